@@ -1,0 +1,32 @@
+//! Compiles `loadmaster/v1/*.proto` without `protoc`.
+
+use std::path::PathBuf;
+
+use prost::Message;
+use protox::prost_reflect::DescriptorPool;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo:rerun-if-changed=loadmaster");
+    println!("cargo:rerun-if-changed=google");
+
+    let services = ["model", "profile", "plan", "worker"].map(|file| format!("loadmaster/v1/{file}.proto"));
+    let mut compiler = protox::Compiler::new(["."])?;
+    compiler.include_source_info(true).include_imports(true).open_files(services)?;
+    // Encoded from the pool, not from prost's types: these would drop the custom options (field
+    // behaviour, resource names) that reflection clients read.
+    let pool: DescriptorPool = compiler.descriptor_pool();
+    let out = PathBuf::from(std::env::var("OUT_DIR")?);
+    std::fs::write(out.join("descriptors.bin"), pool.encode_to_vec())?;
+
+    let descriptors = compiler.file_descriptor_set();
+    debug_assert!(descriptors.encoded_len() > 0);
+    tonic_prost_build::configure()
+        .include_file("wire.rs")
+        // Callers bring their own channel; the generated `connect` would clash with WorkerService.Connect.
+        .build_transport(false)
+        // Comments of the vendored Google files are not written for rustdoc.
+        .disable_comments([".google"])
+        .type_attribute(".", "#[allow(clippy::large_enum_variant)]")
+        .compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,35 @@
+//! Messages to checked domain types (`TryFrom`, errors carry the field's path) and back (`From`).
+
+mod device;
+mod model;
+mod run;
+mod stage;
+mod training;
+
+use crate::error::Invalid;
+
+pub use run::{failure_from_wire, run_spec_from_wire};
+
+/// A wire count as an unsigned number.
+///
+/// # Errors
+/// When it is negative.
+pub fn unsigned<T: TryFrom<i64>>(field: &str, value: impl Into<i64>) -> Result<T, Invalid> {
+    let value = value.into();
+    T::try_from(value).map_err(|_| Invalid::field(field, format!("is {value}, is out of range")))
+}
+
+/// `value`, or `default` where the wire has 0 for "not set".
+fn or_default<T: Default + PartialEq>(value: T, default: T) -> T {
+    if value == T::default() { default } else { value }
+}
+
+/// A number for the wire; those past its range are cut.
+fn to_i32(value: impl TryInto<i32>) -> i32 {
+    value.try_into().unwrap_or(i32::MAX)
+}
+
+/// A number for the wire; those past its range are cut.
+fn to_i64(value: impl TryInto<i64>) -> i64 {
+    value.try_into().unwrap_or(i64::MAX)
+}

@@ -1,0 +1,279 @@
+//! Runs, their failures and measurements.
+
+use super::{to_i32, to_i64, unsigned};
+use crate::bytes::Bytes;
+use crate::error::{Invalid, required};
+use crate::measurement::{Environment, LayerTimes, Measurement};
+use crate::run::{FailureKind, Ledger, OutOfMemory, Phase, RunFailure, RunSpec, SoloStage, Work};
+use crate::training::StaticBytes;
+use crate::wire::v1;
+
+impl From<&RunSpec> for v1::RunSpec {
+    fn from(spec: &RunSpec) -> Self {
+        use v1::run_spec::Work as Wire;
+        let work = match &spec.work {
+            Work::Partitioning(partitioning) => Wire::Partitioning(partitioning.into()),
+            Work::Solo(solo) => Wire::SoloStage(v1::SoloStage {
+                stage: Some(solo.stage.into()),
+                stage_count: to_i32(solo.stage_count),
+                stage_index: to_i32(solo.stage_index),
+            }),
+        };
+        Self {
+            model: Some((&spec.model).into()),
+            training: Some(spec.training.into()),
+            work: Some(work),
+            iterations: to_i32(spec.iterations),
+        }
+    }
+}
+
+/// A run specification that was checked as a whole.
+///
+/// # Errors
+/// Names the field that is missing or wrong.
+pub fn run_spec_from_wire(wire: v1::RunSpec) -> Result<RunSpec, Invalid> {
+    use v1::run_spec::Work as Wire;
+    let work = match required("work", wire.work)? {
+        Wire::Partitioning(partitioning) => Work::Partitioning(
+            partitioning.try_into().map_err(|invalid: Invalid| invalid.under("partitioning"))?,
+        ),
+        Wire::SoloStage(solo) => {
+            Work::Solo(solo.try_into().map_err(|invalid: Invalid| invalid.under("solo_stage"))?)
+        }
+    };
+    RunSpec {
+        model: required("model", wire.model)?
+            .try_into()
+            .map_err(|invalid: Invalid| invalid.under("model"))?,
+        training: required("training", wire.training)?
+            .try_into()
+            .map_err(|invalid: Invalid| invalid.under("training"))?,
+        work,
+        iterations: unsigned("iterations", wire.iterations)?,
+    }
+    .checked()
+}
+
+impl TryFrom<v1::SoloStage> for SoloStage {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::SoloStage) -> Result<Self, Invalid> {
+        Ok(Self {
+            stage: required("stage", wire.stage)?
+                .try_into()
+                .map_err(|invalid: Invalid| invalid.under("stage"))?,
+            stage_count: unsigned("stage_count", wire.stage_count)?,
+            stage_index: unsigned("stage_index", wire.stage_index)?,
+        })
+    }
+}
+
+impl From<&Measurement> for v1::Measurement {
+    /// Everything but names and time, which the store knows.
+    fn from(measurement: &Measurement) -> Self {
+        let Environment {
+            device_kind,
+            libtorch_version,
+            cuda_version,
+            driver_version,
+            loadmaster_version,
+            threads,
+        } = measurement.environment.clone();
+        Self {
+            stage: Some(measurement.stage.into()),
+            stage_index: to_i32(measurement.stage_index),
+            stage_count: to_i32(measurement.stage_count),
+            solo: measurement.solo,
+            micro_batch_size: to_i32(measurement.micro_batch_size),
+            in_flight: to_i32(measurement.in_flight),
+            peak_allocated_bytes: measurement.peak_allocated.to_wire(),
+            peak_reserved_bytes: measurement.peak_reserved.map(Bytes::to_wire),
+            parameter_bytes: to_i64(measurement.static_bytes.parameters),
+            gradient_bytes: to_i64(measurement.static_bytes.gradients),
+            optimizer_bytes: to_i64(measurement.static_bytes.optimizer),
+            capacity_bytes: measurement.capacity.to_wire(),
+            iteration_seconds: measurement.iteration_seconds,
+            layers: measurement
+                .layers
+                .iter()
+                .map(|times| v1::LayerTimes {
+                    layer: to_i32(times.layer),
+                    forward_seconds: times.forward_seconds,
+                    backward_seconds: times.backward_seconds,
+                    recompute_seconds: times.recompute_seconds,
+                })
+                .collect(),
+            losses: measurement.losses.clone(),
+            environment: Some(v1::Environment {
+                device_kind,
+                libtorch_version,
+                cuda_version,
+                driver_version,
+                loadmaster_version,
+                threads: to_i32(threads),
+            }),
+            ..Self::default()
+        }
+    }
+}
+
+impl TryFrom<v1::Measurement> for Measurement {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::Measurement) -> Result<Self, Invalid> {
+        let seconds = |field: &str, value: f64| {
+            if value.is_finite() && value >= 0.0 {
+                Ok(value)
+            } else {
+                Err(Invalid::field(field, format!("is {value}, must be 0 seconds or more")))
+            }
+        };
+        let layers = wire
+            .layers
+            .into_iter()
+            .enumerate()
+            .map(|(index, times)| {
+                let path = format!("layers[{index}]");
+                Ok(LayerTimes {
+                    layer: unsigned(&path, times.layer)?,
+                    forward_seconds: seconds(&path, times.forward_seconds)?,
+                    backward_seconds: seconds(&path, times.backward_seconds)?,
+                    recompute_seconds: seconds(&path, times.recompute_seconds)?,
+                })
+            })
+            .collect::<Result<Vec<_>, Invalid>>()?;
+        let environment = required("environment", wire.environment)?;
+        Ok(Self {
+            stage: required("stage", wire.stage)?
+                .try_into()
+                .map_err(|invalid: Invalid| invalid.under("stage"))?,
+            stage_index: unsigned("stage_index", wire.stage_index)?,
+            stage_count: unsigned("stage_count", wire.stage_count)?,
+            solo: wire.solo,
+            micro_batch_size: unsigned("micro_batch_size", wire.micro_batch_size)?,
+            in_flight: unsigned("in_flight", wire.in_flight)?,
+            peak_allocated: Bytes(unsigned("peak_allocated_bytes", wire.peak_allocated_bytes)?),
+            peak_reserved: wire
+                .peak_reserved_bytes
+                .map(|bytes| unsigned("peak_reserved_bytes", bytes).map(Bytes))
+                .transpose()?,
+            static_bytes: StaticBytes {
+                parameters: unsigned("parameter_bytes", wire.parameter_bytes)?,
+                gradients: unsigned("gradient_bytes", wire.gradient_bytes)?,
+                optimizer: unsigned("optimizer_bytes", wire.optimizer_bytes)?,
+            },
+            capacity: Bytes(unsigned("capacity_bytes", wire.capacity_bytes)?),
+            iteration_seconds: seconds("iteration_seconds", wire.iteration_seconds)?,
+            layers,
+            losses: wire.losses,
+            environment: Environment {
+                device_kind: environment.device_kind,
+                libtorch_version: environment.libtorch_version,
+                cuda_version: environment.cuda_version,
+                driver_version: environment.driver_version,
+                loadmaster_version: environment.loadmaster_version,
+                threads: unsigned("environment.threads", environment.threads)?,
+            },
+        })
+    }
+}
+
+impl From<Ledger> for v1::Ledger {
+    fn from(ledger: Ledger) -> Self {
+        match ledger {
+            Ledger::Allocated => Self::Allocated,
+            Ledger::Reserved => Self::Reserved,
+            Ledger::Device => Self::Device,
+        }
+    }
+}
+
+impl From<&OutOfMemory> for v1::OutOfMemory {
+    fn from(oom: &OutOfMemory) -> Self {
+        Self {
+            asked_bytes: oom.asked.to_wire(),
+            held_bytes: oom.held.to_wire(),
+            allowed_bytes: oom.allowed.to_wire(),
+            ledger: v1::Ledger::from(oom.ledger).into(),
+            phase: oom.phase.as_str().to_owned(),
+            layer: oom.layer.map_or(-1, to_i32),
+        }
+    }
+}
+
+impl TryFrom<v1::OutOfMemory> for OutOfMemory {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::OutOfMemory) -> Result<Self, Invalid> {
+        let ledger = match v1::Ledger::try_from(wire.ledger) {
+            Ok(v1::Ledger::Allocated) => Ledger::Allocated,
+            Ok(v1::Ledger::Reserved) => Ledger::Reserved,
+            Ok(v1::Ledger::Device) => Ledger::Device,
+            Ok(v1::Ledger::Unspecified) | Err(_) => {
+                return Err(Invalid::field("ledger", "must be one of the three ledgers"));
+            }
+        };
+        let phase = [Phase::Setup, Phase::Forward, Phase::Backward, Phase::Step]
+            .into_iter()
+            .find(|phase| phase.as_str() == wire.phase)
+            .ok_or_else(|| Invalid::field("phase", format!("{:?} is unknown", wire.phase)))?;
+        Ok(Self {
+            asked: Bytes(unsigned("asked_bytes", wire.asked_bytes)?),
+            held: Bytes(unsigned("held_bytes", wire.held_bytes)?),
+            allowed: Bytes(unsigned("allowed_bytes", wire.allowed_bytes)?),
+            ledger,
+            phase,
+            layer: usize::try_from(wire.layer).ok(),
+        })
+    }
+}
+
+impl From<&RunFailure> for v1::RunFailure {
+    /// Everything but worker, lease and time, which the store knows.
+    fn from(failure: &RunFailure) -> Self {
+        use v1::run_failure::Kind;
+        let (kind, code, out_of_memory) = match &failure.kind {
+            FailureKind::OutOfMemory { out_of_memory } => (Kind::OutOfMemory, 0, Some(out_of_memory.into())),
+            FailureKind::Crashed { signal } => (Kind::Crashed, *signal, None),
+            FailureKind::Hung => (Kind::Hung, 0, None),
+            FailureKind::Exited { code } => (Kind::Exited, *code, None),
+            FailureKind::NotStarted => (Kind::NotStarted, 0, None),
+            FailureKind::LeaseExpired => (Kind::LeaseExpired, 0, None),
+            FailureKind::HandedBack => (Kind::HandedBack, 0, None),
+        };
+        Self {
+            kind: kind.into(),
+            message: failure.message.clone(),
+            stage_index: failure.stage_index.map_or(-1, to_i32),
+            code,
+            out_of_memory,
+            ..Self::default()
+        }
+    }
+}
+
+/// A failure as a worker reports it.
+///
+/// # Errors
+/// Names the field that is missing or wrong.
+pub fn failure_from_wire(wire: v1::RunFailure) -> Result<RunFailure, Invalid> {
+    use v1::run_failure::Kind;
+    let kind = match Kind::try_from(wire.kind) {
+        Ok(Kind::OutOfMemory) => FailureKind::OutOfMemory {
+            out_of_memory: required("out_of_memory", wire.out_of_memory)?
+                .try_into()
+                .map_err(|invalid: Invalid| invalid.under("out_of_memory"))?,
+        },
+        Ok(Kind::Crashed) => FailureKind::Crashed { signal: wire.code },
+        Ok(Kind::Hung) => FailureKind::Hung,
+        Ok(Kind::Exited) => FailureKind::Exited { code: wire.code },
+        Ok(Kind::NotStarted) => FailureKind::NotStarted,
+        Ok(Kind::LeaseExpired) => FailureKind::LeaseExpired,
+        Ok(Kind::HandedBack) => FailureKind::HandedBack,
+        Ok(Kind::Unspecified) | Err(_) => {
+            return Err(Invalid::field("kind", format!("{} is unknown", wire.kind)));
+        }
+    };
+    Ok(RunFailure { kind, message: wire.message, stage_index: u32::try_from(wire.stage_index).ok() })
+}

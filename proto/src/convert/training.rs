@@ -1,0 +1,110 @@
+//! Training settings, with their documented defaults.
+
+use super::{to_i32, to_i64, unsigned};
+use crate::error::Invalid;
+use crate::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
+use crate::wire::v1;
+
+impl From<TrainingSpec> for v1::TrainingSpec {
+    fn from(training: TrainingSpec) -> Self {
+        let precision = match training.precision {
+            Precision::Fp32 => v1::Precision::Fp32,
+            Precision::Bf16 => v1::Precision::Bf16,
+        };
+        let schedule = match training.schedule {
+            Schedule::Gpipe => v1::Schedule::Gpipe,
+            Schedule::OneFOneB => v1::Schedule::OneFOneB,
+        };
+        let recompute = match training.recompute {
+            RecomputePolicy::None => v1::RecomputePolicy::None,
+            RecomputePolicy::Stage => v1::RecomputePolicy::Stage,
+            RecomputePolicy::Layer => v1::RecomputePolicy::Layer,
+        };
+        Self {
+            precision: precision.into(),
+            optimizer: Some(training.optimizer.into()),
+            schedule: schedule.into(),
+            micro_batch_size: to_i32(training.micro_batch_size),
+            micro_batches: to_i32(training.micro_batches),
+            recompute: recompute.into(),
+            seed: to_i64(training.seed),
+        }
+    }
+}
+
+impl TryFrom<v1::TrainingSpec> for TrainingSpec {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::TrainingSpec) -> Result<Self, Invalid> {
+        let unknown = |field: &str, value: i32| Invalid::field(field, format!("{value} is unknown"));
+        let precision = match v1::Precision::try_from(wire.precision) {
+            Ok(v1::Precision::Unspecified | v1::Precision::Fp32) => Precision::Fp32,
+            Ok(v1::Precision::Bf16) => Precision::Bf16,
+            Err(_) => return Err(unknown("precision", wire.precision)),
+        };
+        let schedule = match v1::Schedule::try_from(wire.schedule) {
+            Ok(v1::Schedule::Unspecified | v1::Schedule::Gpipe) => Schedule::Gpipe,
+            Ok(v1::Schedule::OneFOneB) => Schedule::OneFOneB,
+            Err(_) => return Err(unknown("schedule", wire.schedule)),
+        };
+        let recompute = match v1::RecomputePolicy::try_from(wire.recompute) {
+            Ok(v1::RecomputePolicy::Unspecified | v1::RecomputePolicy::None) => RecomputePolicy::None,
+            Ok(v1::RecomputePolicy::Stage) => RecomputePolicy::Stage,
+            Ok(v1::RecomputePolicy::Layer) => RecomputePolicy::Layer,
+            Err(_) => return Err(unknown("recompute", wire.recompute)),
+        };
+        let optimizer = wire
+            .optimizer
+            .map_or_else(|| Ok(Optimizer::default()), Optimizer::try_from)
+            .map_err(|invalid| invalid.under("optimizer"))?;
+        Self {
+            precision,
+            optimizer,
+            schedule,
+            micro_batch_size: unsigned("micro_batch_size", wire.micro_batch_size)?,
+            micro_batches: unsigned("micro_batches", wire.micro_batches)?,
+            recompute,
+            seed: unsigned("seed", wire.seed)?,
+        }
+        .checked()
+    }
+}
+
+impl From<Optimizer> for v1::Optimizer {
+    fn from(optimizer: Optimizer) -> Self {
+        use v1::optimizer::Kind;
+        let (kind, learning_rate, weight_decay) = match optimizer {
+            Optimizer::Sgd { learning_rate, momentum, weight_decay } => {
+                (Kind::Sgd(v1::Sgd { momentum: Some(momentum) }), learning_rate, weight_decay)
+            }
+            Optimizer::Adam { learning_rate, beta1, beta2, epsilon, weight_decay } => {
+                let adam = v1::Adam { beta1: Some(beta1), beta2: Some(beta2), epsilon: Some(epsilon) };
+                (Kind::Adam(adam), learning_rate, weight_decay)
+            }
+        };
+        Self { kind: Some(kind), learning_rate: Some(learning_rate), weight_decay: Some(weight_decay) }
+    }
+}
+
+impl TryFrom<v1::Optimizer> for Optimizer {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::Optimizer) -> Result<Self, Invalid> {
+        use v1::optimizer::Kind;
+        let weight_decay = wire.weight_decay.unwrap_or(0.0);
+        Ok(match crate::error::required("kind", wire.kind)? {
+            Kind::Sgd(sgd) => Self::Sgd {
+                learning_rate: wire.learning_rate.unwrap_or(0.01),
+                momentum: sgd.momentum.unwrap_or(0.9),
+                weight_decay,
+            },
+            Kind::Adam(adam) => Self::Adam {
+                learning_rate: wire.learning_rate.unwrap_or(0.001),
+                beta1: adam.beta1.unwrap_or(0.9),
+                beta2: adam.beta2.unwrap_or(0.999),
+                epsilon: adam.epsilon.unwrap_or(1e-8),
+                weight_decay,
+            },
+        })
+    }
+}

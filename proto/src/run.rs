@@ -1,0 +1,190 @@
+//! Runs: the unit of profiling work that one worker leases.
+
+use serde::{Deserialize, Serialize};
+
+use crate::bytes::Bytes;
+use crate::error::{Invalid, in_range};
+use crate::model::Model;
+use crate::stage::{Partitioning, StageConfig};
+use crate::training::TrainingSpec;
+
+/// What to train.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunSpec {
+    /// The model.
+    pub model: Model,
+    /// Settings, with the micro-batch size of this run.
+    pub training: TrainingSpec,
+    /// Which stages.
+    pub work: Work,
+    /// Measured iterations, after one warm-up iteration.
+    pub iterations: u32,
+}
+
+/// Which stages a run trains.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Work {
+    /// Every stage of the pipeline, connected.
+    Partitioning(Partitioning),
+    /// One stage alone with synthetic neighbours.
+    Solo(SoloStage),
+}
+
+/// One stage of an imagined pipeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SoloStage {
+    /// The stage.
+    pub stage: StageConfig,
+    /// Stages in the imagined pipeline.
+    pub stage_count: u32,
+    /// Position of this stage.
+    pub stage_index: u32,
+}
+
+impl RunSpec {
+    /// Most measured iterations.
+    pub const MAX_ITERATIONS: u32 = 1_000;
+
+    /// Checks that the stages are the model's and that the numbers are in range.
+    ///
+    /// # Errors
+    /// Names the field.
+    pub fn checked(self) -> Result<Self, Invalid> {
+        let layers = self.model.layers().len();
+        in_range("iterations", self.iterations, 1..=Self::MAX_ITERATIONS)?;
+        self.training.checked().map_err(|invalid| invalid.under("training"))?;
+        match &self.work {
+            Work::Partitioning(partitioning) => {
+                if partitioning.layer_count() != layers {
+                    return Err(Invalid::field(
+                        "partitioning.stages",
+                        format!("cover {} layers, the model has {layers}", partitioning.layer_count()),
+                    ));
+                }
+            }
+            Work::Solo(solo) => {
+                solo.stage.checked().map_err(|invalid| invalid.under("solo_stage.stage"))?;
+                in_range("solo_stage.stage.last_layer", solo.stage.last_layer, 0..=layers - 1)?;
+                in_range("solo_stage.stage_count", solo.stage_count, 1..=layers as u32)?;
+                in_range("solo_stage.stage_index", solo.stage_index, 0..=solo.stage_count - 1)?;
+            }
+        }
+        Ok(self)
+    }
+
+    /// Devices that it needs at once: one per rank.
+    pub fn device_count(&self) -> u32 {
+        self.ranks().iter().map(|rank| rank.stage.degree).sum()
+    }
+
+    /// Its ranks in order of their stages, as positions in the (perhaps imagined) pipeline.
+    pub fn ranks(&self) -> Vec<SoloStage> {
+        match &self.work {
+            Work::Solo(solo) => vec![*solo],
+            Work::Partitioning(partitioning) => {
+                let stage_count = partitioning.stages().len() as u32;
+                (0..stage_count)
+                    .zip(partitioning.stages())
+                    .map(|(stage_index, &stage)| SoloStage { stage, stage_count, stage_index })
+                    .collect()
+            }
+        }
+    }
+}
+
+/// Where a device's capacity was exceeded, and by how much.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutOfMemory {
+    /// Bytes of the request that failed.
+    pub asked: Bytes,
+    /// Bytes held at that moment.
+    pub held: Bytes,
+    /// Bytes allowed.
+    pub allowed: Bytes,
+    /// Ledger of all three.
+    pub ledger: Ledger,
+    /// What the rank was doing.
+    pub phase: Phase,
+    /// The layer at work.
+    pub layer: Option<usize>,
+}
+
+/// The account that a byte count was read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ledger {
+    /// Bytes of live tensors.
+    Allocated,
+    /// Bytes that the allocator holds.
+    Reserved,
+    /// Bytes in use as the driver sees them.
+    Device,
+}
+
+/// What a rank is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Making parameters and connecting.
+    Setup,
+    /// Forward pass.
+    Forward,
+    /// Backward pass.
+    Backward,
+    /// Optimizer step.
+    Step,
+}
+
+impl Phase {
+    /// Its name in messages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Setup => "setup",
+            Self::Forward => "forward",
+            Self::Backward => "backward",
+            Self::Step => "step",
+        }
+    }
+}
+
+/// Why an attempt ended without a result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunFailure {
+    /// What happened.
+    #[serde(flatten)]
+    pub kind: FailureKind,
+    /// For people.
+    pub message: String,
+    /// Which stage's rank.
+    pub stage_index: Option<u32>,
+}
+
+/// What ended an attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum FailureKind {
+    /// A device's capacity was exceeded. A result: never retried blindly.
+    OutOfMemory {
+        /// Where, and by how much.
+        out_of_memory: OutOfMemory,
+    },
+    /// A rank was killed by a signal.
+    Crashed {
+        /// The signal.
+        signal: i32,
+    },
+    /// A rank reported nothing for too long, or the deadline passed.
+    Hung,
+    /// A rank ended with a non-zero exit code.
+    Exited {
+        /// The code.
+        code: i32,
+    },
+    /// A rank could not start: program or libtorch missing or of another version.
+    NotStarted,
+    /// The lease expired.
+    LeaseExpired,
+    /// The worker handed it back.
+    HandedBack,
+}

@@ -1,0 +1,209 @@
+//! How a model is trained.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Invalid, in_range};
+
+/// Number formats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    /// 32-bit everywhere.
+    #[default]
+    Fp32,
+    /// bfloat16 parameters, activations and gradients; fp32 master weights and optimizer state.
+    Bf16,
+}
+
+impl Precision {
+    /// Bytes of one scalar of a parameter, activation or gradient.
+    pub fn scalar_bytes(self) -> u64 {
+        match self {
+            Self::Fp32 => 4,
+            Self::Bf16 => 2,
+        }
+    }
+
+    /// Whether an fp32 copy of the parameters is kept beside them.
+    pub fn has_master_weights(self) -> bool {
+        self == Self::Bf16
+    }
+}
+
+/// Order of forward and backward passes; see [`crate::schedule`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Schedule {
+    /// All forward, then all backward passes.
+    #[default]
+    Gpipe,
+    /// One forward, one backward (PipeDream-Flush, DAPPLE).
+    OneFOneB,
+}
+
+/// What the backward pass computes again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecomputePolicy {
+    /// Nothing.
+    #[default]
+    None,
+    /// Everything inside a stage; only the stage's input is kept.
+    Stage,
+    /// Everything inside a layer; each layer's input is kept.
+    Layer,
+}
+
+/// The update rule.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Optimizer {
+    /// Stochastic gradient descent.
+    Sgd {
+        /// Step size.
+        learning_rate: f64,
+        /// 0 keeps no state.
+        momentum: f64,
+        /// L2 penalty.
+        weight_decay: f64,
+    },
+    /// Adam.
+    Adam {
+        /// Step size.
+        learning_rate: f64,
+        /// Decay of the first moment.
+        beta1: f64,
+        /// Decay of the second moment.
+        beta2: f64,
+        /// Added to the denominator.
+        epsilon: f64,
+        /// L2 penalty.
+        weight_decay: f64,
+    },
+}
+
+impl Default for Optimizer {
+    fn default() -> Self {
+        Self::Sgd { learning_rate: 0.01, momentum: 0.9, weight_decay: 0.0 }
+    }
+}
+
+impl Optimizer {
+    /// fp32 scalars of state per parameter, master weights not included.
+    pub fn state_scalars(&self) -> u64 {
+        match *self {
+            Self::Sgd { momentum: 0.0, .. } => 0,
+            Self::Sgd { .. } => 1,
+            Self::Adam { .. } => 2,
+        }
+    }
+
+    fn check(&self) -> Result<(), Invalid> {
+        let share = |field: &str, value: f64| {
+            if (0.0..1.0).contains(&value) {
+                Ok(())
+            } else {
+                Err(Invalid::field(field, format!("is {value}, must be 0 to below 1")))
+            }
+        };
+        let above_zero = |field: &str, value: f64| {
+            if value.is_finite() && value > 0.0 {
+                Ok(())
+            } else {
+                Err(Invalid::field(field, format!("is {value}, must be above 0")))
+            }
+        };
+        let (learning_rate, weight_decay) = match *self {
+            Self::Sgd { learning_rate, momentum, weight_decay } => {
+                share("sgd.momentum", momentum)?;
+                (learning_rate, weight_decay)
+            }
+            Self::Adam { learning_rate, beta1, beta2, epsilon, weight_decay } => {
+                share("adam.beta1", beta1)?;
+                share("adam.beta2", beta2)?;
+                above_zero("adam.epsilon", epsilon)?;
+                (learning_rate, weight_decay)
+            }
+        };
+        above_zero("learning_rate", learning_rate)?;
+        if weight_decay.is_finite() && weight_decay >= 0.0 {
+            Ok(())
+        } else {
+            Err(Invalid::field("weight_decay", format!("is {weight_decay}, must be 0 or more")))
+        }
+    }
+}
+
+/// Everything about training that memory and time depend on, besides the model and the plan.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct TrainingSpec {
+    /// Number formats.
+    pub precision: Precision,
+    /// Update rule.
+    pub optimizer: Optimizer,
+    /// Order of the passes.
+    pub schedule: Schedule,
+    /// Samples of one stage pass.
+    pub micro_batch_size: u32,
+    /// Stage passes per iteration.
+    pub micro_batches: u32,
+    /// What is computed again.
+    pub recompute: RecomputePolicy,
+    /// Seed of parameters, data and dropout.
+    pub seed: u64,
+}
+
+impl TrainingSpec {
+    /// Most samples of one stage pass.
+    pub const MAX_MICRO_BATCH_SIZE: u32 = 1_000_000;
+    /// Most stage passes per iteration.
+    pub const MAX_MICRO_BATCHES: u32 = 10_000;
+
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// Names the first field that is out of range.
+    pub fn checked(self) -> Result<Self, Invalid> {
+        in_range("micro_batch_size", self.micro_batch_size, 1..=Self::MAX_MICRO_BATCH_SIZE)?;
+        in_range("micro_batches", self.micro_batches, 1..=Self::MAX_MICRO_BATCHES)?;
+        in_range("seed", self.seed, 0..=i64::MAX as u64)?;
+        self.optimizer.check().map_err(|invalid| invalid.under("optimizer"))?;
+        Ok(self)
+    }
+
+    /// The same training at another micro-batch size.
+    #[must_use]
+    pub fn with_micro_batch_size(self, micro_batch_size: u32) -> Self {
+        Self { micro_batch_size, ..self }
+    }
+
+    /// Bytes of parameters (master weights included), gradients and optimizer state of `scalars`
+    /// trained scalars.
+    pub fn static_bytes(&self, scalars: u64) -> StaticBytes {
+        let width = self.precision.scalar_bytes();
+        let master = if self.precision.has_master_weights() { 4 } else { 0 };
+        StaticBytes {
+            parameters: scalars * (width + master),
+            gradients: scalars * width,
+            optimizer: scalars * 4 * self.optimizer.state_scalars(),
+        }
+    }
+}
+
+/// Bytes that a stage holds whatever the batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StaticBytes {
+    /// Parameters, master weights included.
+    pub parameters: u64,
+    /// Gradients.
+    pub gradients: u64,
+    /// Optimizer state.
+    pub optimizer: u64,
+}
+
+impl StaticBytes {
+    /// All three.
+    pub fn total(&self) -> u64 {
+        self.parameters + self.gradients + self.optimizer
+    }
+}

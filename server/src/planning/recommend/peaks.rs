@@ -1,0 +1,79 @@
+//! The predicted peaks of all stages that a search can meet.
+//!
+//! They are predicted once, before the search: a gap in the profile surfaces as the error that it
+//! is, no stage is predicted that no partitioning contains, and the search only looks numbers up.
+//! Inner positions with equally many micro-batches in flight share a table: all of them under
+//! GPipe.
+
+use crate::planning::predictor::{PredictionError, Predictor};
+
+/// Peaks by position, first and last layer.
+#[derive(Debug)]
+pub(super) struct Peaks {
+    tables: Vec<Table>,
+    /// Which table is that of a position.
+    table_of: Vec<usize>,
+}
+
+/// Peaks of neighbouring positions.
+#[derive(Debug)]
+struct Table {
+    /// First layer of the first row.
+    first: usize,
+    rows: Vec<Row>,
+}
+
+/// Peaks of the stages that share a first layer.
+#[derive(Debug)]
+struct Row {
+    /// Last layer of the first entry.
+    last: usize,
+    bytes: Vec<u64>,
+}
+
+impl Peaks {
+    /// Predicts for one position per entry of `in_flight`; there are at most as many as layers.
+    ///
+    /// # Errors
+    /// The first stage that cannot be predicted.
+    pub(super) fn predict(
+        predictor: &impl Predictor,
+        micro_batch_size: u32,
+        in_flight: &[u32],
+    ) -> Result<Self, PredictionError> {
+        let (layers, positions) = (predictor.layers(), in_flight.len());
+        let mut peaks = Self { tables: Vec::new(), table_of: Vec::with_capacity(positions) };
+        let mut from = 0;
+        while from < positions {
+            let is_end = |position: usize| position == 0 || position + 1 == positions;
+            let same = |&to: &usize| !is_end(from) && !is_end(to) && in_flight[to] == in_flight[from];
+            let to = (from + 1..positions).take_while(same).last().unwrap_or(from);
+            let firsts = if from == 0 { 0..=0 } else { from..=layers - positions + to };
+            let mut rows = Vec::new();
+            for first in firsts {
+                let farthest = layers - positions + to.min(first);
+                let lasts = if to + 1 == positions { layers - 1..=layers - 1 } else { first..=farthest };
+                let last = *lasts.start();
+                let bytes: Result<Vec<u64>, PredictionError> = lasts
+                    .map(|last| predictor.peak_bytes(first, last, micro_batch_size, in_flight[from]))
+                    .map(|prediction| Ok(prediction?.bytes.0))
+                    .collect();
+                rows.push(Row { last, bytes: bytes? });
+            }
+            peaks.table_of.extend(std::iter::repeat_n(peaks.tables.len(), to + 1 - from));
+            peaks.tables.push(Table { first: from, rows });
+            from = to + 1;
+        }
+        Ok(peaks)
+    }
+
+    /// The peak of a stage, bytes.
+    ///
+    /// # Panics
+    /// When no partitioning has such a stage at that position.
+    pub(super) fn of(&self, position: usize, first: usize, last: usize) -> u64 {
+        let table = &self.tables[self.table_of[position]];
+        let row = &table.rows[first - table.first];
+        row.bytes[last - row.last]
+    }
+}

@@ -1,0 +1,70 @@
+# `make demo` and `make test` are all a newcomer needs; each installs what it lacks.
+# One build serves both: they share cargo's dev profile, so nothing is compiled twice.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+CARGO ?= cargo
+target := $(or $(CARGO_TARGET_DIR),target)
+
+# Settings of the shell that belong to other work: a database that tests must not write to, and
+# hints that would send torch-sys to another libtorch than .cargo/config.toml names.
+unexport DATABASE_URL DATABASE_URL_FILE
+unexport LIBTORCH_INCLUDE LIBTORCH_LIB LIBTORCH_STATIC LIBTORCH_CXX11_ABI LIBTORCH_USE_PYTORCH
+
+# nextest runs tests of different crates side by side and ends those that hang (.config/nextest.toml).
+has_nextest := $(CARGO) nextest --version >/dev/null 2>&1
+
+.PHONY: help setup binaries build demo test fmt lint doc clean
+
+help: ## Show this list
+	@echo "Loadmaster plans how to train a neural network on many GPUs."
+	@echo
+	@echo "  make demo    see it work: profile a model, plan it, and check the plan (no GPU needed)"
+	@echo "  make test    everything that must pass before a change is merged"
+	@echo
+	@echo "All targets:"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@echo
+	@echo "Set-up fetches libtorch once per user; LOADMASTER_LIBTORCH=/path uses your own instead."
+
+setup: ## Install what the build and the tests need (the other targets do this)
+	@deploy/setup/packages.sh build run
+	@deploy/setup/libtorch.sh
+
+# What the demo and the end-to-end tests start.
+binaries: setup
+	$(CARGO) build --workspace --locked
+
+build: setup ## Build optimised binaries into target/release
+	$(CARGO) build --release --locked --workspace
+
+demo: binaries ## Start a planner and a worker, and plan a small model with them
+	@deploy/demo.sh $(target)/debug
+
+test: lint binaries ## Run formatting and lint checks, then every test
+	@if $(has_nextest); then \
+		echo "$(CARGO) nextest run --workspace --locked"; $(CARGO) nextest run --workspace --locked; \
+	else \
+		echo "$(CARGO) test --workspace --locked (cargo-nextest is not installed)"; \
+		$(CARGO) test --workspace --locked --lib --bins --tests --no-fail-fast; \
+	fi
+	$(CARGO) test --workspace --locked --doc
+
+fmt: ## Format the code
+	$(CARGO) fmt --all
+
+lint: setup ## Check formatting, clippy and the shell scripts
+	$(CARGO) fmt --all -- --check
+	@if command -v shellcheck >/dev/null; then \
+		echo "shellcheck …"; shellcheck .ci/run deploy/*.sh deploy/setup/*.sh; \
+	fi
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+doc: setup ## Build the API documentation into target/doc
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --locked --no-deps --document-private-items
+
+clean: ## Remove build outputs (the libtorch of this user stays)
+	$(CARGO) clean

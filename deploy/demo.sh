@@ -1,0 +1,167 @@
+#!/usr/bin/env bash
+# Shows Loadmaster at work on this machine, without a GPU: profile a model, plan it for four CPU slots,
+# train the plan for a few iterations, and compare the memory that was predicted with what was measured.
+#
+#   deploy/demo.sh [folder of the programs]     `make demo` builds them and calls this
+#
+# Everything it starts is stopped and its data removed, however it ends. After a failure the logs stay.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+programs=$(cd "${1:-target/debug}" && pwd)
+slots=4x2GiB
+# Settings of the shell are for another planner: the demo has a database of its own to throw away.
+unset DATABASE_URL DATABASE_URL_FILE "${!LOADMASTER_@}"
+
+exec 3>&1 # for what the reader should see even while a program's output goes to a file
+
+fail() {
+    printf 'demo: %s\n' "$*" >&2
+    exit 1
+}
+for program in loadmaster loadmaster-worker loadmaster-rank; do
+    [[ -x $programs/$program ]] || fail "$programs/$program is not there; build it with: make binaries"
+done
+
+# --- what runs, and how it stops ------------------------------------------------------------------
+
+data=$(mktemp -d "${TMPDIR:-/tmp}/loadmaster-demo.XXXXXX")
+logs=$(mktemp -d "${TMPDIR:-/tmp}/loadmaster-demo-logs.XXXXXX")
+chmod 711 "$data" # root's planner runs its database as another user, who has to get through here
+groups=()         # process groups, in the order they were started
+
+# Starts a program in a process group of its own (that is what `set -m` does), so that it can be
+# stopped with all its children.
+start() {
+    set -m
+    "$@" </dev/null 3>&- &
+    set +m
+    groups+=($!)
+}
+
+# Runs a program to its end. `wait` (unlike a program in the foreground) lets a signal through at once.
+run() {
+    start "$@"
+    wait $!
+}
+
+# Whether process $1, or group -$1, still runs. `kill -0` would count the dead that nobody has reaped
+# yet, which in a container without an init process may be never.
+alive() {
+    local file stat pid state group
+    for file in /proc/[0-9]*/stat; do
+        read -r stat 2>/dev/null <"$file" || continue # it may be gone by now
+        pid=${stat%% *}
+        read -r state _ group _ <<<"${stat##*) }" # after the name, which may hold anything
+        if [[ $state != Z && ($pid == "$1" || -$group == "$1") ]]; then return 0; fi
+    done
+    return 1
+}
+
+stop() { # signal, process (or -group): gently first
+    local _
+    kill "-$1" -- "$2" 2>/dev/null || return 0
+    for _ in {1..150}; do
+        alive "$2" || return 0
+        sleep 0.1
+    done
+    kill -KILL -- "$2" 2>/dev/null || true
+}
+
+finish() {
+    local rc=$? i file
+    trap '' INT TERM HUP # a second Ctrl-C must not leave something running
+    trap - EXIT
+    for ((i = ${#groups[@]} - 1; i >= 0; i--)); do stop TERM "-${groups[i]}"; done
+    # A planner that had to be killed could not stop its database, which is not in its group.
+    while IFS= read -r file; do
+        stop INT "$(head -n 1 "$file")"
+    done < <(find "$data" -name postmaster.pid 2>/dev/null)
+    rm -rf "$data"
+
+    case $rc in
+    0) rm -rf "$logs" ;;
+    129 | 130 | 143) # somebody stopped it, so there is nothing to explain
+        rm -rf "$logs"
+        echo "demo: stopped" >&3
+        ;;
+    *)
+        for file in "$logs"/*.log; do
+            if [[ -s $file ]]; then printf '\n--- end of %s\n' "$file" && tail -n 20 "$file"; fi
+        done >&2
+        printf '\ndemo: failed (exit status %s); the full logs are in %s\n' "$rc" "$logs" >&2
+        ;;
+    esac
+    exit "$rc"
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+trap 'exit 129' HUP
+
+# --- helpers --------------------------------------------------------------------------------------
+
+step() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+[[ -t 1 ]] || step() { printf '\n%s\n' "$*"; }
+
+# Waits until a check passes, for as long as the process is there to make it pass.
+await() { # who process what check…
+    local who=$1 process=$2 what=$3 deadline=$((SECONDS + 60))
+    shift 3
+    until "$@"; do
+        alive "-$process" || fail "$who ended before it $what"
+        ((SECONDS < deadline)) || fail "$who has not $what within 60 seconds"
+        sleep 0.1
+    done
+}
+
+# A client call, shown as the reader would type it.
+client() {
+    printf '$ loadmaster %s\n' "$*" >&3
+    run "$programs/loadmaster" "$@"
+}
+
+# The highest peak in the JSON of a plan: {"predictedPeak": {"bytes": "123", …}, …}
+highest() { # field file
+    tr -d ' \n' <"$2" | grep -o "\"$1\":{[^}]*}" | grep -o '"bytes":"[0-9]*' | grep -o '[0-9]*$' |
+        sort -n | tail -n 1
+}
+
+# --- the demo -------------------------------------------------------------------------------------
+
+step "1. A planner, with a database of its own"
+start "$programs/loadmaster" serve --data-dir "$data/planner" --listen 127.0.0.1:0 \
+    --address-file "$data/address" >"$logs/planner.log" 2>&1
+planner=${groups[-1]}
+await "the planner" "$planner" answered test -s "$data/address"
+LOADMASTER_ADDRESS=$(<"$data/address") # where the client verbs below connect
+export LOADMASTER_ADDRESS
+echo "planner at $LOADMASTER_ADDRESS"
+
+step "2. A worker that offers four CPU slots of 2 GiB"
+start "$programs/loadmaster-worker" --server "$LOADMASTER_ADDRESS" --name demo --cpu-slots "$slots" \
+    --rank "$programs/loadmaster-rank" --work-dir "$data/work" --drain-timeout 5s >"$logs/worker.log" 2>&1
+worker=${groups[-1]}
+registered() { [[ $("$programs/loadmaster" worker list -o name 2>"$logs/client.log") == workers/* ]]; }
+await "the worker" "$worker" registered registered
+client worker list
+
+step "3. Profile VGG-11: real training of its parts, measured"
+client profile run --model vgg11 --image-size 32 -o name >"$data/profile"
+profile=$(<"$data/profile")
+client profile get "$profile"
+
+step "4. The plan with the lowest peak memory"
+client plan recommend --profile "$profile" --devices "$slots" -o name >"$data/plan"
+plan=$(<"$data/plan")
+client plan get "$plan"
+
+step "5. Train that plan, and compare"
+client plan validate "$plan"
+client plan get "$plan"
+
+"$programs/loadmaster" plan get "$plan" -o json >"$data/plan.json"
+predicted=$(highest predictedPeak "$data/plan.json") || fail "the plan has no predicted peak"
+measured=$(highest measuredPeak "$data/plan.json") || fail "the plan has no measured peak"
+printf '\ndemo: peak predicted %s measured %s error %s\n' "$predicted" "$measured" \
+    "$(awk -v p="$predicted" -v m="$measured" 'BEGIN { printf "%.1f%%", 100 * (p - m) / m }')"

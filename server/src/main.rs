@@ -1,1 +1,24 @@
-fn main() {}
+//! The `loadmaster` program: the planner (`loadmaster serve`) and its command line.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use loadmaster::cli::{Cli, Exit, report_startup};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    // The planner needs several threads; a client verb is done before a second one would help, but
+    // one kind of runtime is one thing less that differs between them.
+    match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => {
+            let exit = runtime.block_on(cli.run());
+            // Whatever a detached client left behind must not hold up its end.
+            runtime.shutdown_background();
+            exit.into()
+        }
+        Err(error) => {
+            report_startup(&error);
+            Exit::ServerError.into()
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What every client verb works with: the planner's address, the output, and what Ctrl-C leaves
+//! behind.
+
+use std::future::Future;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use clap::{ArgAction, Args};
+
+use super::client::Client;
+use super::error::Failure;
+use super::look::Look;
+use super::output::{Format, Output};
+use super::parse;
+use super::text::to_stderr;
+
+/// Options of all client verbs.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Client options")]
+pub struct ClientArgs {
+    /// Planner to talk to.
+    #[arg(
+        long,
+        global = true,
+        env = "LOADMASTER_ADDRESS",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:7433",
+        display_order = 900
+    )]
+    address: String,
+
+    /// How to print the answer.
+    #[arg(short, long, global = true, value_enum, value_name = "FORMAT", default_value_t = Format::Table,
+          display_order = 901)]
+    output: Format,
+
+    /// Longest wait for the answer to one call, for example 30s or 2m. Waiting for an operation
+    /// takes many calls and is not limited by it.
+    #[arg(long, global = true, env = "LOADMASTER_TIMEOUT", value_name = "DURATION", default_value = "30s",
+          value_parser = parse::duration, display_order = 902)]
+    timeout: Duration,
+
+    /// No progress and no remarks on standard error, only errors.
+    #[arg(short, long, global = true, conflicts_with = "verbose", display_order = 903)]
+    quiet: bool,
+
+    /// Say on standard error which calls are made and how long they take.
+    #[arg(short, long, global = true, action = ArgAction::Count, display_order = 904)]
+    verbose: u8,
+}
+
+impl ClientArgs {
+    pub(super) fn look_of_stderr(&self) -> Look {
+        Look::of(&std::io::stderr())
+    }
+
+    pub(super) fn output(&self) -> Output {
+        Output { format: self.output, look: Look::of(&std::io::stdout()) }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) client: Client,
+    pub(super) output: Output,
+    pub(super) quiet: bool,
+    left_behind: Mutex<LeftBehind>,
+}
+
+/// What goes on at the planner when this program is interrupted.
+#[derive(Debug, Clone)]
+pub(super) enum LeftBehind {
+    /// Nothing.
+    Nothing,
+    /// Perhaps the work of a call whose answer has not arrived.
+    Request { request_id: String },
+    /// A long-running operation.
+    Operation { name: String },
+}
+
+impl Context {
+    pub(super) fn new(args: &ClientArgs) -> Result<Self, Failure> {
+        Ok(Self {
+            client: Client::new(&args.address, args.timeout, args.verbose > 0)?,
+            output: args.output(),
+            quiet: args.quiet,
+            left_behind: Mutex::new(LeftBehind::Nothing),
+        })
+    }
+
+    /// A remark on standard error, unless these are not wanted.
+    pub(super) fn remark(&self, text: &str) {
+        if !self.quiet {
+            to_stderr(&format!("{text}\n"));
+        }
+    }
+
+    /// Says what an interruption would leave behind from now on.
+    pub(super) fn leaves(&self, left_behind: LeftBehind) {
+        *self.left_behind.lock().unwrap_or_else(PoisonError::into_inner) = left_behind;
+    }
+
+    /// Runs a verb until it ends or the user presses Ctrl-C. Dropping the verb's future ends its
+    /// calls and clears its progress bar; work at the planner goes on, and the user learns how to
+    /// come back to it.
+    pub(super) async fn interruptible(
+        &self,
+        verb: impl Future<Output = Result<(), Failure>>,
+    ) -> Result<(), Failure> {
+        let interrupted = {
+            let mut verb = Box::pin(verb);
+            tokio::select! {
+                outcome = &mut verb => return outcome,
+                signal = tokio::signal::ctrl_c() => signal,
+            }
+        };
+        interrupted.map_err(|error| anyhow::Error::new(error).context("cannot listen for Ctrl-C"))?;
+        let left_behind = self.left_behind.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Err(Failure::Interrupted(left_behind.text()))
+    }
+}
+
+impl LeftBehind {
+    fn text(&self) -> String {
+        match self {
+            Self::Nothing => "interrupted".to_owned(),
+            Self::Request { request_id } => format!(
+                "interrupted before the planner answered; it may have begun.\n  \
+                 the same command with --request-id {request_id} finds out and does not begin twice"
+            ),
+            Self::Operation { name } => format!("detached: {name} goes on.\n{}", come_back(name)),
+        }
+    }
+}
+
+/// How to see more of an operation that nobody waits for.
+pub(super) fn come_back(operation: &str) -> String {
+    format!(
+        "  come back:  loadmaster operation wait {operation}\n  \
+           stop it:    loadmaster operation cancel {operation}"
+    )
+}

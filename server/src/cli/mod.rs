@@ -1,0 +1,170 @@
+//! The verbs of the `loadmaster` program.
+//!
+//! The shape is `loadmaster NOUN VERB`, with one file per noun. Around them:
+//!
+//! * `client`: the channel, deadlines and retries of every call.
+//! * `follow`: waits for long-running operations; `progress` shows how far they are.
+//! * `output`: a message as a table, JSON, YAML or names, on standard output.
+//! * `table`: pure functions from messages to text.
+//! * `error`: what a failure prints on standard error, and the exit code that it maps to.
+//!
+//! Data goes to standard output, everything else to standard error.
+
+mod client;
+mod context;
+mod error;
+mod follow;
+mod help;
+mod look;
+mod model;
+mod operation;
+mod output;
+mod page;
+mod parse;
+mod plan;
+mod profile;
+mod progress;
+mod run;
+mod show;
+mod table;
+mod text;
+mod training;
+mod version;
+mod worker;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::config::{MigrateArgs, ServeArgs};
+pub use context::ClientArgs;
+use context::Context;
+use error::Failure;
+pub use error::{Exit, report_startup};
+
+/// Plans how neural networks are trained on many GPUs, from real measurements of their memory.
+#[derive(Debug, Parser)]
+#[command(name = "loadmaster", version, max_term_width = 110, after_help = help::ROOT)]
+pub struct Cli {
+    #[command(flatten)]
+    client: ClientArgs,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure models by training pieces of them.
+    #[command(subcommand)]
+    Profile(profile::Verb),
+    /// Recommend plans and check them by training.
+    #[command(subcommand)]
+    Plan(plan::Verb),
+    /// Store and show models.
+    #[command(subcommand)]
+    Model(model::Verb),
+    /// Look at the single runs that profiles and validations are made of.
+    #[command(subcommand)]
+    Run(run::Verb),
+    /// See and drain the daemons that have the devices.
+    #[command(subcommand)]
+    Worker(worker::Verb),
+    /// Watch, await and cancel slow work.
+    #[command(subcommand)]
+    Operation(operation::Verb),
+    /// Run the planner.
+    #[command(about, long_about = None, after_help = help::SERVE)]
+    Serve(Box<ServeArgs>),
+    /// Bring the database to this version's schema and exit.
+    #[command(about, long_about = None, after_help = help::MIGRATE)]
+    Migrate(Box<MigrateArgs>),
+    /// Show the versions of this program.
+    #[command(after_help = help::VERSION)]
+    Version,
+    /// Print a completion script for a shell.
+    #[command(after_help = help::COMPLETION)]
+    Completion {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+impl Cli {
+    /// Does what the command line says, reports a failure on standard error, and says how to exit.
+    pub async fn run(self) -> Exit {
+        let look = self.client.look_of_stderr();
+        match Box::pin(self.dispatch()).await {
+            Ok(()) => Exit::Ok,
+            Err(failure) => failure.report(look),
+        }
+    }
+
+    async fn dispatch(self) -> Result<(), Failure> {
+        match self.command {
+            Command::Serve(args) => Ok(crate::serve::run(*args).await?),
+            Command::Migrate(args) => Ok(crate::serve::migrate(*args).await?),
+            Command::Completion { shell } => completion(shell),
+            Command::Version => version::show(&self.client),
+            Command::Profile(verb) => {
+                let context = Context::new(&self.client)?;
+                context.interruptible(profile::run(&context, verb)).await
+            }
+            Command::Plan(verb) => {
+                let context = Context::new(&self.client)?;
+                context.interruptible(plan::run(&context, verb)).await
+            }
+            Command::Model(verb) => {
+                let context = Context::new(&self.client)?;
+                context.interruptible(model::run(&context, verb)).await
+            }
+            Command::Run(verb) => {
+                let context = Context::new(&self.client)?;
+                context.interruptible(run::run(&context, verb)).await
+            }
+            Command::Worker(verb) => {
+                let context = Context::new(&self.client)?;
+                context.interruptible(worker::run(&context, verb)).await
+            }
+            Command::Operation(verb) => {
+                let context = Context::new(&self.client)?;
+                context.interruptible(operation::run(&context, verb)).await
+            }
+        }
+    }
+}
+
+fn completion(shell: clap_complete::Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "loadmaster", &mut script);
+    output::write_stdout(&script)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_teaches_by_example() {
+        fn check(command: &clap::Command) {
+            let leaf = command.get_subcommands().next().is_none();
+            assert!(
+                !leaf || command.get_name() == "help" || command.get_after_help().is_some(),
+                "`{}` has no examples",
+                command.get_name()
+            );
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
+    }
+
+    #[test]
+    fn client_options_stand_before_or_after_the_verb() {
+        for line in ["loadmaster -o json plan list", "loadmaster plan list -o json"] {
+            assert!(Cli::try_parse_from(line.split(' ')).is_ok(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Measurements, one stage of one run per line.
+
+use loadmaster_proto::wire::v1::Measurement;
+
+use super::super::look::Look;
+use super::super::text::{bytes, maybe_bytes, seconds};
+use super::grid::Grid;
+use super::grid::Side::{Left, Right};
+use super::{id, training};
+
+/// The ledgers of the columns; all sources are the same.
+const NOTE: &str =
+    "all bytes are measured: peak reserved in the reserved ledger, all others in the allocated ledger\n";
+
+pub(in super::super) fn list(measurements: &[Measurement], look: Look) -> String {
+    if measurements.is_empty() {
+        return "no measurements\n".to_owned();
+    }
+    let mut grid = Grid::new(
+        &[
+            ("run", Left),
+            ("stage", Left),
+            ("layers", Left),
+            ("micro-batch", Right),
+            ("in flight", Right),
+            ("peak allocated", Right),
+            ("peak reserved", Right),
+            ("parameters", Right),
+            ("gradients", Right),
+            ("optimizer", Right),
+            ("capacity", Right),
+            ("iteration", Right),
+        ],
+        look,
+    );
+    for one in measurements {
+        let solo = if one.solo { " alone" } else { "" };
+        grid.row([
+            id(&one.run),
+            format!("{} of {}{solo}", one.stage_index, one.stage_count),
+            training::stage(one.stage.as_ref(), look),
+            one.micro_batch_size.to_string(),
+            one.in_flight.to_string(),
+            bytes(one.peak_allocated_bytes),
+            maybe_bytes(one.peak_reserved_bytes, look),
+            bytes(one.parameter_bytes),
+            bytes(one.gradient_bytes),
+            bytes(one.optimizer_bytes),
+            bytes(one.capacity_bytes),
+            seconds(one.iteration_seconds),
+        ]);
+    }
+    grid.render() + NOTE
+}
+
+#[cfg(test)]
+mod tests {
+    use loadmaster_proto::wire::v1;
+
+    use super::*;
+
+    #[test]
+    fn each_number_has_a_unit_and_each_column_a_ledger() {
+        let measurement = Measurement {
+            run: "runs/01".to_owned(),
+            stage: Some(v1::StageConfig { first_layer: 0, last_layer: 7, ..v1::StageConfig::default() }),
+            stage_count: 4,
+            solo: true,
+            micro_batch_size: 2,
+            in_flight: 4,
+            peak_allocated_bytes: 3 << 20,
+            capacity_bytes: 2 << 30,
+            iteration_seconds: 0.25,
+            ..Measurement::default()
+        };
+        assert_eq!(
+            list(&[measurement], Look::PLAIN),
+            "run  stage         layers  micro-batch  in flight  peak allocated  peak reserved  parameters  \
+             gradients  optimizer  capacity  iteration\n\
+             01   0 of 4 alone  0..7              2          4        3.00 MiB              -         0 B  \
+             \x20     0 B        0 B  2.00 GiB   250.0 ms\n"
+                .to_owned()
+                + NOTE
+        );
+        assert_eq!(list(&[], Look::PLAIN), "no measurements\n");
+    }
+}

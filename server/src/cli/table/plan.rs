@@ -1,0 +1,197 @@
+//! Plans: a row per stage with a bar of predicted, measured and capacity.
+
+use loadmaster_proto::wire::v1::{MemoryFigure, Plan, PlanStage, PlanValidation};
+
+use super::super::look::Look;
+use super::super::text::{bytes, percent, plain, ratio, seconds, time};
+use super::bar::{Glyphs, draw};
+use super::grid::Grid;
+use super::grid::Side::{Left, Right};
+use super::{common_ledger, figure, id, ledger, or_none, training};
+
+/// All of one plan.
+pub(in super::super) fn one(plan: &Plan, look: Look) -> String {
+    let mut text = format!("plan {}  {}", plain(&plan.name), id(&plan.model));
+    if let Some(spec) = &plan.training {
+        text.push_str(&format!(" {} {}", look.dot(), training::line(spec, look)));
+    }
+    text.push('\n');
+    text.push_str(&stages(plan, look));
+    for warning in &plan.warnings {
+        text.push_str(&format!("warning: {}\n", plain(warning)));
+    }
+    // A failed trial has no place in the table, but hiding it would make the plan look better.
+    if let Some(newest) = plan.validations.first().filter(|newest| !newest.failure.is_empty()) {
+        text.push_str(&format!(
+            "the newest trial, {}, failed: {}\n",
+            plain(&newest.run),
+            plain(&newest.failure)
+        ));
+    }
+    text.push_str(&peak(plan, look));
+    text
+}
+
+fn stages(plan: &Plan, look: Look) -> String {
+    let common = common_ledger(figures(plan));
+    let capacity = common_capacity(&plan.stages);
+    let ledger_note = common.map_or_else(String::new, |common| format!(" ({} ledger)", ledger(common)));
+    let of_capacity = match capacity {
+        Some(capacity) => format!("of capacity {}{ledger_note}", bytes(capacity)),
+        None => format!("of capacity{ledger_note}"),
+    };
+    let mut grid = Grid::new(
+        &[
+            ("stage", Left),
+            ("layers", Left),
+            ("predicted", Right),
+            ("measured", Right),
+            ("error", Right),
+            (&of_capacity, Left),
+        ],
+        look,
+    );
+    for (index, stage) in plan.stages.iter().enumerate() {
+        let maybe = |value: &Option<MemoryFigure>| {
+            value.as_ref().map_or_else(|| look.none().to_owned(), |value| figure(value, common))
+        };
+        grid.row([
+            index.to_string(),
+            layers(stage, look),
+            maybe(&stage.predicted_peak),
+            maybe(&stage.measured_peak),
+            stage.error_ratio.map_or_else(|| look.none().to_owned(), ratio),
+            use_of_capacity(stage, capacity.is_none(), look),
+        ]);
+    }
+    let measured = plan.stages.iter().any(|stage| stage.measured_peak.is_some());
+    grid.render() + &legend(plan, measured, look)
+}
+
+fn layers(stage: &PlanStage, look: Look) -> String {
+    let range = training::stage(stage.config.as_ref(), look);
+    let (first, last) = (plain(&stage.first_layer_name), plain(&stage.last_layer_name));
+    if first == last { format!("{range}  {first}") } else { format!("{range}  {first}{}{last}", look.to()) }
+}
+
+fn use_of_capacity(stage: &PlanStage, name_capacity: bool, look: Look) -> String {
+    let predicted = stage.predicted_peak.as_ref();
+    // Bytes of two ledgers share no scale: then the bar shows the prediction alone.
+    let measured = stage
+        .measured_peak
+        .as_ref()
+        .filter(|measured| predicted.is_none_or(|predicted| predicted.ledger == measured.ledger));
+    let amount = |figure: Option<&MemoryFigure>| figure.map(|figure| figure.bytes);
+    let bar = draw(amount(predicted), amount(measured), stage.capacity_bytes, Glyphs::new(look));
+    let share = match amount(measured.or(predicted)) {
+        Some(used) if stage.capacity_bytes > 0 => percent(used as f64 / stage.capacity_bytes as f64),
+        Some(_) | None => look.none().to_owned(),
+    };
+    let of = if name_capacity { format!(" of {}", bytes(stage.capacity_bytes)) } else { String::new() };
+    format!("{bar} {share:>7}{of}")
+}
+
+/// Which character is what, and where the numbers come from.
+fn legend(plan: &Plan, measured: bool, look: Look) -> String {
+    let mut text = Glyphs::new(look).legend(measured);
+    text.push_str(if measured { "   % measured\n" } else { "   % predicted\n" });
+    let predictors = origins(plan.stages.iter().filter_map(|stage| stage.predicted_peak.as_ref()));
+    let mut from = format!("predicted by {} from {}", or_none(&predictors, look), plain(&plan.profile));
+    if measured {
+        let runs = origins(plan.stages.iter().filter_map(|stage| stage.measured_peak.as_ref()));
+        from.push_str(&format!("; measured in {}", or_none(&runs, look)));
+    }
+    text + &from + &format!("; cut by {}\n", or_none(&plan.solver, look))
+}
+
+fn origins<'a>(figures: impl Iterator<Item = &'a MemoryFigure>) -> String {
+    let mut origins: Vec<&str> = Vec::new();
+    for figure in figures {
+        if !origins.contains(&figure.origin.as_str()) {
+            origins.push(&figure.origin);
+        }
+    }
+    origins.join(", ")
+}
+
+/// The last line: the plan's peak, which is what it was chosen for.
+fn peak(plan: &Plan, look: Look) -> String {
+    let Some(predicted) = &plan.predicted_peak else { return String::new() };
+    let mut text = format!("peak  predicted {}", figure(predicted, None));
+    if let Some(measured) = measured_peak(plan) {
+        text.push_str(&format!("  measured {}", figure(measured, None)));
+        if let Some(newest) = succeeded(plan) {
+            text.push_str(&format!(
+                "  error {} {} {} per iteration",
+                ratio(newest.peak_error_ratio),
+                look.dot(),
+                seconds(newest.iteration_seconds)
+            ));
+        }
+    }
+    text.push('\n');
+    text
+}
+
+/// The newest trial that has measurements.
+fn succeeded(plan: &Plan) -> Option<&PlanValidation> {
+    plan.validations.iter().find(|validation| validation.failure.is_empty())
+}
+
+fn measured_peak(plan: &Plan) -> Option<&MemoryFigure> {
+    let measured = || plan.stages.iter().filter_map(|stage| stage.measured_peak.as_ref());
+    common_ledger(measured())?;
+    measured().max_by_key(|figure| figure.bytes)
+}
+
+fn figures(plan: &Plan) -> impl Iterator<Item = &MemoryFigure> {
+    plan.stages.iter().flat_map(|stage| [&stage.predicted_peak, &stage.measured_peak]).flatten()
+}
+
+fn common_capacity(stages: &[PlanStage]) -> Option<i64> {
+    let first = stages.first()?.capacity_bytes;
+    stages.iter().all(|stage| stage.capacity_bytes == first).then_some(first)
+}
+
+/// Plans, one per line.
+pub(in super::super) fn list(plans: &[Plan], look: Look) -> String {
+    if plans.is_empty() {
+        return "no plans\n".to_owned();
+    }
+    let peaks = plans.iter().filter_map(|plan| plan.predicted_peak.as_ref());
+    let common = common_ledger(peaks.chain(plans.iter().filter_map(measured_peak)));
+    let note = common.map_or_else(String::new, |common| format!(" ({})", ledger(common)));
+    let mut grid = Grid::new(
+        &[
+            ("plan", Left),
+            ("profile", Left),
+            ("stages", Right),
+            (&format!("predicted peak{note}"), Right),
+            (&format!("measured peak{note}"), Right),
+            ("error", Right),
+            ("created", Left),
+        ],
+        look,
+    );
+    for plan in plans {
+        let maybe = |value: Option<&MemoryFigure>| {
+            value.map_or_else(|| look.none().to_owned(), |value| figure(value, common))
+        };
+        let measured = measured_peak(plan);
+        let error = measured.and_then(|_| succeeded(plan)).map(|newest| ratio(newest.peak_error_ratio));
+        grid.row([
+            id(&plan.name),
+            id(&plan.profile),
+            plan.stages.len().to_string(),
+            maybe(plan.predicted_peak.as_ref()),
+            maybe(measured),
+            error.unwrap_or_else(|| look.none().to_owned()),
+            time(plan.create_time.as_ref(), look),
+        ]);
+    }
+    grid.render()
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

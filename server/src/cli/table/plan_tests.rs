@@ -1,0 +1,134 @@
+//! Plans as they are printed.
+
+use loadmaster_proto::wire::v1::{FigureSource, Ledger, StageConfig, TrainingSpec};
+
+use super::*;
+
+fn memory(bytes: i64, source: FigureSource, origin: &str) -> MemoryFigure {
+    let origin = origin.to_owned();
+    MemoryFigure { bytes, ledger: Ledger::Allocated.into(), source: source.into(), origin }
+}
+
+fn stage(layers: (i32, i32), names: (&str, &str), predicted_mib: i64) -> PlanStage {
+    PlanStage {
+        config: Some(StageConfig { first_layer: layers.0, last_layer: layers.1, ..Default::default() }),
+        first_layer_name: names.0.to_owned(),
+        last_layer_name: names.1.to_owned(),
+        capacity_bytes: 2 << 30,
+        predicted_peak: Some(memory(predicted_mib << 20, FigureSource::Predicted, "additive/1")),
+        ..PlanStage::default()
+    }
+}
+
+fn plan() -> Plan {
+    Plan {
+        name: "plans/7f3c".to_owned(),
+        profile: "profiles/vgg11-1a2b".to_owned(),
+        model: "models/vgg11-1f".to_owned(),
+        training: Some(TrainingSpec { micro_batch_size: 8, micro_batches: 4, ..Default::default() }),
+        stages: vec![
+            stage((0, 7), ("conv1", "relu4"), 812),
+            stage((8, 20), ("conv5", "pool5"), 640),
+            stage((21, 21), ("avgpool", "avgpool"), 1),
+        ],
+        predicted_peak: Some(memory(812 << 20, FigureSource::Predicted, "additive/1")),
+        solver: "leximax/1".to_owned(),
+        ..Plan::default()
+    }
+}
+
+fn validated() -> Plan {
+    let mut plan = plan();
+    for (stage, mib) in plan.stages.iter_mut().zip([500_i64, 800, 1]) {
+        let predicted = stage.predicted_peak.as_ref().unwrap().bytes as f64;
+        let measured = mib << 20;
+        stage.measured_peak = Some(memory(measured, FigureSource::Measured, "runs/01"));
+        stage.error_ratio = Some((predicted - measured as f64) / measured as f64);
+    }
+    plan.validations = vec![PlanValidation {
+        run: "runs/01".to_owned(),
+        iteration_seconds: 1.5,
+        peak_error_ratio: 0.015,
+        ..PlanValidation::default()
+    }];
+    plan
+}
+
+#[test]
+fn a_plan_before_its_trial_shows_the_prediction() {
+    assert_eq!(
+        one(&plan(), Look::PLAIN),
+        "plan plans/7f3c  vgg11-1f - gpipe - micro-batch 8 x 4 - sgd - fp32\n\
+         stage  layers               predicted  measured  error  of capacity 2.00 GiB (allocated ledger)\n\
+         0      0..7  conv1-relu4   812.00 MiB         -      -  ==========..............|  39.6 %\n\
+         1      8..20  conv5-pool5  640.00 MiB         -      -  ========................|  31.2 %\n\
+         2      21..21  avgpool       1.00 MiB         -      -  =.......................|   0.0 %\n\
+         = predicted   . free   | capacity   % predicted\n\
+         predicted by additive/1 from profiles/vgg11-1a2b; cut by leximax/1\n\
+         peak  predicted 812.00 MiB allocated\n"
+    );
+}
+
+#[test]
+fn a_plan_after_its_trial_shows_both() {
+    assert_eq!(
+        one(&validated(), Look::UNICODE),
+        "plan plans/7f3c  vgg11-1f · gpipe · micro-batch 8 × 4 · sgd · fp32\n\
+         stage  layers               predicted    measured    error  of capacity 2.00 GiB (allocated ledger)\n\
+         0      0..7  conv1–relu4   812.00 MiB  500.00 MiB  +62.4 %  ██████▒▒▒▒··············│  24.4 %\n\
+         1      8..20  conv5–pool5  640.00 MiB  800.00 MiB  -20.0 %  ████████▓···············│  39.1 %\n\
+         2      21..21  avgpool       1.00 MiB    1.00 MiB   +0.0 %  █·······················│   0.0 %\n\
+         █ measured   ▒ predicted, not needed   ▓ needed, not predicted   · free   │ capacity   % measured\n\
+         predicted by additive/1 from profiles/vgg11-1a2b; measured in runs/01; cut by leximax/1\n\
+         peak  predicted 812.00 MiB allocated  measured 800.00 MiB allocated  error +1.5 % · 1.50 s per iteration\n"
+    );
+}
+
+#[test]
+fn numbers_of_two_ledgers_are_named_and_not_drawn_together() {
+    let mut plan = validated();
+    plan.stages.truncate(1);
+    plan.stages[0].measured_peak.as_mut().unwrap().ledger = Ledger::Reserved.into();
+    let text = one(&plan, Look::PLAIN);
+    assert!(text.contains("812.00 MiB allocated  500.00 MiB reserved"), "{text}");
+    assert!(text.contains("==========..............|"), "{text}");
+}
+
+#[test]
+fn different_capacities_stand_at_their_stages() {
+    let mut plan = plan();
+    plan.stages[1].capacity_bytes = 4 << 30;
+    let text = one(&plan, Look::PLAIN);
+    assert!(text.contains("of capacity (allocated ledger)\n"), "{text}");
+    assert!(text.contains("15.6 % of 4.00 GiB\n"), "{text}");
+}
+
+#[test]
+fn warnings_and_failed_trials_are_told() {
+    let mut plan = plan();
+    plan.warnings = vec!["layer 3 was extrapolated".to_owned()];
+    plan.validations = vec![PlanValidation {
+        run: "runs/02".to_owned(),
+        failure: "stage 0 is out of memory".to_owned(),
+        ..PlanValidation::default()
+    }];
+    let text = one(&plan, Look::PLAIN);
+    assert!(text.contains("\nwarning: layer 3 was extrapolated\n"), "{text}");
+    assert!(text.contains("\nthe newest trial, runs/02, failed: stage 0 is out of memory\n"), "{text}");
+}
+
+#[test]
+fn an_empty_message_does_not_break_the_table() {
+    assert!(one(&Plan::default(), Look::PLAIN).starts_with("plan "));
+}
+
+#[test]
+fn plans_are_listed_one_per_line() {
+    assert_eq!(list(&[], Look::PLAIN), "no plans\n");
+    assert_eq!(
+        list(&[validated(), plan()], Look::PLAIN),
+        "plan  profile     stages  predicted peak (allocated)  measured peak (allocated)   error  created\n\
+         7f3c  vgg11-1a2b       3                  812.00 MiB                 800.00 MiB  +1.5 %  -\n\
+         7f3c  vgg11-1a2b       3                  812.00 MiB                          -       -  -\n"
+    );
+}

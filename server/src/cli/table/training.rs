@@ -1,0 +1,49 @@
+//! Training settings in one line.
+
+use loadmaster_proto::wire::v1::{self, optimizer};
+
+use super::super::look::Look;
+use super::super::text::word;
+
+/// `gpipe · micro-batch 8 × 4 · sgd · fp32`.
+pub(super) fn line(spec: &v1::TrainingSpec, look: Look) -> String {
+    let schedule = match spec.schedule() {
+        v1::Schedule::Unspecified | v1::Schedule::Gpipe => "gpipe",
+        v1::Schedule::OneFOneB => "1f1b",
+    };
+    let optimizer = match spec.optimizer.as_ref().and_then(|optimizer| optimizer.kind.as_ref()) {
+        None | Some(optimizer::Kind::Sgd(_)) => "sgd",
+        Some(optimizer::Kind::Adam(_)) => "adam",
+    };
+    let precision = match spec.precision() {
+        v1::Precision::Unspecified | v1::Precision::Fp32 => "fp32",
+        v1::Precision::Bf16 => "bf16",
+    };
+    let mut parts = vec![
+        schedule.to_owned(),
+        format!("micro-batch {} {} {}", spec.micro_batch_size, look.times(), spec.micro_batches),
+        optimizer.to_owned(),
+        precision.to_owned(),
+    ];
+    match spec.recompute() {
+        v1::RecomputePolicy::Unspecified | v1::RecomputePolicy::None => {}
+        policy => {
+            parts.push(format!("recompute {}", word(policy.as_str_name(), "RECOMPUTE_POLICY_")));
+        }
+    }
+    parts.join(&format!(" {} ", look.dot()))
+}
+
+/// `3..7`, or `3..7 tensor 2` when several devices share the stage.
+pub(super) fn stage(config: Option<&v1::StageConfig>, look: Look) -> String {
+    let Some(config) = config else { return look.none().to_owned() };
+    let mut text = format!("{}..{}", config.first_layer, config.last_layer);
+    match config.parallelism() {
+        v1::Parallelism::Unspecified | v1::Parallelism::None => {}
+        several => {
+            let name = word(several.as_str_name(), "PARALLELISM_");
+            text.push_str(&format!(" {name} {}", config.degree));
+        }
+    }
+    text
+}

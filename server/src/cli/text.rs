@@ -1,0 +1,123 @@
+//! Small texts: numbers with units, and strings of others made safe to print.
+
+use std::io::Write;
+
+use loadmaster_proto::bytes::Bytes;
+
+use super::look::Look;
+
+/// `text` without control characters: neither a planner nor a worker writes to our user's terminal
+/// anything but text. Line breaks become spaces, so that one fact stays on one line.
+pub(super) fn plain(text: &str) -> String {
+    text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Writes to standard error. That nobody reads it is no reason to fail.
+pub(super) fn to_stderr(text: &str) {
+    let mut stderr = std::io::stderr().lock();
+    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+}
+
+/// A byte count with its unit, negative ones too.
+pub(super) fn bytes(count: i64) -> String {
+    let magnitude = Bytes(count.unsigned_abs());
+    if count < 0 { format!("-{magnitude}") } else { magnitude.to_string() }
+}
+
+/// A byte count that may be missing.
+pub(super) fn maybe_bytes(count: Option<i64>, look: Look) -> String {
+    count.map_or_else(|| look.none().to_owned(), bytes)
+}
+
+/// Seconds with three significant digits or so.
+pub(super) fn seconds(value: f64) -> String {
+    if !value.is_finite() {
+        "?".to_owned()
+    } else if value == 0.0 {
+        "0 s".to_owned()
+    } else if value.abs() < 0.001 {
+        format!("{:.1} us", value * 1e6)
+    } else if value.abs() < 1.0 {
+        format!("{:.1} ms", value * 1e3)
+    } else if value.abs() < 100.0 {
+        format!("{value:.2} s")
+    } else {
+        format!("{value:.0} s")
+    }
+}
+
+/// How long something may still take, roughly.
+pub(super) fn about(seconds: f64) -> String {
+    match seconds {
+        s if s < 1.5 => "about 1 s".to_owned(),
+        s if s < 90.0 => format!("about {s:.0} s"),
+        s if s < 5400.0 => format!("about {:.0} min", s / 60.0),
+        s => format!("about {:.1} h", s / 3600.0),
+    }
+}
+
+/// A relative error with its sign.
+pub(super) fn ratio(value: f64) -> String {
+    format!("{:+.1} %", value * 100.0)
+}
+
+/// A share of a whole.
+pub(super) fn percent(value: f64) -> String {
+    format!("{:.1} %", value * 100.0)
+}
+
+/// A point in time, UTC.
+pub(super) fn time(timestamp: Option<&prost_types::Timestamp>, look: Look) -> String {
+    timestamp
+        .and_then(|t| jiff::Timestamp::new(t.seconds, 0).ok())
+        .map_or_else(|| look.none().to_owned(), |t| t.to_string())
+}
+
+/// A large number with its digits in groups of three.
+pub(super) fn count(value: i64) -> String {
+    let digits = value.unsigned_abs().to_string();
+    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3 + 1);
+    if value < 0 {
+        grouped.push('-');
+    }
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// The constant of an enum as people write it: `LEDGER_ALLOCATED` is `allocated`.
+pub(super) fn word(constant: &str, prefix: &str) -> String {
+    constant.strip_prefix(prefix).unwrap_or(constant).to_ascii_lowercase().replace('_', " ")
+}
+
+/// `1 run`, `2 runs`.
+pub(super) fn plural(number: i32, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_units() {
+        assert_eq!(bytes(-1536), "-1.50 KiB");
+        assert_eq!(bytes(i64::MIN), format!("-{}", Bytes(1 << 63)));
+        assert_eq!(seconds(0.0123), "12.3 ms");
+        assert_eq!(seconds(f64::NAN), "?");
+        assert_eq!(about(130.0), "about 2 min");
+        assert_eq!(ratio(0.0149), "+1.5 %");
+        assert_eq!(count(132_863_336), "132,863,336");
+        assert_eq!(count(-1000), "-1,000");
+        assert_eq!(word("OUT_OF_MEMORY", ""), "out of memory");
+    }
+
+    #[test]
+    fn control_characters_do_not_pass() {
+        assert_eq!(plain("a\u{1b}[2J\nb\n"), "a [2J b");
+    }
+}

@@ -1,0 +1,58 @@
+//! `loadmaster worker`.
+
+use clap::Subcommand;
+use loadmaster_proto::wire::v1;
+
+use super::client::workers;
+use super::context::Context;
+use super::error::Failure;
+use super::page::{self, Limit};
+use super::{help, parse};
+
+/// Verbs of workers.
+#[derive(Debug, Subcommand)]
+pub(super) enum Verb {
+    /// Workers that ever connected, newest contact first.
+    #[command(after_help = help::WORKER_LIST)]
+    List(Limit),
+    /// One worker with its devices.
+    #[command(visible_alias = "get", after_help = help::WORKER_SHOW)]
+    Show {
+        /// The worker: `workers/ID` or the id alone.
+        #[arg(value_parser = parse::worker)]
+        name: String,
+    },
+    /// Give a worker no more runs; those that it holds end normally.
+    #[command(after_help = help::WORKER_DRAIN)]
+    Drain {
+        /// The worker: `workers/ID` or the id alone.
+        #[arg(value_parser = parse::worker)]
+        name: String,
+    },
+}
+
+pub(super) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
+    match verb {
+        Verb::List(limit) => {
+            let workers = page::all(context, limit, async |page_size, page_token| {
+                let request = v1::ListWorkersRequest { page_size, page_token };
+                context.client.call(request, async |channel, q| workers(channel).list_workers(q).await).await
+            });
+            context.output.print(&workers.await?)
+        }
+        Verb::Show { name } => {
+            let request = v1::GetWorkerRequest { name };
+            let worker =
+                context.client.call(request, async |channel, q| workers(channel).get_worker(q).await).await?;
+            context.output.print(&worker)
+        }
+        Verb::Drain { name } => {
+            let request = v1::DrainWorkerRequest { name };
+            let worker = context
+                .client
+                .call(request, async |channel, q| workers(channel).drain_worker(q).await)
+                .await?;
+            context.output.print(&worker)
+        }
+    }
+}

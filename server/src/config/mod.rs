@@ -1,0 +1,9 @@
+//! Settings of `loadmaster serve` and `loadmaster migrate`, one file per concern.
+
+mod database;
+mod logging;
+mod serve;
+
+pub use database::{DatabaseArgs, DatabaseSource};
+pub use logging::{LogFormat, LoggingArgs};
+pub use serve::{MigrateArgs, ServeArgs};

@@ -1,0 +1,91 @@
+//! The planner's own settings.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{DatabaseArgs, LoggingArgs};
+
+/// Settings of `loadmaster serve`.
+#[derive(Debug, Clone, Args)]
+pub struct ServeArgs {
+    /// Address to listen on; port 0 takes a free one.
+    #[arg(long, env = "LOADMASTER_LISTEN", value_name = "HOST:PORT", default_value = "127.0.0.1:7433")]
+    pub listen: SocketAddr,
+
+    /// File to write the real address to (`http://HOST:PORT`) once the planner serves.
+    #[arg(long, env = "LOADMASTER_ADDRESS_FILE", value_name = "FILE")]
+    pub address_file: Option<PathBuf>,
+
+    /// Where durable state lives.
+    #[command(flatten)]
+    pub database: DatabaseArgs,
+
+    /// Seconds that a worker's lease on a run lasts without a heartbeat.
+    #[arg(long, env = "LOADMASTER_LEASE_SECONDS", value_name = "SECONDS", default_value = "30",
+          value_parser = seconds)]
+    pub lease: Duration,
+
+    /// Seconds between a worker's heartbeats; at most a third of the lease.
+    #[arg(long, env = "LOADMASTER_HEARTBEAT_SECONDS", value_name = "SECONDS", default_value = "3",
+          value_parser = seconds)]
+    pub heartbeat: Duration,
+
+    /// Seconds that a stopping planner waits for open calls before it stops hard.
+    #[arg(long, env = "LOADMASTER_DRAIN_SECONDS", value_name = "SECONDS", default_value = "10",
+          value_parser = seconds)]
+    pub drain: Duration,
+
+    /// Most calls answered at once; more are refused with `RESOURCE_EXHAUSTED`.
+    #[arg(long, env = "LOADMASTER_MAX_CALLS", value_name = "N", default_value_t = 256,
+          value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub max_calls: u32,
+
+    /// Do not serve gRPC reflection.
+    #[arg(long, env = "LOADMASTER_NO_REFLECTION")]
+    pub no_reflection: bool,
+
+    /// Logs.
+    #[command(flatten)]
+    pub logging: LoggingArgs,
+}
+
+/// Settings of `loadmaster migrate`.
+#[derive(Debug, Clone, Args)]
+pub struct MigrateArgs {
+    /// Where durable state lives.
+    #[command(flatten)]
+    pub database: DatabaseArgs,
+
+    /// Logs.
+    #[command(flatten)]
+    pub logging: LoggingArgs,
+}
+
+impl ServeArgs {
+    /// Checks what no single value can tell.
+    ///
+    /// # Errors
+    /// When leases would run out between heartbeats.
+    pub fn check(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.heartbeat * 3 <= self.lease,
+            "--heartbeat ({} s) must be at most a third of --lease ({} s): a lease has to survive two lost heartbeats",
+            self.heartbeat.as_secs_f64(),
+            self.lease.as_secs_f64(),
+        );
+        Ok(())
+    }
+}
+
+/// Seconds above 0 and up to a day, fractions allowed.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
+    if seconds > 0.0 && seconds <= 86_400.0 {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err(format!("is {seconds}, must be above 0 and at most 86400 seconds"))
+    }
+}

@@ -1,0 +1,153 @@
+//! Which devices of a worker are free. Pure book-keeping, no I/O.
+
+use std::collections::HashMap;
+
+use loadmaster_proto::device::Device;
+use loadmaster_proto::name::RunName;
+
+use crate::store::records::FreeDevice;
+
+/// A run under one fence.
+pub(super) type LeaseKey = (RunName, i64);
+
+/// Heartbeats in a row that may leave out a lease before its devices count as free. One heartbeat
+/// may have been on its way when the lease was sent.
+const MISSES_ALLOWED: u32 = 2;
+
+#[derive(Debug)]
+struct Held {
+    devices: Vec<String>,
+    misses: u32,
+}
+
+/// The devices of one worker and the leases that occupy them.
+#[derive(Debug)]
+pub(super) struct DeviceLedger {
+    devices: Vec<Device>,
+    held: HashMap<LeaseKey, Held>,
+}
+
+impl DeviceLedger {
+    /// All devices free.
+    pub(super) fn new(devices: Vec<Device>) -> Self {
+        Self { devices, held: HashMap::new() }
+    }
+
+    /// The free devices, in the worker's order.
+    pub(super) fn free(&self) -> Vec<FreeDevice> {
+        self.free_devices()
+            .map(|device| FreeDevice { kind: device.kind.clone(), capacity: device.capacity.0 })
+            .collect()
+    }
+
+    fn free_devices(&self) -> impl Iterator<Item = &Device> {
+        self.devices
+            .iter()
+            .filter(|device| !self.held.values().any(|held| held.devices.contains(&device.id)))
+    }
+
+    /// Occupies `count` free devices of `kind` with at least `min_capacity` bytes; the smallest
+    /// that fit, so that large ones stay free for runs that need them. None: too few.
+    pub(super) fn take(
+        &mut self,
+        key: LeaseKey,
+        kind: &str,
+        min_capacity: u64,
+        count: u32,
+    ) -> Option<Vec<String>> {
+        let mut fitting: Vec<(u64, String)> = self
+            .free_devices()
+            .filter(|device| device.kind == kind && device.capacity.0 >= min_capacity)
+            .map(|device| (device.capacity.0, device.id.clone()))
+            .collect();
+        let count = usize::try_from(count).ok().filter(|&count| count <= fitting.len())?;
+        fitting.sort_by_key(|(capacity, _)| *capacity);
+        let devices: Vec<String> = fitting.into_iter().take(count).map(|(_, id)| id).collect();
+        self.held.insert(key, Held { devices: devices.clone(), misses: 0 });
+        Some(devices)
+    }
+
+    /// A lease that the worker says it holds.
+    pub(super) fn adopt(&mut self, key: LeaseKey, devices: Vec<String>) {
+        self.held.insert(key, Held { devices, misses: 0 });
+    }
+
+    /// Frees the devices of a lease.
+    pub(super) fn release(&mut self, key: &LeaseKey) {
+        self.held.remove(key);
+    }
+
+    /// Whether the lease occupies devices.
+    #[cfg(test)]
+    fn holds(&self, key: &LeaseKey) -> bool {
+        self.held.contains_key(key)
+    }
+
+    /// Takes note of a heartbeat that names `alive`; a lease that it leaves out repeatedly is over.
+    pub(super) fn heartbeat(&mut self, alive: &[LeaseKey]) {
+        self.held.retain(|key, held| {
+            held.misses = if alive.contains(key) { 0 } else { held.misses + 1 };
+            held.misses < MISSES_ALLOWED
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use loadmaster_proto::bytes::Bytes;
+    use loadmaster_proto::device::{Backend, CPU_KIND};
+
+    use super::*;
+
+    fn ledger(capacities: &[u64]) -> DeviceLedger {
+        let device = |(ordinal, &capacity): (u32, &u64)| Device {
+            id: format!("cpu{ordinal}"),
+            backend: Backend::Cpu,
+            kind: CPU_KIND.to_owned(),
+            capacity: Bytes(capacity),
+            physical: Bytes(capacity),
+            uuid: String::new(),
+            ordinal,
+            driver_version: String::new(),
+        };
+        DeviceLedger::new((0..).zip(capacities).map(device).collect())
+    }
+
+    fn key(token: i64) -> LeaseKey {
+        (RunName::from_id("r").unwrap(), token)
+    }
+
+    #[test]
+    fn a_run_takes_the_smallest_devices_that_fit_or_none_at_all() {
+        let mut ledger = ledger(&[8, 2, 4, 4]);
+        assert_eq!(ledger.take(key(1), "gpu", 0, 1), None);
+        assert_eq!(ledger.take(key(1), CPU_KIND, 4, 4), None);
+        assert_eq!(ledger.free().len(), 4);
+        let taken = ledger.take(key(1), CPU_KIND, 3, 2).unwrap();
+        assert_eq!(taken, ["cpu2", "cpu3"]);
+        assert_eq!(ledger.free().iter().map(|free| free.capacity).collect::<Vec<_>>(), [8, 2]);
+        ledger.release(&key(1));
+        assert_eq!(ledger.free().len(), 4);
+    }
+
+    #[test]
+    fn one_crossing_heartbeat_does_not_free_a_lease_but_two_do() {
+        let mut ledger = ledger(&[2, 2]);
+        ledger.take(key(1), CPU_KIND, 0, 2).unwrap();
+        ledger.heartbeat(&[]);
+        assert!(ledger.holds(&key(1)));
+        ledger.heartbeat(&[key(1)]);
+        ledger.heartbeat(&[]);
+        assert!(ledger.holds(&key(1)));
+        ledger.heartbeat(&[]);
+        assert!(!ledger.holds(&key(1)));
+    }
+
+    #[test]
+    fn an_adopted_lease_occupies_its_devices() {
+        let mut ledger = ledger(&[2, 2]);
+        ledger.adopt(key(7), vec!["cpu1".to_owned()]);
+        assert_eq!(ledger.free().len(), 1);
+        assert_eq!(ledger.take(key(8), CPU_KIND, 0, 2), None);
+    }
+}

@@ -1,0 +1,81 @@
+//! Ends operations whose runs have all ended.
+//!
+//! Idempotent and fenced by the operation's state, so that any planner may do it at any time, also
+//! after a crash between a run's last report and the end of its operation.
+
+use loadmaster_proto::name::OperationName;
+use tonic::Code;
+
+use crate::planning::layout::Layout;
+use crate::store::records::{
+    Fenced, OperationState, OperationTarget, PageRequest, RunRecord, RunState,
+};
+use crate::store::{RunFilter, Store, StoreError};
+
+/// Ends every operation that is due. Trouble is logged and left for the next round.
+pub(super) async fn settle_all(store: &Store) {
+    let due = match store.unsettled_operations().await {
+        Ok(due) => due,
+        Err(error) => return tracing::warn!(%error, "failed to look for ended operations"),
+    };
+    for operation in due {
+        match settle(store, &operation).await {
+            Ok(Fenced::Applied) => tracing::info!(operation.id = operation.id(), "operation ended"),
+            Ok(Fenced::Stale) => {}
+            Err(error) => {
+                tracing::warn!(operation.id = operation.id(), %error, "failed to end an operation");
+            }
+        }
+    }
+}
+
+async fn settle(store: &Store, name: &OperationName) -> Result<Fenced, StoreError> {
+    let operation = store.get_operation(name).await?;
+    match &operation.target {
+        OperationTarget::Profile(profile) => {
+            if operation.runs.succeeded == 0 {
+                let failed = first_failure(store, name).await?;
+                return store.finish_operation(name, failed).await;
+            }
+            let profile = store.get_profile(profile).await?;
+            let model = store.get_model(&profile.model).await?.model;
+            let measurements = store.profile_measurements(&profile.name).await?;
+            let missing = match Layout::new(profile.campaign, &model, &profile.training, profile.devices) {
+                Ok(layout) => layout.metrics(&model, &profile.micro_batch_sizes, &measurements).missing,
+                Err(error) => vec![error.to_string()],
+            };
+            store.finish_profile_operation(name, &missing).await
+        }
+        OperationTarget::Plan(_) => {
+            let state = if operation.runs.succeeded > 0 {
+                OperationState::Succeeded
+            } else {
+                first_failure(store, name).await?
+            };
+            store.finish_operation(name, state).await
+        }
+    }
+}
+
+/// Why an operation has nothing to show: the newest failed run's last failure.
+async fn first_failure(store: &Store, name: &OperationName) -> Result<OperationState, StoreError> {
+    let filter = RunFilter { operation: Some(name.clone()), ..RunFilter::default() };
+    let page = store.list_runs(&filter, &PageRequest { size: 1_000, after: None }).await?;
+    let failed = |run: &&RunRecord| matches!(run.state, RunState::OutOfMemory | RunState::Parked);
+    let Some(run) = page.rows.iter().find(failed) else {
+        return Ok(OperationState::Cancelled);
+    };
+    let message = run.failures.last().map_or("failed", |last| last.failure.message.as_str());
+    Ok(match run.state {
+        RunState::OutOfMemory => OperationState::Failed {
+            code: Code::FailedPrecondition.into(),
+            reason: "OUT_OF_MEMORY".to_owned(),
+            message: format!("{} did not fit: {message}", run.name),
+        },
+        _ => OperationState::Failed {
+            code: Code::Aborted.into(),
+            reason: "RUN_FAILED".to_owned(),
+            message: format!("{} failed {} times, last: {message}", run.name, run.attempts),
+        },
+    })
+}

@@ -1,0 +1,17 @@
+//! The Loadmaster planner and its command line.
+//!
+//! * [`planning`]: pure: values in, values out. No I/O, no clock.
+//! * [`store`]: all durable state, in Postgres; [`embedded`] Postgres when none is given.
+//! * [`dispatch`]: hands queued runs to connected workers under fenced leases.
+//! * [`rpc`]: the gRPC services.
+//! * [`serve`]: from [`config`] to a serving planner and back.
+//! * [`cli`]: the verbs of the `loadmaster` program.
+
+pub mod cli;
+pub mod config;
+pub mod dispatch;
+pub mod embedded;
+pub mod planning;
+pub mod rpc;
+pub mod serve;
+pub mod store;

@@ -1,0 +1,18 @@
+//! The gRPC services: checked requests in, planning and store in the middle, messages out.
+//!
+//! A handler's future is dropped when its caller hangs up, so nothing that must finish runs inside
+//! one: the store runs its transactions in tasks of their own.
+
+mod error;
+mod messages;
+mod model;
+mod operations;
+mod page;
+mod plan;
+mod profile;
+mod serve;
+mod validate;
+mod worker;
+
+pub use error::{ApiError, DOMAIN};
+pub use serve::{Services, serve};

@@ -1,0 +1,78 @@
+//! `ModelService`.
+
+use jiff::Timestamp;
+use loadmaster_proto::error::{Invalid, required};
+use loadmaster_proto::model::Model;
+use loadmaster_proto::name::ModelName;
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::model_service_server::ModelService;
+use loadmaster_proto::zoo::Zoo;
+use tonic::{Request, Response, Status};
+
+use super::error::ApiError;
+use super::messages;
+use super::page::Listing;
+use crate::store::Store;
+use crate::store::records::ModelRecord;
+
+/// Stores and lists models.
+#[derive(Debug, Clone)]
+pub(super) struct Models {
+    pub(super) store: Store,
+}
+
+/// A model from its source as a request has it.
+///
+/// # Errors
+/// Names the field below `source`.
+pub(super) fn build(source: v1::ModelSource) -> Result<(Zoo, Model), Invalid> {
+    let zoo = Zoo::try_from(source).map_err(|invalid| invalid.under("source"))?;
+    let options = match zoo {
+        Zoo::Vgg11(_) => "source.zoo.vgg",
+        Zoo::Gpt2(_) => "source.zoo.gpt2",
+    };
+    let model = zoo.build().map_err(|invalid| invalid.under(options))?;
+    Ok((zoo, model))
+}
+
+#[tonic::async_trait]
+impl ModelService for Models {
+    async fn create_model(
+        &self,
+        request: Request<v1::CreateModelRequest>,
+    ) -> Result<Response<v1::Model>, Status> {
+        let request = request.into_inner();
+        let (zoo, model) =
+            required("source", request.source).and_then(build).map_err(ApiError::from)?;
+        let record = if request.validate_only {
+            let name = ModelName::from_id(model.id()).map_err(ApiError::from)?;
+            ModelRecord { name, model, source: zoo, create_time: Timestamp::now() }
+        } else {
+            self.store.put_model(&model, &zoo).await.map_err(ApiError::from)?
+        };
+        Ok(Response::new(messages::model(&record)))
+    }
+
+    async fn get_model(
+        &self,
+        request: Request<v1::GetModelRequest>,
+    ) -> Result<Response<v1::Model>, Status> {
+        let name = ModelName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
+        let record = self.store.get_model(&name).await.map_err(ApiError::from)?;
+        Ok(Response::new(messages::model(&record)))
+    }
+
+    async fn list_models(
+        &self,
+        request: Request<v1::ListModelsRequest>,
+    ) -> Result<Response<v1::ListModelsResponse>, Status> {
+        let request = request.into_inner();
+        let listing = Listing::new("ListModels", &[]);
+        let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
+        let page = self.store.list_models(&page).await.map_err(ApiError::from)?;
+        Ok(Response::new(v1::ListModelsResponse {
+            next_page_token: listing.next_token(&page),
+            models: page.rows.iter().map(messages::model_row).collect(),
+        }))
+    }
+}

@@ -1,0 +1,201 @@
+//! `google.longrunning.Operations`: the standard service, over operations of the store.
+
+use std::time::Duration;
+
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::name::OperationName;
+use loadmaster_proto::wire::google::rpc;
+use loadmaster_proto::wire::longrunning::operations_server::Operations as OperationsService;
+use loadmaster_proto::wire::longrunning::{
+    CancelOperationRequest, DeleteOperationRequest, GetOperationRequest, ListOperationsRequest,
+    ListOperationsResponse, Operation, WaitOperationRequest, operation,
+};
+use loadmaster_proto::wire::v1;
+use prost::{Message, Name};
+use tokio::time::Instant;
+use tonic::{Code, Request, Response, Status};
+
+use super::error::{ApiError, DOMAIN};
+use super::messages;
+use super::page::Listing;
+use super::plan::Plans;
+use super::profile::Profiles;
+use crate::dispatch::Dispatcher;
+use crate::store::Store;
+use crate::store::records::{OperationRecord, OperationState, OperationTarget};
+
+/// Longest wait of one call; a caller that wants more calls again.
+const MAX_WAIT: Duration = Duration::from_secs(30);
+/// Time between two looks at a waited-for operation.
+const WAIT_STEP: Duration = Duration::from_millis(200);
+
+/// Shows and cancels operations.
+#[derive(Debug, Clone)]
+pub(super) struct Operations {
+    pub(super) store: Store,
+    pub(super) dispatcher: Dispatcher,
+    pub(super) profiles: Profiles,
+    pub(super) plans: Plans,
+}
+
+impl Operations {
+    async fn get(&self, name: &str) -> Result<(OperationName, OperationRecord), ApiError> {
+        let name = OperationName::parse("name", name)?;
+        let record = self.store.get_operation(&name).await?;
+        Ok((name, record))
+    }
+
+    async fn message(&self, record: &OperationRecord) -> Result<Operation, ApiError> {
+        let result = match &record.state {
+            OperationState::Running => None,
+            OperationState::Succeeded => Some(operation::Result::Response(self.response(record).await?)),
+            OperationState::Failed { code, reason, message } => {
+                Some(operation::Result::Error(error(*code, reason, message)))
+            }
+            OperationState::Cancelled => {
+                Some(operation::Result::Error(error(Code::Cancelled.into(), "CANCELLED", "cancelled")))
+            }
+        };
+        let waits_for = match record.state {
+            OperationState::Running => self.waits_for(record).await?,
+            _ => String::new(),
+        };
+        Ok(operation_message(record, waits_for, result))
+    }
+
+    async fn response(&self, record: &OperationRecord) -> Result<prost_types::Any, ApiError> {
+        match &record.target {
+            OperationTarget::Profile(profile) => Ok(pack(&self.profiles.whole(profile).await?)),
+            OperationTarget::Plan(plan) => Ok(pack(&self.plans.whole(plan).await?)),
+        }
+    }
+
+    /// Why nothing moves, if nothing does: the commonest question about a waiting operation.
+    async fn waits_for(&self, record: &OperationRecord) -> Result<String, ApiError> {
+        if record.runs.running > 0 || record.runs.queued == 0 {
+            return Ok(String::new());
+        }
+        Ok(match self.store.unplaceable_run(&record.name).await? {
+            Some(need) => format!(
+                "no connected worker has {} device{} of kind {} with at least {} each: start a worker that has",
+                need.device_count,
+                if need.device_count == 1 { "" } else { "s" },
+                need.device_kind,
+                loadmaster_proto::bytes::Bytes(need.min_capacity),
+            ),
+            None => "waits for free devices".to_owned(),
+        })
+    }
+}
+
+/// An operation as it travels.
+pub(super) fn operation_message(
+    record: &OperationRecord,
+    waits_for: String,
+    result: Option<operation::Result>,
+) -> Operation {
+    let target = match &record.target {
+        OperationTarget::Profile(name) => name.to_string(),
+        OperationTarget::Plan(name) => name.to_string(),
+    };
+    let metadata = v1::RunMetadata {
+        target,
+        runs: Some(messages::run_counts(record.runs)),
+        progress: record.progress,
+        message: waits_for,
+        create_time: Some(messages::time(record.create_time)),
+        end_time: record.end_time.map(messages::time),
+    };
+    Operation {
+        name: record.name.to_string(),
+        metadata: Some(pack(&metadata)),
+        done: record.state != OperationState::Running,
+        result,
+    }
+}
+
+/// A message with its type.
+pub(super) fn pack<M: Message + Name>(message: &M) -> prost_types::Any {
+    prost_types::Any { type_url: M::type_url(), value: message.encode_to_vec() }
+}
+
+fn error(code: i32, reason: &str, message: &str) -> rpc::Status {
+    let info = tonic_types::pb::ErrorInfo {
+        reason: reason.to_owned(),
+        domain: DOMAIN.to_owned(),
+        metadata: Default::default(),
+    };
+    let info = prost_types::Any {
+        type_url: "type.googleapis.com/google.rpc.ErrorInfo".to_owned(),
+        value: info.encode_to_vec(),
+    };
+    rpc::Status { code, message: message.to_owned(), details: vec![info] }
+}
+
+#[tonic::async_trait]
+impl OperationsService for Operations {
+    async fn get_operation(
+        &self,
+        request: Request<GetOperationRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        let (_, record) = self.get(&request.into_inner().name).await?;
+        Ok(Response::new(self.message(&record).await?))
+    }
+
+    async fn list_operations(
+        &self,
+        request: Request<ListOperationsRequest>,
+    ) -> Result<Response<ListOperationsResponse>, Status> {
+        let request = request.into_inner();
+        if !request.filter.is_empty() {
+            let invalid = Invalid::field("filter", "filters are not supported, leave it empty");
+            return Err(ApiError::from(invalid).into());
+        }
+        let listing = Listing::new("ListOperations", &[&request.name]);
+        let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
+        let page = self.store.list_operations(&page).await.map_err(ApiError::from)?;
+        // Without responses: a page of them would be large; GetOperation has them.
+        let operations =
+            page.rows.iter().map(|record| operation_message(record, String::new(), None)).collect();
+        Ok(Response::new(ListOperationsResponse {
+            operations,
+            next_page_token: listing.next_token(&page),
+            ..ListOperationsResponse::default()
+        }))
+    }
+
+    async fn delete_operation(
+        &self,
+        request: Request<DeleteOperationRequest>,
+    ) -> Result<Response<()>, Status> {
+        let name = OperationName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
+        self.store.delete_operation(&name).await.map_err(ApiError::from)?;
+        Ok(Response::new(()))
+    }
+
+    async fn cancel_operation(
+        &self,
+        request: Request<CancelOperationRequest>,
+    ) -> Result<Response<()>, Status> {
+        let name = OperationName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
+        self.store.cancel_operation(&name).await.map_err(ApiError::from)?;
+        self.dispatcher.wake();
+        Ok(Response::new(()))
+    }
+
+    async fn wait_operation(
+        &self,
+        request: Request<WaitOperationRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        let request = request.into_inner();
+        let asked = request.timeout.and_then(|timeout| Duration::try_from(timeout).ok());
+        let until = Instant::now() + asked.unwrap_or(MAX_WAIT).min(MAX_WAIT);
+        loop {
+            let (_, record) = self.get(&request.name).await?;
+            if record.state != OperationState::Running || Instant::now() >= until {
+                return Ok(Response::new(self.message(&record).await?));
+            }
+            tokio::time::sleep_until(until.min(Instant::now() + WAIT_STEP)).await;
+        }
+    }
+}

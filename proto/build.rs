@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use prost::Message;
 use protox::prost_reflect::DescriptorPool;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -19,7 +18,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::write(out.join("descriptors.bin"), pool.encode_to_vec())?;
 
     let descriptors = compiler.file_descriptor_set();
-    debug_assert!(descriptors.encoded_len() > 0);
+    let mut config = prost_build::Config::new();
+    // `google.protobuf.Any` names its content's type.
+    config.enable_type_names().type_name_domain(["."], "type.googleapis.com");
     tonic_prost_build::configure()
         .include_file("wire.rs")
         // Callers bring their own channel; the generated `connect` would clash with WorkerService.Connect.
@@ -27,6 +28,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         // Comments of the vendored Google files are not written for rustdoc.
         .disable_comments([".google"])
         .type_attribute(".", "#[allow(clippy::large_enum_variant)]")
-        .compile_fds(descriptors)?;
+        .compile_fds_with_config(descriptors, config)?;
     Ok(())
 }

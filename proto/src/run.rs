@@ -21,6 +21,16 @@ pub struct RunSpec {
     pub iterations: u32,
 }
 
+/// Which runs a profile is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Campaign {
+    /// Whole partitionings, CAPTURE's Description 1.
+    Paper,
+    /// Each distinct stage that the predictor needs, alone.
+    Stages,
+}
+
 /// Which stages a run trains.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -171,6 +171,11 @@ impl TrainingSpec {
         Ok(self)
     }
 
+    /// Samples per iteration of one replica.
+    pub fn global_batch_size(&self) -> u64 {
+        u64::from(self.micro_batch_size) * u64::from(self.micro_batches)
+    }
+
     /// The same training at another micro-batch size.
     #[must_use]
     pub fn with_micro_batch_size(self, micro_batch_size: u32) -> Self {

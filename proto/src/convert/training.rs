@@ -28,6 +28,7 @@ impl From<TrainingSpec> for v1::TrainingSpec {
             micro_batches: to_i32(training.micro_batches),
             recompute: recompute.into(),
             seed: to_i64(training.seed),
+            global_batch_size: to_i64(training.global_batch_size()),
         }
     }
 }
@@ -57,16 +58,35 @@ impl TryFrom<v1::TrainingSpec> for TrainingSpec {
             .optimizer
             .map_or_else(|| Ok(Optimizer::default()), Optimizer::try_from)
             .map_err(|invalid| invalid.under("optimizer"))?;
+        let micro_batch_size = unsigned("micro_batch_size", wire.micro_batch_size)?;
         Self {
             precision,
             optimizer,
             schedule,
-            micro_batch_size: unsigned("micro_batch_size", wire.micro_batch_size)?,
-            micro_batches: unsigned("micro_batches", wire.micro_batches)?,
+            micro_batch_size,
+            micro_batches: micro_batches(&wire, micro_batch_size)?,
             recompute,
             seed: unsigned("seed", wire.seed)?,
         }
         .checked()
+    }
+}
+
+/// Stage passes per iteration, from either way of saying it.
+fn micro_batches(wire: &v1::TrainingSpec, micro_batch_size: u32) -> Result<u32, Invalid> {
+    let named = unsigned("micro_batches", wire.micro_batches)?;
+    let global: u64 = unsigned("global_batch_size", wire.global_batch_size)?;
+    if global == 0 || micro_batch_size == 0 {
+        return Ok(named);
+    }
+    let refuse = |why: String| Err(Invalid::field("global_batch_size", format!("is {global}, {why}")));
+    if !global.is_multiple_of(micro_batch_size.into()) {
+        return refuse(format!("must be a multiple of micro_batch_size ({micro_batch_size})"));
+    }
+    match u32::try_from(global / u64::from(micro_batch_size)) {
+        Ok(implied) if named == 0 || named == implied => Ok(implied),
+        Ok(implied) => refuse(format!("makes {implied} micro-batches, but micro_batches is {named}")),
+        Err(_) => refuse(format!("makes more than {} micro-batches", TrainingSpec::MAX_MICRO_BATCHES)),
     }
 }
 
@@ -106,5 +126,51 @@ impl TryFrom<v1::Optimizer> for Optimizer {
                 weight_decay,
             },
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wire(micro_batch_size: i32, micro_batches: i32, global_batch_size: i64) -> v1::TrainingSpec {
+        v1::TrainingSpec { micro_batch_size, micro_batches, global_batch_size, ..Default::default() }
+    }
+
+    #[test]
+    fn a_global_batch_is_another_way_to_say_micro_batches() {
+        for request in [wire(4, 0, 32), wire(4, 8, 0), wire(4, 8, 32)] {
+            assert_eq!(TrainingSpec::try_from(request).unwrap().micro_batches, 8);
+        }
+    }
+
+    #[test]
+    fn a_micro_batch_of_zero_or_one_that_does_not_divide_is_named() {
+        for (request, field) in [
+            (wire(0, 4, 0), "micro_batch_size"),
+            (wire(-1, 4, 0), "micro_batch_size"),
+            (wire(4, 0, 0), "micro_batches"),
+            (wire(5, 0, 32), "global_batch_size"),
+            (wire(4, 7, 32), "global_batch_size"),
+        ] {
+            let error = TrainingSpec::try_from(request).unwrap_err();
+            assert_eq!(error.violations()[0].field, field);
+        }
+    }
+
+    #[test]
+    fn settings_survive_the_wire() {
+        let request = v1::TrainingSpec {
+            optimizer: Some(v1::Optimizer {
+                kind: Some(v1::optimizer::Kind::Adam(v1::Adam::default())),
+                ..Default::default()
+            }),
+            schedule: v1::Schedule::OneFOneB.into(),
+            precision: v1::Precision::Bf16.into(),
+            recompute: v1::RecomputePolicy::Layer.into(),
+            ..wire(2, 3, 0)
+        };
+        let training = TrainingSpec::try_from(request).unwrap();
+        assert_eq!(TrainingSpec::try_from(v1::TrainingSpec::from(training)).unwrap(), training);
     }
 }

@@ -1,0 +1,124 @@
+//! What goes over the wire comes back the same, and what is broken comes back as an error.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::convert::{failure_from_wire, run_spec_from_wire};
+use loadmaster_proto::model::Model;
+use loadmaster_proto::run::{FailureKind, Ledger, OutOfMemory, Phase, RunFailure, RunSpec, SoloStage, Work};
+use loadmaster_proto::stage::{Partitioning, StageConfig};
+use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::zoo::{Gpt2, Vgg, Zoo};
+use prost::Message;
+use proptest::prelude::*;
+
+fn training() -> TrainingSpec {
+    TrainingSpec {
+        precision: Precision::Bf16,
+        optimizer: Optimizer::Adam {
+            learning_rate: 0.5,
+            beta1: 0.8,
+            beta2: 0.9,
+            epsilon: 1e-7,
+            weight_decay: 0.01,
+        },
+        schedule: Schedule::OneFOneB,
+        micro_batch_size: 3,
+        micro_batches: 5,
+        recompute: RecomputePolicy::Stage,
+        seed: 7,
+    }
+}
+
+fn models() -> Vec<Model> {
+    let gpt2 = Gpt2 { blocks: 2, untied_head: true, ..Gpt2::default() };
+    [Zoo::Vgg11(Vgg::default()), Zoo::Gpt2(Gpt2::default()), Zoo::Gpt2(gpt2)]
+        .iter()
+        .map(|zoo| zoo.build().unwrap())
+        .collect()
+}
+
+fn specs() -> Vec<RunSpec> {
+    models()
+        .into_iter()
+        .flat_map(|model| {
+            let layers = model.layers().len();
+            let works = [
+                Work::Partitioning(Partitioning::from_sizes(&[2, layers - 3, 1]).unwrap()),
+                Work::Solo(SoloStage { stage: StageConfig::single(1, 3), stage_count: 4, stage_index: 2 }),
+            ];
+            works.map(|work| RunSpec { model: model.clone(), training: training(), work, iterations: 2 })
+        })
+        .collect()
+}
+
+#[test]
+fn every_kind_of_layer_and_work_survives_the_wire_and_json() {
+    for spec in specs() {
+        let bytes = v1::RunSpec::from(&spec).encode_to_vec();
+        let wire = v1::RunSpec::decode(bytes.as_slice()).unwrap();
+        assert_eq!(run_spec_from_wire(wire).unwrap(), spec);
+        let json = serde_json::to_string(&spec).unwrap();
+        assert_eq!(serde_json::from_str::<RunSpec>(&json).unwrap(), spec);
+    }
+}
+
+#[test]
+fn failures_survive_the_wire() {
+    let out_of_memory = OutOfMemory {
+        asked: Bytes(5),
+        held: Bytes(6),
+        allowed: Bytes(7),
+        ledger: Ledger::Reserved,
+        phase: Phase::Backward,
+        layer: Some(3),
+    };
+    let kinds = [
+        FailureKind::OutOfMemory { out_of_memory },
+        FailureKind::Crashed { signal: 11 },
+        FailureKind::Hung,
+        FailureKind::Exited { code: 3 },
+        FailureKind::NotStarted,
+        FailureKind::LeaseExpired,
+        FailureKind::HandedBack,
+    ];
+    for kind in kinds {
+        let failure = RunFailure { kind, message: "why".to_owned(), stage_index: Some(2) };
+        assert_eq!(failure_from_wire((&failure).into()).unwrap(), failure);
+    }
+}
+
+#[test]
+fn a_stage_beyond_the_model_and_a_chain_that_does_not_fit_are_named() {
+    let spec = specs().remove(0);
+    let mut wire = v1::RunSpec::from(&spec);
+    wire.work = Some(v1::run_spec::Work::SoloStage(v1::SoloStage {
+        stage: Some(StageConfig::single(0, 30).into()),
+        stage_count: 4,
+        stage_index: 0,
+    }));
+    let error = run_spec_from_wire(wire).unwrap_err();
+    assert_eq!(error.violations()[0].field, "solo_stage.stage.last_layer");
+
+    let mut wire = v1::RunSpec::from(&spec);
+    wire.model.as_mut().unwrap().layers.remove(0);
+    let error = run_spec_from_wire(wire).unwrap_err();
+    assert!(error.violations()[0].field.starts_with("model.layers["), "{error}");
+
+    let mut wire = v1::RunSpec::from(&spec);
+    wire.model.as_mut().unwrap().layers.clear();
+    assert_eq!(run_spec_from_wire(wire).unwrap_err().violations()[0].field, "model.layers");
+}
+
+proptest! {
+    /// A truncated or bent message is an error or another message, never a panic.
+    #[test]
+    fn broken_bytes_never_panic(cut in 0_usize..4_000, flip in 0_usize..4_000, bit in 0_u8..8) {
+        let mut bytes = v1::RunSpec::from(&specs()[1]).encode_to_vec();
+        let position = flip % bytes.len();
+        bytes[position] ^= 1 << bit;
+        bytes.truncate(bytes.len().saturating_sub(cut % bytes.len()));
+        if let Ok(wire) = v1::RunSpec::decode(bytes.as_slice()) {
+            let _ = run_spec_from_wire(wire);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The command line as users run it.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::planner::Planner;
+use crate::process::binary;
+
+/// What a command printed and how it ended.
+#[derive(Debug)]
+pub struct Output {
+    /// Exit code; -1 when a signal ended it.
+    pub code: i32,
+    /// Data.
+    pub stdout: String,
+    /// Messages.
+    pub stderr: String,
+}
+
+/// Runs `loadmaster ARGUMENTS` against a planner.
+pub fn cli(planner: &Planner, arguments: &[&str]) -> Output {
+    let output = Command::new(binary("loadmaster"))
+        .args(arguments)
+        .env("LOADMASTER_ADDRESS", planner.address())
+        .env("NO_COLOR", "1")
+        .env("LC_ALL", "C.UTF-8")
+        .output()
+        .expect("the command line can be started");
+    Output {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// Runs `loadmaster ARGUMENTS -o json` and parses what it prints.
+///
+/// # Panics
+/// When it fails.
+pub fn json(planner: &Planner, arguments: &[&str]) -> Value {
+    let mut all = arguments.to_vec();
+    all.extend(["-o", "json"]);
+    let output = cli(planner, &all);
+    assert_eq!(output.code, 0, "{all:?} failed:\n{}", output.stderr);
+    serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}:\n{}", output.stdout))
+}

@@ -1,0 +1,16 @@
+//! Starts the real programs for the end-to-end tests, and stops them whatever happens.
+//!
+//! Nothing here is a stand-in: planners run their embedded Postgres, workers start real ranks that
+//! train on libtorch, and the command line is the one that users type at.
+
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test that cannot set up should stop")]
+
+mod cli;
+mod planner;
+mod process;
+mod worker;
+
+pub use cli::{Output, cli, json};
+pub use planner::{Planner, PlannerOptions};
+pub use process::{Program, binary, wait_until};
+pub use worker::{Worker, WorkerOptions, script};

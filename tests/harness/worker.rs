@@ -1,0 +1,122 @@
+//! A worker daemon with CPU slots.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use crate::cli::json;
+use crate::planner::Planner;
+use crate::process::{Program, binary, wait_until};
+
+/// How a worker is started.
+#[derive(Debug, Clone)]
+pub struct WorkerOptions {
+    /// Its name.
+    pub name: String,
+    /// Its slots, `COUNTxBYTES`.
+    pub slots: String,
+    /// Its rank program.
+    pub rank: PathBuf,
+    /// More arguments.
+    pub arguments: Vec<String>,
+}
+
+impl Default for WorkerOptions {
+    fn default() -> Self {
+        Self {
+            name: "test".to_owned(),
+            slots: "4x1GiB".to_owned(),
+            rank: binary("loadmaster-rank"),
+            arguments: Vec::new(),
+        }
+    }
+}
+
+/// A running worker; stopped on drop.
+#[derive(Debug)]
+pub struct Worker {
+    program: Program,
+    name: String,
+    folder: TempDir,
+}
+
+impl Worker {
+    /// Starts a worker and waits until the planner lists it as alive.
+    pub fn start(planner: &Planner, options: &WorkerOptions) -> Self {
+        let mut worker = Self::launch(planner.address(), options);
+        wait_until("the worker is connected", || {
+            assert!(worker.program.is_running(), "the worker ended early:\n{}", worker.program.output());
+            worker.is_alive(planner).then_some(())
+        });
+        worker
+    }
+
+    /// Starts a worker without waiting for anything.
+    pub fn launch(address: &str, options: &WorkerOptions) -> Self {
+        let folder = tempfile::Builder::new().prefix("lw").tempdir().expect("a folder can be made");
+        let mut command = Command::new(binary("loadmaster-worker"));
+        command
+            .args(["--server", address, "--name", &options.name, "--cpu-slots", &options.slots])
+            .arg("--rank")
+            .arg(&options.rank)
+            .arg("--work-dir")
+            .arg(folder.path().join("w"))
+            .args(&options.arguments);
+        let program = Program::start("worker", command, folder.path().join("worker.log"));
+        Self { program, name: options.name.clone(), folder }
+    }
+
+    fn is_alive(&self, planner: &Planner) -> bool {
+        let workers = json(planner, &["worker", "list"]);
+        workers["workers"].as_array().is_some_and(|workers| {
+            workers.iter().any(|worker| {
+                worker["name"] == format!("workers/{}", self.name) && worker["state"] == "ALIVE"
+            })
+        })
+    }
+
+    /// The running program.
+    pub fn program(&mut self) -> &mut Program {
+        &mut self.program
+    }
+
+    /// Its private folder for runs.
+    pub fn work_dir(&self) -> PathBuf {
+        self.folder.path().join("w")
+    }
+
+    /// Process ids of its ranks.
+    pub fn ranks(&self) -> Vec<Pid> {
+        children(self.program.pid())
+    }
+}
+
+/// Process ids of the children of `parent`, from `/proc`.
+fn children(parent: Pid) -> Vec<Pid> {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
+    processes
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|pid| {
+            // The parent's id is the second field after the parenthesised name.
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let after_name = stat.rsplit(')').next().unwrap_or_default();
+            let mut fields = after_name.split_whitespace();
+            let state = fields.next();
+            fields.next() == Some(parent.to_string().as_str()) && state != Some("Z")
+        })
+        .map(Pid::from_raw)
+        .collect()
+}
+
+/// Writes an executable shell script and returns its path.
+pub fn script(folder: &Path, name: &str, body: &str) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let path = folder.join(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{body}\n")).expect("a script can be written");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))
+        .expect("permissions can be set");
+    path
+}

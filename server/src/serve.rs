@@ -34,9 +34,12 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     args.logging.init();
     args.check()?;
     // Bind first: a taken port must not cost the start of a database.
-    let listener = TcpListener::bind(args.listen)
-        .await
-        .with_context(|| format!("cannot listen on {}: is another planner running? name another port with --listen", args.listen))?;
+    let listener = TcpListener::bind(args.listen).await.with_context(|| {
+        format!(
+            "cannot listen on {}: is another planner running? name another port with --listen",
+            args.listen
+        )
+    })?;
     let address = listener.local_addr().context("cannot read the address that was bound")?;
     if !address.ip().is_loopback() {
         tracing::warn!(%address, "listening beyond this machine without authentication: protect the port");

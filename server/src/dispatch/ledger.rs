@@ -1,23 +1,22 @@
 //! Which devices of a worker are free. Pure book-keeping, no I/O.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use loadmaster_proto::device::Device;
 use loadmaster_proto::name::RunName;
+use tokio::time::Instant;
 
 use crate::store::records::FreeDevice;
 
 /// A run under one fence.
 pub(super) type LeaseKey = (RunName, i64);
 
-/// Heartbeats in a row that may leave out a lease before its devices count as free. One heartbeat
-/// may have been on its way when the lease was sent.
-const MISSES_ALLOWED: u32 = 2;
-
 #[derive(Debug)]
 struct Held {
     devices: Vec<String>,
-    misses: u32,
+    /// When the lease was sent, or last named in a heartbeat.
+    seen: Instant,
 }
 
 /// The devices of one worker and the leases that occupy them.
@@ -25,12 +24,15 @@ struct Held {
 pub(super) struct DeviceLedger {
     devices: Vec<Device>,
     held: HashMap<LeaseKey, Held>,
+    /// How long heartbeats may leave out a lease before its devices count as free. Heartbeats that
+    /// leave it out may have been on their way, several at once, when the lease was sent.
+    patience: Duration,
 }
 
 impl DeviceLedger {
     /// All devices free.
-    pub(super) fn new(devices: Vec<Device>) -> Self {
-        Self { devices, held: HashMap::new() }
+    pub(super) fn new(devices: Vec<Device>, patience: Duration) -> Self {
+        Self { devices, held: HashMap::new(), patience }
     }
 
     /// The free devices, in the worker's order.
@@ -41,9 +43,7 @@ impl DeviceLedger {
     }
 
     fn free_devices(&self) -> impl Iterator<Item = &Device> {
-        self.devices
-            .iter()
-            .filter(|device| !self.held.values().any(|held| held.devices.contains(&device.id)))
+        self.devices.iter().filter(|device| !self.held.values().any(|held| held.devices.contains(&device.id)))
     }
 
     /// Occupies `count` free devices of `kind` with at least `min_capacity` bytes; the smallest
@@ -54,6 +54,7 @@ impl DeviceLedger {
         kind: &str,
         min_capacity: u64,
         count: u32,
+        now: Instant,
     ) -> Option<Vec<String>> {
         let mut fitting: Vec<(u64, String)> = self
             .free_devices()
@@ -63,13 +64,13 @@ impl DeviceLedger {
         let count = usize::try_from(count).ok().filter(|&count| count <= fitting.len())?;
         fitting.sort_by_key(|(capacity, _)| *capacity);
         let devices: Vec<String> = fitting.into_iter().take(count).map(|(_, id)| id).collect();
-        self.held.insert(key, Held { devices: devices.clone(), misses: 0 });
+        self.held.insert(key, Held { devices: devices.clone(), seen: now });
         Some(devices)
     }
 
     /// A lease that the worker says it holds.
-    pub(super) fn adopt(&mut self, key: LeaseKey, devices: Vec<String>) {
-        self.held.insert(key, Held { devices, misses: 0 });
+    pub(super) fn adopt(&mut self, key: LeaseKey, devices: Vec<String>, now: Instant) {
+        self.held.insert(key, Held { devices, seen: now });
     }
 
     /// Frees the devices of a lease.
@@ -83,11 +84,14 @@ impl DeviceLedger {
         self.held.contains_key(key)
     }
 
-    /// Takes note of a heartbeat that names `alive`; a lease that it leaves out repeatedly is over.
-    pub(super) fn heartbeat(&mut self, alive: &[LeaseKey]) {
+    /// Takes note of a heartbeat that names `alive`; a lease that was left out for long is over.
+    pub(super) fn heartbeat(&mut self, alive: &[LeaseKey], now: Instant) {
+        let patience = self.patience;
         self.held.retain(|key, held| {
-            held.misses = if alive.contains(key) { 0 } else { held.misses + 1 };
-            held.misses < MISSES_ALLOWED
+            if alive.contains(key) {
+                held.seen = now;
+            }
+            now.duration_since(held.seen) < patience
         });
     }
 }
@@ -98,6 +102,8 @@ mod tests {
     use loadmaster_proto::device::{Backend, CPU_KIND};
 
     use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(2);
 
     fn ledger(capacities: &[u64]) -> DeviceLedger {
         let device = |(ordinal, &capacity): (u32, &u64)| Device {
@@ -110,7 +116,7 @@ mod tests {
             ordinal,
             driver_version: String::new(),
         };
-        DeviceLedger::new((0..).zip(capacities).map(device).collect())
+        DeviceLedger::new((0..).zip(capacities).map(device).collect(), PATIENCE)
     }
 
     fn key(token: i64) -> LeaseKey {
@@ -120,10 +126,11 @@ mod tests {
     #[test]
     fn a_run_takes_the_smallest_devices_that_fit_or_none_at_all() {
         let mut ledger = ledger(&[8, 2, 4, 4]);
-        assert_eq!(ledger.take(key(1), "gpu", 0, 1), None);
-        assert_eq!(ledger.take(key(1), CPU_KIND, 4, 4), None);
+        let now = Instant::now();
+        assert_eq!(ledger.take(key(1), "gpu", 0, 1, now), None);
+        assert_eq!(ledger.take(key(1), CPU_KIND, 4, 4, now), None);
         assert_eq!(ledger.free().len(), 4);
-        let taken = ledger.take(key(1), CPU_KIND, 3, 2).unwrap();
+        let taken = ledger.take(key(1), CPU_KIND, 3, 2, now).unwrap();
         assert_eq!(taken, ["cpu2", "cpu3"]);
         assert_eq!(ledger.free().iter().map(|free| free.capacity).collect::<Vec<_>>(), [8, 2]);
         ledger.release(&key(1));
@@ -131,23 +138,26 @@ mod tests {
     }
 
     #[test]
-    fn one_crossing_heartbeat_does_not_free_a_lease_but_two_do() {
+    fn heartbeats_that_cross_a_lease_do_not_free_it_but_lasting_silence_does() {
         let mut ledger = ledger(&[2, 2]);
-        ledger.take(key(1), CPU_KIND, 0, 2).unwrap();
-        ledger.heartbeat(&[]);
+        let start = Instant::now();
+        ledger.take(key(1), CPU_KIND, 0, 2, start).unwrap();
+        for _ in 0..5 {
+            ledger.heartbeat(&[], start + PATIENCE / 2);
+        }
         assert!(ledger.holds(&key(1)));
-        ledger.heartbeat(&[key(1)]);
-        ledger.heartbeat(&[]);
+        ledger.heartbeat(&[key(1)], start + PATIENCE);
+        ledger.heartbeat(&[], start + PATIENCE * 3 / 2);
         assert!(ledger.holds(&key(1)));
-        ledger.heartbeat(&[]);
+        ledger.heartbeat(&[], start + PATIENCE * 2);
         assert!(!ledger.holds(&key(1)));
     }
 
     #[test]
     fn an_adopted_lease_occupies_its_devices() {
         let mut ledger = ledger(&[2, 2]);
-        ledger.adopt(key(7), vec!["cpu1".to_owned()]);
+        ledger.adopt(key(7), vec!["cpu1".to_owned()], Instant::now());
         assert_eq!(ledger.free().len(), 1);
-        assert_eq!(ledger.take(key(8), CPU_KIND, 0, 2), None);
+        assert_eq!(ledger.take(key(8), CPU_KIND, 0, 2, Instant::now()), None);
     }
 }

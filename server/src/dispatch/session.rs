@@ -115,10 +115,11 @@ type Step = ControlFlow<&'static str>;
 
 impl<'a> Session<'a> {
     fn new(dispatcher: &'a Dispatcher, introduction: Introduction, outbox: Outbox) -> Self {
-        let mut ledger = DeviceLedger::new(introduction.devices);
+        let patience = dispatcher.terms.heartbeat * 2;
+        let mut ledger = DeviceLedger::new(introduction.devices, patience);
         let mut held = Vec::new();
         for (lease, devices) in introduction.held {
-            ledger.adopt((lease.run.clone(), lease.lease_token), devices);
+            ledger.adopt((lease.run.clone(), lease.lease_token), devices, Instant::now());
             held.push(lease);
         }
         Self {
@@ -151,9 +152,8 @@ impl<'a> Session<'a> {
                 Err(invalid) => return self.refuse("heartbeat.held_runs", &invalid.to_string()).await,
             }
         }
-        let keys: Vec<LeaseKey> =
-            held.iter().map(|lease| (lease.run.clone(), lease.lease_token)).collect();
-        self.ledger.heartbeat(&keys);
+        let keys: Vec<LeaseKey> = held.iter().map(|lease| (lease.run.clone(), lease.lease_token)).collect();
+        self.ledger.heartbeat(&keys, Instant::now());
         self.held = held;
         self.renew().await?;
         self.follow_drain().await?;
@@ -222,8 +222,8 @@ impl<'a> Session<'a> {
 
     async fn hand_out(&mut self, claim: Claim) -> Step {
         let key = (claim.run.clone(), claim.lease_token);
-        let taken =
-            self.ledger.take(key, &claim.device_kind, claim.min_capacity, claim.device_count);
+        let Claim { device_kind, min_capacity, device_count, .. } = &claim;
+        let taken = self.ledger.take(key, device_kind, *min_capacity, *device_count, Instant::now());
         let Some(device_ids) = taken else {
             // The claim and the ledger use the same rule, so this is a defect; the run must not wait
             // for its lease to expire.
@@ -268,7 +268,13 @@ impl<'a> Session<'a> {
             Ok(measurements) if !measurements.is_empty() => {
                 let store = &self.dispatcher.store;
                 store
-                    .complete_run(&self.worker, &run, result.lease_token, &measurements, seconds(result.seconds))
+                    .complete_run(
+                        &self.worker,
+                        &run,
+                        result.lease_token,
+                        &measurements,
+                        seconds(result.seconds),
+                    )
                     .await
             }
             // A worker that reports nonsense must not keep the run: it counts as a failed attempt.

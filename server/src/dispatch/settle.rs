@@ -7,9 +7,7 @@ use loadmaster_proto::name::OperationName;
 use tonic::Code;
 
 use crate::planning::layout::Layout;
-use crate::store::records::{
-    Fenced, OperationState, OperationTarget, PageRequest, RunRecord, RunState,
-};
+use crate::store::records::{Fenced, OperationState, OperationTarget, PageRequest, RunRecord, RunState};
 use crate::store::{RunFilter, Store, StoreError};
 
 /// Ends every operation that is due. Trouble is logged and left for the next round.

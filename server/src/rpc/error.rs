@@ -45,7 +45,9 @@ pub enum ApiError {
         ours: i32,
     },
     /// No device can be named for a profile.
-    #[error("no worker is connected, so no kind of device is known: start loadmaster-worker, or name device_kind")]
+    #[error(
+        "no worker is connected, so no kind of device is known: start loadmaster-worker, or name device_kind"
+    )]
     NoWorker,
     /// Predictions need measurements that are not there.
     #[error("{profile} cannot answer: {why}")]
@@ -145,7 +147,12 @@ fn store_status(error: StoreError, message: String) -> Status {
         | StoreError::Internal(_) => {
             // The details may name tables or rows; operators find them in the log.
             tracing::error!(error = message, "the store failed");
-            with_reason(Code::Internal, "the store failed: see the planner's log".to_owned(), "STORE_FAILED", [])
+            with_reason(
+                Code::Internal,
+                "the store failed: see the planner's log".to_owned(),
+                "STORE_FAILED",
+                [],
+            )
         }
     }
 }
@@ -173,8 +180,7 @@ fn recommend_status(error: RecommendError, message: String) -> Status {
         }
         RecommendError::DoesNotFit { reason, layer_name } => {
             let missing = reason.missing().map_or_else(String::new, |bytes| bytes.0.to_string());
-            let metadata =
-                [("missing_bytes", missing), ("layer", layer_name.unwrap_or_default())];
+            let metadata = [("missing_bytes", missing), ("layer", layer_name.unwrap_or_default())];
             with_reason(Code::FailedPrecondition, message, "NO_FEASIBLE_PLAN", metadata)
         }
     }

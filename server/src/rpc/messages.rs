@@ -209,9 +209,9 @@ pub(super) fn plan(record: &PlanRecord, layer_names: &[String], trials: &[Trial]
         .iter()
         .enumerate()
         .map(|(index, stage)| {
-            let measured = newest.and_then(|trial| trial.measurements.get(index)).map(|measurement| {
-                (measurement.measurement.peak_allocated.0, measurement.run.to_string())
-            });
+            let measured = newest
+                .and_then(|trial| trial.measurements.get(index))
+                .map(|measurement| (measurement.measurement.peak_allocated.0, measurement.run.to_string()));
             v1::PlanStage {
                 config: Some(stage.config.into()),
                 first_layer_name: layer_name(stage.config.first_layer),
@@ -223,8 +223,7 @@ pub(super) fn plan(record: &PlanRecord, layer_names: &[String], trials: &[Trial]
                     &content.predictor,
                 )),
                 error_ratio: measured.as_ref().map(|(bytes, _)| error_ratio(stage.predicted_peak, *bytes)),
-                measured_peak: measured
-                    .map(|(bytes, run)| figure(bytes, v1::FigureSource::Measured, &run)),
+                measured_peak: measured.map(|(bytes, run)| figure(bytes, v1::FigureSource::Measured, &run)),
             }
         })
         .collect();
@@ -236,11 +235,7 @@ pub(super) fn plan(record: &PlanRecord, layer_names: &[String], trials: &[Trial]
         shape: v1::PlanShape::SinglePipeline.into(),
         devices: device_groups(record),
         stages,
-        predicted_peak: Some(figure(
-            predicted_peak(record),
-            v1::FigureSource::Predicted,
-            &content.predictor,
-        )),
+        predicted_peak: Some(figure(predicted_peak(record), v1::FigureSource::Predicted, &content.predictor)),
         solver: content.solver.clone(),
         warnings: content.warnings.clone(),
         create_time: Some(time(record.create_time)),
@@ -275,11 +270,9 @@ fn validation(record: &PlanRecord, trial: &Trial) -> Option<v1::PlanValidation> 
         RunState::Queued | RunState::Running => return None,
         RunState::Succeeded => String::new(),
         RunState::Cancelled => "cancelled".to_owned(),
-        RunState::OutOfMemory | RunState::Parked => trial
-            .run
-            .failures
-            .last()
-            .map_or_else(|| "failed".to_owned(), |last| last.failure.message.clone()),
+        RunState::OutOfMemory | RunState::Parked => {
+            trial.run.failures.last().map_or_else(|| "failed".to_owned(), |last| last.failure.message.clone())
+        }
     };
     let run = trial.run.name.to_string();
     let peaks: Vec<u64> = trial.measurements.iter().map(|m| m.measurement.peak_allocated.0).collect();
@@ -287,10 +280,7 @@ fn validation(record: &PlanRecord, trial: &Trial) -> Option<v1::PlanValidation> 
     let losses = trial.measurements.last().map(|last| last.measurement.losses.clone()).unwrap_or_default();
     Some(v1::PlanValidation {
         time: trial.run.end_time.map(time),
-        measured_peaks: peaks
-            .iter()
-            .map(|&bytes| figure(bytes, v1::FigureSource::Measured, &run))
-            .collect(),
+        measured_peaks: peaks.iter().map(|&bytes| figure(bytes, v1::FigureSource::Measured, &run)).collect(),
         iteration_seconds: trial
             .measurements
             .iter()

@@ -42,8 +42,7 @@ impl ModelService for Models {
         request: Request<v1::CreateModelRequest>,
     ) -> Result<Response<v1::Model>, Status> {
         let request = request.into_inner();
-        let (zoo, model) =
-            required("source", request.source).and_then(build).map_err(ApiError::from)?;
+        let (zoo, model) = required("source", request.source).and_then(build).map_err(ApiError::from)?;
         let record = if request.validate_only {
             let name = ModelName::from_id(model.id()).map_err(ApiError::from)?;
             ModelRecord { name, model, source: zoo, create_time: Timestamp::now() }
@@ -53,10 +52,7 @@ impl ModelService for Models {
         Ok(Response::new(messages::model(&record)))
     }
 
-    async fn get_model(
-        &self,
-        request: Request<v1::GetModelRequest>,
-    ) -> Result<Response<v1::Model>, Status> {
+    async fn get_model(&self, request: Request<v1::GetModelRequest>) -> Result<Response<v1::Model>, Status> {
         let name = ModelName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
         let record = self.store.get_model(&name).await.map_err(ApiError::from)?;
         Ok(Response::new(messages::model(&record)))

@@ -80,7 +80,9 @@ mod tests {
         let page = Page { rows: vec![()], next: Some(cursor()) };
         let token = listing.next_token(&page);
         assert_eq!(listing.request(0, &token).unwrap().after, Some(cursor()));
-        for other in [Listing::new("ListRuns", &["operations/2"]), Listing::new("ListPlans", &["operations/1"])] {
+        for other in
+            [Listing::new("ListRuns", &["operations/2"]), Listing::new("ListPlans", &["operations/1"])]
+        {
             let error = other.request(0, &token).unwrap_err();
             assert_eq!(error.violations()[0].field, "page_token");
         }

@@ -137,10 +137,7 @@ fn target(request: &v1::RecommendPlanRequest, profile: &ProfileRecord) -> Result
 }
 
 /// Capacity of each device in pipeline order.
-fn capacities(
-    request: &v1::RecommendPlanRequest,
-    profile: &ProfileRecord,
-) -> Result<Vec<Bytes>, Invalid> {
+fn capacities(request: &v1::RecommendPlanRequest, profile: &ProfileRecord) -> Result<Vec<Bytes>, Invalid> {
     let mut capacities = Vec::new();
     for (index, group) in request.devices.iter().enumerate() {
         let path = |field: &str| format!("devices[{index}].{field}");
@@ -221,13 +218,9 @@ impl PlanService for Plans {
         let id = std::mem::take(&mut request.request_id);
         let key = request_key(&id, &request).map_err(ApiError::from)?;
         let name = PlanName::parse("name", &request.name).map_err(ApiError::from)?;
-        let iterations = count_or(
-            "iterations",
-            request.iterations,
-            DEFAULT_TRIAL_ITERATIONS,
-            RunSpec::MAX_ITERATIONS,
-        )
-        .map_err(ApiError::from)?;
+        let iterations =
+            count_or("iterations", request.iterations, DEFAULT_TRIAL_ITERATIONS, RunSpec::MAX_ITERATIONS)
+                .map_err(ApiError::from)?;
         let deadline_seconds = deadline_seconds(request.run_deadline_seconds).map_err(ApiError::from)?;
         let plan = self.store.get_plan(&name).await.map_err(ApiError::from)?.content;
         let configs = plan.stages.iter().map(|stage| stage.config).collect();

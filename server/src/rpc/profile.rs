@@ -179,8 +179,8 @@ impl ProfileService for Profiles {
         let subject = required("model", request.subject.clone()).map_err(ApiError::from)?;
         let (model, source) = self.subject(subject).await?;
         let order = Order::check(&request, &model).map_err(ApiError::from)?;
-        let layout = Layout::new(order.campaign, &model, &order.training, order.devices)
-            .map_err(ApiError::from)?;
+        let layout =
+            Layout::new(order.campaign, &model, &order.training, order.devices).map_err(ApiError::from)?;
         let name = match request.profile_id.as_str() {
             "" => {
                 let suffix = Uuid::new_v4().simple().to_string();

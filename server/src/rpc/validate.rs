@@ -15,10 +15,7 @@ const MAX_DEADLINE_SECONDS: i32 = 86_400;
 ///
 /// # Errors
 /// When the id is not a UUID.
-pub(super) fn request_key(
-    request_id: &str,
-    request: &impl Message,
-) -> Result<Option<RequestKey>, Invalid> {
+pub(super) fn request_key(request_id: &str, request: &impl Message) -> Result<Option<RequestKey>, Invalid> {
     if request_id.is_empty() {
         return Ok(None);
     }

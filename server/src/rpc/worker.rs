@@ -48,8 +48,7 @@ fn check(hello: v1::Hello) -> Result<Hello, ApiError> {
         });
     }
     let name = WorkerName::parse("hello.worker", &hello.worker)?;
-    for (field, count) in
-        [("hello.devices", hello.devices.len()), ("hello.held_runs", hello.held_runs.len())]
+    for (field, count) in [("hello.devices", hello.devices.len()), ("hello.held_runs", hello.held_runs.len())]
     {
         if count > MAX_DEVICES {
             return Err(Invalid::field(field, format!("has {count} entries, at most {MAX_DEVICES}")).into());

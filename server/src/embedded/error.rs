@@ -1,0 +1,144 @@
+//! Why a private Postgres cannot be had.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Why the embedded Postgres did not start. Every message says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum EmbeddedError {
+    /// No server programs are installed.
+    #[error(
+        "no PostgreSQL server found (looked in {looked}): install the package postgresql \
+         (Debian, Ubuntu: apt install postgresql; Fedora: dnf install postgresql-server), name its folder in \
+         LOADMASTER_POSTGRES_BIN, or use an existing server with DATABASE_URL"
+    )]
+    NoBinaries {
+        /// Where.
+        looked: String,
+    },
+    /// A server program does not run.
+    #[error("{program} does not work: {why}")]
+    BadBinary {
+        /// Which.
+        program: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// The cluster was made by another major version.
+    #[error(
+        "the data in {cluster} is of PostgreSQL {data}, installed is PostgreSQL {installed}: install PostgreSQL \
+         {data} beside it, or convert the data with pg_upgrade, or name another data directory"
+    )]
+    WrongVersion {
+        /// Where.
+        cluster: PathBuf,
+        /// The data's.
+        data: String,
+        /// The programs'.
+        installed: String,
+    },
+    /// Another planner works on the data directory.
+    #[error("data directory {data_dir} is in use by another planner{}", holder(*pid))]
+    InUse {
+        /// Where.
+        data_dir: PathBuf,
+        /// By whom, if known.
+        pid: Option<i32>,
+    },
+    /// The account that runs Postgres cannot reach the data directory.
+    #[error(
+        "started as root, Postgres runs as user {user:?}, who may not pass through {folder}: allow it with \
+         chmod o+x {folder}, name another data directory with --data-dir, or start Loadmaster as an ordinary user"
+    )]
+    NotTraversable {
+        /// Who.
+        user: String,
+        /// Where.
+        folder: PathBuf,
+    },
+    /// Started as root on a system without an unprivileged account.
+    #[error("started as root, but there is neither a user \"postgres\" nor \"nobody\" to run Postgres as")]
+    NoAccount,
+    /// No user name for the account of this process.
+    #[error(
+        "user id {uid} has no name on this system, which Postgres needs: add it to /etc/passwd, or use an \
+         existing server with DATABASE_URL"
+    )]
+    NoUserName {
+        /// The id.
+        uid: u32,
+    },
+    /// The cluster belongs to another account.
+    #[error(
+        "{path} belongs to user id {owner}, Postgres would run as user id {wanted}: start Loadmaster as its owner, or change the owner"
+    )]
+    WrongOwner {
+        /// What.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+        /// Whose it must be.
+        wanted: u32,
+    },
+    /// No folder for the socket is short enough and ours alone.
+    #[error("no folder for the socket: {0}")]
+    NoSocketFolder(String),
+    /// initdb failed.
+    #[error("failed to make the database cluster: {0}")]
+    Initdb(String),
+    /// The server ended while starting.
+    #[error("Postgres ended while starting ({status}); the end of {log}:\n{tail}")]
+    Ended {
+        /// How.
+        status: String,
+        /// Its log.
+        log: PathBuf,
+        /// The last lines.
+        tail: String,
+    },
+    /// The server took too long.
+    #[error("Postgres did not answer within {} seconds; the end of {log}:\n{tail}", limit.as_secs_f64())]
+    TooSlow {
+        /// How long it had.
+        limit: Duration,
+        /// Its log.
+        log: PathBuf,
+        /// The last lines.
+        tail: String,
+    },
+    /// A server that a dead planner left behind does not stop.
+    #[error("a Postgres that a dead planner left behind (process {pid}) does not stop: end it by hand")]
+    Leftover {
+        /// Its process id.
+        pid: i32,
+    },
+    /// The new server refused what it must do.
+    #[error("the new Postgres refused: {0}")]
+    Refused(#[source] sqlx::Error),
+    /// A file operation failed.
+    #[error("failed to {what} {path}: {source}")]
+    Io {
+        /// Doing what.
+        what: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A defect of this program.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+fn holder(pid: Option<i32>) -> String {
+    pid.map_or_else(String::new, |pid| format!(" (process {pid})"))
+}
+
+/// Adds what was done to which file.
+pub(super) fn io_error<'a>(
+    what: &'static str,
+    path: &'a Path,
+) -> impl FnOnce(io::Error) -> EmbeddedError + 'a {
+    move |source| EmbeddedError::Io { what, path: path.to_owned(), source }
+}

@@ -1,0 +1,178 @@
+//! What can go wrong in the store, and the one place that reads Postgres's error codes.
+
+use std::future::Future;
+use std::time::Duration;
+
+use sqlx::postgres::PgDatabaseError;
+
+/// Why a store call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// There is no such row.
+    #[error("{what} does not exist")]
+    NotFound {
+        /// Its name.
+        what: String,
+    },
+    /// The name is taken.
+    #[error("{what} exists already")]
+    AlreadyExists {
+        /// Its name.
+        what: String,
+    },
+    /// The request id was used for another request.
+    #[error("this request id was used for another request before")]
+    RequestIdReused,
+    /// More runs wait than the planner takes.
+    #[error("the queue is full: {} runs wait", super::MAX_QUEUED_RUNS)]
+    QueueFull,
+    /// Only ended operations can be deleted.
+    #[error("{what} has not ended: cancel it first")]
+    NotDone {
+        /// Its name.
+        what: String,
+    },
+    /// Another call changed the same rows again and again.
+    #[error("other calls changed the same rows at the same time: try again")]
+    Conflict,
+    /// Postgres does not answer for the moment; nothing is known about what was asked.
+    #[error("the database does not answer: {0}")]
+    Unavailable(String),
+    /// A stored row cannot be read, or a report contradicts itself.
+    #[error("{what}")]
+    Corrupt {
+        /// What and why.
+        what: String,
+    },
+    /// The database's tables are not this program's.
+    #[error("{0}")]
+    Schema(String),
+    /// No first connection; never holds the password.
+    #[error("{0}")]
+    Connect(String),
+    /// Anything else that Postgres reported.
+    #[error("the database refused: {0}")]
+    Database(#[source] sqlx::Error),
+    /// A defect of this program.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+/// Result of a store call.
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;
+
+impl StoreError {
+    /// A missing row.
+    pub(super) fn not_found(what: impl ToString) -> Self {
+        Self::NotFound { what: what.to_string() }
+    }
+
+    /// A row that cannot be read.
+    pub(super) fn corrupt(what: impl Into<String>) -> Self {
+        Self::Corrupt { what: what.into() }
+    }
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        match &error {
+            sqlx::Error::Database(database) => {
+                let code = database.code().map(|code| code.into_owned()).unwrap_or_default();
+                from_sqlstate(&code, error)
+            }
+            sqlx::Error::Io(_)
+            | sqlx::Error::Tls(_)
+            | sqlx::Error::Protocol(_)
+            | sqlx::Error::PoolTimedOut
+            | sqlx::Error::PoolClosed
+            | sqlx::Error::WorkerCrashed => Self::Unavailable(error.to_string()),
+            sqlx::Error::ColumnDecode { .. }
+            | sqlx::Error::Decode(_)
+            | sqlx::Error::ColumnNotFound(_)
+            | sqlx::Error::ColumnIndexOutOfBounds { .. }
+            | sqlx::Error::TypeNotFound { .. } => {
+                Self::corrupt(format!("a stored row cannot be read: {error}"))
+            }
+            _ => Self::Database(error),
+        }
+    }
+}
+
+/// Sorts Postgres's error codes into those that a caller can do something about.
+/// <https://www.postgresql.org/docs/current/errcodes-appendix.html>
+fn from_sqlstate(code: &str, error: sqlx::Error) -> StoreError {
+    match code {
+        // serialization_failure, deadlock_detected, lock_not_available
+        "40001" | "40P01" | "55P03" => StoreError::Conflict,
+        // query_canceled (statement time-out), admin_shutdown, crash_shutdown, cannot_connect_now,
+        // idle_in_transaction_session_timeout, read_only_sql_transaction (a standby took over),
+        // too_many_connections, disk_full, out_of_memory
+        "57014" | "57P01" | "57P02" | "57P03" | "25P03" | "25006" | "53300" | "53100" | "53200" => {
+            StoreError::Unavailable(error.to_string())
+        }
+        // undefined_table, undefined_column, undefined_function
+        "42P01" | "42703" | "42883" => StoreError::Schema(format!(
+            "the database's tables are not those of this Loadmaster, run `loadmaster migrate`: {error}"
+        )),
+        _ if code.starts_with("08") => StoreError::Unavailable(error.to_string()),
+        _ => StoreError::Database(error),
+    }
+}
+
+/// The constraint that a statement would have broken.
+pub(super) fn broken_constraint(error: &sqlx::Error) -> Option<&str> {
+    error.as_database_error()?.try_downcast_ref::<PgDatabaseError>()?.constraint()
+}
+
+/// Times that a statement is tried which lost against concurrent ones.
+const TRIES: u32 = 5;
+
+/// Repeats what lost against concurrent statements. Each of ours is a transaction of its own, so that
+/// repeating it is safe.
+pub(super) async fn retry<T, F>(mut statement: impl FnMut() -> F) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    for attempt in 1..TRIES {
+        match statement().await {
+            Err(StoreError::Conflict) => {
+                let full = 10 << attempt;
+                let pause = Duration::from_millis(rand::random_range(0..full));
+                tokio::time::sleep(pause).await;
+            }
+            done => return done,
+        }
+    }
+    statement().await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn conflicts_are_retried_a_bounded_number_of_times() {
+        let calls = Cell::new(0);
+        let result: Result<()> = retry(|| async {
+            calls.set(calls.get() + 1);
+            Err(StoreError::Conflict)
+        })
+        .await;
+        assert!(matches!(result, Err(StoreError::Conflict)));
+        assert_eq!(calls.get(), TRIES);
+    }
+
+    #[tokio::test]
+    async fn other_errors_are_not_retried() {
+        let calls = Cell::new(0);
+        let result: Result<()> = retry(|| async {
+            calls.set(calls.get() + 1);
+            Err(StoreError::QueueFull)
+        })
+        .await;
+        assert!(result.is_err());
+        assert_eq!(calls.get(), 1);
+    }
+}

@@ -1,0 +1,290 @@
+//! How attempts end: results, failures, and the reaper for those that nobody reports.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::name::{RunName, WorkerName};
+use loadmaster_proto::run::RunFailure;
+use serde_json::Value;
+
+use super::Store;
+use super::error::{Result, StoreError, retry};
+use super::json::{clean, document};
+use super::records::Fenced;
+use super::runs::name;
+
+/// Failed attempts after which a run is parked.
+pub const MAX_ATTEMPTS: i32 = 3;
+/// Hand-backs after which further ones count as failed attempts: a worker that takes and returns the
+/// same run for ever must come to an end.
+pub const MAX_HAND_BACKS: i32 = 20;
+/// How long after its deadline a run may still be reported by its worker, which kills it at the deadline.
+const DEADLINE_GRACE: Duration = Duration::from_secs(10);
+/// Most bytes of a failure's message.
+const MAX_MESSAGE: usize = 8 * 1024;
+
+/// `$1` run, `$2` token, `$3` worker, as the fence of a final result.
+///
+/// The token stays current until the next claim: what arrives after the reaper gave the run back to
+/// the queue is taken if nobody began it again.
+macro_rules! fence_of_results {
+    () => {
+        "runs.id = $1 AND runs.lease_token = $2 AND runs.worker_id = $3 AND (
+             runs.state = 'running'
+             OR runs.state = 'queued' AND runs.failures @> jsonb_build_array(jsonb_build_object('lease_token', $2))
+                AND runs.failures -> -1 ->> 'kind' IN ('lease_expired', 'hung'))"
+    };
+}
+
+/// Stores measurements and ends their run: both or neither. A result counts even when its
+/// operation was cancelled meanwhile: it is there, and measuring it cost device time.
+const COMPLETE: &str = concat!(
+    "
+WITH ended AS (
+    UPDATE runs
+    SET state = 'succeeded', end_time = now(), progress = 1, phase = '',
+        device_seconds = device_seconds + $4 * device_count
+    WHERE ",
+    fence_of_results!(),
+    "
+    RETURNING id, profile_id, cancel_requested
+), stored AS (
+    INSERT INTO measurements (run_id, profile_id, measurement, losses)
+    SELECT ended.id, ended.profile_id, new.measurement,
+           ARRAY(SELECT loss::double precision FROM unnest(string_to_array(new.losses, ' ')) AS loss)
+    FROM ended, jsonb_to_recordset($5) AS new(measurement jsonb, losses text)
+)
+SELECT cancel_requested FROM ended"
+);
+
+/// Ends attempts without a result. `$failed` locks the rows and says what failed: id, failure,
+/// seconds, and the columns that the verdict needs.
+macro_rules! end_attempts {
+    ($failed:expr) => {
+        concat!(
+            "WITH failed AS (",
+            $failed,
+            "), judged AS (
+                SELECT failed.*,
+                       failed.failure ->> 'kind' = 'handed_back' AND failed.hand_backs < 20 AS handed_back
+                FROM failed
+            ), verdict AS (
+                SELECT judged.*, CASE
+                    WHEN judged.failure ->> 'kind' = 'out_of_memory' THEN 'out_of_memory'
+                    WHEN judged.cancel_requested THEN 'cancelled'
+                    WHEN judged.handed_back THEN 'queued'
+                    WHEN judged.attempts >= 3 THEN 'parked'
+                    ELSE 'queued' END AS next_state
+                FROM judged
+            )
+            UPDATE runs
+            SET state = verdict.next_state,
+                attempts = runs.attempts - verdict.handed_back::integer,
+                hand_backs = runs.hand_backs + verdict.handed_back::integer,
+                not_before = now() + make_interval(secs => CASE
+                    -- The first hand-back is a worker that drains; many are one that cannot.
+                    WHEN verdict.handed_back THEN least(30, runs.hand_backs)
+                    ELSE least(30, power(2, runs.attempts)) * (0.5 + random() / 2) END),
+                end_time = CASE WHEN verdict.next_state <> 'queued' THEN now() END,
+                progress = 0, phase = '',
+                device_seconds = runs.device_seconds + verdict.seconds * runs.device_count,
+                failures = runs.failures || jsonb_build_array(verdict.failure || jsonb_build_object(
+                    'worker', 'workers/' || runs.worker_id,
+                    'lease_token', runs.lease_token,
+                    'time', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')))
+            FROM verdict
+            WHERE runs.id = verdict.id AND runs.lease_token = verdict.lease_token AND runs.state = verdict.state
+            RETURNING runs.id, runs.cancel_requested"
+        )
+    };
+}
+
+/// A failure is for the current attempt only, but an out-of-memory is a result like any other.
+const FAIL: &str = end_attempts!(concat!(
+    "SELECT id, state, lease_token, attempts, hand_backs, cancel_requested, $4::jsonb AS failure,
+            $5::double precision AS seconds
+     FROM runs WHERE ",
+    fence_of_results!(),
+    " AND (runs.state = 'running' OR $4::jsonb ->> 'kind' = 'out_of_memory')
+     FOR UPDATE"
+));
+
+/// Renewals stop at the deadline, so a lease that ran out before it belongs to a worker that went
+/// silent, and any other to a run that took too long.
+const EXPIRE: &str = end_attempts!(
+    "SELECT id, state, lease_token, attempts, hand_backs, cancel_requested,
+            CASE WHEN lease_expires_at < deadline_at
+                THEN jsonb_build_object('kind', 'lease_expired', 'stage_index', NULL,
+                    'message', 'the worker was not heard of for longer than its lease')
+                ELSE jsonb_build_object('kind', 'hung', 'stage_index', NULL,
+                    'message', 'the deadline of ' || deadline_seconds || ' seconds passed')
+            END AS failure,
+            extract(epoch FROM now() - start_time)::double precision AS seconds
+     FROM runs
+     WHERE state = 'running' AND (lease_expires_at < now() OR deadline_at < now() - make_interval(secs => $1))
+     ORDER BY id FOR UPDATE SKIP LOCKED"
+);
+
+impl Store {
+    /// Stores the measurements of a run and ends it. Taken once per run and only with the current
+    /// token; sent again, the same report is applied again in name only.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`] when there is no such run; [`StoreError::Corrupt`] when two measurements
+    /// are of the same stage.
+    pub async fn complete_run(
+        &self,
+        worker: &WorkerName,
+        run: &RunName,
+        lease_token: i64,
+        measurements: &[Measurement],
+        seconds: f64,
+    ) -> Result<Fenced> {
+        let documents = measurement_documents(run, measurements)?;
+        let ended: Option<bool> = sqlx::query_scalar(COMPLETE)
+            .bind(run.id())
+            .bind(lease_token)
+            .bind(worker.id())
+            .bind(non_negative(seconds))
+            .bind(documents)
+            .fetch_optional(&self.pool)
+            .await?;
+        if let Some(cancelled) = ended {
+            if cancelled {
+                // Its operation may have waited for nothing else.
+                self.settle_cancelled().await?;
+            }
+            return Ok(Fenced::Applied);
+        }
+        // In a second statement, which sees what a twin of this call stored a moment ago.
+        let stored: Option<bool> = sqlx::query_scalar(
+            "SELECT state = 'succeeded' AND lease_token = $2 AND worker_id = $3 FROM runs WHERE id = $1",
+        )
+        .bind(run.id())
+        .bind(lease_token)
+        .bind(worker.id())
+        .fetch_optional(&self.pool)
+        .await?;
+        fenced(run, stored)
+    }
+
+    /// Ends an attempt without a result. Out of memory ends the run; handing back queues it again and
+    /// does not count; anything else queues it again after a back-off, or parks it after
+    /// [`MAX_ATTEMPTS`]. A run whose cancellation was requested becomes cancelled instead.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`] when there is no such run.
+    pub async fn fail_run(
+        &self,
+        worker: &WorkerName,
+        run: &RunName,
+        lease_token: i64,
+        failure: &RunFailure,
+        seconds: f64,
+    ) -> Result<Fenced> {
+        let failure =
+            document(&RunFailure { message: clean(&failure.message, MAX_MESSAGE), ..failure.clone() })?;
+        let ended: Vec<(String, bool)> = retry(|| async {
+            let ended = sqlx::query_as(FAIL)
+                .bind(run.id())
+                .bind(lease_token)
+                .bind(worker.id())
+                .bind(&failure)
+                .bind(non_negative(seconds))
+                .fetch_all(&self.pool)
+                .await?;
+            Ok(ended)
+        })
+        .await?;
+        if let Some((_, cancelled)) = ended.first() {
+            if *cancelled {
+                self.settle_cancelled().await?;
+            }
+            return Ok(Fenced::Applied);
+        }
+        // The same report may have been stored before: its failure is there, with its token.
+        let stored: Option<bool> = sqlx::query_scalar(
+            "SELECT failures @> jsonb_build_array(jsonb_build_object(
+                 'lease_token', $2, 'worker', $3, 'kind', $4::jsonb ->> 'kind')) FROM runs WHERE id = $1",
+        )
+        .bind(run.id())
+        .bind(lease_token)
+        .bind(worker.to_string())
+        .bind(&failure)
+        .fetch_optional(&self.pool)
+        .await?;
+        fenced(run, stored)
+    }
+
+    /// Ends the attempts whose lease expired or whose deadline passed; the runs are queued again,
+    /// parked or cancelled. Says which.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn expire_leases(&self) -> Result<Vec<RunName>> {
+        let grace = DEADLINE_GRACE.as_secs_f64();
+        // A look first: the update would send a notification even when it finds nothing.
+        let due: bool = sqlx::query_scalar(
+            "SELECT EXISTS (SELECT FROM runs WHERE state = 'running'
+                 AND (lease_expires_at < now() OR deadline_at < now() - make_interval(secs => $1)))",
+        )
+        .bind(grace)
+        .fetch_one(&self.pool)
+        .await?;
+        if !due {
+            return Ok(Vec::new());
+        }
+        let expired: Vec<(String, bool)> =
+            retry(|| async { Ok(sqlx::query_as(EXPIRE).bind(grace).fetch_all(&self.pool).await?) }).await?;
+        if expired.iter().any(|&(_, cancelled)| cancelled) {
+            self.settle_cancelled().await?;
+        }
+        expired.into_iter().map(|(id, _)| name(RunName::from_id(id))).collect()
+    }
+}
+
+fn fenced(run: &RunName, stored: Option<bool>) -> Result<Fenced> {
+    match stored {
+        Some(true) => Ok(Fenced::Applied),
+        Some(false) => Ok(Fenced::Stale),
+        None => Err(StoreError::not_found(run)),
+    }
+}
+
+/// The losses travel apart, as text, which knows NaN and infinity.
+fn measurement_documents(run: &RunName, measurements: &[Measurement]) -> Result<Value> {
+    let mut stages = BTreeSet::new();
+    let documents = measurements
+        .iter()
+        .map(|measurement| {
+            if !stages.insert(measurement.stage_index) {
+                return Err(StoreError::corrupt(format!(
+                    "the result of {run} has two measurements of stage {}",
+                    measurement.stage_index
+                )));
+            }
+            let losses: Vec<String> = measurement.losses.iter().map(f64::to_string).collect();
+            let measurement = document(&Measurement { losses: Vec::new(), ..measurement.clone() })?;
+            Ok(serde_json::json!({ "measurement": measurement, "losses": losses.join(" ") }))
+        })
+        .collect::<Result<Vec<Value>>>()?;
+    Ok(Value::Array(documents))
+}
+
+fn non_negative(seconds: f64) -> f64 {
+    if seconds.is_finite() { seconds.max(0.0) } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limits_in_the_sql_are_the_published_ones() {
+        for statement in [FAIL, EXPIRE] {
+            assert!(statement.contains(&format!("attempts >= {MAX_ATTEMPTS} ")));
+            assert!(statement.contains(&format!("hand_backs < {MAX_HAND_BACKS} ")));
+        }
+    }
+}

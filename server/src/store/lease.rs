@@ -1,0 +1,205 @@
+//! Claiming runs and renewing leases: the two hottest statements.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use loadmaster_proto::model::Model;
+use loadmaster_proto::name::{RunName, WorkerName};
+use loadmaster_proto::run::{RunSpec, Work};
+use loadmaster_proto::training::TrainingSpec;
+use sqlx::FromRow;
+use sqlx::types::Json;
+
+use super::Store;
+use super::error::{Result, StoreError, retry};
+use super::json::clean;
+use super::records::{Claim, FreeDevice, HeldLease, Renewal};
+use super::runs::{name, unsigned};
+
+/// Most bytes of a phase.
+const MAX_PHASE: usize = 200;
+
+/// Claims the oldest queued run of one kind of device that fits.
+///
+/// `$2` holds the capacities of the free devices of the kind, largest first, so that element n is
+/// what n devices have at least. Rows that another claim just locked are skipped, not waited for;
+/// the state is checked again at the update. A test pins this statement's plan.
+pub const CLAIM: &str = "
+WITH candidate AS (
+    SELECT id FROM runs
+    WHERE state = 'queued' AND device_kind = $1
+      AND device_count <= cardinality($2::bigint[])
+      AND min_capacity_bytes <= ($2::bigint[])[1]
+      AND min_capacity_bytes <= ($2::bigint[])[device_count]
+      AND not_before <= now()
+    ORDER BY position
+    LIMIT 1 FOR UPDATE SKIP LOCKED
+), claimed AS (
+    UPDATE runs
+    SET state = 'running', worker_id = $3, lease_token = lease_token + 1, attempts = attempts + 1,
+        lease_expires_at = now() + make_interval(secs => $4),
+        deadline_at = now() + make_interval(secs => deadline_seconds),
+        start_time = now(), progress = 0, phase = ''
+    FROM candidate
+    WHERE runs.id = candidate.id AND runs.state = 'queued'
+    RETURNING runs.*
+)
+SELECT claimed.id, claimed.lease_token, models.model, claimed.training, claimed.work, claimed.iterations,
+       claimed.device_kind, claimed.device_count, claimed.min_capacity_bytes, claimed.deadline_seconds
+FROM claimed JOIN models ON models.id = claimed.model_id";
+
+/// Renews all leases of a worker. The rows are locked first, in order of their ids, so that what is
+/// decided about each is decided on its newest version; only columns without an index change.
+const RENEW: &str = "
+WITH held AS (
+    SELECT * FROM unnest($2::text[], $3::bigint[], $4::double precision[], $5::text[])
+        WITH ORDINALITY AS held(id, lease_token, progress, phase, position)
+), locked AS (
+    SELECT runs.id, held.lease_token, held.progress, held.phase, held.position, runs.cancel_requested,
+           runs.deadline_at > now() AS in_time
+    FROM runs JOIN held ON held.id = runs.id
+    WHERE runs.state = 'running' AND runs.worker_id = $1 AND runs.lease_token = held.lease_token
+    ORDER BY runs.id FOR UPDATE OF runs
+), renewed AS (
+    UPDATE runs
+    SET lease_expires_at = now() + make_interval(secs => $6), progress = locked.progress, phase = locked.phase
+    FROM locked
+    WHERE runs.id = locked.id AND runs.state = 'running' AND runs.lease_token = locked.lease_token
+      AND locked.in_time AND NOT locked.cancel_requested
+), heartbeat AS (
+    UPDATE workers
+    SET heartbeat_time = now(),
+        state = CASE WHEN state <> 'lost' THEN state WHEN drain_requested THEN 'draining' ELSE 'alive' END
+    WHERE id = $1
+)
+SELECT held.id, coalesce(locked.cancel_requested, false) AS cancelled,
+       coalesce(locked.in_time AND NOT locked.cancel_requested, false) AS renewed
+FROM held LEFT JOIN locked ON locked.position = held.position
+ORDER BY held.position";
+
+#[derive(FromRow)]
+struct ClaimRow {
+    id: String,
+    lease_token: i64,
+    model: Json<Model>,
+    training: Json<TrainingSpec>,
+    work: Json<Work>,
+    iterations: i32,
+    device_kind: String,
+    device_count: i32,
+    min_capacity_bytes: i64,
+    deadline_seconds: i32,
+}
+
+impl TryFrom<ClaimRow> for Claim {
+    type Error = StoreError;
+
+    fn try_from(row: ClaimRow) -> Result<Self> {
+        let ClaimRow {
+            id,
+            lease_token,
+            model,
+            training,
+            work,
+            iterations,
+            device_kind,
+            device_count,
+            min_capacity_bytes,
+            deadline_seconds,
+        } = row;
+        Ok(Self {
+            run: name(RunName::from_id(id))?,
+            lease_token,
+            spec: RunSpec {
+                model: model.0,
+                training: training.0,
+                work: work.0,
+                iterations: unsigned(iterations)?,
+            },
+            device_kind,
+            device_count: unsigned(device_count)?,
+            min_capacity: unsigned(min_capacity_bytes)?,
+            deadline_seconds: unsigned(deadline_seconds)?,
+        })
+    }
+}
+
+impl Store {
+    /// Leases the oldest queued run that fits the free devices of a worker. Runs of different kinds of
+    /// device never compete, so the kinds are asked one after the other.
+    ///
+    /// # Errors
+    /// When the database fails; a run claimed by a call whose answer was lost returns to the queue
+    /// when its lease expires.
+    pub async fn claim_run(
+        &self,
+        worker: &WorkerName,
+        free: &[FreeDevice],
+        lease: Duration,
+    ) -> Result<Option<Claim>> {
+        let mut kinds = BTreeMap::<&str, Vec<i64>>::new();
+        for device in free {
+            let capacity = i64::try_from(device.capacity).unwrap_or(i64::MAX);
+            kinds.entry(&device.kind).or_default().push(capacity);
+        }
+        for (kind, mut capacities) in kinds {
+            capacities.sort_unstable_by(|a, b| b.cmp(a));
+            let claimed: Option<ClaimRow> = sqlx::query_as(CLAIM)
+                .bind(kind)
+                .bind(capacities)
+                .bind(worker.id())
+                .bind(lease.as_secs_f64())
+                .fetch_optional(&self.pool)
+                .await?;
+            if let Some(claimed) = claimed {
+                return claimed.try_into().map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Renews leases, stores how far their runs are and notes that the worker is there; says for each
+    /// whether it was renewed, in the same order. A worker without leases calls it too.
+    ///
+    /// # Errors
+    /// When the database fails; then nothing was renewed.
+    pub async fn renew_leases(
+        &self,
+        worker: &WorkerName,
+        held: &[HeldLease],
+        lease: Duration,
+    ) -> Result<Vec<(RunName, Renewal)>> {
+        let ids: Vec<&str> = held.iter().map(|lease| lease.run.id()).collect();
+        let tokens: Vec<i64> = held.iter().map(|lease| lease.lease_token).collect();
+        let progress: Vec<f64> = held.iter().map(|lease| share(lease.progress)).collect();
+        let phases: Vec<String> = held.iter().map(|lease| clean(&lease.phase, MAX_PHASE)).collect();
+        let rows: Vec<(String, bool, bool)> = retry(|| async {
+            let rows = sqlx::query_as(RENEW)
+                .bind(worker.id())
+                .bind(&ids)
+                .bind(&tokens)
+                .bind(&progress)
+                .bind(&phases)
+                .bind(lease.as_secs_f64())
+                .fetch_all(&self.pool)
+                .await?;
+            Ok(rows)
+        })
+        .await?;
+        rows.into_iter()
+            .map(|(id, cancelled, renewed)| {
+                let renewal = match (cancelled, renewed) {
+                    (true, _) => Renewal::Cancelled,
+                    (false, true) => Renewal::Renewed,
+                    (false, false) => Renewal::Lost,
+                };
+                Ok((name(RunName::from_id(id))?, renewal))
+            })
+            .collect()
+    }
+}
+
+/// What a worker says may be any number.
+fn share(progress: f64) -> f64 {
+    if progress.is_finite() { progress.clamp(0.0, 1.0) } else { 0.0 }
+}

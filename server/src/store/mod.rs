@@ -1,0 +1,113 @@
+//! All durable state, in Postgres.
+//!
+//! # What is stored
+//!
+//! | table | one row is | written by | afterwards |
+//! |---|---|---|---|
+//! | `models` | a model and what it was built from | callers | never changes: its id is its content's |
+//! | `profiles` | a profiling campaign | callers | ends once |
+//! | `plans` | a recommended plan | callers | never changes: its id is its content's |
+//! | `operations` | a caller's wait for a profile or a validation | callers | ends once |
+//! | `runs` | one unit of work in the queue | callers, workers | see below |
+//! | `measurements` | what one stage of one run needed | workers | never changes |
+//! | `workers` | a daemon that ever connected | workers | with every heartbeat |
+//!
+//! Everything that must survive a planner is here, and a planner keeps nothing else that matters:
+//! the device ledger of a connected worker is rebuilt from its next `hello`. So any planner may be
+//! killed at any time, and several may share one database. The only rows that could be lost without
+//! harm are those of `workers`; they are kept so that operators see who was there.
+//!
+//! # The life of a run
+//!
+//! ```text
+//!            claim: lease_token + 1, attempts + 1
+//!   queued ───────────────────────────────────────► running ──► succeeded      measurements stored
+//!     │  ▲                                            │    ╰──► out_of_memory  a result too: never retried
+//!     │  ╰── failed, lease expired, deadline passed ──┤
+//!     │      (not before a back-off), handed back     ├──────► parked         after MAX_ATTEMPTS
+//!     ╰──────────────► cancelled ◄────────────────────╯         cancel was requested
+//! ```
+//!
+//! `lease_token` is the fence: it grows with every claim, and heartbeats, results and failures name
+//! it. Whoever comes with an old one is refused and changes nothing ([`Fenced::Stale`]). The token
+//! stays current until the next claim, so a result that arrives after the lease expired is still
+//! taken when nobody began the run again. Sending the same report twice is harmless: the second
+//! call finds the first one's rows and says [`Fenced::Applied`].
+//!
+//! Three guards end a dead attempt: the lease, which heartbeats renew; the deadline, which nothing
+//! renews, because a live worker can hold a dead run; and cancellation. [`Store::expire_leases`] is the
+//! reaper; every planner runs it, and they skip each other's locked rows.
+//!
+//! # How it is written
+//!
+//! * Every write is **one statement**, mostly with CTEs. There is no `begin` anywhere in this folder:
+//!   in sqlx 0.9 it is not cancel-safe, and request handlers are cancelled by design. Nothing is held
+//!   open during slow work: claim, commit, then train.
+//! * What must follow a write but is not part of it (an operation becomes `cancelled` when its last
+//!   run lets go) is derived from the rows and done again by the next sweep if a planner dies between.
+//! * Several rows are locked in order of their ids, and what still deadlocks is retried a few times.
+//! * Time is the database's `now()`. NOTIFY is a hint; polling is the truth.
+//!
+//! # Hot queries
+//!
+//! Claim, renew, complete and the reaper's look. Their states are literals, not parameters, because a
+//! partial index is only used where the planner can prove that it applies; a test pins the claim's
+//! plan. Finished rows are in none of the indexes that these use, so history costs them nothing.
+//! Heartbeats change no indexed column. Counting the runs of an operation reads all of its runs and is
+//! the price of keeping no counters that could drift.
+
+mod connect;
+mod error;
+mod finish;
+mod json;
+mod lease;
+mod listen;
+mod migrate;
+mod models;
+mod operations;
+mod page;
+mod plans;
+mod profiles;
+pub mod records;
+mod runs;
+mod states;
+mod submit;
+mod time;
+mod workers;
+
+use std::fmt;
+
+use sqlx::PgPool;
+use sqlx::postgres::PgConnectOptions;
+
+pub use connect::ConnectOptions;
+pub use error::{Result, StoreError};
+pub use finish::{MAX_ATTEMPTS, MAX_HAND_BACKS};
+#[doc(hidden)]
+pub use lease::CLAIM;
+pub use listen::RunListener;
+pub use migrate::MigrationReport;
+#[cfg(doc)]
+use records::Fenced;
+pub use records::RunFilter;
+
+/// Most runs that may wait at once.
+pub const MAX_QUEUED_RUNS: i64 = 100_000;
+
+/// Access to all durable state. Cheap to clone.
+#[derive(Clone)]
+pub struct Store {
+    pool: PgPool,
+    /// For connections outside the pool: without its time limits.
+    bare: PgConnectOptions,
+}
+
+/// Without the options: they hold the password.
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store")
+            .field("connections", &self.pool.size())
+            .field("idle", &self.pool.num_idle())
+            .finish_non_exhaustive()
+    }
+}

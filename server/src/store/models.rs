@@ -1,0 +1,95 @@
+//! Models.
+
+use loadmaster_proto::model::Model;
+use loadmaster_proto::name::ModelName;
+use loadmaster_proto::zoo::Zoo;
+use sqlx::FromRow;
+use sqlx::types::Json;
+
+use super::Store;
+use super::error::{Result, StoreError};
+use super::json::document;
+use super::records::{Cursor, ModelRecord, Page, PageRequest};
+use super::runs::name;
+use super::time::Time;
+
+#[derive(FromRow)]
+struct ModelRow {
+    id: String,
+    model: Json<Model>,
+    source: Json<Zoo>,
+    create_time: Time,
+}
+
+impl TryFrom<ModelRow> for ModelRecord {
+    type Error = StoreError;
+
+    fn try_from(row: ModelRow) -> Result<Self> {
+        let ModelRow { id, model, source, create_time } = row;
+        Ok(Self {
+            name: name(ModelName::from_id(id))?,
+            model: model.0,
+            source: source.0,
+            create_time: create_time.0,
+        })
+    }
+}
+
+impl Store {
+    /// Stores a model, or finds it: the name is derived from the content.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when another model has the same short name.
+    pub async fn put_model(&self, model: &Model, source: &Zoo) -> Result<ModelRecord> {
+        let name = name(ModelName::from_id(model.id()))?;
+        let content = document(model)?;
+        sqlx::query("INSERT INTO models (id, model, source) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING")
+            .bind(name.id())
+            .bind(&content)
+            .bind(document(source)?)
+            .execute(&self.pool)
+            .await?;
+        let same: bool = sqlx::query_scalar("SELECT model = $2 FROM models WHERE id = $1")
+            .bind(name.id())
+            .bind(&content)
+            .fetch_one(&self.pool)
+            .await?;
+        if !same {
+            return Err(StoreError::corrupt(format!("{name} is the name of another model already")));
+        }
+        self.get_model(&name).await
+    }
+
+    /// One model.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    pub async fn get_model(&self, name: &ModelName) -> Result<ModelRecord> {
+        let row: Option<ModelRow> =
+            sqlx::query_as("SELECT id, model, source, create_time FROM models WHERE id = $1")
+                .bind(name.id())
+                .fetch_optional(&self.pool)
+                .await?;
+        row.ok_or_else(|| StoreError::not_found(name))?.try_into()
+    }
+
+    /// Models, newest first.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn list_models(&self, request: &PageRequest) -> Result<Page<ModelRecord>> {
+        let rows: Vec<ModelRow> = sqlx::query_as(
+            "SELECT id, model, source, create_time FROM models
+             WHERE (create_time, id) < ($1, $2)
+             ORDER BY create_time DESC, id DESC LIMIT $3",
+        )
+        .bind(request.before_time())
+        .bind(request.before_id())
+        .bind(request.limit())
+        .fetch_all(&self.pool)
+        .await?;
+        let records = rows.into_iter().map(TryInto::try_into).collect::<Result<Vec<ModelRecord>>>()?;
+        Ok(request
+            .page(records, |record| Cursor { time: record.create_time, id: record.name.id().to_owned() }))
+    }
+}

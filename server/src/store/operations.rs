@@ -1,0 +1,339 @@
+//! Operations: what callers wait for.
+
+use loadmaster_proto::name::{OperationName, PlanName, ProfileName};
+use sqlx::FromRow;
+
+use super::Store;
+use super::error::{Result, StoreError, retry};
+use super::records::{
+    Cursor, Fenced, OperationRecord, OperationState, OperationTarget, Page, PageRequest, RunCounts,
+};
+use super::runs::name;
+use super::states::operation_word;
+use super::time::Time;
+
+/// Counts the runs of `operations.id`.
+macro_rules! run_counts {
+    () => {
+        "SELECT count(*) FILTER (WHERE runs.state = 'queued') AS queued,
+                count(*) FILTER (WHERE runs.state = 'running') AS running,
+                count(*) FILTER (WHERE runs.state = 'succeeded') AS succeeded,
+                count(*) FILTER (WHERE runs.state = 'out_of_memory') AS out_of_memory,
+                count(*) FILTER (WHERE runs.state = 'parked') AS parked,
+                count(*) FILTER (WHERE runs.state = 'cancelled') AS cancelled,
+                coalesce(sum(CASE runs.state WHEN 'queued' THEN 0 WHEN 'running' THEN runs.progress ELSE 1 END), 0)
+                    AS done,
+                coalesce(sum(runs.device_seconds), 0) AS device_seconds
+         FROM runs WHERE runs.operation_id = operations.id"
+    };
+}
+pub(super) use run_counts;
+
+/// `$operations` is the part that chooses the rows, so that only their runs are counted.
+macro_rules! select_operations {
+    ($operations:literal) => {
+        concat!(
+            "SELECT operations.*, counts.*
+             FROM (SELECT id, profile_id, plan_id, state, error_code, error_reason, error_message, create_time,
+                          end_time FROM operations ",
+            $operations,
+            ") AS operations
+             CROSS JOIN LATERAL (",
+            run_counts!(),
+            ") AS counts
+             ORDER BY operations.create_time DESC, operations.id DESC"
+        )
+    };
+}
+
+/// Queued runs end at once. Running ones are asked to; they end when their worker reports or its lease
+/// expires. One UPDATE for both, so that a run claimed or queued again at this moment is not missed.
+const CANCEL: &str = "
+WITH operation AS (
+    UPDATE operations SET cancel_requested = true
+    WHERE id = $1 AND state = 'running' AND NOT deleted
+    RETURNING id
+), held AS (
+    SELECT runs.id FROM runs JOIN operation ON runs.operation_id = operation.id
+    WHERE runs.state IN ('queued', 'running')
+    ORDER BY runs.id FOR UPDATE OF runs
+), cancelled AS (
+    UPDATE runs
+    SET cancel_requested = runs.state = 'running',
+        state = CASE runs.state WHEN 'queued' THEN 'cancelled' ELSE runs.state END,
+        end_time = CASE runs.state WHEN 'queued' THEN now() END
+    FROM held WHERE runs.id = held.id AND runs.state IN ('queued', 'running')
+)
+SELECT EXISTS (SELECT FROM operation)";
+
+/// An operation is cancelled once none of its runs is held any more.
+const SETTLE_CANCELLED: &str = "
+WITH settled AS (
+    UPDATE operations SET state = 'cancelled', end_time = now()
+    WHERE state = 'running' AND cancel_requested
+      AND NOT EXISTS (SELECT FROM runs WHERE operation_id = operations.id AND state IN ('queued', 'running'))
+    RETURNING profile_id
+)
+UPDATE profiles SET state = 'cancelled', end_time = now()
+FROM settled WHERE profiles.id = settled.profile_id AND profiles.state = 'running'";
+
+/// `end_time` is when the last run ended, not when somebody noticed.
+const FINISH: &str = "
+WITH finished AS (
+    UPDATE operations
+    SET state = $2, error_code = $3, error_reason = $4, error_message = $5, end_time = now()
+    WHERE id = $1 AND state = 'running' AND (NOT cancel_requested OR $2 = 'cancelled')
+      AND ($6::text[] IS NULL OR profile_id IS NOT NULL)
+      AND NOT EXISTS (SELECT FROM runs WHERE operation_id = $1 AND state IN ('queued', 'running'))
+    RETURNING id, profile_id
+), profile AS (
+    UPDATE profiles
+    SET state = CASE
+            WHEN $2 = 'cancelled' THEN 'cancelled'
+            WHEN $2 = 'failed' OR cardinality($6::text[]) > 0 THEN 'incomplete'
+            ELSE 'complete' END,
+        missing = coalesce($6::text[], CASE WHEN $2 = 'failed' THEN ARRAY[$5::text] END, profiles.missing),
+        end_time = coalesce((SELECT max(end_time) FROM runs WHERE operation_id = $1), now())
+    FROM finished WHERE profiles.id = finished.profile_id
+)
+SELECT EXISTS (SELECT FROM finished)";
+
+/// Part of a row that counts runs.
+#[derive(FromRow)]
+pub(super) struct CountRow {
+    queued: i64,
+    running: i64,
+    succeeded: i64,
+    out_of_memory: i64,
+    parked: i64,
+    cancelled: i64,
+    done: f64,
+    pub(super) device_seconds: f64,
+}
+
+impl CountRow {
+    pub(super) fn by_state(&self) -> Result<RunCounts> {
+        let count = |count: i64| {
+            u32::try_from(count).map_err(|_| StoreError::corrupt(format!("an operation has {count} runs")))
+        };
+        Ok(RunCounts {
+            queued: count(self.queued)?,
+            running: count(self.running)?,
+            succeeded: count(self.succeeded)?,
+            out_of_memory: count(self.out_of_memory)?,
+            parked: count(self.parked)?,
+            cancelled: count(self.cancelled)?,
+        })
+    }
+}
+
+#[derive(FromRow)]
+struct OperationRow {
+    id: String,
+    profile_id: Option<String>,
+    plan_id: Option<String>,
+    state: String,
+    error_code: Option<i32>,
+    error_reason: Option<String>,
+    error_message: Option<String>,
+    create_time: Time,
+    end_time: Option<Time>,
+    #[sqlx(flatten)]
+    counts: CountRow,
+}
+
+impl TryFrom<OperationRow> for OperationRecord {
+    type Error = StoreError;
+
+    fn try_from(row: OperationRow) -> Result<Self> {
+        let OperationRow {
+            id,
+            profile_id,
+            plan_id,
+            state,
+            error_code,
+            error_reason,
+            error_message,
+            create_time,
+            end_time,
+            counts,
+        } = row;
+        let target = match (profile_id, plan_id) {
+            (Some(profile), None) => OperationTarget::Profile(name(ProfileName::from_id(profile))?),
+            (None, Some(plan)) => OperationTarget::Plan(name(PlanName::from_id(plan))?),
+            _ => return Err(StoreError::corrupt(format!("operation {id} has not one target"))),
+        };
+        let state = match state.as_str() {
+            "running" => OperationState::Running,
+            "succeeded" => OperationState::Succeeded,
+            "failed" => OperationState::Failed {
+                code: error_code.unwrap_or_default(),
+                reason: error_reason.unwrap_or_default(),
+                message: error_message.unwrap_or_default(),
+            },
+            "cancelled" => OperationState::Cancelled,
+            other => return Err(StoreError::corrupt(format!("operation {id} is {other:?}"))),
+        };
+        let runs = counts.by_state()?;
+        let progress = match (&state, runs.total()) {
+            (OperationState::Running, 0) => 0.0,
+            (OperationState::Running, total) => counts.done / f64::from(total),
+            _ => 1.0,
+        };
+        Ok(Self {
+            name: name(OperationName::from_id(id))?,
+            target,
+            state,
+            runs,
+            progress,
+            create_time: create_time.0,
+            end_time: end_time.map(|time| time.0),
+        })
+    }
+}
+
+impl Store {
+    /// One operation.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`], also when it was deleted.
+    pub async fn get_operation(&self, name: &OperationName) -> Result<OperationRecord> {
+        let row: Option<OperationRow> = sqlx::query_as(select_operations!("WHERE id = $1 AND NOT deleted"))
+            .bind(name.id())
+            .fetch_optional(&self.pool)
+            .await?;
+        row.ok_or_else(|| StoreError::not_found(name))?.try_into()
+    }
+
+    /// Operations, newest first.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn list_operations(&self, request: &PageRequest) -> Result<Page<OperationRecord>> {
+        let rows: Vec<OperationRow> = sqlx::query_as(select_operations!(
+            "WHERE (create_time, id) < ($1, $2) AND NOT deleted ORDER BY create_time DESC, id DESC LIMIT $3"
+        ))
+        .bind(request.before_time())
+        .bind(request.before_id())
+        .bind(request.limit())
+        .fetch_all(&self.pool)
+        .await?;
+        let records = rows.into_iter().map(TryInto::try_into).collect::<Result<Vec<OperationRecord>>>()?;
+        Ok(request
+            .page(records, |record| Cursor { time: record.create_time, id: record.name.id().to_owned() }))
+    }
+
+    /// Forgets an ended operation. Its runs and measurements stay.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`], [`StoreError::NotDone`].
+    pub async fn delete_operation(&self, name: &OperationName) -> Result<()> {
+        let deleted = sqlx::query(
+            "UPDATE operations SET deleted = true WHERE id = $1 AND state <> 'running' AND NOT deleted",
+        )
+        .bind(name.id())
+        .execute(&self.pool)
+        .await?;
+        if deleted.rows_affected() == 0 {
+            self.get_operation(name).await?;
+            return Err(StoreError::NotDone { what: name.to_string() });
+        }
+        Ok(())
+    }
+
+    /// Cancels what has not ended; false when the operation had ended before.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    pub async fn cancel_operation(&self, name: &OperationName) -> Result<bool> {
+        let cancelled = retry(|| async {
+            let cancelled: bool = sqlx::query_scalar(CANCEL).bind(name.id()).fetch_one(&self.pool).await?;
+            Ok(cancelled)
+        })
+        .await?;
+        if cancelled {
+            self.settle_cancelled().await?;
+        } else {
+            self.get_operation(name).await?;
+        }
+        Ok(cancelled)
+    }
+
+    /// Ends the cancelled operations that no run holds open any more.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn settle_cancelled(&self) -> Result<()> {
+        retry(|| async {
+            sqlx::query(SETTLE_CANCELLED).execute(&self.pool).await?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Operations that are to be ended: all their runs ended. Cancelled ones end here.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn unsettled_operations(&self) -> Result<Vec<OperationName>> {
+        let due: Vec<(String, bool)> = sqlx::query_as(
+            "SELECT id, cancel_requested FROM operations WHERE state = 'running'
+               AND NOT EXISTS (SELECT FROM runs WHERE operation_id = operations.id AND state IN ('queued', 'running'))
+             ORDER BY create_time, id",
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        if due.iter().any(|&(_, cancelled)| cancelled) {
+            self.settle_cancelled().await?;
+        }
+        due.into_iter()
+            .filter(|&(_, cancelled)| !cancelled)
+            .map(|(id, _)| name(OperationName::from_id(id)))
+            .collect()
+    }
+
+    /// Ends an operation whose profile was measured; its profile is incomplete when something is
+    /// missing. Only once, and only when all its runs ended.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn finish_profile_operation(&self, name: &OperationName, missing: &[String]) -> Result<Fenced> {
+        self.finish(name, &OperationState::Succeeded, Some(missing)).await
+    }
+
+    /// Ends an operation. Only once, and only when all its runs ended. Its profile, if it has one,
+    /// becomes complete, incomplete (`missing` then is the error's message) or cancelled.
+    ///
+    /// # Errors
+    /// [`StoreError::Internal`] for [`OperationState::Running`].
+    pub async fn finish_operation(&self, name: &OperationName, state: OperationState) -> Result<Fenced> {
+        if state == OperationState::Running {
+            return Err(StoreError::Internal("an operation cannot end as running".to_owned()));
+        }
+        self.finish(name, &state, None).await
+    }
+
+    async fn finish(
+        &self,
+        name: &OperationName,
+        state: &OperationState,
+        missing: Option<&[String]>,
+    ) -> Result<Fenced> {
+        let (code, reason, message) = match state {
+            OperationState::Failed { code, reason, message } => (Some(*code), Some(reason), Some(message)),
+            OperationState::Running | OperationState::Succeeded | OperationState::Cancelled => {
+                (None, None, None)
+            }
+        };
+        let finished: bool = sqlx::query_scalar(FINISH)
+            .bind(name.id())
+            .bind(operation_word(state))
+            .bind(code)
+            .bind(reason)
+            .bind(message)
+            .bind(missing)
+            .fetch_one(&self.pool)
+            .await?;
+        Ok(if finished { Fenced::Applied } else { Fenced::Stale })
+    }
+}

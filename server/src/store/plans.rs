@@ -1,0 +1,95 @@
+//! Plans.
+
+use loadmaster_proto::name::PlanName;
+use sqlx::FromRow;
+use sqlx::types::Json;
+
+use super::Store;
+use super::error::{Result, StoreError, broken_constraint};
+use super::json::document;
+use super::records::{Cursor, Page, PageRequest, PlanContent, PlanRecord};
+use super::runs::name;
+use super::time::Time;
+
+#[derive(FromRow)]
+struct PlanRow {
+    id: String,
+    content: Json<PlanContent>,
+    create_time: Time,
+}
+
+impl TryFrom<PlanRow> for PlanRecord {
+    type Error = StoreError;
+
+    fn try_from(row: PlanRow) -> Result<Self> {
+        let PlanRow { id, content, create_time } = row;
+        Ok(Self { name: name(PlanName::from_id(id))?, content: content.0, create_time: create_time.0 })
+    }
+}
+
+impl Store {
+    /// Stores a plan, or finds it: the name is derived from the content. The first time stays.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`] when its profile or model is not stored, [`StoreError::Corrupt`] when
+    /// another plan has the same name.
+    pub async fn put_plan(&self, name: &PlanName, content: &PlanContent) -> Result<PlanRecord> {
+        let stored = document(content)?;
+        sqlx::query(
+            "INSERT INTO plans (id, profile_id, model_id, content) VALUES ($1, $2, $3, $4)
+             ON CONFLICT (id) DO NOTHING",
+        )
+        .bind(name.id())
+        .bind(content.profile.id())
+        .bind(content.model.id())
+        .bind(&stored)
+        .execute(&self.pool)
+        .await
+        .map_err(|error| match broken_constraint(&error) {
+            Some("plans_profile_id_fkey") => StoreError::not_found(&content.profile),
+            Some("plans_model_id_fkey") => StoreError::not_found(&content.model),
+            _ => error.into(),
+        })?;
+        let same: bool = sqlx::query_scalar("SELECT content = $2 FROM plans WHERE id = $1")
+            .bind(name.id())
+            .bind(&stored)
+            .fetch_one(&self.pool)
+            .await?;
+        if !same {
+            return Err(StoreError::corrupt(format!("{name} is the name of another plan already")));
+        }
+        self.get_plan(name).await
+    }
+
+    /// One plan.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    pub async fn get_plan(&self, name: &PlanName) -> Result<PlanRecord> {
+        let row: Option<PlanRow> = sqlx::query_as("SELECT id, content, create_time FROM plans WHERE id = $1")
+            .bind(name.id())
+            .fetch_optional(&self.pool)
+            .await?;
+        row.ok_or_else(|| StoreError::not_found(name))?.try_into()
+    }
+
+    /// Plans, newest first.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn list_plans(&self, request: &PageRequest) -> Result<Page<PlanRecord>> {
+        let rows: Vec<PlanRow> = sqlx::query_as(
+            "SELECT id, content, create_time FROM plans
+             WHERE (create_time, id) < ($1, $2)
+             ORDER BY create_time DESC, id DESC LIMIT $3",
+        )
+        .bind(request.before_time())
+        .bind(request.before_id())
+        .bind(request.limit())
+        .fetch_all(&self.pool)
+        .await?;
+        let records = rows.into_iter().map(TryInto::try_into).collect::<Result<Vec<PlanRecord>>>()?;
+        Ok(request
+            .page(records, |record| Cursor { time: record.create_time, id: record.name.id().to_owned() }))
+    }
+}

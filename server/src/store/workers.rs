@@ -1,0 +1,177 @@
+//! Workers: who is there, with what.
+
+use std::time::Duration;
+
+use loadmaster_proto::device::Device;
+use loadmaster_proto::name::{RunName, WorkerName};
+use sqlx::FromRow;
+use sqlx::types::Json;
+
+use super::Store;
+use super::error::{Result, StoreError};
+use super::json::{clean, document};
+use super::records::{Cursor, NewWorker, Page, PageRequest, WorkerRecord, WorkerState};
+use super::runs::name;
+use super::states::Word;
+use super::time::Time;
+
+/// Most bytes of a text in which a worker describes itself.
+const MAX_TEXT: usize = 256;
+
+macro_rules! select_workers {
+    ($workers:literal) => {
+        concat!(
+            "SELECT id, state, devices, version, libtorch_version, host, session_id, create_time, heartbeat_time,
+                    ARRAY(SELECT runs.id FROM runs WHERE runs.worker_id = workers.id AND runs.state = 'running'
+                          ORDER BY runs.create_time, runs.id) AS runs
+             FROM workers ",
+            $workers
+        )
+    };
+}
+
+#[derive(FromRow)]
+struct WorkerRow {
+    id: String,
+    state: String,
+    devices: Json<Vec<Device>>,
+    version: String,
+    libtorch_version: String,
+    host: String,
+    session_id: String,
+    create_time: Time,
+    heartbeat_time: Time,
+    runs: Vec<String>,
+}
+
+impl TryFrom<WorkerRow> for WorkerRecord {
+    type Error = StoreError;
+
+    fn try_from(row: WorkerRow) -> Result<Self> {
+        let WorkerRow {
+            id,
+            state,
+            devices,
+            version,
+            libtorch_version,
+            host,
+            session_id,
+            create_time,
+            heartbeat_time,
+            runs,
+        } = row;
+        Ok(Self {
+            name: name(WorkerName::from_id(id))?,
+            state: WorkerState::from_sql(&state)?,
+            devices: devices.0,
+            version,
+            libtorch_version,
+            host,
+            session_id,
+            create_time: create_time.0,
+            heartbeat_time: heartbeat_time.0,
+            runs: runs.into_iter().map(|id| name(RunName::from_id(id))).collect::<Result<_>>()?,
+        })
+    }
+}
+
+impl Store {
+    /// Notes that a worker connected. It is alive afterwards; but a process that was draining when its
+    /// connection was lost still drains.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn upsert_worker(&self, worker: &NewWorker) -> Result<WorkerRecord> {
+        let NewWorker { name, devices, version, libtorch_version, host, session_id } = worker;
+        sqlx::query(
+            "INSERT INTO workers AS workers (id, state, devices, version, libtorch_version, host, session_id)
+             VALUES ($1, 'alive', $2, $3, $4, $5, $6)
+             ON CONFLICT (id) DO UPDATE
+             SET drain_requested = workers.drain_requested AND workers.session_id = excluded.session_id,
+                 state = CASE WHEN workers.drain_requested AND workers.session_id = excluded.session_id
+                              THEN 'draining' ELSE 'alive' END,
+                 devices = excluded.devices, version = excluded.version,
+                 libtorch_version = excluded.libtorch_version, host = excluded.host,
+                 session_id = excluded.session_id, heartbeat_time = now()",
+        )
+        .bind(name.id())
+        .bind(document(devices)?)
+        .bind(clean(version, MAX_TEXT))
+        .bind(clean(libtorch_version, MAX_TEXT))
+        .bind(clean(host, MAX_TEXT))
+        .bind(clean(session_id, MAX_TEXT))
+        .execute(&self.pool)
+        .await?;
+        self.get_worker(name).await
+    }
+
+    /// Changes a worker's state, unless another process of the same name has connected since: a
+    /// connection that ends late must not speak for its successor.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn set_worker_state(
+        &self,
+        worker: &WorkerName,
+        session_id: &str,
+        state: WorkerState,
+    ) -> Result<()> {
+        sqlx::query(
+            "UPDATE workers
+             SET state = $3,
+                 drain_requested = CASE $3 WHEN 'draining' THEN true WHEN 'alive' THEN false ELSE drain_requested END
+             WHERE id = $1 AND session_id = $2",
+        )
+        .bind(worker.id())
+        .bind(clean(session_id, MAX_TEXT))
+        .bind(state.to_sql())
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// One worker.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    pub async fn get_worker(&self, name: &WorkerName) -> Result<WorkerRecord> {
+        let row: Option<WorkerRow> = sqlx::query_as(select_workers!("WHERE id = $1"))
+            .bind(name.id())
+            .fetch_optional(&self.pool)
+            .await?;
+        row.ok_or_else(|| StoreError::not_found(name))?.try_into()
+    }
+
+    /// Workers that ever connected, newest contact first.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn list_workers(&self, request: &PageRequest) -> Result<Page<WorkerRecord>> {
+        let rows: Vec<WorkerRow> = sqlx::query_as(select_workers!(
+            "WHERE (heartbeat_time, id) < ($1, $2) ORDER BY heartbeat_time DESC, id DESC LIMIT $3"
+        ))
+        .bind(request.before_time())
+        .bind(request.before_id())
+        .bind(request.limit())
+        .fetch_all(&self.pool)
+        .await?;
+        let records = rows.into_iter().map(TryInto::try_into).collect::<Result<Vec<WorkerRecord>>>()?;
+        Ok(request
+            .page(records, |record| Cursor { time: record.heartbeat_time, id: record.name.id().to_owned() }))
+    }
+
+    /// Marks the workers that were silent for longer than a lease; their next heartbeat takes it back.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn mark_lost_workers(&self, lease: Duration) -> Result<()> {
+        sqlx::query(
+            "UPDATE workers SET state = 'lost'
+             WHERE state IN ('alive', 'draining') AND heartbeat_time < now() - make_interval(secs => $1)",
+        )
+        .bind(lease.as_secs_f64())
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+}

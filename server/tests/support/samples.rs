@@ -1,0 +1,127 @@
+//! Small models, profiles, runs and results.
+
+use std::time::Duration;
+
+use loadmaster::store::Store;
+use loadmaster::store::records::{Campaign, Claim, FreeDevice, NewProfile, NewRun};
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::measurement::{Environment, LayerTimes, Measurement};
+use loadmaster_proto::name::{ModelName, OperationName, ProfileName, WorkerName};
+use loadmaster_proto::run::{FailureKind, Ledger, OutOfMemory, Phase, RunFailure, SoloStage, Work};
+use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::training::{StaticBytes, TrainingSpec};
+use loadmaster_proto::zoo::{Vgg, Zoo};
+
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
+
+pub(crate) fn zoo() -> Zoo {
+    Zoo::Vgg11(Vgg { image_size: 32, classes: 10, classifier_width: 64 })
+}
+
+pub(crate) async fn model(store: &Store) -> ModelName {
+    store.put_model(&zoo().build().unwrap(), &zoo()).await.unwrap().name
+}
+
+pub(crate) fn training() -> TrainingSpec {
+    serde_json::from_str(
+        r#"{"precision": "fp32", "optimizer": {"kind": "sgd", "learning_rate": 0.01, "momentum": 0.9,
+            "weight_decay": 0.0}, "schedule": "gpipe", "micro_batch_size": 4, "micro_batches": 2,
+            "recompute": "none", "seed": 1}"#,
+    )
+    .unwrap()
+}
+
+pub(crate) fn run() -> NewRun {
+    NewRun {
+        training: training(),
+        work: Work::Solo(SoloStage { stage: StageConfig::single(0, 3), stage_count: 4, stage_index: 0 }),
+        iterations: 1,
+        device_kind: "cpu".to_owned(),
+        device_count: 1,
+        min_capacity: 1 << 20,
+        deadline_seconds: 600,
+    }
+}
+
+pub(crate) fn new_profile(id: &str, model: &ModelName) -> NewProfile {
+    NewProfile {
+        name: ProfileName::from_id(id).unwrap(),
+        model: model.clone(),
+        training: training(),
+        campaign: Campaign::Stages,
+        devices: 4,
+        micro_batch_sizes: vec![2, 4],
+        device_kind: "cpu".to_owned(),
+    }
+}
+
+/// A profile of `count` runs.
+pub(crate) async fn profile(store: &Store, id: &str, count: usize) -> (ProfileName, OperationName) {
+    let model = model(store).await;
+    let operation = store.create_profile(new_profile(id, &model), vec![run(); count], None).await.unwrap();
+    (ProfileName::from_id(id).unwrap(), operation)
+}
+
+pub(crate) fn worker(id: &str) -> WorkerName {
+    WorkerName::from_id(id).unwrap()
+}
+
+pub(crate) fn cpu(capacity: u64) -> FreeDevice {
+    FreeDevice { kind: "cpu".to_owned(), capacity }
+}
+
+pub(crate) async fn try_claim(store: &Store, by: &WorkerName) -> Option<Claim> {
+    store.claim_run(by, &[cpu(1 << 30)], LEASE).await.unwrap()
+}
+
+pub(crate) async fn claim(store: &Store, by: &WorkerName) -> Claim {
+    try_claim(store, by).await.expect("a run is queued")
+}
+
+pub(crate) fn measurement(stage_index: u32) -> Measurement {
+    Measurement {
+        stage: StageConfig::single(0, 3),
+        stage_index,
+        stage_count: 4,
+        solo: true,
+        micro_batch_size: 4,
+        in_flight: 2,
+        peak_allocated: Bytes(123_456_789),
+        peak_reserved: None,
+        static_bytes: StaticBytes { parameters: 10, gradients: 10, optimizer: 20 },
+        capacity: Bytes(1 << 30),
+        iteration_seconds: 0.25,
+        layers: vec![LayerTimes {
+            layer: 0,
+            forward_seconds: 0.5,
+            backward_seconds: 1.0,
+            recompute_seconds: 0.0,
+        }],
+        losses: vec![2.5, 1.0 / 3.0],
+        environment: Environment {
+            device_kind: "cpu".to_owned(),
+            libtorch_version: "2.11.0".to_owned(),
+            cuda_version: String::new(),
+            driver_version: String::new(),
+            loadmaster_version: "0.1.0".to_owned(),
+            threads: 2,
+        },
+    }
+}
+
+pub(crate) fn failure(kind: FailureKind) -> RunFailure {
+    RunFailure { kind, message: "it broke".to_owned(), stage_index: Some(0) }
+}
+
+pub(crate) fn out_of_memory() -> RunFailure {
+    failure(FailureKind::OutOfMemory {
+        out_of_memory: OutOfMemory {
+            asked: Bytes(64),
+            held: Bytes(1000),
+            allowed: Bytes(1024),
+            ledger: Ledger::Allocated,
+            phase: Phase::Backward,
+            layer: Some(3),
+        },
+    })
+}

@@ -1,0 +1,219 @@
+//! The daemon: one loop that feeds events to the state and carries out its actions.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use loadmaster_proto::WORKER_PROTOCOL_VERSION;
+use loadmaster_proto::name::WorkerName;
+use loadmaster_proto::run::{FailureKind, RunFailure};
+use loadmaster_proto::wire::v1;
+use tokio::select;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::sleep_until;
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, error, info, info_span};
+
+use crate::claim::Claim;
+use crate::cli::Args;
+use crate::fatal::Fatal;
+use crate::link::{self, Link};
+use crate::state::{Action, Event, Job, State};
+use crate::supervise::folder::WorkFolder;
+use crate::supervise::outcome::Outcome;
+use crate::supervise::{Progress, Supervisor, group};
+use crate::{host, inventory, probe};
+
+/// Reports of progress that wait to be looked at; more are dropped.
+const PROGRESS: usize = 256;
+/// When to look at the time if the state has no wish.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Runs the daemon until it is stopped.
+///
+/// # Errors
+/// See [`Fatal`].
+pub(crate) fn run(args: Args) -> Result<(), Fatal> {
+    // One thread, the main one: the kernel kills a rank when the *thread* that started it ends.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("the runtime cannot be started")?;
+    let result = runtime.block_on(serve(args));
+    // A look-up of a host name may still be running; nobody waits for it.
+    runtime.shutdown_background();
+    result
+}
+
+async fn serve(args: Args) -> Result<(), Fatal> {
+    group::adopt_orphans().context("the kernel refuses to make the worker the parent of orphans")?;
+    let devices = inventory::devices(args.cpu_slots, args.gpus.as_ref(), args.gpu_shares)?;
+    let program = probe::rank_program(args.rank.as_deref())?;
+    let probe = probe::probe(&program, &inventory::gpu_uuids(&devices)).await?;
+    inventory::check_usable(&devices, probe.cuda_devices)?;
+    let worker = match args.name {
+        Some(name) => name,
+        None => {
+            host::default_worker_name().context("the host name makes no worker name: give one with --name")?
+        }
+    };
+    let slots = u32::try_from(devices.len()).unwrap_or(u32::MAX);
+    let supervisor = Supervisor {
+        program,
+        folder: WorkFolder::create(args.work_dir.as_deref())?,
+        threads: (host::cores() / slots.max(1)).max(1),
+        hang_timeout: args.hang_timeout,
+    };
+    for device in &devices {
+        info!(device.id, device.kind, capacity_bytes = device.capacity.0, device.uuid, "offering a device");
+    }
+    info!(%worker, libtorch.version = probe.libtorch_version, devices = devices.len(), "started");
+
+    let (progress_sender, progress) = mpsc::channel(PROGRESS);
+    let mut daemon = Daemon {
+        introduction: Introduction {
+            worker,
+            libtorch_version: probe.libtorch_version,
+            session_id: format!("{:032x}", rand::random::<u128>()),
+        },
+        state: State::new(devices, args.drain_timeout),
+        link: Link::new(args.server),
+        supervisor: Arc::new(supervisor),
+        runs: JoinSet::new(),
+        running: HashMap::new(),
+        stops: HashMap::new(),
+        progress_sender,
+        progress,
+        terminate: signal(SignalKind::terminate()).context("no SIGTERM")?,
+        interrupt: signal(SignalKind::interrupt()).context("no SIGINT")?,
+        refusal: None,
+    };
+    daemon.serve().await;
+    let Daemon { link, supervisor, refusal, .. } = daemon;
+    link.close().await;
+    // No run is left that could have a share in it.
+    if let Some(supervisor) = Arc::into_inner(supervisor) {
+        supervisor.folder.remove();
+    }
+    info!("stopped, nothing left behind");
+    refusal.map_or(Ok(()), |why| Err(Fatal::Refused(why)))
+}
+
+struct Introduction {
+    worker: WorkerName,
+    libtorch_version: String,
+    session_id: String,
+}
+
+struct Daemon {
+    introduction: Introduction,
+    state: State,
+    link: Link,
+    supervisor: Arc<Supervisor>,
+    runs: JoinSet<Outcome>,
+    running: HashMap<Id, Claim>,
+    stops: HashMap<Claim, CancellationToken>,
+    progress_sender: mpsc::Sender<Progress>,
+    progress: mpsc::Receiver<Progress>,
+    terminate: Signal,
+    interrupt: Signal,
+    refusal: Option<String>,
+}
+
+impl Daemon {
+    async fn serve(&mut self) {
+        loop {
+            let Some(event) = self.next().await else { continue };
+            for action in self.state.on(event, Instant::now()) {
+                match action {
+                    Action::Send(message) => self.link.send(message),
+                    Action::Start(job) => self.start(*job),
+                    Action::Kill(claim) => {
+                        if let Some(stop) = self.stops.get(&claim) {
+                            stop.cancel();
+                        }
+                    }
+                    Action::Exit => return,
+                }
+            }
+        }
+    }
+
+    /// The next event for the state, if what happened is one.
+    async fn next(&mut self) -> Option<Event> {
+        let wake = self.state.wake().unwrap_or_else(|| Instant::now() + IDLE);
+        select! {
+            _ = self.terminate.recv() => Some(Event::Stop),
+            _ = self.interrupt.recv() => Some(Event::Stop),
+            Some(ended) = self.runs.join_next_with_id() => self.ended(ended),
+            Some(Progress { claim, fraction, phase }) = self.progress.recv() => {
+                Some(Event::Progress { claim, fraction, phase })
+            }
+            event = self.link.next() => self.linked(event),
+            () = sleep_until(wake.into()) => Some(Event::Tick),
+        }
+    }
+
+    fn linked(&mut self, event: link::Event) -> Option<Event> {
+        match event {
+            link::Event::Due => {
+                if self.refusal.is_none() {
+                    self.link.open(self.hello());
+                }
+                None
+            }
+            link::Event::Welcomed(terms) => Some(Event::Welcomed(terms)),
+            link::Event::Message(message) => Some(Event::Planner(message)),
+            link::Event::Lost => Some(Event::Lost),
+            link::Event::Refused(why) => {
+                error!("the planner refuses this worker: {why}");
+                self.refusal = Some(why);
+                Some(Event::Refused)
+            }
+        }
+    }
+
+    fn hello(&self) -> v1::Hello {
+        v1::Hello {
+            protocol_version: WORKER_PROTOCOL_VERSION,
+            worker: self.introduction.worker.to_string(),
+            host: host::host_name(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            libtorch_version: self.introduction.libtorch_version.clone(),
+            devices: self.state.devices().iter().map(Into::into).collect(),
+            held_runs: self.state.held_runs(),
+            session_id: self.introduction.session_id.clone(),
+        }
+    }
+
+    fn start(&mut self, job: Job) {
+        let claim = job.claim.clone();
+        let stop = CancellationToken::new();
+        let (supervisor, progress) = (Arc::clone(&self.supervisor), self.progress_sender.clone());
+        let span = info_span!("run", run.id = claim.run.id(), lease.token = claim.token);
+        let stopped = stop.clone();
+        let task = async move { supervisor.run(job, stopped, progress).await };
+        let handle = self.runs.spawn(task.instrument(span));
+        self.running.insert(handle.id(), claim.clone());
+        self.stops.insert(claim, stop);
+    }
+
+    fn ended(&mut self, ended: Result<(Id, Outcome), JoinError>) -> Option<Event> {
+        let (id, outcome) = match ended {
+            Ok(ended) => ended,
+            Err(defect) => {
+                error!("the supervision of a run failed: {defect}");
+                let message =
+                    "the worker's supervision of the run failed, which is a defect; see its log".to_owned();
+                let failure = RunFailure { kind: FailureKind::NotStarted, message, stage_index: None };
+                (defect.id(), Outcome::Failed(failure))
+            }
+        };
+        let claim = self.running.remove(&id)?;
+        self.stops.remove(&claim);
+        Some(Event::Ended { claim, outcome })
+    }
+}

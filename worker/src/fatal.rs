@@ -1,0 +1,43 @@
+//! Why the daemon ends without being asked to, and its exit codes.
+
+use crate::inventory::InventoryError;
+use crate::probe::ProbeError;
+
+/// The exit codes, as `--help` explains them. Keep them in step with [`Fatal::exit_code`].
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0  it was asked to stop and left nothing behind
+  1  another failure; the message says which
+  2  the command line is wrong
+  3  the planner refuses this worker for good (protocol version, permission, bad name)
+  4  the rank program cannot run (missing, no libtorch, another libtorch version)
+  5  there is no device to offer";
+
+/// An end that somebody has to look at.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Fatal {
+    /// The planner will never accept this worker as it is.
+    #[error("the planner refuses this worker: {0}")]
+    Refused(String),
+    /// The rank program is of no use.
+    #[error(transparent)]
+    Rank(#[from] ProbeError),
+    /// Nothing to offer.
+    #[error(transparent)]
+    Devices(#[from] InventoryError),
+    /// All else.
+    #[error("{0:#}")]
+    Other(#[from] anyhow::Error),
+}
+
+impl Fatal {
+    /// See [`EXIT_CODES`].
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Other(_) => 1,
+            Self::Refused(_) => 3,
+            Self::Rank(_) => 4,
+            Self::Devices(_) => 5,
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! One connection, from dialling to its end.
+
+use std::time::Duration;
+
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::{MAX_MESSAGE_BYTES, WORKER_PROTOCOL_VERSION};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+use tonic::transport::Endpoint;
+use v1::planner_message::Message as FromPlanner;
+use v1::worker_message::Message as ToPlanner;
+use v1::worker_service_client::WorkerServiceClient;
+
+use super::StreamEvent;
+use super::refusal::{Ending, chain, classify};
+use crate::state::Terms;
+
+/// How long the planner may take to answer the hello.
+const ANSWER: Duration = Duration::from_secs(15);
+
+/// Dials, says hello, and passes on what the planner says until the connection ends.
+pub(super) async fn hold(
+    endpoint: &Endpoint,
+    hello: v1::Hello,
+    to_send: mpsc::Receiver<v1::WorkerMessage>,
+    heard: &mpsc::Sender<StreamEvent>,
+) -> Ending {
+    let (mut messages, terms) = match timeout(ANSWER, greet(endpoint, hello, to_send)).await {
+        Ok(Ok(greeted)) => greeted,
+        Ok(Err(ending)) => return ending,
+        Err(_) => return Ending::lost(format!("no answer to the hello within {} s", ANSWER.as_secs())),
+    };
+    if heard.send(StreamEvent::Welcomed(terms)).await.is_err() {
+        return Ending::lost("closed");
+    }
+    loop {
+        let message = match messages.message().await {
+            Ok(Some(v1::PlannerMessage { message: Some(message) })) => message,
+            // A message of a newer planner: not for us.
+            Ok(Some(v1::PlannerMessage { message: None })) => continue,
+            Ok(None) => return Ending::lost("the planner ended the stream"),
+            Err(status) => return classify(&status),
+        };
+        if heard.send(StreamEvent::Message(Box::new(message))).await.is_err() {
+            return Ending::lost("closed");
+        }
+    }
+}
+
+async fn greet(
+    endpoint: &Endpoint,
+    hello: v1::Hello,
+    to_send: mpsc::Receiver<v1::WorkerMessage>,
+) -> Result<(Streaming<v1::PlannerMessage>, Terms), Ending> {
+    let channel = endpoint.connect().await.map_err(|error| Ending::lost(chain(&error)))?;
+    let mut client = WorkerServiceClient::new(channel)
+        .max_decoding_message_size(MAX_MESSAGE_BYTES)
+        .max_encoding_message_size(MAX_MESSAGE_BYTES);
+    let hello = v1::WorkerMessage { message: Some(ToPlanner::Hello(hello)) };
+    let outgoing = tokio_stream::once(hello).chain(ReceiverStream::new(to_send));
+    let mut messages = client.connect(outgoing).await.map_err(|status| classify(&status))?.into_inner();
+    match messages.message().await.map_err(|status| classify(&status))? {
+        Some(v1::PlannerMessage { message: Some(FromPlanner::Welcome(welcome)) }) => {
+            let terms = terms(&welcome)?;
+            Ok((messages, terms))
+        }
+        Some(_) => Err(Ending::lost("the planner's first message is not a welcome")),
+        None => Err(Ending::lost("the planner ended the stream before its welcome")),
+    }
+}
+
+/// The planner's durations, where they make sense.
+fn terms(welcome: &v1::Welcome) -> Result<Terms, Ending> {
+    if welcome.protocol_version != WORKER_PROTOCOL_VERSION {
+        return Err(Ending::Refused {
+            why: format!(
+                "it speaks version {} of the worker protocol, this worker {WORKER_PROTOCOL_VERSION}: install the \
+                 same release on both",
+                welcome.protocol_version
+            ),
+        });
+    }
+    Terms::checked(welcome.heartbeat_seconds, welcome.lease_seconds).ok_or_else(|| {
+        Ending::lost(format!(
+            "the planner offers leases of {} s with a heartbeat every {} s",
+            welcome.lease_seconds, welcome.heartbeat_seconds
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn welcome(protocol_version: i32, heartbeat_seconds: f64, lease_seconds: f64) -> v1::Welcome {
+        v1::Welcome { protocol_version, heartbeat_seconds, lease_seconds }
+    }
+
+    /// Pins that a planner cannot make the worker flood it or forget its leases.
+    #[test]
+    fn terms_that_make_no_sense_are_not_accepted() {
+        assert!(terms(&welcome(WORKER_PROTOCOL_VERSION, 5.0, 15.0)).is_ok());
+        for (heartbeat, lease) in
+            [(0.0, 15.0), (f64::NAN, 15.0), (-1.0, 1.0), (20.0, 10.0), (5.0, f64::INFINITY)]
+        {
+            let ending = terms(&welcome(WORKER_PROTOCOL_VERSION, heartbeat, lease)).unwrap_err();
+            assert!(matches!(ending, Ending::Lost { .. }), "{heartbeat} {lease}");
+        }
+        let ending = terms(&welcome(WORKER_PROTOCOL_VERSION + 1, 5.0, 15.0)).unwrap_err();
+        assert!(matches!(ending, Ending::Refused { .. }));
+    }
+}

@@ -1,0 +1,68 @@
+//! Whether a lease can be worked on.
+
+use std::time::Duration;
+
+use loadmaster_proto::convert::run_spec_from_wire;
+use loadmaster_proto::device::Device;
+use loadmaster_proto::run::{FailureKind, RunFailure, RunSpec};
+use loadmaster_proto::wire::v1;
+
+use super::handed_back;
+use crate::claim::Claim;
+
+/// Longest deadline.
+const LONGEST: Duration = Duration::from_secs(7 * 86_400);
+
+/// A lease that can be worked on.
+#[derive(Debug)]
+pub(crate) struct Job {
+    /// Which.
+    pub(crate) claim: Claim,
+    /// What to train.
+    pub(crate) spec: RunSpec,
+    /// One device per rank, in order of the stages.
+    pub(crate) devices: Vec<Device>,
+    /// Hard limit.
+    pub(crate) deadline: Duration,
+}
+
+/// The job, or the answer to the planner.
+///
+/// Devices that are unknown or taken hand the run back: another worker, or this one later, can do it.
+/// A lease that makes no sense counts as a failed attempt, or it would come back for ever.
+pub(super) fn admit(
+    claim: Claim,
+    lease: v1::Lease,
+    devices: &[Device],
+    taken: &[&str],
+) -> Result<Job, RunFailure> {
+    let mut chosen: Vec<Device> = Vec::with_capacity(lease.device_ids.len());
+    for id in &lease.device_ids {
+        let Some(device) = devices.iter().find(|device| device.id == *id) else {
+            return Err(handed_back(&format!("this worker has no device {id:?}")));
+        };
+        if taken.contains(&id.as_str()) {
+            return Err(handed_back(&format!("device {id} is taken by another run")));
+        }
+        if chosen.iter().any(|other| other.id == *id) {
+            return Err(senseless(&format!("the lease names device {id} twice")));
+        }
+        chosen.push(device.clone());
+    }
+    let deadline = Duration::try_from_secs_f64(lease.deadline_seconds)
+        .ok()
+        .filter(|deadline| !deadline.is_zero())
+        .ok_or_else(|| senseless(&format!("the lease has a deadline of {} s", lease.deadline_seconds)))?
+        .min(LONGEST);
+    let wire = lease.spec.ok_or_else(|| senseless("the lease has no run specification"))?;
+    let spec = run_spec_from_wire(wire).map_err(|invalid| senseless(&format!("spec: {invalid}")))?;
+    let ranks = spec.device_count();
+    if u32::try_from(chosen.len()) != Ok(ranks) {
+        return Err(senseless(&format!("the lease names {} devices for {ranks} ranks", chosen.len())));
+    }
+    Ok(Job { claim, spec, devices: chosen, deadline })
+}
+
+fn senseless(message: &str) -> RunFailure {
+    RunFailure { kind: FailureKind::NotStarted, message: message.to_owned(), stage_index: None }
+}

@@ -1,0 +1,123 @@
+//! Pins what a lease means: when it ends, its processes end; and nothing is lost between planner and
+//! worker, however often they lose each other.
+
+use loadmaster_proto::wire::v1;
+use tonic::Status;
+use v1::planner_message::Message as FromPlanner;
+use v1::run_failure::Kind;
+
+use crate::harness::{Daemon, gone, is_alive};
+use crate::planner::Planner;
+
+#[tokio::test]
+async fn a_kill_ends_every_process_and_frees_the_devices_without_a_report() {
+    let mut planner = Planner::start().await;
+    let daemon = Daemon::start(&planner, "busy-family");
+    let mut connection = planner.welcome().await;
+    connection.lease("one", 1, &["cpu0", "cpu1"]).await;
+    let mut pids = Vec::new();
+    for name in ["pid-0", "pid-1", "child-0", "child-1"] {
+        pids.push(daemon.pid(name).await);
+    }
+    let working = |heartbeat: &v1::Heartbeat| heartbeat.held_runs.iter().any(|held| held.progress > 0.4);
+    let heartbeat = connection.heartbeat_where(working).await;
+    assert_eq!(heartbeat.held_runs[0].device_ids, ["cpu0", "cpu1"]);
+    assert_eq!(heartbeat.held_runs[0].phase, "backward");
+
+    connection.kill("one", 1).await;
+    connection.heartbeat_where(|heartbeat| heartbeat.held_runs.is_empty()).await;
+    assert!(!pids.into_iter().any(is_alive), "a process outlived its run");
+    assert_eq!(daemon.folders().len(), 1, "{:?}", daemon.folders());
+
+    connection.lease("two", 2, &["cpu0"]).await;
+    connection
+        .heartbeat_where(|heartbeat| heartbeat.held_runs.iter().any(|held| held.run == "runs/two"))
+        .await;
+    daemon.pid("child-0").await;
+    connection.kill("two", 2).await;
+    connection.heartbeat_where(|heartbeat| heartbeat.held_runs.is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_lease_of_devices_that_are_taken_or_unknown_is_handed_back() {
+    let mut planner = Planner::start().await;
+    let _daemon = Daemon::start(&planner, "wait");
+    let mut connection = planner.welcome().await;
+    connection.lease("one", 1, &["cpu0"]).await;
+    connection.lease("two", 2, &["cpu0"]).await;
+    let failure = connection.next_failure().await;
+    assert_eq!(failure.kind(), Kind::HandedBack);
+    assert!(failure.message.contains("cpu0 is taken"), "{}", failure.message);
+    connection.acknowledge("two", 2).await;
+    connection.lease("three", 3, &["gpu0"]).await;
+    let failure = connection.next_failure().await;
+    assert_eq!(failure.kind(), Kind::HandedBack);
+    assert!(failure.message.contains("no device \"gpu0\""), "{}", failure.message);
+}
+
+#[tokio::test]
+async fn a_lost_connection_costs_neither_the_run_nor_its_result() {
+    let mut planner = Planner::start().await;
+    let daemon = Daemon::start(&planner, "wait");
+    let connection = planner.welcome().await;
+    assert!(connection.hello.held_runs.is_empty());
+    connection.lease("one", 5, &["cpu0"]).await;
+    let pid = daemon.pid("pid-0").await;
+    let session = connection.hello.session_id.clone();
+    drop(connection);
+
+    let mut connection = planner.welcome().await;
+    assert_eq!(connection.hello.session_id, session, "a reconnect is no restart");
+    let held = &connection.hello.held_runs[0];
+    assert_eq!((held.run.as_str(), held.lease_token), ("runs/one", 5));
+    assert_eq!(held.device_ids, ["cpu0"]);
+    assert!(is_alive(pid));
+    daemon.go();
+    assert_eq!(connection.next_result().await.lease_token, 5);
+    // The planner dies before it has stored it.
+    drop(connection);
+
+    let mut connection = planner.welcome().await;
+    assert_eq!(connection.hello.held_runs[0].run, "runs/one", "the lease lives until the result has arrived");
+    assert_eq!(connection.next_result().await.lease_token, 5);
+    connection.acknowledge("one", 5).await;
+    connection.heartbeat_where(|heartbeat| heartbeat.held_runs.is_empty()).await;
+    drop(connection);
+
+    let connection = planner.welcome().await;
+    assert!(connection.hello.held_runs.is_empty(), "what was acknowledged is not sent again");
+}
+
+/// Somebody else has the run by then: two may not work on it.
+#[tokio::test]
+async fn a_worker_out_of_contact_for_longer_than_a_lease_kills_its_runs() {
+    let mut planner = Planner::start().await;
+    let daemon = Daemon::start(&planner, "busy-family");
+    let connection = planner.welcome_for(1.0).await;
+    connection.lease("one", 1, &["cpu0"]).await;
+    let (rank, child) = (daemon.pid("pid-0").await, daemon.pid("child-0").await);
+    planner.refuse(Status::unavailable("restarting"));
+    drop(connection);
+    gone(rank).await;
+    gone(child).await;
+    planner.refuse(None);
+    let connection = planner.welcome().await;
+    assert!(connection.hello.held_runs.is_empty());
+    assert_eq!(daemon.folders().len(), 1, "{:?}", daemon.folders());
+}
+
+#[tokio::test]
+async fn a_drained_worker_stays_and_takes_no_more_runs() {
+    let mut planner = Planner::start().await;
+    let daemon = Daemon::start(&planner, "wait");
+    let mut connection = planner.welcome().await;
+    connection.lease("one", 1, &["cpu0"]).await;
+    connection.say(FromPlanner::Drain(v1::Drain {})).await;
+    connection.lease("two", 2, &["cpu1"]).await;
+    assert_eq!(connection.next_failure().await.kind(), Kind::HandedBack);
+    connection.acknowledge("two", 2).await;
+    daemon.go();
+    assert_eq!(connection.next_result().await.run, "runs/one");
+    connection.acknowledge("one", 1).await;
+    connection.heartbeat_where(|heartbeat| heartbeat.held_runs.is_empty()).await;
+}

@@ -146,21 +146,20 @@ registered() { [[ $("$programs/loadmaster" worker list -o name 2>"$logs/client.l
 await "the worker" "$worker" registered registered
 client worker list
 
-step "3. Profile VGG-11: real training of its parts, measured"
-client profile run --model vgg11 --image-size 32 -o name >"$data/profile"
-profile=$(<"$data/profile")
-client profile get "$profile"
+step "3. Profile VGG11: real training of its parts, measured"
+client profile run --id demo --model vgg11 --image-size 32 --micro-batch-size 32 --micro-batches 4 \
+    --devices 4 -o name
+profile=demo
 
 step "4. The plan with the lowest peak memory"
 client plan recommend --profile "$profile" --devices "$slots" -o name >"$data/plan"
 plan=$(<"$data/plan")
-client plan get "$plan"
+echo "$plan"
 
 step "5. Train that plan, and compare"
 client plan validate "$plan"
-client plan get "$plan"
 
-"$programs/loadmaster" plan get "$plan" -o json >"$data/plan.json"
+"$programs/loadmaster" plan show "$plan" -o json >"$data/plan.json"
 predicted=$(highest predictedPeak "$data/plan.json") || fail "the plan has no predicted peak"
 measured=$(highest measuredPeak "$data/plan.json") || fail "the plan has no measured peak"
 printf '\ndemo: peak predicted %s measured %s error %s\n' "$predicted" "$measured" \

@@ -13,9 +13,26 @@ use tonic_types::StatusExt;
 /// The profile of a tiny model with one flag replaced.
 fn profile_with(flag: &str, value: &str) -> Vec<String> {
     let mut arguments: Vec<String> = [
-        "profile", "run", "--model", "gpt2", "--blocks", "2", "--hidden-size", "32", "--heads", "2",
-        "--sequence-length", "16", "--vocabulary-size", "100", "--micro-batch-size", "2",
-        "--micro-batches", "2", "--devices", "3",
+        "profile",
+        "run",
+        "--model",
+        "gpt2",
+        "--blocks",
+        "2",
+        "--hidden-size",
+        "32",
+        "--heads",
+        "2",
+        "--sequence-length",
+        "16",
+        "--vocabulary-size",
+        "100",
+        "--micro-batch-size",
+        "2",
+        "--micro-batches",
+        "2",
+        "--devices",
+        "3",
     ]
     .map(str::to_owned)
     .to_vec();
@@ -58,7 +75,11 @@ fn requests_that_are_not_valid_name_the_field_and_the_remedy() {
         assert_eq!(output.code, 2, "{flag} {value}: {}{}", output.stdout, output.stderr);
         assert!(output.stderr.contains(expected), "{flag} {value}: {}", output.stderr);
     }
-    assert_eq!(json(&planner, &["run", "list"])["runs"].as_array().map_or(0, Vec::len), 0, "nothing was queued");
+    assert_eq!(
+        json(&planner, &["run", "list"])["runs"].as_array().map_or(0, Vec::len),
+        0,
+        "nothing was queued"
+    );
 }
 
 #[test]
@@ -254,7 +275,11 @@ impl tonic::codec::Encoder for RawCodec {
     type Item = Vec<u8>;
     type Error = tonic::Status;
 
-    fn encode(&mut self, item: Vec<u8>, buffer: &mut tonic::codec::EncodeBuf<'_>) -> Result<(), tonic::Status> {
+    fn encode(
+        &mut self,
+        item: Vec<u8>,
+        buffer: &mut tonic::codec::EncodeBuf<'_>,
+    ) -> Result<(), tonic::Status> {
         use bytes::BufMut;
         buffer.put_slice(&item);
         Ok(())
@@ -276,9 +301,7 @@ impl tonic::codec::Decoder for RawCodec {
 #[test]
 fn leases_that_would_run_out_between_heartbeats_are_refused() {
     let folder = TempDir::new().unwrap();
-    let mut planner =
-        serve(&folder, &["--listen", "127.0.0.1:0", "--lease-seconds", "2", "--heartbeat-seconds", "1"]);
+    let mut planner = serve(&folder, &["--listen", "127.0.0.1:0", "--lease", "2", "--heartbeat", "1"]);
     assert_eq!(planner.wait().code(), Some(1));
     assert!(planner.output().contains("third"), "{}", planner.output());
-
 }

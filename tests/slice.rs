@@ -40,7 +40,8 @@ fn vgg11_is_profiled_planned_and_validated_by_real_pipelines() {
     assert_eq!(profile["state"], "COMPLETE", "{profile}");
     assert_eq!(profile["runs"]["total"], profile["runs"]["succeeded"]);
 
-    let recommend = ["plan", "recommend", "--profile", "vgg", "--devices", "4x1GiB", "--micro-batch-size", "2"];
+    let recommend =
+        ["plan", "recommend", "--profile", "vgg", "--devices", "4x1GiB", "--micro-batch-size", "2"];
     let plan = json(&planner, &recommend);
     assert_eq!(json(&planner, &recommend)["name"], plan["name"], "the same request gives the same plan");
     let name = plan["name"].as_str().unwrap();
@@ -59,9 +60,19 @@ fn vgg11_is_profiled_planned_and_validated_by_real_pipelines() {
 #[test]
 fn gpt2_is_profiled_stage_by_stage_for_one_f_one_b() {
     let planner = Planner::start();
-    let _worker = Worker::start(&planner, &WorkerOptions { slots: "3x1GiB".to_owned(), ..Default::default() });
+    let _worker =
+        Worker::start(&planner, &WorkerOptions { slots: "3x1GiB".to_owned(), ..Default::default() });
     let mut run = vec!["profile", "run", "--id", "gpt", "--model", "gpt2", "--blocks", "4"];
-    run.extend(["--hidden-size", "64", "--heads", "4", "--sequence-length", "32", "--vocabulary-size", "500"]);
+    run.extend([
+        "--hidden-size",
+        "64",
+        "--heads",
+        "4",
+        "--sequence-length",
+        "32",
+        "--vocabulary-size",
+        "500",
+    ]);
     run.extend(["--micro-batch-size", "4", "--micro-batches", "6", "--devices", "3"]);
     run.extend(["--schedule", "1f1b", "--recompute", "layer", "--optimizer", "adam", "--campaign", "stages"]);
     let profile = json(&planner, &run);

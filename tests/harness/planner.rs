@@ -29,7 +29,7 @@ pub struct Planner {
 impl Planner {
     /// A planner on a free port with short leases, so that tests of lost workers take seconds.
     pub fn start() -> Self {
-        let arguments = ["--lease-seconds", "3", "--heartbeat-seconds", "0.5"];
+        let arguments = ["--lease", "3", "--heartbeat", "0.5"];
         Self::start_with(PlannerOptions { arguments: arguments.map(str::to_owned).to_vec() })
     }
 
@@ -84,8 +84,7 @@ impl Planner {
 /// The embedded Postgres runs as another user when the test runs as root.
 fn make_traversable(folder: &Path) {
     use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))
-        .expect("permissions can be set");
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).expect("permissions can be set");
 }
 
 fn launch(folder: &Path, options: &PlannerOptions, listen: &str, number: u32) -> (Program, String) {

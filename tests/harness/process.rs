@@ -120,7 +120,7 @@ impl Drop for Program {
             let _ = self.child.wait();
         }
         if std::thread::panicking() {
-            eprintln!("--- {} ---\n{}", self.name, self.output());
+            eprintln!("--- output of the {} ---\n{}", self.name, self.output());
         }
     }
 }

@@ -1,1 +1,84 @@
-fn main() {}
+//! `loadmaster-rank`: trains one stage of a model and reports what it needed.
+
+use std::io::Write;
+
+use clap::{Parser, Subcommand};
+use loadmaster_proto::rank::RankEvent;
+use loadmaster_rank::error::RankError;
+use loadmaster_rank::{ffi, library, progress, spec, train};
+
+/// Trains one stage of a model for a few iterations and reports the memory and time that it needed.
+///
+/// loadmaster-worker starts this program, one per device, and supervises it; people rarely need to. It
+/// is the only part of Loadmaster that needs libtorch.
+#[derive(Debug, Parser)]
+#[command(name = "loadmaster-rank", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Train the stage that the JSON on standard input describes.
+    ///
+    /// Writes one JSON object per line to standard output: progress, and at the end a measurement, an
+    /// out-of-memory report or an error. Text for people goes to standard error.
+    #[command(after_long_help = EXIT_CODES)]
+    Train,
+    /// Print as JSON which libtorch this program finds, and how many CUDA devices.
+    Probe,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+   0  measured
+   1  something else went wrong; the error event says what
+  64  the specification is wrong; the error event names the field
+  76  a neighbour is gone: look at the neighbour, this rank is not the cause
+  77  out of memory; the event before it says where and how much
+  78  another libtorch was found than the one this program is built for";
+
+fn main() {
+    match Cli::parse().command {
+        Command::Train => train(),
+        Command::Probe => probe(),
+    }
+}
+
+fn train() -> ! {
+    let result = spec::read(std::io::stdin().lock()).and_then(|spec| train::train(&spec));
+    let (event, code) = match result {
+        Ok(measurement) => (RankEvent::Measured { measurement: Box::new(measurement) }, 0),
+        Err(error) => {
+            eprintln!("loadmaster-rank: {error}");
+            let code = error.exit_code();
+            let event = match error {
+                RankError::OutOfMemory(out_of_memory) => RankEvent::OutOfMemory { out_of_memory },
+                other => RankEvent::Error { message: other.to_string() },
+            };
+            (event, code)
+        }
+    };
+    let code = match progress::write(&event) {
+        Ok(()) => code,
+        Err(error) => {
+            eprintln!("loadmaster-rank: nobody reads the result: {error}");
+            1
+        }
+    };
+    ffi::end(code)
+}
+
+fn probe() -> ! {
+    let written = serde_json::to_string(&library::probe())
+        .map_err(std::io::Error::other)
+        .and_then(|json| writeln!(std::io::stdout(), "{json}").and_then(|()| std::io::stdout().flush()));
+    match written {
+        Ok(()) => ffi::end(0),
+        Err(error) => {
+            eprintln!("loadmaster-rank: {error}");
+            ffi::end(1)
+        }
+    }
+}

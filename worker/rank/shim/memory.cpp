@@ -1,0 +1,126 @@
+// A host allocator that counts live bytes exactly and enforces a capacity, and the statistics of the
+// CUDA allocator.
+
+#include "guard.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <limits>
+
+namespace {
+
+// In front of the data: libtorch demands that the data pointer itself identifies an allocation, and it
+// does not say the size when it frees one. As long as the alignment that libtorch's kernels expect.
+struct alignas(64) Header {
+  uint64_t bytes;
+};
+
+std::atomic<uint64_t> capacity{std::numeric_limits<uint64_t>::max()};
+std::atomic<uint64_t> held{0};
+std::atomic<uint64_t> peak{0};
+
+// The latest refusal. Written before the flag is set and read after it.
+std::atomic<bool> refused{false};
+std::atomic<uint64_t> refused_asked{0};
+std::atomic<uint64_t> refused_held{0};
+std::atomic<uint64_t> refused_allowed{0};
+
+[[noreturn]] void refuse(uint64_t asked, uint64_t held_now, uint64_t allowed) {
+  refused_asked.store(asked);
+  refused_held.store(held_now);
+  refused_allowed.store(allowed);
+  refused.store(true);
+  TORCH_CHECK_WITH(OutOfMemoryError, false, "out of memory: asked for ", asked, " bytes, holds ", held_now,
+                   " of ", allowed, " allowed");
+}
+
+void reserve(uint64_t bytes) {
+  const uint64_t allowed = capacity.load(std::memory_order_relaxed);
+  uint64_t before = held.load(std::memory_order_relaxed);
+  do {
+    if (before > allowed || bytes > allowed - before) {
+      refuse(bytes, before, allowed);
+    }
+  } while (!held.compare_exchange_weak(before, before + bytes));
+  uint64_t highest = peak.load(std::memory_order_relaxed);
+  while (highest < before + bytes && !peak.compare_exchange_weak(highest, before + bytes)) {
+  }
+}
+
+void free_block(void *data) {
+  if (data == nullptr) {
+    return;
+  }
+  Header *header = static_cast<Header *>(data) - 1;
+  held.fetch_sub(header->bytes);
+  std::free(header);
+}
+
+class TrackingAllocator final : public c10::Allocator {
+public:
+  c10::DataPtr allocate(size_t bytes) override {
+    void *data = nullptr;
+    if (bytes > 0) {
+      reserve(bytes);
+      void *block = nullptr;
+      if (bytes > std::numeric_limits<size_t>::max() - sizeof(Header) ||
+          posix_memalign(&block, alignof(Header), sizeof(Header) + bytes) != 0) {
+        // The host itself has no more: what is held is all that there is.
+        const uint64_t others = held.fetch_sub(bytes) - bytes;
+        refuse(bytes, others, others);
+      }
+      Header *header = new (block) Header{bytes};
+      data = header + 1;
+    }
+    return {data, data, &free_block, c10::Device(c10::DeviceType::CPU)};
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
+
+  void copy_data(void *destination, const void *source, size_t bytes) const override {
+    default_copy_data(destination, source, bytes);
+  }
+};
+
+c10::DeviceAllocator *cuda_allocator() { return c10::getDeviceAllocator(c10::DeviceType::CUDA); }
+
+} // namespace
+
+void shim_track_host_memory() {
+  // Never destroyed: tensors may outlive every static object.
+  static auto *allocator = new TrackingAllocator;
+  // Libtorch's own allocators have priority 0.
+  c10::SetCPUAllocator(allocator, /*priority=*/1);
+}
+
+void shim_set_host_capacity(uint64_t bytes) { capacity.store(bytes); }
+
+MemoryCounts shim_host_memory() { return {held.load(), peak.load(), 0, 0}; }
+
+void shim_reset_host_peak() { peak.store(held.load()); }
+
+bool shim_take_host_excess(Excess *excess) {
+  if (!refused.exchange(false)) {
+    return false;
+  }
+  *excess = {refused_asked.load(), refused_held.load(), refused_allowed.load()};
+  return true;
+}
+
+Status shim_cuda_memory(int32_t device, MemoryCounts *counts) {
+  return guarded([&] {
+    const auto stats = cuda_allocator()->getDeviceStats(static_cast<c10::DeviceIndex>(device));
+    constexpr auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    const auto bytes = [](int64_t value) { return static_cast<uint64_t>(value < 0 ? 0 : value); };
+    *counts = {bytes(stats.allocated_bytes[all].current), bytes(stats.allocated_bytes[all].peak),
+               bytes(stats.reserved_bytes[all].current), bytes(stats.reserved_bytes[all].peak)};
+  });
+}
+
+Status shim_reset_cuda_peak(int32_t device) {
+  return guarded([&] { cuda_allocator()->resetPeakStats(static_cast<c10::DeviceIndex>(device)); });
+}

@@ -1,0 +1,275 @@
+//! The only unsafe code: calls into the C++ shim, wrapped so that the rest of the program is safe.
+
+use std::ffi::CStr;
+use std::os::raw::c_char;
+
+use tch::Tensor;
+use torch_sys::C_tensor;
+
+/// A failure inside libtorch.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ShimError {
+    /// What libtorch says.
+    pub message: String,
+    /// A device's capacity was exceeded.
+    pub out_of_memory: bool,
+}
+
+/// Bytes as an allocator counts them.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemoryCounts {
+    /// Bytes of live tensors.
+    pub allocated: u64,
+    /// Their highest number since the last reset.
+    pub allocated_peak: u64,
+    /// Bytes that the allocator holds; 0 where it holds nothing back.
+    pub reserved: u64,
+    /// Their highest number since the last reset.
+    pub reserved_peak: u64,
+}
+
+/// A request that would have exceeded the capacity.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Excess {
+    /// Bytes of the request.
+    pub asked: u64,
+    /// Bytes held at that moment.
+    pub held: u64,
+    /// Bytes allowed.
+    pub allowed: u64,
+}
+
+const STATUS_OK: i32 = 0;
+const STATUS_OUT_OF_MEMORY: i32 = 2;
+
+#[repr(C)]
+struct RawRoot {
+    opaque: [u8; 0],
+}
+
+unsafe extern "C" {
+    fn shim_last_error() -> *const c_char;
+    safe fn shim_version_loaded() -> u32;
+    safe fn shim_version_compiled() -> u32;
+    safe fn shim_end(exit_code: i32) -> !;
+    safe fn shim_load_cuda() -> i32;
+    safe fn shim_open_cuda(device: i32) -> i32;
+    safe fn shim_synchronize(device: i32) -> i32;
+    safe fn shim_track_host_memory();
+    safe fn shim_set_host_capacity(bytes: u64);
+    safe fn shim_host_memory() -> MemoryCounts;
+    safe fn shim_reset_host_peak();
+    safe fn shim_take_host_excess(excess: &mut Excess) -> bool;
+    safe fn shim_cuda_memory(device: i32, counts: &mut MemoryCounts) -> i32;
+    safe fn shim_reset_cuda_peak(device: i32) -> i32;
+    fn shim_root_of(output: *const C_tensor, root: *mut *mut RawRoot) -> i32;
+    fn shim_root_free(root: *mut RawRoot);
+    fn shim_root_backward(root: *mut RawRoot, gradient: *const C_tensor) -> i32;
+    fn shim_on_gradient(tensor: *const C_tensor, callback: extern "C" fn(u64), argument: u64) -> i32;
+    fn shim_clear_gradient(leaf: *const C_tensor) -> i32;
+    fn shim_add_scaled(tensor: *const C_tensor, other: *const C_tensor, scale: f64) -> i32;
+    fn shim_add_product(
+        tensor: *const C_tensor,
+        first: *const C_tensor,
+        second: *const C_tensor,
+        scale: f64,
+    ) -> i32;
+    fn shim_add_quotient(
+        tensor: *const C_tensor,
+        first: *const C_tensor,
+        second: *const C_tensor,
+        scale: f64,
+    ) -> i32;
+}
+
+fn check(status: i32) -> Result<(), ShimError> {
+    if status == STATUS_OK {
+        return Ok(());
+    }
+    // SAFETY: the shim returns a zero-terminated string that lives until the next failure on this
+    // thread; it is copied before that.
+    let message = unsafe { CStr::from_ptr(shim_last_error()) }.to_string_lossy().into_owned();
+    Err(ShimError { message, out_of_memory: status == STATUS_OUT_OF_MEMORY })
+}
+
+/// Version of the libtorch that is loaded: major, minor, patch.
+pub fn loaded_version() -> [u32; 3] {
+    split(shim_version_loaded())
+}
+
+/// Version of the libtorch that this program was compiled against.
+pub fn compiled_version() -> [u32; 3] {
+    split(shim_version_compiled())
+}
+
+fn split(version: u32) -> [u32; 3] {
+    [version >> 16, (version >> 8) & 0xff, version & 0xff]
+}
+
+/// Sets an environment variable that libtorch reads.
+///
+/// Call it from the main thread before any other thread runs.
+pub fn set_environment(name: &str, value: &str) {
+    // SAFETY: called at start-up, when no other thread can read the environment.
+    unsafe { std::env::set_var(name, value) }
+}
+
+/// Ends the process at once: taking libtorch's tables apart first would take longer than many a run, and
+/// threads may still wait for a neighbour whose last word nobody needs any more.
+pub fn end(exit_code: i32) -> ! {
+    shim_end(exit_code)
+}
+
+/// Loads libtorch's CUDA half. Before the first tensor.
+///
+/// # Errors
+/// What the loader says.
+pub fn load_cuda() -> Result<(), ShimError> {
+    check(shim_load_cuda())
+}
+
+/// Initialises a CUDA device, so that its allocator has statistics.
+///
+/// # Errors
+/// There is no such device, or its driver refuses.
+pub fn open_cuda(device: i32) -> Result<(), ShimError> {
+    check(shim_open_cuda(device))
+}
+
+/// Waits until a CUDA device has done all its work.
+///
+/// # Errors
+/// When work that was queued has failed.
+pub fn synchronize(device: i32) -> Result<(), ShimError> {
+    check(shim_synchronize(device))
+}
+
+/// Counts host tensors from now on. Before the first tensor.
+pub fn track_host_memory() {
+    shim_track_host_memory();
+}
+
+/// Refuses requests that would make live host tensors exceed this many bytes.
+pub fn set_host_capacity(bytes: u64) {
+    shim_set_host_capacity(bytes);
+}
+
+/// Live host tensors.
+pub fn host_memory() -> MemoryCounts {
+    shim_host_memory()
+}
+
+/// Makes the highest number of bytes the current one.
+pub fn reset_host_peak() {
+    shim_reset_host_peak();
+}
+
+/// The latest refused request, once.
+pub fn take_host_excess() -> Option<Excess> {
+    let mut excess = Excess::default();
+    shim_take_host_excess(&mut excess).then_some(excess)
+}
+
+/// What the caching allocator of a CUDA device holds.
+///
+/// # Errors
+/// When CUDA is not loaded.
+pub fn cuda_memory(device: i32) -> Result<MemoryCounts, ShimError> {
+    let mut counts = MemoryCounts::default();
+    check(shim_cuda_memory(device, &mut counts))?;
+    Ok(counts)
+}
+
+/// Makes the highest numbers of bytes the current ones.
+///
+/// # Errors
+/// When CUDA is not loaded.
+pub fn reset_cuda_peak(device: i32) -> Result<(), ShimError> {
+    check(shim_reset_cuda_peak(device))
+}
+
+/// A point of the autograd graph where a backward pass can start.
+///
+/// It keeps alive what the backward pass needs, but not the output tensor's data.
+#[derive(Debug)]
+pub struct GradientRoot {
+    raw: *mut RawRoot,
+}
+
+impl GradientRoot {
+    /// The point where `output` was computed.
+    ///
+    /// # Errors
+    /// When nothing that `output` depends on is trained.
+    pub fn of(output: &Tensor) -> Result<Self, ShimError> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: both pointers are valid during the call; on success `raw` is an object of ours.
+        check(unsafe { shim_root_of(output.as_ptr(), &raw mut raw) })?;
+        Ok(Self { raw })
+    }
+
+    /// Runs the backward pass, which adds to the gradients of leaves and frees the graph on the way.
+    ///
+    /// # Errors
+    /// What libtorch says: out of memory, or a gradient of the wrong shape.
+    pub fn backward(self, gradient: &Tensor) -> Result<(), ShimError> {
+        // SAFETY: `raw` comes from shim_root_of and is freed only on drop; the gradient outlives the
+        // call.
+        check(unsafe { shim_root_backward(self.raw, gradient.as_ptr()) })
+    }
+}
+
+impl Drop for GradientRoot {
+    fn drop(&mut self) {
+        // SAFETY: `raw` comes from shim_root_of and nothing uses it any more.
+        unsafe { shim_root_free(self.raw) }
+    }
+}
+
+/// Calls back with `argument` when a backward pass has completed the gradient of `tensor`.
+///
+/// # Errors
+/// When the tensor has no gradient.
+pub fn on_gradient(tensor: &Tensor, callback: extern "C" fn(u64), argument: u64) -> Result<(), ShimError> {
+    // SAFETY: the tensor is valid during the call, and a function pointer lives forever.
+    check(unsafe { shim_on_gradient(tensor.as_ptr(), callback, argument) })
+}
+
+/// Forgets the gradient of a leaf, which frees its memory.
+///
+/// # Errors
+/// When libtorch refuses.
+pub fn clear_gradient(leaf: &Tensor) -> Result<(), ShimError> {
+    // SAFETY: the tensor is valid during the call.
+    check(unsafe { shim_clear_gradient(leaf.as_ptr()) })
+}
+
+/// `tensor += scale · other`, outside autograd.
+///
+/// # Errors
+/// When shapes do not fit.
+pub fn add_scaled(tensor: &Tensor, other: &Tensor, scale: f64) -> Result<(), ShimError> {
+    // SAFETY: both tensors are valid during the call.
+    check(unsafe { shim_add_scaled(tensor.as_ptr(), other.as_ptr(), scale) })
+}
+
+/// `tensor += scale · first · second`, outside autograd.
+///
+/// # Errors
+/// When shapes do not fit.
+pub fn add_product(tensor: &Tensor, first: &Tensor, second: &Tensor, scale: f64) -> Result<(), ShimError> {
+    // SAFETY: all tensors are valid during the call.
+    check(unsafe { shim_add_product(tensor.as_ptr(), first.as_ptr(), second.as_ptr(), scale) })
+}
+
+/// `tensor += scale · first / second`, outside autograd.
+///
+/// # Errors
+/// When shapes do not fit.
+pub fn add_quotient(tensor: &Tensor, first: &Tensor, second: &Tensor, scale: f64) -> Result<(), ShimError> {
+    // SAFETY: all tensors are valid during the call.
+    check(unsafe { shim_add_quotient(tensor.as_ptr(), first.as_ptr(), second.as_ptr(), scale) })
+}

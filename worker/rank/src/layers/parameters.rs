@@ -1,0 +1,89 @@
+//! Trained tensors: making them, and what is kept beside them.
+
+use loadmaster_proto::layer::{Init, Parameter};
+use loadmaster_proto::training::Precision;
+use tch::{Device, Kind, TchError, Tensor};
+
+use crate::random::Purpose;
+
+/// A trained tensor.
+#[derive(Debug)]
+pub struct Trained {
+    /// Its layer in the model.
+    pub layer: usize,
+    /// Its name within the layer.
+    pub name: &'static str,
+    /// What the layer computes with: a leaf of the autograd graph.
+    pub value: Tensor,
+    /// The fp32 copy that the optimizer updates, where `value` is less precise.
+    pub master: Option<Tensor>,
+}
+
+impl Trained {
+    /// Its name in the model.
+    pub fn global_name(&self) -> String {
+        format!("layers.{}.{}", self.layer, self.name)
+    }
+
+    /// Its gradient, if a backward pass has left one.
+    ///
+    /// # Errors
+    /// What libtorch says.
+    pub fn gradient(&self) -> Result<Option<Tensor>, TchError> {
+        let gradient = self.value.f_grad()?;
+        Ok(gradient.defined().then_some(gradient))
+    }
+}
+
+/// Makes trained tensors at their start.
+#[derive(Debug, Clone, Copy)]
+pub struct ParameterMaker {
+    /// Where.
+    pub device: Device,
+    /// In which number format.
+    pub precision: Precision,
+    /// Seed of the training run.
+    pub seed: u64,
+}
+
+impl ParameterMaker {
+    /// The `position`-th parameter of layer `layer`. The same whatever the stage is.
+    ///
+    /// # Errors
+    /// Out of memory, for one.
+    pub fn make(&self, layer: usize, position: usize, parameter: &Parameter) -> Result<Trained, TchError> {
+        let start = {
+            let _no_grad = tch::no_grad_guard();
+            Purpose::Parameter { layer, parameter: position }.set(self.seed);
+            let mut tensor = Tensor::f_empty(&parameter.shape, (Kind::Float, self.device))?;
+            // Each returns another handle of the same tensor.
+            drop(match parameter.init {
+                Init::Uniform { bound } => tensor.f_uniform_(-bound, bound)?,
+                Init::Normal { deviation } => tensor.f_normal_(0.0, deviation)?,
+                Init::Zeros => tensor.f_fill_(0.0)?,
+                Init::Ones => tensor.f_fill_(1.0)?,
+            });
+            tensor
+        };
+        let (value, master) = match self.precision {
+            Precision::Fp32 => (start, None),
+            Precision::Bf16 => (start.f_to_kind(Kind::BFloat16)?, Some(start)),
+        };
+        Ok(Trained { layer, name: parameter.name, value: value.f_set_requires_grad(true)?, master })
+    }
+}
+
+/// The number format of activations, gradients and the parameters that layers compute with.
+pub(crate) fn kind(precision: Precision) -> Kind {
+    match precision {
+        Precision::Fp32 => Kind::Float,
+        Precision::Bf16 => Kind::BFloat16,
+    }
+}
+
+/// A copy with memory of its own.
+pub(crate) fn copy_of(tensor: &Tensor) -> Result<Tensor, TchError> {
+    let mut copy = tensor.f_empty_like()?;
+    copy.f_copy_(tensor)?;
+    Ok(copy)
+}

@@ -1,0 +1,24 @@
+//! The rank: trains one stage of a model for a few iterations on libtorch and reports what it needed.
+//!
+//! * [`train`] is the whole of it, from the specification to the measurement.
+//! * [`layers`] builds a stage's layers, [`pipeline`] takes micro-batches forward and backward through
+//!   them, [`optimizer`] updates them, [`transport`] moves activations and gradients between stages.
+//! * [`memory`] counts bytes, [`timing`] seconds, [`progress`] tells the daemon.
+//! * [`ffi`] is the only unsafe code.
+//!
+//! It is a library so that tests can reach its parts; the program is in `main.rs`.
+
+pub mod data;
+pub mod error;
+pub mod ffi;
+pub mod layers;
+pub mod library;
+pub mod memory;
+pub mod optimizer;
+pub mod pipeline;
+pub mod progress;
+pub mod random;
+pub mod spec;
+pub mod timing;
+pub mod train;
+pub mod transport;

@@ -1,0 +1,123 @@
+//! The optimizer step: SGD with momentum and Adam, in place, in fp32.
+//!
+//! They are libtorch's algorithms (a test compares), but update a master copy where the trained tensor
+//! is less precise, and hold exactly the tensors that the arithmetic of `TrainingSpec` counts.
+
+use loadmaster_proto::run::Phase;
+use loadmaster_proto::training::Optimizer;
+use tch::{Kind, Tensor};
+
+use crate::error::RankError;
+use crate::ffi::{add_product, add_quotient, add_scaled, clear_gradient};
+use crate::layers::{Trained, copy_of};
+use crate::progress;
+
+/// What the optimizer keeps of one trained tensor between steps.
+#[derive(Debug, Default)]
+struct State {
+    /// SGD's velocity or Adam's first moment.
+    first: Option<Tensor>,
+    /// Adam's second moment.
+    second: Option<Tensor>,
+}
+
+/// The optimizer of a stage.
+#[derive(Debug)]
+pub struct Stepper {
+    rule: Optimizer,
+    states: Vec<State>,
+    steps: i32,
+}
+
+impl Stepper {
+    /// An optimizer of `count` trained tensors. Its state is made in the first step.
+    pub fn new(rule: Optimizer, count: usize) -> Self {
+        Self { rule, states: std::iter::repeat_with(State::default).take(count).collect(), steps: 0 }
+    }
+
+    /// Updates every tensor that has a gradient and forgets the gradients.
+    ///
+    /// # Errors
+    /// Out of memory, for one.
+    pub fn step(&mut self, trained: &[Trained]) -> Result<(), RankError> {
+        let _no_grad = tch::no_grad_guard();
+        self.steps += 1;
+        for (tensor, state) in trained.iter().zip(&mut self.states) {
+            progress::enter(Phase::Step, Some(tensor.layer));
+            let Some(mut gradient) = tensor.gradient()? else { continue };
+            let mut weights = tensor.value.shallow_clone();
+            if let Some(master) = &tensor.master {
+                gradient = gradient.f_to_kind(Kind::Float)?;
+                weights = master.shallow_clone();
+            }
+            update(self.rule, self.steps, state, &weights, &gradient)?;
+            if tensor.master.is_some() {
+                tensor.value.shallow_clone().f_copy_(&weights)?;
+            }
+        }
+        // After the last update, as trainers do: all gradients live through the whole step.
+        for tensor in trained {
+            clear_gradient(&tensor.value)?;
+        }
+        Ok(())
+    }
+}
+
+fn update(
+    rule: Optimizer,
+    steps: i32,
+    state: &mut State,
+    weights: &Tensor,
+    gradient: &Tensor,
+) -> Result<(), RankError> {
+    match rule {
+        Optimizer::Sgd { learning_rate, momentum, weight_decay } => {
+            decay(weights, gradient, weight_decay)?;
+            if momentum == 0.0 {
+                return Ok(add_scaled(weights, gradient, -learning_rate)?);
+            }
+            let velocity = match &mut state.first {
+                Some(velocity) => {
+                    let _ = velocity.f_mul_scalar_(momentum)?;
+                    add_scaled(velocity, gradient, 1.0)?;
+                    velocity
+                }
+                empty => empty.insert(copy_of(gradient)?),
+            };
+            add_scaled(weights, velocity, -learning_rate)?;
+        }
+        Optimizer::Adam { learning_rate, beta1, beta2, epsilon, weight_decay } => {
+            decay(weights, gradient, weight_decay)?;
+            let first = zeros_at_first(&mut state.first, weights)?;
+            let _ = first.f_lerp_(gradient, 1.0 - beta1)?;
+            let second = zeros_at_first(&mut state.second, weights)?;
+            let _ = second.f_mul_scalar_(beta2)?;
+            add_product(second, gradient, gradient, 1.0 - beta2)?;
+            // The moments start at zero, which these make up for.
+            let first_correction = 1.0 - beta1.powi(steps);
+            let second_correction = 1.0 - beta2.powi(steps);
+            let mut denominator = second.f_sqrt()?;
+            let _ = denominator.f_div_scalar_(second_correction.sqrt())?;
+            let _ = denominator.f_add_scalar_(epsilon)?;
+            if let Some(first) = &state.first {
+                add_quotient(weights, first, &denominator, -learning_rate / first_correction)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Adds the L2 penalty to the gradient, which nobody needs afterwards as it was.
+fn decay(weights: &Tensor, gradient: &Tensor, weight_decay: f64) -> Result<(), RankError> {
+    if weight_decay != 0.0 {
+        add_scaled(gradient, weights, weight_decay)?;
+    }
+    Ok(())
+}
+
+fn zeros_at_first<'a>(moment: &'a mut Option<Tensor>, like: &Tensor) -> Result<&'a mut Tensor, RankError> {
+    match moment {
+        Some(moment) => Ok(moment),
+        empty => Ok(empty.insert(like.f_zeros_like()?)),
+    }
+}

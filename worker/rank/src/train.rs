@@ -1,0 +1,205 @@
+//! The whole of a rank's work, from its specification to its measurement.
+
+use std::time::{Duration, Instant};
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::measurement::{Environment, Measurement};
+use loadmaster_proto::rank::{Edges, RankSpec};
+use loadmaster_proto::run::Phase;
+use loadmaster_proto::schedule::Pass;
+use loadmaster_proto::training::StaticBytes;
+use tch::Tensor;
+
+use crate::error::RankError;
+use crate::library;
+use crate::memory::Memory;
+use crate::optimizer::Stepper;
+use crate::pipeline::{Forwarded, MicroBatch, Stage};
+use crate::progress;
+use crate::timing::Clock;
+use crate::transport::{self, Crossing, Forms, Neighbours};
+
+/// Trains a stage for one warm-up iteration and the measured ones.
+///
+/// # Errors
+/// Why there is no measurement.
+pub fn train(spec: &RankSpec) -> Result<Measurement, RankError> {
+    library::check_version()?;
+    let memory = Memory::open(&spec.device)?;
+    let threads = i32::try_from(spec.threads).unwrap_or(i32::MAX);
+    tch::set_num_threads(threads);
+    let passes = u64::from(spec.training.micro_batches) * 2;
+    progress::start(passes * (u64::from(spec.iterations) + 1));
+    measure(spec, &memory).map_err(|error| {
+        let (phase, layer) = progress::whereabouts();
+        memory.explain(error, phase, layer)
+    })
+}
+
+fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
+    let device = memory.device();
+    // Before the parameters are made: who waits for us need not wait for those.
+    let neighbours = transport::connect(spec, Forms::of(spec, device))?;
+    let clock = Clock::new(memory.asynchronous_device());
+    let stage = Stage::build(&spec.model, &spec.position.stage, &spec.training, device, clock)?;
+    let optimizer = Stepper::new(spec.training.optimizer, stage.trained().len());
+    let mut trainer = Trainer { spec, stage, neighbours, optimizer };
+
+    trainer.iterate(0)?;
+    trainer.check_static_bytes(memory)?;
+    memory.reset_peak()?;
+    trainer.stage.times().reset();
+
+    let mut losses = Vec::new();
+    let mut seconds = Duration::ZERO;
+    for iteration in 1..=spec.iterations {
+        let start = Instant::now();
+        losses.extend(trainer.iterate(iteration)?);
+        seconds += clock.now()? - start;
+    }
+    let counts = memory.counts()?;
+    let times = trainer.stage.times().means();
+    let static_bytes = trainer.static_bytes();
+    trainer.neighbours.finish()?;
+
+    let position = spec.position;
+    Ok(Measurement {
+        stage: position.stage,
+        stage_index: position.stage_index,
+        stage_count: position.stage_count,
+        solo: spec.edges == Edges::Synthetic,
+        micro_batch_size: spec.training.micro_batch_size,
+        in_flight: spec.training.schedule.in_flight(
+            position.stage_count,
+            position.stage_index,
+            spec.training.micro_batches,
+        ),
+        peak_allocated: Bytes(counts.allocated_peak),
+        peak_reserved: (!memory.is_exact()).then_some(Bytes(counts.reserved_peak)),
+        static_bytes,
+        capacity: spec.device.capacity,
+        iteration_seconds: seconds.as_secs_f64() / f64::from(spec.iterations),
+        layers: times,
+        losses,
+        environment: environment(spec),
+    })
+}
+
+/// A stage in training.
+struct Trainer<'a> {
+    spec: &'a RankSpec,
+    stage: Stage,
+    neighbours: Box<dyn Neighbours>,
+    optimizer: Stepper,
+}
+
+impl Trainer<'_> {
+    /// One iteration: the passes of the schedule, then the optimizer step. Returns the loss on the last
+    /// stage.
+    fn iterate(&mut self, iteration: u32) -> Result<Option<f64>, RankError> {
+        let position = self.spec.position;
+        let training = self.spec.training;
+        let mut loss = 0.0;
+        for pass in
+            training.schedule.passes(position.stage_count, position.stage_index, training.micro_batches)
+        {
+            match pass {
+                Pass::Forward(index) => loss += self.forward(MicroBatch { iteration, index })?,
+                Pass::Backward(index) => self.backward(MicroBatch { iteration, index })?,
+            }
+            progress::pass_done();
+        }
+        progress::enter(Phase::Step, None);
+        self.add_tied_gradients()?;
+        if iteration == 0 {
+            self.dump_gradients()?;
+        }
+        self.optimizer.step(self.stage.trained())?;
+        Ok(self.stage.is_last().then_some(loss))
+    }
+
+    fn forward(&mut self, micro_batch: MicroBatch) -> Result<f64, RankError> {
+        let input = if self.stage.is_first() {
+            None
+        } else {
+            progress::enter(Phase::Forward, None);
+            Some(self.neighbours.receive(Crossing::Activation, micro_batch.index)?)
+        };
+        match self.stage.forward(micro_batch, input)? {
+            Forwarded::Loss(loss) => Ok(loss),
+            Forwarded::Activation(output) => {
+                self.neighbours.send(Crossing::Activation, micro_batch.index, output)?;
+                Ok(0.0)
+            }
+        }
+    }
+
+    fn backward(&mut self, micro_batch: MicroBatch) -> Result<(), RankError> {
+        let gradient = if self.stage.is_last() {
+            None
+        } else {
+            progress::enter(Phase::Backward, None);
+            Some(self.neighbours.receive(Crossing::Gradient, micro_batch.index)?)
+        };
+        if let Some(gradient) = self.stage.backward(micro_batch, gradient)? {
+            self.neighbours.send(Crossing::Gradient, micro_batch.index, gradient)?;
+        }
+        Ok(())
+    }
+
+    /// First and last stage each hold a copy of a tied weight: both step with the sum of the gradients,
+    /// so the copies stay equal.
+    fn add_tied_gradients(&mut self) -> Result<(), RankError> {
+        let Some(half) = self.stage.half_of_tied_pair(&self.spec.model) else { return Ok(()) };
+        progress::enter(Phase::Step, Some(half.layer));
+        let Some(mut gradient) = half.gradient()? else { return Ok(()) };
+        self.neighbours.send(Crossing::TiedGradient, 0, gradient.shallow_clone())?;
+        let other = self.neighbours.receive(Crossing::TiedGradient, 0)?;
+        let _no_grad = tch::no_grad_guard();
+        drop(gradient.f_add_(&other)?);
+        Ok(())
+    }
+
+    fn dump_gradients(&self) -> Result<(), RankError> {
+        let Some(path) = &self.spec.dump_gradients else { return Ok(()) };
+        let mut gradients: Vec<(String, Tensor)> = Vec::new();
+        for trained in self.stage.trained() {
+            if let Some(gradient) = trained.gradient()? {
+                gradients.push((trained.global_name(), gradient.f_contiguous()?));
+            }
+        }
+        Tensor::write_safetensors(&gradients, path)?;
+        Ok(())
+    }
+
+    /// Parameters, gradients and optimizer state by the arithmetic that the planner also uses.
+    fn static_bytes(&self) -> StaticBytes {
+        let scalars = self.stage.trained().iter().map(|trained| trained.value.numel() as u64).sum();
+        self.spec.training.static_bytes(scalars)
+    }
+
+    /// Between iterations a stage holds its parameters and its optimizer state and nothing else: if the
+    /// arithmetic and the allocator disagree on that, no number of this rank can be trusted.
+    fn check_static_bytes(&self, memory: &Memory) -> Result<(), RankError> {
+        let bytes = self.static_bytes();
+        let (expected, held) = (bytes.parameters + bytes.optimizer, memory.counts()?.allocated);
+        if memory.is_exact() && held != expected {
+            return Err(RankError::Other(format!(
+                "a defect: {held} bytes are held between iterations, parameters and optimizer state are \
+                 {expected}"
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn environment(spec: &RankSpec) -> Environment {
+    Environment {
+        device_kind: spec.device.kind.clone(),
+        libtorch_version: library::version(),
+        cuda_version: library::cuda_version(),
+        driver_version: spec.device.driver_version.clone(),
+        loadmaster_version: env!("CARGO_PKG_VERSION").to_owned(),
+        threads: spec.threads,
+    }
+}

@@ -1,0 +1,119 @@
+//! What crosses the edges of a stage, to and from real or made-up neighbours.
+
+mod frame;
+mod host;
+mod link;
+mod sockets;
+mod synthetic;
+
+use loadmaster_proto::rank::{Edges, RankSpec};
+use tch::{Device, Kind, Tensor};
+
+pub use sockets::{Listening, Sockets};
+pub use synthetic::Synthetic;
+
+use crate::error::RankError;
+use crate::layers::kind;
+
+/// What a tensor is for a stage that gets it from a neighbour or gives it to one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Crossing {
+    /// Comes from the previous stage, goes to the next one.
+    Activation,
+    /// Comes from the next stage, goes to the previous one.
+    Gradient,
+    /// The gradient of a weight that first and last stage share: comes from and goes to the other one.
+    TiedGradient,
+}
+
+/// The neighbours of a stage.
+pub trait Neighbours {
+    /// The tensor of this micro-batch, made on the stage's device when it is asked for.
+    ///
+    /// # Errors
+    /// When the neighbour is gone or sends something else, or the device is full.
+    fn receive(&mut self, crossing: Crossing, micro_batch: u32) -> Result<Tensor, RankError>;
+
+    /// Gives the tensor away: its bytes leave the device before this returns.
+    ///
+    /// # Errors
+    /// When the neighbour is gone.
+    fn send(&mut self, crossing: Crossing, micro_batch: u32, tensor: Tensor) -> Result<(), RankError>;
+
+    /// Waits until everything has been sent.
+    ///
+    /// # Errors
+    /// When a neighbour is gone.
+    fn finish(self: Box<Self>) -> Result<(), RankError>;
+}
+
+/// Number format and shape of a tensor that crosses an edge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Form {
+    /// Number format.
+    pub kind: Kind,
+    /// Shape, samples included.
+    pub shape: Vec<i64>,
+}
+
+/// The forms of what crosses a stage's edges, and where it is made.
+#[derive(Debug, Clone)]
+pub struct Forms {
+    /// What the stage takes; none on the first stage.
+    pub input: Option<Form>,
+    /// What the stage yields; none on the last stage.
+    pub output: Option<Form>,
+    /// The shared weight, if the other half of the pair is in another stage.
+    pub tied: Option<Form>,
+    /// Where tensors are made.
+    pub device: Device,
+}
+
+impl Forms {
+    /// What crosses the edges of the stage of this specification.
+    pub fn of(spec: &RankSpec, device: Device) -> Self {
+        let model = &spec.model;
+        let stage = spec.position.stage;
+        let layer_count = model.layers().len();
+        let (is_first, is_last) = (stage.first_layer == 0, stage.last_layer + 1 == layer_count);
+        let kind = kind(spec.training.precision);
+        let edge = |edge: usize| {
+            let samples = i64::from(spec.training.micro_batch_size);
+            Form { kind, shape: std::iter::once(samples).chain(model.edge(edge).iter().copied()).collect() }
+        };
+        let shared = model.layers().last().and_then(|layer| layer.kind.shared_parameter());
+        Self {
+            input: (!is_first).then(|| edge(stage.first_layer)),
+            output: (!is_last).then(|| edge(stage.last_layer + 1)),
+            tied: shared.filter(|_| is_first != is_last).map(|shared| Form { kind, shape: shared.shape }),
+            device,
+        }
+    }
+
+    /// The form of what is received in this way.
+    fn incoming(&self, crossing: Crossing) -> Option<&Form> {
+        match crossing {
+            Crossing::Activation => self.input.as_ref(),
+            Crossing::Gradient => self.output.as_ref(),
+            Crossing::TiedGradient => self.tied.as_ref(),
+        }
+    }
+}
+
+/// Reaches the neighbours of a specification.
+///
+/// # Errors
+/// When one does not come in time.
+pub fn connect(spec: &RankSpec, forms: Forms) -> Result<Box<dyn Neighbours>, RankError> {
+    match &spec.edges {
+        Edges::Synthetic => Ok(Box::new(Synthetic::new(forms, spec.training.seed))),
+        Edges::Sockets { folder } => {
+            let listening = Listening::bind(folder, &spec.position)?;
+            Ok(Box::new(listening.connect(folder, spec, forms)?))
+        }
+    }
+}
+
+fn unexpected(crossing: Crossing) -> RankError {
+    RankError::Other(format!("this stage has no neighbour for {crossing:?}"))
+}

@@ -1,0 +1,96 @@
+//! Neighbours that are made up: what a stage gets from them is noise, what it gives them is dropped.
+//!
+//! Sizes and lifetimes are those of real neighbours, so the peak is too.
+
+use tch::{Kind, Tensor};
+
+use super::{Crossing, Form, Forms, Neighbours, host, unexpected};
+use crate::error::RankError;
+use crate::random::mix;
+
+/// Made-up neighbours.
+#[derive(Debug)]
+pub struct Synthetic {
+    forms: Forms,
+    activation: Vec<u8>,
+    gradient: Vec<u8>,
+    tied: Vec<u8>,
+}
+
+impl Synthetic {
+    /// Makes the noise up once: every micro-batch gets the same.
+    pub fn new(forms: Forms, seed: u64) -> Self {
+        // Gradients are small, so that the parameters stay sane over many iterations.
+        let noise = |form: &Option<Form>, scale: f32, salt: u64| {
+            form.as_ref().map_or_else(Vec::new, |form| noise(form, scale, mix(seed ^ salt)))
+        };
+        Self {
+            activation: noise(&forms.input, 1.0, 1),
+            gradient: noise(&forms.output, 1e-4, 2),
+            tied: noise(&forms.tied, 1e-4, 3),
+            forms,
+        }
+    }
+}
+
+impl Neighbours for Synthetic {
+    fn receive(&mut self, crossing: Crossing, _micro_batch: u32) -> Result<Tensor, RankError> {
+        let form = self.forms.incoming(crossing).ok_or_else(|| unexpected(crossing))?;
+        let bytes = match crossing {
+            Crossing::Activation => &self.activation,
+            Crossing::Gradient => &self.gradient,
+            Crossing::TiedGradient => &self.tied,
+        };
+        Ok(host::to_device(bytes, form, self.forms.device)?)
+    }
+
+    fn send(&mut self, _crossing: Crossing, _micro_batch: u32, tensor: Tensor) -> Result<(), RankError> {
+        // Copied as for a real neighbour, for the same time.
+        drop(host::to_host(&tensor)?);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), RankError> {
+        Ok(())
+    }
+}
+
+/// The bytes of numbers in ±scale: a block of noise, over and over, because gigabytes of good noise take
+/// longer than an iteration.
+fn noise(form: &Form, scale: f32, seed: u64) -> Vec<u8> {
+    const BLOCK: u64 = 1 << 14;
+    let bytes = usize::try_from(form.bytes()).unwrap_or(usize::MAX);
+    let mut noise = Vec::with_capacity(bytes);
+    for index in 0..form.elements().min(BLOCK) {
+        // 24 bits are all that an f32 in 0 to 1 can tell apart.
+        let unit = (mix(seed.wrapping_add(index)) >> 40) as f32 / (1_u32 << 24) as f32;
+        let value = (2.0 * unit - 1.0) * scale;
+        match form.kind {
+            // A bfloat16 is the upper half of an f32.
+            Kind::BFloat16 => noise.extend_from_slice(&((value.to_bits() >> 16) as u16).to_ne_bytes()),
+            _ => noise.extend_from_slice(&value.to_ne_bytes()),
+        }
+    }
+    while noise.len() < bytes {
+        noise.extend_from_within(..noise.len().min(bytes - noise.len()));
+    }
+    noise
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn noise_has_the_size_and_range_that_it_should() {
+        for (kind, width) in [(Kind::Float, 4), (Kind::BFloat16, 2)] {
+            let form = Form { kind, shape: vec![3, 10_007] };
+            assert_eq!(noise(&form, 1.0, 5).len(), 30_021 * width);
+        }
+        let floats = noise(&Form { kind: Kind::Float, shape: vec![1000] }, 0.5, 9);
+        let floats: Vec<f32> =
+            floats.chunks_exact(4).map(|b| f32::from_ne_bytes([b[0], b[1], b[2], b[3]])).collect();
+        assert!(floats.iter().all(|value| value.abs() <= 0.5));
+        assert!(floats.iter().any(|&value| value > 0.4) && floats.iter().any(|&value| value < -0.4));
+    }
+}

@@ -1,0 +1,64 @@
+//! The arithmetic of `loadmaster-proto` is that of the tensors that a rank really makes.
+
+use loadmaster_proto::model::Model;
+use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::training::TrainingSpec;
+use loadmaster_rank::pipeline::{Forwarded, MicroBatch, Stage};
+use loadmaster_rank::timing::Clock;
+use tch::{Device, Kind, Tensor};
+
+use crate::processes::{small_gpt, small_vgg, training};
+use crate::reference::alone;
+
+fn build(model: &Model, first: usize, last: usize, training: &TrainingSpec) -> Stage {
+    Stage::build(model, &StageConfig::single(first, last), training, Device::Cpu, Clock::default()).unwrap()
+}
+
+/// Every layer yields the shape and holds the parameters that the arithmetic says.
+#[test]
+fn shapes_and_parameters_are_as_computed() {
+    let _turn = alone();
+    for model in [small_vgg(), small_gpt(false), small_gpt(true)] {
+        let training = training();
+        let samples = i64::from(training.micro_batch_size);
+        let with_samples = |edge: usize| [&[samples][..], model.edge(edge)].concat();
+        for index in 0..model.layers().len() {
+            let mut stage = build(&model, index, index, &training);
+            let expected: Vec<Vec<i64>> =
+                model.stage_parameters(index, index).into_iter().map(|parameter| parameter.shape).collect();
+            let made: Vec<Vec<i64>> = stage.trained().iter().map(|trained| trained.value.size()).collect();
+            assert_eq!(made, expected, "{}", model.layers()[index].name);
+
+            let input = (index > 0).then(|| Tensor::ones(with_samples(index), (Kind::Float, Device::Cpu)));
+            match stage.forward(MicroBatch { iteration: 0, index: 0 }, input).unwrap() {
+                Forwarded::Activation(output) => assert_eq!(output.size(), with_samples(index + 1)),
+                Forwarded::Loss(loss) => {
+                    assert_eq!(index + 1, model.layers().len());
+                    assert!(loss > 0.0);
+                }
+            }
+        }
+    }
+}
+
+/// A layer starts the same in whatever stage it is, and the copy of a tied weight as its original.
+#[test]
+fn parameters_do_not_depend_on_the_partitioning() {
+    let _turn = alone();
+    let (model, training) = (small_gpt(false), training());
+    let whole = build(&model, 0, 5, &training);
+    for (first, last) in [(0, 0), (1, 3), (2, 2), (4, 5), (5, 5)] {
+        let stage = build(&model, first, last, &training);
+        for trained in stage.trained() {
+            let is_copy = trained.layer == 5;
+            let original = whole
+                .trained()
+                .iter()
+                .find(|other| {
+                    if is_copy { other.name == "token" } else { other.global_name() == trained.global_name() }
+                })
+                .unwrap();
+            assert!(trained.value.equal(&original.value), "{}", trained.global_name());
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The CUDA path. Skipped, loudly, on machines without a CUDA device.
+
+use std::process::Command;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::device::Backend;
+use loadmaster_proto::rank::{EXIT_OUT_OF_MEMORY, Probe, RankDevice, RankEvent, RankSpec};
+use loadmaster_proto::run::Ledger;
+use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule, TrainingSpec};
+
+use crate::processes::{cpu, pipeline, positions, run, run_all, small_gpt, small_vgg, solo, training};
+
+/// What `loadmaster-rank probe` finds.
+fn probe() -> Probe {
+    let output = Command::new(env!("CARGO_BIN_EXE_loadmaster-rank")).arg("probe").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// A share of the first GPU, or none, said loudly.
+fn gpu(capacity: u64) -> Option<RankDevice> {
+    if probe().cuda_devices == 0 {
+        println!("skipped: no CUDA device");
+        return None;
+    }
+    Some(RankDevice {
+        backend: Backend::Cuda,
+        kind: "test GPU".to_owned(),
+        physical: Bytes(1 << 37),
+        ..cpu(capacity)
+    })
+}
+
+#[test]
+fn the_probe_says_what_it_finds() {
+    let probe = probe();
+    assert_eq!(probe.libtorch_version, loadmaster_proto::LIBTORCH_VERSION);
+    assert_eq!(probe.loadmaster_version, env!("CARGO_PKG_VERSION"));
+    assert_eq!(probe.cuda_devices == 0, gpu(1).is_none());
+}
+
+/// Without CUDA the answer to a CUDA specification is an error that says so, not a crash.
+#[test]
+fn a_missing_gpu_is_an_error() {
+    if probe().cuda_devices > 0 {
+        println!("skipped: there is a CUDA device");
+        return;
+    }
+    let mut spec = solo(&small_gpt(false), training(), positions(&[6])[0]);
+    spec.device.backend = Backend::Cuda;
+    let ended = run(&spec);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.message().contains("cuda"), "{}", ended.message());
+}
+
+/// A pipeline trains on a GPU, in either precision, and a stage alone needs what it needs in there. Its
+/// losses are not those of a CPU, whose random numbers are others.
+#[test]
+fn a_gpu_trains_and_measures() {
+    let Some(device) = gpu(8 << 30) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    for (precision, schedule, recompute) in [
+        (Precision::Fp32, Schedule::OneFOneB, RecomputePolicy::None),
+        (Precision::Bf16, Schedule::Gpipe, RecomputePolicy::Layer),
+    ] {
+        let training = TrainingSpec { precision, schedule, recompute, ..training() };
+        let mut specs = pipeline(&small_gpt(false), training, &[2, 2, 2], folder.path());
+        specs.iter_mut().for_each(|spec| spec.device = device.clone());
+        let measurements = run_all(&specs);
+        for (measured, position) in measurements.iter().zip(positions(&[2, 2, 2])) {
+            assert!(measured.peak_reserved.unwrap() >= measured.peak_allocated);
+            assert!(!measured.environment.cuda_version.is_empty());
+            let alone = RankSpec { device: device.clone(), ..solo(&small_gpt(false), training, position) };
+            assert_eq!(run(&alone).measurement().peak_allocated, measured.peak_allocated);
+        }
+        assert!(measurements[2].losses.iter().all(|loss| (2.0..6.0).contains(loss)));
+        for index in 0..2 {
+            std::fs::remove_file(folder.path().join(format!("stage-{index}.sock"))).unwrap();
+        }
+    }
+}
+
+/// The share of the GPU is enforced and running out of it is reported in the reserved ledger.
+#[test]
+fn a_gpu_share_is_enforced() {
+    let Some(device) = gpu(64 << 20) else { return };
+    let spec = RankSpec { device, ..solo(&small_vgg(), training(), positions(&[30])[0]) };
+    let ended = run(&spec);
+    assert_eq!(ended.code, Some(EXIT_OUT_OF_MEMORY), "{ended:?}");
+    let Some(RankEvent::OutOfMemory { out_of_memory }) = ended.events.last() else { panic!("{ended:?}") };
+    assert_eq!(out_of_memory.ledger, Ledger::Reserved);
+    assert!(out_of_memory.asked.0 > 0 && out_of_memory.held <= out_of_memory.allowed, "{out_of_memory:?}");
+}

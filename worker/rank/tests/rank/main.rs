@@ -1,0 +1,15 @@
+//! Tests of the rank program from outside: real processes, real sockets.
+//!
+//! One program, because linking libtorch takes longer than most of these tests. What reads this
+//! process's own allocator is in `tests/allocator.rs`.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
+
+mod arithmetic;
+mod correctness;
+mod cuda;
+mod failures;
+mod memory;
+mod optimizer;
+mod processes;
+mod reference;

@@ -1,5 +1,7 @@
 //! What goes over the wire comes back the same, and what is broken comes back as an error.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::convert::{failure_from_wire, run_spec_from_wire};
 use loadmaster_proto::model::Model;
@@ -8,8 +10,8 @@ use loadmaster_proto::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::zoo::{Gpt2, Vgg, Zoo};
-use prost::Message;
 use proptest::prelude::*;
+use prost::Message;
 
 fn training() -> TrainingSpec {
     TrainingSpec {

@@ -197,7 +197,7 @@ async fn set_health(reporter: &HealthReporter, status: ServingStatus) {
     }
 }
 
-/// Reports NOT_SERVING while the database does not answer.
+/// Reports `NOT_SERVING` while the database does not answer.
 async fn watch_health(store: Store, reporter: HealthReporter, stop: CancellationToken) {
     let mut healthy = true;
     loop {

@@ -3,8 +3,6 @@
 //! Nothing here is a stand-in: planners run their embedded Postgres, workers start real ranks that
 //! train on libtorch, and the command line is the one that users type at.
 
-#![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test that cannot set up should stop")]
-
 mod cli;
 mod planner;
 mod process;

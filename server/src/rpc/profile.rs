@@ -88,7 +88,7 @@ struct Order {
 
 impl Order {
     fn check(request: &v1::RunProfileRequest, model: &Model) -> Result<Self, Invalid> {
-        let training: TrainingSpec = required("training", request.training.clone())?
+        let training: TrainingSpec = required("training", request.training)?
             .try_into()
             .map_err(|invalid: Invalid| invalid.under("training"))?;
         let campaign = match v1::Campaign::try_from(request.campaign) {

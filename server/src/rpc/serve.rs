@@ -61,7 +61,9 @@ pub async fn serve(
         profiles: profiles.clone(),
         plans: plans.clone(),
     };
-    let (v1, v1alpha) = if reflection { reflection_services()? } else { (None, None) };
+    // Both versions: grpcurl still asks for the older one.
+    let v1 = reflection.then(|| describe().build_v1()).transpose()?;
+    let v1alpha = reflection.then(|| describe().build_v1alpha()).transpose()?;
 
     Server::builder()
         .timeout(CALL_TIMEOUT)
@@ -109,27 +111,9 @@ pub async fn serve(
     Ok(())
 }
 
-/// Reflection of both versions: grpcurl still asks for the older one.
-#[expect(clippy::type_complexity, reason = "tonic names neither service type")]
-fn reflection_services() -> Result<
-    (
-        Option<
-            tonic_reflection::pb::v1::server_reflection_server::ServerReflectionServer<
-                impl tonic_reflection::pb::v1::server_reflection_server::ServerReflection,
-            >,
-        >,
-        Option<
-            tonic_reflection::pb::v1alpha::server_reflection_server::ServerReflectionServer<
-                impl tonic_reflection::pb::v1alpha::server_reflection_server::ServerReflection,
-            >,
-        >,
-    ),
-    tonic_reflection::server::Error,
-> {
-    let builder = || {
-        tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(wire::DESCRIPTORS)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-    };
-    Ok((Some(builder().build_v1()?), Some(builder().build_v1alpha()?)))
+/// What reflection tells of.
+fn describe() -> tonic_reflection::server::Builder<'static> {
+    tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(wire::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
 }

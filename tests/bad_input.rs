@@ -5,37 +5,15 @@ use std::process::Command;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
 use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
-use loadmaster_tests::{Planner, Program, Worker, WorkerOptions, binary, cli, json};
+use loadmaster_tests::{Planner, Program, TINY_GPT2, Worker, WorkerOptions, binary, cli, json};
 use tempfile::TempDir;
 use tonic::Code;
 use tonic_types::StatusExt;
 
 /// The profile of a tiny model with one flag replaced.
 fn profile_with(flag: &str, value: &str) -> Vec<String> {
-    let mut arguments: Vec<String> = [
-        "profile",
-        "run",
-        "--model",
-        "gpt2",
-        "--blocks",
-        "2",
-        "--hidden-size",
-        "32",
-        "--heads",
-        "2",
-        "--sequence-length",
-        "16",
-        "--vocabulary-size",
-        "100",
-        "--micro-batch-size",
-        "2",
-        "--micro-batches",
-        "2",
-        "--devices",
-        "3",
-    ]
-    .map(str::to_owned)
-    .to_vec();
+    let fixed = ["profile", "run", "--micro-batch-size", "2", "--micro-batches", "2", "--devices", "3"];
+    let mut arguments: Vec<String> = fixed.iter().chain(&TINY_GPT2).map(ToString::to_string).collect();
     match arguments.iter().position(|argument| argument == flag) {
         Some(position) => arguments[position + 1] = value.to_owned(),
         None => arguments.extend([flag.to_owned(), value.to_owned()]),
@@ -52,7 +30,7 @@ fn requests_that_are_not_valid_name_the_field_and_the_remedy() {
         ("--blocks", "0", "blocks"),
         ("--blocks", "-3", "blocks"),
         ("--heads", "5", "heads"),
-        ("--devices", "6", "more stages than the model's 5 layers"),
+        ("--devices", "7", "more stages than the model's 6 layers"),
         ("--devices", "0", "devices"),
         ("--micro-batch-size", "0", "micro"),
         ("--micro-batches", "0", "micro"),
@@ -87,7 +65,7 @@ fn what_is_not_there_and_what_is_not_ready_have_their_own_exit_codes() {
     let planner = Planner::start();
     assert_eq!(cli(&planner, &["plan", "show", "plans/nothing"]).code, 3);
     assert_eq!(cli(&planner, &["plan", "recommend", "--profile", "nothing", "--devices", "1x1GiB"]).code, 3);
-    let no_worker = profile_with("--blocks", "2");
+    let no_worker = profile_with("--blocks", "3");
     let no_worker: Vec<&str> = no_worker.iter().map(String::as_str).collect();
     let output = cli(&planner, &no_worker);
     assert_eq!(output.code, 1);
@@ -112,9 +90,9 @@ fn a_device_too_small_for_a_layer_names_the_layer_and_the_missing_bytes() {
     assert!(output.stderr.contains("NO_FEASIBLE_PLAN"), "{}", output.stderr);
     assert!(output.stderr.contains("layer"), "{}", output.stderr);
     assert!(output.stderr.contains("iB"), "says how many bytes are missing: {}", output.stderr);
-    let output = cli(&planner, &["plan", "recommend", "--profile", "small", "--devices", "6x1GiB"]);
+    let output = cli(&planner, &["plan", "recommend", "--profile", "small", "--devices", "7x1GiB"]);
     assert_eq!(output.code, 2, "{}", output.stderr);
-    assert!(output.stderr.contains('6') && output.stderr.contains('5'), "{}", output.stderr);
+    assert!(output.stderr.contains('7') && output.stderr.contains('6'), "{}", output.stderr);
 }
 
 fn serve(folder: &TempDir, arguments: &[&str]) -> Program {
@@ -198,7 +176,7 @@ fn a_libtorch_of_another_version_is_named() {
     assert!(output.contains("2.9.1") && output.contains(loadmaster_proto::LIBTORCH_VERSION), "{output}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_worker_of_another_protocol_version_is_refused_for_good() {
     let planner = Planner::start();
     let hello = v1::Hello {
@@ -214,7 +192,7 @@ async fn a_worker_of_another_protocol_version_is_refused_for_good() {
     assert_eq!(json(&planner, &["worker", "list"])["workers"].as_array().map_or(0, Vec::len), 0);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_does_not_introduce_itself_is_refused() {
     let planner = Planner::start();
     let heartbeat = v1::worker_message::Message::Heartbeat(v1::Heartbeat::default());
@@ -225,7 +203,7 @@ async fn a_worker_that_does_not_introduce_itself_is_refused() {
     assert!(status.message().contains("hello"), "{status}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_oversized_message_is_refused_and_the_planner_goes_on() {
     let planner = Planner::start();
     let channel = planner.channel().await;
@@ -237,7 +215,7 @@ async fn an_oversized_message_is_refused_and_the_planner_goes_on() {
     client.list_models(v1::ListModelsRequest::default()).await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_truncated_message_is_refused_and_the_planner_goes_on() {
     let planner = Planner::start();
     let channel = planner.channel().await;

@@ -3,56 +3,43 @@
 use std::time::Duration;
 
 use loadmaster_tests::{
-    Planner, PlannerOptions, Worker, WorkerOptions, binary, cli, json, script, wait_until,
+    Planner, PlannerOptions, TINY_GPT2, Worker, WorkerOptions, binary, cli, is_alive, json, script,
+    wait_until,
 };
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A small profile: three stages, every run a pipeline of three ranks.
-const PROFILE: [&str; 26] = [
-    "profile",
-    "run",
-    "--id",
-    "p",
-    "--model",
-    "gpt2",
-    "--blocks",
-    "3",
-    "--hidden-size",
-    "32",
-    "--heads",
-    "2",
-    "--sequence-length",
-    "16",
-    "--vocabulary-size",
-    "100",
-    "--micro-batch-size",
-    "2",
-    "--micro-batches",
-    "2",
-    "--devices",
-    "3",
-    "--profile-micro-batch-sizes",
-    "1",
-    "--campaign",
-    "paper",
-];
+/// A small profile: every run a pipeline of up to three ranks.
+fn profile() -> Vec<&'static str> {
+    let mut arguments = vec!["profile", "run", "--id", "p", "--devices", "3", "--campaign", "paper"];
+    arguments.extend(["--micro-batch-size", "2", "--micro-batches", "2", "--profile-micro-batch-sizes", "1"]);
+    arguments.extend(TINY_GPT2);
+    arguments
+}
 
-/// A rank program that does `before` and then trains for real.
-fn slowed_rank(folder: &TempDir, before: &str) -> std::path::PathBuf {
+/// A worker of three slots whose ranks do `before` and then train for real.
+fn slowed_worker(folder: &TempDir, before: &str) -> WorkerOptions {
     let rank = binary("loadmaster-rank");
     let body = format!("if [ \"$1\" = train ]; then {before}; fi\nexec {} \"$@\"", rank.display());
-    script(folder.path(), "rank.sh", &body)
+    let rank = script(folder.path(), "rank.sh", &body);
+    WorkerOptions { slots: "3x512MiB".to_owned(), rank, ..WorkerOptions::default() }
 }
 
 fn start_profile(planner: &Planner) -> String {
-    let mut arguments = PROFILE.to_vec();
+    let mut arguments = profile();
     arguments.push("--no-wait");
     json(planner, &arguments)["name"].as_str().unwrap().to_owned()
 }
 
 fn runs(planner: &Planner) -> Vec<Value> {
     json(planner, &["run", "list", "--limit", "0"])["runs"].as_array().cloned().unwrap_or_default()
+}
+
+/// The first run whose history has a failure.
+fn first_failed_run(planner: &Planner) -> Value {
+    wait_until("a failure is reported", || {
+        runs(planner).into_iter().find(|run| run["failures"].as_array().is_some_and(|all| !all.is_empty()))
+    })
 }
 
 fn in_state(planner: &Planner, state: &str) -> usize {
@@ -79,20 +66,14 @@ fn assert_nothing_lost_or_doubled(planner: &Planner) {
 fn a_killed_workers_runs_are_done_again_by_the_next_one() {
     let folder = TempDir::new().unwrap();
     let planner = Planner::start();
-    let options = WorkerOptions {
-        slots: "3x512MiB".to_owned(),
-        rank: slowed_rank(&folder, "sleep 1"),
-        ..WorkerOptions::default()
-    };
+    let options = slowed_worker(&folder, "sleep 1");
     let mut worker = Worker::start(&planner, &options);
     let operation = start_profile(&planner);
     wait_until("a run trains", || (worker.ranks().len() == 3).then_some(()));
     let ranks = worker.ranks();
     worker.program().kill();
     for rank in ranks {
-        wait_until("the ranks die with their daemon", || {
-            nix::sys::signal::kill(rank, None).is_err().then_some(())
-        });
+        wait_until("the ranks die with their daemon", || (!is_alive(rank)).then_some(()));
     }
 
     let _next = Worker::start(&planner, &WorkerOptions { name: "next".to_owned(), ..options });
@@ -109,11 +90,7 @@ fn a_killed_workers_runs_are_done_again_by_the_next_one() {
 fn a_killed_planner_goes_on_where_it_was_and_its_worker_comes_back() {
     let folder = TempDir::new().unwrap();
     let mut planner = Planner::start();
-    let options = WorkerOptions {
-        slots: "3x512MiB".to_owned(),
-        rank: slowed_rank(&folder, "sleep 0.3"),
-        ..WorkerOptions::default()
-    };
+    let options = slowed_worker(&folder, "sleep 0.3");
     let worker = Worker::start(&planner, &options);
     let operation = start_profile(&planner);
     wait_until("a run trains while others are done", || {
@@ -133,11 +110,7 @@ fn a_killed_planner_goes_on_where_it_was_and_its_worker_comes_back() {
 fn a_cancelled_operation_stops_its_ranks_and_frees_the_devices() {
     let folder = TempDir::new().unwrap();
     let planner = Planner::start();
-    let options = WorkerOptions {
-        slots: "3x512MiB".to_owned(),
-        rank: slowed_rank(&folder, "sleep 600"),
-        ..WorkerOptions::default()
-    };
+    let options = slowed_worker(&folder, "sleep 600");
     let worker = Worker::start(&planner, &options);
     let operation = start_profile(&planner);
     wait_until("a run is held", || (worker.ranks().len() == 3).then_some(()));
@@ -163,7 +136,7 @@ fn out_of_memory_is_a_result_with_its_bytes_and_never_retried() {
     let options = WorkerOptions { slots: "3x1MiB".to_owned(), ..WorkerOptions::default() };
     let _worker = Worker::start(&planner, &options);
     // The embedding alone is larger than a device, and every partitioning has it.
-    let mut arguments = PROFILE;
+    let mut arguments = profile();
     let vocabulary = arguments.iter().position(|argument| *argument == "100").unwrap();
     arguments[vocabulary] = "20000";
     let output = cli(&planner, &arguments);
@@ -184,13 +157,9 @@ fn out_of_memory_is_a_result_with_its_bytes_and_never_retried() {
 fn a_segfault_parks_the_run_after_three_attempts_and_says_so() {
     let folder = TempDir::new().unwrap();
     let planner = Planner::start();
-    let options = WorkerOptions {
-        slots: "3x512MiB".to_owned(),
-        rank: slowed_rank(&folder, "kill -SEGV $$"),
-        ..WorkerOptions::default()
-    };
+    let options = slowed_worker(&folder, "kill -SEGV $$");
     let _worker = Worker::start(&planner, &options);
-    let output = cli(&planner, &PROFILE);
+    let output = cli(&planner, &profile());
     assert_eq!(output.code, 1, "{}", output.stderr);
     assert!(output.stderr.contains("SIGSEGV"), "{}", output.stderr);
     for run in runs(&planner) {
@@ -207,16 +176,12 @@ fn a_hang_is_noticed_killed_and_reported_as_one() {
     let folder = TempDir::new().unwrap();
     let planner = Planner::start();
     let options = WorkerOptions {
-        slots: "3x512MiB".to_owned(),
-        rank: slowed_rank(&folder, "sleep 600"),
         arguments: ["--hang-timeout", "1s"].map(str::to_owned).to_vec(),
-        ..WorkerOptions::default()
+        ..slowed_worker(&folder, "sleep 600")
     };
     let worker = Worker::start(&planner, &options);
     let operation = start_profile(&planner);
-    let run = wait_until("a hang is reported", || {
-        runs(&planner).into_iter().find(|run| run["failures"].as_array().is_some_and(|all| !all.is_empty()))
-    });
+    let run = first_failed_run(&planner);
     assert_eq!(run["failures"][0]["kind"], "HUNG", "{run}");
     assert_eq!(cli(&planner, &["operation", "cancel", &operation]).code, 0);
     wait_until("nothing is left behind", || worker.ranks().is_empty().then_some(()));
@@ -226,18 +191,12 @@ fn a_hang_is_noticed_killed_and_reported_as_one() {
 fn the_planner_enforces_a_deadline_although_heartbeats_continue() {
     let folder = TempDir::new().unwrap();
     let planner = Planner::start();
-    let options = WorkerOptions {
-        slots: "3x512MiB".to_owned(),
-        rank: slowed_rank(&folder, "sleep 600"),
-        ..WorkerOptions::default()
-    };
+    let options = slowed_worker(&folder, "sleep 600");
     let worker = Worker::start(&planner, &options);
-    let mut arguments = PROFILE.to_vec();
+    let mut arguments = profile();
     arguments.extend(["--run-deadline", "2", "--no-wait"]);
     let operation = json(&planner, &arguments)["name"].as_str().unwrap().to_owned();
-    let run = wait_until("the deadline is noticed", || {
-        runs(&planner).into_iter().find(|run| run["failures"].as_array().is_some_and(|all| !all.is_empty()))
-    });
+    let run = first_failed_run(&planner);
     assert_eq!(run["failures"][0]["kind"], "HUNG", "{run}");
     assert_eq!(cli(&planner, &["operation", "cancel", &operation]).code, 0);
     wait_until("nothing is left behind", || worker.ranks().is_empty().then_some(()));
@@ -248,11 +207,7 @@ fn a_worker_that_drains_finishes_its_run_and_leaves_nothing() {
     let folder = TempDir::new().unwrap();
     // A lease that outlasts the test: only the worker's own report can end the run.
     let planner = Planner::start_with(PlannerOptions::default());
-    let options = WorkerOptions {
-        slots: "3x512MiB".to_owned(),
-        rank: slowed_rank(&folder, "sleep 1"),
-        ..WorkerOptions::default()
-    };
+    let options = slowed_worker(&folder, "sleep 1");
     let mut worker = Worker::start(&planner, &options);
     let operation = start_profile(&planner);
     wait_until("a run trains", || (worker.ranks().len() == 3).then_some(()));

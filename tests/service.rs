@@ -5,7 +5,7 @@ use loadmaster_proto::wire::longrunning::operations_client::OperationsClient;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
 use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
-use loadmaster_tests::{Planner, Worker, WorkerOptions, cli, json, wait_until};
+use loadmaster_tests::{Planner, PlannerOptions, TINY_GPT2, Worker, WorkerOptions, cli, json, wait_until};
 use nix::sys::signal::Signal;
 use tonic::Code;
 use tonic_health::pb::health_client::HealthClient;
@@ -43,7 +43,7 @@ fn profile_request(request_id: &str, micro_batches: i32) -> v1::RunProfileReques
 }
 
 /// Watchers learn of a stop before the port closes, the process ends with 0 and its database too.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stopping_planner_says_so_drains_and_takes_its_database_along() {
     let mut planner = Planner::start();
     let mut health = HealthClient::new(planner.channel().await);
@@ -64,7 +64,21 @@ async fn a_stopping_planner_says_so_drains_and_takes_its_database_along() {
     assert!(!pid_file.exists(), "Postgres was stopped cleanly");
 }
 
-#[tokio::test]
+/// A client that never lets go of its stream must not keep the planner from stopping.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_stream_delays_a_stop_no_longer_than_the_limit() {
+    let options = PlannerOptions { arguments: ["--drain", "1"].map(str::to_owned).to_vec() };
+    let mut planner = Planner::start_with(options);
+    let mut health = HealthClient::new(planner.channel().await);
+    let mut watch = health.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
+    watch.message().await.unwrap();
+    let status = planner.program().stop();
+    assert!(status.success(), "{status}: {}", planner.program().output());
+    assert!(!planner.data_dir().join("postgres").join("postmaster.pid").exists());
+    drop(watch);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn reflection_lists_every_service() {
     let planner = Planner::start();
     let mut client = ServerReflectionClient::new(planner.channel().await);
@@ -91,7 +105,7 @@ async fn reflection_lists_every_service() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_retried_call_returns_the_first_calls_operation() {
     let planner = Planner::start();
     let mut client = ProfileServiceClient::new(planner.channel().await);
@@ -115,7 +129,7 @@ async fn a_retried_call_returns_the_first_calls_operation() {
     assert!(metadata.message.contains("start a worker"), "{metadata:?}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn pages_cover_everything_once_and_tokens_fit_their_own_listing_alone() {
     let planner = Planner::start();
     let channel = planner.channel().await;
@@ -153,9 +167,9 @@ fn a_drained_worker_stays_but_takes_no_more_runs() {
     let planner = Planner::start();
     let _worker = Worker::start(&planner, &WorkerOptions::default());
     assert_eq!(json(&planner, &["worker", "drain", "test"])["state"], "DRAINING");
-    let mut run = vec!["profile", "run", "--model", "gpt2", "--blocks", "1", "--hidden-size", "32"];
-    run.extend(["--heads", "2", "--sequence-length", "8", "--vocabulary-size", "50", "--device-kind", "cpu"]);
-    run.extend(["--micro-batch-size", "1", "--micro-batches", "1", "--devices", "2", "--no-wait"]);
+    let mut run = vec!["profile", "run", "--device-kind", "cpu", "--no-wait"];
+    run.extend(["--micro-batch-size", "1", "--micro-batches", "1", "--devices", "2"]);
+    run.extend(TINY_GPT2);
     let operation = json(&planner, &run)["name"].as_str().unwrap().to_owned();
     // Several heartbeats pass; the queue must not have moved.
     std::thread::sleep(std::time::Duration::from_secs(2));

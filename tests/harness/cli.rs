@@ -18,6 +18,22 @@ pub struct Output {
     pub stderr: String,
 }
 
+/// Options of a model that trains in milliseconds: 6 layers.
+pub const TINY_GPT2: [&str; 12] = [
+    "--model",
+    "gpt2",
+    "--blocks",
+    "3",
+    "--hidden-size",
+    "32",
+    "--heads",
+    "2",
+    "--sequence-length",
+    "16",
+    "--vocabulary-size",
+    "100",
+];
+
 /// Runs `loadmaster ARGUMENTS` against a planner.
 pub fn cli(planner: &Planner, arguments: &[&str]) -> Output {
     let output = Command::new(binary("loadmaster"))

@@ -8,7 +8,7 @@ mod planner;
 mod process;
 mod worker;
 
-pub use cli::{Output, cli, json};
+pub use cli::{Output, TINY_GPT2, cli, json};
 pub use planner::{Planner, PlannerOptions};
-pub use process::{Program, binary, wait_until};
+pub use process::{Program, binary, is_alive, wait_until};
 pub use worker::{Worker, WorkerOptions, script};

@@ -98,7 +98,8 @@ fn launch(folder: &Path, options: &PlannerOptions, listen: &str, number: u32) ->
         .arg("--data-dir")
         .arg(folder.join("data"))
         .args(&options.arguments)
-        .env_remove("DATABASE_URL");
+        .env_remove("DATABASE_URL")
+        .env_remove("DATABASE_URL_FILE");
     let mut program = Program::start("planner", command, folder.join(format!("planner{number}.log")));
     let address = wait_until("the planner serves", || {
         assert!(program.is_running(), "the planner ended early:\n{}", program.output());

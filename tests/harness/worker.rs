@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::cli::json;
 use crate::planner::Planner;
-use crate::process::{Program, binary, wait_until};
+use crate::process::{Program, binary, parent_of, wait_until};
 
 /// How a worker is started.
 #[derive(Debug, Clone)]
@@ -93,21 +93,14 @@ impl Worker {
     }
 }
 
-/// Process ids of the children of `parent`, from `/proc`.
+/// Process ids of the living children of `parent`.
 fn children(parent: Pid) -> Vec<Pid> {
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     processes
         .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-        .filter(|pid| {
-            // The parent's id is the second field after the parenthesised name.
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            let after_name = stat.rsplit(')').next().unwrap_or_default();
-            let mut fields = after_name.split_whitespace();
-            let state = fields.next();
-            fields.next() == Some(parent.to_string().as_str()) && state != Some("Z")
-        })
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .map(Pid::from_raw)
+        .filter(|&pid| parent_of(pid) == Some(parent))
         .collect()
 }
 

@@ -75,7 +75,8 @@ pub struct RankDevice {
     pub ordinal: u32,
     /// Bytes that it may use; exceeding them is out of memory.
     pub capacity: Bytes,
-    /// Bytes of the whole physical device: on CUDA, `capacity / physical` is the allocator's share.
+    /// Bytes of the whole physical device, as the driver says. For messages: the rank caps the
+    /// allocator at `capacity` by libtorch's own total, which may differ.
     pub physical: Bytes,
     /// Driver version, or empty.
     pub driver_version: String,

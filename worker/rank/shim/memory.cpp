@@ -99,7 +99,7 @@ void shim_track_host_memory() {
 
 void shim_set_host_capacity(uint64_t bytes) { capacity.store(bytes); }
 
-MemoryCounts shim_host_memory() { return {held.load(), peak.load(), 0, 0}; }
+MemoryCounts shim_host_memory() { return {held.load(), peak.load(), 0, 0, 0}; }
 
 void shim_reset_host_peak() { peak.store(held.load()); }
 
@@ -117,7 +117,8 @@ Status shim_cuda_memory(int32_t device, MemoryCounts *counts) {
     constexpr auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
     const auto bytes = [](int64_t value) { return static_cast<uint64_t>(value < 0 ? 0 : value); };
     *counts = {bytes(stats.allocated_bytes[all].current), bytes(stats.allocated_bytes[all].peak),
-               bytes(stats.reserved_bytes[all].current), bytes(stats.reserved_bytes[all].peak)};
+               bytes(stats.reserved_bytes[all].current), bytes(stats.reserved_bytes[all].peak),
+               bytes(stats.num_ooms)};
   });
 }
 

@@ -26,8 +26,9 @@ uint32_t shim_version_compiled();
 [[noreturn]] void shim_end(int32_t exit_code);
 // Loads libtorch's CUDA half, which registers itself. Before the first tensor.
 Status shim_load_cuda();
-// Initialises a CUDA device, so that its allocator has statistics.
-Status shim_open_cuda(int32_t device);
+// Initialises a CUDA device, so that its allocator has statistics and holds at most this many bytes.
+// Once per process.
+Status shim_open_cuda(int32_t device, uint64_t capacity);
 // Waits for all work of a CUDA device.
 Status shim_synchronize(int32_t device);
 
@@ -38,6 +39,7 @@ struct MemoryCounts {
   uint64_t allocated_peak;
   uint64_t reserved;
   uint64_t reserved_peak;
+  uint64_t refusals;
 };
 
 struct Excess {

@@ -28,6 +28,8 @@ pub struct MemoryCounts {
     pub reserved: u64,
     /// Their highest number since the last reset.
     pub reserved_peak: u64,
+    /// How often CUDA's allocator has refused a request; 0 on the host, which tells more.
+    pub refusals: u64,
 }
 
 /// A request that would have exceeded the capacity.
@@ -56,7 +58,7 @@ unsafe extern "C" {
     safe fn shim_version_compiled() -> u32;
     safe fn shim_end(exit_code: i32) -> !;
     safe fn shim_load_cuda() -> i32;
-    safe fn shim_open_cuda(device: i32) -> i32;
+    safe fn shim_open_cuda(device: i32, capacity: u64) -> i32;
     safe fn shim_synchronize(device: i32) -> i32;
     safe fn shim_track_host_memory();
     safe fn shim_set_host_capacity(bytes: u64);
@@ -109,14 +111,6 @@ fn split(version: u32) -> [u32; 3] {
     [version >> 16, (version >> 8) & 0xff, version & 0xff]
 }
 
-/// Sets an environment variable that libtorch reads.
-///
-/// Call it from the main thread before any other thread runs.
-pub fn set_environment(name: &str, value: &str) {
-    // SAFETY: called at start-up, when no other thread can read the environment.
-    unsafe { std::env::set_var(name, value) }
-}
-
 /// Ends the process at once: taking libtorch's tables apart first would take longer than many a run, and
 /// threads may still wait for a neighbour whose last word nobody needs any more.
 pub fn end(exit_code: i32) -> ! {
@@ -131,12 +125,13 @@ pub fn load_cuda() -> Result<(), ShimError> {
     check(shim_load_cuda())
 }
 
-/// Initialises a CUDA device, so that its allocator has statistics.
+/// Initialises a CUDA device, so that its allocator has statistics and holds at most `capacity` bytes.
+/// Once per process.
 ///
 /// # Errors
 /// There is no such device, or its driver refuses.
-pub fn open_cuda(device: i32) -> Result<(), ShimError> {
-    check(shim_open_cuda(device))
+pub fn open_cuda(device: i32, capacity: u64) -> Result<(), ShimError> {
+    check(shim_open_cuda(device, capacity))
 }
 
 /// Waits until a CUDA device has done all its work.

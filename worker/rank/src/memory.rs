@@ -9,8 +9,10 @@ use tch::Device;
 use crate::error::RankError;
 use crate::ffi::{self, Excess, MemoryCounts};
 
-/// Names under which libtorch's CUDA allocator reads its settings, the preferred one first.
+/// Names under which libtorch's CUDA allocator reads its settings.
 const ALLOCATOR_SETTINGS: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
+/// Whatever its value, it makes libtorch get every tensor from the driver.
+const NO_CACHING: &str = "PYTORCH_NO_CUDA_MEMORY_CACHING";
 
 /// A device's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,11 +23,11 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Sets the device up: from now on its capacity is enforced. Before the first tensor and the first
-    /// thread.
+    /// Sets the device up: from now on its capacity is enforced. Before the first tensor.
     ///
     /// # Errors
-    /// On CUDA, when libtorch's CUDA half or the device is missing.
+    /// On CUDA, when libtorch's CUDA half or the device is missing, or the environment chooses an
+    /// allocator that does not count.
     pub fn open(device: &RankDevice) -> Result<Self, RankError> {
         let memory = Self {
             backend: device.backend,
@@ -38,17 +40,17 @@ impl Memory {
                 ffi::set_host_capacity(device.capacity.0);
             }
             Backend::Cuda => {
-                // Read when the library is loaded, so it must be there before.
-                let inherited = ALLOCATOR_SETTINGS.iter().find_map(|name| std::env::var(name).ok());
-                let settings = limited(inherited.as_deref(), share(device.capacity, device.physical));
-                for name in ALLOCATOR_SETTINGS {
-                    ffi::set_environment(name, &settings);
+                let variable =
+                    |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+                if let Some(obstacle) = obstacle(variable) {
+                    return Err(RankError::Other(obstacle));
                 }
                 let refused = |what: &'static str| {
                     move |error: ffi::ShimError| RankError::Other(format!("{what}: {error}"))
                 };
                 ffi::load_cuda().map_err(refused("cannot load libtorch's CUDA half"))?;
-                ffi::open_cuda(memory.ordinal).map_err(refused("cannot use the CUDA device"))?;
+                ffi::open_cuda(memory.ordinal, device.capacity.0)
+                    .map_err(refused("cannot use the CUDA device"))?;
             }
         }
         Ok(memory)
@@ -120,34 +122,36 @@ impl Memory {
     }
 
     fn cuda_excess(&self, message: &str) -> Option<Excess> {
-        is_cuda_out_of_memory(message).then(|| Excess {
+        let counts = self.counts().unwrap_or_default();
+        is_cuda_out_of_memory(message, counts.refusals).then(|| Excess {
             asked: asked(message).map_or(0, |bytes| bytes.0),
-            held: self.counts().map_or(0, |counts| counts.reserved),
+            held: counts.reserved,
             allowed: self.capacity.0,
         })
     }
 }
 
-/// The share of the physical device, rounded down so that the cap is never above the capacity.
-fn share(capacity: Bytes, physical: Bytes) -> f64 {
-    let share = capacity.0 as f64 / physical.0.max(1) as f64;
-    (share.min(1.0) * 1e9).floor() / 1e9
-}
-
-/// Allocator settings with the memory share added to what the user has set.
-fn limited(inherited: Option<&str>, share: f64) -> String {
-    let limit = format!("per_process_memory_fraction:{share}");
-    match inherited.map(str::trim) {
-        None | Some("") => limit,
-        Some(settings) => format!("{settings},{limit}"),
+/// What in the environment makes libtorch use an allocator that neither counts nor limits.
+fn obstacle(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+    if variable(NO_CACHING).is_some() {
+        return Some(format!(
+            "{NO_CACHING} is set, but memory is counted and limited only with caching: unset it"
+        ));
     }
+    ALLOCATOR_SETTINGS.into_iter().find_map(|name| {
+        let settings = variable(name)?;
+        settings.contains("cudaMallocAsync").then(|| {
+            format!("{name} is {settings}, but memory is counted and limited only by backend:native")
+        })
+    })
 }
 
-/// The allocator, the driver, cuBLAS and cuDNN each say it in their own way.
-fn is_cuda_out_of_memory(message: &str) -> bool {
-    ["out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"]
-        .iter()
-        .any(|sign| message.contains(sign))
+/// The allocator, the driver, cuBLAS and cuDNN each say it in their own way. A convolution tries one
+/// algorithm after the other, and when memory lacks for all of them says only that none is left.
+fn is_cuda_out_of_memory(message: &str, refusals: u64) -> bool {
+    let signs = ["out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "DEVICE_ALLOCATION_FAILED"];
+    signs.iter().any(|sign| message.contains(sign))
+        || (refusals > 0 && message.contains("unable to find an engine to execute this computation"))
 }
 
 /// The request in "Tried to allocate 2.00 GiB.": rounded, but nothing else tells it.
@@ -165,27 +169,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_share_never_allows_more_than_the_capacity() {
-        assert_eq!(share(Bytes(1 << 30), Bytes(4 << 30)), 0.25);
-        assert!(share(Bytes(1), Bytes(3)) <= 1.0 / 3.0);
-        assert_eq!(share(Bytes(5), Bytes(4)), 1.0);
-    }
-
-    #[test]
-    fn the_limit_is_added_to_the_users_settings() {
-        assert_eq!(limited(None, 0.5), "per_process_memory_fraction:0.5");
-        assert_eq!(
-            limited(Some("expandable_segments:True"), 0.5),
-            "expandable_segments:True,per_process_memory_fraction:0.5"
-        );
+    fn allocators_that_do_not_count_are_refused() {
+        let set = |name: &'static str, value: &'static str| {
+            obstacle(move |asked| (asked == name).then(|| value.to_owned()))
+        };
+        assert_eq!(set("", ""), None);
+        assert_eq!(set("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"), None);
+        for (name, value) in [
+            ("PYTORCH_NO_CUDA_MEMORY_CACHING", ""),
+            ("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:128,backend:cudaMallocAsync"),
+            ("PYTORCH_ALLOC_CONF", "backend: cudaMallocAsync"),
+        ] {
+            assert!(set(name, value).is_some_and(|message| message.contains(name)), "{name}={value}");
+        }
     }
 
     #[test]
     fn what_cuda_asked_for_is_read_from_its_message() {
         let message = "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of …";
-        assert!(is_cuda_out_of_memory(message));
+        assert!(is_cuda_out_of_memory(message, 1));
         assert_eq!(asked(message), Some(Bytes(5 << 29)));
         assert_eq!(asked("CUDA out of memory. Tried to allocate 512 bytes. GPU 0"), Some(Bytes(512)));
-        assert!(!is_cuda_out_of_memory("illegal memory access"));
+        assert_eq!(asked("CUDA out of memory. Tried to allocate more than 1EB memory."), None);
+        assert!(!is_cuda_out_of_memory("illegal memory access", 1));
+    }
+
+    #[test]
+    fn a_convolution_that_finds_no_room_is_out_of_memory() {
+        let message = "GET was unable to find an engine to execute this computation";
+        assert!(is_cuda_out_of_memory(message, 3));
+        assert!(!is_cuda_out_of_memory(message, 0), "nothing was refused: it is something else");
+        assert!(is_cuda_out_of_memory(
+            "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+            0
+        ));
     }
 }

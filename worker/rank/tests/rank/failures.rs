@@ -5,6 +5,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::device::Backend;
 use loadmaster_proto::rank::{
     EXIT_BAD_SPEC, EXIT_LOST_NEIGHBOUR, EXIT_OUT_OF_MEMORY, EXIT_WRONG_LIBTORCH, Edges, RankEvent, RankSpec,
 };
@@ -154,6 +155,22 @@ fn another_libtorch_is_refused() {
     let ended = Ended::of(child);
     assert_eq!(ended.code, Some(EXIT_WRONG_LIBTORCH), "{ended:?}");
     assert!(ended.message().contains("2.10.1") && ended.message().contains("2.11.0"), "{ended:?}");
+}
+
+/// An allocator of CUDA that does not count would make every number of the rank wrong, so it is refused
+/// before anything of CUDA is needed.
+#[test]
+fn an_allocator_that_does_not_count_is_refused() {
+    let mut spec = solo(&small_gpt(true), training(), positions(&[6])[0]);
+    spec.device.backend = Backend::Cuda;
+    let spec = serde_json::to_string(&spec).unwrap();
+    for (name, value) in
+        [("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"), ("PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync")]
+    {
+        let ended = Ended::of(with_input(rank().env(name, value), &spec));
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(ended.message().contains(name), "{}", ended.message());
+    }
 }
 
 /// Progress never goes back, begins at setup and is there before the end.

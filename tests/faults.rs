@@ -106,10 +106,12 @@ fn a_killed_planner_goes_on_where_it_was_and_its_worker_comes_back() {
     assert_nothing_lost_or_doubled(&planner);
 }
 
+/// The lease outlasts the test: the end follows from the worker's word, not from an expired lease.
 #[test]
 fn a_cancelled_operation_stops_its_ranks_and_frees_the_devices() {
     let folder = TempDir::new().unwrap();
-    let planner = Planner::start();
+    let arguments = ["--lease", "3600", "--heartbeat", "0.5"];
+    let planner = Planner::start_with(PlannerOptions { arguments: arguments.map(str::to_owned).to_vec() });
     let options = slowed_worker(&folder, "sleep 600");
     let worker = Worker::start(&planner, &options);
     let operation = start_profile(&planner);

@@ -25,6 +25,10 @@ use crate::store::{ConnectOptions, Store};
 
 /// Time between two looks at the database for the health service.
 const HEALTH_ROUND: Duration = Duration::from_secs(2);
+/// Longest wait for the database's answer to such a look: a frozen one refuses nothing.
+const HEALTH_LIMIT: Duration = Duration::from_secs(5);
+/// Longest wait for the calls that still use the database when it is closed.
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Serves until SIGTERM or SIGINT, then drains.
 ///
@@ -95,7 +99,10 @@ impl Database {
     }
 
     async fn close(self) {
-        self.store.close().await;
+        // After a hard stop, calls may still be at it, and wait for a database that never answers.
+        if tokio::time::timeout(CLOSE_LIMIT, self.store.close()).await.is_err() {
+            tracing::warn!("some calls did not let go of the database");
+        }
         if let Some(embedded) = self.embedded {
             embedded.stop().await;
         }
@@ -205,7 +212,7 @@ async fn watch_health(store: Store, reporter: HealthReporter, stop: Cancellation
             () = stop.cancelled() => return,
             () = tokio::time::sleep(HEALTH_ROUND) => {}
         }
-        let answers = store.ping().await.is_ok();
+        let answers = matches!(tokio::time::timeout(HEALTH_LIMIT, store.ping()).await, Ok(Ok(())));
         if answers != healthy && !stop.is_cancelled() {
             healthy = answers;
             let status = if answers { ServingStatus::Serving } else { ServingStatus::NotServing };

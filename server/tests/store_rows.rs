@@ -228,7 +228,7 @@ async fn measurements_can_be_queried_by_their_columns() {
 }
 
 #[tokio::test]
-async fn two_measurements_of_one_stage_are_no_result() {
+async fn what_cannot_be_stored_is_no_result() {
     let store = store().await;
     profile(&store, "a", 1).await;
     let w = worker("w");
@@ -236,7 +236,13 @@ async fn two_measurements_of_one_stage_are_no_result() {
     let twice = [measurement(1), measurement(1)];
     let refused = store.complete_run(&w, &claim.run, 1, &twice, 1.0).await;
     assert!(matches!(refused, Err(StoreError::Corrupt { .. })));
+    // What no column takes is the report's fault as well, not the database's.
+    let no_time = Measurement { iteration_seconds: f64::NAN, ..measurement(0) };
+    let refused = store.complete_run(&w, &claim.run, 1, &[no_time], 1.0).await;
+    assert!(matches!(refused, Err(StoreError::Corrupt { .. })), "{refused:?}");
     assert_eq!(store.get_run(&claim.run).await.unwrap().state, RunState::Running);
+    let absurd = store.complete_run(&w, &claim.run, 1, &[measurement(0)], f64::MAX).await;
+    assert_eq!(absurd.unwrap(), Fenced::Applied);
     let nobody = RunName::from_id("none").unwrap();
     let missing = store.complete_run(&w, &nobody, 1, &[measurement(1)], 1.0).await;
     assert!(matches!(missing, Err(StoreError::NotFound { .. })));
@@ -396,12 +402,17 @@ async fn a_worker_is_alive_lost_and_back_and_stays_drained() {
     assert_eq!(state().await, WorkerState::Alive, "the first process does not speak for the second");
     store.set_worker_state(&name, "two", WorkerState::Gone).await.unwrap();
     assert_eq!(state().await, WorkerState::Gone);
+    let back = store.upsert_worker(&new_worker("w", "two")).await.unwrap();
+    assert_eq!(back.state, WorkerState::Gone, "who said goodbye is given nothing after a reconnect");
+    store.set_worker_state(&name, "two", WorkerState::Draining).await.unwrap();
+    assert_eq!(state().await, WorkerState::Gone, "nobody is there to drain");
     let nobody = WorkerName::from_id("nobody").unwrap();
     assert!(matches!(store.get_worker(&nobody).await, Err(StoreError::NotFound { .. })));
 }
 
+/// Heartbeats between two pages move nobody.
 #[tokio::test]
-async fn workers_are_listed_by_their_last_contact() {
+async fn workers_are_listed_newest_first_whatever_they_do_meanwhile() {
     let store = store().await;
     for id in ["a", "b", "c"] {
         store.upsert_worker(&new_worker(id, "s")).await.unwrap();
@@ -409,7 +420,7 @@ async fn workers_are_listed_by_their_last_contact() {
     store.renew_leases(&worker("a"), &[], Duration::from_secs(1)).await.unwrap();
     let workers = all_pages!(2, |request| store.list_workers(&request));
     let ids: Vec<&str> = workers.iter().map(|worker| worker.name.id()).collect();
-    assert_eq!(ids, ["a", "c", "b"]);
+    assert_eq!(ids, ["c", "b", "a"]);
 }
 
 #[tokio::test]

@@ -71,11 +71,11 @@ enum Command {
     /// Watch, await and cancel slow work.
     #[command(subcommand)]
     Operation(operation::Verb),
-    /// Run the planner.
-    #[command(about, long_about = None, after_help = help::SERVE)]
+    // Named here: clap would take the text of the flattened settings instead.
+    #[command(about = "Run the planner", long_about = None, after_help = help::SERVE)]
     Serve(Box<ServeArgs>),
-    /// Bring the database to this version's schema and exit.
-    #[command(about, long_about = None, after_help = help::MIGRATE)]
+    #[command(about = "Bring the database to this version's schema and exit", long_about = None)]
+    #[command(after_help = help::MIGRATE)]
     Migrate(Box<MigrateArgs>),
     /// Show the versions of this program.
     #[command(after_help = help::VERSION)]

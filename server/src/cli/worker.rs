@@ -12,7 +12,7 @@ use super::{help, parse};
 /// Verbs of workers.
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
-    /// Workers that ever connected, newest contact first.
+    /// Workers that ever connected, newest first.
     #[command(after_help = help::WORKER_LIST)]
     List(Limit),
     /// One worker with its devices.

@@ -84,15 +84,14 @@ impl DeviceLedger {
         self.held.contains_key(key)
     }
 
-    /// Takes note of a heartbeat that names `alive`; a lease that was left out for long is over.
-    pub(super) fn heartbeat(&mut self, alive: &[LeaseKey], now: Instant) {
+    /// Takes note of a heartbeat that names `alive` with their devices; a lease that was left out for
+    /// long is over. One that is not known any more occupies its devices again: the worker knows best.
+    pub(super) fn heartbeat(&mut self, alive: Vec<(LeaseKey, Vec<String>)>, now: Instant) {
+        for (key, devices) in alive {
+            self.held.entry(key).and_modify(|held| held.seen = now).or_insert(Held { devices, seen: now });
+        }
         let patience = self.patience;
-        self.held.retain(|key, held| {
-            if alive.contains(key) {
-                held.seen = now;
-            }
-            now.duration_since(held.seen) < patience
-        });
+        self.held.retain(|_, held| now.duration_since(held.seen) < patience);
     }
 }
 
@@ -143,14 +142,22 @@ mod tests {
         let start = Instant::now();
         ledger.take(key(1), CPU_KIND, 0, 2, start).unwrap();
         for _ in 0..5 {
-            ledger.heartbeat(&[], start + PATIENCE / 2);
+            ledger.heartbeat(Vec::new(), start + PATIENCE / 2);
         }
         assert!(ledger.holds(&key(1)));
-        ledger.heartbeat(&[key(1)], start + PATIENCE);
-        ledger.heartbeat(&[], start + PATIENCE * 3 / 2);
+        ledger.heartbeat(vec![(key(1), Vec::new())], start + PATIENCE);
+        ledger.heartbeat(Vec::new(), start + PATIENCE * 3 / 2);
         assert!(ledger.holds(&key(1)));
-        ledger.heartbeat(&[], start + PATIENCE * 2);
+        ledger.heartbeat(Vec::new(), start + PATIENCE * 2);
         assert!(!ledger.holds(&key(1)));
+    }
+
+    #[test]
+    fn devices_that_a_worker_says_are_taken_are_not_free() {
+        let mut ledger = ledger(&[2, 2]);
+        ledger.heartbeat(vec![(key(7), vec!["cpu0".to_owned()]), (key(8), Vec::new())], Instant::now());
+        assert_eq!(ledger.free().len(), 1);
+        assert_eq!(ledger.take(key(9), CPU_KIND, 0, 1, Instant::now()).unwrap(), ["cpu1"]);
     }
 
     #[test]

@@ -39,16 +39,10 @@ pub struct Dispatcher {
     terms: LeaseTerms,
     /// Goes up whenever the queue may have changed.
     queue_version: watch::Sender<u64>,
-    /// The newest session of each worker that is connected to this planner.
-    sessions: Arc<Mutex<HashMap<WorkerName, SessionEntry>>>,
+    /// The newest session of each worker that is connected to this planner: what ends it.
+    sessions: Arc<Mutex<HashMap<WorkerName, CancellationToken>>>,
     tasks: TaskTracker,
     stopping: CancellationToken,
-}
-
-#[derive(Debug)]
-struct SessionEntry {
-    number: u64,
-    replaced: CancellationToken,
 }
 
 impl Dispatcher {
@@ -95,20 +89,18 @@ impl Dispatcher {
     pub fn connect(&self, introduction: Introduction, inbox: Inbox, outbox: Outbox) {
         let replaced = CancellationToken::new();
         let worker = introduction.worker.clone();
-        let number = {
+        {
             let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-            let number = sessions.get(&worker).map_or(0, |entry| {
-                entry.replaced.cancel();
-                entry.number + 1
-            });
-            sessions.insert(worker.clone(), SessionEntry { number, replaced: replaced.clone() });
-            number
-        };
+            if let Some(older) = sessions.insert(worker.clone(), replaced.clone()) {
+                older.cancel();
+            }
+        }
         let dispatcher = self.clone();
         self.tasks.spawn(async move {
-            session::run(&dispatcher, introduction, inbox, outbox, replaced).await;
+            session::run(&dispatcher, introduction, inbox, outbox, replaced.clone()).await;
             let mut sessions = dispatcher.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-            if sessions.get(&worker).is_some_and(|entry| entry.number == number) {
+            // Once replaced, the entry is the successor's.
+            if !replaced.is_cancelled() {
                 sessions.remove(&worker);
             }
         });

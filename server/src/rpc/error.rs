@@ -57,6 +57,9 @@ pub enum ApiError {
         /// What is missing.
         why: String,
     },
+    /// Waiters may take up half of the calls that the planner answers at once.
+    #[error("too many callers wait for operations: poll with GetOperation, or wait again later")]
+    TooManyWaiters,
     /// The planner is stopping.
     #[error("the planner is stopping")]
     Stopping,
@@ -79,6 +82,11 @@ impl From<ApiError> for Status {
             ApiError::NoWorker => with_reason(Code::FailedPrecondition, message, "NO_WORKER", []),
             ApiError::ProfileIncomplete { profile, .. } => {
                 with_reason(Code::FailedPrecondition, message, "PROFILE_INCOMPLETE", [("profile", profile)])
+            }
+            ApiError::TooManyWaiters => {
+                let mut details = details("TOO_MANY_WAITERS", []);
+                details.set_retry_info(Some(RETRY_AFTER));
+                Status::with_error_details(Code::ResourceExhausted, message, details)
             }
             ApiError::Stopping => unavailable(message, "STOPPING"),
         }

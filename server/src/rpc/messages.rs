@@ -7,8 +7,8 @@ use loadmaster_proto::wire::v1;
 
 use crate::planning::metrics::LayerMetrics;
 use crate::store::records::{
-    Campaign, FailureRecord, MeasurementRecord, ModelRecord, PlanRecord, ProfileRecord, ProfileState,
-    RunCounts, RunRecord, RunState, WorkerRecord, WorkerState,
+    Campaign, FailureRecord, MeasurementRecord, ModelRecord, NewProfile, PlanRecord, ProfileRecord,
+    ProfileState, RunCounts, RunRecord, RunState, WorkerRecord, WorkerState,
 };
 
 pub(super) fn time(timestamp: Timestamp) -> prost_types::Timestamp {
@@ -77,6 +77,21 @@ pub(super) fn profile_row(record: &ProfileRecord) -> v1::Profile {
         create_time: Some(time(record.create_time)),
         end_time: record.end_time.map(time),
         layers: Vec::new(),
+    }
+}
+
+/// A profile that is not stored.
+pub(super) fn new_profile(profile: &NewProfile, runs: RunCounts) -> v1::Profile {
+    v1::Profile {
+        name: profile.name.to_string(),
+        model: profile.model.to_string(),
+        training: Some(profile.training.into()),
+        campaign: campaign(profile.campaign).into(),
+        devices: count(profile.devices),
+        profiled_micro_batch_sizes: profile.micro_batch_sizes.iter().copied().map(count).collect(),
+        device_kind: profile.device_kind.clone(),
+        runs: Some(run_counts(runs)),
+        ..v1::Profile::default()
     }
 }
 

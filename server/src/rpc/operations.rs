@@ -1,5 +1,6 @@
 //! `google.longrunning.Operations`: the standard service, over operations of the store.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use loadmaster_proto::error::Invalid;
@@ -12,6 +13,7 @@ use loadmaster_proto::wire::longrunning::{
 };
 use loadmaster_proto::wire::v1;
 use prost::{Message, Name};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status};
 
@@ -36,6 +38,9 @@ pub(super) struct Operations {
     pub(super) dispatcher: Dispatcher,
     pub(super) profiles: Profiles,
     pub(super) plans: Plans,
+    /// Waiting is cheap but lasts: waiters must not use up the calls that the planner answers at once,
+    /// or nobody could reach it.
+    pub(super) waiters: Arc<Semaphore>,
 }
 
 impl Operations {
@@ -47,14 +52,8 @@ impl Operations {
 
     async fn message(&self, record: &OperationRecord) -> Result<Operation, ApiError> {
         let result = match &record.state {
-            OperationState::Running => None,
             OperationState::Succeeded => Some(operation::Result::Response(self.response(record).await?)),
-            OperationState::Failed { code, reason, message } => {
-                Some(operation::Result::Error(error(*code, reason, message)))
-            }
-            OperationState::Cancelled => {
-                Some(operation::Result::Error(error(Code::Cancelled.into(), "CANCELLED", "cancelled")))
-            }
+            _ => failure(record),
         };
         let waits_for = match record.state {
             OperationState::Running => self.waits_for(record).await?,
@@ -119,6 +118,19 @@ pub(super) fn pack<M: Message + Name>(message: &M) -> prost_types::Any {
     prost_types::Any { type_url: M::type_url(), value: message.encode_to_vec() }
 }
 
+/// Why it ended without a response, if it did.
+fn failure(record: &OperationRecord) -> Option<operation::Result> {
+    match &record.state {
+        OperationState::Running | OperationState::Succeeded => None,
+        OperationState::Failed { code, reason, message } => {
+            Some(operation::Result::Error(error(*code, reason, message)))
+        }
+        OperationState::Cancelled => {
+            Some(operation::Result::Error(error(Code::Cancelled.into(), "CANCELLED", "cancelled")))
+        }
+    }
+}
+
 fn error(code: i32, reason: &str, message: &str) -> rpc::Status {
     let info = tonic_types::pb::ErrorInfo {
         reason: reason.to_owned(),
@@ -155,8 +167,11 @@ impl OperationsService for Operations {
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
         let page = self.store.list_operations(&page).await.map_err(ApiError::from)?;
         // Without responses: a page of them would be large; GetOperation has them.
-        let operations =
-            page.rows.iter().map(|record| operation_message(record, String::new(), None)).collect();
+        let operations = page
+            .rows
+            .iter()
+            .map(|record| operation_message(record, String::new(), failure(record)))
+            .collect();
         Ok(Response::new(ListOperationsResponse {
             operations,
             next_page_token: listing.next_token(&page),
@@ -187,6 +202,7 @@ impl OperationsService for Operations {
         &self,
         request: Request<WaitOperationRequest>,
     ) -> Result<Response<Operation>, Status> {
+        let _waiter = self.waiters.try_acquire().map_err(|_| ApiError::TooManyWaiters)?;
         let request = request.into_inner();
         let asked = request.timeout.and_then(|timeout| Duration::try_from(timeout).ok());
         let until = Instant::now() + asked.unwrap_or(MAX_WAIT).min(MAX_WAIT);
@@ -194,6 +210,10 @@ impl OperationsService for Operations {
             let (_, record) = self.get(&request.name).await?;
             if record.state != OperationState::Running || Instant::now() >= until {
                 return Ok(Response::new(self.message(&record).await?));
+            }
+            // Another planner may go on answering; this one must not be held up.
+            if self.dispatcher.is_stopping() {
+                return Err(ApiError::Stopping.into());
             }
             tokio::time::sleep_until(until.min(Instant::now() + WAIT_STEP)).await;
         }

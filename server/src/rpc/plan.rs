@@ -26,7 +26,7 @@ use crate::planning::recommend::{Recommendation, recommend};
 use crate::store::records::{
     NewRun, PageRequest, PlanContent, PlanRecord, PlanStageRecord, ProfileRecord, ProfileState,
 };
-use crate::store::{RunFilter, Store};
+use crate::store::{RunFilter, Store, StoreError};
 
 /// Measured iterations of a trial where the caller names none.
 const DEFAULT_TRIAL_ITERATIONS: u32 = 2;
@@ -67,28 +67,34 @@ impl Plans {
         refuse_unfinished(&profile)?;
 
         let measurements = self.store.profile_measurements(&name).await?;
-        let layout = Layout::new(profile.campaign, &model, &profile.training, profile.devices)?;
-        let metrics = layout.metrics(&model, &profile.micro_batch_sizes, &measurements);
-        let predictor = Additive::new(model.layers().len(), &metrics.layers);
-        let recommended = recommend(&predictor, &layer_names(&model), &training, &capacities)?;
-        let content = PlanContent {
-            profile: name,
-            model: profile.model,
-            training,
-            device_kind: profile.device_kind,
-            stages: recommended
-                .stages
-                .iter()
-                .map(|stage| PlanStageRecord {
-                    config: stage.config,
-                    capacity: stage.capacity.0,
-                    predicted_peak: stage.prediction.bytes.0,
-                })
-                .collect(),
-            predictor: predictor.name().to_owned(),
-            solver: recommended.solver.to_owned(),
-            warnings: warnings(&recommended),
+        // A large search takes seconds: heartbeats must not wait for it.
+        let search = move || {
+            let layout = Layout::new(profile.campaign, &model, &profile.training, profile.devices)?;
+            let metrics = layout.metrics(&model, &profile.micro_batch_sizes, &measurements);
+            let predictor = Additive::new(model.layers().len(), &metrics.layers);
+            let recommended = recommend(&predictor, &layer_names(&model), &training, &capacities)?;
+            Ok::<_, ApiError>(PlanContent {
+                profile: name,
+                model: profile.model,
+                training,
+                device_kind: profile.device_kind,
+                stages: recommended
+                    .stages
+                    .iter()
+                    .map(|stage| PlanStageRecord {
+                        config: stage.config,
+                        capacity: stage.capacity.0,
+                        predicted_peak: stage.prediction.bytes.0,
+                    })
+                    .collect(),
+                predictor: predictor.name().to_owned(),
+                solver: recommended.solver.to_owned(),
+                warnings: warnings(&recommended),
+            })
         };
+        let content = tokio::task::spawn_blocking(search)
+            .await
+            .map_err(|error| StoreError::Internal(format!("the search failed: {error}")))??;
         let id = &fingerprint(&content)[..16];
         Ok(PlanRecord { name: PlanName::from_id(id)?, content, create_time: Timestamp::now() })
     }

@@ -5,7 +5,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::name::{ModelName, OperationName, ProfileName, RunName};
 use loadmaster_proto::run::{RunSpec, Work};
 use loadmaster_proto::training::TrainingSpec;
-use loadmaster_proto::wire::longrunning::Operation;
+use loadmaster_proto::wire::longrunning::{Operation, operation};
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::profile_service_server::ProfileService;
 use loadmaster_proto::zoo::Zoo;
@@ -14,13 +14,16 @@ use uuid::Uuid;
 
 use super::error::ApiError;
 use super::messages;
-use super::operations::operation_message;
+use super::operations::{operation_message, pack};
 use super::page::Listing;
 use super::validate::{count_or, deadline_seconds, request_key};
 use crate::planning::campaign::default_micro_batch_sizes;
 use crate::planning::layout::Layout;
-use crate::store::records::{Campaign, NewProfile, NewRun, PageRequest, RunState, WorkerState};
-use crate::store::{RunFilter, Store};
+use crate::store::records::{Campaign, NewProfile, NewRun, PageRequest, RunCounts, RunState, WorkerState};
+use crate::store::{RunFilter, Store, StoreError};
+
+/// Most bytes of a kind of device, as for workers; every run has a copy.
+const MAX_KIND: usize = 128;
 
 /// Runs and shows profiles.
 #[derive(Debug, Clone)]
@@ -58,8 +61,30 @@ impl Profiles {
         }
     }
 
+    async fn started(&self, operation: &OperationName) -> Result<Response<Operation>, Status> {
+        let record = self.store.get_operation(operation).await.map_err(ApiError::from)?;
+        Ok(Response::new(operation_message(&record, String::new(), None)))
+    }
+
+    /// What a valid request would make: nothing of it is stored, and no operation has a name.
+    async fn checked(&self, profile: &NewProfile, runs: usize) -> Result<Operation, ApiError> {
+        match self.store.get_profile(&profile.name).await {
+            Ok(_) => return Err(StoreError::AlreadyExists { what: profile.name.to_string() }.into()),
+            Err(StoreError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let queued = u32::try_from(runs).unwrap_or(u32::MAX);
+        let profile = messages::new_profile(profile, RunCounts { queued, ..RunCounts::default() });
+        let response = operation::Result::Response(pack(&profile));
+        Ok(Operation { done: true, result: Some(response), ..Operation::default() })
+    }
+
     /// The kind of device to measure on: as asked, else that of the first connected device.
     async fn device_kind(&self, asked: &str) -> Result<String, ApiError> {
+        if asked.len() > MAX_KIND || asked.contains(char::is_control) {
+            let why = format!("must be a name of at most {MAX_KIND} bytes, as a worker reports it");
+            return Err(Invalid::field("device_kind", why).into());
+        }
         if !asked.is_empty() {
             return Ok(asked.to_owned());
         }
@@ -176,6 +201,12 @@ impl ProfileService for Profiles {
             let id = std::mem::take(&mut request.request_id);
             request_key(&id, &request).map_err(ApiError::from)?
         };
+        // Before anything that may have changed since: the same call gets the same answer.
+        if !request.validate_only
+            && let Some(first) = self.store.find_request(key.as_ref()).await.map_err(ApiError::from)?
+        {
+            return self.started(&first).await;
+        }
         let subject = required("model", request.subject.clone()).map_err(ApiError::from)?;
         let (model, source) = self.subject(subject).await?;
         let order = Order::check(&request, &model).map_err(ApiError::from)?;
@@ -191,26 +222,23 @@ impl ProfileService for Profiles {
         .map_err(|invalid| ApiError::from(invalid.under("profile_id")))?;
         let device_kind = self.device_kind(&request.device_kind).await?;
         let runs = order.runs(&layout.works(), &device_kind);
-        if request.validate_only {
-            return Ok(Response::new(Operation { done: true, ..Operation::default() }));
-        }
-
-        let model_name = match source {
-            Some(zoo) => self.store.put_model(&model, &zoo).await.map_err(ApiError::from)?.name,
-            None => ModelName::from_id(model.id()).map_err(ApiError::from)?,
-        };
         let profile = NewProfile {
             name,
-            model: model_name,
+            model: ModelName::from_id(model.id()).map_err(ApiError::from)?,
             training: order.training,
             campaign: order.campaign,
             devices: order.devices,
             micro_batch_sizes: order.micro_batch_sizes,
             device_kind,
         };
+        if request.validate_only {
+            return Ok(Response::new(self.checked(&profile, runs.len()).await?));
+        }
+        if let Some(zoo) = source {
+            self.store.put_model(&model, &zoo).await.map_err(ApiError::from)?;
+        }
         let operation = self.store.create_profile(profile, runs, key).await.map_err(ApiError::from)?;
-        let record = self.store.get_operation(&operation).await.map_err(ApiError::from)?;
-        Ok(Response::new(operation_message(&record, String::new(), None)))
+        self.started(&operation).await
     }
 
     async fn get_profile(

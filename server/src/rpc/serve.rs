@@ -1,5 +1,6 @@
 //! Puts the services on a socket, with limits on everything, and takes them off again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use loadmaster_proto::MAX_MESSAGE_BYTES;
@@ -10,6 +11,7 @@ use loadmaster_proto::wire::v1::plan_service_server::PlanServiceServer;
 use loadmaster_proto::wire::v1::profile_service_server::ProfileServiceServer;
 use loadmaster_proto::wire::v1::worker_service_server::WorkerServiceServer;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
@@ -60,6 +62,7 @@ pub async fn serve(
         dispatcher: dispatcher.clone(),
         profiles: profiles.clone(),
         plans: plans.clone(),
+        waiters: Arc::new(Semaphore::new((max_calls / 2).max(1))),
     };
     // Both versions: grpcurl still asks for the older one.
     let v1 = reflection.then(|| describe().build_v1()).transpose()?;

@@ -119,6 +119,17 @@ fn from_sqlstate(code: &str, error: sqlx::Error) -> StoreError {
     }
 }
 
+/// The error of a statement that stores what somebody reported. Values that no column takes (data
+/// exceptions, broken constraints) stay so however often they are sent: the report is at fault.
+pub(super) fn unstorable(error: sqlx::Error, report: impl std::fmt::Display) -> StoreError {
+    let code = error.as_database_error().and_then(|database| database.code());
+    if code.is_some_and(|code| code.starts_with("22") || code.starts_with("23")) {
+        StoreError::corrupt(format!("{report} cannot be stored: {error}"))
+    } else {
+        error.into()
+    }
+}
+
 /// The constraint that a statement would have broken.
 pub(super) fn broken_constraint(error: &sqlx::Error) -> Option<&str> {
     error.as_database_error()?.try_downcast_ref::<PgDatabaseError>()?.constraint()

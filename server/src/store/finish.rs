@@ -9,7 +9,7 @@ use loadmaster_proto::run::RunFailure;
 use serde_json::Value;
 
 use super::Store;
-use super::error::{Result, StoreError, retry};
+use super::error::{Result, StoreError, retry, unstorable};
 use super::json::{clean, document};
 use super::records::Fenced;
 use super::runs::name;
@@ -21,6 +21,8 @@ pub const MAX_ATTEMPTS: i32 = 3;
 pub const MAX_HAND_BACKS: i32 = 20;
 /// How long after its deadline a run may still be reported by its worker, which kills it at the deadline.
 const DEADLINE_GRACE: Duration = Duration::from_secs(10);
+/// Longest time of an attempt that is believed: a year.
+const MAX_SECONDS: f64 = 365.0 * 86_400.0;
 /// Most bytes of a failure's message.
 const MAX_MESSAGE: usize = 8 * 1024;
 
@@ -132,7 +134,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::NotFound`] when there is no such run; [`StoreError::Corrupt`] when two measurements
-    /// are of the same stage.
+    /// are of the same stage or cannot be stored.
     pub async fn complete_run(
         &self,
         worker: &WorkerName,
@@ -146,10 +148,11 @@ impl Store {
             .bind(run.id())
             .bind(lease_token)
             .bind(worker.id())
-            .bind(non_negative(seconds))
+            .bind(sane(seconds))
             .bind(documents)
             .fetch_optional(&self.pool)
-            .await?;
+            .await
+            .map_err(|error| unstorable(error, format_args!("the result of {run}")))?;
         if let Some(cancelled) = ended {
             if cancelled {
                 // Its operation may have waited for nothing else.
@@ -191,7 +194,7 @@ impl Store {
                 .bind(lease_token)
                 .bind(worker.id())
                 .bind(&failure)
-                .bind(non_negative(seconds))
+                .bind(sane(seconds))
                 .fetch_all(&self.pool)
                 .await?;
             Ok(ended)
@@ -272,8 +275,9 @@ fn measurement_documents(run: &RunName, measurements: &[Measurement]) -> Result<
     Ok(Value::Array(documents))
 }
 
-fn non_negative(seconds: f64) -> f64 {
-    if seconds.is_finite() { seconds.max(0.0) } else { 0.0 }
+/// What a worker says may be any number, and sums of it must stay finite.
+fn sane(seconds: f64) -> f64 {
+    if seconds.is_finite() { seconds.clamp(0.0, MAX_SECONDS) } else { 0.0 }
 }
 
 #[cfg(test)]

@@ -129,7 +129,10 @@ impl Store {
     }
 
     /// The operation of an earlier call with the same key.
-    async fn find_request(&self, request: Option<&RequestKey>) -> Result<Option<OperationName>> {
+    ///
+    /// # Errors
+    /// [`StoreError::RequestIdReused`] when that call asked for something else.
+    pub async fn find_request(&self, request: Option<&RequestKey>) -> Result<Option<OperationName>> {
         let Some(request) = request else { return Ok(None) };
         let first: Option<(String, String)> =
             sqlx::query_as("SELECT id, request_fingerprint FROM operations WHERE request_id = $1")

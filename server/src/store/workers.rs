@@ -77,7 +77,7 @@ impl TryFrom<WorkerRow> for WorkerRecord {
 
 impl Store {
     /// Notes that a worker connected. It is alive afterwards; but a process that was draining when its
-    /// connection was lost still drains.
+    /// connection was lost still drains, and one that said goodbye still leaves.
     ///
     /// # Errors
     /// When the database fails.
@@ -88,8 +88,9 @@ impl Store {
              VALUES ($1, 'alive', $2, $3, $4, $5, $6)
              ON CONFLICT (id) DO UPDATE
              SET drain_requested = workers.drain_requested AND workers.session_id = excluded.session_id,
-                 state = CASE WHEN workers.drain_requested AND workers.session_id = excluded.session_id
-                              THEN 'draining' ELSE 'alive' END,
+                 state = CASE WHEN workers.session_id <> excluded.session_id THEN 'alive'
+                              WHEN workers.state = 'gone' THEN 'gone'
+                              WHEN workers.drain_requested THEN 'draining' ELSE 'alive' END,
                  devices = excluded.devices, version = excluded.version,
                  libtorch_version = excluded.libtorch_version, host = excluded.host,
                  session_id = excluded.session_id, heartbeat_time = now()",
@@ -106,7 +107,8 @@ impl Store {
     }
 
     /// Changes a worker's state, unless another process of the same name has connected since: a
-    /// connection that ends late must not speak for its successor.
+    /// connection that ends late must not speak for its successor. Draining one that is not there makes
+    /// it drain should it come back.
     ///
     /// # Errors
     /// When the database fails.
@@ -118,7 +120,7 @@ impl Store {
     ) -> Result<()> {
         sqlx::query(
             "UPDATE workers
-             SET state = $3,
+             SET state = CASE WHEN $3 = 'draining' AND state IN ('lost', 'gone') THEN state ELSE $3 END,
                  drain_requested = CASE $3 WHEN 'draining' THEN true WHEN 'alive' THEN false ELSE drain_requested END
              WHERE id = $1 AND session_id = $2",
         )
@@ -142,13 +144,13 @@ impl Store {
         row.ok_or_else(|| StoreError::not_found(name))?.try_into()
     }
 
-    /// Workers that ever connected, newest contact first.
+    /// Workers that ever connected, newest first.
     ///
     /// # Errors
     /// When the database fails.
     pub async fn list_workers(&self, request: &PageRequest) -> Result<Page<WorkerRecord>> {
         let rows: Vec<WorkerRow> = sqlx::query_as(select_workers!(
-            "WHERE (heartbeat_time, id) < ($1, $2) ORDER BY heartbeat_time DESC, id DESC LIMIT $3"
+            "WHERE (create_time, id) < ($1, $2) ORDER BY create_time DESC, id DESC LIMIT $3"
         ))
         .bind(request.before_time())
         .bind(request.before_id())
@@ -156,8 +158,9 @@ impl Store {
         .fetch_all(&self.pool)
         .await?;
         let records = rows.into_iter().map(TryInto::try_into).collect::<Result<Vec<WorkerRecord>>>()?;
+        // Not by the last contact: rows that move between two pages would be skipped.
         Ok(request
-            .page(records, |record| Cursor { time: record.heartbeat_time, id: record.name.id().to_owned() }))
+            .page(records, |record| Cursor { time: record.create_time, id: record.name.id().to_owned() }))
     }
 
     /// Marks the workers that were silent for longer than a lease; their next heartbeat takes it back.

@@ -1,11 +1,11 @@
 //! One connected worker: claims runs for its free devices and stores what it reports.
 
+mod reports;
+
 use std::ops::ControlFlow;
 
-use loadmaster_proto::convert::failure_from_wire;
 use loadmaster_proto::device::Device;
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::measurement::Measurement;
 use loadmaster_proto::name::{RunName, WorkerName};
 use loadmaster_proto::run::{FailureKind, RunFailure};
 use loadmaster_proto::wire::v1;
@@ -19,7 +19,7 @@ use tonic::{Status, Streaming};
 use super::Dispatcher;
 use super::ledger::{DeviceLedger, LeaseKey};
 use crate::store::StoreError;
-use crate::store::records::{Claim, Fenced, HeldLease, Renewal, WorkerState};
+use crate::store::records::{Claim, HeldLease, Renewal, WorkerState};
 
 /// Messages from a worker.
 pub type Inbox = Streaming<v1::WorkerMessage>;
@@ -65,22 +65,24 @@ pub(super) async fn run(
 ) {
     let mut session = Session::new(dispatcher, introduction, outbox);
     let mut queue = dispatcher.queue_version.subscribe();
-    let mut deaf_after = Instant::now() + dispatcher.terms.lease;
     // A missed notification must not leave a run waiting while devices idle.
     let mut poll = tokio::time::interval(dispatcher.terms.heartbeat);
     poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
     tracing::info!(worker.name = %session.worker, "worker connected");
 
+    // The hello counts as a heartbeat: a worker that is back just in time keeps what it holds.
+    let mut step = session.renew_held().await;
     let reason = loop {
-        let step = tokio::select! {
+        if let ControlFlow::Break(reason) = step {
+            break reason;
+        }
+        let deaf_after = session.heard + dispatcher.terms.lease;
+        step = tokio::select! {
             () = dispatcher.stopping.cancelled() => ControlFlow::Break("the planner stops"),
             () = replaced.cancelled() => ControlFlow::Break("a newer connection of the worker took over"),
             () = tokio::time::sleep_until(deaf_after) => ControlFlow::Break("nothing heard for a lease"),
             message = inbox.message() => match message {
-                Ok(Some(message)) => {
-                    deaf_after = Instant::now() + dispatcher.terms.lease;
-                    session.receive(message).await
-                }
+                Ok(Some(message)) => session.receive(message).await,
                 Ok(None) => ControlFlow::Break("the worker closed the stream"),
                 Err(status) => {
                     tracing::debug!(worker.name = %session.worker, %status, "stream broke");
@@ -93,9 +95,6 @@ pub(super) async fn run(
             },
             _ = poll.tick() => session.claim().await,
         };
-        if let ControlFlow::Break(reason) = step {
-            break reason;
-        }
     };
     tracing::info!(worker.name = %session.worker, reason, "worker disconnected");
 }
@@ -108,6 +107,10 @@ struct Session<'a> {
     /// As last reported, for renewing between heartbeats.
     held: Vec<HeldLease>,
     accepts_runs: bool,
+    /// Cancelled runs that the worker was told to stop and still named in its last heartbeat.
+    stopping: Vec<LeaseKey>,
+    /// When the worker last said something.
+    heard: Instant,
     outbox: Outbox,
 }
 
@@ -129,11 +132,14 @@ impl<'a> Session<'a> {
             ledger,
             held,
             accepts_runs: introduction.accepts_runs,
+            stopping: Vec::new(),
+            heard: Instant::now(),
             outbox,
         }
     }
 
     async fn receive(&mut self, message: v1::WorkerMessage) -> Step {
+        self.heard = Instant::now();
         match message.message {
             Some(FromWorker::Heartbeat(heartbeat)) => self.heartbeat(heartbeat).await,
             Some(FromWorker::Result(result)) => self.result(result).await,
@@ -146,15 +152,19 @@ impl<'a> Session<'a> {
 
     async fn heartbeat(&mut self, heartbeat: v1::Heartbeat) -> Step {
         let mut held = Vec::new();
-        for run in &heartbeat.held_runs {
-            match held_lease(run) {
-                Ok(lease) => held.push(lease),
+        let mut alive = Vec::new();
+        for run in heartbeat.held_runs {
+            match held_lease(&run) {
+                Ok(lease) => {
+                    alive.push(((lease.run.clone(), lease.lease_token), run.device_ids));
+                    held.push(lease);
+                }
                 Err(invalid) => return self.refuse("heartbeat.held_runs", &invalid.to_string()).await,
             }
         }
-        let keys: Vec<LeaseKey> = held.iter().map(|lease| (lease.run.clone(), lease.lease_token)).collect();
-        self.ledger.heartbeat(&keys, Instant::now());
+        self.ledger.heartbeat(alive, Instant::now());
         self.held = held;
+        self.note_stopped().await?;
         self.renew().await?;
         self.follow_drain().await?;
         self.claim().await
@@ -167,18 +177,42 @@ impl<'a> Session<'a> {
             Ok(renewals) => renewals,
             Err(error) => return self.store_trouble("renew leases", &error),
         };
-        for (run, renewal) in renewals {
-            let reason = match renewal {
-                Renewal::Renewed => continue,
-                Renewal::Cancelled => "its operation was cancelled",
-                Renewal::Lost => "its lease was lost or its deadline passed",
-            };
-            let token = self.held.iter().find(|lease| lease.run == run).map_or(0, |lease| lease.lease_token);
-            tracing::info!(run.id = run.id(), lease.token = token, reason, "run is stopped");
-            let kill = v1::Kill { run: run.to_string(), lease_token: token, reason: reason.to_owned() };
-            self.send(ToWorker::Kill(kill)).await?;
+        let cancelled =
+            self.held.iter().zip(&renewals).filter(|(_, (_, renewal))| *renewal == Renewal::Cancelled);
+        self.stopping = cancelled.map(|(lease, _)| (lease.run.clone(), lease.lease_token)).collect();
+        for (lease, reason) in to_stop(&self.held, &renewals) {
+            tracing::info!(
+                run.id = lease.run.id(),
+                lease.token = lease.lease_token,
+                reason,
+                "run is stopped"
+            );
+            let (run, lease_token) = (lease.run.to_string(), lease.lease_token);
+            self.send(ToWorker::Kill(v1::Kill { run, lease_token, reason: reason.to_owned() })).await?;
         }
         ControlFlow::Continue(())
+    }
+
+    /// A cancelled run that heartbeats name no more has stopped: its operation need not wait for the
+    /// lease to expire. The devices are the ledger's business.
+    async fn note_stopped(&mut self) -> Step {
+        for (run, lease_token) in std::mem::take(&mut self.stopping) {
+            if self.held.iter().any(|lease| lease.run == run && lease.lease_token == lease_token) {
+                continue; // Renewing it says again that it is to stop.
+            }
+            self.give_back(&run, lease_token, "stopped, because its operation was cancelled").await?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    async fn renew_held(&mut self) -> Step {
+        if self.held.is_empty() { ControlFlow::Continue(()) } else { self.renew().await }
+    }
+
+    /// Whether heartbeats fail to come: the worker may be frozen, or gone behind a half-open connection.
+    /// What it has ends with its lease, and more is not given to it before it is heard of again.
+    fn is_silent(&self) -> bool {
+        self.heard.elapsed() > self.dispatcher.terms.heartbeat * 2
     }
 
     /// Another planner's caller may have drained the worker: the store knows.
@@ -195,17 +229,18 @@ impl<'a> Session<'a> {
     }
 
     async fn queue_changed(&mut self) -> Step {
-        // A change may be a cancellation of what this worker holds.
-        if !self.held.is_empty() {
-            self.renew().await?;
+        if self.is_silent() {
+            return ControlFlow::Continue(());
         }
+        // A change may be a cancellation of what this worker holds.
+        self.renew_held().await?;
         self.follow_drain().await?;
         self.claim().await
     }
 
     /// Claims runs while devices are free and one fits.
     async fn claim(&mut self) -> Step {
-        while self.accepts_runs {
+        while self.accepts_runs && !self.is_silent() {
             let free = self.ledger.free();
             if free.is_empty() {
                 break;
@@ -228,16 +263,9 @@ impl<'a> Session<'a> {
             // The claim and the ledger use the same rule, so this is a defect; the run must not wait
             // for its lease to expire.
             tracing::error!(run.id = claim.run.id(), "claimed run does not fit the free devices");
-            let failure = RunFailure {
-                kind: FailureKind::HandedBack,
-                message: "the planner found no free devices for it".to_owned(),
-                stage_index: None,
-            };
-            let store = &self.dispatcher.store;
-            return match store.fail_run(&self.worker, &claim.run, claim.lease_token, &failure, 0.0).await {
-                Ok(_) => ControlFlow::Break("the device ledger is out of step"),
-                Err(error) => self.store_trouble("hand a run back", &error),
-            };
+            let why = "the planner found no free devices for it";
+            self.give_back(&claim.run, claim.lease_token, why).await?;
+            return ControlFlow::Break("the device ledger is out of step");
         };
         tracing::info!(run.id = claim.run.id(), lease.token = claim.lease_token,
             worker.name = %self.worker, devices = device_ids.join(","), "run leased");
@@ -254,96 +282,24 @@ impl<'a> Session<'a> {
             spec: Some((&claim.spec).into()),
             deadline_seconds: f64::from(claim.deadline_seconds),
         };
-        self.send(ToWorker::Lease(lease)).await
-    }
-
-    async fn result(&mut self, result: v1::RunResult) -> Step {
-        let run = match RunName::parse("result.run", &result.run) {
-            Ok(run) => run,
-            Err(invalid) => return self.refuse("result.run", &invalid.to_string()).await,
-        };
-        let measurements: Result<Vec<Measurement>, Invalid> =
-            result.measurements.into_iter().map(TryInto::try_into).collect();
-        let stored = match measurements {
-            Ok(measurements) if !measurements.is_empty() => {
-                let store = &self.dispatcher.store;
-                store
-                    .complete_run(
-                        &self.worker,
-                        &run,
-                        result.lease_token,
-                        &measurements,
-                        seconds(result.seconds),
-                    )
-                    .await
-            }
-            // A worker that reports nonsense must not keep the run: it counts as a failed attempt.
-            unusable => {
-                let why = unusable.err().map_or_else(|| "no measurements".to_owned(), |e| e.to_string());
-                let failure = RunFailure {
-                    kind: FailureKind::Exited { code: 0 },
-                    message: format!("the worker's result is not usable: {why}"),
-                    stage_index: None,
-                };
-                self.store_failure(&run, result.lease_token, &failure, result.seconds).await
-            }
-        };
-        self.acknowledge(run, result.lease_token, stored).await
-    }
-
-    async fn failed(&mut self, failed: v1::RunFailed) -> Step {
-        let run = match RunName::parse("failed.run", &failed.run) {
-            Ok(run) => run,
-            Err(invalid) => return self.refuse("failed.run", &invalid.to_string()).await,
-        };
-        let failure = failed
-            .failure
-            .ok_or_else(|| Invalid::field("failure", "is required"))
-            .and_then(failure_from_wire)
-            .unwrap_or_else(|invalid| RunFailure {
-                kind: FailureKind::Exited { code: 0 },
-                message: format!("the worker's failure report is not usable: {invalid}"),
-                stage_index: None,
-            });
-        let stored = self.store_failure(&run, failed.lease_token, &failure, failed.seconds).await;
-        self.acknowledge(run, failed.lease_token, stored).await
-    }
-
-    async fn store_failure(
-        &self,
-        run: &RunName,
-        lease_token: i64,
-        failure: &RunFailure,
-        took: f64,
-    ) -> Result<Fenced, StoreError> {
-        tracing::warn!(run.id = run.id(), lease.token = lease_token, worker.name = %self.worker,
-            failure = failure.message, "run failed");
-        self.dispatcher.store.fail_run(&self.worker, run, lease_token, failure, seconds(took)).await
-    }
-
-    async fn acknowledge(
-        &mut self,
-        run: RunName,
-        lease_token: i64,
-        stored: Result<Fenced, StoreError>,
-    ) -> Step {
-        let applied = match stored {
-            Ok(fenced) => fenced == Fenced::Applied,
-            // A run that is not there any more cannot be reported: tell the worker to forget it.
-            Err(StoreError::NotFound { .. }) => false,
-            // Not acknowledged: the worker keeps it and sends it again on the next connection.
-            Err(error) => return self.store_trouble("store a report", &error),
-        };
-        if !applied {
-            tracing::warn!(run.id = run.id(), lease.token = lease_token, "late report refused");
+        let sent = self.send(ToWorker::Lease(lease)).await;
+        if sent.is_break() {
+            // It never left, so nobody works on it: no reason to wait, and no attempt.
+            let why = "the worker left before it was given the run";
+            self.give_back(&claim.run, claim.lease_token, why).await?;
         }
-        let key = (run.clone(), lease_token);
-        self.ledger.release(&key);
-        self.held.retain(|lease| !(lease.run == key.0 && lease.lease_token == key.1));
-        let message = v1::Acknowledged { run: run.to_string(), lease_token, applied };
-        self.send(ToWorker::Acknowledged(message)).await?;
-        super::settle::settle_all(&self.dispatcher.store).await;
-        self.claim().await
+        sent
+    }
+
+    /// Hands a run back in the worker's name: at no attempt's cost, and for good if it was cancelled.
+    async fn give_back(&self, run: &RunName, lease_token: i64, why: &str) -> Step {
+        let failure =
+            RunFailure { kind: FailureKind::HandedBack, message: why.to_owned(), stage_index: None };
+        let store = &self.dispatcher.store;
+        match store.fail_run(&self.worker, run, lease_token, &failure, 0.0).await {
+            Ok(_) => ControlFlow::Continue(()),
+            Err(error) => self.store_trouble("hand a run back", &error),
+        }
     }
 
     async fn goodbye(&mut self) -> Step {
@@ -365,12 +321,12 @@ impl<'a> Session<'a> {
     async fn refuse(&mut self, field: &str, why: &str) -> Step {
         let status = Status::invalid_argument(format!("{field} {why}"));
         // The stream ends either way.
-        let _ = self.outbox.send(Err(status)).await;
+        let _ = self.outbox.send_timeout(Err(status), self.dispatcher.terms.lease).await;
         ControlFlow::Break("the worker sent a message that is not valid")
     }
 
     /// Sends, but never waits longer than a lease for a worker that does not read.
-    async fn send(&mut self, message: ToWorker) -> Step {
+    async fn send(&self, message: ToWorker) -> Step {
         let message = Ok(v1::PlannerMessage { message: Some(message) });
         match self.outbox.send_timeout(message, self.dispatcher.terms.lease).await {
             Ok(()) => ControlFlow::Continue(()),
@@ -379,6 +335,37 @@ impl<'a> Session<'a> {
     }
 }
 
-fn seconds(reported: f64) -> f64 {
-    if reported.is_finite() { reported.max(0.0) } else { 0.0 }
+/// What to stop, and why: `renewals` answer for `held` in order. A worker may hold a run under several
+/// fences: an old attempt that is being stopped, or whose report is on its way, and a new one.
+fn to_stop<'a>(held: &'a [HeldLease], renewals: &[(RunName, Renewal)]) -> Vec<(&'a HeldLease, &'static str)> {
+    let pairs = held.iter().zip(renewals);
+    pairs
+        .filter_map(|(lease, (_, renewal))| match renewal {
+            Renewal::Renewed => None,
+            Renewal::Cancelled => Some((lease, "its operation was cancelled")),
+            Renewal::Lost => Some((lease, "its lease was lost or its deadline passed")),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_attempt_that_lost_its_lease_is_stopped_and_not_its_successor() {
+        let run = RunName::from_id("r").unwrap();
+        let held = [2, 1].map(|lease_token| HeldLease {
+            run: run.clone(),
+            lease_token,
+            progress: 0.0,
+            phase: String::new(),
+        });
+        let tokens = |first, second| {
+            let renewals = [(run.clone(), first), (run.clone(), second)];
+            to_stop(&held, &renewals).iter().map(|(lease, _)| lease.lease_token).collect::<Vec<_>>()
+        };
+        assert_eq!(tokens(Renewal::Renewed, Renewal::Lost), [1]);
+        assert_eq!(tokens(Renewal::Cancelled, Renewal::Lost), [2, 1]);
+    }
 }

@@ -1,0 +1,118 @@
+//! What a worker reports: stored once, then acknowledged.
+
+use loadmaster_proto::convert::failure_from_wire;
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::name::RunName;
+use loadmaster_proto::run::{FailureKind, RunFailure};
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::planner_message::Message as ToWorker;
+
+use super::{Session, Step};
+use crate::dispatch::settle;
+use crate::store::StoreError;
+use crate::store::records::Fenced;
+
+impl Session<'_> {
+    pub(super) async fn result(&mut self, result: v1::RunResult) -> Step {
+        let run = match RunName::parse("result.run", &result.run) {
+            Ok(run) => run,
+            Err(invalid) => return self.refuse("result.run", &invalid.to_string()).await,
+        };
+        let measurements: Result<Vec<Measurement>, Invalid> =
+            result.measurements.into_iter().map(TryInto::try_into).collect();
+        let stored = match measurements {
+            Ok(measurements) if !measurements.is_empty() => {
+                let store = &self.dispatcher.store;
+                let took = seconds(result.seconds);
+                match store.complete_run(&self.worker, &run, result.lease_token, &measurements, took).await {
+                    // However often it is sent: it must not come back with every connection.
+                    Err(StoreError::Corrupt { what }) => {
+                        self.store_unusable(&run, result.lease_token, &what, result.seconds).await
+                    }
+                    stored => stored,
+                }
+            }
+            unusable => {
+                let why = unusable.err().map_or_else(|| "no measurements".to_owned(), |e| e.to_string());
+                self.store_unusable(&run, result.lease_token, &why, result.seconds).await
+            }
+        };
+        self.acknowledge(run, result.lease_token, stored).await
+    }
+
+    pub(super) async fn failed(&mut self, failed: v1::RunFailed) -> Step {
+        let run = match RunName::parse("failed.run", &failed.run) {
+            Ok(run) => run,
+            Err(invalid) => return self.refuse("failed.run", &invalid.to_string()).await,
+        };
+        let failure = failed
+            .failure
+            .ok_or_else(|| Invalid::field("failure", "is required"))
+            .and_then(failure_from_wire)
+            .unwrap_or_else(|invalid| RunFailure {
+                kind: FailureKind::Exited { code: 0 },
+                message: format!("the worker's failure report is not usable: {invalid}"),
+                stage_index: None,
+            });
+        let stored = self.store_failure(&run, failed.lease_token, &failure, failed.seconds).await;
+        self.acknowledge(run, failed.lease_token, stored).await
+    }
+
+    /// A worker that reports nonsense must not keep the run: it counts as a failed attempt.
+    async fn store_unusable(
+        &self,
+        run: &RunName,
+        lease_token: i64,
+        why: &str,
+        took: f64,
+    ) -> Result<Fenced, StoreError> {
+        let failure = RunFailure {
+            kind: FailureKind::Exited { code: 0 },
+            message: format!("the worker's result is not usable: {why}"),
+            stage_index: None,
+        };
+        self.store_failure(run, lease_token, &failure, took).await
+    }
+
+    async fn store_failure(
+        &self,
+        run: &RunName,
+        lease_token: i64,
+        failure: &RunFailure,
+        took: f64,
+    ) -> Result<Fenced, StoreError> {
+        tracing::warn!(run.id = run.id(), lease.token = lease_token, worker.name = %self.worker,
+            failure = failure.message, "run failed");
+        self.dispatcher.store.fail_run(&self.worker, run, lease_token, failure, seconds(took)).await
+    }
+
+    async fn acknowledge(
+        &mut self,
+        run: RunName,
+        lease_token: i64,
+        stored: Result<Fenced, StoreError>,
+    ) -> Step {
+        let applied = match stored {
+            Ok(fenced) => fenced == Fenced::Applied,
+            // A run that is not there any more cannot be reported: tell the worker to forget it.
+            Err(StoreError::NotFound { .. }) => false,
+            // Not acknowledged: the worker keeps it and sends it again on the next connection.
+            Err(error) => return self.store_trouble("store a report", &error),
+        };
+        if !applied {
+            tracing::warn!(run.id = run.id(), lease.token = lease_token, "late report refused");
+        }
+        let key = (run.clone(), lease_token);
+        self.ledger.release(&key);
+        self.held.retain(|lease| !(lease.run == key.0 && lease.lease_token == key.1));
+        let message = v1::Acknowledged { run: run.to_string(), lease_token, applied };
+        self.send(ToWorker::Acknowledged(message)).await?;
+        settle::settle_all(&self.dispatcher.store).await;
+        self.claim().await
+    }
+}
+
+fn seconds(reported: f64) -> f64 {
+    if reported.is_finite() { reported.max(0.0) } else { 0.0 }
+}

@@ -1,0 +1,66 @@
+//! What the queue and its leases speak of.
+
+use loadmaster_proto::name::RunName;
+use loadmaster_proto::run::RunSpec;
+
+/// A free device of a worker, as the queue needs to know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FreeDevice {
+    /// Kind.
+    pub kind: String,
+    /// Bytes.
+    pub capacity: u64,
+}
+
+/// A run that was just claimed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claim {
+    /// The run.
+    pub run: RunName,
+    /// The fence.
+    pub lease_token: i64,
+    /// What to train, model included.
+    pub spec: RunSpec,
+    /// Kind of the devices to take.
+    pub device_kind: String,
+    /// Devices to take.
+    pub device_count: u32,
+    /// Least capacity of each, bytes.
+    pub min_capacity: u64,
+    /// Hard limit of this attempt, seconds.
+    pub deadline_seconds: u32,
+}
+
+/// A lease as a worker claims to hold it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HeldLease {
+    /// The run.
+    pub run: RunName,
+    /// The fence.
+    pub lease_token: i64,
+    /// Share of the work done.
+    pub progress: f64,
+    /// What it does now.
+    pub phase: String,
+}
+
+/// What became of a lease that a worker asked to renew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renewal {
+    /// Renewed.
+    Renewed,
+    /// The operation was cancelled: stop the run.
+    Cancelled,
+    /// Not this worker's any more, or past its deadline: stop the run.
+    Lost,
+}
+
+/// Whether a fenced write changed anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Fenced {
+    /// Stored; or the same write with the same fence had been stored before.
+    Applied,
+    /// The fence is stale: nothing changed.
+    Stale,
+}

@@ -1,0 +1,19 @@
+//! What the store hands out and takes in: plain records, one per kind of row.
+
+mod lease;
+mod model;
+mod operation;
+mod page;
+mod plan;
+mod profile;
+mod run;
+mod worker;
+
+pub use lease::{Claim, Fenced, FreeDevice, HeldLease, Renewal};
+pub use model::ModelRecord;
+pub use operation::{OperationRecord, OperationState, OperationTarget, RequestKey};
+pub use page::{Cursor, Page, PageRequest};
+pub use plan::{PlanContent, PlanRecord, PlanStageRecord};
+pub use profile::{Campaign, NewProfile, ProfileRecord, ProfileState};
+pub use run::{FailureRecord, MeasurementRecord, NewRun, RunCounts, RunFilter, RunNeed, RunRecord, RunState};
+pub use worker::{NewWorker, WorkerRecord, WorkerState};

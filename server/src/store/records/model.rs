@@ -1,0 +1,19 @@
+//! Models.
+
+use jiff::Timestamp;
+use loadmaster_proto::model::Model;
+use loadmaster_proto::name::ModelName;
+use loadmaster_proto::zoo::Zoo;
+
+/// A model with what it was built from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelRecord {
+    /// Content-derived name.
+    pub name: ModelName,
+    /// The model.
+    pub model: Model,
+    /// What it was built from.
+    pub source: Zoo,
+    /// When it was first stored.
+    pub create_time: Timestamp,
+}

@@ -1,0 +1,64 @@
+//! Operations.
+
+use jiff::Timestamp;
+use loadmaster_proto::name::{OperationName, PlanName, ProfileName};
+use uuid::Uuid;
+
+use super::RunCounts;
+
+/// Who asked for an operation, so that a retried call finds the first call's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestKey {
+    /// The caller's UUID.
+    pub id: Uuid,
+    /// Fingerprint of the request: the same id with another request is an error.
+    pub fingerprint: String,
+}
+
+/// What an operation makes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OperationTarget {
+    /// Measures this profile.
+    Profile(ProfileName),
+    /// Validates this plan.
+    Plan(PlanName),
+}
+
+/// Where an operation stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OperationState {
+    /// Not all runs ended.
+    Running,
+    /// Done; the target is the response.
+    Succeeded,
+    /// Ended with an error.
+    Failed {
+        /// gRPC status code.
+        code: i32,
+        /// Stable reason, `UPPER_SNAKE`.
+        reason: String,
+        /// For people.
+        message: String,
+    },
+    /// Cancelled by a user.
+    Cancelled,
+}
+
+/// A stored operation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OperationRecord {
+    /// Its name.
+    pub name: OperationName,
+    /// What it makes.
+    pub target: OperationTarget,
+    /// Where it stands.
+    pub state: OperationState,
+    /// Its runs by state.
+    pub runs: RunCounts,
+    /// Share of the work done, 0 to 1: ended runs count 1, running ones their progress.
+    pub progress: f64,
+    /// When it was asked for.
+    pub create_time: Timestamp,
+    /// When it ended.
+    pub end_time: Option<Timestamp>,
+}

@@ -1,0 +1,165 @@
+//! Runs and what they yield.
+
+use jiff::Timestamp;
+use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::name::{ModelName, OperationName, PlanName, ProfileName, RunName, WorkerName};
+use loadmaster_proto::run::{RunFailure, Work};
+use loadmaster_proto::training::TrainingSpec;
+use serde::{Deserialize, Serialize};
+
+/// Runs by state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RunCounts {
+    /// Waiting.
+    pub queued: u32,
+    /// Leased.
+    pub running: u32,
+    /// With measurements.
+    pub succeeded: u32,
+    /// Did not fit.
+    pub out_of_memory: u32,
+    /// Given up.
+    pub parked: u32,
+    /// Cancelled.
+    pub cancelled: u32,
+}
+
+impl RunCounts {
+    /// All.
+    pub fn total(&self) -> u32 {
+        self.unfinished() + self.succeeded + self.out_of_memory + self.parked + self.cancelled
+    }
+
+    /// Waiting or leased.
+    pub fn unfinished(&self) -> u32 {
+        self.queued + self.running
+    }
+}
+
+/// A run to be queued.
+#[derive(Debug, Clone)]
+pub struct NewRun {
+    /// Settings, with the micro-batch size of this run.
+    pub training: TrainingSpec,
+    /// Which stages.
+    pub work: Work,
+    /// Measured iterations.
+    pub iterations: u32,
+    /// Kind of the devices.
+    pub device_kind: String,
+    /// Devices needed at once.
+    pub device_count: u32,
+    /// Least capacity of each, bytes.
+    pub min_capacity: u64,
+    /// Hard limit of one attempt, seconds.
+    pub deadline_seconds: u32,
+}
+
+/// Where a run stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RunState {
+    /// Waits for a worker.
+    Queued,
+    /// Leased.
+    Running,
+    /// Yielded measurements.
+    Succeeded,
+    /// Did not fit.
+    OutOfMemory,
+    /// Failed as often as allowed.
+    Parked,
+    /// Cancelled.
+    Cancelled,
+}
+
+/// Which runs a list shows; the default shows all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunFilter {
+    /// Only runs that this operation waits for.
+    pub operation: Option<OperationName>,
+    /// Only runs that validate this plan.
+    pub plan: Option<PlanName>,
+    /// Only runs in this state.
+    pub state: Option<RunState>,
+}
+
+/// A stored run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunRecord {
+    /// Its name.
+    pub name: RunName,
+    /// Where it stands.
+    pub state: RunState,
+    /// The operation that waits for it.
+    pub operation: OperationName,
+    /// The profile that it feeds.
+    pub profile: Option<ProfileName>,
+    /// The plan that it validates.
+    pub plan: Option<PlanName>,
+    /// Its model.
+    pub model: ModelName,
+    /// Settings.
+    pub training: TrainingSpec,
+    /// Which stages.
+    pub work: Work,
+    /// Measured iterations.
+    pub iterations: u32,
+    /// Kind of the devices.
+    pub device_kind: String,
+    /// Devices needed at once.
+    pub device_count: u32,
+    /// The worker that holds or held it.
+    pub worker: Option<WorkerName>,
+    /// Claims so far that counted as attempts.
+    pub attempts: u32,
+    /// What went wrong, oldest first.
+    pub failures: Vec<FailureRecord>,
+    /// Share of the work done, as last reported.
+    pub progress: f64,
+    /// What it does now, for people.
+    pub phase: String,
+    /// When it was queued.
+    pub create_time: Timestamp,
+    /// When the last claim began.
+    pub start_time: Option<Timestamp>,
+    /// When it reached a final state.
+    pub end_time: Option<Timestamp>,
+}
+
+/// A failure with who reported it and when.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FailureRecord {
+    /// What went wrong.
+    #[serde(flatten)]
+    pub failure: RunFailure,
+    /// The worker that held the run.
+    pub worker: Option<WorkerName>,
+    /// Which claim.
+    pub lease_token: i64,
+    /// When it was stored.
+    pub time: Timestamp,
+}
+
+/// A measurement with where it belongs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MeasurementRecord {
+    /// The run.
+    pub run: RunName,
+    /// The profile that it feeds.
+    pub profile: Option<ProfileName>,
+    /// The measurement.
+    pub measurement: Measurement,
+    /// When it was stored.
+    pub time: Timestamp,
+}
+
+/// What a run needs of one worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunNeed {
+    /// Kind of the devices.
+    pub device_kind: String,
+    /// Devices at once.
+    pub device_count: u32,
+    /// Least capacity of each, bytes.
+    pub min_capacity: u64,
+}

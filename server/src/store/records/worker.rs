@@ -1,0 +1,60 @@
+//! Workers.
+
+use jiff::Timestamp;
+use loadmaster_proto::device::Device;
+use loadmaster_proto::name::{RunName, WorkerName};
+
+/// A worker as it introduces itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewWorker {
+    /// Its name, the same after a restart.
+    pub name: WorkerName,
+    /// Its devices.
+    pub devices: Vec<Device>,
+    /// Version of the daemon.
+    pub version: String,
+    /// libtorch version of its rank program.
+    pub libtorch_version: String,
+    /// Host name.
+    pub host: String,
+    /// Random per process start.
+    pub session_id: String,
+}
+
+/// A worker as the store knows it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkerRecord {
+    /// Its name.
+    pub name: WorkerName,
+    /// Whether it takes runs.
+    pub state: WorkerState,
+    /// Its devices.
+    pub devices: Vec<Device>,
+    /// Version of the daemon.
+    pub version: String,
+    /// libtorch version of its rank program.
+    pub libtorch_version: String,
+    /// Host name.
+    pub host: String,
+    /// Random per process start.
+    pub session_id: String,
+    /// First contact.
+    pub create_time: Timestamp,
+    /// Last contact.
+    pub heartbeat_time: Timestamp,
+    /// Runs that it holds.
+    pub runs: Vec<RunName>,
+}
+
+/// Whether a worker takes runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkerState {
+    /// Connected and taking runs.
+    Alive,
+    /// Ends what it holds, takes no more.
+    Draining,
+    /// Not heard of for longer than a lease.
+    Lost,
+    /// Said goodbye.
+    Gone,
+}

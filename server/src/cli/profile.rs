@@ -1,7 +1,7 @@
 //! `loadmaster profile`.
 
 use clap::{Args, Subcommand, ValueEnum};
-use loadmaster_proto::wire::longrunning::operation;
+use loadmaster_proto::wire::longrunning::{Operation, operation};
 use loadmaster_proto::wire::v1;
 
 use super::client::profiles;
@@ -156,7 +156,7 @@ async fn measure(context: &Context, run: RunProfile) -> Result<(), Failure> {
     if dry_run {
         let failed = matches!(operation.result, Some(operation::Result::Error(_)));
         if !failed {
-            context.remark("dry run: the request is valid; nothing is stored and no run is queued");
+            context.remark(&dry_run_remark(&operation));
             // There is nothing to see for people; a script gets its document.
             return match context.output.format {
                 Format::Table => Ok(()),
@@ -165,6 +165,17 @@ async fn measure(context: &Context, run: RunProfile) -> Result<(), Failure> {
         }
     }
     follow::begun(context, operation, &run.wait).await
+}
+
+/// What a valid request would have begun.
+fn dry_run_remark(operation: &Operation) -> String {
+    let profile = match &operation.result {
+        Some(operation::Result::Response(made)) => made.to_msg::<v1::Profile>().ok(),
+        Some(operation::Result::Error(_)) | None => None,
+    };
+    let runs = profile.as_ref().and_then(|profile| profile.runs.as_ref()).map_or(0, |runs| runs.total);
+    let kind = profile.map(|profile| profile.device_kind).unwrap_or_default();
+    format!("dry run: the request is valid and would queue {runs} runs on {kind} devices; nothing is stored")
 }
 
 impl RunProfile {

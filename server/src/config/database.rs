@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
+use nix::unistd::geteuid;
+
+const ROOTS_DATA_DIR: &str = "/var/lib/loadmaster";
 
 /// Database settings.
 #[derive(Clone, Args)]
@@ -17,7 +20,8 @@ pub struct DatabaseArgs {
     #[arg(long, env = "DATABASE_URL_FILE", value_name = "FILE", conflicts_with = "database_url")]
     pub database_url_file: Option<PathBuf>,
 
-    /// Folder of the embedded Postgres. Default: `loadmaster` in `$XDG_DATA_HOME` or `~/.local/share`.
+    /// Folder of the embedded Postgres. Default: `loadmaster` in `$XDG_DATA_HOME` or `~/.local/share`;
+    /// `/var/lib/loadmaster` for root, whose home the database's own user may not enter.
     #[arg(long, env = "LOADMASTER_DATA_DIR", value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
 
@@ -72,6 +76,9 @@ impl DatabaseArgs {
         }
         if let Some(folder) = &self.data_dir {
             return Ok(DatabaseSource::Embedded(folder.clone()));
+        }
+        if geteuid().is_root() {
+            return Ok(DatabaseSource::Embedded(PathBuf::from(ROOTS_DATA_DIR)));
         }
         let home = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
         let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/share")));

@@ -2,6 +2,7 @@
 //!
 //! * [`planning`]: pure: values in, values out. No I/O, no clock.
 //! * [`store`]: all durable state, in Postgres; [`embedded`] Postgres when none is given.
+//! * [`profile`]: what a stored profile says, by the rules of planning.
 //! * [`dispatch`]: hands queued runs to connected workers under fenced leases.
 //! * [`rpc`]: the gRPC services.
 //! * [`serve`]: from [`config`] to a serving planner and back.
@@ -12,6 +13,7 @@ pub mod config;
 pub mod dispatch;
 pub mod embedded;
 pub mod planning;
+pub mod profile;
 pub mod rpc;
 pub mod serve;
 pub mod store;

@@ -77,9 +77,9 @@ async fn a_profile_comes_back_with_its_runs_counted() {
 
     let record = store.get_profile(&name).await.unwrap();
     assert_eq!(record.operation, operation);
-    assert_eq!(record.training, training());
-    assert_eq!((record.campaign, record.devices), (Campaign::Stages, 4));
-    assert_eq!(record.micro_batch_sizes, [2, 4]);
+    assert_eq!(record.settings.training, training());
+    assert_eq!((record.settings.campaign, record.settings.devices), (Campaign::Stages, 4));
+    assert_eq!(record.settings.micro_batch_sizes, [2, 4]);
     assert_eq!((record.runs.queued, record.runs.running, record.runs.succeeded), (1, 1, 1));
     assert_eq!((record.state, record.device_seconds), (ProfileState::Running, 4.0));
     assert_eq!(store.list_profiles(&page(10, None)).await.unwrap().rows, [record]);
@@ -172,7 +172,7 @@ async fn lists_are_paged_without_gaps_or_repetitions() {
     let filter = RunFilter { state: Some(RunState::Running), ..filter };
     assert_eq!(all_pages!(2, |request| store.list_runs(&filter, &request)).len(), 0);
     let profiles = all_pages!(2, |request| store.list_profiles(&request));
-    let ids: Vec<&str> = profiles.iter().map(|profile| profile.name.id()).collect();
+    let ids: Vec<&str> = profiles.iter().map(|profile| profile.settings.name.id()).collect();
     assert_eq!(ids, ["e", "d", "c", "b", "a"]);
     assert_eq!(all_pages!(2, |request| store.list_operations(&request)).len(), 5);
 

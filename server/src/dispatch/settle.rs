@@ -6,7 +6,7 @@
 use loadmaster_proto::name::OperationName;
 use tonic::Code;
 
-use crate::planning::layout::Layout;
+use crate::profile;
 use crate::store::records::{Fenced, OperationState, OperationTarget, PageRequest, RunRecord, RunState};
 use crate::store::{RunFilter, Store, StoreError};
 
@@ -36,10 +36,10 @@ async fn settle(store: &Store, name: &OperationName) -> Result<Fenced, StoreErro
                 return store.finish_operation(name, failed).await;
             }
             let profile = store.get_profile(profile).await?;
-            let model = store.get_model(&profile.model).await?.model;
-            let measurements = store.profile_measurements(&profile.name).await?;
-            let missing = match Layout::new(profile.campaign, &model, &profile.training, profile.devices) {
-                Ok(layout) => layout.metrics(&model, &profile.micro_batch_sizes, &measurements).missing,
+            let model = store.get_model(&profile.settings.model).await?.model;
+            let measurements = store.profile_measurements(&profile.settings.name).await?;
+            let missing = match profile::metrics(&profile.settings, &model, &measurements) {
+                Ok(metrics) => metrics.missing,
                 Err(error) => vec![error.to_string()],
             };
             store.finish_profile_operation(name, &missing).await

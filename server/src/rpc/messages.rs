@@ -7,7 +7,7 @@ use loadmaster_proto::wire::v1;
 
 use crate::planning::metrics::LayerMetrics;
 use crate::store::records::{
-    Campaign, FailureRecord, MeasurementRecord, ModelRecord, NewProfile, PlanRecord, ProfileRecord,
+    Campaign, FailureRecord, MeasurementRecord, ModelRecord, PlanRecord, ProfileRecord, ProfileSettings,
     ProfileState, RunCounts, RunRecord, RunState, WorkerRecord, WorkerState,
 };
 
@@ -62,26 +62,18 @@ pub(super) fn profile_row(record: &ProfileRecord) -> v1::Profile {
         ProfileState::Cancelled => State::Cancelled,
     };
     v1::Profile {
-        name: record.name.to_string(),
-        model: record.model.to_string(),
-        training: Some(record.training.into()),
-        campaign: campaign(record.campaign).into(),
-        devices: count(record.devices),
         state: state.into(),
-        profiled_micro_batch_sizes: record.micro_batch_sizes.iter().copied().map(count).collect(),
-        device_kind: record.device_kind.clone(),
-        runs: Some(run_counts(record.runs)),
         device_seconds: record.device_seconds,
         missing: record.missing.clone(),
         operation: record.operation.to_string(),
         create_time: Some(time(record.create_time)),
         end_time: record.end_time.map(time),
-        layers: Vec::new(),
+        ..new_profile(&record.settings, record.runs)
     }
 }
 
 /// A profile that is not stored.
-pub(super) fn new_profile(profile: &NewProfile, runs: RunCounts) -> v1::Profile {
+pub(super) fn new_profile(profile: &ProfileSettings, runs: RunCounts) -> v1::Profile {
     v1::Profile {
         name: profile.name.to_string(),
         model: profile.model.to_string(),

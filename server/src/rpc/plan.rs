@@ -20,9 +20,10 @@ use super::operations::operation_message;
 use super::page::Listing;
 use super::validate::{count_or, deadline_seconds, request_key};
 use crate::planning::additive::Additive;
-use crate::planning::layout::{Layout, layer_names};
+use crate::planning::layout::layer_names;
 use crate::planning::predictor::{Origin, Predictor};
 use crate::planning::recommend::{Recommendation, recommend};
+use crate::profile;
 use crate::store::records::{
     NewRun, PageRequest, PlanContent, PlanRecord, PlanStageRecord, ProfileRecord, ProfileState,
 };
@@ -61,7 +62,7 @@ impl Plans {
     async fn recommend(&self, request: &v1::RecommendPlanRequest) -> Result<PlanRecord, ApiError> {
         let name = ProfileName::parse("profile", &request.profile)?;
         let profile = self.store.get_profile(&name).await?;
-        let model = self.store.get_model(&profile.model).await?.model;
+        let model = self.store.get_model(&profile.settings.model).await?.model;
         let training = target(request, &profile)?;
         let capacities = capacities(request, &profile)?;
         refuse_unfinished(&profile)?;
@@ -69,15 +70,14 @@ impl Plans {
         let measurements = self.store.profile_measurements(&name).await?;
         // A large search takes seconds: heartbeats must not wait for it.
         let search = move || {
-            let layout = Layout::new(profile.campaign, &model, &profile.training, profile.devices)?;
-            let metrics = layout.metrics(&model, &profile.micro_batch_sizes, &measurements);
+            let metrics = profile::metrics(&profile.settings, &model, &measurements)?;
             let predictor = Additive::new(model.layers().len(), &metrics.layers);
             let recommended = recommend(&predictor, &layer_names(&model), &training, &capacities)?;
             Ok::<_, ApiError>(PlanContent {
                 profile: name,
-                model: profile.model,
+                model: profile.settings.model,
                 training,
-                device_kind: profile.device_kind,
+                device_kind: profile.settings.device_kind,
                 stages: recommended
                     .stages
                     .iter()
@@ -124,7 +124,7 @@ fn target(request: &v1::RecommendPlanRequest, profile: &ProfileRecord) -> Result
         Ok(v1::PlanShape::Unspecified | v1::PlanShape::SinglePipeline) => {}
         Err(_) => return Err(Invalid::field("shape", format!("{} is unknown", request.shape))),
     }
-    let training = profile.training;
+    let training = profile.settings.training;
     Ok(TrainingSpec {
         micro_batch_size: count_or(
             "micro_batch_size",
@@ -150,12 +150,12 @@ fn capacities(request: &v1::RecommendPlanRequest, profile: &ProfileRecord) -> Re
         let count = in_range(&path("count"), group.count, 1..=10_000)?;
         let capacity: u64 = unsigned(&path("capacity_bytes"), group.capacity_bytes)?;
         in_range(&path("capacity_bytes"), capacity, 1..=i64::MAX.unsigned_abs())?;
-        if !group.kind.is_empty() && group.kind != profile.device_kind {
+        if !group.kind.is_empty() && group.kind != profile.settings.device_kind {
             return Err(Invalid::field(
                 path("kind"),
                 format!(
                     "is {:?}, but {} was measured on {:?}: profile on that kind of device",
-                    group.kind, profile.name, profile.device_kind
+                    group.kind, profile.settings.name, profile.settings.device_kind
                 ),
             ));
         }
@@ -177,7 +177,7 @@ fn refuse_unfinished(profile: &ProfileRecord) -> Result<(), ApiError> {
         ProfileState::Incomplete => format!("it lacks {}", profile.missing.join("; ")),
         ProfileState::Cancelled => "it was cancelled before it was complete: run it again".to_owned(),
     };
-    Err(ApiError::ProfileIncomplete { profile: profile.name.to_string(), why })
+    Err(ApiError::ProfileIncomplete { profile: profile.settings.name.to_string(), why })
 }
 
 #[tonic::async_trait]

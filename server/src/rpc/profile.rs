@@ -19,7 +19,10 @@ use super::page::Listing;
 use super::validate::{count_or, deadline_seconds, request_key};
 use crate::planning::campaign::default_micro_batch_sizes;
 use crate::planning::layout::Layout;
-use crate::store::records::{Campaign, NewProfile, NewRun, PageRequest, RunCounts, RunState, WorkerState};
+use crate::profile;
+use crate::store::records::{
+    Campaign, NewRun, PageRequest, ProfileSettings, RunCounts, RunState, WorkerState,
+};
 use crate::store::{RunFilter, Store, StoreError};
 
 /// Most bytes of a kind of device, as for workers; every run has a copy.
@@ -35,10 +38,9 @@ impl Profiles {
     /// A profile with its layers' metrics.
     pub(super) async fn whole(&self, name: &ProfileName) -> Result<v1::Profile, ApiError> {
         let record = self.store.get_profile(name).await?;
-        let model = self.store.get_model(&record.model).await?.model;
+        let model = self.store.get_model(&record.settings.model).await?.model;
         let measurements = self.store.profile_measurements(name).await?;
-        let layout = Layout::new(record.campaign, &model, &record.training, record.devices)?;
-        let metrics = layout.metrics(&model, &record.micro_batch_sizes, &measurements);
+        let metrics = profile::metrics(&record.settings, &model, &measurements)?;
         Ok(v1::Profile {
             layers: metrics.layers.iter().map(messages::layer_memory).collect(),
             ..messages::profile_row(&record)
@@ -67,7 +69,7 @@ impl Profiles {
     }
 
     /// What a valid request would make: nothing of it is stored, and no operation has a name.
-    async fn checked(&self, profile: &NewProfile, runs: usize) -> Result<Operation, ApiError> {
+    async fn checked(&self, profile: &ProfileSettings, runs: usize) -> Result<Operation, ApiError> {
         match self.store.get_profile(&profile.name).await {
             Ok(_) => return Err(StoreError::AlreadyExists { what: profile.name.to_string() }.into()),
             Err(StoreError::NotFound { .. }) => {}
@@ -222,7 +224,7 @@ impl ProfileService for Profiles {
         .map_err(|invalid| ApiError::from(invalid.under("profile_id")))?;
         let device_kind = self.device_kind(&request.device_kind).await?;
         let runs = order.runs(&layout.works(), &device_kind);
-        let profile = NewProfile {
+        let profile = ProfileSettings {
             name,
             model: ModelName::from_id(model.id()).map_err(ApiError::from)?,
             training: order.training,

@@ -9,7 +9,9 @@ use sqlx::types::Json;
 use super::Store;
 use super::error::{Result, StoreError};
 use super::operations::{CountRow, run_counts};
-use super::records::{Campaign, Cursor, MeasurementRecord, Page, PageRequest, ProfileRecord, ProfileState};
+use super::records::{
+    Campaign, Cursor, MeasurementRecord, Page, PageRequest, ProfileRecord, ProfileSettings, ProfileState,
+};
 use super::runs::{name, unsigned};
 use super::states::Word;
 use super::time::Time;
@@ -70,13 +72,15 @@ impl TryFrom<ProfileRow> for ProfileRecord {
             counts,
         } = row;
         Ok(Self {
-            name: name(ProfileName::from_id(id))?,
-            model: name(ModelName::from_id(model_id))?,
-            training: training.0,
-            campaign: Campaign::from_sql(&campaign)?,
-            devices: unsigned(devices)?,
-            micro_batch_sizes: micro_batch_sizes.into_iter().map(unsigned).collect::<Result<_>>()?,
-            device_kind,
+            settings: ProfileSettings {
+                name: name(ProfileName::from_id(id))?,
+                model: name(ModelName::from_id(model_id))?,
+                training: training.0,
+                campaign: Campaign::from_sql(&campaign)?,
+                devices: unsigned(devices)?,
+                micro_batch_sizes: micro_batch_sizes.into_iter().map(unsigned).collect::<Result<_>>()?,
+                device_kind,
+            },
             state: ProfileState::from_sql(&state)?,
             missing,
             device_seconds: counts.device_seconds,
@@ -138,8 +142,10 @@ impl Store {
         .fetch_all(&self.pool)
         .await?;
         let records = rows.into_iter().map(TryInto::try_into).collect::<Result<Vec<ProfileRecord>>>()?;
-        Ok(request
-            .page(records, |record| Cursor { time: record.create_time, id: record.name.id().to_owned() }))
+        Ok(request.page(records, |record| Cursor {
+            time: record.create_time,
+            id: record.settings.name.id().to_owned(),
+        }))
     }
 
     /// Measurements of a profile, in order of stage and micro-batch size.

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::error::{Result, StoreError, broken_constraint};
 use super::json::document;
-use super::records::{NewProfile, NewRun, RequestKey};
+use super::records::{NewRun, ProfileSettings, RequestKey};
 use super::runs::name;
 use super::states::Word;
 use super::{MAX_QUEUED_RUNS, Store};
@@ -51,7 +51,7 @@ impl Store {
     /// [`StoreError::NotFound`] for its model, [`StoreError::QueueFull`].
     pub async fn create_profile(
         &self,
-        profile: NewProfile,
+        profile: ProfileSettings,
         runs: Vec<NewRun>,
         request: Option<RequestKey>,
     ) -> Result<OperationName> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use loadmaster::store::Store;
-use loadmaster::store::records::{Campaign, Claim, FreeDevice, NewProfile, NewRun};
+use loadmaster::store::records::{Campaign, Claim, FreeDevice, NewRun, ProfileSettings};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measurement::{Environment, LayerTimes, Measurement};
 use loadmaster_proto::name::{ModelName, OperationName, ProfileName, WorkerName};
@@ -43,8 +43,8 @@ pub(crate) fn run() -> NewRun {
     }
 }
 
-pub(crate) fn new_profile(id: &str, model: &ModelName) -> NewProfile {
-    NewProfile {
+pub(crate) fn new_profile(id: &str, model: &ModelName) -> ProfileSettings {
+    ProfileSettings {
         name: ProfileName::from_id(id).unwrap(),
         model: model.clone(),
         training: training(),

@@ -14,6 +14,6 @@ pub use model::ModelRecord;
 pub use operation::{OperationRecord, OperationState, OperationTarget, RequestKey};
 pub use page::{Cursor, Page, PageRequest};
 pub use plan::{PlanContent, PlanRecord, PlanStageRecord};
-pub use profile::{Campaign, NewProfile, ProfileRecord, ProfileState};
+pub use profile::{Campaign, ProfileRecord, ProfileSettings, ProfileState};
 pub use run::{FailureRecord, MeasurementRecord, NewRun, RunCounts, RunFilter, RunNeed, RunRecord, RunState};
 pub use worker::{NewWorker, WorkerRecord, WorkerState};

@@ -21,9 +21,9 @@ pub enum ProfileState {
     Cancelled,
 }
 
-/// A profile to be stored together with its runs and its operation.
-#[derive(Debug, Clone)]
-pub struct NewProfile {
+/// What a profile measures, as its caller asked for it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProfileSettings {
     /// Its name.
     pub name: ProfileName,
     /// A stored model.
@@ -43,20 +43,8 @@ pub struct NewProfile {
 /// A stored profile.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProfileRecord {
-    /// Its name.
-    pub name: ProfileName,
-    /// Its model.
-    pub model: ModelName,
-    /// Target settings.
-    pub training: TrainingSpec,
-    /// Which runs.
-    pub campaign: Campaign,
-    /// Pipeline stages that the campaign was laid out for.
-    pub devices: u32,
-    /// Profiled sizes, ascending.
-    pub micro_batch_sizes: Vec<u32>,
-    /// Kind of device that it is measured on.
-    pub device_kind: String,
+    /// What was asked for.
+    pub settings: ProfileSettings,
     /// Where it stands.
     pub state: ProfileState,
     /// What the predictor lacks.

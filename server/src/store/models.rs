@@ -78,18 +78,11 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn list_models(&self, request: &PageRequest) -> Result<Page<ModelRecord>> {
-        let rows: Vec<ModelRow> = sqlx::query_as(
-            "SELECT id, model, source, create_time FROM models
+        const SQL: &str = "SELECT id, model, source, create_time FROM models
              WHERE (create_time, id) < ($1, $2)
-             ORDER BY create_time DESC, id DESC LIMIT $3",
-        )
-        .bind(request.before_time())
-        .bind(request.before_id())
-        .bind(request.limit())
-        .fetch_all(&self.pool)
-        .await?;
-        let records = rows.into_iter().map(TryInto::try_into).collect::<Result<Vec<ModelRecord>>>()?;
-        Ok(request
-            .page(records, |record| Cursor { time: record.create_time, id: record.name.id().to_owned() }))
+             ORDER BY create_time DESC, id DESC LIMIT $3";
+        let cursor =
+            |record: &ModelRecord| Cursor { time: record.create_time, id: record.name.id().to_owned() };
+        request.fetch::<ModelRow, _>(&self.pool, SQL, cursor).await
     }
 }

@@ -210,17 +210,12 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn list_operations(&self, request: &PageRequest) -> Result<Page<OperationRecord>> {
-        let rows: Vec<OperationRow> = sqlx::query_as(select_operations!(
+        const SQL: &str = select_operations!(
             "WHERE (create_time, id) < ($1, $2) AND NOT deleted ORDER BY create_time DESC, id DESC LIMIT $3"
-        ))
-        .bind(request.before_time())
-        .bind(request.before_id())
-        .bind(request.limit())
-        .fetch_all(&self.pool)
-        .await?;
-        let records = rows.into_iter().map(TryInto::try_into).collect::<Result<Vec<OperationRecord>>>()?;
-        Ok(request
-            .page(records, |record| Cursor { time: record.create_time, id: record.name.id().to_owned() }))
+        );
+        let cursor =
+            |record: &OperationRecord| Cursor { time: record.create_time, id: record.name.id().to_owned() };
+        request.fetch::<OperationRow, _>(&self.pool, SQL, cursor).await
     }
 
     /// Forgets an ended operation. Its runs and measurements stay.

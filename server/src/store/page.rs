@@ -1,9 +1,34 @@
 //! Pages of lists: keyset paging by time and id, newest first.
 
+use sqlx::postgres::PgRow;
+use sqlx::{FromRow, PgPool};
+
 use super::records::{Cursor, Page, PageRequest};
 use super::time::Time;
+use super::{Result, StoreError};
 
 impl PageRequest {
+    /// A page of records. `sql` selects rows below the time `$1` and the id `$2`, newest first, at most
+    /// `$3` of them; `cursor` is the position of a record in that order.
+    pub(super) async fn fetch<Row, Record>(
+        &self,
+        pool: &PgPool,
+        sql: &'static str,
+        cursor: impl Fn(&Record) -> Cursor,
+    ) -> Result<Page<Record>>
+    where
+        Row: for<'r> FromRow<'r, PgRow> + Send + Unpin,
+        Record: TryFrom<Row, Error = StoreError>,
+    {
+        let rows: Vec<Row> = sqlx::query_as(sql)
+            .bind(self.before_time())
+            .bind(self.before_id())
+            .bind(self.limit())
+            .fetch_all(pool)
+            .await?;
+        Ok(self.page(rows.into_iter().map(TryInto::try_into).collect::<Result<_>>()?, cursor))
+    }
+
     /// Rows to ask for: one more than wanted shows whether there is a next page.
     pub(super) fn limit(&self) -> i64 {
         i64::from(self.size.max(1)) + 1

@@ -78,18 +78,11 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn list_plans(&self, request: &PageRequest) -> Result<Page<PlanRecord>> {
-        let rows: Vec<PlanRow> = sqlx::query_as(
-            "SELECT id, content, create_time FROM plans
+        const SQL: &str = "SELECT id, content, create_time FROM plans
              WHERE (create_time, id) < ($1, $2)
-             ORDER BY create_time DESC, id DESC LIMIT $3",
-        )
-        .bind(request.before_time())
-        .bind(request.before_id())
-        .bind(request.limit())
-        .fetch_all(&self.pool)
-        .await?;
-        let records = rows.into_iter().map(TryInto::try_into).collect::<Result<Vec<PlanRecord>>>()?;
-        Ok(request
-            .page(records, |record| Cursor { time: record.create_time, id: record.name.id().to_owned() }))
+             ORDER BY create_time DESC, id DESC LIMIT $3";
+        let cursor =
+            |record: &PlanRecord| Cursor { time: record.create_time, id: record.name.id().to_owned() };
+        request.fetch::<PlanRow, _>(&self.pool, SQL, cursor).await
     }
 }

@@ -133,19 +133,14 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn list_profiles(&self, request: &PageRequest) -> Result<Page<ProfileRecord>> {
-        let rows: Vec<ProfileRow> = sqlx::query_as(select_profiles!(
+        const SQL: &str = select_profiles!(
             "WHERE (create_time, id) < ($1, $2) ORDER BY create_time DESC, id DESC LIMIT $3"
-        ))
-        .bind(request.before_time())
-        .bind(request.before_id())
-        .bind(request.limit())
-        .fetch_all(&self.pool)
-        .await?;
-        let records = rows.into_iter().map(TryInto::try_into).collect::<Result<Vec<ProfileRecord>>>()?;
-        Ok(request.page(records, |record| Cursor {
+        );
+        let cursor = |record: &ProfileRecord| Cursor {
             time: record.create_time,
             id: record.settings.name.id().to_owned(),
-        }))
+        };
+        request.fetch::<ProfileRow, _>(&self.pool, SQL, cursor).await
     }
 
     /// Measurements of a profile, in order of stage and micro-batch size.

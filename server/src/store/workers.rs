@@ -149,18 +149,12 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn list_workers(&self, request: &PageRequest) -> Result<Page<WorkerRecord>> {
-        let rows: Vec<WorkerRow> = sqlx::query_as(select_workers!(
-            "WHERE (create_time, id) < ($1, $2) ORDER BY create_time DESC, id DESC LIMIT $3"
-        ))
-        .bind(request.before_time())
-        .bind(request.before_id())
-        .bind(request.limit())
-        .fetch_all(&self.pool)
-        .await?;
-        let records = rows.into_iter().map(TryInto::try_into).collect::<Result<Vec<WorkerRecord>>>()?;
         // Not by the last contact: rows that move between two pages would be skipped.
-        Ok(request
-            .page(records, |record| Cursor { time: record.create_time, id: record.name.id().to_owned() }))
+        const SQL: &str =
+            select_workers!("WHERE (create_time, id) < ($1, $2) ORDER BY create_time DESC, id DESC LIMIT $3");
+        let cursor =
+            |record: &WorkerRecord| Cursor { time: record.create_time, id: record.name.id().to_owned() };
+        request.fetch::<WorkerRow, _>(&self.pool, SQL, cursor).await
     }
 
     /// Marks the workers that were silent for longer than a lease; their next heartbeat takes it back.

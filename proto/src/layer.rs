@@ -150,12 +150,20 @@ pub enum LayerKind {
 }
 
 impl LayerKind {
-    /// The shape of the output for an input of shape `input`.
+    /// The shapes of the tensors that leave the layer when tensors of shapes `inputs` enter it: one,
+    /// unless the layer is a cell of a network whose cells also read their predecessor's input.
     ///
     /// # Errors
-    /// When the layer cannot take such an input, or a hyper-parameter is out of range.
-    pub fn output_shape(&self, input: &[i64]) -> Result<Shape, Invalid> {
+    /// When the layer cannot take such inputs, or a hyper-parameter is out of range.
+    pub fn output_shapes(&self, inputs: &[Shape]) -> Result<Vec<Shape>, Invalid> {
         self.check()?;
+        match inputs {
+            [input] => Ok(vec![self.output_shape(input)?]),
+            _ => Err(Invalid::field("", format!("takes one tensor, {} enter it", inputs.len()))),
+        }
+    }
+
+    fn output_shape(&self, input: &[i64]) -> Result<Shape, Invalid> {
         let refuse = |wanted: String| {
             Err(Invalid::field("", format!("takes {wanted}, its input is of shape {input:?}")))
         };

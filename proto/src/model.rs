@@ -47,8 +47,9 @@ pub struct Model {
     family: String,
     input: ModelInput,
     layers: Vec<Layer>,
-    /// Shapes at the layers' edges: `edges[k]` enters layer k, the last one leaves the model.
-    edges: Vec<Shape>,
+    /// Shapes of the tensors at the layers' edges: `edges[k]` enter layer k, the last ones leave the
+    /// model.
+    edges: Vec<Vec<Shape>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -80,11 +81,11 @@ impl Model {
     /// without a token embedding of the same size as first layer.
     pub fn new(family: String, input: ModelInput, layers: Vec<Layer>) -> Result<Self, Invalid> {
         in_range("layers", layers.len(), 1..=MAX_LAYERS)?;
-        let mut edges = vec![input.shape()];
+        let mut edges = vec![vec![input.shape()]];
         for (index, layer) in layers.iter().enumerate() {
             let output = edges
                 .last()
-                .map_or_else(|| Ok(Vec::new()), |input| layer.kind.output_shape(input))
+                .map_or_else(|| Ok(Vec::new()), |inputs| layer.kind.output_shapes(inputs))
                 .map_err(|invalid| invalid.under(&format!("layers[{index}] ({})", layer.name)))?;
             edges.push(output);
         }
@@ -129,8 +130,9 @@ impl Model {
         &self.layers
     }
 
-    /// Shape of one sample at an edge: 0 enters the first layer, `layers().len()` leaves the last.
-    pub fn edge(&self, edge: usize) -> &[i64] {
+    /// Shapes of one sample's tensors at an edge: 0 enters the first layer, `layers().len()` leaves the
+    /// last.
+    pub fn edge(&self, edge: usize) -> &[Shape] {
         self.edges.get(edge).map_or(&[], Vec::as_slice)
     }
 

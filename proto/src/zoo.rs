@@ -223,7 +223,7 @@ mod tests {
                 4_097_000
             ]
         );
-        assert_eq!(model.edge(30), [1000]);
+        assert_eq!(model.edge(30), [[1000]]);
     }
 
     #[test]

@@ -52,7 +52,10 @@ impl Oracle {
     }
 
     pub(super) fn peak(&self, first: usize, last: usize, micro_batch_size: u32, in_flight: u32) -> u64 {
-        let edge = |edge: usize| 4 * u64::from(micro_batch_size) * elements(self.model.edge(edge));
+        let edge = |edge: usize| {
+            4 * u64::from(micro_batch_size)
+                * self.model.edge(edge).iter().map(|shape| elements(shape)).sum::<u64>()
+        };
         let layers = &self.model.layers()[first..=last];
         let parameters: u64 = layers.iter().map(|layer| layer.kind.parameter_count()).sum();
         let mut retained = 0;

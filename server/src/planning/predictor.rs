@@ -1,38 +1,112 @@
-//! What every predictor answers: the peak of a stage that nobody ran.
+//! What every predictor answers: memory and time of a stage that nobody ran.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::training::TrainingSpec;
 use serde::{Deserialize, Serialize};
 
-/// Turns a profile into peaks of stages (CAPTURE, III-B).
+/// Turns a profile into bytes and seconds of stages (CAPTURE, III-B).
 pub trait Predictor {
-    /// Name and version, for example `additive/1`. A change that may change a figure changes it.
+    /// Name and version, for example `component/1`. A change that may change a figure changes it.
     fn name(&self) -> &'static str;
 
     /// Number of layers of the profiled model.
     fn layers(&self) -> usize;
 
-    /// The peak of one device that holds layers `first..=last` (allocated ledger).
+    /// What each device of a stage needs.
     ///
     /// # Errors
     /// What the profile lacks for this stage and setting.
-    fn peak_bytes(
-        &self,
-        first: usize,
-        last: usize,
-        micro_batch_size: u32,
-        in_flight: u32,
-    ) -> Result<Prediction, PredictionError>;
+    fn stage(&self, setting: &StageSetting) -> Result<Prediction, PredictionError>;
+
+    /// Names of the measurements that the prediction is made from (`runs/…/measurements/…`), in a fixed
+    /// order and each once. Empty where the profile has no names.
+    fn sources(&self, setting: &StageSetting) -> Vec<String>;
 }
 
-/// A predicted peak and where it comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// A stage as it will be trained.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StageSetting {
+    /// Layers, parallelism and degree.
+    pub stage: StageConfig,
+    /// Position in its pipeline, from 0.
+    pub stage_index: u32,
+    /// Stages of that pipeline.
+    pub stage_count: u32,
+    /// Everything else. The micro-batch size is that of the whole stage: a device of a data-parallel
+    /// stage of degree d takes one d-th of it.
+    pub training: TrainingSpec,
+}
+
+impl StageSetting {
+    /// The most micro-batches between forward and backward at once.
+    pub fn in_flight(&self) -> u32 {
+        self.training.schedule.in_flight(self.stage_count, self.stage_index, self.training.micro_batches)
+    }
+}
+
+/// What a device of a stage is predicted to need.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Prediction {
-    /// Highest bytes of live tensors (allocated ledger).
+    /// Highest bytes of live tensors on one device (allocated ledger): the fullest device of the stage.
     pub bytes: Bytes,
+    /// What those bytes are; none where the predictor cannot tell.
+    pub breakdown: Option<Breakdown>,
+    /// How long the passes take; none where the profile has no times.
+    pub seconds: Option<StageSeconds>,
+    /// The real peak is expected between `bytes · (1 − margin)` and `bytes · (1 + margin)`, from the
+    /// errors on stages that were held out. None where nobody has measured that.
+    pub margin: Option<f64>,
     /// Name and version of the predictor.
     pub predictor: &'static str,
     /// How far from the profile.
     pub origin: Origin,
+}
+
+/// The bytes of a device at the moment of its peak (allocated ledger). They add up to the peak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Breakdown {
+    /// Parameters, master weights included.
+    pub weights: u64,
+    /// Gradients of parameters.
+    pub gradients: u64,
+    /// State of the optimizer.
+    pub optimizer: u64,
+    /// What lies between forward and backward passes, edges apart.
+    pub activations: u64,
+    /// Inputs, outputs and their gradients at the stage's own edges.
+    pub edges: u64,
+    /// Buffers of collectives.
+    pub communication: u64,
+    /// What lives within one layer's pass or step.
+    pub transient: u64,
+    /// What the allocator or its libraries hold besides: rounding, workspaces.
+    pub overhead: u64,
+}
+
+impl Breakdown {
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        self.weights
+            + self.gradients
+            + self.optimizer
+            + self.activations
+            + self.edges
+            + self.communication
+            + self.transient
+            + self.overhead
+    }
+}
+
+/// Seconds on one device of a stage, waiting for other stages not included.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct StageSeconds {
+    /// Forward pass of one micro-batch.
+    pub forward: f64,
+    /// Backward pass of one micro-batch, recomputation included.
+    pub backward: f64,
+    /// Once per iteration: gradient synchronisation and optimizer step.
+    pub step: f64,
 }
 
 /// How a figure was read from the profiled settings; later ones are less certain.
@@ -48,8 +122,11 @@ pub enum Origin {
 }
 
 /// Why a peak cannot be predicted.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PredictionError {
+    /// The profile has nothing of this kind.
+    #[error("{0}")]
+    NotProfiled(String),
     /// No such stage.
     #[error("stage {first}..{last} is not part of a model of {layers} layers")]
     NoSuchStage {

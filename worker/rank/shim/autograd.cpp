@@ -8,22 +8,30 @@
 #include <torch/csrc/autograd/variable.h>
 
 struct GradientRoot {
-  torch::autograd::Edge edge;
+  torch::autograd::edge_list edges;
 };
 
-Status shim_root_of(const at::Tensor *output, GradientRoot **root) {
+Status shim_root_of(const at::Tensor *const *outputs, uint64_t count, GradientRoot **root) {
   return guarded([&] {
-    TORCH_CHECK(output->requires_grad(), "a backward pass cannot start where nothing is trained");
-    *root = new GradientRoot{torch::autograd::impl::gradient_edge(*output)};
+    torch::autograd::edge_list edges;
+    for (uint64_t index = 0; index < count; ++index) {
+      TORCH_CHECK(outputs[index]->requires_grad(), "a backward pass cannot start where nothing is trained");
+      edges.push_back(torch::autograd::impl::gradient_edge(*outputs[index]));
+    }
+    *root = new GradientRoot{std::move(edges)};
   });
 }
 
 void shim_root_free(GradientRoot *root) { delete root; }
 
-Status shim_root_backward(GradientRoot *root, const at::Tensor *gradient) {
-  // What torch::autograd::backward does, without the output tensor.
+Status shim_root_backward(GradientRoot *root, const at::Tensor *const *gradients, uint64_t count) {
+  // What torch::autograd::backward does, without the output tensors.
   return guarded([&] {
-    torch::autograd::Engine::get_default_engine().execute({root->edge}, {*gradient}, /*keep_graph=*/false,
+    torch::autograd::variable_list given;
+    for (uint64_t index = 0; index < count; ++index) {
+      given.push_back(*gradients[index]);
+    }
+    torch::autograd::Engine::get_default_engine().execute(root->edges, given, /*keep_graph=*/false,
                                                           /*create_graph=*/false, /*accumulate_grad=*/true);
   });
 }

@@ -66,10 +66,10 @@ Status shim_reset_cuda_peak(int32_t device);
 // A point of the autograd graph where a backward pass can start. It does not keep the tensor's data.
 struct GradientRoot;
 
-Status shim_root_of(const at::Tensor *output, GradientRoot **root);
+Status shim_root_of(const at::Tensor *const *outputs, uint64_t count, GradientRoot **root);
 void shim_root_free(GradientRoot *root);
-// Runs the backward pass from the root with this gradient, freeing the graph on the way.
-Status shim_root_backward(GradientRoot *root, const at::Tensor *gradient);
+// Runs the backward pass from the root with one gradient per output, freeing the graph on the way.
+Status shim_root_backward(GradientRoot *root, const at::Tensor *const *gradients, uint64_t count);
 // Calls back when the gradient of the tensor is complete.
 Status shim_on_gradient(const at::Tensor *tensor, void (*callback)(uint64_t), uint64_t argument);
 // Forgets the gradient of a leaf.

@@ -23,7 +23,7 @@ impl Data {
     pub fn new(model: &Model, training: &TrainingSpec, device: Device) -> Self {
         Self {
             input: model.input(),
-            output: model.edge(model.layers().len()).to_vec(),
+            output: model.edge(model.layers().len()).first().cloned().unwrap_or_default(),
             samples: training.micro_batch_size.into(),
             seed: training.seed,
             kind: kind(training.precision),

@@ -67,9 +67,9 @@ unsafe extern "C" {
     safe fn shim_take_host_excess(excess: &mut Excess) -> bool;
     safe fn shim_cuda_memory(device: i32, counts: &mut MemoryCounts) -> i32;
     safe fn shim_reset_cuda_peak(device: i32) -> i32;
-    fn shim_root_of(output: *const C_tensor, root: *mut *mut RawRoot) -> i32;
+    fn shim_root_of(outputs: *const *const C_tensor, count: u64, root: *mut *mut RawRoot) -> i32;
     fn shim_root_free(root: *mut RawRoot);
-    fn shim_root_backward(root: *mut RawRoot, gradient: *const C_tensor) -> i32;
+    fn shim_root_backward(root: *mut RawRoot, gradients: *const *const C_tensor, count: u64) -> i32;
     fn shim_on_gradient(tensor: *const C_tensor, callback: extern "C" fn(u64), argument: u64) -> i32;
     fn shim_clear_gradient(leaf: *const C_tensor) -> i32;
     fn shim_add_scaled(tensor: *const C_tensor, other: *const C_tensor, scale: f64) -> i32;
@@ -188,33 +188,46 @@ pub fn reset_cuda_peak(device: i32) -> Result<(), ShimError> {
 
 /// A point of the autograd graph where a backward pass can start.
 ///
-/// It keeps alive what the backward pass needs, but not the output tensor's data.
+/// It keeps alive what the backward pass needs, but not the data of the output tensors.
 #[derive(Debug)]
 pub struct GradientRoot {
     raw: *mut RawRoot,
+    /// Which of the outputs depend on something trained.
+    trained: Vec<bool>,
 }
 
 impl GradientRoot {
-    /// The point where `output` was computed.
+    /// The point where `outputs` were computed; none when nothing that they depend on is trained.
     ///
     /// # Errors
-    /// When nothing that `output` depends on is trained.
-    pub fn of(output: &Tensor) -> Result<Self, ShimError> {
+    /// When libtorch refuses.
+    pub fn of(outputs: &[Tensor]) -> Result<Option<Self>, ShimError> {
+        let trained: Vec<bool> = outputs.iter().map(Tensor::requires_grad).collect();
+        let roots = picked(outputs, &trained);
+        if roots.is_empty() {
+            return Ok(None);
+        }
         let mut raw = std::ptr::null_mut();
-        // SAFETY: both pointers are valid during the call; on success `raw` is an object of ours.
-        check(unsafe { shim_root_of(output.as_ptr(), &raw mut raw) })?;
-        Ok(Self { raw })
+        // SAFETY: all pointers are valid during the call; on success `raw` is an object of ours.
+        check(unsafe { shim_root_of(roots.as_ptr(), roots.len() as u64, &raw mut raw) })?;
+        Ok(Some(Self { raw, trained }))
     }
 
-    /// Runs the backward pass, which adds to the gradients of leaves and frees the graph on the way.
+    /// Runs the backward pass with one gradient per output, which adds to the gradients of leaves and
+    /// frees the graph on the way.
     ///
     /// # Errors
     /// What libtorch says: out of memory, or a gradient of the wrong shape.
-    pub fn backward(self, gradient: &Tensor) -> Result<(), ShimError> {
-        // SAFETY: `raw` comes from shim_root_of and is freed only on drop; the gradient outlives the
+    pub fn backward(self, gradients: &[Tensor]) -> Result<(), ShimError> {
+        let given = picked(gradients, &self.trained);
+        // SAFETY: `raw` comes from shim_root_of and is freed only on drop; the gradients outlive the
         // call.
-        check(unsafe { shim_root_backward(self.raw, gradient.as_ptr()) })
+        check(unsafe { shim_root_backward(self.raw, given.as_ptr(), given.len() as u64) })
     }
+}
+
+fn picked(tensors: &[Tensor], chosen: &[bool]) -> Vec<*const C_tensor> {
+    tensors.iter().zip(chosen).filter(|&(_, &chosen)| chosen).map(|(tensor, _)| tensor.as_ptr()).collect()
 }
 
 impl Drop for GradientRoot {

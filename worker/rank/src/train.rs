@@ -119,30 +119,30 @@ impl Trainer<'_> {
     }
 
     fn forward(&mut self, micro_batch: MicroBatch) -> Result<f64, RankError> {
-        let input = if self.stage.is_first() {
+        let inputs = if self.stage.is_first() {
             None
         } else {
             progress::enter(Phase::Forward, None);
             Some(self.neighbours.receive(Crossing::Activation, micro_batch.index)?)
         };
-        match self.stage.forward(micro_batch, input)? {
+        match self.stage.forward(micro_batch, inputs)? {
             Forwarded::Loss(loss) => Ok(loss),
-            Forwarded::Activation(output) => {
-                self.neighbours.send(Crossing::Activation, micro_batch.index, output)?;
+            Forwarded::Activation(outputs) => {
+                self.neighbours.send(Crossing::Activation, micro_batch.index, outputs)?;
                 Ok(0.0)
             }
         }
     }
 
     fn backward(&mut self, micro_batch: MicroBatch) -> Result<(), RankError> {
-        let gradient = if self.stage.is_last() {
+        let gradients = if self.stage.is_last() {
             None
         } else {
             progress::enter(Phase::Backward, None);
             Some(self.neighbours.receive(Crossing::Gradient, micro_batch.index)?)
         };
-        if let Some(gradient) = self.stage.backward(micro_batch, gradient)? {
-            self.neighbours.send(Crossing::Gradient, micro_batch.index, gradient)?;
+        if let Some(gradients) = self.stage.backward(micro_batch, gradients)? {
+            self.neighbours.send(Crossing::Gradient, micro_batch.index, gradients)?;
         }
         Ok(())
     }
@@ -153,10 +153,12 @@ impl Trainer<'_> {
         let Some(half) = self.stage.half_of_tied_pair(&self.spec.model) else { return Ok(()) };
         progress::enter(Phase::Step, Some(half.layer));
         let Some(mut gradient) = half.gradient()? else { return Ok(()) };
-        self.neighbours.send(Crossing::TiedGradient, 0, gradient.shallow_clone())?;
-        let other = self.neighbours.receive(Crossing::TiedGradient, 0)?;
+        self.neighbours.send(Crossing::TiedGradient, 0, vec![gradient.shallow_clone()])?;
+        let others = self.neighbours.receive(Crossing::TiedGradient, 0)?;
         let _no_grad = tch::no_grad_guard();
-        drop(gradient.f_add_(&other)?);
+        for other in others {
+            drop(gradient.f_add_(&other)?);
+        }
         Ok(())
     }
 

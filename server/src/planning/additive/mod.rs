@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use loadmaster_proto::bytes::Bytes;
 
 use super::metrics::{LayerMetrics, Setting};
-use super::predictor::{Origin, Prediction, PredictionError, Predictor};
+use super::predictor::{Origin, Prediction, PredictionError, Predictor, StageSetting};
 use line::Point;
 
 /// Name and version in predictions.
@@ -97,7 +97,27 @@ impl Predictor for Additive {
         self.layers
     }
 
-    fn peak_bytes(
+    fn stage(&self, setting: &StageSetting) -> Result<Prediction, PredictionError> {
+        let stage = setting.stage;
+        if stage.degree != 1 {
+            let why = format!("stages of degree {} were not profiled", stage.degree);
+            return Err(PredictionError::NotProfiled(why));
+        }
+        let size = setting.training.micro_batch_size;
+        self.peak_bytes(stage.first_layer, stage.last_layer, size, setting.in_flight())
+    }
+
+    fn sources(&self, _setting: &StageSetting) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+impl Additive {
+    /// The peak of a device that holds layers `first..=last`.
+    ///
+    /// # Errors
+    /// What the profile lacks for this stage and setting.
+    pub fn peak_bytes(
         &self,
         first: usize,
         last: usize,
@@ -136,7 +156,7 @@ impl Predictor for Additive {
 
 fn prediction(bytes: i128, origin: Origin) -> Prediction {
     let bytes = Bytes(u64::try_from(bytes.max(0)).unwrap_or(u64::MAX));
-    Prediction { bytes, predictor: NAME, origin }
+    Prediction { bytes, breakdown: None, seconds: None, margin: None, predictor: NAME, origin }
 }
 
 impl Table {

@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use loadmaster_proto::layer::{LayerKind, fingerprint};
+use loadmaster_proto::layer::{LayerKind, Shape, fingerprint};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::run::SoloStage;
 use loadmaster_proto::stage::StageConfig;
@@ -120,14 +120,14 @@ pub fn content(model: &Model, first_layer: usize, last_layer: usize) -> String {
     #[derive(Serialize)]
     struct Content<'a> {
         layers: Vec<LayerKind>,
-        input: &'a [i64],
+        inputs: &'a [Shape],
         is_first: bool,
         is_last: bool,
     }
     let layers = model.layers().get(first_layer..=last_layer).unwrap_or_default();
     fingerprint(&Content {
         layers: layers.iter().map(|layer| layer.kind).collect(),
-        input: model.edge(first_layer),
+        inputs: model.edge(first_layer),
         is_first: first_layer == 0,
         is_last: last_layer + 1 == model.layers().len(),
     })

@@ -7,7 +7,7 @@ use loadmaster_proto::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::TrainingSpec;
 
 use super::leximax::{self, Infeasible};
-use super::predictor::{Prediction, PredictionError, Predictor};
+use super::predictor::{Prediction, PredictionError, Predictor, StageSetting};
 use peaks::Peaks;
 
 /// Most stages that a search weighs, over all positions. Beyond it an answer takes longer than a call
@@ -15,7 +15,7 @@ use peaks::Peaks;
 pub const MAX_STAGES_WEIGHED: u64 = 1 << 25;
 
 /// The partitioning with the leximax-smallest predicted peaks.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Recommendation {
     /// One device per stage.
     pub partitioning: Partitioning,
@@ -26,7 +26,7 @@ pub struct Recommendation {
 }
 
 /// A stage on its device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PlannedStage {
     /// Its layers.
     pub config: StageConfig,
@@ -46,7 +46,7 @@ impl Recommendation {
 }
 
 /// Why nothing is recommended.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RecommendError {
     /// No device.
     #[error("a plan needs at least 1 device")]
@@ -113,8 +113,7 @@ pub fn recommend(
 ) -> Result<Recommendation, RecommendError> {
     let (layers, devices) = (layer_names.len(), capacities.len());
     check_size(predictor.layers(), layers, devices)?;
-    let in_flight: Vec<u32> = (0..devices).map(|stage| in_flight(training, devices, stage)).collect();
-    let peaks = Peaks::predict(predictor, training.micro_batch_size, &in_flight)?;
+    let peaks = Peaks::predict(predictor, training, devices)?;
     let limits: Vec<u64> = capacities.iter().map(|capacity| capacity.0).collect();
     let best = leximax::balance(layers, &limits, |stage, first, last| peaks.of(stage, first, last));
     let best = best.map_err(|reason| {
@@ -125,11 +124,12 @@ pub fn recommend(
         RecommendError::DoesNotFit { reason, layer_name }
     })?;
     let predictions = predict(predictor, training, &best.partitioning)?;
-    let stages = best.partitioning.stages().iter().zip(&in_flight).zip(capacities).zip(predictions);
+    let settings = settings(training, &best.partitioning);
+    let stages = settings.iter().zip(capacities).zip(predictions);
     let stages = stages
-        .map(|(((&config, &in_flight), &capacity), prediction)| PlannedStage {
-            config,
-            in_flight,
+        .map(|((setting, &capacity), prediction)| PlannedStage {
+            config: setting.stage,
+            in_flight: setting.in_flight(),
             capacity,
             prediction,
         })
@@ -146,12 +146,16 @@ pub fn predict(
     training: &TrainingSpec,
     partitioning: &Partitioning,
 ) -> Result<Vec<Prediction>, PredictionError> {
-    let stages = partitioning.stages();
-    let predictions = stages.iter().enumerate().map(|(stage, config)| {
-        let in_flight = in_flight(training, stages.len(), stage);
-        predictor.peak_bytes(config.first_layer, config.last_layer, training.micro_batch_size, in_flight)
-    });
-    predictions.collect()
+    settings(training, partitioning).iter().map(|setting| predictor.stage(setting)).collect()
+}
+
+/// The stages of a partitioning as they will be trained.
+pub fn settings(training: &TrainingSpec, partitioning: &Partitioning) -> Vec<StageSetting> {
+    let stage_count = number(partitioning.stages().len());
+    (0..stage_count)
+        .zip(partitioning.stages())
+        .map(|(stage_index, &stage)| StageSetting { stage, stage_index, stage_count, training: *training })
+        .collect()
 }
 
 fn check_size(profiled: usize, layers: usize, devices: usize) -> Result<(), RecommendError> {
@@ -174,9 +178,8 @@ fn check_size(profiled: usize, layers: usize, devices: usize) -> Result<(), Reco
     Ok(())
 }
 
-fn in_flight(training: &TrainingSpec, stages: usize, stage: usize) -> u32 {
-    let number = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
-    training.schedule.in_flight(number(stages), number(stage), training.micro_batches)
+fn number(value: usize) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

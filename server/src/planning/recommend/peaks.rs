@@ -5,7 +5,11 @@
 //! Inner positions with equally many micro-batches in flight share a table: all of them under
 //! GPipe.
 
-use crate::planning::predictor::{PredictionError, Predictor};
+use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::training::TrainingSpec;
+
+use super::number;
+use crate::planning::predictor::{PredictionError, Predictor, StageSetting};
 
 /// Peaks by position, first and last layer.
 #[derive(Debug)]
@@ -32,21 +36,28 @@ struct Row {
 }
 
 impl Peaks {
-    /// Predicts for one position per entry of `in_flight`; there are at most as many as layers.
+    /// Predicts for this many positions, one device each; there are at most as many as layers.
     ///
     /// # Errors
     /// The first stage that cannot be predicted.
     pub(super) fn predict(
         predictor: &impl Predictor,
-        micro_batch_size: u32,
-        in_flight: &[u32],
+        training: &TrainingSpec,
+        positions: usize,
     ) -> Result<Self, PredictionError> {
-        let (layers, positions) = (predictor.layers(), in_flight.len());
+        let layers = predictor.layers();
+        let setting = |position: usize, first: usize, last: usize| StageSetting {
+            stage: StageConfig::single(first, last),
+            stage_index: number(position),
+            stage_count: number(positions),
+            training: *training,
+        };
+        let in_flight = |position: usize| setting(position, 0, 0).in_flight();
         let mut peaks = Self { tables: Vec::new(), table_of: Vec::with_capacity(positions) };
         let mut from = 0;
         while from < positions {
             let is_end = |position: usize| position == 0 || position + 1 == positions;
-            let same = |&to: &usize| !is_end(from) && !is_end(to) && in_flight[to] == in_flight[from];
+            let same = |&to: &usize| !is_end(from) && !is_end(to) && in_flight(to) == in_flight(from);
             let to = (from + 1..positions).take_while(same).last().unwrap_or(from);
             let firsts = if from == 0 { 0..=0 } else { from..=layers - positions + to };
             let mut rows = Vec::new();
@@ -55,7 +66,7 @@ impl Peaks {
                 let lasts = if to + 1 == positions { layers - 1..=layers - 1 } else { first..=farthest };
                 let last = *lasts.start();
                 let bytes: Result<Vec<u64>, PredictionError> = lasts
-                    .map(|last| predictor.peak_bytes(first, last, micro_batch_size, in_flight[from]))
+                    .map(|last| predictor.stage(&setting(from, first, last)))
                     .map(|prediction| Ok(prediction?.bytes.0))
                     .collect();
                 rows.push(Row { last, bytes: bytes? });

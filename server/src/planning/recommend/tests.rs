@@ -28,16 +28,21 @@ impl<F: Fn(usize, usize, u32) -> u64> Predictor for Given<F> {
         self.0
     }
 
-    fn peak_bytes(
-        &self,
-        first: usize,
-        last: usize,
-        _: u32,
-        in_flight: u32,
-    ) -> Result<Prediction, PredictionError> {
+    fn stage(&self, setting: &StageSetting) -> Result<Prediction, PredictionError> {
+        let (first, last) = (setting.stage.first_layer, setting.stage.last_layer);
         assert!(first <= last && last < self.0, "{first}..{last}");
-        let bytes = Bytes((self.1)(first, last, in_flight));
-        Ok(Prediction { bytes, predictor: self.name(), origin: Origin::Profiled })
+        Ok(Prediction {
+            bytes: Bytes((self.1)(first, last, setting.in_flight())),
+            breakdown: None,
+            seconds: None,
+            margin: None,
+            predictor: self.name(),
+            origin: Origin::Profiled,
+        })
+    }
+
+    fn sources(&self, _setting: &StageSetting) -> Vec<String> {
+        Vec::new()
     }
 }
 

@@ -83,11 +83,18 @@ impl Layer {
         self.is_random
     }
 
-    /// The forward pass.
+    /// The forward pass: from the tensors at the edge before the layer to those behind it.
     ///
     /// # Errors
     /// What libtorch says.
-    pub fn forward(&self, input: &Tensor) -> Result<Tensor, TchError> {
+    pub fn forward(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, TchError> {
+        match inputs {
+            [input] => Ok(vec![self.forward_one(input)?]),
+            _ => Err(TchError::Shape(format!("layer {} takes one tensor, not {}", self.index, inputs.len()))),
+        }
+    }
+
+    fn forward_one(&self, input: &Tensor) -> Result<Tensor, TchError> {
         match &self.compute {
             Compute::Conv2d { weight, bias, stride, padding } => {
                 input.f_conv2d(weight, Some(bias), [*stride, *stride], [*padding, *padding], [1, 1], 1)

@@ -48,64 +48,64 @@ impl Segment {
 /// What a segment holds of one micro-batch between its passes.
 #[derive(Debug)]
 pub(super) struct Kept {
-    /// The input, where the backward pass computes with it or wants its gradient.
-    input: Option<Tensor>,
+    /// The inputs, where the backward pass computes with them or wants their gradients.
+    inputs: Vec<Tensor>,
     /// Where the backward pass starts.
     root: Option<GradientRoot>,
 }
 
 impl Segment {
-    /// The forward pass. Takes the input, which must be a leaf, and returns the output.
+    /// The forward pass. Takes the inputs, which must be leaves, and returns the outputs.
     pub(super) fn forward(
         &self,
         passes: &mut Passes<'_>,
         micro_batch: MicroBatch,
-        input: Tensor,
-    ) -> Result<(Tensor, Kept), RankError> {
+        inputs: Vec<Tensor>,
+    ) -> Result<(Vec<Tensor>, Kept), RankError> {
         match self.keep {
             Keep::Input => {
                 let _no_grad = tch::no_grad_guard();
-                let output = self.run(passes, micro_batch, &input, ForwardKind::First)?;
-                Ok((output, Kept { input: Some(input), root: None }))
+                let outputs = self.run(passes, micro_batch, &inputs, ForwardKind::First)?;
+                Ok((outputs, Kept { inputs, root: None }))
             }
             Keep::Graph => {
-                let output = self.run(passes, micro_batch, &input, ForwardKind::First)?;
-                let root = root_of(&output)?;
+                let outputs = self.run(passes, micro_batch, &inputs, ForwardKind::First)?;
+                let root = GradientRoot::of(&outputs)?;
                 // A leaf without gradient is autograd's alone, if autograd needs it at all.
-                let input = input.requires_grad().then_some(input);
-                Ok((output, Kept { input, root }))
+                let inputs = if wants_gradient(&inputs) { inputs } else { Vec::new() };
+                Ok((outputs, Kept { inputs, root }))
             }
         }
     }
 
-    /// The backward pass. Takes the gradient of the output and returns that of the input, if it has one.
+    /// The backward pass. Takes the gradients of the outputs and returns those of the inputs, none where
+    /// nothing below is trained.
     pub(super) fn backward(
         &self,
         passes: &mut Passes<'_>,
         micro_batch: MicroBatch,
         kept: Kept,
-        gradient: Tensor,
-    ) -> Result<Option<Tensor>, RankError> {
-        let Kept { input, mut root } = kept;
-        if let (Keep::Input, Some(input)) = (self.keep, &input) {
-            let output = self.run(passes, micro_batch, input, ForwardKind::Again)?;
-            root = root_of(&output)?;
+        gradients: Vec<Tensor>,
+    ) -> Result<Vec<Tensor>, RankError> {
+        let Kept { inputs, mut root } = kept;
+        if self.keep == Keep::Input {
+            let outputs = self.run(passes, micro_batch, &inputs, ForwardKind::Again)?;
+            root = GradientRoot::of(&outputs)?;
         }
         if let Some(root) = root {
             passes.times.backward(*self.layers.start(), *self.layers.end(), || {
-                root.backward(&gradient)?;
+                root.backward(&gradients)?;
                 // Before the clock is read, so that nothing outlives its use.
-                drop(gradient);
+                drop(gradients);
                 Ok(())
             })?;
         }
-        match input {
-            Some(input) if input.requires_grad() => {
-                let gradient = input.f_grad()?;
-                Ok(gradient.defined().then_some(gradient))
-            }
-            _ => Ok(None),
+        if !wants_gradient(&inputs) {
+            return Ok(Vec::new());
         }
+        let gradients = inputs.iter().map(Tensor::f_grad).collect::<Result<Vec<Tensor>, _>>()?;
+        // Either all of them are reached or nothing is trained that they lead to.
+        Ok(if gradients.iter().all(Tensor::defined) { gradients } else { Vec::new() })
     }
 
     /// Runs the layers, and the loss after the model's last one.
@@ -113,15 +113,14 @@ impl Segment {
         &self,
         passes: &mut Passes<'_>,
         micro_batch: MicroBatch,
-        input: &Tensor,
+        inputs: &[Tensor],
         kind: ForwardKind,
-    ) -> Result<Tensor, RankError> {
+    ) -> Result<Vec<Tensor>, RankError> {
         let phase = if kind == ForwardKind::First { Phase::Forward } else { Phase::Backward };
         let clock = passes.times.clock();
-        let mut value = input.shallow_clone();
-        let makes_graph = self.keep == Keep::Graph || kind == ForwardKind::Again;
-        if makes_graph && value.requires_grad() {
-            timing::watch(&value, *self.layers.start())?;
+        let mut values: Vec<Tensor> = inputs.iter().map(Tensor::shallow_clone).collect();
+        if self.keep == Keep::Graph || kind == ForwardKind::Again {
+            watch(&values, *self.layers.start())?;
         }
         let mut start = clock.now()?;
         for layer in passes.layers_of(&self.layers) {
@@ -131,20 +130,29 @@ impl Segment {
                 let MicroBatch { iteration, index: micro_batch } = micro_batch;
                 Purpose::Dropout { iteration, micro_batch, layer: index }.set(passes.seed);
             }
-            value = layer.forward(&value)?;
+            values = layer.forward(&values)?;
             if index + 1 == passes.loss_edge {
-                value = passes.loss(micro_batch, value)?;
-            } else if index < *self.layers.end() && value.requires_grad() {
-                timing::watch(&value, index + 1)?;
+                values = vec![passes.loss(micro_batch, values)?];
+            } else if index < *self.layers.end() {
+                watch(&values, index + 1)?;
             }
             let end = clock.now()?;
             passes.times.add_forward(index, kind, end - start);
             start = end;
         }
-        Ok(value)
+        Ok(values)
     }
 }
 
-fn root_of(output: &Tensor) -> Result<Option<GradientRoot>, RankError> {
-    if output.requires_grad() { Ok(Some(GradientRoot::of(output)?)) } else { Ok(None) }
+fn wants_gradient(tensors: &[Tensor]) -> bool {
+    tensors.iter().any(Tensor::requires_grad)
+}
+
+/// Notes when the gradient at this edge is complete. The first tensor is what the layer before computed;
+/// others only pass by.
+fn watch(values: &[Tensor], edge: usize) -> Result<(), RankError> {
+    match values.first().filter(|value| value.requires_grad()) {
+        Some(value) => timing::watch(value, edge),
+        None => Ok(()),
+    }
 }

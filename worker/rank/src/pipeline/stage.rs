@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
 use loadmaster_proto::run::Phase;
-use tch::{Kind, Reduction, Tensor};
+use tch::{Kind, Reduction, TchError, Tensor};
 
 use super::segment::{Kept, Segment};
 use crate::data::Data;
@@ -26,7 +26,7 @@ pub struct MicroBatch {
 #[derive(Debug)]
 pub enum Forwarded {
     /// What the next stage takes.
-    Activation(Tensor),
+    Activation(Vec<Tensor>),
     /// The model's loss, divided by the number of micro-batches.
     Loss(f64),
 }
@@ -77,68 +77,69 @@ impl Stage {
         self.layers.last().is_some_and(|layer| layer.index() + 1 == self.loss_edge)
     }
 
-    /// The forward pass of a micro-batch. `input` is the previous stage's output, none on the first.
+    /// The forward pass of a micro-batch. `inputs` are the previous stage's outputs, none on the first.
     ///
     /// # Errors
     /// Out of memory, for one.
     pub fn forward(
         &mut self,
         micro_batch: MicroBatch,
-        input: Option<Tensor>,
+        inputs: Option<Vec<Tensor>>,
     ) -> Result<Forwarded, RankError> {
         progress::enter(Phase::Forward, self.layers.first().map(Layer::index));
-        let mut value = match input {
-            // Its gradient is what the previous stage waits for.
-            Some(input) => input.f_set_requires_grad(true)?,
-            None => self.data.samples(micro_batch.iteration, micro_batch.index)?,
+        let mut values = match inputs {
+            // Their gradients are what the previous stage waits for.
+            Some(inputs) => with_gradients(inputs)?,
+            None => vec![self.data.samples(micro_batch.iteration, micro_batch.index)?],
         };
         let (mut passes, segments) = self.parts();
         let mut kept = Vec::with_capacity(segments.len());
         for (position, segment) in segments.iter().enumerate() {
             if position > 0 {
                 // The graph ends between segments: each has a backward pass of its own.
-                value = value.f_detach()?.f_set_requires_grad(true)?;
+                values = with_gradients(detached(&values)?)?;
             }
-            let (output, held) = segment.forward(&mut passes, micro_batch, value)?;
+            let (outputs, held) = segment.forward(&mut passes, micro_batch, values)?;
             kept.push(held);
-            value = output;
+            values = outputs;
         }
         self.in_flight.insert(micro_batch, kept);
-        if self.is_last() {
-            Ok(Forwarded::Loss(value.f_double_value(&[])?))
-        } else {
-            Ok(Forwarded::Activation(value.f_detach()?.f_contiguous()?))
+        match (self.is_last(), values.as_slice()) {
+            (true, [loss]) => Ok(Forwarded::Loss(loss.f_double_value(&[])?)),
+            _ => Ok(Forwarded::Activation(contiguous(detached(&values)?)?)),
         }
     }
 
-    /// The backward pass of a micro-batch. `gradient` is that of the output, none on the last stage.
-    /// Returns the gradient of the input, none on the first stage.
+    /// The backward pass of a micro-batch. `gradients` are those of the outputs, none on the last stage.
+    /// Returns the gradients of the inputs, none on the first stage.
     ///
     /// # Errors
     /// Out of memory, or the micro-batch is not in flight.
     pub fn backward(
         &mut self,
         micro_batch: MicroBatch,
-        gradient: Option<Tensor>,
-    ) -> Result<Option<Tensor>, RankError> {
+        gradients: Option<Vec<Tensor>>,
+    ) -> Result<Option<Vec<Tensor>>, RankError> {
         progress::enter(Phase::Backward, self.layers.last().map(Layer::index));
         let kept = self.in_flight.remove(&micro_batch).ok_or_else(|| {
             RankError::Other(format!("micro-batch {} has had no forward pass", micro_batch.index))
         })?;
-        let mut gradient = match gradient {
-            Some(gradient) => Some(gradient),
-            None => Some(Tensor::f_ones([0_i64; 0], (Kind::Float, self.data.device()))?),
+        let mut gradients = match gradients {
+            Some(gradients) => gradients,
+            None => vec![Tensor::f_ones([0_i64; 0], (Kind::Float, self.data.device()))?],
         };
         let (mut passes, segments) = self.parts();
         for (segment, held) in segments.iter().zip(kept).rev() {
             // Below the lowest trained layer there is nothing left to do.
-            let Some(output_gradient) = gradient else { break };
-            gradient = segment.backward(&mut passes, micro_batch, held, output_gradient)?;
+            if gradients.is_empty() {
+                break;
+            }
+            gradients = segment.backward(&mut passes, micro_batch, held, gradients)?;
         }
-        match gradient {
-            Some(gradient) if !self.is_first() => Ok(Some(gradient.f_contiguous()?)),
-            _ => Ok(None),
+        if self.is_first() || gradients.is_empty() {
+            return Ok(None);
         }
+        Ok(Some(contiguous(gradients)?))
     }
 
     fn parts(&mut self) -> (Passes<'_>, &[Segment]) {
@@ -154,6 +155,18 @@ impl Stage {
     }
 }
 
+fn with_gradients(tensors: Vec<Tensor>) -> Result<Vec<Tensor>, TchError> {
+    tensors.into_iter().map(|tensor| tensor.f_set_requires_grad(true)).collect()
+}
+
+fn detached(tensors: &[Tensor]) -> Result<Vec<Tensor>, TchError> {
+    tensors.iter().map(Tensor::f_detach).collect()
+}
+
+fn contiguous(tensors: Vec<Tensor>) -> Result<Vec<Tensor>, TchError> {
+    tensors.into_iter().map(|tensor| tensor.f_contiguous()).collect()
+}
+
 impl<'a> Passes<'a> {
     /// The layers of a segment.
     pub(super) fn layers_of(&self, range: &RangeInclusive<usize>) -> &'a [Layer] {
@@ -162,7 +175,10 @@ impl<'a> Passes<'a> {
     }
 
     /// Mean cross-entropy over the last axis, divided by the number of micro-batches.
-    pub(super) fn loss(&self, micro_batch: MicroBatch, logits: Tensor) -> Result<Tensor, RankError> {
+    pub(super) fn loss(&self, micro_batch: MicroBatch, outputs: Vec<Tensor>) -> Result<Tensor, RankError> {
+        let Some(logits) = outputs.into_iter().next() else {
+            return Err(RankError::Other("the last layer yields nothing to compare".to_owned()));
+        };
         let targets = self.data.targets(micro_batch.iteration, micro_batch.index)?;
         let classes = logits.size().last().copied().unwrap_or_default();
         // In fp32 whatever the precision: a sum over a vocabulary needs it.

@@ -60,11 +60,11 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Starts the threads of a connection over which tensors of this form come for this purpose.
+    /// Starts the threads of a connection over which tensors of these forms come in turn for this purpose.
     pub(super) fn start(
         stream: UnixStream,
         neighbour: &'static str,
-        incoming: (Crossing, Form),
+        incoming: (Crossing, Vec<Form>),
         lost: Lost,
     ) -> io::Result<Self> {
         let (outgoing, to_write) = mpsc::channel();
@@ -79,10 +79,10 @@ impl Link {
         let lost_reading = lost.clone();
         // Not joined: it may wait for a neighbour for whose last word nobody here cares.
         std::thread::Builder::new().name(format!("from {neighbour}")).spawn(move || {
-            let (crossing, form) = incoming;
+            let (crossing, forms) = incoming;
             let mut stream = BufReader::new(stream);
-            loop {
-                match Frame::read(&mut stream, crossing, &form) {
+            for form in forms.iter().cycle() {
+                match Frame::read(&mut stream, crossing, form) {
                     Ok(Some(frame)) => {
                         if read.send(frame).is_err() {
                             break;

@@ -28,17 +28,17 @@ pub enum Crossing {
 
 /// The neighbours of a stage.
 pub trait Neighbours {
-    /// The tensor of this micro-batch, made on the stage's device when it is asked for.
+    /// The tensors of this micro-batch, made on the stage's device when they are asked for.
     ///
     /// # Errors
     /// When the neighbour is gone or sends something else, or the device is full.
-    fn receive(&mut self, crossing: Crossing, micro_batch: u32) -> Result<Tensor, RankError>;
+    fn receive(&mut self, crossing: Crossing, micro_batch: u32) -> Result<Vec<Tensor>, RankError>;
 
-    /// Gives the tensor away: its bytes leave the device before this returns.
+    /// Gives the tensors away: their bytes leave the device before this returns.
     ///
     /// # Errors
     /// When the neighbour is gone.
-    fn send(&mut self, crossing: Crossing, micro_batch: u32, tensor: Tensor) -> Result<(), RankError>;
+    fn send(&mut self, crossing: Crossing, micro_batch: u32, tensors: Vec<Tensor>) -> Result<(), RankError>;
 
     /// Waits until everything has been sent.
     ///
@@ -59,12 +59,12 @@ pub struct Form {
 /// The forms of what crosses a stage's edges, and where it is made.
 #[derive(Debug, Clone)]
 pub struct Forms {
-    /// What the stage takes; none on the first stage.
-    pub input: Option<Form>,
-    /// What the stage yields; none on the last stage.
-    pub output: Option<Form>,
+    /// What the stage takes; nothing on the first stage.
+    pub inputs: Vec<Form>,
+    /// What the stage yields; nothing on the last stage.
+    pub outputs: Vec<Form>,
     /// The shared weight, if the other half of the pair is in another stage.
-    pub tied: Option<Form>,
+    pub tied: Vec<Form>,
     /// Where tensors are made.
     pub device: Device,
 }
@@ -77,25 +77,30 @@ impl Forms {
         let layer_count = model.layers().len();
         let (is_first, is_last) = (stage.first_layer == 0, stage.last_layer + 1 == layer_count);
         let kind = kind(spec.training.precision);
-        let edge = |edge: usize| {
-            let samples = i64::from(spec.training.micro_batch_size);
-            Form { kind, shape: std::iter::once(samples).chain(model.edge(edge).iter().copied()).collect() }
+        let samples = i64::from(spec.training.micro_batch_size);
+        let edge = |edge: usize, exists: bool| -> Vec<Form> {
+            let shapes = if exists { model.edge(edge) } else { &[] };
+            shapes.iter().map(|shape| Form { kind, shape: [&[samples], shape.as_slice()].concat() }).collect()
         };
         let shared = model.layers().last().and_then(|layer| layer.kind.shared_parameter());
         Self {
-            input: (!is_first).then(|| edge(stage.first_layer)),
-            output: (!is_last).then(|| edge(stage.last_layer + 1)),
-            tied: shared.filter(|_| is_first != is_last).map(|shared| Form { kind, shape: shared.shape }),
+            inputs: edge(stage.first_layer, !is_first),
+            outputs: edge(stage.last_layer + 1, !is_last),
+            tied: shared
+                .filter(|_| is_first != is_last)
+                .map(|shared| Form { kind, shape: shared.shape })
+                .into_iter()
+                .collect(),
             device,
         }
     }
 
-    /// The form of what is received in this way.
-    fn incoming(&self, crossing: Crossing) -> Option<&Form> {
+    /// The forms of what is received in this way.
+    fn incoming(&self, crossing: Crossing) -> &[Form] {
         match crossing {
-            Crossing::Activation => self.input.as_ref(),
-            Crossing::Gradient => self.output.as_ref(),
-            Crossing::TiedGradient => self.tied.as_ref(),
+            Crossing::Activation => &self.inputs,
+            Crossing::Gradient => &self.outputs,
+            Crossing::TiedGradient => &self.tied,
         }
     }
 }

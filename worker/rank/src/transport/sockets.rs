@@ -68,17 +68,17 @@ impl Listening {
         };
 
         let mut sockets = Sockets { forms: forms.clone(), previous: None, next: None, tied: None };
-        if let Some(input) = forms.input {
+        if !forms.inputs.is_empty() {
             let stream = reach(&socket(folder, own.saturating_sub(1)), Purpose::Hello, own, deadline)?;
-            sockets.previous = Some(start(stream, "previous stage", (Crossing::Activation, input))?);
+            sockets.previous = Some(start(stream, "previous stage", (Crossing::Activation, forms.inputs))?);
         }
-        if let (None, Some(tied)) = (&forms.output, &forms.tied) {
+        if forms.outputs.is_empty() && !forms.tied.is_empty() {
             let stream = reach(&socket(folder, 0), Purpose::HelloTied, own, deadline)?;
-            sockets.tied = Some(start(stream, "first stage", (Crossing::TiedGradient, tied.clone()))?);
+            sockets.tied = Some(start(stream, "first stage", (Crossing::TiedGradient, forms.tied.clone()))?);
         }
         let Some(listener) = self.listener else { return Ok(sockets) };
-        let mut next_form = forms.output;
-        let mut tied_form = forms.tied;
+        let mut next_form = Some(forms.outputs).filter(|forms| !forms.is_empty());
+        let mut tied_form = Some(forms.tied).filter(|forms| !forms.is_empty());
         while next_form.is_some() || tied_form.is_some() {
             let mut stream = accept(&listener, deadline)?;
             let hello = hear(&mut stream, deadline)?;
@@ -116,23 +116,32 @@ impl Sockets {
 }
 
 impl Neighbours for Sockets {
-    fn receive(&mut self, crossing: Crossing, micro_batch: u32) -> Result<Tensor, RankError> {
-        let frame = self.link(crossing, true)?.receive()?;
-        if frame.header.micro_batch != micro_batch {
-            return Err(RankError::Protocol(format!(
-                "expected {crossing:?} of micro-batch {micro_batch}, got that of {}",
-                frame.header.micro_batch
-            )));
+    fn receive(&mut self, crossing: Crossing, micro_batch: u32) -> Result<Vec<Tensor>, RankError> {
+        let link = self.link(crossing, true)?;
+        let mut tensors = Vec::new();
+        for _ in self.forms.incoming(crossing) {
+            let frame = link.receive()?;
+            if frame.header.micro_batch != micro_batch {
+                return Err(RankError::Protocol(format!(
+                    "expected {crossing:?} of micro-batch {micro_batch}, got that of {}",
+                    frame.header.micro_batch
+                )));
+            }
+            tensors.push(host::to_device(&frame.bytes, &frame.header.form, self.forms.device)?);
         }
-        Ok(host::to_device(&frame.bytes, &frame.header.form, self.forms.device)?)
+        Ok(tensors)
     }
 
-    fn send(&mut self, crossing: Crossing, micro_batch: u32, tensor: Tensor) -> Result<(), RankError> {
-        let form = super::Form { kind: tensor.f_kind()?, shape: tensor.size() };
-        let bytes = host::to_host(&tensor)?;
-        drop(tensor);
-        let header = Header { purpose: Purpose::Tensor(crossing), micro_batch, form };
-        self.link(crossing, false)?.send(Frame { header, bytes })
+    fn send(&mut self, crossing: Crossing, micro_batch: u32, tensors: Vec<Tensor>) -> Result<(), RankError> {
+        let link = self.link(crossing, false)?;
+        for tensor in tensors {
+            let form = super::Form { kind: tensor.f_kind()?, shape: tensor.size() };
+            let bytes = host::to_host(&tensor)?;
+            drop(tensor);
+            let header = Header { purpose: Purpose::Tensor(crossing), micro_batch, form };
+            link.send(Frame { header, bytes })?;
+        }
+        Ok(())
     }
 
     fn finish(self: Box<Self>) -> Result<(), RankError> {

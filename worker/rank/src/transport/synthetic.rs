@@ -12,41 +12,53 @@ use crate::random::mix;
 #[derive(Debug)]
 pub struct Synthetic {
     forms: Forms,
-    activation: Vec<u8>,
-    gradient: Vec<u8>,
-    tied: Vec<u8>,
+    activations: Vec<Vec<u8>>,
+    gradients: Vec<Vec<u8>>,
+    tied: Vec<Vec<u8>>,
 }
 
 impl Synthetic {
     /// Makes the noise up once: every micro-batch gets the same.
     pub fn new(forms: Forms, seed: u64) -> Self {
         // Gradients are small, so that the parameters stay sane over many iterations.
-        let noise = |form: &Option<Form>, scale: f32, salt: u64| {
-            form.as_ref().map_or_else(Vec::new, |form| noise(form, scale, mix(seed ^ salt)))
+        let noise = |forms: &[Form], scale: f32, salt: u64| -> Vec<Vec<u8>> {
+            forms.iter().zip(salt..).map(|(form, salt)| noise(form, scale, mix(seed ^ salt))).collect()
         };
         Self {
-            activation: noise(&forms.input, 1.0, 1),
-            gradient: noise(&forms.output, 1e-4, 2),
-            tied: noise(&forms.tied, 1e-4, 3),
+            activations: noise(&forms.inputs, 1.0, 10),
+            gradients: noise(&forms.outputs, 1e-4, 20),
+            tied: noise(&forms.tied, 1e-4, 30),
             forms,
         }
     }
 }
 
 impl Neighbours for Synthetic {
-    fn receive(&mut self, crossing: Crossing, _micro_batch: u32) -> Result<Tensor, RankError> {
-        let form = self.forms.incoming(crossing).ok_or_else(|| unexpected(crossing))?;
-        let bytes = match crossing {
-            Crossing::Activation => &self.activation,
-            Crossing::Gradient => &self.gradient,
+    fn receive(&mut self, crossing: Crossing, _micro_batch: u32) -> Result<Vec<Tensor>, RankError> {
+        let noise = match crossing {
+            Crossing::Activation => &self.activations,
+            Crossing::Gradient => &self.gradients,
             Crossing::TiedGradient => &self.tied,
         };
-        Ok(host::to_device(bytes, form, self.forms.device)?)
+        if noise.is_empty() {
+            return Err(unexpected(crossing));
+        }
+        let forms = self.forms.incoming(crossing);
+        let made =
+            noise.iter().zip(forms).map(|(bytes, form)| host::to_device(bytes, form, self.forms.device));
+        Ok(made.collect::<Result<_, _>>()?)
     }
 
-    fn send(&mut self, _crossing: Crossing, _micro_batch: u32, tensor: Tensor) -> Result<(), RankError> {
-        // Copied as for a real neighbour, for the same time.
-        drop(host::to_host(&tensor)?);
+    fn send(
+        &mut self,
+        _crossing: Crossing,
+        _micro_batch: u32,
+        tensors: Vec<Tensor>,
+    ) -> Result<(), RankError> {
+        for tensor in tensors {
+            // Copied as for a real neighbour, for the same time.
+            drop(host::to_host(&tensor)?);
+        }
         Ok(())
     }
 

@@ -21,7 +21,7 @@ fn shapes_and_parameters_are_as_computed() {
     for model in [small_vgg(), small_gpt(false), small_gpt(true)] {
         let training = training();
         let samples = i64::from(training.micro_batch_size);
-        let with_samples = |edge: usize| [&[samples][..], model.edge(edge)].concat();
+        let with_samples = |edge: usize| [&[samples][..], &model.edge(edge)[0]].concat();
         for index in 0..model.layers().len() {
             let mut stage = build(&model, index, index, &training);
             let expected: Vec<Vec<i64>> =
@@ -29,9 +29,10 @@ fn shapes_and_parameters_are_as_computed() {
             let made: Vec<Vec<i64>> = stage.trained().iter().map(|trained| trained.value.size()).collect();
             assert_eq!(made, expected, "{}", model.layers()[index].name);
 
-            let input = (index > 0).then(|| Tensor::ones(with_samples(index), (Kind::Float, Device::Cpu)));
+            let input =
+                (index > 0).then(|| vec![Tensor::ones(with_samples(index), (Kind::Float, Device::Cpu))]);
             match stage.forward(MicroBatch { iteration: 0, index: 0 }, input).unwrap() {
-                Forwarded::Activation(output) => assert_eq!(output.size(), with_samples(index + 1)),
+                Forwarded::Activation(outputs) => assert_eq!(outputs[0].size(), with_samples(index + 1)),
                 Forwarded::Loss(loss) => {
                     assert_eq!(index + 1, model.layers().len());
                     assert!(loss > 0.0);

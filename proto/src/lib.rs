@@ -8,18 +8,29 @@
 //! daemon and rank are defined here once, because planner and rank must agree to the byte. Nothing
 //! in this crate does I/O.
 
+pub mod buckets;
 pub mod bytes;
 pub mod convert;
 pub mod device;
+pub mod document;
+pub mod environment;
 pub mod error;
+pub mod import;
 pub mod layer;
 pub mod measurement;
 pub mod model;
 pub mod name;
+pub mod notation;
+pub mod prediction;
+pub mod profile;
 pub mod rank;
+pub mod reshard;
 pub mod run;
+pub mod scenario;
 pub mod schedule;
+pub mod shard;
 pub mod stage;
+pub mod tape;
 pub mod training;
 pub mod wire;
 pub mod zoo;

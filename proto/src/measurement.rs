@@ -3,16 +3,24 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
+use crate::run::Ledger;
 use crate::stage::StageConfig;
+use crate::tape::{LayerComponents, LayerTape};
 use crate::training::StaticBytes;
 
-/// What one stage needed in one run. Bytes are of the allocated ledger but for `peak_reserved`.
+pub use crate::environment::{DeviceSample, Environment};
+
+/// What one stage needed in one run. Bytes are of the allocated ledger but for `peak_reserved` and
+/// where `peak_ledger` says otherwise.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     /// What was measured.
     pub stage: StageConfig,
     /// Position in its pipeline.
     pub stage_index: u32,
+    /// Which device of the stage it was, from 0: each replica or shard is measured.
+    #[serde(default)]
+    pub shard: u32,
     /// Stages of that pipeline.
     pub stage_count: u32,
     /// The neighbours were synthetic.
@@ -21,8 +29,12 @@ pub struct Measurement {
     pub micro_batch_size: u32,
     /// The most micro-batches between forward and backward at once.
     pub in_flight: u32,
-    /// Highest bytes of live tensors.
+    /// Highest bytes of live tensors; where `peak_ledger` is another one than the allocated ledger (a
+    /// training command may know no better), the highest bytes of that ledger.
     pub peak_allocated: Bytes,
+    /// Ledger of `peak_allocated`.
+    #[serde(default)]
+    pub peak_ledger: Ledger,
     /// Highest bytes that the caching allocator held (reserved ledger); none on CPU slots.
     pub peak_reserved: Option<Bytes>,
     /// Parameters, gradients and optimizer state.
@@ -31,16 +43,31 @@ pub struct Measurement {
     pub capacity: Bytes,
     /// Mean seconds of one iteration, waiting included.
     pub iteration_seconds: f64,
+    /// Mean seconds at the end of an iteration: gradient synchronisation and optimizer step.
+    #[serde(default)]
+    pub step_seconds: f64,
     /// Times of each layer, in order.
     pub layers: Vec<LayerTimes>,
+    /// Every allocation and free; where one layer was trained alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tape: Option<Box<LayerTape>>,
     /// Losses of the measured iterations; last stage only.
     pub losses: Vec<f64>,
     /// Software and device.
     pub environment: Environment,
 }
 
+impl Measurement {
+    /// What the layer needed, taken apart; where one layer was trained alone.
+    pub fn components(&self) -> Option<LayerComponents> {
+        let tape = self.tape.as_deref()?;
+        let times = self.layers.iter().find(|times| times.layer == tape.layer).copied().unwrap_or_default();
+        Some(LayerComponents::of(tape, self.static_bytes, times, self.step_seconds))
+    }
+}
+
 /// Mean seconds of one pass of one micro-batch through a layer.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct LayerTimes {
     /// Index in the model.
     pub layer: usize,
@@ -50,21 +77,4 @@ pub struct LayerTimes {
     pub backward_seconds: f64,
     /// Forward pass done again in the backward pass.
     pub recompute_seconds: f64,
-}
-
-/// The software and device behind a measurement.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Environment {
-    /// Kind of device.
-    pub device_kind: String,
-    /// libtorch version.
-    pub libtorch_version: String,
-    /// CUDA version, or empty.
-    pub cuda_version: String,
-    /// Driver version, or empty.
-    pub driver_version: String,
-    /// Loadmaster version.
-    pub loadmaster_version: String,
-    /// Threads that libtorch computed with.
-    pub threads: u32,
 }

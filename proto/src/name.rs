@@ -94,6 +94,55 @@ resource_name!(/** Name of a run. */ RunName, "runs");
 resource_name!(/** Name of a worker. */ WorkerName, "workers");
 resource_name!(/** Name of an operation. */ OperationName, "operations");
 
+/// Name of a command that a worker's operator lists in the worker's configuration: 1 to 63 of `a-z`,
+/// `0-9`, `-`. No resource: what it runs is the worker's business alone.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct CommandName(String);
+
+impl CommandName {
+    /// A checked name.
+    ///
+    /// # Errors
+    /// When it breaks the rules of [`is_valid_id`]; the violation's path is `field`.
+    pub fn parse(field: &str, name: impl Into<String>) -> Result<Self, Invalid> {
+        let name = name.into();
+        if is_valid_id(&name) {
+            Ok(Self(name))
+        } else {
+            Err(Invalid::field(
+                field,
+                format!("is {name:?}, must be the name of a worker's command: 1 to 63 of a-z, 0-9 and '-'"),
+            ))
+        }
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for CommandName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<CommandName> for String {
+    fn from(name: CommandName) -> Self {
+        name.0
+    }
+}
+
+impl TryFrom<String> for CommandName {
+    type Error = Invalid;
+
+    fn try_from(name: String) -> Result<Self, Invalid> {
+        Self::parse("", name)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,6 +13,7 @@ use crate::device::Backend;
 use crate::measurement::Measurement;
 use crate::model::Model;
 use crate::run::{OutOfMemory, Phase, SoloStage};
+use crate::stage::Partitioning;
 use crate::training::TrainingSpec;
 
 /// Exit code of a rank whose device was too small; an [`RankEvent::OutOfMemory`] came before it.
@@ -34,8 +35,16 @@ pub struct RankSpec {
     pub training: TrainingSpec,
     /// Which stage of how many.
     pub position: SoloStage,
+    /// Which device of the stage, from 0.
+    pub shard: u32,
     /// How it reaches its neighbours.
     pub edges: Edges,
+    /// The run's private folder; exists, readable by this user alone. The rank of shard n of stage s
+    /// listens on `rank-{s}-{n}.sock` in it, for the ranks of the stages after it and for the shards of
+    /// its own stage after it.
+    pub folder: PathBuf,
+    /// How the ranks of a stage exchange what they add up or put together.
+    pub collectives: Collectives,
     /// Measured iterations, after one warm-up iteration.
     pub iterations: u32,
     /// Where it computes.
@@ -48,6 +57,10 @@ pub struct RankSpec {
     /// checking against another partitioning. None in ordinary runs.
     #[serde(default)]
     pub dump_gradients: Option<PathBuf>,
+    /// Write the parameters after the last iteration to this file (safetensors), for checking that replicas
+    /// stay equal. None in ordinary runs.
+    #[serde(default)]
+    pub dump_parameters: Option<PathBuf>,
 }
 
 /// How a rank reaches its neighbours.
@@ -56,12 +69,21 @@ pub struct RankSpec {
 pub enum Edges {
     /// The stage runs alone: activations and gradients at its edges are made up.
     Synthetic,
-    /// Unix sockets in a private folder. The rank of stage s listens on `stage-{s}.sock` for the
-    /// stages after it, and connects to those of the stages before it.
+    /// Over sockets in the run's folder, each rank to those whose share of the samples meets its own.
     Sockets {
-        /// The folder; exists, readable by this user alone.
-        folder: PathBuf,
+        /// All stages of the pipeline: who holds what follows from them.
+        partitioning: Partitioning,
     },
+}
+
+/// How the ranks of a stage exchange what they add up or put together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Collectives {
+    /// Over sockets, through the host's memory.
+    Host,
+    /// With NCCL: the run's devices are all different GPUs.
+    Nccl,
 }
 
 /// Where a rank computes.

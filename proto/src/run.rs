@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::bytes::Bytes;
 use crate::error::{Invalid, in_range};
 use crate::model::Model;
+use crate::name::CommandName;
 use crate::stage::{Partitioning, StageConfig};
 use crate::training::TrainingSpec;
 
@@ -19,16 +20,24 @@ pub struct RunSpec {
     pub work: Work,
     /// Measured iterations, after one warm-up iteration.
     pub iterations: u32,
+    /// The worker's command that trains instead of Loadmaster's rank; only workers that offer it take
+    /// the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<CommandName>,
 }
 
 /// Which runs a profile is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Campaign {
+    /// Each distinct layer alone: what the `component` predictor needs.
+    Minimal,
     /// Whole partitionings, CAPTURE's Description 1.
     Paper,
     /// Each distinct stage that the predictor needs, alone.
     Stages,
+    /// None: another tool measured, and its numbers came in a document.
+    Imported,
 }
 
 /// Which stages a run trains.
@@ -52,6 +61,15 @@ pub struct SoloStage {
     pub stage_index: u32,
 }
 
+/// One rank of a run: a device of a stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RankPosition {
+    /// Its stage, and where that is.
+    pub position: SoloStage,
+    /// Which device of the stage, from 0.
+    pub shard: u32,
+}
+
 impl RunSpec {
     /// Most measured iterations.
     pub const MAX_ITERATIONS: u32 = 1_000;
@@ -72,12 +90,20 @@ impl RunSpec {
                         format!("cover {} layers, the model has {layers}", partitioning.layer_count()),
                     ));
                 }
+                for (index, stage) in partitioning.stages().iter().enumerate() {
+                    self.model
+                        .check_stage(stage, self.training.micro_batch_size)
+                        .map_err(|invalid| invalid.under(&format!("partitioning.stages[{index}]")))?;
+                }
             }
             Work::Solo(solo) => {
                 solo.stage.checked().map_err(|invalid| invalid.under("solo_stage.stage"))?;
                 in_range("solo_stage.stage.last_layer", solo.stage.last_layer, 0..=layers - 1)?;
                 in_range("solo_stage.stage_count", solo.stage_count, 1..=layers as u32)?;
                 in_range("solo_stage.stage_index", solo.stage_index, 0..=solo.stage_count - 1)?;
+                self.model
+                    .check_stage(&solo.stage, self.training.micro_batch_size)
+                    .map_err(|invalid| invalid.under("solo_stage.stage"))?;
             }
         }
         Ok(self)
@@ -85,14 +111,29 @@ impl RunSpec {
 
     /// Devices that it needs at once: one per rank.
     pub fn device_count(&self) -> u32 {
-        self.ranks().iter().map(|rank| rank.stage.degree).sum()
+        self.stages().iter().map(|position| position.stage.degree).sum()
     }
 
-    /// Its ranks in order of their stages, as positions in the (perhaps imagined) pipeline.
-    pub fn ranks(&self) -> Vec<SoloStage> {
-        match &self.work {
-            Work::Solo(solo) => vec![*solo],
-            Work::Partitioning(partitioning) => {
+    /// Its ranks, in order of their stages and then of the devices of each.
+    pub fn ranks(&self) -> Vec<RankPosition> {
+        let ranks = |position: SoloStage| {
+            (0..position.stage.degree).map(move |shard| RankPosition { position, shard })
+        };
+        self.stages().into_iter().flat_map(ranks).collect()
+    }
+
+    /// Its stages in order, as positions in the (perhaps imagined) pipeline.
+    pub fn stages(&self) -> Vec<SoloStage> {
+        self.work.positions()
+    }
+}
+
+impl Work {
+    /// Its stages in order, as positions in the (perhaps imagined) pipeline.
+    pub fn positions(&self) -> Vec<SoloStage> {
+        match self {
+            Self::Solo(solo) => vec![*solo],
+            Self::Partitioning(partitioning) => {
                 let stage_count = partitioning.stages().len() as u32;
                 (0..stage_count)
                     .zip(partitioning.stages())
@@ -121,10 +162,11 @@ pub struct OutOfMemory {
 }
 
 /// The account that a byte count was read from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ledger {
     /// Bytes of live tensors.
+    #[default]
     Allocated,
     /// Bytes that the allocator holds.
     Reserved,
@@ -144,6 +186,17 @@ pub enum Phase {
     Backward,
     /// Optimizer step.
     Step,
+}
+
+impl Ledger {
+    /// Its name in messages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allocated => "allocated",
+            Self::Reserved => "reserved",
+            Self::Device => "device",
+        }
+    }
 }
 
 impl Phase {

@@ -1,6 +1,7 @@
 //! Stage configs and partitionings.
 
 use std::fmt;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +9,7 @@ use crate::error::{Invalid, in_range};
 use crate::model::MAX_LAYERS;
 
 /// How the devices of a stage share its work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Parallelism {
     /// One device.
@@ -34,6 +35,9 @@ pub struct StageConfig {
 }
 
 impl StageConfig {
+    /// Most devices of a stage.
+    pub const MAX_DEGREE: u32 = 64;
+
     /// Layers `first..=last` on one device.
     pub fn single(first_layer: usize, last_layer: usize) -> Self {
         Self { first_layer, last_layer, parallelism: Parallelism::None, degree: 1 }
@@ -49,6 +53,28 @@ impl StageConfig {
         self.first_layer..=self.last_layer
     }
 
+    /// Replicas that split the batch; 1 unless the stage is data parallel.
+    pub fn replicas(&self) -> u32 {
+        if self.parallelism == Parallelism::Data { self.degree } else { 1 }
+    }
+
+    /// Shards that split the tensors; 1 unless the stage is tensor parallel.
+    pub fn tensor_degree(&self) -> u32 {
+        if self.parallelism == Parallelism::Tensor { self.degree } else { 1 }
+    }
+
+    /// Samples of one pass on each of its devices.
+    pub fn per_device_micro_batch(&self, micro_batch_size: u32) -> u32 {
+        micro_batch_size / self.replicas().max(1)
+    }
+
+    /// Which samples of a micro-batch the device `shard` works on.
+    pub fn samples_of(&self, shard: u32, micro_batch_size: u32) -> Range<i64> {
+        let share = i64::from(self.per_device_micro_batch(micro_batch_size));
+        let first = if self.parallelism == Parallelism::Data { i64::from(shard) * share } else { 0 };
+        first..first + share
+    }
+
     /// Checks order and degree.
     ///
     /// # Errors
@@ -57,21 +83,38 @@ impl StageConfig {
         in_range("first_layer", self.first_layer, 0..=MAX_LAYERS - 1)?;
         in_range("last_layer", self.last_layer, self.first_layer..=MAX_LAYERS - 1)?;
         match self.parallelism {
-            Parallelism::None => in_range("degree", self.degree, 1..=1)?,
+            Parallelism::None => drop(in_range("degree", self.degree, 1..=1)?),
             Parallelism::Data | Parallelism::Tensor => {
-                return Err(Invalid::field(
-                    "parallelism",
-                    "data and tensor parallelism are not executed yet, must be none",
-                ));
+                in_range("degree", self.degree, 2..=Self::MAX_DEGREE)?;
+                if !self.degree.is_power_of_two() {
+                    return Err(Invalid::field(
+                        "degree",
+                        format!("is {}, must be a power of two", self.degree),
+                    ));
+                }
             }
         };
         Ok(self)
     }
 }
 
+/// First and last layer, and how they are parallel: `3..7`, `3..7/data2`.
 impl fmt::Display for StageConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}..{}", self.first_layer, self.last_layer)
+        write!(f, "{}..{}{}", self.first_layer, self.last_layer, Suffix(self))
+    }
+}
+
+/// How a stage is parallel; nothing for one device.
+struct Suffix<'a>(&'a StageConfig);
+
+impl fmt::Display for Suffix<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.parallelism {
+            Parallelism::None => Ok(()),
+            Parallelism::Data => write!(f, "/data{}", self.0.degree),
+            Parallelism::Tensor => write!(f, "/tensor{}", self.0.degree),
+        }
     }
 }
 
@@ -149,11 +192,12 @@ impl From<Partitioning> for Vec<StageConfig> {
     }
 }
 
-/// Layers per stage, joined by dashes: `8-8-7-7`.
+/// Layers per stage, joined by dashes: `8-8-7-7`, or `8-8/data2-7/tensor4` where stages are parallel.
 impl fmt::Display for Partitioning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sizes: Vec<String> = self.sizes().iter().map(ToString::to_string).collect();
-        f.write_str(&sizes.join("-"))
+        let stages: Vec<String> =
+            self.0.iter().map(|stage| format!("{}{}", stage.layer_count(), Suffix(stage))).collect();
+        f.write_str(&stages.join("-"))
     }
 }
 
@@ -168,5 +212,28 @@ mod tests {
         assert_eq!(Partitioning::new(gap).unwrap_err().violations()[0].field, "stages[1].first_layer");
         assert!(Partitioning::new(Vec::new()).is_err());
         assert!(Partitioning::from_sizes(&[2, 0]).is_err());
+    }
+
+    #[test]
+    fn degrees_are_powers_of_two_and_one_without_parallelism() {
+        let stage = |parallelism, degree| StageConfig { parallelism, degree, ..StageConfig::single(0, 3) };
+        for parallelism in [Parallelism::Data, Parallelism::Tensor] {
+            for degree in [2, 4, 8, 16, 32, 64] {
+                assert!(stage(parallelism, degree).checked().is_ok());
+            }
+            for degree in [0, 1, 3, 6, 128] {
+                let invalid = stage(parallelism, degree).checked().unwrap_err();
+                assert_eq!(invalid.violations()[0].field, "degree");
+            }
+        }
+        assert!(stage(Parallelism::None, 2).checked().is_err());
+    }
+
+    #[test]
+    fn replicas_split_the_samples_and_shards_do_not() {
+        let stage = |parallelism| StageConfig { parallelism, degree: 4, ..StageConfig::single(0, 3) };
+        assert_eq!(stage(Parallelism::Data).samples_of(3, 32), 24..32);
+        assert_eq!(stage(Parallelism::Tensor).samples_of(3, 32), 0..32);
+        assert_eq!(stage(Parallelism::Data).to_string(), "0..3/data4");
     }
 }

@@ -56,7 +56,7 @@ pub enum RecomputePolicy {
 
 /// The update rule.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Optimizer {
     /// Stochastic gradient descent.
     Sgd {
@@ -136,6 +136,7 @@ impl Optimizer {
 
 /// Everything about training that memory and time depend on, besides the model and the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TrainingSpec {
     /// Number formats.
     pub precision: Precision,
@@ -191,7 +192,13 @@ impl TrainingSpec {
             parameters: scalars * (width + master),
             gradients: scalars * width,
             optimizer: scalars * 4 * self.optimizer.state_scalars(),
+            buffers: 0,
         }
+    }
+
+    /// Bytes of buffers of `scalars` scalars: they have the parameters' number format.
+    pub fn buffer_bytes(&self, scalars: u64) -> u64 {
+        scalars * self.precision.scalar_bytes()
     }
 }
 
@@ -204,11 +211,14 @@ pub struct StaticBytes {
     pub gradients: u64,
     /// Optimizer state.
     pub optimizer: u64,
+    /// Tensors that are held but not trained: running statistics, tables of rotary positions.
+    #[serde(default)]
+    pub buffers: u64,
 }
 
 impl StaticBytes {
-    /// All three.
+    /// All four.
     pub fn total(&self) -> u64 {
-        self.parameters + self.gradients + self.optimizer
+        self.parameters + self.gradients + self.optimizer + self.buffers
     }
 }

@@ -4,12 +4,13 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::convert::{failure_from_wire, run_spec_from_wire};
+use loadmaster_proto::import::{HuggingFaceConfig, LayerList, ModelSource};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::run::{FailureKind, Ledger, OutOfMemory, Phase, RunFailure, RunSpec, SoloStage, Work};
 use loadmaster_proto::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_proto::wire::v1;
-use loadmaster_proto::zoo::{Gpt2, Vgg, Zoo};
+use loadmaster_proto::zoo::{AmoebaNet, Bert, Gpt2, Llama, TransGan, Vgg, Zoo};
 use proptest::prelude::*;
 use prost::Message;
 
@@ -33,9 +34,23 @@ fn training() -> TrainingSpec {
 
 fn models() -> Vec<Model> {
     let gpt2 = Gpt2 { blocks: 2, untied_head: true, ..Gpt2::default() };
-    [Zoo::Vgg11(Vgg::default()), Zoo::Gpt2(Gpt2::default()), Zoo::Gpt2(gpt2)]
-        .iter()
-        .map(|zoo| zoo.build().unwrap())
+    let zoo = [
+        Zoo::Vgg11(Vgg::default()),
+        Zoo::Gpt2(Gpt2::default()),
+        Zoo::Gpt2(gpt2),
+        Zoo::Bert(Bert::default()),
+        Zoo::Llama(Llama { blocks: 2, key_value_heads: 4, ..Llama::default() }),
+        Zoo::AmoebaNetD(AmoebaNet::default()),
+        Zoo::TransGan(TransGan::default()),
+    ];
+    let imported = HuggingFaceConfig {
+        config: r#"{"model_type": "qwen3", "attention_bias": true, "attention_dropout": 0.25}"#.to_owned(),
+        sequence_length: Some(16),
+    };
+    zoo.into_iter()
+        .map(ModelSource::Zoo)
+        .chain([ModelSource::HuggingFace(imported)])
+        .map(|source| source.build().unwrap())
         .collect()
 }
 
@@ -48,7 +63,13 @@ fn specs() -> Vec<RunSpec> {
                 Work::Partitioning(Partitioning::from_sizes(&[2, layers - 3, 1]).unwrap()),
                 Work::Solo(SoloStage { stage: StageConfig::single(1, 3), stage_count: 4, stage_index: 2 }),
             ];
-            works.map(|work| RunSpec { model: model.clone(), training: training(), work, iterations: 2 })
+            works.map(|work| RunSpec {
+                model: model.clone(),
+                training: training(),
+                work,
+                iterations: 2,
+                command: None,
+            })
         })
         .collect()
 }
@@ -62,6 +83,73 @@ fn every_kind_of_layer_and_work_survives_the_wire_and_json() {
         let json = serde_json::to_string(&spec).unwrap();
         assert_eq!(serde_json::from_str::<RunSpec>(&json).unwrap(), spec);
     }
+}
+
+/// Sources are stored and shown again.
+#[test]
+fn sources_of_models_survive_the_wire_and_json() {
+    let zoo = [
+        Zoo::Vgg11(Vgg { classes: 7, ..Vgg::default() }),
+        Zoo::Gpt2(Gpt2 { dropout: 0.0, ..Gpt2::default() }),
+        Zoo::Bert(Bert { hidden_size: 1024, heads: 4, ..Bert::default() }),
+        Zoo::Llama(Llama { tied_head: true, rotary_base: 5e5, ..Llama::default() }),
+        Zoo::AmoebaNetD(AmoebaNet { filters: 544, ..AmoebaNet::default() }),
+        Zoo::TransGan(TransGan { blocks: [1, 2, 3], ..TransGan::default() }),
+    ];
+    let list = LayerList { document: "family: mine".to_owned() };
+    let config = |sequence_length| HuggingFaceConfig { config: "{}".to_owned(), sequence_length };
+    let sources = zoo.into_iter().map(ModelSource::Zoo).chain([
+        ModelSource::LayerList(list),
+        ModelSource::HuggingFace(config(None)),
+        ModelSource::HuggingFace(config(Some(9))),
+    ]);
+    for source in sources {
+        let bytes = v1::ModelSource::from(&source).encode_to_vec();
+        let wire = v1::ModelSource::decode(bytes.as_slice()).unwrap();
+        assert_eq!(ModelSource::try_from(wire).unwrap(), source);
+        let json = serde_json::to_string(&source).unwrap();
+        assert_eq!(serde_json::from_str::<ModelSource>(&json).unwrap(), source);
+    }
+}
+
+/// What was stored before there were other kinds, inputs and losses still means the same, and has the
+/// same content id.
+#[test]
+fn models_of_the_first_version_are_read_as_before() {
+    let json = r#"{"family":"gpt2","input":{"kind":"tokens","sequence_length":8,"vocabulary_size":50},
+        "layers":[
+            {"name":"embedding","kind":"token_embedding","vocabulary_size":50,"positions":8,
+             "hidden_size":16,"dropout":0.1},
+            {"name":"block.0","kind":"transformer_block","hidden_size":16,"heads":2,
+             "feed_forward_size":64,"dropout":0.1},
+            {"name":"norm","kind":"layer_norm","hidden_size":16},
+            {"name":"head","kind":"language_model_head","hidden_size":16,"vocabulary_size":50,"tied":true}]}"#;
+    let gpt2 = Gpt2 {
+        blocks: 1,
+        hidden_size: 16,
+        heads: 2,
+        sequence_length: 8,
+        positions: 8,
+        vocabulary_size: 50,
+        ..Gpt2::default()
+    };
+    let built = Zoo::Gpt2(gpt2).build().unwrap();
+    assert_eq!(serde_json::from_str::<Model>(json).unwrap(), built);
+    let value: serde_json::Value = serde_json::from_str(json).unwrap();
+    assert_eq!(serde_json::to_value(&built).unwrap(), value, "nothing is written that was not there");
+}
+
+#[test]
+fn options_of_another_family_are_named() {
+    use v1::zoo_model::Options;
+    let options = Options::Bert(v1::BertOptions::default());
+    let zoo = v1::ZooModel { family: "llama".to_owned(), options: Some(options) };
+    let source = v1::ModelSource { source: Some(v1::model_source::Source::Zoo(zoo)) };
+    assert_eq!(ModelSource::try_from(source).unwrap_err().violations()[0].field, "zoo.bert");
+    let options = Options::Transgan(v1::TransGanOptions { blocks: vec![1, 2], ..Default::default() });
+    let zoo = v1::ZooModel { family: "transgan".to_owned(), options: Some(options) };
+    let source = v1::ModelSource { source: Some(v1::model_source::Source::Zoo(zoo)) };
+    assert_eq!(ModelSource::try_from(source).unwrap_err().violations()[0].field, "zoo.transgan.blocks");
 }
 
 #[test]

@@ -1,14 +1,19 @@
 //! Messages to checked domain types (`TryFrom`, errors carry the field's path) and back (`From`).
 
 mod device;
+mod environment;
+mod layer;
 mod model;
+mod prediction;
 mod run;
 mod stage;
+mod tape;
 mod training;
+mod zoo;
 
 use crate::error::Invalid;
 
-pub use run::{failure_from_wire, run_spec_from_wire};
+pub use run::{command_from_wire, failure_from_wire, ledger_from_wire, run_spec_from_wire};
 
 /// A wire count as an unsigned number.
 ///

@@ -3,7 +3,8 @@
 use super::{to_i32, to_i64, unsigned};
 use crate::bytes::Bytes;
 use crate::error::{Invalid, required};
-use crate::measurement::{Environment, LayerTimes, Measurement};
+use crate::measurement::{LayerTimes, Measurement};
+use crate::name::CommandName;
 use crate::run::{FailureKind, Ledger, OutOfMemory, Phase, RunFailure, RunSpec, SoloStage, Work};
 use crate::training::StaticBytes;
 use crate::wire::v1;
@@ -24,6 +25,7 @@ impl From<&RunSpec> for v1::RunSpec {
             training: Some(spec.training.into()),
             work: Some(work),
             iterations: to_i32(spec.iterations),
+            command: spec.command.as_ref().map(ToString::to_string).unwrap_or_default(),
         }
     }
 }
@@ -51,8 +53,17 @@ pub fn run_spec_from_wire(wire: v1::RunSpec) -> Result<RunSpec, Invalid> {
             .map_err(|invalid: Invalid| invalid.under("training"))?,
         work,
         iterations: unsigned("iterations", wire.iterations)?,
+        command: command_from_wire("command", wire.command)?,
     }
     .checked()
+}
+
+/// The name of a worker's command; none where the text is empty.
+///
+/// # Errors
+/// When it is not a name; the violation's path is `field`.
+pub fn command_from_wire(field: &str, name: String) -> Result<Option<CommandName>, Invalid> {
+    if name.is_empty() { Ok(None) } else { CommandName::parse(field, name).map(Some) }
 }
 
 impl TryFrom<v1::SoloStage> for SoloStage {
@@ -72,28 +83,26 @@ impl TryFrom<v1::SoloStage> for SoloStage {
 impl From<&Measurement> for v1::Measurement {
     /// Everything but names and time, which the store knows.
     fn from(measurement: &Measurement) -> Self {
-        let Environment {
-            device_kind,
-            libtorch_version,
-            cuda_version,
-            driver_version,
-            loadmaster_version,
-            threads,
-        } = measurement.environment.clone();
         Self {
             stage: Some(measurement.stage.into()),
             stage_index: to_i32(measurement.stage_index),
+            shard: to_i32(measurement.shard),
             stage_count: to_i32(measurement.stage_count),
             solo: measurement.solo,
             micro_batch_size: to_i32(measurement.micro_batch_size),
             in_flight: to_i32(measurement.in_flight),
             peak_allocated_bytes: measurement.peak_allocated.to_wire(),
+            peak_ledger: v1::Ledger::from(measurement.peak_ledger).into(),
             peak_reserved_bytes: measurement.peak_reserved.map(Bytes::to_wire),
             parameter_bytes: to_i64(measurement.static_bytes.parameters),
             gradient_bytes: to_i64(measurement.static_bytes.gradients),
             optimizer_bytes: to_i64(measurement.static_bytes.optimizer),
+            buffer_bytes: to_i64(measurement.static_bytes.buffers),
             capacity_bytes: measurement.capacity.to_wire(),
             iteration_seconds: measurement.iteration_seconds,
+            step_seconds: measurement.step_seconds,
+            tape: measurement.tape.as_deref().map(Into::into),
+            components: measurement.components().map(Into::into),
             layers: measurement
                 .layers
                 .iter()
@@ -105,14 +114,7 @@ impl From<&Measurement> for v1::Measurement {
                 })
                 .collect(),
             losses: measurement.losses.clone(),
-            environment: Some(v1::Environment {
-                device_kind,
-                libtorch_version,
-                cuda_version,
-                driver_version,
-                loadmaster_version,
-                threads: to_i32(threads),
-            }),
+            environment: Some(measurement.environment.clone().into()),
             ..Self::default()
         }
     }
@@ -143,17 +145,22 @@ impl TryFrom<v1::Measurement> for Measurement {
                 })
             })
             .collect::<Result<Vec<_>, Invalid>>()?;
-        let environment = required("environment", wire.environment)?;
         Ok(Self {
             stage: required("stage", wire.stage)?
                 .try_into()
                 .map_err(|invalid: Invalid| invalid.under("stage"))?,
             stage_index: unsigned("stage_index", wire.stage_index)?,
+            shard: unsigned("shard", wire.shard)?,
             stage_count: unsigned("stage_count", wire.stage_count)?,
             solo: wire.solo,
             micro_batch_size: unsigned("micro_batch_size", wire.micro_batch_size)?,
             in_flight: unsigned("in_flight", wire.in_flight)?,
             peak_allocated: Bytes(unsigned("peak_allocated_bytes", wire.peak_allocated_bytes)?),
+            // Of a worker that does not know the field.
+            peak_ledger: match wire.peak_ledger {
+                0 => Ledger::Allocated,
+                ledger => ledger_from_wire("peak_ledger", ledger)?,
+            },
             peak_reserved: wire
                 .peak_reserved_bytes
                 .map(|bytes| unsigned("peak_reserved_bytes", bytes).map(Bytes))
@@ -162,19 +169,20 @@ impl TryFrom<v1::Measurement> for Measurement {
                 parameters: unsigned("parameter_bytes", wire.parameter_bytes)?,
                 gradients: unsigned("gradient_bytes", wire.gradient_bytes)?,
                 optimizer: unsigned("optimizer_bytes", wire.optimizer_bytes)?,
+                buffers: unsigned("buffer_bytes", wire.buffer_bytes)?,
             },
             capacity: Bytes(unsigned("capacity_bytes", wire.capacity_bytes)?),
             iteration_seconds: seconds("iteration_seconds", wire.iteration_seconds)?,
+            step_seconds: seconds("step_seconds", wire.step_seconds)?,
             layers,
+            tape: wire
+                .tape
+                .map(|tape| tape.try_into().map(Box::new).map_err(|invalid: Invalid| invalid.under("tape")))
+                .transpose()?,
             losses: wire.losses,
-            environment: Environment {
-                device_kind: environment.device_kind,
-                libtorch_version: environment.libtorch_version,
-                cuda_version: environment.cuda_version,
-                driver_version: environment.driver_version,
-                loadmaster_version: environment.loadmaster_version,
-                threads: unsigned("environment.threads", environment.threads)?,
-            },
+            environment: required("environment", wire.environment)?
+                .try_into()
+                .map_err(|invalid: Invalid| invalid.under("environment"))?,
         })
     }
 }
@@ -185,6 +193,21 @@ impl From<Ledger> for v1::Ledger {
             Ledger::Allocated => Self::Allocated,
             Ledger::Reserved => Self::Reserved,
             Ledger::Device => Self::Device,
+        }
+    }
+}
+
+/// A ledger that is stated.
+///
+/// # Errors
+/// When it is none of the three; the violation's path is `field`.
+pub fn ledger_from_wire(field: &str, ledger: i32) -> Result<Ledger, Invalid> {
+    match v1::Ledger::try_from(ledger) {
+        Ok(v1::Ledger::Allocated) => Ok(Ledger::Allocated),
+        Ok(v1::Ledger::Reserved) => Ok(Ledger::Reserved),
+        Ok(v1::Ledger::Device) => Ok(Ledger::Device),
+        Ok(v1::Ledger::Unspecified) | Err(_) => {
+            Err(Invalid::field(field, "must be one of the three ledgers"))
         }
     }
 }
@@ -206,14 +229,7 @@ impl TryFrom<v1::OutOfMemory> for OutOfMemory {
     type Error = Invalid;
 
     fn try_from(wire: v1::OutOfMemory) -> Result<Self, Invalid> {
-        let ledger = match v1::Ledger::try_from(wire.ledger) {
-            Ok(v1::Ledger::Allocated) => Ledger::Allocated,
-            Ok(v1::Ledger::Reserved) => Ledger::Reserved,
-            Ok(v1::Ledger::Device) => Ledger::Device,
-            Ok(v1::Ledger::Unspecified) | Err(_) => {
-                return Err(Invalid::field("ledger", "must be one of the three ledgers"));
-            }
-        };
+        let ledger = ledger_from_wire("ledger", wire.ledger)?;
         let phase = [Phase::Setup, Phase::Forward, Phase::Backward, Phase::Step]
             .into_iter()
             .find(|phase| phase.as_str() == wire.phase)

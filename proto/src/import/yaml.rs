@@ -1,0 +1,98 @@
+//! YAML of bounded size: references to references make a short text a huge value, so what they unfold to is
+//! counted while it is read.
+
+use std::cell::Cell;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+/// Most bytes of texts plus number of values, unfolded.
+const MAX_SIZE: usize = 2 * super::MAX_DOCUMENT_BYTES;
+
+/// # Errors
+/// What is wrong with the text, or that it unfolds to too much.
+pub(super) fn parse(text: &str) -> Result<Value, String> {
+    let left = Cell::new(MAX_SIZE);
+    Bounded { left: &left }
+        .deserialize(serde_yaml_ng::Deserializer::from_str(text))
+        .map_err(|error| error.to_string())
+}
+
+/// Reads a value as long as there is room left.
+#[derive(Clone, Copy)]
+struct Bounded<'a> {
+    left: &'a Cell<usize>,
+}
+
+impl Bounded<'_> {
+    fn take<E: Error>(self, size: usize) -> Result<(), E> {
+        let left = self.left.get().checked_sub(size.saturating_add(1));
+        self.left.set(left.ok_or_else(|| E::custom("its references unfold to too many values"))?);
+        Ok(())
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Bounded<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Bounded<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text, a number, true or false, a list or a map with texts as keys")
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
+        self.take(0).map(|()| Value::Bool(value))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
+        self.take(0).map(|()| value.into())
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
+        self.take(0).map(|()| value.into())
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        self.take(0)?;
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom(format!("{value} is no number")))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        self.take(value.len()).map(|()| value.into())
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Value, E> {
+        self.take(0).map(|()| Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Value, A::Error> {
+        self.take(0)?;
+        let mut list = Vec::new();
+        while let Some(value) = values.next_element_seed(self)? {
+            list.push(value);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
+        self.take(0)?;
+        let mut map = Map::new();
+        while let Some(key) = fields.next_key::<String>()? {
+            self.take(key.len())?;
+            if map.contains_key(&key) {
+                return Err(A::Error::custom(format!("the key {key:?} occurs twice")));
+            }
+            let value = fields.next_value_seed(self)?;
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
+    }
+}

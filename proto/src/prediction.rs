@@ -1,0 +1,102 @@
+//! What a predictor says of a device of a stage, as it is shown and stored.
+
+use serde::{Deserialize, Serialize};
+
+use crate::bytes::Bytes;
+
+/// Between which bytes a peak is expected, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Least bytes.
+    pub low: Bytes,
+    /// Most bytes.
+    pub high: Bytes,
+    /// Half its width as a share of the predicted bytes.
+    pub margin: f64,
+}
+
+impl Interval {
+    /// `bytes · (1 ± margin)`, each end rounded away from the middle; `margin` is 0 or more.
+    pub fn around(bytes: Bytes, margin: f64) -> Self {
+        let spread = (bytes.0 as f64 * margin.max(0.0)).ceil() as u64;
+        let (low, high) = (bytes.0.saturating_sub(spread), bytes.0.saturating_add(spread));
+        Self { low: Bytes(low), high: Bytes(high), margin }
+    }
+}
+
+/// The bytes of a device at the moment of its peak. They add up to the peak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Breakdown {
+    /// Parameters, master weights included, and buffers.
+    pub weights: u64,
+    /// Gradients of parameters.
+    pub gradients: u64,
+    /// State of the optimizer.
+    pub optimizer: u64,
+    /// What lies between forward and backward passes, edges apart.
+    pub activations: u64,
+    /// Inputs, outputs and their gradients at the stage's own edges.
+    pub edges: u64,
+    /// Buffers of collectives.
+    pub communication: u64,
+    /// What lives within one layer's pass or step.
+    pub transient: u64,
+    /// What the allocator or its libraries hold besides: rounding, workspaces.
+    pub overhead: u64,
+}
+
+impl Breakdown {
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        self.weights
+            + self.gradients
+            + self.optimizer
+            + self.activations
+            + self.edges
+            + self.communication
+            + self.transient
+            + self.overhead
+    }
+}
+
+/// Seconds on one device of a stage, waiting for other stages not included.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct StageSeconds {
+    /// Forward pass of one micro-batch.
+    pub forward: f64,
+    /// Backward pass of one micro-batch, recomputation included.
+    pub backward: f64,
+    /// Once per iteration: gradient synchronisation and optimizer step.
+    pub step: f64,
+}
+
+/// How a figure was read from the profiled settings; later ones are less certain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// The stage's micro-batch size and micro-batches in flight were profiled.
+    Profiled,
+    /// At least one of the two lies between profiled values.
+    Interpolated,
+    /// At least one of the two lies outside the profiled values.
+    Extrapolated,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rounding never makes an interval narrower than its margin, and no end wraps around.
+    #[test]
+    fn an_interval_is_rounded_outwards_and_stays_in_range() {
+        let around = |bytes, margin| {
+            let Interval { low, high, .. } = Interval::around(Bytes(bytes), margin);
+            (low.0, high.0)
+        };
+        assert_eq!(around(1_000, 0.05), (950, 1_050));
+        assert_eq!(around(1_001, 0.05), (950, 1_052));
+        assert_eq!(around(1_000, 0.0), (1_000, 1_000));
+        assert_eq!(around(10, 3.0), (0, 40));
+        assert_eq!(around(u64::MAX, 0.5).1, u64::MAX);
+    }
+}

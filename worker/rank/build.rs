@@ -2,8 +2,14 @@
 
 use std::path::PathBuf;
 
-const SOURCES: [&str; 4] =
-    ["shim/memory.cpp", "shim/autograd.cpp", "shim/arithmetic.cpp", "shim/library.cpp"];
+const SOURCES: [&str; 6] = [
+    "shim/memory.cpp",
+    "shim/recorder.cpp",
+    "shim/autograd.cpp",
+    "shim/arithmetic.cpp",
+    "shim/collective.cpp",
+    "shim/library.cpp",
+];
 
 fn main() {
     println!("cargo:rerun-if-changed=shim");

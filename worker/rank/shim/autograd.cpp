@@ -3,12 +3,47 @@
 #include "guard.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
+namespace {
+
+// Where a backward pass starts: gives its gradients away instead of keeping them for the whole pass.
+class Giver final : public torch::autograd::Node {
+public:
+  // The engine wants an input and reads the stream of the device from it; it holds nothing.
+  Giver(torch::autograd::edge_list edges, torch::autograd::variable_list gradients, const at::Tensor &input)
+      : Node(std::move(edges)), given(std::move(gradients)) {
+    add_input_metadata(input);
+  }
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list &&) override { return std::move(given); }
+
+private:
+  torch::autograd::variable_list given;
+};
+
+// Where a backward pass ends.
+class Catcher final : public torch::autograd::Node {
+public:
+  torch::autograd::variable_list apply(torch::autograd::variable_list &&gradients) override {
+    caught = std::move(gradients.at(0));
+    return {};
+  }
+
+  at::Tensor caught;
+};
+
+} // namespace
+
 struct GradientRoot {
   torch::autograd::edge_list edges;
+};
+
+struct GradientCatch {
+  std::vector<std::shared_ptr<Catcher>> catchers;
 };
 
 Status shim_root_of(const at::Tensor *const *outputs, uint64_t count, GradientRoot **root) {
@@ -24,16 +59,48 @@ Status shim_root_of(const at::Tensor *const *outputs, uint64_t count, GradientRo
 
 void shim_root_free(GradientRoot *root) { delete root; }
 
-Status shim_root_backward(GradientRoot *root, const at::Tensor *const *gradients, uint64_t count) {
-  // What torch::autograd::backward does, without the output tensors.
+Status shim_root_backward(GradientRoot *root, at::Tensor *const *gradients, uint64_t count) {
+  // What torch::autograd::backward does, but for who holds the gradients.
   return guarded([&] {
     torch::autograd::variable_list given;
     for (uint64_t index = 0; index < count; ++index) {
-      given.push_back(*gradients[index]);
+      given.push_back(std::move(*gradients[index]));
     }
-    torch::autograd::Engine::get_default_engine().execute(root->edges, given, /*keep_graph=*/false,
+    const at::Tensor input = at::empty({0}, given.at(0).options());
+    const auto giver = std::make_shared<Giver>(std::move(root->edges), std::move(given), input);
+    root->edges.clear();
+    torch::autograd::Engine::get_default_engine().execute({{giver, 0}}, {input}, /*keep_graph=*/false,
                                                           /*create_graph=*/false, /*accumulate_grad=*/true);
   });
+}
+
+Status shim_catch_of(const at::Tensor *const *inputs, uint64_t count, at::Tensor **aliases,
+                     GradientCatch **caught) {
+  return guarded([&] {
+    auto made = std::make_unique<GradientCatch>();
+    std::vector<std::unique_ptr<at::Tensor>> tensors;
+    for (uint64_t index = 0; index < count; ++index) {
+      // A node for each: in a longer chain they come from different layers too.
+      auto catcher = std::make_shared<Catcher>();
+      auto alias = std::make_unique<at::Tensor>(inputs[index]->variable_data());
+      torch::autograd::create_gradient_edge(*alias, catcher);
+      made->catchers.push_back(std::move(catcher));
+      tensors.push_back(std::move(alias));
+    }
+    for (uint64_t index = 0; index < count; ++index) {
+      aliases[index] = tensors[index].release();
+    }
+    *caught = made.release();
+  });
+}
+
+void shim_catch_free(GradientCatch *caught) { delete caught; }
+
+at::Tensor *shim_catch_take(GradientCatch *caught, uint64_t index) {
+  if (index >= caught->catchers.size() || !caught->catchers[index]->caught.defined()) {
+    return nullptr;
+  }
+  return new at::Tensor(std::move(caught->catchers[index]->caught));
 }
 
 Status shim_on_gradient(const at::Tensor *tensor, void (*callback)(uint64_t), uint64_t argument) {

@@ -2,6 +2,7 @@
 // CUDA allocator.
 
 #include "guard.h"
+#include "recorder.h"
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -57,6 +58,9 @@ void free_block(void *data) {
   }
   Header *header = static_cast<Header *>(data) - 1;
   held.fetch_sub(header->bytes);
+  if (recorder::is_on()) {
+    recorder::freed(data);
+  }
   std::free(header);
 }
 
@@ -75,6 +79,9 @@ public:
       }
       Header *header = new (block) Header{bytes};
       data = header + 1;
+      if (recorder::is_on()) {
+        recorder::allocated(data, bytes);
+      }
     }
     return {data, data, &free_block, c10::Device(c10::DeviceType::CPU)};
   }
@@ -97,7 +104,7 @@ void shim_track_host_memory() {
   c10::SetCPUAllocator(allocator, /*priority=*/1);
 }
 
-void shim_set_host_capacity(uint64_t bytes) { capacity.store(bytes); }
+uint64_t shim_set_host_capacity(uint64_t bytes) { return capacity.exchange(bytes); }
 
 MemoryCounts shim_host_memory() { return {held.load(), peak.load(), 0, 0, 0}; }
 

@@ -51,8 +51,8 @@ struct Excess {
 // Makes libtorch allocate host tensors through an allocator that counts the requested bytes of live
 // tensors exactly. Before the first tensor.
 void shim_track_host_memory();
-// Requests that would exceed this many bytes fail.
-void shim_set_host_capacity(uint64_t bytes);
+// Requests that would exceed this many bytes fail. Returns what was allowed before.
+uint64_t shim_set_host_capacity(uint64_t bytes);
 MemoryCounts shim_host_memory();
 void shim_reset_host_peak();
 // Whether a request was refused since the last call; if so, fills in the last one.
@@ -61,19 +61,70 @@ bool shim_take_host_excess(Excess *excess);
 Status shim_cuda_memory(int32_t device, MemoryCounts *counts);
 Status shim_reset_cuda_peak(int32_t device);
 
+// ---- recorder.cpp: every allocation and free, in order ----
+
+enum TapeKind : uint32_t { TAPE_ALLOCATED = 0, TAPE_FREED = 1, TAPE_REMARK = 2, TAPE_EDGE = 3 };
+
+struct TapeEntry {
+  uint32_t kind;
+  // Of a remark or an edge: what the caller said. Of an allocation: 1 within communication.
+  uint32_t code;
+  // Where the block is; that of the tensor's memory for an edge.
+  uint64_t address;
+  // Of an allocation.
+  uint64_t bytes;
+};
+
+// Begins a recording. CUDA blocks are recorded for this thread and the backward passes that it starts.
+Status shim_tape_begin();
+// Blocks allocated from now on are, or no longer are, buffers of collectives.
+void shim_tape_communication(bool on);
+// Notes something between the events.
+void shim_tape_remark(uint32_t code);
+// Notes which block holds a tensor.
+Status shim_tape_edge(const at::Tensor *tensor, uint32_t code);
+// Ends the recording and says how many entries it has.
+Status shim_tape_end(uint64_t *count);
+// Copies this many entries and forgets them all.
+void shim_tape_read(TapeEntry *into, uint64_t count);
+
 // ---- autograd.cpp: backward passes ----
 
 // A point of the autograd graph where a backward pass can start. It does not keep the tensor's data.
 struct GradientRoot;
+// Points of the autograd graph where a backward pass ends. They catch the gradients that arrive.
+struct GradientCatch;
 
 Status shim_root_of(const at::Tensor *const *outputs, uint64_t count, GradientRoot **root);
 void shim_root_free(GradientRoot *root);
-// Runs the backward pass from the root with one gradient per output, freeing the graph on the way.
-Status shim_root_backward(GradientRoot *root, const at::Tensor *const *gradients, uint64_t count);
+// Runs the backward pass from the root with one gradient per output, freeing the graph on the way. The
+// gradients are taken: each is freed as soon as the pass needs it no more, and none is left behind.
+Status shim_root_backward(GradientRoot *root, at::Tensor *const *gradients, uint64_t count);
+// Makes a trained alias of each input, whose gradient is caught. The aliases are the caller's.
+Status shim_catch_of(const at::Tensor *const *inputs, uint64_t count, at::Tensor **aliases,
+                     GradientCatch **caught);
+void shim_catch_free(GradientCatch *caught);
+// Moves the gradient of an input out, or returns null where none has arrived.
+at::Tensor *shim_catch_take(GradientCatch *caught, uint64_t index);
 // Calls back when the gradient of the tensor is complete.
 Status shim_on_gradient(const at::Tensor *tensor, void (*callback)(uint64_t), uint64_t argument);
 // Forgets the gradient of a leaf.
 Status shim_clear_gradient(const at::Tensor *leaf);
+
+// ---- collective.cpp: operators of autograd that are written in Rust ----
+
+// Runs a closure once with a gradient and frees it. Takes the gradient and returns another, or null where
+// it failed.
+typedef at::Tensor *(*RunClosure)(void *closure, at::Tensor *gradient);
+// Frees a closure that was not run.
+typedef void (*ForgetClosure)(void *closure);
+
+// Makes an alias of `output`, which was computed from `input` outside autograd, that depends on it: the
+// closure is its backward pass, where autograd needs one. Takes the closure, in failure too.
+Status shim_with_backward(const at::Tensor *input, const at::Tensor *output, void *closure, RunClosure run,
+                          ForgetClosure forget, at::Tensor **result);
+// Copies bytes of host memory into a tensor, without a tensor in between.
+Status shim_fill(const at::Tensor *tensor, const void *bytes, uint64_t count);
 
 // ---- arithmetic.cpp: in-place operations whose scale factor tch leaves out ----
 

@@ -1,6 +1,8 @@
 //! Samples and targets, made when a pass needs them and the same in every partitioning.
 
-use loadmaster_proto::model::{Model, ModelInput};
+use std::ops::Range;
+
+use loadmaster_proto::model::{Loss, Model, ModelInput};
 use loadmaster_proto::training::TrainingSpec;
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -11,8 +13,9 @@ use crate::random::Purpose;
 #[derive(Debug, Clone)]
 pub struct Data {
     input: ModelInput,
+    loss: Loss,
     output: Vec<i64>,
-    samples: i64,
+    samples: Range<i64>,
     seed: u64,
     kind: Kind,
     device: Device,
@@ -23,12 +26,19 @@ impl Data {
     pub fn new(model: &Model, training: &TrainingSpec, device: Device) -> Self {
         Self {
             input: model.input(),
+            loss: model.loss(),
             output: model.edge(model.layers().len()).first().cloned().unwrap_or_default(),
-            samples: training.micro_batch_size.into(),
+            samples: 0..training.micro_batch_size.into(),
             seed: training.seed,
             kind: kind(training.precision),
             device,
         }
+    }
+
+    /// The same data, but of these samples of each micro-batch alone: what a replica works on.
+    #[must_use]
+    pub fn of_samples(self, samples: Range<i64>) -> Self {
+        Self { samples, ..self }
     }
 
     /// What enters the first layer.
@@ -38,8 +48,14 @@ impl Data {
     pub fn samples(&self, iteration: u32, micro_batch: u32) -> Result<Tensor, TchError> {
         match self.input {
             ModelInput::Image { channels, height, width } => {
-                Purpose::Data { iteration, micro_batch }.set(self.seed);
-                Tensor::f_randn([self.samples, channels, height, width], (self.kind, self.device))
+                self.normal(&[channels, height, width], |sample| Purpose::Data {
+                    iteration,
+                    micro_batch,
+                    sample,
+                })
+            }
+            ModelInput::Vector { size } => {
+                self.normal(&[size], |sample| Purpose::Data { iteration, micro_batch, sample })
             }
             ModelInput::Tokens { sequence_length, .. } => {
                 // A batch of its own, as a data loader hands it over.
@@ -48,11 +64,20 @@ impl Data {
         }
     }
 
-    /// What the last layer's output is compared with: a class per position of that output.
+    /// What training makes small.
+    pub fn loss(&self) -> Loss {
+        self.loss
+    }
+
+    /// What the last layer's output is compared with: a class per position of that output, or, where there
+    /// are no classes, a value per value of it.
     ///
     /// # Errors
     /// Out of memory, for one.
     pub fn targets(&self, iteration: u32, micro_batch: u32) -> Result<Tensor, TchError> {
+        if self.loss == Loss::MeanSquare {
+            return self.normal(&self.output, |sample| Purpose::Targets { iteration, micro_batch, sample });
+        }
         let (classes, positions) =
             self.output.split_last().map_or((1, &[][..]), |(&last, rest)| (last, rest));
         match self.input {
@@ -63,10 +88,14 @@ impl Data {
                 copy_of(&self.tokens(iteration, micro_batch)?.f_narrow(1, 1, sequence_length)?)
             }
             _ => {
-                Purpose::Targets { iteration, micro_batch }.set(self.seed);
                 let shape: Vec<i64> =
-                    std::iter::once(self.samples).chain(positions.iter().copied()).collect();
-                Tensor::f_randint(classes, shape, (Kind::Int64, self.device))
+                    std::iter::once(self.count()).chain(positions.iter().copied()).collect();
+                let targets = Tensor::f_empty(shape, (Kind::Int64, self.device))?;
+                self.draw(
+                    targets,
+                    |sample| Purpose::Targets { iteration, micro_batch, sample },
+                    |row| row.f_random_to_(classes),
+                )
             }
         }
     }
@@ -80,7 +109,38 @@ impl Data {
         let ModelInput::Tokens { sequence_length, vocabulary_size } = self.input else {
             return Err(TchError::Shape("the model does not take tokens".to_owned()));
         };
-        Purpose::Data { iteration, micro_batch }.set(self.seed);
-        Tensor::f_randint(vocabulary_size, [self.samples, sequence_length + 1], (Kind::Int64, self.device))
+        let shape = [self.count(), sequence_length + 1];
+        let tokens = Tensor::f_empty(shape, (Kind::Int64, self.device))?;
+        self.draw(
+            tokens,
+            |sample| Purpose::Data { iteration, micro_batch, sample },
+            |row| row.f_random_to_(vocabulary_size),
+        )
+    }
+
+    /// Normally distributed values of this shape per sample.
+    fn normal(&self, shape: &[i64], purpose: impl Fn(u32) -> Purpose) -> Result<Tensor, TchError> {
+        let shape: Vec<i64> = std::iter::once(self.count()).chain(shape.iter().copied()).collect();
+        let values = Tensor::f_empty(shape, (self.kind, self.device))?;
+        self.draw(values, purpose, |row| row.f_normal_(0.0, 1.0))
+    }
+
+    /// Samples that are made.
+    fn count(&self) -> i64 {
+        self.samples.end - self.samples.start
+    }
+
+    /// Draws each sample from a seed of its own, so that it is the same whoever makes it.
+    fn draw(
+        &self,
+        samples: Tensor,
+        purpose: impl Fn(u32) -> Purpose,
+        draw: impl Fn(&mut Tensor) -> Result<Tensor, TchError>,
+    ) -> Result<Tensor, TchError> {
+        for (row, sample) in (0..self.count()).zip(self.samples.clone()) {
+            purpose(u32::try_from(sample).unwrap_or(u32::MAX)).set(self.seed);
+            drop(draw(&mut samples.f_select(0, row)?)?);
+        }
+        Ok(samples)
     }
 }

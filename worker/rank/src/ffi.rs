@@ -1,10 +1,21 @@
 //! The only unsafe code: calls into the C++ shim, wrapped so that the rest of the program is safe.
 
+#[cfg(feature = "nccl")]
+pub mod nccl;
+mod operator;
+mod tape;
+
 use std::ffi::CStr;
 use std::os::raw::c_char;
 
 use tch::Tensor;
 use torch_sys::C_tensor;
+
+pub use operator::{fill, with_backward};
+pub use tape::{
+    TAPE_ALLOCATED, TAPE_EDGE, TAPE_FREED, TAPE_REMARK, TapeEntry, begin_tape, end_tape, remark, remark_edge,
+    set_communicating,
+};
 
 /// A failure inside libtorch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -52,6 +63,11 @@ struct RawRoot {
     opaque: [u8; 0],
 }
 
+#[repr(C)]
+struct RawCatch {
+    opaque: [u8; 0],
+}
+
 unsafe extern "C" {
     fn shim_last_error() -> *const c_char;
     safe fn shim_version_loaded() -> u32;
@@ -61,7 +77,7 @@ unsafe extern "C" {
     safe fn shim_open_cuda(device: i32, capacity: u64) -> i32;
     safe fn shim_synchronize(device: i32) -> i32;
     safe fn shim_track_host_memory();
-    safe fn shim_set_host_capacity(bytes: u64);
+    safe fn shim_set_host_capacity(bytes: u64) -> u64;
     safe fn shim_host_memory() -> MemoryCounts;
     safe fn shim_reset_host_peak();
     safe fn shim_take_host_excess(excess: &mut Excess) -> bool;
@@ -69,7 +85,15 @@ unsafe extern "C" {
     safe fn shim_reset_cuda_peak(device: i32) -> i32;
     fn shim_root_of(outputs: *const *const C_tensor, count: u64, root: *mut *mut RawRoot) -> i32;
     fn shim_root_free(root: *mut RawRoot);
-    fn shim_root_backward(root: *mut RawRoot, gradients: *const *const C_tensor, count: u64) -> i32;
+    fn shim_root_backward(root: *mut RawRoot, gradients: *const *mut C_tensor, count: u64) -> i32;
+    fn shim_catch_of(
+        inputs: *const *const C_tensor,
+        count: u64,
+        aliases: *mut *mut C_tensor,
+        caught: *mut *mut RawCatch,
+    ) -> i32;
+    fn shim_catch_free(caught: *mut RawCatch);
+    fn shim_catch_take(caught: *mut RawCatch, index: u64) -> *mut C_tensor;
     fn shim_on_gradient(tensor: *const C_tensor, callback: extern "C" fn(u64), argument: u64) -> i32;
     fn shim_clear_gradient(leaf: *const C_tensor) -> i32;
     fn shim_add_scaled(tensor: *const C_tensor, other: *const C_tensor, scale: f64) -> i32;
@@ -152,6 +176,14 @@ pub fn set_host_capacity(bytes: u64) {
     shim_set_host_capacity(bytes);
 }
 
+/// Does what no capacity applies to: what it makes is still counted for as long as it lives.
+pub fn without_host_capacity<T>(work: impl FnOnce() -> T) -> T {
+    let capacity = shim_set_host_capacity(u64::MAX);
+    let done = work();
+    shim_set_host_capacity(capacity);
+    done
+}
+
 /// Live host tensors.
 pub fn host_memory() -> MemoryCounts {
     shim_host_memory()
@@ -214,15 +246,64 @@ impl GradientRoot {
     }
 
     /// Runs the backward pass with one gradient per output, which adds to the gradients of leaves and
-    /// frees the graph on the way.
+    /// frees the graph on the way. The gradients are freed as soon as nothing needs them any more.
     ///
     /// # Errors
     /// What libtorch says: out of memory, or a gradient of the wrong shape.
-    pub fn backward(self, gradients: &[Tensor]) -> Result<(), ShimError> {
-        let given = picked(gradients, &self.trained);
-        // SAFETY: `raw` comes from shim_root_of and is freed only on drop; the gradients outlive the
-        // call.
-        check(unsafe { shim_root_backward(self.raw, given.as_ptr(), given.len() as u64) })
+    pub fn backward(self, gradients: Vec<Tensor>) -> Result<(), ShimError> {
+        let mut trained = self.trained.iter();
+        let mut given: Vec<Tensor> =
+            gradients.into_iter().filter(|_| trained.next().copied().unwrap_or_default()).collect();
+        let pointers: Vec<*mut C_tensor> = given.iter_mut().map(Tensor::as_mut_ptr).collect();
+        // SAFETY: `raw` comes from shim_root_of and is freed only on drop. The gradients are ours alone,
+        // outlive the call, and what it leaves of them, empty handles, may be dropped as any tensor.
+        check(unsafe { shim_root_backward(self.raw, pointers.as_ptr(), pointers.len() as u64) })
+    }
+}
+
+/// Catches the gradients of the tensors that enter a part of the autograd graph.
+#[derive(Debug)]
+pub struct GradientCatch {
+    raw: *mut RawCatch,
+    count: u64,
+}
+
+impl GradientCatch {
+    /// Returns the tensors with a gradient that is caught: no gradient lies beside the tensor, and the
+    /// tensor itself lives only as long as the graph needs it.
+    ///
+    /// # Errors
+    /// When libtorch refuses.
+    pub fn of(inputs: Vec<Tensor>) -> Result<(Vec<Tensor>, Self), ShimError> {
+        let pointers: Vec<*const C_tensor> = inputs.iter().map(Tensor::as_ptr).collect();
+        let mut aliases = vec![std::ptr::null_mut(); inputs.len()];
+        let mut raw = std::ptr::null_mut();
+        let count = inputs.len() as u64;
+        // SAFETY: the inputs are valid during the call and there is room for as many aliases; on success
+        // these and `raw` are objects of ours.
+        check(unsafe { shim_catch_of(pointers.as_ptr(), count, aliases.as_mut_ptr(), &raw mut raw) })?;
+        // SAFETY: each alias is a new tensor that nobody else frees.
+        let aliases = aliases.into_iter().map(|alias| unsafe { Tensor::from_ptr(alias) }).collect();
+        Ok((aliases, Self { raw, count }))
+    }
+
+    /// What was caught, in the order of the inputs; none unless a backward pass has reached all of them.
+    pub fn take(self) -> Option<Vec<Tensor>> {
+        (0..self.count)
+            .map(|index| {
+                // SAFETY: `raw` comes from shim_catch_of and is freed only on drop.
+                let gradient = unsafe { shim_catch_take(self.raw, index) };
+                // SAFETY: what is not null is a new tensor that nobody else frees.
+                (!gradient.is_null()).then(|| unsafe { Tensor::from_ptr(gradient) })
+            })
+            .collect()
+    }
+}
+
+impl Drop for GradientCatch {
+    fn drop(&mut self) {
+        // SAFETY: `raw` comes from shim_catch_of; the graph keeps what it still needs.
+        unsafe { shim_catch_free(self.raw) }
     }
 }
 

@@ -3,11 +3,13 @@
 //! * [`train`] is the whole of it, from the specification to the measurement.
 //! * [`layers`] builds a stage's layers, [`pipeline`] takes micro-batches forward and backward through
 //!   them, [`optimizer`] updates them, [`transport`] moves activations and gradients between stages.
+//! * [`tape`] records what a layer allocates, for the planner.
 //! * [`memory`] counts bytes, [`timing`] seconds, [`progress`] tells the daemon.
 //! * [`ffi`] is the only unsafe code.
 //!
 //! It is a library so that tests can reach its parts; the program is in `main.rs`.
 
+pub mod collective;
 pub mod data;
 pub mod error;
 pub mod ffi;
@@ -19,6 +21,7 @@ pub mod pipeline;
 pub mod progress;
 pub mod random;
 pub mod spec;
+pub mod tape;
 pub mod timing;
 pub mod train;
 pub mod transport;

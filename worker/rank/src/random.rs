@@ -3,6 +3,10 @@
 //! So a layer starts with the same parameters and drops the same values whatever the partitioning, and
 //! a forward pass that is done again repeats itself.
 
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use loadmaster_proto::shard::Shard;
+
 /// What a seed is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
@@ -13,19 +17,23 @@ pub enum Purpose {
         /// Position among the layer's parameters.
         parameter: usize,
     },
-    /// The samples of a micro-batch.
+    /// A sample of a micro-batch.
     Data {
         /// Iteration, from 0.
         iteration: u32,
         /// Micro-batch of the iteration.
         micro_batch: u32,
+        /// Sample of the micro-batch.
+        sample: u32,
     },
-    /// The targets of a micro-batch, where they do not follow from the samples.
+    /// The targets of a sample, where they do not follow from it.
     Targets {
         /// Iteration, from 0.
         iteration: u32,
         /// Micro-batch of the iteration.
         micro_batch: u32,
+        /// Sample of the micro-batch.
+        sample: u32,
     },
     /// What a layer drops.
     Dropout {
@@ -35,6 +43,8 @@ pub enum Purpose {
         micro_batch: u32,
         /// Layer in the model.
         layer: usize,
+        /// Replica of a data-parallel stage: each drops on its own.
+        replica: u32,
     },
 }
 
@@ -43,10 +53,14 @@ impl Purpose {
     pub fn seed(self, seed: u64) -> i64 {
         let words = match self {
             Self::Parameter { layer, parameter } => [1, layer as u64, parameter as u64, 0],
-            Self::Data { iteration, micro_batch } => [2, iteration.into(), micro_batch.into(), 0],
-            Self::Targets { iteration, micro_batch } => [3, iteration.into(), micro_batch.into(), 0],
-            Self::Dropout { iteration, micro_batch, layer } => {
-                [4, iteration.into(), micro_batch.into(), layer as u64]
+            Self::Data { iteration, micro_batch, sample } => {
+                [2, iteration.into(), micro_batch.into(), sample.into()]
+            }
+            Self::Targets { iteration, micro_batch, sample } => {
+                [3, iteration.into(), micro_batch.into(), sample.into()]
+            }
+            Self::Dropout { iteration, micro_batch, layer, replica } => {
+                [4, iteration.into(), micro_batch.into(), (layer as u64) << 32 | u64::from(replica)]
             }
         };
         let mixed = words.into_iter().fold(mix(seed), |state, word| mix(state ^ mix(word)));
@@ -55,8 +69,24 @@ impl Purpose {
 
     /// Makes libtorch's generators start from this seed.
     pub fn set(self, seed: u64) {
-        tch::manual_seed(self.seed(seed));
+        let seed = self.seed(seed);
+        STARTED_FROM.store(seed, Ordering::Relaxed);
+        tch::manual_seed(seed);
     }
+}
+
+/// What libtorch's generators started from last.
+static STARTED_FROM: AtomicI64 = AtomicI64::new(0);
+
+/// Draws what each shard of a tensor-parallel stage draws for itself. What is drawn afterwards is the same
+/// on all shards, and unrelated to what was drawn before.
+pub fn apart<T>(shard: Shard, draw: impl FnOnce() -> T) -> T {
+    let common = STARTED_FROM.load(Ordering::Relaxed) as u64;
+    let start = |part: u64| tch::manual_seed((mix(common ^ mix(part)) >> 1) as i64);
+    start(u64::from(shard.index) + 1);
+    let drawn = draw();
+    start(0);
+    drawn
 }
 
 /// One step of `SplitMix64`: neighbouring inputs give unrelated outputs.
@@ -78,9 +108,12 @@ mod tests {
             for b in 0..20 {
                 assert!(seeds.insert(Purpose::Parameter { layer: a, parameter: b }.seed(7)));
                 let (iteration, micro_batch) = (a as u32, b as u32);
-                assert!(seeds.insert(Purpose::Data { iteration, micro_batch }.seed(7)));
-                assert!(seeds.insert(Purpose::Targets { iteration, micro_batch }.seed(7)));
-                assert!(seeds.insert(Purpose::Dropout { iteration, micro_batch, layer: 3 }.seed(7)));
+                for part in 0..3 {
+                    assert!(seeds.insert(Purpose::Data { iteration, micro_batch, sample: part }.seed(7)));
+                    assert!(seeds.insert(Purpose::Targets { iteration, micro_batch, sample: part }.seed(7)));
+                    let dropout = Purpose::Dropout { iteration, micro_batch, layer: 3, replica: part };
+                    assert!(seeds.insert(dropout.seed(7)));
+                }
             }
         }
         assert!(seeds.iter().all(|&seed| seed >= 0));

@@ -6,6 +6,7 @@ use loadmaster_proto::device::Backend;
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::rank::{Edges, RankSpec};
 use loadmaster_proto::run::RunSpec;
+use loadmaster_proto::stage::StageConfig;
 
 use crate::error::RankError;
 
@@ -46,6 +47,7 @@ pub fn check(spec: &RankSpec) -> Result<(), Invalid> {
     in_range("threads", spec.threads, 1..=MAX_THREADS)?;
     in_range("neighbour_timeout_seconds", spec.neighbour_timeout_seconds, 0.0..=MAX_TIMEOUT_SECONDS)?;
     check_position(spec).map_err(|invalid| invalid.under("position"))?;
+    in_range("shard", spec.shard, 0..=spec.position.stage.degree - 1)?;
     check_device(spec).map_err(|invalid| invalid.under("device"))?;
     check_edges(spec)
 }
@@ -57,6 +59,9 @@ fn check_position(spec: &RankSpec) -> Result<(), Invalid> {
     in_range("stage.last_layer", position.stage.last_layer, 0..=layers - 1)?;
     in_range("stage_count", position.stage_count, 1..=u32::try_from(layers).unwrap_or(u32::MAX))?;
     in_range("stage_index", position.stage_index, 0..=position.stage_count - 1)?;
+    spec.model
+        .check_stage(&position.stage, spec.training.micro_batch_size)
+        .map_err(|invalid| invalid.under("stage"))?;
     Ok(())
 }
 
@@ -73,35 +78,34 @@ fn check_device(spec: &RankSpec) -> Result<(), Invalid> {
 }
 
 fn check_edges(spec: &RankSpec) -> Result<(), Invalid> {
-    let Edges::Sockets { folder } = &spec.edges else { return Ok(()) };
-    let longest = folder.join(format!("stage-{}.sock", spec.position.stage_count));
-    if longest.as_os_str().len() > MAX_SOCKET_PATH {
+    let is_alone = spec.edges == Edges::Synthetic && spec.position.stage.degree == 1;
+    let longest = format!("rank-{}-{}.sock", spec.position.stage_count, StageConfig::MAX_DEGREE);
+    let longest = spec.folder.join(longest);
+    if !is_alone && longest.as_os_str().len() > MAX_SOCKET_PATH {
         return Err(Invalid::field(
-            "edges.folder",
+            "folder",
             format!("makes socket paths longer than {MAX_SOCKET_PATH} bytes: {}", longest.display()),
         ));
     }
-    // A stage in the middle of a connected pipeline without a neighbour would wait for ever.
+    // A connected stage anywhere else would wait for ever for neighbours that never come.
+    let Edges::Sockets { partitioning } = &spec.edges else { return Ok(()) };
     let position = spec.position;
-    let is_first = position.stage.first_layer == 0;
-    let is_last = position.stage.last_layer + 1 == spec.model.layers().len();
-    if is_first != (position.stage_index == 0) {
+    let stages = partitioning.stages();
+    let count_differs = u32::try_from(stages.len()) != Ok(position.stage_count);
+    let layers_differ = partitioning.layer_count() != spec.model.layers().len();
+    if count_differs || layers_differ || stages.get(position.stage_index as usize) != Some(&position.stage) {
         return Err(Invalid::field(
             "position.stage_index",
             format!(
-                "is {}, but the stage begins with layer {}",
-                position.stage_index, position.stage.first_layer
+                "is {} of {}, but the stages of edges.partitioning are {partitioning} and this one is {}",
+                position.stage_index, position.stage_count, position.stage
             ),
         ));
     }
-    if is_last != (position.stage_index + 1 == position.stage_count) {
-        return Err(Invalid::field(
-            "position.stage_index",
-            format!(
-                "is {} of {}, but the stage ends with layer {}",
-                position.stage_index, position.stage_count, position.stage.last_layer
-            ),
-        ));
+    for (index, stage) in stages.iter().enumerate() {
+        spec.model
+            .check_stage(stage, spec.training.micro_batch_size)
+            .map_err(|invalid| invalid.under(&format!("edges.partitioning.stages[{index}]")))?;
     }
     Ok(())
 }

@@ -1,23 +1,28 @@
 //! The whole of a rank's work, from its specification to its measurement.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::layer::Buffer;
 use loadmaster_proto::measurement::{Environment, Measurement};
 use loadmaster_proto::rank::{Edges, RankSpec};
-use loadmaster_proto::run::Phase;
+use loadmaster_proto::run::{Ledger, Phase};
 use loadmaster_proto::schedule::Pass;
 use loadmaster_proto::training::StaticBytes;
-use tch::Tensor;
+use tch::{TchError, Tensor};
 
+use crate::collective::{gradients, operators};
 use crate::error::RankError;
+use crate::layers::Trained;
 use crate::library;
 use crate::memory::Memory;
 use crate::optimizer::Stepper;
-use crate::pipeline::{Forwarded, MicroBatch, Stage};
+use crate::pipeline::{Forwarded, MicroBatch, Part, Stage};
 use crate::progress;
+use crate::tape;
 use crate::timing::Clock;
-use crate::transport::{self, Crossing, Forms, Neighbours};
+use crate::transport::{self, Connections, Crossing, Forms, Neighbours};
 
 /// Trains a stage for one warm-up iteration and the measured ones.
 ///
@@ -28,27 +33,36 @@ pub fn train(spec: &RankSpec) -> Result<Measurement, RankError> {
     let memory = Memory::open(&spec.device)?;
     let threads = i32::try_from(spec.threads).unwrap_or(i32::MAX);
     tch::set_num_threads(threads);
-    let passes = u64::from(spec.training.micro_batches) * 2;
-    progress::start(passes * (u64::from(spec.iterations) + 1));
+    let passes = u64::from(spec.training.micro_batches) * 2 * (u64::from(spec.iterations) + 1);
+    progress::start(passes + if is_recorded(spec) { tape::PASSES } else { 0 });
     measure(spec, &memory).map_err(|error| {
+        let error = operators::cause_of(error);
         let (phase, layer) = progress::whereabouts();
         memory.explain(error, phase, layer)
     })
 }
 
+/// Whether a tape is recorded: of layers that are trained alone.
+fn is_recorded(spec: &RankSpec) -> bool {
+    spec.edges == Edges::Synthetic && spec.position.stage.layer_count() == 1
+}
+
 fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     let device = memory.device();
     // Before the parameters are made: who waits for us need not wait for those.
-    let neighbours = transport::connect(spec, Forms::of(spec, device))?;
+    let Connections { neighbours, group } = transport::connect(spec, Forms::of(spec, device))?;
+    let part = Part { config: spec.position.stage, shard: spec.shard, group };
     let clock = Clock::new(memory.asynchronous_device());
-    let stage = Stage::build(&spec.model, &spec.position.stage, &spec.training, device, clock)?;
+    let stage = Stage::build(&spec.model, &part, &spec.training, device, clock)?;
     let optimizer = Stepper::new(spec.training.optimizer, stage.trained().len());
-    let mut trainer = Trainer { spec, stage, neighbours, optimizer };
+    let mut trainer =
+        Trainer { spec, part, stage, neighbours, optimizer, clock, step_seconds: Duration::ZERO };
 
     trainer.iterate(0)?;
     trainer.check_static_bytes(memory)?;
     memory.reset_peak()?;
     trainer.stage.times().reset();
+    trainer.step_seconds = Duration::ZERO;
 
     let mut losses = Vec::new();
     let mut seconds = Duration::ZERO;
@@ -58,14 +72,22 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         seconds += clock.now()? - start;
     }
     let counts = memory.counts()?;
+    trainer.dump(spec.dump_parameters.as_deref(), |trained| Ok(Some(trained.value.shallow_clone())))?;
     let times = trainer.stage.times().means();
     let static_bytes = trainer.static_bytes();
+    let step_seconds = trainer.step_seconds;
+    let tape = if is_recorded(spec) { Some(Box::new(tape::record(&mut trainer, memory)?)) } else { None };
+    // Each replica has the loss of its samples.
+    if let Some(replicas) = trainer.part.replicas().filter(|_| !losses.is_empty()) {
+        losses = replicas.sum(&losses, device)?;
+    }
     trainer.neighbours.finish()?;
 
     let position = spec.position;
     Ok(Measurement {
         stage: position.stage,
         stage_index: position.stage_index,
+        shard: spec.shard,
         stage_count: position.stage_count,
         solo: spec.edges == Edges::Synthetic,
         micro_batch_size: spec.training.micro_batch_size,
@@ -75,10 +97,13 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
             spec.training.micro_batches,
         ),
         peak_allocated: Bytes(counts.allocated_peak),
+        peak_ledger: Ledger::Allocated,
         peak_reserved: (!memory.is_exact()).then_some(Bytes(counts.reserved_peak)),
         static_bytes,
         capacity: spec.device.capacity,
         iteration_seconds: seconds.as_secs_f64() / f64::from(spec.iterations),
+        step_seconds: step_seconds.as_secs_f64() / f64::from(spec.iterations),
+        tape,
         layers: times,
         losses,
         environment: environment(spec),
@@ -86,11 +111,15 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
 }
 
 /// A stage in training.
-struct Trainer<'a> {
-    spec: &'a RankSpec,
-    stage: Stage,
-    neighbours: Box<dyn Neighbours>,
+pub(crate) struct Trainer<'a> {
+    pub(crate) spec: &'a RankSpec,
+    part: Part,
+    pub(crate) stage: Stage,
+    pub(crate) neighbours: Box<dyn Neighbours>,
     optimizer: Stepper,
+    clock: Clock,
+    /// At the ends of the iterations so far.
+    step_seconds: Duration,
 }
 
 impl Trainer<'_> {
@@ -109,13 +138,20 @@ impl Trainer<'_> {
             }
             progress::pass_done();
         }
+        let start = self.clock.now()?;
         progress::enter(Phase::Step, None);
-        self.add_tied_gradients()?;
+        self.complete_gradients()?;
         if iteration == 0 {
-            self.dump_gradients()?;
+            self.dump(self.spec.dump_gradients.as_deref(), Trained::gradient)?;
         }
-        self.optimizer.step(self.stage.trained())?;
+        self.update()?;
+        self.step_seconds += self.clock.now()? - start;
         Ok(self.stage.is_last().then_some(loss))
+    }
+
+    /// The optimizer step.
+    pub(crate) fn update(&mut self) -> Result<(), RankError> {
+        self.optimizer.step(self.stage.trained())
     }
 
     fn forward(&mut self, micro_batch: MicroBatch) -> Result<f64, RankError> {
@@ -147,6 +183,15 @@ impl Trainer<'_> {
         Ok(())
     }
 
+    /// Makes the gradients those of the whole model: adds up what replicas and the other end of a tied
+    /// weight have found.
+    pub(crate) fn complete_gradients(&mut self) -> Result<(), RankError> {
+        if let Some(replicas) = self.part.replicas() {
+            gradients::sum_gradients(replicas, self.stage.trained())?;
+        }
+        self.add_tied_gradients()
+    }
+
     /// First and last stage each hold a copy of a tied weight: both step with the sum of the gradients,
     /// so the copies stay equal.
     fn add_tied_gradients(&mut self) -> Result<(), RankError> {
@@ -162,34 +207,43 @@ impl Trainer<'_> {
         Ok(())
     }
 
-    fn dump_gradients(&self) -> Result<(), RankError> {
-        let Some(path) = &self.spec.dump_gradients else { return Ok(()) };
-        let mut gradients: Vec<(String, Tensor)> = Vec::new();
+    /// Writes what every trained tensor has of something to a file, if that is wanted.
+    fn dump(
+        &self,
+        path: Option<&Path>,
+        of: impl Fn(&Trained) -> Result<Option<Tensor>, TchError>,
+    ) -> Result<(), RankError> {
+        let Some(path) = path else { return Ok(()) };
+        let mut named: Vec<(String, Tensor)> = Vec::new();
         for trained in self.stage.trained() {
-            if let Some(gradient) = trained.gradient()? {
-                gradients.push((trained.global_name(), gradient.f_contiguous()?));
+            if let Some(tensor) = of(trained)? {
+                named.push((trained.global_name(), tensor.f_contiguous()?));
             }
         }
-        Tensor::write_safetensors(&gradients, path)?;
-        Ok(())
+        Ok(Tensor::write_safetensors(&named, path)?)
     }
 
-    /// Parameters, gradients and optimizer state by the arithmetic that the planner also uses.
-    fn static_bytes(&self) -> StaticBytes {
+    /// Parameters, gradients, optimizer state and buffers by the arithmetic that the planner also uses.
+    pub(crate) fn static_bytes(&self) -> StaticBytes {
         let scalars = self.stage.trained().iter().map(|trained| trained.value.numel() as u64).sum();
-        self.spec.training.static_bytes(scalars)
+        let stage = self.spec.position.stage;
+        let buffers = self.spec.model.stage_buffers(stage.first_layer, stage.last_layer);
+        StaticBytes {
+            buffers: self.spec.training.buffer_bytes(buffers.iter().map(Buffer::elements).sum()),
+            ..self.spec.training.static_bytes(scalars)
+        }
     }
 
-    /// Between iterations a stage holds its parameters and its optimizer state and nothing else: if the
+    /// Between iterations a stage holds its parameters, optimizer state and buffers and nothing else: if the
     /// arithmetic and the allocator disagree on that, no number of this rank can be trusted.
     fn check_static_bytes(&self, memory: &Memory) -> Result<(), RankError> {
         let bytes = self.static_bytes();
-        let (expected, held) = (bytes.parameters + bytes.optimizer, memory.counts()?.allocated);
+        let (expected, held) = (bytes.total() - bytes.gradients, memory.counts()?.allocated);
         // A caching allocator rounds up and also holds workspaces, but can never hold less.
         if held < expected || (memory.is_exact() && held != expected) {
             return Err(RankError::Other(format!(
-                "a defect: {held} bytes are held between iterations, parameters and optimizer state are \
-                 {expected}"
+                "a defect: {held} bytes are held between iterations, parameters, optimizer state and buffers \
+                 are {expected}"
             )));
         }
         Ok(())
@@ -204,5 +258,6 @@ fn environment(spec: &RankSpec) -> Environment {
         driver_version: spec.device.driver_version.clone(),
         loadmaster_version: env!("CARGO_PKG_VERSION").to_owned(),
         threads: spec.threads,
+        ..Environment::default()
     }
 }

@@ -11,7 +11,7 @@ use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule
 use loadmaster_proto::zoo::{Gpt2, Zoo};
 use loadmaster_rank::ffi::{self, Excess};
 use loadmaster_rank::optimizer::Stepper;
-use loadmaster_rank::pipeline::{MicroBatch, Stage};
+use loadmaster_rank::pipeline::{MicroBatch, Part, Stage};
 use loadmaster_rank::timing::Clock;
 use tch::{Device, Kind, Tensor};
 
@@ -158,7 +158,9 @@ fn static_bytes_are_what_the_allocator_holds() {
                 seed: 3,
             };
             let config = StageConfig::single(0, 4);
-            let mut stage = Stage::build(&model, &config, &training, Device::Cpu, Clock::default()).unwrap();
+            let mut stage =
+                Stage::build(&model, &Part::single(config), &training, Device::Cpu, Clock::default())
+                    .unwrap();
             let scalars =
                 model.stage_parameters(0, 4).iter().map(loadmaster_proto::layer::Parameter::elements).sum();
             let expected = training.static_bytes(scalars);

@@ -1,18 +1,36 @@
 //! Layers: tensors and what is computed with them.
 //!
-//! Shapes and initialisation come from `LayerKind::parameters`, the one place that defines them.
+//! Shapes and initialisation come from `LayerKind::parameters` and `LayerKind::buffers`, the one place
+//! that defines them. Every layer lets go of what it no longer needs as soon as autograd allows, as a
+//! careful trainer does: what is measured here is what such a trainer needs.
 
+mod affine;
+mod amoeba;
+mod attention;
+mod buffers;
+mod embedding;
+mod map;
+mod norm;
 mod parameters;
+mod parts;
+mod perceptron;
+mod tokens;
 mod transformer;
 
 use loadmaster_proto::layer::LayerKind;
+use loadmaster_proto::shard::Shard;
 use tch::{TchError, Tensor};
 
+pub use affine::{Affine, Convolution, Role, Split};
+use amoeba::Cell;
+use map::Map;
 pub use parameters::{ParameterMaker, Trained};
 pub(crate) use parameters::{copy_of, kind};
-use transformer::Block;
+use parts::Parts;
 
+use crate::collective::Group;
 use crate::error::RankError;
+use crate::timing::ForwardKind;
 
 /// A layer of a stage.
 #[derive(Debug)]
@@ -20,57 +38,60 @@ pub struct Layer {
     index: usize,
     compute: Compute,
     is_random: bool,
+    split_output: Option<Split>,
 }
 
-/// What a layer computes, with its tensors.
+/// What a layer computes with.
+#[derive(Debug, Default)]
+pub struct LayerTensors {
+    /// Those of `LayerKind::parameters`, in their order, and for a tied head the shared one; of a
+    /// tensor-parallel stage the slices that `LayerKind::shard_parameters` says.
+    pub parameters: Vec<Tensor>,
+    /// Those of `LayerKind::buffers`.
+    pub buffers: Vec<Tensor>,
+    /// The shards of a tensor-parallel stage.
+    pub shards: Option<Group>,
+    /// Its output is what the loss is computed of.
+    pub feeds_loss: bool,
+}
+
+/// What a layer computes.
 #[derive(Debug)]
 enum Compute {
-    Conv2d { weight: Tensor, bias: Tensor, stride: i64, padding: i64 },
-    Relu,
-    MaxPool2d { kernel: i64, stride: i64 },
-    AdaptiveAvgPool2d { output: i64 },
-    Flatten,
-    Linear { weight: Tensor, bias: Tensor },
-    Dropout { probability: f64 },
-    TokenEmbedding { token: Tensor, position: Tensor, dropout: f64 },
-    Block(Box<Block>),
-    LayerNorm { weight: Tensor, bias: Tensor },
-    Head { weight: Tensor },
+    /// Something of one tensor.
+    Map(Map),
+    /// Something of one or two tensors, of which two may leave it.
+    Cell(Box<Cell>),
 }
 
 impl Layer {
-    /// A layer that computes with `tensors`: those of `LayerKind::parameters`, in their order, and for a
-    /// tied head the shared one.
+    /// A layer that computes with these tensors.
     ///
     /// # Errors
     /// When there are too few tensors.
-    pub fn new(index: usize, kind: LayerKind, tensors: Vec<Tensor>) -> Result<Self, RankError> {
-        let mut tensors = tensors.into_iter();
-        let mut next = || {
-            tensors
-                .next()
-                .ok_or_else(|| RankError::Other(format!("layer {index} lacks one of its parameters")))
+    pub fn new(index: usize, kind: LayerKind, tensors: LayerTensors) -> Result<Self, RankError> {
+        let LayerTensors { parameters, buffers, shards, feeds_loss } = tensors;
+        let extents = split_extents(kind, shards.as_ref());
+        let split = |extent: Option<i64>| {
+            extent.zip(shards.as_ref()).map(|(extent, group)| Split { group: group.clone(), extent })
         };
+        let parameters: Vec<_> =
+            parameters.into_iter().zip(extents).map(|(tensor, extent)| (tensor, split(extent))).collect();
+        let is_head = matches!(kind, LayerKind::LanguageModelHead { .. });
+        let vocabulary = parameters.first().and_then(|(_, split)| split.clone());
+        let split_output = vocabulary.filter(|_| is_head && feeds_loss);
+        let mut parts = Parts::new(index, parameters, buffers);
         let compute = match kind {
-            LayerKind::Conv2d { stride, padding, .. } => {
-                Compute::Conv2d { weight: next()?, bias: next()?, stride, padding }
-            }
-            LayerKind::Relu => Compute::Relu,
-            LayerKind::MaxPool2d { kernel, stride } => Compute::MaxPool2d { kernel, stride },
-            LayerKind::AdaptiveAvgPool2d { output } => Compute::AdaptiveAvgPool2d { output },
-            LayerKind::Flatten => Compute::Flatten,
-            LayerKind::Linear { .. } => Compute::Linear { weight: next()?, bias: next()? },
-            LayerKind::Dropout { probability } => Compute::Dropout { probability },
-            LayerKind::TokenEmbedding { dropout, .. } => {
-                Compute::TokenEmbedding { token: next()?, position: next()?, dropout }
-            }
-            LayerKind::TransformerBlock { heads, dropout, .. } => {
-                Compute::Block(Box::new(Block::new(heads, dropout, next)?))
-            }
-            LayerKind::LayerNorm { .. } => Compute::LayerNorm { weight: next()?, bias: next()? },
-            LayerKind::LanguageModelHead { .. } => Compute::Head { weight: next()? },
+            LayerKind::AmoebaCell(cell) => Compute::Cell(Box::new(Cell::new(&cell, &mut parts)?)),
+            kind => Compute::Map(Map::new(kind, &mut parts, split_output.is_some())?),
         };
-        Ok(Self { index, compute, is_random: drops(kind) })
+        Ok(Self { index, compute, is_random: kind.is_random(), split_output })
+    }
+
+    /// Among whom the last axis of its output is split, where it is not put together: the loss computes
+    /// with the slices.
+    pub fn split_output(&self) -> Option<&Split> {
+        self.split_output.as_ref()
     }
 
     /// Index in the model.
@@ -83,61 +104,33 @@ impl Layer {
         self.is_random
     }
 
-    /// The forward pass: from the tensors at the edge before the layer to those behind it.
+    /// The forward pass: from the tensors at the edge before the layer to those behind it. A pass that is
+    /// done again changes no running statistics.
     ///
     /// # Errors
     /// What libtorch says.
-    pub fn forward(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, TchError> {
-        match inputs {
-            [input] => Ok(vec![self.forward_one(input)?]),
-            _ => Err(TchError::Shape(format!("layer {} takes one tensor, not {}", self.index, inputs.len()))),
-        }
-    }
-
-    fn forward_one(&self, input: &Tensor) -> Result<Tensor, TchError> {
-        match &self.compute {
-            Compute::Conv2d { weight, bias, stride, padding } => {
-                input.f_conv2d(weight, Some(bias), [*stride, *stride], [*padding, *padding], [1, 1], 1)
+    pub fn forward(&self, inputs: &[Tensor], pass: ForwardKind) -> Result<Vec<Tensor>, RankError> {
+        match (&self.compute, inputs) {
+            (Compute::Cell(cell), _) => cell.forward(inputs, pass),
+            (Compute::Map(map), [input]) => Ok(vec![map.forward(input, pass)?]),
+            (Compute::Map(_), _) => {
+                let message = format!("layer {} takes one tensor, not {}", self.index, inputs.len());
+                Err(TchError::Shape(message).into())
             }
-            Compute::Relu => input.f_relu(),
-            Compute::MaxPool2d { kernel, stride } => {
-                input.f_max_pool2d([*kernel, *kernel], [*stride, *stride], [0, 0], [1, 1], false)
-            }
-            Compute::AdaptiveAvgPool2d { output } => input.f_adaptive_avg_pool2d([*output, *output]),
-            Compute::Flatten => input.f_flatten(1, -1),
-            Compute::Linear { weight, bias } => input.f_linear(weight, Some(bias)),
-            Compute::Dropout { probability } => dropout(input, *probability),
-            Compute::TokenEmbedding { token, position, dropout: probability } => {
-                let tokens = Tensor::f_embedding(token, input, -1, false, false)?;
-                let length = input.size().last().copied().unwrap_or_default();
-                let sum = tokens.f_add(&position.f_narrow(0, 0, length)?)?;
-                drop(tokens);
-                dropout(&sum, *probability)
-            }
-            Compute::Block(block) => block.forward(input),
-            Compute::LayerNorm { weight, bias } => layer_norm(input, weight, bias),
-            Compute::Head { weight } => input.f_linear(weight, None::<&Tensor>),
         }
     }
 }
 
-fn drops(kind: LayerKind) -> bool {
-    match kind {
-        LayerKind::Dropout { probability } => probability > 0.0,
-        LayerKind::TokenEmbedding { dropout, .. } | LayerKind::TransformerBlock { dropout, .. } => {
-            dropout > 0.0
-        }
-        _ => false,
-    }
+/// The whole extents of the axes along which the shards split a layer's parameters.
+fn split_extents(kind: LayerKind, shards: Option<&Group>) -> Vec<Option<i64>> {
+    let shard = shards.map_or(Shard::WHOLE, Group::own);
+    let own = kind.shard_parameters(shard).into_iter();
+    own.chain(kind.shard_shared_parameter(shard))
+        .map(|parameter| parameter.whole.shape.get(parameter.slice?.axis).copied())
+        .collect()
 }
 
 /// Dropout while training. Nothing is computed, copied or drawn when nothing is dropped.
-fn dropout(input: &Tensor, probability: f64) -> Result<Tensor, TchError> {
-    if probability > 0.0 { input.f_dropout(probability, true) } else { Ok(input.shallow_clone()) }
-}
-
-fn layer_norm(input: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor, TchError> {
-    // PyTorch's default.
-    const EPSILON: f64 = 1e-5;
-    input.f_layer_norm(weight.size(), Some(weight), Some(bias), EPSILON, true)
+fn dropout(input: Tensor, probability: f64) -> Result<Tensor, RankError> {
+    if probability > 0.0 { Ok(input.f_dropout(probability, true)?) } else { Ok(input) }
 }

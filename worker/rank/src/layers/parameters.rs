@@ -1,9 +1,11 @@
 //! Trained tensors: making them, and what is kept beside them.
 
 use loadmaster_proto::layer::{Init, Parameter};
+use loadmaster_proto::shard::ShardParameter;
 use loadmaster_proto::training::Precision;
 use tch::{Device, Kind, TchError, Tensor};
 
+use crate::ffi;
 use crate::random::Purpose;
 
 /// A trained tensor.
@@ -52,24 +54,54 @@ impl ParameterMaker {
     /// # Errors
     /// Out of memory, for one.
     pub fn make(&self, layer: usize, position: usize, parameter: &Parameter) -> Result<Trained, TchError> {
-        let start = {
-            let _no_grad = tch::no_grad_guard();
-            Purpose::Parameter { layer, parameter: position }.set(self.seed);
-            let mut tensor = Tensor::f_empty(&parameter.shape, (Kind::Float, self.device))?;
-            // Each returns another handle of the same tensor.
-            drop(match parameter.init {
-                Init::Uniform { bound } => tensor.f_uniform_(-bound, bound)?,
-                Init::Normal { deviation } => tensor.f_normal_(0.0, deviation)?,
-                Init::Zeros => tensor.f_fill_(0.0)?,
-                Init::Ones => tensor.f_fill_(1.0)?,
-            });
-            tensor
-        };
+        self.trained(layer, parameter.name, self.start(layer, position, parameter)?)
+    }
+
+    /// What a shard holds of that parameter: a slice of the same values. The whole is there for a moment,
+    /// which a trainer that need not compare with others would avoid: on the host no capacity applies to it.
+    ///
+    /// # Errors
+    /// Out of memory, for one.
+    pub fn make_shard(
+        &self,
+        layer: usize,
+        position: usize,
+        parameter: &ShardParameter,
+    ) -> Result<Trained, TchError> {
+        let Some(slice) = &parameter.slice else { return self.make(layer, position, &parameter.whole) };
+        let start = ffi::without_host_capacity(|| {
+            let whole = self.start(layer, position, &parameter.whole)?;
+            let axis = i64::try_from(slice.axis).unwrap_or(i64::MAX);
+            let ranges: Vec<Tensor> = slice
+                .ranges
+                .iter()
+                .map(|range| whole.f_narrow(axis, range.start, range.end - range.start))
+                .collect::<Result<_, _>>()?;
+            Tensor::f_cat(&ranges, axis)
+        })?;
+        self.trained(layer, parameter.whole.name, start)
+    }
+
+    fn start(&self, layer: usize, position: usize, parameter: &Parameter) -> Result<Tensor, TchError> {
+        let _no_grad = tch::no_grad_guard();
+        Purpose::Parameter { layer, parameter: position }.set(self.seed);
+        let mut tensor = Tensor::f_empty(&parameter.shape, (Kind::Float, self.device))?;
+        // Each returns another handle of the same tensor.
+        drop(match parameter.init {
+            Init::Uniform { bound } => tensor.f_uniform_(-bound, bound)?,
+            Init::Normal { deviation } => tensor.f_normal_(0.0, deviation)?,
+            Init::Zeros => tensor.f_fill_(0.0)?,
+            Init::Ones => tensor.f_fill_(1.0)?,
+        });
+        Ok(tensor)
+    }
+
+    fn trained(&self, layer: usize, name: &'static str, start: Tensor) -> Result<Trained, TchError> {
         let (value, master) = match self.precision {
             Precision::Fp32 => (start, None),
             Precision::Bf16 => (start.f_to_kind(Kind::BFloat16)?, Some(start)),
         };
-        Ok(Trained { layer, name: parameter.name, value: value.f_set_requires_grad(true)?, master })
+        Ok(Trained { layer, name, value: value.f_set_requires_grad(true)?, master })
     }
 }
 

@@ -1,104 +1,62 @@
-//! The transformer block: causal attention, then a two-layer perceptron, each behind a normalisation
-//! and with a residual.
+//! The transformer block: attention, then a perceptron, each with a normalisation and a residual.
 
-use tch::{TchError, Tensor};
+use loadmaster_proto::layer::{NormKind, NormPosition, TransformerBlock};
+use tch::Tensor;
 
-use super::{dropout, layer_norm};
+use super::attention::Attention;
+use super::norm::Norm;
+use super::parts::Parts;
+use super::perceptron::Perceptron;
 use crate::error::RankError;
-
-/// Weight and bias.
-#[derive(Debug)]
-struct Affine {
-    weight: Tensor,
-    bias: Tensor,
-}
-
-impl Affine {
-    fn linear(&self, input: &Tensor) -> Result<Tensor, TchError> {
-        input.f_linear(&self.weight, Some(&self.bias))
-    }
-
-    fn norm(&self, input: &Tensor) -> Result<Tensor, TchError> {
-        layer_norm(input, &self.weight, &self.bias)
-    }
-}
 
 /// The tensors of a block.
 #[derive(Debug)]
 pub(super) struct Block {
-    heads: i64,
-    dropout: f64,
-    norm1: Affine,
-    qkv: Affine,
-    attention_out: Affine,
-    norm2: Affine,
-    mlp_in: Affine,
-    mlp_out: Affine,
+    attention: Attention,
+    perceptron: Perceptron,
+    norms: [Norm; 2],
+    position: NormPosition,
 }
 
 impl Block {
     /// Takes the tensors in the order of `LayerKind::parameters`.
-    pub(super) fn new(
-        heads: i64,
-        dropout: f64,
-        mut next: impl FnMut() -> Result<Tensor, RankError>,
-    ) -> Result<Self, RankError> {
-        let mut affine = || Ok::<_, RankError>(Affine { weight: next()?, bias: next()? });
-        Ok(Self {
-            heads,
-            dropout,
-            norm1: affine()?,
-            qkv: affine()?,
-            attention_out: affine()?,
-            norm2: affine()?,
-            mlp_in: affine()?,
-            mlp_out: affine()?,
-        })
-    }
-
-    pub(super) fn forward(&self, input: &Tensor) -> Result<Tensor, TchError> {
-        let hidden = input.f_add(&self.attention(input)?)?;
-        let perceptron = self.perceptron(&hidden)?;
-        hidden.f_add(&perceptron)
-    }
-
-    fn attention(&self, input: &Tensor) -> Result<Tensor, TchError> {
-        let qkv = self.qkv.linear(&self.norm1.norm(input)?)?;
-        let heads: Vec<Tensor> =
-            qkv.f_chunk(3, -1)?.iter().map(|part| self.split_heads(part)).collect::<Result<_, _>>()?;
-        drop(qkv);
-        let [query, key, value] = heads.as_slice() else {
-            return Err(TchError::Shape("attention needs queries, keys and values".to_owned()));
+    pub(super) fn new(kind: &TransformerBlock, parts: &mut Parts) -> Result<Self, RankError> {
+        let norm = |parts: &mut Parts| match kind.norm {
+            NormKind::LayerNorm => parts.layer_norm(kind.epsilon),
+            NormKind::RmsNorm => parts.rms_norm(kind.epsilon),
         };
-        let mixed = Tensor::f_scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            None::<&Tensor>,
-            self.dropout,
-            true,
-            None,
-            false,
-        )?;
-        drop(heads);
-        let joined = mixed.f_transpose(1, 2)?.f_reshape(input.size())?;
-        drop(mixed);
-        dropout(&self.attention_out.linear(&joined)?, self.dropout)
+        let (attention, perceptron, norms);
+        match kind.norm_position {
+            NormPosition::Pre => {
+                let first = norm(parts)?;
+                attention = Attention::new(kind, parts)?;
+                norms = [first, norm(parts)?];
+                perceptron = Perceptron::new(kind, parts)?;
+            }
+            NormPosition::Post => {
+                attention = Attention::new(kind, parts)?;
+                let first = norm(parts)?;
+                perceptron = Perceptron::new(kind, parts)?;
+                norms = [first, norm(parts)?];
+            }
+        }
+        Ok(Self { attention, perceptron, norms, position: kind.norm_position })
     }
 
-    fn perceptron(&self, hidden: &Tensor) -> Result<Tensor, TchError> {
-        let inner = self.mlp_in.linear(&self.norm2.norm(hidden)?)?;
-        let active = inner.f_gelu("tanh")?;
-        drop(inner);
-        dropout(&self.mlp_out.linear(&active)?, self.dropout)
-    }
-
-    /// From samples × tokens × hidden to samples × heads × tokens × size of a head.
-    fn split_heads(&self, part: &Tensor) -> Result<Tensor, TchError> {
-        let size = part.size();
-        let [samples, tokens, hidden] = size.as_slice() else {
-            return Err(TchError::Shape(format!("attention takes samples, tokens, hidden, not {size:?}")));
-        };
-        part.f_view([*samples, *tokens, self.heads, hidden / self.heads])?.f_transpose(1, 2)
+    /// From samples × tokens × hidden to the same.
+    pub(super) fn forward(&self, input: &Tensor) -> Result<Tensor, RankError> {
+        let [first, second] = &self.norms;
+        match self.position {
+            NormPosition::Pre => {
+                let hidden = input.f_add(&self.attention.forward(first.forward(input)?)?)?;
+                let perceptron = self.perceptron.forward(second.forward(&hidden)?)?;
+                Ok(hidden.f_add(&perceptron)?)
+            }
+            NormPosition::Post => {
+                let hidden = first.forward(&input.f_add(&self.attention.forward(input.shallow_clone())?)?)?;
+                let perceptron = self.perceptron.forward(hidden.shallow_clone())?;
+                second.forward(&hidden.f_add(&perceptron)?)
+            }
+        }
     }
 }

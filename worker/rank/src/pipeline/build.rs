@@ -4,30 +4,31 @@ use std::collections::HashMap;
 
 use loadmaster_proto::model::Model;
 use loadmaster_proto::run::Phase;
-use loadmaster_proto::stage::StageConfig;
 use loadmaster_proto::training::TrainingSpec;
 use tch::{Device, Tensor};
 
+use super::part::Part;
 use super::segment::Segment;
 use super::stage::Stage;
 use crate::data::Data;
 use crate::error::RankError;
-use crate::layers::{Layer, ParameterMaker, Trained};
+use crate::layers::{Layer, LayerTensors, ParameterMaker, Trained};
 use crate::progress;
 use crate::timing::{Clock, Times};
 
 impl Stage {
-    /// Makes the layers `config` of `model` with their parameters at their start.
+    /// Makes a rank's part of the layers of a stage of `model`, with their parameters at their start.
     ///
     /// # Errors
     /// Out of memory, for one.
     pub fn build(
         model: &Model,
-        config: &StageConfig,
+        part: &Part,
         training: &TrainingSpec,
         device: Device,
         clock: Clock,
     ) -> Result<Self, RankError> {
+        let (config, shard) = (part.config, part.tensor_shard());
         let maker = ParameterMaker { device, precision: training.precision, seed: training.seed };
         let mut layers = Vec::with_capacity(config.layer_count());
         let mut trained: Vec<Trained> = Vec::new();
@@ -37,34 +38,41 @@ impl Stage {
             }
             progress::enter(Phase::Setup, Some(index));
             let from = trained.len();
-            for (position, parameter) in layer.kind.parameters().iter().enumerate() {
-                trained.push(maker.make(index, position, parameter)?);
+            for (position, parameter) in layer.kind.shard_parameters(shard).iter().enumerate() {
+                trained.push(maker.make_shard(index, position, parameter)?);
             }
-            let mut tensors: Vec<Tensor> =
+            let mut parameters: Vec<Tensor> =
                 trained.iter().skip(from).map(|own| own.value.shallow_clone()).collect();
-            if let Some(shared) = layer.kind.shared_parameter() {
+            if let Some(shared) = layer.kind.shard_shared_parameter(shard) {
                 let embedding = trained.iter().find(|own| own.layer == 0 && own.name == TOKEN.1);
                 match embedding {
-                    Some(embedding) => tensors.push(embedding.value.shallow_clone()),
+                    Some(embedding) => parameters.push(embedding.value.shallow_clone()),
                     None => {
                         // A copy that starts as the embedding does, in another stage.
-                        let mut copy = maker.make(0, TOKEN.0, &shared)?;
+                        let mut copy = maker.make_shard(0, TOKEN.0, &shared)?;
                         copy.layer = index;
-                        tensors.push(copy.value.shallow_clone());
+                        parameters.push(copy.value.shallow_clone());
                         trained.push(copy);
                     }
                 }
             }
+            let buffers = model.buffers(index);
+            let buffers = buffers.iter().map(|buffer| maker.buffer(buffer)).collect::<Result<_, _>>()?;
+            let shards = part.shards().cloned();
+            let feeds_loss = index + 1 == model.layers().len();
+            let tensors = LayerTensors { parameters, buffers, shards, feeds_loss };
             layers.push(Layer::new(index, layer.kind, tensors)?);
         }
         Ok(Self {
             layers,
             trained,
-            segments: Segment::of(config, training.recompute),
-            data: Data::new(model, training, device),
+            segments: Segment::of(&config, training.recompute),
+            data: Data::new(model, training, device)
+                .of_samples(config.samples_of(part.shard, training.micro_batch_size)),
             times: Times::new(clock, config.first_layer, config.layer_count()),
             loss_edge: model.layers().len(),
-            micro_batches: training.micro_batches,
+            loss_parts: f64::from(training.micro_batches) * f64::from(config.replicas()),
+            replica: part.replica(),
             seed: training.seed,
             in_flight: HashMap::new(),
         })

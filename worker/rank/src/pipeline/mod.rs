@@ -5,8 +5,12 @@
 //! recompute policy.
 
 mod build;
+mod part;
+mod record;
 mod segment;
 mod stage;
 
+pub use part::Part;
+pub use record::Flow;
 pub use segment::{Keep, Segment};
 pub use stage::{Forwarded, MicroBatch, Stage};

@@ -9,7 +9,7 @@ use tch::Tensor;
 
 use super::stage::{MicroBatch, Passes};
 use crate::error::RankError;
-use crate::ffi::GradientRoot;
+use crate::ffi::{GradientCatch, GradientRoot};
 use crate::progress;
 use crate::random::Purpose;
 use crate::timing::{self, ForwardKind};
@@ -45,37 +45,87 @@ impl Segment {
     }
 }
 
+/// The tensors that enter a segment.
+#[derive(Debug)]
+pub(super) struct Inputs {
+    pub(super) tensors: Vec<Tensor>,
+    /// Whether somebody wants their gradients.
+    pub(super) want_gradients: bool,
+}
+
 /// What a segment holds of one micro-batch between its passes.
 #[derive(Debug)]
 pub(super) struct Kept {
-    /// The inputs, where the backward pass computes with them or wants their gradients.
-    inputs: Vec<Tensor>,
-    /// Where the backward pass starts.
-    root: Option<GradientRoot>,
+    /// The inputs, where the backward pass computes with them. Those whose gradients are wanted are kept
+    /// in any case, as launchers keep them.
+    inputs: Option<Inputs>,
+    /// What the forward pass has left of the graph, if it has made one.
+    graph: Option<Graph>,
+}
+
+/// The autograd graph of one forward pass.
+#[derive(Debug)]
+pub(super) struct Graph {
+    /// Where the backward pass starts; none where nothing is trained.
+    pub(super) root: Option<GradientRoot>,
+    /// Where it ends, if gradients of the inputs are wanted.
+    pub(super) caught: Option<GradientCatch>,
 }
 
 impl Segment {
-    /// The forward pass. Takes the inputs, which must be leaves, and returns the outputs.
+    /// The forward pass. Returns the outputs.
     pub(super) fn forward(
         &self,
         passes: &mut Passes<'_>,
         micro_batch: MicroBatch,
-        inputs: Vec<Tensor>,
+        inputs: Inputs,
     ) -> Result<(Vec<Tensor>, Kept), RankError> {
+        let handles = inputs.handles();
         match self.keep {
             Keep::Input => {
-                let _no_grad = tch::no_grad_guard();
-                let outputs = self.run(passes, micro_batch, &inputs, ForwardKind::First)?;
-                Ok((outputs, Kept { inputs, root: None }))
+                let outputs = self.forward_without_graph(passes, micro_batch, handles)?;
+                Ok((outputs, Kept { inputs: Some(inputs), graph: None }))
             }
             Keep::Graph => {
-                let outputs = self.run(passes, micro_batch, &inputs, ForwardKind::First)?;
-                let root = GradientRoot::of(&outputs)?;
-                // A leaf without gradient is autograd's alone, if autograd needs it at all.
-                let inputs = if wants_gradient(&inputs) { inputs } else { Vec::new() };
-                Ok((outputs, Kept { inputs, root }))
+                // What the graph alone needs is the graph's alone.
+                let inputs = inputs.want_gradients.then_some(inputs);
+                let (outputs, graph) =
+                    self.forward_with_graph(passes, micro_batch, handles, ForwardKind::First)?;
+                Ok((outputs, Kept { inputs, graph: Some(graph) }))
             }
         }
+    }
+
+    /// A forward pass that a backward pass can follow. Takes the inputs: none of them is held longer than
+    /// autograd needs it.
+    pub(super) fn forward_with_graph(
+        &self,
+        passes: &mut Passes<'_>,
+        micro_batch: MicroBatch,
+        inputs: Inputs,
+        kind: ForwardKind,
+    ) -> Result<(Vec<Tensor>, Graph), RankError> {
+        let (tensors, caught) = if inputs.want_gradients {
+            let (tensors, caught) = GradientCatch::of(inputs.tensors)?;
+            (tensors, Some(caught))
+        } else {
+            (inputs.tensors, None)
+        };
+        watch(&tensors, *self.layers.start())?;
+        let outputs = self.run(passes, micro_batch, tensors, kind)?;
+        let root = GradientRoot::of(&outputs)?;
+        Ok((outputs, Graph { root, caught }))
+    }
+
+    /// A forward pass that leaves nothing but its outputs.
+    pub(super) fn forward_without_graph(
+        &self,
+        passes: &mut Passes<'_>,
+        micro_batch: MicroBatch,
+        inputs: Inputs,
+    ) -> Result<Vec<Tensor>, RankError> {
+        let _no_grad = tch::no_grad_guard();
+        self.run(passes, micro_batch, inputs.tensors, ForwardKind::First)
     }
 
     /// The backward pass. Takes the gradients of the outputs and returns those of the inputs, none where
@@ -87,25 +137,36 @@ impl Segment {
         kept: Kept,
         gradients: Vec<Tensor>,
     ) -> Result<Vec<Tensor>, RankError> {
-        let Kept { inputs, mut root } = kept;
-        if self.keep == Keep::Input {
-            let outputs = self.run(passes, micro_batch, &inputs, ForwardKind::Again)?;
-            root = GradientRoot::of(&outputs)?;
+        let graph = match (kept.graph, &kept.inputs) {
+            (Some(graph), _) => graph,
+            (None, Some(inputs)) => {
+                let inputs = inputs.handles();
+                let (outputs, graph) =
+                    self.forward_with_graph(passes, micro_batch, inputs, ForwardKind::Again)?;
+                drop(outputs);
+                graph
+            }
+            (None, None) => return Ok(Vec::new()),
+        };
+        self.backward_through(passes, graph, gradients)
+    }
+
+    /// The backward pass through a graph. Takes the gradients of the outputs.
+    pub(super) fn backward_through(
+        &self,
+        passes: &mut Passes<'_>,
+        graph: Graph,
+        gradients: Vec<Tensor>,
+    ) -> Result<Vec<Tensor>, RankError> {
+        let Graph { root, caught } = graph;
+        match root {
+            Some(root) => passes
+                .times
+                .backward(*self.layers.start(), *self.layers.end(), || Ok(root.backward(gradients)?))?,
+            None => drop(gradients),
         }
-        if let Some(root) = root {
-            passes.times.backward(*self.layers.start(), *self.layers.end(), || {
-                root.backward(&gradients)?;
-                // Before the clock is read, so that nothing outlives its use.
-                drop(gradients);
-                Ok(())
-            })?;
-        }
-        if !wants_gradient(&inputs) {
-            return Ok(Vec::new());
-        }
-        let gradients = inputs.iter().map(Tensor::f_grad).collect::<Result<Vec<Tensor>, _>>()?;
         // Either all of them are reached or nothing is trained that they lead to.
-        Ok(if gradients.iter().all(Tensor::defined) { gradients } else { Vec::new() })
+        Ok(caught.and_then(GradientCatch::take).unwrap_or_default())
     }
 
     /// Runs the layers, and the loss after the model's last one.
@@ -113,26 +174,24 @@ impl Segment {
         &self,
         passes: &mut Passes<'_>,
         micro_batch: MicroBatch,
-        inputs: &[Tensor],
+        inputs: Vec<Tensor>,
         kind: ForwardKind,
     ) -> Result<Vec<Tensor>, RankError> {
         let phase = if kind == ForwardKind::First { Phase::Forward } else { Phase::Backward };
         let clock = passes.times.clock();
-        let mut values: Vec<Tensor> = inputs.iter().map(Tensor::shallow_clone).collect();
-        if self.keep == Keep::Graph || kind == ForwardKind::Again {
-            watch(&values, *self.layers.start())?;
-        }
+        let mut values = inputs;
         let mut start = clock.now()?;
         for layer in passes.layers_of(&self.layers) {
             let index = layer.index();
             progress::enter(phase, Some(index));
             if layer.is_random() {
                 let MicroBatch { iteration, index: micro_batch } = micro_batch;
-                Purpose::Dropout { iteration, micro_batch, layer: index }.set(passes.seed);
+                let replica = passes.replica;
+                Purpose::Dropout { iteration, micro_batch, layer: index, replica }.set(passes.seed);
             }
-            values = layer.forward(&values)?;
+            values = layer.forward(&values, kind)?;
             if index + 1 == passes.loss_edge {
-                values = vec![passes.loss(micro_batch, values)?];
+                values = vec![passes.loss(micro_batch, values, layer.split_output())?];
             } else if index < *self.layers.end() {
                 watch(&values, index + 1)?;
             }
@@ -144,8 +203,12 @@ impl Segment {
     }
 }
 
-fn wants_gradient(tensors: &[Tensor]) -> bool {
-    tensors.iter().any(Tensor::requires_grad)
+impl Inputs {
+    /// Other handles of the same tensors.
+    fn handles(&self) -> Self {
+        let tensors = self.tensors.iter().map(Tensor::shallow_clone).collect();
+        Self { tensors, want_gradients: self.want_gradients }
+    }
 }
 
 /// Notes when the gradient at this edge is complete. The first tensor is what the layer before computed;

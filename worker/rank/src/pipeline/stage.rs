@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
+use loadmaster_proto::model::Loss;
 use loadmaster_proto::run::Phase;
 use tch::{Kind, Reduction, TchError, Tensor};
 
-use super::segment::{Kept, Segment};
+use super::segment::{Inputs, Kept, Segment};
+use crate::collective::vocabulary;
 use crate::data::Data;
 use crate::error::RankError;
-use crate::layers::{Layer, Trained};
+use crate::layers::{Layer, Split, Trained};
 use crate::progress;
 use crate::timing::Times;
 
@@ -27,7 +29,7 @@ pub struct MicroBatch {
 pub enum Forwarded {
     /// What the next stage takes.
     Activation(Vec<Tensor>),
-    /// The model's loss, divided by the number of micro-batches.
+    /// This pass's part of the model's loss: all parts add up to it.
     Loss(f64),
 }
 
@@ -41,7 +43,9 @@ pub struct Stage {
     pub(super) times: Times,
     /// The edge behind the model's last layer, where the loss is.
     pub(super) loss_edge: usize,
-    pub(super) micro_batches: u32,
+    /// Passes whose losses add up to the model's: one per micro-batch and replica.
+    pub(super) loss_parts: f64,
+    pub(super) replica: u32,
     pub(super) seed: u64,
     pub(super) in_flight: HashMap<MicroBatch, Vec<Kept>>,
 }
@@ -53,7 +57,8 @@ pub(super) struct Passes<'a> {
     pub(super) times: &'a mut Times,
     pub(super) seed: u64,
     pub(super) loss_edge: usize,
-    micro_batches: u32,
+    loss_parts: f64,
+    pub(super) replica: u32,
 }
 
 impl Stage {
@@ -77,6 +82,12 @@ impl Stage {
         self.layers.last().is_some_and(|layer| layer.index() + 1 == self.loss_edge)
     }
 
+    /// Its layers in the model.
+    pub(super) fn layer_range(&self) -> RangeInclusive<usize> {
+        let index = |layer: Option<&Layer>| layer.map_or(0, Layer::index);
+        index(self.layers.first())..=index(self.layers.last())
+    }
+
     /// The forward pass of a micro-batch. `inputs` are the previous stage's outputs, none on the first.
     ///
     /// # Errors
@@ -87,26 +98,43 @@ impl Stage {
         inputs: Option<Vec<Tensor>>,
     ) -> Result<Forwarded, RankError> {
         progress::enter(Phase::Forward, self.layers.first().map(Layer::index));
-        let mut values = match inputs {
-            // Their gradients are what the previous stage waits for.
-            Some(inputs) => with_gradients(inputs)?,
-            None => vec![self.data.samples(micro_batch.iteration, micro_batch.index)?],
-        };
+        let mut inputs = self.inputs(micro_batch, inputs)?;
         let (mut passes, segments) = self.parts();
         let mut kept = Vec::with_capacity(segments.len());
-        for (position, segment) in segments.iter().enumerate() {
-            if position > 0 {
-                // The graph ends between segments: each has a backward pass of its own.
-                values = with_gradients(detached(&values)?)?;
-            }
-            let (outputs, held) = segment.forward(&mut passes, micro_batch, values)?;
+        let mut outputs = Vec::new();
+        for segment in segments {
+            let (values, held) = segment.forward(&mut passes, micro_batch, inputs)?;
             kept.push(held);
-            values = outputs;
+            // The graph ends between segments: each has a backward pass of its own.
+            inputs = Inputs { tensors: detached(&values)?, want_gradients: true };
+            outputs = values;
         }
+        drop(inputs);
         self.in_flight.insert(micro_batch, kept);
-        match (self.is_last(), values.as_slice()) {
+        self.forwarded(outputs)
+    }
+
+    /// What enters the first segment.
+    pub(super) fn inputs(
+        &self,
+        micro_batch: MicroBatch,
+        received: Option<Vec<Tensor>>,
+    ) -> Result<Inputs, RankError> {
+        Ok(match received {
+            // Their gradients are what the previous stage waits for.
+            Some(tensors) => Inputs { tensors, want_gradients: true },
+            None => {
+                let samples = self.data.samples(micro_batch.iteration, micro_batch.index)?;
+                Inputs { tensors: vec![samples], want_gradients: false }
+            }
+        })
+    }
+
+    /// What leaves the last segment.
+    pub(super) fn forwarded(&self, outputs: Vec<Tensor>) -> Result<Forwarded, RankError> {
+        match (self.is_last(), outputs.as_slice()) {
             (true, [loss]) => Ok(Forwarded::Loss(loss.f_double_value(&[])?)),
-            _ => Ok(Forwarded::Activation(contiguous(detached(&values)?)?)),
+            _ => Ok(Forwarded::Activation(contiguous(detached(&outputs)?)?)),
         }
     }
 
@@ -124,10 +152,7 @@ impl Stage {
         let kept = self.in_flight.remove(&micro_batch).ok_or_else(|| {
             RankError::Other(format!("micro-batch {} has had no forward pass", micro_batch.index))
         })?;
-        let mut gradients = match gradients {
-            Some(gradients) => gradients,
-            None => vec![Tensor::f_ones([0_i64; 0], (Kind::Float, self.data.device()))?],
-        };
+        let mut gradients = self.gradients(gradients)?;
         let (mut passes, segments) = self.parts();
         for (segment, held) in segments.iter().zip(kept).rev() {
             // Below the lowest trained layer there is nothing left to do.
@@ -136,27 +161,34 @@ impl Stage {
             }
             gradients = segment.backward(&mut passes, micro_batch, held, gradients)?;
         }
-        if self.is_first() || gradients.is_empty() {
-            return Ok(None);
-        }
-        Ok(Some(contiguous(gradients)?))
+        handed_over(gradients)
     }
 
-    fn parts(&mut self) -> (Passes<'_>, &[Segment]) {
+    /// The gradients of what leaves the last segment: those received, or that of the loss itself.
+    pub(super) fn gradients(&self, received: Option<Vec<Tensor>>) -> Result<Vec<Tensor>, TchError> {
+        match received {
+            Some(gradients) => Ok(gradients),
+            None => Ok(vec![Tensor::f_ones([0_i64; 0], (Kind::Float, self.data.device()))?]),
+        }
+    }
+
+    pub(super) fn parts(&mut self) -> (Passes<'_>, &[Segment]) {
         let passes = Passes {
             layers: &self.layers,
             data: &self.data,
             times: &mut self.times,
             seed: self.seed,
             loss_edge: self.loss_edge,
-            micro_batches: self.micro_batches,
+            loss_parts: self.loss_parts,
+            replica: self.replica,
         };
         (passes, &self.segments)
     }
 }
 
-fn with_gradients(tensors: Vec<Tensor>) -> Result<Vec<Tensor>, TchError> {
-    tensors.into_iter().map(|tensor| tensor.f_set_requires_grad(true)).collect()
+/// The gradients of the inputs, as the previous stage takes them.
+pub(super) fn handed_over(gradients: Vec<Tensor>) -> Result<Option<Vec<Tensor>>, RankError> {
+    if gradients.is_empty() { Ok(None) } else { Ok(Some(contiguous(gradients)?)) }
 }
 
 fn detached(tensors: &[Tensor]) -> Result<Vec<Tensor>, TchError> {
@@ -174,22 +206,31 @@ impl<'a> Passes<'a> {
         self.layers.get(range.start() - first..=range.end() - first).unwrap_or_default()
     }
 
-    /// Mean cross-entropy over the last axis, divided by the number of micro-batches.
-    pub(super) fn loss(&self, micro_batch: MicroBatch, outputs: Vec<Tensor>) -> Result<Tensor, RankError> {
+    /// Mean cross-entropy over the last axis, which may be split, or mean square of the difference, divided
+    /// by the number of passes that add up to the model's.
+    pub(super) fn loss(
+        &self,
+        micro_batch: MicroBatch,
+        outputs: Vec<Tensor>,
+        split: Option<&Split>,
+    ) -> Result<Tensor, RankError> {
         let Some(logits) = outputs.into_iter().next() else {
             return Err(RankError::Other("the last layer yields nothing to compare".to_owned()));
         };
         let targets = self.data.targets(micro_batch.iteration, micro_batch.index)?;
+        if self.data.loss() == Loss::MeanSquare {
+            let targets = targets.f_to_kind(Kind::Float)?;
+            let loss = logits.f_to_kind(Kind::Float)?.f_mse_loss(&targets, Reduction::Mean)?;
+            return Ok(loss.f_div_scalar(self.loss_parts)?);
+        }
         let classes = logits.size().last().copied().unwrap_or_default();
         // In fp32 whatever the precision: a sum over a vocabulary needs it.
         let logits = logits.f_reshape([-1, classes])?.f_to_kind(Kind::Float)?;
-        let loss = logits.f_cross_entropy_loss(
-            &targets.f_reshape([-1])?,
-            None::<&Tensor>,
-            Reduction::Mean,
-            -100,
-            0.0,
-        )?;
-        Ok(loss.f_div_scalar(f64::from(self.micro_batches))?)
+        let targets = targets.f_reshape([-1])?;
+        let loss = match split {
+            Some(Split { group, extent }) => vocabulary::cross_entropy(group, &logits, &targets, *extent)?,
+            None => logits.f_cross_entropy_loss(&targets, None::<&Tensor>, Reduction::Mean, -100, 0.0)?,
+        };
+        Ok(loss.f_div_scalar(self.loss_parts)?)
     }
 }

@@ -1,4 +1,4 @@
-//! Frames: what is written between two stages.
+//! Frames: what is written between ranks of two stages.
 //!
 //! A header of fixed size, then the bytes of one tensor. The reader knows what must come, so it checks
 //! every field before it makes room for a single byte.
@@ -7,22 +7,31 @@ use std::io::{self, Read, Write};
 
 use tch::Kind;
 
-use super::{Crossing, Form};
+use super::{Address, Crossing, Form};
 
 /// Marks the start of a frame and the version of its layout.
-const MAGIC: u32 = 0x4c4d_5201;
+const MAGIC: u32 = 0x4c4d_5202;
 /// Most axes of a tensor.
 const MAX_AXES: usize = 8;
-/// magic, purpose, number format, axes, micro-batch, then the shape.
+/// magic, purpose, number format, axes, micro-batch, shard, then the shape.
 const HEADER_BYTES: usize = 4 + 1 + 1 + 2 + 4 + 4 + 8 * MAX_AXES;
+
+/// What connects two ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Tie {
+    /// Their stages follow each other.
+    Neighbour,
+    /// Their stages share a weight.
+    SharedWeight,
+    /// They are devices of one stage.
+    Shard,
+}
 
 /// What a frame is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// The first frame of a connection; its micro-batch is the index of the stage that speaks.
-    Hello,
-    /// The first frame of the connection between the two ends of a tied weight.
-    HelloTied,
+    Hello(Tie),
     /// A tensor.
     Tensor(Crossing),
     /// The last frame: the end of the stream after it is no accident.
@@ -32,8 +41,9 @@ pub(super) enum Purpose {
 impl Purpose {
     fn code(self) -> u8 {
         match self {
-            Self::Hello => 1,
-            Self::HelloTied => 2,
+            Self::Hello(Tie::Neighbour) => 1,
+            Self::Hello(Tie::SharedWeight) => 2,
+            Self::Hello(Tie::Shard) => 7,
             Self::Tensor(Crossing::Activation) => 3,
             Self::Tensor(Crossing::Gradient) => 4,
             Self::Tensor(Crossing::TiedGradient) => 5,
@@ -43,8 +53,9 @@ impl Purpose {
 
     fn from_code(code: u8) -> Option<Self> {
         Some(match code {
-            1 => Self::Hello,
-            2 => Self::HelloTied,
+            1 => Self::Hello(Tie::Neighbour),
+            2 => Self::Hello(Tie::SharedWeight),
+            7 => Self::Hello(Tie::Shard),
             3 => Self::Tensor(Crossing::Activation),
             4 => Self::Tensor(Crossing::Gradient),
             5 => Self::Tensor(Crossing::TiedGradient),
@@ -59,6 +70,8 @@ impl Purpose {
 pub(super) struct Header {
     pub(super) purpose: Purpose,
     pub(super) micro_batch: u32,
+    /// Which device of its stage says hello; 0 in other frames.
+    pub(super) shard: u32,
     pub(super) form: Form,
 }
 
@@ -71,8 +84,18 @@ pub(super) struct Frame {
 
 impl Header {
     /// A header without a tensor behind it.
-    pub(super) fn bare(purpose: Purpose, micro_batch: u32) -> Self {
-        Self { purpose, micro_batch, form: Form { kind: Kind::Uint8, shape: vec![0] } }
+    fn bare(purpose: Purpose, micro_batch: u32, shard: u32) -> Self {
+        Self { purpose, micro_batch, shard, form: Form { kind: Kind::Uint8, shape: vec![0] } }
+    }
+
+    /// The first words of this rank.
+    pub(super) fn hello(tie: Tie, own: Address) -> Self {
+        Self::bare(Purpose::Hello(tie), own.stage, own.shard)
+    }
+
+    /// The last ones.
+    pub(super) fn goodbye() -> Self {
+        Self::bare(Purpose::Goodbye, 0, 0)
     }
 
     fn encode(&self) -> io::Result<[u8; HEADER_BYTES]> {
@@ -86,6 +109,7 @@ impl Header {
         bytes[5] = kind_code(self.form.kind)?;
         bytes[6] = axes as u8;
         bytes[8..12].copy_from_slice(&self.micro_batch.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.shard.to_le_bytes());
         for (slot, extent) in bytes[16..].chunks_exact_mut(8).zip(&self.form.shape) {
             slot.copy_from_slice(&extent.to_le_bytes());
         }
@@ -108,7 +132,8 @@ impl Header {
             .take(axes)
             .map(|slot| slot.try_into().map(i64::from_le_bytes).map_err(|_| invalid("cut".to_owned())))
             .collect::<io::Result<Vec<i64>>>()?;
-        Ok(Self { purpose, micro_batch: word(8), form: Form { kind: kind_of(bytes[5])?, shape } })
+        let form = Form { kind: kind_of(bytes[5])?, shape };
+        Ok(Self { purpose, micro_batch: word(8), shard: word(12), form })
     }
 
     pub(super) fn write(&self, stream: &mut impl Write) -> io::Result<()> {
@@ -182,7 +207,7 @@ mod tests {
     }
 
     fn frame(crossing: Crossing, micro_batch: u32) -> Frame {
-        let header = Header { purpose: Purpose::Tensor(crossing), micro_batch, form: form() };
+        let header = Header { purpose: Purpose::Tensor(crossing), micro_batch, shard: 0, form: form() };
         Frame { header, bytes: (0..24).collect() }
     }
 
@@ -190,7 +215,7 @@ mod tests {
     fn a_frame_comes_out_as_it_went_in() {
         let mut wire = Vec::new();
         frame(Crossing::Gradient, 7).write(&mut wire).unwrap();
-        Header::bare(Purpose::Goodbye, 0).write(&mut wire).unwrap();
+        Header::goodbye().write(&mut wire).unwrap();
         let mut wire = wire.as_slice();
         let read = Frame::read(&mut wire, Crossing::Gradient, &form()).unwrap().unwrap();
         assert_eq!(read.header.micro_batch, 7);

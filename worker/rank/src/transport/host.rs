@@ -19,7 +19,7 @@ impl Form {
 }
 
 /// The bytes of a tensor.
-pub(super) fn to_host(tensor: &Tensor) -> Result<Vec<u8>, TchError> {
+pub(crate) fn to_host(tensor: &Tensor) -> Result<Vec<u8>, TchError> {
     let elements = tensor.numel();
     let mut bytes = vec![0; elements * tensor.f_kind()?.elt_size_in_bytes()];
     tensor.f_copy_data_u8(&mut bytes, elements)?;

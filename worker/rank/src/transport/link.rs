@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::frame::{Frame, Header, Purpose};
+use super::frame::{Frame, Header};
 use super::{Crossing, Form};
 use crate::error::RankError;
 use crate::progress;
@@ -63,17 +63,17 @@ impl Link {
     /// Starts the threads of a connection over which tensors of these forms come in turn for this purpose.
     pub(super) fn start(
         stream: UnixStream,
-        neighbour: &'static str,
+        neighbour: String,
         incoming: (Crossing, Vec<Form>),
         lost: Lost,
     ) -> io::Result<Self> {
         let (outgoing, to_write) = mpsc::channel();
         let (read, from_reader) = mpsc::sync_channel(READ_AHEAD);
         let writing = stream.try_clone()?;
-        let lost_writing = lost.clone();
+        let (lost_writing, reader) = (lost.clone(), neighbour.clone());
         let writer = std::thread::Builder::new().name(format!("to {neighbour}")).spawn(move || {
             if let Err(error) = write_all(writing, &to_write) {
-                let _ = lost_writing.set(RankLoss::of(neighbour, &error));
+                let _ = lost_writing.set(RankLoss::of(&reader, &error));
             }
         })?;
         let lost_reading = lost.clone();
@@ -90,7 +90,7 @@ impl Link {
                     }
                     Ok(None) => break,
                     Err(error) => {
-                        let _ = lost_reading.set(RankLoss::of(neighbour, &error));
+                        let _ = lost_reading.set(RankLoss::of(&neighbour, &error));
                         break;
                     }
                 }
@@ -145,6 +145,6 @@ fn write_all(mut stream: UnixStream, frames: &Receiver<Frame>) -> io::Result<()>
         frame.write(&mut stream)?;
     }
     // A neighbour that needed nothing more may be gone already.
-    let _ = Header::bare(Purpose::Goodbye, 0).write(&mut stream);
+    let _ = Header::goodbye().write(&mut stream);
     Ok(())
 }

@@ -3,17 +3,30 @@
 mod frame;
 mod host;
 mod link;
+mod meeting;
+mod route;
 mod sockets;
 mod synthetic;
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use loadmaster_proto::rank::{Edges, RankSpec};
 use tch::{Device, Kind, Tensor};
 
-pub use sockets::{Listening, Sockets};
+pub(crate) use host::to_host;
+pub(crate) use meeting::Address;
+pub use sockets::Sockets;
 pub use synthetic::Synthetic;
 
+use crate::collective::{Group, Membership};
 use crate::error::RankError;
 use crate::layers::kind;
+use frame::Tie;
+use meeting::{Appointment, meet};
+use route::Place;
+use sockets::Plan;
 
 /// What a tensor is for a stage that gets it from a neighbour or gives it to one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +40,7 @@ pub enum Crossing {
 }
 
 /// The neighbours of a stage.
-pub trait Neighbours {
+pub trait Neighbours: std::fmt::Debug {
     /// The tensors of this micro-batch, made on the stage's device when they are asked for.
     ///
     /// # Errors
@@ -56,6 +69,17 @@ pub struct Form {
     pub shape: Vec<i64>,
 }
 
+impl Form {
+    /// The same with other rows.
+    fn with_rows(&self, rows: &Range<i64>) -> Self {
+        let mut shape = self.shape.clone();
+        if let Some(first) = shape.first_mut() {
+            *first = rows.end - rows.start;
+        }
+        Self { kind: self.kind, shape }
+    }
+}
+
 /// The forms of what crosses a stage's edges, and where it is made.
 #[derive(Debug, Clone)]
 pub struct Forms {
@@ -77,18 +101,19 @@ impl Forms {
         let layer_count = model.layers().len();
         let (is_first, is_last) = (stage.first_layer == 0, stage.last_layer + 1 == layer_count);
         let kind = kind(spec.training.precision);
-        let samples = i64::from(spec.training.micro_batch_size);
+        let samples = i64::from(stage.per_device_micro_batch(spec.training.micro_batch_size));
         let edge = |edge: usize, exists: bool| -> Vec<Form> {
             let shapes = if exists { model.edge(edge) } else { &[] };
             shapes.iter().map(|shape| Form { kind, shape: [&[samples], shape.as_slice()].concat() }).collect()
         };
-        let shared = model.layers().last().and_then(|layer| layer.kind.shared_parameter());
+        let shard = stage.shard(spec.shard);
+        let shared = model.layers().last().and_then(|layer| layer.kind.shard_shared_parameter(shard));
         Self {
             inputs: edge(stage.first_layer, !is_first),
             outputs: edge(stage.last_layer + 1, !is_last),
             tied: shared
                 .filter(|_| is_first != is_last)
-                .map(|shared| Form { kind, shape: shared.shape })
+                .map(|shared| Form { kind, shape: shared.shape() })
                 .into_iter()
                 .collect(),
             device,
@@ -105,18 +130,52 @@ impl Forms {
     }
 }
 
-/// Reaches the neighbours of a specification.
+/// Everybody that a rank talks to.
+#[derive(Debug)]
+pub struct Connections {
+    /// The stages before and after it, and the one that it shares a weight with.
+    pub neighbours: Box<dyn Neighbours>,
+    /// The other devices of its stage, where there are any.
+    pub group: Option<Group>,
+}
+
+/// Reaches everybody that the rank of a specification talks to.
 ///
 /// # Errors
-/// When one does not come in time.
-pub fn connect(spec: &RankSpec, forms: Forms) -> Result<Box<dyn Neighbours>, RankError> {
-    match &spec.edges {
-        Edges::Synthetic => Ok(Box::new(Synthetic::new(forms, spec.training.seed))),
-        Edges::Sockets { folder } => {
-            let listening = Listening::bind(folder, &spec.position)?;
-            Ok(Box::new(listening.connect(folder, spec, forms)?))
+/// When somebody does not come in time.
+pub fn connect(spec: &RankSpec, forms: Forms) -> Result<Connections, RankError> {
+    let own = Address { stage: spec.position.stage_index, shard: spec.shard };
+    let group = Membership { own, degree: spec.position.stage.degree };
+    let mut wanted: BTreeSet<Appointment> =
+        group.peers().into_iter().map(|peer| (Tie::Shard, peer)).collect();
+    // Cannot fail on a checked specification.
+    let patience = Duration::try_from_secs_f64(spec.neighbour_timeout_seconds).unwrap_or_default();
+    let deadline = Instant::now() + patience;
+    let (neighbours, mut met): (Box<dyn Neighbours>, _) = match &spec.edges {
+        Edges::Synthetic => {
+            let met = meet(&spec.folder, own, &wanted, deadline)?;
+            (Box::new(Synthetic::new(forms, spec.training.seed)), met)
         }
-    }
+        Edges::Sockets { partitioning } => {
+            let place = Place {
+                model: &spec.model,
+                partitioning,
+                position: spec.position,
+                shard: spec.shard,
+                micro_batch_size: spec.training.micro_batch_size,
+            };
+            let plan = Plan::of(&place, forms);
+            wanted.extend(plan.appointments());
+            let mut met = meet(&spec.folder, own, &wanted, deadline)?;
+            (Box::new(plan.start(&mut met)?), met)
+        }
+    };
+    let peers = group.peers().into_iter().filter_map(|peer| {
+        let stream = met.remove(&(Tie::Shard, peer))?;
+        Some((peer, stream))
+    });
+    let group = group.join(peers.collect(), spec.collectives)?;
+    Ok(Connections { neighbours, group })
 }
 
 fn unexpected(crossing: Crossing) -> RankError {

@@ -1,209 +1,179 @@
-//! Real neighbours, over Unix sockets in a private folder.
-//!
-//! Stage s listens on `stage-{s}.sock`; stage s + 1 connects to it, and so does the last stage to stage
-//! 0 if they share a tied weight. Who connects says hello with its stage index.
+//! Real neighbours: a connection to every rank of another stage with which rows are exchanged.
 
-use std::io;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::os::unix::net::UnixStream;
 
-use loadmaster_proto::rank::RankSpec;
-use loadmaster_proto::run::SoloStage;
 use tch::Tensor;
 
-use super::frame::{Frame, Header, Purpose};
+use super::frame::{Frame, Header, Purpose, Tie};
 use super::link::{Link, Lost};
-use super::{Crossing, Forms, Neighbours, host, unexpected};
+use super::meeting::Appointment;
+use super::route::{Place, Route, Routes};
+use super::{Crossing, Form, Forms, Neighbours, host, unexpected};
 use crate::error::RankError;
-use crate::progress;
-
-/// How long to wait before looking again whether a neighbour is there.
-const PAUSE: Duration = Duration::from_millis(2);
 
 /// Real neighbours.
 #[derive(Debug)]
 pub struct Sockets {
-    forms: Forms,
-    previous: Option<Link>,
-    next: Option<Link>,
-    tied: Option<Link>,
+    plan: Plan,
+    links: BTreeMap<Appointment, Link>,
 }
 
-/// A stage whose later neighbours can already reach it.
+/// What must be known to connect: who exchanges which rows with this rank.
 #[derive(Debug)]
-pub struct Listening {
-    listener: Option<UnixListener>,
+pub(super) struct Plan {
+    forms: Forms,
+    activations: Routes,
+    gradients: Routes,
+    tied: Routes,
 }
 
-impl Listening {
-    /// Listens for the stages after this one. The last stage has none.
-    ///
-    /// # Errors
-    /// When the folder does not take a socket.
-    pub fn bind(folder: &Path, position: &SoloStage) -> Result<Self, RankError> {
-        if position.stage_index + 1 == position.stage_count {
-            return Ok(Self { listener: None });
+impl Plan {
+    /// The exchanges of a rank in its pipeline.
+    pub(super) fn of(place: &Place<'_>, forms: Forms) -> Self {
+        Self {
+            activations: place.routes(Crossing::Activation),
+            gradients: place.routes(Crossing::Gradient),
+            tied: if forms.tied.is_empty() {
+                Routes::default()
+            } else {
+                place.routes(Crossing::TiedGradient)
+            },
+            forms,
         }
-        let path = socket(folder, position.stage_index);
-        let listener = UnixListener::bind(&path)
-            .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
-            .map_err(|error| RankError::Other(format!("cannot listen on {}: {error}", path.display())))?;
-        Ok(Self { listener: Some(listener) })
     }
 
-    /// Connects to the stages before this one and waits for those after it.
+    /// Who must be met for them.
+    pub(super) fn appointments(&self) -> BTreeSet<Appointment> {
+        [Crossing::Activation, Crossing::Gradient, Crossing::TiedGradient]
+            .into_iter()
+            .flat_map(|crossing| {
+                let routes = self.routes(crossing);
+                routes.incoming.iter().chain(&routes.outgoing).map(move |route| (tie(crossing), route.peer))
+            })
+            .collect()
+    }
+
+    /// Starts talking over the connections that were made.
     ///
     /// # Errors
-    /// When one does not come in time.
-    pub fn connect(self, folder: &Path, spec: &RankSpec, forms: Forms) -> Result<Sockets, RankError> {
-        // Cannot fail on a checked specification.
-        let patience = Duration::try_from_secs_f64(spec.neighbour_timeout_seconds).unwrap_or_default();
-        let deadline = Instant::now() + patience;
-        let own = spec.position.stage_index;
+    /// When one is missing, or a thread cannot be started.
+    pub(super) fn start(self, met: &mut BTreeMap<Appointment, UnixStream>) -> Result<Sockets, RankError> {
         let lost = Lost::default();
-        let start = |stream, neighbour, incoming| {
-            Link::start(stream, neighbour, incoming, lost.clone())
-                .map_err(|error| RankError::Other(format!("cannot talk to the {neighbour}: {error}")))
-        };
+        let mut links = BTreeMap::new();
+        for appointment in self.appointments() {
+            let (_, peer) = appointment;
+            let stream =
+                met.remove(&appointment).ok_or_else(|| RankError::Other(format!("{peer} was not met")))?;
+            let link = Link::start(stream, peer.to_string(), self.expected(appointment), lost.clone())
+                .map_err(|error| RankError::Other(format!("cannot talk to {peer}: {error}")))?;
+            links.insert(appointment, link);
+        }
+        Ok(Sockets { plan: self, links })
+    }
 
-        let mut sockets = Sockets { forms: forms.clone(), previous: None, next: None, tied: None };
-        if !forms.inputs.is_empty() {
-            let stream = reach(&socket(folder, own.saturating_sub(1)), Purpose::Hello, own, deadline)?;
-            sockets.previous = Some(start(stream, "previous stage", (Crossing::Activation, forms.inputs))?);
-        }
-        if forms.outputs.is_empty() && !forms.tied.is_empty() {
-            let stream = reach(&socket(folder, 0), Purpose::HelloTied, own, deadline)?;
-            sockets.tied = Some(start(stream, "first stage", (Crossing::TiedGradient, forms.tied.clone()))?);
-        }
-        let Some(listener) = self.listener else { return Ok(sockets) };
-        let mut next_form = Some(forms.outputs).filter(|forms| !forms.is_empty());
-        let mut tied_form = Some(forms.tied).filter(|forms| !forms.is_empty());
-        while next_form.is_some() || tied_form.is_some() {
-            let mut stream = accept(&listener, deadline)?;
-            let hello = hear(&mut stream, deadline)?;
-            match (hello.purpose, hello.micro_batch) {
-                (Purpose::Hello, stage) if stage == own + 1 => {
-                    if let Some(form) = next_form.take() {
-                        sockets.next = Some(start(stream, "next stage", (Crossing::Gradient, form))?);
-                    }
-                }
-                (Purpose::HelloTied, stage) if stage + 1 == spec.position.stage_count => {
-                    if let Some(form) = tied_form.take() {
-                        sockets.tied = Some(start(stream, "last stage", (Crossing::TiedGradient, form))?);
-                    }
-                }
-                (purpose, stage) => {
-                    return Err(RankError::Protocol(format!(
-                        "stage {stage} said {purpose:?} to stage {own}, which it has nothing to do with"
-                    )));
-                }
+    /// What comes over a connection, in turn: one kind of crossing, or nothing.
+    fn expected(&self, (tie_of, peer): Appointment) -> (Crossing, Vec<Form>) {
+        let crossings = [Crossing::Activation, Crossing::Gradient, Crossing::TiedGradient];
+        for crossing in crossings.into_iter().filter(|&crossing| tie(crossing) == tie_of) {
+            let routes = &self.routes(crossing).incoming;
+            if let Some(Route { rows, .. }) = routes.iter().find(|route| route.peer == peer) {
+                let forms = self.forms.incoming(crossing).iter();
+                return (crossing, forms.map(|form| form.with_rows(rows)).collect());
             }
         }
-        Ok(sockets)
+        (Crossing::Activation, Vec::new())
+    }
+
+    fn routes(&self, crossing: Crossing) -> &Routes {
+        match crossing {
+            Crossing::Activation => &self.activations,
+            Crossing::Gradient => &self.gradients,
+            Crossing::TiedGradient => &self.tied,
+        }
+    }
+}
+
+fn tie(crossing: Crossing) -> Tie {
+    match crossing {
+        Crossing::Activation | Crossing::Gradient => Tie::Neighbour,
+        Crossing::TiedGradient => Tie::SharedWeight,
     }
 }
 
 impl Sockets {
-    fn link(&self, crossing: Crossing, incoming: bool) -> Result<&Link, RankError> {
-        let link = match (crossing, incoming) {
-            (Crossing::Activation, true) | (Crossing::Gradient, false) => &self.previous,
-            (Crossing::Activation, false) | (Crossing::Gradient, true) => &self.next,
-            (Crossing::TiedGradient, _) => &self.tied,
-        };
-        link.as_ref().ok_or_else(|| unexpected(crossing))
+    fn link(&self, crossing: Crossing, route: &Route) -> Result<&Link, RankError> {
+        self.links.get(&(tie(crossing), route.peer)).ok_or_else(|| unexpected(crossing))
     }
-}
 
-impl Neighbours for Sockets {
-    fn receive(&mut self, crossing: Crossing, micro_batch: u32) -> Result<Vec<Tensor>, RankError> {
-        let link = self.link(crossing, true)?;
-        let mut tensors = Vec::new();
-        for _ in self.forms.incoming(crossing) {
-            let frame = link.receive()?;
+    fn receive_one(&self, crossing: Crossing, micro_batch: u32, form: &Form) -> Result<Tensor, RankError> {
+        let routes = self.plan.routes(crossing);
+        let mut whole = Vec::new();
+        for route in &routes.incoming {
+            let frame = self.link(crossing, route)?.receive()?;
             if frame.header.micro_batch != micro_batch {
                 return Err(RankError::Protocol(format!(
                     "expected {crossing:?} of micro-batch {micro_batch}, got that of {}",
                     frame.header.micro_batch
                 )));
             }
-            tensors.push(host::to_device(&frame.bytes, &frame.header.form, self.forms.device)?);
+            // Routes are in order of the rows, so that what one sender has of them follows the last.
+            if whole.is_empty() {
+                whole = frame.bytes;
+            } else {
+                whole.extend_from_slice(&frame.bytes);
+            }
         }
-        Ok(tensors)
+        Ok(host::to_device(&whole, form, self.plan.forms.device)?)
+    }
+}
+
+impl Neighbours for Sockets {
+    fn receive(&mut self, crossing: Crossing, micro_batch: u32) -> Result<Vec<Tensor>, RankError> {
+        let forms = self.plan.forms.incoming(crossing);
+        if self.plan.routes(crossing).incoming.is_empty() || forms.is_empty() {
+            return Err(unexpected(crossing));
+        }
+        forms.iter().map(|form| self.receive_one(crossing, micro_batch, form)).collect()
     }
 
     fn send(&mut self, crossing: Crossing, micro_batch: u32, tensors: Vec<Tensor>) -> Result<(), RankError> {
-        let link = self.link(crossing, false)?;
+        let routes = self.plan.routes(crossing);
         for tensor in tensors {
-            let form = super::Form { kind: tensor.f_kind()?, shape: tensor.size() };
+            // Another rank serves everybody: nothing of this one's copy is needed.
+            if routes.outgoing.is_empty() {
+                continue;
+            }
+            let form = Form { kind: tensor.f_kind()?, shape: tensor.size() };
             let bytes = host::to_host(&tensor)?;
             drop(tensor);
-            let header = Header { purpose: Purpose::Tensor(crossing), micro_batch, form };
-            link.send(Frame { header, bytes })?;
+            for route in &routes.outgoing {
+                let header = Header {
+                    purpose: Purpose::Tensor(crossing),
+                    micro_batch,
+                    shard: 0,
+                    form: form.with_rows(&route.rows),
+                };
+                let bytes = part(&bytes, &routes.held, &route.rows)?.to_vec();
+                self.link(crossing, route)?.send(Frame { header, bytes })?;
+            }
         }
         Ok(())
     }
 
     fn finish(self: Box<Self>) -> Result<(), RankError> {
-        let Self { previous, next, tied, .. } = *self;
-        [previous, next, tied].into_iter().flatten().try_for_each(Link::finish)
+        self.links.into_values().try_for_each(Link::finish)
     }
 }
 
-fn socket(folder: &Path, stage: u32) -> PathBuf {
-    folder.join(format!("stage-{stage}.sock"))
-}
-
-/// Connects as soon as the other stage listens, and says hello.
-fn reach(path: &Path, hello: Purpose, own: u32, deadline: Instant) -> Result<UnixStream, RankError> {
-    loop {
-        match UnixStream::connect(path) {
-            Ok(mut stream) => {
-                return Header::bare(hello, own)
-                    .write(&mut stream)
-                    .map(|()| stream)
-                    .map_err(|error| RankError::LostNeighbour(format!("lost {}: {error}", path.display())));
-            }
-            Err(error) => {
-                pause(deadline).map_err(|()| {
-                    RankError::LostNeighbour(format!("nobody listens on {}: {error}", path.display()))
-                })?;
-            }
-        }
-    }
-}
-
-fn accept(listener: &UnixListener, deadline: Instant) -> Result<UnixStream, RankError> {
-    let gone = |error: String| RankError::LostNeighbour(format!("no later stage connected: {error}"));
-    loop {
-        match listener.accept() {
-            Ok((stream, _)) => {
-                stream.set_nonblocking(false).map_err(|error| gone(error.to_string()))?;
-                return Ok(stream);
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                pause(deadline).map_err(|()| gone("time is up".to_owned()))?;
-            }
-            Err(error) => return Err(gone(error.to_string())),
-        }
-    }
-}
-
-/// Reads the hello of who has connected.
-fn hear(stream: &mut UnixStream, deadline: Instant) -> Result<Header, RankError> {
-    let gone = |error: io::Error| RankError::LostNeighbour(format!("a later stage said no hello: {error}"));
-    let left = deadline.saturating_duration_since(Instant::now()).max(PAUSE);
-    stream.set_read_timeout(Some(left)).map_err(gone)?;
-    let hello = Header::read(stream).map_err(gone)?;
-    stream.set_read_timeout(None).map_err(gone)?;
-    Ok(hello)
-}
-
-fn pause(deadline: Instant) -> Result<(), ()> {
-    if Instant::now() >= deadline {
-        return Err(());
-    }
-    progress::tick();
-    std::thread::sleep(PAUSE);
-    Ok(())
+/// The bytes of `rows`, from those of the rows that are held.
+fn part<'a>(bytes: &'a [u8], held: &Range<i64>, rows: &Range<i64>) -> Result<&'a [u8], RankError> {
+    let count = usize::try_from(held.end - held.start).unwrap_or_default().max(1);
+    let width = bytes.len() / count;
+    let at = |row: i64| usize::try_from(row - held.start).ok().map(|row| row * width);
+    at(rows.start)
+        .zip(at(rows.end))
+        .and_then(|(start, end)| bytes.get(start..end))
+        .ok_or_else(|| RankError::Other(format!("rows {rows:?} are to be sent, but {held:?} are held")))
 }

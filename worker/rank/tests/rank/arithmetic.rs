@@ -3,25 +3,35 @@
 use loadmaster_proto::model::Model;
 use loadmaster_proto::stage::StageConfig;
 use loadmaster_proto::training::TrainingSpec;
-use loadmaster_rank::pipeline::{Forwarded, MicroBatch, Stage};
+use loadmaster_rank::pipeline::{Forwarded, MicroBatch, Part, Stage};
 use loadmaster_rank::timing::Clock;
 use tch::{Device, Kind, Tensor};
 
+use crate::models::families;
 use crate::processes::{small_gpt, small_vgg, training};
 use crate::reference::alone;
 
 fn build(model: &Model, first: usize, last: usize, training: &TrainingSpec) -> Stage {
-    Stage::build(model, &StageConfig::single(first, last), training, Device::Cpu, Clock::default()).unwrap()
+    Stage::build(
+        model,
+        &Part::single(StageConfig::single(first, last)),
+        training,
+        Device::Cpu,
+        Clock::default(),
+    )
+    .unwrap()
 }
 
 /// Every layer yields the shape and holds the parameters that the arithmetic says.
 #[test]
 fn shapes_and_parameters_are_as_computed() {
     let _turn = alone();
-    for model in [small_vgg(), small_gpt(false), small_gpt(true)] {
+    for model in [small_vgg(), small_gpt(false), small_gpt(true)].into_iter().chain(families()) {
         let training = training();
         let samples = i64::from(training.micro_batch_size);
-        let with_samples = |edge: usize| [&[samples][..], &model.edge(edge)[0]].concat();
+        let with_samples = |edge: usize| -> Vec<Vec<i64>> {
+            model.edge(edge).iter().map(|shape| [&[samples][..], shape].concat()).collect()
+        };
         for index in 0..model.layers().len() {
             let mut stage = build(&model, index, index, &training);
             let expected: Vec<Vec<i64>> =
@@ -29,10 +39,13 @@ fn shapes_and_parameters_are_as_computed() {
             let made: Vec<Vec<i64>> = stage.trained().iter().map(|trained| trained.value.size()).collect();
             assert_eq!(made, expected, "{}", model.layers()[index].name);
 
-            let input =
-                (index > 0).then(|| vec![Tensor::ones(with_samples(index), (Kind::Float, Device::Cpu))]);
+            let ones = |shape: Vec<i64>| Tensor::ones(shape, (Kind::Float, Device::Cpu));
+            let input = (index > 0).then(|| with_samples(index).into_iter().map(ones).collect());
             match stage.forward(MicroBatch { iteration: 0, index: 0 }, input).unwrap() {
-                Forwarded::Activation(outputs) => assert_eq!(outputs[0].size(), with_samples(index + 1)),
+                Forwarded::Activation(outputs) => {
+                    let sizes: Vec<Vec<i64>> = outputs.iter().map(Tensor::size).collect();
+                    assert_eq!(sizes, with_samples(index + 1), "{}", model.layers()[index].name);
+                }
                 Forwarded::Loss(loss) => {
                     assert_eq!(index + 1, model.layers().len());
                     assert!(loss > 0.0);

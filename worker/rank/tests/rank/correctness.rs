@@ -9,9 +9,9 @@ use crate::reference::{self, Reference};
 
 const RECOMPUTE: [RecomputePolicy; 3] =
     [RecomputePolicy::None, RecomputePolicy::Stage, RecomputePolicy::Layer];
-const ADAM: Optimizer =
+pub(crate) const ADAM: Optimizer =
     Optimizer::Adam { learning_rate: 1e-3, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.01 };
-const SGD: Optimizer = Optimizer::Sgd { learning_rate: 0.02, momentum: 0.9, weight_decay: 0.01 };
+pub(crate) const SGD: Optimizer = Optimizer::Sgd { learning_rate: 0.02, momentum: 0.9, weight_decay: 0.01 };
 
 /// Losses of four iterations (so three optimizer steps agree) and the gradients of the first one.
 fn assert_same(
@@ -60,7 +60,7 @@ fn assert_same(
 }
 
 /// The largest difference, relative to the largest value.
-fn assert_close(value: &Tensor, expected: &Tensor, tolerance: f64, what: &str) {
+pub(crate) fn assert_close(value: &Tensor, expected: &Tensor, tolerance: f64, what: &str) {
     assert_eq!(value.size(), expected.size(), "{what}");
     let (value, expected) = (value.to_kind(Kind::Double), expected.to_kind(Kind::Double));
     let scale = expected.abs().max().double_value(&[]).max(1e-12);
@@ -68,10 +68,19 @@ fn assert_close(value: &Tensor, expected: &Tensor, tolerance: f64, what: &str) {
     assert!(difference < tolerance, "{what}: differs by {difference} of the largest value");
 }
 
-fn assert_every_policy(model: &Model, training: TrainingSpec, sizes: &[usize]) {
+pub(crate) fn assert_every_policy(model: &Model, training: TrainingSpec, sizes: &[usize]) {
+    assert_every_policy_within(1e-4, model, training, sizes);
+}
+
+pub(crate) fn assert_every_policy_within(
+    tolerance: f64,
+    model: &Model,
+    training: TrainingSpec,
+    sizes: &[usize],
+) {
     let reference = reference::train(model, training, 4);
     for recompute in RECOMPUTE {
-        assert_same(&reference, model, TrainingSpec { recompute, ..training }, sizes, 1e-4);
+        assert_same(&reference, model, TrainingSpec { recompute, ..training }, sizes, tolerance);
     }
 }
 

@@ -1,14 +1,17 @@
 //! The CUDA path. Skipped, loudly, on machines without a CUDA device.
 
-use std::process::Command;
+use std::process::{Child, Command};
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::device::Backend;
-use loadmaster_proto::rank::{EXIT_OUT_OF_MEMORY, Probe, RankDevice, RankEvent, RankSpec};
+use loadmaster_proto::rank::{Collectives, EXIT_OUT_OF_MEMORY, Probe, RankDevice, RankEvent, RankSpec};
 use loadmaster_proto::run::Ledger;
+use loadmaster_proto::stage::{Parallelism, Partitioning, StageConfig};
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule, TrainingSpec};
 
-use crate::processes::{cpu, pipeline, positions, run, run_all, small_gpt, small_vgg, solo, training};
+use crate::processes::{
+    Ended, connected, cpu, pipeline, positions, run, run_all, small_gpt, small_vgg, solo, start, training,
+};
 
 /// What `loadmaster-rank probe` finds.
 fn probe() -> Probe {
@@ -58,11 +61,11 @@ fn a_missing_gpu_is_an_error() {
 #[test]
 fn a_gpu_trains_and_measures() {
     let Some(device) = gpu(8 << 30) else { return };
-    let folder = tempfile::tempdir().unwrap();
     for (precision, schedule, recompute) in [
         (Precision::Fp32, Schedule::OneFOneB, RecomputePolicy::None),
         (Precision::Bf16, Schedule::Gpipe, RecomputePolicy::Layer),
     ] {
+        let folder = tempfile::tempdir().unwrap();
         let training = TrainingSpec { precision, schedule, recompute, ..training() };
         let mut specs = pipeline(&small_gpt(false), training, &[2, 2, 2], folder.path());
         specs.iter_mut().for_each(|spec| spec.device = device.clone());
@@ -74,9 +77,53 @@ fn a_gpu_trains_and_measures() {
             assert_eq!(run(&alone).measurement().peak_allocated, measured.peak_allocated);
         }
         assert!(measurements[2].losses.iter().all(|loss| (2.0..6.0).contains(loss)));
-        for index in 0..2 {
-            std::fs::remove_file(folder.path().join(format!("stage-{index}.sock"))).unwrap();
+    }
+}
+
+/// Replicas and shards on different GPUs exchange with NCCL, and find the losses that they find over
+/// sockets.
+#[test]
+fn gpus_exchange_with_nccl() {
+    if probe().cuda_devices < 2 {
+        println!("skipped: fewer than two CUDA devices");
+        return;
+    }
+    let Some(device) = gpu(8 << 30) else { return };
+    for parallelism in [Parallelism::Data, Parallelism::Tensor] {
+        let stage = StageConfig { parallelism, degree: 2, ..StageConfig::single(0, 5) };
+        let partitioning = Partitioning::new(vec![stage]).unwrap();
+        let losses = [Collectives::Host, Collectives::Nccl].map(|collectives| {
+            let folder = tempfile::tempdir().unwrap();
+            let mut specs = connected(&small_gpt(false), training(), &partitioning, folder.path());
+            for (ordinal, spec) in (0..).zip(&mut specs) {
+                spec.device = RankDevice { ordinal, ..device.clone() };
+                spec.collectives = collectives;
+            }
+            run_all(&specs).remove(0).losses
+        });
+        for (host, nccl) in losses[0].iter().zip(&losses[1]) {
+            assert!((host - nccl).abs() < 1e-3, "{losses:?}");
         }
+    }
+}
+
+/// Ranks that find no NCCL say so and exchange through the host's memory.
+#[test]
+fn without_nccl_ranks_exchange_through_the_host() {
+    if probe().cuda_devices > 0 {
+        println!("skipped: there is a CUDA device, and perhaps NCCL");
+        return;
+    }
+    let stage = StageConfig { parallelism: Parallelism::Data, degree: 2, ..StageConfig::single(0, 5) };
+    let folder = tempfile::tempdir().unwrap();
+    let partitioning = Partitioning::new(vec![stage]).unwrap();
+    let mut specs = connected(&small_gpt(false), training(), &partitioning, folder.path());
+    specs.iter_mut().for_each(|spec| spec.collectives = Collectives::Nccl);
+    let children: Vec<Child> = specs.iter().map(start).collect();
+    let ended: Vec<Ended> = children.into_iter().map(Ended::of).collect();
+    for ended in ended {
+        assert!(ended.errors.contains("libnccl.so"), "{}", ended.errors);
+        assert_eq!(ended.measurement().losses.len(), 3);
     }
 }
 
@@ -92,4 +139,18 @@ fn a_gpu_share_is_enforced() {
     let Some(RankEvent::OutOfMemory { out_of_memory }) = ended.events.last() else { panic!("{ended:?}") };
     assert_eq!(out_of_memory.ledger, Ledger::Reserved);
     assert!(out_of_memory.asked.0 > 0 && out_of_memory.held <= out_of_memory.allowed, "{out_of_memory:?}");
+}
+
+/// The caching allocator's blocks are recorded as those of the host are, whatever thread allocates them.
+#[test]
+fn a_layer_on_a_gpu_is_recorded() {
+    let Some(device) = gpu(1 << 31) else { return };
+    let block = positions(&[1, 1, 1, 1, 1, 1])[1];
+    let spec = RankSpec { device, ..solo(&small_gpt(false), training(), block) };
+    let measured = run(&spec).measurement();
+    let tape = measured.tape.as_deref().unwrap();
+    let left: u64 = tape.first.left().into_iter().map(|block| tape.first.blocks[block]).sum();
+    // Rounded up, and created in the backward pass: by the engine's own thread for the device.
+    assert!(left >= measured.static_bytes.gradients, "{left} {:?}", measured.static_bytes);
+    assert!(tape.later.left().is_empty(), "{:?}", tape.later);
 }

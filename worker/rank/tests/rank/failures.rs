@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::device::Backend;
 use loadmaster_proto::rank::{
-    EXIT_BAD_SPEC, EXIT_LOST_NEIGHBOUR, EXIT_OUT_OF_MEMORY, EXIT_WRONG_LIBTORCH, Edges, RankEvent, RankSpec,
+    EXIT_BAD_SPEC, EXIT_LOST_NEIGHBOUR, EXIT_OUT_OF_MEMORY, EXIT_WRONG_LIBTORCH, RankEvent, RankSpec,
 };
 use loadmaster_proto::run::{Ledger, Phase};
 use loadmaster_proto::training::TrainingSpec;
@@ -130,8 +130,11 @@ fn a_connected_stage_must_lie_where_its_index_says() {
         assert!(ended.message().contains("position.stage_index"), "{}", ended.message());
     }
     let mut bad = good[0].clone();
-    bad.edges = Edges::Sockets { folder: "/tmp".repeat(40).into() };
-    assert!(run(&bad).message().contains("edges.folder"));
+    bad.shard = 1;
+    assert!(run(&bad).message().contains("shard: is 1, must be 0 to 0"));
+    let mut bad = good[0].clone();
+    bad.folder = "/tmp".repeat(40).into();
+    assert!(run(&bad).message().contains("folder: makes socket paths longer"));
 }
 
 /// Another libtorch than the one compiled against is refused: its objects may have another layout.

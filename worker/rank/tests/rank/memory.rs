@@ -3,6 +3,7 @@
 use loadmaster_proto::layer::{Layer, LayerKind};
 use loadmaster_proto::measurement::Measurement;
 use loadmaster_proto::model::{Model, ModelInput};
+use loadmaster_proto::tape::{LayerContent, Retained};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 
 use crate::processes::{pipeline, positions, run, run_all, small_gpt, small_vgg, solo, training};
@@ -156,4 +157,43 @@ fn the_peak_contains_the_static_bytes() {
         assert_eq!(measured.static_bytes, training.static_bytes(scalars));
         assert!(measured.peak_allocated.0 > measured.static_bytes.total());
     }
+}
+
+/// A layer alone is recorded: what it keeps of a micro-batch is what its backward pass needs, and what its
+/// first backward pass leaves behind are the gradients. A longer stage is not recorded.
+#[test]
+fn a_layer_alone_is_recorded() {
+    const WIDTH: u64 = 64;
+    let linear = LayerKind::Linear { in_features: WIDTH as i64, out_features: WIDTH as i64 };
+    let layers = [LayerKind::Flatten, linear, LayerKind::Relu, linear]
+        .map(|kind| Layer { name: "layer".to_owned(), kind });
+    let input = ModelInput::Image { channels: 1, height: 8, width: 8 };
+    let model = Model::new("chain".to_owned(), input, layers.to_vec()).unwrap();
+    let edge = u64::from(training().micro_batch_size) * WIDTH * 4;
+    let alone = positions(&[1, 1, 1, 1]);
+    for (layer, keeps) in [
+        // The first linear map's input may need no gradient; it is kept for the weight's.
+        (1, Retained { inner: 0, inputs: edge, outputs: 0 }),
+        (2, Retained { inner: 0, inputs: 0, outputs: edge }),
+    ] {
+        let measured = run(&solo(&model, training(), alone[layer])).measurement();
+        let tape = measured.tape.as_deref().unwrap();
+        assert_eq!((tape.layer, tape.overhead), (layer, 0));
+        assert_eq!(tape.content, LayerContent::of(&model, layer).unwrap().fingerprint());
+        assert_eq!(measured.components().unwrap().retained, keeps, "layer {layer}");
+        let left: u64 = tape.first.left().into_iter().map(|block| tape.first.blocks[block]).sum();
+        assert_eq!(left, measured.static_bytes.gradients);
+        assert!(tape.later.left().is_empty() && tape.without_graph.left().is_empty());
+        // Up to the first layer with parameters, also as it is behind layers that have none.
+        assert_eq!(tape.untrained_input.is_some(), layer == 1);
+    }
+    let longer = positions(&[2, 2])[0];
+    assert_eq!(run(&solo(&model, training(), longer)).measurement().tape, None);
+}
+
+/// Recording comes after measuring: a recorded layer's peak is that of the same layer in a pipeline, which
+/// is not recorded.
+#[test]
+fn recording_changes_no_peak() {
+    assert_solo_equals_pipeline(&small_gpt(false), training(), &[1, 1, 3, 1]);
 }

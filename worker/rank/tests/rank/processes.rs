@@ -8,8 +8,8 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::device::{Backend, CPU_KIND};
 use loadmaster_proto::measurement::Measurement;
 use loadmaster_proto::model::Model;
-use loadmaster_proto::rank::{Edges, RankDevice, RankEvent, RankSpec};
-use loadmaster_proto::run::SoloStage;
+use loadmaster_proto::rank::{Collectives, Edges, RankDevice, RankEvent, RankSpec};
+use loadmaster_proto::run::{RunSpec, SoloStage, Work};
 use loadmaster_proto::stage::Partitioning;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_proto::zoo::{Gpt2, Vgg, Zoo};
@@ -58,18 +58,23 @@ pub(crate) fn cpu(capacity: u64) -> RankDevice {
     }
 }
 
-/// One stage alone.
+/// One stage of one device alone.
 pub(crate) fn solo(model: &Model, training: TrainingSpec, position: SoloStage) -> RankSpec {
     RankSpec {
         model: model.clone(),
         training,
         position,
+        shard: 0,
         edges: Edges::Synthetic,
+        // Alone it meets nobody there.
+        folder: std::env::temp_dir(),
+        collectives: Collectives::Host,
         iterations: 3,
         device: cpu(8 << 30),
         threads: 1,
         neighbour_timeout_seconds: 60.0,
         dump_gradients: None,
+        dump_parameters: None,
     }
 }
 
@@ -90,12 +95,40 @@ pub(crate) fn pipeline(
     sizes: &[usize],
     folder: &Path,
 ) -> Vec<RankSpec> {
-    positions(sizes)
+    connected(model, training, &Partitioning::from_sizes(sizes).unwrap(), folder)
+}
+
+/// The connected ranks of a pipeline whose stages may have several devices.
+pub(crate) fn connected(
+    model: &Model,
+    training: TrainingSpec,
+    partitioning: &Partitioning,
+    folder: &Path,
+) -> Vec<RankSpec> {
+    let work = Work::Partitioning(partitioning.clone());
+    RunSpec { model: model.clone(), training, work, iterations: 3, command: None }
+        .checked()
+        .unwrap()
+        .ranks()
         .into_iter()
-        .map(|position| RankSpec {
-            edges: Edges::Sockets { folder: folder.to_owned() },
-            ..solo(model, training, position)
+        .map(|rank| RankSpec {
+            shard: rank.shard,
+            edges: Edges::Sockets { partitioning: partitioning.clone() },
+            folder: folder.to_owned(),
+            ..solo(model, training, rank.position)
         })
+        .collect()
+}
+
+/// The ranks of one stage of several devices alone.
+pub(crate) fn solo_ranks(
+    model: &Model,
+    training: TrainingSpec,
+    position: SoloStage,
+    folder: &Path,
+) -> Vec<RankSpec> {
+    (0..position.stage.degree)
+        .map(|shard| RankSpec { shard, folder: folder.to_owned(), ..solo(model, training, position) })
         .collect()
 }
 

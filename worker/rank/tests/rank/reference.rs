@@ -3,10 +3,15 @@
 //! It shares with the rank what defines the result (where parameters, data and dropout start) and
 //! nothing of how it is computed.
 
+mod cells;
+mod layers;
+mod transformer;
+
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use loadmaster_proto::layer::LayerKind;
-use loadmaster_proto::model::Model;
+use loadmaster_proto::model::{Loss, Model};
+use loadmaster_proto::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, Precision, TrainingSpec};
 use loadmaster_rank::data::Data;
 use loadmaster_rank::layers::ParameterMaker;
@@ -29,6 +34,8 @@ pub(crate) struct Reference {
 }
 
 struct Weight {
+    /// Name within its layer.
+    short: &'static str,
     name: String,
     value: Tensor,
     master: Option<Tensor>,
@@ -36,6 +43,17 @@ struct Weight {
 }
 
 pub(crate) fn train(model: &Model, training: TrainingSpec, iterations: u32) -> Reference {
+    let last_layer = model.layers().len() - 1;
+    train_stages(model, training, &[StageConfig::single(0, last_layer)], iterations)
+}
+
+/// As the stages of a pipeline would: the replicas of a data-parallel one take the samples in turn.
+pub(crate) fn train_stages(
+    model: &Model,
+    training: TrainingSpec,
+    stages: &[StageConfig],
+    iterations: u32,
+) -> Reference {
     let _turn = alone();
     tch::set_num_threads(1);
     let data = Data::new(model, &training, Device::Cpu);
@@ -46,6 +64,7 @@ pub(crate) fn train(model: &Model, training: TrainingSpec, iterations: u32) -> R
         let make = |(position, parameter)| {
             let made = maker.make(index, position, parameter).unwrap();
             Weight {
+                short: made.name,
                 name: format!("layers.{index}.{}", made.name),
                 value: made.value,
                 master: made.master,
@@ -59,16 +78,38 @@ pub(crate) fn train(model: &Model, training: TrainingSpec, iterations: u32) -> R
     for iteration in 0..iterations {
         let mut mean = 0.0;
         for micro_batch in 0..training.micro_batches {
-            let mut value = data.samples(iteration, micro_batch).unwrap();
+            let mut values = vec![data.samples(iteration, micro_batch).unwrap()];
             for (layer, kind) in model.layers().iter().map(|layer| layer.kind).enumerate() {
-                Purpose::Dropout { iteration, micro_batch, layer }.set(training.seed);
-                value = forward(kind, &weights, layer, &value);
+                let mut named: HashMap<&str, Tensor> = weights[layer]
+                    .iter()
+                    .map(|weight| (weight.short, weight.value.shallow_clone()))
+                    .collect();
+                if kind.shared_parameter().is_some() {
+                    named.insert("weight", weights[0][0].value.shallow_clone());
+                }
+                let stage = stages.iter().find(|stage| stage.layers().contains(&layer)).unwrap();
+                let parts = (0..stage.replicas()).map(|replica| {
+                    Purpose::Dropout { iteration, micro_batch, layer, replica }.set(training.seed);
+                    let samples = stage.samples_of(replica, training.micro_batch_size);
+                    let part = |value: &Tensor| value.narrow(0, samples.start, samples.end - samples.start);
+                    layers::forward(kind, &named, &values.iter().map(part).collect::<Vec<Tensor>>())
+                });
+                values = joined(parts.collect());
             }
+            let value = &values[0];
             let classes = value.size().last().copied().unwrap();
-            let targets = data.targets(iteration, micro_batch).unwrap().reshape([-1]);
-            let probabilities = value.to_kind(Kind::Float).reshape([-1, classes]).log_softmax(-1, None);
-            let picked = probabilities.gather(1, &targets.unsqueeze(1), false);
-            let loss = -picked.mean(None) / f64::from(training.micro_batches);
+            let targets = data.targets(iteration, micro_batch).unwrap();
+            let error = match model.loss() {
+                Loss::CrossEntropy => {
+                    let probabilities =
+                        value.to_kind(Kind::Float).reshape([-1, classes]).log_softmax(-1, None);
+                    -probabilities.gather(1, &targets.reshape([-1, 1]), false).mean(None)
+                }
+                Loss::MeanSquare => {
+                    (value.to_kind(Kind::Float) - targets.to_kind(Kind::Float)).square().mean(None)
+                }
+            };
+            let loss = error / f64::from(training.micro_batches);
             loss.backward();
             mean += loss.double_value(&[]);
         }
@@ -89,49 +130,11 @@ pub(crate) fn train(model: &Model, training: TrainingSpec, iterations: u32) -> R
     reference
 }
 
-fn forward(kind: LayerKind, all: &[Vec<Weight>], layer: usize, input: &Tensor) -> Tensor {
-    let w = |position: usize| &all[layer][position].value;
-    match kind {
-        LayerKind::Conv2d { stride, padding, .. } => input.conv2d(w(0), Some(w(1)), stride, padding, 1, 1),
-        LayerKind::Relu => input.clamp_min(0.0),
-        LayerKind::MaxPool2d { kernel, stride } => input.max_pool2d(kernel, stride, 0, 1, false),
-        LayerKind::AdaptiveAvgPool2d { output } => input.adaptive_avg_pool2d([output, output]),
-        LayerKind::Flatten => input.reshape([input.size()[0], -1]),
-        LayerKind::Linear { .. } => input.matmul(&w(0).transpose(0, 1)) + w(1),
-        LayerKind::Dropout { probability } => input.dropout(probability, true),
-        LayerKind::TokenEmbedding { dropout, .. } => {
-            let positions = Tensor::arange(input.size()[1], (Kind::Int64, Device::Cpu));
-            let sum =
-                w(0).index_select(0, &input.reshape([-1])).reshape([input.size()[0], input.size()[1], -1])
-                    + w(1).index_select(0, &positions);
-            sum.dropout(dropout, true)
-        }
-        LayerKind::TransformerBlock { hidden_size, heads, dropout, .. } => {
-            let [samples, tokens] = [input.size()[0], input.size()[1]];
-            let norm =
-                |x: &Tensor, at: usize| x.layer_norm([hidden_size], Some(w(at)), Some(w(at + 1)), 1e-5, true);
-            let affine = |x: &Tensor, at: usize| x.matmul(&w(at).transpose(0, 1)) + w(at + 1);
-            let qkv =
-                affine(&norm(input, 0), 2).reshape([samples, tokens, 3, heads, -1]).permute([2, 0, 3, 1, 4]);
-            let (q, k, v) = (qkv.get(0), qkv.get(1), qkv.get(2));
-            let scale = ((hidden_size / heads) as f64).sqrt();
-            let future = Tensor::ones([tokens, tokens], (Kind::Bool, Device::Cpu)).triu(1);
-            let scores = (q.matmul(&k.transpose(-2, -1)) / scale).masked_fill(&future, f64::NEG_INFINITY);
-            let mixed = scores.softmax(-1, None).dropout(dropout, true).matmul(&v);
-            let joined = mixed.transpose(1, 2).reshape([samples, tokens, hidden_size]);
-            let hidden = input + affine(&joined, 4).dropout(dropout, true);
-            let inner = affine(&norm(&hidden, 6), 8).gelu("tanh");
-            let outer = affine(&inner, 10).dropout(dropout, true);
-            hidden + outer
-        }
-        LayerKind::LayerNorm { hidden_size } => {
-            input.layer_norm([hidden_size], Some(w(0)), Some(w(1)), 1e-5, true)
-        }
-        LayerKind::LanguageModelHead { tied, .. } => {
-            let weight = if tied { &all[0][0].value } else { w(0) };
-            input.matmul(&weight.transpose(0, 1))
-        }
-    }
+/// The outputs of all replicas, one after the other.
+fn joined(parts: Vec<Vec<Tensor>>) -> Vec<Tensor> {
+    (0..parts[0].len())
+        .map(|output| Tensor::cat(&parts.iter().map(|part| &part[output]).collect::<Vec<&Tensor>>(), 0))
+        .collect()
 }
 
 fn step(weight: &mut Weight, training: TrainingSpec, steps: i32) {

@@ -1,0 +1,56 @@
+//! Collectives between different GPUs, with NCCL.
+//!
+//! NCCL's own buffers are in no ledger of libtorch's: the driver alone sees them.
+
+use loadmaster_proto::shard::Shard;
+use tch::Tensor;
+
+use super::host::Host;
+use super::{Collective, Reduction};
+use crate::error::RankError;
+use crate::ffi::nccl::{self, Communicator, NcclFailure, UniqueId};
+
+/// Collectives with NCCL.
+#[derive(Debug)]
+pub(super) struct Nccl(Communicator);
+
+impl Nccl {
+    /// Joins the other devices, if all of them find NCCL. They agree over the host's memory.
+    ///
+    /// # Errors
+    /// When a device is gone, or NCCL finds no way between them.
+    pub(super) fn join(own: Shard, host: &mut Host) -> Result<Option<Self>, RankError> {
+        let lacking = host.count(!nccl::is_available())?;
+        if lacking > 0 {
+            eprintln!(
+                "loadmaster-rank: {lacking} of {} ranks of this stage find no libnccl.so (libnccl.so.2 under \
+                 that name beside libtorch will do): they exchange through the host's memory, which takes \
+                 longer",
+                own.degree
+            );
+            return Ok(None);
+        }
+        let mut id: UniqueId = [0; 128];
+        if own.index == 0 {
+            id = nccl::new_id()?;
+        }
+        host.share(&mut id)?;
+        Ok(Some(Self(Communicator::join(id, own.index, own.degree)?)))
+    }
+}
+
+impl Collective for Nccl {
+    fn all_reduce(&mut self, tensor: &Tensor, reduction: Reduction) -> Result<(), RankError> {
+        Ok(self.0.all_reduce(tensor, reduction == Reduction::Sum)?)
+    }
+
+    fn all_gather(&mut self, parts: &[Tensor]) -> Result<(), RankError> {
+        Ok(self.0.all_gather(parts)?)
+    }
+}
+
+impl From<NcclFailure> for RankError {
+    fn from(failure: NcclFailure) -> Self {
+        Self::Other(failure.to_string())
+    }
+}

@@ -18,9 +18,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info, info_span};
 
 use crate::claim::Claim;
-use crate::cli::Args;
+use crate::config::Settings;
 use crate::fatal::Fatal;
+use crate::health::Health;
 use crate::link::{self, Link};
+use crate::run::Runner;
 use crate::state::{Action, Event, Job, State};
 use crate::supervise::folder::WorkFolder;
 use crate::supervise::outcome::Outcome;
@@ -36,25 +38,25 @@ const IDLE: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// See [`Fatal`].
-pub(crate) fn run(args: Args) -> Result<(), Fatal> {
+pub(crate) fn run(settings: Settings) -> Result<(), Fatal> {
     // One thread, the main one: the kernel kills a rank when the *thread* that started it ends.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("the runtime cannot be started")?;
-    let result = runtime.block_on(serve(args));
+    let result = runtime.block_on(serve(settings));
     // A look-up of a host name may still be running; nobody waits for it.
     runtime.shutdown_background();
     result
 }
 
-async fn serve(args: Args) -> Result<(), Fatal> {
+async fn serve(settings: Settings) -> Result<(), Fatal> {
     group::adopt_orphans().context("the kernel refuses to make the worker the parent of orphans")?;
-    let devices = inventory::devices(args.cpu_slots, args.gpus.as_ref(), args.gpu_shares)?;
-    let program = probe::rank_program(args.rank.as_deref())?;
+    let devices = inventory::devices(settings.cpu_slots, settings.gpus.as_ref(), settings.gpu_shares)?;
+    let program = probe::rank_program(settings.rank.as_deref())?;
     let probe = probe::probe(&program, &inventory::gpu_uuids(&devices)).await?;
     inventory::check_usable(&devices, probe.cuda_devices)?;
-    let worker = match args.name {
+    let worker = match settings.name {
         Some(name) => name,
         None => {
             host::default_worker_name().context("the host name makes no worker name: give one with --name")?
@@ -63,25 +65,33 @@ async fn serve(args: Args) -> Result<(), Fatal> {
     let slots = u32::try_from(devices.len()).unwrap_or(u32::MAX);
     let supervisor = Supervisor {
         program,
-        folder: WorkFolder::create(args.work_dir.as_deref())?,
+        folder: WorkFolder::create(settings.work_dir.as_deref())?,
         threads: (host::cores() / slots.max(1)).max(1),
-        hang_timeout: args.hang_timeout,
+        hang_timeout: settings.hang_timeout,
     };
+    let health = Health::new(&devices, settings.allow_shared_devices);
     for device in &devices {
         info!(device.id, device.kind, capacity_bytes = device.capacity.0, device.uuid, "offering a device");
     }
+    for (name, command) in &settings.commands {
+        info!(command.name = %name, command.program = command.argv.first(), "offering a training command");
+    }
     info!(%worker, libtorch.version = probe.libtorch_version, devices = devices.len(), "started");
 
+    let commands = settings.commands.keys().map(ToString::to_string).collect();
+    let runner = Runner { supervisor, commands: settings.commands, health };
     let (progress_sender, progress) = mpsc::channel(PROGRESS);
     let mut daemon = Daemon {
         introduction: Introduction {
             worker,
             libtorch_version: probe.libtorch_version,
+            cuda_version: probe.cuda_version,
             session_id: format!("{:032x}", rand::random::<u128>()),
+            commands,
         },
-        state: State::new(devices, args.drain_timeout),
-        link: Link::new(args.server),
-        supervisor: Arc::new(supervisor),
+        state: State::new(devices, settings.drain_timeout),
+        link: Link::new(settings.server),
+        runner: Arc::new(runner),
         runs: JoinSet::new(),
         running: HashMap::new(),
         stops: HashMap::new(),
@@ -92,11 +102,11 @@ async fn serve(args: Args) -> Result<(), Fatal> {
         refusal: None,
     };
     daemon.serve().await;
-    let Daemon { link, supervisor, refusal, .. } = daemon;
+    let Daemon { link, runner, refusal, .. } = daemon;
     link.close().await;
     // No run is left that could have a share in it.
-    if let Some(supervisor) = Arc::into_inner(supervisor) {
-        supervisor.folder.remove();
+    if let Some(runner) = Arc::into_inner(runner) {
+        runner.supervisor.folder.remove();
     }
     info!("stopped, nothing left behind");
     refusal.map_or(Ok(()), |why| Err(Fatal::Refused(why)))
@@ -105,14 +115,16 @@ async fn serve(args: Args) -> Result<(), Fatal> {
 struct Introduction {
     worker: WorkerName,
     libtorch_version: String,
+    cuda_version: String,
     session_id: String,
+    commands: Vec<String>,
 }
 
 struct Daemon {
     introduction: Introduction,
     state: State,
     link: Link,
-    supervisor: Arc<Supervisor>,
+    runner: Arc<Runner>,
     runs: JoinSet<Outcome>,
     running: HashMap<Id, Claim>,
     stops: HashMap<Claim, CancellationToken>,
@@ -183,19 +195,22 @@ impl Daemon {
             host: host::host_name(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             libtorch_version: self.introduction.libtorch_version.clone(),
+            cuda_version: self.introduction.cuda_version.clone(),
+            threads: i32::try_from(self.runner.supervisor.threads).unwrap_or(i32::MAX),
             devices: self.state.devices().iter().map(Into::into).collect(),
             held_runs: self.state.held_runs(),
             session_id: self.introduction.session_id.clone(),
+            commands: self.introduction.commands.clone(),
         }
     }
 
     fn start(&mut self, job: Job) {
         let claim = job.claim.clone();
         let stop = CancellationToken::new();
-        let (supervisor, progress) = (Arc::clone(&self.supervisor), self.progress_sender.clone());
+        let (runner, progress) = (Arc::clone(&self.runner), self.progress_sender.clone());
         let span = info_span!("run", run.id = claim.run.id(), lease.token = claim.token);
         let stopped = stop.clone();
-        let task = async move { supervisor.run(job, stopped, progress).await };
+        let task = async move { runner.run(job, stopped, progress).await };
         let handle = self.runs.spawn(task.instrument(span));
         self.running.insert(handle.id(), claim.clone());
         self.stops.insert(claim, stop);

@@ -1,5 +1,6 @@
 //! Why the daemon ends without being asked to, and its exit codes.
 
+use crate::config::ConfigError;
 use crate::inventory::InventoryError;
 use crate::probe::ProbeError;
 
@@ -8,7 +9,7 @@ pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  it was asked to stop and left nothing behind
   1  another failure; the message says which
-  2  the command line is wrong
+  2  the command line or the configuration file is wrong
   3  the planner refuses this worker for good (protocol version, permission, bad name)
   4  the rank program cannot run (missing, no libtorch, another libtorch version)
   5  there is no device to offer";
@@ -16,6 +17,9 @@ Exit codes:
 /// An end that somebody has to look at.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fatal {
+    /// The settings make no worker.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// The planner will never accept this worker as it is.
     #[error("the planner refuses this worker: {0}")]
     Refused(String),
@@ -35,6 +39,7 @@ impl Fatal {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Other(_) => 1,
+            Self::Config(_) => 2,
             Self::Refused(_) => 3,
             Self::Rank(_) => 4,
             Self::Devices(_) => 5,

@@ -4,20 +4,27 @@
 //! per device of a run. It never links libtorch, so nothing that a rank does can take it down.
 //!
 //! * [`cli`]: the command line; [`fatal`]: why the daemon ends, and its exit codes.
+//! * [`config`]: settings from options and a file, training commands included.
 //! * [`inventory`] and [`probe`]: what the node offers, checked before the planner hears of it.
 //! * [`state`]: what the daemon holds and decides. Pure: events in, actions out.
-//! * [`link`]: the stream to the planner. [`supervise`]: the processes of a run.
+//! * [`link`]: the stream to the planner.
+//! * [`run`]: a run from lease to end. [`supervise`]: the ranks of a run. [`command`]: a training command of
+//!   another framework in their place. [`health`]: who else uses a GPU, and its state.
 //! * [`daemon`]: the one loop that feeds events to the state and carries out its actions.
 
 mod claim;
 mod cli;
+mod command;
+mod config;
 mod daemon;
 mod fatal;
+mod health;
 mod host;
 mod inventory;
 mod link;
 mod logging;
 mod probe;
+mod run;
 mod state;
 mod supervise;
 
@@ -25,10 +32,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use config::Settings;
+use logging::LogFormat;
+
 fn main() -> ExitCode {
-    let args = cli::Args::parse();
-    logging::start(args.log_format);
-    match daemon::run(args) {
+    let settings = Settings::of(cli::Args::parse());
+    logging::start(settings.as_ref().map_or(LogFormat::Text, |settings| settings.log_format));
+    match settings.map_err(Into::into).and_then(daemon::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(fatal) => {
             logging::fatal(&fatal);

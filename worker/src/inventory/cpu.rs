@@ -3,7 +3,7 @@
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::device::{Backend, CPU_KIND, Device};
 
-use crate::cli::CpuSlots;
+use crate::config::value::CpuSlots;
 
 /// Cores that a slot gets by default.
 const CORES_PER_SLOT: u32 = 2;

@@ -7,7 +7,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::device::{Backend, Device};
 use tracing::{info, warn};
 
-use crate::cli::{CpuSlots, GpuSelection};
+use crate::config::value::{CpuSlots, GpuSelection};
 use crate::host;
 
 /// No device to offer.

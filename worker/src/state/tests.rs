@@ -106,7 +106,7 @@ pub(crate) fn spec(stages: usize) -> RunSpec {
     } else {
         Work::Partitioning(Partitioning::from_sizes(&[1, 1]).unwrap())
     };
-    RunSpec { model, training, work, iterations: 1 }
+    RunSpec { model, training, work, iterations: 1, command: None }
 }
 
 fn lease(run: &str, token: i64, devices: &[&str]) -> v1::Lease {

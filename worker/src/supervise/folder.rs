@@ -17,7 +17,7 @@ use tracing::{info, warn};
 /// Longest path of a Unix socket, without its terminating zero.
 const MAX_SOCKET_PATH: usize = 107;
 /// Longest name of a socket in a run's folder.
-const LONGEST_SOCKET: &str = "stage-9999.sock";
+const LONGEST_SOCKET: &str = "rank-9999-63.sock";
 /// Start of the name of a daemon's folder.
 const DAEMON: &str = "d";
 /// Start of the name of a run's folder.
@@ -101,7 +101,7 @@ impl WorkFolder {
 }
 
 /// Removes a folder and says so where that fails.
-pub(super) fn remove(folder: TempDir, path: &Path) {
+pub(crate) fn remove(folder: TempDir, path: &Path) {
     if let Err(error) = folder.close() {
         warn!(path = %path.display(), "a folder cannot be removed: {error}");
     }

@@ -22,11 +22,11 @@ pub(crate) fn adopt_orphans() -> anyhow::Result<()> {
 
 /// The processes of a run, whatever they started themselves included. Dropping it kills them.
 #[derive(Debug)]
-pub(super) struct Group(pub(super) Pid);
+pub(crate) struct Group(pub(crate) Pid);
 
 impl Group {
     /// Kills every process of it.
-    pub(super) fn kill(&self) {
+    pub(crate) fn kill(&self) {
         if self.has_members() {
             // An error says that they died meanwhile.
             let _ = killpg(self.0, Signal::SIGKILL);
@@ -41,7 +41,7 @@ impl Group {
     }
 
     /// Waits until no process of it is left. Only after all ranks were waited for: this reaps.
-    pub(super) async fn gone(&self) {
+    pub(crate) async fn gone(&self) {
         let mut complain_at = Instant::now() + COMPLAIN;
         while self.has_members() {
             let ended = waitpid(Pid::from_raw(-self.0.as_raw()), Some(WaitPidFlag::WNOHANG));

@@ -7,7 +7,7 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt};
 
 /// Reads one line into `line`, without its end. At most `limit` bytes are kept, the rest is read and
 /// thrown away. `None` at the end of the stream, else whether the line was cut.
-pub(super) async fn read_line<R: AsyncBufRead + Unpin>(
+pub(crate) async fn read_line<R: AsyncBufRead + Unpin>(
     reader: &mut R,
     line: &mut Vec<u8>,
     limit: usize,
@@ -59,7 +59,7 @@ impl Tail {
 }
 
 /// The last part of a text, at most about `limit` bytes, cut between characters.
-pub(super) fn last_bytes(text: &str, limit: usize) -> &str {
+pub(crate) fn last_bytes(text: &str, limit: usize) -> &str {
     let mut start = text.len().saturating_sub(limit);
     while !text.is_char_boundary(start) {
         start += 1;

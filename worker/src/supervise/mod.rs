@@ -2,21 +2,23 @@
 
 pub(crate) mod folder;
 pub(crate) mod group;
-mod kernel;
+pub(crate) mod kernel;
 pub(crate) mod lines;
 pub(crate) mod outcome;
+mod rank_id;
 mod rank_process;
 pub(crate) mod spawn;
 mod watch;
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use loadmaster_proto::device::Device;
-use loadmaster_proto::rank::{Edges, RankDevice, RankSpec};
-use loadmaster_proto::run::{FailureKind, Phase, RunFailure, SoloStage, Work};
+use loadmaster_proto::device::{Backend, Device};
+use loadmaster_proto::rank::{Collectives, Edges, RankDevice, RankSpec};
+use loadmaster_proto::run::{FailureKind, Phase, RankPosition, RunFailure, Work};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use tokio::select;
@@ -29,6 +31,7 @@ use crate::state::Job;
 use folder::WorkFolder;
 use group::Group;
 use outcome::{Exit, Outcome, RankEnd, Said, judge};
+use rank_id::RankId;
 use rank_process::{Heard, command, drive};
 use watch::Watch;
 
@@ -108,28 +111,28 @@ impl Supervisor {
         let mut ranks = FuturesUnordered::new();
         let mut ends = Vec::new();
         let mut group: Option<Group> = None;
-        let positions = job.spec.ranks();
+        let places = job.spec.ranks();
         // No await in this loop: a leader that was reaped would leave no group to join.
-        for (position, device) in positions.iter().zip(&job.devices) {
-            let started = self.start(job, *position, device, folder, group.as_ref().map(|group| group.0));
+        for (place, device) in places.iter().zip(&job.devices) {
+            let rank = RankId::of(place);
+            let started = self.start(job, *place, device, folder, group.as_ref().map(|group| group.0));
             match started {
                 Ok((child, input)) => {
                     if let Some(pid) = child.id() {
                         kernel::prefer_to_kill(pid);
                         group.get_or_insert_with(|| Group(Pid::from_raw(pid.cast_signed())));
                     }
-                    ranks.push(drive(child, position.stage_index, input, heard_sender.clone()));
+                    ranks.push(drive(child, rank, input, heard_sender.clone()));
                 }
                 Err(error) => {
                     let exit = Exit::NotSpawned(error.to_string());
-                    ends.push(RankEnd { stage_index: position.stage_index, exit, said: Said::default() });
+                    ends.push(RankEnd { rank, exit, said: Said::default() });
                     break;
                 }
             }
         }
         drop(heard_sender);
-        let stages = positions.iter().map(|position| position.stage_index);
-        let watch = Watch::new(stages, Instant::now());
+        let watch = Watch::new(places.iter().map(RankId::of), Instant::now());
         let verdict = if ends.is_empty() {
             self.watch(job, watch, &mut ranks, &mut ends, heard, stop, progress).await
         } else {
@@ -156,12 +159,12 @@ impl Supervisor {
     fn start(
         &self,
         job: &Job,
-        position: SoloStage,
+        place: RankPosition,
         device: &Device,
         folder: &Path,
         group: Option<Pid>,
     ) -> std::io::Result<(tokio::process::Child, Vec<u8>)> {
-        let input = serde_json::to_vec(&self.rank_spec(job, position, device, folder))?;
+        let input = serde_json::to_vec(&self.rank_spec(job, place, device, folder))?;
         let child =
             spawn::spawn(command(&self.program, device, self.threads, folder), group).map_err(|error| {
                 std::io::Error::new(error.kind(), format!("{}: {error}", self.program.display()))
@@ -169,15 +172,18 @@ impl Supervisor {
         Ok((child, input))
     }
 
-    fn rank_spec(&self, job: &Job, position: SoloStage, device: &Device, folder: &Path) -> RankSpec {
+    fn rank_spec(&self, job: &Job, place: RankPosition, device: &Device, folder: &Path) -> RankSpec {
         RankSpec {
             model: job.spec.model.clone(),
             training: job.spec.training,
-            position,
-            edges: match job.spec.work {
+            position: place.position,
+            shard: place.shard,
+            edges: match &job.spec.work {
                 Work::Solo(_) => Edges::Synthetic,
-                Work::Partitioning(_) => Edges::Sockets { folder: folder.to_owned() },
+                Work::Partitioning(partitioning) => Edges::Sockets { partitioning: partitioning.clone() },
             },
+            folder: folder.to_owned(),
+            collectives: collectives(&job.devices),
             iterations: job.spec.iterations,
             device: RankDevice {
                 backend: device.backend,
@@ -191,6 +197,7 @@ impl Supervisor {
             threads: self.threads,
             neighbour_timeout_seconds: (self.hang_timeout + NEIGHBOUR_MARGIN).as_secs_f64(),
             dump_gradients: None,
+            dump_parameters: None,
         }
     }
 
@@ -225,7 +232,7 @@ impl Supervisor {
                 }
                 end = ranks.next() => {
                     let Some(end) = end else { return Verdict::Ends };
-                    watch.ended(end.stage_index, end.succeeded());
+                    watch.ended(end.rank, end.succeeded());
                     if !end.succeeded() {
                         let grace = if end.lost_neighbour() { GRACE_WITHOUT_CAUSE } else { GRACE };
                         let until = Instant::now() + grace;
@@ -241,26 +248,37 @@ impl Supervisor {
                     if deadline <= now {
                         return Verdict::TooLong(past_deadline(job, &watch));
                     }
-                    if let Some((stage, last)) = watch.quietest()
+                    if let Some((rank, last)) = watch.quietest()
                         && last + self.hang_timeout <= now
                     {
-                        return Verdict::TooLong(self.hung(stage, &watch));
+                        return Verdict::TooLong(self.hung(rank, &watch));
                     }
                 }
             }
         }
     }
 
-    fn hung(&self, stage_index: u32, watch: &Watch) -> RunFailure {
+    fn hung(&self, rank: RankId, watch: &Watch) -> RunFailure {
         RunFailure {
             kind: FailureKind::Hung,
             message: format!(
-                "the rank of stage {stage_index} reported nothing for {} s ({}) and was killed",
+                "the rank of {rank} reported nothing for {} s ({}) and was killed",
                 self.hang_timeout.as_secs_f64(),
-                watch.of(stage_index)
+                watch.of(rank)
             ),
-            stage_index: Some(stage_index),
+            stage_index: Some(rank.stage_index),
         }
+    }
+}
+
+/// NCCL connects different GPUs; slots of one GPU, and of the host, exchange through the host's memory.
+fn collectives(devices: &[Device]) -> Collectives {
+    let uuids: BTreeSet<&str> = devices.iter().map(|device| device.uuid.as_str()).collect();
+    let distinct = uuids.len() == devices.len() && !uuids.contains("");
+    if distinct && devices.iter().all(|device| device.backend == Backend::Cuda) {
+        Collectives::Nccl
+    } else {
+        Collectives::Host
     }
 }
 

@@ -7,10 +7,11 @@ use std::fmt::Write;
 
 use loadmaster_proto::measurement::Measurement;
 use loadmaster_proto::rank::{EXIT_BAD_SPEC, EXIT_LOST_NEIGHBOUR, EXIT_OUT_OF_MEMORY, EXIT_WRONG_LIBTORCH};
-use loadmaster_proto::run::{FailureKind, Ledger, OutOfMemory, RunFailure};
+use loadmaster_proto::run::{FailureKind, OutOfMemory, RunFailure};
 use nix::sys::signal::Signal;
 
 use super::lines::{Tail, last_bytes};
+use super::rank_id::RankId;
 
 /// Exit codes of a program that could not be loaded: 127 is the loader's and the shell's.
 const EXIT_NOT_LOADED: [i32; 2] = [126, 127];
@@ -20,7 +21,7 @@ const QUOTE: usize = 1_500;
 /// How a run ended.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// With a measurement per rank, in order of the stages.
+    /// With a measurement per rank, in order of the stages and their devices.
     Measured(Vec<Measurement>),
     /// Without.
     Failed(RunFailure),
@@ -63,8 +64,8 @@ pub(super) struct Said {
 /// The end of a rank.
 #[derive(Debug)]
 pub(super) struct RankEnd {
-    /// Its stage.
-    pub(super) stage_index: u32,
+    /// Which.
+    pub(super) rank: RankId,
     /// How its process ended.
     pub(super) exit: Exit,
     /// What it said before.
@@ -123,7 +124,7 @@ pub(super) fn judge(mut ends: Vec<RankEnd>, stopped_for: Option<RunFailure>, ker
     match (cause, stopped_for) {
         (Some((Blame::LostNeighbour | Blame::Killed, _)) | None, Some(failure)) => Outcome::Failed(failure),
         (None, None) => {
-            ends.sort_by_key(|end| end.stage_index);
+            ends.sort_by_key(|end| end.rank);
             Outcome::Measured(
                 ends.into_iter().filter_map(|end| end.said.measurement).map(|boxed| *boxed).collect(),
             )
@@ -139,11 +140,11 @@ fn nobody_says_why(ends: &[RankEnd]) -> RunFailure {
         Some(stuck) => RunFailure {
             kind: FailureKind::Hung,
             message: format!(
-                "the rank of stage {} did not end when its neighbours gave up waiting for it{}",
-                stuck.stage_index,
+                "the rank of {} did not end when its neighbours gave up waiting for it{}",
+                stuck.rank,
                 quote(&stuck.said)
             ),
-            stage_index: Some(stuck.stage_index),
+            stage_index: Some(stuck.rank.stage_index),
         },
         None => RunFailure {
             kind: FailureKind::Exited { code: EXIT_LOST_NEIGHBOUR },
@@ -157,13 +158,13 @@ fn nobody_says_why(ends: &[RankEnd]) -> RunFailure {
 }
 
 fn failure(blame: Blame, end: &RankEnd, kernel_killed: bool) -> RunFailure {
-    let rank = format!("the rank of stage {}", end.stage_index);
+    let rank = format!("the rank of {}", end.rank);
     let said = quote(&end.said);
     if let Some(oom) = &end.said.out_of_memory {
         return RunFailure {
             kind: FailureKind::OutOfMemory { out_of_memory: oom.clone() },
             message: format!("{rank} ran out of memory {}", describe(oom)),
-            stage_index: Some(end.stage_index),
+            stage_index: Some(end.rank.stage_index),
         };
     }
     let (kind, message) = match (&end.exit, blame) {
@@ -193,10 +194,11 @@ fn failure(blame: Blame, end: &RankEnd, kernel_killed: bool) -> RunFailure {
         }
         (Exit::Killed, _) => (FailureKind::Hung, format!("{rank} did not end by itself{said}")),
     };
-    RunFailure { kind, message, stage_index: Some(end.stage_index) }
+    RunFailure { kind, message, stage_index: Some(end.rank.stage_index) }
 }
 
-fn killed_by(kernel_killed: bool) -> &'static str {
+/// Who may have sent SIGKILL, for messages.
+pub(crate) fn killed_by(kernel_killed: bool) -> &'static str {
     if kernel_killed {
         " while the kernel's out-of-memory killer was at work: the node has less memory than its devices promise; \
          offer fewer or smaller CPU slots"
@@ -205,19 +207,16 @@ fn killed_by(kernel_killed: bool) -> &'static str {
     }
 }
 
-fn describe(oom: &OutOfMemory) -> String {
-    let ledger = match oom.ledger {
-        Ledger::Allocated => "allocated",
-        Ledger::Reserved => "reserved",
-        Ledger::Device => "device",
-    };
+/// Where memory was lacking, and how much, for messages.
+pub(crate) fn describe(oom: &OutOfMemory) -> String {
     let layer = oom.layer.map(|layer| format!(" of layer {layer}")).unwrap_or_default();
     format!(
-        "in {}{layer}: asked for {} while holding {} of {} ({ledger} ledger)",
+        "in {}{layer}: asked for {} while holding {} of {} ({} ledger)",
         oom.phase.as_str(),
         oom.asked,
         oom.held,
-        oom.allowed
+        oom.allowed,
+        oom.ledger.as_str()
     )
 }
 
@@ -241,15 +240,16 @@ fn quote(said: &Said) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use loadmaster_proto::bytes::Bytes;
     use loadmaster_proto::measurement::Environment;
-    use loadmaster_proto::run::Phase;
+    use loadmaster_proto::run::{Ledger, Phase};
     use loadmaster_proto::stage::StageConfig;
 
     use super::*;
 
-    fn measurement(stage_index: u32) -> Box<Measurement> {
+    /// A measurement of a stage.
+    pub(crate) fn measurement(stage_index: u32) -> Box<Measurement> {
         let environment = Environment {
             device_kind: "cpu".into(),
             libtorch_version: String::new(),
@@ -257,19 +257,24 @@ mod tests {
             driver_version: String::new(),
             loadmaster_version: String::new(),
             threads: 1,
+            ..Environment::default()
         };
         Box::new(Measurement {
             stage: StageConfig::single(0, 0),
             stage_index,
+            shard: 0,
             stage_count: 3,
             solo: false,
             micro_batch_size: 1,
             in_flight: 1,
             peak_allocated: Bytes(1),
+            peak_ledger: Ledger::Allocated,
             peak_reserved: None,
             static_bytes: Default::default(),
             capacity: Bytes(1),
             iteration_seconds: 1.0,
+            step_seconds: 0.0,
+            tape: None,
             layers: Vec::new(),
             losses: Vec::new(),
             environment,
@@ -277,7 +282,7 @@ mod tests {
     }
 
     fn end(stage_index: u32, exit: Exit) -> RankEnd {
-        RankEnd { stage_index, exit, said: Said::default() }
+        RankEnd { rank: RankId { stage_index, shard: 0, degree: 1 }, exit, said: Said::default() }
     }
 
     fn measured(stage_index: u32) -> RankEnd {
@@ -314,6 +319,15 @@ mod tests {
         };
         let stages: Vec<u32> = measurements.iter().map(|measurement| measurement.stage_index).collect();
         assert_eq!(stages, [0, 1, 2]);
+    }
+
+    /// Pins that a message tells which device of a stage failed, where it has several.
+    #[test]
+    fn the_shard_of_a_parallel_stage_is_named() {
+        let mut crashed = end(1, Exit::Signal(11));
+        crashed.rank = RankId { stage_index: 1, shard: 2, degree: 4 };
+        let failure = failed(vec![crashed]);
+        assert!(failure.message.contains("the rank of stage 1, shard 2 was killed"), "{}", failure.message);
     }
 
     /// Pins that the cause is reported and not a neighbour's end, whichever was seen first.

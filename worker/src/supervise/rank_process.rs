@@ -18,6 +18,7 @@ use tracing::{debug, warn};
 
 use super::lines::{Tail, read_line};
 use super::outcome::{Exit, RankEnd, Said};
+use super::rank_id::RankId;
 
 /// Longest event; the measurement of a model with the most layers fits easily.
 const MAX_EVENT: usize = 8 << 20;
@@ -33,7 +34,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Heard {
     /// Whose.
-    pub(super) stage_index: u32,
+    pub(super) rank: RankId,
     /// How far it is, where it said so.
     pub(super) progress: Option<(f64, Phase)>,
 }
@@ -58,7 +59,7 @@ pub(super) fn command(program: &Path, device: &Device, threads: u32, folder: &Pa
 /// Waits for a rank's end. Never waits for anything but the process.
 pub(super) async fn drive(
     mut child: Child,
-    stage_index: u32,
+    rank: RankId,
     input: Vec<u8>,
     heard: mpsc::Sender<Heard>,
 ) -> RankEnd {
@@ -68,8 +69,8 @@ pub(super) async fn drive(
         let mut pipes = pin!(async {
             tokio::join!(
                 feed(stdin, &input),
-                listen(stdout, stage_index, &mut said, &heard),
-                keep_tail(stderr, stage_index, &mut tail)
+                listen(stdout, rank, &mut said, &heard),
+                keep_tail(stderr, rank, &mut tail)
             )
         });
         select! {
@@ -85,9 +86,9 @@ pub(super) async fn drive(
         Ok(status) => exit(status),
         Err(error) => Exit::NotSpawned(format!("its end is unknown: {error}")),
     };
-    debug!(stage.index = stage_index, ?exit, "a rank ended");
+    debug!(%rank, ?exit, "a rank ended");
     said.tail = tail;
-    RankEnd { stage_index, exit, said }
+    RankEnd { rank, exit, said }
 }
 
 fn exit(status: ExitStatus) -> Exit {
@@ -109,7 +110,7 @@ async fn feed(stdin: Option<ChildStdin>, input: &[u8]) {
 
 async fn listen(
     stdout: Option<impl AsyncRead + Unpin>,
-    stage_index: u32,
+    rank: RankId,
     said: &mut Said,
     heard: &mpsc::Sender<Heard>,
 ) {
@@ -118,45 +119,49 @@ async fn listen(
     let mut line = Vec::new();
     while let Ok(Some(cut)) = read_line(&mut reader, &mut line, MAX_EVENT).await {
         let event = if cut { None } else { serde_json::from_slice::<RankEvent>(&line).ok() };
-        let understood = event.and_then(|event| note(event, stage_index, said));
+        let understood = event.and_then(|event| note(event, rank, said));
         match understood {
             // The run's loop may have ended already.
             Some(heard_now) => drop(heard.send(heard_now).await),
             None if line.trim_ascii().is_empty() => {}
-            None => garbage(&line, stage_index, said),
+            None => garbage(&line, rank, said),
         }
     }
 }
 
 /// Keeps what an event says. `None` if it makes no sense for this rank.
-fn note(event: RankEvent, stage_index: u32, said: &mut Said) -> Option<Heard> {
+fn note(event: RankEvent, rank: RankId, said: &mut Said) -> Option<Heard> {
     let mut progress = None;
     match event {
         RankEvent::Progress { fraction, phase } => progress = Some((fraction, phase)),
-        RankEvent::Measured { measurement } if measurement.stage_index != stage_index => return None,
+        RankEvent::Measured { measurement }
+            if (measurement.stage_index, measurement.shard) != (rank.stage_index, rank.shard) =>
+        {
+            return None;
+        }
         RankEvent::Measured { measurement } => said.measurement = Some(measurement),
         RankEvent::OutOfMemory { out_of_memory } => said.out_of_memory = Some(out_of_memory),
         RankEvent::Error { message } => said.error = Some(message),
     }
     said.events += 1;
-    Some(Heard { stage_index, progress })
+    Some(Heard { rank, progress })
 }
 
-fn garbage(line: &[u8], stage_index: u32, said: &mut Said) {
+fn garbage(line: &[u8], rank: RankId, said: &mut Said) {
     if said.garbage == 0 {
         let start = String::from_utf8_lossy(&line[..line.len().min(GARBAGE)]).into_owned();
-        warn!(stage.index = stage_index, line = start, "a rank wrote a line that is no event");
+        warn!(%rank, line = start, "a rank wrote a line that is no event");
         said.first_garbage = start;
     }
     said.garbage += 1;
 }
 
-async fn keep_tail(stderr: Option<impl AsyncRead + Unpin>, stage_index: u32, tail: &mut Tail) {
+async fn keep_tail(stderr: Option<impl AsyncRead + Unpin>, rank: RankId, tail: &mut Tail) {
     let Some(stderr) = stderr else { return };
     let mut reader = BufReader::new(stderr);
     let mut line = Vec::new();
     while let Ok(Some(_)) = read_line(&mut reader, &mut line, MAX_STDERR_LINE).await {
-        debug!(stage.index = stage_index, "rank: {}", String::from_utf8_lossy(&line));
+        debug!(%rank, "rank: {}", String::from_utf8_lossy(&line));
         tail.push_line(&line);
     }
 }

@@ -6,12 +6,13 @@ use std::time::Duration;
 use loadmaster_proto::run::Phase;
 use tokio::time::Instant;
 
+use super::rank_id::RankId;
 use super::rank_process::Heard;
 
-/// What is known of a run's ranks, by stage.
+/// What is known of a run's ranks.
 #[derive(Debug)]
 pub(super) struct Watch {
-    ranks: BTreeMap<u32, Life>,
+    ranks: BTreeMap<RankId, Life>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -24,14 +25,14 @@ struct Life {
 
 impl Watch {
     /// Ranks that were started `now`.
-    pub(super) fn new(stages: impl IntoIterator<Item = u32>, now: Instant) -> Self {
+    pub(super) fn new(ranks: impl IntoIterator<Item = RankId>, now: Instant) -> Self {
         let life = Life { last: now, fraction: 0.0, phase: Phase::Setup, ended: false };
-        Self { ranks: stages.into_iter().map(|stage| (stage, life)).collect() }
+        Self { ranks: ranks.into_iter().map(|rank| (rank, life)).collect() }
     }
 
     /// A rank said something.
     pub(super) fn heard(&mut self, heard: Heard, now: Instant) {
-        if let Some(life) = self.ranks.get_mut(&heard.stage_index) {
+        if let Some(life) = self.ranks.get_mut(&heard.rank) {
             life.last = now;
             if let Some((fraction, phase)) = heard.progress {
                 life.fraction = if fraction.is_finite() { fraction.clamp(0.0, 1.0) } else { life.fraction };
@@ -41,8 +42,8 @@ impl Watch {
     }
 
     /// A rank ended: its silence means nothing any more.
-    pub(super) fn ended(&mut self, stage_index: u32, succeeded: bool) {
-        if let Some(life) = self.ranks.get_mut(&stage_index) {
+    pub(super) fn ended(&mut self, rank: RankId, succeeded: bool) {
+        if let Some(life) = self.ranks.get_mut(&rank) {
             life.ended = true;
             if succeeded {
                 life.fraction = 1.0;
@@ -51,9 +52,9 @@ impl Watch {
     }
 
     /// The rank that has been quiet longest, and since when.
-    pub(super) fn quietest(&self) -> Option<(u32, Instant)> {
+    pub(super) fn quietest(&self) -> Option<(RankId, Instant)> {
         let living = self.ranks.iter().filter(|(_, life)| !life.ended);
-        living.map(|(&stage, life)| (stage, life.last)).min_by_key(|&(_, last)| last)
+        living.map(|(&rank, life)| (rank, life.last)).min_by_key(|&(_, last)| last)
     }
 
     /// When a rank will have been quiet for `timeout`.
@@ -69,8 +70,8 @@ impl Watch {
     }
 
     /// A rank's progress, for messages.
-    pub(super) fn of(&self, stage_index: u32) -> String {
-        self.ranks.get(&stage_index).map_or_else(String::new, |life| {
+    pub(super) fn of(&self, rank: RankId) -> String {
+        self.ranks.get(&rank).map_or_else(String::new, |life| {
             format!("at {:.0}%, {}", life.fraction * 100.0, life.phase.as_str())
         })
     }
@@ -80,14 +81,18 @@ impl Watch {
 mod tests {
     use super::*;
 
+    fn rank(stage_index: u32, shard: u32) -> RankId {
+        RankId { stage_index, shard, degree: 2 }
+    }
+
     #[test]
     fn progress_is_the_mean_and_the_phase_is_the_slowest_ranks() {
         let now = Instant::now();
-        let mut watch = Watch::new([0, 1], now);
-        watch.heard(Heard { stage_index: 0, progress: Some((0.5, Phase::Backward)) }, now);
+        let mut watch = Watch::new([rank(0, 0), rank(0, 1)], now);
+        watch.heard(Heard { rank: rank(0, 0), progress: Some((0.5, Phase::Backward)) }, now);
         assert_eq!(watch.progress(), (0.25, Phase::Setup));
-        watch.ended(0, true);
-        watch.heard(Heard { stage_index: 1, progress: Some((f64::NAN, Phase::Forward)) }, now);
+        watch.ended(rank(0, 0), true);
+        watch.heard(Heard { rank: rank(0, 1), progress: Some((f64::NAN, Phase::Forward)) }, now);
         assert_eq!(watch.progress(), (0.5, Phase::Forward));
     }
 
@@ -96,13 +101,13 @@ mod tests {
     fn the_quietest_living_rank_is_the_suspect() {
         let start = Instant::now();
         let later = start + Duration::from_secs(5);
-        let mut watch = Watch::new([0, 1, 2], start);
-        watch.heard(Heard { stage_index: 0, progress: None }, later);
-        watch.ended(1, false);
-        assert_eq!(watch.quietest(), Some((2, start)));
+        let mut watch = Watch::new([rank(0, 0), rank(0, 1), rank(1, 0)], start);
+        watch.heard(Heard { rank: rank(0, 0), progress: None }, later);
+        watch.ended(rank(0, 1), false);
+        assert_eq!(watch.quietest(), Some((rank(1, 0), start)));
         assert_eq!(watch.hung_at(Duration::from_secs(9)), Some(start + Duration::from_secs(9)));
-        watch.ended(2, false);
-        watch.ended(0, true);
+        watch.ended(rank(1, 0), false);
+        watch.ended(rank(0, 0), true);
         assert_eq!(watch.quietest(), None);
     }
 }

@@ -22,22 +22,26 @@ fi
 ulimit -c 0
 spec=$(cat)
 stage=$(printf %s "$spec" | sed 's/.*"stage_index":\([0-9]*\).*/\1/')
+shard=$(printf %s "$spec" | sed 's/.*"shard":\([0-9]*\).*/\1/')
+# The first device of a stage goes by the stage's name alone.
+rank=$stage
+if [ "$shard" != 0 ]; then rank=$stage.$shard; fi
 behaviour=$FAKE_RANK
 for word in $FAKE_RANK; do
-    case $word in "$stage":*) behaviour=${word#*:} ;; esac
+    case $word in "$rank":*) behaviour=${word#*:} ;; esac
 done
 if [ -n "$FAKE_DIR" ]; then
-    printf %s "$spec" >"$FAKE_DIR/spec-$stage.json"
-    echo "$TMPDIR" >"$FAKE_DIR/folder-$stage"
-    printf '%s %s' "$OMP_NUM_THREADS" "$CUDA_VISIBLE_DEVICES" >"$FAKE_DIR/env-$stage"
-    echo $$ >"$FAKE_DIR/pid-$stage.new"
-    mv "$FAKE_DIR/pid-$stage.new" "$FAKE_DIR/pid-$stage"
+    printf %s "$spec" >"$FAKE_DIR/spec-$rank.json"
+    echo "$TMPDIR" >"$FAKE_DIR/folder-$rank"
+    printf '%s %s' "$OMP_NUM_THREADS" "$CUDA_VISIBLE_DEVICES" >"$FAKE_DIR/env-$rank"
+    echo $$ >"$FAKE_DIR/pid-$rank.new"
+    mv "$FAKE_DIR/pid-$rank.new" "$FAKE_DIR/pid-$rank"
 fi
 
 progress() { echo "{\"event\":\"progress\",\"fraction\":$1,\"phase\":\"$2\"}"; }
 measured() {
     progress 1.0 step
-    echo "{\"event\":\"measured\",\"measurement\":{\"stage\":{\"first_layer\":0,\"last_layer\":0,\"parallelism\":\"none\",\"degree\":1},\"stage_index\":$stage,\"stage_count\":2,\"solo\":false,\"micro_batch_size\":1,\"in_flight\":1,\"peak_allocated\":1000,\"peak_reserved\":null,\"static_bytes\":{\"parameters\":1,\"gradients\":1,\"optimizer\":1},\"capacity\":2000,\"iteration_seconds\":0.5,\"layers\":[],\"losses\":[],\"environment\":{\"device_kind\":\"cpu\",\"libtorch_version\":\"2.11.0\",\"cuda_version\":\"\",\"driver_version\":\"\",\"loadmaster_version\":\"0.1.0\",\"threads\":1}}}"
+    echo "{\"event\":\"measured\",\"measurement\":{\"stage\":{\"first_layer\":0,\"last_layer\":0,\"parallelism\":\"none\",\"degree\":1},\"stage_index\":$stage,\"shard\":$shard,\"stage_count\":2,\"solo\":false,\"micro_batch_size\":1,\"in_flight\":1,\"peak_allocated\":1000,\"peak_reserved\":null,\"static_bytes\":{\"parameters\":1,\"gradients\":1,\"optimizer\":1},\"capacity\":2000,\"iteration_seconds\":0.5,\"layers\":[],\"losses\":[],\"environment\":{\"device_kind\":\"cpu\",\"libtorch_version\":\"2.11.0\",\"cuda_version\":\"\",\"driver_version\":\"\",\"loadmaster_version\":\"0.1.0\",\"threads\":1}}}"
 }
 
 if [ "$behaviour" = loader ]; then

@@ -26,11 +26,15 @@ pub(crate) struct Setup<'a> {
     pub(crate) probe: &'a str,
     /// Further arguments.
     pub(crate) args: &'a [&'a str],
+    /// Its CPU slots.
+    pub(crate) slots: &'a str,
+    /// Its rank program, if not the fake one.
+    pub(crate) program: Option<PathBuf>,
 }
 
 impl Default for Setup<'_> {
     fn default() -> Self {
-        Self { rank: "measure", probe: "", args: &[] }
+        Self { rank: "measure", probe: "", args: &[], slots: "2x64MiB", program: None }
     }
 }
 
@@ -47,24 +51,27 @@ impl Daemon {
     pub(crate) fn start_in(folder: TempDir, server: &str, setup: Setup<'_>) -> Self {
         let fake_dir = folder.path().join("fake");
         fs::create_dir_all(&fake_dir).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_loadmaster-worker"))
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .env("RUST_LOG", "debug,h2=info,hyper=info,hyper_util=info,tower=info")
-            .env("FAKE_RANK", setup.rank)
-            .env("FAKE_PROBE", setup.probe)
-            .env("FAKE_DIR", &fake_dir)
-            .args(["--server", server, "--name", "node-1", "--cpu-slots", "2x64MiB", "--rank"])
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/daemon/fake-rank.sh"))
-            .arg("--work-dir")
-            .arg(folder.path().join("work"))
-            .args(setup.args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(fs::File::create(folder.path().join("log")).unwrap())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
+        let child =
+            Command::new(env!("CARGO_BIN_EXE_loadmaster-worker"))
+                .env_clear()
+                .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+                .env("RUST_LOG", "debug,h2=info,hyper=info,hyper_util=info,tower=info")
+                .env("FAKE_RANK", setup.rank)
+                .env("FAKE_PROBE", setup.probe)
+                .env("FAKE_DIR", &fake_dir)
+                .args(["--server", server, "--name", "node-1", "--cpu-slots", setup.slots, "--rank"])
+                .arg(setup.program.unwrap_or_else(|| {
+                    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/daemon/fake-rank.sh")
+                }))
+                .arg("--work-dir")
+                .arg(folder.path().join("work"))
+                .args(setup.args)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(fs::File::create(folder.path().join("log")).unwrap())
+                .kill_on_drop(true)
+                .spawn()
+                .unwrap();
         Self { child, folder }
     }
 

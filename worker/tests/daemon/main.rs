@@ -6,9 +6,11 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where its helpers fail")]
 
+mod commands;
 mod harness;
 mod leases;
 mod outcomes;
+mod parallel;
 mod planner;
 mod shutdown;
 mod start;

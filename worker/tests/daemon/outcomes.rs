@@ -1,6 +1,7 @@
 //! Pins that each way in which a run can end is reported as what it is, and that nothing of it stays.
 
-use loadmaster_proto::rank::{Edges, RankSpec};
+use loadmaster_proto::rank::{Collectives, Edges, RankSpec};
+use loadmaster_proto::stage::Partitioning;
 use loadmaster_proto::wire::v1;
 use v1::run_failure::Kind;
 
@@ -40,7 +41,8 @@ async fn a_pipeline_is_measured_in_order_of_its_stages() {
 
     let spec: RankSpec = serde_json::from_str(&daemon.written("spec-1.json").await).unwrap();
     let folder = daemon.written("folder-1").await;
-    assert_eq!(spec.edges, Edges::Sockets { folder: folder.trim().into() });
+    assert_eq!(spec.edges, Edges::Sockets { partitioning: Partitioning::from_sizes(&[1, 1]).unwrap() });
+    assert_eq!((spec.folder, spec.shard, spec.collectives), (folder.trim().into(), 0, Collectives::Host));
     assert_eq!((spec.position.stage_index, spec.position.stage_count), (1, 2));
     assert_eq!(spec.device.capacity.0, 64 << 20);
     assert!(spec.threads >= 1 && spec.neighbour_timeout_seconds > 120.0);

@@ -183,11 +183,22 @@ impl Connection {
     }
 
     pub(crate) async fn lease_until(&self, run: &str, token: i64, devices: &[&str], deadline_seconds: f64) {
+        self.lease_run(run, token, devices, &spec(devices.len()), deadline_seconds).await;
+    }
+
+    pub(crate) async fn lease_run(
+        &self,
+        run: &str,
+        token: i64,
+        devices: &[&str],
+        spec: &RunSpec,
+        deadline_seconds: f64,
+    ) {
         self.say(FromPlanner::Lease(v1::Lease {
             run: format!("runs/{run}"),
             lease_token: token,
             device_ids: devices.iter().map(|&id| id.to_owned()).collect(),
-            spec: Some((&spec(devices.len())).into()),
+            spec: Some(spec.into()),
             deadline_seconds,
         }))
         .await;
@@ -211,7 +222,7 @@ impl Connection {
 }
 
 /// A model of two layers: a stage of both alone, or a stage of each.
-fn spec(stages: usize) -> RunSpec {
+pub(crate) fn spec(stages: usize) -> RunSpec {
     let layer = |name: &str, kind| Layer { name: name.into(), kind };
     let layers = vec![
         layer("flatten", LayerKind::Flatten),
@@ -231,5 +242,11 @@ fn spec(stages: usize) -> RunSpec {
         recompute: RecomputePolicy::None,
         seed: 0,
     };
-    RunSpec { model: Model::new("fake".into(), input, layers).unwrap(), training, work, iterations: 1 }
+    RunSpec {
+        model: Model::new("fake".into(), input, layers).unwrap(),
+        training,
+        work,
+        iterations: 1,
+        command: None,
+    }
 }

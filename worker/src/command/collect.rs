@@ -1,0 +1,135 @@
+//! What became of a command's run: from how it ended and what its ranks left behind.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+
+use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::name::CommandName;
+use loadmaster_proto::run::{FailureKind, Ledger, OutOfMemory, RunFailure};
+
+use super::process::{End, How};
+use super::rank_file::{self, RankResult};
+use crate::state::Job;
+use crate::supervise::lines::last_bytes;
+use crate::supervise::outcome::{Outcome, describe, killed_by, signal_name};
+
+/// Most bytes of a command's own words in a message.
+const QUOTE: usize = 1_500;
+/// What the shell and `env` say of a program that is not there.
+const EXIT_NOT_LOADED: [i32; 2] = [126, 127];
+
+/// The outcome. A rank that ran out of memory is believed however the command ended: the others end in
+/// its wake. Measurements count only if the command succeeded and every rank has its own.
+pub(super) fn outcome(command: &CommandName, ledger: Ledger, job: &Job, results: &Path, end: End) -> Outcome {
+    if matches!(end.how, How::Stopped) {
+        return Outcome::Stopped;
+    }
+    let ranks = ranks(command, ledger, job, results);
+    if let Some((rank, oom)) = ranks.iter().enumerate().find_map(|(rank, result)| match result {
+        Ok(RankResult::OutOfMemory(oom)) => Some((rank, oom)),
+        Ok(RankResult::Measured(_)) | Err(_) => None,
+    }) {
+        return Outcome::Failed(out_of_memory(job, rank, oom));
+    }
+    match ended_badly(command, &end) {
+        Some(failure) => Outcome::Failed(failure),
+        None => match measurements(ranks) {
+            Ok(measurements) => Outcome::Measured(measurements),
+            Err((rank, why)) => Outcome::Failed(RunFailure {
+                kind: FailureKind::Exited { code: 0 },
+                message: format!(
+                    "the command {command} succeeded, but rank-{rank}.json {why}{}",
+                    quote(&end)
+                ),
+                stage_index: stage_of(job, rank),
+            }),
+        },
+    }
+}
+
+type RankOutcome = Result<RankResult, String>;
+
+/// What each rank left behind, in order.
+fn ranks(command: &CommandName, ledger: Ledger, job: &Job, results: &Path) -> Vec<RankOutcome> {
+    let places = job.spec.ranks();
+    let each = places.iter().zip(&job.devices).enumerate();
+    each.map(|(rank, (&place, device))| {
+        let file = rank_file::read(results, rank)
+            .map_err(|why| format!("is not understood: {why}"))?
+            .ok_or("is missing: the command has to report every rank, see deploy/command/README.md")?;
+        file.result(command, ledger, &job.spec, (rank, place, device))
+            .map_err(|why| format!("is not understood: {why}"))
+    })
+    .collect()
+}
+
+fn measurements(ranks: Vec<RankOutcome>) -> Result<Vec<Measurement>, (usize, String)> {
+    ranks
+        .into_iter()
+        .enumerate()
+        .filter_map(|(rank, result)| match result {
+            Ok(RankResult::Measured(measurement)) => Some(Ok(*measurement)),
+            Ok(RankResult::OutOfMemory(_)) => None,
+            Err(why) => Some(Err((rank, why))),
+        })
+        .collect()
+}
+
+fn out_of_memory(job: &Job, rank: usize, oom: &OutOfMemory) -> RunFailure {
+    RunFailure {
+        kind: FailureKind::OutOfMemory { out_of_memory: oom.clone() },
+        message: format!("rank {rank} ran out of memory {}", describe(oom)),
+        stage_index: stage_of(job, rank),
+    }
+}
+
+fn stage_of(job: &Job, rank: usize) -> Option<u32> {
+    job.spec.ranks().get(rank).map(|place| place.position.stage_index)
+}
+
+/// Why the command's results do not count, whatever they are.
+fn ended_badly(command: &CommandName, end: &End) -> Option<RunFailure> {
+    let said = quote(end);
+    let (kind, message) = match &end.how {
+        // Stopped runs have no failure.
+        How::Stopped => return None,
+        How::NotSpawned(why) => {
+            (FailureKind::NotStarted, format!("the command {command} could not be started: {why}"))
+        }
+        How::Deadline { seconds, fraction } => (
+            FailureKind::Hung,
+            format!(
+                "the deadline of {seconds} s passed at {:.0}%; the command {command} was killed{said}",
+                fraction * 100.0
+            ),
+        ),
+        How::OutOfMemory => (
+            FailureKind::Hung,
+            format!("the command {command} did not end after a rank had run out of memory{said}"),
+        ),
+        How::Exited(status) => match (status.code(), status.signal()) {
+            (Some(0), _) => return None,
+            (Some(code), _) if EXIT_NOT_LOADED.contains(&code) => (
+                FailureKind::NotStarted,
+                format!("the command {command} could not be started (exit code {code}){said}"),
+            ),
+            (Some(code), _) => {
+                (FailureKind::Exited { code }, format!("the command {command} ended with code {code}{said}"))
+            }
+            (None, signal) => {
+                let signal = signal.unwrap_or_default();
+                let why = if signal == nix::libc::SIGKILL { killed_by(end.kernel_killed) } else { "" };
+                (
+                    FailureKind::Crashed { signal },
+                    format!("the command {command} was killed by {}{why}{said}", signal_name(signal)),
+                )
+            }
+        },
+    };
+    Some(RunFailure { kind, message, stage_index: None })
+}
+
+fn quote(end: &End) -> String {
+    let words = end.tail.trim();
+    if words.is_empty() { String::new() } else { format!(": {}", last_bytes(words, QUOTE)) }
+}

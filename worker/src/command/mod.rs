@@ -1,0 +1,111 @@
+//! Runs that a training command of another framework works on, instead of Loadmaster's rank.
+//!
+//! The command gets the run as a JSON file ([`run_file`]) and its devices through
+//! `CUDA_VISIBLE_DEVICES`; it writes a JSON file per rank ([`rank_file`]) and, if it likes, lines of
+//! progress ([`progress`]). Around it everything is as for ranks: lease, deadline, processes that are
+//! gone before the devices are free ([`offspring`] finds those that left the group), and running out of
+//! memory as a result.
+
+mod collect;
+mod offspring;
+mod process;
+mod progress;
+mod rank_file;
+mod run_file;
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::Stdio;
+
+use loadmaster_proto::device::Device;
+use loadmaster_proto::name::CommandName;
+use loadmaster_proto::run::{FailureKind, RunFailure};
+use tokio::process::Command;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::command::TrainingCommand;
+use crate::state::Job;
+use crate::supervise::Progress;
+use crate::supervise::outcome::Outcome;
+use offspring::Offspring;
+use run_file::RunFile;
+
+/// The variable that names the file with the run.
+const RUN_VARIABLE: &str = "LOADMASTER_RUN";
+/// The file, in the run's folder.
+const RUN_FILE: &str = "run.json";
+/// The folder for results, in the run's folder.
+const RESULTS: &str = "results";
+/// What stands for the number of ranks in an argument.
+const RANKS: &str = "{ranks}";
+
+/// Lets a command work on a run until none of its processes is left. `folder` is the run's own, private
+/// and empty. `stop` ends it early.
+pub(crate) async fn run(
+    name: &CommandName,
+    command: &TrainingCommand,
+    job: &Job,
+    folder: &Path,
+    stop: &CancellationToken,
+    progress: &mpsc::Sender<Progress>,
+) -> Outcome {
+    let deadline = command.timeout.map_or(job.deadline, |timeout| timeout.min(job.deadline));
+    let results = folder.join(RESULTS);
+    let prepared = prepare(command, job, folder, &results, deadline.as_secs_f64());
+    let child = match prepared {
+        Ok(child) => child,
+        Err(error) => {
+            let message = format!("the command {name} cannot be prepared: {error}");
+            return Outcome::Failed(RunFailure { kind: FailureKind::NotStarted, message, stage_index: None });
+        }
+    };
+    let offspring = Offspring::new(RUN_VARIABLE, &folder.join(RUN_FILE));
+    let end = process::watch(child, offspring, job, &results, deadline, stop, progress).await;
+    collect::outcome(name, command.ledger, job, &results, end)
+}
+
+/// Writes the run for the command and makes the command line.
+fn prepare(
+    command: &TrainingCommand,
+    job: &Job,
+    folder: &Path,
+    results: &Path,
+    deadline_seconds: f64,
+) -> io::Result<Command> {
+    fs::create_dir(results)?;
+    let visible = visible_devices(&job.devices);
+    let run_file = folder.join(RUN_FILE);
+    let run = RunFile::of(job, results, command.ledger, &visible, deadline_seconds);
+    fs::write(&run_file, serde_json::to_vec_pretty(&run)?)?;
+
+    let ranks = job.devices.len().to_string();
+    let mut words = command.argv.iter().map(|word| OsString::from(word.replace(RANKS, &ranks)));
+    let mut line = Command::new(words.next().unwrap_or_default());
+    line.args(words)
+        .current_dir(command.working_directory.as_deref().unwrap_or(folder))
+        .env("TMPDIR", folder)
+        .envs(&command.environment)
+        .env("CUDA_VISIBLE_DEVICES", visible.join(","))
+        .env(RUN_VARIABLE, &run_file)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    Ok(line)
+}
+
+/// UUIDs of the run's GPUs in the order of their ranks, each once. A GPU's place here is the index that
+/// CUDA gives it in the command.
+fn visible_devices(devices: &[Device]) -> Vec<&str> {
+    let mut uuids: Vec<&str> = Vec::new();
+    for uuid in devices.iter().map(|device| device.uuid.as_str()).filter(|uuid| !uuid.is_empty()) {
+        if !uuids.contains(&uuid) {
+            uuids.push(uuid);
+        }
+    }
+    uuids
+}

@@ -1,0 +1,142 @@
+//! Processes of a command that left its process group.
+//!
+//! Launchers give each worker a session of its own (torchrun does), so killing the group would leave them on
+//! the devices. They are found as descendants of the command while it lives, and by the variable that names
+//! the run, which they inherit, after that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use tokio::time::{Instant, sleep};
+use tracing::{error, warn};
+
+use crate::supervise::kernel;
+
+/// Between two looks at processes that are ending.
+const LOOK: Duration = Duration::from_millis(20);
+/// How often to complain about one that does not end.
+const COMPLAIN: Duration = Duration::from_secs(30);
+
+/// The processes of a command wherever they went. Dropping it kills them.
+#[derive(Debug)]
+pub(super) struct Offspring {
+    /// What the environment of each of them has: `NAME=value`.
+    mark: Vec<u8>,
+    /// Those that were killed, until they were waited for.
+    killed: BTreeSet<u32>,
+}
+
+/// Processes that have not ended, by their parent.
+type Children = BTreeMap<u32, Vec<u32>>;
+
+impl Offspring {
+    /// The processes that have this variable, whose value no other command has.
+    pub(super) fn new(variable: &str, value: &Path) -> Self {
+        let mark = [variable.as_bytes(), b"=", value.as_os_str().as_encoded_bytes()].concat();
+        Self { mark, killed: BTreeSet::new() }
+    }
+
+    /// Kills all of them but `leader`, which has not been waited for and so still has its number, where there
+    /// is one. Returns whether any was left.
+    pub(super) fn kill(&mut self, leader: Option<u32>) -> bool {
+        let children = living();
+        let marked = children.values().flatten().copied().filter(|&pid| self.is_marked(pid));
+        let found = with_descendants(&children, leader.into_iter().chain(marked).collect());
+        let mut any = false;
+        for pid in found.into_iter().filter(|&pid| Some(pid) != leader) {
+            match kill(pid_of(pid), Signal::SIGKILL) {
+                Ok(()) => {
+                    any = true;
+                    self.killed.insert(pid);
+                }
+                Err(Errno::ESRCH) => {}
+                Err(why) => warn!(pid, "a process of a command cannot be killed: {why}"),
+            }
+        }
+        any
+    }
+
+    /// Waits until none is left. Only after the command itself was waited for.
+    pub(super) async fn gone(&mut self) {
+        let mut complain_at = Instant::now() + COMPLAIN;
+        loop {
+            let any = self.kill(None);
+            // The daemon adopts orphans, so nobody else waits for them. One whose parent is still ending is not
+            // the daemon's child yet.
+            self.killed.retain(|&pid| match waitpid(pid_of(pid), Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) => true,
+                Ok(_) => false,
+                Err(_) => any,
+            });
+            if !any && self.killed.is_empty() {
+                return;
+            }
+            if Instant::now() >= complain_at {
+                complain_at += COMPLAIN;
+                error!("a killed process of a command does not end; its devices stay taken");
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    fn is_marked(&self, pid: u32) -> bool {
+        // An error says that it is another user's, or gone.
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|&byte| byte == 0).any(|variable| variable == self.mark)
+    }
+}
+
+impl Drop for Offspring {
+    fn drop(&mut self) {
+        self.kill(None);
+    }
+}
+
+fn pid_of(pid: u32) -> Pid {
+    Pid::from_raw(pid.cast_signed())
+}
+
+/// All processes that have not ended.
+fn living() -> Children {
+    let mut children = Children::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        if let Some(pid) = pid
+            && let Some((parent, false)) = kernel::parent_of(pid)
+        {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    children
+}
+
+/// `roots` and whatever they started, directly or not.
+fn with_descendants(children: &Children, roots: BTreeSet<u32>) -> BTreeSet<u32> {
+    let mut found = BTreeSet::new();
+    let mut waiting: Vec<u32> = roots.into_iter().collect();
+    while let Some(pid) = waiting.pop() {
+        if found.insert(pid) {
+            waiting.extend(children.get(&pid).into_iter().flatten());
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descendants_are_found_through_any_number_of_generations() {
+        let children = Children::from([(1, vec![2, 5]), (2, vec![3]), (3, vec![4]), (5, vec![6])]);
+        assert_eq!(with_descendants(&children, [2].into()), [2, 3, 4].into());
+        assert_eq!(with_descendants(&children, [3, 6].into()), [3, 4, 6].into());
+        assert_eq!(with_descendants(&children, BTreeSet::new()), BTreeSet::new());
+    }
+}

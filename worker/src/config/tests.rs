@@ -1,0 +1,98 @@
+//! Pins that the example works, that options beat the file, and that a mistake in the file is named.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use clap::Parser;
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::run::Ledger;
+
+use super::*;
+
+/// The shipped example.
+const EXAMPLE: &str = include_str!("../../../deploy/worker.toml");
+
+fn parse(text: &str) -> Result<ConfigFile, String> {
+    ConfigFile::parse(text)
+}
+
+#[test]
+fn the_shipped_example_is_valid_with_every_line_uncommented() {
+    let plain = parse(EXAMPLE).unwrap();
+    assert!(plain.server.is_some());
+    // A line `#key = …` is a setting that is left at its default, a line `# text` is a comment.
+    let whole: String = EXAMPLE
+        .lines()
+        .map(|line| match line.strip_prefix('#') {
+            Some(setting) if !setting.starts_with(' ') && !setting.is_empty() => format!("{setting}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    let whole = parse(&whole).unwrap();
+    assert_eq!(whole.cpu_slots, Some(CpuSlots { count: 4, capacity: Bytes(2 << 30) }));
+    assert_eq!(whole.allow_shared_devices, Some(true));
+    let names: Vec<String> = whole.commands.keys().map(ToString::to_string).collect();
+    assert_eq!(names, ["megatron-gpt", "stand-in"]);
+    let megatron = &whole.commands.values().next().unwrap();
+    assert_eq!(megatron.ledger, Ledger::Reserved);
+    assert_eq!(megatron.timeout, Some(Duration::from_secs(1_800)));
+}
+
+#[test]
+fn an_option_beats_the_file_and_the_file_the_default() {
+    let file = || parse("server = 'http://file:1'\nhang_timeout = '7s'\ngpu_shares = 2").unwrap();
+    let args = |line: &str| Args::try_parse_from(line.split_whitespace()).unwrap();
+    let settings = Settings::merged(args("x --server http://option:1 --gpu-shares 3"), file()).unwrap();
+    assert_eq!(settings.server.host(), Some("option"));
+    assert_eq!((settings.gpu_shares, settings.hang_timeout), (3, Duration::from_secs(7)));
+    assert_eq!((settings.drain_timeout, settings.allow_shared_devices), (DRAIN_TIMEOUT, false));
+    let settings = Settings::merged(args("x --allow-shared-devices"), file()).unwrap();
+    assert_eq!((settings.server.host(), settings.allow_shared_devices), (Some("file"), true));
+    let error = Settings::merged(args("x"), ConfigFile::default()).unwrap_err();
+    assert!(error.to_string().contains("--server"), "{error}");
+}
+
+#[test]
+fn a_mistake_is_named_by_its_key() {
+    let command = "[commands.x]\nargv = ['p']\nledger = 'reserved'\n";
+    for (text, words) in [
+        ("serve = 'http://x:1'", "unknown field `serve`"),
+        ("server = 'https://x:1'", "server: https is not supported"),
+        ("cpu_slots = '4'", "cpu_slots: write the number of slots"),
+        ("gpu_shares = 65", "gpu_shares: is 65, must be 1 to 64"),
+        ("hang_timeout = '90'", "hang_timeout: write a number and a unit"),
+        ("log_format = 'xml'", "log_format: is \"xml\""),
+        (
+            "[commands.'A b']\nargv = ['p']\nledger = 'reserved'",
+            "\"A b\", must be the name of a worker's command",
+        ),
+        ("[commands.x]\nargv = []\nledger = 'reserved'", "commands.x.argv: is empty"),
+        ("[commands.x]\nargv = ['p']", "missing field `ledger`"),
+        ("[commands.x]\nargv = ['p']\nledger = 'total'", "unknown variant `total`"),
+        (&format!("{command}shell = true"), "unknown field `shell`"),
+        (&format!("{command}timeout = '0s'"), "commands.x.timeout: must be 100ms or more"),
+        (&format!("{command}working_directory = 'here'"), "must be an absolute path"),
+        (
+            &format!("{command}environment = {{ LOADMASTER_RUN = 'x' }}"),
+            "LOADMASTER_RUN: is set by the worker",
+        ),
+    ] {
+        let error = parse(text).unwrap_err();
+        assert!(error.contains(words), "{error:?} lacks {words:?}");
+    }
+}
+
+/// Pins that a file which others can write to gives them no way to run programs as this worker.
+#[test]
+fn a_file_that_others_can_write_to_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("worker.toml");
+    fs::write(&path, "server = 'http://x:1'").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(ConfigFile::read(&path).is_ok());
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o664)).unwrap();
+    let error = ConfigFile::read(&path).unwrap_err().to_string();
+    assert!(error.contains("mode 664") && error.contains("chmod 644"), "{error}");
+    let missing = ConfigFile::read(&folder.path().join("none")).unwrap_err().to_string();
+    assert!(missing.contains("cannot be read"), "{missing}");
+}

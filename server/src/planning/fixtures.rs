@@ -2,6 +2,10 @@
 
 use loadmaster_proto::layer::elements;
 use loadmaster_proto::model::Model;
+use loadmaster_proto::name::{ModelName, ProfileName};
+use loadmaster_proto::profile::ProfileSettings;
+use loadmaster_proto::run::Campaign;
+use loadmaster_proto::scenario::Scenario;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_proto::zoo::{Vgg, Zoo};
 
@@ -18,6 +22,26 @@ pub(super) fn training(schedule: Schedule, micro_batch_size: u32, micro_batches:
         micro_batches,
         recompute: RecomputePolicy::None,
         seed: 1,
+    }
+}
+
+/// A profile of VGG11 as its defaults have it.
+pub(super) fn settings(campaign: Campaign, training: TrainingSpec, devices: Option<u32>) -> ProfileSettings {
+    ProfileSettings {
+        name: ProfileName::from_id("p").unwrap(),
+        model: ModelName::from_id("m").unwrap(),
+        training,
+        campaign,
+        devices,
+        scenarios: vec![Scenario::SINGLE],
+        scale_by_pipeline: false,
+        micro_batch_sizes: vec![2, 4],
+        command: None,
+        device_kind: "cpu".to_owned(),
+        iterations: 1,
+        min_capacity: 0,
+        deadline_seconds: 600,
+        fresh: false,
     }
 }
 

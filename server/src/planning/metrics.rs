@@ -6,24 +6,26 @@
 //!
 //! Rules where the paper is silent:
 //!
-//! * Only peaks at the same micro-batch size *and* the same number of micro-batches in flight are
-//!   subtracted.
+//! * Only peaks of the same scenario (III-B3), the same micro-batch size *and* the same number of
+//!   micro-batches in flight are subtracted.
 //! * Of several measurements of the same stage the highest counts: a peak that was seen once can be
 //!   seen again.
 //! * Where a layer was measured with several neighbour sets, the largest set that was measured at
-//!   *every* setting is used, so that a line through two micro-batch sizes compares like with like;
-//!   if no set was, the largest of each setting. Larger sets predict better.
+//!   *every* setting of its scenario is used, so that a line through two micro-batch sizes compares like
+//!   with like; if no set was, the largest of each setting. Larger sets predict better.
+//! * Of the devices of a data- or tensor-parallel stage the fullest counts, as every device must hold.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::scenario::Scenario;
 use serde::{Deserialize, Serialize};
 
 use super::neighbours::Neighbours;
 
-/// The measured peak of one stage on one device.
+/// The measured peak of one stage on the fullest of its devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StagePeak {
     /// Index of its first layer.
@@ -39,15 +41,25 @@ pub struct StagePeak {
 /// What peaks must have in common to be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Setting {
-    /// Samples per stage pass.
+    /// How the stage is shared among devices.
+    pub scenario: Scenario,
+    /// Samples per pass of the whole stage.
     pub micro_batch_size: u32,
     /// The most micro-batches between forward and backward at once.
     pub in_flight: u32,
 }
 
+impl Setting {
+    /// Stages of one device each.
+    pub fn single(micro_batch_size: u32, in_flight: u32) -> Self {
+        Self { scenario: Scenario::SINGLE, micro_batch_size, in_flight }
+    }
+}
+
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "micro-batch {} with {} in flight", self.micro_batch_size, self.in_flight)
+        write!(f, "micro-batch {} with {} in flight", self.micro_batch_size, self.in_flight)?;
+        if self.scenario == Scenario::SINGLE { Ok(()) } else { write!(f, " under {}", self.scenario) }
     }
 }
 
@@ -60,23 +72,24 @@ impl StagePeak {
         in_flight: u32,
         peak: u64,
     ) -> Self {
-        let setting = Setting { micro_batch_size, in_flight };
+        let setting = Setting::single(micro_batch_size, in_flight);
         Self { first_layer, last_layer, setting, peak: Bytes(peak) }
     }
 
-    /// The peak in a measurement; none for data- and tensor-parallel stages, whose metrics are
-    /// scenarios of their own (III-B3).
-    pub fn of(measurement: &Measurement) -> Option<Self> {
+    /// The peak in a measurement, in the scenario of its stage.
+    pub fn of(measurement: &Measurement) -> Self {
         let stage = measurement.stage;
-        (stage.degree == 1).then(|| {
-            Self::new(
-                stage.first_layer,
-                stage.last_layer,
-                measurement.micro_batch_size,
-                measurement.in_flight,
-                measurement.peak_allocated.0,
-            )
-        })
+        let setting = Setting {
+            scenario: Scenario::of(stage),
+            micro_batch_size: measurement.micro_batch_size,
+            in_flight: measurement.in_flight,
+        };
+        Self {
+            first_layer: stage.first_layer,
+            last_layer: stage.last_layer,
+            setting,
+            peak: measurement.peak_allocated,
+        }
     }
 }
 
@@ -127,12 +140,21 @@ pub fn derive(
     for peak in peaks {
         settings.entry(peak.setting).or_default().insert(peak);
     }
-    let common: Vec<Option<usize>> = (0..layer_names.len())
-        .map(|layer| (0..layer).find(|&first| settings.values().all(|peaks| peaks.has_pair(first, layer))))
-        .collect();
+    let mut comparable: BTreeMap<Scenario, Vec<&Peaks>> = BTreeMap::new();
+    for (setting, peaks) in &settings {
+        comparable.entry(setting.scenario).or_default().push(peaks);
+    }
+    let in_common = |peaks: Vec<&Peaks>| -> Vec<Option<usize>> {
+        let shared =
+            |layer: usize| (0..layer).find(|&first| peaks.iter().all(|peaks| peaks.has_pair(first, layer)));
+        (0..layer_names.len()).map(shared).collect()
+    };
+    let common: BTreeMap<Scenario, Vec<Option<usize>>> =
+        comparable.into_iter().map(|(scenario, peaks)| (scenario, in_common(peaks))).collect();
 
     let mut metrics = Metrics::default();
     for (&setting, peaks) in &settings {
+        let common = &common[&setting.scenario];
         for (layer, name) in layer_names.iter().enumerate() {
             let isolated = peaks.of(layer, layer).map(Bytes);
             let first = common[layer].or_else(|| (0..layer).find(|&first| peaks.has_pair(first, layer)));
@@ -225,7 +247,7 @@ mod tests {
     /// People are told which stages to run.
     #[test]
     fn missing_metrics_name_layer_setting_and_stages() {
-        let wanted = [Setting { micro_batch_size: 4, in_flight: 8 }];
+        let wanted = [Setting::single(4, 8)];
         let metrics = derive(&names(2), &Neighbours::growing(2, 1), &wanted, &[peak(0, 0, 4, 10)]);
         assert_eq!(
             metrics.missing,
@@ -246,6 +268,26 @@ mod tests {
         let peaks = [StagePeak::new(0, 0, 4, 1, 10), StagePeak::new(0, 1, 4, 2, 99)];
         let metrics = derive(&names(2), &Neighbours::growing(2, 1), &[], &peaks);
         assert!(metrics.layers.iter().all(|layer| layer.added.is_none()));
+    }
+
+    /// A scenario is a world of its own: neither its peaks nor its neighbour sets touch another one.
+    #[test]
+    fn peaks_of_different_scenarios_are_never_subtracted() {
+        let data = Scenario { parallelism: loadmaster_proto::stage::Parallelism::Data, degree: 2 };
+        let in_data =
+            |peak: StagePeak| StagePeak { setting: Setting { scenario: data, ..peak.setting }, ..peak };
+        let peaks = [
+            [peak(0, 0, 4, 10), peak(0, 1, 4, 30), peak(1, 1, 4, 9)],
+            [peak(0, 0, 4, 10), peak(0, 1, 4, 14), peak(1, 1, 4, 7)].map(in_data),
+        ]
+        .concat();
+        let added = |peaks: &[StagePeak]| -> Vec<(Scenario, i64)> {
+            let metrics = derive(&names(2), &Neighbours::growing(2, 1), &[], peaks);
+            let layers = metrics.layers.iter();
+            layers.filter_map(|of| Some((of.setting.scenario, of.added?.bytes))).collect()
+        };
+        assert_eq!(added(&peaks), [(Scenario::SINGLE, 20), (data, 4)]);
+        assert_eq!(added(&[peaks[0], peaks[4]]), [], "one of each makes no difference");
     }
 
     /// The largest set wins, but not over one that every setting has.

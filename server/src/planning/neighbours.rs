@@ -1,7 +1,7 @@
 //! The layers beside which a layer's added memory is measured.
 //!
 //! `M_a(k) = PM(n..k) − PM(n..k−1)` holds for one set of neighbours `n..k−1` (CAPTURE, III-A1). Peaks
-//! are maxima, not sums, so the choice of `n` decides how good the additive predictor is: with one
+//! are maxima, not sums, so the choice of `n` decides how good CAPTURE's predictor is: with one
 //! neighbour it overestimates, with all layers before `k` it often underestimates. Therefore the
 //! set is a value that is chosen, passed on and reported, never an assumption.
 

@@ -1,9 +1,19 @@
 //! What every predictor answers: memory and time of a stage that nobody ran.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::run::Ledger;
+use loadmaster_proto::scenario::Scenario;
 use loadmaster_proto::stage::StageConfig;
 use loadmaster_proto::training::TrainingSpec;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+
+use super::metrics::Setting;
+
+pub use loadmaster_proto::prediction::{Breakdown, Interval, Origin, StageSeconds};
+
+/// Most bytes of one part of a [`Breakdown`]. An imported profile may list any numbers; beyond this they say
+/// no more than that nothing holds them, and all parts together can still be added up.
+pub const MOST_BYTES: u64 = 1 << 59;
 
 /// Turns a profile into bytes and seconds of stages (CAPTURE, III-B).
 pub trait Predictor {
@@ -12,6 +22,11 @@ pub trait Predictor {
 
     /// Number of layers of the profiled model.
     fn layers(&self) -> usize;
+
+    /// Ledger of all bytes that it predicts: that of its profile.
+    fn ledger(&self) -> Ledger {
+        Ledger::Allocated
+    }
 
     /// What each device of a stage needs.
     ///
@@ -22,6 +37,12 @@ pub trait Predictor {
     /// Names of the measurements that the prediction is made from (`runs/…/measurements/…`), in a fixed
     /// order and each once. Empty where the profile has no names.
     fn sources(&self, setting: &StageSetting) -> Vec<String>;
+
+    /// What to know before trusting this prediction besides its origin and margin, for people. It is
+    /// asked for the few stages that are shown, never within a search.
+    fn warnings(&self, _setting: &StageSetting) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// A stage as it will be trained.
@@ -48,7 +69,7 @@ impl StageSetting {
 /// What a device of a stage is predicted to need.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Prediction {
-    /// Highest bytes of live tensors on one device (allocated ledger): the fullest device of the stage.
+    /// Highest bytes on one device, in the predictor's ledger: the fullest device of the stage.
     pub bytes: Bytes,
     /// What those bytes are; none where the predictor cannot tell.
     pub breakdown: Option<Breakdown>,
@@ -63,65 +84,39 @@ pub struct Prediction {
     pub origin: Origin,
 }
 
-/// The bytes of a device at the moment of its peak (allocated ledger). They add up to the peak.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Breakdown {
-    /// Parameters, master weights included.
-    pub weights: u64,
-    /// Gradients of parameters.
-    pub gradients: u64,
-    /// State of the optimizer.
-    pub optimizer: u64,
-    /// What lies between forward and backward passes, edges apart.
-    pub activations: u64,
-    /// Inputs, outputs and their gradients at the stage's own edges.
-    pub edges: u64,
-    /// Buffers of collectives.
-    pub communication: u64,
-    /// What lives within one layer's pass or step.
-    pub transient: u64,
-    /// What the allocator or its libraries hold besides: rounding, workspaces.
-    pub overhead: u64,
-}
-
-impl Breakdown {
-    /// All of it.
-    pub fn total(&self) -> u64 {
-        self.weights
-            + self.gradients
-            + self.optimizer
-            + self.activations
-            + self.edges
-            + self.communication
-            + self.transient
-            + self.overhead
+impl Prediction {
+    /// The interval that the margin spans; none where no margin is known.
+    pub fn interval(&self) -> Option<Interval> {
+        self.margin.map(|margin| Interval::around(self.bytes, margin))
     }
 }
 
-/// Seconds on one device of a stage, waiting for other stages not included.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct StageSeconds {
-    /// Forward pass of one micro-batch.
-    pub forward: f64,
-    /// Backward pass of one micro-batch, recomputation included.
-    pub backward: f64,
-    /// Once per iteration: gradient synchronisation and optimizer step.
-    pub step: f64,
+/// How much of a device must stay free besides what is predicted.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Margin {
+    /// As much as the predictor's own errors ask for; nothing where they are not known.
+    #[default]
+    Known,
+    /// This share of the predicted bytes, whatever the predictor knows; 0 keeps nothing free.
+    Share(f64),
 }
 
-/// How a figure was read from the profiled settings; later ones are less certain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Origin {
-    /// The stage's micro-batch size and micro-batches in flight were profiled.
-    Profiled,
-    /// At least one of the two lies between profiled values.
-    Interpolated,
-    /// At least one of the two lies outside the profiled values.
-    Extrapolated,
+impl Margin {
+    /// The interval that a capacity must hold the upper end of; none where no margin is known.
+    pub fn interval(self, prediction: &Prediction) -> Option<Interval> {
+        match self {
+            Self::Known => prediction.interval(),
+            Self::Share(share) => Some(Interval::around(prediction.bytes, share)),
+        }
+    }
+
+    /// The bytes that a capacity must hold.
+    pub fn needed(self, prediction: &Prediction) -> Bytes {
+        self.interval(prediction).map_or(prediction.bytes, |interval| interval.high)
+    }
 }
 
-/// Why a peak cannot be predicted.
+/// Why a peak cannot be predicted. Each text ends with what to do about it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PredictionError {
     /// The profile has nothing of this kind.
@@ -138,29 +133,32 @@ pub enum PredictionError {
         layers: usize,
     },
     /// Nothing was measured.
-    #[error("the profile has no measurement")]
-    NothingProfiled,
+    #[error("the profile has no measurement of stages on {scenario}: profile with {}", campaign(scenario))]
+    NothingProfiled {
+        /// How the stage is shared among devices.
+        scenario: Scenario,
+    },
     /// A metric that the stage needs was not measured.
     #[error(
-        "the {metric} memory of layer {layer} was not measured at micro-batch {micro_batch_size} with \
-         {in_flight} in flight"
+        "the {metric} memory of layer {layer} was not measured at {setting}: `loadmaster profile show` says \
+         which stages are missing"
     )]
     MetricMissing {
         /// `isolated` or `added`.
         metric: &'static str,
         /// Index of the layer.
         layer: usize,
-        /// Samples per stage pass.
-        micro_batch_size: u32,
-        /// Micro-batches in flight.
-        in_flight: u32,
+        /// Where it is missing.
+        setting: Setting,
     },
     /// A line needs two micro-batch sizes.
     #[error(
-        "profiled at micro-batch {profiled} alone, which cannot be scaled to {target}: profile a second \
-         micro-batch size"
+        "profiled at micro-batch {profiled} alone on {scenario}, which cannot be scaled to {target}: profile \
+         a second micro-batch size, or parallel stages with `--scale-by-pipeline`"
     )]
     OneMicroBatchSize {
+        /// How the stage is shared among devices.
+        scenario: Scenario,
         /// The profiled size.
         profiled: u32,
         /// The size asked for.
@@ -177,4 +175,40 @@ pub enum PredictionError {
         /// The number asked for.
         target: u32,
     },
+    /// A curve needs two degrees.
+    #[error(
+        "profiled on {profiled} alone, which cannot be scaled to degree {target}: profile with \
+         `--degrees 2,4`"
+    )]
+    OneDegree {
+        /// The profiled scenario.
+        profiled: Scenario,
+        /// The degree asked for.
+        target: u32,
+    },
+    /// The figures of one training say nothing about another.
+    #[error(
+        "profiled with {what} {profiled}, and `{predictor}` cannot tell about {target}: profile with it, or \
+         with `--campaign minimal`, whose predictor answers for every schedule and recompute policy"
+    )]
+    OtherTraining {
+        /// What differs.
+        what: &'static str,
+        /// As it was profiled.
+        profiled: String,
+        /// As it was asked for.
+        target: String,
+        /// Name and version of the predictor.
+        predictor: &'static str,
+    },
+}
+
+/// The options of `loadmaster profile run` that measure a scenario.
+fn campaign(scenario: &Scenario) -> String {
+    use loadmaster_proto::stage::Parallelism;
+    match scenario.parallelism {
+        Parallelism::None => "`--campaign stages` or `--campaign paper`".to_owned(),
+        Parallelism::Data => "`--parallelism data --degrees 2,4`".to_owned(),
+        Parallelism::Tensor => "`--parallelism tensor --degrees 2,4`".to_owned(),
+    }
 }

@@ -1,16 +1,25 @@
 //! Campaigns: which runs a profile is made of.
 //!
-//! Two of them yield the same two metrics of every layer:
-//!
-//! * [`paper`]: CAPTURE's Description 1, whole partitionings over all devices. About one run per
-//!   layer and micro-batch size, each on all devices at once.
-//! * [`stages`]: each distinct stage alone on one device, with synthetic edges. Twice as many stages,
-//!   but identical ones are run once and the runs spread over all workers.
+//! * [`minimal`], the default: each distinct layer alone, for the `component` predictor. A handful of runs
+//!   of one device, whatever the depth of the model, that other profiles reuse.
+//! * [`paper`]: CAPTURE's Description 1, whole partitionings over all devices, in up to five scenarios.
+//!   About one run per layer, micro-batch size and scenario, each on all devices at once.
+//! * [`stages`]: CAPTURE's metrics too, but each distinct stage alone, with synthetic edges. Twice as many
+//!   stages, but identical ones are run once and the runs spread over all workers.
 
+pub mod content;
+pub mod minimal;
 pub mod paper;
+pub mod planned;
+pub mod scenarios;
 pub mod stages;
 
+use loadmaster_proto::run::Campaign;
+use loadmaster_proto::scenario::Scenario;
+
+pub use content::{content, distinct_layers};
 pub use paper::PaperCampaign;
+pub use planned::{KeyedRun, PlannedRun, Purpose};
 pub use stages::{Representative, StagesCampaign};
 
 /// Why no campaign could be laid out.
@@ -41,6 +50,45 @@ pub enum CampaignError {
         /// Last layer that is never alone.
         last_layer: usize,
     },
+    /// Stages cannot be shared among so many devices.
+    #[error("{devices} devices do not form sub-meshes of {} for {scenario}", scenario.degree)]
+    NotDivisible {
+        /// Devices asked for.
+        devices: usize,
+        /// The scenario.
+        scenario: Scenario,
+    },
+    /// A layer cannot be split so often.
+    #[error("{scenario}: layer {layer} ({name}) cannot be split so often: {why}")]
+    NotSplit {
+        /// The scenario.
+        scenario: Scenario,
+        /// Index of the layer.
+        layer: usize,
+        /// Its name.
+        name: String,
+        /// What does not divide.
+        why: String,
+    },
+    /// More than anybody would train.
+    #[error(
+        "the campaign has {runs} runs for a model of {layers} layers, more than a planner lays out: use the \
+         `minimal` campaign, or fewer scenarios"
+    )]
+    TooLarge {
+        /// Runs of the campaign.
+        runs: usize,
+        /// Layers of the model.
+        layers: usize,
+    },
+    /// A scenario of several devices cannot be laid out.
+    #[error("{scenario}: {reason}")]
+    Scenario {
+        /// The scenario.
+        scenario: Scenario,
+        /// Why.
+        reason: Box<CampaignError>,
+    },
     /// Under 1F1B the stages of a partitioning hold different numbers of micro-batches.
     #[error(
         "under 1F1B the stages of one partitioning hold different numbers of micro-batches in flight, so \
@@ -60,14 +108,22 @@ fn check_counts(layers: usize, devices: usize) -> Result<(), CampaignError> {
     Ok(())
 }
 
-/// The micro-batch sizes to profile for a target, ascending: a quarter and a half of it, rounded
-/// down (CAPTURE, III-A2).
+/// The micro-batch sizes to profile for a target, ascending.
 ///
-/// A line needs two points, so the sizes differ whenever the target allows: the quarter is at least 1
-/// and the half at least 2. A target of 2 or 3 therefore gives 1 and 2, and a target of 1 gives 1
-/// alone, where nothing has to be scaled.
-pub fn default_micro_batch_sizes(target: u32) -> Vec<u32> {
-    if target < 2 { vec![1] } else { vec![(target / 4).max(1), (target / 2).max(2)] }
+/// * Single layers: half of the target and the target itself. They are small enough to be run there, and what
+///   was recorded needs no line. Half of it is at least 2 where the target allows, because kernels choose
+///   other algorithms for one sample than for several.
+/// * Stages: a quarter and a half of the target, rounded down (CAPTURE, III-A2), at least 1 and 2.
+///
+/// A line needs two points, so the sizes differ whenever the target allows; a target of 1 gives 1 alone,
+/// where nothing has to be scaled.
+pub fn default_micro_batch_sizes(campaign: Campaign, target: u32) -> Vec<u32> {
+    match (campaign, target) {
+        (_, 0 | 1) => vec![1],
+        (_, 2) => vec![1, 2],
+        (Campaign::Minimal, _) => vec![(target / 2).max(2), target],
+        (_, _) => vec![(target / 4).max(1), (target / 2).max(2)],
+    }
 }
 
 #[cfg(test)]
@@ -77,14 +133,24 @@ mod tests {
     /// Two different sizes, none above the target, for every target that has two.
     #[test]
     fn default_sizes_differ_and_never_exceed_the_target() {
-        assert_eq!(default_micro_batch_sizes(0), [1]);
-        assert_eq!(default_micro_batch_sizes(1), [1]);
-        assert_eq!(default_micro_batch_sizes(2), [1, 2]);
-        assert_eq!(default_micro_batch_sizes(8), [2, 4]);
-        assert_eq!(default_micro_batch_sizes(92), [23, 46]);
-        for target in 2..200 {
-            let sizes = default_micro_batch_sizes(target);
-            assert!(sizes.len() == 2 && 1 <= sizes[0] && sizes[0] < sizes[1] && sizes[1] <= target);
+        for campaign in [Campaign::Minimal, Campaign::Paper, Campaign::Stages] {
+            assert_eq!(default_micro_batch_sizes(campaign, 0), [1]);
+            assert_eq!(default_micro_batch_sizes(campaign, 1), [1]);
+            assert_eq!(default_micro_batch_sizes(campaign, 2), [1, 2]);
+            for target in 2..200 {
+                let sizes = default_micro_batch_sizes(campaign, target);
+                assert!(sizes.len() == 2 && 1 <= sizes[0] && sizes[0] < sizes[1] && sizes[1] <= target);
+            }
         }
+    }
+
+    /// The paper halves twice; single layers are run at the target, and not with one sample if it can be
+    /// helped.
+    #[test]
+    fn stages_are_profiled_below_the_target_and_single_layers_up_to_it() {
+        assert_eq!(default_micro_batch_sizes(Campaign::Paper, 92), [23, 46]);
+        assert_eq!(default_micro_batch_sizes(Campaign::Stages, 4), [1, 2]);
+        assert_eq!(default_micro_batch_sizes(Campaign::Minimal, 92), [46, 92]);
+        assert_eq!(default_micro_batch_sizes(Campaign::Minimal, 3), [2, 3]);
     }
 }

@@ -35,11 +35,16 @@
 
 use std::collections::HashSet;
 
+use loadmaster_proto::scenario::Scenario;
 use loadmaster_proto::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Schedule, TrainingSpec};
 
 use super::{CampaignError, check_counts};
 use crate::planning::neighbours::{Neighbours, block_starts};
+
+/// Most stages of all partitionings together. A model that needs more has more runs than a
+/// [layout](crate::planning::layout::Layout) takes; it is refused before they are written down.
+const MAX_STAGES: usize = 20_000_000;
 
 /// The partitionings to run at each profiled micro-batch size.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,11 +55,27 @@ pub struct PaperCampaign {
     pub neighbours: Neighbours,
 }
 
+impl PaperCampaign {
+    /// The same partitionings over sub-meshes of several devices: every stage is shared among its own.
+    #[must_use]
+    pub fn shared(mut self, scenario: Scenario) -> Self {
+        for partitioning in &mut self.partitionings {
+            let stages = partitioning.stages().iter();
+            let shared = stages.map(|stage| scenario.stage(stage.first_layer, stage.last_layer)).collect();
+            if let Ok(shared) = Partitioning::new(shared) {
+                *partitioning = shared;
+            }
+        }
+        self
+    }
+}
+
 /// Lays out Description 1 for `layers` layers over `devices` devices.
 ///
 /// # Errors
 /// No device, more devices than layers, too few devices to isolate every layer, or a schedule under
-/// which the stages of a partitioning are not comparable: 1F1B with more than one micro-batch.
+/// which the stages of a partitioning are not comparable: 1F1B with more than one micro-batch; or far more
+/// partitionings than anybody would train.
 pub fn paper(layers: usize, devices: usize, training: &TrainingSpec) -> Result<PaperCampaign, CampaignError> {
     check_counts(layers, devices)?;
     if devices < 3 && layers > devices {
@@ -63,6 +84,9 @@ pub fn paper(layers: usize, devices: usize, training: &TrainingSpec) -> Result<P
     }
     if devices > 1 && training.schedule == Schedule::OneFOneB && training.micro_batches > 1 {
         return Err(CampaignError::InFlightVaries);
+    }
+    if layers.saturating_mul(devices) > MAX_STAGES {
+        return Err(CampaignError::TooLarge { runs: layers, layers });
     }
     let neighbours = neighbours(layers, devices);
     let starts = block_starts(layers, devices);
@@ -220,6 +244,13 @@ mod tests {
             assert_eq!(campaign.neighbours, Neighbours::growing(layers, devices));
             assert_eq!(campaign.partitionings.len(), runs, "L = {layers}, G = {devices}");
         }
+    }
+
+    /// A campaign that no layout takes is refused before it takes memory.
+    #[test]
+    fn far_too_many_stages_are_refused_at_once() {
+        let refused = paper(10_000, 10_000, &gpipe());
+        assert!(matches!(refused, Err(CampaignError::TooLarge { layers: 10_000, .. })), "{refused:?}");
     }
 
     /// Freezing blocks keeps the largest stage small where devices allow it: no profiling stage of 8

@@ -7,16 +7,19 @@
 //!
 //! Under GPipe every stage holds all micro-batches. Under 1F1B stage s of S holds min(m, S − s), so
 //! the stages are profiled at 1 and at min(m, G) in flight and the predictor reads a line between.
+//!
+//! CAPTURE's other scenarios are the same stages, each shared among several devices.
 
 use std::collections::{BTreeMap, HashMap};
 
-use loadmaster_proto::layer::{LayerKind, Shape, fingerprint};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::run::SoloStage;
+use loadmaster_proto::scenario::Scenario;
 use loadmaster_proto::stage::StageConfig;
 use loadmaster_proto::training::{Schedule, TrainingSpec};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use super::content::content;
 use super::{CampaignError, check_counts};
 use crate::planning::metrics::StagePeak;
 use crate::planning::neighbours::Neighbours;
@@ -36,7 +39,7 @@ pub struct StagesCampaign {
 }
 
 /// A stage that the predictor needs and the stage of equal content that is run for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Representative {
     /// The needed stage.
     pub needed: StageConfig,
@@ -56,18 +59,7 @@ pub fn stages(
     let layers = model.layers().len();
     check_counts(layers, devices)?;
     let neighbours = Neighbours::growing(layers, devices);
-    let mut needed: Vec<StageConfig> =
-        (0..layers).map(|layer| (layer, layer)).chain(neighbours.stages()).map(single).collect();
-    needed.sort_by_key(|stage| (stage.first_layer, stage.last_layer));
-
-    let mut first_of_content: HashMap<String, StageConfig> = HashMap::new();
-    let representatives: Vec<Representative> = needed
-        .into_iter()
-        .map(|needed| {
-            let content = content(model, needed.first_layer, needed.last_layer);
-            Representative { needed, measured: *first_of_content.entry(content).or_insert(needed) }
-        })
-        .collect();
+    let representatives = representatives(model, &neighbours);
 
     let in_flight = profiled_in_flight(training, devices);
     let runs = in_flight
@@ -83,14 +75,18 @@ pub fn stages(
 }
 
 impl StagesCampaign {
-    /// The peaks of all needed stages from those of the measured ones. Peaks of stages that the
-    /// campaign did not ask for are kept.
-    pub fn expand(&self, peaks: &[StagePeak]) -> Vec<StagePeak> {
-        expand(&self.representatives, peaks)
+    /// The same runs with every stage shared among several devices.
+    #[must_use]
+    pub fn shared(mut self, scenario: Scenario) -> Self {
+        for SoloStage { stage, .. } in &mut self.runs {
+            *stage = scenario.stage(stage.first_layer, stage.last_layer);
+        }
+        self
     }
 }
 
-/// Adds to the measured peaks those of the stages that they stand for; see [`StagesCampaign::expand`].
+/// Adds to the measured peaks those of the stages that they stand for. Peaks of stages that no campaign
+/// asked for are kept.
 pub fn expand(representatives: &[Representative], peaks: &[StagePeak]) -> Vec<StagePeak> {
     let mut stands_for: BTreeMap<(usize, usize), Vec<StageConfig>> = BTreeMap::new();
     for &Representative { needed, measured } in representatives {
@@ -110,27 +106,19 @@ pub fn expand(representatives: &[Representative], peaks: &[StagePeak]) -> Vec<St
     expanded
 }
 
-/// A content id of what decides a stage's memory besides the training settings: its layers, the shape
-/// that enters it, and whether it is the model's first stage (whose input needs no gradient) or last
-/// (which computes the loss). A tied head is a layer of its own kind, and whether it holds its own
-/// copy of the embedding follows from the stage being first as well.
-///
-/// Names of layers do not count: `block.3` and `block.4` are equal.
-pub fn content(model: &Model, first_layer: usize, last_layer: usize) -> String {
-    #[derive(Serialize)]
-    struct Content<'a> {
-        layers: Vec<LayerKind>,
-        inputs: &'a [Shape],
-        is_first: bool,
-        is_last: bool,
-    }
-    let layers = model.layers().get(first_layer..=last_layer).unwrap_or_default();
-    fingerprint(&Content {
-        layers: layers.iter().map(|layer| layer.kind).collect(),
-        inputs: model.edge(first_layer),
-        is_first: first_layer == 0,
-        is_last: last_layer + 1 == model.layers().len(),
-    })
+/// The stages that the metrics are made of, in order, each with the first one of the same content.
+pub fn representatives(model: &Model, neighbours: &Neighbours) -> Vec<Representative> {
+    let alone = (0..neighbours.layers()).map(|layer| (layer, layer));
+    let mut needed: Vec<StageConfig> = alone.chain(neighbours.stages()).map(single).collect();
+    needed.sort_by_key(|stage| (stage.first_layer, stage.last_layer));
+    let mut first_of_content: HashMap<String, StageConfig> = HashMap::new();
+    needed
+        .into_iter()
+        .map(|needed| {
+            let content = content(model, needed.first_layer, needed.last_layer);
+            Representative { needed, measured: *first_of_content.entry(content).or_insert(needed) }
+        })
+        .collect()
 }
 
 /// The numbers of micro-batches in flight to profile at.
@@ -237,8 +225,13 @@ mod tests {
                     for (index, &run) in campaign.runs.iter().enumerate() {
                         let in_flight = schedule.in_flight(run.stage_count, run.stage_index, micro_batches);
                         assert_eq!(in_flight, campaign.in_flight[index / per_value], "{run:?}");
-                        let spec =
-                            RunSpec { model: model.clone(), training, work: Work::Solo(run), iterations: 1 };
+                        let spec = RunSpec {
+                            model: model.clone(),
+                            training,
+                            work: Work::Solo(run),
+                            iterations: 1,
+                            command: None,
+                        };
                         spec.checked().unwrap();
                     }
                 }
@@ -273,7 +266,7 @@ mod tests {
         let metrics =
             |peaks: &[StagePeak]| crate::planning::metrics::derive(&names, &campaign.neighbours, &[], peaks);
         assert!(!metrics(&peaks).missing.is_empty());
-        assert!(metrics(&campaign.expand(&peaks)).missing.is_empty());
+        assert!(metrics(&expand(&campaign.representatives, &peaks)).missing.is_empty());
     }
 
     #[test]

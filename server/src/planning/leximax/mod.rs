@@ -45,16 +45,30 @@ pub fn balance(
     capacities: &[u64],
     cost: impl Fn(usize, usize, usize) -> u64,
 ) -> Result<Balanced, Infeasible> {
+    balance_within(layers, capacities, &cost, &cost)
+}
+
+/// [`balance`] where a device must hold more than the peak that is compared, for example a margin:
+/// `needed` is what has to fit. Reasons why nothing fits are told in bytes needed.
+///
+/// # Errors
+/// As [`balance`].
+pub fn balance_within(
+    layers: usize,
+    capacities: &[u64],
+    cost: impl Fn(usize, usize, usize) -> u64,
+    needed: impl Fn(usize, usize, usize) -> u64,
+) -> Result<Balanced, Infeasible> {
     let stages = capacities.len();
     if stages == 0 || stages > layers {
         return Err(Infeasible::MoreStagesThanLayers { stages, layers });
     }
     let within_capacity = |stage: usize, first, last| {
-        let bytes = cost(stage, first, last);
-        (bytes <= capacities[stage]).then_some(bytes)
+        let fits = needed(stage, first, last) <= capacities[stage];
+        fits.then(|| cost(stage, first, last))
     };
     let Some(sizes) = search::search(layers, stages, within_capacity) else {
-        return Err(infeasible::explain(layers, capacities, cost));
+        return Err(infeasible::explain(layers, capacities, needed));
     };
     let Ok(partitioning) = Partitioning::from_sizes(&sizes) else {
         return Err(Infeasible::MoreStagesThanLayers { stages, layers }); // Impossible: sizes are ≥ 1.

@@ -181,6 +181,20 @@ proptest! {
     }
 }
 
+/// A margin decides what fits and not what is best: the even cut needs more than the devices have, the
+/// best of the others is taken, and reasons are told in bytes needed.
+#[test]
+fn what_must_fit_may_be_more_than_what_is_compared() {
+    let cost = sums(&[4, 4, 4, 4]);
+    let needed = |stage: usize, first: usize, last: usize| {
+        cost(stage, first, last) + if (first, last) == (0, 1) { 10 } else { 1 }
+    };
+    let best = balance_within(4, &[13, 13], &cost, needed).unwrap();
+    assert_eq!((best.partitioning.sizes(), best.peaks), (vec![1, 3], vec![Bytes(4), Bytes(12)]));
+    let error = balance_within(4, &[12, 12], &cost, needed).unwrap_err();
+    assert_eq!(error.missing(), Some(Bytes(1)));
+}
+
 fn sums(layers: &[u64]) -> impl Fn(usize, usize, usize) -> u64 {
     |_, first, last| layers[first..=last].iter().sum()
 }

@@ -9,7 +9,7 @@ use loadmaster_proto::stage::StageConfig;
 use loadmaster_proto::training::TrainingSpec;
 
 use super::number;
-use crate::planning::predictor::{PredictionError, Predictor, StageSetting};
+use crate::planning::predictor::{Margin, PredictionError, Predictor, StageSetting};
 
 /// Peaks by position, first and last layer.
 #[derive(Debug)]
@@ -32,7 +32,16 @@ struct Table {
 struct Row {
     /// Last layer of the first entry.
     last: usize,
-    bytes: Vec<u64>,
+    peaks: Vec<Peak>,
+}
+
+/// One stage, bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Peak {
+    /// What is predicted.
+    pub(super) bytes: u64,
+    /// What its device must hold: with the margin.
+    pub(super) needed: u64,
 }
 
 impl Peaks {
@@ -41,9 +50,10 @@ impl Peaks {
     /// # Errors
     /// The first stage that cannot be predicted.
     pub(super) fn predict(
-        predictor: &impl Predictor,
+        predictor: &(impl Predictor + ?Sized),
         training: &TrainingSpec,
         positions: usize,
+        margin: Margin,
     ) -> Result<Self, PredictionError> {
         let layers = predictor.layers();
         let setting = |position: usize, first: usize, last: usize| StageSetting {
@@ -65,11 +75,12 @@ impl Peaks {
                 let farthest = layers - positions + to.min(first);
                 let lasts = if to + 1 == positions { layers - 1..=layers - 1 } else { first..=farthest };
                 let last = *lasts.start();
-                let bytes: Result<Vec<u64>, PredictionError> = lasts
-                    .map(|last| predictor.stage(&setting(from, first, last)))
-                    .map(|prediction| Ok(prediction?.bytes.0))
-                    .collect();
-                rows.push(Row { last, bytes: bytes? });
+                let peaks = lasts.map(|last| {
+                    let prediction = predictor.stage(&setting(from, first, last))?;
+                    Ok(Peak { bytes: prediction.bytes.0, needed: margin.needed(&prediction).0 })
+                });
+                let peaks = peaks.collect::<Result<Vec<Peak>, PredictionError>>()?;
+                rows.push(Row { last, peaks });
             }
             peaks.table_of.extend(std::iter::repeat_n(peaks.tables.len(), to + 1 - from));
             peaks.tables.push(Table { first: from, rows });
@@ -78,13 +89,13 @@ impl Peaks {
         Ok(peaks)
     }
 
-    /// The peak of a stage, bytes.
+    /// The peak of a stage.
     ///
     /// # Panics
     /// When no partitioning has such a stage at that position.
-    pub(super) fn of(&self, position: usize, first: usize, last: usize) -> u64 {
+    pub(super) fn of(&self, position: usize, first: usize, last: usize) -> Peak {
         let table = &self.tables[self.table_of[position]];
         let row = &table.rows[first - table.first];
-        row.bytes[last - row.last]
+        row.peaks[last - row.last]
     }
 }

@@ -28,19 +28,23 @@ fn highest(cuts: [usize; 3], peak: impl Fn(usize, usize) -> u64) -> u64 {
     [(0, a), (a, b), (b, c), (c, LAYERS)].iter().map(|&(from, to)| peak(from, to - 1)).max().unwrap()
 }
 
-fn predictor(oracle: &Oracle, peaks: &[StagePeak]) -> Additive {
+fn predictor(oracle: &Oracle, peaks: &[StagePeak]) -> Capture {
     let metrics = derive(&oracle.names(), &Neighbours::growing(LAYERS, 4), &[], peaks);
-    Additive::new(LAYERS, &metrics.layers)
+    Capture::new(LAYERS, &metrics.layers)
 }
 
 /// Median, p90 and maximum of the absolute error in percent, the share of partitionings predicted too
 /// low in percent, and how many share the lowest predicted peak.
-fn errors(oracle: &Oracle, additive: &Additive) -> (String, usize) {
+fn errors(oracle: &Oracle, capture: &Capture) -> (String, usize) {
     let cuts = partitionings();
     assert_eq!(cuts.len(), 3_654);
     let predicted: Vec<u64> = cuts
         .iter()
-        .map(|&cuts| highest(cuts, |first, last| additive.peak_bytes(first, last, 92, 12).unwrap().bytes.0))
+        .map(|&cuts| {
+            highest(cuts, |first, last| {
+                capture.peak(StageConfig::single(first, last), 92, 12).unwrap().bytes.0
+            })
+        })
         .collect();
     let mut low = 0;
     let mut errors: Vec<f64> = cuts
@@ -80,9 +84,9 @@ fn errors_over_all_partitionings_are_the_published_ones() {
     ];
     for (working_set, neighbours, figures, tied) in rows {
         let oracle = Oracle::new(working_set);
-        let additive = predictor(&oracle, &oracle.profile(&neighbours, 92, 12));
+        let capture = predictor(&oracle, &oracle.profile(&neighbours, 92, 12));
         let first = (1..LAYERS).map(|layer| neighbours.first_of(layer)).collect::<Vec<_>>();
-        assert_eq!(errors(&oracle, &additive), (figures.to_owned(), tied), "{working_set:?} {first:?}");
+        assert_eq!(errors(&oracle, &capture), (figures.to_owned(), tied), "{working_set:?} {first:?}");
     }
 }
 

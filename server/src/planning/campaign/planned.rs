@@ -1,0 +1,122 @@
+//! One run of a campaign, before anybody looked whether it has been made.
+
+use loadmaster_proto::layer::fingerprint;
+use loadmaster_proto::model::Model;
+use loadmaster_proto::name::CommandName;
+use loadmaster_proto::profile::ProfileSettings;
+use loadmaster_proto::run::{SoloStage, Work};
+use loadmaster_proto::scenario::Scenario;
+use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::training::TrainingSpec;
+use serde::Serialize;
+
+use super::content::content;
+
+/// Version of what a measurement means. A change in what ranks measure, or in how runs are told apart,
+/// raises it, so that older measurements are not taken for new ones. Ranks of an older release must not
+/// measure for newer keys: a raise that concerns ranks raises
+/// [`WORKER_PROTOCOL_VERSION`](loadmaster_proto::WORKER_PROTOCOL_VERSION) too.
+pub const MEASUREMENT_VERSION: u32 = 1;
+
+/// What to train, and what for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlannedRun {
+    /// Settings, with the micro-batch size of this run.
+    pub training: TrainingSpec,
+    /// Which stages.
+    pub work: Work,
+    /// What its measurements are for.
+    pub purpose: Purpose,
+}
+
+/// A planned run with [its key](PlannedRun::key).
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeyedRun {
+    /// What it measures.
+    pub key: String,
+    /// The run.
+    pub run: PlannedRun,
+}
+
+/// What the measurements of a run are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Predictors are made from them.
+    Fit,
+    /// Predictors are held against them, and learn nothing from them.
+    Check,
+}
+
+impl PlannedRun {
+    /// The same run at another micro-batch size.
+    #[must_use]
+    pub fn at(&self, micro_batch_size: u32) -> Self {
+        Self { training: self.training.with_micro_batch_size(micro_batch_size), ..self.clone() }
+    }
+
+    /// Index of the first layer that it trains.
+    pub fn first_layer(&self) -> usize {
+        match &self.work {
+            Work::Solo(solo) => solo.stage.first_layer,
+            Work::Partitioning(_) => 0,
+        }
+    }
+
+    /// Devices that it needs at once.
+    pub fn device_count(&self) -> u32 {
+        self.stages().iter().map(|stage| stage.degree).sum()
+    }
+
+    /// How its stages are shared among devices: the most devices of any stage count.
+    pub fn scenario(&self) -> Scenario {
+        self.stages().into_iter().map(Scenario::of).max_by_key(|of| of.degree).unwrap_or_default()
+    }
+
+    /// The smallest micro-batch size to try when it does not fit, and the step between sizes; none for a
+    /// run that is not worth a second attempt.
+    pub fn smallest_micro_batch_size(&self) -> Option<u32> {
+        match self.purpose {
+            Purpose::Fit => Some(self.scenario().micro_batch_step()),
+            Purpose::Check => None,
+        }
+    }
+
+    /// A content id of all that decides what it measures, but for its micro-batch size and the software
+    /// and device that it runs on: runs of equal keys and sizes in equal environments measure the same,
+    /// whatever model and profile they were made for. Seeds do not count: they change values, not bytes.
+    pub fn key(&self, model: &Model, settings: &ProfileSettings) -> String {
+        #[derive(Serialize)]
+        struct Key<'a> {
+            version: u32,
+            solo: bool,
+            stages: Vec<(String, Scenario, u32)>,
+            training: TrainingSpec,
+            iterations: u32,
+            command: Option<&'a CommandName>,
+        }
+        let in_flight = |position: &SoloStage| {
+            let TrainingSpec { schedule, micro_batches, .. } = self.training;
+            schedule.in_flight(position.stage_count, position.stage_index, micro_batches)
+        };
+        let stages = self.work.positions();
+        fingerprint(&Key {
+            version: MEASUREMENT_VERSION,
+            solo: matches!(self.work, Work::Solo(_)),
+            stages: stages
+                .iter()
+                .map(|position| {
+                    let StageConfig { first_layer, last_layer, .. } = position.stage;
+                    let content = content(model, first_layer, last_layer);
+                    (content, Scenario::of(position.stage), in_flight(position))
+                })
+                .collect(),
+            training: TrainingSpec { micro_batch_size: 0, seed: 0, ..self.training },
+            iterations: settings.iterations,
+            command: settings.command.as_ref(),
+        })
+    }
+
+    fn stages(&self) -> Vec<StageConfig> {
+        self.work.positions().iter().map(|position| position.stage).collect()
+    }
+}

@@ -1,0 +1,257 @@
+//! Tapes at settings that were not recorded, from two that were.
+//!
+//! Two recordings of a layer at two micro-batch sizes, or at two tensor degrees, normally have the same
+//! events and differ in the bytes of their blocks alone, so each block is read on a line of its own.
+//! Kernels may choose another algorithm at another size, with other scratch blocks. Then the events
+//! differ; those of the second recording are used, most of whose blocks still have a counterpart in the
+//! first (see `counterparts.rs`), and the others are scaled.
+
+use std::collections::BTreeSet;
+
+use loadmaster_proto::tape::{LayerTape, Passage, Step};
+
+use super::counterparts::counterparts;
+
+/// A tape that was put together.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Blended {
+    pub(super) tape: LayerTape,
+    /// Both recordings have the same events.
+    pub(super) is_aligned: bool,
+}
+
+/// How bytes are read between or beyond two recordings.
+pub(super) trait Reading {
+    /// The bytes of a block that has these in the two recordings.
+    fn read(&self, first: u64, second: u64) -> u64;
+
+    /// The bytes of a block of the second recording that has no counterpart in the first.
+    fn scale(&self, second: u64) -> u64;
+
+    /// How well bytes in the two recordings go together as those of one block: 0 not at all.
+    fn fit(&self, first: u64, second: u64) -> u32;
+}
+
+/// How well bytes go together that are the same, or that follow from each other by the settings' ratio.
+const EXACT_FIT: u32 = 3;
+/// How well bytes go together between these two.
+const LOOSE_FIT: u32 = 1;
+
+/// A straight line over the micro-batch size.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OverSize {
+    /// The two recorded sizes, the first one smaller.
+    pub(super) recorded: [u32; 2],
+    pub(super) target: u32,
+}
+
+impl Reading for OverSize {
+    fn read(&self, first: u64, second: u64) -> u64 {
+        let [low, high] = self.recorded.map(i128::from);
+        let (first, second) = (i128::from(first), i128::from(second));
+        rounded_up(first * (high - low) + (second - first) * (i128::from(self.target) - low), high - low)
+    }
+
+    fn scale(&self, second: u64) -> u64 {
+        // Never less than was seen below the larger size: what it depends on is not known.
+        let target = self.target.max(self.recorded[0]);
+        rounded_up(i128::from(second) * i128::from(target), i128::from(self.recorded[1]))
+    }
+
+    fn fit(&self, first: u64, second: u64) -> u32 {
+        let [low, high] = self.recorded.map(u128::from);
+        let proportional = u128::from(first) * high;
+        let (first, second) = (u128::from(first), u128::from(second) * low);
+        if second == proportional || second == first * low {
+            EXACT_FIT
+        } else {
+            u32::from(first * low < second && second < proportional) * LOOSE_FIT
+        }
+    }
+}
+
+/// A + B/n over the tensor degree n, with A ≥ 0 and B ≥ 0.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OverDegree {
+    /// The two recorded degrees, the first one smaller.
+    pub(super) recorded: [u32; 2],
+    pub(super) target: u32,
+}
+
+impl Reading for OverDegree {
+    fn read(&self, first: u64, second: u64) -> u64 {
+        let [low, high] = self.recorded.map(i128::from);
+        let target = i128::from(self.target.max(1));
+        let (first, second) = (i128::from(first), i128::from(second));
+        let shrinking = (first - second).max(0) * low * high;
+        // A · (high − low), where B · (high − low) is what shrinks.
+        let constant = second * (high - low) - (first - second).max(0) * low;
+        if constant < 0 {
+            // Less than nothing would be constant: all of it is taken to shrink.
+            return rounded_up(second * high, target);
+        }
+        rounded_up(constant * target + shrinking, (high - low) * target)
+    }
+
+    fn scale(&self, second: u64) -> u64 {
+        // Larger degrees need no more of it.
+        if self.target >= self.recorded[1] {
+            second
+        } else {
+            rounded_up(i128::from(second) * i128::from(self.recorded[1]), i128::from(self.target.max(1)))
+        }
+    }
+
+    fn fit(&self, first: u64, second: u64) -> u32 {
+        let [low, high] = self.recorded.map(u128::from);
+        let shrunk = u128::from(first) * low;
+        let (first, second) = (u128::from(first) * high, u128::from(second) * high);
+        if second == shrunk || second == first {
+            EXACT_FIT
+        } else {
+            u32::from(shrunk < second && second < first) * LOOSE_FIT
+        }
+    }
+}
+
+fn rounded_up(dividend: i128, divisor: i128) -> u64 {
+    let divisor = divisor.max(1);
+    let rounded = (dividend.max(0) + divisor - 1) / divisor;
+    u64::try_from(rounded).unwrap_or(u64::MAX)
+}
+
+/// Blends two recordings of one layer.
+pub(super) fn blend(first: &LayerTape, second: &LayerTape, reading: &impl Reading) -> Blended {
+    let gradients: BTreeSet<u64> =
+        second.first.left().into_iter().filter_map(|block| second.first.blocks.get(block).copied()).collect();
+    let mut is_aligned = true;
+    let mut passage = |first: &Passage, second: &Passage| {
+        let aligned = without_bytes(first) == without_bytes(second);
+        is_aligned &= aligned;
+        let blocks = if aligned {
+            read_all(&first.blocks, &second.blocks, reading)
+        } else {
+            read_alike(first, second, &gradients, reading)
+        };
+        Passage { blocks, ..second.clone() }
+    };
+    let untrained_input = match (&first.untrained_input, &second.untrained_input) {
+        (Some(one), Some(other)) => {
+            Some(Box::new([passage(&one[0], &other[0]), passage(&one[1], &other[1])]))
+        }
+        _ => None,
+    };
+    let tape = LayerTape {
+        layer: second.layer,
+        content: second.content.clone(),
+        first: passage(&first.first, &second.first),
+        later: passage(&first.later, &second.later),
+        without_graph: passage(&first.without_graph, &second.without_graph),
+        untrained_input,
+        step: blend_steps(&first.step, &second.step, reading),
+        overhead: reading.read(first.overhead, second.overhead),
+    };
+    Blended { tape, is_aligned }
+}
+
+fn without_bytes(passage: &Passage) -> Passage {
+    Passage { blocks: vec![0; passage.blocks.len()], ..passage.clone() }
+}
+
+/// The blocks of the second recording where its events are not those of the first.
+fn read_alike(
+    first: &Passage,
+    second: &Passage,
+    gradients: &BTreeSet<u64>,
+    reading: &impl Reading,
+) -> Vec<u64> {
+    let counterparts = counterparts(first, second, &|first, second| reading.fit(first, second));
+    let left = second.left();
+    let read = |(block, (&bytes, &counterpart)): (usize, (&u64, &Option<usize>))| {
+        match counterpart.and_then(|block| first.blocks.get(block)) {
+            Some(&counterpart) if !left.contains(&block) => reading.read(counterpart, bytes),
+            // A gradient, or what is as large and was made from a parameter or for one.
+            _ if gradients.contains(&bytes) => reading.read(bytes, bytes),
+            _ => reading.scale(bytes),
+        }
+    };
+    second.blocks.iter().zip(&counterparts).enumerate().map(read).collect()
+}
+
+fn blend_steps(first: &Step, second: &Step, reading: &impl Reading) -> Step {
+    let is_aligned = first.update == second.update && first.exchange == second.exchange;
+    let blocks = if is_aligned {
+        read_all(&first.blocks, &second.blocks, reading)
+    } else {
+        second.blocks.iter().map(|&bytes| reading.scale(bytes)).collect()
+    };
+    Step { blocks, ..second.clone() }
+}
+
+fn read_all(first: &[u64], second: &[u64], reading: &impl Reading) -> Vec<u64> {
+    first.iter().zip(second).map(|(&first, &second)| reading.read(first, second)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Where events differ, counterparts are read on their lines, gradients stay, and scratch is scaled.
+    #[test]
+    fn recordings_with_other_events_are_read_block_by_block() {
+        // Blocks: activation, gradient that stays, scratch of the second recording's algorithm.
+        let passage = |blocks: &[u64], backward: &[i32]| Passage {
+            blocks: blocks.to_vec(),
+            slots: [vec![], vec![1], vec![], vec![], backward.to_vec(), vec![]],
+            ..Passage::default()
+        };
+        let tape = |first: Passage| LayerTape {
+            layer: 0,
+            content: String::new(),
+            later: first.clone(),
+            without_graph: Passage::default(),
+            first,
+            untrained_input: None,
+            step: Step::default(),
+            overhead: 0,
+        };
+        let low = tape(passage(&[100, 70], &[2, -1]));
+        let high = tape(passage(&[200, 9, 70], &[2, 3, -2, -1]));
+        let blended = blend(&low, &high, &OverSize { recorded: [1, 2], target: 4 });
+        assert!(!blended.is_aligned);
+        assert_eq!(blended.tape.first.blocks, [400, 18, 70]);
+        let aligned = blend(&low, &low, &OverSize { recorded: [1, 2], target: 4 });
+        assert!(aligned.is_aligned);
+        assert_eq!(aligned.tape, low);
+    }
+
+    proptest! {
+        /// A line through two sizes finds every block of the form a + b · size again, to the byte.
+        #[test]
+        fn lines_are_exact(a in 0_u64..1 << 40, b in 0_u64..1 << 24, low in 1_u32..64, more in 1_u32..64, target in 1_u32..512) {
+            let at = |size: u32| a + b * u64::from(size);
+            let reading = OverSize { recorded: [low, low + more], target };
+            prop_assert_eq!(reading.read(at(low), at(low + more)), at(target));
+        }
+
+        /// So does A + B/n, up to the rounding of the division.
+        #[test]
+        fn shards_are_exact(a in 0_u64..1 << 40, b in 0_u64..1 << 30, n in 0_u32..3, target in 0_u32..6) {
+            let (low, high, target) = (1 << n, 2 << n, 1 << target);
+            let b = b * 64;
+            let at = |degree: u32| a + b / u64::from(degree);
+            let reading = OverDegree { recorded: [low, high], target };
+            prop_assert_eq!(reading.read(at(low), at(high)), at(target));
+        }
+
+        /// No reading goes below zero, nor, over the degree, above what fewer shards need.
+        #[test]
+        fn readings_stay_in_range(first in 0_u64..1 << 40, second in 0_u64..1 << 40, target in 4_u32..64) {
+            let over_degree = OverDegree { recorded: [2, 4], target };
+            prop_assert!(over_degree.read(first, second) <= second);
+            prop_assert_eq!(over_degree.scale(second), second);
+        }
+    }
+}

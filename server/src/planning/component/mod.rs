@@ -1,0 +1,392 @@
+//! The `component` predictor, `component/1`: replays a stage's allocations from the tapes of its layers.
+//!
+//! Every distinct layer was trained alone once and its allocations and frees recorded
+//! ([`loadmaster_proto::tape`]). The peak of a stage that nobody ran is found by playing the tapes of its
+//! layers in the order of its passes, with the tensors at edges shared between neighbours as the rank
+//! shares them. Schedule, recompute policy and micro-batches in flight decide only what is played when,
+//! so one profile answers for all of them.
+//!
+//! ```text
+//! let predictor = Component::new(&model, &training, named_measurements)?;   // single layers, with tapes
+//! let predictor = predictor.with_checks(&[(training_of_the_run, &measurement)]);   // optional: margins
+//! let prediction = predictor.stage(&StageSetting { stage, stage_index, stage_count, training })?;
+//! ```
+//!
+//! | module | question |
+//! |---|---|
+//! | `library` | which tape has this layer at this micro-batch size and tensor degree? |
+//! | `blend` | what are the bytes of a block at a setting between or beyond two recordings? |
+//! | `counterparts` | which blocks are the same one in two recordings whose events differ? |
+//! | `machine` | which blocks are live while a tape is played? |
+//! | `stage` | what does the rank hold around the layers of a stage? |
+//! | `schedule` | which moment of an iteration is the highest? |
+//! | `tied` | what if both ends of a shared weight are in one stage? |
+//! | `margin` | how sure is it? |
+//! | `memory` | was this asked before? |
+//!
+//! A data-parallel device of degree d plays the tapes of a d-th of the micro-batch and holds the buffers
+//! in which gradients are summed; a tensor-parallel one plays the tapes of its shard.
+//!
+//! # Limits
+//!
+//! * The micro-batch size is read on a straight line per block, the tensor degree on A + B/n per block.
+//!   Where kernels choose another algorithm at another size, the two recordings differ in their events;
+//!   then scratch blocks are scaled, and [`warnings`](Predictor::warnings) and the margin say so.
+//! * Seconds are sums of the layers' own; gradient synchronisation over replicas is not in them.
+
+mod blend;
+mod counterparts;
+mod library;
+mod machine;
+pub mod margin;
+mod memory;
+mod schedule;
+mod stage;
+mod tied;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use loadmaster_proto::buckets::{BUCKET_BYTES, Bucket, buckets};
+use loadmaster_proto::bytes::Bytes as ByteCount;
+use loadmaster_proto::layer::Parameter;
+use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::model::Model;
+use loadmaster_proto::stage::{Parallelism, StageConfig};
+use loadmaster_proto::tape::{LayerContent, Passage};
+use loadmaster_proto::training::{Optimizer, RecomputePolicy, TrainingSpec};
+
+use super::predictor::{
+    Breakdown, MOST_BYTES, Origin, Prediction, PredictionError, Predictor, StageSeconds, StageSetting,
+};
+use library::{Gap, LayerSeconds, Library, Tape};
+use machine::{Bytes, Class};
+use memory::Memory;
+use schedule::{Place, StageBytes};
+use stage::{ReplayStage, StageLayer};
+
+/// Name and version in predictions.
+pub const NAME: &str = "component/1";
+
+/// The component predictor of one profile.
+#[derive(Debug)]
+pub struct Component {
+    model: Model,
+    training: TrainingSpec,
+    /// Fingerprint of each layer's content.
+    contents: Vec<String>,
+    library: Library,
+    /// Names of the measurements.
+    names: Vec<String>,
+    largest_error: Option<f64>,
+    /// Tapes that were read before: equal layers have equal ones.
+    read: Memory<(String, u32, u32), Tape>,
+    /// Stages that were asked for before: a search asks for each many times.
+    played: Memory<PlayedKey, Played>,
+}
+
+/// What the bytes of a stage depend on, apart from its place in the pipeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct PlayedKey {
+    first: usize,
+    last: usize,
+    tensor_degree: u32,
+    /// Samples of a device.
+    size: u32,
+    recompute: RecomputePolicy,
+}
+
+/// A stage whose passes were played.
+#[derive(Debug, Clone)]
+struct Played {
+    bytes: StageBytes,
+    overhead: u64,
+    seconds: StageSeconds,
+    origin: Origin,
+    is_aligned: bool,
+    sources: Vec<usize>,
+    /// Layers whose recordings at two sizes have different events.
+    unaligned: Vec<usize>,
+}
+
+impl Component {
+    /// From the measurements of a profile, by name: those with a tape count, whatever the layer's place in
+    /// the model that it was measured in. `training` is the profile's; another precision or optimizer
+    /// needs another profile.
+    ///
+    /// # Errors
+    /// No measurement has a tape.
+    pub fn new<'a>(
+        model: &Model,
+        training: &TrainingSpec,
+        measurements: impl IntoIterator<Item = (&'a str, &'a Measurement)>,
+    ) -> Result<Self, PredictionError> {
+        let mut library = Library::default();
+        let mut names = Vec::new();
+        for (name, measurement) in measurements {
+            library.add(names.len(), measurement);
+            names.push(name.to_owned());
+        }
+        if library.is_empty() {
+            let why = "the profile has no recordings of single layers: profile with `--campaign minimal`";
+            return Err(PredictionError::NotProfiled(why.to_owned()));
+        }
+        let contents = (0..model.layers().len())
+            .filter_map(|layer| LayerContent::of(model, layer))
+            .map(|content| content.fingerprint())
+            .collect();
+        Ok(Self {
+            model: model.clone(),
+            training: *training,
+            contents,
+            library,
+            names,
+            largest_error: None,
+            read: Memory::default(),
+            played: Memory::default(),
+        })
+    }
+
+    /// Learns from stages that were measured and that nothing else was learnt from how wrong predictions
+    /// are, each with the settings of its run. What cannot be predicted checks nothing.
+    #[must_use]
+    pub fn with_checks(mut self, checks: &[(TrainingSpec, &Measurement)]) -> Self {
+        let errors = checks.iter().filter_map(|&(training, measurement)| {
+            let setting = StageSetting {
+                stage: measurement.stage,
+                stage_index: measurement.stage_index,
+                stage_count: measurement.stage_count,
+                training: training.with_micro_batch_size(measurement.micro_batch_size),
+            };
+            let predicted = self.stage(&setting).ok()?.bytes.0;
+            Some(predicted.abs_diff(measurement.peak_allocated.0) as f64 / predicted.max(1) as f64)
+        });
+        self.largest_error = errors.reduce(f64::max).or(self.largest_error);
+        self
+    }
+
+    /// Whether every layer can be predicted at this micro-batch size of a device, on one device or in
+    /// shards of this degree: what is missing, for people, by layer.
+    pub fn missing(&self, tensor_degree: u32, size: u32) -> Vec<String> {
+        (0..self.contents.len())
+            .filter_map(|layer| self.tape(layer, tensor_degree, size).err())
+            .map(|error| error.to_string())
+            .collect()
+    }
+
+    fn tape(&self, layer: usize, degree: u32, size: u32) -> Result<Arc<Tape>, PredictionError> {
+        let content = self.contents.get(layer).cloned().unwrap_or_default();
+        self.read
+            .get((content.clone(), degree, size), || self.library.read(&content, degree, size))
+            .map_err(|gap| self.not_profiled(layer, degree, size, &gap))
+    }
+
+    fn not_profiled(&self, layer: usize, degree: u32, size: u32, gap: &Gap) -> PredictionError {
+        let name = self.model.layers().get(layer).map_or("", |layer| layer.name.as_str());
+        PredictionError::NotProfiled(match gap {
+            Gap::Layer => format!(
+                "layer {layer} ({name}) was not recorded: profile with `--campaign minimal`, or resume the \
+                 profile if it is incomplete"
+            ),
+            Gap::Degree { recorded } => format!(
+                "layer {layer} ({name}) was not recorded at tensor degree {degree} but at {recorded:?}, and \
+                 other degrees are read from two of 2 or more: profile with `--campaign minimal \
+                 --parallelism tensor --degrees 2,4`"
+            ),
+            Gap::Size { recorded } => format!(
+                "layer {layer} ({name}) was recorded at micro-batch {recorded} alone, which cannot be scaled \
+                 to {size}: profile a second micro-batch size"
+            ),
+        })
+    }
+
+    fn played(&self, setting: &StageSetting) -> Result<Arc<Played>, PredictionError> {
+        let key = self.key(setting)?;
+        self.played.get(key, || self.play(key))
+    }
+
+    fn key(&self, setting: &StageSetting) -> Result<PlayedKey, PredictionError> {
+        let StageConfig { first_layer: first, last_layer: last, parallelism, degree } = setting.stage;
+        let layers = self.contents.len();
+        if first > last || last >= layers {
+            return Err(PredictionError::NoSuchStage { first, last, layers });
+        }
+        let TrainingSpec { precision, optimizer, .. } = setting.training;
+        if precision != self.training.precision || !same_rule(&optimizer, &self.training.optimizer) {
+            return Err(PredictionError::NotProfiled(
+                "the profile is of another precision or optimizer, which decide what a layer allocates: \
+                 profile with the settings that are asked for"
+                    .to_owned(),
+            ));
+        }
+        let whole = setting.training.micro_batch_size;
+        let (tensor_degree, size) = match parallelism {
+            Parallelism::None => (1, whole),
+            Parallelism::Tensor => (degree, whole),
+            Parallelism::Data if degree == 0 || !whole.is_multiple_of(degree) => {
+                return Err(PredictionError::NotProfiled(format!(
+                    "a micro-batch of {whole} cannot be split evenly over {degree} replicas: choose a \
+                     multiple of {degree}"
+                )));
+            }
+            Parallelism::Data => (1, whole / degree),
+        };
+        Ok(PlayedKey { first, last, tensor_degree, size, recompute: setting.training.recompute })
+    }
+
+    fn play(&self, key: PlayedKey) -> Result<Played, PredictionError> {
+        let tapes: Vec<Arc<Tape>> = (key.first..=key.last)
+            .map(|layer| self.tape(layer, key.tensor_degree, key.size))
+            .collect::<Result<_, _>>()?;
+        let has_both_ends = key.first == 0 && key.last + 1 == self.contents.len();
+        let first = tapes.first().filter(|_| has_both_ends && self.model.has_tied_head());
+        let shared = first.and_then(|tape| self.added_to_shared(tape, key));
+        let stage = self.replay_stage(key, &tapes, shared.as_ref());
+        let mut sources: Vec<usize> = tapes.iter().flat_map(|tape| tape.sources.iter().copied()).collect();
+        sources.sort_unstable();
+        sources.dedup();
+        let unaligned: Vec<usize> =
+            (key.first..).zip(&tapes).filter(|(_, tape)| !tape.is_aligned).map(|(layer, _)| layer).collect();
+        Ok(Played {
+            bytes: StageBytes::of(&stage),
+            // Workspaces are shared by the layers of a device.
+            overhead: tapes.iter().map(|tape| tape.tape.overhead).max().unwrap_or_default(),
+            seconds: seconds(&tapes, key.recompute),
+            origin: tapes.iter().map(|tape| tape.origin).max().unwrap_or(Origin::Profiled),
+            is_aligned: unaligned.is_empty(),
+            sources,
+            unaligned,
+        })
+    }
+
+    fn replay_stage<'a>(
+        &self,
+        key: PlayedKey,
+        tapes: &'a [Arc<Tape>],
+        shared: Option<&'a Passage>,
+    ) -> ReplayStage<'a> {
+        let mut untrained = self.model.layers().iter().map(|layer| layer.kind.parameter_count() == 0);
+        let first_trained = untrained.position(|untrained| !untrained).unwrap_or(self.contents.len());
+        let layers = (key.first..)
+            .zip(tapes)
+            .map(|(layer, tape)| StageLayer {
+                tape: &tape.tape,
+                // Segments of one layer each want their inputs' gradients in any case.
+                untrained_input: key.first == 0
+                    && (1..=first_trained).contains(&layer)
+                    && key.recompute != RecomputePolicy::Layer,
+                first: shared.filter(|_| layer == 0),
+                updates: shared.is_none() || layer < key.last,
+            })
+            .collect();
+        ReplayStage {
+            layers,
+            recompute: key.recompute,
+            wants_gradient: key.first > 0,
+            exchanges: (key.first == 0) != (key.last + 1 == self.contents.len()),
+        }
+    }
+
+    /// The embedding's first passage in a stage that also holds the head.
+    fn added_to_shared(&self, embedding: &Tape, key: PlayedKey) -> Option<Passage> {
+        let shared = self.model.layers().last()?.kind.shared_parameter()?;
+        let scalar = self.training.precision.scalar_bytes();
+        let whole = shared.elements() * scalar;
+        // A shard holds a part of the vocabulary: as even as possible, the first ones one longer.
+        let rows = u64::try_from(shared.shape.first().copied().unwrap_or(1)).unwrap_or(1).max(1);
+        let part = rows.div_ceil(u64::from(key.tensor_degree)) * (whole / rows);
+        Some(tied::adding_to_shared(&embedding.tape.first, &embedding.tape.later, part))
+    }
+
+    /// Buffers in which the gradients of a data-parallel stage are summed.
+    fn synchronisation(&self, stage: &StageConfig) -> Bytes {
+        let mut bytes = Bytes::default();
+        if stage.parallelism == Parallelism::Data && stage.degree > 1 {
+            let scalar = self.training.precision.scalar_bytes();
+            let parameters = self.model.stage_parameters(stage.first_layer, stage.last_layer);
+            let sizes: Vec<u64> = parameters.iter().map(|of: &Parameter| of.elements() * scalar).collect();
+            let largest = buckets(&sizes, BUCKET_BYTES).iter().map(Bucket::buffer_bytes).max();
+            bytes.add(Class::Communication, largest.unwrap_or_default());
+        }
+        bytes
+    }
+}
+
+/// Whether two optimizers allocate the same: numbers such as the learning rate do not matter, but
+/// whether there is momentum does.
+fn same_rule(one: &Optimizer, other: &Optimizer) -> bool {
+    std::mem::discriminant(one) == std::mem::discriminant(other)
+        && one.state_scalars() == other.state_scalars()
+}
+
+fn seconds(tapes: &[Arc<Tape>], recompute: RecomputePolicy) -> StageSeconds {
+    let sum = |of: fn(&LayerSeconds) -> f64| tapes.iter().map(|tape| of(&tape.seconds)).sum::<f64>();
+    let forward = sum(|of| of.forward);
+    let again = if recompute == RecomputePolicy::None { 0.0 } else { forward };
+    StageSeconds { forward, backward: sum(|of| of.backward) + again, step: sum(|of| of.step) }
+}
+
+impl Predictor for Component {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn layers(&self) -> usize {
+        self.contents.len()
+    }
+
+    fn stage(&self, setting: &StageSetting) -> Result<Prediction, PredictionError> {
+        let played = self.played(setting)?;
+        let place = Place {
+            schedule: setting.training.schedule,
+            stages: setting.stage_count,
+            stage: setting.stage_index,
+            micro_batches: setting.training.micro_batches,
+        };
+        let peak = played.bytes.peak(place, self.synchronisation(&setting.stage));
+        let fixed = self.model.rank_static_bytes(&setting.stage, 0, &self.training);
+        let part = |class: Class| peak.of(class).min(MOST_BYTES);
+        let breakdown = Breakdown {
+            weights: fixed.parameters + fixed.buffers,
+            gradients: part(Class::Gradient),
+            optimizer: fixed.optimizer,
+            activations: part(Class::Activation),
+            edges: part(Class::Edge),
+            communication: part(Class::Communication),
+            transient: part(Class::Transient),
+            overhead: played.overhead.min(MOST_BYTES),
+        };
+        Ok(Prediction {
+            bytes: ByteCount(breakdown.total()),
+            breakdown: Some(breakdown),
+            seconds: Some(played.seconds),
+            margin: Some(margin::margin(played.origin, played.is_aligned, self.largest_error)),
+            predictor: NAME,
+            origin: played.origin,
+        })
+    }
+
+    fn sources(&self, setting: &StageSetting) -> Vec<String> {
+        let Ok(played) = self.played(setting) else { return Vec::new() };
+        let names: BTreeSet<&String> =
+            played.sources.iter().filter_map(|&source| self.names.get(source)).collect();
+        names.into_iter().cloned().collect()
+    }
+
+    fn warnings(&self, setting: &StageSetting) -> Vec<String> {
+        let Ok(played) = self.played(setting) else { return Vec::new() };
+        let (Some(&first), count) = (played.unaligned.first(), played.unaligned.len()) else {
+            return Vec::new();
+        };
+        let name = self.model.layers().get(first).map_or("", |layer| layer.name.as_str());
+        let others = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
+        vec![format!(
+            "layer {first} ({name}){others} allocates in another order at another size, or is read at a size \
+             of one from larger ones, so scratch memory is only estimated: profile at the micro-batch size \
+             that is asked for"
+        )]
+    }
+}

@@ -1,0 +1,188 @@
+//! Pins what the parts of a prediction are, by hand-made tables whose sums are easy.
+
+use loadmaster_proto::run::Ledger;
+use loadmaster_proto::stage::{Parallelism, StageConfig};
+use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule, TrainingSpec};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::planning::fixtures::training;
+use crate::planning::predictor::{Breakdown, Origin, PredictionError};
+
+/// An embedding, six blocks and a head, at tensor degrees 1 and 2, one sample.
+fn document(ledger: &str) -> Value {
+    let row = |degree: u64, parameters: u64, activation: u64, output: u64| {
+        json!({"micro_batch_size": 1, "tensor_degree": degree, "parameter_bytes": parameters / degree,
+               "activation_bytes": activation / degree, "input_bytes": 10, "output_bytes": output})
+    };
+    let times = json!([
+        {"micro_batch_size": 1, "tensor_degree": 1, "forward_seconds": 1.0, "backward_seconds": 2.0,
+         "update_seconds": 0.5}
+    ]);
+    let group = |first: u64, last: u64, rows: [Value; 2]| json!({"first_layer": first, "last_layer": last, "bytes": rows, "times": times});
+    let layers: Vec<Value> = (0..8).map(|layer| json!({"name": format!("layer{layer}")})).collect();
+    json!({
+        "format": "loadmaster.profile/1",
+        "provenance": {"source": "a test", "tool": "hand", "device_kind": "cpu", "ledger": ledger},
+        "model": {"opaque": {"name": "chain", "layers": layers}},
+        "layer_table": {"overhead_bytes": 5, "layers": [
+            group(0, 0, [row(1, 400, 20, 10), row(2, 400, 20, 10)]),
+            group(1, 6, [row(1, 80, 100, 10), row(2, 80, 100, 10)]),
+            group(7, 7, [row(1, 240, 60, 2), row(2, 240, 60, 2)]),
+        ]}
+    })
+}
+
+fn table(document: &Value) -> Table {
+    Table::new(&ProfileDocument::parse(&document.to_string()).unwrap()).unwrap()
+}
+
+fn adam(schedule: Schedule, micro_batches: u32) -> TrainingSpec {
+    let optimizer =
+        Optimizer::Adam { learning_rate: 0.1, beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.0 };
+    TrainingSpec { optimizer, ..training(schedule, 1, micro_batches) }
+}
+
+fn setting(stage: StageConfig, training: TrainingSpec) -> StageSetting {
+    StageSetting { stage, stage_index: 1, stage_count: 3, training }
+}
+
+fn parts(table: &Table, setting: &StageSetting) -> Breakdown {
+    let prediction = table.stage(setting).unwrap();
+    let breakdown = prediction.breakdown.unwrap();
+    assert_eq!(breakdown.total(), prediction.bytes.0);
+    breakdown
+}
+
+/// Sixteen bytes per parameter under fp32 Adam, kept bytes per micro-batch in flight, the input held for
+/// each of them, one gradient received.
+#[test]
+fn an_inner_stage_holds_what_it_must() {
+    let table = table(&document("allocated"));
+    let inner = setting(StageConfig::single(2, 4), adam(Schedule::OneFOneB, 9));
+    let expected = Breakdown {
+        weights: 240,
+        gradients: 240,
+        optimizer: 480,
+        activations: 2 * 300,
+        edges: 2 * 10 + 10,
+        communication: 0,
+        transient: 100,
+        overhead: 5,
+    };
+    assert_eq!(parts(&table, &inner), expected);
+    let seconds = table.stage(&inner).unwrap().seconds.unwrap();
+    assert_eq!((seconds.forward, seconds.backward, seconds.step), (3.0, 6.0, 1.5));
+}
+
+/// The model's ends have no edge of their own.
+#[test]
+fn a_whole_model_has_no_edges() {
+    let table = table(&document("allocated"));
+    let whole = parts(&table, &setting(StageConfig::single(0, 7), adam(Schedule::Gpipe, 4)));
+    assert_eq!((whole.edges, whole.activations, whole.transient), (0, 4 * 680, 100));
+}
+
+/// A caching allocator does not give the blocks of one kind of layer to another.
+#[test]
+fn transients_of_kinds_add_up_where_an_allocator_keeps_blocks() {
+    let whole = setting(StageConfig::single(0, 7), adam(Schedule::Gpipe, 4));
+    for ledger in ["reserved", "device"] {
+        let table = table(&document(ledger));
+        assert_eq!(parts(&table, &whole).transient, 20 + 100 + 60);
+        assert_ne!(table.ledger(), Ledger::Allocated);
+    }
+    let mut stated = document("device");
+    for row in stated["layer_table"]["layers"][1]["bytes"].as_array_mut().unwrap() {
+        row["transient_bytes"] = json!(7);
+    }
+    assert_eq!(parts(&table(&stated), &whole).transient, 20 + 7 + 60, "a stated figure is taken");
+}
+
+/// Recomputation keeps inputs instead, and the pass at work has its activations back.
+#[test]
+fn recomputation_keeps_inputs() {
+    let table = table(&document("allocated"));
+    let stage = |recompute| {
+        let training = TrainingSpec { recompute, ..adam(Schedule::Gpipe, 4) };
+        let parts = parts(&table, &setting(StageConfig::single(2, 4), training));
+        (parts.activations, parts.edges)
+    };
+    assert_eq!(stage(RecomputePolicy::Layer), (4 * 20 + 100, 4 * 10 + 10));
+    assert_eq!(stage(RecomputePolicy::Stage), (300, 4 * 10 + 10));
+    let training = TrainingSpec { recompute: RecomputePolicy::Stage, ..adam(Schedule::Gpipe, 4) };
+    let seconds = table.stage(&setting(StageConfig::single(2, 4), training)).unwrap().seconds.unwrap();
+    assert_eq!(seconds.backward, 9.0);
+}
+
+/// Shards are read at their degree, replicas at their share of the batch and with a copy of the gradients.
+#[test]
+fn degrees_divide_what_they_divide() {
+    let table = table(&document("allocated"));
+    let stage = |parallelism, degree, size| {
+        let stage = StageConfig { first_layer: 2, last_layer: 4, parallelism, degree };
+        let training = TrainingSpec { micro_batch_size: size, ..adam(Schedule::Gpipe, 1) };
+        let origin = table.stage(&setting(stage, training)).unwrap().origin;
+        let parts = parts(&table, &setting(stage, training));
+        (parts.weights, parts.activations, parts.communication, origin)
+    };
+    assert_eq!(stage(Parallelism::Tensor, 2, 1), (120, 150, 0, Origin::Profiled));
+    assert_eq!(stage(Parallelism::Tensor, 4, 1), (60, 75, 0, Origin::Extrapolated));
+    assert_eq!(stage(Parallelism::Data, 2, 2), (240, 300, 240, Origin::Profiled));
+}
+
+/// Assumptions that a user can replace by figures are said.
+#[test]
+fn assumptions_are_warnings() {
+    let inner = setting(StageConfig::single(2, 4), adam(Schedule::Gpipe, 1));
+    let mut bare = document("device");
+    bare["layer_table"].as_object_mut().unwrap().remove("overhead_bytes");
+    let warnings = table(&bare).warnings(&inner);
+    assert!(warnings[0].contains("no overhead_bytes") && warnings[1].contains("no transient_bytes"));
+    assert_eq!(table(&document("device")).warnings(&inner).len(), 1);
+    let mut stated = document("allocated");
+    for row in stated["layer_table"]["layers"][1]["bytes"].as_array_mut().unwrap() {
+        row["transient_bytes"] = json!(7);
+    }
+    assert!(table(&stated).warnings(&inner).is_empty());
+}
+
+/// What a table cannot answer is an error that names layer, field and remedy.
+#[test]
+fn gaps_are_named() {
+    let mut gap = document("allocated");
+    for row in gap["layer_table"]["layers"][1]["bytes"].as_array_mut().unwrap() {
+        row.as_object_mut().unwrap().remove("activation_bytes");
+    }
+    let error = table(&gap).stage(&setting(StageConfig::single(2, 4), adam(Schedule::Gpipe, 1)));
+    let message = error.unwrap_err().to_string();
+    assert!(message.contains("no activation_bytes of layer 2 (layer2)"), "{message}");
+    let outside = setting(StageConfig::single(2, 8), adam(Schedule::Gpipe, 1));
+    let error = table(&document("allocated")).stage(&outside).unwrap_err();
+    assert!(matches!(error, PredictionError::NoSuchStage { last: 8, .. }));
+
+    let mut bare = document("allocated");
+    for group in bare["layer_table"]["layers"].as_array_mut().unwrap() {
+        group.as_object_mut().unwrap().remove("bytes");
+    }
+    let bare = ProfileDocument::parse(&bare.to_string()).unwrap();
+    assert_eq!(Table::new(&bare).unwrap_err(), TableError::NoBytes);
+}
+
+/// Numbers that no device has stay the largest there are, and never begin again at nothing.
+#[test]
+fn huge_numbers_of_a_file_are_added_up_without_an_overflow() {
+    let mut huge = document("device");
+    for rows in huge["layer_table"]["layers"].as_array_mut().unwrap() {
+        for row in rows["bytes"].as_array_mut().unwrap() {
+            for field in ["parameter_bytes", "activation_bytes", "input_bytes", "output_bytes"] {
+                row[field] = json!(i64::MAX);
+            }
+        }
+    }
+    for recompute in [RecomputePolicy::None, RecomputePolicy::Stage, RecomputePolicy::Layer] {
+        let training = TrainingSpec { recompute, ..adam(Schedule::Gpipe, 10_000) };
+        let parts = parts(&table(&huge), &setting(StageConfig::single(1, 6), training));
+        assert!(parts.activations >= 1 << 59 && parts.weights >= 1 << 55, "{parts:?}");
+    }
+}

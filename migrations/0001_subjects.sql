@@ -17,17 +17,19 @@ CREATE TABLE models (
 CREATE TABLE profiles (
     id                text PRIMARY KEY,
     model_id          text NOT NULL REFERENCES models,
-    training          jsonb NOT NULL,
-    campaign          text NOT NULL CHECK (campaign IN ('paper', 'stages')),
-    devices           integer NOT NULL CHECK (devices > 0),
-    micro_batch_sizes integer[] NOT NULL,
-    device_kind       text NOT NULL,
+    -- What was asked for, whole: the runs can be laid out from it again.
+    settings          jsonb NOT NULL,
     state             text NOT NULL DEFAULT 'running'
                       CHECK (state IN ('running', 'complete', 'incomplete', 'cancelled')),
-    -- What the predictor lacks, for people.
+    -- What the campaign's predictor lacks, for people.
     missing           text[] NOT NULL DEFAULT '{}',
     create_time       timestamptz NOT NULL DEFAULT now(),
-    end_time          timestamptz
+    -- When its last run ended; none while it is measured, again after a resumption.
+    end_time          timestamptz,
+
+    -- Columns worth querying are read out of the document, so that the two cannot disagree.
+    campaign          text NOT NULL GENERATED ALWAYS AS (settings ->> 'campaign') STORED,
+    device_kind       text NOT NULL GENERATED ALWAYS AS (settings ->> 'device_kind') STORED
 );
 
 CREATE INDEX profiles_by_time ON profiles (create_time, id);

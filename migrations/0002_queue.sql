@@ -12,6 +12,8 @@ CREATE TABLE operations (
     error_message       text,
     -- Cancelled by a user while runs were held by workers; the state follows when they let go.
     cancel_requested    boolean NOT NULL DEFAULT false,
+    -- How often runs were added because of what the first ones showed. A fence for those who add them.
+    rounds              integer NOT NULL DEFAULT 0,
     -- Makes a retried call find the first call's operation, also after it was deleted.
     request_id          uuid,
     request_fingerprint text,
@@ -24,8 +26,11 @@ CREATE TABLE operations (
     CONSTRAINT operations_request_id_key UNIQUE (request_id)
 );
 
--- A profile is measured by exactly one operation.
-CREATE UNIQUE INDEX operations_by_profile ON operations (profile_id) WHERE profile_id IS NOT NULL;
+-- A profile is measured by one operation at a time; resuming it begins another.
+CREATE UNIQUE INDEX operations_measuring ON operations (profile_id)
+    WHERE profile_id IS NOT NULL AND state = 'running';
+-- The newest operation of a profile.
+CREATE INDEX operations_by_profile ON operations (profile_id, create_time) WHERE profile_id IS NOT NULL;
 CREATE INDEX operations_by_time ON operations (create_time, id);
 -- Looked at every second: must not grow with history.
 CREATE INDEX operations_running ON operations (create_time) WHERE state = 'running';
@@ -95,6 +100,7 @@ CREATE INDEX runs_leased ON runs (worker_id) WHERE state = 'running';
 -- Counts by state, and cancellation.
 CREATE INDEX runs_by_operation ON runs (operation_id, state);
 CREATE INDEX runs_by_plan ON runs (plan_id) WHERE plan_id IS NOT NULL;
+CREATE INDEX runs_by_profile ON runs (profile_id) WHERE profile_id IS NOT NULL;
 CREATE INDEX runs_by_time ON runs (create_time, id);
 
 CREATE TABLE workers (

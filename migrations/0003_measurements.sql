@@ -2,7 +2,6 @@
 
 CREATE TABLE measurements (
     run_id      text NOT NULL REFERENCES runs,
-    profile_id  text REFERENCES profiles,
     -- Whole, but for the losses.
     measurement jsonb NOT NULL,
     -- Apart because a diverging training has losses that JSON cannot write: NaN and infinity.
@@ -11,6 +10,8 @@ CREATE TABLE measurements (
 
     -- Columns worth querying are read out of the document, so that the two cannot disagree.
     stage_index          integer NOT NULL GENERATED ALWAYS AS ((measurement ->> 'stage_index')::integer) STORED,
+    -- Which of the stage's devices.
+    shard                integer NOT NULL GENERATED ALWAYS AS (coalesce((measurement ->> 'shard')::integer, 0)) STORED,
     stage_count          integer NOT NULL GENERATED ALWAYS AS ((measurement ->> 'stage_count')::integer) STORED,
     solo                 boolean NOT NULL GENERATED ALWAYS AS ((measurement ->> 'solo')::boolean) STORED,
     first_layer          integer NOT NULL GENERATED ALWAYS AS ((measurement #>> '{stage,first_layer}')::integer) STORED,
@@ -28,9 +29,5 @@ CREATE TABLE measurements (
                          GENERATED ALWAYS AS ((measurement ->> 'iteration_seconds')::double precision) STORED,
 
     -- The last guard against a doubled result.
-    PRIMARY KEY (run_id, stage_index)
+    PRIMARY KEY (run_id, stage_index, shard)
 );
-
--- Lists of a profile, in this order.
-CREATE INDEX measurements_by_profile
-    ON measurements (profile_id, first_layer, last_layer, micro_batch_size, run_id, stage_index);

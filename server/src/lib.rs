@@ -3,6 +3,7 @@
 //! * [`planning`]: pure: values in, values out. No I/O, no clock.
 //! * [`store`]: all durable state, in Postgres; [`embedded`] Postgres when none is given.
 //! * [`profile`]: what a stored profile says, by the rules of planning.
+//! * [`document`]: profiles as documents, out of this planner and into it.
 //! * [`dispatch`]: hands queued runs to connected workers under fenced leases.
 //! * [`rpc`]: the gRPC services.
 //! * [`serve`]: from [`config`] to a serving planner and back.
@@ -11,6 +12,7 @@
 pub mod cli;
 pub mod config;
 pub mod dispatch;
+pub mod document;
 pub mod embedded;
 pub mod planning;
 pub mod profile;

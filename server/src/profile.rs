@@ -1,23 +1,184 @@
 //! What a stored profile says: the planning rules applied to the store's records.
 
-use loadmaster_proto::measurement::Measurement;
-use loadmaster_proto::model::Model;
+use std::collections::HashMap;
 
-use crate::planning::campaign::CampaignError;
+use loadmaster_proto::measurement::{Environment, Measurement};
+use loadmaster_proto::model::Model;
+use loadmaster_proto::name::ProfileName;
+
+use crate::planning::campaign::{CampaignError, KeyedRun, Purpose};
+use crate::planning::follow_up::follow_up;
 use crate::planning::layout::Layout;
 use crate::planning::metrics::Metrics;
-use crate::store::records::ProfileSettings;
+use crate::planning::needs::{self, Needs};
+use crate::planning::remaining::{Attempt, Outcome, remaining};
+use crate::store::records::{
+    AttemptRecord, MeasuredRun, MeasurementRecord, NewRun, ProfileRecord, ProfileSettings, ReusedRun,
+    RunState,
+};
+use crate::store::{Store, StoreError};
 
-/// Isolated and added memory of the layers of `model`, the profile's, from its measurements, and what is
-/// missing.
-///
-/// # Errors
-/// When the settings make no campaign.
-pub fn metrics(
-    settings: &ProfileSettings,
-    model: &Model,
-    measurements: &[Measurement],
-) -> Result<Metrics, CampaignError> {
-    let layout = Layout::new(settings.campaign, model, &settings.training, settings.devices)?;
-    Ok(layout.metrics(model, &settings.micro_batch_sizes, measurements))
+/// All that predictors are made from.
+#[derive(Debug, Clone)]
+pub struct StoredProfile {
+    /// What was asked for.
+    pub settings: ProfileSettings,
+    /// Its model.
+    pub model: Model,
+    /// What was measured, reused runs included, in order of stage and micro-batch size. Indices of layers
+    /// are those of `model`, whatever model a reused run was made for, and
+    /// [`MeasurementRecord::name`] says where each came from.
+    pub measurements: Vec<MeasurementRecord>,
+}
+
+impl StoredProfile {
+    /// A profile with its model and measurements.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    pub async fn load(store: &Store, name: &ProfileName) -> Result<(ProfileRecord, Self), StoreError> {
+        let record = store.get_profile(name).await?;
+        let stored = Self::of(store, &record).await?;
+        Ok((record, stored))
+    }
+
+    /// The model and measurements of a profile.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn of(store: &Store, record: &ProfileRecord) -> Result<Self, StoreError> {
+        let settings = record.settings.clone();
+        let model = store.get_model(&settings.model).await?.model;
+        let measurements = store.profile_measurements(&settings.name).await?;
+        Ok(Self { settings, model, measurements })
+    }
+
+    /// What predictors are made from.
+    pub fn fitted(&self) -> Vec<&Measurement> {
+        self.measurements.iter().filter(|record| !record.held_out).map(|record| &record.measurement).collect()
+    }
+
+    /// The software and devices that it was measured on, each once, in the order in which they occur; what
+    /// a GPU was like at the moment does not count.
+    pub fn environments(&self) -> Vec<Environment> {
+        let mut environments = Vec::new();
+        for record in &self.measurements {
+            let of = record.measurement.environment.clone();
+            let of = Environment { before: None, after: None, contended: false, ..of };
+            if !environments.contains(&of) {
+                environments.push(of);
+            }
+        }
+        environments
+    }
+
+    /// Isolated and added memory of the layers, and what is missing.
+    ///
+    /// # Errors
+    /// When the settings make no campaign.
+    pub fn metrics(&self) -> Result<Metrics, CampaignError> {
+        Ok(Layout::new(&self.settings, &self.model)?.metrics(&self.model, &self.fitted()))
+    }
+
+    /// The runs to add to a profile all of whose runs, `attempts`, have ended, because of what they showed.
+    pub fn follow_up(&self, attempts: &[AttemptRecord]) -> Vec<NewRun> {
+        let Ok(layout) = Layout::new(&self.settings, &self.model) else { return Vec::new() };
+        let attempts = attempts_of(attempts);
+        let more = follow_up(&layout, &self.settings, &self.model, &attempts, &self.fitted());
+        more.into_iter().map(|keyed| new_run(&self.settings, keyed)).collect()
+    }
+
+    /// The runs that a profile still needs of its campaign, in order of the queue.
+    ///
+    /// # Errors
+    /// When the settings make no campaign.
+    pub fn remaining(
+        settings: &ProfileSettings,
+        model: &Model,
+        attempts: &[AttemptRecord],
+    ) -> Result<Vec<KeyedRun>, CampaignError> {
+        let planned = Layout::new(settings, model)?.keyed(settings, model);
+        Ok(remaining(&planned, &attempts_of(attempts)))
+    }
+
+    /// What each predictor lacks.
+    ///
+    /// # Errors
+    /// When the settings make no campaign.
+    pub fn needs(&self) -> Result<Vec<Needs>, CampaignError> {
+        needs::of_all(&self.settings, &self.model, &self.fitted())
+    }
+
+    /// What the predictor lacks that the campaign is for.
+    ///
+    /// # Errors
+    /// When the settings make no campaign.
+    pub fn missing(&self) -> Result<Vec<String>, CampaignError> {
+        needs::of_campaign(&self.settings, &self.model, &self.fitted())
+    }
+}
+
+/// What becomes of the runs that a profile needs.
+#[derive(Debug, Clone, Default)]
+pub struct Prepared {
+    /// To be made, in order of the queue.
+    pub runs: Vec<NewRun>,
+    /// Made before, for others.
+    pub reused: Vec<ReusedRun>,
+}
+
+impl Prepared {
+    /// Sorts the needed runs by whether `measured` has one that measured the same.
+    pub fn new(settings: &ProfileSettings, needed: Vec<KeyedRun>, measured: &[MeasuredRun]) -> Self {
+        let measured: HashMap<(&str, u32), &MeasuredRun> =
+            measured.iter().map(|of| ((of.work_key.as_str(), of.micro_batch_size), of)).collect();
+        let mut prepared = Self::default();
+        for keyed in needed {
+            let run = &keyed.run;
+            let Some(made) = measured.get(&(keyed.key.as_str(), run.training.micro_batch_size)) else {
+                prepared.runs.push(new_run(settings, keyed));
+                continue;
+            };
+            let index = |layer: usize| i32::try_from(layer).unwrap_or(i32::MAX);
+            prepared.reused.push(ReusedRun {
+                run: made.run.clone(),
+                layer_offset: index(run.first_layer()).saturating_sub(index(made.first_layer)),
+                held_out: run.purpose == Purpose::Check,
+            });
+        }
+        prepared
+    }
+}
+
+/// A planned run of a profile, as it is queued.
+fn new_run(settings: &ProfileSettings, KeyedRun { key, run }: KeyedRun) -> NewRun {
+    NewRun {
+        training: run.training,
+        iterations: settings.iterations,
+        command: settings.command.clone(),
+        device_kind: settings.device_kind.clone(),
+        device_count: run.device_count(),
+        min_capacity: settings.min_capacity,
+        deadline_seconds: settings.deadline_seconds,
+        work_key: Some(key),
+        smallest_micro_batch_size: run.smallest_micro_batch_size(),
+        held_out: run.purpose == Purpose::Check,
+        work: run.work,
+    }
+}
+
+fn attempts_of(attempts: &[AttemptRecord]) -> Vec<Attempt<'_>> {
+    attempts
+        .iter()
+        .map(|AttemptRecord { work_key, micro_batch_size, state }| Attempt {
+            key: work_key,
+            micro_batch_size: *micro_batch_size,
+            outcome: match state {
+                RunState::Succeeded => Outcome::Measured,
+                RunState::OutOfMemory => Outcome::TooLarge,
+                RunState::Queued | RunState::Running => Outcome::Pending,
+                RunState::Parked | RunState::Cancelled => Outcome::GivenUp,
+            },
+        })
+        .collect()
 }

@@ -106,9 +106,10 @@ async fn the_claim_walks_its_index_however_long_the_queue_is() {
     for mode in ["SET plan_cache_mode = force_generic_plan", "SET plan_cache_mode = force_custom_plan"] {
         sqlx::raw_sql(mode).execute(&mut *connection).await.unwrap();
         sqlx::raw_sql("DEALLOCATE ALL").execute(&mut *connection).await.unwrap();
-        let prepare = format!("PREPARE pinned (text, bigint[], text, double precision) AS {CLAIM}");
+        let prepare = format!("PREPARE pinned (text, bigint[], text, double precision, bigint[]) AS {CLAIM}");
         sqlx::raw_sql(sqlx::AssertSqlSafe(prepare)).execute(&mut *connection).await.unwrap();
-        let explain = "EXPLAIN (FORMAT JSON) EXECUTE pinned ('cpu', '{5000000,4000000}', 'w', 30)";
+        let explain =
+            "EXPLAIN (FORMAT JSON) EXECUTE pinned ('cpu', '{5000000,4000000}', 'w', 30, '{5000000,4000000}')";
         let row = sqlx::raw_sql(explain).fetch_one(&mut *connection).await.unwrap();
         let text: String = sqlx::Row::try_get_unchecked(&row, 0).unwrap();
         let plan: Value = serde_json::from_str(&text).unwrap();

@@ -9,7 +9,8 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use loadmaster::store::records::{
-    Claim, Fenced, FreeDevice, HeldLease, OperationState, PageRequest, ProfileState, Renewal, RunState,
+    Claim, Fenced, FreeDevice, HeldLease, NewRun, OperationState, PageRequest, ProfileState, Renewal,
+    RunState,
 };
 use loadmaster::store::{MAX_HAND_BACKS, RunFilter, Store};
 use loadmaster_proto::run::FailureKind;
@@ -53,7 +54,7 @@ async fn runs_are_claimed_in_the_order_in_which_they_were_queued() {
         run.iterations = iterations;
         run
     });
-    store.create_profile(new_profile("a", &model), runs.collect(), None).await.unwrap();
+    store.create_profile(new_profile("a", &model), runs.collect(), &[], None).await.unwrap();
     for iterations in 1..=20 {
         let claim = claim(&store, &worker("w")).await;
         assert_eq!(claim.spec.iterations, iterations);
@@ -93,7 +94,7 @@ async fn a_run_goes_only_to_devices_that_carry_it() {
     let mut large = run();
     large.device_count = 2;
     large.min_capacity = 1000;
-    store.create_profile(new_profile("a", &model), vec![large], None).await.unwrap();
+    store.create_profile(new_profile("a", &model), vec![large], &[], None).await.unwrap();
     let gpu = || FreeDevice { kind: "NVIDIA H200".to_owned(), capacity: 1 << 40 };
     let w = worker("w");
     for unfit in [
@@ -103,11 +104,35 @@ async fn a_run_goes_only_to_devices_that_carry_it() {
         vec![gpu(), gpu(), gpu()],
         vec![gpu(), cpu(1000)],
     ] {
-        assert_eq!(store.claim_run(&w, &unfit, LEASE).await.unwrap(), None, "{unfit:?}");
+        assert_eq!(store.claim_run(&w, &unfit, &unfit, LEASE).await.unwrap(), None, "{unfit:?}");
     }
     let fit = [cpu(1), gpu(), cpu(1000), cpu(2000)];
-    let claim = store.claim_run(&w, &fit, LEASE).await.unwrap().unwrap();
+    let claim = store.claim_run(&w, &fit, &fit, LEASE).await.unwrap().unwrap();
     assert_eq!((claim.device_count, claim.min_capacity), (2, 1000));
+}
+
+/// A worker with one busy device is given small runs until a large one has waited for long; then it is
+/// given nothing that came later until the large one fits. Older small runs and other workers go on.
+#[tokio::test]
+async fn a_large_run_is_not_starved_by_small_ones_that_came_later() {
+    let store = store().await;
+    let model = model(&store).await;
+    let large = NewRun { device_count: 2, ..run() };
+    let queue = vec![run(), large, run(), run()];
+    store.create_profile(new_profile("a", &model), queue, &[], None).await.unwrap();
+    let w = worker("w");
+    let all = [cpu(1 << 30), cpu(1 << 30)];
+    let claim = async |free: &[FreeDevice], all: &[FreeDevice]| {
+        store.claim_run(&w, free, all, LEASE).await.unwrap().map(|claim| claim.device_count)
+    };
+    let (one, two) = (&all[..1], &all[..]);
+    execute(&store, "UPDATE runs SET not_before = now() - interval '11 seconds' WHERE position = 2").await;
+    assert_eq!(claim(one, two).await, Some(1), "it came before the large one");
+    assert_eq!(claim(one, two).await, None, "the second device is kept for the large one");
+    assert_eq!(claim(one, one).await, Some(1), "a worker that could never carry it need not wait");
+    execute(&store, "UPDATE runs SET not_before = now() WHERE position = 2").await;
+    assert_eq!(claim(one, two).await, Some(1), "it has not waited for long");
+    assert_eq!(claim(two, two).await, Some(2));
 }
 
 #[tokio::test]
@@ -184,7 +209,8 @@ async fn the_same_result_again_changes_nothing() {
     assert_eq!(again, Fenced::Applied);
     let record = store.get_run(&claim.run).await.unwrap();
     assert_eq!((record.state, record.progress, record.attempts), (RunState::Succeeded, 1.0, 1));
-    assert_eq!(store.profile_measurements(&name).await.unwrap(), result);
+    let stored = store.profile_measurements(&name).await.unwrap();
+    assert_eq!(stored.into_iter().map(|record| record.measurement).collect::<Vec<_>>(), result);
     assert_eq!(store.get_profile(&name).await.unwrap().device_seconds, 2.0);
 }
 

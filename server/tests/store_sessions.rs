@@ -141,7 +141,7 @@ async fn a_result_that_cannot_be_stored_is_a_failed_attempt_and_ends_no_connecti
     let name = RunName::parse("run", &run).unwrap();
     let failed = store.get_run(&name).await.unwrap();
     let why = &failed.failures.last().unwrap().failure.message;
-    assert!(why.contains("two measurements of stage 0"), "{why}");
+    assert!(why.contains("two measurements of device 0 of stage 0"), "{why}");
     execute(&store, "UPDATE runs SET not_before = now()").await;
     let again = worker.lease().await;
     assert!((&again.run, again.lease_token) == (&run, 2), "{again:?}");

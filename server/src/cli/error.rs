@@ -44,7 +44,7 @@ impl Exit {
         let reason = status.get_details_error_info().map(|info| info.reason);
         match reason.as_deref() {
             Some("NO_FEASIBLE_PLAN") => return Self::NoFeasiblePlan,
-            Some("PROFILE_MISSING" | "PROFILE_INCOMPLETE") => return Self::ProfileMissing,
+            Some("PROFILE_LACKS" | "PROFILE_INCOMPLETE") => return Self::ProfileMissing,
             Some(_) | None => {}
         }
         match status.code() {
@@ -227,7 +227,7 @@ mod tests {
         }
         for (reason, exit) in [
             ("NO_FEASIBLE_PLAN", 5),
-            ("PROFILE_MISSING", 6),
+            ("PROFILE_LACKS", 6),
             ("PROFILE_INCOMPLETE", 6),
             ("PLAN_SHAPE_UNSUPPORTED", 1),
         ] {

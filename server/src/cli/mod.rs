@@ -10,9 +10,12 @@
 //!
 //! Data goes to standard output, everything else to standard error.
 
+mod campaign;
 mod client;
 mod context;
+mod document;
 mod error;
+mod file;
 mod follow;
 mod help;
 mod look;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::name::is_valid_id;
-use loadmaster_proto::wire::v1::DeviceGroup;
+use loadmaster_proto::stage::{Partitioning as DomainPartitioning, StageConfig as DomainStage};
+use loadmaster_proto::wire::v1::{DeviceGroup, Partitioning, StageConfig};
 
 /// A duration: `30s`, `2m`, `1h 30m`, `500ms`; a bare number is seconds.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
@@ -83,6 +84,26 @@ pub(super) fn operation(text: &str) -> Result<String, String> {
     name("operations", text)
 }
 
+/// A share of a whole, 0 to 1: `0.05` or `5%`.
+pub(super) fn share(text: &str) -> Result<f64, String> {
+    let text = text.trim();
+    let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |number| (number.trim_end(), 100.0));
+    let share = number.parse::<f64>().ok().map(|number| number / whole);
+    share
+        .filter(|share| (0.0..=1.0).contains(share))
+        .ok_or_else(|| "write a share from 0 to 1, for example 0.05 or 5%".to_owned())
+}
+
+/// The stages of a model, as the wire carries them.
+pub(super) fn partitioning(text: &str) -> Result<Partitioning, String> {
+    text.parse().map(|stages: DomainPartitioning| (&stages).into()).map_err(|error| error.to_string())
+}
+
+/// One stage, as the wire carries it.
+pub(super) fn stage(text: &str) -> Result<StageConfig, String> {
+    text.parse().map(|stage: DomainStage| stage.into()).map_err(|error| error.to_string())
+}
+
 /// A UUID, in its usual spelling.
 pub(super) fn uuid(text: &str) -> Result<String, String> {
     uuid::Uuid::parse_str(text).map(|id| id.to_string()).map_err(|error| error.to_string())
@@ -117,6 +138,23 @@ mod tests {
         for wrong in ["plans/x", "", "profiles/", "profiles/A", "profiles/a/b"] {
             assert!(profile(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn shares_are_numbers_or_percentages() {
+        assert_eq!((share("0.05"), share("5%"), share("0")), (Ok(0.05), Ok(0.05), Ok(0.0)));
+        for wrong in ["", "%", "-1%", "101%", "1.1", "nan", "five"] {
+            assert!(share(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn stages_are_read_as_people_write_them() {
+        let stages = partitioning("8-8d2-7t4").unwrap().stages;
+        assert_eq!(stages.iter().map(|stage| stage.degree).collect::<Vec<_>>(), [1, 2, 4]);
+        assert_eq!((stages[2].first_layer, stages[2].last_layer), (16, 22));
+        assert_eq!(stage("3..9t4").unwrap().last_layer, 9);
+        assert!(partitioning("8,8").is_err() && stage("3-9").is_err());
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! `loadmaster profile`.
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use loadmaster_proto::wire::longrunning::{Operation, operation};
 use loadmaster_proto::wire::v1;
 
+use super::campaign::CampaignArgs;
 use super::client::profiles;
 use super::context::{Context, LeftBehind};
+use super::document::{self, Export, Import};
 use super::error::Failure;
 use super::follow::{self, Wait};
 use super::model::ModelArgs;
@@ -20,16 +22,36 @@ pub(super) enum Verb {
     /// Measure a model: train pieces of it on the connected workers.
     #[command(after_help = help::PROFILE_RUN, allow_negative_numbers = true)]
     Run(Box<RunProfile>),
+    /// Measure what an incomplete or cancelled profile still misses.
+    #[command(after_help = help::PROFILE_RESUME)]
+    Resume {
+        /// The profile: `profiles/ID` or the id alone.
+        #[arg(value_parser = parse::profile)]
+        name: String,
+
+        /// UUID that makes a repeated command return the first one's operation.
+        #[arg(long, value_name = "UUID", value_parser = parse::uuid)]
+        request_id: Option<String>,
+
+        #[command(flatten)]
+        wait: Wait,
+    },
     /// Profiles, newest first.
     #[command(after_help = help::PROFILE_LIST)]
     List(Limit),
-    /// One profile with the isolated and added memory of each layer.
+    /// One profile: its runs and what they cost, what each predictor lacks, the memory of each layer.
     #[command(visible_alias = "get", after_help = help::PROFILE_SHOW)]
     Show {
         /// The profile: `profiles/ID` or the id alone.
         #[arg(value_parser = parse::profile)]
         name: String,
     },
+    /// A complete profile as a JSON document: for another planner, or to look at.
+    #[command(after_help = help::PROFILE_EXPORT)]
+    Export(Export),
+    /// Store a JSON document as a profile, whoever measured it.
+    #[command(after_help = help::PROFILE_IMPORT)]
+    Import(Import),
     /// What each run of a profile measured.
     #[command(after_help = help::PROFILE_MEASUREMENTS)]
     Measurements {
@@ -57,63 +79,18 @@ pub(super) struct RunProfile {
     wait: Wait,
 }
 
-/// What is measured, and on what.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Profiling")]
-struct CampaignArgs {
-    /// Pipeline stages that plans will have, one device each.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
-    devices: i32,
-
-    /// Which runs the profile is made of.
-    #[arg(long, value_enum, default_value_t = Campaign::Stages)]
-    campaign: Campaign,
-
-    /// One or two micro-batch sizes to measure at [default: half and a quarter of the target's].
-    #[arg(long, value_name = "N,N", value_delimiter = ',',
-          value_parser = clap::value_parser!(i32).range(1..))]
-    profile_micro_batch_sizes: Vec<i32>,
-
-    /// Measured iterations per run, after one warm-up iteration.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=1000))]
-    iterations: i32,
-
-    /// Kind of device to measure on, as `loadmaster worker show` prints it [default: the first one's].
-    #[arg(long, value_name = "KIND")]
-    device_kind: Option<String>,
-
-    /// Least capacity of a device that may take a run, for example 2GiB.
-    #[arg(long, value_name = "BYTES", value_parser = parse::bytes)]
-    min_capacity: Option<i64>,
-
-    /// Hard limit of one attempt of one run, for example 10m.
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse::duration)]
-    run_deadline: std::time::Duration,
-
-    /// Id of the new profile: 1 to 63 of a-z, 0-9, '-' [default: derived from the model].
-    #[arg(long, value_name = "ID")]
-    id: Option<String>,
-
-    /// UUID that makes a repeated command return the first one's operation.
-    #[arg(long, value_name = "UUID", value_parser = parse::uuid)]
-    request_id: Option<String>,
-
-    /// Check everything, but queue no run.
-    #[arg(long)]
-    dry_run: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Campaign {
-    /// Each distinct stage alone: one device per run, so the runs spread over all workers.
-    Stages,
-    /// CAPTURE's: whole partitionings over all devices, at each micro-batch size.
-    Paper,
-}
-
 pub(super) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
     match verb {
         Verb::Run(run) => measure(context, *run).await,
+        Verb::Resume { name, request_id: given, wait } => {
+            let request = v1::ResumeProfileRequest { name, request_id: request_id(given.as_ref()) };
+            context.leaves(LeftBehind::Request { request_id: request.request_id.clone() });
+            let operation = context
+                .client
+                .call(request, async |channel, q| profiles(channel).resume_profile(q).await)
+                .await?;
+            follow::begun(context, operation, &wait).await
+        }
         Verb::List(limit) => {
             let profiles = page::all(context, limit, async |page_size, page_token| {
                 let request = v1::ListProfilesRequest { page_size, page_token };
@@ -132,6 +109,8 @@ pub(super) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
                 .await?;
             context.output.print(&profile)
         }
+        Verb::Export(export) => document::export(context, export).await,
+        Verb::Import(import) => document::import(context, import).await,
         Verb::Measurements { name, limit } => {
             let measurements = page::all(context, limit, async |page_size, page_token| {
                 let request = v1::ListMeasurementsRequest { parent: name.clone(), page_size, page_token };
@@ -172,33 +151,27 @@ fn dry_run_remark(operation: &Operation) -> String {
     let profile = match &operation.result {
         Some(operation::Result::Response(made)) => made.to_msg::<v1::Profile>().ok(),
         Some(operation::Result::Error(_)) | None => None,
+    }
+    .unwrap_or_default();
+    let runs = profile.runs.as_ref().map_or(0, |runs| runs.total);
+    let reused = match profile.reused_runs {
+        0 => String::new(),
+        reused => format!(" and reuse {reused}"),
     };
-    let runs = profile.as_ref().and_then(|profile| profile.runs.as_ref()).map_or(0, |runs| runs.total);
-    let kind = profile.map(|profile| profile.device_kind).unwrap_or_default();
-    format!("dry run: the request is valid and would queue {runs} runs on {kind} devices; nothing is stored")
+    let kind = profile.device_kind;
+    format!(
+        "dry run: the request is valid and would queue {runs} runs{reused} on {kind} devices; nothing is stored"
+    )
 }
 
 impl RunProfile {
     fn request(&self) -> Result<v1::RunProfileRequest, Failure> {
-        let args = &self.campaign;
-        let campaign = match args.campaign {
-            Campaign::Paper => v1::Campaign::Paper,
-            Campaign::Stages => v1::Campaign::Stages,
-        };
-        Ok(v1::RunProfileRequest {
+        let request = v1::RunProfileRequest {
             subject: Some(self.model.subject()?),
             training: Some(self.training.spec()?),
-            campaign: campaign.into(),
-            devices: args.devices,
-            micro_batch_sizes: args.profile_micro_batch_sizes.clone(),
-            iterations: args.iterations,
-            device_kind: args.device_kind.clone().unwrap_or_default(),
-            min_capacity_bytes: args.min_capacity.unwrap_or_default(),
-            profile_id: args.id.clone().unwrap_or_default(),
-            request_id: request_id(args.request_id.as_ref()),
-            validate_only: args.dry_run,
-            run_deadline_seconds: whole_seconds(args.run_deadline),
-        })
+            ..self.campaign.request()
+        };
+        Ok(request)
     }
 }
 
@@ -226,21 +199,33 @@ mod tests {
     }
 
     fn request(options: &str) -> v1::RunProfileRequest {
-        let line = format!("x --model vgg11 --micro-batch-size 8 --micro-batches 4 --devices 4 {options}");
+        let line = format!("x --model vgg11 --micro-batch-size 8 --micro-batches 4 {options}");
         Line::try_parse_from(line.split_whitespace()).unwrap().run.request().unwrap()
     }
 
     #[test]
     fn options_become_the_request() {
         let request = request(
-            "--image-size 32 --campaign stages --profile-micro-batch-sizes 2,4 --min-capacity 2GiB \
-             --run-deadline 90s",
+            "--image-size 32 --campaign stages --devices 4 --profile-micro-batch-sizes 2,4 --min-capacity 2GiB \
+             --run-deadline 90s --parallelism data,tensor --degrees 2,8 --fresh --scale-by-pipeline",
         );
         assert_eq!(request.devices, 4);
         assert_eq!(request.campaign(), v1::Campaign::Stages);
         assert_eq!(request.micro_batch_sizes, [2, 4]);
         assert_eq!(request.min_capacity_bytes, 2 << 30);
         assert_eq!(request.run_deadline_seconds, 90);
+        let kinds: Vec<v1::Parallelism> = request.parallelisms().collect();
+        assert_eq!(kinds, [v1::Parallelism::Data, v1::Parallelism::Tensor]);
+        assert_eq!(request.degrees, [2, 8]);
+        assert!(request.fresh && request.scale_by_pipeline);
+    }
+
+    /// The default campaign needs nothing but a model and a training.
+    #[test]
+    fn the_default_is_the_minimal_campaign_for_any_number_of_devices() {
+        let request = request("");
+        assert_eq!((request.campaign(), request.devices), (v1::Campaign::Minimal, 0));
+        assert!(request.parallelisms.is_empty() && !request.fresh);
     }
 
     #[test]

@@ -47,7 +47,8 @@ impl Progress {
     /// Shows the state of an operation that goes on.
     pub(super) fn update(&mut self, metadata: &RunMetadata, now: Instant) {
         let share = share(metadata);
-        let left = self.estimate.left(share, now);
+        // The planner knows how long the runs take; until it does, the pace that was seen here must do.
+        let left = metadata.remaining_seconds.or_else(|| self.estimate.left(share, now));
         match &mut self.display {
             Display::Silent => {}
             Display::Lines(lines) => {

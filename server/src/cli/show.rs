@@ -149,6 +149,19 @@ macro_rules! show {
     )*};
 }
 
+impl Show for v1::PredictMemoryResponse {
+    const TYPE: &'static str = "loadmaster.v1.PredictMemoryResponse";
+
+    /// A prediction is no resource; what can be looked up is what it was made from.
+    fn names(&self) -> Vec<String> {
+        self.measurements.clone()
+    }
+
+    fn table(&self, look: Look) -> String {
+        super::table::prediction::one(self, look)
+    }
+}
+
 macro_rules! show_list {
     ($($message:ident, $rows:ident, $table:ident;)*) => {$(
         impl Show for v1::$message {

@@ -68,7 +68,7 @@ pub(super) struct TrainingArgs {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Schedule {
+pub(super) enum Schedule {
     /// All forward passes, then all backward passes.
     Gpipe,
     /// One forward, one backward (PipeDream-Flush, DAPPLE).
@@ -77,7 +77,7 @@ enum Schedule {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Recompute {
+pub(super) enum Recompute {
     /// Nothing.
     None,
     /// Everything inside a stage.
@@ -102,6 +102,25 @@ enum OptimizerKind {
     Adam,
 }
 
+impl From<Schedule> for v1::Schedule {
+    fn from(schedule: Schedule) -> Self {
+        match schedule {
+            Schedule::Gpipe => Self::Gpipe,
+            Schedule::OneFOneB => Self::OneFOneB,
+        }
+    }
+}
+
+impl From<Recompute> for v1::RecomputePolicy {
+    fn from(recompute: Recompute) -> Self {
+        match recompute {
+            Recompute::None => Self::None,
+            Recompute::Stage => Self::Stage,
+            Recompute::Layer => Self::Layer,
+        }
+    }
+}
+
 impl TrainingArgs {
     /// As a message.
     pub(super) fn spec(&self) -> Result<v1::TrainingSpec, Failure> {
@@ -109,23 +128,14 @@ impl TrainingArgs {
             Precision::Fp32 => v1::Precision::Fp32,
             Precision::Bf16 => v1::Precision::Bf16,
         };
-        let schedule = match self.schedule {
-            Schedule::Gpipe => v1::Schedule::Gpipe,
-            Schedule::OneFOneB => v1::Schedule::OneFOneB,
-        };
-        let recompute = match self.recompute {
-            Recompute::None => v1::RecomputePolicy::None,
-            Recompute::Stage => v1::RecomputePolicy::Stage,
-            Recompute::Layer => v1::RecomputePolicy::Layer,
-        };
         Ok(v1::TrainingSpec {
             precision: precision.into(),
             optimizer: Some(self.optimizer()?),
-            schedule: schedule.into(),
+            schedule: v1::Schedule::from(self.schedule).into(),
             micro_batch_size: self.micro_batch_size,
             micro_batches: self.micro_batches.unwrap_or_default(),
             global_batch_size: self.global_batch_size.unwrap_or_default(),
-            recompute: recompute.into(),
+            recompute: v1::RecomputePolicy::from(self.recompute).into(),
             seed: self.seed,
         })
     }

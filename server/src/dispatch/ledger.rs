@@ -37,9 +37,12 @@ impl DeviceLedger {
 
     /// The free devices, in the worker's order.
     pub(super) fn free(&self) -> Vec<FreeDevice> {
-        self.free_devices()
-            .map(|device| FreeDevice { kind: device.kind.clone(), capacity: device.capacity.0 })
-            .collect()
+        self.free_devices().map(offered).collect()
+    }
+
+    /// All devices, free or not, in the worker's order.
+    pub(super) fn all(&self) -> Vec<FreeDevice> {
+        self.devices.iter().map(offered).collect()
     }
 
     fn free_devices(&self) -> impl Iterator<Item = &Device> {
@@ -93,6 +96,10 @@ impl DeviceLedger {
         let patience = self.patience;
         self.held.retain(|_, held| now.duration_since(held.seen) < patience);
     }
+}
+
+fn offered(device: &Device) -> FreeDevice {
+    FreeDevice { kind: device.kind.clone(), capacity: device.capacity.0 }
 }
 
 #[cfg(test)]

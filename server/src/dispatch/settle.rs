@@ -6,9 +6,13 @@
 use loadmaster_proto::name::OperationName;
 use tonic::Code;
 
-use crate::profile;
+use crate::profile::StoredProfile;
 use crate::store::records::{Fenced, OperationState, OperationTarget, PageRequest, RunRecord, RunState};
 use crate::store::{RunFilter, Store, StoreError};
+
+/// How often runs may be added to an operation because of what the others showed. Each time something is
+/// tried that was not tried before, so this is a guard and not a rule.
+const MAX_ROUNDS: u32 = 8;
 
 /// Ends every operation that is due. Trouble is logged and left for the next round.
 pub(super) async fn settle_all(store: &Store) {
@@ -31,17 +35,34 @@ async fn settle(store: &Store, name: &OperationName) -> Result<Fenced, StoreErro
     let operation = store.get_operation(name).await?;
     match &operation.target {
         OperationTarget::Profile(profile) => {
-            if operation.runs.succeeded == 0 {
+            let (_, profile) = StoredProfile::load(store, profile).await?;
+            let attempts = store.profile_attempts(&profile.settings.name).await?;
+            let rounds = operation.rounds;
+            // A long model has many runs, each of which is hashed: heartbeats must not wait for it.
+            let judge = move || {
+                let more = if rounds < MAX_ROUNDS { profile.follow_up(&attempts) } else { Vec::new() };
+                let missing = profile.missing().unwrap_or_else(|error| vec![error.to_string()]);
+                (more, missing, profile.measurements.is_empty())
+            };
+            let (more, mut missing, is_empty) = tokio::task::spawn_blocking(judge)
+                .await
+                .map_err(|error| StoreError::Internal(format!("a profile cannot be judged: {error}")))?;
+            if !more.is_empty() {
+                tracing::info!(operation.id = name.id(), runs = more.len(), "runs are added to a profile");
+                return match store.continue_profile(name, rounds, &more).await? {
+                    // It goes on, and ends another time.
+                    Fenced::Applied | Fenced::Stale => Ok(Fenced::Stale),
+                };
+            }
+            if is_empty {
                 let failed = first_failure(store, name).await?;
                 return store.finish_operation(name, failed).await;
             }
-            let profile = store.get_profile(profile).await?;
-            let model = store.get_model(&profile.settings.model).await?.model;
-            let measurements = store.profile_measurements(&profile.settings.name).await?;
-            let missing = match profile::metrics(&profile.settings, &model, &measurements) {
-                Ok(metrics) => metrics.missing,
-                Err(error) => vec![error.to_string()],
-            };
+            if !missing.is_empty()
+                && let OperationState::Failed { reason, message, .. } = first_failure(store, name).await?
+            {
+                missing.insert(0, format!("{reason}: {message}"));
+            }
             store.finish_profile_operation(name, &missing).await
         }
         OperationTarget::Plan(_) => {

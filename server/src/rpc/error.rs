@@ -9,12 +9,18 @@ use loadmaster_proto::error::Invalid;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
+use crate::document::DocumentFault;
 use crate::planning::campaign::CampaignError;
+use crate::planning::predict::ForecastError;
+use crate::planning::predictors::NoPredictor;
 use crate::planning::recommend::RecommendError;
 use crate::store::StoreError;
 
 /// Domain of every `ErrorInfo`.
 pub const DOMAIN: &str = "loadmaster.dev";
+
+/// A profile that is complete cannot answer this question; the message says what to measure.
+const PROFILE_LACKS: &str = "PROFILE_LACKS";
 
 /// How long callers should wait when the planner cannot answer for the moment.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -49,6 +55,30 @@ pub enum ApiError {
         "no worker is connected, so no kind of device is known: start loadmaster-worker, or name device_kind"
     )]
     NoWorker,
+    /// Measurements of different software must not be mixed in one profile.
+    #[error(
+        "the connected workers with {kind} devices measure with different software, and what they measure \
+         cannot be compared ({differences}): drain all but one kind of them (`loadmaster worker drain`)"
+    )]
+    MixedSoftware {
+        /// Kind of device.
+        kind: String,
+        /// Which worker has what.
+        differences: String,
+    },
+    /// A profile must not go on with other software than it began with.
+    #[error(
+        "{profile} was measured with {measured}, the connected workers have {today}, and what they measure \
+         cannot be compared: run a new profile"
+    )]
+    OtherSoftware {
+        /// The profile.
+        profile: String,
+        /// What it was measured with.
+        measured: String,
+        /// What would measure now.
+        today: String,
+    },
     /// Predictions need measurements that are not there.
     #[error("{profile} cannot answer: {why}")]
     ProfileIncomplete {
@@ -57,6 +87,20 @@ pub enum ApiError {
         /// What is missing.
         why: String,
     },
+    /// A profile has no predictor of the kind that was asked for.
+    #[error("{profile} cannot answer: {why}")]
+    NoPredictor {
+        /// The profile.
+        profile: String,
+        /// What it lacks, and how to measure that.
+        why: NoPredictor,
+    },
+    /// Stages cannot be forecast.
+    #[error("{0}")]
+    Forecast(#[from] ForecastError),
+    /// A profile has more measurements than a document holds.
+    #[error("{0}")]
+    DocumentTooLarge(String),
     /// Waiters may take up half of the calls that the planner answers at once.
     #[error("too many callers wait for operations: poll with GetOperation, or wait again later")]
     TooManyWaiters,
@@ -65,9 +109,24 @@ pub enum ApiError {
     Stopping,
 }
 
+impl ApiError {
+    /// What is wrong with the document in the field `field` of a request.
+    pub(super) fn document(field: &str, fault: DocumentFault) -> Self {
+        match fault {
+            DocumentFault::Invalid(invalid) => Self::Invalid(invalid.under(field)),
+            DocumentFault::Store(error) => Self::Store(error),
+            DocumentFault::NotComplete { ref profile } => {
+                let why = "only a complete profile has a document".to_owned();
+                Self::ProfileIncomplete { profile: profile.clone(), why }
+            }
+            DocumentFault::TooLarge { .. } => Self::DocumentTooLarge(fault.to_string()),
+        }
+    }
+}
+
 impl From<ApiError> for Status {
     fn from(error: ApiError) -> Self {
-        let message = error.to_string();
+        let message = short(&error.to_string());
         match error {
             ApiError::Invalid(invalid) => invalid_argument(message, &invalid),
             ApiError::Store(error) => store_status(error, message),
@@ -80,9 +139,23 @@ impl From<ApiError> for Status {
                 [("worker", theirs.to_string()), ("planner", ours.to_string())],
             ),
             ApiError::NoWorker => with_reason(Code::FailedPrecondition, message, "NO_WORKER", []),
+            ApiError::MixedSoftware { kind, .. } => {
+                with_reason(Code::FailedPrecondition, message, "MIXED_SOFTWARE", [("device_kind", kind)])
+            }
+            ApiError::OtherSoftware { profile, .. } => {
+                with_reason(Code::FailedPrecondition, message, "MIXED_SOFTWARE", [("profile", profile)])
+            }
             ApiError::ProfileIncomplete { profile, .. } => {
                 with_reason(Code::FailedPrecondition, message, "PROFILE_INCOMPLETE", [("profile", profile)])
             }
+            ApiError::NoPredictor { profile, why } => match why {
+                NoPredictor::Campaign(_) => with_reason(Code::Internal, message, "STORE_FAILED", []),
+                NoPredictor::Lacks(_) => {
+                    with_reason(Code::FailedPrecondition, message, PROFILE_LACKS, [("profile", profile)])
+                }
+            },
+            ApiError::Forecast(error) => forecast_status(&error, message),
+            ApiError::DocumentTooLarge(_) => with_reason(Code::OutOfRange, message, "DOCUMENT_TOO_LARGE", []),
             ApiError::TooManyWaiters => {
                 let mut details = details("TOO_MANY_WAITERS", []);
                 details.set_retry_info(Some(RETRY_AFTER));
@@ -90,6 +163,15 @@ impl From<ApiError> for Status {
             }
             ApiError::Stopping => unavailable(message, "STOPPING"),
         }
+    }
+}
+
+/// Errors travel in HTTP headers, which have little room, and may quote what a caller sent.
+fn short(text: &str) -> String {
+    const MOST: usize = 2_000;
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 
@@ -111,7 +193,7 @@ fn with_reason<const N: usize>(
 fn invalid_argument(message: String, invalid: &Invalid) -> Status {
     let mut details = details("INVALID_FIELD", []);
     for violation in invalid.violations() {
-        details.add_bad_request_violation(&violation.field, &violation.description);
+        details.add_bad_request_violation(short(&violation.field), short(&violation.description));
     }
     Status::with_error_details(Code::InvalidArgument, message, details)
 }
@@ -127,6 +209,9 @@ fn store_status(error: StoreError, message: String) -> Status {
         StoreError::NotFound { what } => {
             with_reason(Code::NotFound, message, "NOT_FOUND", [("resource", what)])
         }
+        StoreError::Opaque { what } => {
+            with_reason(Code::FailedPrecondition, message, "MODEL_OPAQUE", [("model", what)])
+        }
         StoreError::AlreadyExists { what } => {
             with_reason(Code::AlreadyExists, message, "ALREADY_EXISTS", [("resource", what)])
         }
@@ -134,6 +219,9 @@ fn store_status(error: StoreError, message: String) -> Status {
             message,
             &Invalid::field("request_id", "was used for another request: make a new one"),
         ),
+        StoreError::NotResumable { what, .. } => {
+            with_reason(Code::FailedPrecondition, message, "PROFILE_NOT_RESUMABLE", [("profile", what)])
+        }
         StoreError::QueueFull => {
             let mut details = details("QUEUE_FULL", []);
             details.set_retry_info(Some(Duration::from_secs(60)));
@@ -170,9 +258,21 @@ fn campaign_status(error: &CampaignError, message: String) -> Status {
         CampaignError::NoDevices
         | CampaignError::MoreStagesThanLayers { .. }
         | CampaignError::CannotIsolate { .. } => "devices",
-        CampaignError::InFlightVaries => "campaign",
+        CampaignError::NotDivisible { .. }
+        | CampaignError::NotSplit { .. }
+        | CampaignError::Scenario { .. } => "degrees",
+        CampaignError::InFlightVaries | CampaignError::TooLarge { .. } => "campaign",
     };
     invalid_argument(message.clone(), &Invalid::field(field, message))
+}
+
+fn forecast_status(error: &ForecastError, message: String) -> Status {
+    match error {
+        ForecastError::Prediction(_) => with_reason(Code::FailedPrecondition, message, PROFILE_LACKS, []),
+        ForecastError::DeviceCount { .. } => {
+            invalid_argument(message.clone(), &Invalid::field("devices", message))
+        }
+    }
 }
 
 fn recommend_status(error: RecommendError, message: String) -> Status {
@@ -182,9 +282,16 @@ fn recommend_status(error: RecommendError, message: String) -> Status {
         | RecommendError::TooLarge { .. } => {
             invalid_argument(message.clone(), &Invalid::field("devices", message))
         }
+        RecommendError::Devices(_) => invalid_argument(message.clone(), &Invalid::field("devices", message)),
+        RecommendError::CoversOther { .. } => {
+            invalid_argument(message.clone(), &Invalid::field("partitioning.stages", message))
+        }
         RecommendError::OtherModel { .. } => with_reason(Code::Internal, message, "STORE_FAILED", []),
-        RecommendError::Prediction(_) => {
-            with_reason(Code::FailedPrecondition, message, "PROFILE_MISSING", [])
+        RecommendError::Prediction(_) => with_reason(Code::FailedPrecondition, message, PROFILE_LACKS, []),
+        RecommendError::GivenDoesNotFit { needed, capacity, .. } => {
+            let missing = needed.0.saturating_sub(capacity.0).to_string();
+            let metadata = [("missing_bytes", missing), ("layer", String::new())];
+            with_reason(Code::FailedPrecondition, message, "NO_FEASIBLE_PLAN", metadata)
         }
         RecommendError::DoesNotFit { reason, layer_name } => {
             let missing = reason.missing().map_or_else(String::new, |bytes| bytes.0.to_string());

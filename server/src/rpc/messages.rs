@@ -1,14 +1,20 @@
 //! Records of the store as messages.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::run::Work;
+use loadmaster_proto::import::ModelSource;
+use loadmaster_proto::run::{Ledger, Work};
+use loadmaster_proto::scenario::Scenario;
 use loadmaster_proto::wire::v1;
 
+use crate::planning::campaign::CampaignError;
 use crate::planning::metrics::LayerMetrics;
+use crate::profile::StoredProfile;
 use crate::store::records::{
-    Campaign, FailureRecord, MeasurementRecord, ModelRecord, PlanRecord, ProfileRecord, ProfileSettings,
-    ProfileState, RunCounts, RunRecord, RunState, WorkerRecord, WorkerState,
+    Campaign, FailureRecord, MeasurementRecord, ModelRecord, ProfileRecord, ProfileSettings, ProfileState,
+    RunCounts, RunRecord, RunState, WorkerRecord, WorkerState,
 };
 
 pub(super) fn time(timestamp: Timestamp) -> prost_types::Timestamp {
@@ -28,9 +34,12 @@ pub(super) fn model(record: &ModelRecord) -> v1::Model {
     }
 }
 
-/// A model without its layers, as lists show it.
+/// A model without its layers and without the text that it was imported from, as lists show it: a page of
+/// them must fit into a message.
 pub(super) fn model_row(record: &ModelRecord) -> v1::Model {
-    v1::Model { layers: Vec::new(), ..model(record) }
+    let model = model(record);
+    let source = model.source.filter(|_| matches!(record.source, ModelSource::Zoo(_)));
+    v1::Model { layers: Vec::new(), source, ..model }
 }
 
 pub(super) fn run_counts(counts: RunCounts) -> v1::RunCounts {
@@ -47,8 +56,10 @@ pub(super) fn run_counts(counts: RunCounts) -> v1::RunCounts {
 
 pub(super) fn campaign(campaign: Campaign) -> v1::Campaign {
     match campaign {
+        Campaign::Minimal => v1::Campaign::Minimal,
         Campaign::Paper => v1::Campaign::Paper,
         Campaign::Stages => v1::Campaign::Stages,
+        Campaign::Imported => v1::Campaign::Imported,
     }
 }
 
@@ -64,12 +75,49 @@ pub(super) fn profile_row(record: &ProfileRecord) -> v1::Profile {
     v1::Profile {
         state: state.into(),
         device_seconds: record.device_seconds,
+        reused_runs: count(record.reused_runs),
+        saved_device_seconds: record.saved_device_seconds,
+        shrunk_runs: count(record.shrunk_runs),
         missing: record.missing.clone(),
         operation: record.operation.to_string(),
         create_time: Some(time(record.create_time)),
         end_time: record.end_time.map(time),
         ..new_profile(&record.settings, record.runs)
     }
+}
+
+/// A profile with its layers' metrics and what each predictor lacks.
+///
+/// # Errors
+/// When its settings make no campaign.
+pub(super) fn profile(record: &ProfileRecord, stored: &StoredProfile) -> Result<v1::Profile, CampaignError> {
+    let mut row = profile_row(record);
+    let ledger = stored.fitted().first().map(|first| first.peak_ledger).unwrap_or_default();
+    if record.state == ProfileState::Cancelled {
+        row.missing = stored.missing()?;
+    }
+    for scenario in &mut row.scenarios {
+        let sizes: BTreeSet<u32> = stored
+            .fitted()
+            .into_iter()
+            .filter(|of| {
+                let of: v1::StageConfig = of.stage.into();
+                (of.parallelism, of.degree) == (scenario.parallelism, scenario.degree)
+            })
+            .map(|measurement| measurement.micro_batch_size)
+            .collect();
+        scenario.micro_batch_sizes = sizes.into_iter().map(count).collect();
+    }
+    Ok(v1::Profile {
+        layers: stored.metrics()?.layers.iter().map(|of| layer_memory(of, ledger)).collect(),
+        predictors: stored
+            .needs()?
+            .into_iter()
+            .map(|of| v1::PredictorNeeds { predictor: of.predictor.to_owned(), missing: of.missing })
+            .collect(),
+        environments: stored.environments().into_iter().map(Into::into).collect(),
+        ..row
+    })
 }
 
 /// A profile that is not stored.
@@ -79,7 +127,11 @@ pub(super) fn new_profile(profile: &ProfileSettings, runs: RunCounts) -> v1::Pro
         model: profile.model.to_string(),
         training: Some(profile.training.into()),
         campaign: campaign(profile.campaign).into(),
-        devices: count(profile.devices),
+        devices: profile.devices.map_or(0, count),
+        scenarios: profile.scenarios.iter().map(|&of| scenario(of)).collect(),
+        scale_by_pipeline: profile.scale_by_pipeline,
+        fresh: profile.fresh,
+        command: profile.command.as_ref().map(ToString::to_string).unwrap_or_default(),
         profiled_micro_batch_sizes: profile.micro_batch_sizes.iter().copied().map(count).collect(),
         device_kind: profile.device_kind.clone(),
         runs: Some(run_counts(runs)),
@@ -87,7 +139,13 @@ pub(super) fn new_profile(profile: &ProfileSettings, runs: RunCounts) -> v1::Pro
     }
 }
 
-pub(super) fn layer_memory(metrics: &LayerMetrics) -> v1::LayerMemory {
+fn scenario(scenario: Scenario) -> v1::ProfileScenario {
+    // As every stage of the scenario says it.
+    let v1::StageConfig { parallelism, degree, .. } = scenario.stage(0, 0).into();
+    v1::ProfileScenario { parallelism, degree, micro_batch_sizes: Vec::new() }
+}
+
+pub(super) fn layer_memory(metrics: &LayerMetrics, ledger: Ledger) -> v1::LayerMemory {
     let index = |layer: usize| i32::try_from(layer).unwrap_or(i32::MAX);
     v1::LayerMemory {
         layer: index(metrics.layer),
@@ -96,7 +154,9 @@ pub(super) fn layer_memory(metrics: &LayerMetrics) -> v1::LayerMemory {
         isolated_bytes: metrics.isolated.map(Bytes::to_wire),
         added_bytes: metrics.added.map(|added| added.bytes),
         neighbour_first_layer: metrics.added.map_or(-1, |added| index(added.neighbour_first_layer)),
-        ledger: v1::Ledger::Allocated.into(),
+        ledger: v1::Ledger::from(ledger).into(),
+        parallelism: scenario(metrics.setting.scenario).parallelism,
+        degree: scenario(metrics.setting.scenario).degree,
     }
 }
 
@@ -130,6 +190,7 @@ pub(super) fn run_row(record: &RunRecord) -> v1::Run {
             training: Some(record.training.into()),
             work: Some(work),
             iterations: count(record.iterations),
+            command: record.command.as_ref().map(ToString::to_string).unwrap_or_default(),
         }),
         device_count: count(record.device_count),
         worker: record.worker.as_ref().map(ToString::to_string).unwrap_or_default(),
@@ -140,6 +201,7 @@ pub(super) fn run_row(record: &RunRecord) -> v1::Run {
         end_time: record.end_time.map(time),
         progress: record.progress,
         measurements: Vec::new(),
+        shrunk_from: record.shrunk_from.as_ref().map(ToString::to_string).unwrap_or_default(),
     }
 }
 
@@ -154,7 +216,7 @@ fn failure(record: &FailureRecord) -> v1::RunFailure {
 
 pub(super) fn measurement(record: &MeasurementRecord) -> v1::Measurement {
     v1::Measurement {
-        name: format!("{}/measurements/{}", record.run, record.measurement.stage_index),
+        name: record.name(),
         run: record.run.to_string(),
         profile: record.profile.as_ref().map(ToString::to_string).unwrap_or_default(),
         time: Some(time(record.time)),
@@ -180,122 +242,6 @@ pub(super) fn worker(record: &WorkerRecord) -> v1::Worker {
         create_time: Some(time(record.create_time)),
         heartbeat_time: Some(time(record.heartbeat_time)),
         runs: record.runs.iter().map(ToString::to_string).collect(),
+        commands: record.commands.iter().map(ToString::to_string).collect(),
     }
-}
-
-fn figure(bytes: u64, source: v1::FigureSource, origin: &str) -> v1::MemoryFigure {
-    v1::MemoryFigure {
-        bytes: i64::try_from(bytes).unwrap_or(i64::MAX),
-        ledger: v1::Ledger::Allocated.into(),
-        source: source.into(),
-        origin: origin.to_owned(),
-    }
-}
-
-/// Relative error of a prediction: (predicted − measured) / measured.
-fn error_ratio(predicted: u64, measured: u64) -> f64 {
-    (predicted as f64 - measured as f64) / (measured.max(1) as f64)
-}
-
-/// One trial of a plan: its run and, when it succeeded, one measurement per stage in order.
-#[derive(Debug)]
-pub(super) struct Trial {
-    /// The run.
-    pub run: RunRecord,
-    /// What it yielded.
-    pub measurements: Vec<MeasurementRecord>,
-}
-
-/// A plan with the trials of it, newest first.
-pub(super) fn plan(record: &PlanRecord, layer_names: &[String], trials: &[Trial]) -> v1::Plan {
-    let content = &record.content;
-    let newest = trials.iter().find(|trial| trial.measurements.len() == content.stages.len());
-    let layer_name = |layer: usize| layer_names.get(layer).cloned().unwrap_or_default();
-    let stages = content
-        .stages
-        .iter()
-        .enumerate()
-        .map(|(index, stage)| {
-            let measured = newest
-                .and_then(|trial| trial.measurements.get(index))
-                .map(|measurement| (measurement.measurement.peak_allocated.0, measurement.run.to_string()));
-            v1::PlanStage {
-                config: Some(stage.config.into()),
-                first_layer_name: layer_name(stage.config.first_layer),
-                last_layer_name: layer_name(stage.config.last_layer),
-                capacity_bytes: i64::try_from(stage.capacity).unwrap_or(i64::MAX),
-                predicted_peak: Some(figure(
-                    stage.predicted_peak,
-                    v1::FigureSource::Predicted,
-                    &content.predictor,
-                )),
-                error_ratio: measured.as_ref().map(|(bytes, _)| error_ratio(stage.predicted_peak, *bytes)),
-                measured_peak: measured.map(|(bytes, run)| figure(bytes, v1::FigureSource::Measured, &run)),
-            }
-        })
-        .collect();
-    v1::Plan {
-        name: record.name.to_string(),
-        profile: content.profile.to_string(),
-        model: content.model.to_string(),
-        training: Some(content.training.into()),
-        shape: v1::PlanShape::SinglePipeline.into(),
-        devices: device_groups(record),
-        stages,
-        predicted_peak: Some(figure(predicted_peak(record), v1::FigureSource::Predicted, &content.predictor)),
-        solver: content.solver.clone(),
-        warnings: content.warnings.clone(),
-        create_time: Some(time(record.create_time)),
-        validations: trials.iter().filter_map(|trial| validation(record, trial)).collect(),
-    }
-}
-
-fn predicted_peak(record: &PlanRecord) -> u64 {
-    record.content.stages.iter().map(|stage| stage.predicted_peak).max().unwrap_or(0)
-}
-
-/// Neighbouring devices of equal capacity as one group.
-fn device_groups(record: &PlanRecord) -> Vec<v1::DeviceGroup> {
-    let mut groups: Vec<v1::DeviceGroup> = Vec::new();
-    for stage in &record.content.stages {
-        let capacity_bytes = i64::try_from(stage.capacity).unwrap_or(i64::MAX);
-        match groups.last_mut() {
-            Some(group) if group.capacity_bytes == capacity_bytes => group.count += 1,
-            _ => groups.push(v1::DeviceGroup {
-                count: 1,
-                capacity_bytes,
-                kind: record.content.device_kind.clone(),
-            }),
-        }
-    }
-    groups
-}
-
-/// An ended trial; none while it waits or runs.
-fn validation(record: &PlanRecord, trial: &Trial) -> Option<v1::PlanValidation> {
-    let failure = match trial.run.state {
-        RunState::Queued | RunState::Running => return None,
-        RunState::Succeeded => String::new(),
-        RunState::Cancelled => "cancelled".to_owned(),
-        RunState::OutOfMemory | RunState::Parked => {
-            trial.run.failures.last().map_or_else(|| "failed".to_owned(), |last| last.failure.message.clone())
-        }
-    };
-    let run = trial.run.name.to_string();
-    let peaks: Vec<u64> = trial.measurements.iter().map(|m| m.measurement.peak_allocated.0).collect();
-    let measured_peak = peaks.iter().copied().max();
-    let losses = trial.measurements.last().map(|last| last.measurement.losses.clone()).unwrap_or_default();
-    Some(v1::PlanValidation {
-        time: trial.run.end_time.map(time),
-        measured_peaks: peaks.iter().map(|&bytes| figure(bytes, v1::FigureSource::Measured, &run)).collect(),
-        iteration_seconds: trial
-            .measurements
-            .iter()
-            .map(|m| m.measurement.iteration_seconds)
-            .fold(0.0, f64::max),
-        peak_error_ratio: measured_peak.map_or(0.0, |peak| error_ratio(predicted_peak(record), peak)),
-        losses,
-        failure,
-        run,
-    })
 }

@@ -3,14 +3,17 @@
 //! A handler's future is dropped when its caller hangs up, so nothing that must finish runs inside
 //! one: the store runs its transactions in tasks of their own.
 
+mod document;
 mod error;
 mod messages;
 mod model;
 mod operations;
+mod order;
 mod page;
 mod plan;
 mod profile;
 mod serve;
+mod software;
 mod validate;
 mod worker;
 

@@ -2,11 +2,11 @@
 
 use jiff::Timestamp;
 use loadmaster_proto::error::{Invalid, required};
+use loadmaster_proto::import::ModelSource;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::ModelName;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::model_service_server::ModelService;
-use loadmaster_proto::zoo::Zoo;
 use tonic::{Request, Response, Status};
 
 use super::error::ApiError;
@@ -25,14 +25,9 @@ pub(super) struct Models {
 ///
 /// # Errors
 /// Names the field below `source`.
-pub(super) fn build(source: v1::ModelSource) -> Result<(Zoo, Model), Invalid> {
-    let zoo = Zoo::try_from(source).map_err(|invalid| invalid.under("source"))?;
-    let options = match zoo {
-        Zoo::Vgg11(_) => "source.zoo.vgg",
-        Zoo::Gpt2(_) => "source.zoo.gpt2",
-    };
-    let model = zoo.build().map_err(|invalid| invalid.under(options))?;
-    Ok((zoo, model))
+pub(super) fn build(source: v1::ModelSource) -> Result<(ModelSource, Model), Invalid> {
+    let built = ModelSource::try_from(source).and_then(|source| source.build().map(|model| (source, model)));
+    built.map_err(|invalid| invalid.under("source"))
 }
 
 #[tonic::async_trait]
@@ -42,12 +37,12 @@ impl ModelService for Models {
         request: Request<v1::CreateModelRequest>,
     ) -> Result<Response<v1::Model>, Status> {
         let request = request.into_inner();
-        let (zoo, model) = required("source", request.source).and_then(build).map_err(ApiError::from)?;
+        let (source, model) = required("source", request.source).and_then(build).map_err(ApiError::from)?;
         let record = if request.validate_only {
             let name = ModelName::from_id(model.id()).map_err(ApiError::from)?;
-            ModelRecord { name, model, source: zoo, create_time: Timestamp::now() }
+            ModelRecord { name, model, source, create_time: Timestamp::now() }
         } else {
-            self.store.put_model(&model, &zoo).await.map_err(ApiError::from)?
+            self.store.put_model(&model, &source).await.map_err(ApiError::from)?
         };
         Ok(Response::new(messages::model(&record)))
     }

@@ -76,11 +76,12 @@ impl Operations {
         }
         Ok(match self.store.unplaceable_run(&record.name).await? {
             Some(need) => format!(
-                "no connected worker has {} device{} of kind {} with at least {} each: start a worker that has",
+                "no connected worker has {} device{} of kind {} with at least {} each{}: start a worker that has",
                 need.device_count,
                 if need.device_count == 1 { "" } else { "s" },
                 need.device_kind,
                 loadmaster_proto::bytes::Bytes(need.min_capacity),
+                need.command.map(|name| format!(" and offers the command {name}")).unwrap_or_default(),
             ),
             None => "waits for free devices".to_owned(),
         })
@@ -104,6 +105,7 @@ pub(super) fn operation_message(
         message: waits_for,
         create_time: Some(messages::time(record.create_time)),
         end_time: record.end_time.map(messages::time),
+        remaining_seconds: record.remaining_seconds,
     };
     Operation {
         name: record.name.to_string(),

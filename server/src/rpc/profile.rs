@@ -1,32 +1,33 @@
 //! `ProfileService`.
 
-use loadmaster_proto::error::{Invalid, in_range, required};
+use loadmaster_proto::error::{Invalid, required};
+use loadmaster_proto::import::ModelSource;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::{ModelName, OperationName, ProfileName, RunName};
-use loadmaster_proto::run::{RunSpec, Work};
-use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::wire::longrunning::{Operation, operation};
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::profile_service_server::ProfileService;
-use loadmaster_proto::zoo::Zoo;
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
 use super::error::ApiError;
-use super::messages;
 use super::operations::{operation_message, pack};
+use super::order::Order;
 use super::page::Listing;
-use super::validate::{count_or, deadline_seconds, request_key};
-use crate::planning::campaign::default_micro_batch_sizes;
-use crate::planning::layout::Layout;
-use crate::profile;
+use super::validate::request_key;
+use super::{messages, software};
+use crate::profile::{Prepared, StoredProfile};
 use crate::store::records::{
-    Campaign, NewRun, PageRequest, ProfileSettings, RunCounts, RunState, WorkerState,
+    AttemptRecord, PageRequest, RunCounts, RunState, Software, WorkerRecord, WorkerState,
 };
 use crate::store::{RunFilter, Store, StoreError};
 
 /// Most bytes of a kind of device, as for workers; every run has a copy.
 const MAX_KIND: usize = 128;
+
+/// Most workers that are looked at, the newest first.
+const MAX_WORKERS: u32 = 1_000;
 
 /// Runs and shows profiles.
 #[derive(Debug, Clone)]
@@ -35,161 +36,175 @@ pub(super) struct Profiles {
 }
 
 impl Profiles {
-    /// A profile with its layers' metrics.
+    /// A profile with its layers' metrics and what each predictor lacks.
     pub(super) async fn whole(&self, name: &ProfileName) -> Result<v1::Profile, ApiError> {
-        let record = self.store.get_profile(name).await?;
-        let model = self.store.get_model(&record.settings.model).await?.model;
-        let measurements = self.store.profile_measurements(name).await?;
-        let metrics = profile::metrics(&record.settings, &model, &measurements)?;
-        Ok(v1::Profile {
-            layers: metrics.layers.iter().map(messages::layer_memory).collect(),
-            ..messages::profile_row(&record)
-        })
+        if let Some(document) = self.store.find_document(name).await? {
+            return self.imported(name, document).await;
+        }
+        let (record, stored) = StoredProfile::load(&self.store, name).await?;
+        // Deriving the metrics of a long model takes a while: heartbeats must not wait for it.
+        tokio::task::spawn_blocking(move || messages::profile(&record, &stored))
+            .await
+            .map_err(|error| StoreError::Internal(format!("a profile cannot be shown: {error}")))?
+            .map_err(Into::into)
     }
 
     async fn subject(
         &self,
         subject: v1::run_profile_request::Subject,
-    ) -> Result<(Model, Option<Zoo>), ApiError> {
+    ) -> Result<(Model, Option<ModelSource>), ApiError> {
         match subject {
             v1::run_profile_request::Subject::Model(name) => {
                 let name = ModelName::parse("model", &name)?;
                 Ok((self.store.get_model(&name).await?.model, None))
             }
             v1::run_profile_request::Subject::Source(source) => {
-                let (zoo, model) = super::model::build(source)?;
-                Ok((model, Some(zoo)))
+                let (source, model) = super::model::build(source)?;
+                Ok((model, Some(source)))
             }
         }
     }
 
-    async fn started(&self, operation: &OperationName) -> Result<Response<Operation>, Status> {
-        let record = self.store.get_operation(operation).await.map_err(ApiError::from)?;
-        Ok(Response::new(operation_message(&record, String::new(), None)))
+    async fn started(&self, operation: &OperationName) -> Result<Operation, ApiError> {
+        let record = self.store.get_operation(operation).await?;
+        Ok(operation_message(&record, String::new(), None))
     }
 
     /// What a valid request would make: nothing of it is stored, and no operation has a name.
-    async fn checked(&self, profile: &ProfileSettings, runs: usize) -> Result<Operation, ApiError> {
+    async fn checked(&self, profile: &ProfileSettings, prepared: &Prepared) -> Result<Operation, ApiError> {
         match self.store.get_profile(&profile.name).await {
             Ok(_) => return Err(StoreError::AlreadyExists { what: profile.name.to_string() }.into()),
             Err(StoreError::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),
         }
-        let queued = u32::try_from(runs).unwrap_or(u32::MAX);
-        let profile = messages::new_profile(profile, RunCounts { queued, ..RunCounts::default() });
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let queued = RunCounts { queued: count(prepared.runs.len()), ..RunCounts::default() };
+        let profile = v1::Profile {
+            reused_runs: i32::try_from(prepared.reused.len()).unwrap_or(i32::MAX),
+            ..messages::new_profile(profile, queued)
+        };
         let response = operation::Result::Response(pack(&profile));
         Ok(Operation { done: true, result: Some(response), ..Operation::default() })
     }
 
-    /// The kind of device to measure on: as asked, else that of the first connected device.
-    async fn device_kind(&self, asked: &str) -> Result<String, ApiError> {
-        if asked.len() > MAX_KIND || asked.contains(char::is_control) {
-            let why = format!("must be a name of at most {MAX_KIND} bytes, as a worker reports it");
-            return Err(Invalid::field("device_kind", why).into());
-        }
-        if !asked.is_empty() {
-            return Ok(asked.to_owned());
-        }
-        let workers = self.store.list_workers(&PageRequest { size: 1_000, after: None }).await?;
-        workers
-            .rows
-            .into_iter()
-            .filter(|worker| worker.state == WorkerState::Alive)
-            .flat_map(|worker| worker.devices)
-            .map(|device| device.kind)
-            .next()
-            .ok_or(ApiError::NoWorker)
-    }
-}
-
-/// A checked `RunProfileRequest`, but for its subject and device kind.
-struct Order {
-    training: TrainingSpec,
-    campaign: Campaign,
-    devices: u32,
-    micro_batch_sizes: Vec<u32>,
-    iterations: u32,
-    min_capacity: u64,
-    deadline_seconds: u32,
-}
-
-impl Order {
-    fn check(request: &v1::RunProfileRequest, model: &Model) -> Result<Self, Invalid> {
-        let training: TrainingSpec = required("training", request.training)?
-            .try_into()
-            .map_err(|invalid: Invalid| invalid.under("training"))?;
-        let campaign = match v1::Campaign::try_from(request.campaign) {
-            Ok(v1::Campaign::Paper) => Campaign::Paper,
-            Ok(v1::Campaign::Unspecified | v1::Campaign::Stages) => Campaign::Stages,
-            Err(_) => return Err(Invalid::field("campaign", format!("{} is unknown", request.campaign))),
+    /// Which runs a profile needs besides those that it has (`attempts`), and which of them somebody made
+    /// before in the same environment as today's.
+    async fn prepare(
+        &self,
+        settings: &ProfileSettings,
+        model: Model,
+        attempts: Vec<AttemptRecord>,
+        software: Option<Software>,
+    ) -> Result<Prepared, ApiError> {
+        let shared = settings.clone();
+        // A long model has many runs, each of which is hashed: heartbeats must not wait for it.
+        let remaining =
+            tokio::task::spawn_blocking(move || StoredProfile::remaining(&shared, &model, &attempts))
+                .await
+                .map_err(|error| StoreError::Internal(format!("a campaign cannot be laid out: {error}")))??;
+        let measured = match software {
+            Some(software) if !settings.fresh => {
+                let wanted: Vec<(String, u32)> = remaining
+                    .iter()
+                    .map(|keyed| (keyed.key.clone(), keyed.run.training.micro_batch_size))
+                    .collect();
+                self.store.find_measured(&wanted, &settings.device_kind, &software).await?
+            }
+            _ => Vec::new(),
         };
-        let layers = i32::try_from(model.layers().len()).unwrap_or(i32::MAX);
-        if request.devices > layers {
-            return Err(Invalid::field(
-                "devices",
-                format!("is {}, more stages than the model's {layers} layers", request.devices),
-            ));
-        }
-        let devices = in_range("devices", request.devices, 1..=layers)?.unsigned_abs();
-        Ok(Self {
-            training,
-            campaign,
-            devices,
-            micro_batch_sizes: micro_batch_sizes(&request.micro_batch_sizes, &training)?,
-            iterations: count_or("iterations", request.iterations, 1, RunSpec::MAX_ITERATIONS)?,
-            min_capacity: loadmaster_proto::convert::unsigned(
-                "min_capacity_bytes",
-                request.min_capacity_bytes,
-            )?,
-            deadline_seconds: deadline_seconds(request.run_deadline_seconds)?,
-        })
+        Ok(Prepared::new(settings, remaining, &measured))
     }
 
-    fn runs(&self, works: &[Work], device_kind: &str) -> Vec<NewRun> {
-        let sizes = self.micro_batch_sizes.iter();
-        sizes
-            .flat_map(|&size| {
-                works.iter().map(move |work| NewRun {
-                    training: self.training.with_micro_batch_size(size),
-                    work: work.clone(),
-                    iterations: self.iterations,
-                    device_kind: device_kind.to_owned(),
-                    device_count: match work {
-                        Work::Partitioning(partitioning) => {
-                            partitioning.stages().iter().map(|stage| stage.degree).sum()
-                        }
-                        Work::Solo(solo) => solo.stage.degree,
-                    },
-                    min_capacity: self.min_capacity,
-                    deadline_seconds: self.deadline_seconds,
-                })
-            })
-            .collect()
+    async fn workers(&self) -> Result<Vec<WorkerRecord>, ApiError> {
+        Ok(self.store.list_workers(&PageRequest { size: MAX_WORKERS, after: None }).await?.rows)
+    }
+
+    async fn run(&self, mut request: v1::RunProfileRequest) -> Result<Operation, ApiError> {
+        let id = std::mem::take(&mut request.request_id);
+        let key = request_key(&id, &request)?;
+        // Before anything that may have changed since: the same call gets the same answer.
+        if !request.validate_only
+            && let Some(first) = self.store.find_request(key.as_ref()).await?
+        {
+            return self.started(&first).await;
+        }
+        let subject = required("model", request.subject.clone())?;
+        let (model, source) = self.subject(subject).await?;
+        // Which scenarios can be laid out takes a while to find out for a long model: heartbeats must not wait.
+        let checked = tokio::task::spawn_blocking(move || {
+            let order = Order::check(&request, &model)?;
+            Ok::<_, Invalid>((order, request, model))
+        });
+        let (order, request, model) = checked
+            .await
+            .map_err(|error| StoreError::Internal(format!("a request cannot be checked: {error}")))??;
+        let name = match request.profile_id.as_str() {
+            "" => {
+                let suffix = Uuid::new_v4().simple().to_string();
+                ProfileName::from_id(format!("{}-{}", model.slug(), &suffix[..8]))
+            }
+            id => ProfileName::from_id(id),
+        }
+        .map_err(|invalid| invalid.under("profile_id"))?;
+        let workers = self.workers().await?;
+        let device_kind = device_kind(&request.device_kind, &workers)?;
+        let settings = order.settings(name, ModelName::from_id(model.id())?, device_kind);
+        let software = software::of_workers(&workers, &settings.device_kind)?;
+        let prepared = self.prepare(&settings, model.clone(), Vec::new(), software).await?;
+        if request.validate_only {
+            return self.checked(&settings, &prepared).await;
+        }
+        if let Some(source) = source {
+            self.store.put_model(&model, &source).await?;
+        }
+        let operation = self.store.create_profile(settings, prepared.runs, &prepared.reused, key).await?;
+        self.started(&operation).await
+    }
+
+    async fn resume(&self, mut request: v1::ResumeProfileRequest) -> Result<Operation, ApiError> {
+        let id = std::mem::take(&mut request.request_id);
+        let key = request_key(&id, &request)?;
+        if let Some(first) = self.store.find_request(key.as_ref()).await? {
+            return self.started(&first).await;
+        }
+        let name = ProfileName::parse("name", &request.name)?;
+        let record = self.store.get_profile(&name).await?;
+        if let Err(refused) = record.check_resumable() {
+            // A twin of this call may have resumed it a moment ago.
+            return match self.store.find_request(key.as_ref()).await? {
+                Some(first) => self.started(&first).await,
+                None => Err(refused.into()),
+            };
+        }
+        let stored = StoredProfile::of(&self.store, &record).await?;
+        let software = software::of_workers(&self.workers().await?, &stored.settings.device_kind)?;
+        if let Some(software) = &software {
+            software::check_same(&name, &stored.environments(), software)?;
+        }
+        let attempts = self.store.profile_attempts(&name).await?;
+        let prepared = self.prepare(&stored.settings, stored.model, attempts, software).await?;
+        let operation = self.store.resume_profile(&name, prepared.runs, &prepared.reused, key).await?;
+        self.started(&operation).await
     }
 }
 
-fn micro_batch_sizes(asked: &[i32], training: &TrainingSpec) -> Result<Vec<u32>, Invalid> {
-    if asked.is_empty() {
-        return Ok(default_micro_batch_sizes(training.micro_batch_size));
+/// The kind of device to measure on: as asked, else that of the first device of the newest worker that
+/// takes runs.
+fn device_kind(asked: &str, workers: &[WorkerRecord]) -> Result<String, ApiError> {
+    if asked.len() > MAX_KIND || asked.contains(char::is_control) {
+        let why = format!("must be a name of at most {MAX_KIND} bytes, as a worker reports it");
+        return Err(Invalid::field("device_kind", why).into());
     }
-    let mut sizes = asked
+    if !asked.is_empty() {
+        return Ok(asked.to_owned());
+    }
+    workers
         .iter()
-        .enumerate()
-        .map(|(index, &size)| {
-            in_range(
-                &format!("micro_batch_sizes[{index}]"),
-                i64::from(size),
-                1..=i64::from(TrainingSpec::MAX_MICRO_BATCH_SIZE),
-            )
-            .map(|size| u32::try_from(size).unwrap_or(1))
-        })
-        .collect::<Result<Vec<u32>, Invalid>>()?;
-    sizes.sort_unstable();
-    sizes.dedup();
-    if sizes.len() != asked.len() || sizes.len() > 2 {
-        return Err(Invalid::field("micro_batch_sizes", "must be one or two different sizes"));
-    }
-    Ok(sizes)
+        .filter(|worker| worker.state == WorkerState::Alive)
+        .flat_map(|worker| &worker.devices)
+        .map(|device| device.kind.clone())
+        .next()
+        .ok_or(ApiError::NoWorker)
 }
 
 #[tonic::async_trait]
@@ -198,49 +213,14 @@ impl ProfileService for Profiles {
         &self,
         request: Request<v1::RunProfileRequest>,
     ) -> Result<Response<Operation>, Status> {
-        let mut request = request.into_inner();
-        let key = {
-            let id = std::mem::take(&mut request.request_id);
-            request_key(&id, &request).map_err(ApiError::from)?
-        };
-        // Before anything that may have changed since: the same call gets the same answer.
-        if !request.validate_only
-            && let Some(first) = self.store.find_request(key.as_ref()).await.map_err(ApiError::from)?
-        {
-            return self.started(&first).await;
-        }
-        let subject = required("model", request.subject.clone()).map_err(ApiError::from)?;
-        let (model, source) = self.subject(subject).await?;
-        let order = Order::check(&request, &model).map_err(ApiError::from)?;
-        let layout =
-            Layout::new(order.campaign, &model, &order.training, order.devices).map_err(ApiError::from)?;
-        let name = match request.profile_id.as_str() {
-            "" => {
-                let suffix = Uuid::new_v4().simple().to_string();
-                ProfileName::from_id(format!("{}-{}", model.family(), &suffix[..8]))
-            }
-            id => ProfileName::from_id(id),
-        }
-        .map_err(|invalid| ApiError::from(invalid.under("profile_id")))?;
-        let device_kind = self.device_kind(&request.device_kind).await?;
-        let runs = order.runs(&layout.works(), &device_kind);
-        let profile = ProfileSettings {
-            name,
-            model: ModelName::from_id(model.id()).map_err(ApiError::from)?,
-            training: order.training,
-            campaign: order.campaign,
-            devices: order.devices,
-            micro_batch_sizes: order.micro_batch_sizes,
-            device_kind,
-        };
-        if request.validate_only {
-            return Ok(Response::new(self.checked(&profile, runs.len()).await?));
-        }
-        if let Some(zoo) = source {
-            self.store.put_model(&model, &zoo).await.map_err(ApiError::from)?;
-        }
-        let operation = self.store.create_profile(profile, runs, key).await.map_err(ApiError::from)?;
-        self.started(&operation).await
+        Ok(Response::new(self.run(request.into_inner()).await?))
+    }
+
+    async fn resume_profile(
+        &self,
+        request: Request<v1::ResumeProfileRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        Ok(Response::new(self.resume(request.into_inner()).await?))
     }
 
     async fn get_profile(
@@ -276,7 +256,12 @@ impl ProfileService for Profiles {
         let page = self.store.list_measurements(&name, &page).await.map_err(ApiError::from)?;
         Ok(Response::new(v1::ListMeasurementsResponse {
             next_page_token: listing.next_token(&page),
-            measurements: page.rows.iter().map(messages::measurement).collect(),
+            // Tapes are for predictors, and a page of them would be longer than a message may be.
+            measurements: page
+                .rows
+                .iter()
+                .map(|row| v1::Measurement { tape: None, ..messages::measurement(row) })
+                .collect(),
         }))
     }
 
@@ -303,6 +288,20 @@ impl ProfileService for Profiles {
             next_page_token: listing.next_token(&page),
             runs: page.rows.iter().map(messages::run_row).collect(),
         }))
+    }
+
+    async fn export_profile(
+        &self,
+        request: Request<v1::ExportProfileRequest>,
+    ) -> Result<Response<v1::ExportProfileResponse>, Status> {
+        Ok(Response::new(self.export(request.into_inner()).await?))
+    }
+
+    async fn import_profile(
+        &self,
+        request: Request<v1::ImportProfileRequest>,
+    ) -> Result<Response<v1::Profile>, Status> {
+        Ok(Response::new(self.import(request.into_inner()).await?))
     }
 }
 

@@ -28,7 +28,7 @@ use crate::store::Store;
 
 /// Longest time to an answer; streams are bounded by their own rules once open.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// Requests that clients send, the workers' stream aside, are small.
+/// Requests that clients send are small, but for documents and the workers' stream.
 const MAX_REQUEST_BYTES: usize = 4 << 20;
 
 /// What the planner serves.
@@ -86,17 +86,17 @@ pub async fn serve(
         .add_optional_service(v1alpha)
         .add_service(
             ModelServiceServer::new(Models { store: store.clone() })
-                .max_decoding_message_size(MAX_REQUEST_BYTES)
+                .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
         )
         .add_service(
             ProfileServiceServer::new(profiles)
-                .max_decoding_message_size(MAX_REQUEST_BYTES)
+                .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
         )
         .add_service(
             PlanServiceServer::new(plans)
-                .max_decoding_message_size(MAX_REQUEST_BYTES)
+                .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
         )
         .add_service(

@@ -5,7 +5,7 @@ use std::time::Duration;
 use loadmaster_proto::WORKER_PROTOCOL_VERSION;
 use loadmaster_proto::device::Device;
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::name::WorkerName;
+use loadmaster_proto::name::{CommandName, WorkerName};
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::worker_service_server::WorkerService;
 use tokio::sync::mpsc;
@@ -25,6 +25,8 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 const OUTBOX: usize = 64;
 /// Most devices of a worker, and most runs that it may hold.
 const MAX_DEVICES: usize = 1_024;
+/// Most training commands that a worker may offer.
+const MAX_COMMANDS: usize = 64;
 
 /// Connects and lists workers.
 #[derive(Debug, Clone)]
@@ -58,6 +60,7 @@ fn check(hello: v1::Hello) -> Result<Hello, ApiError> {
         ("hello.host", &hello.host),
         ("hello.version", &hello.version),
         ("hello.libtorch_version", &hello.libtorch_version),
+        ("hello.cuda_version", &hello.cuda_version),
         ("hello.session_id", &hello.session_id),
     ] {
         if text.len() > 256 {
@@ -78,6 +81,7 @@ fn check(hello: v1::Hello) -> Result<Hello, ApiError> {
             return Err(Invalid::field(field, format!("{:?} is there twice", device.id)).into());
         }
     }
+    let commands = commands(&hello.commands)?;
     let held = hello
         .held_runs
         .iter()
@@ -90,8 +94,11 @@ fn check(hello: v1::Hello) -> Result<Hello, ApiError> {
             devices: devices.clone(),
             version: hello.version,
             libtorch_version: hello.libtorch_version,
+            cuda_version: hello.cuda_version,
+            threads: loadmaster_proto::convert::unsigned("hello.threads", hello.threads)?,
             host: hello.host,
             session_id: hello.session_id.clone(),
+            commands,
         },
         introduction: Introduction {
             worker: name,
@@ -101,6 +108,22 @@ fn check(hello: v1::Hello) -> Result<Hello, ApiError> {
             accepts_runs: true,
         },
     })
+}
+
+/// The training commands that a worker offers, each once.
+fn commands(names: &[String]) -> Result<Vec<CommandName>, Invalid> {
+    if names.len() > MAX_COMMANDS {
+        let why = format!("has {} entries, at most {MAX_COMMANDS}", names.len());
+        return Err(Invalid::field("hello.commands", why));
+    }
+    let mut commands = names
+        .iter()
+        .enumerate()
+        .map(|(index, name)| CommandName::parse(&format!("hello.commands[{index}]"), name))
+        .collect::<Result<Vec<_>, _>>()?;
+    commands.sort();
+    commands.dedup();
+    Ok(commands)
 }
 
 #[tonic::async_trait]

@@ -14,6 +14,15 @@ pub enum StoreError {
         /// Its name.
         what: String,
     },
+    /// Only the names of a model's layers are known.
+    #[error(
+        "{what} is an opaque chain: its layers are known by name only, so it can be planned but not trained or \
+         shown as a model"
+    )]
+    Opaque {
+        /// Its name.
+        what: String,
+    },
     /// The name is taken.
     #[error("{what} exists already")]
     AlreadyExists {
@@ -31,6 +40,14 @@ pub enum StoreError {
     NotDone {
         /// Its name.
         what: String,
+    },
+    /// Only profiles that ended without all that they need can be resumed.
+    #[error("{what} is {state}: only an incomplete or cancelled profile can be resumed")]
+    NotResumable {
+        /// Its name.
+        what: String,
+        /// Where it stands.
+        state: &'static str,
     },
     /// Another call changed the same rows again and again.
     #[error("other calls changed the same rows at the same time: try again")]

@@ -9,7 +9,7 @@ use loadmaster_proto::run::RunFailure;
 use serde_json::Value;
 
 use super::Store;
-use super::error::{Result, StoreError, retry, unstorable};
+use super::error::{Result, StoreError, broken_constraint, retry, unstorable};
 use super::json::{clean, document};
 use super::records::Fenced;
 use super::runs::name;
@@ -50,15 +50,50 @@ WITH ended AS (
     WHERE ",
     fence_of_results!(),
     "
-    RETURNING id, profile_id, cancel_requested
+    RETURNING id, cancel_requested
 ), stored AS (
-    INSERT INTO measurements (run_id, profile_id, measurement, losses)
-    SELECT ended.id, ended.profile_id, new.measurement,
+    INSERT INTO measurements (run_id, measurement, losses)
+    SELECT ended.id, new.measurement,
            ARRAY(SELECT loss::double precision FROM unnest(string_to_array(new.losses, ' ')) AS loss)
     FROM ended, jsonb_to_recordset($5) AS new(measurement jsonb, losses text)
 )
 SELECT cancel_requested FROM ended"
 );
+
+/// Repeats runs of profiles that do not fit: at the half, the quarter, … of their micro-batch size, the
+/// largest that the profile does not have yet. So where both of two sizes are too large, two smaller ones
+/// come in their place as long as there are any.
+macro_rules! repeat_smaller {
+    () => {
+        "smaller AS (
+                SELECT gen_random_uuid()::text AS new_id, runs.*, size.value AS new_size
+                FROM verdict JOIN runs ON runs.id = verdict.id
+                CROSS JOIN LATERAL (
+                    SELECT half.value - half.value % runs.smallest_micro_batch_size AS value
+                    FROM (SELECT runs.micro_batch_size >> power AS value FROM generate_series(1, 20) AS power) AS half
+                    WHERE half.value >= runs.smallest_micro_batch_size
+                      AND NOT EXISTS (
+                          SELECT FROM profile_runs JOIN runs AS other ON other.id = profile_runs.run_id
+                          WHERE profile_runs.profile_id = runs.profile_id AND other.work_key = runs.work_key
+                            AND other.micro_batch_size
+                                = half.value - half.value % runs.smallest_micro_batch_size)
+                    ORDER BY half.value DESC LIMIT 1) AS size
+                WHERE verdict.next_state = 'out_of_memory' AND NOT verdict.cancel_requested
+                  AND runs.profile_id IS NOT NULL
+            ), repeated AS (
+                INSERT INTO runs (id, operation_id, profile_id, model_id, training, work, iterations, command,
+                                  device_kind, device_count, min_capacity_bytes, deadline_seconds, work_key,
+                                  smallest_micro_batch_size, shrunk_from)
+                SELECT new_id, operation_id, profile_id, model_id,
+                       jsonb_set(training, '{micro_batch_size}', to_jsonb(new_size)), work, iterations, command,
+                       device_kind, device_count, min_capacity_bytes, deadline_seconds, work_key,
+                       smallest_micro_batch_size, id
+                FROM smaller
+            ), linked AS (
+                INSERT INTO profile_runs (profile_id, run_id) SELECT profile_id, new_id FROM smaller
+            ) "
+    };
+}
 
 /// Ends attempts without a result. `$failed` locks the rows and says what failed: id, failure,
 /// seconds, and the columns that the verdict needs.
@@ -79,8 +114,9 @@ macro_rules! end_attempts {
                     WHEN judged.attempts >= 3 THEN 'parked'
                     ELSE 'queued' END AS next_state
                 FROM judged
-            )
-            UPDATE runs
+            ), ",
+            repeat_smaller!(),
+            "UPDATE runs
             SET state = verdict.next_state,
                 attempts = runs.attempts - verdict.handed_back::integer,
                 hand_backs = runs.hand_backs + verdict.handed_back::integer,
@@ -172,9 +208,9 @@ impl Store {
         fenced(run, stored)
     }
 
-    /// Ends an attempt without a result. Out of memory ends the run; handing back queues it again and
-    /// does not count; anything else queues it again after a back-off, or parks it after
-    /// [`MAX_ATTEMPTS`]. A run whose cancellation was requested becomes cancelled instead.
+    /// Ends an attempt without a result. Out of memory ends the run, and if it is of a profile queues
+    /// another one at a smaller micro-batch size; handing back queues it again and does not count; anything
+    /// else queues it again after a back-off, or parks it after [`MAX_ATTEMPTS`]. A run whose cancellation was requested becomes cancelled instead.
     ///
     /// # Errors
     /// [`StoreError::NotFound`] when there is no such run.
@@ -196,8 +232,12 @@ impl Store {
                 .bind(&failure)
                 .bind(sane(seconds))
                 .fetch_all(&self.pool)
-                .await?;
-            Ok(ended)
+                .await;
+            ended.map_err(|error| match broken_constraint(&error) {
+                // The same work was repeated at this size a moment ago; another look takes the next one.
+                Some("runs_shrunk") => StoreError::Conflict,
+                _ => error.into(),
+            })
         })
         .await?;
         if let Some((_, cancelled)) = ended.first() {
@@ -261,10 +301,10 @@ fn measurement_documents(run: &RunName, measurements: &[Measurement]) -> Result<
     let documents = measurements
         .iter()
         .map(|measurement| {
-            if !stages.insert(measurement.stage_index) {
+            let Measurement { stage_index, shard, .. } = measurement;
+            if !stages.insert((stage_index, shard)) {
                 return Err(StoreError::corrupt(format!(
-                    "the result of {run} has two measurements of stage {}",
-                    measurement.stage_index
+                    "the result of {run} has two measurements of device {shard} of stage {stage_index}"
                 )));
             }
             let losses: Vec<String> = measurement.losses.iter().map(f64::to_string).collect();

@@ -14,16 +14,22 @@ use super::Store;
 use super::error::{Result, StoreError, retry};
 use super::json::clean;
 use super::records::{Claim, FreeDevice, HeldLease, Renewal};
-use super::runs::{name, unsigned};
+use super::runs::{command_name, name, unsigned};
 
 /// Most bytes of a phase.
 const MAX_PHASE: usize = 200;
 
-/// Claims the oldest queued run of one kind of device that fits.
+/// Claims the oldest queued run of one kind of device that fits, and whose command, if it has one, the
+/// worker offers.
 ///
 /// `$2` holds the capacities of the free devices of the kind, largest first, so that element n is
 /// what n devices have at least. Rows that another claim just locked are skipped, not waited for;
 /// the state is checked again at the update. A test pins this statement's plan.
+///
+/// Small runs must not keep a large one waiting for ever by taking the devices one by one: once a run has
+/// waited for 10 seconds that all devices of the worker (`$5`, as `$2`) could carry and the free ones
+/// cannot, the worker is given nothing that came after it, until enough of its devices are free. (A
+/// scalar subquery, which the database does not turn into a join that would lose the order.)
 pub const CLAIM: &str = "
 WITH candidate AS (
     SELECT id FROM runs
@@ -32,6 +38,18 @@ WITH candidate AS (
       AND min_capacity_bytes <= ($2::bigint[])[1]
       AND min_capacity_bytes <= ($2::bigint[])[device_count]
       AND not_before <= now()
+      AND (command IS NULL OR command = ANY (SELECT unnest(commands) FROM workers WHERE id = $3))
+      AND coalesce((
+          SELECT false FROM runs AS large
+          WHERE large.state = 'queued' AND large.device_kind = $1 AND large.position < runs.position
+            AND large.device_count <= cardinality($5::bigint[])
+            AND large.min_capacity_bytes <= ($5::bigint[])[large.device_count]
+            AND (large.device_count > cardinality($2::bigint[])
+                 OR large.min_capacity_bytes > ($2::bigint[])[large.device_count])
+            AND (large.command IS NULL
+                 OR large.command = ANY (SELECT unnest(commands) FROM workers WHERE id = $3))
+            AND large.not_before <= now() - interval '10 seconds'
+          LIMIT 1), true)
     ORDER BY position
     LIMIT 1 FOR UPDATE SKIP LOCKED
 ), claimed AS (
@@ -44,7 +62,7 @@ WITH candidate AS (
     WHERE runs.id = candidate.id AND runs.state = 'queued'
     RETURNING runs.*
 )
-SELECT claimed.id, claimed.lease_token, models.model, claimed.training, claimed.work, claimed.iterations,
+SELECT claimed.id, claimed.lease_token, models.model, claimed.training, claimed.work, claimed.iterations, claimed.command,
        claimed.device_kind, claimed.device_count, claimed.min_capacity_bytes, claimed.deadline_seconds
 FROM claimed JOIN models ON models.id = claimed.model_id";
 
@@ -85,6 +103,7 @@ struct ClaimRow {
     training: Json<TrainingSpec>,
     work: Json<Work>,
     iterations: i32,
+    command: Option<String>,
     device_kind: String,
     device_count: i32,
     min_capacity_bytes: i64,
@@ -102,6 +121,7 @@ impl TryFrom<ClaimRow> for Claim {
             training,
             work,
             iterations,
+            command,
             device_kind,
             device_count,
             min_capacity_bytes,
@@ -115,6 +135,7 @@ impl TryFrom<ClaimRow> for Claim {
                 training: training.0,
                 work: work.0,
                 iterations: unsigned(iterations)?,
+                command: command.map(command_name).transpose()?,
             },
             device_kind,
             device_count: unsigned(device_count)?,
@@ -125,8 +146,9 @@ impl TryFrom<ClaimRow> for Claim {
 }
 
 impl Store {
-    /// Leases the oldest queued run that fits the free devices of a worker. Runs of different kinds of
-    /// device never compete, so the kinds are asked one after the other.
+    /// Leases the oldest queued run that fits the free devices of a worker, unless an older one that
+    /// needs more of all its devices has waited for long. Runs of different kinds of device never compete,
+    /// so the kinds are asked one after the other.
     ///
     /// # Errors
     /// When the database fails; a run claimed by a call whose answer was lost returns to the queue
@@ -135,20 +157,17 @@ impl Store {
         &self,
         worker: &WorkerName,
         free: &[FreeDevice],
+        all: &[FreeDevice],
         lease: Duration,
     ) -> Result<Option<Claim>> {
-        let mut kinds = BTreeMap::<&str, Vec<i64>>::new();
-        for device in free {
-            let capacity = i64::try_from(device.capacity).unwrap_or(i64::MAX);
-            kinds.entry(&device.kind).or_default().push(capacity);
-        }
-        for (kind, mut capacities) in kinds {
-            capacities.sort_unstable_by(|a, b| b.cmp(a));
+        let all = capacities(all);
+        for (kind, free) in capacities(free) {
             let claimed: Option<ClaimRow> = sqlx::query_as(CLAIM)
                 .bind(kind)
-                .bind(capacities)
+                .bind(free)
                 .bind(worker.id())
                 .bind(lease.as_secs_f64())
+                .bind(all.get(kind).map_or(&[][..], Vec::as_slice))
                 .fetch_optional(&self.pool)
                 .await?;
             if let Some(claimed) = claimed {
@@ -197,6 +216,19 @@ impl Store {
             })
             .collect()
     }
+}
+
+/// Capacities of the devices of each kind, largest first.
+fn capacities(devices: &[FreeDevice]) -> BTreeMap<&str, Vec<i64>> {
+    let mut kinds = BTreeMap::<&str, Vec<i64>>::new();
+    for device in devices {
+        let capacity = i64::try_from(device.capacity).unwrap_or(i64::MAX);
+        kinds.entry(&device.kind).or_default().push(capacity);
+    }
+    for capacities in kinds.values_mut() {
+        capacities.sort_unstable_by(|a, b| b.cmp(a));
+    }
+    kinds
 }
 
 /// What a worker says may be any number.

@@ -5,11 +5,12 @@
 //! | table | one row is | written by | afterwards |
 //! |---|---|---|---|
 //! | `models` | a model and what it was built from | callers | never changes: its id is its content's |
-//! | `profiles` | a profiling campaign | callers | ends once |
+//! | `profiles` | a profiling campaign | callers | ends, and may be resumed |
 //! | `plans` | a recommended plan | callers | never changes: its id is its content's |
 //! | `operations` | a caller's wait for a profile or a validation | callers | ends once |
 //! | `runs` | one unit of work in the queue | callers, workers | see below |
-//! | `measurements` | what one stage of one run needed | workers | never changes |
+//! | `profile_runs` | a run that serves a profile: its own, or made for another | callers, workers | never changes |
+//! | `measurements` | what one device of one stage of one run needed | workers | never changes |
 //! | `workers` | a daemon that ever connected | workers | with every heartbeat |
 //!
 //! Everything that must survive a planner is here, and a planner keeps nothing else that matters:
@@ -34,6 +35,10 @@
 //! taken when nobody began the run again. Sending the same report twice is harmless: the second
 //! call finds the first one's rows and says [`Fenced::Applied`].
 //!
+//! What did not fit is repeated at a smaller micro-batch size by a *new* run of its profile, which the
+//! statement that ends the first one inserts. Results serve every profile that needs the same: a run's
+//! `work_key` says what it measures, and `profile_runs` which runs a profile is made of.
+//!
 //! Three guards end a dead attempt: the lease, which heartbeats renew; the deadline, which nothing
 //! renews, because a live worker can hold a dead run; and cancellation. [`Store::expire_leases`] is the
 //! reaper; every planner runs it, and they skip each other's locked rows.
@@ -57,6 +62,7 @@
 //! the price of keeping no counters that could drift.
 
 mod connect;
+mod documents;
 mod error;
 mod finish;
 mod json;
@@ -69,6 +75,7 @@ mod page;
 mod plans;
 mod profiles;
 pub mod records;
+mod reuse;
 mod runs;
 mod states;
 mod submit;

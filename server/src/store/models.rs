@@ -1,8 +1,9 @@
 //! Models.
 
+use loadmaster_proto::document::Subject;
+use loadmaster_proto::import::ModelSource;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::ModelName;
-use loadmaster_proto::zoo::Zoo;
 use sqlx::FromRow;
 use sqlx::types::Json;
 
@@ -17,7 +18,7 @@ use super::time::Time;
 struct ModelRow {
     id: String,
     model: Json<Model>,
-    source: Json<Zoo>,
+    source: Json<ModelSource>,
     create_time: Time,
 }
 
@@ -40,7 +41,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] when another model has the same short name.
-    pub async fn put_model(&self, model: &Model, source: &Zoo) -> Result<ModelRecord> {
+    pub async fn put_model(&self, model: &Model, source: &ModelSource) -> Result<ModelRecord> {
         let name = name(ModelName::from_id(model.id()))?;
         let content = document(model)?;
         sqlx::query("INSERT INTO models (id, model, source) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING")
@@ -63,14 +64,21 @@ impl Store {
     /// One model.
     ///
     /// # Errors
-    /// [`StoreError::NotFound`].
+    /// [`StoreError::NotFound`], [`StoreError::Opaque`] where the chain has no layers that could be trained.
     pub async fn get_model(&self, name: &ModelName) -> Result<ModelRecord> {
         let row: Option<ModelRow> =
-            sqlx::query_as("SELECT id, model, source, create_time FROM models WHERE id = $1")
+            sqlx::query_as("SELECT id, model, source, create_time FROM models WHERE id = $1 AND NOT opaque")
                 .bind(name.id())
                 .fetch_optional(&self.pool)
                 .await?;
-        row.ok_or_else(|| StoreError::not_found(name))?.try_into()
+        match row {
+            Some(row) => row.try_into(),
+            // The commonest call needs one query; this one says why there is no model.
+            None => match self.get_subject(name).await? {
+                Subject::Opaque(_) => Err(StoreError::Opaque { what: name.to_string() }),
+                Subject::Known(_) => Err(StoreError::Conflict),
+            },
+        }
     }
 
     /// Models, newest first.
@@ -79,7 +87,7 @@ impl Store {
     /// When the database fails.
     pub async fn list_models(&self, request: &PageRequest) -> Result<Page<ModelRecord>> {
         const SQL: &str = "SELECT id, model, source, create_time FROM models
-             WHERE (create_time, id) < ($1, $2)
+             WHERE (create_time, id) < ($1, $2) AND NOT opaque
              ORDER BY create_time DESC, id DESC LIMIT $3";
         let cursor =
             |record: &ModelRecord| Cursor { time: record.create_time, id: record.name.id().to_owned() };

@@ -12,10 +12,10 @@ use super::runs::name;
 use super::states::operation_word;
 use super::time::Time;
 
-/// Counts the runs of `operations.id`.
+/// Counts the runs whose column is `$of`, for example `runs.operation_id = operations.id`.
 macro_rules! run_counts {
-    () => {
-        "SELECT count(*) FILTER (WHERE runs.state = 'queued') AS queued,
+    ($of:literal) => {
+        concat!("SELECT count(*) FILTER (WHERE runs.state = 'queued') AS queued,
                 count(*) FILTER (WHERE runs.state = 'running') AS running,
                 count(*) FILTER (WHERE runs.state = 'succeeded') AS succeeded,
                 count(*) FILTER (WHERE runs.state = 'out_of_memory') AS out_of_memory,
@@ -23,8 +23,11 @@ macro_rules! run_counts {
                 count(*) FILTER (WHERE runs.state = 'cancelled') AS cancelled,
                 coalesce(sum(CASE runs.state WHEN 'queued' THEN 0 WHEN 'running' THEN runs.progress ELSE 1 END), 0)
                     AS done,
-                coalesce(sum(runs.device_seconds), 0) AS device_seconds
-         FROM runs WHERE runs.operation_id = operations.id"
+                coalesce(sum(runs.device_seconds), 0) AS device_seconds,
+                count(*) FILTER (WHERE runs.shrunk_from IS NOT NULL) AS shrunk,
+                avg(extract(epoch FROM runs.end_time - runs.start_time)::double precision)
+                    FILTER (WHERE runs.state IN ('succeeded', 'out_of_memory')) AS mean_seconds
+         FROM runs WHERE ", $of)
     };
 }
 pub(super) use run_counts;
@@ -34,12 +37,12 @@ macro_rules! select_operations {
     ($operations:literal) => {
         concat!(
             "SELECT operations.*, counts.*
-             FROM (SELECT id, profile_id, plan_id, state, error_code, error_reason, error_message, create_time,
-                          end_time FROM operations ",
+             FROM (SELECT id, profile_id, plan_id, state, error_code, error_reason, error_message, rounds,
+                          create_time, end_time FROM operations ",
             $operations,
             ") AS operations
              CROSS JOIN LATERAL (",
-            run_counts!(),
+            run_counts!("runs.operation_id = operations.id"),
             ") AS counts
              ORDER BY operations.create_time DESC, operations.id DESC"
         )
@@ -65,6 +68,15 @@ WITH operation AS (
     FROM held WHERE runs.id = held.id AND runs.state IN ('queued', 'running')
 )
 SELECT EXISTS (SELECT FROM operation)";
+
+/// A run that is added at the moment of a cancellation (a repetition at a smaller size, or a follow-up) is not
+/// among the rows that the cancellation sees. After it none is added any more.
+const UNCANCELLED: &str = "
+SELECT EXISTS (SELECT FROM runs
+    WHERE operation_id = $1 AND (state = 'queued' OR state = 'running' AND NOT cancel_requested))";
+
+/// How often runs that were added meanwhile are looked for: the first look finds all but what is being added.
+const MAX_CANCEL_ROUNDS: usize = 8;
 
 /// An operation is cancelled once none of its runs is held any more.
 const SETTLE_CANCELLED: &str = "
@@ -109,9 +121,22 @@ pub(super) struct CountRow {
     cancelled: i64,
     done: f64,
     pub(super) device_seconds: f64,
+    shrunk: i64,
+    mean_seconds: Option<f64>,
 }
 
 impl CountRow {
+    pub(super) fn shrunk(&self) -> Result<u32> {
+        super::runs::unsigned(self.shrunk)
+    }
+
+    /// What is left of the runs, as so many whole ones, in the pace of those that ended, by as many at once
+    /// as are running now.
+    fn remaining_seconds(&self, runs: RunCounts) -> Option<f64> {
+        let left = (f64::from(runs.total()) - self.done).max(0.0);
+        (runs.running > 0).then(|| Some(self.mean_seconds? * left / f64::from(runs.running))).flatten()
+    }
+
     pub(super) fn by_state(&self) -> Result<RunCounts> {
         let count = |count: i64| {
             u32::try_from(count).map_err(|_| StoreError::corrupt(format!("an operation has {count} runs")))
@@ -136,6 +161,7 @@ struct OperationRow {
     error_code: Option<i32>,
     error_reason: Option<String>,
     error_message: Option<String>,
+    rounds: i32,
     create_time: Time,
     end_time: Option<Time>,
     #[sqlx(flatten)]
@@ -154,6 +180,7 @@ impl TryFrom<OperationRow> for OperationRecord {
             error_code,
             error_reason,
             error_message,
+            rounds,
             create_time,
             end_time,
             counts,
@@ -184,8 +211,10 @@ impl TryFrom<OperationRow> for OperationRecord {
             name: name(OperationName::from_id(id))?,
             target,
             state,
+            remaining_seconds: counts.remaining_seconds(runs),
             runs,
             progress,
+            rounds: super::runs::unsigned(rounds)?,
             create_time: create_time.0,
             end_time: end_time.map(|time| time.0),
         })
@@ -241,17 +270,29 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotFound`].
     pub async fn cancel_operation(&self, name: &OperationName) -> Result<bool> {
-        let cancelled = retry(|| async {
-            let cancelled: bool = sqlx::query_scalar(CANCEL).bind(name.id()).fetch_one(&self.pool).await?;
-            Ok(cancelled)
-        })
-        .await?;
+        let cancelled = self.ask_to_end(name).await?;
         if cancelled {
+            for _ in 0..MAX_CANCEL_ROUNDS {
+                let missed: bool =
+                    sqlx::query_scalar(UNCANCELLED).bind(name.id()).fetch_one(&self.pool).await?;
+                if !missed {
+                    break;
+                }
+                self.ask_to_end(name).await?;
+            }
             self.settle_cancelled().await?;
         } else {
             self.get_operation(name).await?;
         }
         Ok(cancelled)
+    }
+
+    async fn ask_to_end(&self, name: &OperationName) -> Result<bool> {
+        retry(|| async {
+            let cancelled: bool = sqlx::query_scalar(CANCEL).bind(name.id()).fetch_one(&self.pool).await?;
+            Ok(cancelled)
+        })
+        .await
     }
 
     /// Ends the cancelled operations that no run holds open any more.

@@ -1,8 +1,7 @@
 //! Profiles and their measurements.
 
 use loadmaster_proto::measurement::Measurement;
-use loadmaster_proto::name::{ModelName, OperationName, ProfileName, RunName};
-use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::name::{OperationName, ProfileName, RunName};
 use sqlx::FromRow;
 use sqlx::types::Json;
 
@@ -10,7 +9,7 @@ use super::Store;
 use super::error::{Result, StoreError};
 use super::operations::{CountRow, run_counts};
 use super::records::{
-    Campaign, Cursor, MeasurementRecord, Page, PageRequest, ProfileRecord, ProfileSettings, ProfileState,
+    Cursor, MeasurementRecord, Page, PageRequest, ProfileRecord, ProfileSettings, ProfileState,
 };
 use super::runs::{name, unsigned};
 use super::states::Word;
@@ -20,29 +19,43 @@ use super::time::Time;
 macro_rules! select_profiles {
     ($profiles:literal) => {
         concat!(
-            "SELECT profiles.*, operations.id AS operation_id, counts.*
-             FROM (SELECT id, model_id, training, campaign, devices, micro_batch_sizes, device_kind, state,
-                          missing, create_time, end_time FROM profiles ",
+            "SELECT profiles.*, newest.operation_id, counts.*, reused.*
+             FROM (SELECT id, settings, state, missing, create_time, end_time FROM profiles ",
             $profiles,
             ") AS profiles
-             JOIN operations ON operations.profile_id = profiles.id
+             JOIN LATERAL (
+                 SELECT operations.id AS operation_id FROM operations WHERE operations.profile_id = profiles.id
+                 ORDER BY operations.create_time DESC, operations.id DESC LIMIT 1) AS newest ON true
              CROSS JOIN LATERAL (",
-            run_counts!(),
+            run_counts!("runs.profile_id = profiles.id"),
             ") AS counts
+             CROSS JOIN LATERAL (
+                 SELECT count(*) AS reused_runs, coalesce(sum(runs.device_seconds), 0) AS saved_device_seconds
+                 FROM profile_runs JOIN runs ON runs.id = profile_runs.run_id
+                 WHERE profile_runs.profile_id = profiles.id AND profile_runs.reused) AS reused
              ORDER BY profiles.create_time DESC, profiles.id DESC"
+        )
+    };
+}
+
+/// Measurements with what a profile makes of them; `links.profile_id` is the profile.
+macro_rules! select_measurements {
+    ($rest:literal) => {
+        concat!(
+            "SELECT measurements.run_id, links.profile_id, links.layer_offset, links.held_out,
+                    measurements.measurement, measurements.losses, measurements.create_time
+             FROM profile_runs AS links JOIN measurements ON measurements.run_id = links.run_id ",
+            $rest,
+            " ORDER BY measurements.first_layer + links.layer_offset, measurements.last_layer + links.layer_offset,
+                     measurements.micro_batch_size, measurements.run_id, measurements.stage_index,
+                     measurements.shard"
         )
     };
 }
 
 #[derive(FromRow)]
 struct ProfileRow {
-    id: String,
-    model_id: String,
-    training: Json<TrainingSpec>,
-    campaign: String,
-    devices: i32,
-    micro_batch_sizes: Vec<i32>,
-    device_kind: String,
+    settings: Json<ProfileSettings>,
     state: String,
     missing: Vec<String>,
     create_time: Time,
@@ -50,6 +63,8 @@ struct ProfileRow {
     operation_id: String,
     #[sqlx(flatten)]
     counts: CountRow,
+    reused_runs: i64,
+    saved_device_seconds: f64,
 }
 
 impl TryFrom<ProfileRow> for ProfileRecord {
@@ -57,34 +72,25 @@ impl TryFrom<ProfileRow> for ProfileRecord {
 
     fn try_from(row: ProfileRow) -> Result<Self> {
         let ProfileRow {
-            id,
-            model_id,
-            training,
-            campaign,
-            devices,
-            micro_batch_sizes,
-            device_kind,
+            settings,
             state,
             missing,
             create_time,
             end_time,
             operation_id,
             counts,
+            reused_runs,
+            saved_device_seconds,
         } = row;
         Ok(Self {
-            settings: ProfileSettings {
-                name: name(ProfileName::from_id(id))?,
-                model: name(ModelName::from_id(model_id))?,
-                training: training.0,
-                campaign: Campaign::from_sql(&campaign)?,
-                devices: unsigned(devices)?,
-                micro_batch_sizes: micro_batch_sizes.into_iter().map(unsigned).collect::<Result<_>>()?,
-                device_kind,
-            },
+            settings: settings.0,
             state: ProfileState::from_sql(&state)?,
             missing,
-            device_seconds: counts.device_seconds,
             runs: counts.by_state()?,
+            shrunk_runs: counts.shrunk()?,
+            device_seconds: counts.device_seconds,
+            reused_runs: unsigned(reused_runs)?,
+            saved_device_seconds,
             operation: name(OperationName::from_id(operation_id))?,
             create_time: create_time.0,
             end_time: end_time.map(|time| time.0),
@@ -96,6 +102,8 @@ impl TryFrom<ProfileRow> for ProfileRecord {
 struct MeasurementRow {
     run_id: String,
     profile_id: Option<String>,
+    layer_offset: i32,
+    held_out: bool,
     measurement: Json<Measurement>,
     losses: Vec<f64>,
     create_time: Time,
@@ -105,14 +113,36 @@ impl TryFrom<MeasurementRow> for MeasurementRecord {
     type Error = StoreError;
 
     fn try_from(row: MeasurementRow) -> Result<Self> {
-        let MeasurementRow { run_id, profile_id, measurement, losses, create_time } = row;
+        let MeasurementRow { run_id, profile_id, layer_offset, held_out, measurement, losses, create_time } =
+            row;
+        let measurement = Measurement { losses, ..measurement.0 };
         Ok(Self {
             run: name(RunName::from_id(run_id))?,
             profile: profile_id.map(|id| name(ProfileName::from_id(id))).transpose()?,
-            measurement: Measurement { losses, ..measurement.0 },
+            held_out,
+            measurement: moved(measurement, layer_offset)?,
             time: create_time.0,
         })
     }
+}
+
+/// The measurement of an equal stage elsewhere in a chain: every index of a layer is another one.
+fn moved(mut measurement: Measurement, offset: i32) -> Result<Measurement> {
+    let layer = |index: usize| {
+        let moved = i64::try_from(index).ok().and_then(|index| index.checked_add(i64::from(offset)));
+        moved.and_then(|index| usize::try_from(index).ok()).ok_or_else(|| {
+            StoreError::corrupt(format!("layer {index} of a reused measurement cannot be moved by {offset}"))
+        })
+    };
+    measurement.stage.first_layer = layer(measurement.stage.first_layer)?;
+    measurement.stage.last_layer = layer(measurement.stage.last_layer)?;
+    for times in &mut measurement.layers {
+        times.layer = layer(times.layer)?;
+    }
+    if let Some(tape) = &mut measurement.tape {
+        tape.layer = layer(tape.layer)?;
+    }
+    Ok(measurement)
 }
 
 impl Store {
@@ -143,7 +173,8 @@ impl Store {
         request.fetch::<ProfileRow, _>(&self.pool, SQL, cursor).await
     }
 
-    /// Measurements of a profile, in order of stage and micro-batch size.
+    /// Measurements of a profile, in order of stage and micro-batch size; reused ones as if they had been
+    /// made for it.
     ///
     /// # Errors
     /// [`StoreError::NotFound`] when there is no such profile, or the cursor is not of this list.
@@ -152,30 +183,42 @@ impl Store {
         profile: &ProfileName,
         request: &PageRequest,
     ) -> Result<Page<MeasurementRecord>> {
+        if let Some(imported) = self.imported_measurements(profile).await? {
+            let before = match &request.after {
+                None => 0,
+                Some(after) => {
+                    let last = imported.iter().position(|record| cursor(record).id == after.id);
+                    1 + last.ok_or_else(|| StoreError::not_found(format!("measurement {:?}", after.id)))?
+                }
+            };
+            return Ok(request.page(imported.into_iter().skip(before).collect(), cursor));
+        }
         // Measurements are never deleted, so the last row of the page before says where to go on.
-        let (run, stage_index) = match &request.after {
-            None => (None, None),
-            Some(cursor) => {
-                let position = cursor
-                    .id
-                    .rsplit_once('/')
-                    .and_then(|(run, stage_index)| Some((run.to_owned(), stage_index.parse::<i32>().ok()?)));
-                let (run, stage_index) =
-                    position.ok_or_else(|| StoreError::not_found(format!("measurement {:?}", cursor.id)))?;
-                (Some(run), Some(stage_index))
-            }
+        let after = request.after.as_ref().map(|cursor| {
+            position(&cursor.id).ok_or_else(|| StoreError::not_found(format!("measurement {:?}", cursor.id)))
+        });
+        let (run, stage_index, shard) = match after.transpose()? {
+            None => (None, None, None),
+            Some((run, stage_index, shard)) => (Some(run), Some(stage_index), Some(shard)),
         };
-        let rows: Vec<MeasurementRow> = sqlx::query_as(
-            "SELECT run_id, profile_id, measurement, losses, create_time FROM measurements
-             WHERE profile_id = $1
-               AND ($2::text IS NULL OR (first_layer, last_layer, micro_batch_size, run_id, stage_index) > (
-                       SELECT first_layer, last_layer, micro_batch_size, run_id, stage_index
-                       FROM measurements WHERE run_id = $2 AND stage_index = $3))
-             ORDER BY first_layer, last_layer, micro_batch_size, run_id, stage_index LIMIT $4",
-        )
+        let rows: Vec<MeasurementRow> = sqlx::query_as(concat!(
+            select_measurements!(
+                "WHERE links.profile_id = $1
+               AND ($2::text IS NULL
+                    OR (measurements.first_layer + links.layer_offset, measurements.last_layer + links.layer_offset,
+                        measurements.micro_batch_size, measurements.run_id, measurements.stage_index,
+                        measurements.shard) > (
+                       SELECT last.first_layer + of.layer_offset, last.last_layer + of.layer_offset,
+                              last.micro_batch_size, last.run_id, last.stage_index, last.shard
+                       FROM profile_runs AS of JOIN measurements AS last ON last.run_id = of.run_id
+                       WHERE of.profile_id = $1 AND of.run_id = $2 AND last.stage_index = $3 AND last.shard = $4))"
+            ),
+            " LIMIT $5"
+        ))
         .bind(profile.id())
         .bind(run)
         .bind(stage_index)
+        .bind(shard)
         .bind(request.limit())
         .fetch_all(&self.pool)
         .await?;
@@ -183,42 +226,54 @@ impl Store {
             self.get_profile(profile).await?;
         }
         let records = rows.into_iter().map(TryInto::try_into).collect::<Result<Vec<MeasurementRecord>>>()?;
-        Ok(request.page(records, |record| Cursor {
-            time: record.time,
-            id: format!("{}/{}", record.run.id(), record.measurement.stage_index),
-        }))
+        Ok(request.page(records, cursor))
     }
 
-    /// All measurements of a profile, in order of stage and micro-batch size.
+    /// All measurements of a profile, in order of stage and micro-batch size; reused ones as if they had
+    /// been made for it.
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn profile_measurements(&self, profile: &ProfileName) -> Result<Vec<Measurement>> {
-        let rows: Vec<MeasurementRow> = sqlx::query_as(
-            "SELECT run_id, profile_id, measurement, losses, create_time FROM measurements
-             WHERE profile_id = $1
-             ORDER BY first_layer, last_layer, micro_batch_size, run_id, stage_index",
-        )
-        .bind(profile.id())
-        .fetch_all(&self.pool)
-        .await?;
-        rows.into_iter()
-            .map(|row| MeasurementRecord::try_from(row).map(|record| record.measurement))
-            .collect()
+    pub async fn profile_measurements(&self, profile: &ProfileName) -> Result<Vec<MeasurementRecord>> {
+        if let Some(imported) = self.imported_measurements(profile).await? {
+            return Ok(imported);
+        }
+        let rows: Vec<MeasurementRow> = sqlx::query_as(select_measurements!("WHERE links.profile_id = $1"))
+            .bind(profile.id())
+            .fetch_all(&self.pool)
+            .await?;
+        rows.into_iter().map(TryInto::try_into).collect()
     }
 
-    /// What a run yielded, one per stage.
+    /// What a run yielded, one per stage and device of it.
     ///
     /// # Errors
     /// When the database fails.
     pub async fn run_measurements(&self, run: &RunName) -> Result<Vec<MeasurementRecord>> {
         let rows: Vec<MeasurementRow> = sqlx::query_as(
-            "SELECT run_id, profile_id, measurement, losses, create_time FROM measurements
-             WHERE run_id = $1 ORDER BY stage_index",
+            "SELECT measurements.run_id, runs.profile_id, 0 AS layer_offset,
+                    coalesce(links.held_out, false) AS held_out, measurements.measurement, measurements.losses,
+                    measurements.create_time
+             FROM measurements JOIN runs ON runs.id = measurements.run_id
+             LEFT JOIN profile_runs AS links ON links.run_id = runs.id AND links.profile_id = runs.profile_id
+             WHERE measurements.run_id = $1 ORDER BY measurements.stage_index, measurements.shard",
         )
         .bind(run.id())
         .fetch_all(&self.pool)
         .await?;
         rows.into_iter().map(TryInto::try_into).collect()
     }
+}
+
+/// The position of a measurement in the list of its profile.
+fn cursor(record: &MeasurementRecord) -> Cursor {
+    let Measurement { stage_index, shard, .. } = record.measurement;
+    Cursor { time: record.time, id: format!("{}/{stage_index}/{shard}", record.run.id()) }
+}
+
+/// Run, stage and shard of a cursor.
+fn position(id: &str) -> Option<(String, i32, i32)> {
+    let (rest, shard) = id.rsplit_once('/')?;
+    let (run, stage_index) = rest.rsplit_once('/')?;
+    Some((run.to_owned(), stage_index.parse().ok()?, shard.parse().ok()?))
 }

@@ -1,7 +1,9 @@
 //! Reading runs.
 
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::name::{ModelName, OperationName, PlanName, ProfileName, RunName, WorkerName};
+use loadmaster_proto::name::{
+    CommandName, ModelName, OperationName, PlanName, ProfileName, RunName, WorkerName,
+};
 use loadmaster_proto::run::Work;
 use loadmaster_proto::training::TrainingSpec;
 use sqlx::types::Json;
@@ -24,9 +26,15 @@ pub(super) fn unsigned<S: Copy + std::fmt::Display, U: TryFrom<S>>(value: S) -> 
         .map_err(|_| StoreError::corrupt(format!("a stored number is {value}, which it cannot be")))
 }
 
-const COLUMNS: &str = "SELECT id, state, operation_id, profile_id, plan_id, model_id, training, work, iterations,
-    device_kind, device_count, worker_id, attempts, failures, progress, phase, create_time, start_time, end_time
-    FROM runs WHERE ";
+/// A stored name of a command.
+pub(super) fn command_name(command: String) -> Result<CommandName> {
+    name(CommandName::parse("command", command))
+}
+
+const COLUMNS: &str =
+    "SELECT id, state, operation_id, profile_id, plan_id, model_id, training, work, iterations,
+    command, device_kind, device_count, worker_id, attempts, failures, progress, phase, shrunk_from,
+    create_time, start_time, end_time FROM runs WHERE ";
 
 #[derive(FromRow)]
 struct RunRow {
@@ -39,6 +47,7 @@ struct RunRow {
     training: Json<TrainingSpec>,
     work: Json<Work>,
     iterations: i32,
+    command: Option<String>,
     device_kind: String,
     device_count: i32,
     worker_id: Option<String>,
@@ -46,6 +55,7 @@ struct RunRow {
     failures: Json<Vec<FailureRecord>>,
     progress: f64,
     phase: String,
+    shrunk_from: Option<String>,
     create_time: Time,
     start_time: Option<Time>,
     end_time: Option<Time>,
@@ -65,6 +75,7 @@ impl TryFrom<RunRow> for RunRecord {
             training,
             work,
             iterations,
+            command,
             device_kind,
             device_count,
             worker_id,
@@ -72,6 +83,7 @@ impl TryFrom<RunRow> for RunRecord {
             failures,
             progress,
             phase,
+            shrunk_from,
             create_time,
             start_time,
             end_time,
@@ -86,6 +98,7 @@ impl TryFrom<RunRow> for RunRecord {
             training: training.0,
             work: work.0,
             iterations: unsigned(iterations)?,
+            command: command.map(command_name).transpose()?,
             device_kind,
             device_count: unsigned(device_count)?,
             worker: worker_id.map(|id| name(WorkerName::from_id(id))).transpose()?,
@@ -93,6 +106,7 @@ impl TryFrom<RunRow> for RunRecord {
             failures: failures.0,
             progress,
             phase,
+            shrunk_from: shrunk_from.map(|id| name(RunName::from_id(id))).transpose()?,
             create_time: create_time.0,
             start_time: start_time.map(|time| time.0),
             end_time: end_time.map(|time| time.0),
@@ -144,25 +158,27 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn unplaceable_run(&self, operation: &OperationName) -> Result<Option<RunNeed>> {
-        let need: Option<(String, i32, i64)> = sqlx::query_as(
-            "SELECT device_kind, device_count, min_capacity_bytes
-             FROM (SELECT DISTINCT device_kind, device_count, min_capacity_bytes
+        let need: Option<(String, i32, i64, Option<String>)> = sqlx::query_as(
+            "SELECT device_kind, device_count, min_capacity_bytes, command
+             FROM (SELECT DISTINCT device_kind, device_count, min_capacity_bytes, command
                    FROM runs WHERE operation_id = $1 AND state = 'queued') AS need
              WHERE NOT EXISTS (
-                 SELECT FROM workers WHERE state = 'alive' AND device_count <= (
+                 SELECT FROM workers
+                 WHERE state = 'alive' AND (command IS NULL OR command = ANY (commands)) AND device_count <= (
                      SELECT count(*) FROM jsonb_array_elements(workers.devices) AS device
                      WHERE device ->> 'kind' = device_kind
                        AND (device ->> 'capacity')::bigint >= min_capacity_bytes))
-             ORDER BY device_kind, device_count, min_capacity_bytes LIMIT 1",
+             ORDER BY device_kind, device_count, min_capacity_bytes, command LIMIT 1",
         )
         .bind(operation.id())
         .fetch_optional(&self.pool)
         .await?;
-        need.map(|(device_kind, device_count, min_capacity)| {
+        need.map(|(device_kind, device_count, min_capacity, command)| {
             Ok(RunNeed {
                 device_kind,
                 device_count: unsigned(device_count)?,
                 min_capacity: unsigned(min_capacity)?,
+                command: command.map(command_name).transpose()?,
             })
         })
         .transpose()

@@ -1,7 +1,7 @@
 //! States as the tables write them.
 
 use super::error::{Result, StoreError};
-use super::records::{Campaign, OperationState, ProfileState, RunState, WorkerState};
+use super::records::{OperationState, ProfileState, RunState, WorkerState};
 
 /// A state or choice that the tables write as a word.
 pub(super) trait Word: Sized {
@@ -33,7 +33,6 @@ macro_rules! words {
     };
 }
 
-words!(Campaign { Paper = "paper", Stages = "stages" });
 words!(ProfileState {
     Running = "running",
     Complete = "complete",

@@ -1,50 +1,99 @@
 //! New work: a profile or a validation, with its operation and its runs, stored all or not at all.
 
-use loadmaster_proto::name::{OperationName, PlanName};
+use loadmaster_proto::name::{OperationName, PlanName, ProfileName};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::error::{Result, StoreError, broken_constraint};
 use super::json::document;
-use super::records::{NewRun, ProfileSettings, RequestKey};
+use super::records::{Fenced, NewRun, ProfileRecord, ProfileSettings, ProfileState, RequestKey, ReusedRun};
 use super::runs::name;
 use super::states::Word;
 use super::{MAX_QUEUED_RUNS, Store};
 
-/// Profile, operation and runs in one statement: all or nothing without a transaction to hold.
-const CREATE_PROFILE: &str = "
-WITH profile AS (
-    INSERT INTO profiles (id, model_id, training, campaign, devices, micro_batch_sizes, device_kind)
-    VALUES ($1, $2, $3, $4, $5, $6, $7)
-), operation AS (
-    INSERT INTO operations (id, profile_id, request_id, request_fingerprint) VALUES ($8, $1, $9, $10)
+/// Runs and the links of a profile to its runs, in one statement with what they belong to: all or nothing
+/// without a transaction to hold. `$target` makes `target`, one row or none: the operation, its profile or
+/// plan, and the model. `$1` holds the runs, `$2` those that are reused.
+macro_rules! submit {
+    ($target:literal) => {
+        concat!(
+            "WITH ",
+            $target,
+            ", queued AS (
+    INSERT INTO runs (id, operation_id, profile_id, plan_id, model_id, training, work, iterations, command,
+                      device_kind, device_count, min_capacity_bytes, deadline_seconds, work_key,
+                      smallest_micro_batch_size)
+    SELECT new.id, target.operation_id, target.profile_id, target.plan_id, target.model_id, new.training, new.work,
+           new.iterations, new.command, new.device_kind, new.device_count, new.min_capacity_bytes,
+           new.deadline_seconds, new.work_key, new.smallest_micro_batch_size
+    FROM target, jsonb_to_recordset($1) AS new(id text, training jsonb, work jsonb, iterations integer,
+         command text, device_kind text, device_count integer, min_capacity_bytes bigint,
+         deadline_seconds integer, work_key text, smallest_micro_batch_size integer)
+    ORDER BY new.id
+), linked AS (
+    INSERT INTO profile_runs (profile_id, run_id, layer_offset, held_out, reused)
+    SELECT target.profile_id, new.id, 0, new.held_out, false
+    FROM target, jsonb_to_recordset($1) AS new(id text, held_out boolean)
+    WHERE target.profile_id IS NOT NULL
+    UNION ALL
+    SELECT target.profile_id, reused.run_id, reused.layer_offset, reused.held_out, true
+    FROM target, jsonb_to_recordset($2) AS reused(run_id text, layer_offset integer, held_out boolean)
+    ON CONFLICT DO NOTHING
 )
-INSERT INTO runs (id, operation_id, profile_id, model_id, training, work, iterations, device_kind,
-                  device_count, min_capacity_bytes, deadline_seconds)
-SELECT new.id, $8, $1, $2, new.training, new.work, new.iterations, new.device_kind,
-       new.device_count, new.min_capacity_bytes, new.deadline_seconds
-FROM jsonb_to_recordset($11) AS new(id text, training jsonb, work jsonb, iterations integer,
-     device_kind text, device_count integer, min_capacity_bytes bigint, deadline_seconds integer)
-ORDER BY new.id";
+SELECT EXISTS (SELECT FROM target)"
+        )
+    };
+}
 
-const CREATE_VALIDATION: &str = "
-WITH plan AS (
-    SELECT id, model_id FROM plans WHERE id = $1
+const CREATE_PROFILE: &str = submit!(
+    "profile AS (
+    INSERT INTO profiles (id, model_id, settings) VALUES ($3, $4, $5)
+), operation AS (
+    INSERT INTO operations (id, profile_id, request_id, request_fingerprint) VALUES ($6, $3, $7, $8)
+), target AS (
+    SELECT $6::text AS operation_id, $3::text AS profile_id, NULL::text AS plan_id, $4::text AS model_id
+)"
+);
+
+const RESUME_PROFILE: &str = submit!(
+    "profile AS (
+    UPDATE profiles SET state = 'running', missing = '{}', end_time = NULL
+    WHERE id = $3 AND state IN ('incomplete', 'cancelled')
+    RETURNING id, model_id
+), operation AS (
+    INSERT INTO operations (id, profile_id, request_id, request_fingerprint)
+    SELECT $4, id, $5, $6 FROM profile
+), target AS (
+    SELECT $4::text AS operation_id, id AS profile_id, NULL::text AS plan_id, model_id FROM profile
+)"
+);
+
+/// The number of rounds is the fence: of two planners that see the same results, one adds runs.
+const CONTINUE_PROFILE: &str = submit!(
+    "target AS (
+    UPDATE operations SET rounds = rounds + 1
+    FROM profiles
+    WHERE operations.id = $3 AND operations.rounds = $4 AND operations.state = 'running'
+      AND NOT operations.cancel_requested AND profiles.id = operations.profile_id
+      AND NOT EXISTS (SELECT FROM runs WHERE operation_id = $3 AND runs.state IN ('queued', 'running'))
+    RETURNING operations.id AS operation_id, profiles.id AS profile_id, NULL::text AS plan_id, profiles.model_id
+)"
+);
+
+const CREATE_VALIDATION: &str = submit!(
+    "plan AS (
+    SELECT id, model_id FROM plans WHERE id = $3
 ), operation AS (
     INSERT INTO operations (id, plan_id, request_id, request_fingerprint)
-    SELECT $2, plan.id, $3, $4 FROM plan
-)
-INSERT INTO runs (id, operation_id, plan_id, model_id, training, work, iterations, device_kind,
-                  device_count, min_capacity_bytes, deadline_seconds)
-SELECT new.id, $2, plan.id, plan.model_id, new.training, new.work, new.iterations, new.device_kind,
-       new.device_count, new.min_capacity_bytes, new.deadline_seconds
-FROM plan, jsonb_to_recordset($5) AS new(id text, training jsonb, work jsonb, iterations integer,
-     device_kind text, device_count integer, min_capacity_bytes bigint, deadline_seconds integer)
-ORDER BY new.id";
+    SELECT $4, plan.id, $5, $6 FROM plan
+), target AS (
+    SELECT $4::text AS operation_id, NULL::text AS profile_id, id AS plan_id, model_id FROM plan
+)"
+);
 
 impl Store {
-    /// Stores a profile with its operation and its runs. The same request key returns the first
-    /// call's operation and stores nothing.
+    /// Stores a profile with its operation, its runs, and the runs of others that serve it. The same
+    /// request key returns the first call's operation and stores nothing.
     ///
     /// # Errors
     /// [`StoreError::RequestIdReused`], [`StoreError::AlreadyExists`] for the profile's name,
@@ -53,6 +102,7 @@ impl Store {
         &self,
         profile: ProfileSettings,
         runs: Vec<NewRun>,
+        reused: &[ReusedRun],
         request: Option<RequestKey>,
     ) -> Result<OperationName> {
         if let Some(first) = self.find_request(request.as_ref()).await? {
@@ -60,26 +110,22 @@ impl Store {
         }
         self.check_room(runs.len()).await?;
         let operation = new_id();
-        let sizes: Vec<i32> = profile.micro_batch_sizes.iter().map(|&size| to_i32(size)).collect();
         let created = sqlx::query(CREATE_PROFILE)
+            .bind(run_documents(&runs)?)
+            .bind(reused_documents(reused))
             .bind(profile.name.id())
             .bind(profile.model.id())
-            .bind(document(&profile.training)?)
-            .bind(profile.campaign.to_sql())
-            .bind(to_i32(profile.devices))
-            .bind(sizes)
-            .bind(&profile.device_kind)
+            .bind(document(&profile)?)
             .bind(&operation)
             .bind(request.as_ref().map(|request| request.id))
             .bind(request.as_ref().map(|request| &request.fingerprint))
-            .bind(run_documents(&runs)?)
             .execute(&self.pool)
             .await;
         match created {
             Ok(_) => name(OperationName::from_id(operation)),
             Err(error) => match broken_constraint(&error) {
                 // The same call may have come twice at the same moment, then the first one counts.
-                Some("profiles_pkey" | "operations_by_profile" | "operations_request_id_key") => {
+                Some("profiles_pkey" | "operations_measuring" | "operations_request_id_key") => {
                     match self.find_request(request.as_ref()).await? {
                         Some(first) => Ok(first),
                         None => Err(StoreError::AlreadyExists { what: profile.name.to_string() }),
@@ -91,6 +137,72 @@ impl Store {
                 _ => Err(error.into()),
             },
         }
+    }
+
+    /// Begins to measure a profile again that ended without all that it needs, in a new operation with
+    /// these runs. The same request key returns the first call's operation and stores nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::RequestIdReused`], [`StoreError::NotFound`] for the profile,
+    /// [`StoreError::NotResumable`] when it is complete or being measured, [`StoreError::QueueFull`].
+    pub async fn resume_profile(
+        &self,
+        profile: &ProfileName,
+        runs: Vec<NewRun>,
+        reused: &[ReusedRun],
+        request: Option<RequestKey>,
+    ) -> Result<OperationName> {
+        if let Some(first) = self.find_request(request.as_ref()).await? {
+            return Ok(first);
+        }
+        self.check_room(runs.len()).await?;
+        let operation = new_id();
+        let resumed: Result<bool, sqlx::Error> = sqlx::query_scalar(RESUME_PROFILE)
+            .bind(run_documents(&runs)?)
+            .bind(reused_documents(reused))
+            .bind(profile.id())
+            .bind(&operation)
+            .bind(request.as_ref().map(|request| request.id))
+            .bind(request.as_ref().map(|request| &request.fingerprint))
+            .fetch_one(&self.pool)
+            .await;
+        match resumed {
+            Ok(true) => name(OperationName::from_id(operation)),
+            // A twin of this call may have resumed it a moment ago.
+            Ok(false) => match self.find_request(request.as_ref()).await? {
+                Some(first) => Ok(first),
+                None => {
+                    self.get_profile(profile).await?.check_resumable()?;
+                    Err(StoreError::Conflict)
+                }
+            },
+            Err(error) if broken_constraint(&error) == Some("operations_request_id_key") => {
+                self.find_request(request.as_ref()).await?.ok_or(StoreError::Conflict)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Adds runs to an operation whose runs have all ended, because of what they showed. `round` is how
+    /// often that was done before; a call that comes late for its round changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::QueueFull`].
+    pub async fn continue_profile(
+        &self,
+        operation: &OperationName,
+        round: u32,
+        runs: &[NewRun],
+    ) -> Result<Fenced> {
+        self.check_room(runs.len()).await?;
+        let continued: bool = sqlx::query_scalar(CONTINUE_PROFILE)
+            .bind(run_documents(runs)?)
+            .bind(reused_documents(&[]))
+            .bind(operation.id())
+            .bind(to_i32(round))
+            .fetch_one(&self.pool)
+            .await?;
+        Ok(if continued { Fenced::Applied } else { Fenced::Stale })
     }
 
     /// Stores a run that validates a plan, with its operation. The same request key returns the first
@@ -110,17 +222,18 @@ impl Store {
         }
         self.check_room(1).await?;
         let operation = new_id();
-        let created = sqlx::query(CREATE_VALIDATION)
+        let created: Result<bool, sqlx::Error> = sqlx::query_scalar(CREATE_VALIDATION)
+            .bind(run_documents(&[run])?)
+            .bind(reused_documents(&[]))
             .bind(plan.id())
             .bind(&operation)
             .bind(request.as_ref().map(|request| request.id))
             .bind(request.as_ref().map(|request| &request.fingerprint))
-            .bind(run_documents(&[run])?)
-            .execute(&self.pool)
+            .fetch_one(&self.pool)
             .await;
         match created {
-            Ok(done) if done.rows_affected() == 0 => Err(StoreError::not_found(plan)),
-            Ok(_) => name(OperationName::from_id(operation)),
+            Ok(false) => Err(StoreError::not_found(plan)),
+            Ok(true) => name(OperationName::from_id(operation)),
             Err(error) if broken_constraint(&error) == Some("operations_request_id_key") => {
                 self.find_request(request.as_ref()).await?.ok_or(StoreError::Conflict)
             }
@@ -162,6 +275,22 @@ impl Store {
     }
 }
 
+impl ProfileRecord {
+    /// Whether the profile ended without all that it needs.
+    ///
+    /// # Errors
+    /// [`StoreError::NotResumable`] when it is complete or being measured.
+    pub fn check_resumable(&self) -> Result<()> {
+        match self.state {
+            ProfileState::Incomplete | ProfileState::Cancelled => Ok(()),
+            ProfileState::Running | ProfileState::Complete => {
+                let what = self.settings.name.to_string();
+                Err(StoreError::NotResumable { what, state: self.state.to_sql() })
+            }
+        }
+    }
+}
+
 /// Version 7 ids grow within a process, so runs get their places in the queue as they were given.
 fn new_id() -> String {
     Uuid::now_v7().to_string()
@@ -172,18 +301,40 @@ fn run_documents(runs: &[NewRun]) -> Result<Value> {
 }
 
 fn run_document(run: &NewRun) -> Result<Value> {
-    let NewRun { training, work, iterations, device_kind, device_count, min_capacity, deadline_seconds } =
-        run;
+    let NewRun {
+        training,
+        work,
+        iterations,
+        command,
+        device_kind,
+        device_count,
+        min_capacity,
+        deadline_seconds,
+        work_key,
+        smallest_micro_batch_size,
+        held_out,
+    } = run;
     Ok(json!({
         "id": new_id(),
         "training": document(training)?,
         "work": document(work)?,
         "iterations": iterations,
+        "command": command,
         "device_kind": device_kind,
         "device_count": device_count,
         "min_capacity_bytes": i64::try_from(*min_capacity).unwrap_or(i64::MAX),
         "deadline_seconds": deadline_seconds,
+        "work_key": work_key,
+        "smallest_micro_batch_size": smallest_micro_batch_size,
+        "held_out": held_out,
     }))
+}
+
+fn reused_documents(reused: &[ReusedRun]) -> Value {
+    let documents = reused.iter().map(|ReusedRun { run, layer_offset, held_out }| {
+        json!({ "run_id": run.id(), "layer_offset": layer_offset, "held_out": held_out })
+    });
+    documents.collect()
 }
 
 fn to_i32(value: u32) -> i32 {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use loadmaster_proto::device::Device;
-use loadmaster_proto::name::{RunName, WorkerName};
+use loadmaster_proto::name::{CommandName, RunName, WorkerName};
 use sqlx::FromRow;
 use sqlx::types::Json;
 
@@ -11,7 +11,7 @@ use super::Store;
 use super::error::{Result, StoreError};
 use super::json::{clean, document};
 use super::records::{Cursor, NewWorker, Page, PageRequest, WorkerRecord, WorkerState};
-use super::runs::name;
+use super::runs::{command_name, name, unsigned};
 use super::states::Word;
 use super::time::Time;
 
@@ -21,7 +21,8 @@ const MAX_TEXT: usize = 256;
 macro_rules! select_workers {
     ($workers:literal) => {
         concat!(
-            "SELECT id, state, devices, version, libtorch_version, host, session_id, create_time, heartbeat_time,
+            "SELECT id, state, devices, version, libtorch_version, cuda_version, threads, host, session_id, commands,
+                    create_time, heartbeat_time,
                     ARRAY(SELECT runs.id FROM runs WHERE runs.worker_id = workers.id AND runs.state = 'running'
                           ORDER BY runs.create_time, runs.id) AS runs
              FROM workers ",
@@ -37,8 +38,11 @@ struct WorkerRow {
     devices: Json<Vec<Device>>,
     version: String,
     libtorch_version: String,
+    cuda_version: String,
+    threads: i32,
     host: String,
     session_id: String,
+    commands: Vec<String>,
     create_time: Time,
     heartbeat_time: Time,
     runs: Vec<String>,
@@ -54,8 +58,11 @@ impl TryFrom<WorkerRow> for WorkerRecord {
             devices,
             version,
             libtorch_version,
+            cuda_version,
+            threads,
             host,
             session_id,
+            commands,
             create_time,
             heartbeat_time,
             runs,
@@ -66,8 +73,11 @@ impl TryFrom<WorkerRow> for WorkerRecord {
             devices: devices.0,
             version,
             libtorch_version,
+            cuda_version,
+            threads: unsigned(threads)?,
             host,
             session_id,
+            commands: commands.into_iter().map(command_name).collect::<Result<_>>()?,
             create_time: create_time.0,
             heartbeat_time: heartbeat_time.0,
             runs: runs.into_iter().map(|id| name(RunName::from_id(id))).collect::<Result<_>>()?,
@@ -82,10 +92,22 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn upsert_worker(&self, worker: &NewWorker) -> Result<WorkerRecord> {
-        let NewWorker { name, devices, version, libtorch_version, host, session_id } = worker;
+        let NewWorker {
+            name,
+            devices,
+            version,
+            libtorch_version,
+            cuda_version,
+            threads,
+            host,
+            session_id,
+            commands,
+        } = worker;
+        let commands: Vec<&str> = commands.iter().map(CommandName::as_str).collect();
         sqlx::query(
-            "INSERT INTO workers AS workers (id, state, devices, version, libtorch_version, host, session_id)
-             VALUES ($1, 'alive', $2, $3, $4, $5, $6)
+            "INSERT INTO workers AS workers (id, state, devices, version, libtorch_version, host, session_id,
+                                             commands, cuda_version, threads)
+             VALUES ($1, 'alive', $2, $3, $4, $5, $6, $7, $8, $9)
              ON CONFLICT (id) DO UPDATE
              SET drain_requested = workers.drain_requested AND workers.session_id = excluded.session_id,
                  state = CASE WHEN workers.session_id <> excluded.session_id THEN 'alive'
@@ -93,7 +115,8 @@ impl Store {
                               WHEN workers.drain_requested THEN 'draining' ELSE 'alive' END,
                  devices = excluded.devices, version = excluded.version,
                  libtorch_version = excluded.libtorch_version, host = excluded.host,
-                 session_id = excluded.session_id, heartbeat_time = now()",
+                 session_id = excluded.session_id, commands = excluded.commands,
+                 cuda_version = excluded.cuda_version, threads = excluded.threads, heartbeat_time = now()",
         )
         .bind(name.id())
         .bind(document(devices)?)
@@ -101,6 +124,9 @@ impl Store {
         .bind(clean(libtorch_version, MAX_TEXT))
         .bind(clean(host, MAX_TEXT))
         .bind(clean(session_id, MAX_TEXT))
+        .bind(commands)
+        .bind(clean(cuda_version, MAX_TEXT))
+        .bind(i32::try_from(*threads).unwrap_or(i32::MAX))
         .execute(&self.pool)
         .await?;
         self.get_worker(name).await

@@ -168,6 +168,13 @@ impl ProfileService for Services {
         self.operation("operations/good").map(Response::new)
     }
 
+    async fn resume_profile(
+        &self,
+        _request: Request<v1::ResumeProfileRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
     async fn get_profile(
         &self,
         request: Request<v1::GetProfileRequest>,
@@ -205,6 +212,20 @@ impl ProfileService for Services {
         &self,
         _request: Request<v1::ListMeasurementsRequest>,
     ) -> Result<Response<v1::ListMeasurementsResponse>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn export_profile(
+        &self,
+        _request: Request<v1::ExportProfileRequest>,
+    ) -> Result<Response<v1::ExportProfileResponse>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn import_profile(
+        &self,
+        _request: Request<v1::ImportProfileRequest>,
+    ) -> Result<Response<v1::Profile>, Status> {
         Err(Status::unimplemented("not here"))
     }
 

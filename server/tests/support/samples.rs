@@ -5,17 +5,19 @@ use std::time::Duration;
 use loadmaster::store::Store;
 use loadmaster::store::records::{Campaign, Claim, FreeDevice, NewRun, ProfileSettings};
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::import::ModelSource;
 use loadmaster_proto::measurement::{Environment, LayerTimes, Measurement};
 use loadmaster_proto::name::{ModelName, OperationName, ProfileName, WorkerName};
 use loadmaster_proto::run::{FailureKind, Ledger, OutOfMemory, Phase, RunFailure, SoloStage, Work};
+use loadmaster_proto::scenario::Scenario;
 use loadmaster_proto::stage::StageConfig;
 use loadmaster_proto::training::{StaticBytes, TrainingSpec};
 use loadmaster_proto::zoo::{Vgg, Zoo};
 
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
-pub(crate) fn zoo() -> Zoo {
-    Zoo::Vgg11(Vgg { image_size: 32, classes: 10, classifier_width: 64 })
+pub(crate) fn zoo() -> ModelSource {
+    Zoo::Vgg11(Vgg { image_size: 32, classes: 10, classifier_width: 64 }).into()
 }
 
 pub(crate) async fn model(store: &Store) -> ModelName {
@@ -36,10 +38,14 @@ pub(crate) fn run() -> NewRun {
         training: training(),
         work: Work::Solo(SoloStage { stage: StageConfig::single(0, 3), stage_count: 4, stage_index: 0 }),
         iterations: 1,
+        command: None,
         device_kind: "cpu".to_owned(),
         device_count: 1,
         min_capacity: 1 << 20,
         deadline_seconds: 600,
+        work_key: Some("work".to_owned()),
+        smallest_micro_batch_size: None,
+        held_out: false,
     }
 }
 
@@ -49,16 +55,24 @@ pub(crate) fn new_profile(id: &str, model: &ModelName) -> ProfileSettings {
         model: model.clone(),
         training: training(),
         campaign: Campaign::Stages,
-        devices: 4,
+        devices: Some(4),
+        scenarios: vec![Scenario::SINGLE],
+        scale_by_pipeline: false,
         micro_batch_sizes: vec![2, 4],
+        command: None,
         device_kind: "cpu".to_owned(),
+        iterations: 1,
+        min_capacity: 1 << 20,
+        deadline_seconds: 600,
+        fresh: false,
     }
 }
 
 /// A profile of `count` runs.
 pub(crate) async fn profile(store: &Store, id: &str, count: usize) -> (ProfileName, OperationName) {
     let model = model(store).await;
-    let operation = store.create_profile(new_profile(id, &model), vec![run(); count], None).await.unwrap();
+    let operation =
+        store.create_profile(new_profile(id, &model), vec![run(); count], &[], None).await.unwrap();
     (ProfileName::from_id(id).unwrap(), operation)
 }
 
@@ -71,7 +85,7 @@ pub(crate) fn cpu(capacity: u64) -> FreeDevice {
 }
 
 pub(crate) async fn try_claim(store: &Store, by: &WorkerName) -> Option<Claim> {
-    store.claim_run(by, &[cpu(1 << 30)], LEASE).await.unwrap()
+    store.claim_run(by, &[cpu(1 << 30)], &[cpu(1 << 30)], LEASE).await.unwrap()
 }
 
 pub(crate) async fn claim(store: &Store, by: &WorkerName) -> Claim {
@@ -82,15 +96,19 @@ pub(crate) fn measurement(stage_index: u32) -> Measurement {
     Measurement {
         stage: StageConfig::single(0, 3),
         stage_index,
+        shard: 0,
         stage_count: 4,
         solo: true,
         micro_batch_size: 4,
         in_flight: 2,
         peak_allocated: Bytes(123_456_789),
+        peak_ledger: Ledger::Allocated,
         peak_reserved: None,
-        static_bytes: StaticBytes { parameters: 10, gradients: 10, optimizer: 20 },
+        static_bytes: StaticBytes { parameters: 10, gradients: 10, optimizer: 20, buffers: 0 },
         capacity: Bytes(1 << 30),
         iteration_seconds: 0.25,
+        step_seconds: 0.0,
+        tape: None,
         layers: vec![LayerTimes {
             layer: 0,
             forward_seconds: 0.5,
@@ -105,6 +123,7 @@ pub(crate) fn measurement(stage_index: u32) -> Measurement {
             driver_version: String::new(),
             loadmaster_version: "0.1.0".to_owned(),
             threads: 2,
+            ..Environment::default()
         },
     }
 }

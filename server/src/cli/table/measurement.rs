@@ -1,16 +1,16 @@
 //! Measurements, one stage of one run per line.
 
-use loadmaster_proto::wire::v1::Measurement;
+use loadmaster_proto::wire::v1::{Ledger, Measurement};
 
 use super::super::look::Look;
-use super::super::text::{bytes, maybe_bytes, seconds};
+use super::super::text::{bytes, maybe_bytes, seconds, word};
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
-use super::{id, training};
+use super::{components, id, training};
 
 /// The ledgers of the columns; all sources are the same.
-const NOTE: &str =
-    "all bytes are measured: peak reserved in the reserved ledger, all others in the allocated ledger\n";
+const NOTE: &str = "all bytes are measured: peak reserved in the reserved ledger, all others in the allocated ledger \
+                    unless they name one\n";
 
 pub(in super::super) fn list(measurements: &[Measurement], look: Look) -> String {
     if measurements.is_empty() {
@@ -41,7 +41,7 @@ pub(in super::super) fn list(measurements: &[Measurement], look: Look) -> String
             training::stage(one.stage.as_ref(), look),
             one.micro_batch_size.to_string(),
             one.in_flight.to_string(),
-            bytes(one.peak_allocated_bytes),
+            peak(one),
             maybe_bytes(one.peak_reserved_bytes, look),
             bytes(one.parameter_bytes),
             bytes(one.gradient_bytes),
@@ -50,7 +50,29 @@ pub(in super::super) fn list(measurements: &[Measurement], look: Look) -> String
             seconds(one.iteration_seconds),
         ]);
     }
-    grid.render() + NOTE
+    grid.render() + NOTE + &contended(measurements) + &components::list(measurements, look)
+}
+
+/// The peak, with its ledger where that is not the column's.
+fn peak(measurement: &Measurement) -> String {
+    let peak = bytes(measurement.peak_allocated_bytes);
+    match measurement.peak_ledger() {
+        Ledger::Unspecified | Ledger::Allocated => peak,
+        other @ (Ledger::Reserved | Ledger::Device) => {
+            format!("{peak} ({})", word(other.as_str_name(), "LEDGER_"))
+        }
+    }
+}
+
+/// What to know of measurements on GPUs that were not the run's alone.
+fn contended(measurements: &[Measurement]) -> String {
+    let shared = |one: &&Measurement| one.environment.as_ref().is_some_and(|of| of.contended);
+    match measurements.iter().filter(shared).count() {
+        0 => String::new(),
+        count => {
+            format!("warning: another process used the GPU of {count} of them before or after the run\n")
+        }
+    }
 }
 
 #[cfg(test)]
@@ -83,5 +105,19 @@ mod tests {
                 + NOTE
         );
         assert_eq!(list(&[], Look::PLAIN), "no measurements\n");
+    }
+
+    /// Pins that bytes of another ledger, and numbers of a shared GPU, are never shown as if they were not.
+    #[test]
+    fn another_ledger_and_a_shared_gpu_are_told() {
+        let environment = v1::Environment { contended: true, ..v1::Environment::default() };
+        let measurement = Measurement {
+            peak_allocated_bytes: 3 << 20,
+            peak_ledger: Ledger::Device.into(),
+            environment: Some(environment),
+            ..Measurement::default()
+        };
+        let text = list(&[measurement, Measurement::default()], Look::PLAIN);
+        assert!(text.contains("3.00 MiB (device)") && text.contains("the GPU of 1 of them"), "{text}");
     }
 }

@@ -4,13 +4,17 @@
 //! of different ledgers must never look comparable.
 
 mod bar;
+mod components;
 mod grid;
 pub(super) mod measurement;
 pub(super) mod model;
 pub(super) mod operation;
+mod parts;
 pub(super) mod plan;
+pub(super) mod prediction;
 pub(super) mod profile;
 pub(super) mod run;
+mod stack;
 mod training;
 pub(super) mod worker;
 

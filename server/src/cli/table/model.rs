@@ -1,7 +1,7 @@
 //! Models and their layers.
 
 use loadmaster_proto::wire::v1::layer::Kind;
-use loadmaster_proto::wire::v1::{Layer, Model, model_input};
+use loadmaster_proto::wire::v1::{Layer, Loss, Model, TransformerBlock, model_input};
 
 use super::super::look::Look;
 use super::super::text::{count, plain, time};
@@ -14,6 +14,9 @@ pub(in super::super) fn one(model: &Model, look: Look) -> String {
     facts.add("model", or_none(&model.name, look));
     facts.add("family", &model.family);
     facts.add("input", input(model, look));
+    if model.loss() == Loss::MeanSquare {
+        facts.add("loss", "mean square");
+    }
     facts.add("layers", model.layer_count.to_string());
     facts.add("parameters", count(model.parameter_count));
     facts.add("created", time(model.create_time.as_ref(), look));
@@ -65,8 +68,18 @@ fn input(model: &Model, look: Look) -> String {
         Some(model_input::Input::Tokens(tokens)) => {
             format!("{} tokens of {}", tokens.sequence_length, count(tokens.vocabulary_size))
         }
+        Some(model_input::Input::Vector(vector)) => format!("vector of {}", vector.size),
         None => look.none().to_owned(),
     }
+}
+
+fn transformer_block(block: &TransformerBlock) -> String {
+    let mut text = format!("transformer block {}, {} heads", block.hidden_size, block.heads);
+    if block.key_value_heads != 0 {
+        text += &format!(" ({} of keys and values)", block.key_value_heads);
+    }
+    let gated = if block.gated { "gated " } else { "" };
+    text + &format!(", {gated}feed-forward {}", block.feed_forward_size)
 }
 
 fn kind(layer: &Layer, look: Look) -> String {
@@ -88,17 +101,44 @@ fn kind(layer: &Layer, look: Look) -> String {
         Some(Kind::Flatten(_)) => "flatten".to_owned(),
         Some(Kind::Linear(linear)) => format!("linear {}{to}{}", linear.in_features, linear.out_features),
         Some(Kind::Dropout(dropout)) => format!("dropout {}", dropout.probability),
-        Some(Kind::TokenEmbedding(embedding)) => format!(
-            "embedding of {} tokens and {} positions in {}",
-            count(embedding.vocabulary_size),
-            embedding.positions,
-            embedding.hidden_size
-        ),
-        Some(Kind::TransformerBlock(block)) => format!(
-            "transformer block {}, {} heads, feed-forward {}",
-            block.hidden_size, block.heads, block.feed_forward_size
-        ),
+        Some(Kind::TokenEmbedding(embedding)) => {
+            let positions = match embedding.positions {
+                0 => String::new(),
+                positions => format!(" and {positions} positions"),
+            };
+            let size = embedding.hidden_size;
+            format!("embedding of {} tokens{positions} in {size}", count(embedding.vocabulary_size))
+        }
+        Some(Kind::TransformerBlock(block)) => transformer_block(block),
         Some(Kind::LayerNorm(norm)) => format!("layer norm {}", norm.hidden_size),
+        Some(Kind::RmsNorm(norm)) => format!("rms norm {}", norm.hidden_size),
+        Some(Kind::Pooler(pooler)) => format!("first token, linear {0}{to}{0}, tanh", pooler.hidden_size),
+        Some(Kind::ReluConvBatchNorm(conv)) => format!(
+            "relu, convolution {}{to}{}, kernel {}{times}{}, stride {}, batch norm",
+            conv.in_channels, conv.out_channels, conv.kernel, conv.kernel, conv.stride
+        ),
+        Some(Kind::AmoebaCell(cell)) => format!(
+            "{} cell of {} channels",
+            if cell.reduction { "reduction" } else { "normal" },
+            cell.channels
+        ),
+        Some(Kind::ImageClassifier(classifier)) => {
+            format!("image average, linear {}{to}{}", classifier.channels, classifier.classes)
+        }
+        Some(Kind::LatentTokens(latent)) => {
+            format!("latent {}{to}{} tokens of {}", latent.latent_size, latent.tokens, latent.hidden_size)
+        }
+        Some(Kind::PixelShuffle(shuffle)) => format!(
+            "pixel shuffle {}{times}{}{to}{}{times}{}",
+            shuffle.height,
+            shuffle.width,
+            shuffle.height.saturating_mul(2),
+            shuffle.width.saturating_mul(2)
+        ),
+        Some(Kind::TokensToImage(image)) => format!(
+            "tokens of {}{to}image {}{times}{}{times}{}",
+            image.hidden_size, image.channels, image.height, image.width
+        ),
         Some(Kind::LanguageModelHead(head)) => format!(
             "head {}{to}{}{}",
             head.hidden_size,

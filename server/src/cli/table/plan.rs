@@ -7,7 +7,7 @@ use super::super::text::{bytes, percent, plain, ratio, seconds, time};
 use super::bar::{Glyphs, draw};
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
-use super::{common_ledger, figure, id, ledger, or_none, training};
+use super::{common_ledger, figure, id, ledger, or_none, parts, training};
 
 /// All of one plan.
 pub(in super::super) fn one(plan: &Plan, look: Look) -> String {
@@ -17,6 +17,10 @@ pub(in super::super) fn one(plan: &Plan, look: Look) -> String {
     }
     text.push('\n');
     text.push_str(&stages(plan, look));
+    let breakdowns: Vec<_> = plan.stages.iter().map(|stage| stage.breakdown.as_ref()).collect();
+    text.push_str(&parts::bytes_of(&breakdowns, look));
+    let times: Vec<_> = plan.stages.iter().map(|stage| (stage.seconds.as_ref(), stage.in_flight)).collect();
+    text.push_str(&parts::times_of(&times, look));
     for warning in &plan.warnings {
         text.push_str(&format!("warning: {}\n", plain(warning)));
     }
@@ -58,7 +62,7 @@ fn stages(plan: &Plan, look: Look) -> String {
         grid.row([
             index.to_string(),
             layers(stage, look),
-            maybe(&stage.predicted_peak),
+            maybe(&stage.predicted_peak) + &margin(stage, look),
             maybe(&stage.measured_peak),
             stage.error_ratio.map_or_else(|| look.none().to_owned(), ratio),
             use_of_capacity(stage, capacity.is_none(), look),
@@ -66,6 +70,13 @@ fn stages(plan: &Plan, look: Look) -> String {
     }
     let measured = plan.stages.iter().any(|stage| stage.measured_peak.is_some());
     grid.render() + &legend(plan, measured, look)
+}
+
+/// Half the interval of the prediction, where one is known: ` ±2.0 %`.
+fn margin(stage: &PlanStage, look: Look) -> String {
+    let sign = if look.unicode { "±" } else { "+-" };
+    let margin = stage.interval.as_ref().map(|interval| percent(interval.margin));
+    margin.map_or_else(String::new, |margin| format!(" {sign}{margin}"))
 }
 
 fn layers(stage: &PlanStage, look: Look) -> String {

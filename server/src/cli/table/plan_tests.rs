@@ -15,7 +15,7 @@ fn stage(layers: (i32, i32), names: (&str, &str), predicted_mib: i64) -> PlanSta
         first_layer_name: names.0.to_owned(),
         last_layer_name: names.1.to_owned(),
         capacity_bytes: 2 << 30,
-        predicted_peak: Some(memory(predicted_mib << 20, FigureSource::Predicted, "additive/1")),
+        predicted_peak: Some(memory(predicted_mib << 20, FigureSource::Predicted, "capture/1")),
         ..PlanStage::default()
     }
 }
@@ -31,7 +31,7 @@ fn plan() -> Plan {
             stage((8, 20), ("conv5", "pool5"), 640),
             stage((21, 21), ("avgpool", "avgpool"), 1),
         ],
-        predicted_peak: Some(memory(812 << 20, FigureSource::Predicted, "additive/1")),
+        predicted_peak: Some(memory(812 << 20, FigureSource::Predicted, "capture/1")),
         solver: "leximax/1".to_owned(),
         ..Plan::default()
     }
@@ -64,7 +64,7 @@ fn a_plan_before_its_trial_shows_the_prediction() {
          1      8..20  conv5-pool5  640.00 MiB         -      -  ========................|  31.2 %\n\
          2      21..21  avgpool       1.00 MiB         -      -  =.......................|   0.0 %\n\
          = predicted   . free   | capacity   % predicted\n\
-         predicted by additive/1 from profiles/vgg11-1a2b; cut by leximax/1\n\
+         predicted by capture/1 from profiles/vgg11-1a2b; cut by leximax/1\n\
          peak  predicted 812.00 MiB allocated\n"
     );
 }
@@ -79,7 +79,7 @@ fn a_plan_after_its_trial_shows_both() {
          1      8..20  conv5–pool5  640.00 MiB  800.00 MiB  -20.0 %  ████████▓···············│  39.1 %\n\
          2      21..21  avgpool       1.00 MiB    1.00 MiB   +0.0 %  █·······················│   0.0 %\n\
          █ measured   ▒ predicted, not needed   ▓ needed, not predicted   · free   │ capacity   % measured\n\
-         predicted by additive/1 from profiles/vgg11-1a2b; measured in runs/01; cut by leximax/1\n\
+         predicted by capture/1 from profiles/vgg11-1a2b; measured in runs/01; cut by leximax/1\n\
          peak  predicted 812.00 MiB allocated  measured 800.00 MiB allocated  error +1.5 % · 1.50 s per iteration\n"
     );
 }
@@ -115,6 +115,21 @@ fn warnings_and_failed_trials_are_told() {
     let text = one(&plan, Look::PLAIN);
     assert!(text.contains("\nwarning: layer 3 was extrapolated\n"), "{text}");
     assert!(text.contains("\nthe newest trial, runs/02, failed: stage 0 is out of memory\n"), "{text}");
+}
+
+#[test]
+fn margins_parts_and_times_are_shown_where_they_are_known() {
+    use loadmaster_proto::wire::v1::{MemoryBreakdown, MemoryInterval, StageSeconds};
+    let mut plan = plan();
+    let stage = &mut plan.stages[0];
+    stage.interval = Some(MemoryInterval { margin: 0.02, ..MemoryInterval::default() });
+    stage.breakdown = Some(MemoryBreakdown { weights_bytes: 1 << 20, ..MemoryBreakdown::default() });
+    stage.seconds = Some(StageSeconds { step_seconds: 2.0, ..StageSeconds::default() });
+    stage.in_flight = 4;
+    let text = one(&plan, Look::PLAIN);
+    assert!(text.contains("812.00 MiB +-2.0 %"), "{text}");
+    assert!(text.contains("\nstage   weights\n0      1.00 MiB\n1             -\n"), "{text}");
+    assert!(text.contains("0          0 s       0 s  2.00 s          4\n"), "{text}");
 }
 
 #[test]

@@ -20,6 +20,9 @@ pub(in super::super) fn one(run: &Run, look: Look) -> String {
         facts.add("training", training::line(spec, look));
     }
     facts.add("devices", run.device_count.to_string());
+    if !run.shrunk_from.is_empty() {
+        facts.add("repeats", format!("{}, which did not fit", plain(&run.shrunk_from)));
+    }
     facts.add("worker", or_none(&run.worker, look));
     facts.add("attempts", run.attempts.to_string());
     facts.add("progress", percent(run.progress));

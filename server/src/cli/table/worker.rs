@@ -16,6 +16,7 @@ pub(in super::super) fn one(worker: &Worker, look: Look) -> String {
     facts.add("host", or_none(&worker.host, look));
     facts.add("version", or_none(&worker.version, look));
     facts.add("libtorch", or_none(&worker.libtorch_version, look));
+    facts.add("commands", or_none(&worker.commands.join(", "), look));
     facts.add("first contact", time(worker.create_time.as_ref(), look));
     facts.add("last contact", time(worker.heartbeat_time.as_ref(), look));
     facts.add("runs", or_none(&worker.runs.join(", "), look));

@@ -246,7 +246,8 @@ impl<'a> Session<'a> {
                 break;
             }
             let lease = self.dispatcher.terms.lease;
-            match self.dispatcher.store.claim_run(&self.worker, &free, lease).await {
+            let all = self.ledger.all();
+            match self.dispatcher.store.claim_run(&self.worker, &free, &all, lease).await {
                 Ok(Some(claim)) => self.hand_out(claim).await?,
                 Ok(None) => break,
                 Err(error) => return self.store_trouble("claim a run", &error),

@@ -6,6 +6,7 @@ mod operation;
 mod page;
 mod plan;
 mod profile;
+mod reuse;
 mod run;
 mod worker;
 
@@ -15,5 +16,6 @@ pub use operation::{OperationRecord, OperationState, OperationTarget, RequestKey
 pub use page::{Cursor, Page, PageRequest};
 pub use plan::{PlanContent, PlanRecord, PlanStageRecord};
 pub use profile::{Campaign, ProfileRecord, ProfileSettings, ProfileState};
+pub use reuse::{AttemptRecord, MeasuredRun, ReusedRun, Software};
 pub use run::{FailureRecord, MeasurementRecord, NewRun, RunCounts, RunFilter, RunNeed, RunRecord, RunState};
 pub use worker::{NewWorker, WorkerRecord, WorkerState};

@@ -1,9 +1,9 @@
 //! Models.
 
 use jiff::Timestamp;
+use loadmaster_proto::import::ModelSource;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::ModelName;
-use loadmaster_proto::zoo::Zoo;
 
 /// A model with what it was built from.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,7 +13,7 @@ pub struct ModelRecord {
     /// The model.
     pub model: Model,
     /// What it was built from.
-    pub source: Zoo,
+    pub source: ModelSource,
     /// When it was first stored.
     pub create_time: Timestamp,
 }

@@ -57,6 +57,11 @@ pub struct OperationRecord {
     pub runs: RunCounts,
     /// Share of the work done, 0 to 1: ended runs count 1, running ones their progress.
     pub progress: f64,
+    /// About how long the rest takes, seconds; none while nothing is running, or nothing has ended with a
+    /// result that would tell.
+    pub remaining_seconds: Option<f64>,
+    /// How often runs were added because of what the first ones showed.
+    pub rounds: u32,
     /// When it was asked for.
     pub create_time: Timestamp,
     /// When it ended.

@@ -2,6 +2,8 @@
 
 use jiff::Timestamp;
 use loadmaster_proto::name::{ModelName, PlanName, ProfileName};
+use loadmaster_proto::prediction::{Breakdown, Interval, Origin, StageSeconds};
+use loadmaster_proto::run::Ledger;
 use loadmaster_proto::stage::StageConfig;
 use loadmaster_proto::training::TrainingSpec;
 use serde::{Deserialize, Serialize};
@@ -9,12 +11,25 @@ use serde::{Deserialize, Serialize};
 /// One stage of a stored plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlanStageRecord {
-    /// Layers and degree.
+    /// Layers, parallelism and degree.
     pub config: StageConfig,
-    /// Bytes that its device allows.
+    /// Bytes that each of its devices allows; of different ones the least.
     pub capacity: u64,
-    /// Predicted peak, allocated ledger.
+    /// Predicted peak of its fullest device, in the plan's ledger.
     pub predicted_peak: u64,
+    /// What those bytes are; none where the predictor cannot tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub breakdown: Option<Breakdown>,
+    /// Where the real peak is expected; none where no margin is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<Interval>,
+    /// Predicted times; none where the profile has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<StageSeconds>,
+    /// How far the prediction is from what was profiled.
+    pub origin: Origin,
+    /// The most micro-batches between forward and backward at once.
+    pub in_flight: u32,
 }
 
 /// What a plan is made of; never changes.
@@ -32,6 +47,8 @@ pub struct PlanContent {
     pub stages: Vec<PlanStageRecord>,
     /// Predictor and version.
     pub predictor: String,
+    /// Ledger of all bytes.
+    pub ledger: Ledger,
     /// Solver and version.
     pub solver: String,
     /// What to know before trusting the numbers.

@@ -1,11 +1,11 @@
 //! Profiles.
 
 use jiff::Timestamp;
-use loadmaster_proto::name::{ModelName, OperationName, ProfileName};
-use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::name::OperationName;
 
 use super::RunCounts;
 
+pub use loadmaster_proto::profile::ProfileSettings;
 pub use loadmaster_proto::run::Campaign;
 
 /// Where a profile stands.
@@ -21,25 +21,6 @@ pub enum ProfileState {
     Cancelled,
 }
 
-/// What a profile measures, as its caller asked for it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ProfileSettings {
-    /// Its name.
-    pub name: ProfileName,
-    /// A stored model.
-    pub model: ModelName,
-    /// Target settings.
-    pub training: TrainingSpec,
-    /// Which runs.
-    pub campaign: Campaign,
-    /// Pipeline stages that the campaign was laid out for.
-    pub devices: u32,
-    /// Profiled sizes, ascending.
-    pub micro_batch_sizes: Vec<u32>,
-    /// Kind of device to measure on.
-    pub device_kind: String,
-}
-
 /// A stored profile.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProfileRecord {
@@ -47,13 +28,19 @@ pub struct ProfileRecord {
     pub settings: ProfileSettings,
     /// Where it stands.
     pub state: ProfileState,
-    /// What the predictor lacks.
+    /// What the campaign's predictor lacks.
     pub missing: Vec<String>,
-    /// Seconds that devices were held by its runs, added up over devices.
-    pub device_seconds: f64,
-    /// Its runs by state.
+    /// Runs that were made for it, by state.
     pub runs: RunCounts,
-    /// Its operation.
+    /// Those of them that repeat at a smaller micro-batch size what did not fit.
+    pub shrunk_runs: u32,
+    /// Seconds that devices were held by them, added up over devices.
+    pub device_seconds: f64,
+    /// Runs that were made for other profiles and serve this one too.
+    pub reused_runs: u32,
+    /// Seconds that devices were held by those.
+    pub saved_device_seconds: f64,
+    /// Its newest operation.
     pub operation: OperationName,
     /// When it was asked for.
     pub create_time: Timestamp,

@@ -2,7 +2,9 @@
 
 use jiff::Timestamp;
 use loadmaster_proto::measurement::Measurement;
-use loadmaster_proto::name::{ModelName, OperationName, PlanName, ProfileName, RunName, WorkerName};
+use loadmaster_proto::name::{
+    CommandName, ModelName, OperationName, PlanName, ProfileName, RunName, WorkerName,
+};
 use loadmaster_proto::run::{RunFailure, Work};
 use loadmaster_proto::training::TrainingSpec;
 use serde::{Deserialize, Serialize};
@@ -45,6 +47,8 @@ pub struct NewRun {
     pub work: Work,
     /// Measured iterations.
     pub iterations: u32,
+    /// The worker's command that trains; none for Loadmaster's rank.
+    pub command: Option<CommandName>,
     /// Kind of the devices.
     pub device_kind: String,
     /// Devices needed at once.
@@ -53,6 +57,14 @@ pub struct NewRun {
     pub min_capacity: u64,
     /// Hard limit of one attempt, seconds.
     pub deadline_seconds: u32,
+    /// What it measures, as a content id: runs of equal keys and micro-batch sizes may stand for each
+    /// other. None where nothing may.
+    pub work_key: Option<String>,
+    /// The smallest micro-batch size to try when it does not fit, and the step between sizes; none for a
+    /// run that is not repeated.
+    pub smallest_micro_batch_size: Option<u32>,
+    /// Predictions are held against it, and nothing is learnt from it.
+    pub held_out: bool,
 }
 
 /// Where a run stands.
@@ -104,6 +116,8 @@ pub struct RunRecord {
     pub work: Work,
     /// Measured iterations.
     pub iterations: u32,
+    /// The worker's command that trains; none for Loadmaster's rank.
+    pub command: Option<CommandName>,
     /// Kind of the devices.
     pub device_kind: String,
     /// Devices needed at once.
@@ -118,6 +132,8 @@ pub struct RunRecord {
     pub progress: f64,
     /// What it does now, for people.
     pub phase: String,
+    /// The run that did not fit and that this one repeats at a smaller micro-batch size.
+    pub shrunk_from: Option<RunName>,
     /// When it was queued.
     pub create_time: Timestamp,
     /// When the last claim began.
@@ -145,12 +161,22 @@ pub struct FailureRecord {
 pub struct MeasurementRecord {
     /// The run.
     pub run: RunName,
-    /// The profile that it feeds.
+    /// The profile that it was asked for.
     pub profile: Option<ProfileName>,
+    /// Predictions of that profile are held against it, and nothing is learnt from it.
+    pub held_out: bool,
     /// The measurement.
     pub measurement: Measurement,
     /// When it was stored.
     pub time: Timestamp,
+}
+
+impl MeasurementRecord {
+    /// `runs/{run}/measurements/{stage_index}-{shard}`.
+    pub fn name(&self) -> String {
+        let Measurement { stage_index, shard, .. } = self.measurement;
+        format!("{}/measurements/{stage_index}-{shard}", self.run)
+    }
 }
 
 /// What a run needs of one worker.
@@ -162,4 +188,6 @@ pub struct RunNeed {
     pub device_count: u32,
     /// Least capacity of each, bytes.
     pub min_capacity: u64,
+    /// A command that the worker must offer.
+    pub command: Option<CommandName>,
 }

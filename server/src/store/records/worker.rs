@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use loadmaster_proto::device::Device;
-use loadmaster_proto::name::{RunName, WorkerName};
+use loadmaster_proto::name::{CommandName, RunName, WorkerName};
 
 /// A worker as it introduces itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,10 +15,16 @@ pub struct NewWorker {
     pub version: String,
     /// libtorch version of its rank program.
     pub libtorch_version: String,
+    /// CUDA version of that libtorch, or empty.
+    pub cuda_version: String,
+    /// Threads that each of its ranks computes with; 0 where it did not say.
+    pub threads: u32,
     /// Host name.
     pub host: String,
     /// Random per process start.
     pub session_id: String,
+    /// Training commands that it offers.
+    pub commands: Vec<CommandName>,
 }
 
 /// A worker as the store knows it.
@@ -34,10 +40,16 @@ pub struct WorkerRecord {
     pub version: String,
     /// libtorch version of its rank program.
     pub libtorch_version: String,
+    /// CUDA version of that libtorch, or empty.
+    pub cuda_version: String,
+    /// Threads that each of its ranks computes with; 0 where it did not say.
+    pub threads: u32,
     /// Host name.
     pub host: String,
     /// Random per process start.
     pub session_id: String,
+    /// Training commands that it offers.
+    pub commands: Vec<CommandName>,
     /// First contact.
     pub create_time: Timestamp,
     /// Last contact.

@@ -1,0 +1,129 @@
+//! Predictions as they are printed.
+
+use loadmaster_proto::wire::v1::{
+    Ledger, MemoryBreakdown, MemoryFigure, MemoryInterval, Parallelism, StageConfig, StageSeconds,
+    TrainingSpec,
+};
+
+use super::*;
+
+const MIB: i64 = 1 << 20;
+
+fn stage(layers: (i32, i32), peak: i64, capacity: Option<i64>, verdict: Verdict) -> StagePrediction {
+    StagePrediction {
+        config: Some(StageConfig { first_layer: layers.0, last_layer: layers.1, ..Default::default() }),
+        first_layer_name: "conv1".to_owned(),
+        last_layer_name: "relu4".to_owned(),
+        peak: Some(MemoryFigure {
+            bytes: peak * MIB,
+            ledger: Ledger::Allocated.into(),
+            origin: "component/1".to_owned(),
+            ..MemoryFigure::default()
+        }),
+        breakdown: Some(MemoryBreakdown {
+            weights_bytes: peak / 2 * MIB,
+            activations_bytes: (peak - peak / 2) * MIB,
+            ..MemoryBreakdown::default()
+        }),
+        interval: Some(MemoryInterval {
+            low_bytes: peak * MIB * 9 / 10,
+            high_bytes: peak * MIB * 11 / 10,
+            margin: 0.1,
+        }),
+        origin: PredictionOrigin::Profiled.into(),
+        in_flight: 4,
+        capacity_bytes: capacity.map(|capacity| capacity * MIB),
+        slack_bytes: capacity.map(|capacity| (capacity - peak) * MIB - peak * MIB / 10),
+        verdict: verdict.into(),
+        ..StagePrediction::default()
+    }
+}
+
+fn answer() -> PredictMemoryResponse {
+    let mut second = stage((8, 20), 60, Some(50), Verdict::DoesNotFit);
+    second.first_device = 1;
+    second.config.as_mut().unwrap().degree = 2;
+    second.config.as_mut().unwrap().set_parallelism(Parallelism::Tensor);
+    PredictMemoryResponse {
+        profile: "profiles/vgg11-1a2b".to_owned(),
+        model: "models/vgg11-1f".to_owned(),
+        training: Some(TrainingSpec { micro_batch_size: 8, micro_batches: 4, ..Default::default() }),
+        predictor: "component/1".to_owned(),
+        stages: vec![stage((0, 7), 20, Some(50), Verdict::Fits), second],
+        verdict: Verdict::DoesNotFit.into(),
+        first_device_too_small: Some(1),
+        measurement_count: 12,
+        ..PredictMemoryResponse::default()
+    }
+}
+
+#[test]
+fn a_prediction_shows_parts_margin_capacity_and_verdict() {
+    assert_eq!(
+        one(&answer(), Look::PLAIN),
+        "predicted for vgg11-1f - gpipe - micro-batch 8 x 4 - sgd - fp32\n\
+         stage  layers                       device  peak (allocated)             margin    at most  free of 50.00 MiB                             fits\n\
+         0      0..7  conv1-relu4                 0         20.00 MiB  +-10.0 % profiled  22.00 MiB          28.00 MiB  WWWWAAA~..........|        yes\n\
+         1      8..20 tensor 2  conv1-relu4     1-2         60.00 MiB  +-10.0 % profiled  66.00 MiB         -16.00 MiB  WWWWWWWWWWWAAAAAAA|AAAA~~  no\n\
+         W weights  G gradients  O optimizer  A activations  E edges  C communication  T transient  V overhead  ~ margin  . free  | capacity\n\
+         stage    weights  activations\n\
+         0      10.00 MiB    10.00 MiB\n\
+         1      30.00 MiB    30.00 MiB\n\
+         by component/1 from 12 measurements of profiles/vgg11-1a2b\n\
+         does not fit: device 1 (layers 8 to 20) lacks 16.00 MiB\n"
+    );
+}
+
+#[test]
+fn verdicts_say_what_they_promise() {
+    let mut answer = answer();
+    answer.stages.truncate(1);
+    let mut with = |verdict_of: Verdict, slack: i64| {
+        answer.verdict = verdict_of.into();
+        answer.stages[0].verdict = verdict_of.into();
+        answer.stages[0].slack_bytes = Some(slack);
+        verdict(&answer)
+    };
+    assert_eq!(with(Verdict::Fits, 5), "fits, with the margin");
+    assert_eq!(with(Verdict::FitsWithoutMargin, 5), "fits as predicted; no margin is known");
+    assert_eq!(
+        with(Verdict::FitsWithoutMargin, -MIB),
+        "fits as predicted, not with the margin: device 1 (layers 0 to 7) lacks 1.00 MiB"
+    );
+    assert!(with(Verdict::Unspecified, 0).contains("--capacity"));
+}
+
+/// What is unknown is shown as unknown, never as nothing.
+#[test]
+fn unknown_margins_parts_and_times_are_not_shown_as_zero() {
+    let mut answer = answer();
+    answer.stages.truncate(1);
+    answer.stages[0].interval = None;
+    answer.stages[0].breakdown = None;
+    let text = one(&answer, Look::PLAIN);
+    assert!(text.contains("+-? profiled"), "{text}");
+    assert!(text.contains("= predicted  ~ margin"), "{text}");
+    assert!(!text.contains("weights") && !text.contains("forward"), "{text}");
+    answer.stages[0].seconds = Some(StageSeconds { forward_seconds: 0.5, ..StageSeconds::default() });
+    assert!(one(&answer, Look::PLAIN).contains("500.0 ms"));
+}
+
+#[test]
+fn what_is_excluded_and_warnings_are_told() {
+    let mut answer = answer();
+    answer.excluded = vec![ExcludedMemory {
+        what: "CUDA context".to_owned(),
+        typical_low_bytes: Some(300 * MIB),
+        typical_high_bytes: Some(1 << 30),
+        note: "lazy loading".to_owned(),
+    }];
+    answer.warnings = vec!["extrapolated".to_owned()];
+    let text = one(&answer, Look::UNICODE);
+    assert!(text.contains("CUDA context          300.00 MiB – 1.00 GiB  lazy loading\n"), "{text}");
+    assert!(text.contains("\nwarning: extrapolated\n"), "{text}");
+}
+
+#[test]
+fn an_empty_message_does_not_break_the_table() {
+    assert!(one(&PredictMemoryResponse::default(), Look::PLAIN).starts_with("predicted for "));
+}

@@ -1,0 +1,76 @@
+//! A stored profile as a document.
+
+use loadmaster_proto::document::{FORMAT, ProfileDocument, Provenance, RunMeasurement, Subject};
+use loadmaster_proto::measurement::{Environment, Measurement};
+use loadmaster_proto::name::ProfileName;
+
+use super::DocumentFault;
+use crate::profile::StoredProfile;
+use crate::store::records::{MeasurementRecord, ProfileRecord, ProfileState};
+use crate::store::{Store, StoreError};
+
+/// The document of a complete profile: the one that it came in, or one made of its measurements.
+///
+/// # Errors
+/// The profile is missing, not complete, or too large for a document.
+pub async fn export(store: &Store, name: &ProfileName) -> Result<String, DocumentFault> {
+    let imported = store.find_document(name).await?;
+    let document = match imported {
+        Some(imported) => imported,
+        None => {
+            let (record, stored) = StoredProfile::load(store, name).await?;
+            if record.state != ProfileState::Complete {
+                return Err(DocumentFault::NotComplete { profile: name.to_string() });
+            }
+            of(record, stored)
+        }
+    };
+    let profile = name.to_string();
+    // Traces of large models take a while to write: heartbeats must not wait for it.
+    tokio::task::spawn_blocking(move || document.to_text())
+        .await
+        .map_err(|error| StoreError::Internal(format!("a document cannot be written: {error}")))?
+        .map_err(|why| DocumentFault::TooLarge { profile, why })
+}
+
+fn of(record: ProfileRecord, stored: StoredProfile) -> ProfileDocument {
+    let StoredProfile { settings, model, measurements } = stored;
+    let first = measurements.first().map(|record| &record.measurement);
+    let environment = first.map(|first| first.environment.clone()).unwrap_or_default();
+    let Environment { cuda_version, driver_version, libtorch_version, framework, framework_version, .. } =
+        environment;
+    let (framework, framework_version) = if framework.is_empty() {
+        ("libtorch".to_owned(), libtorch_version)
+    } else {
+        (framework, framework_version)
+    };
+    ProfileDocument {
+        format: FORMAT.to_owned(),
+        provenance: Provenance {
+            source: settings.name.to_string(),
+            tool: "loadmaster".to_owned(),
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            measured_at: record.end_time.unwrap_or(record.create_time).to_string(),
+            device_kind: settings.device_kind.clone(),
+            driver_version,
+            cuda_version,
+            framework,
+            framework_version,
+            ledger: first.map(|first| first.peak_ledger).unwrap_or_default(),
+            notes: String::new(),
+        },
+        model: Subject::Known(model),
+        training: Some(settings.training),
+        settings: Some(settings),
+        stages: Vec::new(),
+        layer_table: None,
+        measurements: measurements.into_iter().map(measurement).collect(),
+    }
+}
+
+/// Without its losses: those of a diverging training are no numbers that JSON can write, and planning has no
+/// use for them.
+fn measurement(record: MeasurementRecord) -> RunMeasurement {
+    let MeasurementRecord { run, held_out, measurement, .. } = record;
+    RunMeasurement { run, held_out, measurement: Measurement { losses: Vec::new(), ..measurement } }
+}

@@ -1,0 +1,139 @@
+//! A document as a stored profile.
+
+use std::collections::BTreeSet;
+
+use loadmaster_proto::document::{ProfileDocument, RunMeasurement, Subject};
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::name::{ModelName, ProfileName};
+use loadmaster_proto::profile::ProfileSettings;
+use loadmaster_proto::run::Campaign;
+use loadmaster_proto::scenario::Scenario;
+
+use super::DocumentFault;
+use crate::planning::layout::Layout;
+use crate::store::{Store, StoreError};
+
+/// Digits of the content's digest in a profile's default name.
+const NAME_DIGITS: usize = 12;
+/// Longest start of a profile's default name.
+const NAME_START: usize = 48;
+
+/// A checked document, ready to be stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Import {
+    /// What it will be stored as.
+    pub settings: ProfileSettings,
+    /// The document.
+    pub document: ProfileDocument,
+    /// Of its content.
+    pub digest: String,
+}
+
+impl Import {
+    /// Checks a document. Its profile is called `id`, or by its content: the same document always has the
+    /// same name.
+    ///
+    /// # Errors
+    /// Names the key that is wrong; the training settings that plans are made for are required here.
+    pub fn check(text: &str, id: Option<ProfileName>) -> Result<Self, Invalid> {
+        let document = ProfileDocument::parse(text)?;
+        // Lists of measurements go on after a name.
+        let mut names = BTreeSet::new();
+        for (index, name) in document.measurements.iter().map(RunMeasurement::name).enumerate() {
+            if names.contains(&name) {
+                let why = format!("is {name} for the second time: leave one of them out");
+                return Err(Invalid::field(format!("measurements[{index}]"), why));
+            }
+            names.insert(name);
+        }
+        let digest = document.digest()?;
+        let name = match id {
+            Some(id) => id,
+            None => default_name(&document, &digest)?,
+        };
+        let settings = settings(&document, name)?;
+        if let Subject::Known(model) = &document.model
+            && settings.campaign != Campaign::Imported
+        {
+            // Predictors lay it out again: what cannot be is found now, not by the first question.
+            Layout::new(&settings, model).map_err(|why| Invalid::field("settings", why.to_string()))?;
+        }
+        Ok(Self { settings, document, digest })
+    }
+
+    /// Stores it, if it is new.
+    ///
+    /// # Errors
+    /// The name belongs to another profile, or the database fails.
+    pub async fn store(&self, store: &Store) -> Result<(), StoreError> {
+        store.import_profile(&self.settings, &self.document, &self.digest).await
+    }
+}
+
+/// The profile of a document, which is stored if it is new.
+///
+/// # Errors
+/// The document is not valid, or the store refuses.
+pub async fn adopt(store: &Store, text: String) -> Result<ProfileName, DocumentFault> {
+    // A large document takes a while to read: heartbeats must not wait for it.
+    let import = tokio::task::spawn_blocking(move || Import::check(&text, None))
+        .await
+        .map_err(|error| StoreError::Internal(format!("a document cannot be read: {error}")))??;
+    import.store(store).await?;
+    Ok(import.settings.name)
+}
+
+fn default_name(document: &ProfileDocument, digest: &str) -> Result<ProfileName, Invalid> {
+    let model = document.model.id();
+    let start = model.rsplit_once('-').map_or(model.as_str(), |(start, _)| start);
+    let start: String = start.chars().take(NAME_START).collect();
+    let digits = digest.get(..NAME_DIGITS).unwrap_or(digest);
+    ProfileName::from_id(format!("{}-{digits}", start.trim_matches('-')))
+}
+
+/// What was asked for, as far as another tool's document says.
+fn settings(document: &ProfileDocument, name: ProfileName) -> Result<ProfileSettings, Invalid> {
+    let Some(training) = document.training else {
+        return Err(Invalid::field(
+            "training",
+            "is missing: precision, optimizer, schedule and micro-batch size decide what a stage needs, so a \
+             profile without them cannot be planned with",
+        ));
+    };
+    let model = ModelName::from_id(document.model.id())?;
+    if let Some(settings) = &document.settings {
+        return Ok(ProfileSettings { name, ..settings.clone() });
+    }
+    let scenarios: BTreeSet<Scenario> =
+        document.stages.iter().map(|stage| Scenario::of(stage.config())).collect();
+    let others = scenarios.into_iter().filter(|&scenario| scenario != Scenario::SINGLE);
+    Ok(ProfileSettings {
+        name,
+        model,
+        training,
+        campaign: Campaign::Imported,
+        devices: None,
+        scenarios: std::iter::once(Scenario::SINGLE).chain(others).collect(),
+        scale_by_pipeline: false,
+        micro_batch_sizes: micro_batch_sizes(document),
+        command: None,
+        device_kind: document.provenance.device_kind.clone(),
+        iterations: 1,
+        min_capacity: 0,
+        deadline_seconds: 1,
+        fresh: false,
+    })
+}
+
+/// Every size that the document has a number for, ascending.
+fn micro_batch_sizes(document: &ProfileDocument) -> Vec<u32> {
+    let groups = document.layer_table.iter().flat_map(|table| &table.layers);
+    let rows = groups.flat_map(|rows| {
+        let times = rows.times.iter().map(|row| row.micro_batch_size);
+        let bytes = rows.bytes.iter().map(|row| row.micro_batch_size);
+        times.chain(bytes).chain(rows.memory.iter().map(|row| row.micro_batch_size))
+    });
+    let sizes: BTreeSet<u32> =
+        document.stages.iter().map(|stage| stage.micro_batch_size).chain(rows).collect();
+    sizes.into_iter().collect()
+}

@@ -1,0 +1,116 @@
+//! `ExportProfile` and `ImportProfile`.
+
+use loadmaster_proto::document::{ProfileDocument, Provenance};
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::name::ProfileName;
+use loadmaster_proto::wire::v1;
+
+use super::error::ApiError;
+use super::messages;
+use super::profile::Profiles;
+use crate::document::{Import, export};
+use crate::planning::imported;
+use crate::profile::StoredProfile;
+use crate::store::StoreError;
+use crate::store::records::RunCounts;
+
+impl Profiles {
+    /// The document of a profile.
+    pub(super) async fn export(
+        &self,
+        request: v1::ExportProfileRequest,
+    ) -> Result<v1::ExportProfileResponse, ApiError> {
+        let name = ProfileName::parse("name", &request.name)?;
+        let document = export(&self.store, &name).await.map_err(|fault| ApiError::document("name", fault))?;
+        Ok(v1::ExportProfileResponse { document })
+    }
+
+    /// The profile of a document, stored unless it is there or only to be checked.
+    pub(super) async fn import(&self, request: v1::ImportProfileRequest) -> Result<v1::Profile, ApiError> {
+        let id = match request.profile_id.as_str() {
+            "" => None,
+            id => Some(ProfileName::from_id(id).map_err(|invalid| invalid.under("profile_id"))?),
+        };
+        // A large document takes a while to read: heartbeats must not wait for it.
+        let import = tokio::task::spawn_blocking(move || Import::check(&request.document, id))
+            .await
+            .map_err(|error| StoreError::Internal(format!("a document cannot be read: {error}")))?
+            .map_err(|invalid| invalid.under("document"))?;
+        if request.validate_only {
+            let row = messages::new_profile(&import.settings, RunCounts::default());
+            return Ok(described(row, &import.document, &import.digest));
+        }
+        import.store(&self.store).await?;
+        self.whole(&import.settings.name).await
+    }
+
+    /// An imported profile: what its own measurements say, or else its numbers as they came, and where they
+    /// come from.
+    pub(super) async fn imported(
+        &self,
+        name: &ProfileName,
+        document: ProfileDocument,
+    ) -> Result<v1::Profile, ApiError> {
+        let record = self.store.get_profile(name).await?;
+        let stored = match document.measurements.as_slice() {
+            [] => None,
+            _ => Some(StoredProfile::of(&self.store, &record).await?),
+        };
+        let shown = tokio::task::spawn_blocking(move || {
+            let digest = document.digest().map_err(Invalid::from)?;
+            match stored {
+                None => Ok::<_, ApiError>(described(messages::profile_row(&record), &document, &digest)),
+                Some(stored) => Ok(v1::Profile {
+                    provenance: Some(provenance(&document, &digest)),
+                    ..messages::profile(&record, &stored)?
+                }),
+            }
+        });
+        shown.await.map_err(|error| StoreError::Internal(format!("a profile cannot be shown: {error}")))?
+    }
+}
+
+/// A row with what its document says.
+fn described(row: v1::Profile, document: &ProfileDocument, digest: &str) -> v1::Profile {
+    let (metrics, ledger) = imported::layer_metrics(document);
+    v1::Profile {
+        layers: metrics.iter().map(|of| messages::layer_memory(of, ledger)).collect(),
+        provenance: Some(provenance(document, digest)),
+        ..row
+    }
+}
+
+fn provenance(document: &ProfileDocument, digest: &str) -> v1::Provenance {
+    let Provenance {
+        source,
+        tool,
+        tool_version,
+        measured_at,
+        device_kind,
+        driver_version,
+        cuda_version,
+        framework,
+        framework_version,
+        ledger,
+        notes,
+    } = document.provenance.clone();
+    let count = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+    let table_layers = if document.layer_table.is_some() { document.model.layer_count() } else { 0 };
+    v1::Provenance {
+        source,
+        tool,
+        tool_version,
+        measured_at,
+        device_kind,
+        driver_version,
+        cuda_version,
+        framework,
+        framework_version,
+        ledger: v1::Ledger::from(ledger).into(),
+        notes,
+        digest: digest.to_owned(),
+        stages: count(document.stages.len()),
+        table_layers: count(table_layers),
+        measurements: count(document.measurements.len()),
+    }
+}

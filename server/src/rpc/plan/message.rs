@@ -1,0 +1,222 @@
+//! Plans and predictions as messages.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::run::Ledger;
+use loadmaster_proto::wire::v1;
+
+use crate::planning::predict::{Excluded, Forecast, StageForecast, Verdict};
+use crate::rpc::messages::time;
+use crate::store::records::{MeasurementRecord, PlanRecord, RunRecord, RunState};
+
+/// Most names of measurements that an answer lists.
+const SHOWN_MEASUREMENTS: usize = 100;
+
+fn number(value: impl TryInto<i32>) -> i32 {
+    value.try_into().unwrap_or(i32::MAX)
+}
+
+fn figure(bytes: u64, ledger: Ledger, source: v1::FigureSource, origin: &str) -> v1::MemoryFigure {
+    v1::MemoryFigure {
+        bytes: Bytes(bytes).to_wire(),
+        ledger: v1::Ledger::from(ledger).into(),
+        source: source.into(),
+        origin: origin.to_owned(),
+    }
+}
+
+/// Relative error of a prediction: (predicted − measured) / measured.
+fn error_ratio(predicted: u64, measured: u64) -> f64 {
+    (predicted as f64 - measured as f64) / (measured.max(1) as f64)
+}
+
+/// One trial of a plan: its run and, when it succeeded, a measurement per device.
+#[derive(Debug)]
+pub(super) struct Trial {
+    /// The run.
+    pub(super) run: RunRecord,
+    /// What it yielded.
+    pub(super) measurements: Vec<MeasurementRecord>,
+}
+
+impl Trial {
+    /// The measurement of the fullest device of each stage, in order; none unless all of `stages` stages
+    /// were measured.
+    fn fullest(&self, stages: usize) -> Option<Vec<&MeasurementRecord>> {
+        (0..stages)
+            .map(|stage| {
+                let own = self.measurements.iter().filter(|of| of.measurement.stage_index as usize == stage);
+                own.max_by_key(|of| of.measurement.peak_allocated)
+            })
+            .collect()
+    }
+}
+
+/// A plan with the trials of it, newest first.
+pub(super) fn plan(record: &PlanRecord, layer_names: &[String], trials: &[Trial]) -> v1::Plan {
+    let content = &record.content;
+    let newest = trials.iter().find_map(|trial| trial.fullest(content.stages.len()));
+    let layer_name = |layer: usize| layer_names.get(layer).cloned().unwrap_or_default();
+    let predicted = |bytes| figure(bytes, content.ledger, v1::FigureSource::Predicted, &content.predictor);
+    let stages = content
+        .stages
+        .iter()
+        .enumerate()
+        .map(|(index, stage)| {
+            let measured = newest.as_ref().and_then(|fullest| fullest.get(index)).map(|of| measured(of));
+            // Bytes of two ledgers have no ratio.
+            let comparable = measured.as_ref().filter(|figure| figure.ledger == ledger(content.ledger));
+            v1::PlanStage {
+                config: Some(stage.config.into()),
+                first_layer_name: layer_name(stage.config.first_layer),
+                last_layer_name: layer_name(stage.config.last_layer),
+                capacity_bytes: Bytes(stage.capacity).to_wire(),
+                predicted_peak: Some(predicted(stage.predicted_peak)),
+                error_ratio: comparable
+                    .map(|figure| error_ratio(stage.predicted_peak, figure.bytes.unsigned_abs())),
+                measured_peak: measured,
+                breakdown: stage.breakdown.map(|breakdown| breakdown.to_wire(content.ledger)),
+                interval: stage.interval.map(Into::into),
+                seconds: stage.seconds.map(Into::into),
+                origin: v1::PredictionOrigin::from(stage.origin).into(),
+                in_flight: number(stage.in_flight),
+            }
+        })
+        .collect();
+    v1::Plan {
+        name: record.name.to_string(),
+        profile: content.profile.to_string(),
+        model: content.model.to_string(),
+        training: Some(content.training.into()),
+        shape: v1::PlanShape::SinglePipeline.into(),
+        devices: device_groups(record),
+        stages,
+        predicted_peak: Some(predicted(predicted_peak(record))),
+        solver: content.solver.clone(),
+        warnings: content.warnings.clone(),
+        create_time: Some(time(record.create_time)),
+        validations: trials.iter().filter_map(|trial| validation(record, trial)).collect(),
+    }
+}
+
+fn ledger(ledger: Ledger) -> i32 {
+    v1::Ledger::from(ledger).into()
+}
+
+fn measured(record: &MeasurementRecord) -> v1::MemoryFigure {
+    let measurement = &record.measurement;
+    let (bytes, source) = (measurement.peak_allocated.0, v1::FigureSource::Measured);
+    figure(bytes, measurement.peak_ledger, source, &record.run.to_string())
+}
+
+fn predicted_peak(record: &PlanRecord) -> u64 {
+    record.content.stages.iter().map(|stage| stage.predicted_peak).max().unwrap_or(0)
+}
+
+/// Neighbouring devices of equal capacity as one group.
+fn device_groups(record: &PlanRecord) -> Vec<v1::DeviceGroup> {
+    let mut groups: Vec<v1::DeviceGroup> = Vec::new();
+    for stage in &record.content.stages {
+        let capacity_bytes = Bytes(stage.capacity).to_wire();
+        let count = number(stage.config.degree);
+        match groups.last_mut() {
+            Some(group) if group.capacity_bytes == capacity_bytes => group.count += count,
+            _ => {
+                groups.push(v1::DeviceGroup {
+                    count,
+                    capacity_bytes,
+                    kind: record.content.device_kind.clone(),
+                });
+            }
+        }
+    }
+    groups
+}
+
+/// An ended trial; none while it waits or runs.
+fn validation(record: &PlanRecord, trial: &Trial) -> Option<v1::PlanValidation> {
+    let failure = match trial.run.state {
+        RunState::Queued | RunState::Running => return None,
+        RunState::Succeeded => String::new(),
+        RunState::Cancelled => "cancelled".to_owned(),
+        RunState::OutOfMemory | RunState::Parked => {
+            trial.run.failures.last().map_or_else(|| "failed".to_owned(), |last| last.failure.message.clone())
+        }
+    };
+    let fullest = trial.fullest(record.content.stages.len()).unwrap_or_default();
+    let measured_peak = fullest.iter().map(|of| of.measurement.peak_allocated.0).max();
+    let losses = trial.measurements.last().map(|last| last.measurement.losses.clone()).unwrap_or_default();
+    Some(v1::PlanValidation {
+        time: trial.run.end_time.map(time),
+        measured_peaks: fullest.iter().map(|of| measured(of)).collect(),
+        iteration_seconds: trial
+            .measurements
+            .iter()
+            .map(|m| m.measurement.iteration_seconds)
+            .fold(0.0, f64::max),
+        peak_error_ratio: measured_peak.map_or(0.0, |peak| error_ratio(predicted_peak(record), peak)),
+        losses,
+        failure,
+        run: trial.run.name.to_string(),
+    })
+}
+
+fn verdict(verdict: Verdict) -> v1::Verdict {
+    match verdict {
+        Verdict::NotAsked => v1::Verdict::Unspecified,
+        Verdict::Fits => v1::Verdict::Fits,
+        Verdict::FitsWithoutMargin => v1::Verdict::FitsWithoutMargin,
+        Verdict::DoesNotFit => v1::Verdict::DoesNotFit,
+    }
+}
+
+/// A forecast; profile, model, training and kind of device are the caller's.
+pub(super) fn forecast(
+    forecast: &Forecast,
+    predictor: &str,
+    ledger: Ledger,
+    layer_names: &[String],
+    excluded: Vec<Excluded>,
+) -> v1::PredictMemoryResponse {
+    v1::PredictMemoryResponse {
+        predictor: predictor.to_owned(),
+        stages: forecast.stages.iter().map(|stage| stage_forecast(stage, ledger, layer_names)).collect(),
+        verdict: verdict(forecast.verdict()).into(),
+        first_device_too_small: forecast.first_too_small().map(number),
+        excluded: excluded.into_iter().map(excluded_memory).collect(),
+        measurements: forecast.sources.iter().take(SHOWN_MEASUREMENTS).cloned().collect(),
+        measurement_count: number(forecast.sources.len()),
+        warnings: forecast.warnings.clone(),
+        ..v1::PredictMemoryResponse::default()
+    }
+}
+
+fn stage_forecast(stage: &StageForecast, ledger: Ledger, layer_names: &[String]) -> v1::StagePrediction {
+    let (config, prediction) = (stage.setting.stage, &stage.prediction);
+    let layer_name = |layer: usize| layer_names.get(layer).cloned().unwrap_or_default();
+    v1::StagePrediction {
+        config: Some(config.into()),
+        first_layer_name: layer_name(config.first_layer),
+        last_layer_name: layer_name(config.last_layer),
+        peak: Some(figure(prediction.bytes.0, ledger, v1::FigureSource::Predicted, prediction.predictor)),
+        breakdown: prediction.breakdown.map(|breakdown| breakdown.to_wire(ledger)),
+        interval: stage.interval.map(Into::into),
+        seconds: prediction.seconds.map(Into::into),
+        origin: v1::PredictionOrigin::from(prediction.origin).into(),
+        in_flight: number(stage.setting.in_flight()),
+        first_device: number(stage.first_device),
+        capacity_bytes: stage.smallest.map(|device| device.capacity.to_wire()),
+        slack_bytes: stage
+            .slack()
+            .map(|slack| i64::try_from(slack).unwrap_or(if slack < 0 { i64::MIN } else { i64::MAX })),
+        verdict: verdict(stage.verdict()).into(),
+    }
+}
+
+fn excluded_memory(excluded: Excluded) -> v1::ExcludedMemory {
+    v1::ExcludedMemory {
+        what: excluded.what.to_owned(),
+        typical_low_bytes: excluded.typical.map(|(low, _)| Bytes(low).to_wire()),
+        typical_high_bytes: excluded.typical.map(|(_, high)| Bytes(high).to_wire()),
+        note: excluded.note.to_owned(),
+    }
+}

@@ -1,0 +1,190 @@
+//! `PlanService`.
+
+mod message;
+mod predict;
+mod recommend;
+mod request;
+mod validate;
+
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::model::Model;
+use loadmaster_proto::name::{PlanName, ProfileName};
+use loadmaster_proto::wire::longrunning::Operation;
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::plan_service_server::PlanService;
+use tonic::{Request, Response, Status};
+
+use super::error::ApiError;
+use super::page::Listing;
+use crate::document::adopt;
+use crate::planning::imported;
+use crate::planning::layout::layer_names;
+use crate::planning::predictors::{self, AnyPredictor, Evidence, Kind, Profiled};
+use crate::profile::StoredProfile;
+use crate::store::records::{PageRequest, PlanRecord, ProfileRecord, ProfileState};
+use crate::store::{RunFilter, Store, StoreError};
+use message::Trial;
+
+/// Most trials that a plan shows.
+const SHOWN_TRIALS: u32 = 10;
+
+/// Predicts, recommends, shows and validates plans.
+#[derive(Debug, Clone)]
+pub(super) struct Plans {
+    pub(super) store: Store,
+}
+
+/// A profile that is asked about.
+struct Subject {
+    profile: ProfileRecord,
+    /// None where the profile is of a chain that is known by name alone.
+    model: Option<Model>,
+    layer_names: Vec<String>,
+    predictor: AnyPredictor,
+}
+
+impl Plans {
+    /// A plan with its newest trials.
+    pub(super) async fn whole(&self, name: &PlanName) -> Result<v1::Plan, ApiError> {
+        let record = self.store.get_plan(name).await?;
+        self.with_trials(&record).await
+    }
+
+    async fn with_trials(&self, record: &PlanRecord) -> Result<v1::Plan, ApiError> {
+        let filter = RunFilter { plan: Some(record.name.clone()), ..RunFilter::default() };
+        let runs = self.store.list_runs(&filter, &PageRequest { size: SHOWN_TRIALS, after: None }).await?;
+        let mut trials = Vec::with_capacity(runs.rows.len());
+        for run in runs.rows {
+            let measurements = self.store.run_measurements(&run.name).await?;
+            trials.push(Trial { run, measurements });
+        }
+        let layer_names = self.store.get_subject(&record.content.model).await?.layer_names();
+        Ok(message::plan(record, &layer_names, &trials))
+    }
+
+    /// The profile that a request names or brings along.
+    async fn profile(&self, name: &str, document: String) -> Result<ProfileName, ApiError> {
+        match (name, document.as_str()) {
+            (name, "") => Ok(ProfileName::parse("profile", name)?),
+            ("", _) => adopt(&self.store, document)
+                .await
+                .map_err(|fault| ApiError::document("profile_document", fault)),
+            (_, _) => {
+                Err(Invalid::field("profile_document", "and profile name two profiles: give one").into())
+            }
+        }
+    }
+
+    /// The profile of a request with a predictor made from its measurements, or from the document that it
+    /// was imported from.
+    async fn subject(&self, name: ProfileName, kind: Option<Kind>) -> Result<Subject, ApiError> {
+        let profile = self.store.get_profile(&name).await?;
+        refuse_unfinished(&profile)?;
+        let without = move |why| ApiError::NoPredictor { profile: name.to_string(), why };
+        if let Some(document) = self.store.find_document(&profile.settings.name).await? {
+            return blocking(move || {
+                let predictor = imported::predictor(&document, &profile.settings, kind).map_err(without)?;
+                let (layer_names, model) =
+                    (document.model.layer_names(), document.model.model().ok().cloned());
+                Ok(Subject { profile, model, layer_names, predictor })
+            })
+            .await;
+        }
+        let stored = StoredProfile::of(&self.store, &profile).await?;
+        blocking(move || {
+            let StoredProfile { settings, model, measurements } = stored;
+            let evidence: Vec<Evidence> = measurements
+                .into_iter()
+                .map(|record| Evidence {
+                    name: record.name(),
+                    held_out: record.held_out,
+                    measurement: record.measurement,
+                })
+                .collect();
+            let profiled = Profiled { settings: &settings, model: &model, evidence: &evidence };
+            let predictor = predictors::predictor(profiled, kind).map_err(without)?;
+            Ok(Subject { layer_names: layer_names(&model), model: Some(model), profile, predictor })
+        })
+        .await
+    }
+}
+
+/// Runs what takes a while beside the calls: heartbeats must not wait for it.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| StoreError::Internal(format!("planning failed: {error}")))?
+}
+
+fn refuse_unfinished(profile: &ProfileRecord) -> Result<(), ApiError> {
+    let name = &profile.settings.name;
+    let why = match profile.state {
+        ProfileState::Complete => return Ok(()),
+        ProfileState::Running => {
+            format!("it is still being measured: wait with `loadmaster operation wait {}`", profile.operation)
+        }
+        ProfileState::Incomplete => {
+            let missing = profile.missing.join("; ");
+            format!("it lacks {missing}: measure that with `loadmaster profile resume {}`", name.id())
+        }
+        ProfileState::Cancelled => format!(
+            "it was cancelled before it was complete: go on with `loadmaster profile resume {}`",
+            name.id()
+        ),
+    };
+    Err(ApiError::ProfileIncomplete { profile: name.to_string(), why })
+}
+
+#[tonic::async_trait]
+impl PlanService for Plans {
+    async fn predict_memory(
+        &self,
+        request: Request<v1::PredictMemoryRequest>,
+    ) -> Result<Response<v1::PredictMemoryResponse>, Status> {
+        Ok(Response::new(self.predict(request.into_inner()).await?))
+    }
+
+    async fn recommend_plan(
+        &self,
+        request: Request<v1::RecommendPlanRequest>,
+    ) -> Result<Response<v1::Plan>, Status> {
+        let request = request.into_inner();
+        let validate_only = request.validate_only;
+        let record = self.recommend(request).await?;
+        let record = if validate_only {
+            record
+        } else {
+            self.store.put_plan(&record.name, &record.content).await.map_err(ApiError::from)?
+        };
+        Ok(Response::new(self.with_trials(&record).await?))
+    }
+
+    async fn get_plan(&self, request: Request<v1::GetPlanRequest>) -> Result<Response<v1::Plan>, Status> {
+        let name = PlanName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
+        Ok(Response::new(self.whole(&name).await?))
+    }
+
+    async fn list_plans(
+        &self,
+        request: Request<v1::ListPlansRequest>,
+    ) -> Result<Response<v1::ListPlansResponse>, Status> {
+        let request = request.into_inner();
+        let listing = Listing::new("ListPlans", &[]);
+        let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
+        let page = self.store.list_plans(&page).await.map_err(ApiError::from)?;
+        let mut plans = Vec::with_capacity(page.rows.len());
+        for record in &page.rows {
+            plans.push(self.with_trials(record).await?);
+        }
+        Ok(Response::new(v1::ListPlansResponse { next_page_token: listing.next_token(&page), plans }))
+    }
+
+    async fn validate_plan(
+        &self,
+        request: Request<v1::ValidatePlanRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        Ok(Response::new(self.validate(request.into_inner()).await?))
+    }
+}

@@ -1,0 +1,171 @@
+//! What requests about plans have in common, checked.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::convert::unsigned;
+use loadmaster_proto::error::{Invalid, in_range};
+use loadmaster_proto::stage::Partitioning;
+use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::wire::v1;
+
+use super::Subject;
+use crate::planning::predictor::Margin;
+use crate::planning::predictors::Kind;
+use crate::store::records::ProfileRecord;
+
+/// Most devices of a request.
+const MAX_DEVICES: usize = 10_000;
+
+/// The settings of a training that a request may name; what is 0 stays as it was profiled.
+pub(super) struct Overrides {
+    pub(super) micro_batch_size: i32,
+    pub(super) micro_batches: i32,
+    pub(super) schedule: i32,
+    pub(super) recompute: i32,
+}
+
+impl Overrides {
+    /// `training` with the settings that are named.
+    ///
+    /// # Errors
+    /// Names the setting that is out of range.
+    pub(super) fn apply(&self, training: TrainingSpec) -> Result<TrainingSpec, Invalid> {
+        let or = |named: i32, profiled: i32| if named == 0 { profiled } else { named };
+        let profiled = v1::TrainingSpec::from(training);
+        v1::TrainingSpec {
+            micro_batch_size: or(self.micro_batch_size, profiled.micro_batch_size),
+            micro_batches: or(self.micro_batches, profiled.micro_batches),
+            schedule: or(self.schedule, profiled.schedule),
+            recompute: or(self.recompute, profiled.recompute),
+            // It follows from the other two.
+            global_batch_size: 0,
+            ..profiled
+        }
+        .try_into()
+    }
+}
+
+/// Checks that a partitioning is one of the profiled model, and that its stages can be shared as they are to
+/// be at this micro-batch size. Of an opaque chain nobody knows what can be split.
+///
+/// # Errors
+/// Names the stage and what is wrong with it.
+pub(super) fn check_partitioning(
+    subject: &Subject,
+    partitioning: &Partitioning,
+    micro_batch_size: u32,
+) -> Result<(), Invalid> {
+    let (covered, layers) = (partitioning.layer_count(), subject.layer_names.len());
+    if covered != layers {
+        let why = format!("cover {covered} layers, the model has {layers}");
+        return Err(Invalid::field("partitioning.stages", why));
+    }
+    partitioning.stages().iter().enumerate().try_for_each(|(index, stage)| {
+        let checked =
+            subject.model.as_ref().map_or(Ok(()), |model| model.check_stage(stage, micro_batch_size));
+        checked.map_err(|invalid| invalid.under(&format!("partitioning.stages[{index}]")))
+    })
+}
+
+/// Capacity of each device in pipeline order; empty where no group is named.
+///
+/// # Errors
+/// Names the group and field that is wrong.
+pub(super) fn capacities(groups: &[v1::DeviceGroup], profile: &ProfileRecord) -> Result<Vec<Bytes>, Invalid> {
+    let mut capacities = Vec::new();
+    for (index, group) in groups.iter().enumerate() {
+        let path = |field: &str| format!("devices[{index}].{field}");
+        let count = in_range(&path("count"), group.count, 1..=10_000)?;
+        let capacity = capacity(&path("capacity_bytes"), group.capacity_bytes)?;
+        if !group.kind.is_empty() && group.kind != profile.settings.device_kind {
+            return Err(Invalid::field(
+                path("kind"),
+                format!(
+                    "is {:?}, but {} was measured on {:?}: profile on that kind of device",
+                    group.kind, profile.settings.name, profile.settings.device_kind
+                ),
+            ));
+        }
+        capacities.extend(std::iter::repeat_n(capacity, count.unsigned_abs() as usize));
+        in_range("devices", capacities.len(), 1..=MAX_DEVICES)?;
+    }
+    Ok(capacities)
+}
+
+/// A capacity above 0.
+///
+/// # Errors
+/// When it is not.
+pub(super) fn capacity(field: &str, bytes: i64) -> Result<Bytes, Invalid> {
+    let bytes: u64 = unsigned(field, bytes)?;
+    in_range(field, bytes, 1..=i64::MAX.unsigned_abs()).map(Bytes)
+}
+
+/// What has to stay free.
+///
+/// # Errors
+/// When it is not a share.
+pub(super) fn margin(margin: Option<f64>) -> Result<Margin, Invalid> {
+    match margin {
+        None => Ok(Margin::Known),
+        Some(share) if (0.0..=1.0).contains(&share) => Ok(Margin::Share(share)),
+        Some(share) => Err(Invalid::field("margin", format!("is {share}, must be 0 to 1"))),
+    }
+}
+
+/// What computes the predictions; none leaves the choice to the profile.
+///
+/// # Errors
+/// When the kind is unknown.
+pub(super) fn kind(kind: i32) -> Result<Option<Kind>, Invalid> {
+    match v1::PredictorKind::try_from(kind) {
+        Ok(v1::PredictorKind::Unspecified) => Ok(None),
+        Ok(v1::PredictorKind::Component) => Ok(Some(Kind::Component)),
+        Ok(v1::PredictorKind::Capture) => Ok(Some(Kind::Capture)),
+        Ok(v1::PredictorKind::Table) => Ok(Some(Kind::Table)),
+        Err(_) => Err(Invalid::field("predictor", format!("{kind} is unknown"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule};
+
+    use super::*;
+
+    const PROFILED: TrainingSpec = TrainingSpec {
+        precision: Precision::Bf16,
+        optimizer: Optimizer::Sgd { learning_rate: 0.1, momentum: 0.5, weight_decay: 0.0 },
+        schedule: Schedule::Gpipe,
+        micro_batch_size: 6,
+        micro_batches: 7,
+        recompute: RecomputePolicy::Layer,
+        seed: 3,
+    };
+
+    const NONE: Overrides = Overrides { micro_batch_size: 0, micro_batches: 0, schedule: 0, recompute: 0 };
+
+    /// What a request does not name stays as it was profiled; what it names is checked.
+    #[test]
+    fn only_what_is_named_is_overridden() {
+        assert_eq!(NONE.apply(PROFILED).unwrap(), PROFILED);
+        let schedule = v1::Schedule::OneFOneB.into();
+        let overridden = Overrides { micro_batch_size: 5, schedule, ..NONE }.apply(PROFILED).unwrap();
+        let expected = TrainingSpec { micro_batch_size: 5, schedule: Schedule::OneFOneB, ..PROFILED };
+        assert_eq!(overridden, expected);
+        let field =
+            |overrides: Overrides| overrides.apply(PROFILED).unwrap_err().violations()[0].field.clone();
+        assert_eq!(field(Overrides { micro_batch_size: -1, ..NONE }), "micro_batch_size");
+        assert_eq!(field(Overrides { micro_batches: 10_001, ..NONE }), "micro_batches");
+        assert_eq!(field(Overrides { recompute: 99, ..NONE }), "recompute");
+    }
+
+    /// A margin is a share of what is predicted, and 0 is a choice of its own.
+    #[test]
+    fn margins_are_shares() {
+        assert_eq!(margin(None), Ok(Margin::Known));
+        assert_eq!(margin(Some(0.0)), Ok(Margin::Share(0.0)));
+        for wrong in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
+            assert!(margin(Some(wrong)).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! What was measured before, and what may be reused of it.
+
+use loadmaster_proto::name::RunName;
+
+use super::RunState;
+
+/// The software that measurements are to be made with, as far as it decides whether others compare.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Software {
+    /// libtorch version of the rank.
+    pub libtorch_version: String,
+    /// CUDA version of libtorch, or empty.
+    pub cuda_version: String,
+    /// Driver version of the devices, or empty.
+    pub driver_version: String,
+    /// Numbers of threads that ranks compute with, any of which will do; none where threads do not matter,
+    /// as on GPUs.
+    pub threads: Option<Vec<u32>>,
+}
+
+/// A run of another profile that serves a profile too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReusedRun {
+    /// The run.
+    pub run: RunName,
+    /// What to add to its indices of layers to have those of the profile's model.
+    pub layer_offset: i32,
+    /// Predictions are held against it, and nothing is learnt from it.
+    pub held_out: bool,
+}
+
+/// A run of a profile, as far as it tells what is left to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttemptRecord {
+    /// What it measures.
+    pub work_key: String,
+    /// At which micro-batch size.
+    pub micro_batch_size: u32,
+    /// How far it came.
+    pub state: RunState,
+}
+
+/// A run that succeeded, found by what it measured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MeasuredRun {
+    /// The run.
+    pub run: RunName,
+    /// What it measured.
+    pub work_key: String,
+    /// At which micro-batch size.
+    pub micro_batch_size: u32,
+    /// Index of its first layer, in the model that it was made for.
+    pub first_layer: usize,
+}

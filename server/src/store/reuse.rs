@@ -1,0 +1,93 @@
+//! What was measured before, for whichever profile.
+
+use loadmaster_proto::name::{ProfileName, RunName};
+
+use super::Store;
+use super::error::Result;
+use super::records::{AttemptRecord, MeasuredRun, RunState, Software};
+use super::runs::{name, unsigned};
+use super::states::Word;
+
+/// The newest of several, as the one whose environment is nearest to today's. All ranks of a run have one
+/// worker, so one measurement speaks for all.
+const FIND_MEASURED: &str = "
+SELECT DISTINCT ON (runs.work_key, runs.micro_batch_size)
+       runs.id, runs.work_key, runs.micro_batch_size,
+       coalesce((runs.work #>> '{solo,stage,first_layer}')::integer, 0)
+FROM unnest($1::text[], $2::integer[]) AS wanted(work_key, micro_batch_size)
+JOIN runs ON runs.work_key = wanted.work_key AND runs.micro_batch_size = wanted.micro_batch_size
+WHERE runs.state = 'succeeded' AND runs.device_kind = $3
+  AND EXISTS (
+      SELECT FROM measurements
+      CROSS JOIN LATERAL (SELECT measurements.measurement -> 'environment' AS environment) AS measured
+      WHERE measurements.run_id = runs.id
+        AND environment ->> 'libtorch_version' = $4 AND environment ->> 'cuda_version' = $5
+        AND environment ->> 'driver_version' = $6 AND NOT coalesce((environment ->> 'contended')::boolean, false)
+        AND ($7::integer[] IS NULL OR (environment ->> 'threads')::integer = ANY ($7)))
+ORDER BY runs.work_key, runs.micro_batch_size, runs.end_time DESC, runs.id";
+
+impl Store {
+    /// Of the wanted pairs of work key and micro-batch size, the runs that measured them on this kind of
+    /// device with this software.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn find_measured(
+        &self,
+        wanted: &[(String, u32)],
+        device_kind: &str,
+        software: &Software,
+    ) -> Result<Vec<MeasuredRun>> {
+        let keys: Vec<&str> = wanted.iter().map(|(key, _)| key.as_str()).collect();
+        let sizes: Vec<i32> =
+            wanted.iter().map(|&(_, size)| i32::try_from(size).unwrap_or(i32::MAX)).collect();
+        let threads = software.threads.as_ref().map(|threads| {
+            let threads = threads.iter().map(|&threads| i32::try_from(threads).unwrap_or(i32::MAX));
+            threads.collect::<Vec<i32>>()
+        });
+        let rows: Vec<(String, String, i32, i32)> = sqlx::query_as(FIND_MEASURED)
+            .bind(keys)
+            .bind(sizes)
+            .bind(device_kind)
+            .bind(&software.libtorch_version)
+            .bind(&software.cuda_version)
+            .bind(&software.driver_version)
+            .bind(threads)
+            .fetch_all(&self.pool)
+            .await?;
+        rows.into_iter()
+            .map(|(run, work_key, micro_batch_size, first_layer)| {
+                Ok(MeasuredRun {
+                    run: name(RunName::from_id(run))?,
+                    work_key,
+                    micro_batch_size: unsigned(micro_batch_size)?,
+                    first_layer: unsigned(first_layer)?,
+                })
+            })
+            .collect()
+    }
+
+    /// What became of the runs that a profile is made of, reused ones included, in order of the queue.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn profile_attempts(&self, profile: &ProfileName) -> Result<Vec<AttemptRecord>> {
+        let rows: Vec<(String, i32, String)> = sqlx::query_as(
+            "SELECT runs.work_key, runs.micro_batch_size, runs.state
+             FROM profile_runs JOIN runs ON runs.id = profile_runs.run_id
+             WHERE profile_runs.profile_id = $1 AND runs.work_key IS NOT NULL ORDER BY runs.position",
+        )
+        .bind(profile.id())
+        .fetch_all(&self.pool)
+        .await?;
+        rows.into_iter()
+            .map(|(work_key, micro_batch_size, state)| {
+                Ok(AttemptRecord {
+                    work_key,
+                    micro_batch_size: unsigned(micro_batch_size)?,
+                    state: RunState::from_sql(&state)?,
+                })
+            })
+            .collect()
+    }
+}

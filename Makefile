@@ -17,7 +17,7 @@ unexport LIBTORCH_INCLUDE LIBTORCH_LIB LIBTORCH_STATIC LIBTORCH_CXX11_ABI LIBTOR
 # nextest runs tests of different crates side by side and ends those that hang (.config/nextest.toml).
 has_nextest := $(CARGO) nextest --version >/dev/null 2>&1
 
-.PHONY: help setup binaries build demo test fmt lint doc clean
+.PHONY: help setup binaries build demo test accuracy accuracy-full fmt lint doc clean
 
 help: ## Show this list
 	@echo "Loadmaster plans how to train a neural network on many GPUs."
@@ -26,7 +26,7 @@ help: ## Show this list
 	@echo "  make test    everything that must pass before a change is merged"
 	@echo
 	@echo "All targets:"
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 	@echo
 	@echo "Set-up fetches libtorch once per user; LOADMASTER_LIBTORCH=/path uses your own instead."
 
@@ -52,6 +52,13 @@ test: lint binaries ## Run formatting and lint checks, then every test
 		$(CARGO) test --workspace --locked --lib --bins --tests --no-fail-fast; \
 	fi
 	$(CARGO) test --workspace --locked --doc
+
+# Both keep what they measured in $(target)/accuracy. More: $(target)/debug/accuracy --help
+accuracy: binaries ## Compare predictions with measured stages: a sample (10 to 15 minutes)
+	@$(target)/debug/accuracy
+
+accuracy-full: binaries ## Compare predictions with measured stages: all of them (hours)
+	@$(target)/debug/accuracy --full
 
 fmt: ## Format the code
 	$(CARGO) fmt --all

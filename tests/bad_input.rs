@@ -12,7 +12,8 @@ use tonic_types::StatusExt;
 
 /// The profile of a tiny model with one flag replaced.
 fn profile_with(flag: &str, value: &str) -> Vec<String> {
-    let fixed = ["profile", "run", "--micro-batch-size", "2", "--micro-batches", "2", "--devices", "3"];
+    let mut fixed = vec!["profile", "run", "--campaign", "stages", "--devices", "3"];
+    fixed.extend(["--micro-batch-size", "2", "--micro-batches", "2"]);
     let mut arguments: Vec<String> = fixed.iter().chain(&TINY_GPT2).map(ToString::to_string).collect();
     match arguments.iter().position(|argument| argument == flag) {
         Some(position) => arguments[position + 1] = value.to_owned(),
@@ -32,6 +33,8 @@ fn requests_that_are_not_valid_name_the_field_and_the_remedy() {
         ("--heads", "5", "heads"),
         ("--devices", "7", "more stages than the model's 6 layers"),
         ("--devices", "0", "devices"),
+        ("--degrees", "2", "parallelisms"),
+        ("--parallelism", "sideways", "data"),
         ("--micro-batch-size", "0", "micro"),
         ("--micro-batches", "0", "micro"),
         ("--global-batch-size", "5", "multiple of micro_batch_size"),
@@ -208,7 +211,11 @@ async fn an_oversized_message_is_refused_and_the_planner_goes_on() {
     let planner = Planner::start();
     let channel = planner.channel().await;
     let mut client = ModelServiceClient::new(channel.clone());
-    let name = "x".repeat(5 << 20);
+    let long = "x".repeat(5 << 20);
+    let status = client.get_model(v1::GetModelRequest { name: long }).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+    assert!(status.message().len() < 8_192, "an error is never as long as what caused it");
+    let name = "x".repeat(17 << 20);
     let status = client.get_model(v1::GetModelRequest { name }).await.unwrap_err();
     assert!(matches!(status.code(), Code::OutOfRange | Code::ResourceExhausted), "{status}");
     assert!(status.message().contains("too large"), "{status}");

@@ -34,7 +34,7 @@ fn vgg11_is_profiled_planned_and_validated_by_real_pipelines() {
     let mut run = vec!["profile", "run", "--id", "vgg"];
     run.extend(model);
     run.extend(["--micro-batch-size", "4", "--micro-batches", "2", "--devices", "4"]);
-    run.extend(["--profile-micro-batch-sizes", "2"]);
+    run.extend(["--profile-micro-batch-sizes", "2", "--campaign", "paper"]);
     let profile = json(&planner, &run);
     assert_eq!(profile["name"], "profiles/vgg");
     assert_eq!(profile["state"], "COMPLETE", "{profile}");

@@ -1,0 +1,80 @@
+//! Keeps the accuracy harness from rotting: its smallest study, all the way with real ranks, and the
+//! imported plans. What `make accuracy` finds on larger ones is no test's business.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use loadmaster_tests::{Program, is_alive, wait_until};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+
+fn accuracy(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_accuracy"))
+        .args(arguments)
+        .arg("--out")
+        .arg(folder)
+        .output()
+        .expect("the harness can be started")
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// Profile, hold out, predict, report; a second time nothing is measured again.
+#[test]
+fn the_smallest_study_goes_all_the_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = accuracy(folder.path(), &["--only", "tiny"]);
+    assert!(first.status.success(), "{}", text(&first));
+    let said = text(&first);
+    assert!(!said.contains("problem:") && said.contains(" 0 failed"), "{said}");
+    let csv = std::fs::read_to_string(folder.path().join("accuracy.csv")).unwrap();
+    assert!(csv.lines().skip(1).any(|line| line.starts_with("tiny,gpt2,none,stages,component/")), "{csv}");
+    assert!(std::fs::read_to_string(folder.path().join("accuracy.svg")).unwrap().ends_with("</svg>\n"));
+
+    let second = accuracy(folder.path(), &["--only", "tiny"]);
+    assert!(text(&second).contains("measuring 0 runs"), "{}", text(&second));
+    assert_eq!(std::fs::read_to_string(folder.path().join("accuracy.csv")).unwrap(), csv);
+}
+
+/// The goal for imported tables holds wherever the published measurements are.
+#[test]
+fn imported_plans_are_predicted_within_the_goal() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = accuracy(folder.path(), &["--only", "gh200", "--strict"]);
+    let said = text(&output);
+    if said.contains("SKIPPED") {
+        eprintln!("{said}");
+        return;
+    }
+    assert!(output.status.success() && said.contains("14 plans"), "{said}");
+}
+
+/// A name that nothing has is an error that says where the names are.
+#[test]
+fn an_unknown_study_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = accuracy(folder.path(), &["--only", "no-such-study"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("--list shows them"), "{}", text(&output));
+}
+
+/// Whoever interrupts the harness gets the machine back at once.
+#[test]
+fn an_interruption_leaves_no_rank_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_accuracy"));
+    command.args(["--only", "gpt2-24", "--out"]).arg(folder.path());
+    let mut harness = Program::start("accuracy", command, folder.path().join("log"));
+    let children = format!("/proc/{0}/task/{0}/children", harness.pid());
+    let ranks: Vec<Pid> = wait_until("ranks run", || {
+        let text = std::fs::read_to_string(&children).ok()?;
+        let pids: Vec<Pid> =
+            text.split_whitespace().filter_map(|pid| Some(Pid::from_raw(pid.parse().ok()?))).collect();
+        (!pids.is_empty()).then_some(pids)
+    });
+    harness.signal(Signal::SIGINT);
+    assert_eq!(harness.wait().code(), Some(130), "{}", harness.output());
+    wait_until("the ranks are gone", || ranks.iter().all(|&pid| !is_alive(pid)).then_some(()));
+}

@@ -1,0 +1,216 @@
+//! What the predictors are meant to reach, and whether they do.
+
+use crate::row::{Group, Row};
+use crate::stats::Distribution;
+
+/// The predictor that the goals are set for.
+pub(crate) const DEFAULT: &str = "component";
+/// Largest margin that may be advertised.
+const MOST_MARGIN: f64 = 0.05;
+
+/// A line of the table of goals.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Goal {
+    pub(crate) what: &'static str,
+    /// What the papers reached, or others.
+    pub(crate) mark: &'static str,
+    pub(crate) wanted: &'static str,
+    /// What was measured, for people.
+    pub(crate) reached: String,
+    /// None where nothing was measured that would tell.
+    pub(crate) met: Option<bool>,
+}
+
+/// What is not in the rows.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Extras {
+    /// Device-seconds of the default profile over those of the paper's campaign, on the model of the goal.
+    pub(crate) profile_share: Option<f64>,
+    /// Highest peak of the chosen plan over that of the best one, as measured; the worst of all studies.
+    pub(crate) plan_ratio: Option<f64>,
+}
+
+/// All goals over everything that was compared.
+pub(crate) fn goals(rows: &[Row], extras: &Extras) -> Vec<Goal> {
+    let of = |group| Selected::new(rows, group);
+    let imported = Selected { rows: rows.iter().filter(|row| row.group == Group::Imported).collect() };
+    vec![
+        of(Group::Stages).judge("stages, degree 1", "-", "p90 ≤ 1 %, p99 ≤ 3 %", |found| {
+            found.p90 <= 0.01 && found.p99 <= 0.03
+        }),
+        of(Group::Partitionings).judge(
+            "partitionings of VGG11 over 4 devices",
+            "≤ 14 % for 90 %",
+            "p90 ≤ 1 %, max ≤ 5 %",
+            |found| found.p90 <= 0.01 && found.max <= 0.05,
+        ),
+        of(Group::Parallel).judge("data / tensor 2, 4", "-", "p90 ≤ 2 %", |found| found.p90 <= 0.02),
+        of(Group::Extrapolated)
+            .judge("degree 8, 16; batch 4×", "-", "p90 ≤ 5 %", |found| found.p90 <= 0.05),
+        coverage(rows),
+        imported.judge(
+            "peak memory of 14 GH200 plans, imported",
+            "5.7 % mean",
+            "mean ≤ 5 %, lowest ≥ −5 %",
+            |found| found.mean <= 0.05 && found.lowest >= -0.05,
+        ),
+        ratio(
+            "device-seconds, GPT-2 with 24 blocks",
+            "10 (L − 1) runs",
+            "≤ 1/10 of paper",
+            extras.profile_share,
+            0.1,
+        ),
+        ratio("plan chosen / best measured", "1.05", "≤ 1.01", extras.plan_ratio, 1.01),
+    ]
+}
+
+/// The default predictor's rows of a group.
+struct Selected<'a> {
+    rows: Vec<&'a Row>,
+}
+
+impl<'a> Selected<'a> {
+    fn new(rows: &'a [Row], group: Group) -> Self {
+        Self { rows: rows.iter().filter(|row| row.group == group && is_default(row)).collect() }
+    }
+
+    /// A refusal is a goal missed: there was a question and no answer.
+    fn judge(
+        &self,
+        what: &'static str,
+        mark: &'static str,
+        wanted: &'static str,
+        meets: impl Fn(&Distribution) -> bool,
+    ) -> Goal {
+        let errors: Vec<f64> = self.rows.iter().filter_map(|row| row.error()).collect();
+        let refused = self.rows.len() - errors.len();
+        let Some(found) = Distribution::of(&errors) else {
+            let met = (refused > 0).then_some(false);
+            return Goal { what, mark, wanted, reached: refusals(refused, "not measured"), met };
+        };
+        let reached = format!(
+            "p90 {}, p99 {}, max {}, mean {}, lowest {} of {}{}",
+            percent(found.p90),
+            percent(found.p99),
+            percent(found.max),
+            percent(found.mean),
+            percent(found.lowest),
+            found.count,
+            refusals(refused, "")
+        );
+        Goal { what, mark, wanted, reached, met: Some(refused == 0 && meets(&found)) }
+    }
+}
+
+fn refusals(count: usize, none: &str) -> String {
+    if count == 0 { none.to_owned() } else { format!(", {count} refused") }
+}
+
+fn is_default(row: &Row) -> bool {
+    row.predictor.split('/').next() == Some(DEFAULT)
+}
+
+fn coverage(rows: &[Row]) -> Goal {
+    let judged: Vec<(&Row, bool)> =
+        rows.iter().filter(|row| is_default(row)).filter_map(|row| Some((row, row.is_covered()?))).collect();
+    let asked = rows.iter().filter(|row| is_default(row) && row.error().is_some()).count();
+    let covered = judged.iter().filter(|(_, covered)| *covered).count();
+    let margin = judged.iter().filter_map(|(row, _)| row.margin()).fold(0.0, f64::max);
+    let (reached, met) = if asked == 0 {
+        ("not measured".to_owned(), None)
+    } else {
+        let text = format!(
+            "{covered} of {asked} covered, {} without a margin, largest margin {}",
+            asked - judged.len(),
+            percent(margin)
+        );
+        (text, Some(covered == asked && margin <= MOST_MARGIN))
+    };
+    Goal {
+        what: "coverage at the advertised margin",
+        mark: "nobody reports it",
+        wanted: "100 %, margin ≤ 5 %",
+        reached,
+        met,
+    }
+}
+
+fn ratio(
+    what: &'static str,
+    mark: &'static str,
+    wanted: &'static str,
+    found: Option<f64>,
+    most: f64,
+) -> Goal {
+    let reached = found.map_or_else(|| "not measured".to_owned(), |found| format!("{found:.4}"));
+    Goal { what, mark, wanted, reached, met: found.map(|found| found <= most) }
+}
+
+/// `1.25 %`.
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:.2} %", 100.0 * share)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::row::{Answer, example};
+
+    fn met(rows: &[Row], what: &str) -> Option<bool> {
+        let goals = goals(rows, &Extras::default());
+        goals.into_iter().find(|goal| goal.what.starts_with(what)).unwrap().met
+    }
+
+    fn stage(bytes: u64) -> Row {
+        example(Group::Stages, "component/1", 10_000, bytes, Some(0.02))
+    }
+
+    /// Quantiles decide, other predictors do not count.
+    #[test]
+    fn a_goal_is_met_by_the_default_predictor_alone() {
+        let mut rows = vec![stage(10_050); 9];
+        rows.push(stage(10_250));
+        assert_eq!(met(&rows, "stages"), Some(true));
+        rows.push(example(Group::Stages, "capture/1", 10_000, 20_000, None));
+        assert_eq!(met(&rows, "stages"), Some(true));
+        rows.extend([stage(10_250), stage(10_250)]);
+        assert_eq!(met(&rows, "stages"), Some(false));
+        assert_eq!(met(&rows, "partitionings"), None, "nothing measured is no miss");
+    }
+
+    /// A question without an answer is a miss, however good the other answers are.
+    #[test]
+    fn a_refusal_is_a_miss() {
+        let refused = Row { answer: Answer::Refused("gap".to_owned()), ..stage(1) };
+        assert_eq!(met(&[stage(10_000), refused.clone()], "stages"), Some(false));
+        assert_eq!(met(&[refused], "stages"), Some(false));
+    }
+
+    /// One uncovered stage is one too many, and so is a margin that nobody could use.
+    #[test]
+    fn coverage_needs_every_stage_and_a_small_margin() {
+        let with = |bytes, margin| example(Group::Stages, "component/1", 10_000, bytes, margin);
+        assert_eq!(met(&[with(9_900, Some(0.02))], "coverage"), Some(true));
+        assert_eq!(met(&[with(9_900, Some(0.02)), with(9_000, Some(0.02))], "coverage"), Some(false));
+        assert_eq!(met(&[with(9_900, Some(0.2))], "coverage"), Some(false));
+        assert_eq!(met(&[with(10_000, None)], "coverage"), Some(false));
+        assert_eq!(met(&[], "coverage"), None);
+    }
+
+    /// Imported plans may err, but not much downwards.
+    #[test]
+    fn imported_plans_are_judged_by_mean_and_lowest() {
+        let plan = |bytes| example(Group::Imported, "table/1", 10_000, bytes, None);
+        assert_eq!(met(&[plan(10_700), plan(9_600)], "peak memory"), Some(false), "mean 5.5 %");
+        assert_eq!(met(&[plan(10_300), plan(9_600)], "peak memory"), Some(true));
+        assert_eq!(met(&[plan(10_000), plan(9_400)], "peak memory"), Some(false));
+    }
+
+    #[test]
+    fn ratios_are_compared_with_their_limit() {
+        let extras = Extras { profile_share: Some(0.05), plan_ratio: Some(1.02) };
+        let goals = goals(&[], &extras);
+        assert_eq!(goals.iter().map(|goal| goal.met).collect::<Vec<_>>()[6..], [Some(true), Some(false)]);
+    }
+}

@@ -1,0 +1,164 @@
+//! `make accuracy`: how right predictions are on stages that no profile contained.
+//!
+//! Each study profiles a model with real ranks, measures stages that were held out, and compares them with
+//! what every predictor says. Published measurements of other frameworks are compared with what an
+//! imported table predicts. Everything is printed as tables, and written as CSV and as a picture.
+
+mod cost;
+mod gh200;
+mod goals;
+mod measure;
+mod options;
+mod plans;
+mod predictors;
+mod progress;
+mod report;
+mod row;
+mod sample;
+mod stats;
+mod study;
+mod suite;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use nix::sys::resource::{UsageWho, getrusage};
+use tokio::signal::unix::{SignalKind, signal};
+
+use goals::{Extras, goals};
+use measure::Measured;
+use options::Options;
+use study::{Findings, Study};
+
+/// Exit code of `--strict` when a goal is missed.
+const MISSED: u8 = 2;
+/// Exit code after an interruption, as shells have it.
+const INTERRUPTED: u8 = 130;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let options = Options::parse();
+    // Dropping the run kills its ranks.
+    let result = tokio::select! {
+        result = Box::pin(run(&options)) => result,
+        () = stopped() => {
+            eprintln!("interrupted: the ranks are stopped; what they measured so far is kept");
+            return ExitCode::from(INTERRUPTED);
+        }
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("accuracy: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// SIGINT or SIGTERM.
+async fn stopped() {
+    let (Ok(mut interrupt), Ok(mut terminate)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+async fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    let started = Instant::now();
+    let mut studies = suite::studies(options.scope())?;
+    let names: Vec<String> = studies.iter().map(|study| study.name.clone()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).chain([gh200::STUDY]).collect();
+    let selected = options.selected(&names);
+    studies.retain(|study| selected.contains(&study.name.as_str()));
+    let with_gh200 = selected.contains(&gh200::STUDY);
+    if options.list {
+        list(&studies, with_gh200)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    anyhow::ensure!(
+        with_gh200 || !studies.is_empty(),
+        "no study's name contains {:?}: --list shows them",
+        options.only.as_deref().unwrap_or_default()
+    );
+
+    let mut rows = if with_gh200 { gh200::rows()? } else { Vec::new() };
+    let measured = measure_all(&studies, options).await?;
+    let mut extras = Extras::default();
+    let mut costs = Vec::new();
+    let mut problems = Vec::new();
+    for study in &studies {
+        let Findings { rows: more, costs: spent, plan_ratios, profile_share, problems: found } =
+            study.findings(&measured)?;
+        rows.extend(more);
+        costs.extend(spent);
+        problems.extend(found);
+        if study.judges_cost {
+            extras.profile_share = profile_share;
+        }
+        for (predictor, ratio) in plan_ratios {
+            println!("{}: plan chosen by {predictor} / best measured plan: {ratio:.4}", study.name);
+            if predictor.starts_with(goals::DEFAULT) {
+                extras.plan_ratio = Some(extras.plan_ratio.map_or(ratio, |worst| worst.max(ratio)));
+            }
+        }
+    }
+
+    println!("\n|error| = |predicted / measured − 1|; bias below zero means too little was predicted");
+    report::print_distributions(&rows);
+    report::print_costs(&costs);
+    let goals = goals(&rows, &extras);
+    report::print_goals(&goals);
+    for problem in &problems {
+        println!("problem: {problem}");
+    }
+    let [csv, svg] = report::write(&rows, &options.folder()?)?;
+    println!("{} comparisons in {} and {}", rows.len(), csv.display(), svg.display());
+    println!(
+        "{} runs measured, {} known from earlier, in {}; the ranks computed for {}",
+        measured.ran,
+        measured.cached,
+        minutes(started.elapsed().as_secs()),
+        minutes(ranks_computed()?)
+    );
+    let is_missed = goals.iter().any(|goal| goal.met == Some(false)) || !problems.is_empty();
+    Ok(if options.strict && is_missed { ExitCode::from(MISSED) } else { ExitCode::SUCCESS })
+}
+
+/// Seconds of processor time of all ranks that have ended: what the run takes on idle cores.
+fn ranks_computed() -> anyhow::Result<u64> {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    Ok(u64::try_from(usage.user_time().tv_sec() + usage.system_time().tv_sec()).unwrap_or(0))
+}
+
+/// `3:07 minutes`.
+fn minutes(seconds: u64) -> String {
+    format!("{}:{:02} minutes", seconds / 60, seconds % 60)
+}
+
+async fn measure_all(studies: &[Study], options: &Options) -> anyhow::Result<Measured> {
+    if studies.is_empty() {
+        return Ok(Measured::default());
+    }
+    let mut jobs = Vec::new();
+    for study in studies {
+        jobs.extend(study.jobs()?);
+    }
+    measure::measure(jobs, &options.measuring()?).await
+}
+
+fn list(studies: &[Study], with_gh200: bool) -> anyhow::Result<()> {
+    if with_gh200 {
+        println!("{:34} imported table, nothing is run", gh200::STUDY);
+    }
+    for study in studies {
+        let held_out = study.held_out.len();
+        println!("{:34} {held_out:4} stages held out, {:4} runs", study.name, study.jobs()?.len());
+    }
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! The ranks of one run: started together, fed, listened to, and ended with the first that fails.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use futures_util::future::try_join_all;
+use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::rank::{EXIT_LOST_NEIGHBOUR, RankEvent, RankSpec};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, Command};
+
+use super::job::{Job, Outcome};
+
+/// Most bytes that a rank may say or complain.
+const MOST_OUTPUT: u64 = 64 << 20;
+
+/// How one rank ended.
+struct Ended {
+    code: Option<i32>,
+    said: Option<RankEvent>,
+    complaints: String,
+}
+
+/// Runs all ranks of a job to their end.
+///
+/// # Errors
+/// A rank cannot be started. What goes wrong within one is an outcome.
+pub(super) async fn run(job: &Job, program: &Path, limit: Duration) -> Result<Outcome> {
+    // Short: paths of sockets are limited.
+    let folder = tempfile::Builder::new().prefix("lma").tempdir().context("no folder for sockets")?;
+    let specs = job.specs(folder.path());
+    let started = Instant::now();
+    let children: Vec<(Child, &RankSpec)> =
+        specs.iter().map(|spec| Ok((start(program)?, spec))).collect::<Result<_>>()?;
+    // Dropped children are killed, so nothing outlives a limit or an error.
+    let all = try_join_all(children.into_iter().map(|(child, spec)| listen(child, spec)));
+    let Ok(ended) = tokio::time::timeout(limit, all).await else {
+        return Ok(Outcome::Failed(format!("took longer than {} s", limit.as_secs())));
+    };
+    Ok(outcome(ended?, started.elapsed().as_secs_f64()))
+}
+
+fn start(program: &Path) -> Result<Child> {
+    Command::new(program)
+        .arg("train")
+        .env("CUDA_VISIBLE_DEVICES", "")
+        .env("OMP_NUM_THREADS", "1")
+        .env("MKL_NUM_THREADS", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("{} cannot be started", program.display()))
+}
+
+async fn listen(mut child: Child, spec: &RankSpec) -> Result<Ended> {
+    let input = serde_json::to_vec(spec)?;
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (mut said, mut complaints) = (Vec::new(), Vec::new());
+    let feed = async {
+        if let Some(mut stdin) = stdin {
+            // A rank that refuses to start says more through its exit.
+            let _ = stdin.write_all(&input).await;
+        }
+    };
+    let hear = async {
+        if let Some(stdout) = stdout {
+            let _ = stdout.take(MOST_OUTPUT).read_to_end(&mut said).await;
+        }
+    };
+    let keep = async {
+        if let Some(stderr) = stderr {
+            let _ = stderr.take(MOST_OUTPUT).read_to_end(&mut complaints).await;
+        }
+    };
+    tokio::join!(feed, hear, keep);
+    let status = child.wait().await?;
+    let last = said.trim_ascii_end().rsplit(|&byte| byte == b'\n').next().unwrap_or_default();
+    Ok(Ended {
+        code: status.code(),
+        said: serde_json::from_slice(last).ok(),
+        complaints: String::from_utf8_lossy(&complaints).into_owned(),
+    })
+}
+
+fn outcome(ended: Vec<Ended>, seconds: f64) -> Outcome {
+    let mut measurements: Vec<Measurement> = Vec::with_capacity(ended.len());
+    let mut failures = Vec::new();
+    for Ended { code, said, complaints } in ended {
+        match (code, said) {
+            (Some(0), Some(RankEvent::Measured { measurement })) => measurements.push(*measurement),
+            // Never the cause: another one of the run was.
+            (Some(EXIT_LOST_NEIGHBOUR), _) => failures.push((1, "lost a neighbour".to_owned())),
+            (_, Some(RankEvent::Error { message })) => failures.push((0, message)),
+            (_, Some(RankEvent::OutOfMemory { out_of_memory })) => {
+                failures.push((0, format!("out of memory: {out_of_memory:?}")));
+            }
+            (code, _) => {
+                let code = code.map_or_else(|| "a signal".to_owned(), |code| format!("code {code}"));
+                let last = complaints.lines().last().unwrap_or("it said nothing");
+                failures.push((0, format!("ended by {code}: {last}")));
+            }
+        }
+    }
+    match failures.into_iter().min_by_key(|(order, _)| *order) {
+        Some((_, why)) => Outcome::Failed(why),
+        None => Outcome::Measured { measurements, seconds },
+    }
+}

@@ -1,0 +1,138 @@
+//! From stages to whole partitionings: every stage is measured once, every partitioning is made of them.
+
+use loadmaster::planning::leximax;
+
+/// Peaks of stages by first and last layer, bytes.
+#[derive(Debug, Clone)]
+pub(crate) struct StagePeaks {
+    layers: usize,
+    peaks: Vec<Option<u64>>,
+}
+
+/// A partitioning's highest peak, as predicted and as measured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PlanPeak {
+    /// Layers per stage.
+    pub(crate) sizes: Vec<usize>,
+    pub(crate) predicted: u64,
+    pub(crate) measured: u64,
+}
+
+impl StagePeaks {
+    pub(crate) fn new(layers: usize) -> Self {
+        Self { layers, peaks: vec![None; layers * layers] }
+    }
+
+    pub(crate) fn insert(&mut self, first: usize, last: usize, peak: u64) {
+        self.peaks[first * self.layers + last] = Some(peak);
+    }
+
+    pub(crate) fn get(&self, first: usize, last: usize) -> Option<u64> {
+        self.peaks.get(first * self.layers + last).copied().flatten()
+    }
+
+    fn highest(&self, sizes: &[usize]) -> Option<u64> {
+        stages(sizes)
+            .map(|(first, last)| self.get(first, last))
+            .try_fold(0, |most, peak| Some(peak?.max(most)))
+    }
+}
+
+/// First and last layer of each stage.
+fn stages(sizes: &[usize]) -> impl Iterator<Item = (usize, usize)> {
+    sizes.iter().scan(0, |first, &size| {
+        let stage = (*first, *first + size - 1);
+        *first += size;
+        Some(stage)
+    })
+}
+
+/// Every way to cut `layers` layers into `devices` stages, in the order of their sizes.
+pub(crate) fn partitionings(layers: usize, devices: usize) -> Vec<Vec<usize>> {
+    match devices {
+        0 => Vec::new(),
+        1 if layers > 0 => vec![vec![layers]],
+        _ => (1..layers)
+            .flat_map(|size| {
+                let rests = partitionings(layers - size, devices - 1);
+                rests.into_iter().map(move |rest| [vec![size], rest].concat())
+            })
+            .collect(),
+    }
+}
+
+/// Every partitioning of which all stages are known on both sides.
+pub(crate) fn highest_peaks(predicted: &StagePeaks, measured: &StagePeaks, devices: usize) -> Vec<PlanPeak> {
+    partitionings(measured.layers, devices)
+        .into_iter()
+        .filter_map(|sizes| {
+            let (predicted, measured) = (predicted.highest(&sizes)?, measured.highest(&sizes)?);
+            Some(PlanPeak { sizes, predicted, measured })
+        })
+        .collect()
+}
+
+/// The measured highest peak of the partitioning that the recommender's search picks from the predicted
+/// peaks, and the lowest measured one of all partitionings.
+pub(crate) fn chosen_and_best(
+    predicted: &StagePeaks,
+    measured: &StagePeaks,
+    devices: usize,
+) -> Option<(PlanPeak, PlanPeak)> {
+    let all = highest_peaks(predicted, measured, devices);
+    let best = all.iter().min_by_key(|plan| plan.measured)?.clone();
+    let capacities = vec![u64::MAX; devices];
+    let unknown = u64::MAX;
+    let cost = |_: usize, first: usize, last: usize| predicted.get(first, last).unwrap_or(unknown);
+    let chosen = leximax::balance(measured.layers, &capacities, cost).ok()?.partitioning.sizes();
+    let chosen = all.into_iter().find(|plan| plan.sizes == chosen)?;
+    Some((chosen, best))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// VGG11's layers over four devices, as METHODS counts them: C(29, 3).
+    #[test]
+    fn all_partitionings_are_counted() {
+        assert_eq!(partitionings(30, 4).len(), 3_654);
+        assert_eq!(partitionings(42, 4).len(), 10_660);
+        assert_eq!(partitionings(3, 2), [vec![1, 2], vec![2, 1]]);
+        assert!(partitionings(2, 3).is_empty());
+    }
+
+    fn peaks(layers: usize, of: impl Fn(usize, usize) -> u64) -> StagePeaks {
+        let mut peaks = StagePeaks::new(layers);
+        for first in 0..layers {
+            for last in first..layers {
+                peaks.insert(first, last, of(first, last));
+            }
+        }
+        peaks
+    }
+
+    /// A perfect prediction chooses the best plan; a wrong one is charged with what its plan really needs.
+    #[test]
+    fn a_choice_is_judged_by_what_it_really_needs() {
+        let weights = [5, 1, 1, 1, 1, 1];
+        let truth = peaks(6, |first, last| weights[first..=last].iter().sum());
+        let (chosen, best) = chosen_and_best(&truth, &truth, 2).unwrap();
+        assert_eq!((chosen.measured, best.measured, best.sizes), (5, 5, vec![1, 5]));
+        let blind = peaks(6, |first, last| (last + 1 - first) as u64);
+        let (chosen, best) = chosen_and_best(&blind, &truth, 2).unwrap();
+        assert_eq!((chosen.sizes, chosen.predicted, chosen.measured, best.measured), (vec![3, 3], 3, 7, 5));
+    }
+
+    /// A stage that was not measured takes its partitionings out, instead of counting as nothing.
+    #[test]
+    fn partitionings_with_an_unknown_stage_are_left_out() {
+        let truth = peaks(4, |_, _| 1);
+        let mut gaps = StagePeaks::new(4);
+        for (first, last) in [(0, 0), (1, 3), (0, 1)] {
+            gaps.insert(first, last, 2);
+        }
+        let known = highest_peaks(&gaps, &truth, 2);
+        assert_eq!(known, [PlanPeak { sizes: vec![1, 3], predicted: 2, measured: 1 }]);
+    }
+}

@@ -1,0 +1,127 @@
+//! One comparison: what was predicted and what was measured.
+
+use loadmaster_proto::run::Ledger;
+
+/// Which of the goals a comparison belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Group {
+    /// A stage on one device at up to twice the profiled micro-batch.
+    Stages,
+    /// A whole partitioning: its highest peak.
+    Partitionings,
+    /// Data- and tensor-parallel stages of degree 2 and 4, which are profiled.
+    Parallel,
+    /// Degree 8 and 16, and four times the profiled micro-batch.
+    Extrapolated,
+    /// Plans that others measured, from an imported table.
+    Imported,
+}
+
+impl Group {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Stages => "stages",
+            Self::Partitionings => "partitionings",
+            Self::Parallel => "degree 2, 4",
+            Self::Extrapolated => "extrapolated",
+            Self::Imported => "imported",
+        }
+    }
+}
+
+/// A comparison.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Row {
+    pub(crate) study: String,
+    pub(crate) model: String,
+    /// `none`, `data 4`, `tensor 2`.
+    pub(crate) parallelism: String,
+    pub(crate) group: Group,
+    pub(crate) predictor: &'static str,
+    /// Layers, or layers per stage.
+    pub(crate) stage: String,
+    pub(crate) micro_batch_size: u32,
+    pub(crate) in_flight: u32,
+    pub(crate) ledger: Ledger,
+    /// Bytes of the fullest device.
+    pub(crate) measured: u64,
+    /// What the predictor said.
+    pub(crate) answer: Answer,
+}
+
+/// What a predictor said.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Answer {
+    /// Bytes, with the margin that it advertised.
+    Bytes { bytes: u64, margin: Option<f64> },
+    /// It refused.
+    Refused(String),
+}
+
+impl Row {
+    /// Relative error, below zero where too little was predicted; none where nothing was.
+    pub(crate) fn error(&self) -> Option<f64> {
+        match self.answer {
+            Answer::Bytes { bytes, .. } => Some(bytes as f64 / self.measured as f64 - 1.0),
+            Answer::Refused(_) => None,
+        }
+    }
+
+    /// Whether the device would have had room had it been given the prediction and its margin; none
+    /// where no margin was advertised.
+    pub(crate) fn is_covered(&self) -> Option<bool> {
+        match self.answer {
+            Answer::Bytes { bytes, margin } => Some(self.measured as f64 <= bytes as f64 * (1.0 + margin?)),
+            Answer::Refused(_) => None,
+        }
+    }
+
+    /// The advertised margin.
+    pub(crate) fn margin(&self) -> Option<f64> {
+        match self.answer {
+            Answer::Bytes { margin, .. } => margin,
+            Answer::Refused(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn example(
+    group: Group,
+    predictor: &'static str,
+    measured: u64,
+    bytes: u64,
+    margin: Option<f64>,
+) -> Row {
+    Row {
+        study: "study".to_owned(),
+        model: "model".to_owned(),
+        parallelism: "none".to_owned(),
+        group,
+        predictor,
+        stage: "0..1".to_owned(),
+        micro_batch_size: 2,
+        in_flight: 4,
+        ledger: Ledger::Allocated,
+        measured,
+        answer: Answer::Bytes { bytes, margin },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_covered_when_the_margin_reaches_the_measured_bytes() {
+        let row = |bytes, margin| example(Group::Stages, "p", 100, bytes, margin);
+        assert_eq!(
+            (row(97, Some(0.05)).is_covered(), row(90, Some(0.05)).is_covered()),
+            (Some(true), Some(false))
+        );
+        assert_eq!(row(90, None).is_covered(), None);
+        assert!((row(90, None).error().unwrap() + 0.1).abs() < 1e-12);
+        let refused = Row { answer: Answer::Refused("why".to_owned()), ..row(1, None) };
+        assert_eq!((refused.error(), refused.is_covered()), (None, None));
+    }
+}

@@ -1,0 +1,90 @@
+//! Models come from the zoo, from lists of layers and from Hugging Face configurations, and all of them can
+//! be trained.
+
+use std::path::{Path, PathBuf};
+
+use loadmaster_tests::{Planner, Worker, WorkerOptions, cli, json};
+use tempfile::TempDir;
+
+/// The example that users copy.
+fn layer_list() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/models/layers.yaml");
+    path.to_str().unwrap().to_owned()
+}
+
+const QWEN3: &str = r#"{
+    "model_type": "qwen3", "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 16, "intermediate_size": 64, "num_hidden_layers": 2, "vocab_size": 100,
+    "max_position_embeddings": 64, "torch_dtype": "bfloat16"
+}"#;
+
+fn file(folder: &TempDir, name: &str, text: &str) -> PathBuf {
+    let path = folder.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn models_are_imported_from_files() {
+    let planner = Planner::start();
+    let folder = tempfile::tempdir().unwrap();
+    let list = json(&planner, &["model", "import", &layer_list()]);
+    assert_eq!(list["layerCount"], 5);
+    assert_eq!(list["parameterCount"], "5354");
+    let config = file(&folder, "config.json", QWEN3);
+    let config = config.to_str().unwrap();
+    let imported = json(&planner, &["model", "import", config, "--sequence-length", "16"]);
+    assert_eq!(imported["input"]["tokens"]["sequenceLength"], "16");
+    assert_eq!(imported["family"], "qwen3");
+
+    // What was imported is kept with its source, and is the same model when it comes again.
+    let name = imported["name"].as_str().unwrap();
+    let shown = json(&planner, &["model", "show", name]);
+    assert_eq!(shown["source"]["huggingFace"]["config"], QWEN3);
+    assert_eq!(shown["layers"], imported["layers"]);
+    let again = json(&planner, &["model", "import", config, "--format", "hf", "--sequence-length", "16"]);
+    assert_eq!(again["name"], imported["name"]);
+}
+
+#[test]
+fn what_a_file_says_wrong_is_named_by_its_path() {
+    let planner = Planner::start();
+    let folder = tempfile::tempdir().unwrap();
+    let list = std::fs::read_to_string(layer_list()).unwrap();
+    let cases = [
+        ("l.yaml", list.replace("kernel: 3", "kernel: wide"), "layer_list.document.layers[0].kernel"),
+        ("l.yaml", list.replace("512", "511"), "layer_list.document.layers[4] (fc1)"),
+        ("c.json", QWEN3.replace("head_dim", "v_head_dim"), "hugging_face.config.v_head_dim"),
+        ("c.json", QWEN3.replace("qwen3", "qwen9"), "hugging_face.config.model_type"),
+    ];
+    for (name, text, path) in cases {
+        let file = file(&folder, name, &text);
+        let output = cli(&planner, &["model", "import", file.to_str().unwrap()]);
+        assert_eq!(output.code, 2, "{path}: {}", output.stderr);
+        assert!(output.stderr.contains(path), "{path}: {}", output.stderr);
+    }
+    assert!(json(&planner, &["model", "list"])["models"].as_array().is_none_or(Vec::is_empty));
+}
+
+/// Two tensors between cells, a mean square as loss, grouped queries: through daemon, ranks and store.
+#[test]
+fn models_of_every_source_are_profiled() {
+    let planner = Planner::start();
+    let _worker = Worker::start(&planner, &WorkerOptions::default());
+    let folder = tempfile::tempdir().unwrap();
+    let config = file(&folder, "config.json", QWEN3);
+    let amoebanet = "amoebanet_d --cells 3 --filters 8 --image-size 32 --classes 10";
+    let transgan = "transgan --latent-size 8 --hidden-size 32 --heads 2 --bottom-size 2 --blocks 1,1,1";
+    let sources = [
+        format!("--model {amoebanet}"),
+        format!("--model {transgan}"),
+        format!("--model-file {} --sequence-length 16", config.display()),
+        format!("--model-file {}", layer_list()),
+    ];
+    for source in sources {
+        let mut run = vec!["profile", "run", "--micro-batch-size", "2", "--micro-batches", "2"];
+        run.extend(source.split(' '));
+        let profile = json(&planner, &run);
+        assert_eq!(profile["state"], "COMPLETE", "{source}: {profile}");
+    }
+}

@@ -146,17 +146,19 @@ registered() { [[ $("$programs/loadmaster" worker list -o name 2>"$logs/client.l
 await "the worker" "$worker" registered registered
 client worker list
 
-step "3. Profile VGG11: real training of its parts, measured"
-client profile run --id demo --model vgg11 --image-size 32 --micro-batch-size 32 --micro-batches 4 \
-    --devices 4 -o name
+step "3. Profile VGG11: each distinct layer trained alone, its allocations recorded"
+client profile run --id demo --model vgg11 --image-size 32 --micro-batch-size 32 --micro-batches 4 -o name
 profile=demo
 
-step "4. The plan with the lowest peak memory"
+step "4. Will it fit? Of training that was never run: another schedule, a stage on two devices"
+client plan predict --profile "$profile" --partition 8-8d2-7-7 --schedule 1f1b --recompute layer --capacity 2GiB
+
+step "5. The plan with the lowest peak memory"
 client plan recommend --profile "$profile" --devices "$slots" -o name >"$data/plan"
 plan=$(<"$data/plan")
 echo "$plan"
 
-step "5. Train that plan, and compare"
+step "6. Train that plan, and compare"
 client plan validate "$plan"
 
 "$programs/loadmaster" plan show "$plan" -o json >"$data/plan.json"

@@ -1,6 +1,6 @@
 //! What a stage needed in a run.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::bytes::Bytes;
 use crate::run::Ledger;
@@ -51,7 +51,9 @@ pub struct Measurement {
     /// Every allocation and free; where one layer was trained alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tape: Option<Box<LayerTape>>,
-    /// Losses of the measured iterations; last stage only.
+    /// Losses of the measured iterations; last stage only. A training that diverges has losses that JSON
+    /// writes as null.
+    #[serde(deserialize_with = "null_is_not_a_number")]
     pub losses: Vec<f64>,
     /// Software and device.
     pub environment: Environment,
@@ -77,4 +79,24 @@ pub struct LayerTimes {
     pub backward_seconds: f64,
     /// Forward pass done again in the backward pass.
     pub recompute_seconds: f64,
+}
+
+fn null_is_not_a_number<'de, D: Deserializer<'de>>(json: D) -> Result<Vec<f64>, D::Error> {
+    let numbers = Vec::<Option<f64>>::deserialize(json)?;
+    Ok(numbers.into_iter().map(|number| number.unwrap_or(f64::NAN)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a diverging training needed is measured like any other.
+    #[test]
+    fn losses_that_are_no_numbers_survive_json() {
+        #[derive(Serialize, Deserialize)]
+        struct Losses(#[serde(deserialize_with = "null_is_not_a_number")] Vec<f64>);
+        let json = serde_json::to_string(&Losses(vec![1.5, f64::NAN, f64::INFINITY])).unwrap();
+        let Losses(read) = serde_json::from_str(&json).unwrap();
+        assert!(read[0] == 1.5 && read[1].is_nan() && read[2].is_nan(), "{read:?}");
+    }
 }

@@ -71,18 +71,28 @@ pub fn gather(group: &Group, part: Tensor, axis: usize, extent: i64) -> Result<T
     let whole = {
         let _no_grad = tch::no_grad_guard();
         let _communication = tape::Communication::begin();
-        let mut parts = Vec::new();
-        for index in 0..own.degree {
-            if index == own.index {
-                parts.push(part.f_detach()?.f_contiguous()?);
-                continue;
-            }
-            let range = Shard { index, ..own }.range(extent);
-            let mut shape = part.size();
-            if let Some(length) = shape.get_mut(axis) {
-                *length = range.end - range.start;
-            }
-            parts.push(Tensor::f_empty(shape, (part.f_kind()?, part.device()))?);
+        let shapes: Vec<Vec<i64>> = (0..own.degree)
+            .map(|index| {
+                let range = Shard { index, ..own }.range(extent);
+                let mut shape = part.size();
+                if let Some(length) = shape.get_mut(axis) {
+                    *length = range.end - range.start;
+                }
+                shape
+            })
+            .collect();
+        // One buffer for all parts, so that what is allocated does not depend on how many there are.
+        let elements = |shape: &Vec<i64>| shape.iter().product::<i64>();
+        let buffer =
+            Tensor::f_empty([shapes.iter().map(elements).sum::<i64>()], (part.f_kind()?, part.device()))?;
+        let mut parts = Vec::with_capacity(shapes.len());
+        let mut start = 0;
+        for shape in &shapes {
+            parts.push(buffer.f_narrow(0, start, elements(shape))?.f_view(shape.as_slice())?);
+            start += elements(shape);
+        }
+        if let Some(place) = parts.get_mut(own.index as usize) {
+            place.f_copy_(&part)?;
         }
         group.all_gather(&parts)?;
         Tensor::f_cat(&parts, axis_index)?

@@ -1,7 +1,8 @@
 //! Profiles as documents: out of this planner, and into it.
 //!
-//! A document is checked by its domain type ([`ProfileDocument`]); here it becomes a stored profile, or is
-//! made of one. [`adopt`] is what planning calls use for a document in place of a profile's name.
+//! A document is checked by its domain type
+//! ([`ProfileDocument`](loadmaster_proto::document::ProfileDocument)); here it becomes a stored profile, or
+//! is made of one. [`adopt`] is what planning calls use for a document in place of a profile's name.
 
 mod export;
 mod import;

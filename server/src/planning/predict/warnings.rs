@@ -59,7 +59,7 @@ pub fn warnings(
     warnings
 }
 
-/// What bytes of a ledger do not contain, where that is not listed; see [`excluded`](super::excluded).
+/// What bytes of a ledger do not contain, where that is not listed; see [`excluded`](super::excluded()).
 pub fn on_top(ledger: Ledger) -> Option<&'static str> {
     match ledger {
         Ledger::Allocated => Some(

@@ -1,4 +1,5 @@
-//! Recording what a layer allocates: from the allocator's entries to a [`LayerTape`].
+//! Recording what a layer allocates: from the allocator's entries to a
+//! [`LayerTape`](loadmaster_proto::tape::LayerTape).
 
 mod record;
 

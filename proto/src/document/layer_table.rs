@@ -151,13 +151,6 @@ impl LayerTable {
 }
 
 impl LayerRows {
-    /// The times at exactly this setting.
-    pub fn times_at(&self, micro_batch_size: u32, tensor_degree: u32) -> Option<&TimesRow> {
-        self.times
-            .iter()
-            .find(|row| (row.micro_batch_size, row.tensor_degree) == (micro_batch_size, tensor_degree))
-    }
-
     /// The bytes at exactly this setting.
     pub fn bytes_at(&self, micro_batch_size: u32, tensor_degree: u32) -> Option<&BytesRow> {
         self.bytes

@@ -5,13 +5,13 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::ProfileName;
 use loadmaster_proto::wire::v1;
 
+use super::blocking::blocking;
 use super::error::ApiError;
 use super::messages;
 use super::profile::Profiles;
 use crate::document::{Import, export};
 use crate::planning::imported;
 use crate::profile::StoredProfile;
-use crate::store::StoreError;
 use crate::store::records::RunCounts;
 
 impl Profiles {
@@ -31,11 +31,11 @@ impl Profiles {
             "" => None,
             id => Some(ProfileName::from_id(id).map_err(|invalid| invalid.under("profile_id"))?),
         };
-        // A large document takes a while to read: heartbeats must not wait for it.
-        let import = tokio::task::spawn_blocking(move || Import::check(&request.document, id))
-            .await
-            .map_err(|error| StoreError::Internal(format!("a document cannot be read: {error}")))?
-            .map_err(|invalid| invalid.under("document"))?;
+        // A large document takes a while to read.
+        let import = blocking("a document cannot be read", move || {
+            Import::check(&request.document, id).map_err(|invalid| invalid.under("document"))
+        })
+        .await?;
         if request.validate_only {
             let row = messages::new_profile(&import.settings, RunCounts::default());
             return Ok(described(row, &import.document, &import.digest));
@@ -56,7 +56,7 @@ impl Profiles {
             [] => None,
             _ => Some(StoredProfile::of(&self.store, &record).await?),
         };
-        let shown = tokio::task::spawn_blocking(move || {
+        blocking("a profile cannot be shown", move || {
             let digest = document.digest().map_err(Invalid::from)?;
             match stored {
                 None => Ok::<_, ApiError>(described(messages::profile_row(&record), &document, &digest)),
@@ -65,8 +65,8 @@ impl Profiles {
                     ..messages::profile(&record, &stored)?
                 }),
             }
-        });
-        shown.await.map_err(|error| StoreError::Internal(format!("a profile cannot be shown: {error}")))?
+        })
+        .await
     }
 }
 

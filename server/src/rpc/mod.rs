@@ -3,6 +3,7 @@
 //! A handler's future is dropped when its caller hangs up, so nothing that must finish runs inside
 //! one: the store runs its transactions in tasks of their own.
 
+mod blocking;
 mod document;
 mod error;
 mod messages;

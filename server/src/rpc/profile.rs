@@ -11,6 +11,7 @@ use loadmaster_proto::wire::v1::profile_service_server::ProfileService;
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
+use super::blocking::blocking;
 use super::error::ApiError;
 use super::operations::{operation_message, pack};
 use super::order::Order;
@@ -42,11 +43,8 @@ impl Profiles {
             return self.imported(name, document).await;
         }
         let (record, stored) = StoredProfile::load(&self.store, name).await?;
-        // Deriving the metrics of a long model takes a while: heartbeats must not wait for it.
-        tokio::task::spawn_blocking(move || messages::profile(&record, &stored))
-            .await
-            .map_err(|error| StoreError::Internal(format!("a profile cannot be shown: {error}")))?
-            .map_err(Into::into)
+        // Deriving the metrics of a long model takes a while.
+        blocking("a profile cannot be shown", move || messages::profile(&record, &stored)).await
     }
 
     async fn subject(
@@ -97,11 +95,11 @@ impl Profiles {
         software: Option<Software>,
     ) -> Result<Prepared, ApiError> {
         let shared = settings.clone();
-        // A long model has many runs, each of which is hashed: heartbeats must not wait for it.
-        let remaining =
-            tokio::task::spawn_blocking(move || StoredProfile::remaining(&shared, &model, &attempts))
-                .await
-                .map_err(|error| StoreError::Internal(format!("a campaign cannot be laid out: {error}")))??;
+        // A long model has many runs, each of which is hashed.
+        let remaining = blocking("a campaign cannot be laid out", move || {
+            StoredProfile::remaining(&shared, &model, &attempts)
+        })
+        .await?;
         let measured = match software {
             Some(software) if !settings.fresh => {
                 let wanted: Vec<(String, u32)> = remaining
@@ -130,14 +128,12 @@ impl Profiles {
         }
         let subject = required("model", request.subject.clone())?;
         let (model, source) = self.subject(subject).await?;
-        // Which scenarios can be laid out takes a while to find out for a long model: heartbeats must not wait.
-        let checked = tokio::task::spawn_blocking(move || {
+        // Which scenarios can be laid out takes a while to find out for a long model.
+        let (order, request, model) = blocking("a request cannot be checked", move || {
             let order = Order::check(&request, &model)?;
             Ok::<_, Invalid>((order, request, model))
-        });
-        let (order, request, model) = checked
-            .await
-            .map_err(|error| StoreError::Internal(format!("a request cannot be checked: {error}")))??;
+        })
+        .await?;
         let name = match request.profile_id.as_str() {
             "" => {
                 let suffix = Uuid::new_v4().simple().to_string();

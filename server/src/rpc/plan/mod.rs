@@ -14,6 +14,7 @@ use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::plan_service_server::PlanService;
 use tonic::{Request, Response, Status};
 
+use super::blocking::blocking;
 use super::error::ApiError;
 use super::page::Listing;
 use crate::document::adopt;
@@ -22,7 +23,7 @@ use crate::planning::layout::layer_names;
 use crate::planning::predictors::{self, AnyPredictor, Evidence, Kind, Profiled};
 use crate::profile::StoredProfile;
 use crate::store::records::{PageRequest, PlanRecord, ProfileRecord, ProfileState};
-use crate::store::{RunFilter, Store, StoreError};
+use crate::store::{RunFilter, Store};
 use message::Trial;
 
 /// Most trials that a plan shows.
@@ -82,16 +83,16 @@ impl Plans {
         refuse_unfinished(&profile)?;
         let without = move |why| ApiError::NoPredictor { profile: name.to_string(), why };
         if let Some(document) = self.store.find_document(&profile.settings.name).await? {
-            return blocking(move || {
+            return blocking("planning failed", move || {
                 let predictor = imported::predictor(&document, &profile.settings, kind).map_err(without)?;
                 let (layer_names, model) =
                     (document.model.layer_names(), document.model.model().ok().cloned());
-                Ok(Subject { profile, model, layer_names, predictor })
+                Ok::<_, ApiError>(Subject { profile, model, layer_names, predictor })
             })
             .await;
         }
         let stored = StoredProfile::of(&self.store, &profile).await?;
-        blocking(move || {
+        blocking("planning failed", move || {
             let StoredProfile { settings, model, measurements } = stored;
             let evidence: Vec<Evidence> = measurements
                 .into_iter()
@@ -103,19 +104,15 @@ impl Plans {
                 .collect();
             let profiled = Profiled { settings: &settings, model: &model, evidence: &evidence };
             let predictor = predictors::predictor(profiled, kind).map_err(without)?;
-            Ok(Subject { layer_names: layer_names(&model), model: Some(model), profile, predictor })
+            Ok::<_, ApiError>(Subject {
+                layer_names: layer_names(&model),
+                model: Some(model),
+                profile,
+                predictor,
+            })
         })
         .await
     }
-}
-
-/// Runs what takes a while beside the calls: heartbeats must not wait for it.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|error| StoreError::Internal(format!("planning failed: {error}")))?
 }
 
 fn refuse_unfinished(profile: &ProfileRecord) -> Result<(), ApiError> {

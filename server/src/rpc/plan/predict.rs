@@ -10,9 +10,10 @@ use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::predict_memory_request::Subject as Asked;
 
 use super::request::{self, Overrides};
-use super::{Plans, Subject, blocking, message};
+use super::{Plans, Subject, message};
 use crate::planning::predict::{devices, excluded, forecast, settings};
 use crate::planning::predictor::StageSetting;
+use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
 use crate::store::records::PlanRecord;
 
@@ -46,12 +47,12 @@ impl Plans {
         let training = overrides.apply(plan.as_ref().map_or(profiled, |plan| plan.content.training))?;
         let stages = stages(asked, plan.as_ref(), &training, &subject)?;
         let capacities = capacities(&request, plan.as_ref(), &subject, devices(&stages))?;
-        blocking(move || {
+        blocking("planning failed", move || {
             let Subject { profile, layer_names, predictor, .. } = subject;
             let found = forecast(&*predictor, &stages, &capacities, margin)?;
             let communicates = stages.iter().any(|of| of.stage_count > 1 || of.stage.degree > 1);
             let excluded = excluded(predictor.ledger(), &profile.settings.device_kind, communicates);
-            Ok(v1::PredictMemoryResponse {
+            Ok::<_, ApiError>(v1::PredictMemoryResponse {
                 profile: profile.settings.name.to_string(),
                 model: profile.settings.model.to_string(),
                 training: Some(training.into()),

@@ -8,10 +8,11 @@ use loadmaster_proto::name::PlanName;
 use loadmaster_proto::stage::Partitioning;
 use loadmaster_proto::wire::v1;
 
+use super::Plans;
 use super::request::{self, Overrides};
-use super::{Plans, blocking};
 use crate::planning::predict::on_top;
 use crate::planning::recommend::{Limits, Recommendation, given, recommend};
+use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
 use crate::store::records::{PlanContent, PlanRecord, PlanStageRecord};
 
@@ -48,7 +49,7 @@ impl Plans {
         if capacities.is_empty() {
             return Err(Invalid::field("devices", "is required: how many devices, and how large?").into());
         }
-        blocking(move || {
+        blocking("planning failed", move || {
             let predictor = &*subject.predictor;
             let found = match partitioning {
                 Some(partitioning) => given(predictor, &training, partitioning, &capacities, margin)?,
@@ -70,7 +71,11 @@ impl Plans {
                 warnings,
             };
             let id = &fingerprint(&content)[..16];
-            Ok(PlanRecord { name: PlanName::from_id(id)?, content, create_time: Timestamp::now() })
+            Ok::<_, ApiError>(PlanRecord {
+                name: PlanName::from_id(id)?,
+                content,
+                create_time: Timestamp::now(),
+            })
         })
         .await
     }

@@ -8,7 +8,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=loadmaster");
     println!("cargo:rerun-if-changed=google");
 
-    let services = ["model", "profile", "plan", "worker"].map(|file| format!("loadmaster/v1/{file}.proto"));
+    let services =
+        ["model", "cluster", "profile", "plan", "worker"].map(|file| format!("loadmaster/v1/{file}.proto"));
     let mut compiler = protox::Compiler::new(["."])?;
     compiler.include_source_info(true).include_imports(true).open_files(services)?;
     // Encoded from the pool, not from prost's types: these would drop the custom options (field
@@ -21,6 +22,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut config = prost_build::Config::new();
     // `google.protobuf.Any` names its content's type.
     config.enable_type_names().type_name_domain(["."], "type.googleapis.com");
+    // Few results are of links, and all messages to the planner would be as large as theirs.
+    config.boxed(".loadmaster.v1.RunResult.links");
     tonic_prost_build::configure()
         .include_file("wire.rs")
         // Callers bring their own channel; the generated `connect` would clash with WorkerService.Connect.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
+use crate::cluster::LinkClass;
 
 /// What a device computes with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -36,4 +37,32 @@ pub struct Device {
     pub ordinal: u32,
     /// Driver version, or empty.
     pub driver_version: String,
+    /// PCI id, `00000000:3B:00.0`, or empty.
+    #[serde(default)]
+    pub pci_bus_id: String,
+}
+
+/// What the driver knows of the link between two GPUs of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuLink {
+    /// NVML's UUID of the one GPU.
+    pub a_uuid: String,
+    /// NVML's UUID of the other.
+    pub b_uuid: String,
+    /// What connects them.
+    pub class: LinkClass,
+    /// Number of NVLinks between them; 0 without.
+    pub nvlink_count: u32,
+    /// Compute capability of the older GPU, 90 for 9.0: decides what an NVLink carries. 0 where the driver does
+    /// not say.
+    pub compute_capability: u32,
+    /// PCIe generation of the slower one's link; 0 where the driver does not say.
+    pub pcie_generation: u32,
+    /// PCIe lanes of the narrower one's link; 0 where the driver does not say.
+    pub pcie_lanes: u32,
+}
+
+impl GpuLink {
+    /// Most links of a worker: every pair of 128 GPUs.
+    pub const MOST: usize = 8_128;
 }

@@ -10,6 +10,8 @@
 
 pub mod buckets;
 pub mod bytes;
+pub mod cluster;
+pub mod constraints;
 pub mod convert;
 pub mod device;
 pub mod document;
@@ -17,10 +19,13 @@ pub mod environment;
 pub mod error;
 pub mod import;
 pub mod layer;
+pub mod links;
 pub mod measurement;
 pub mod model;
 pub mod name;
 pub mod notation;
+pub mod objective;
+pub mod observation;
 pub mod prediction;
 pub mod profile;
 pub mod rank;

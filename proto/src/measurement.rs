@@ -6,7 +6,7 @@ use crate::bytes::Bytes;
 use crate::run::Ledger;
 use crate::stage::StageConfig;
 use crate::tape::{LayerComponents, LayerTape};
-use crate::training::StaticBytes;
+use crate::training::{RecomputePolicy, StaticBytes};
 
 pub use crate::environment::{DeviceSample, Environment};
 
@@ -29,6 +29,9 @@ pub struct Measurement {
     pub micro_batch_size: u32,
     /// The most micro-batches between forward and backward at once.
     pub in_flight: u32,
+    /// What the stage's backward pass computed again.
+    #[serde(default)]
+    pub recompute: RecomputePolicy,
     /// Highest bytes of live tensors; where `peak_ledger` is another one than the allocated ledger (a
     /// training command may know no better), the highest bytes of that ledger.
     pub peak_allocated: Bytes,

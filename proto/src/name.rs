@@ -88,6 +88,7 @@ macro_rules! resource_name {
 }
 
 resource_name!(/** Name of a model. */ ModelName, "models");
+resource_name!(/** Name of a cluster. */ ClusterName, "clusters");
 resource_name!(/** Name of a profile. */ ProfileName, "profiles");
 resource_name!(/** Name of a plan. */ PlanName, "plans");
 resource_name!(/** Name of a run. */ RunName, "runs");

@@ -1,6 +1,7 @@
 //! The protocol between the daemon and a rank.
 //!
-//! The daemon starts `loadmaster-rank train` with a [`RankSpec`] as JSON on standard input. The rank
+//! The daemon starts `loadmaster-rank train` with a [`RankSpec`] as JSON on standard input, or
+//! `loadmaster-rank links` with a [`LinkSpec`]. The rank
 //! writes one [`RankEvent`] as JSON per line to standard output and anything for people to standard
 //! error. It ends with one of the exit codes below.
 
@@ -10,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
 use crate::device::Backend;
-use crate::measurement::Measurement;
+use crate::links::{GroupLink, LinkWork, PairLink};
+use crate::measurement::{Environment, Measurement};
 use crate::model::Model;
 use crate::run::{OutOfMemory, Phase, SoloStage};
 use crate::stage::Partitioning;
@@ -61,6 +63,46 @@ pub struct RankSpec {
     /// stay equal. None in ordinary runs.
     #[serde(default)]
     pub dump_parameters: Option<PathBuf>,
+}
+
+/// All that a rank needs to know to measure links (`loadmaster-rank links`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkSpec {
+    /// What to exchange, among how many ranks.
+    pub work: LinkWork,
+    /// Which of the ranks, from 0.
+    pub index: u32,
+    /// Id of its device, for the measurement.
+    pub device_id: String,
+    /// The run's private folder, as in [`RankSpec`]: all ranks are shards of one stage.
+    pub folder: PathBuf,
+    /// How the ranks exchange.
+    pub collectives: Collectives,
+    /// Where its tensors are.
+    pub device: RankDevice,
+    /// Threads that libtorch computes with.
+    pub threads: u32,
+    /// Seconds to wait for another rank before giving up.
+    pub neighbour_timeout_seconds: f64,
+}
+
+/// What one rank of a run that measures links has found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RankLinks {
+    /// Which rank.
+    pub index: u32,
+    /// Id of its device.
+    pub device_id: String,
+    /// How it exchanged: NCCL that is not there gives way to the host.
+    pub transport: Collectives,
+    /// The pairs whose earlier member it is.
+    pub pairs: Vec<PairLink>,
+    /// The groups, from the first rank alone.
+    pub groups: Vec<GroupLink>,
+    /// Its software and device.
+    pub environment: Environment,
 }
 
 /// How a rank reaches its neighbours.
@@ -119,6 +161,11 @@ pub enum RankEvent {
     Measured {
         /// What its stage needed.
         measurement: Box<Measurement>,
+    },
+    /// It has measured its links.
+    LinksMeasured {
+        /// What it found.
+        links: Box<RankLinks>,
     },
     /// Its device was too small. Exit code [`EXIT_OUT_OF_MEMORY`] follows.
     OutOfMemory {

@@ -2,50 +2,68 @@
 //!
 //! What crosses an edge has one axis along which it may be split: the samples of a micro-batch for
 //! activations and their gradients, the vocabulary for the gradient of a weight that first and last
-//! stage share. Each side either holds all of it on every rank or a slice on each.
+//! stage share. A side cuts it into parts and holds each part on one rank or on several: the replicas of a
+//! stage each have a part of the samples, all shards of a replica the same one.
 
 use std::ops::Range;
 
 use crate::shard::Shard;
-use crate::stage::{Parallelism, StageConfig};
+use crate::stage::StageConfig;
 
-/// How the ranks of a stage hold a tensor.
+/// How the ranks of a stage hold a tensor: cut along its rows into parts, in order and as even as
+/// possible, each of them on as many ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Holding {
-    /// Every rank holds all rows.
-    Whole {
-        /// Ranks.
-        ranks: u32,
-    },
-    /// Each rank holds a slice of the rows, in order, as even as possible.
-    Split {
-        /// Ranks.
-        ranks: u32,
-    },
+pub struct Holding {
+    /// Ranks, a multiple of `parts · stride`.
+    ranks: u32,
+    parts: u32,
+    /// Neighbouring ranks that hold the same part, before the next part follows.
+    stride: u32,
 }
 
 impl Holding {
-    /// How a stage holds the samples of what enters or leaves it.
+    /// How a stage holds the samples of what enters or leaves it: split over the replicas, the same on all
+    /// shards of each.
     pub fn of_samples(stage: &StageConfig) -> Self {
-        match stage.parallelism {
-            Parallelism::Data => Self::Split { ranks: stage.degree },
-            Parallelism::None | Parallelism::Tensor => Self::Whole { ranks: stage.degree },
-        }
+        Self::new(stage.devices(), stage.data_degree, stage.tensor_degree)
+    }
+
+    /// Split over the shards, the same on all replicas.
+    pub fn split_over_shards(stage: &StageConfig) -> Self {
+        Self::new(stage.devices(), stage.tensor_degree, 1)
+    }
+
+    /// All of it on each rank of the stage.
+    pub fn whole(stage: &StageConfig) -> Self {
+        Self::new(stage.devices(), 1, 1)
+    }
+
+    fn new(ranks: u32, parts: u32, stride: u32) -> Self {
+        Self { ranks: ranks.max(1), parts: parts.max(1), stride: stride.max(1) }
     }
 
     /// Its ranks.
     pub fn ranks(self) -> u32 {
-        match self {
-            Self::Whole { ranks } | Self::Split { ranks } => ranks,
-        }
+        self.ranks
     }
 
     /// The rows that a rank holds of `extent`.
     pub fn rows(self, rank: u32, extent: i64) -> Range<i64> {
-        match self {
-            Self::Whole { .. } => 0..extent,
-            Self::Split { ranks } => Shard { index: rank, degree: ranks }.range(extent),
-        }
+        self.part_rows(rank / self.stride % self.parts, extent)
+    }
+
+    fn part_rows(self, part: u32, extent: i64) -> Range<i64> {
+        Shard { index: part, degree: self.parts }.range(extent)
+    }
+
+    /// Ranks that hold the same part.
+    fn copies(self) -> u32 {
+        (self.ranks / self.parts).max(1)
+    }
+
+    /// One of the ranks that hold a part, by its number among them.
+    fn holder(self, part: u32, copy: u32) -> u32 {
+        copy / self.stride * self.stride * self.parts + part * self.stride + copy % self.stride
     }
 }
 
@@ -63,32 +81,31 @@ pub struct Transfer {
 /// Who sends which of `extent` rows to whom, so that every receiver gets every row that it is to hold
 /// exactly once. Sorted by receiver, then by row.
 ///
-/// Where all senders hold everything, each receiver is served by its share of them: one sender serves
-/// several receivers or several senders share one receiver, so all send about the same.
+/// Where several senders hold a part, each receiver of it is served by its share of them: one sender
+/// serves several receivers or several senders share one receiver, so all send about the same.
 pub fn transfers(extent: i64, from: Holding, to: Holding) -> Vec<Transfer> {
     let mut transfers = Vec::new();
-    for receiver in 0..to.ranks() {
-        let wanted = to.rows(receiver, extent);
-        match from {
-            Holding::Split { ranks } => {
-                transfers.extend((0..ranks).map(|sender| {
-                    let held = from.rows(sender, extent);
-                    let rows = wanted.start.max(held.start)..wanted.end.min(held.end);
-                    Transfer { from: sender, to: receiver, rows }
-                }));
-            }
-            Holding::Whole { ranks } => {
-                let first = share(receiver, ranks, to.ranks());
-                let servers = share(receiver + 1, ranks, to.ranks()).saturating_sub(first).max(1);
-                transfers.extend((0..servers).map(|server| {
-                    let part = Shard { index: server, degree: servers }.range(wanted.end - wanted.start);
-                    let rows = wanted.start + part.start..wanted.start + part.end;
-                    Transfer { from: first + server, to: receiver, rows }
-                }));
-            }
+    for part in 0..from.parts {
+        let held = from.part_rows(part, extent);
+        let wanted = |receiver: u32| {
+            let wanted = to.rows(receiver, extent);
+            wanted.start.max(held.start)..wanted.end.min(held.end)
+        };
+        let receivers: Vec<(u32, Range<i64>)> =
+            (0..to.ranks).map(|rank| (rank, wanted(rank))).filter(|(_, rows)| !rows.is_empty()).collect();
+        let (count, copies) = (u32::try_from(receivers.len()).unwrap_or(u32::MAX), from.copies());
+        for (position, (receiver, wanted)) in (0..).zip(receivers) {
+            let first = share(position, copies, count);
+            let servers = share(position + 1, copies, count).saturating_sub(first).max(1);
+            transfers.extend((0..servers).map(|server| {
+                let rows = Shard { index: server, degree: servers }.range(wanted.end - wanted.start);
+                let rows = wanted.start + rows.start..wanted.start + rows.end;
+                Transfer { from: from.holder(part, first + server), to: receiver, rows }
+            }));
         }
     }
     transfers.retain(|transfer| !transfer.rows.is_empty());
+    transfers.sort_by_key(|transfer| (transfer.to, transfer.rows.start));
     transfers
 }
 
@@ -105,10 +122,14 @@ mod tests {
     use super::*;
 
     fn holding() -> impl Strategy<Value = Holding> {
-        (any::<bool>(), 0_u32..=6).prop_map(|(whole, power)| {
-            let ranks = 1 << power;
-            if whole { Holding::Whole { ranks } } else { Holding::Split { ranks } }
+        (1_u32..=6, 0_u32..=3, 0..3).prop_map(|(data_degree, power, way)| {
+            let stage = stage(data_degree, 1 << power);
+            [Holding::of_samples, Holding::split_over_shards, Holding::whole][way as usize](&stage)
         })
+    }
+
+    fn stage(data_degree: u32, tensor_degree: u32) -> StageConfig {
+        StageConfig { data_degree, tensor_degree, ..StageConfig::single(0, 0) }
     }
 
     proptest! {
@@ -135,35 +156,46 @@ mod tests {
             }
         }
 
-        /// Ranks that all hold everything share the work: none sends more than twice its part.
+        /// Ranks that hold the same share the work: where their numbers divide each other, all send the same.
         #[test]
-        fn sending_is_spread_over_replicas(senders in 0_u32..=5, receivers in 0_u32..=5) {
-            let (senders, receivers) = (1 << senders, 1 << receivers);
-            let extent = 64;
-            let transfers = transfers(
-                extent, Holding::Whole { ranks: senders }, Holding::Whole { ranks: receivers },
-            );
-            let total = extent * i64::from(receivers);
-            for sender in 0..senders {
+        fn sending_is_spread_over_equal_ranks(
+            data in 0_u32..=2, senders in 0_u32..=4, receivers in 0_u32..=4,
+        ) {
+            let (from, to) = (stage(1 << data, 1 << senders), stage(1 << data, 1 << receivers));
+            let extent = 256;
+            let transfers = transfers(extent, Holding::of_samples(&from), Holding::of_samples(&to));
+            let total = extent * i64::from(to.tensor_degree);
+            for sender in 0..from.devices() {
                 let sent: i64 = transfers
                     .iter()
                     .filter(|transfer| transfer.from == sender)
                     .map(|transfer| transfer.rows.end - transfer.rows.start)
                     .sum();
-                prop_assert_eq!(sent, total / i64::from(senders));
+                prop_assert_eq!(sent, total / i64::from(from.devices()));
             }
         }
     }
 
+    fn rows(extent: i64, from: Holding, to: Holding) -> Vec<(u32, u32, Range<i64>)> {
+        transfers(extent, from, to).into_iter().map(|t| (t.from, t.to, t.rows)).collect()
+    }
+
     #[test]
     fn what_was_split_in_two_is_split_in_four_or_joined() {
-        let [two, four, one] =
-            [Holding::Split { ranks: 2 }, Holding::Split { ranks: 4 }, Holding::Whole { ranks: 1 }];
-        let rows = |from, to| -> Vec<(u32, u32, Range<i64>)> {
-            transfers(8, from, to).into_iter().map(|t| (t.from, t.to, t.rows)).collect()
-        };
-        assert_eq!(rows(two, four), [(0, 0, 0..2), (0, 1, 2..4), (1, 2, 4..6), (1, 3, 6..8)]);
-        assert_eq!(rows(four, one), [(0, 0, 0..2), (1, 0, 2..4), (2, 0, 4..6), (3, 0, 6..8)]);
-        assert_eq!(rows(Holding::Whole { ranks: 2 }, one), [(0, 0, 0..4), (1, 0, 4..8)]);
+        let [two, four, one] = [2, 4, 1].map(|replicas| Holding::of_samples(&stage(replicas, 1)));
+        assert_eq!(rows(8, two, four), [(0, 0, 0..2), (0, 1, 2..4), (1, 2, 4..6), (1, 3, 6..8)]);
+        assert_eq!(rows(8, four, one), [(0, 0, 0..2), (1, 0, 2..4), (2, 0, 4..6), (3, 0, 6..8)]);
+        assert_eq!(rows(8, Holding::of_samples(&stage(1, 2)), one), [(0, 0, 0..4), (1, 0, 4..8)]);
+    }
+
+    /// Between two stages of equal degrees every rank sends to its counterpart, as Megatron-LM does.
+    #[test]
+    fn equal_stages_send_straight_on() {
+        let mixed = stage(2, 2);
+        let samples = Holding::of_samples(&mixed);
+        assert_eq!(rows(8, samples, samples), [(0, 0, 0..4), (1, 1, 0..4), (2, 2, 4..8), (3, 3, 4..8)]);
+        let vocabulary = Holding::split_over_shards(&mixed);
+        let straight = [(0, 0, 0..4), (1, 1, 4..8), (2, 2, 0..4), (3, 3, 4..8)];
+        assert_eq!(rows(8, vocabulary, vocabulary), straight);
     }
 }

@@ -4,10 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
 use crate::error::{Invalid, in_range};
+use crate::links::LinkWork;
 use crate::model::Model;
 use crate::name::CommandName;
 use crate::stage::{Partitioning, StageConfig};
-use crate::training::TrainingSpec;
+use crate::training::{RecomputePolicy, TrainingSpec};
 
 /// What to train.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -18,6 +19,10 @@ pub struct RunSpec {
     pub training: TrainingSpec,
     /// Which stages.
     pub work: Work,
+    /// What the backward pass of each stage computes again, in order of the stages of `work`; empty where
+    /// `training.recompute` holds for all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stage_recompute: Vec<RecomputePolicy>,
     /// Measured iterations, after one warm-up iteration.
     pub iterations: u32,
     /// The worker's command that trains instead of Loadmaster's rank; only workers that offer it take
@@ -38,6 +43,33 @@ pub enum Campaign {
     Stages,
     /// None: another tool measured, and its numbers came in a document.
     Imported,
+}
+
+/// What a worker does under one lease.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Task {
+    /// Trains stages.
+    Train(Box<RunSpec>),
+    /// Measures how fast its devices exchange bytes.
+    Links(LinkWork),
+}
+
+impl Task {
+    /// Devices that it needs at once.
+    pub fn device_count(&self) -> u32 {
+        match self {
+            Self::Train(spec) => spec.device_count(),
+            Self::Links(work) => work.devices,
+        }
+    }
+
+    /// What it trains; none where it trains nothing.
+    pub fn trained(&self) -> Option<&RunSpec> {
+        match self {
+            Self::Train(spec) => Some(spec),
+            Self::Links(_) => None,
+        }
+    }
 }
 
 /// Which stages a run trains.
@@ -73,6 +105,8 @@ pub struct RankPosition {
 impl RunSpec {
     /// Most measured iterations.
     pub const MAX_ITERATIONS: u32 = 1_000;
+    /// Most devices: a run is one worker's.
+    pub const MAX_DEVICES: u32 = 1_024;
 
     /// Checks that the stages are the model's and that the numbers are in range.
     ///
@@ -106,18 +140,34 @@ impl RunSpec {
                     .map_err(|invalid| invalid.under("solo_stage.stage"))?;
             }
         }
+        in_range("work", self.device_count(), 1..=Self::MAX_DEVICES)?;
+        let (given, stages) = (self.stage_recompute.len(), self.stages().len());
+        if given > 0 && given != stages {
+            let why = format!("has {given} policies, must have one for each of {stages} stages, or none");
+            return Err(Invalid::field("stage_recompute", why));
+        }
         Ok(self)
+    }
+
+    /// The settings of one of its stages: those of the run, with the stage's own recompute policy.
+    pub fn stage_training(&self, position: &SoloStage) -> TrainingSpec {
+        let index = match self.work {
+            Work::Partitioning(_) => position.stage_index as usize,
+            Work::Solo(_) => 0,
+        };
+        let recompute = self.stage_recompute.get(index).copied().unwrap_or(self.training.recompute);
+        TrainingSpec { recompute, ..self.training }
     }
 
     /// Devices that it needs at once: one per rank.
     pub fn device_count(&self) -> u32 {
-        self.stages().iter().map(|position| position.stage.degree).sum()
+        self.stages().iter().fold(0, |sum: u32, position| sum.saturating_add(position.stage.devices()))
     }
 
     /// Its ranks, in order of their stages and then of the devices of each.
     pub fn ranks(&self) -> Vec<RankPosition> {
         let ranks = |position: SoloStage| {
-            (0..position.stage.degree).map(move |shard| RankPosition { position, shard })
+            (0..position.stage.devices()).map(move |shard| RankPosition { position, shard })
         };
         self.stages().into_iter().flat_map(ranks).collect()
     }
@@ -186,6 +236,8 @@ pub enum Phase {
     Backward,
     /// Optimizer step.
     Step,
+    /// Exchanging tensors for nothing but their speed.
+    Exchange,
 }
 
 impl Ledger {
@@ -207,6 +259,7 @@ impl Phase {
             Self::Forward => "forward",
             Self::Backward => "backward",
             Self::Step => "step",
+            Self::Exchange => "exchange",
         }
     }
 }

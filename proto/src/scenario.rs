@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Invalid, in_range};
 use crate::stage::{Parallelism, StageConfig};
 
 /// A parallelism with its degree. Peaks of two scenarios are never subtracted from each other.
@@ -16,21 +17,41 @@ pub struct Scenario {
 }
 
 impl Scenario {
+    /// Most devices of a stage that a profile measures.
+    pub const MAX_DEGREE: u32 = 64;
+
     /// One device per stage, CAPTURE's pipeline scenario.
     pub const SINGLE: Self = Self { parallelism: Parallelism::None, degree: 1 };
 
-    /// The scenario of a stage. A degree of 1 is [`Self::SINGLE`] whatever the parallelism is called.
-    pub fn of(stage: StageConfig) -> Self {
-        match stage {
-            StageConfig { degree: 0 | 1, .. } => Self::SINGLE,
-            StageConfig { parallelism, degree, .. } => Self { parallelism, degree },
-        }
-    }
-
     /// Layers `first..=last`, shared in this way.
     pub fn stage(self, first_layer: usize, last_layer: usize) -> StageConfig {
-        let Self { parallelism, degree } = self;
-        StageConfig { first_layer, last_layer, parallelism, degree }
+        let (data_degree, tensor_degree) = match self.parallelism {
+            Parallelism::None => (1, 1),
+            Parallelism::Data => (self.degree, 1),
+            Parallelism::Tensor => (1, self.degree),
+        };
+        StageConfig { first_layer, last_layer, data_degree, tensor_degree }
+    }
+
+    /// Checks the degree: one device has none, sharing needs two at least, and nothing profiled is shared
+    /// among other numbers than powers of two.
+    ///
+    /// # Errors
+    /// Names the degree.
+    pub fn checked(self) -> Result<Self, Invalid> {
+        match self.parallelism {
+            Parallelism::None => drop(in_range("degree", self.degree, 1..=1)?),
+            Parallelism::Data | Parallelism::Tensor => {
+                in_range("degree", self.degree, 2..=Self::MAX_DEGREE)?;
+                if !self.degree.is_power_of_two() {
+                    return Err(Invalid::field(
+                        "degree",
+                        format!("is {}, must be a power of two", self.degree),
+                    ));
+                }
+            }
+        }
+        Ok(self)
     }
 
     /// The step between the micro-batch sizes that a stage can train: replicas take equal parts.

@@ -1,6 +1,6 @@
 //! What each device of a stage holds of its layers' trained tensors.
 //!
-//! Replicas of a data-parallel stage hold all of them. In a tensor-parallel stage attention and
+//! Every replica holds all of them. Among the shards of a tensor-parallel stage attention and
 //! perceptrons are split in Megatron's two ways (the first map by its outputs, the second by its inputs),
 //! embedding and head by the vocabulary, plain linear maps and convolutions by their outputs. What is
 //! small (normalisations, positions, biases that are added to a sum) is on every shard.
@@ -11,7 +11,7 @@ use crate::error::Invalid;
 use crate::layer::{Buffer, LayerKind, Parameter, Shape, elements};
 use crate::model::Model;
 use crate::reshard::Holding;
-use crate::stage::{Parallelism, StageConfig};
+use crate::stage::StageConfig;
 use crate::training::{StaticBytes, TrainingSpec};
 
 /// One of the shards into which a tensor-parallel stage splits its tensors.
@@ -184,10 +184,8 @@ pub fn is_split(extent: i64, degree: u32) -> bool {
 impl StageConfig {
     /// The shard of its layers' tensors that its device number `index` holds.
     pub fn shard(&self, index: u32) -> Shard {
-        match self.parallelism {
-            Parallelism::Tensor => Shard { index, degree: self.degree },
-            Parallelism::None | Parallelism::Data => Shard::WHOLE,
-        }
+        let degree = self.tensor_degree.max(1);
+        Shard { index: index % degree, degree }
     }
 }
 
@@ -222,11 +220,10 @@ impl Model {
     pub fn shared_weight_holding(&self, stage: &StageConfig) -> Option<(Holding, i64)> {
         let shared = self.layers().last()?.kind.shared_parameter()?;
         let rows = shared.shape.first().copied().unwrap_or_default();
-        let ranks = stage.degree;
-        let holding = if is_split(rows, stage.tensor_degree()) {
-            Holding::Split { ranks }
+        let holding = if is_split(rows, stage.tensor_degree) {
+            Holding::split_over_shards(stage)
         } else {
-            Holding::Whole { ranks }
+            Holding::whole(stage)
         };
         Some((holding, rows))
     }
@@ -234,33 +231,31 @@ impl Model {
     /// Whether this model can be trained with this stage at this micro-batch size.
     ///
     /// # Errors
-    /// The degree of a data-parallel stage does not divide the micro-batch, or that of a tensor-parallel
-    /// one does not fit a layer; the path is that of a field of the stage.
+    /// The data degree does not divide the micro-batch, or the tensor degree does not fit a layer; the path
+    /// is that of a field of the stage.
     pub fn check_stage(&self, stage: &StageConfig, micro_batch_size: u32) -> Result<(), Invalid> {
-        match stage.parallelism {
-            Parallelism::None => Ok(()),
-            Parallelism::Data if micro_batch_size.is_multiple_of(stage.degree.max(1)) => Ok(()),
-            Parallelism::Data => Err(Invalid::field(
-                "degree",
+        if !micro_batch_size.is_multiple_of(stage.data_degree.max(1)) {
+            return Err(Invalid::field(
+                "data_degree",
                 format!(
                     "is {}, must divide the micro-batch size {micro_batch_size}: replicas split it evenly",
-                    stage.degree
+                    stage.data_degree
                 ),
-            )),
-            Parallelism::Tensor => {
-                for (index, layer) in
-                    self.layers().iter().enumerate().take(stage.last_layer + 1).skip(stage.first_layer)
-                {
-                    layer.kind.check_tensor_degree(stage.degree).map_err(|invalid| {
-                        Invalid::field(
-                            "degree",
-                            format!("does not fit layers[{index}] ({}): {invalid}", layer.name),
-                        )
-                    })?;
-                }
-                Ok(())
-            }
+            ));
         }
+        if stage.tensor_degree <= 1 {
+            return Ok(());
+        }
+        let layers = self.layers().iter().enumerate();
+        for (index, layer) in layers.take(stage.last_layer + 1).skip(stage.first_layer) {
+            layer.kind.check_tensor_degree(stage.tensor_degree).map_err(|invalid| {
+                Invalid::field(
+                    "tensor_degree",
+                    format!("does not fit layers[{index}] ({}): {invalid}", layer.name),
+                )
+            })?;
+        }
+        Ok(())
     }
 }
 

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Invalid, in_range};
 use crate::model::MAX_LAYERS;
+use crate::scenario::Scenario;
 
-/// How the devices of a stage share its work.
+/// One way in which the devices of a stage share its work. A stage may be shared in both ways at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Parallelism {
@@ -21,26 +22,32 @@ pub enum Parallelism {
     Tensor,
 }
 
-/// A contiguous group of layers on one set of devices.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// A contiguous group of layers on one set of devices: `data_degree` replicas, each of them
+/// `tensor_degree` devices that hold one shard of the tensors.
+///
+/// Its devices are numbered as Megatron-LM numbers ranks, the shard varying fastest: device
+/// `replica · tensor_degree + shard`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct StageConfig {
     /// Index of the first layer.
     pub first_layer: usize,
     /// Index of the last layer, inclusive.
     pub last_layer: usize,
-    /// How its devices share the work.
-    pub parallelism: Parallelism,
-    /// Devices.
-    pub degree: u32,
+    /// Replicas that split the micro-batch and sum their gradients.
+    pub data_degree: u32,
+    /// Shards that split the tensors of each replica.
+    pub tensor_degree: u32,
 }
 
 impl StageConfig {
-    /// Most devices of a stage.
-    pub const MAX_DEGREE: u32 = 64;
+    /// Most replicas of a stage.
+    pub const MAX_DATA_DEGREE: u32 = 16_384;
+    /// Most shards of a replica.
+    pub const MAX_TENSOR_DEGREE: u32 = 64;
 
     /// Layers `first..=last` on one device.
     pub fn single(first_layer: usize, last_layer: usize) -> Self {
-        Self { first_layer, last_layer, parallelism: Parallelism::None, degree: 1 }
+        Self { first_layer, last_layer, data_degree: 1, tensor_degree: 1 }
     }
 
     /// Number of layers.
@@ -53,68 +60,78 @@ impl StageConfig {
         self.first_layer..=self.last_layer
     }
 
-    /// Replicas that split the batch; 1 unless the stage is data parallel.
-    pub fn replicas(&self) -> u32 {
-        if self.parallelism == Parallelism::Data { self.degree } else { 1 }
+    /// Its devices.
+    pub fn devices(&self) -> u32 {
+        self.data_degree.saturating_mul(self.tensor_degree)
     }
 
-    /// Shards that split the tensors; 1 unless the stage is tensor parallel.
-    pub fn tensor_degree(&self) -> u32 {
-        if self.parallelism == Parallelism::Tensor { self.degree } else { 1 }
+    /// The replica that a device of the stage belongs to.
+    pub fn replica(&self, device: u32) -> u32 {
+        device / self.tensor_degree.max(1)
+    }
+
+    /// How its devices share the work, where that is one of the ways that profiles measure apart; none
+    /// where replicas consist of shards.
+    pub fn scenario(&self) -> Option<Scenario> {
+        match (self.data_degree, self.tensor_degree) {
+            (0 | 1, 0 | 1) => Some(Scenario::SINGLE),
+            (degree, 0 | 1) => Some(Scenario { parallelism: Parallelism::Data, degree }),
+            (0 | 1, degree) => Some(Scenario { parallelism: Parallelism::Tensor, degree }),
+            _ => None,
+        }
     }
 
     /// Samples of one pass on each of its devices.
     pub fn per_device_micro_batch(&self, micro_batch_size: u32) -> u32 {
-        micro_batch_size / self.replicas().max(1)
+        micro_batch_size / self.data_degree.max(1)
     }
 
-    /// Which samples of a micro-batch the device `shard` works on.
-    pub fn samples_of(&self, shard: u32, micro_batch_size: u32) -> Range<i64> {
+    /// Which samples of a micro-batch a device of the stage works on: those of its replica.
+    pub fn samples_of(&self, device: u32, micro_batch_size: u32) -> Range<i64> {
         let share = i64::from(self.per_device_micro_batch(micro_batch_size));
-        let first = if self.parallelism == Parallelism::Data { i64::from(shard) * share } else { 0 };
+        let first = i64::from(self.replica(device)) * share;
         first..first + share
     }
 
-    /// Checks order and degree.
+    /// Checks order and degrees.
     ///
     /// # Errors
     /// Names the field that is out of range.
     pub fn checked(self) -> Result<Self, Invalid> {
         in_range("first_layer", self.first_layer, 0..=MAX_LAYERS - 1)?;
         in_range("last_layer", self.last_layer, self.first_layer..=MAX_LAYERS - 1)?;
-        match self.parallelism {
-            Parallelism::None => drop(in_range("degree", self.degree, 1..=1)?),
-            Parallelism::Data | Parallelism::Tensor => {
-                in_range("degree", self.degree, 2..=Self::MAX_DEGREE)?;
-                if !self.degree.is_power_of_two() {
-                    return Err(Invalid::field(
-                        "degree",
-                        format!("is {}, must be a power of two", self.degree),
-                    ));
-                }
-            }
-        };
+        in_range("data_degree", self.data_degree, 1..=Self::MAX_DATA_DEGREE)?;
+        in_range("tensor_degree", self.tensor_degree, 1..=Self::MAX_TENSOR_DEGREE)?;
+        if !self.tensor_degree.is_power_of_two() {
+            return Err(Invalid::field(
+                "tensor_degree",
+                format!("is {}, must be a power of two", self.tensor_degree),
+            ));
+        }
         Ok(self)
     }
 }
 
-/// First and last layer, and how they are parallel: `3..7`, `3..7/data2`.
+/// First and last layer, and how they are shared: `3..7`, `3..7/data2`, `3..7/data2/tensor4`.
 impl fmt::Display for StageConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}..{}{}", self.first_layer, self.last_layer, Suffix(self))
     }
 }
 
-/// How a stage is parallel; nothing for one device.
+/// How a stage is shared; nothing for one device.
 struct Suffix<'a>(&'a StageConfig);
 
 impl fmt::Display for Suffix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.parallelism {
-            Parallelism::None => Ok(()),
-            Parallelism::Data => write!(f, "/data{}", self.0.degree),
-            Parallelism::Tensor => write!(f, "/tensor{}", self.0.degree),
+        let StageConfig { data_degree, tensor_degree, .. } = self.0;
+        if *data_degree != 1 {
+            write!(f, "/data{data_degree}")?;
         }
+        if *tensor_degree != 1 {
+            write!(f, "/tensor{tensor_degree}")?;
+        }
+        Ok(())
     }
 }
 
@@ -192,7 +209,8 @@ impl From<Partitioning> for Vec<StageConfig> {
     }
 }
 
-/// Layers per stage, joined by dashes: `8-8-7-7`, or `8-8/data2-7/tensor4` where stages are parallel.
+/// Layers per stage, joined by dashes: `8-8-7-7`, or `8-8/data2-7/tensor4-4/data2/tensor4` where
+/// stages are shared among devices.
 impl fmt::Display for Partitioning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stages: Vec<String> =
@@ -215,25 +233,49 @@ mod tests {
     }
 
     #[test]
-    fn degrees_are_powers_of_two_and_one_without_parallelism() {
-        let stage = |parallelism, degree| StageConfig { parallelism, degree, ..StageConfig::single(0, 3) };
-        for parallelism in [Parallelism::Data, Parallelism::Tensor] {
-            for degree in [2, 4, 8, 16, 32, 64] {
-                assert!(stage(parallelism, degree).checked().is_ok());
-            }
-            for degree in [0, 1, 3, 6, 128] {
-                let invalid = stage(parallelism, degree).checked().unwrap_err();
-                assert_eq!(invalid.violations()[0].field, "degree");
+    fn tensor_degrees_are_powers_of_two_and_data_degrees_any_number() {
+        let stage = |data_degree, tensor_degree| {
+            StageConfig { data_degree, tensor_degree, ..StageConfig::single(0, 3) }.checked()
+        };
+        for tensor_degree in [1, 2, 4, 8, 16, 32, 64] {
+            for data_degree in [1, 3, 6, 100, 16_384] {
+                let checked = stage(data_degree, tensor_degree).unwrap();
+                assert_eq!(checked.devices(), data_degree * tensor_degree);
             }
         }
-        assert!(stage(Parallelism::None, 2).checked().is_err());
+        let field = |invalid: Invalid| invalid.violations()[0].field.clone();
+        for degree in [0, 3, 6, 128] {
+            assert_eq!(field(stage(1, degree).unwrap_err()), "tensor_degree");
+        }
+        for degree in [0, 16_385] {
+            assert_eq!(field(stage(degree, 2).unwrap_err()), "data_degree");
+        }
+    }
+
+    /// Device numbers count the shards of the first replica first, and only replicas split the samples.
+    #[test]
+    fn replicas_split_the_samples_and_shards_do_not() {
+        let stage = |data_degree, tensor_degree| StageConfig {
+            data_degree,
+            tensor_degree,
+            ..StageConfig::single(0, 3)
+        };
+        assert_eq!(stage(4, 1).samples_of(3, 32), 24..32);
+        assert_eq!(stage(1, 4).samples_of(3, 32), 0..32);
+        let samples: Vec<Range<i64>> = (0..4).map(|device| stage(2, 2).samples_of(device, 32)).collect();
+        assert_eq!(samples, [0..16, 0..16, 16..32, 16..32]);
+        assert_eq!(stage(4, 1).to_string(), "0..3/data4");
+        assert_eq!(stage(2, 4).to_string(), "0..3/data2/tensor4");
     }
 
     #[test]
-    fn replicas_split_the_samples_and_shards_do_not() {
-        let stage = |parallelism| StageConfig { parallelism, degree: 4, ..StageConfig::single(0, 3) };
-        assert_eq!(stage(Parallelism::Data).samples_of(3, 32), 24..32);
-        assert_eq!(stage(Parallelism::Tensor).samples_of(3, 32), 0..32);
-        assert_eq!(stage(Parallelism::Data).to_string(), "0..3/data4");
+    fn a_stage_that_is_shared_in_both_ways_is_in_no_scenario() {
+        let stage = |data_degree, tensor_degree| {
+            StageConfig { data_degree, tensor_degree, ..StageConfig::single(0, 3) }.scenario()
+        };
+        assert_eq!(stage(1, 1), Some(Scenario::SINGLE));
+        assert_eq!(stage(3, 1), Some(Scenario { parallelism: Parallelism::Data, degree: 3 }));
+        assert_eq!(stage(1, 4), Some(Scenario { parallelism: Parallelism::Tensor, degree: 4 }));
+        assert_eq!(stage(2, 2), None);
     }
 }

@@ -3,10 +3,15 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::convert::{failure_from_wire, run_spec_from_wire};
+use loadmaster_proto::convert::{failure_from_wire, run_spec_from_wire, task_from_wire};
+use loadmaster_proto::environment::Environment;
 use loadmaster_proto::import::{HuggingFaceConfig, LayerList, ModelSource};
+use loadmaster_proto::links::{GroupLink, LinkMeasurement, LinkPoint, LinkWork, PairLink};
 use loadmaster_proto::model::Model;
-use loadmaster_proto::run::{FailureKind, Ledger, OutOfMemory, Phase, RunFailure, RunSpec, SoloStage, Work};
+use loadmaster_proto::rank::Collectives;
+use loadmaster_proto::run::{
+    FailureKind, Ledger, OutOfMemory, Phase, RunFailure, RunSpec, SoloStage, Task, Work,
+};
 use loadmaster_proto::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_proto::wire::v1;
@@ -68,6 +73,7 @@ fn specs() -> Vec<RunSpec> {
                 training: training(),
                 work,
                 iterations: 2,
+                stage_recompute: Vec::new(),
                 command: None,
             })
         })
@@ -83,6 +89,56 @@ fn every_kind_of_layer_and_work_survives_the_wire_and_json() {
         let json = serde_json::to_string(&spec).unwrap();
         assert_eq!(serde_json::from_str::<RunSpec>(&json).unwrap(), spec);
     }
+}
+
+/// What measures links, and what came of it.
+#[test]
+fn links_survive_the_wire_and_json() {
+    let work = LinkWork::standard(4, 1 << 30);
+    let task = Task::Links(work.clone());
+    let bytes = v1::RunSpec::from(&task).encode_to_vec();
+    let wire = v1::RunSpec::decode(bytes.as_slice()).unwrap();
+    assert_eq!(task_from_wire(wire.clone()).unwrap(), task);
+    assert_eq!(run_spec_from_wire(wire).unwrap_err().violations()[0].field, "links");
+
+    let points: Vec<LinkPoint> = work
+        .payload_bytes
+        .iter()
+        .map(|&payload_bytes| LinkPoint { payload_bytes, seconds: 1e-6 + payload_bytes as f64 / 3e9 })
+        .collect();
+    let measurement = LinkMeasurement {
+        device_ids: (0..4).map(|device| format!("gpu{device}")).collect(),
+        transport: Collectives::Nccl,
+        pairs: work.pairs().map(|(one, two)| PairLink::new(one, two, points.clone()).unwrap()).collect(),
+        groups: work
+            .groups()
+            .into_iter()
+            .map(|size| GroupLink::new((0..size).collect(), points.clone()).unwrap())
+            .collect(),
+        environment: Environment { device_kind: "NVIDIA H200".into(), ..Environment::default() },
+    };
+    let wire = v1::LinkMeasurement::from(&measurement);
+    assert_eq!(LinkMeasurement::try_from(wire.clone()).unwrap(), measurement);
+    let json = serde_json::to_string(&measurement).unwrap();
+    assert_eq!(serde_json::from_str::<LinkMeasurement>(&json).unwrap(), measurement);
+
+    let mut negative = wire;
+    negative.pairs[1].bytes_per_second = -1.0;
+    let invalid = LinkMeasurement::try_from(negative).unwrap_err();
+    assert_eq!(invalid.violations()[0].field, "pairs[1].bandwidth");
+}
+
+/// A policy per stage, or one for all; and no more devices than a worker can have.
+#[test]
+fn what_no_worker_can_run_is_named() {
+    let spec = specs().remove(0);
+    let field = |spec: RunSpec| spec.checked().unwrap_err().violations()[0].field.clone();
+    let stage_recompute = vec![RecomputePolicy::Layer];
+    assert_eq!(field(RunSpec { stage_recompute, ..spec.clone() }), "stage_recompute");
+    let stage = StageConfig { data_degree: 2_048, ..StageConfig::single(1, 3) };
+    let training = TrainingSpec { micro_batch_size: 2_048, ..spec.training };
+    let work = Work::Solo(SoloStage { stage, stage_count: 1, stage_index: 0 });
+    assert_eq!(field(RunSpec { work, training, stage_recompute: Vec::new(), ..spec }), "work");
 }
 
 /// Sources are stored and shown again.

@@ -2,9 +2,12 @@
 
 use super::{to_i32, unsigned};
 use crate::bytes::Bytes;
-use crate::device::{Backend, Device};
-use crate::error::Invalid;
+use crate::device::{Backend, Device, GpuLink};
+use crate::error::{Invalid, in_range};
 use crate::wire::v1;
+
+/// Most links or lanes side by side that are believed.
+const MOST_LINKS: u32 = 1_024;
 
 impl From<&Device> for v1::Device {
     fn from(device: &Device) -> Self {
@@ -21,6 +24,7 @@ impl From<&Device> for v1::Device {
             uuid: device.uuid.clone(),
             ordinal: to_i32(device.ordinal),
             driver_version: device.driver_version.clone(),
+            pci_bus_id: device.pci_bus_id.clone(),
         }
     }
 }
@@ -41,8 +45,11 @@ impl TryFrom<v1::Device> for Device {
                 return Err(Invalid::field(field, "must have 1 to 128 characters"));
             }
         }
+        if wire.pci_bus_id.len() > 64 {
+            return Err(Invalid::field("pci_bus_id", "must have at most 64 characters"));
+        }
         let capacity: u64 = unsigned("capacity_bytes", wire.capacity_bytes)?;
-        crate::error::in_range("capacity_bytes", capacity, 1..=i64::MAX as u64)?;
+        in_range("capacity_bytes", capacity, 1..=i64::MAX as u64)?;
         Ok(Self {
             id: wire.id,
             backend,
@@ -52,6 +59,49 @@ impl TryFrom<v1::Device> for Device {
             uuid: wire.uuid,
             ordinal: unsigned("ordinal", wire.ordinal)?,
             driver_version: wire.driver_version,
+            pci_bus_id: wire.pci_bus_id,
+        })
+    }
+}
+
+impl From<&GpuLink> for v1::GpuLink {
+    fn from(link: &GpuLink) -> Self {
+        let GpuLink { a_uuid, b_uuid, class, nvlink_count, compute_capability, pcie_generation, pcie_lanes } =
+            link;
+        Self {
+            a_uuid: a_uuid.clone(),
+            b_uuid: b_uuid.clone(),
+            link_class: v1::LinkClass::from(*class).into(),
+            nvlink_count: to_i32(*nvlink_count),
+            compute_capability: to_i32(*compute_capability),
+            pcie_generation: to_i32(*pcie_generation),
+            pcie_lanes: to_i32(*pcie_lanes),
+        }
+    }
+}
+
+impl TryFrom<v1::GpuLink> for GpuLink {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::GpuLink) -> Result<Self, Invalid> {
+        for (field, text) in [("a_uuid", &wire.a_uuid), ("b_uuid", &wire.b_uuid)] {
+            if text.is_empty() || text.len() > 128 {
+                return Err(Invalid::field(field, "must have 1 to 128 characters"));
+            }
+        }
+        if wire.a_uuid == wire.b_uuid {
+            return Err(Invalid::field("b_uuid", "is that of the first GPU: a link is between two"));
+        }
+        let class = super::cluster::link_class_from_wire("link_class", wire.link_class)?;
+        let small = |field: &str, value: i32| in_range(field, unsigned::<u32>(field, value)?, 0..=MOST_LINKS);
+        Ok(Self {
+            class: class.ok_or_else(|| Invalid::field("link_class", "is required"))?,
+            nvlink_count: small("nvlink_count", wire.nvlink_count)?,
+            compute_capability: small("compute_capability", wire.compute_capability)?,
+            pcie_generation: small("pcie_generation", wire.pcie_generation)?,
+            pcie_lanes: small("pcie_lanes", wire.pcie_lanes)?,
+            a_uuid: wire.a_uuid,
+            b_uuid: wire.b_uuid,
         })
     }
 }

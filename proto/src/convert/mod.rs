@@ -1,9 +1,14 @@
 //! Messages to checked domain types (`TryFrom`, errors carry the field's path) and back (`From`).
 
+mod cluster;
+mod constraints;
 mod device;
 mod environment;
 mod layer;
+mod links;
 mod model;
+mod objective;
+mod observation;
 mod prediction;
 mod run;
 mod stage;
@@ -13,7 +18,13 @@ mod zoo;
 
 use crate::error::Invalid;
 
-pub use run::{command_from_wire, failure_from_wire, ledger_from_wire, run_spec_from_wire};
+pub use cluster::{cluster_format_from_wire, cluster_kind_to_wire, cluster_tier_to_wire};
+pub use objective::{
+    launcher_from_wire, memory_unit_from_wire, objective_from_wire, search_mode_from_wire, shape_from_wire,
+    spanning_from_wire,
+};
+pub use run::{command_from_wire, failure_from_wire, ledger_from_wire, run_spec_from_wire, task_from_wire};
+pub use training::recompute_from_wire;
 
 /// A wire count as an unsigned number.
 ///

@@ -1,11 +1,12 @@
 //! Runs, their failures and measurements.
 
+use super::training::recompute_from_wire;
 use super::{to_i32, to_i64, unsigned};
 use crate::bytes::Bytes;
 use crate::error::{Invalid, required};
 use crate::measurement::{LayerTimes, Measurement};
 use crate::name::CommandName;
-use crate::run::{FailureKind, Ledger, OutOfMemory, Phase, RunFailure, RunSpec, SoloStage, Work};
+use crate::run::{FailureKind, Ledger, OutOfMemory, Phase, RunFailure, RunSpec, SoloStage, Task, Work};
 use crate::training::StaticBytes;
 use crate::wire::v1;
 
@@ -24,9 +25,38 @@ impl From<&RunSpec> for v1::RunSpec {
             model: Some((&spec.model).into()),
             training: Some(spec.training.into()),
             work: Some(work),
+            stage_recompute: spec
+                .stage_recompute
+                .iter()
+                .map(|&policy| v1::RecomputePolicy::from(policy).into())
+                .collect(),
             iterations: to_i32(spec.iterations),
             command: spec.command.as_ref().map(ToString::to_string).unwrap_or_default(),
         }
+    }
+}
+
+impl From<&Task> for v1::RunSpec {
+    fn from(task: &Task) -> Self {
+        match task {
+            Task::Train(spec) => spec.as_ref().into(),
+            Task::Links(work) => {
+                Self { work: Some(v1::run_spec::Work::Links(work.into())), ..Self::default() }
+            }
+        }
+    }
+}
+
+/// What a lease asks for, checked as a whole.
+///
+/// # Errors
+/// Names the field that is missing or wrong.
+pub fn task_from_wire(wire: v1::RunSpec) -> Result<Task, Invalid> {
+    match wire.work {
+        Some(v1::run_spec::Work::Links(work)) => {
+            Ok(Task::Links(work.try_into().map_err(|invalid: Invalid| invalid.under("links"))?))
+        }
+        _ => Ok(Task::Train(Box::new(run_spec_from_wire(wire)?))),
     }
 }
 
@@ -43,6 +73,7 @@ pub fn run_spec_from_wire(wire: v1::RunSpec) -> Result<RunSpec, Invalid> {
         Wire::SoloStage(solo) => {
             Work::Solo(solo.try_into().map_err(|invalid: Invalid| invalid.under("solo_stage"))?)
         }
+        Wire::Links(_) => return Err(Invalid::field("links", "is set, but stages are to be trained")),
     };
     RunSpec {
         model: required("model", wire.model)?
@@ -52,6 +83,12 @@ pub fn run_spec_from_wire(wire: v1::RunSpec) -> Result<RunSpec, Invalid> {
             .try_into()
             .map_err(|invalid: Invalid| invalid.under("training"))?,
         work,
+        stage_recompute: wire
+            .stage_recompute
+            .into_iter()
+            .enumerate()
+            .map(|(index, policy)| recompute_from_wire(&format!("stage_recompute[{index}]"), policy))
+            .collect::<Result<_, _>>()?,
         iterations: unsigned("iterations", wire.iterations)?,
         command: command_from_wire("command", wire.command)?,
     }
@@ -91,6 +128,7 @@ impl From<&Measurement> for v1::Measurement {
             solo: measurement.solo,
             micro_batch_size: to_i32(measurement.micro_batch_size),
             in_flight: to_i32(measurement.in_flight),
+            recompute: v1::RecomputePolicy::from(measurement.recompute).into(),
             peak_allocated_bytes: measurement.peak_allocated.to_wire(),
             peak_ledger: v1::Ledger::from(measurement.peak_ledger).into(),
             peak_reserved_bytes: measurement.peak_reserved.map(Bytes::to_wire),
@@ -155,6 +193,7 @@ impl TryFrom<v1::Measurement> for Measurement {
             solo: wire.solo,
             micro_batch_size: unsigned("micro_batch_size", wire.micro_batch_size)?,
             in_flight: unsigned("in_flight", wire.in_flight)?,
+            recompute: recompute_from_wire("recompute", wire.recompute)?,
             peak_allocated: Bytes(unsigned("peak_allocated_bytes", wire.peak_allocated_bytes)?),
             // Of a worker that does not know the field.
             peak_ledger: match wire.peak_ledger {
@@ -230,7 +269,7 @@ impl TryFrom<v1::OutOfMemory> for OutOfMemory {
 
     fn try_from(wire: v1::OutOfMemory) -> Result<Self, Invalid> {
         let ledger = ledger_from_wire("ledger", wire.ledger)?;
-        let phase = [Phase::Setup, Phase::Forward, Phase::Backward, Phase::Step]
+        let phase = [Phase::Setup, Phase::Forward, Phase::Backward, Phase::Step, Phase::Exchange]
             .into_iter()
             .find(|phase| phase.as_str() == wire.phase)
             .ok_or_else(|| Invalid::field("phase", format!("{:?} is unknown", wire.phase)))?;

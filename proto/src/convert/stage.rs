@@ -7,16 +7,11 @@ use crate::wire::v1;
 
 impl From<StageConfig> for v1::StageConfig {
     fn from(stage: StageConfig) -> Self {
-        let parallelism = match stage.parallelism {
-            Parallelism::None => v1::Parallelism::None,
-            Parallelism::Data => v1::Parallelism::Data,
-            Parallelism::Tensor => v1::Parallelism::Tensor,
-        };
         Self {
             first_layer: to_i32(stage.first_layer),
             last_layer: to_i32(stage.last_layer),
-            parallelism: parallelism.into(),
-            degree: to_i32(stage.degree),
+            data_degree: to_i32(stage.data_degree),
+            tensor_degree: to_i32(stage.tensor_degree),
         }
     }
 }
@@ -25,19 +20,23 @@ impl TryFrom<v1::StageConfig> for StageConfig {
     type Error = Invalid;
 
     fn try_from(wire: v1::StageConfig) -> Result<Self, Invalid> {
-        let parallelism = match v1::Parallelism::try_from(wire.parallelism) {
-            Ok(v1::Parallelism::Unspecified | v1::Parallelism::None) => Parallelism::None,
-            Ok(v1::Parallelism::Data) => Parallelism::Data,
-            Ok(v1::Parallelism::Tensor) => Parallelism::Tensor,
-            Err(_) => return Err(Invalid::field("parallelism", format!("{} is unknown", wire.parallelism))),
-        };
         Self {
             first_layer: unsigned("first_layer", wire.first_layer)?,
             last_layer: unsigned("last_layer", wire.last_layer)?,
-            parallelism,
-            degree: super::or_default(unsigned("degree", wire.degree)?, 1),
+            data_degree: super::or_default(unsigned("data_degree", wire.data_degree)?, 1),
+            tensor_degree: super::or_default(unsigned("tensor_degree", wire.tensor_degree)?, 1),
         }
         .checked()
+    }
+}
+
+impl From<Parallelism> for v1::Parallelism {
+    fn from(parallelism: Parallelism) -> Self {
+        match parallelism {
+            Parallelism::None => Self::None,
+            Parallelism::Data => Self::Data,
+            Parallelism::Tensor => Self::Tensor,
+        }
     }
 }
 

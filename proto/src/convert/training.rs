@@ -11,15 +11,8 @@ impl From<TrainingSpec> for v1::TrainingSpec {
             Precision::Fp32 => v1::Precision::Fp32,
             Precision::Bf16 => v1::Precision::Bf16,
         };
-        let schedule = match training.schedule {
-            Schedule::Gpipe => v1::Schedule::Gpipe,
-            Schedule::OneFOneB => v1::Schedule::OneFOneB,
-        };
-        let recompute = match training.recompute {
-            RecomputePolicy::None => v1::RecomputePolicy::None,
-            RecomputePolicy::Stage => v1::RecomputePolicy::Stage,
-            RecomputePolicy::Layer => v1::RecomputePolicy::Layer,
-        };
+        let schedule = v1::Schedule::from(training.schedule);
+        let recompute = v1::RecomputePolicy::from(training.recompute);
         Self {
             precision: precision.into(),
             optimizer: Some(training.optimizer.into()),
@@ -30,6 +23,19 @@ impl From<TrainingSpec> for v1::TrainingSpec {
             seed: to_i64(training.seed),
             global_batch_size: to_i64(training.global_batch_size()),
         }
+    }
+}
+
+/// A recompute policy; none is the default.
+///
+/// # Errors
+/// When it is unknown; the violation's path is `field`.
+pub fn recompute_from_wire(field: &str, policy: i32) -> Result<RecomputePolicy, Invalid> {
+    match v1::RecomputePolicy::try_from(policy) {
+        Ok(v1::RecomputePolicy::Unspecified | v1::RecomputePolicy::None) => Ok(RecomputePolicy::None),
+        Ok(v1::RecomputePolicy::Stage) => Ok(RecomputePolicy::Stage),
+        Ok(v1::RecomputePolicy::Layer) => Ok(RecomputePolicy::Layer),
+        Err(_) => Err(Invalid::field(field, format!("{policy} is unknown"))),
     }
 }
 
@@ -48,12 +54,7 @@ impl TryFrom<v1::TrainingSpec> for TrainingSpec {
             Ok(v1::Schedule::OneFOneB) => Schedule::OneFOneB,
             Err(_) => return Err(unknown("schedule", wire.schedule)),
         };
-        let recompute = match v1::RecomputePolicy::try_from(wire.recompute) {
-            Ok(v1::RecomputePolicy::Unspecified | v1::RecomputePolicy::None) => RecomputePolicy::None,
-            Ok(v1::RecomputePolicy::Stage) => RecomputePolicy::Stage,
-            Ok(v1::RecomputePolicy::Layer) => RecomputePolicy::Layer,
-            Err(_) => return Err(unknown("recompute", wire.recompute)),
-        };
+        let recompute = recompute_from_wire("recompute", wire.recompute)?;
         let optimizer = wire
             .optimizer
             .map_or_else(|| Ok(Optimizer::default()), Optimizer::try_from)

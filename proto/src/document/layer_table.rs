@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::parse::{bytes, seconds};
 use crate::error::{Invalid, in_range};
 use crate::run::Ledger;
-use crate::stage::{Parallelism, StageConfig};
+use crate::scenario::Scenario;
+use crate::stage::Parallelism;
 use crate::training::TrainingSpec;
 
 /// Most rows of one kind that a layer may have.
@@ -24,6 +25,10 @@ pub struct LayerTable {
     /// only the device ledger has it.
     #[serde(default)]
     pub overhead_bytes: Option<u64>,
+    /// The times of shards are those of their kernels alone: what the shards sum is not in them. Profilers
+    /// that train with shards measure both together, so they usually are.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub times_without_collectives: bool,
     /// Groups of like layers that cover the chain in order, without gap or overlap.
     pub layers: Vec<LayerRows>,
 }
@@ -87,6 +92,10 @@ pub struct BytesRow {
     /// What leaves the layer.
     #[serde(default)]
     pub output_bytes: Option<u64>,
+    /// What the shards of the layer sum in one direction, for times without collectives; twice the output if
+    /// not given, as in a transformer block.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exchanged_bytes: Option<u64>,
 }
 
 /// Isolated and added memory of one layer (CAPTURE, III-B).
@@ -193,6 +202,7 @@ impl BytesRow {
             ("transient_bytes", self.transient_bytes),
             ("input_bytes", self.input_bytes),
             ("output_bytes", self.output_bytes),
+            ("exchanged_bytes", self.exchanged_bytes),
         ] {
             value.map_or(Ok(()), |value| bytes(field, value))?;
         }
@@ -205,7 +215,7 @@ impl MemoryRow {
         micro_batch_size(self.micro_batch_size)?;
         in_range("in_flight", self.in_flight, 1..=TrainingSpec::MAX_MICRO_BATCHES)?;
         let Self { parallelism, degree, .. } = *self;
-        StageConfig { first_layer, last_layer: first_layer, parallelism, degree }.checked()?;
+        Scenario { parallelism, degree }.checked()?.stage(first_layer, first_layer).checked()?;
         self.isolated_bytes.map_or(Ok(()), |value| bytes("isolated_bytes", value))
     }
 }

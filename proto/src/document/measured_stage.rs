@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::parse::{bytes, seconds};
 use crate::error::{Invalid, in_range};
 use crate::run::Ledger;
+use crate::scenario::Scenario;
 use crate::stage::{Parallelism, StageConfig};
 use crate::training::{RecomputePolicy, Schedule, TrainingSpec};
 
@@ -77,11 +78,16 @@ fn one() -> u32 {
 impl MeasuredStage {
     /// The stage.
     pub fn config(&self) -> StageConfig {
-        let Self { first_layer, last_layer, parallelism, degree, .. } = *self;
-        StageConfig { first_layer, last_layer, parallelism, degree }
+        self.scenario().stage(self.first_layer, self.last_layer)
+    }
+
+    /// How its devices shared the work.
+    pub fn scenario(&self) -> Scenario {
+        Scenario { parallelism: self.parallelism, degree: self.degree }
     }
 
     pub(super) fn check(&self, layer_count: usize) -> Result<(), Invalid> {
+        self.scenario().checked()?;
         self.config().checked()?;
         in_range("last_layer", self.last_layer, self.first_layer..=layer_count - 1)?;
         in_range("shard", self.shard, 0..=self.degree.saturating_sub(1))?;

@@ -34,7 +34,7 @@ const BARE_KINDS: [LayerKind; 2] = [LayerKind::Relu, LayerKind::Flatten];
 /// # Errors
 /// Names what is wrong by its path in the document.
 pub(super) fn model(document: &str) -> Result<Model, Invalid> {
-    let mut fields = match parse(document)? {
+    let mut fields = match super::yaml::json_or_yaml(document)? {
         Value::Object(fields) => fields,
         other => {
             return Err(Invalid::field("", format!("must be a map of {FIELDS:?}, not {}", form(&other))));
@@ -68,16 +68,6 @@ pub(super) fn model(document: &str) -> Result<Model, Invalid> {
         None => Loss::default(),
     };
     Ok(Model::new(family, input, layers)?.with_loss(loss))
-}
-
-/// JSON where the text begins as JSON does, else YAML.
-fn parse(document: &str) -> Result<Value, Invalid> {
-    let refused = |what: &str, error: String| Invalid::field("", format!("is not valid {what}: {error}"));
-    if document.trim_start().starts_with('{') {
-        serde_json::from_str(document).map_err(|error| refused("JSON", error.to_string()))
-    } else {
-        super::yaml::parse(document).map_err(|error| refused("YAML", error))
-    }
 }
 
 fn layer(value: Value) -> Result<Layer, Invalid> {

@@ -2,7 +2,7 @@
 
 mod huggingface;
 mod layers;
-mod yaml;
+pub(crate) mod yaml;
 
 use serde::{Deserialize, Serialize};
 

@@ -7,16 +7,51 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+use crate::error::Invalid;
+
 /// Most bytes of texts plus number of values, unfolded.
 const MAX_SIZE: usize = 2 * super::MAX_DOCUMENT_BYTES;
+/// Most brackets that are open at once. The parser's time grows with the square of their number, before it
+/// refuses what is nested too deeply.
+const MAX_OPEN_BRACKETS: usize = 512;
+
+/// JSON where the text begins as JSON does, else YAML.
+///
+/// # Errors
+/// What is wrong with the text.
+pub(crate) fn json_or_yaml(text: &str) -> Result<Value, Invalid> {
+    let refused = |what: &str, error: String| Invalid::field("", format!("is not valid {what}: {error}"));
+    if text.trim_start().starts_with('{') {
+        serde_json::from_str(text).map_err(|error| refused("JSON", error.to_string()))
+    } else {
+        parse(text).map_err(|error| refused("YAML", error))
+    }
+}
 
 /// # Errors
 /// What is wrong with the text, or that it unfolds to too much.
 pub(super) fn parse(text: &str) -> Result<Value, String> {
+    check_brackets(text)?;
     let left = Cell::new(MAX_SIZE);
     Bounded { left: &left }
         .deserialize(serde_yaml_ng::Deserializer::from_str(text))
         .map_err(|error| error.to_string())
+}
+
+/// Brackets in texts and comments count as well: nobody leaves so many of them open.
+fn check_brackets(text: &str) -> Result<(), String> {
+    let mut open = 0_usize;
+    for byte in text.bytes() {
+        match byte {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        if open > MAX_OPEN_BRACKETS {
+            return Err(format!("more than {MAX_OPEN_BRACKETS} brackets are open at once"));
+        }
+    }
+    Ok(())
 }
 
 /// Reads a value as long as there is room left.

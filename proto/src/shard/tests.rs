@@ -4,7 +4,7 @@ use super::*;
 use crate::zoo::{Gpt2, Vgg, Zoo};
 
 fn tensor(first: usize, last: usize, degree: u32) -> StageConfig {
-    StageConfig { parallelism: Parallelism::Tensor, degree, ..StageConfig::single(first, last) }
+    StageConfig { tensor_degree: degree, ..StageConfig::single(first, last) }
 }
 
 fn gpt(heads: i64) -> Model {
@@ -105,7 +105,7 @@ fn the_first_device_holds_the_most() {
         assert_eq!(bytes.iter().max(), bytes.first());
         assert!(bytes[0] < whole.total());
     }
-    let replicas = StageConfig { parallelism: Parallelism::Data, degree: 4, ..StageConfig::single(0, last) };
+    let replicas = StageConfig { data_degree: 4, ..StageConfig::single(0, last) };
     assert_eq!(model.rank_static_bytes(&replicas, 3, &training), whole);
 }
 
@@ -119,7 +119,7 @@ fn degrees_that_do_not_fit_are_refused_by_name() {
     assert!(path(&tensor(1, 1, 8), 1).unwrap_err().contains("heads"));
     // Without a block there is nothing that heads could forbid.
     assert_eq!(path(&tensor(0, 0, 8), 1), Ok(()));
-    let data = StageConfig { parallelism: Parallelism::Data, degree: 4, ..StageConfig::single(0, 3) };
+    let data = StageConfig { data_degree: 4, ..StageConfig::single(0, 3) };
     assert_eq!(path(&data, 8), Ok(()));
     assert!(path(&data, 6).unwrap_err().contains("micro-batch size 6"));
 }

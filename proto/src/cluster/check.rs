@@ -1,0 +1,243 @@
+//! What must hold of a cluster's kinds, nodes and links.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::{
+    ClusterParts, DeviceKind, DeviceLink, MAX_DEVICES, MAX_DOMAINS, MAX_KINDS, MAX_LABELS, MAX_LINKS,
+    MAX_NAME, MAX_NODE_DEVICES, MAX_NODES, MAX_TIERS, Node,
+};
+use crate::bytes::Bytes;
+use crate::error::{Invalid, in_range};
+
+/// Longest name of a kind, as for workers; every run has a copy.
+const MAX_KIND_NAME: usize = 128;
+/// Most links side by side.
+const MAX_LINK_COUNT: u32 = 1_024;
+/// Highest price of a device and hour.
+const MAX_PRICE: f64 = 1e9;
+/// Most warnings, and the longest, bytes.
+const MAX_WARNINGS: usize = 64;
+/// See [`MAX_WARNINGS`].
+const MAX_WARNING: usize = 1_000;
+/// Most bytes of a memory: what the wire can carry.
+const MAX_BYTES: u64 = i64::MAX as u64;
+
+/// Checks all but the tree of domains, and puts links and devices in order.
+///
+/// # Errors
+/// Names the field.
+pub(super) fn check(parts: &mut ClusterParts) -> Result<(), Invalid> {
+    let ClusterParts { kinds, nodes, tiers, domains, source: _, warnings: _ } = parts;
+    in_range("kinds", kinds.len(), 1..=MAX_KINDS)?;
+    for (index, kind) in kinds.iter().enumerate() {
+        check_kind(kind).map_err(|invalid| invalid.under(&format!("kinds[{index}]")))?;
+    }
+    unique("kinds", "name", kinds.iter().map(|kind| kind.name.as_str()))?;
+    if nodes.is_empty() {
+        return Err(Invalid::field("nodes", "is empty: a cluster has at least one node"));
+    }
+    in_range("nodes", nodes.len(), 1..=MAX_NODES)?;
+    unique("nodes", "name", nodes.iter().map(|node| node.name.as_str()))?;
+    in_range("nodes.devices", nodes.iter().map(|node| node.devices.len()).sum(), 1..=MAX_DEVICES)?;
+    in_range("nodes.links", nodes.iter().map(|node| node.links.len()).sum(), 0..=MAX_LINKS)?;
+    for (index, node) in nodes.iter_mut().enumerate() {
+        check_node(node, kinds).map_err(|invalid| invalid.under(&format!("nodes[{index}]")))?;
+    }
+    in_range("tiers", tiers.len(), 0..=MAX_TIERS)?;
+    for (index, tier) in tiers.iter().enumerate() {
+        text(&format!("tiers[{index}].level"), &tier.level, 1, MAX_NAME)?;
+        if let Some(link) = &tier.link {
+            link.check().map_err(|invalid| invalid.under(&format!("tiers[{index}]")))?;
+        }
+    }
+    unique("tiers", "level", tiers.iter().map(|tier| tier.level.as_str()))?;
+    in_range("domains", domains.len(), 0..=MAX_DOMAINS)?;
+    check_reach(parts)?;
+    // Warnings are ours, but quote what a file says.
+    parts.warnings =
+        std::mem::take(&mut parts.warnings).into_iter().take(MAX_WARNINGS).map(shorten).collect();
+    Ok(())
+}
+
+fn shorten(mut warning: String) -> String {
+    warning.truncate(warning.floor_char_boundary(MAX_WARNING));
+    warning
+}
+
+fn check_kind(kind: &DeviceKind) -> Result<(), Invalid> {
+    let DeviceKind { name, memory, usable, hourly_price } = kind;
+    text("name", name, 1, MAX_KIND_NAME)?;
+    in_range("memory", memory.0, 1..=MAX_BYTES)?;
+    check_usable(*usable, *memory)?;
+    match hourly_price {
+        Some(price) if !(0.0..=MAX_PRICE).contains(price) => {
+            Err(Invalid::field("hourly_price", format!("is {price}, must be 0 to {MAX_PRICE:e}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_usable(usable: Bytes, memory: Bytes) -> Result<(), Invalid> {
+    if (1..=memory.0).contains(&usable.0) {
+        Ok(())
+    } else {
+        let why = format!("is {usable}, must be above 0 and at most the device's {memory}");
+        Err(Invalid::field("usable_memory", why))
+    }
+}
+
+fn check_node(node: &mut Node, kinds: &[DeviceKind]) -> Result<(), Invalid> {
+    text("name", &node.name, 1, MAX_NAME)?;
+    text("driver_version", &node.driver_version, 0, MAX_NAME)?;
+    in_range("labels", node.labels.len(), 0..=MAX_LABELS)?;
+    for (key, value) in &node.labels {
+        text("labels", key, 1, MAX_NAME)?;
+        text(&format!("labels[{key:?}]"), value, 0, MAX_NAME)?;
+    }
+    if node.devices.is_empty() {
+        return Err(Invalid::field("devices", "is empty: leave out nodes without devices"));
+    }
+    in_range("devices", node.devices.len(), 1..=MAX_NODE_DEVICES)?;
+    node.devices.sort_by_key(|device| device.index);
+    let mut uuids = BTreeSet::new();
+    for (position, device) in node.devices.iter().enumerate() {
+        let field = format!("devices[{position}]");
+        let Some(kind) = kinds.iter().find(|kind| kind.name == device.kind) else {
+            let known: Vec<&str> = kinds.iter().map(|kind| kind.name.as_str()).collect();
+            let why = format!("is {:?}, which is none of the kinds {known:?}", device.kind);
+            return Err(Invalid::field(format!("{field}.kind"), why));
+        };
+        for (name, value) in
+            [("uuid", &device.uuid), ("pci_bus_id", &device.pci_bus_id), ("slot", &device.slot)]
+        {
+            text(&format!("{field}.{name}"), value, 0, MAX_NAME)?;
+        }
+        if let Some(usable) = device.usable {
+            check_usable(usable, kind.memory).map_err(|invalid| invalid.under(&field))?;
+        }
+        // Shares of one GPU have its UUID and slots of their own.
+        if !device.uuid.is_empty() && !uuids.insert((&device.uuid, &device.slot)) {
+            return Err(Invalid::field(format!("{field}.uuid"), format!("{:?} is there twice", device.uuid)));
+        }
+    }
+    unique("devices", "index", node.devices.iter().map(|device| device.index))?;
+    for (field, link) in [("link", &node.link), ("network", &node.network)] {
+        if let Some(link) = link {
+            link.check().map_err(|invalid| invalid.under(field))?;
+        }
+    }
+    node.links = checked_links(node)?;
+    check_inside(node)
+}
+
+/// The links in order, each once.
+fn checked_links(node: &Node) -> Result<Vec<DeviceLink>, Invalid> {
+    let mut seen: BTreeMap<(u32, u32), (DeviceLink, bool)> = BTreeMap::new();
+    for (position, link) in node.links.iter().enumerate() {
+        let field = |name: &str| format!("links[{position}].{name}");
+        for (name, end) in [("a", link.a), ("b", link.b)] {
+            if !node.devices.iter().any(|device| device.index == end) {
+                return Err(Invalid::field(field(name), format!("is {end}, the node has no such device")));
+            }
+        }
+        if link.a == link.b {
+            let why = format!("is {}, as a is: a link is between two devices", link.b);
+            return Err(Invalid::field(field("b"), why));
+        }
+        in_range(&field("count"), link.count, 1..=MAX_LINK_COUNT)?;
+        link.link.check().map_err(|invalid| invalid.under(&format!("links[{position}]")))?;
+        let is_turned = link.a > link.b;
+        let ordered = DeviceLink { a: link.a.min(link.b), b: link.a.max(link.b), ..*link };
+        match seen.get(&(ordered.a, ordered.b)) {
+            None => {
+                seen.insert((ordered.a, ordered.b), (ordered, is_turned));
+            }
+            Some((_, turned)) if *turned == is_turned => {
+                let why = format!("the link between devices {} and {} is there twice", link.a, link.b);
+                return Err(Invalid::field(format!("links[{position}]"), why));
+            }
+            Some((other, _)) if other.link != ordered.link || other.count != ordered.count => {
+                let why = format!(
+                    "is {:e} bytes per second from device {} to {}, but {:e} the other way ({} and {} seconds): a \
+                     link must be the same both ways; write the slower, or measure again",
+                    link.link.bytes_per_second,
+                    link.a,
+                    link.b,
+                    other.link.bytes_per_second,
+                    link.link.latency_seconds,
+                    other.link.latency_seconds
+                );
+                return Err(Invalid::field(field("bandwidth"), why));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(seen.into_values().map(|(link, _)| link).collect())
+}
+
+/// Every two devices of a node have a link.
+fn check_inside(node: &Node) -> Result<(), Invalid> {
+    let pairs = node.devices.len() * (node.devices.len() - 1) / 2;
+    if node.link.is_some() || node.links.len() == pairs {
+        return Ok(());
+    }
+    let indices: Vec<u32> = node.devices.iter().map(|device| device.index).collect();
+    let known: BTreeSet<(u32, u32)> = node.links.iter().map(|link| (link.a, link.b)).collect();
+    let mut missing = indices.iter().enumerate().flat_map(|(place, &a)| {
+        indices.iter().skip(place + 1).map(move |&b| (a, b)).filter(|pair| !known.contains(pair))
+    });
+    match missing.next() {
+        None => Ok(()),
+        Some((a, b)) => {
+            let why = format!(
+                "there is no link between devices {a} and {b}: add it, or say `link` for all pairs without one"
+            );
+            Err(Invalid::field("links", why))
+        }
+    }
+}
+
+/// Every two nodes have a link: their own ones, or that of the tier that they meet on.
+fn check_reach(parts: &ClusterParts) -> Result<(), Invalid> {
+    let Some(lacking) = parts.nodes.iter().position(|node| node.network.is_none()) else { return Ok(()) };
+    let tiers_say = !parts.tiers.is_empty() && parts.tiers.iter().all(|tier| tier.link.is_some());
+    if parts.nodes.len() == 1 || tiers_say {
+        return Ok(());
+    }
+    let other = usize::from(lacking == 0);
+    let name = |index: usize| parts.nodes.get(index).map_or("", |node| node.name.as_str());
+    let why = format!(
+        "there is no link between {} and {}: say the node's network here, or a bandwidth for every tier",
+        name(lacking),
+        name(other)
+    );
+    Err(Invalid::field(format!("nodes[{lacking}].network"), why))
+}
+
+/// A text of `least` to `most` bytes without control characters.
+pub(super) fn text(field: &str, value: &str, least: usize, most: usize) -> Result<(), Invalid> {
+    if (least..=most).contains(&value.len()) && !value.contains(char::is_control) {
+        return Ok(());
+    }
+    let why = format!("has {} bytes, must have {least} to {most} without control characters", value.len());
+    Err(Invalid::field(field, why))
+}
+
+/// No two entries of a list have the same key.
+pub(super) fn unique<K: Eq + std::hash::Hash + std::fmt::Debug>(
+    list: &str,
+    field: &str,
+    keys: impl Iterator<Item = K>,
+) -> Result<(), Invalid> {
+    let mut seen = HashMap::new();
+    for (index, key) in keys.enumerate() {
+        let why = format!("{key:?} is there twice");
+        if let Some(first) = seen.insert(key, index) {
+            return Err(Invalid::field(
+                format!("{list}[{index}].{field}"),
+                format!("{why}: see {list}[{first}]"),
+            ));
+        }
+    }
+    Ok(())
+}

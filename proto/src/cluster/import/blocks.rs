@@ -1,0 +1,81 @@
+//! Slurm's blocks: groups of nodes, and groups of following blocks of the larger sizes.
+
+use super::super::{Domain, MAX_TIERS, Tier};
+use crate::error::Invalid;
+
+/// A block as Slurm describes it.
+#[derive(Debug, Clone)]
+pub(super) struct Block {
+    /// Its name.
+    pub(super) name: String,
+    /// Names of its nodes.
+    pub(super) nodes: Vec<String>,
+    /// Where it is in the file, for errors.
+    pub(super) field: String,
+}
+
+/// `4,16`: nodes of a block, then of larger groups.
+///
+/// # Errors
+/// Says what is wrong with it.
+pub(super) fn sizes(text: &str) -> Result<Vec<u32>, String> {
+    let number = |text: &str| {
+        let wrong = || format!("BlockSizes: {text:?} is no number of nodes");
+        text.trim().parse::<u32>().map_err(|_| wrong())
+    };
+    text.split(',').take(MAX_TIERS + 1).map(number).collect()
+}
+
+/// Tiers and domains of the blocks, in their order.
+///
+/// # Errors
+/// When a size is not the one before it doubled, perhaps several times, as Slurm wants it.
+pub(super) fn domains(blocks: Vec<Block>, sizes: &[u32]) -> Result<(Vec<Tier>, Vec<Domain>), Invalid> {
+    let wrong = || {
+        let why = format!(
+            "are {sizes:?}, must be at most {MAX_TIERS} sizes, each the first one times a power of two"
+        );
+        Invalid::field("block_sizes", why)
+    };
+    // Blocks that a group of each size joins.
+    let mut joined = Vec::new();
+    if let Some((&base, larger)) = sizes.split_first() {
+        for &size in larger {
+            let blocks = if base > 0 && size.is_multiple_of(base) { size / base } else { 0 };
+            let before = joined.last().copied().unwrap_or(1);
+            if !blocks.is_power_of_two() || blocks <= before || joined.len() + 2 > MAX_TIERS {
+                return Err(wrong());
+            }
+            joined.push(blocks);
+        }
+    }
+    let key = |index: usize| match joined.get(index) {
+        Some(blocks) => format!("block-x{blocks}"),
+        None => "block".to_owned(),
+    };
+    let tier = |level| Tier { level, link: None };
+    let levels: Vec<String> = (0..joined.len()).map(key).collect();
+    let tiers = std::iter::once("block".to_owned()).chain(levels.iter().cloned()).map(tier).collect();
+    let group = |index: usize, level: usize| {
+        let size = joined.get(level)?;
+        Some(format!("{}-{}", levels.get(level)?, index / *size as usize))
+    };
+    let mut domains = Vec::new();
+    for (level, size) in joined.iter().enumerate() {
+        for index in (0..blocks.len()).step_by(*size as usize) {
+            domains.push(Domain {
+                level: key(level),
+                name: group(index, level).unwrap_or_default(),
+                parent: group(index, level + 1),
+                nodes: Vec::new(),
+            });
+        }
+    }
+    for (index, Block { name, nodes, field }) in blocks.into_iter().enumerate() {
+        if nodes.is_empty() {
+            return Err(Invalid::field(field, format!("the block {name:?} has no nodes")));
+        }
+        domains.push(Domain { level: "block".to_owned(), name, parent: group(index, 0), nodes });
+    }
+    Ok((tiers, domains))
+}

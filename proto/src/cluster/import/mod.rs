@@ -1,0 +1,131 @@
+//! Clusters from the files that schedulers and NVIDIA's tools write. Pure: text in, cluster out.
+//!
+//! | format | says | does not say |
+//! |---|---|---|
+//! | [`ClusterFormat::Loadmaster`] | everything: written by hand | – |
+//! | [`ClusterFormat::Topograph`] | nodes, switches, NVLink domains | devices, bandwidths |
+//! | [`ClusterFormat::NcclXml`] | the devices and links of one node, its network cards | names, memory |
+//! | [`ClusterFormat::SlurmYaml`], [`ClusterFormat::SlurmConf`] | nodes, switches or blocks | devices, bandwidths |
+//! | [`ClusterFormat::NvidiaSmi`] | the devices and links of one node | names, memory, network |
+//!
+//! What a file does not say comes from [`ImportOptions`]. Bandwidths that neither says are assumed from the
+//! class of the link and marked so.
+
+mod blocks;
+mod document;
+mod fill;
+pub mod hostlist;
+mod nccl;
+mod nvidia_smi;
+mod slurm_conf;
+mod slurm_yaml;
+#[cfg(test)]
+mod tests;
+mod topograph;
+mod tree;
+
+use serde::{Deserialize, Serialize};
+
+pub use document::FORMAT;
+
+use super::Cluster;
+use crate::bytes::Bytes;
+use crate::error::Invalid;
+
+/// Longest file that is read, bytes.
+pub const MAX_DOCUMENT_BYTES: usize = 8 << 20;
+
+/// What a file describes a cluster in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClusterFormat {
+    /// Loadmaster's own, YAML or JSON: `format: loadmaster.cluster/1`.
+    Loadmaster,
+    /// Answer of NVIDIA Topograph's engine `graph`: JSON.
+    Topograph,
+    /// Topology of NCCL, as `NCCL_TOPO_DUMP_FILE` names it: XML.
+    NcclXml,
+    /// Slurm's `topology.yaml`.
+    SlurmYaml,
+    /// Slurm's `topology.conf`.
+    SlurmConf,
+    /// Text of `nvidia-smi topo -m`.
+    NvidiaSmi,
+}
+
+/// What a file does not say.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ImportOptions {
+    /// Kind of all devices, as profiles name it.
+    pub device_kind: Option<String>,
+    /// Bytes of each device.
+    pub memory: Option<Bytes>,
+    /// Bytes that training may use on each; all unless set.
+    pub usable_memory: Option<Bytes>,
+    /// Price of a device and hour.
+    pub hourly_price: Option<f64>,
+    /// Devices of each node.
+    pub devices_per_node: Option<u32>,
+    /// Names of the nodes that are like the one in the file, as a hostlist: `gpu[001-016]`.
+    pub nodes: Option<String>,
+    /// Bytes per second between two devices of a node, where the file does not say.
+    pub link_bytes_per_second: Option<f64>,
+    /// Bytes per second of each node's network, where the file does not say.
+    pub network_bytes_per_second: Option<f64>,
+    /// Which of several topologies; the default one unless set.
+    pub topology: Option<String>,
+}
+
+/// The cluster that a file describes.
+///
+/// # Errors
+/// Names the place in the file below `document`, or the field of the options that is missing or wrong below
+/// `options`.
+pub fn import(format: ClusterFormat, text: &str, options: &ImportOptions) -> Result<Cluster, Invalid> {
+    if text.len() > MAX_DOCUMENT_BYTES {
+        let why = format!("is {} bytes long, must be at most {MAX_DOCUMENT_BYTES}", text.len());
+        return Err(Invalid::field("document", why));
+    }
+    if text.trim().is_empty() {
+        return Err(Invalid::field("document", "is empty"));
+    }
+    fill::check(options)?;
+    let parts = match format {
+        ClusterFormat::Loadmaster => document::parts(text),
+        ClusterFormat::Topograph => topograph::parts(text, options),
+        ClusterFormat::NcclXml => nccl::parts(text, options),
+        ClusterFormat::SlurmYaml => slurm_yaml::parts(text, options),
+        ClusterFormat::SlurmConf => slurm_conf::parts(text, options),
+        ClusterFormat::NvidiaSmi => nvidia_smi::parts(text, options),
+    };
+    parts.and_then(Cluster::new).map_err(|invalid| {
+        let is_option = invalid.violations().iter().all(|violation| violation.field.starts_with("options"));
+        if is_option { invalid } else { invalid.under("document") }
+    })
+}
+
+impl ClusterFormat {
+    /// What a text looks like; none where it looks like nothing that is known.
+    pub fn detect(text: &str) -> Option<Self> {
+        let start = text.trim_start();
+        let has = |words: &[&str]| words.iter().all(|word| text.contains(word));
+        let lower = || text.lines().map(|line| line.trim_start().to_ascii_lowercase());
+        if start.starts_with('<') {
+            return Some(Self::NcclXml);
+        }
+        if has(&["loadmaster.cluster/"]) {
+            return Some(Self::Loadmaster);
+        }
+        if has(&["\"instances\""]) {
+            return Some(Self::Topograph);
+        }
+        if has(&["GPU0", "X"]) {
+            return Some(Self::NvidiaSmi);
+        }
+        if lower().any(|line| line.starts_with("switchname=") || line.starts_with("blockname=")) {
+            return Some(Self::SlurmConf);
+        }
+        let is_yaml = lower().any(|line| line.trim_start_matches("- ").starts_with("topology:"));
+        is_yaml.then_some(Self::SlurmYaml)
+    }
+}

@@ -1,0 +1,138 @@
+//! The matrix that `nvidia-smi topo -m` prints: `X`, `NV18`, `PIX`, `PXB`, `PHB`, `NODE`, `SYS` between GPUs.
+
+use super::super::{
+    ClusterParts, ClusterSource, DeviceLink, LinkClass, MAX_LINKS, MAX_NODE_DEVICES, Node, priors,
+};
+use super::{ImportOptions, fill};
+use crate::error::{Invalid, in_range};
+
+/// # Errors
+/// Names the line, or the option that is missing.
+pub(super) fn parts(text: &str, options: &ImportOptions) -> Result<ClusterParts, Invalid> {
+    let kind = fill::kind(options)?;
+    let matrix = matrix(text)?;
+    let count = matrix.len() as u32;
+    if options.devices_per_node.is_some_and(|asked| asked != count) {
+        let why = format!("is {}, the file has {count}", options.devices_per_node.unwrap_or_default());
+        return Err(Invalid::field("options.devices_per_node", why));
+    }
+    let links = links(&matrix, &kind.name);
+    let warnings = without_nvlink(&matrix);
+    let names = fill::names(options)?;
+    // Before every node has a copy.
+    in_range("nodes.links", names.len().saturating_mul(links.len()), 0..=MAX_LINKS)?;
+    let nodes = names.into_iter().map(|name| Node {
+        link: None,
+        link_class: None,
+        links: links.clone(),
+        ..fill::node(name, count, &kind.name, options)
+    });
+    Ok(ClusterParts {
+        nodes: nodes.collect(),
+        kinds: vec![kind],
+        tiers: Vec::new(),
+        domains: Vec::new(),
+        source: ClusterSource::NvidiaSmi,
+        warnings,
+    })
+}
+
+type Row = Vec<Option<(LinkClass, u32)>>;
+
+/// Row by row what connects two GPUs; none on the diagonal.
+fn matrix(text: &str) -> Result<Vec<Row>, Invalid> {
+    let mut columns = None;
+    let mut rows: Vec<Row> = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = without_escapes(line);
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let field = format!("line {}", index + 1);
+        let gpus = words.iter().take_while(|word| gpu(word).is_some()).count();
+        match columns {
+            None if gpus > 0 => {
+                if gpus > MAX_NODE_DEVICES {
+                    return Err(Invalid::field(field, format!("has more than {MAX_NODE_DEVICES} GPUs")));
+                }
+                columns = Some(gpus);
+            }
+            Some(columns) if gpus == 1 && rows.len() < columns => {
+                let number = words.first().and_then(|word| gpu(word));
+                if number != Some(rows.len()) {
+                    let why = format!("begins with {:?}, expected GPU{}", words.first(), rows.len());
+                    return Err(Invalid::field(field, why));
+                }
+                rows.push(row(&field, words.get(1..).unwrap_or_default(), columns, rows.len())?);
+            }
+            _ => {}
+        }
+    }
+    let columns = columns.ok_or_else(|| Invalid::field("", "has no line of columns GPU0 GPU1 …"))?;
+    if rows.len() != columns {
+        return Err(Invalid::field("", format!("has {columns} columns of GPUs, but {} rows", rows.len())));
+    }
+    Ok(rows)
+}
+
+fn row(field: &str, cells: &[&str], columns: usize, own: usize) -> Result<Row, Invalid> {
+    if cells.len() < columns {
+        return Err(Invalid::field(field, format!("has {} cells, expected {columns}", cells.len())));
+    }
+    let cells = cells.iter().take(columns).enumerate();
+    cells
+        .map(|(column, cell)| match *cell {
+            "X" if column == own => Ok(None),
+            cell if column != own => LinkClass::parse(cell).map(Some).ok_or_else(|| {
+                Invalid::field(field, format!("has {cell:?}, expected NV#, PIX, PXB, PHB, NODE or SYS"))
+            }),
+            cell => {
+                Err(Invalid::field(field, format!("has {cell:?} where GPU{own} meets itself, expected X")))
+            }
+        })
+        .collect()
+}
+
+/// The number in `GPU3`.
+fn gpu(word: &str) -> Option<usize> {
+    word.strip_prefix("GPU").filter(|number| !number.is_empty()).and_then(|number| number.parse().ok())
+}
+
+/// On terminals the header is underlined.
+fn without_escapes(line: &str) -> String {
+    let mut text = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once('\u{1b}') {
+        text.push_str(before);
+        let end = after.find(|c: char| c.is_ascii_alphabetic()).map_or(after.len(), |end| end + 1);
+        rest = after.get(end..).unwrap_or_default();
+    }
+    text + rest
+}
+
+/// Both directions: that they agree is checked with everything else.
+fn links(matrix: &[Row], kind: &str) -> Vec<DeviceLink> {
+    let generation = priors::nvlinks_of(kind).map_or(3, |(_, generation)| generation);
+    let per_nvlink = priors::nvlink_by_generation(generation);
+    let link = |a: usize, b: usize, (class, count): (LinkClass, u32)| DeviceLink {
+        a: a as u32,
+        b: b as u32,
+        class: Some(class),
+        count,
+        link: priors::between_gpus(class, count, per_nvlink, priors::pcie(3, 16)),
+    };
+    let row = |(a, row): (usize, &Row)| {
+        let cells = row.iter().enumerate();
+        cells.filter_map(|(b, cell)| cell.map(|cell| link(a, b, cell))).collect::<Vec<_>>()
+    };
+    matrix.iter().enumerate().flat_map(row).collect()
+}
+
+fn without_nvlink(matrix: &[Row]) -> Vec<String> {
+    let has = |row: &Row| row.iter().flatten().any(|(class, _)| *class == LinkClass::NvLink);
+    if !matrix.iter().any(has) {
+        return Vec::new();
+    }
+    let lacking = matrix.iter().enumerate().filter(|(_, row)| !has(row));
+    lacking
+        .map(|(gpu, _)| format!("GPU{gpu} has no NVLink, others of the node have: look at its health"))
+        .collect()
+}

@@ -1,0 +1,305 @@
+//! Clusters: nodes, their devices, and how fast all of them are linked.
+//!
+//! | part | says |
+//! |---|---|
+//! | [`DeviceKind`] | name as profiles have it, memory, what training may use of it, hourly price |
+//! | [`Node`] | the scheduler's name, its devices, the links between them and to the outside |
+//! | [`Tier`] | a level of the network, nearest first: how fast nodes are that share a domain of it |
+//! | [`Domain`] | which nodes are together on a level (a leaf switch, an NVLink domain): a tree of any depth |
+//!
+//! A [`Cluster`] is valid by construction. Every link says whether it was measured, given, or assumed from its
+//! class; [`import`] reads the files that schedulers and NVIDIA's tools write.
+
+mod check;
+pub mod import;
+pub mod link;
+mod membership;
+pub mod priors;
+pub mod quantity;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bytes::Bytes;
+use crate::error::Invalid;
+pub use link::{Link, LinkClass, LinkOrigin};
+
+/// Most kinds of devices.
+pub const MAX_KINDS: usize = 32;
+/// Most nodes.
+pub const MAX_NODES: usize = 4_096;
+/// Most devices of a node.
+pub const MAX_NODE_DEVICES: usize = 128;
+/// Most devices of all nodes.
+pub const MAX_DEVICES: usize = 65_536;
+/// Most links between devices that are written one by one, of all nodes.
+pub const MAX_LINKS: usize = 131_072;
+/// Most domains.
+pub const MAX_DOMAINS: usize = 16_384;
+/// Most tiers.
+pub const MAX_TIERS: usize = 16;
+/// Longest name of anything, bytes.
+pub const MAX_NAME: usize = 253;
+/// Most labels of a node.
+pub const MAX_LABELS: usize = 64;
+
+/// A kind of device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceKind {
+    /// As profiles and workers name it, for GPUs NVML's product name: `NVIDIA H100 80GB HBM3`.
+    pub name: String,
+    /// Bytes of the whole device.
+    pub memory: Bytes,
+    /// Bytes that training may use; at most `memory`.
+    pub usable: Bytes,
+    /// What one device costs for an hour, in any currency, the same for all kinds; none where nobody said.
+    #[serde(default)]
+    pub hourly_price: Option<f64>,
+}
+
+/// A device of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterDevice {
+    /// Index within its node, as the driver counts.
+    pub index: u32,
+    /// Name of its [`DeviceKind`].
+    pub kind: String,
+    /// NVML's UUID, or empty.
+    #[serde(default)]
+    pub uuid: String,
+    /// PCI id, `00000000:3B:00.0`, or empty.
+    #[serde(default)]
+    pub pci_bus_id: String,
+    /// The worker's slot that it was discovered as, `workers/node1/gpu0`; else empty.
+    #[serde(default)]
+    pub slot: String,
+    /// Bytes that training may use where that is less than its kind allows: a share of a GPU.
+    #[serde(default)]
+    pub usable: Option<Bytes>,
+}
+
+/// A link between two devices of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceLink {
+    /// Index of the one device; the smaller of both.
+    pub a: u32,
+    /// Index of the other.
+    pub b: u32,
+    /// What connects them; none where nobody said.
+    #[serde(default)]
+    pub class: Option<LinkClass>,
+    /// How many such links side by side, at least 1.
+    pub count: u32,
+    /// How fast all of them are together.
+    pub link: Link,
+}
+
+/// A node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Node {
+    /// The scheduler's own name.
+    pub name: String,
+    /// What a selection may ask for.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Driver version, or empty.
+    #[serde(default)]
+    pub driver_version: String,
+    /// Its devices, in order of their indices.
+    pub devices: Vec<ClusterDevice>,
+    /// Between any two of its devices that have no link of their own in `links`.
+    #[serde(default)]
+    pub link: Option<Link>,
+    /// What connects those; none where nobody said.
+    #[serde(default)]
+    pub link_class: Option<LinkClass>,
+    /// Links between two devices.
+    #[serde(default)]
+    pub links: Vec<DeviceLink>,
+    /// Its own link to the other nodes: all network cards of the node together. None where tiers say it all.
+    #[serde(default)]
+    pub network: Option<Link>,
+}
+
+/// A level of the network.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tier {
+    /// Its key: a label or the level of a switch.
+    pub level: String,
+    /// Between two nodes that share a domain of this level and none of a nearer one, and on the last level also
+    /// between nodes that share none. None where the nodes' own links say it all.
+    #[serde(default)]
+    pub link: Option<Link>,
+}
+
+/// Nodes that are together on a level.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Domain {
+    /// Key of its tier.
+    pub level: String,
+    /// Its name, unique in the cluster.
+    pub name: String,
+    /// Name of the domain of a farther level that contains it.
+    #[serde(default)]
+    pub parent: Option<String>,
+    /// Names of the nodes that are in it directly; those of the domains below it are in it, too.
+    #[serde(default)]
+    pub nodes: Vec<String>,
+}
+
+/// Where a cluster's description comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClusterSource {
+    /// Connected workers.
+    Workers,
+    /// Graph of NVIDIA Topograph.
+    Topograph,
+    /// Topology of NCCL.
+    Nccl,
+    /// Slurm's `topology.yaml` or `topology.conf`.
+    Slurm,
+    /// Text of `nvidia-smi topo -m`.
+    NvidiaSmi,
+    /// Somebody wrote it.
+    Written,
+}
+
+/// Everything that is known of a cluster, not checked yet: see [`Cluster::new`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterParts {
+    /// Kinds of its devices.
+    pub kinds: Vec<DeviceKind>,
+    /// Its nodes.
+    pub nodes: Vec<Node>,
+    /// Levels of its network, nearest first.
+    #[serde(default)]
+    pub tiers: Vec<Tier>,
+    /// Which nodes are together.
+    #[serde(default)]
+    pub domains: Vec<Domain>,
+    /// Where all this comes from.
+    pub source: ClusterSource,
+    /// What looked wrong in it, for people.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+}
+
+/// A cluster; valid by construction.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "ClusterParts", into = "ClusterParts")]
+pub struct Cluster {
+    parts: ClusterParts,
+    /// By node and tier: index of the domain that it is in.
+    membership: Vec<Vec<Option<usize>>>,
+}
+
+impl Cluster {
+    /// A checked cluster. A link that is given in both directions is kept once.
+    ///
+    /// # Errors
+    /// Names the field: a link that is not the same both ways, a bandwidth that is zero, negative or not finite,
+    /// unknown nodes, devices, kinds, levels or domains, a node in two domains of one level, a cycle of
+    /// domains, names that occur twice, devices or nodes without a link between them, or more of anything than
+    /// this module's limits.
+    pub fn new(mut parts: ClusterParts) -> Result<Self, Invalid> {
+        check::check(&mut parts)?;
+        let membership = membership::of_nodes(&parts)?;
+        Ok(Self { parts, membership })
+    }
+
+    /// Kinds of its devices.
+    pub fn kinds(&self) -> &[DeviceKind] {
+        &self.parts.kinds
+    }
+
+    /// Its nodes.
+    pub fn nodes(&self) -> &[Node] {
+        &self.parts.nodes
+    }
+
+    /// Levels of its network, nearest first.
+    pub fn tiers(&self) -> &[Tier] {
+        &self.parts.tiers
+    }
+
+    /// Which nodes are together.
+    pub fn domains(&self) -> &[Domain] {
+        &self.parts.domains
+    }
+
+    /// Where its description comes from.
+    pub fn source(&self) -> ClusterSource {
+        self.parts.source
+    }
+
+    /// What looked wrong in its description, for people.
+    pub fn warnings(&self) -> &[String] {
+        &self.parts.warnings
+    }
+
+    /// Everything, to build another cluster from.
+    pub fn parts(&self) -> &ClusterParts {
+        &self.parts
+    }
+
+    /// Devices of all nodes.
+    pub fn device_count(&self) -> usize {
+        self.parts.nodes.iter().map(|node| node.devices.len()).sum()
+    }
+
+    /// A kind by its name.
+    pub fn kind(&self, name: &str) -> Option<&DeviceKind> {
+        self.parts.kinds.iter().find(|kind| kind.name == name)
+    }
+
+    /// Bytes that training may use on a device.
+    pub fn usable(&self, device: &ClusterDevice) -> Bytes {
+        device.usable.or_else(|| self.kind(&device.kind).map(|kind| kind.usable)).unwrap_or_default()
+    }
+
+    /// Index of the domain that a node is in on a tier, both by index.
+    pub fn domain_of(&self, node: usize, tier: usize) -> Option<usize> {
+        self.membership.get(node)?.get(tier).copied().flatten()
+    }
+
+    /// 16 hexadecimal digits that follow from the content alone.
+    pub fn id(&self) -> String {
+        let mut id = crate::layer::fingerprint(&self.parts);
+        id.truncate(16);
+        id
+    }
+}
+
+impl Node {
+    /// The link between two of its devices, by their indices.
+    pub fn link_between(&self, a: u32, b: u32) -> Option<Link> {
+        let (a, b) = (a.min(b), a.max(b));
+        let own = self.links.iter().find(|link| (link.a, link.b) == (a, b));
+        own.map(|own| own.link).or(self.link)
+    }
+}
+
+impl TryFrom<ClusterParts> for Cluster {
+    type Error = Invalid;
+
+    fn try_from(parts: ClusterParts) -> Result<Self, Invalid> {
+        Self::new(parts)
+    }
+}
+
+impl From<Cluster> for ClusterParts {
+    fn from(cluster: Cluster) -> Self {
+        cluster.parts
+    }
+}

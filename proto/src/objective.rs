@@ -1,0 +1,251 @@
+//! What a plan is asked to be: best at what, of which shape, for which launcher, found how.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What a plan should be best at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Objective {
+    /// The lowest highest peak over the devices, then the lowest second highest, and so on (CAPTURE).
+    #[default]
+    MinPeakMemory,
+    /// The shortest iteration that fits (AMP, with memory).
+    MinIterationTime,
+    /// All plans that no other one beats in both.
+    Pareto,
+    /// The fewest devices that hold the training.
+    MinDevices,
+    /// The cheapest devices that do.
+    MinCost,
+    /// The largest micro-batch that fits.
+    MaxBatch,
+    /// The model with the most parameters that fits.
+    MaxModel,
+}
+
+impl Objective {
+    /// What the objective's value is counted in.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::MinPeakMemory => "bytes",
+            Self::MinIterationTime | Self::Pareto => "seconds",
+            Self::MinDevices => "devices",
+            Self::MinCost => "per hour",
+            Self::MaxBatch => "samples",
+            Self::MaxModel => "parameters",
+        }
+    }
+
+    /// Whether a larger value is better.
+    pub fn is_maximum(self) -> bool {
+        matches!(self, Self::MaxBatch | Self::MaxModel)
+    }
+}
+
+/// As the command line spells it.
+impl fmt::Display for Objective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::MinPeakMemory => "min-peak-memory",
+            Self::MinIterationTime => "min-iteration-time",
+            Self::Pareto => "pareto",
+            Self::MinDevices => "min-devices",
+            Self::MinCost => "min-cost",
+            Self::MaxBatch => "max-batch",
+            Self::MaxModel => "max-model",
+        })
+    }
+}
+
+/// What kinds of stages a plan may mix; decides which launchers can run it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlanShape {
+    /// One device per stage.
+    #[default]
+    SinglePipeline,
+    /// The same data and tensor degree for every stage.
+    UniformGrid,
+    /// Equally many devices for every stage, shared as each stage likes.
+    EqualDevices,
+    /// Any number of replicas per stage, no tensor shards.
+    PerStageReplicas,
+    /// Any data and tensor degree per stage.
+    PerStageMesh,
+}
+
+impl PlanShape {
+    /// All shapes.
+    pub const ALL: [Self; 5] = [
+        Self::SinglePipeline,
+        Self::UniformGrid,
+        Self::EqualDevices,
+        Self::PerStageReplicas,
+        Self::PerStageMesh,
+    ];
+
+    /// Whether every plan of `other` is one of this shape.
+    pub fn includes(self, other: Self) -> bool {
+        match self {
+            Self::PerStageMesh => true,
+            Self::EqualDevices => {
+                matches!(other, Self::EqualDevices | Self::UniformGrid | Self::SinglePipeline)
+            }
+            Self::UniformGrid => matches!(other, Self::UniformGrid | Self::SinglePipeline),
+            Self::PerStageReplicas => matches!(other, Self::PerStageReplicas | Self::SinglePipeline),
+            Self::SinglePipeline => other == Self::SinglePipeline,
+        }
+    }
+}
+
+/// As the command line spells it.
+impl fmt::Display for PlanShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SinglePipeline => "single-pipeline",
+            Self::UniformGrid => "uniform-grid",
+            Self::EqualDevices => "equal-devices",
+            Self::PerStageReplicas => "per-stage-replicas",
+            Self::PerStageMesh => "per-stage-mesh",
+        })
+    }
+}
+
+/// The program that is to run a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Launcher {
+    /// Megatron-LM and Megatron-Core.
+    Megatron,
+    /// `NeMo` and Megatron-Bridge.
+    MegatronBridge,
+    /// torchtitan.
+    Torchtitan,
+    /// torch.distributed.pipelining.
+    TorchPipelining,
+    /// DeepSpeed.
+    Deepspeed,
+    /// Colossal-AI.
+    ColossalAi,
+    /// accelerate with Megatron-LM.
+    Accelerate,
+    /// Hetu-Galvatron.
+    Galvatron,
+    /// Alpa.
+    Alpa,
+    /// nnScaler.
+    Nnscaler,
+    /// PipeDream's runtime.
+    Pipedream,
+    /// torchgpipe.
+    Torchgpipe,
+}
+
+/// As the command line spells it.
+impl fmt::Display for Launcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Megatron => "megatron",
+            Self::MegatronBridge => "megatron-bridge",
+            Self::Torchtitan => "torchtitan",
+            Self::TorchPipelining => "torch-pipelining",
+            Self::Deepspeed => "deepspeed",
+            Self::ColossalAi => "colossal-ai",
+            Self::Accelerate => "accelerate",
+            Self::Galvatron => "galvatron",
+            Self::Alpa => "alpa",
+            Self::Nnscaler => "nnscaler",
+            Self::Pipedream => "pipedream",
+            Self::Torchgpipe => "torchgpipe",
+        })
+    }
+}
+
+/// What the peaks of different devices are compared as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryUnit {
+    /// Bytes.
+    #[default]
+    Bytes,
+    /// Shares of each device's capacity.
+    Share,
+}
+
+/// How plans are searched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SearchMode {
+    /// Exactly, where the space allows.
+    #[default]
+    Exact,
+    /// CAPTURE's enumeration with pruning (III-C).
+    Capture,
+    /// mCAP's brute force.
+    McapBruteForce,
+    /// mCAP's Bayesian optimisation.
+    McapBayesian,
+    /// AMP's dynamic program for the layers of each stage.
+    Amp,
+    /// AMP's with simulated annealing over placements.
+    AmpAnnealing,
+}
+
+/// As the command line spells it.
+impl fmt::Display for SearchMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Exact => "exact",
+            Self::Capture => "capture",
+            Self::McapBruteForce => "mcap-brute-force",
+            Self::McapBayesian => "mcap-bayesian",
+            Self::Amp => "amp",
+            Self::AmpAnnealing => "amp-annealing",
+        })
+    }
+}
+
+/// Whether a stage may take devices of several nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeSpanning {
+    /// Never (CAPTURE).
+    #[default]
+    Never,
+    /// Only all devices of each.
+    WholeNodes,
+    /// Any devices that follow each other.
+    Anywhere,
+}
+
+/// As the command line spells it.
+impl fmt::Display for NodeSpanning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Never => "never",
+            Self::WholeNodes => "whole-nodes",
+            Self::Anywhere => "anywhere",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Inclusion is a partial order with the free shape on top and the single pipeline at the bottom.
+    #[test]
+    fn shapes_include_each_other_as_their_definitions_say() {
+        for one in PlanShape::ALL {
+            assert!(one.includes(one) && PlanShape::PerStageMesh.includes(one));
+            assert!(one.includes(PlanShape::SinglePipeline));
+            for other in PlanShape::ALL {
+                assert!(one == other || !(one.includes(other) && other.includes(one)), "{one} {other}");
+            }
+        }
+        assert!(!PlanShape::UniformGrid.includes(PlanShape::PerStageReplicas));
+        assert!(!PlanShape::PerStageReplicas.includes(PlanShape::UniformGrid));
+    }
+}

@@ -25,8 +25,8 @@ def main():
     run = loadmaster_run.read()
     rank = run.rank()
     # Shares of the run that this script cannot do must fail loudly, or the numbers would be of something else.
-    if any(stage.degree > 1 for stage in run.stages):
-        raise SystemExit("this example trains stages of one device; split yours by stage.parallelism here")
+    if any(stage.devices > 1 for stage in run.stages):
+        raise SystemExit("this example trains stages of one device; split yours by stage.data_degree and stage.tensor_degree")
     device = torch.device("cuda", rank.cuda_index)
     torch.cuda.set_device(device)
     # A slot may be a share of a GPU: keep to it, as Loadmaster's own ranks do.

@@ -49,8 +49,10 @@ class Stage:
         self.first_layer = data["first_layer"]
         self.last_layer = data["last_layer"]
         self.layers = range(self.first_layer, self.last_layer + 1)
-        self.parallelism = data["parallelism"]
-        self.degree = data["degree"]
+        self.data_degree = data["data_degree"]
+        self.tensor_degree = data["tensor_degree"]
+        self.devices = self.data_degree * self.tensor_degree
+        self.recompute = data["recompute"]
         self.in_flight = data["in_flight"]
         self.ranks = data["ranks"]
 

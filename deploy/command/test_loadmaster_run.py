@@ -27,8 +27,8 @@ def run_data(results, ledger="reserved"):
         "solo": False,
         "stage_count": 1,
         "stages": [
-            {"stage_index": 0, "first_layer": 2, "last_layer": 4, "parallelism": "data", "degree": 2,
-             "in_flight": 1, "ranks": [0, 1]}
+            {"stage_index": 0, "first_layer": 2, "last_layer": 4, "data_degree": 2, "tensor_degree": 1,
+             "recompute": "none", "in_flight": 1, "ranks": [0, 1]}
         ],
         "ranks": [
             {"rank": 0, "stage_index": 0, "shard": 0, "device": device},

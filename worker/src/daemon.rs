@@ -79,6 +79,7 @@ async fn serve(settings: Settings) -> Result<(), Fatal> {
     info!(%worker, libtorch.version = probe.libtorch_version, devices = devices.len(), "started");
 
     let commands = settings.commands.keys().map(ToString::to_string).collect();
+    let gpu_links = inventory::gpu_links(&devices).iter().map(Into::into).collect();
     let runner = Runner { supervisor, commands: settings.commands, health };
     let (progress_sender, progress) = mpsc::channel(PROGRESS);
     let mut daemon = Daemon {
@@ -88,6 +89,7 @@ async fn serve(settings: Settings) -> Result<(), Fatal> {
             cuda_version: probe.cuda_version,
             session_id: format!("{:032x}", rand::random::<u128>()),
             commands,
+            gpu_links,
         },
         state: State::new(devices, settings.drain_timeout),
         link: Link::new(settings.server),
@@ -118,6 +120,8 @@ struct Introduction {
     cuda_version: String,
     session_id: String,
     commands: Vec<String>,
+    /// What the driver knows of the links between the GPUs.
+    gpu_links: Vec<v1::GpuLink>,
 }
 
 struct Daemon {
@@ -201,6 +205,7 @@ impl Daemon {
             held_runs: self.state.held_runs(),
             session_id: self.introduction.session_id.clone(),
             commands: self.introduction.commands.clone(),
+            links: self.introduction.gpu_links.clone(),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use loadmaster_proto::run::{FailureKind, RunFailure};
+use loadmaster_proto::run::{FailureKind, RunFailure, RunSpec, Task};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -39,16 +39,19 @@ impl Runner {
             Err(refusal) => return Outcome::Failed(refusal),
         };
         let devices = job.devices.clone();
-        let outcome = match job.spec.command {
-            None => self.supervisor.run(job, stop, progress).await,
-            Some(_) => self.command(&job, &stop, &progress).await,
+        let (lease, task) = job.with(());
+        let outcome = match task {
+            Task::Train(spec) if spec.command.is_some() => {
+                self.command(&lease.with(*spec).0, &stop, &progress).await
+            }
+            task => self.supervisor.run(lease.with(task).0, stop, progress).await,
         };
         self.health.after(&devices, before, outcome).await
     }
 
     async fn command(
         &self,
-        job: &Job,
+        job: &Job<RunSpec>,
         stop: &CancellationToken,
         progress: &mpsc::Sender<Progress>,
     ) -> Outcome {

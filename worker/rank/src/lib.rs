@@ -1,6 +1,7 @@
 //! The rank: trains one stage of a model for a few iterations on libtorch and reports what it needed.
 //!
-//! * [`train`] is the whole of it, from the specification to the measurement.
+//! * [`train`] is the whole of it, from the specification to the measurement; [`links`] is the whole of what
+//!   is done where nothing is trained and devices only exchange tensors.
 //! * [`layers`] builds a stage's layers, [`pipeline`] takes micro-batches forward and backward through
 //!   them, [`optimizer`] updates them, [`transport`] moves activations and gradients between stages.
 //! * [`tape`] records what a layer allocates, for the planner.
@@ -15,6 +16,7 @@ pub mod error;
 pub mod ffi;
 pub mod layers;
 pub mod library;
+pub mod links;
 pub mod memory;
 pub mod optimizer;
 pub mod pipeline;

@@ -1,11 +1,11 @@
 //! `loadmaster-rank`: trains one stage of a model and reports what it needed.
 
-use std::io::Write;
+use std::io::{StdinLock, Write};
 
 use clap::{Parser, Subcommand};
 use loadmaster_proto::rank::RankEvent;
 use loadmaster_rank::error::RankError;
-use loadmaster_rank::{ffi, library, progress, spec, train};
+use loadmaster_rank::{ffi, library, links, progress, spec, train};
 
 /// Trains one stage of a model for a few iterations and reports the memory and time that it needed.
 ///
@@ -26,6 +26,10 @@ enum Command {
     /// out-of-memory report or an error. Text for people goes to standard error.
     #[command(after_long_help = EXIT_CODES)]
     Train,
+    /// Measure how fast the devices of a run exchange bytes, as one of its ranks, from the JSON on standard
+    /// input.
+    #[command(after_long_help = EXIT_CODES)]
+    Links,
     /// Print as JSON which libtorch this program finds, and how many CUDA devices.
     Probe,
 }
@@ -41,15 +45,25 @@ Exit codes:
 
 fn main() {
     match Cli::parse().command {
-        Command::Train => train(),
+        Command::Train => work(
+            |input| spec::read(input).and_then(|spec| train::train(&spec)),
+            |measurement| RankEvent::Measured { measurement: Box::new(measurement) },
+        ),
+        Command::Links => work(
+            |input| spec::read_links(input).and_then(|spec| links::measure(&spec)),
+            |links| RankEvent::LinksMeasured { links: Box::new(links) },
+        ),
         Command::Probe => probe(),
     }
 }
 
-fn train() -> ! {
-    let result = spec::read(std::io::stdin().lock()).and_then(|spec| train::train(&spec));
-    let (event, code) = match result {
-        Ok(measurement) => (RankEvent::Measured { measurement: Box::new(measurement) }, 0),
+/// Does what the specification on standard input asks for, and says what came of it.
+fn work<T>(
+    measure: impl FnOnce(StdinLock<'_>) -> Result<T, RankError>,
+    measured: impl FnOnce(T) -> RankEvent,
+) -> ! {
+    let (event, code) = match measure(std::io::stdin().lock()) {
+        Ok(result) => (measured(result), 0),
         Err(error) => {
             eprintln!("loadmaster-rank: {error}");
             let code = error.exit_code();

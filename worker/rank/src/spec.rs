@@ -1,12 +1,14 @@
 //! Reading and checking what the daemon asks for.
 
 use std::io::Read;
+use std::path::Path;
 
 use loadmaster_proto::device::Backend;
 use loadmaster_proto::error::{Invalid, in_range};
-use loadmaster_proto::rank::{Edges, RankSpec};
+use loadmaster_proto::rank::{Edges, LinkSpec, RankDevice, RankSpec};
 use loadmaster_proto::run::RunSpec;
 use loadmaster_proto::stage::StageConfig;
+use serde::de::DeserializeOwned;
 
 use crate::error::RankError;
 
@@ -19,22 +21,46 @@ const MAX_THREADS: u32 = 1_024;
 /// Longest wait for a neighbour, seconds: a day.
 const MAX_TIMEOUT_SECONDS: f64 = 86_400.0;
 
-/// Reads a specification as JSON.
+/// Reads the specification of a rank that trains as JSON.
 ///
 /// # Errors
 /// Names the field that is missing or wrong.
 pub fn read(input: impl Read) -> Result<RankSpec, RankError> {
+    let spec = parse(input)?;
+    check(&spec)?;
+    Ok(spec)
+}
+
+/// Reads the specification of a rank that measures links as JSON.
+///
+/// # Errors
+/// Names the field that is missing or wrong.
+pub fn read_links(input: impl Read) -> Result<LinkSpec, RankError> {
+    let spec = parse(input)?;
+    check_links(&spec)?;
+    Ok(spec)
+}
+
+fn parse<T: DeserializeOwned>(input: impl Read) -> Result<T, RankError> {
     let mut text = String::new();
     input
         .take(MAX_SPEC_BYTES)
         .read_to_string(&mut text)
         .map_err(|error| Invalid::field("", format!("the specification cannot be read: {error}")))?;
     let mut json = serde_json::Deserializer::from_str(&text);
-    let spec: RankSpec = serde_path_to_error::deserialize(&mut json)
+    let spec = serde_path_to_error::deserialize(&mut json)
         .map_err(|error| Invalid::field(error.path().to_string(), error.inner().to_string()))?;
     json.end().map_err(|error| Invalid::field("", format!("something follows it: {error}")))?;
-    check(&spec)?;
     Ok(spec)
+}
+
+fn check_links(spec: &LinkSpec) -> Result<(), Invalid> {
+    let work = spec.work.clone().checked().map_err(|invalid| invalid.under("work"))?;
+    in_range("index", spec.index, 0..=work.devices - 1)?;
+    in_range("threads", spec.threads, 1..=MAX_THREADS)?;
+    in_range("neighbour_timeout_seconds", spec.neighbour_timeout_seconds, 0.0..=MAX_TIMEOUT_SECONDS)?;
+    check_device(&spec.device).map_err(|invalid| invalid.under("device"))?;
+    check_folder(&spec.folder, (0, work.devices))
 }
 
 /// Checks what the types do not.
@@ -47,9 +73,21 @@ pub fn check(spec: &RankSpec) -> Result<(), Invalid> {
     in_range("threads", spec.threads, 1..=MAX_THREADS)?;
     in_range("neighbour_timeout_seconds", spec.neighbour_timeout_seconds, 0.0..=MAX_TIMEOUT_SECONDS)?;
     check_position(spec).map_err(|invalid| invalid.under("position"))?;
-    in_range("shard", spec.shard, 0..=spec.position.stage.degree - 1)?;
-    check_device(spec).map_err(|invalid| invalid.under("device"))?;
+    in_range("shard", spec.shard, 0..=spec.position.stage.devices() - 1)?;
+    check_device(&spec.device).map_err(|invalid| invalid.under("device"))?;
     check_edges(spec)
+}
+
+/// Whether the ranks up to this shard of this stage can listen in the folder.
+fn check_folder(folder: &Path, (stage, shard): (u32, u32)) -> Result<(), Invalid> {
+    let longest = folder.join(format!("rank-{stage}-{shard}.sock"));
+    if longest.as_os_str().len() > MAX_SOCKET_PATH {
+        return Err(Invalid::field(
+            "folder",
+            format!("makes socket paths longer than {MAX_SOCKET_PATH} bytes: {}", longest.display()),
+        ));
+    }
+    Ok(())
 }
 
 fn check_position(spec: &RankSpec) -> Result<(), Invalid> {
@@ -65,8 +103,7 @@ fn check_position(spec: &RankSpec) -> Result<(), Invalid> {
     Ok(())
 }
 
-fn check_device(spec: &RankSpec) -> Result<(), Invalid> {
-    let device = &spec.device;
+fn check_device(device: &RankDevice) -> Result<(), Invalid> {
     in_range("capacity", device.capacity.0, 1..=u64::MAX)?;
     if device.backend == Backend::Cuda && device.physical < device.capacity {
         return Err(Invalid::field(
@@ -78,14 +115,10 @@ fn check_device(spec: &RankSpec) -> Result<(), Invalid> {
 }
 
 fn check_edges(spec: &RankSpec) -> Result<(), Invalid> {
-    let is_alone = spec.edges == Edges::Synthetic && spec.position.stage.degree == 1;
-    let longest = format!("rank-{}-{}.sock", spec.position.stage_count, StageConfig::MAX_DEGREE);
-    let longest = spec.folder.join(longest);
-    if !is_alone && longest.as_os_str().len() > MAX_SOCKET_PATH {
-        return Err(Invalid::field(
-            "folder",
-            format!("makes socket paths longer than {MAX_SOCKET_PATH} bytes: {}", longest.display()),
-        ));
+    let is_alone = spec.edges == Edges::Synthetic && spec.position.stage.devices() == 1;
+    if !is_alone {
+        let most_devices = StageConfig::MAX_DATA_DEGREE * StageConfig::MAX_TENSOR_DEGREE;
+        check_folder(&spec.folder, (spec.position.stage_count, most_devices))?;
     }
     // A connected stage anywhere else would wait for ever for neighbours that never come.
     let Edges::Sockets { partitioning } = &spec.edges else { return Ok(()) };

@@ -26,6 +26,12 @@ impl Clock {
         Self { asynchronous_device }
     }
 
+    /// A clock that waits for nothing: what it says of an asynchronous device is when work was given to it.
+    #[must_use]
+    pub fn without_waiting(self) -> Self {
+        Self { asynchronous_device: None }
+    }
+
     /// The moment when all work so far is done.
     ///
     /// # Errors
@@ -110,8 +116,10 @@ impl Times {
         Self { clock, first_layer, layers: vec![Sums::default(); layer_count] }
     }
 
-    /// Forgets everything so far.
-    pub fn reset(&mut self) {
+    /// Forgets everything so far, and goes on with this clock.
+    pub fn restart(&mut self, clock: Clock) {
+        marks().clock = clock;
+        self.clock = clock;
         self.layers.fill(Sums::default());
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use loadmaster_proto::measurement::Measurement;
 use loadmaster_proto::name::CommandName;
-use loadmaster_proto::run::{FailureKind, Ledger, OutOfMemory, RunFailure};
+use loadmaster_proto::run::{FailureKind, Ledger, OutOfMemory, RunFailure, RunSpec};
 
 use super::process::{End, How};
 use super::rank_file::{self, RankResult};
@@ -20,7 +20,13 @@ const EXIT_NOT_LOADED: [i32; 2] = [126, 127];
 
 /// The outcome. A rank that ran out of memory is believed however the command ended: the others end in
 /// its wake. Measurements count only if the command succeeded and every rank has its own.
-pub(super) fn outcome(command: &CommandName, ledger: Ledger, job: &Job, results: &Path, end: End) -> Outcome {
+pub(super) fn outcome(
+    command: &CommandName,
+    ledger: Ledger,
+    job: &Job<RunSpec>,
+    results: &Path,
+    end: End,
+) -> Outcome {
     if matches!(end.how, How::Stopped) {
         return Outcome::Stopped;
     }
@@ -50,7 +56,7 @@ pub(super) fn outcome(command: &CommandName, ledger: Ledger, job: &Job, results:
 type RankOutcome = Result<RankResult, String>;
 
 /// What each rank left behind, in order.
-fn ranks(command: &CommandName, ledger: Ledger, job: &Job, results: &Path) -> Vec<RankOutcome> {
+fn ranks(command: &CommandName, ledger: Ledger, job: &Job<RunSpec>, results: &Path) -> Vec<RankOutcome> {
     let places = job.spec.ranks();
     let each = places.iter().zip(&job.devices).enumerate();
     each.map(|(rank, (&place, device))| {
@@ -75,7 +81,7 @@ fn measurements(ranks: Vec<RankOutcome>) -> Result<Vec<Measurement>, (usize, Str
         .collect()
 }
 
-fn out_of_memory(job: &Job, rank: usize, oom: &OutOfMemory) -> RunFailure {
+fn out_of_memory(job: &Job<RunSpec>, rank: usize, oom: &OutOfMemory) -> RunFailure {
     RunFailure {
         kind: FailureKind::OutOfMemory { out_of_memory: oom.clone() },
         message: format!("rank {rank} ran out of memory {}", describe(oom)),
@@ -83,7 +89,7 @@ fn out_of_memory(job: &Job, rank: usize, oom: &OutOfMemory) -> RunFailure {
     }
 }
 
-fn stage_of(job: &Job, rank: usize) -> Option<u32> {
+fn stage_of(job: &Job<RunSpec>, rank: usize) -> Option<u32> {
     job.spec.ranks().get(rank).map(|place| place.position.stage_index)
 }
 

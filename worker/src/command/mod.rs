@@ -23,7 +23,7 @@ use std::process::Stdio;
 
 use loadmaster_proto::device::Device;
 use loadmaster_proto::name::CommandName;
-use loadmaster_proto::run::{FailureKind, RunFailure};
+use loadmaster_proto::run::{FailureKind, RunFailure, RunSpec};
 use tokio::process::Command;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -49,7 +49,7 @@ const RANKS: &str = "{ranks}";
 pub(crate) async fn run(
     name: &CommandName,
     command: &TrainingCommand,
-    job: &Job,
+    job: &Job<RunSpec>,
     folder: &Path,
     stop: &CancellationToken,
     progress: &mpsc::Sender<Progress>,
@@ -72,7 +72,7 @@ pub(crate) async fn run(
 /// Writes the run for the command and makes the command line.
 fn prepare(
     command: &TrainingCommand,
-    job: &Job,
+    job: &Job<RunSpec>,
     folder: &Path,
     results: &Path,
     deadline_seconds: f64,

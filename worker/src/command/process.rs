@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use loadmaster_proto::run::Phase;
+use loadmaster_proto::run::{Phase, RunSpec};
 use nix::unistd::Pid;
 use tokio::io::{AsyncRead, BufReader};
 use tokio::process::Command;
@@ -63,7 +63,7 @@ pub(super) enum How {
 pub(super) async fn watch(
     command: Command,
     mut offspring: Offspring,
-    job: &Job,
+    job: &Job<RunSpec>,
     results: &Path,
     deadline: Duration,
     stop: &CancellationToken,

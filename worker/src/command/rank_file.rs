@@ -215,6 +215,7 @@ impl RankFile {
                 spec.training.micro_batches,
             ),
             peak_allocated: peak,
+            recompute: spec.stage_training(&position).recompute,
             peak_ledger: self.ledger,
             peak_reserved,
             static_bytes,

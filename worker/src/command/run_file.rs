@@ -5,9 +5,8 @@ use std::path::Path;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::device::Backend;
 use loadmaster_proto::model::Model;
-use loadmaster_proto::run::{Ledger, Work};
-use loadmaster_proto::stage::Parallelism;
-use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::run::{Ledger, RunSpec, Work};
+use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use serde::Serialize;
 
 use crate::state::Job;
@@ -44,8 +43,10 @@ struct Stage {
     stage_index: u32,
     first_layer: usize,
     last_layer: usize,
-    parallelism: Parallelism,
-    degree: u32,
+    data_degree: u32,
+    tensor_degree: u32,
+    /// What its backward pass computes again.
+    recompute: RecomputePolicy,
     /// The most micro-batches between forward and backward at once.
     in_flight: u32,
     /// Its ranks, by number.
@@ -79,7 +80,7 @@ const WARM_UP_ITERATIONS: u32 = 1;
 impl<'a> RunFile<'a> {
     /// The run of a job whose GPUs CUDA shows in the order of `visible`.
     pub(super) fn of(
-        job: &'a Job,
+        job: &'a Job<RunSpec>,
         results: &'a Path,
         ledger: Ledger,
         visible: &[&str],
@@ -93,8 +94,9 @@ impl<'a> RunFile<'a> {
                 stage_index: position.stage_index,
                 first_layer: position.stage.first_layer,
                 last_layer: position.stage.last_layer,
-                parallelism: position.stage.parallelism,
-                degree: position.stage.degree,
+                data_degree: position.stage.data_degree,
+                tensor_degree: position.stage.tensor_degree,
+                recompute: job.spec.stage_training(position).recompute,
                 in_flight: job.spec.training.schedule.in_flight(
                     position.stage_count,
                     position.stage_index,

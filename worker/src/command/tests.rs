@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::state::tests::{named, spec};
 
-fn job() -> Job {
+fn job() -> Job<RunSpec> {
     let device = |ordinal: u32| Device {
         id: format!("cpu{ordinal}"),
         backend: Backend::Cpu,
@@ -22,6 +22,7 @@ fn job() -> Job {
         uuid: String::new(),
         ordinal,
         driver_version: String::new(),
+        pci_bus_id: String::new(),
     };
     let devices = vec![device(0), device(1)];
     Job { claim: named("one", 1), spec: spec(2), devices, deadline: Duration::from_secs(60) }

@@ -89,9 +89,18 @@ pub(super) fn stamp(
         let environment = &mut measurement.environment;
         environment.before = sample(before);
         environment.after = sample(after);
-        environment.contended =
-            [before, after].into_iter().any(|looks| !foreign(own, looks, &is_ours).is_empty());
+        environment.contended = is_contended(own, before, after, &is_ours);
     }
+}
+
+/// Whether somebody else used one of the devices before or after.
+pub(super) fn is_contended(
+    devices: &[Device],
+    before: &Looks,
+    after: &Looks,
+    is_ours: impl Fn(u32) -> bool,
+) -> bool {
+    [before, after].into_iter().any(|looks| !foreign(devices, looks, &is_ours).is_empty())
 }
 
 #[cfg(test)]
@@ -111,6 +120,7 @@ mod tests {
             uuid: format!("GPU-{ordinal}"),
             ordinal,
             driver_version: "580.1".into(),
+            pci_bus_id: String::new(),
         }
     }
 

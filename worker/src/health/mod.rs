@@ -60,10 +60,19 @@ impl Health {
 
     /// Adds to a run's measurements what its GPUs looked like before and after it.
     pub(crate) async fn after(&self, devices: &[Device], before: Looks, outcome: Outcome) -> Outcome {
-        let Outcome::Measured(mut measurements) = outcome else { return outcome };
-        let after = self.look(devices).await;
-        judge::stamp(&mut measurements, devices, &before, &after, judge::is_ours);
-        Outcome::Measured(measurements)
+        match outcome {
+            Outcome::Measured(mut measurements) => {
+                let after = self.look(devices).await;
+                judge::stamp(&mut measurements, devices, &before, &after, judge::is_ours);
+                Outcome::Measured(measurements)
+            }
+            Outcome::Links(mut links) => {
+                let after = self.look(devices).await;
+                links.environment.contended = judge::is_contended(devices, &before, &after, judge::is_ours);
+                Outcome::Links(links)
+            }
+            Outcome::Failed(_) | Outcome::Stopped => outcome,
+        }
     }
 
     async fn look(&self, devices: &[Device]) -> Looks {

@@ -22,6 +22,7 @@ pub(super) fn slots(slots: CpuSlots) -> Vec<Device> {
             uuid: String::new(),
             ordinal,
             driver_version: String::new(),
+            pci_bus_id: String::new(),
         })
         .collect()
 }

@@ -1,10 +1,11 @@
 //! What the node offers: GPUs through NVML, CPU slots otherwise or when asked.
 
 mod cpu;
+mod links;
 mod nvml;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::device::{Backend, Device};
+use loadmaster_proto::device::{Backend, Device, GpuLink};
 use tracing::{info, warn};
 
 use crate::config::value::{CpuSlots, GpuSelection};
@@ -56,6 +57,7 @@ struct Gpu {
     uuid: String,
     memory: Bytes,
     driver_version: String,
+    pci_bus_id: String,
 }
 
 /// Every device that this worker offers; see `--cpu-slots` and `--gpus` for which.
@@ -109,6 +111,19 @@ pub(crate) fn gpu_uuids(devices: &[Device]) -> Vec<&str> {
     uuids
 }
 
+/// What the driver knows of the links between the GPUs among these devices. A driver that shows nothing of them is
+/// no reason not to offer them: then their links stay unknown until they are measured.
+pub(crate) fn gpu_links(devices: &[Device]) -> Vec<GpuLink> {
+    let uuids = gpu_uuids(devices);
+    if uuids.len() < 2 {
+        return Vec::new();
+    }
+    nvml::links(&uuids).unwrap_or_else(|error| {
+        warn!("the links between the GPUs stay unknown: {error}");
+        Vec::new()
+    })
+}
+
 /// Refuses GPUs that the rank program cannot use, before the planner counts on them.
 pub(crate) fn check_usable(devices: &[Device], usable: u32) -> Result<(), InventoryError> {
     let gpus = gpu_uuids(devices).len();
@@ -160,6 +175,7 @@ fn shares(gpus: &[Gpu], count: u32) -> Vec<Device> {
         uuid: gpu.uuid.clone(),
         ordinal: gpu.index,
         driver_version: gpu.driver_version.clone(),
+        pci_bus_id: gpu.pci_bus_id.clone(),
     };
     gpus.iter().flat_map(|gpu| (0..count).map(move |share| slot(gpu, share))).collect()
 }
@@ -175,6 +191,7 @@ mod tests {
             uuid: format!("GPU-{index}"),
             memory: Bytes(100),
             driver_version: "580.1".into(),
+            pci_bus_id: format!("00000000:{index:02}:00.0"),
         }
     }
 

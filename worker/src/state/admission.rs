@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use loadmaster_proto::convert::run_spec_from_wire;
+use loadmaster_proto::convert::task_from_wire;
 use loadmaster_proto::device::Device;
-use loadmaster_proto::run::{FailureKind, RunFailure, RunSpec};
+use loadmaster_proto::run::{FailureKind, RunFailure, Task};
 use loadmaster_proto::wire::v1;
 
 use super::handed_back;
@@ -13,13 +13,13 @@ use crate::claim::Claim;
 /// Longest deadline.
 const LONGEST: Duration = Duration::from_secs(7 * 86_400);
 
-/// A lease that can be worked on.
+/// A lease that can be worked on, of any task or of one kind of it.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct Job<T = Task> {
     /// Which.
     pub(crate) claim: Claim,
-    /// What to train.
-    pub(crate) spec: RunSpec,
+    /// What to do.
+    pub(crate) spec: T,
     /// One device per rank, in order of the stages.
     pub(crate) devices: Vec<Device>,
     /// Hard limit.
@@ -55,12 +55,20 @@ pub(super) fn admit(
         .ok_or_else(|| senseless(&format!("the lease has a deadline of {} s", lease.deadline_seconds)))?
         .min(LONGEST);
     let wire = lease.spec.ok_or_else(|| senseless("the lease has no run specification"))?;
-    let spec = run_spec_from_wire(wire).map_err(|invalid| senseless(&format!("spec: {invalid}")))?;
+    let spec = task_from_wire(wire).map_err(|invalid| senseless(&format!("spec: {invalid}")))?;
     let ranks = spec.device_count();
     if u32::try_from(chosen.len()) != Ok(ranks) {
         return Err(senseless(&format!("the lease names {} devices for {ranks} ranks", chosen.len())));
     }
     Ok(Job { claim, spec, devices: chosen, deadline })
+}
+
+impl<T> Job<T> {
+    /// The same lease, for this task.
+    pub(crate) fn with<U>(self, spec: U) -> (Job<U>, T) {
+        let Self { claim, spec: old, devices, deadline } = self;
+        (Job { claim, spec, devices, deadline }, old)
+    }
 }
 
 fn senseless(message: &str) -> RunFailure {

@@ -68,6 +68,7 @@ pub(crate) enum Event {
 
 /// What to do about it.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there are few at a time, and nearly all of them are messages")]
 pub(crate) enum Action {
     /// Send to the planner.
     Send(ToPlanner),

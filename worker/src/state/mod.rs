@@ -277,9 +277,21 @@ impl State {
                     run: claim.run.to_string(),
                     lease_token: claim.token,
                     measurements: measurements.iter().map(Into::into).collect(),
+                    links: None,
                     seconds,
                 });
                 info!(run.id = claim.run.id(), lease.token = claim.token, seconds, "measured");
+                self.report(claim, message, now, actions);
+            }
+            (_, Outcome::Links(links)) => {
+                let message = ToPlanner::Result(v1::RunResult {
+                    run: claim.run.to_string(),
+                    lease_token: claim.token,
+                    measurements: Vec::new(),
+                    links: Some(Box::new(links.as_ref().into())),
+                    seconds,
+                });
+                info!(run.id = claim.run.id(), lease.token = claim.token, seconds, "links measured");
                 self.report(claim, message, now, actions);
             }
             (Some(Fate::HandedBack(why)), Outcome::Failed(_) | Outcome::Stopped) => {

@@ -32,6 +32,7 @@ impl Bench {
             uuid: String::new(),
             ordinal,
             driver_version: String::new(),
+            pci_bus_id: String::new(),
         };
         let state = State::new(vec![device(0), device(1)], Duration::from_secs(60));
         let mut bench = Self { state, now: Instant::now() };
@@ -106,7 +107,7 @@ pub(crate) fn spec(stages: usize) -> RunSpec {
     } else {
         Work::Partitioning(Partitioning::from_sizes(&[1, 1]).unwrap())
     };
-    RunSpec { model, training, work, iterations: 1, command: None }
+    RunSpec { model, training, work, stage_recompute: Vec::new(), iterations: 1, command: None }
 }
 
 fn lease(run: &str, token: i64, devices: &[&str]) -> v1::Lease {

@@ -1,5 +1,6 @@
 //! The processes of a run: started, watched, ended, and gone before their devices are free again.
 
+mod assignment;
 pub(crate) mod folder;
 pub(crate) mod group;
 pub(crate) mod kernel;
@@ -10,15 +11,13 @@ mod rank_process;
 pub(crate) mod spawn;
 mod watch;
 
-use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use loadmaster_proto::device::{Backend, Device};
-use loadmaster_proto::rank::{Collectives, Edges, RankDevice, RankSpec};
-use loadmaster_proto::run::{FailureKind, Phase, RankPosition, RunFailure, Work};
+use loadmaster_proto::device::Device;
+use loadmaster_proto::run::{FailureKind, Phase, RunFailure};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use tokio::select;
@@ -28,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::claim::Claim;
 use crate::state::Job;
+use assignment::{Assignment, Spec};
 use folder::WorkFolder;
 use group::Group;
 use outcome::{Exit, Outcome, RankEnd, Said, judge};
@@ -39,9 +39,6 @@ use watch::Watch;
 const GRACE: Duration = Duration::from_secs(2);
 /// The same while ranks only lost a neighbour: the one that is to blame is still ending.
 const GRACE_WITHOUT_CAUSE: Duration = Duration::from_secs(10);
-/// A rank waits for a neighbour longer than the daemon waits for a quiet rank, so that the daemon
-/// decides which of them hangs.
-const NEIGHBOUR_MARGIN: Duration = Duration::from_secs(30);
 /// Between two reports of progress.
 const PROGRESS: Duration = Duration::from_millis(200);
 /// Signs of life that wait to be looked at.
@@ -111,11 +108,11 @@ impl Supervisor {
         let mut ranks = FuturesUnordered::new();
         let mut ends = Vec::new();
         let mut group: Option<Group> = None;
-        let places = job.spec.ranks();
+        let assignments = self.assignments(job, folder);
         // No await in this loop: a leader that was reaped would leave no group to join.
-        for (place, device) in places.iter().zip(&job.devices) {
-            let rank = RankId::of(place);
-            let started = self.start(job, *place, device, folder, group.as_ref().map(|group| group.0));
+        for (assignment, device) in assignments.iter().zip(&job.devices) {
+            let rank = assignment.rank;
+            let started = self.start(assignment, device, folder, group.as_ref().map(|group| group.0));
             match started {
                 Ok((child, input)) => {
                     if let Some(pid) = child.id() {
@@ -132,7 +129,7 @@ impl Supervisor {
             }
         }
         drop(heard_sender);
-        let watch = Watch::new(places.iter().map(RankId::of), Instant::now());
+        let watch = Watch::new(assignments.iter().map(|assignment| assignment.rank), Instant::now());
         let verdict = if ends.is_empty() {
             self.watch(job, watch, &mut ranks, &mut ends, heard, stop, progress).await
         } else {
@@ -158,47 +155,26 @@ impl Supervisor {
 
     fn start(
         &self,
-        job: &Job,
-        place: RankPosition,
+        assignment: &Assignment,
         device: &Device,
         folder: &Path,
         group: Option<Pid>,
     ) -> std::io::Result<(tokio::process::Child, Vec<u8>)> {
-        let input = serde_json::to_vec(&self.rank_spec(job, place, device, folder))?;
-        let child =
-            spawn::spawn(command(&self.program, device, self.threads, folder), group).map_err(|error| {
-                std::io::Error::new(error.kind(), format!("{}: {error}", self.program.display()))
-            })?;
+        let mut command = command(&self.program, device, self.threads, folder);
+        let input = match &assignment.spec {
+            Spec::Train(spec) => {
+                command.arg("train");
+                serde_json::to_vec(spec)?
+            }
+            Spec::Links(spec) => {
+                command.arg("links");
+                serde_json::to_vec(spec)?
+            }
+        };
+        let child = spawn::spawn(command, group).map_err(|error| {
+            std::io::Error::new(error.kind(), format!("{}: {error}", self.program.display()))
+        })?;
         Ok((child, input))
-    }
-
-    fn rank_spec(&self, job: &Job, place: RankPosition, device: &Device, folder: &Path) -> RankSpec {
-        RankSpec {
-            model: job.spec.model.clone(),
-            training: job.spec.training,
-            position: place.position,
-            shard: place.shard,
-            edges: match &job.spec.work {
-                Work::Solo(_) => Edges::Synthetic,
-                Work::Partitioning(partitioning) => Edges::Sockets { partitioning: partitioning.clone() },
-            },
-            folder: folder.to_owned(),
-            collectives: collectives(&job.devices),
-            iterations: job.spec.iterations,
-            device: RankDevice {
-                backend: device.backend,
-                kind: device.kind.clone(),
-                // The only one that the rank sees.
-                ordinal: 0,
-                capacity: device.capacity,
-                physical: device.physical,
-                driver_version: device.driver_version.clone(),
-            },
-            threads: self.threads,
-            neighbour_timeout_seconds: (self.hang_timeout + NEIGHBOUR_MARGIN).as_secs_f64(),
-            dump_gradients: None,
-            dump_parameters: None,
-        }
     }
 
     /// Watches the ranks until the outcome is known.
@@ -268,17 +244,6 @@ impl Supervisor {
             ),
             stage_index: Some(rank.stage_index),
         }
-    }
-}
-
-/// NCCL connects different GPUs; slots of one GPU, and of the host, exchange through the host's memory.
-fn collectives(devices: &[Device]) -> Collectives {
-    let uuids: BTreeSet<&str> = devices.iter().map(|device| device.uuid.as_str()).collect();
-    let distinct = uuids.len() == devices.len() && !uuids.contains("");
-    if distinct && devices.iter().all(|device| device.backend == Backend::Cuda) {
-        Collectives::Nccl
-    } else {
-        Collectives::Host
     }
 }
 

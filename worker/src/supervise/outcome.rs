@@ -5,8 +5,11 @@
 
 use std::fmt::Write;
 
+use loadmaster_proto::links::LinkMeasurement;
 use loadmaster_proto::measurement::Measurement;
-use loadmaster_proto::rank::{EXIT_BAD_SPEC, EXIT_LOST_NEIGHBOUR, EXIT_OUT_OF_MEMORY, EXIT_WRONG_LIBTORCH};
+use loadmaster_proto::rank::{
+    EXIT_BAD_SPEC, EXIT_LOST_NEIGHBOUR, EXIT_OUT_OF_MEMORY, EXIT_WRONG_LIBTORCH, RankLinks,
+};
 use loadmaster_proto::run::{FailureKind, OutOfMemory, RunFailure};
 use nix::sys::signal::Signal;
 
@@ -23,6 +26,8 @@ const QUOTE: usize = 1_500;
 pub(crate) enum Outcome {
     /// With a measurement per rank, in order of the stages and their devices.
     Measured(Vec<Measurement>),
+    /// With how fast the devices exchange bytes.
+    Links(Box<LinkMeasurement>),
     /// Without.
     Failed(RunFailure),
     /// The daemon was told to stop it.
@@ -42,13 +47,22 @@ pub(super) enum Exit {
     Killed,
 }
 
+/// What a rank has measured.
+#[derive(Debug)]
+pub(super) enum RankResult {
+    /// What a device of a stage needed.
+    Stage(Box<Measurement>),
+    /// How fast it exchanged bytes with others.
+    Links(Box<RankLinks>),
+}
+
 /// What a rank said.
 #[derive(Debug, Default)]
 pub(super) struct Said {
     /// Events of any kind.
     pub(super) events: u64,
     /// Its result.
-    pub(super) measurement: Option<Box<Measurement>>,
+    pub(super) result: Option<RankResult>,
     /// Its device was too small.
     pub(super) out_of_memory: Option<OutOfMemory>,
     /// What it says went wrong.
@@ -75,7 +89,7 @@ pub(super) struct RankEnd {
 impl RankEnd {
     /// Whether it did what it was started for.
     pub(super) fn succeeded(&self) -> bool {
-        self.exit == Exit::Code(0) && self.said.measurement.is_some() && self.said.out_of_memory.is_none()
+        self.exit == Exit::Code(0) && self.said.result.is_some() && self.said.out_of_memory.is_none()
     }
 
     /// Whether it may have failed because another rank did.
@@ -109,7 +123,7 @@ fn blame(end: &RankEnd) -> Option<Blame> {
         }
         Exit::Signal(_) => Some(Blame::Signal),
         Exit::Code(EXIT_LOST_NEIGHBOUR) => Some(Blame::LostNeighbour),
-        Exit::Code(0) if end.said.measurement.is_some() => None,
+        Exit::Code(0) if end.said.result.is_some() => None,
         Exit::Code(_) => Some(Blame::Code),
         Exit::Killed => Some(Blame::Killed),
     }
@@ -125,12 +139,32 @@ pub(super) fn judge(mut ends: Vec<RankEnd>, stopped_for: Option<RunFailure>, ker
         (Some((Blame::LostNeighbour | Blame::Killed, _)) | None, Some(failure)) => Outcome::Failed(failure),
         (None, None) => {
             ends.sort_by_key(|end| end.rank);
-            Outcome::Measured(
-                ends.into_iter().filter_map(|end| end.said.measurement).map(|boxed| *boxed).collect(),
-            )
+            measured(ends.into_iter().filter_map(|end| end.said.result).collect())
         }
         (Some((Blame::LostNeighbour, _)), None) => Outcome::Failed(nobody_says_why(&ends)),
         (Some((blame, end)), _) => Outcome::Failed(failure(blame, end, kernel_killed)),
+    }
+}
+
+/// The results of all ranks, in order.
+fn measured(results: Vec<RankResult>) -> Outcome {
+    let (mut stages, mut links) = (Vec::new(), Vec::new());
+    for result in results {
+        match result {
+            RankResult::Stage(measurement) => stages.push(*measurement),
+            RankResult::Links(part) => links.push(*part),
+        }
+    }
+    if links.is_empty() {
+        return Outcome::Measured(stages);
+    }
+    match LinkMeasurement::of_ranks(links) {
+        Ok(links) => Outcome::Links(Box::new(links)),
+        Err(invalid) => Outcome::Failed(RunFailure {
+            kind: FailureKind::Exited { code: 0 },
+            message: format!("the ranks' measurements of their links do not fit together: {invalid}"),
+            stage_index: None,
+        }),
     }
 }
 
@@ -268,6 +302,7 @@ pub(crate) mod tests {
             micro_batch_size: 1,
             in_flight: 1,
             peak_allocated: Bytes(1),
+            recompute: loadmaster_proto::training::RecomputePolicy::None,
             peak_ledger: Ledger::Allocated,
             peak_reserved: None,
             static_bytes: Default::default(),
@@ -282,12 +317,12 @@ pub(crate) mod tests {
     }
 
     fn end(stage_index: u32, exit: Exit) -> RankEnd {
-        RankEnd { rank: RankId { stage_index, shard: 0, degree: 1 }, exit, said: Said::default() }
+        RankEnd { rank: RankId { stage_index, shard: 0, devices: 1 }, exit, said: Said::default() }
     }
 
     fn measured(stage_index: u32) -> RankEnd {
         let mut end = end(stage_index, Exit::Code(0));
-        end.said.measurement = Some(measurement(stage_index));
+        end.said.result = Some(RankResult::Stage(measurement(stage_index)));
         end
     }
 
@@ -325,7 +360,7 @@ pub(crate) mod tests {
     #[test]
     fn the_shard_of_a_parallel_stage_is_named() {
         let mut crashed = end(1, Exit::Signal(11));
-        crashed.rank = RankId { stage_index: 1, shard: 2, degree: 4 };
+        crashed.rank = RankId { stage_index: 1, shard: 2, devices: 4 };
         let failure = failed(vec![crashed]);
         assert!(failure.message.contains("the rank of stage 1, shard 2 was killed"), "{}", failure.message);
     }

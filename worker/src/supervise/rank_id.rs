@@ -12,7 +12,7 @@ pub(super) struct RankId {
     /// Which device of the stage.
     pub(super) shard: u32,
     /// Devices of the stage.
-    pub(super) degree: u32,
+    pub(super) devices: u32,
 }
 
 impl RankId {
@@ -21,7 +21,7 @@ impl RankId {
         Self {
             stage_index: place.position.stage_index,
             shard: place.shard,
-            degree: place.position.stage.degree,
+            devices: place.position.stage.devices(),
         }
     }
 }
@@ -30,6 +30,6 @@ impl RankId {
 impl fmt::Display for RankId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "stage {}", self.stage_index)?;
-        if self.degree > 1 { write!(f, ", shard {}", self.shard) } else { Ok(()) }
+        if self.devices > 1 { write!(f, ", shard {}", self.shard) } else { Ok(()) }
     }
 }

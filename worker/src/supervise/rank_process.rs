@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use super::lines::{Tail, read_line};
-use super::outcome::{Exit, RankEnd, Said};
+use super::outcome::{Exit, RankEnd, RankResult, Said};
 use super::rank_id::RankId;
 
 /// Longest event; the measurement of a model with the most layers fits easily.
@@ -39,12 +39,11 @@ pub(super) struct Heard {
     pub(super) progress: Option<(f64, Phase)>,
 }
 
-/// The command that starts a rank on `device`.
+/// The command that starts a rank on `device`, without the verb that says what for.
 pub(super) fn command(program: &Path, device: &Device, threads: u32, folder: &Path) -> Command {
     let threads = threads.to_string();
     let mut command = Command::new(program);
     command
-        .arg("train")
         // By UUID, so that no other setting changes which GPU is meant. Empty on CPU slots: hides all.
         .env("CUDA_VISIBLE_DEVICES", &device.uuid)
         .env("OMP_NUM_THREADS", &threads)
@@ -139,7 +138,9 @@ fn note(event: RankEvent, rank: RankId, said: &mut Said) -> Option<Heard> {
         {
             return None;
         }
-        RankEvent::Measured { measurement } => said.measurement = Some(measurement),
+        RankEvent::LinksMeasured { links } if links.index != rank.shard => return None,
+        RankEvent::Measured { measurement } => said.result = Some(RankResult::Stage(measurement)),
+        RankEvent::LinksMeasured { links } => said.result = Some(RankResult::Links(links)),
         RankEvent::OutOfMemory { out_of_memory } => said.out_of_memory = Some(out_of_memory),
         RankEvent::Error { message } => said.error = Some(message),
     }

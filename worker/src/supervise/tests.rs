@@ -5,6 +5,7 @@ use std::fs;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::device::{Backend, CPU_KIND};
+use loadmaster_proto::run::Task;
 use tempfile::TempDir;
 
 use super::*;
@@ -29,10 +30,11 @@ fn job(stages: u32) -> Job {
         uuid: String::new(),
         ordinal,
         driver_version: String::new(),
+        pci_bus_id: String::new(),
     };
     Job {
         claim: named("one", 1),
-        spec: spec(stages as usize),
+        spec: Task::Train(Box::new(spec(stages as usize))),
         devices: (0..stages).map(device).collect(),
         deadline: Duration::from_secs(60),
     }

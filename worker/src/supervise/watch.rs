@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     fn rank(stage_index: u32, shard: u32) -> RankId {
-        RankId { stage_index, shard, degree: 2 }
+        RankId { stage_index, shard, devices: 2 }
     }
 
     #[test]

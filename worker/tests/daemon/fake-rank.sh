@@ -1,7 +1,7 @@
 #!/bin/sh
 # Stands in for loadmaster-rank where tests provoke what a process can do to its daemon.
 #
-# FAKE_PROBE chooses what `probe` says. FAKE_RANK chooses what `train` does: one word for every stage,
+# FAKE_PROBE chooses what `probe` says. FAKE_RANK chooses what `train` and `links` do: one word for every stage,
 # or words like `0:hang 1:segfault`. FAKE_DIR is a folder for the test: pids are written there, and
 # `wait` goes on when a file `go` appears in it.
 
@@ -23,6 +23,10 @@ ulimit -c 0
 spec=$(cat)
 stage=$(printf %s "$spec" | sed 's/.*"stage_index":\([0-9]*\).*/\1/')
 shard=$(printf %s "$spec" | sed 's/.*"shard":\([0-9]*\).*/\1/')
+if [ "$1" = links ]; then # a rank of no stage
+    stage=0
+    shard=$(printf %s "$spec" | sed 's/.*"index":\([0-9]*\).*/\1/')
+fi
 # The first device of a stage goes by the stage's name alone.
 rank=$stage
 if [ "$shard" != 0 ]; then rank=$stage.$shard; fi
@@ -41,7 +45,7 @@ fi
 progress() { echo "{\"event\":\"progress\",\"fraction\":$1,\"phase\":\"$2\"}"; }
 measured() {
     progress 1.0 step
-    echo "{\"event\":\"measured\",\"measurement\":{\"stage\":{\"first_layer\":0,\"last_layer\":0,\"parallelism\":\"none\",\"degree\":1},\"stage_index\":$stage,\"shard\":$shard,\"stage_count\":2,\"solo\":false,\"micro_batch_size\":1,\"in_flight\":1,\"peak_allocated\":1000,\"peak_reserved\":null,\"static_bytes\":{\"parameters\":1,\"gradients\":1,\"optimizer\":1},\"capacity\":2000,\"iteration_seconds\":0.5,\"layers\":[],\"losses\":[],\"environment\":{\"device_kind\":\"cpu\",\"libtorch_version\":\"2.11.0\",\"cuda_version\":\"\",\"driver_version\":\"\",\"loadmaster_version\":\"0.1.0\",\"threads\":1}}}"
+    echo "{\"event\":\"measured\",\"measurement\":{\"stage\":{\"first_layer\":0,\"last_layer\":0,\"data_degree\":1,\"tensor_degree\":1},\"stage_index\":$stage,\"shard\":$shard,\"stage_count\":2,\"solo\":false,\"micro_batch_size\":1,\"in_flight\":1,\"peak_allocated\":1000,\"peak_reserved\":null,\"static_bytes\":{\"parameters\":1,\"gradients\":1,\"optimizer\":1},\"capacity\":2000,\"iteration_seconds\":0.5,\"layers\":[],\"losses\":[],\"environment\":{\"device_kind\":\"cpu\",\"libtorch_version\":\"2.11.0\",\"cuda_version\":\"\",\"driver_version\":\"\",\"loadmaster_version\":\"0.1.0\",\"threads\":1}}}"
 }
 
 if [ "$behaviour" = loader ]; then

@@ -9,6 +9,7 @@
 mod commands;
 mod harness;
 mod leases;
+mod links;
 mod outcomes;
 mod parallel;
 mod planner;

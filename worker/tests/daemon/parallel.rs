@@ -6,8 +6,8 @@ use loadmaster_proto::layer::{Layer, LayerKind};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::rank::{Collectives, Edges, RankSpec};
 use loadmaster_proto::run::{RunSpec, Work};
-use loadmaster_proto::stage::{Parallelism, Partitioning, StageConfig};
-use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::stage::{Partitioning, StageConfig};
+use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use loadmaster_proto::wire::v1;
 
 use crate::harness::{Daemon, Setup};
@@ -24,18 +24,15 @@ fn mixed() -> RunSpec {
     let plain = spec(1);
     let layers =
         vec![plain.model.layers()[0].clone(), linear("a", 4, 9), linear("b", 9, 6), linear("out", 6, 3)];
-    let stage = |first_layer, last_layer, parallelism| StageConfig {
-        first_layer,
-        last_layer,
-        parallelism,
-        degree: 2,
-    };
-    let stages = vec![stage(0, 2, Parallelism::Tensor), stage(3, 3, Parallelism::Data)];
+    let shards = StageConfig { tensor_degree: 2, ..StageConfig::single(0, 2) };
+    let replicas = StageConfig { data_degree: 2, ..StageConfig::single(3, 3) };
+    let stages = vec![shards, replicas];
     RunSpec {
         model: Model::new("mixed".into(), plain.model.input(), layers).unwrap(),
         training: TrainingSpec { micro_batch_size: 4, micro_batches: 3, ..plain.training },
         work: Work::Partitioning(Partitioning::new(stages).unwrap()),
         iterations: 2,
+        stage_recompute: Vec::new(),
         command: None,
     }
 }
@@ -62,6 +59,26 @@ async fn each_device_of_a_stage_gets_a_rank() {
         assert_eq!(spec.collectives, Collectives::Host, "CPU slots have no NCCL");
         assert_eq!(spec.folder, PathBuf::from(daemon.written(&format!("folder-{name}")).await.trim()));
     }
+    connection.acknowledge("one", 1).await;
+}
+
+/// Pins that a stage's own recompute policy reaches all of its ranks, and no others.
+#[tokio::test]
+async fn each_stage_recomputes_as_it_is_told() {
+    let mut planner = Planner::start().await;
+    let daemon = Daemon::start_with(&planner, Setup { slots: "4x64MiB", ..Setup::default() });
+    let mut connection = planner.welcome().await;
+    let stage_recompute = vec![RecomputePolicy::Layer, RecomputePolicy::None];
+    let spec = RunSpec { stage_recompute, ..mixed() };
+    connection.lease_run("one", 1, &DEVICES, &spec, 600.0).await;
+    connection.next_result().await;
+    let mut policies = Vec::new();
+    for name in ["0", "0.1", "1", "1.1"] {
+        let text = daemon.written(&format!("spec-{name}.json")).await;
+        policies.push(serde_json::from_str::<RankSpec>(&text).unwrap().training.recompute);
+    }
+    let [first, second] = [RecomputePolicy::Layer, RecomputePolicy::None];
+    assert_eq!(policies, [first, first, second, second]);
     connection.acknowledge("one", 1).await;
 }
 

@@ -191,7 +191,7 @@ impl Connection {
         run: &str,
         token: i64,
         devices: &[&str],
-        spec: &RunSpec,
+        spec: impl Into<v1::RunSpec>,
         deadline_seconds: f64,
     ) {
         self.say(FromPlanner::Lease(v1::Lease {
@@ -247,6 +247,7 @@ pub(crate) fn spec(stages: usize) -> RunSpec {
         training,
         work,
         iterations: 1,
+        stage_recompute: Vec::new(),
         command: None,
     }
 }

@@ -37,6 +37,16 @@ impl Nccl {
         host.share(&mut id)?;
         Ok(Some(Self(Communicator::join(id, own.index, own.degree)?)))
     }
+
+    /// Gives a tensor to another device.
+    pub(super) fn send(&mut self, to: u32, tensor: &Tensor) -> Result<(), NcclFailure> {
+        self.0.send(to, tensor)
+    }
+
+    /// Fills in what another device gives.
+    pub(super) fn receive(&mut self, from: u32, tensor: &Tensor) -> Result<(), NcclFailure> {
+        self.0.receive(from, tensor)
+    }
 }
 
 impl Collective for Nccl {

@@ -72,6 +72,31 @@ impl Communicator {
         Ok(())
     }
 
+    /// Gives a tensor to another rank, which must receive one like it.
+    ///
+    /// # Errors
+    /// When it is not a contiguous CUDA tensor of a number format that NCCL knows.
+    pub fn send(&mut self, to: u32, tensor: &Tensor) -> Result<(), NcclFailure> {
+        let (data, count, kind) = memory_of(tensor)?;
+        let peer = c_int::try_from(to).unwrap_or(c_int::MAX);
+        // SAFETY: `data` is device memory of `count` values, which libtorch does not hand to anybody else
+        // before the default stream is past this call.
+        unsafe { result::send(data, count, kind, peer, self.raw, std::ptr::null_mut()) }?;
+        Ok(())
+    }
+
+    /// Fills a tensor with what another rank sends.
+    ///
+    /// # Errors
+    /// When it is not a contiguous CUDA tensor of a number format that NCCL knows.
+    pub fn receive(&mut self, from: u32, tensor: &Tensor) -> Result<(), NcclFailure> {
+        let (data, count, kind) = memory_of(tensor)?;
+        let peer = c_int::try_from(from).unwrap_or(c_int::MAX);
+        // SAFETY: as above.
+        unsafe { result::recv(data, count, kind, peer, self.raw, std::ptr::null_mut()) }?;
+        Ok(())
+    }
+
     /// Fills in the parts of the other ranks: as many tensors as there are ranks.
     ///
     /// # Errors

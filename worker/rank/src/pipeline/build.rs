@@ -71,7 +71,7 @@ impl Stage {
                 .of_samples(config.samples_of(part.shard, training.micro_batch_size)),
             times: Times::new(clock, config.first_layer, config.layer_count()),
             loss_edge: model.layers().len(),
-            loss_parts: f64::from(training.micro_batches) * f64::from(config.replicas()),
+            loss_parts: f64::from(training.micro_batches) * f64::from(config.data_degree),
             replica: part.replica(),
             seed: training.seed,
             in_flight: HashMap::new(),

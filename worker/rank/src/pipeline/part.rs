@@ -1,9 +1,9 @@
 //! A rank's part in its stage.
 
 use loadmaster_proto::shard::Shard;
-use loadmaster_proto::stage::{Parallelism, StageConfig};
+use loadmaster_proto::stage::StageConfig;
 
-use crate::collective::Group;
+use crate::collective::{Group, Groups};
 
 /// A rank's part in its stage.
 #[derive(Debug, Clone)]
@@ -12,19 +12,19 @@ pub struct Part {
     pub config: StageConfig,
     /// Which device of the stage.
     pub shard: u32,
-    /// The other devices of the stage, where there are any.
-    pub group: Option<Group>,
+    /// The ranks that it shares its work with.
+    pub groups: Groups,
 }
 
 impl Part {
     /// The only rank of a stage.
     pub fn single(config: StageConfig) -> Self {
-        Self { config, shard: 0, group: None }
+        Self { config, shard: 0, groups: Groups::default() }
     }
 
-    /// The replica of the stage that this rank is; 0 unless the stage is data parallel.
+    /// The replica of the stage that this rank is, or is a shard of.
     pub fn replica(&self) -> u32 {
-        if self.config.parallelism == Parallelism::Data { self.shard } else { 0 }
+        self.config.replica(self.shard)
     }
 
     /// The shard of the stage's tensors that this rank holds.
@@ -32,13 +32,13 @@ impl Part {
         self.config.shard(self.shard)
     }
 
-    /// The other replicas of a data-parallel stage.
+    /// The ranks that hold the same tensors in the other replicas, where there are any.
     pub fn replicas(&self) -> Option<&Group> {
-        self.group.as_ref().filter(|_| self.config.parallelism == Parallelism::Data)
+        self.groups.replicas.as_ref()
     }
 
-    /// The ranks that hold the other shards of a tensor-parallel stage.
+    /// The ranks that hold the other shards of this replica, where there are any.
     pub fn shards(&self) -> Option<&Group> {
-        self.group.as_ref().filter(|_| self.config.parallelism == Parallelism::Tensor)
+        self.groups.shards.as_ref()
     }
 }

@@ -18,7 +18,7 @@ const HEADER_BYTES: usize = 4 + 1 + 1 + 2 + 4 + 4 + 8 * MAX_AXES;
 
 /// What connects two ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Tie {
+pub(crate) enum Tie {
     /// Their stages follow each other.
     Neighbour,
     /// Their stages share a weight.

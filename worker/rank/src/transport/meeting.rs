@@ -40,13 +40,13 @@ impl fmt::Display for Address {
 }
 
 /// Who is to be met, and why.
-pub(super) type Appointment = (Tie, Address);
+pub(crate) type Appointment = (Tie, Address);
 
 /// Meets everybody of `wanted`, who must want it too.
 ///
 /// # Errors
 /// When somebody does not come before the deadline, somebody else comes, or the folder takes no socket.
-pub(super) fn meet(
+pub(crate) fn meet(
     folder: &Path,
     own: Address,
     wanted: &BTreeSet<Appointment>,

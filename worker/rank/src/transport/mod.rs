@@ -4,6 +4,7 @@ mod frame;
 mod host;
 mod link;
 mod meeting;
+mod pairs;
 mod route;
 mod sockets;
 mod synthetic;
@@ -16,15 +17,15 @@ use loadmaster_proto::rank::{Edges, RankSpec};
 use tch::{Device, Kind, Tensor};
 
 pub(crate) use host::to_host;
-pub(crate) use meeting::Address;
+pub(crate) use meeting::{Address, Appointment, meet};
+pub(crate) use pairs::Pairs;
 pub use sockets::Sockets;
 pub use synthetic::Synthetic;
 
-use crate::collective::{Group, Membership};
+use crate::collective::{Groups, Membership};
 use crate::error::RankError;
 use crate::layers::kind;
-use frame::Tie;
-use meeting::{Appointment, meet};
+pub(crate) use frame::Tie;
 use route::Place;
 use sockets::Plan;
 
@@ -135,8 +136,8 @@ impl Forms {
 pub struct Connections {
     /// The stages before and after it, and the one that it shares a weight with.
     pub neighbours: Box<dyn Neighbours>,
-    /// The other devices of its stage, where there are any.
-    pub group: Option<Group>,
+    /// The other devices of its stage.
+    pub groups: Groups,
 }
 
 /// Reaches everybody that the rank of a specification talks to.
@@ -145,9 +146,9 @@ pub struct Connections {
 /// When somebody does not come in time.
 pub fn connect(spec: &RankSpec, forms: Forms) -> Result<Connections, RankError> {
     let own = Address { stage: spec.position.stage_index, shard: spec.shard };
-    let group = Membership { own, degree: spec.position.stage.degree };
-    let mut wanted: BTreeSet<Appointment> =
-        group.peers().into_iter().map(|peer| (Tie::Shard, peer)).collect();
+    let [replicas, shards] = Membership::of(&spec.position.stage, own);
+    let peers = replicas.peers().iter().chain(shards.peers());
+    let mut wanted: BTreeSet<Appointment> = peers.map(|&peer| (Tie::Shard, peer)).collect();
     // Cannot fail on a checked specification.
     let patience = Duration::try_from_secs_f64(spec.neighbour_timeout_seconds).unwrap_or_default();
     let deadline = Instant::now() + patience;
@@ -170,12 +171,10 @@ pub fn connect(spec: &RankSpec, forms: Forms) -> Result<Connections, RankError> 
             (Box::new(plan.start(&mut met)?), met)
         }
     };
-    let peers = group.peers().into_iter().filter_map(|peer| {
-        let stream = met.remove(&(Tie::Shard, peer))?;
-        Some((peer, stream))
-    });
-    let group = group.join(peers.collect(), spec.collectives)?;
-    Ok(Connections { neighbours, group })
+    // NCCL's ranks meet once more when they join: all in the same order.
+    let shards = shards.join(&mut met, spec.collectives)?;
+    let replicas = replicas.join(&mut met, spec.collectives)?;
+    Ok(Connections { neighbours, groups: Groups { replicas, shards } })
 }
 
 fn unexpected(crossing: Crossing) -> RankError {

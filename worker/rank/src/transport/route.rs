@@ -97,18 +97,17 @@ impl Place<'_> {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::stage::Parallelism;
     use loadmaster_proto::zoo::{Gpt2, Zoo};
 
     use super::*;
 
-    fn partitioning(stages: &[(usize, Parallelism, u32)]) -> Partitioning {
+    fn partitioning(stages: &[(usize, u32, u32)]) -> Partitioning {
         let mut first_layer = 0;
         let stages = stages
             .iter()
-            .map(|&(layers, parallelism, degree)| {
+            .map(|&(layers, data_degree, tensor_degree)| {
                 let last_layer = first_layer + layers - 1;
-                let stage = StageConfig { first_layer, last_layer, parallelism, degree };
+                let stage = StageConfig { first_layer, last_layer, data_degree, tensor_degree };
                 first_layer += layers;
                 stage
             })
@@ -130,12 +129,14 @@ mod tests {
             dropout: 0.0,
         };
         let model = Zoo::Gpt2(gpt).build().unwrap();
-        let (none, data, tensor) = (Parallelism::None, Parallelism::Data, Parallelism::Tensor);
         for stages in [
-            [(1, none, 1), (2, data, 2), (2, tensor, 4)],
-            [(1, tensor, 4), (2, data, 4), (2, none, 1)],
-            [(2, data, 8), (2, data, 2), (1, tensor, 2)],
-            [(1, tensor, 2), (3, tensor, 4), (1, data, 4)],
+            [(1, 1, 1), (2, 2, 1), (2, 1, 4)],
+            [(1, 1, 4), (2, 4, 1), (2, 1, 1)],
+            [(2, 8, 1), (2, 2, 1), (1, 1, 2)],
+            [(1, 1, 2), (3, 1, 4), (1, 4, 1)],
+            [(1, 2, 2), (3, 2, 4), (1, 4, 2)],
+            [(1, 4, 1), (3, 2, 2), (1, 1, 4)],
+            [(1, 2, 4), (3, 1, 1), (1, 8, 2)],
         ] {
             let partitioning = partitioning(&stages);
             let place = |stage: u32, shard: u32| Place {
@@ -150,7 +151,10 @@ mod tests {
                 micro_batch_size: 8,
             };
             let ranks: Vec<Address> = (0..3)
-                .flat_map(|stage| (0..stages[stage as usize].2).map(move |shard| Address { stage, shard }))
+                .flat_map(|stage| {
+                    (0..partitioning.stages()[stage as usize].devices())
+                        .map(move |shard| Address { stage, shard })
+                })
                 .collect();
             for crossing in [Crossing::Activation, Crossing::Gradient, Crossing::TiedGradient] {
                 let routes = |rank: Address| place(rank.stage, rank.shard).routes(crossing);

@@ -6,7 +6,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::device::Backend;
 use loadmaster_proto::rank::{Collectives, EXIT_OUT_OF_MEMORY, Probe, RankDevice, RankEvent, RankSpec};
 use loadmaster_proto::run::Ledger;
-use loadmaster_proto::stage::{Parallelism, Partitioning, StageConfig};
+use loadmaster_proto::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule, TrainingSpec};
 
 use crate::processes::{
@@ -89,8 +89,8 @@ fn gpus_exchange_with_nccl() {
         return;
     }
     let Some(device) = gpu(8 << 30) else { return };
-    for parallelism in [Parallelism::Data, Parallelism::Tensor] {
-        let stage = StageConfig { parallelism, degree: 2, ..StageConfig::single(0, 5) };
+    for (data_degree, tensor_degree) in [(2, 1), (1, 2)] {
+        let stage = StageConfig { data_degree, tensor_degree, ..StageConfig::single(0, 5) };
         let partitioning = Partitioning::new(vec![stage]).unwrap();
         let losses = [Collectives::Host, Collectives::Nccl].map(|collectives| {
             let folder = tempfile::tempdir().unwrap();
@@ -114,7 +114,7 @@ fn without_nccl_ranks_exchange_through_the_host() {
         println!("skipped: there is a CUDA device, and perhaps NCCL");
         return;
     }
-    let stage = StageConfig { parallelism: Parallelism::Data, degree: 2, ..StageConfig::single(0, 5) };
+    let stage = StageConfig { data_degree: 2, ..StageConfig::single(0, 5) };
     let folder = tempfile::tempdir().unwrap();
     let partitioning = Partitioning::new(vec![stage]).unwrap();
     let mut specs = connected(&small_gpt(false), training(), &partitioning, folder.path());

@@ -10,6 +10,7 @@ mod correctness;
 mod cuda;
 mod failures;
 mod families;
+mod links;
 mod memory;
 mod models;
 mod optimizer;

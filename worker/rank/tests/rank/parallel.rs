@@ -11,7 +11,7 @@ use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::rank::{EXIT_LOST_NEIGHBOUR, EXIT_OUT_OF_MEMORY, RankSpec};
 use loadmaster_proto::run::SoloStage;
 use loadmaster_proto::shard::ShardParameter;
-use loadmaster_proto::stage::{Parallelism, Partitioning, StageConfig};
+use loadmaster_proto::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_proto::zoo::{Gpt2, Zoo};
 use tch::Tensor;
@@ -21,24 +21,30 @@ use crate::models::{families, small_bert, small_qwen3};
 use crate::processes::{Ended, connected, cpu, run_all, small_vgg, solo_ranks, start, training};
 use crate::reference;
 
-const NONE: (Parallelism, u32) = (Parallelism::None, 1);
+/// Replicas, and shards of each.
+type Degrees = (u32, u32);
 
-fn data(degree: u32) -> (Parallelism, u32) {
-    (Parallelism::Data, degree)
+const NONE: Degrees = (1, 1);
+
+fn data(degree: u32) -> Degrees {
+    (degree, 1)
 }
 
-fn tensor(degree: u32) -> (Parallelism, u32) {
-    (Parallelism::Tensor, degree)
+fn tensor(degree: u32) -> Degrees {
+    (1, degree)
 }
+
+/// Two replicas of two shards each.
+const MIXED: Degrees = (2, 2);
 
 /// Stages of these numbers of layers.
-fn stages(stages: &[(usize, (Parallelism, u32))]) -> Partitioning {
+fn stages(stages: &[(usize, Degrees)]) -> Partitioning {
     let mut first_layer = 0;
     let configs = stages
         .iter()
-        .map(|&(layers, (parallelism, degree))| {
-            let stage =
-                StageConfig { first_layer, last_layer: first_layer + layers - 1, parallelism, degree };
+        .map(|&(layers, (data_degree, tensor_degree))| {
+            let last_layer = first_layer + layers - 1;
+            let stage = StageConfig { first_layer, last_layer, data_degree, tensor_degree };
             first_layer += layers;
             stage
         })
@@ -193,7 +199,9 @@ fn assert_copies_are_equal(model: &Model, specs: &[RankSpec], what: &str) {
     }
     let copies = specs.iter().filter(|spec| spec.shard > 0).flat_map(|spec| {
         let parameters = model.rank_parameters(&spec.position.stage, spec.shard);
-        parameters.into_iter().filter(|parameter| parameter.slice.is_none())
+        // Shards are alike in different replicas.
+        let is_copy = spec.position.stage.replica(spec.shard) > 0;
+        parameters.into_iter().filter(move |parameter| is_copy || parameter.slice.is_none())
     });
     assert_eq!(compared, copies.count(), "{what}: every copy was compared");
 }
@@ -216,7 +224,7 @@ fn shards_of_vgg_train_as_in_one_piece() {
 
 /// A way in which a stage's output can be held meets every way in which the next one may want it, and so do
 /// their gradients.
-fn assert_meets_every_other(first: (Parallelism, u32), schedule: Schedule) {
+fn assert_meets_every_other(first: Degrees, schedule: Schedule) {
     for second in [NONE, data(2), data(4), tensor(2), tensor(4)] {
         let training = TrainingSpec { schedule, micro_batches: 2, ..four(SGD) };
         assert_as_in_one_piece(&convolutions(), training, &stages(&[(4, first), (5, second)]), 1e-4);
@@ -248,6 +256,27 @@ fn four_shards_meet_every_other_stage() {
     assert_meets_every_other(tensor(4), Schedule::OneFOneB);
 }
 
+/// Replicas that consist of shards hold a part of the samples on each replica, and the same part on all of
+/// its shards: with every other way before them, and behind them.
+#[test]
+fn replicas_of_shards_meet_every_other_stage() {
+    let training = TrainingSpec { schedule: Schedule::OneFOneB, micro_batches: 2, ..four(SGD) };
+    for other in [NONE, data(4), tensor(4), MIXED, (4, 2), (2, 4)] {
+        for ends in [[(4, MIXED), (5, other)], [(4, other), (5, MIXED)]] {
+            assert_as_in_one_piece(&convolutions(), training, &stages(&ends), 1e-4);
+        }
+    }
+}
+
+/// A data degree that is no power of two, in front of shards.
+#[test]
+fn three_replicas_meet_shards() {
+    let training = TrainingSpec { micro_batch_size: 6, micro_batches: 2, ..four(SGD) };
+    for ends in [[(4, data(3)), (5, MIXED)], [(4, (3, 2)), (5, tensor(2))]] {
+        assert_as_in_one_piece(&convolutions(), training, &stages(&ends), 1e-4);
+    }
+}
+
 #[test]
 fn recomputation_repeats_the_exchanges_of_shards_and_the_draws_of_replicas() {
     let model = gpt(4, true);
@@ -255,6 +284,7 @@ fn recomputation_repeats_the_exchanges_of_shards_and_the_draws_of_replicas() {
         for schedule in [Schedule::Gpipe, Schedule::OneFOneB] {
             let training = TrainingSpec { recompute, schedule, ..four(ADAM) };
             assert_as_in_one_piece(&model, training, &stages(&[(2, tensor(4)), (3, data(2))]), 1e-4);
+            assert_as_in_one_piece(&model, training, &stages(&[(2, MIXED), (3, NONE)]), 1e-4);
         }
     }
 }
@@ -270,6 +300,9 @@ fn a_tied_weight_may_be_held_differently_at_its_ends() {
         (tensor(2), NONE),
         (NONE, tensor(4)),
         (data(4), data(2)),
+        (MIXED, tensor(2)),
+        (data(2), MIXED),
+        (MIXED, MIXED),
     ] {
         assert_as_in_one_piece(&model, four(SGD), &stages(&[(2, ends.0), (3, ends.1)]), 1e-4);
     }
@@ -281,7 +314,7 @@ fn a_tied_weight_may_be_held_differently_at_its_ends() {
 fn one_stage_of_several_devices_trains_the_whole_model() {
     for untied_head in [false, true] {
         let model = gpt(4, untied_head);
-        for way in [data(2), data(4), tensor(2), tensor(4)] {
+        for way in [data(2), data(4), tensor(2), tensor(4), MIXED] {
             assert_as_in_one_piece(&model, four(ADAM), &stages(&[(5, way)]), 1e-4);
         }
     }
@@ -321,13 +354,17 @@ fn every_family_trains_in_parallel_stages() {
 #[test]
 fn shards_that_drop_of_their_own_heads_stay_together() {
     let model = small_bert();
-    let partitioning = stages(&[(model.layers().len(), tensor(2))]);
-    for recompute in [RecomputePolicy::None, RecomputePolicy::Layer] {
+    for (recompute, way) in [
+        (RecomputePolicy::None, tensor(2)),
+        (RecomputePolicy::Layer, tensor(2)),
+        (RecomputePolicy::None, MIXED),
+    ] {
+        let partitioning = stages(&[(model.layers().len(), way)]);
         let folder = tempfile::tempdir().unwrap();
         let training = TrainingSpec { recompute, ..four(ADAM) };
         let specs = dumping(connected(&model, training, &partitioning, folder.path()), folder.path());
         let measurements = run_all(&specs);
-        assert_eq!(measurements[0].losses, measurements[1].losses);
+        assert!(measurements.iter().all(|of| of.losses == measurements[0].losses));
         assert_copies_are_equal(&model, &specs, "dropout");
     }
 }
@@ -347,6 +384,7 @@ fn a_parallel_stage_needs_the_same_alone_and_in_a_pipeline() {
         (gpt(4, true), stages(&[(1, tensor(4)), (2, data(4)), (2, NONE)])),
         (small_qwen3(), stages(&[(1, NONE), (1, tensor(2)), (3, data(2))])),
         (convolutions(), stages(&[(4, tensor(4)), (5, data(2))])),
+        (gpt(4, false), stages(&[(2, MIXED), (1, NONE), (2, MIXED)])),
     ];
     for (index, (model, partitioning)) in cases.iter().enumerate() {
         let schedule = [Schedule::OneFOneB, Schedule::Gpipe][index % 2];
@@ -436,7 +474,7 @@ fn outputs_fewer_than_shards_are_computed_by_all() {
 fn parallel_stages_need_less_on_each_device() {
     let model = gpt(16, true);
     let training = TrainingSpec { micro_batch_size: 8, ..four(ADAM) };
-    let peak = |way: (Parallelism, u32)| {
+    let peak = |way: Degrees| {
         let folder = tempfile::tempdir().unwrap();
         let partitioning = stages(&[(5, way)]);
         let measured = run_all(&connected(&model, training, &partitioning, folder.path()));

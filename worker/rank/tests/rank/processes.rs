@@ -106,18 +106,25 @@ pub(crate) fn connected(
     folder: &Path,
 ) -> Vec<RankSpec> {
     let work = Work::Partitioning(partitioning.clone());
-    RunSpec { model: model.clone(), training, work, iterations: 3, command: None }
-        .checked()
-        .unwrap()
-        .ranks()
-        .into_iter()
-        .map(|rank| RankSpec {
-            shard: rank.shard,
-            edges: Edges::Sockets { partitioning: partitioning.clone() },
-            folder: folder.to_owned(),
-            ..solo(model, training, rank.position)
-        })
-        .collect()
+    RunSpec {
+        model: model.clone(),
+        training,
+        work,
+        stage_recompute: Vec::new(),
+        iterations: 3,
+        command: None,
+    }
+    .checked()
+    .unwrap()
+    .ranks()
+    .into_iter()
+    .map(|rank| RankSpec {
+        shard: rank.shard,
+        edges: Edges::Sockets { partitioning: partitioning.clone() },
+        folder: folder.to_owned(),
+        ..solo(model, training, rank.position)
+    })
+    .collect()
 }
 
 /// The ranks of one stage of several devices alone.
@@ -127,7 +134,7 @@ pub(crate) fn solo_ranks(
     position: SoloStage,
     folder: &Path,
 ) -> Vec<RankSpec> {
-    (0..position.stage.degree)
+    (0..position.stage.devices())
         .map(|shard| RankSpec { shard, folder: folder.to_owned(), ..solo(model, training, position) })
         .collect()
 }

@@ -88,9 +88,9 @@ pub(crate) fn train_stages(
                     named.insert("weight", weights[0][0].value.shallow_clone());
                 }
                 let stage = stages.iter().find(|stage| stage.layers().contains(&layer)).unwrap();
-                let parts = (0..stage.replicas()).map(|replica| {
+                let parts = (0..stage.data_degree).map(|replica| {
                     Purpose::Dropout { iteration, micro_batch, layer, replica }.set(training.seed);
-                    let samples = stage.samples_of(replica, training.micro_batch_size);
+                    let samples = stage.samples_of(replica * stage.tensor_degree, training.micro_batch_size);
                     let part = |value: &Tensor| value.narrow(0, samples.start, samples.end - samples.start);
                     layers::forward(kind, &named, &values.iter().map(part).collect::<Vec<Tensor>>())
                 });

@@ -1,0 +1,106 @@
+//! Measuring links between real rank processes.
+
+use std::path::Path;
+use std::process::Command;
+
+use loadmaster_proto::links::{LinkMeasurement, LinkWork};
+use loadmaster_proto::rank::{
+    Collectives, EXIT_BAD_SPEC, EXIT_LOST_NEIGHBOUR, EXIT_OUT_OF_MEMORY, LinkSpec, RankEvent, RankLinks,
+};
+use loadmaster_proto::run::Phase;
+
+use crate::processes::{Ended, cpu, with_input};
+
+const RANK: &str = env!("CARGO_BIN_EXE_loadmaster-rank");
+
+fn specs(work: &LinkWork, folder: &Path) -> Vec<LinkSpec> {
+    let spec = |index| LinkSpec {
+        work: work.clone(),
+        index,
+        device_id: format!("cpu{index}"),
+        folder: folder.to_owned(),
+        collectives: Collectives::Host,
+        device: cpu(64 << 20),
+        threads: 1,
+        neighbour_timeout_seconds: 60.0,
+    };
+    (0..work.devices).map(spec).collect()
+}
+
+fn run(specs: &[LinkSpec]) -> Vec<Ended> {
+    let children: Vec<_> = specs
+        .iter()
+        .map(|spec| with_input(Command::new(RANK).arg("links"), &serde_json::to_string(spec).unwrap()))
+        .collect();
+    children.into_iter().map(Ended::of).collect()
+}
+
+fn measured(ended: Ended) -> RankLinks {
+    assert_eq!(ended.code, Some(0), "{}", ended.errors);
+    let last = ended.events.into_iter().next_back().unwrap();
+    let RankEvent::LinksMeasured { links } = last else { panic!("{last:?}") };
+    *links
+}
+
+fn work(devices: u32) -> LinkWork {
+    LinkWork { devices, payload_bytes: vec![4 << 10, 256 << 10, 2 << 20], repeats: 3 }
+}
+
+/// Every pair once, measured by its earlier member; groups of 2 and 3, measured by the first rank; all of them
+/// with possible numbers, and more bytes take longer.
+#[test]
+fn every_pair_and_group_is_measured_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let work = work(3);
+    let parts: Vec<RankLinks> = run(&specs(&work, folder.path())).into_iter().map(measured).collect();
+    assert_eq!(parts.iter().map(|part| part.pairs.len()).collect::<Vec<_>>(), [2, 1, 0]);
+    assert_eq!(parts.iter().map(|part| part.groups.len()).collect::<Vec<_>>(), [2, 0, 0]);
+    let whole = LinkMeasurement::of_ranks(parts).unwrap();
+    assert_eq!(whole.device_ids, ["cpu0", "cpu1", "cpu2"]);
+    assert_eq!(whole.transport, Collectives::Host);
+    let groups: Vec<&[u32]> = whole.groups.iter().map(|group| group.devices.as_slice()).collect();
+    assert_eq!(groups, [&[0, 1][..], &[0, 1, 2]]);
+    let points = whole.pairs.iter().map(|pair| &pair.points);
+    for points in points.chain(whole.groups.iter().map(|group| &group.points)) {
+        let payloads: Vec<u64> = points.iter().map(|point| point.payload_bytes).collect();
+        assert_eq!(payloads, work.payload_bytes);
+        assert!(points[0].seconds < points[2].seconds, "{points:?}");
+    }
+}
+
+/// A payload that does not fit its device is a result with its bytes, as in training, and the other ranks say
+/// that they only lost the one that is too small.
+#[test]
+fn a_device_that_is_too_small_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut specs = specs(&work(3), folder.path());
+    specs[1].device = cpu(1 << 20);
+    let ended = run(&specs);
+    let codes: Vec<Option<i32>> = ended.iter().map(|ended| ended.code).collect();
+    let lost = Some(EXIT_LOST_NEIGHBOUR);
+    assert_eq!(codes, [lost, Some(EXIT_OUT_OF_MEMORY), lost]);
+    let out_of_memory = ended[1].events.iter().find_map(|event| match event {
+        RankEvent::OutOfMemory { out_of_memory } => Some(out_of_memory),
+        _ => None,
+    });
+    let out_of_memory = out_of_memory.unwrap();
+    assert_eq!((out_of_memory.phase, out_of_memory.asked.0), (Phase::Exchange, 2 << 20));
+}
+
+/// What cannot be measured is refused before anything is opened, by the field's name.
+#[test]
+fn senseless_specifications_are_refused_by_field() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = specs(&work(2), folder.path()).remove(0);
+    let cases = [
+        (LinkSpec { index: 2, ..good.clone() }, "index"),
+        (LinkSpec { threads: 0, ..good.clone() }, "threads"),
+        (LinkSpec { work: LinkWork { repeats: 0, ..work(2) }, ..good.clone() }, "work.repeats"),
+        (LinkSpec { folder: "/long".repeat(40).into(), ..good }, "folder"),
+    ];
+    for (spec, field) in cases {
+        let ended = run(std::slice::from_ref(&spec)).remove(0);
+        assert_eq!(ended.code, Some(EXIT_BAD_SPEC));
+        assert!(ended.message().contains(field), "{field}: {}", ended.message());
+    }
+}

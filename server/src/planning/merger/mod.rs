@@ -7,16 +7,17 @@
 //! M_i(l, l+1) = M_i(l) + M_a(l+1)        M_a(l, l+1) = M_a(l) + M_a(l+1)
 //! ```
 //!
-//! Merged layers are never cut again. By these sums the additive rule gives a stage of merged layers the
-//! bytes that it gives the same stage of single layers, so merging loses choices and never accuracy. Of
-//! equal pairs the first is merged: the same layers are always merged in the same way.
+//! Merged layers are never cut again: a search keeps them together
+//! ([`Cuts::keep_together`](super::search::Cuts::keep_together)). By these sums the additive rule gives a
+//! stage of merged layers the bytes that it gives the same stage of single layers, so merging loses choices
+//! and never accuracy. Of equal pairs the first is merged: the same layers are always merged in the same way.
 
-mod merged;
+mod metrics;
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-pub use merged::{Merged, metrics};
+pub use metrics::metrics;
 
 /// The two metrics of a layer, bytes. The added memory of the first layer counts as 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

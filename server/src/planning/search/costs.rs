@@ -1,0 +1,92 @@
+//! What a search asks about stages: bytes and seconds, as numbers.
+
+use super::choice::Choice;
+use super::fleet::KindSet;
+use super::places::LinkId;
+
+/// A stage on devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct StageAt {
+    /// Index of the first layer.
+    pub first: usize,
+    /// Index of the last layer, inclusive.
+    pub last: usize,
+    /// Index of its choice in [`StageCosts::choices`].
+    pub choice: usize,
+    /// Kinds of its devices: the slowest and the fullest of them count.
+    pub kinds: KindSet,
+    /// Slowest link within each of its groups of tensor shards.
+    pub tensor_link: LinkId,
+    /// Slowest link within each of its groups of replicas.
+    pub data_link: LinkId,
+}
+
+/// Seconds on the slowest device of a stage.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Seconds {
+    /// Forward pass of one micro-batch, collectives included.
+    pub forward: f64,
+    /// Backward pass of one micro-batch, recomputation and collectives included.
+    pub backward: f64,
+    /// Once per iteration: gradient synchronisation and optimizer step.
+    pub step: f64,
+}
+
+impl Seconds {
+    /// Both passes of one micro-batch.
+    pub fn passes(self) -> f64 {
+        self.forward + self.backward
+    }
+}
+
+/// Bytes on the fullest device of a stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peak {
+    /// What is predicted, and compared.
+    pub bytes: u64,
+    /// What a device must allow: the upper end of the prediction's interval.
+    pub needed: u64,
+}
+
+/// Bytes and seconds of every stage at one micro-batch size. Every answer takes constant time, because a
+/// search may ask for millions, and is always the same.
+pub trait StageCosts {
+    /// Layers of the chain.
+    fn layers(&self) -> usize;
+
+    /// The ways to run a stage, in a fixed order.
+    fn choices(&self) -> &[Choice];
+
+    /// Seconds of a stage; none where it cannot be run so.
+    fn seconds(&self, stage: &StageAt) -> Option<Seconds>;
+
+    /// Bytes of a stage that holds this many micro-batches at once; none where it cannot be run so.
+    /// They never fall when more micro-batches are held.
+    fn peak(&self, stage: &StageAt, in_flight: u32) -> Option<Peak>;
+
+    /// Seconds that one micro-batch's activations and their gradients take over the link by which a stage with
+    /// this choice receives them, where the chain is cut after `layer`. Each of its replicas takes its own
+    /// samples, all at once.
+    fn cut_seconds(&self, layer: usize, link: LinkId, choice: usize) -> f64;
+
+    /// Whether [`Self::squeezed`] ever answers.
+    fn squeezes(&self) -> bool {
+        false
+    }
+
+    /// What it takes to make a stage need this many bytes less, by computing some of its layers again; none where
+    /// that cannot be. `exactly`, or with quick bounds.
+    fn squeezed(&self, stage: &StageAt, in_flight: u32, less: u64, exactly: bool) -> Option<Squeezed> {
+        let _ = (stage, in_flight, less, exactly);
+        None
+    }
+}
+
+/// Seconds that a stage's passes of one micro-batch take longer because it computes layers again.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Squeezed {
+    /// No selection of layers takes less.
+    pub at_least: f64,
+    /// Some selection takes this.
+    pub at_most: f64,
+}

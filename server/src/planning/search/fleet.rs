@@ -1,0 +1,119 @@
+//! The devices of a search, node by node.
+
+use loadmaster_proto::bytes::Bytes;
+pub use loadmaster_proto::cluster::{Link, LinkOrigin};
+
+/// A kind of device.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Kind {
+    /// As profiles and workers name it.
+    pub name: String,
+    /// Bytes that training may use on each.
+    pub capacity: Bytes,
+    /// What one costs for an hour, in any currency; none where nobody said.
+    pub hourly_price: Option<f64>,
+}
+
+/// A set of kinds, by index: at most 32 kinds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct KindSet(u32);
+
+impl KindSet {
+    /// Most kinds of a fleet.
+    pub const MOST: usize = 32;
+
+    /// One kind.
+    pub fn one(kind: usize) -> Self {
+        Self(1 << (kind % Self::MOST))
+    }
+
+    /// Both.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether this kind is one of them.
+    pub fn has(self, kind: usize) -> bool {
+        self.0 & Self::one(kind).0 != 0
+    }
+
+    /// Indices of its kinds, ascending.
+    pub fn kinds(self) -> impl Iterator<Item = usize> {
+        (0..Self::MOST).filter(move |kind| self.0 & (1 << kind) != 0)
+    }
+}
+
+/// A node: devices of one kind that reach each other over one kind of link.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FleetNode {
+    /// As the scheduler names it.
+    pub name: String,
+    /// Index of its devices' kind.
+    pub kind: usize,
+    /// How many.
+    pub devices: u32,
+    /// Slowest link between two of its devices.
+    pub inside: Link,
+    /// Its link to the outside: a pair of nodes is no faster than the slower of the two.
+    pub outside: Link,
+    /// Which domain of each tier it is in, nearest tier first (leaf switch, then spine, …).
+    pub domains: Vec<u32>,
+}
+
+/// All devices, in the order in which a pipeline takes them.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Fleet {
+    /// Kinds of devices, at most [`KindSet::MOST`].
+    pub kinds: Vec<Kind>,
+    /// The nodes in order: those of one domain stand together.
+    pub nodes: Vec<FleetNode>,
+    /// Link between two nodes that share a domain of this tier and none nearer, nearest first; none where the
+    /// nodes' own links say it all.
+    pub tiers: Vec<Option<Link>>,
+}
+
+impl Fleet {
+    /// Devices of all nodes.
+    pub fn devices(&self) -> u32 {
+        self.nodes.iter().map(|node| node.devices).sum()
+    }
+
+    /// Index of the first device of each node.
+    pub fn begins(&self) -> Vec<u32> {
+        let begin = |next: &mut u32, node: &FleetNode| {
+            let begin = *next;
+            *next += node.devices;
+            Some(begin)
+        };
+        self.nodes.iter().scan(0, begin).collect()
+    }
+
+    /// Whether all nodes are alike: same kind, same number of devices, same links, and no tiers to tell apart.
+    pub fn is_uniform(&self) -> bool {
+        self.nodes.windows(2).all(|pair| pair[0].is_like(&pair[1]) && pair[0].domains == pair[1].domains)
+    }
+
+    /// The link between two different nodes, by index. Without a common domain the last tier counts.
+    pub fn between(&self, one: usize, other: usize) -> Option<Link> {
+        let (one, other) = (self.nodes.get(one)?, self.nodes.get(other)?);
+        let mut common = one.domains.iter().zip(&other.domains).map(|(a, b)| a == b);
+        let tier = common.position(|same| same).unwrap_or_else(|| self.tiers.len().saturating_sub(1));
+        let own = one.outside.slower(other.outside);
+        Some(self.tiers.get(tier).copied().flatten().map_or(own, |link| own.slower(link)))
+    }
+
+    /// Bytes that the smallest device of these kinds allows.
+    pub fn capacity(&self, kinds: KindSet) -> Bytes {
+        let capacities = kinds.kinds().filter_map(|kind| self.kinds.get(kind)).map(|kind| kind.capacity);
+        capacities.min().unwrap_or(Bytes(0))
+    }
+}
+
+impl FleetNode {
+    /// Whether nothing but its name and place tells it from another.
+    pub fn is_like(&self, other: &Self) -> bool {
+        (self.kind, self.devices, self.inside, self.outside)
+            == (other.kind, other.devices, other.inside, other.outside)
+    }
+}

@@ -1,0 +1,194 @@
+//! What every stage of a question costs, asked for once.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use loadmaster_proto::bytes::Bytes;
+
+use super::super::{Question, StageAt, StageCosts, Unit};
+use super::bits::Bits;
+use super::effort::Effort;
+use super::graph::{Class, Graph};
+use super::ties::Unfinished;
+
+/// A stage that must not be.
+pub(super) const NONE: u64 = u64::MAX;
+
+/// What a stage is weighed by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Measure {
+    /// Its peak, if it fits where that is asked.
+    Peak(Unit),
+    /// The bytes that its devices lack.
+    Lack,
+    /// Nothing: whether there is a plan at all, if every stage could be run.
+    Nothing,
+}
+
+/// Costs by class, first layer and end (the layer after the last).
+#[derive(Debug)]
+pub(super) struct Cells {
+    /// By class and first layer.
+    rows: Vec<Row>,
+    pub(super) values: Vec<u64>,
+    layers: usize,
+}
+
+/// The stages of a class from one layer on.
+#[derive(Debug, Clone, Copy, Default)]
+struct Row {
+    /// Where its costs begin in [`Cells::values`].
+    begin: usize,
+    /// The end that the first of them is for.
+    end: usize,
+    /// How many there are, one per end.
+    length: usize,
+}
+
+impl Cells {
+    /// Asks for the stages that paths can meet, and no others.
+    pub(super) fn ask<C: StageCosts>(
+        question: &Question<'_, C>,
+        graph: &Graph,
+        measure: Measure,
+        effort: &Effort<'_>,
+    ) -> Result<Self, Unfinished> {
+        let layers = graph.layers;
+        let mut cells = Self { rows: Vec::new(), values: Vec::new(), layers };
+        let square = layers.saturating_mul(layers + 1) / 2;
+        if graph.classes.len().saturating_mul(square) > effort.limits.cells {
+            return Err(Unfinished::TooMany);
+        }
+        let met = met(graph);
+        for (index, class) in graph.classes.iter().enumerate() {
+            let asked = Asked::of(question, class, measure);
+            for first in 0..layers {
+                let mut row = Row { begin: cells.values.len(), ..Row::default() };
+                let most = farthest(question, class, first);
+                let ends = Bits::ones(met.row(index * layers + first));
+                for end in ends.take_while(|&end| end <= most) {
+                    effort.look()?;
+                    if !question.cuts.may_end(end - 1) {
+                        continue;
+                    }
+                    if row.end == 0 {
+                        row.end = end;
+                    }
+                    // A gap is as good as a stage that must not be.
+                    cells.values.resize(row.begin + end - row.end, NONE);
+                    cells.values.push(asked.best(first..end).map_or(NONE, |(_, value)| value));
+                }
+                row.length = cells.values.len() - row.begin;
+                cells.rows.push(row);
+            }
+        }
+        Ok(cells)
+    }
+
+    /// The cost of a stage, [`NONE`] where it must not be.
+    pub(super) fn get(&self, class: usize, first: usize, end: usize) -> u64 {
+        let row = self.rows[class * self.layers + first];
+        match end.checked_sub(row.end) {
+            Some(offset) if offset < row.length => self.values[row.begin + offset],
+            _ => NONE,
+        }
+    }
+
+    /// The ends of the stages that cost at most `limit`, by class and first layer.
+    pub(super) fn within(&self, limit: u64) -> Bits {
+        let mut within = Bits::new(self.rows.len(), self.layers + 1);
+        for (index, row) in self.rows.iter().enumerate() {
+            for (offset, &value) in self.values[row.begin..row.begin + row.length].iter().enumerate() {
+                within.set_if(index, row.end + offset, value <= limit && value != NONE);
+            }
+        }
+        within
+    }
+}
+
+/// Which stages some path can meet: the ends by class and first layer.
+fn met(graph: &Graph) -> Bits {
+    let layers = graph.layers;
+    let mut met = Bits::new(graph.classes.len() * layers, layers + 1);
+    let mut seen = HashSet::new();
+    for node in &graph.nodes {
+        for step in &graph.moves[node.moves.clone()] {
+            let (firsts, ends) = (node.firsts.clone(), graph.nodes[step.to].firsts.clone());
+            if seen.insert((step.class, firsts.clone(), ends.clone())) {
+                for first in firsts.start..firsts.end.min(layers) {
+                    met.set_all(step.class * layers + first, ends.start.max(first + 1)..ends.end);
+                }
+            }
+        }
+    }
+    met
+}
+
+/// The farthest end that a stage from `first` on may have by pins and by cuts that must be; 0 where none may
+/// begin there.
+fn farthest<C: StageCosts>(question: &Question<'_, C>, class: &Class, first: usize) -> usize {
+    if first > 0 && !question.cuts.may_end(first - 1) {
+        return 0;
+    }
+    let cut = (first..question.costs.layers()).find(|&layer| question.cuts.must_end(layer));
+    let pinned = class.elsewhere.iter().find(|&&layer| layer >= first);
+    cut.map_or(0, |layer| layer + 1).min(pinned.copied().unwrap_or(usize::MAX))
+}
+
+/// The choice with the least cost for a stage, and that cost: the first of several.
+pub(super) fn best_choice<C: StageCosts>(
+    question: &Question<'_, C>,
+    class: &Class,
+    layers: Range<usize>,
+    measure: Measure,
+) -> Option<(usize, u64)> {
+    Asked::of(question, class, measure).best(layers)
+}
+
+/// What is asked about all stages of a class.
+struct Asked<'a, C> {
+    question: &'a Question<'a, C>,
+    /// The question's choices for as many devices, whatever the layers.
+    choices: Vec<StageAt>,
+    in_flight: u32,
+    capacity: Bytes,
+    measure: Measure,
+}
+
+impl<'a, C: StageCosts> Asked<'a, C> {
+    fn of(question: &'a Question<'a, C>, class: &Class, measure: Measure) -> Self {
+        let takes = |&&choice: &&usize| {
+            let known = question.costs.choices().get(choice);
+            known.is_some_and(|choice| choice.devices() == class.step.devices)
+        };
+        let choices = question.choices.iter().filter(takes);
+        Self {
+            question,
+            choices: choices.map(|&choice| question.stage_at(&class.step, 0, 0, choice)).collect(),
+            in_flight: class.in_flight,
+            capacity: question.fleet.capacity(class.step.kinds),
+            measure,
+        }
+    }
+
+    fn best(&self, layers: Range<usize>) -> Option<(usize, u64)> {
+        let (first, last) = (layers.start, layers.end - 1);
+        let weighed = self.choices.iter().filter_map(|&stage| {
+            let value = self.weigh(&StageAt { first, last, ..stage })?;
+            Some((stage.choice, value.min(NONE - 1)))
+        });
+        weighed.min_by_key(|&(_, value)| value)
+    }
+
+    fn weigh(&self, stage: &StageAt) -> Option<u64> {
+        let peak = || self.question.costs.peak(stage, self.in_flight);
+        let fits = |needed: u64| !self.question.within_capacity || needed <= self.capacity.0;
+        match self.measure {
+            Measure::Peak(unit) => {
+                Some(unit.of(peak().filter(|peak| fits(peak.needed))?.bytes, self.capacity))
+            }
+            Measure::Lack => Some(peak()?.needed.saturating_sub(self.capacity.0)),
+            Measure::Nothing => Some(0),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Why nothing fits, in the smallest terms that help.
+
+use std::ops::Range;
+
+use loadmaster_proto::bytes::Bytes;
+
+use super::super::{Assignment, Cuts, PlacedStage, Question, StageCosts, Stop};
+use super::Peaks;
+use super::bits::Bits;
+use super::cells::{self, Cells, Measure, NONE};
+use super::effort::{Effort, Limits, Stopped};
+use super::exact;
+use super::graph::{Graph, Node};
+use super::reach::Reach;
+
+/// Why no plan fits.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Lack {
+    /// There is no plan, however much memory the devices had.
+    NoPlan(Obstacle),
+    /// A layer fits nowhere, neither alone nor in any other stage of any plan. Of several such layers the one
+    /// that lacks most where it lacks least. Not said of layers that no plan has in a stage of their own.
+    Layer {
+        /// Index of the layer.
+        layer: usize,
+        /// The stage with it that lacks least.
+        shortage: Shortage,
+    },
+    /// Each layer fits somewhere, but they do not fit all at once.
+    Plan {
+        /// The best attempt: the plan whose devices lack least (leximax over the bytes that they lack).
+        best: Assignment<Peaks>,
+        /// The stage that lacks most in it, the first of several.
+        shortage: Shortage,
+    },
+}
+
+/// A stage that does not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shortage {
+    /// The stage.
+    pub stage: PlacedStage,
+    /// Bytes that each of its devices must hold, the margin of the prediction included.
+    pub needed: Bytes,
+    /// Bytes that the smallest of them allows.
+    pub capacity: Bytes,
+}
+
+impl Shortage {
+    /// Bytes that are missing on each device.
+    pub fn missing(&self) -> Bytes {
+        Bytes(self.needed.0.saturating_sub(self.capacity.0))
+    }
+}
+
+/// What rules every plan out, the first of these that does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Obstacle {
+    /// Stages that may be so large do not fill all devices, as many as there may be, with a layer in each.
+    Devices,
+    /// They do, but not with these cuts.
+    Cuts,
+    /// They do, but not with the pinned layers where they have to be.
+    Pins,
+    /// They do, but each plan has a stage for which the costs know no way to run it.
+    Costs,
+}
+
+/// Says why no plan of the question fits; none where one does, when stopped, or where the question is too large to
+/// tell.
+pub fn explain<C: StageCosts>(question: &Question<'_, C>, stop: &Stop) -> Option<Lack> {
+    let question = Question { within_capacity: true, stages: question.stages.clone(), ..*question };
+    let graph = Graph::of(&question, Limits::USUAL).ok()?;
+    let mut effort = Effort::new(stop, Limits::USUAL);
+    let cells = Cells::ask(&question, &graph, Measure::Lack, &effort).ok()?;
+    let reach = Reach::of(&graph, &cells, NONE - 1, None, &mut effort).ok()?;
+    if !reach.is_open(&graph) {
+        return obstacle(&question, stop).map(Lack::NoPlan);
+    }
+    let lacks = Lacks { question: &question, graph: &graph, cells: &cells, reach: &reach };
+    if let Some(lack) = lacks.largest_layer(&mut effort).ok()? {
+        return Some(lack);
+    }
+    let best = exact::leximax(&question, Measure::Lack, stop, Limits::USUAL).ok()?.best?;
+    let count = best.stages.len();
+    let shortages = best.stages.iter().enumerate().filter_map(|(index, &stage)| {
+        let step = question.places.steps(stage.from).get(stage.step)?;
+        let at = question.stage_at(step, stage.first, stage.last, stage.choice);
+        let needed = Bytes(question.costs.peak(&at, question.in_flight(count - 1 - index))?.needed);
+        Some(Shortage { stage, needed, capacity: question.fleet.capacity(step.kinds) })
+    });
+    // The last of several maxima is the one that is returned.
+    let shortage = shortages.rev().max_by_key(Shortage::missing).filter(|most| most.missing().0 > 0)?;
+    Some(Lack::Plan { best, shortage })
+}
+
+/// What rules every plan out; none when stopped.
+fn obstacle<C: StageCosts>(question: &Question<'_, C>, stop: &Stop) -> Option<Obstacle> {
+    let is_possible = |cuts: &Cuts| {
+        let question = Question { cuts, stages: question.stages.clone(), ..*question };
+        let graph = Graph::of(&question, Limits::USUAL).ok()?;
+        let mut effort = Effort::new(stop, Limits::USUAL);
+        let cells = Cells::ask(&question, &graph, Measure::Nothing, &effort).ok()?;
+        Some(Reach::of(&graph, &cells, NONE - 1, None, &mut effort).ok()?.is_open(&graph))
+    };
+    Some(match () {
+        () if !is_possible(&Cuts::anywhere(question.costs.layers()))? => Obstacle::Devices,
+        () if !is_possible(&question.cuts.without_pins())? => Obstacle::Cuts,
+        () if !is_possible(question.cuts)? => Obstacle::Pins,
+        () => Obstacle::Costs,
+    })
+}
+
+struct Lacks<'a, C> {
+    question: &'a Question<'a, C>,
+    graph: &'a Graph,
+    cells: &'a Cells,
+    reach: &'a Reach,
+}
+
+/// A stage in the order of what it lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Least {
+    bytes: u64,
+    class: usize,
+    first: usize,
+    end: usize,
+}
+
+impl<C: StageCosts> Lacks<'_, C> {
+    /// The layer that lacks most bytes where it lacks least, if there is one that fits nowhere.
+    ///
+    /// Costs need not grow with the stage (a layer alone keeps its own input, which may be larger than its
+    /// stage's), so "fits nowhere" means: in no stage of any plan that contains it.
+    fn largest_layer(&self, effort: &mut Effort<'_>) -> Result<Option<Lack>, Stopped> {
+        let layers = self.graph.layers;
+        let met = self.reach.met(self.graph, effort)?;
+        let stages = self.stages(&met);
+        let mut least: Vec<Option<Least>> = vec![None; layers];
+        let mut can_be_alone = vec![false; layers];
+        for class in 0..self.graph.classes.len() {
+            for (first, is_alone) in can_be_alone.iter_mut().enumerate() {
+                let ends: Vec<usize> = Bits::ones(stages.row(class * layers + first)).collect();
+                *is_alone |= ends.first() == Some(&(first + 1));
+                // Going down, `best` is the best of the stages that reach a layer or farther: all hold it.
+                let mut best: Option<Least> = None;
+                let mut ends = ends.into_iter().rev().peekable();
+                let farthest = ends.peek().copied().unwrap_or(first);
+                for layer in (first..farthest).rev() {
+                    if let Some(end) = ends.next_if_eq(&(layer + 1)) {
+                        let bytes = self.cells.get(class, first, end);
+                        best = best.into_iter().chain(Some(Least { bytes, class, first, end })).min();
+                    }
+                    least[layer] = least[layer].into_iter().chain(best).min();
+                }
+            }
+        }
+        let nowhere = least.into_iter().enumerate().filter(|&(layer, _)| can_be_alone[layer]);
+        let nowhere =
+            nowhere.filter_map(|(layer, least)| Some((layer, least.filter(|least| least.bytes > 0)?)));
+        let largest = nowhere.max_by_key(|&(layer, least)| (least.bytes, std::cmp::Reverse(layer)));
+        Ok(largest
+            .and_then(|(layer, least)| Some(Lack::Layer { layer, shortage: self.shortage(&met, least)? })))
+    }
+
+    /// The stages of all plans: ends by class and first layer.
+    fn stages(&self, met: &Bits) -> Bits {
+        let layers = self.graph.layers;
+        let mut stages = Bits::new(self.graph.classes.len() * layers, layers + 1);
+        for (index, node) in self.graph.nodes.iter().enumerate() {
+            for step in &self.graph.moves[node.moves.clone()] {
+                for first in Bits::ones(met.row(index)) {
+                    let row = step.class * layers + first;
+                    stages.add_common(row, self.reach.within.row(row), self.reach.layers.row(step.to));
+                }
+            }
+        }
+        stages
+    }
+
+    fn shortage(&self, met: &Bits, least: Least) -> Option<Shortage> {
+        let Least { bytes, class: wanted, first, end } = least;
+        let class = self.graph.classes.get(wanted)?;
+        let layers: Range<usize> = first..end;
+        let (choice, _) = cells::best_choice(self.question, class, layers, Measure::Lack)?;
+        let mut at = self.graph.nodes.iter().enumerate().filter(|&(index, _)| met.has(index, first));
+        let (from, step) = at.find_map(|(_, Node { place, moves, .. })| {
+            let mut steps = self.graph.moves[moves.clone()].iter();
+            let step = steps.find(|step| step.class == wanted && self.reach.layers.has(step.to, end))?;
+            Some((*place, step.step))
+        })?;
+        let capacity = self.question.fleet.capacity(class.step.kinds);
+        let needed = Bytes(capacity.0.saturating_add(bytes));
+        Some(Shortage { stage: PlacedStage { first, last: end - 1, choice, from, step }, needed, capacity })
+    }
+}

@@ -1,0 +1,99 @@
+//! The plan with the lowest peaks, exactly (CAPTURE, III-C; mCAP).
+//!
+//! CAPTURE and mCAP enumerate every plan and take the one with the lowest highest peak; among equals they
+//! drop the highest devices and compare the rest, and at last draw lots. Here the order is *leximax* over devices
+//! (see [`Peaks`]), and equal plans are decided by the smallest first stage, then the first of the steps that
+//! it may take, then the second stage, and so on; among choices with equal bytes the first is taken. The same
+//! question has the same answer for ever.
+//!
+//! | file | does |
+//! |---|---|
+//! | `counts`, `graph` | the places that a path can pass, with the number of stages left where it matters |
+//! | `cells` | asks for the bytes of every stage that a path can meet, once |
+//! | `reach` | from which layers and places the end can be reached within a limit, 64 layers at a time |
+//! | `bottleneck` | the lowest such limit, by halving the possible ones |
+//! | `arcs`, `ties` | of all plans within it, the leximax-lowest, one distinct peak per round |
+//! | `exact` | puts these together |
+//! | `coarse` | questions that are too large for that |
+//! | `lack` | where nothing fits: what is missing, and where |
+
+mod arcs;
+mod bits;
+mod bottleneck;
+mod cells;
+mod coarse;
+mod counts;
+mod effort;
+mod exact;
+mod graph;
+mod lack;
+mod peaks;
+mod reach;
+mod ties;
+
+pub use lack::{Lack, Obstacle, Shortage, explain};
+pub use peaks::{Peaks, Run};
+
+use super::{Assignment, PlacedStage, Question, Searched, StageCosts, Stop, Unit};
+use cells::Measure;
+use effort::Limits;
+
+/// Name and version of the search, for plans.
+pub const SOLVER: &str = "leximax/2";
+
+/// Finds the plan with the leximax-lowest peaks.
+///
+/// Where the space is too large for the memory of a planner it ends [`Bounded`](super::Ended::Bounded): then either
+/// the highest peak is the lowest possible one but the others may not be, or, under 1F1B, the plan is the best of
+/// those that fit if every stage holds as many micro-batches as the first of the longest pipeline.
+pub fn leximax<C: StageCosts>(question: &Question<'_, C>, unit: Unit, stop: &Stop) -> Searched<Peaks> {
+    leximax_within(question, unit, stop, Limits::USUAL)
+}
+
+fn leximax_within<C: StageCosts>(
+    question: &Question<'_, C>,
+    unit: Unit,
+    stop: &Stop,
+    limits: Limits,
+) -> Searched<Peaks> {
+    let found = exact::leximax(question, Measure::Peak(unit), stop, limits);
+    found.unwrap_or_else(|why| coarse::leximax(question, unit, stop, limits, why))
+}
+
+/// Finds a plan with the lowest highest peak, and does not look at the other peaks: enough to know whether
+/// anything fits.
+pub fn bottleneck<C: StageCosts>(question: &Question<'_, C>, unit: Unit, stop: &Stop) -> Searched<u64> {
+    let found = exact::bottleneck(question, Measure::Peak(unit), stop, Limits::USUAL);
+    found.unwrap_or_else(|why| {
+        let found = coarse::leximax(question, unit, stop, Limits::USUAL, why);
+        let highest = |best: Assignment<Peaks>| {
+            let value = best.value.highest()?;
+            Some(Assignment { stages: best.stages, value })
+        };
+        let bound = found.bound.and_then(|bound| bound.highest());
+        Searched { best: found.best.and_then(highest), bound, states: found.states, ended: found.ended }
+    })
+}
+
+/// The peaks of a plan that was found by whatever means; none where a stage cannot be run so, or does not fit where
+/// that is asked.
+pub fn peaks_of<C: StageCosts>(
+    question: &Question<'_, C>,
+    unit: Unit,
+    stages: &[PlacedStage],
+) -> Option<Peaks> {
+    let runs = stages.iter().enumerate().map(|(index, stage)| {
+        let step = question.places.steps(stage.from).get(stage.step)?;
+        let at = question.stage_at(step, stage.first, stage.last, stage.choice);
+        let peak = question.costs.peak(&at, question.in_flight(stages.len() - 1 - index))?;
+        let capacity = question.fleet.capacity(step.kinds);
+        let fits = !question.within_capacity || peak.needed <= capacity.0;
+        fits.then(|| Run { peak: unit.of(peak.bytes, capacity), devices: step.devices })
+    });
+    runs.collect::<Option<Vec<Run>>>().map(Peaks::of)
+}
+
+#[cfg(test)]
+mod examples;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! From which states the end can be reached when no stage may cost more than a limit.
+//!
+//! Costs need not grow with a stage, so the layers from which the end can be reached need not be an interval.
+//! They are a set of bits per node: one `and` of words answers for 64 possible cuts.
+
+use std::ops::Range;
+
+use super::super::PlaceId;
+use super::bits::Bits;
+use super::cells::Cells;
+use super::effort::{Effort, Stopped};
+use super::graph::{Graph, Move, Node};
+
+/// A stage on a path, before its choice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Hop {
+    /// The place at which it begins.
+    pub(super) from: PlaceId,
+    /// Which of that place's steps it takes.
+    pub(super) step: usize,
+    /// Its layers.
+    pub(super) layers: Range<usize>,
+    /// What it costs.
+    pub(super) cost: u64,
+}
+
+/// The states from which the end can be reached by stages within the limit, by node.
+#[derive(Debug)]
+pub(super) struct Reach {
+    /// The ends of the stages within the limit, by class and first layer.
+    pub(super) within: Bits,
+    /// The layers from which the end can be reached, by node.
+    pub(super) layers: Bits,
+}
+
+impl Reach {
+    /// Looks at the states that are `known` to be on paths within a higher limit, or at all states.
+    pub(super) fn of(
+        graph: &Graph,
+        cells: &Cells,
+        limit: u64,
+        known: Option<&Bits>,
+        effort: &mut Effort<'_>,
+    ) -> Result<Self, Stopped> {
+        let within = cells.within(limit);
+        let mut layers = Bits::new(graph.nodes.len(), graph.layers + 1);
+        let Some(end) = graph.nodes.len().checked_sub(1) else { return Ok(Self { within, layers }) };
+        layers.set(end, graph.layers);
+        for (index, node) in graph.nodes.iter().enumerate().take(end).rev() {
+            let (all, some) = match known {
+                None => (node.firsts.clone(), None),
+                Some(known) => (0..0, Some(Bits::ones(known.row(index)))),
+            };
+            for first in all.chain(some.into_iter().flatten()) {
+                effort.weigh(1)?;
+                let is_open = graph.moves[node.moves.clone()].iter().any(|step| {
+                    Bits::meet(within.row(step.class * graph.layers + first), layers.row(step.to))
+                });
+                if is_open {
+                    layers.set(index, first);
+                }
+            }
+        }
+        Ok(Self { within, layers })
+    }
+
+    /// Whether the end can be reached from the beginning.
+    pub(super) fn is_open(&self, graph: &Graph) -> bool {
+        graph.layers > 0 && (0..graph.starts).any(|start| self.layers.has(start, 0))
+    }
+
+    /// The states that are on a path from the beginning to the end, by node.
+    pub(super) fn met(&self, graph: &Graph, effort: &mut Effort<'_>) -> Result<Bits, Stopped> {
+        let mut met = Bits::new(graph.nodes.len(), graph.layers + 1);
+        for start in (0..graph.starts).filter(|&start| self.layers.has(start, 0)) {
+            met.set(start, 0);
+        }
+        for (index, node) in graph.nodes.iter().enumerate() {
+            effort.weigh(node.firsts.len())?;
+            let firsts: Vec<usize> =
+                Bits::ones(met.row(index)).take_while(|&first| first < graph.layers).collect();
+            for step in &graph.moves[node.moves.clone()] {
+                for first in &firsts {
+                    let within = self.within.row(step.class * graph.layers + first);
+                    met.add_common(step.to, within, self.layers.row(step.to));
+                }
+            }
+        }
+        Ok(met)
+    }
+
+    /// The ends that a move may have from a layer on.
+    pub(super) fn ends<'a>(
+        &'a self,
+        graph: &'a Graph,
+        step: usize,
+        first: usize,
+    ) -> impl Iterator<Item = usize> + 'a {
+        let step = &graph.moves[step];
+        Bits::common(self.within.row(step.class * graph.layers + first), self.layers.row(step.to))
+    }
+
+    /// A path from the beginning to the end, which takes the cheapest stage at each node.
+    pub(super) fn walk(&self, graph: &Graph, cells: &Cells) -> Vec<Hop> {
+        let mut hops = Vec::new();
+        let mut at = (0..graph.starts).find(|&start| self.layers.has(start, 0)).map(|start| (start, 0));
+        while let Some((node, first)) = at.filter(|&(_, first)| first < graph.layers) {
+            let Node { place, moves, .. } = &graph.nodes[node];
+            let stages =
+                moves.clone().flat_map(|step| self.ends(graph, step, first).map(move |end| (step, end)));
+            let weighed =
+                stages.map(|(step, end)| (cells.get(graph.moves[step].class, first, end), step, end));
+            at = weighed.min().map(|(cost, step, end)| {
+                let Move { step, to, .. } = graph.moves[step];
+                hops.push(Hop { from: *place, step, layers: first..end, cost });
+                (to, end)
+            });
+        }
+        hops
+    }
+}

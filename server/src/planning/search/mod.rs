@@ -1,0 +1,94 @@
+//! Exact search: which layers go into which stage, on which devices, shared how.
+//!
+//! A search sees plain numbers alone. [`Question`] puts them together:
+//!
+//! | part | says |
+//! |---|---|
+//! | [`Fleet`] | which devices there are, node by node, and how fast they are linked |
+//! | [`Places`] | which runs of devices a stage may take, given what earlier stages took: a graph without cycles |
+//! | [`Choice`] | how the devices of a stage may share its work, and what is computed again |
+//! | [`StageCosts`] | bytes and seconds of any stage under any choice |
+//! | [`Cuts`] | after which layers the chain may be cut |
+//!
+//! A plan shape is a set of choices: one `Choice` for `UNIFORM_GRID`, all with the same number of devices for
+//! `EQUAL_DEVICES`, those without tensor shards for `PER_STAGE_REPLICAS`, one device for `SINGLE_PIPELINE`, all
+//! for `PER_STAGE_MESH`. So one dynamic program over (place, layer) answers for every shape. It runs from
+//! the last stage to the first: how many micro-batches a stage holds under 1F1B depends on the stages after it.
+//!
+//! Every answer is a [`Searched`]: the best plan found, a bound that no plan beats, and how the search ended.
+
+mod choice;
+mod costs;
+mod cuts;
+mod fleet;
+pub mod memory;
+mod outcome;
+pub mod paper;
+pub mod pareto;
+mod places;
+mod stop;
+#[cfg(test)]
+pub(crate) mod testing;
+pub mod time;
+mod unit;
+
+pub use choice::Choice;
+pub use costs::{Peak, Seconds, Squeezed, StageAt, StageCosts};
+pub use cuts::{Cuts, Pin};
+pub use fleet::{Fleet, FleetNode, Kind, KindSet, Link, LinkOrigin};
+pub use outcome::{Assignment, Ended, PlacedStage, Searched};
+pub use places::{Layouts, LinkId, PlaceId, Places, Spanning, Step};
+pub use stop::Stop;
+pub use unit::Unit;
+
+use std::ops::RangeInclusive;
+
+use loadmaster_proto::training::Schedule;
+
+/// What is asked of a search, for one micro-batch size and one number of micro-batches.
+#[derive(Debug)]
+pub struct Question<'a, C> {
+    /// Bytes and seconds of stages.
+    pub costs: &'a C,
+    /// The devices.
+    pub fleet: &'a Fleet,
+    /// What stages may take of them.
+    pub places: &'a Places,
+    /// Which of the costs' choices a stage may make, by index.
+    pub choices: &'a [usize],
+    /// Order of the passes: decides how many micro-batches a stage holds.
+    pub schedule: Schedule,
+    /// Stage passes per iteration.
+    pub micro_batches: u32,
+    /// How many stages a plan may have.
+    pub stages: RangeInclusive<usize>,
+    /// Where the chain may be cut, and which layers must be where.
+    pub cuts: &'a Cuts,
+    /// Whether every stage must fit into its devices' capacity, with its margin.
+    pub within_capacity: bool,
+}
+
+impl<C: StageCosts> Question<'_, C> {
+    /// These layers on the devices of a step.
+    pub fn stage_at(&self, step: &Step, first: usize, last: usize, choice: usize) -> StageAt {
+        let tensor = self.costs.choices().get(choice).map_or(1, |choice| choice.tensor);
+        StageAt {
+            first,
+            last,
+            choice,
+            kinds: step.kinds,
+            tensor_link: step.tensor_link(tensor),
+            data_link: step.data_link(),
+        }
+    }
+
+    /// The micro-batches that a stage holds when `after` stages follow it in the pipeline.
+    pub fn in_flight(&self, after: usize) -> u32 {
+        match self.schedule {
+            Schedule::Gpipe => self.micro_batches,
+            Schedule::OneFOneB => {
+                self.micro_batches.min(u32::try_from(after).unwrap_or(u32::MAX).saturating_add(1))
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What a search answers.
+
+use super::places::PlaceId;
+
+/// A stage of a plan that was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PlacedStage {
+    /// Index of the first layer.
+    pub first: usize,
+    /// Index of the last layer, inclusive.
+    pub last: usize,
+    /// Index of its choice.
+    pub choice: usize,
+    /// What the stages before it took.
+    pub from: PlaceId,
+    /// Which of that place's steps it takes.
+    pub step: usize,
+}
+
+/// A plan that was found: its stages in order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Assignment<V> {
+    /// The stages, first to last.
+    pub stages: Vec<PlacedStage>,
+    /// What it is worth, in the objective's terms; less is better.
+    pub value: V,
+}
+
+/// How a search ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// Nothing better exists, or nothing at all.
+    Proven,
+    /// It was told to stop; the bound says how much better a plan may exist.
+    Stopped,
+    /// The space is too large to look at whole; the bound says how much better a plan may exist.
+    Bounded,
+}
+
+/// What a search found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Searched<V> {
+    /// The best plan; none where there is none, or none was found before the search was stopped.
+    pub best: Option<Assignment<V>>,
+    /// No plan is better than this; equal to the best's value where that is proven. None where even that is
+    /// not known.
+    pub bound: Option<V>,
+    /// States weighed.
+    pub states: u64,
+    /// How it ended.
+    pub ended: Ended,
+}

@@ -1,0 +1,55 @@
+//! The searches as the papers describe them: selectable, and what the exact ones are compared with.
+//!
+//! | mode | paper | what it is |
+//! |---|---|---|
+//! | [`enumeration()`] | CAPTURE, III-C, Algorithm 4 | every plan, without stages above the best peak so far |
+//! | [`brute_force`] | mCAP-BF | every partitioning over devices that take a stage each |
+//! | [`bayesian()`] | mCAP-BO | 75 partitionings that a Gaussian process chooses |
+//! | [`pipe_ast`] | AMP, 3.5 | the layer assignment in O(k · L⁴) |
+//! | [`annealing()`] | AMP, 6.3, Algorithm 2 | degrees, micro-batch and placement by simulated annealing |
+//!
+//! All answer the same [`Question`] as the exact searches. Where a paper draws lots between
+//! equal plans, the fixed order of [`memory`](super::memory) decides.
+
+mod amp;
+#[cfg(test)]
+mod amp_tests;
+mod annealing;
+mod bayesian;
+mod domino;
+mod enumeration;
+mod gaussian;
+mod random;
+
+pub use amp::{Recursion, pipe_ast};
+pub use annealing::{Annealed, Annealing, Strategy, annealing};
+pub use bayesian::{Bayesian, bayesian};
+pub use enumeration::{brute_force, enumeration};
+pub use random::Random;
+
+use super::{Choice, PlacedStage, Question};
+
+/// CAPTURE's ways to run a stage on nodes of so many devices: on one device, or data- or tensor-parallel on
+/// a power of two of them. The paper counts 2·log2 k − 1 of them; there are 2·log2 k + 1.
+pub fn capture_choices(devices_per_node: u32) -> Vec<Choice> {
+    let degrees =
+        (1..u32::BITS).map(|power| 1 << power).take_while(|&degree: &u32| degree <= devices_per_node);
+    let parallel = degrees.flat_map(|degree| {
+        [Choice { data: degree, ..Choice::SINGLE }, Choice { tensor: degree, ..Choice::SINGLE }]
+    });
+    std::iter::once(Choice::SINGLE).chain(parallel).collect()
+}
+
+/// Whether a stage keeps to the cuts, and its pinned layers are where they have to be.
+fn is_allowed<C>(question: &Question<'_, C>, stage: &PlacedStage) -> bool {
+    let devices = question.places.devices(stage.from, stage.step);
+    let is_taken = |device: usize| {
+        u32::try_from(device).is_ok_and(|device| devices.iter().any(|range| range.contains(&device)))
+    };
+    let is_in_stage = |layer: usize| (stage.first..=stage.last).contains(&layer);
+    question.cuts.may_be_stage(stage.first, stage.last)
+        && question.cuts.pins().iter().all(|pin| !is_in_stage(pin.layer) || is_taken(pin.device))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,308 @@
+//! Places on nodes in any order, where nodes that are alike are one class.
+//!
+//! Which nodes of a class were taken makes no difference, only how many: so a place is the number of nodes taken
+//! of each class, the devices taken of the node that is begun, and what the last node's link to the next is. The
+//! nodes of a class are taken in the fleet's order, so a place still says which devices they are. Within a
+//! stage of several nodes, classes stand in ascending or in descending order: the slowest link of its
+//! ring is the same in any.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::super::fleet::{Fleet, Link};
+use super::in_order::{push_range, step};
+use super::{PlaceId, Places, Spanning, Step};
+
+/// Nodes that nothing tells apart.
+#[derive(Debug)]
+struct Class {
+    /// Their indices in the fleet, ascending.
+    nodes: Vec<usize>,
+    /// Devices of each.
+    devices: u32,
+    /// The first node of the first class with the same links to other nodes.
+    linked_like: usize,
+}
+
+/// What has been taken. Ordered, because places are numbered in order.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+struct State {
+    /// Devices taken: first, so that every step leads to a greater state.
+    devices: u32,
+    /// Nodes taken of each class, the begun one among them.
+    nodes: Vec<u32>,
+    /// The class of the begun node, and how many of its devices are taken.
+    begun: Option<(usize, u32)>,
+    /// A node whose links are those of the last node taken; none where it is begun, and at both ends.
+    last: Option<usize>,
+}
+
+/// A stage in the making.
+#[derive(Debug, Clone)]
+struct Stage {
+    state: State,
+    nodes: Vec<usize>,
+    devices: Vec<Range<u32>>,
+    is_whole: bool,
+}
+
+/// A step, with the state that it leads to and its devices.
+type Taken = (State, Step, Vec<Range<u32>>);
+
+/// The order of classes within a stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Up,
+    Down,
+}
+
+struct Classes<'a> {
+    fleet: &'a Fleet,
+    list: Vec<Class>,
+    begins: Vec<u32>,
+    total: u32,
+    spanning: Spanning,
+    directions: &'static [Direction],
+    /// Nodes that stages may yet be extended by, over all of them: past that there are too many.
+    left: Cell<usize>,
+}
+
+impl Places {
+    /// Places for stages of these numbers of devices on the fleet's nodes in any order. Nodes with one of the
+    /// `singled` devices are like no other. None where there would be more than `most` places, or more than
+    /// 16 steps for each.
+    pub fn by_class(
+        fleet: &Fleet,
+        sizes: &[u32],
+        spanning: Spanning,
+        singled: &[usize],
+        most: usize,
+    ) -> Option<Self> {
+        let mut places = Self::default();
+        places.fill_by_class(fleet, sizes, spanning, singled, most).map(|_| places)
+    }
+
+    /// Fills places that have nothing but links; none where they are too many. Whether they leave no order out:
+    /// nothing but the order of the nodes within a stage can be missing, where their links differ.
+    pub(super) fn fill_by_class(
+        &mut self,
+        fleet: &Fleet,
+        sizes: &[u32],
+        spanning: Spanning,
+        singled: &[usize],
+        most: usize,
+    ) -> Option<bool> {
+        let classes = Classes::of(fleet, spanning, singled, most.saturating_mul(64));
+        let counts = classes.list.iter().map(|class| class.nodes.len() + 1);
+        if counts.fold(1, usize::saturating_mul) > most {
+            return None;
+        }
+        let mut waiting = BTreeMap::new();
+        waiting.insert(classes.first(), ());
+        let mut numbers: BTreeMap<State, PlaceId> = BTreeMap::new();
+        let mut found: Vec<Vec<Taken>> = Vec::new();
+        let mut steps = 0;
+        while let Some((state, ())) = waiting.pop_first() {
+            let mut own: Vec<Taken> = Vec::new();
+            for &size in sizes.iter().filter(|&&size| size > 0 && size <= classes.total - state.devices) {
+                for stage in classes.stages(&state, size) {
+                    let Stage { state: next, nodes, devices, is_whole } = stage;
+                    let entry = classes.entry(&state, &nodes);
+                    let Some(step) = step(self, fleet, &nodes, is_whole, entry, size, 0) else { continue };
+                    if !own.iter().any(|(known, like, _)| *known == next && *like == step) {
+                        waiting.insert(next.clone(), ());
+                        own.push((next, step, devices));
+                    }
+                }
+            }
+            steps += own.len();
+            numbers.insert(state, found.len() as PlaceId);
+            found.push(own);
+            if found.len() + waiting.len() > most || steps > 16 * most || classes.left.get() == 0 {
+                return None;
+            }
+        }
+        // Without a way to the end the last place is one that no step leads to.
+        if !numbers.contains_key(&classes.last()) {
+            found.push(Vec::new());
+        }
+        for own in found {
+            let (steps, devices) = own
+                .into_iter()
+                .map(|(next, step, devices)| (Step { to: numbers[&next], ..step }, devices))
+                .unzip();
+            self.steps.push(steps);
+            self.devices.push(devices);
+        }
+        let largest = sizes.iter().copied().max().unwrap_or(0);
+        Some(classes.directions.len() == 1 || !classes.may_span(largest))
+    }
+}
+
+impl<'a> Classes<'a> {
+    fn of(fleet: &'a Fleet, spanning: Spanning, singled: &[usize], left: usize) -> Self {
+        let begins = fleet.begins();
+        let is_single = |node: usize| {
+            let devices = begins[node] as usize..(begins[node] + fleet.nodes[node].devices) as usize;
+            singled.iter().any(|device| devices.contains(device))
+        };
+        let has_tiers = fleet.tiers.iter().any(Option::is_some);
+        let are_linked_alike = |one: usize, other: usize| {
+            let (one, other) = (&fleet.nodes[one], &fleet.nodes[other]);
+            one.outside == other.outside && (!has_tiers || one.domains == other.domains)
+        };
+        let mut list: Vec<Class> = Vec::new();
+        for (index, node) in fleet.nodes.iter().enumerate().filter(|(_, node)| node.devices > 0) {
+            let linked =
+                list.iter().map(|class| class.linked_like).find(|&like| are_linked_alike(like, index));
+            let known = list.iter_mut().find(|class| {
+                let first = class.nodes[0];
+                let is_like = fleet.nodes[first].is_like(node) && are_linked_alike(first, index);
+                is_like && !is_single(first) && !is_single(index)
+            });
+            match known {
+                Some(class) => class.nodes.push(index),
+                None => list.push(Class {
+                    nodes: vec![index],
+                    devices: node.devices,
+                    linked_like: linked.unwrap_or(index),
+                }),
+            }
+        }
+        // Where all links are the same, the order within a stage changes nothing.
+        let all_linked_alike = list.windows(2).all(|pair| pair[0].linked_like == pair[1].linked_like);
+        let directions: &[Direction] =
+            if all_linked_alike { &[Direction::Up] } else { &[Direction::Up, Direction::Down] };
+        Self { fleet, list, begins, total: fleet.devices(), spanning, directions, left: Cell::new(left) }
+    }
+
+    /// Whether a stage of this many devices, or fewer, may take more than one node.
+    fn may_span(&self, size: u32) -> bool {
+        let smallest = self.list.iter().map(|class| class.devices).min().unwrap_or(0);
+        match self.spanning {
+            Spanning::Never => false,
+            Spanning::WholeNodes => size >= smallest.saturating_mul(2),
+            Spanning::Anywhere => size > 1,
+        }
+    }
+
+    fn first(&self) -> State {
+        State { nodes: vec![0; self.list.len()], ..State::default() }
+    }
+
+    fn last(&self) -> State {
+        let nodes = self.list.iter().map(|class| class.nodes.len() as u32).collect();
+        State { devices: self.total, nodes, begun: None, last: None }
+    }
+
+    /// The link over which a stage on these nodes gets its input; none for the first stage.
+    fn entry(&self, state: &State, nodes: &[usize]) -> Option<Link> {
+        let first = *nodes.first()?;
+        match (state.begun, state.last) {
+            (Some(_), _) => Some(self.fleet.nodes[first].inside),
+            (None, Some(last)) => self.fleet.between(last, first),
+            (None, None) => None,
+        }
+    }
+
+    /// All stages of this many devices.
+    fn stages(&self, state: &State, size: u32) -> Vec<Stage> {
+        let stage = Stage { state: state.clone(), nodes: Vec::new(), devices: Vec::new(), is_whole: true };
+        let mut all = Vec::new();
+        if let Some((class, taken)) = state.begun {
+            let left = self.list[class].devices - taken;
+            if size > left && self.spanning != Spanning::Anywhere {
+                return all;
+            }
+            let begun = self.take(&stage, class, size.min(left));
+            self.finish(begun, size - size.min(left), None, &mut all);
+            return all;
+        }
+        for (class, kind) in self.list.iter().enumerate() {
+            if !self.has_more(state, class) || size > kind.devices && self.spanning == Spanning::Never {
+                continue;
+            }
+            let taken = size.min(kind.devices);
+            self.finish(self.take(&stage, class, taken), size - taken, Some(class), &mut all);
+        }
+        all
+    }
+
+    /// Ends a stage that has `left` devices to take yet, after a node of class `from`.
+    fn finish(&self, stage: Stage, left: u32, from: Option<usize>, all: &mut Vec<Stage>) {
+        if left == 0 {
+            all.push(stage);
+            return;
+        }
+        for &direction in self.directions {
+            self.go_on(&stage, left, from, direction, all);
+        }
+    }
+
+    fn go_on(
+        &self,
+        stage: &Stage,
+        left: u32,
+        from: Option<usize>,
+        direction: Direction,
+        all: &mut Vec<Stage>,
+    ) {
+        for (class, kind) in
+            self.list.iter().enumerate().filter(|&(class, _)| self.has_more(&stage.state, class))
+        {
+            if self.left.get() == 0 {
+                return;
+            }
+            self.left.set(self.left.get() - 1);
+            if left < kind.devices {
+                // A node that stays begun is the last one, of whatever class.
+                if self.spanning == Spanning::Anywhere {
+                    all.push(self.take(stage, class, left));
+                }
+                continue;
+            }
+            let is_in_order = from.is_none_or(|from| match direction {
+                Direction::Up => class >= from,
+                Direction::Down => class <= from,
+            });
+            if !is_in_order {
+                continue;
+            }
+            let longer = self.take(stage, class, kind.devices);
+            if left == kind.devices {
+                all.push(longer);
+            } else {
+                self.go_on(&longer, left - kind.devices, Some(class), direction, all);
+            }
+        }
+    }
+
+    fn has_more(&self, state: &State, class: usize) -> bool {
+        (state.nodes[class] as usize) < self.list[class].nodes.len()
+    }
+
+    /// The stage with devices of one more node, or of the begun one.
+    fn take(&self, stage: &Stage, class: usize, devices: u32) -> Stage {
+        let mut longer = stage.clone();
+        let Class { nodes, devices: all, linked_like } = &self.list[class];
+        let state = &mut longer.state;
+        let already = match state.begun {
+            Some((_, taken)) => taken,
+            None => {
+                state.nodes[class] += 1;
+                0
+            }
+        };
+        let node = nodes[state.nodes[class] as usize - 1];
+        let begin = self.begins[node] + already;
+        state.devices += devices;
+        let is_full = already + devices == *all;
+        state.begun = (!is_full).then_some((class, already + devices));
+        state.last = (is_full && state.devices < self.total).then_some(*linked_like);
+        longer.is_whole &= already == 0 && is_full;
+        longer.nodes.push(node);
+        push_range(&mut longer.devices, begin..begin + devices);
+        longer
+    }
+}

@@ -1,0 +1,129 @@
+//! The orders in which a fleet's nodes are searched.
+
+use super::super::fleet::{Fleet, FleetNode, Kind, Link};
+use super::{Places, Spanning};
+
+/// Places for the orders of a fleet's nodes: all orders at once, or some good ones.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Layouts {
+    /// One for each order, or one for all. They share their links: a link has the same index in each.
+    pub places: Vec<Places>,
+    /// Whether no order is left out.
+    pub is_complete: bool,
+    /// As many devices in one node, with the best of all links: whatever some order allows, this does. Empty
+    /// where no order is left out.
+    pub relaxed: (Fleet, Places),
+}
+
+impl Layouts {
+    /// Most kinds whose every order is tried, where not all orders of the nodes can be.
+    const MOST_PERMUTED: usize = 4;
+
+    /// The orders of a fleet's nodes for stages of these numbers of devices: all of them if that takes at most
+    /// `most` places. Nodes with one of the `singled` devices are like no other.
+    pub fn of(fleet: &Fleet, sizes: &[u32], spanning: Spanning, singled: &[usize], most: usize) -> Self {
+        let mut all = Places::default();
+        // Nodes that are all alike have one order.
+        let is_uniform = fleet.is_uniform() && (singled.is_empty() || fleet.nodes.len() < 2);
+        let by_class =
+            if is_uniform { None } else { all.fill_by_class(fleet, sizes, spanning, singled, most) };
+        let is_complete = is_uniform || by_class == Some(true);
+        let mut links = all.links.clone();
+        let mut places = if by_class.is_some() { vec![all] } else { Vec::new() };
+        if places.is_empty() {
+            let orders = if is_uniform { vec![(0..fleet.nodes.len()).collect()] } else { orders(fleet) };
+            for order in orders {
+                let mut one = Places { links: std::mem::take(&mut links), ..Places::default() };
+                one.fill_in_sequence(fleet, &order, sizes, spanning);
+                links.clone_from(&one.links);
+                places.push(one);
+            }
+        }
+        if is_complete {
+            return Self { places, is_complete, relaxed: (Fleet::default(), Places::default()) };
+        }
+        let fleet = relaxed(fleet);
+        let mut relaxed = Places { links, ..Places::default() };
+        relaxed.fill_in_sequence(&fleet, &[0], sizes, Spanning::Never);
+        for one in &mut places {
+            one.links.clone_from(&relaxed.links);
+        }
+        Self { places, is_complete, relaxed: (fleet, relaxed) }
+    }
+}
+
+/// Orders worth a look: as given and reversed; kinds together in every order of the kinds, domains within kinds
+/// and kinds within domains.
+fn orders(fleet: &Fleet) -> Vec<Vec<usize>> {
+    let given: Vec<usize> = (0..fleet.nodes.len()).collect();
+    let mut orders = vec![given.clone(), given.iter().rev().copied().collect()];
+    for ranks in permutations(fleet.kinds.len()) {
+        let rank = |&node: &usize| ranks.get(fleet.nodes[node].kind).copied().unwrap_or(usize::MAX);
+        let domains = |&node: &usize| fleet.nodes[node].domains.iter().rev().copied().collect::<Vec<u32>>();
+        let mut by_kind = given.clone();
+        by_kind.sort_by_key(|node| (rank(node), domains(node)));
+        let mut by_domain = given.clone();
+        by_domain.sort_by_key(|node| (domains(node), rank(node)));
+        orders.extend([by_kind, by_domain]);
+    }
+    let mut distinct: Vec<Vec<usize>> = Vec::new();
+    for order in orders {
+        if !distinct.iter().any(|known| are_alike(fleet, known, &order)) {
+            distinct.push(order);
+        }
+    }
+    distinct
+}
+
+/// Whether nothing tells two orders apart.
+fn are_alike(fleet: &Fleet, one: &[usize], other: &[usize]) -> bool {
+    one.iter().zip(other).all(|(&a, &b)| {
+        let (a, b) = (&fleet.nodes[a], &fleet.nodes[b]);
+        a.is_like(b) && a.domains == b.domains
+    })
+}
+
+/// Every ranking of this many kinds; the ascending and the descending one where they are too many.
+fn permutations(kinds: usize) -> Vec<Vec<usize>> {
+    if kinds > Layouts::MOST_PERMUTED {
+        return vec![(0..kinds).collect(), (0..kinds).rev().collect()];
+    }
+    let mut all = vec![Vec::new()];
+    for kind in 0..kinds {
+        let longer = |ranking: &Vec<usize>| {
+            (0..=kind)
+                .map(|at| {
+                    let mut longer = ranking.clone();
+                    longer.insert(at, kind);
+                    longer
+                })
+                .collect::<Vec<_>>()
+        };
+        all = all.iter().flat_map(longer).collect();
+    }
+    all
+}
+
+/// All devices in one node with the best link of the fleet, each allowing what the largest allows.
+fn relaxed(fleet: &Fleet) -> Fleet {
+    let links = fleet.nodes.iter().flat_map(|node| [node.inside, node.outside]);
+    let best = |one: Link, other: Link| Link {
+        bytes_per_second: one.bytes_per_second.max(other.bytes_per_second),
+        latency_seconds: one.latency_seconds.min(other.latency_seconds),
+        origin: one.origin.max(other.origin),
+    };
+    let Some(inside) = links.reduce(best) else { return Fleet::default() };
+    let capacity = fleet.kinds.iter().map(|kind| kind.capacity).max().unwrap_or_default();
+    Fleet {
+        kinds: vec![Kind { name: "any".to_owned(), capacity, hourly_price: None }],
+        nodes: vec![FleetNode {
+            name: "all".to_owned(),
+            kind: 0,
+            devices: fleet.devices(),
+            inside,
+            outside: inside,
+            domains: Vec::new(),
+        }],
+        tiers: Vec::new(),
+    }
+}

@@ -1,0 +1,134 @@
+//! Which runs of devices a stage may take: a graph without cycles.
+//!
+//! A *place* says what the stages so far have taken; a *step* is the devices that the next stage takes. The
+//! stages of a plan are a path from the first place to the last: in order, and no device stays idle. A
+//! stage keeps to one node, or takes whole nodes where [`Spanning`] allows it (CAPTURE, III-C: degrees fill
+//! every node exactly).
+//!
+//! | nodes | a place is |
+//! |---|---|
+//! | all alike, or in a given order | the number of devices taken ([`Places::in_order`], [`Places::in_sequence`]) |
+//! | of some classes, in any order | the number of nodes taken of each class ([`Places::by_class`]) |
+//! | chosen already | the number of stages that they carry ([`Places::given`]) |
+//! | too many classes for that | as in a given order, for some good orders ([`Layouts`]) |
+
+mod by_class;
+mod given;
+mod in_order;
+mod layouts;
+
+pub use layouts::Layouts;
+
+use std::ops::Range;
+
+use super::fleet::{KindSet, Link};
+use super::outcome::PlacedStage;
+
+/// Index of a place; every step leads to a larger one.
+pub type PlaceId = u32;
+
+/// Index of a link in [`Places::links`].
+pub type LinkId = u16;
+
+/// Whether a stage may take devices of several nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Spanning {
+    /// Never.
+    #[default]
+    Never,
+    /// Only all devices of each of them.
+    WholeNodes,
+    /// Any devices that follow each other.
+    Anywhere,
+}
+
+/// The devices that a stage takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// The place after it.
+    pub to: PlaceId,
+    /// How many.
+    pub devices: u32,
+    /// Their kinds.
+    pub kinds: KindSet,
+    /// The link over which its input comes from the stage before it; meaningless for the first stage.
+    pub entry: LinkId,
+    /// Slowest link inside its nodes.
+    pub inside: LinkId,
+    /// Slowest link between its nodes; that inside where it takes one node.
+    pub across: LinkId,
+    /// How many of its devices are on each of its nodes; 0 where they are not equally many.
+    pub per_node: u32,
+}
+
+impl Step {
+    /// The slowest link within groups of `tensor` neighbouring devices.
+    pub fn tensor_link(&self, tensor: u32) -> LinkId {
+        let inside = self.per_node > 0 && self.per_node.is_multiple_of(tensor.max(1));
+        if inside { self.inside } else { self.across }
+    }
+
+    /// The slowest link between its replicas.
+    pub fn data_link(&self) -> LinkId {
+        self.across
+    }
+}
+
+/// All places and steps of a fleet.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Places {
+    /// Steps from each place.
+    steps: Vec<Vec<Step>>,
+    /// Distinct links.
+    links: Vec<Link>,
+    /// Devices that steps take, by place and step, as ranges of the fleet's devices.
+    devices: Vec<Vec<Vec<Range<u32>>>>,
+}
+
+impl Places {
+    /// Number of places. The first is 0, the last, with all devices taken, the one before this number.
+    pub fn count(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// The place where all devices are taken.
+    pub fn last(&self) -> PlaceId {
+        u32::try_from(self.steps.len().saturating_sub(1)).unwrap_or(u32::MAX)
+    }
+
+    /// The steps from a place.
+    pub fn steps(&self, from: PlaceId) -> &[Step] {
+        self.steps.get(from as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// A link.
+    pub fn link(&self, link: LinkId) -> Option<Link> {
+        self.links.get(usize::from(link)).copied()
+    }
+
+    /// All distinct links, by index.
+    pub fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// Which of the fleet's devices a step takes.
+    pub fn devices(&self, from: PlaceId, step: usize) -> &[Range<u32>] {
+        self.devices.get(from as usize).and_then(|steps| steps.get(step)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Which of the fleet's devices each stage of a plan takes, in order.
+    pub fn resolve(&self, stages: &[PlacedStage]) -> Vec<Vec<u32>> {
+        let taken =
+            |stage: &PlacedStage| self.devices(stage.from, stage.step).iter().cloned().flatten().collect();
+        stages.iter().map(taken).collect()
+    }
+
+    /// The index of a link, which is added if it is new. Beyond the largest index all are the last.
+    fn intern(&mut self, link: Link) -> LinkId {
+        let index = self.links.iter().position(|known| *known == link).unwrap_or_else(|| {
+            self.links.push(link);
+            self.links.len() - 1
+        });
+        LinkId::try_from(index).unwrap_or(LinkId::MAX)
+    }
+}

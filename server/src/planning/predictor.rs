@@ -7,7 +7,13 @@ use loadmaster_proto::stage::StageConfig;
 use loadmaster_proto::training::TrainingSpec;
 use serde::Serialize;
 
+mod curve;
+mod layer;
+
 use super::metrics::Setting;
+
+pub use curve::PeakCurve;
+pub use layer::{Exchange, LayerCost, Share};
 
 pub use loadmaster_proto::prediction::{Breakdown, Interval, Origin, StageSeconds};
 
@@ -43,19 +49,39 @@ pub trait Predictor {
     fn warnings(&self, _setting: &StageSetting) -> Vec<String> {
         Vec::new()
     }
+
+    /// What every layer costs a device besides the bytes of its peak, in order: seconds, and bytes that it
+    /// exchanges. None for a layer whose seconds at this share the profile does not tell; none at all, the
+    /// default, where the predictor knows no times.
+    fn layer_costs(&self, _share: Share) -> Vec<Option<LayerCost>> {
+        Vec::new()
+    }
+
+    /// The bytes of the stages that begin with the first layer of `setting`'s stage, one for each last layer in
+    /// order, up to the first that cannot be predicted; its place in the pipeline does not matter. None, the
+    /// default, where the predictor has to be asked for each place: a search then does.
+    fn curves(&self, _setting: &StageSetting) -> Option<Vec<PeakCurve>> {
+        None
+    }
+
+    /// Bytes of the gradient that both ends of a tied weight exchange, on each shard of this degree; 0 where
+    /// nothing is tied.
+    fn tied_bytes(&self, _tensor_degree: u32) -> u64 {
+        0
+    }
 }
 
 /// A stage as it will be trained.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StageSetting {
-    /// Layers, parallelism and degree.
+    /// Layers and degrees.
     pub stage: StageConfig,
     /// Position in its pipeline, from 0.
     pub stage_index: u32,
     /// Stages of that pipeline.
     pub stage_count: u32,
-    /// Everything else. The micro-batch size is that of the whole stage: a device of a data-parallel
-    /// stage of degree d takes one d-th of it.
+    /// Everything else. The micro-batch size is that of the whole stage: a device of a
+    /// stage of d replicas takes one d-th of it.
     pub training: TrainingSpec,
 }
 
@@ -112,7 +138,16 @@ impl Margin {
 
     /// The bytes that a capacity must hold.
     pub fn needed(self, prediction: &Prediction) -> Bytes {
-        self.interval(prediction).map_or(prediction.bytes, |interval| interval.high)
+        self.needed_for(prediction.bytes, prediction.margin)
+    }
+
+    /// The same, for bytes whose own margin is known or not.
+    pub fn needed_for(self, bytes: Bytes, known: Option<f64>) -> Bytes {
+        let share = match self {
+            Self::Known => known,
+            Self::Share(share) => Some(share),
+        };
+        share.map_or(bytes, |share| Interval::around(bytes, share).high)
     }
 }
 
@@ -174,6 +209,19 @@ pub enum PredictionError {
         profiled: u32,
         /// The number asked for.
         target: u32,
+    },
+    /// The paper's rules know replicas and shards, not replicas that consist of shards.
+    #[error(
+        "`{predictor}` cannot tell about stages of {data_degree} replicas of {tensor_degree} shards each: \
+         profile with `--campaign minimal --parallelism tensor --degrees 2,4`, whose predictor can"
+    )]
+    MixedStage {
+        /// Replicas.
+        data_degree: u32,
+        /// Shards of each.
+        tensor_degree: u32,
+        /// Name and version of the predictor.
+        predictor: &'static str,
     },
     /// A curve needs two degrees.
     #[error(

@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 
 use loadmaster_proto::scenario::Scenario;
-use loadmaster_proto::stage::StageConfig;
 
 use super::{Capture, NamedPeak};
 
@@ -23,9 +22,7 @@ pub(super) fn margins(capture: &Capture, peaks: &[NamedPeak]) -> BTreeMap<Scenar
         !capture.sources.uses(stage)
     });
     for peak in held_out {
-        let Scenario { parallelism, degree } = peak.setting.scenario;
-        let (first_layer, last_layer) = (peak.first_layer, peak.last_layer);
-        let stage = StageConfig { first_layer, last_layer, parallelism, degree };
+        let stage = peak.setting.scenario.stage(peak.first_layer, peak.last_layer);
         let size = peak.setting.micro_batch_size;
         // A check that cannot be predicted (a gap) checks nothing.
         let Ok(prediction) = capture.peak(stage, size, peak.setting.in_flight) else { continue };

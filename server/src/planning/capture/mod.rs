@@ -142,7 +142,7 @@ impl Capture {
         if first > last || last >= self.layers {
             return Err(PredictionError::NoSuchStage { first, last, layers: self.layers });
         }
-        let scenario = Scenario::of(stage);
+        let scenario = scenario(stage)?;
         let target = Target { first, last, micro_batch_size, in_flight };
         let (bytes, origin) = if self.scenes.contains_key(&scenario) {
             self.read(scenario, target)?
@@ -230,7 +230,7 @@ impl Predictor for Capture {
     }
 
     fn sources(&self, setting: &StageSetting) -> Vec<String> {
-        let scenario = Scenario::of(setting.stage);
+        let Some(scenario) = setting.stage.scenario() else { return Vec::new() };
         let mut scenarios = match self.nearest(scenario) {
             Ok((low, high)) if !self.scenes.contains_key(&scenario) => vec![low, high],
             Ok(_) | Err(_) => vec![scenario],
@@ -242,7 +242,7 @@ impl Predictor for Capture {
     }
 
     fn warnings(&self, setting: &StageSetting) -> Vec<String> {
-        let scenario = Scenario::of(setting.stage);
+        let Some(scenario) = setting.stage.scenario() else { return Vec::new() };
         let target = Target {
             first: setting.stage.first_layer,
             last: setting.stage.last_layer,
@@ -268,6 +268,12 @@ impl Predictor for Capture {
             )],
         }
     }
+}
+
+/// The scenario of a stage: the paper profiles no other ways to share one (III-B3).
+fn scenario(stage: StageConfig) -> Result<Scenario, PredictionError> {
+    let StageConfig { data_degree, tensor_degree, .. } = stage;
+    stage.scenario().ok_or(PredictionError::MixedStage { data_degree, tensor_degree, predictor: NAME })
 }
 
 /// The stages that a layer's metrics were derived from.

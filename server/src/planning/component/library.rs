@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use loadmaster_proto::measurement::{LayerTimes, Measurement};
-use loadmaster_proto::stage::Parallelism;
 use loadmaster_proto::tape::LayerTape;
 
 use super::blend::{Blended, OverDegree, OverSize, blend};
+use super::times::{origin, over_degree, over_size};
 use crate::planning::predictor::Origin;
 
 /// A recording, or what was put together from several.
@@ -57,16 +57,15 @@ pub(super) struct Library(BTreeMap<String, BTreeMap<u32, BTreeMap<u32, Tape>>>);
 
 impl Library {
     /// Adds the tape of a measurement, if it has one. Of several at the same setting (shards, repeated
-    /// runs) the one with most bytes counts. Replicas have nothing of their own: they train as a single
-    /// device does at a part of the micro-batch.
+    /// runs) the one with most bytes counts. Replicas have nothing of their own: they train as one replica
+    /// does at a part of the micro-batch.
     pub(super) fn add(&mut self, source: usize, measurement: &Measurement) {
         let Some(tape) = &measurement.tape else { return };
         let stage = measurement.stage;
-        let (degree, size) = match stage.parallelism {
-            Parallelism::None => (1, measurement.micro_batch_size),
-            Parallelism::Tensor => (stage.degree, measurement.micro_batch_size),
-            Parallelism::Data => return,
-        };
+        if stage.data_degree > 1 {
+            return;
+        }
+        let (degree, size) = (stage.tensor_degree.max(1), measurement.micro_batch_size);
         let times = measurement.layers.iter().find(|times| times.layer == stage.first_layer);
         let LayerTimes { forward_seconds, backward_seconds, .. } = times.copied().unwrap_or_default();
         let new = Tape {
@@ -107,20 +106,22 @@ impl Library {
             return Err(Gap::Degree { recorded: degrees.keys().copied().collect() });
         };
         let [low, high] = [at_size(&degrees[&recorded[0]], size)?, at_size(&degrees[&recorded[1]], size)?];
-        let shares = |low: f64, high: f64| {
-            let [n, m] = recorded.map(f64::from);
-            let shrinking = (low - high) * n * m / (m - n);
-            // Times are noisy: more shards never save more than their share of the work.
-            let least = if degree > recorded[1] { high * m / f64::from(degree) } else { 0.0 };
-            (low - shrinking / n + shrinking / f64::from(degree)).max(least)
-        };
-        let between = recorded[0] < degree && degree < recorded[1];
-        Ok(low.and(
-            &high,
-            blend(&low.tape, &high.tape, &OverDegree { recorded, target: degree }),
-            between,
-            shares,
-        ))
+        let blended = blend(&low.tape, &high.tape, &OverDegree { recorded, target: degree });
+        Ok(low.and(&high, blended, origin(recorded, degree), over_degree(recorded, degree)))
+    }
+
+    /// The seconds alone; none where [`Self::read`] fails.
+    pub(super) fn seconds(&self, content: &str, degree: u32, size: u32) -> Option<(LayerSeconds, Origin)> {
+        let degrees = self.0.get(content)?;
+        if let Some(sizes) = degrees.get(&degree) {
+            return seconds_at(sizes, size);
+        }
+        let shards: Vec<u32> = degrees.keys().copied().filter(|&recorded| recorded > 1).collect();
+        let recorded = around(&shards, degree).filter(|_| degree > 1)?;
+        let [low, high] = recorded.map(|recorded| seconds_at(degrees.get(&recorded)?, size));
+        let ((low, low_origin), (high, high_origin)) = (low?, high?);
+        let read = origin(recorded, degree).max(low_origin).max(high_origin);
+        Some((low.and(&high, over_degree(recorded, degree)), read))
     }
 }
 
@@ -133,17 +134,19 @@ fn at_size(sizes: &BTreeMap<u32, Tape>, target: u32) -> Result<Tape, Gap> {
         return Err(recorded.first().map_or(Gap::Layer, |&recorded| Gap::Size { recorded }));
     };
     let [low, high] = recorded.map(|size| &sizes[&size]);
-    let line = |at_low: f64, at_high: f64| {
-        let [n, m] = recorded.map(f64::from);
-        // Times are noisy: a larger micro-batch never takes less than a smaller one took.
-        let least = if target > recorded[1] { at_high } else { 0.0 };
-        (at_low + (at_high - at_low) * (f64::from(target) - n) / (m - n)).max(least)
-    };
-    let between = recorded[0] < target && target < recorded[1];
     let mut blended = blend(&low.tape, &high.tape, &OverSize { recorded, target });
     // Kernels choose other algorithms for one sample than for several, on whichever side the recordings are.
     blended.is_aligned &= target > 1 && recorded[0] > 1;
-    Ok(low.and(high, blended, between, line))
+    Ok(low.and(high, blended, origin(recorded, target), over_size(recorded, target)))
+}
+
+fn seconds_at(sizes: &BTreeMap<u32, Tape>, target: u32) -> Option<(LayerSeconds, Origin)> {
+    if let Some(tape) = sizes.get(&target) {
+        return Some((tape.seconds, tape.origin));
+    }
+    let recorded = around(&sizes.keys().copied().collect::<Vec<u32>>(), target)?;
+    let [low, high] = recorded.map(|size| sizes.get(&size));
+    Some((low?.seconds.and(&high?.seconds, over_size(recorded, target)), origin(recorded, target)))
 }
 
 /// The two recorded values, in order, that a target is read from: those around it, else the nearest two.
@@ -155,20 +158,14 @@ fn around(ascending: &[u32], target: u32) -> Option<[u32; 2]> {
 
 impl Tape {
     /// This one and a larger one, blended.
-    fn and(&self, other: &Self, blended: Blended, between: bool, read: impl Fn(f64, f64) -> f64) -> Self {
-        let seconds = |of: fn(&LayerSeconds) -> f64| read(of(&self.seconds), of(&other.seconds));
-        let origin = if between { Origin::Interpolated } else { Origin::Extrapolated };
+    fn and(&self, other: &Self, blended: Blended, origin: Origin, read: impl Fn(f64, f64) -> f64) -> Self {
         let is_aligned = blended.is_aligned && self.is_aligned && other.is_aligned;
         let mut sources = [self.sources.as_slice(), &other.sources].concat();
         sources.sort_unstable();
         sources.dedup();
         Self {
             tape: Arc::new(blended.tape),
-            seconds: LayerSeconds {
-                forward: seconds(|of| of.forward),
-                backward: seconds(|of| of.backward),
-                step: seconds(|of| of.step),
-            },
+            seconds: self.seconds.and(&other.seconds, read),
             // Scratch of another algorithm cannot be foreseen.
             origin: if is_aligned { origin } else { Origin::Extrapolated },
             is_aligned,

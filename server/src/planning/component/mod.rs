@@ -19,13 +19,15 @@
 //! | `counterparts` | which blocks are the same one in two recordings whose events differ? |
 //! | `machine` | which blocks are live while a tape is played? |
 //! | `stage` | what does the rank hold around the layers of a stage? |
+//! | `play` | what does a stage hold, from the tapes of its layers? |
+//! | `runs` | which stages play the same? |
 //! | `schedule` | which moment of an iteration is the highest? |
+//! | `times` | how long does each layer take? |
 //! | `tied` | what if both ends of a shared weight are in one stage? |
 //! | `margin` | how sure is it? |
-//! | `memory` | was this asked before? |
 //!
-//! A data-parallel device of degree d plays the tapes of a d-th of the micro-batch and holds the buffers
-//! in which gradients are summed; a tensor-parallel one plays the tapes of its shard.
+//! A device of a stage of d replicas plays the tapes of a d-th of the micro-batch and holds the buffers in
+//! which gradients are summed; where a replica consists of shards, it plays the tapes of its shard.
 //!
 //! # Limits
 //!
@@ -39,10 +41,12 @@ mod counterparts;
 mod library;
 mod machine;
 pub mod margin;
-mod memory;
+mod play;
+mod runs;
 mod schedule;
 mod stage;
 mod tied;
+mod times;
 
 #[cfg(test)]
 mod tests;
@@ -50,23 +54,22 @@ mod tests;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use loadmaster_proto::buckets::{BUCKET_BYTES, Bucket, buckets};
 use loadmaster_proto::bytes::Bytes as ByteCount;
-use loadmaster_proto::layer::Parameter;
 use loadmaster_proto::measurement::Measurement;
 use loadmaster_proto::model::Model;
-use loadmaster_proto::stage::{Parallelism, StageConfig};
-use loadmaster_proto::tape::{LayerContent, Passage};
-use loadmaster_proto::training::{Optimizer, RecomputePolicy, TrainingSpec};
+use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::tape::LayerContent;
+use loadmaster_proto::training::{Optimizer, StaticBytes, TrainingSpec};
 
+use super::memo::Memo;
 use super::predictor::{
-    Breakdown, MOST_BYTES, Origin, Prediction, PredictionError, Predictor, StageSeconds, StageSetting,
+    Breakdown, LayerCost, MOST_BYTES, PeakCurve, Prediction, PredictionError, Predictor, Share, StageSetting,
 };
-use library::{Gap, LayerSeconds, Library, Tape};
-use machine::{Bytes, Class};
-use memory::Memory;
-use schedule::{Place, StageBytes};
-use stage::{ReplayStage, StageLayer};
+use library::{Gap, Library, Tape};
+use machine::Class;
+use play::{Played, PlayedKey};
+use runs::Runs;
+use schedule::Place;
 
 /// Name and version in predictions.
 pub const NAME: &str = "component/1";
@@ -78,38 +81,15 @@ pub struct Component {
     training: TrainingSpec,
     /// Fingerprint of each layer's content.
     contents: Vec<String>,
+    runs: Runs,
     library: Library,
     /// Names of the measurements.
     names: Vec<String>,
     largest_error: Option<f64>,
     /// Tapes that were read before: equal layers have equal ones.
-    read: Memory<(String, u32, u32), Tape>,
+    read: Memo<(String, u32, u32), Tape>,
     /// Stages that were asked for before: a search asks for each many times.
-    played: Memory<PlayedKey, Played>,
-}
-
-/// What the bytes of a stage depend on, apart from its place in the pipeline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct PlayedKey {
-    first: usize,
-    last: usize,
-    tensor_degree: u32,
-    /// Samples of a device.
-    size: u32,
-    recompute: RecomputePolicy,
-}
-
-/// A stage whose passes were played.
-#[derive(Debug, Clone)]
-struct Played {
-    bytes: StageBytes,
-    overhead: u64,
-    seconds: StageSeconds,
-    origin: Origin,
-    is_aligned: bool,
-    sources: Vec<usize>,
-    /// Layers whose recordings at two sizes have different events.
-    unaligned: Vec<usize>,
+    played: Memo<PlayedKey, Played>,
 }
 
 impl Component {
@@ -134,19 +114,20 @@ impl Component {
             let why = "the profile has no recordings of single layers: profile with `--campaign minimal`";
             return Err(PredictionError::NotProfiled(why.to_owned()));
         }
-        let contents = (0..model.layers().len())
+        let contents: Vec<String> = (0..model.layers().len())
             .filter_map(|layer| LayerContent::of(model, layer))
             .map(|content| content.fingerprint())
             .collect();
         Ok(Self {
             model: model.clone(),
             training: *training,
+            runs: Runs::of(&contents),
             contents,
             library,
             names,
             largest_error: None,
-            read: Memory::default(),
-            played: Memory::default(),
+            read: Memo::default(),
+            played: Memo::default(),
         })
     }
 
@@ -209,7 +190,7 @@ impl Component {
     }
 
     fn key(&self, setting: &StageSetting) -> Result<PlayedKey, PredictionError> {
-        let StageConfig { first_layer: first, last_layer: last, parallelism, degree } = setting.stage;
+        let StageConfig { first_layer: first, last_layer: last, data_degree, tensor_degree } = setting.stage;
         let layers = self.contents.len();
         if first > last || last >= layers {
             return Err(PredictionError::NoSuchStage { first, last, layers });
@@ -223,95 +204,15 @@ impl Component {
             ));
         }
         let whole = setting.training.micro_batch_size;
-        let (tensor_degree, size) = match parallelism {
-            Parallelism::None => (1, whole),
-            Parallelism::Tensor => (degree, whole),
-            Parallelism::Data if degree == 0 || !whole.is_multiple_of(degree) => {
-                return Err(PredictionError::NotProfiled(format!(
-                    "a micro-batch of {whole} cannot be split evenly over {degree} replicas: choose a \
-                     multiple of {degree}"
-                )));
-            }
-            Parallelism::Data => (1, whole / degree),
-        };
+        if data_degree == 0 || !whole.is_multiple_of(data_degree) {
+            return Err(PredictionError::NotProfiled(format!(
+                "a micro-batch of {whole} cannot be split evenly over {data_degree} replicas: choose a \
+                 multiple of {data_degree}"
+            )));
+        }
+        let size = whole / data_degree;
+        let (first, last) = self.runs.stand_in(first, last);
         Ok(PlayedKey { first, last, tensor_degree, size, recompute: setting.training.recompute })
-    }
-
-    fn play(&self, key: PlayedKey) -> Result<Played, PredictionError> {
-        let tapes: Vec<Arc<Tape>> = (key.first..=key.last)
-            .map(|layer| self.tape(layer, key.tensor_degree, key.size))
-            .collect::<Result<_, _>>()?;
-        let has_both_ends = key.first == 0 && key.last + 1 == self.contents.len();
-        let first = tapes.first().filter(|_| has_both_ends && self.model.has_tied_head());
-        let shared = first.and_then(|tape| self.added_to_shared(tape, key));
-        let stage = self.replay_stage(key, &tapes, shared.as_ref());
-        let mut sources: Vec<usize> = tapes.iter().flat_map(|tape| tape.sources.iter().copied()).collect();
-        sources.sort_unstable();
-        sources.dedup();
-        let unaligned: Vec<usize> =
-            (key.first..).zip(&tapes).filter(|(_, tape)| !tape.is_aligned).map(|(layer, _)| layer).collect();
-        Ok(Played {
-            bytes: StageBytes::of(&stage),
-            // Workspaces are shared by the layers of a device.
-            overhead: tapes.iter().map(|tape| tape.tape.overhead).max().unwrap_or_default(),
-            seconds: seconds(&tapes, key.recompute),
-            origin: tapes.iter().map(|tape| tape.origin).max().unwrap_or(Origin::Profiled),
-            is_aligned: unaligned.is_empty(),
-            sources,
-            unaligned,
-        })
-    }
-
-    fn replay_stage<'a>(
-        &self,
-        key: PlayedKey,
-        tapes: &'a [Arc<Tape>],
-        shared: Option<&'a Passage>,
-    ) -> ReplayStage<'a> {
-        let mut untrained = self.model.layers().iter().map(|layer| layer.kind.parameter_count() == 0);
-        let first_trained = untrained.position(|untrained| !untrained).unwrap_or(self.contents.len());
-        let layers = (key.first..)
-            .zip(tapes)
-            .map(|(layer, tape)| StageLayer {
-                tape: &tape.tape,
-                // Segments of one layer each want their inputs' gradients in any case.
-                untrained_input: key.first == 0
-                    && (1..=first_trained).contains(&layer)
-                    && key.recompute != RecomputePolicy::Layer,
-                first: shared.filter(|_| layer == 0),
-                updates: shared.is_none() || layer < key.last,
-            })
-            .collect();
-        ReplayStage {
-            layers,
-            recompute: key.recompute,
-            wants_gradient: key.first > 0,
-            exchanges: (key.first == 0) != (key.last + 1 == self.contents.len()),
-        }
-    }
-
-    /// The embedding's first passage in a stage that also holds the head.
-    fn added_to_shared(&self, embedding: &Tape, key: PlayedKey) -> Option<Passage> {
-        let shared = self.model.layers().last()?.kind.shared_parameter()?;
-        let scalar = self.training.precision.scalar_bytes();
-        let whole = shared.elements() * scalar;
-        // A shard holds a part of the vocabulary: as even as possible, the first ones one longer.
-        let rows = u64::try_from(shared.shape.first().copied().unwrap_or(1)).unwrap_or(1).max(1);
-        let part = rows.div_ceil(u64::from(key.tensor_degree)) * (whole / rows);
-        Some(tied::adding_to_shared(&embedding.tape.first, &embedding.tape.later, part))
-    }
-
-    /// Buffers in which the gradients of a data-parallel stage are summed.
-    fn synchronisation(&self, stage: &StageConfig) -> Bytes {
-        let mut bytes = Bytes::default();
-        if stage.parallelism == Parallelism::Data && stage.degree > 1 {
-            let scalar = self.training.precision.scalar_bytes();
-            let parameters = self.model.stage_parameters(stage.first_layer, stage.last_layer);
-            let sizes: Vec<u64> = parameters.iter().map(|of: &Parameter| of.elements() * scalar).collect();
-            let largest = buckets(&sizes, BUCKET_BYTES).iter().map(Bucket::buffer_bytes).max();
-            bytes.add(Class::Communication, largest.unwrap_or_default());
-        }
-        bytes
     }
 }
 
@@ -320,13 +221,6 @@ impl Component {
 fn same_rule(one: &Optimizer, other: &Optimizer) -> bool {
     std::mem::discriminant(one) == std::mem::discriminant(other)
         && one.state_scalars() == other.state_scalars()
-}
-
-fn seconds(tapes: &[Arc<Tape>], recompute: RecomputePolicy) -> StageSeconds {
-    let sum = |of: fn(&LayerSeconds) -> f64| tapes.iter().map(|tape| of(&tape.seconds)).sum::<f64>();
-    let forward = sum(|of| of.forward);
-    let again = if recompute == RecomputePolicy::None { 0.0 } else { forward };
-    StageSeconds { forward, backward: sum(|of| of.backward) + again, step: sum(|of| of.step) }
 }
 
 impl Predictor for Component {
@@ -346,8 +240,8 @@ impl Predictor for Component {
             stage: setting.stage_index,
             micro_batches: setting.training.micro_batches,
         };
-        let peak = played.bytes.peak(place, self.synchronisation(&setting.stage));
-        let fixed = self.model.rank_static_bytes(&setting.stage, 0, &self.training);
+        let peak = played.bytes.peak(place, played.synchronisation(setting.stage.data_degree));
+        let fixed = played.fixed;
         let part = |class: Class| peak.of(class).min(MOST_BYTES);
         let breakdown = Breakdown {
             weights: fixed.parameters + fixed.buffers,
@@ -376,11 +270,34 @@ impl Predictor for Component {
         names.into_iter().cloned().collect()
     }
 
+    fn layer_costs(&self, share: Share) -> Vec<Option<LayerCost>> {
+        self.costs(share)
+    }
+
+    fn curves(&self, setting: &StageSetting) -> Option<Vec<PeakCurve>> {
+        let of = |last_layer| {
+            let stage = StageConfig { last_layer, ..setting.stage };
+            let played = self.played(&StageSetting { stage, ..*setting }).ok()?;
+            let StaticBytes { parameters, buffers, optimizer, .. } = played.fixed;
+            let constant = parameters + buffers + optimizer + played.overhead.min(MOST_BYTES);
+            let synchronisation = played.synchronisation(stage.data_degree).total();
+            let curve = played.bytes.curve(setting.training.micro_batches, synchronisation, constant);
+            let margin = margin::margin(played.origin, played.is_aligned, self.largest_error);
+            Some(PeakCurve { margin: Some(margin), ..curve })
+        };
+        Some((setting.stage.first_layer..self.contents.len()).map_while(of).collect())
+    }
+
+    fn tied_bytes(&self, tensor_degree: u32) -> u64 {
+        self.tied(tensor_degree)
+    }
+
     fn warnings(&self, setting: &StageSetting) -> Vec<String> {
         let Ok(played) = self.played(setting) else { return Vec::new() };
         let (Some(&first), count) = (played.unaligned.first(), played.unaligned.len()) else {
             return Vec::new();
         };
+        let first = setting.stage.first_layer + first;
         let name = self.model.layers().get(first).map_or("", |layer| layer.name.as_str());
         let others = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
         vec![format!(

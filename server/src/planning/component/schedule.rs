@@ -8,6 +8,7 @@ use loadmaster_proto::training::Schedule;
 
 use super::machine::{Bytes, Machine};
 use super::stage::{ReplayStage, Turn};
+use crate::planning::predictor::PeakCurve;
 
 /// Bytes of a stage's kinds of passes, from which the peak of any schedule is read.
 #[derive(Debug, Clone, Copy, Default)]
@@ -81,6 +82,35 @@ impl StageBytes {
         consider(self.gradients.plus(synchronisation));
         consider(self.gradients.plus(self.step));
         peak
+    }
+}
+
+impl StageBytes {
+    /// [`Self::peak`] for any number of micro-batches in flight out of these, in all: what `constant` adds to
+    /// every moment included. Most in flight adds the same to each moment of a pass, so the highest one with one
+    /// micro-batch in flight is the highest with any number.
+    pub(super) fn curve(&self, micro_batches: u32, synchronisation: u64, constant: u64) -> PeakCurve {
+        let [in_flight, gradients, forward, first, later, step] = [
+            self.in_flight,
+            self.gradients,
+            self.forward,
+            self.first_backward,
+            self.later_backward,
+            self.step,
+        ]
+        .map(Bytes::total);
+        let before = forward.max(first);
+        let again = (forward + gradients).max(later + gradients);
+        // The last one in flight is back when a later backward pass begins.
+        let rest = if micro_batches > 1 { (later + gradients).saturating_sub(in_flight) } else { 0 };
+        PeakCurve {
+            least: gradients + synchronisation.max(step) + constant,
+            one: before.max(again) + constant,
+            one_of_last: before.max(rest) + constant,
+            each: in_flight,
+            micro_batches,
+            margin: None,
+        }
     }
 }
 

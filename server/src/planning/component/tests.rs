@@ -168,6 +168,27 @@ proptest! {
         prop_assert_eq!(folded.total(), replay(&stage, place).total());
     }
 
+    /// A search reads the same peak from a line over the micro-batches in flight.
+    #[test]
+    fn the_curve_is_the_fold(
+        shapes in shapes(),
+        recompute in policies(),
+        is_first: bool,
+        schedule in prop_oneof![Just(Schedule::Gpipe), Just(Schedule::OneFOneB)],
+        (stages, stage_index) in (1_u32..6).prop_flat_map(|stages| (Just(stages), 0..stages)),
+        micro_batches in 1_u32..8,
+        (buffer, constant) in (0_u64..3_000, 0_u64..1_000),
+    ) {
+        let tapes = tapes(&shapes, is_first);
+        let bytes = StageBytes::of(&stage(&tapes, recompute, is_first));
+        let place = Place { schedule, stages, stage: stage_index, micro_batches };
+        let mut synchronisation = Bytes::default();
+        synchronisation.add(Class::Communication, buffer);
+        let in_flight = schedule.in_flight(stages, stage_index, micro_batches);
+        let read = bytes.curve(micro_batches, buffer, constant).bytes(in_flight);
+        prop_assert_eq!(read, bytes.peak(place, synchronisation).total() + constant);
+    }
+
     /// Whoever keeps an edge tensor, it counts once: a stage never needs more for its edges than all of
     /// them kept by both sides.
     #[test]

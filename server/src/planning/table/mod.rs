@@ -20,8 +20,12 @@
 //! ledger the transient bytes of every *kind* of layer (same parameters, input and output) add up.
 //!
 //! Bytes are of the table's ledger, which [`Predictor::ledger`] names.
+//!
+//! Seconds at a tensor degree are taken to contain the collectives of the shards, as a profiler sees them; a
+//! table of kernels alone says `times_without_collectives`, and a search then adds them for its own links.
 
 mod cells;
+mod level;
 mod memory;
 #[cfg(test)]
 mod tests;
@@ -32,7 +36,11 @@ use loadmaster_proto::document::{LayerRows, LayerTable, ProfileDocument};
 use loadmaster_proto::run::Ledger;
 use loadmaster_proto::stage::StageConfig;
 
-use super::predictor::{Prediction, PredictionError, Predictor, StageSetting};
+use std::sync::Arc;
+
+use super::memo::Memo;
+use super::predictor::{LayerCost, PeakCurve, Prediction, PredictionError, Predictor, Share, StageSetting};
+use level::Level;
 
 /// Name and version in predictions.
 pub const NAME: &str = "table/1";
@@ -45,6 +53,8 @@ pub struct Table {
     rows: LayerTable,
     ledger: Ledger,
     overhead: u64,
+    /// Layers at settings that were asked for before.
+    read: Arc<Memo<Share, Vec<Option<Level>>>>,
 }
 
 /// Why a document makes no table predictor.
@@ -74,6 +84,7 @@ impl Table {
             ledger: rows.ledger.unwrap_or(document.provenance.ledger),
             overhead: rows.overhead_bytes.unwrap_or(0),
             rows,
+            read: Arc::default(),
         })
     }
 
@@ -117,6 +128,14 @@ impl Predictor for Table {
 
     fn sources(&self, _setting: &StageSetting) -> Vec<String> {
         Vec::new()
+    }
+
+    fn layer_costs(&self, share: Share) -> Vec<Option<LayerCost>> {
+        self.levels(share).iter().map(|level| level.as_ref()?.cost()).collect()
+    }
+
+    fn curves(&self, setting: &StageSetting) -> Option<Vec<PeakCurve>> {
+        Some(memory::curves(self, setting))
     }
 
     fn warnings(&self, setting: &StageSetting) -> Vec<String> {

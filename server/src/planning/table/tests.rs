@@ -1,7 +1,7 @@
 //! Pins what the parts of a prediction are, by hand-made tables whose sums are easy.
 
 use loadmaster_proto::run::Ledger;
-use loadmaster_proto::stage::{Parallelism, StageConfig};
+use loadmaster_proto::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule, TrainingSpec};
 use serde_json::{Value, json};
 
@@ -119,16 +119,17 @@ fn recomputation_keeps_inputs() {
 #[test]
 fn degrees_divide_what_they_divide() {
     let table = table(&document("allocated"));
-    let stage = |parallelism, degree, size| {
-        let stage = StageConfig { first_layer: 2, last_layer: 4, parallelism, degree };
+    let stage = |data_degree, tensor_degree, size| {
+        let stage = StageConfig { first_layer: 2, last_layer: 4, data_degree, tensor_degree };
         let training = TrainingSpec { micro_batch_size: size, ..adam(Schedule::Gpipe, 1) };
         let origin = table.stage(&setting(stage, training)).unwrap().origin;
         let parts = parts(&table, &setting(stage, training));
         (parts.weights, parts.activations, parts.communication, origin)
     };
-    assert_eq!(stage(Parallelism::Tensor, 2, 1), (120, 150, 0, Origin::Profiled));
-    assert_eq!(stage(Parallelism::Tensor, 4, 1), (60, 75, 0, Origin::Extrapolated));
-    assert_eq!(stage(Parallelism::Data, 2, 2), (240, 300, 240, Origin::Profiled));
+    assert_eq!(stage(1, 2, 1), (120, 150, 0, Origin::Profiled));
+    assert_eq!(stage(1, 4, 1), (60, 75, 0, Origin::Extrapolated));
+    assert_eq!(stage(2, 1, 2), (240, 300, 240, Origin::Profiled));
+    assert_eq!(stage(2, 2, 2), (120, 150, 120, Origin::Profiled));
 }
 
 /// Assumptions that a user can replace by figures are said.

@@ -9,15 +9,15 @@ const MAX_ANSWERS: usize = 1 << 16;
 
 /// Answers by question. It changes no answer, only when it is worked out.
 #[derive(Debug)]
-pub(super) struct Memory<Question, Answer>(Mutex<HashMap<Question, Arc<Answer>>>);
+pub(super) struct Memo<Question, Answer>(Mutex<HashMap<Question, Arc<Answer>>>);
 
-impl<Question, Answer> Default for Memory<Question, Answer> {
+impl<Question, Answer> Default for Memo<Question, Answer> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<Question: Eq + Hash, Answer> Memory<Question, Answer> {
+impl<Question: Eq + Hash, Answer> Memo<Question, Answer> {
     /// The answer to a question, worked out if it was not asked before. Failures are not remembered.
     pub(super) fn get<Failure>(
         &self,
@@ -50,9 +50,9 @@ mod tests {
 
     #[test]
     fn a_question_is_worked_out_once_unless_it_failed() {
-        let memory = Memory::default();
-        assert_eq!(memory.get(1, || Err::<u32, _>("no")), Err("no"));
-        assert_eq!(memory.get(1, || Ok::<_, &str>(5)), Ok(Arc::new(5)));
-        assert_eq!(memory.get(1, || Err("not asked again")), Ok(Arc::new(5)));
+        let memo = Memo::default();
+        assert_eq!(memo.get(1, || Err::<u32, _>("no")), Err("no"));
+        assert_eq!(memo.get(1, || Ok::<_, &str>(5)), Ok(Arc::new(5)));
+        assert_eq!(memo.get(1, || Err("not asked again")), Ok(Arc::new(5)));
     }
 }

@@ -1,0 +1,146 @@
+//! A stage from the tapes of its layers: everything that does not depend on its place in a pipeline.
+
+use std::sync::Arc;
+
+use loadmaster_proto::buckets::{BUCKET_BYTES, Bucket, buckets};
+use loadmaster_proto::shard::ShardParameter;
+use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::tape::Passage;
+use loadmaster_proto::training::{RecomputePolicy, StaticBytes};
+
+use super::library::{LayerSeconds, Tape};
+use super::machine::{Bytes, Class};
+use super::schedule::StageBytes;
+use super::stage::{ReplayStage, StageLayer};
+use super::{Component, tied};
+use crate::planning::predictor::{Origin, PredictionError, StageSeconds};
+
+/// What the bytes of a stage depend on, apart from its place in the pipeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct PlayedKey {
+    pub(super) first: usize,
+    pub(super) last: usize,
+    pub(super) tensor_degree: u32,
+    /// Samples of a device.
+    pub(super) size: u32,
+    pub(super) recompute: RecomputePolicy,
+}
+
+/// A stage whose passes were played.
+#[derive(Debug, Clone)]
+pub(super) struct Played {
+    pub(super) bytes: StageBytes,
+    /// What its parameters take on the fullest device, gradients apart.
+    pub(super) fixed: StaticBytes,
+    /// The largest buffer in which gradients of replicas are summed.
+    pub(super) largest_bucket: u64,
+    pub(super) overhead: u64,
+    pub(super) seconds: StageSeconds,
+    pub(super) origin: Origin,
+    pub(super) is_aligned: bool,
+    pub(super) sources: Vec<usize>,
+    /// Layers whose recordings at two sizes have different events, counted from the stage's first.
+    pub(super) unaligned: Vec<usize>,
+}
+
+impl Component {
+    /// Plays the stage.
+    ///
+    /// # Errors
+    /// A layer was not recorded at this setting.
+    pub(super) fn play(&self, key: PlayedKey) -> Result<Played, PredictionError> {
+        let tapes: Vec<Arc<Tape>> = (key.first..=key.last)
+            .map(|layer| self.tape(layer, key.tensor_degree, key.size))
+            .collect::<Result<_, _>>()?;
+        let has_both_ends = key.first == 0 && key.last + 1 == self.contents.len();
+        let first = tapes.first().filter(|_| has_both_ends && self.model.has_tied_head());
+        let shared = first.and_then(|tape| self.added_to_shared(tape, key));
+        let stage = self.replay_stage(key, &tapes, shared.as_ref());
+        let mut sources: Vec<usize> = tapes.iter().flat_map(|tape| tape.sources.iter().copied()).collect();
+        sources.sort_unstable();
+        sources.dedup();
+        let unaligned: Vec<usize> =
+            (0..).zip(&tapes).filter(|(_, tape)| !tape.is_aligned).map(|(layer, _)| layer).collect();
+        let config = StageConfig {
+            first_layer: key.first,
+            last_layer: key.last,
+            data_degree: 1,
+            tensor_degree: key.tensor_degree,
+        };
+        Ok(Played {
+            bytes: StageBytes::of(&stage),
+            fixed: self.model.rank_static_bytes(&config, 0, &self.training),
+            largest_bucket: self.largest_bucket(&config),
+            // Workspaces are shared by the layers of a device.
+            overhead: tapes.iter().map(|tape| tape.tape.overhead).max().unwrap_or_default(),
+            seconds: seconds(&tapes, key.recompute),
+            origin: tapes.iter().map(|tape| tape.origin).max().unwrap_or(Origin::Profiled),
+            is_aligned: unaligned.is_empty(),
+            sources,
+            unaligned,
+        })
+    }
+
+    fn replay_stage<'a>(
+        &self,
+        key: PlayedKey,
+        tapes: &'a [Arc<Tape>],
+        shared: Option<&'a Passage>,
+    ) -> ReplayStage<'a> {
+        let mut untrained = self.model.layers().iter().map(|layer| layer.kind.parameter_count() == 0);
+        let first_trained = untrained.position(|untrained| !untrained).unwrap_or(self.contents.len());
+        let layers = (key.first..)
+            .zip(tapes)
+            .map(|(layer, tape)| StageLayer {
+                tape: &tape.tape,
+                // Segments of one layer each want their inputs' gradients in any case.
+                untrained_input: key.first == 0
+                    && (1..=first_trained).contains(&layer)
+                    && key.recompute != RecomputePolicy::Layer,
+                first: shared.filter(|_| layer == 0),
+                updates: shared.is_none() || layer < key.last,
+            })
+            .collect();
+        ReplayStage {
+            layers,
+            recompute: key.recompute,
+            wants_gradient: key.first > 0,
+            exchanges: (key.first == 0) != (key.last + 1 == self.contents.len()),
+        }
+    }
+
+    /// The embedding's first passage in a stage that also holds the head.
+    fn added_to_shared(&self, embedding: &Tape, key: PlayedKey) -> Option<Passage> {
+        let shared = self.model.layers().last()?.kind.shared_parameter()?;
+        let scalar = self.training.precision.scalar_bytes();
+        let whole = shared.elements() * scalar;
+        // A shard holds a part of the vocabulary: as even as possible, the first ones one longer.
+        let rows = u64::try_from(shared.shape.first().copied().unwrap_or(1)).unwrap_or(1).max(1);
+        let part = rows.div_ceil(u64::from(key.tensor_degree)) * (whole / rows);
+        Some(tied::adding_to_shared(&embedding.tape.first, &embedding.tape.later, part))
+    }
+
+    /// The largest buffer in which the gradients of replicas are summed: each shard's of its own.
+    fn largest_bucket(&self, stage: &StageConfig) -> u64 {
+        let scalar = self.training.precision.scalar_bytes();
+        let parameters = self.model.rank_parameters(stage, 0);
+        let sizes: Vec<u64> = parameters.iter().map(|of: &ShardParameter| of.elements() * scalar).collect();
+        buckets(&sizes, BUCKET_BYTES).iter().map(Bucket::buffer_bytes).max().unwrap_or_default()
+    }
+}
+
+impl Played {
+    /// Buffers that a device of a stage of this many replicas holds while gradients are summed.
+    pub(super) fn synchronisation(&self, data_degree: u32) -> Bytes {
+        let mut bytes = Bytes::default();
+        bytes.add(Class::Communication, if data_degree > 1 { self.largest_bucket } else { 0 });
+        bytes
+    }
+}
+
+fn seconds(tapes: &[Arc<Tape>], recompute: RecomputePolicy) -> StageSeconds {
+    let sum = |of: fn(&LayerSeconds) -> f64| tapes.iter().map(|tape| of(&tape.seconds)).sum::<f64>();
+    let forward = sum(|of| of.forward);
+    let again = if recompute == RecomputePolicy::None { 0.0 } else { forward };
+    StageSeconds { forward, backward: sum(|of| of.backward) + again, step: sum(|of| of.step) }
+}

@@ -1,0 +1,312 @@
+//! What a search asks about stages, from what a predictor knows.
+//!
+//! A [`Pricing`] answers for one micro-batch size B and one number of micro-batches. Everything that a layer
+//! costs alone is summed up once from the first layer on, so that a stage is the difference of two sums
+//! (`sums`); peaks come as curves over the micro-batches in flight, one row of stages at a time, when they
+//! are first asked for (`rows`).
+//!
+//! ```text
+//! forward   Σ layers + what the shards sum and the profile's seconds do not contain
+//! backward  the same, and the forward pass again where it is recomputed
+//! step      Σ updates + ring all-reduce of the shard's gradients over the replicas (AMP, 3.3)
+//!           + exchange of the tied weight's gradient, where its ends are in different stages
+//! cut       activations to the receiving replica and their gradients back, over its link
+//! ```
+//!
+//! Where a stage's devices are of several kinds, the slowest and the fullest of them count. What cannot be
+//! run, or is not known, has no price, and [`Pricing::why_not`] says why.
+//!
+//! # Limits
+//!
+//! * Seconds of sharded layers contain the collectives of the devices that they were measured on, not those of
+//!   the fleet's own link.
+//! * The two ends of a tied weight exchange its gradient over the slowest of the links.
+//! * Replicas that share a node's link to the outside are priced as if each had it for itself.
+
+mod rows;
+mod stage;
+mod sums;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use loadmaster_proto::buckets::BUCKET_BYTES;
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::model::Model;
+use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
+
+use super::predictor::{Margin, Origin, Predictor, Share, StageSetting};
+use super::search::{Choice, KindSet, Link, LinkId, Peak, Seconds, StageAt, StageCosts};
+use super::time::{Edge, all_reduce, point_to_point};
+use rows::Row;
+use stage::{refusal, setting, share, unfit};
+use sums::Sums;
+
+/// A predictor that may be asked from several threads.
+pub type AnyPredictor<'a> = &'a (dyn Predictor + Sync);
+
+/// What prices are asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms<'a> {
+    /// How it is trained. The micro-batch size is that of a whole stage, B; the recompute policy is each
+    /// choice's own.
+    pub training: TrainingSpec,
+    /// The ways to run a stage.
+    pub choices: &'a [Choice],
+    /// The links between devices: [`Places::links`](super::search::Places::links).
+    pub links: &'a [Link],
+    /// What has to stay free on every device.
+    pub margin: Margin,
+    /// The model, where it is known: tells which tensor degrees its layers allow.
+    pub model: Option<&'a Model>,
+}
+
+/// Prices of all stages at one micro-batch size.
+#[derive(Debug)]
+pub struct Pricing<'a> {
+    layers: usize,
+    training: TrainingSpec,
+    choices: Vec<Choice>,
+    links: Vec<Link>,
+    /// The slowest of them in every respect.
+    slowest: Option<Link>,
+    margin: Margin,
+    /// Why a choice is none at this micro-batch size.
+    refused: Vec<Option<String>>,
+    /// By choice: how many of the layers before each do not allow its tensor degree.
+    unfit: Vec<Option<Vec<u32>>>,
+    /// One for each kind of device.
+    kinds: Vec<KindPrices<'a>>,
+}
+
+/// Prices on one kind of device.
+struct KindPrices<'a> {
+    predictor: AnyPredictor<'a>,
+    /// By choice; none where the choice is refused.
+    ways: Vec<Option<Way>>,
+}
+
+/// Prices of one choice on one kind of device.
+#[derive(Debug)]
+struct Way {
+    sums: Arc<Sums>,
+    /// Stages by their first layer.
+    rows: Vec<OnceLock<Row>>,
+}
+
+impl fmt::Debug for KindPrices<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KindPrices").field("predictor", &self.predictor.name()).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Pricing<'a> {
+    /// Prices from the predictors of each kind of device, in the fleet's order of kinds; all are of the same
+    /// model. Layers are read here; the bytes of stages when they are asked for.
+    pub fn new(predictors: &[AnyPredictor<'a>], terms: Terms<'_>) -> Self {
+        let Terms { training, choices, links, margin, model } = terms;
+        let layers = predictors.iter().map(|predictor| predictor.layers()).min().unwrap_or(0);
+        let refused: Vec<Option<String>> =
+            choices.iter().map(|&choice| refusal(choice, training.micro_batch_size)).collect();
+        let kinds = predictors.iter().map(|&predictor| {
+            let mut known: Vec<(Share, Arc<Sums>)> = Vec::new();
+            let ways = choices.iter().zip(&refused).map(|(choice, refused)| {
+                if refused.is_some() {
+                    return None;
+                }
+                let share = share(*choice, training.micro_batch_size);
+                let sums = match known.iter().find(|(other, _)| *other == share) {
+                    Some((_, sums)) => sums.clone(),
+                    None => {
+                        let sums = Arc::new(Sums::of(predictor, share, layers));
+                        known.push((share, sums.clone()));
+                        sums
+                    }
+                };
+                Some(Way { sums, rows: (0..layers).map(|_| OnceLock::new()).collect() })
+            });
+            KindPrices { predictor, ways: ways.collect() }
+        });
+        Self {
+            layers,
+            training,
+            kinds: kinds.collect(),
+            unfit: choices.iter().map(|choice| unfit(model, choice.tensor)).collect(),
+            choices: choices.to_vec(),
+            links: links.to_vec(),
+            slowest: links.iter().copied().reduce(Link::slower),
+            margin,
+            refused,
+        }
+    }
+
+    /// Whether any stage has seconds: predictors that know no times price bytes alone.
+    pub fn has_seconds(&self) -> bool {
+        let ways = || self.kinds.iter().map(|kind| kind.ways.iter().flatten());
+        !self.kinds.is_empty() && ways().all(|mut ways| ways.any(|way| way.sums.knows_seconds()))
+    }
+
+    /// The stage as a predictor is asked for it, with this many micro-batches in flight.
+    pub fn setting(&self, stage: &StageAt, in_flight: u32) -> Option<StageSetting> {
+        let choice = self.choices.get(stage.choice)?;
+        Some(setting(self.training, *choice, stage.first, stage.last, in_flight))
+    }
+
+    /// How the seconds of a stage were read: the least certain of its layers and kinds.
+    pub fn origin(&self, stage: &StageAt) -> Option<Origin> {
+        let ways: Option<Vec<&Way>> = self.ways(stage.kinds, stage.choice).collect();
+        ways?.into_iter().map(|way| way.sums.origin(stage.first, stage.last)).max().flatten()
+    }
+
+    /// Why a stage has no seconds or no bytes, with what to do about it; none where it has both.
+    pub fn why_not(&self, stage: &StageAt, in_flight: u32) -> Option<String> {
+        let choice = self.choices.get(stage.choice)?;
+        if let Some(Some(why)) = self.refused.get(stage.choice) {
+            return Some(why.clone());
+        }
+        if self.is_unfit(stage) {
+            return Some(format!(
+                "a layer of {}..{} cannot be split into {} shards: its heads or its feed-forward size are no \
+                 multiple; choose a tensor degree that divides them",
+                stage.first, stage.last, choice.tensor
+            ));
+        }
+        let setting = setting(self.training, *choice, stage.first, stage.last, in_flight);
+        for kind in self.kinds_of(stage.kinds) {
+            if let Err(error) = kind.predictor.stage(&setting) {
+                return Some(error.to_string());
+            }
+        }
+        self.seconds(stage).is_none().then(|| {
+            let Share { micro_batch_size, tensor_degree } = share(*choice, self.training.micro_batch_size);
+            format!(
+                "the profile does not tell the seconds of the layers {}..{} at tensor degree {tensor_degree} \
+                 and {micro_batch_size} samples per device: profile with `--campaign minimal`, at this degree \
+                 or two others",
+                stage.first, stage.last
+            )
+        })
+    }
+
+    /// Seconds that one micro-batch takes between two stages, where the chain is cut after `layer`: as
+    /// [`StageCosts::cut_seconds`], for the choices of both. Where one has fewer replicas, each of them sends or
+    /// receives the samples of several.
+    pub fn edge(&self, layer: usize, link: LinkId, sender: usize, receiver: usize) -> Edge {
+        let both = self.cut_seconds(layer, link, sender).max(self.cut_seconds(layer, link, receiver));
+        Edge::halves(both)
+    }
+
+    fn kinds_of(&self, kinds: KindSet) -> impl Iterator<Item = &KindPrices<'a>> {
+        self.kinds.iter().enumerate().filter(move |(kind, _)| kinds.has(*kind)).map(|(_, prices)| prices)
+    }
+
+    fn ways(&self, kinds: KindSet, choice: usize) -> impl Iterator<Item = Option<&Way>> {
+        self.kinds_of(kinds).map(move |kind| kind.ways.get(choice)?.as_ref())
+    }
+
+    /// Whether a layer does not allow the stage's tensor degree.
+    fn is_unfit(&self, stage: &StageAt) -> bool {
+        let Some(Some(before)) = self.unfit.get(stage.choice) else { return false };
+        before.get(stage.first) != before.get(stage.last + 1)
+    }
+
+    fn link(&self, link: LinkId) -> Option<Link> {
+        self.links.get(usize::from(link)).copied()
+    }
+
+    /// Gradient synchronisation of a stage, once per iteration.
+    fn synchronisation(&self, stage: &StageAt, choice: Choice, sums: &Sums) -> f64 {
+        let (starts, ends) = (stage.first == 0, stage.last + 1 == self.layers);
+        let tied = sums.tied_bytes();
+        // The head's copy of a tied weight has a gradient of its own.
+        let copy = if ends && !starts { tied } else { 0 };
+        let bytes = sums.gradient_bytes(stage.first, stage.last).saturating_add(copy);
+        let rings = bytes.div_ceil(BUCKET_BYTES).max(1) as f64;
+        let over_replicas = match self.link(stage.data_link).filter(|_| choice.data > 1 && bytes > 0) {
+            Some(link) => {
+                let link = Link { latency_seconds: link.latency_seconds * rings, ..link };
+                all_reduce(bytes as f64, choice.data, link)
+            }
+            None => 0.0,
+        };
+        let between_ends = match self.slowest.filter(|_| starts != ends && tied > 0) {
+            Some(link) => all_reduce(tied as f64, 2, link),
+            None => 0.0,
+        };
+        over_replicas + between_ends
+    }
+}
+
+impl StageCosts for Pricing<'_> {
+    fn layers(&self) -> usize {
+        self.layers
+    }
+
+    fn choices(&self) -> &[Choice] {
+        &self.choices
+    }
+
+    fn seconds(&self, stage: &StageAt) -> Option<Seconds> {
+        if stage.first > stage.last || stage.last >= self.layers || self.is_unfit(stage) {
+            return None;
+        }
+        let choice = *self.choices.get(stage.choice)?;
+        let mut slowest: Option<Seconds> = None;
+        for way in self.ways(stage.kinds, stage.choice) {
+            let sums = &way?.sums;
+            let mut own = sums.seconds(stage.first, stage.last)?;
+            let exchange = sums.exchange(stage.first, stage.last);
+            if exchange.count > 0
+                && choice.tensor > 1
+                && let Some(link) = self.link(stage.tensor_link)
+            {
+                let latency_seconds = link.latency_seconds * f64::from(exchange.count);
+                let each = all_reduce(exchange.bytes as f64, choice.tensor, Link { latency_seconds, ..link });
+                own.forward += each;
+                own.backward += each;
+            }
+            if choice.recompute != RecomputePolicy::None {
+                own.backward += own.forward;
+            }
+            own.step += self.synchronisation(stage, choice, sums);
+            slowest = Some(slowest.map_or(own, |other| Seconds {
+                forward: own.forward.max(other.forward),
+                backward: own.backward.max(other.backward),
+                step: own.step.max(other.step),
+            }));
+        }
+        slowest
+    }
+
+    fn peak(&self, stage: &StageAt, in_flight: u32) -> Option<Peak> {
+        if stage.first > stage.last || stage.last >= self.layers || self.is_unfit(stage) {
+            return None;
+        }
+        let choice = *self.choices.get(stage.choice)?;
+        let mut fullest: Option<Peak> = None;
+        for kind in self.kinds_of(stage.kinds) {
+            let way = kind.ways.get(stage.choice)?.as_ref()?;
+            let row = way.rows.get(stage.first)?;
+            let row = row.get_or_init(|| Row::of(kind.predictor, self.training, choice, stage.first));
+            let predicted = row.bytes(kind.predictor, self.training, choice, stage, in_flight)?;
+            let needed = self.margin.needed_for(Bytes(predicted.bytes), predicted.margin).0;
+            let own = Peak { bytes: predicted.bytes, needed };
+            fullest = Some(fullest.map_or(own, |other| Peak {
+                bytes: own.bytes.max(other.bytes),
+                needed: own.needed.max(other.needed),
+            }));
+        }
+        fullest
+    }
+
+    fn cut_seconds(&self, layer: usize, link: LinkId, choice: usize) -> f64 {
+        // Every kind of device sends the same bytes.
+        let way = self.kinds.first().and_then(|kind| kind.ways.get(choice)?.as_ref());
+        match (way, self.link(link)) {
+            (Some(way), Some(link)) => 2.0 * point_to_point(way.sums.output_bytes(layer) as f64, link),
+            _ => 0.0,
+        }
+    }
+}

@@ -19,7 +19,6 @@ use loadmaster_proto::measurement::Measurement;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::run::{SoloStage, Work};
-use loadmaster_proto::scenario::Scenario;
 use loadmaster_proto::stage::StageConfig;
 
 use super::campaign::{KeyedRun, PlannedRun};
@@ -112,7 +111,7 @@ fn alone(run: &PlannedRun, table: &Table) -> Vec<PlannedRun> {
 fn closing(works: &[Tried], table: &Table, measurements: &[&Measurement]) -> Vec<PlannedRun> {
     let seen: HashSet<(usize, usize, u32)> = measurements
         .iter()
-        .filter(|of| Scenario::of(of.stage) == table.scenario)
+        .filter(|of| of.stage.scenario() == Some(table.scenario))
         .map(|of| (of.stage.first_layer, of.stage.last_layer, of.micro_batch_size))
         .collect();
     // A stage alone need not run where a partitioning showed it.
@@ -153,7 +152,7 @@ mod tests {
     use loadmaster_proto::bytes::Bytes;
     use loadmaster_proto::measurement::Environment;
     use loadmaster_proto::run::{Campaign, Ledger};
-    use loadmaster_proto::training::{Schedule, StaticBytes};
+    use loadmaster_proto::training::{RecomputePolicy, Schedule, StaticBytes};
     use loadmaster_proto::zoo::{Vgg, Zoo};
 
     use super::*;
@@ -239,6 +238,7 @@ mod tests {
             micro_batch_size,
             in_flight: 4,
             peak_allocated: Bytes(1),
+            recompute: RecomputePolicy::None,
             peak_ledger: Ledger::Allocated,
             peak_reserved: None,
             static_bytes: StaticBytes::default(),

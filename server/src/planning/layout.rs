@@ -122,7 +122,8 @@ impl Layout {
     pub fn metrics(&self, model: &Model, measurements: &[&Measurement]) -> Metrics {
         let (alone, whole): (Vec<&Measurement>, Vec<&Measurement>) =
             measurements.iter().copied().partition(|measurement| measurement.solo);
-        let peaks = |of: Vec<&Measurement>| of.into_iter().map(StagePeak::of).collect::<Vec<StagePeak>>();
+        let peaks =
+            |of: Vec<&Measurement>| of.into_iter().filter_map(StagePeak::of).collect::<Vec<StagePeak>>();
         let (alone, whole) = (peaks(alone), peaks(whole));
         let mut all = Metrics::default();
         for table in &self.tables {
@@ -255,6 +256,7 @@ mod tests {
                 training: run.training,
                 work: run.work.clone(),
                 iterations: 1,
+                stage_recompute: Vec::new(),
                 command: None,
             };
             spec.checked().unwrap();
@@ -265,7 +267,7 @@ mod tests {
             .flat_map(|run| run.work.positions().into_iter().map(move |position| (run, position.stage)))
             .map(|(run, stage)| {
                 let setting = Setting {
-                    scenario: Scenario::of(stage),
+                    scenario: stage.scenario().unwrap(),
                     micro_batch_size: run.training.micro_batch_size,
                     in_flight: 4,
                 };

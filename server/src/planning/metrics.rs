@@ -76,20 +76,20 @@ impl StagePeak {
         Self { first_layer, last_layer, setting, peak: Bytes(peak) }
     }
 
-    /// The peak in a measurement, in the scenario of its stage.
-    pub fn of(measurement: &Measurement) -> Self {
+    /// The peak in a measurement, in the scenario of its stage; none where that is in no scenario.
+    pub fn of(measurement: &Measurement) -> Option<Self> {
         let stage = measurement.stage;
         let setting = Setting {
-            scenario: Scenario::of(stage),
+            scenario: stage.scenario()?,
             micro_batch_size: measurement.micro_batch_size,
             in_flight: measurement.in_flight,
         };
-        Self {
+        Some(Self {
             first_layer: stage.first_layer,
             last_layer: stage.last_layer,
             setting,
             peak: measurement.peak_allocated,
-        }
+        })
     }
 }
 

@@ -20,21 +20,31 @@
 //! | [`imported`] | which predictor does an imported profile have what it takes for? | |
 //! | [`predict`] | what does each device of a stage or plan need, and does it fit? | |
 //! | [`merger`] | which layers are too small to cut between? | III-A3 |
-//! | [`leximax`] | which partitioning has the lowest peaks? | III-C, replaced by an exact search |
-//! | [`recommend`] | which stage goes on which device, and does it fit? | III-C |
+//! | [`fleet`] | which devices does a search see, and which ones are they? | |
+//! | [`search`] | which plan is best, of all that there are? | III-C; AMP, 3.4 |
+//! | [`time`] | how long does an iteration take, in closed form, and how long at least? | AMP, 3.3 |
+//! | [`simulate`] | how long exactly, and who does what when? | |
+//! | [`pricing`] | what does a stage cost a search: bytes and seconds? | |
+//! | [`recommend`] | which plan is best by what was asked for, and what proves it? | III-C; AMP, 3 |
+//! | [`baselines`] | what do well-known rules make of it? | |
+//! | [`trial`] | which of the plans that were really trained did best? | AMP, 3.1 |
+//! | [`correction`] | how right were predictions, and what should they be multiplied with? | |
 //!
 //! Layers and stages are numbered from 0, ranges of layers include both ends, and all bytes are of
 //! the *allocated* ledger, but for imported tables, which name theirs.
 
+pub mod baselines;
 pub mod campaign;
 pub mod capture;
 pub mod component;
+pub mod correction;
 #[cfg(test)]
 mod fixtures;
+pub mod fleet;
 pub mod follow_up;
 pub mod imported;
 pub mod layout;
-pub mod leximax;
+mod memo;
 pub mod merger;
 pub mod metrics;
 pub mod needs;
@@ -42,6 +52,11 @@ pub mod neighbours;
 pub mod predict;
 pub mod predictor;
 pub mod predictors;
+pub mod pricing;
 pub mod recommend;
 pub mod remaining;
+pub mod search;
+pub mod simulate;
 pub mod table;
+pub mod time;
+pub mod trial;

@@ -62,8 +62,9 @@ pub fn of_all(
 fn component(settings: &ProfileSettings, model: &Model, measurements: &[&Measurement]) -> Vec<String> {
     let mut sizes: BTreeMap<(Scenario, String), BTreeSet<u32>> = BTreeMap::new();
     for measurement in measurements.iter().filter(|measurement| measurement.tape.is_some()) {
+        let Some(scenario) = measurement.stage.scenario() else { continue };
         let layer = measurement.stage.first_layer;
-        let of = (Scenario::of(measurement.stage), content(model, layer, layer));
+        let of = (scenario, content(model, layer, layer));
         sizes.entry(of).or_default().insert(measurement.micro_batch_size);
     }
     let wanted = settings.micro_batch_sizes.len().min(2);

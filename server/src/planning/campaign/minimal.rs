@@ -162,6 +162,7 @@ mod tests {
                         training: run.training,
                         work: run.work.clone(),
                         iterations: 1,
+                        stage_recompute: Vec::new(),
                         command: None,
                     };
                     spec.checked().unwrap();

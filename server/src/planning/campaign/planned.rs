@@ -64,12 +64,13 @@ impl PlannedRun {
 
     /// Devices that it needs at once.
     pub fn device_count(&self) -> u32 {
-        self.stages().iter().map(|stage| stage.degree).sum()
+        self.stages().iter().fold(0, |sum: u32, stage| sum.saturating_add(stage.devices()))
     }
 
-    /// How its stages are shared among devices: the most devices of any stage count.
+    /// How its stages are shared among devices: the most devices of any stage count. No campaign shares a
+    /// stage in two ways at once.
     pub fn scenario(&self) -> Scenario {
-        self.stages().into_iter().map(Scenario::of).max_by_key(|of| of.degree).unwrap_or_default()
+        self.stages().iter().filter_map(StageConfig::scenario).max_by_key(|of| of.degree).unwrap_or_default()
     }
 
     /// The smallest micro-batch size to try when it does not fit, and the step between sizes; none for a
@@ -89,7 +90,7 @@ impl PlannedRun {
         struct Key<'a> {
             version: u32,
             solo: bool,
-            stages: Vec<(String, Scenario, u32)>,
+            stages: Vec<(String, u32, u32, u32)>,
             training: TrainingSpec,
             iterations: u32,
             command: Option<&'a CommandName>,
@@ -105,9 +106,9 @@ impl PlannedRun {
             stages: stages
                 .iter()
                 .map(|position| {
-                    let StageConfig { first_layer, last_layer, .. } = position.stage;
+                    let StageConfig { first_layer, last_layer, data_degree, tensor_degree } = position.stage;
                     let content = content(model, first_layer, last_layer);
-                    (content, Scenario::of(position.stage), in_flight(position))
+                    (content, data_degree, tensor_degree, in_flight(position))
                 })
                 .collect(),
             training: TrainingSpec { micro_batch_size: 0, seed: 0, ..self.training },

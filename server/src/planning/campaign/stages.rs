@@ -230,6 +230,7 @@ mod tests {
                             training,
                             work: Work::Solo(run),
                             iterations: 1,
+                            stage_recompute: Vec::new(),
                             command: None,
                         };
                         spec.checked().unwrap();

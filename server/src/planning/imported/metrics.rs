@@ -6,7 +6,6 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::document::{MeasuredStage, MemoryRow, ProfileDocument};
 use loadmaster_proto::run::Ledger;
 use loadmaster_proto::scenario::Scenario;
-use loadmaster_proto::stage::StageConfig;
 
 use crate::planning::metrics::{self, AddedMemory, LayerMetrics, Setting, StagePeak};
 use crate::planning::neighbours::Neighbours;
@@ -71,10 +70,9 @@ fn listed(document: &ProfileDocument) -> DocumentMetrics {
 
 fn metrics_of(layer: usize, row: &MemoryRow) -> LayerMetrics {
     let MemoryRow { micro_batch_size, in_flight, parallelism, degree, isolated_bytes, added_bytes } = *row;
-    let stage = StageConfig { first_layer: layer, last_layer: layer, parallelism, degree };
     LayerMetrics {
         layer,
-        setting: Setting { scenario: Scenario::of(stage), micro_batch_size, in_flight },
+        setting: Setting { scenario: Scenario { parallelism, degree }, micro_batch_size, in_flight },
         isolated: isolated_bytes.map(Bytes),
         // The document does not say beside which layers; the nearest one is the least that can be meant.
         added: (layer > 0)
@@ -108,7 +106,7 @@ fn derived(document: &ProfileDocument) -> Result<DocumentMetrics, String> {
             first_layer: stage.first_layer,
             last_layer: stage.last_layer,
             setting: Setting {
-                scenario: Scenario::of(stage.config()),
+                scenario: stage.scenario(),
                 micro_batch_size: stage.micro_batch_size,
                 in_flight: stage.in_flight,
             },

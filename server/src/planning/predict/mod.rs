@@ -139,7 +139,7 @@ pub fn forecast(
     let mut stages = Vec::with_capacity(settings.len());
     for &setting in settings {
         let prediction = predictor.stage(&setting)?;
-        let next = first_device + setting.stage.degree as usize;
+        let next = first_device + setting.stage.devices() as usize;
         let own = capacities.get(first_device..next).unwrap_or_default();
         // The first of several, so that the answer names the first device that is too small.
         let smallest = (first_device..next).zip(own).min_by_key(|&(_, capacity)| capacity);
@@ -163,7 +163,7 @@ pub fn forecast(
 
 /// Devices that stages take in all.
 pub fn devices(settings: &[StageSetting]) -> usize {
-    settings.iter().map(|setting| setting.stage.degree as usize).sum()
+    settings.iter().map(|setting| setting.stage.devices() as usize).sum()
 }
 
 /// The stages of a partitioning as they will be trained.

@@ -1,7 +1,7 @@
 //! Promises of a forecast.
 
 use loadmaster_proto::run::Ledger;
-use loadmaster_proto::stage::{Parallelism, StageConfig};
+use loadmaster_proto::stage::StageConfig;
 use loadmaster_proto::training::Schedule;
 
 use super::*;
@@ -26,12 +26,12 @@ impl Predictor for Hundreds {
             return Err(PredictionError::NoSuchStage { first: 0, last: stage.last_layer, layers: 6 });
         }
         Ok(Prediction {
-            bytes: Bytes(100 * stage.layer_count() as u64 / u64::from(stage.degree)),
+            bytes: Bytes(100 * stage.layer_count() as u64 / u64::from(stage.devices())),
             breakdown: None,
             seconds: None,
-            margin: (stage.degree == 1).then_some(0.1),
+            margin: (stage.devices() == 1).then_some(0.1),
             predictor: self.name(),
-            origin: if stage.degree == 1 { Origin::Profiled } else { Origin::Extrapolated },
+            origin: if stage.devices() == 1 { Origin::Profiled } else { Origin::Extrapolated },
         })
     }
 
@@ -80,7 +80,7 @@ fn slack_is_counted_at_the_upper_end() {
 #[test]
 fn a_parallel_stage_takes_as_many_devices_as_its_degree() {
     let mut stages = stages(&[2, 4]);
-    stages[1].stage = StageConfig { parallelism: Parallelism::Tensor, degree: 2, ..stages[1].stage };
+    stages[1].stage = StageConfig { tensor_degree: 2, ..stages[1].stage };
     assert_eq!(devices(&stages), 3);
     let capacities = [Bytes(500), Bytes(500), Bytes(100)];
     let forecast = forecast(&Hundreds, &stages, &capacities, Margin::Known).unwrap();
@@ -97,7 +97,7 @@ fn a_parallel_stage_takes_as_many_devices_as_its_degree() {
 #[test]
 fn an_unknown_margin_is_told_and_never_fits() {
     let mut stages = stages(&[6]);
-    stages[0].stage = StageConfig { parallelism: Parallelism::Data, degree: 2, ..stages[0].stage };
+    stages[0].stage = StageConfig { data_degree: 2, ..stages[0].stage };
     let plenty = [Bytes(1 << 40); 2];
     let known = forecast(&Hundreds, &stages, &plenty, Margin::Known).unwrap();
     assert_eq!(known.verdict(), Verdict::FitsWithoutMargin);

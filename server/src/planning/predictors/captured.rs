@@ -44,7 +44,7 @@ pub(super) fn capture(profiled: Profiled<'_>) -> Result<Capture, NoPredictor> {
 fn peaks(layout: &Layout, evidence: &[Evidence]) -> Vec<NamedPeak> {
     let mut peaks = Vec::with_capacity(evidence.len());
     for Evidence { name, measurement, .. } in evidence {
-        let measured = StagePeak::of(measurement);
+        let Some(measured) = StagePeak::of(measurement) else { continue };
         let table = layout.tables.iter().find(|table| table.scenario == measured.setting.scenario);
         let stand_ins = table.map_or_else(
             || vec![measured],

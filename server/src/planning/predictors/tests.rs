@@ -4,7 +4,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::environment::Environment;
 use loadmaster_proto::run::{Campaign, Ledger, Work};
 use loadmaster_proto::stage::StageConfig;
-use loadmaster_proto::training::{Schedule, StaticBytes};
+use loadmaster_proto::training::{RecomputePolicy, Schedule, StaticBytes};
 use loadmaster_proto::zoo::{Gpt2, Zoo};
 
 use super::*;
@@ -28,6 +28,7 @@ fn evidence(first: usize, last: usize, micro_batch_size: u32, held_out: bool) ->
         micro_batch_size,
         in_flight: 4,
         peak_allocated: Bytes(100 * layers + 10 * u64::from(micro_batch_size)),
+        recompute: RecomputePolicy::None,
         peak_ledger: Ledger::Allocated,
         peak_reserved: None,
         static_bytes: StaticBytes::default(),

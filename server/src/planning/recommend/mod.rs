@@ -1,95 +1,152 @@
-//! From a predictor and devices to a recommended partitioning (CAPTURE, III-C, one device per stage), or to
-//! what a given one costs.
+//! From a wish to a plan, with what proves it, what came next, and what restricted it.
+//!
+//! | file | question |
+//! |---|---|
+//! | `wish` | what is asked for, with all defaults filled in? |
+//! | `launcher` | what can each launcher run? |
+//! | `market` | where do the prices of stages come from? |
+//! | `prices`, `corrected` | how do predictors give them, and what are they multiplied with? |
+//! | `part` | which part of the devices does a plan take? |
+//! | `variant` | which questions have to be asked: batch, schedule, degrees? |
+//! | `solve` | which search answers which question? |
+//! | `annealed` | what does AMP's annealing come by? |
+//! | `ranking` | which plans are best on given devices? |
+//! | `attempt` | which devices, which batch? |
+//! | `certificate` | how good is the answer, and what was rejected? |
+//! | `restriction` | what do shape and launcher cost? |
+//! | `lack`, `remedies` | why does nothing fit, and what would help? |
+//! | `compared` | what do well-known rules need? |
+//! | `given` | what does a plan need that the caller names? |
+//!
+//! A search weighs single stages by closed forms, because it asks for millions. What it finds is simulated, and
+//! plans whose closed forms are near each other are ranked by that.
 
-mod peaks;
+mod annealed;
+mod attempt;
+mod candidate;
+mod certificate;
+mod compared;
+mod corrected;
+mod given;
+mod lack;
+mod launcher;
+mod market;
+mod part;
+mod prices;
+mod ranking;
+mod remedies;
+mod restriction;
+mod solve;
+mod variant;
+mod wish;
+
+pub use candidate::{Candidate, CandidateStage};
+pub use certificate::{Certificate, Rejected};
+pub use compared::Compared;
+pub use corrected::{Corrected, Factors};
+pub use given::{GIVEN, given};
+pub use lack::{Lack, Short};
+pub use launcher::{CutUnit, Rules};
+pub use market::{Batch, LayerFacts, Market};
+pub use prices::Prices;
+pub use remedies::Remedy;
+pub use restriction::Restriction;
+pub use variant::{Variant, divisors, recompute_name, schedule_name, variants};
+pub use wish::{MAX_BATCHES, Wish};
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::stage::{Partitioning, StageConfig};
-use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::model::Model;
+use loadmaster_proto::objective::Objective;
+use loadmaster_proto::training::Optimizer;
 
-use super::leximax::{self, Infeasible};
-use super::merger::{self, Merged};
-use super::predict::{Forecast, ForecastError, StageForecast, forecast, settings};
-use super::predictor::{Margin, PredictionError, Predictor};
-use peaks::Peaks;
+use super::search::{Fleet, Stop};
+use attempt::attempt;
+use part::Part;
 
-/// Most stages that a search weighs, over all positions. Beyond it an answer takes longer than a call
-/// may; 1,000 layers on 64 devices stay below.
-pub const MAX_STAGES_WEIGHED: u64 = 1 << 25;
-
-/// Solver of plans whose partitioning was named by their caller.
-pub const GIVEN: &str = "given";
-
-/// A partitioning on devices that hold it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Recommendation {
-    /// How the model is cut.
-    pub partitioning: Partitioning,
-    /// The stages in order.
-    pub stages: Vec<StageForecast>,
-    /// What to know before trusting the numbers.
-    pub warnings: Vec<String>,
-    /// Name and version of the search, or [`GIVEN`].
-    pub solver: &'static str,
+/// What a recommendation is about.
+#[derive(Debug, Clone, Copy)]
+pub struct Scene<'a> {
+    /// Names of the layers in order.
+    pub names: &'a [String],
+    /// The model; none of a chain that is known by name alone.
+    pub model: Option<&'a Model>,
+    /// All devices that may be used.
+    pub fleet: &'a Fleet,
+    /// What they are called, in the fleet's order.
+    pub devices: &'a [String],
+    /// How parameters are updated, for rules that weigh them.
+    pub optimizer: &'a Optimizer,
 }
 
-impl Recommendation {
-    /// The stage with the highest predicted peak, the first of several.
-    pub fn highest(&self) -> Option<&StageForecast> {
-        self.stages.iter().rev().max_by_key(|stage| stage.prediction.bytes)
+impl Scene<'_> {
+    /// What a device is called.
+    pub fn device(&self, device: u32) -> Option<String> {
+        self.devices.get(device as usize).cloned()
+    }
+
+    /// What some devices are called: the first, and the last where they are several.
+    pub fn device_range(&self, devices: &[u32]) -> String {
+        let name = |device: Option<&u32>| device.and_then(|&device| self.device(device)).unwrap_or_default();
+        match devices {
+            [_] => name(devices.first()),
+            _ => format!("{} to {}", name(devices.first()), name(devices.last())),
+        }
     }
 }
 
-/// What restricts a search besides the devices.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Limits {
-    /// What has to stay free on every device.
-    pub margin: Margin,
-    /// Cut only between the groups that the merger leaves, this many of them. None cuts everywhere.
-    pub merge_layers_to: Option<usize>,
+/// The answer to a wish.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recommendation {
+    /// The best plan.
+    pub best: Candidate,
+    /// What proves it.
+    pub certificate: Certificate,
+    /// The plans that came next, best first, with their values as the certificate counts them.
+    pub alternatives: Vec<(Candidate, f64)>,
+    /// The whole front between memory and time, the fastest first; empty but for that objective.
+    pub front: Vec<Candidate>,
+    /// Plans of well-known rules.
+    pub compared: Vec<Compared>,
+    /// What shape and launcher cost; none where they restrict nothing.
+    pub restriction: Option<Restriction>,
+    /// What to know besides, for people.
+    pub notes: Vec<String>,
 }
 
 /// Why nothing is recommended.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RecommendError {
-    /// No device.
-    #[error("a plan needs at least 1 device")]
-    NoDevices,
-    /// A device would have no layer.
-    #[error("more stages than layers: {devices} devices for {layers} layers")]
-    MoreStagesThanLayers {
-        /// Devices, one per stage.
-        devices: usize,
-        /// Layers of the model.
-        layers: usize,
-    },
-    /// The names are not those of the profiled model.
-    #[error("the profile is of {profiled} layers, the model has {layers}")]
-    OtherModel {
-        /// Layers of the profile.
-        profiled: usize,
-        /// Layers of the model.
-        layers: usize,
-    },
-    /// The search would take too long.
-    #[error(
-        "{layers} layers on {devices} devices are too many to search exactly: {weighed} stages, the most \
-         is {MAX_STAGES_WEIGHED}; merge layers with `--merge-layers-to`"
-    )]
-    TooLarge {
-        /// Layers of the model.
-        layers: usize,
-        /// Devices.
-        devices: usize,
-        /// Stages over all positions.
-        weighed: u64,
-    },
-    /// A stage cannot be predicted.
-    #[error(transparent)]
-    Prediction(#[from] PredictionError),
-    /// The devices are not those of the partitioning that was given.
+    /// The launcher cannot run the model.
     #[error("{0}")]
-    Devices(String),
+    Launcher(String),
+    /// An objective in seconds without any.
+    #[error(
+        "the profile has no times, which {objective} and limits on time need: profile with \
+         `--campaign minimal`, or ask for the lowest peak memory"
+    )]
+    NoTimes {
+        /// What was asked for.
+        objective: Objective,
+    },
+    /// An objective in money without prices.
+    #[error(
+        "{objective} needs the hourly price of every kind of device: name them in the cluster, or with `--price`"
+    )]
+    NoPrices {
+        /// What was asked for.
+        objective: Objective,
+    },
+    /// A mode of a paper that answers another question.
+    #[error("{0}")]
+    Mode(String),
+    /// The search was stopped before it found anything.
+    #[error(
+        "the search was stopped before it found a plan: give it more time with `--deadline`, or restrict it"
+    )]
+    Stopped,
+    /// A stage that was given cannot be predicted.
+    #[error("{0}")]
+    Unpredictable(String),
     /// The partitioning that was given covers another number of layers.
     #[error("the partitioning covers {covered} layers, the model has {layers}")]
     CoversOther {
@@ -98,184 +155,205 @@ pub enum RecommendError {
         /// Layers of the model.
         layers: usize,
     },
+    /// The partitioning that was given takes another number of devices.
+    #[error(
+        "the stages need {needed} devices, {there} are given: name as many devices as the degrees add up to"
+    )]
+    DeviceCount {
+        /// The degrees of the stages, added up.
+        needed: u32,
+        /// Devices.
+        there: u32,
+    },
     /// The partitioning that was given does not fit.
     #[error(
-        "{partitioning} does not fit: device {device} needs {needed} of {capacity}, {} too much",
-        Bytes(needed.0.saturating_sub(capacity.0))
+        "{partitioning} does not fit: device {position} ({device}) needs {needed} of {capacity}, {missing} too much"
     )]
     GivenDoesNotFit {
         /// The partitioning.
-        partitioning: Partitioning,
+        partitioning: String,
         /// Position of the first device that is too small.
-        device: usize,
+        position: u32,
+        /// That device, as people know it.
+        device: String,
         /// What it must hold, the margin included.
         needed: Bytes,
         /// What it allows.
         capacity: Bytes,
+        /// What is missing.
+        missing: Bytes,
     },
+    /// Plans fit, but none is fast enough or small enough.
+    #[error("{0}")]
+    Limits(String),
     /// Nothing fits.
-    #[error("{reason}{}", layer_note(.layer_name.as_deref()))]
-    DoesNotFit {
-        /// The smallest violation.
-        reason: Infeasible,
-        /// Name of the layer that it is about, if it is about one.
-        layer_name: Option<String>,
+    #[error("{}", no_plan(.reason, .remedies))]
+    NoPlan {
+        /// Why, for people.
+        reason: String,
+        /// What lacks in the best attempt.
+        lack: Box<Lack>,
+        /// The first device that lacks it, as people know it.
+        device: String,
+        /// Name of the layer that fits nowhere, or empty.
+        layer_name: String,
+        /// What would help; each was checked.
+        remedies: Vec<Remedy>,
     },
 }
 
-fn layer_note(name: Option<&str>) -> String {
-    name.map(|name| format!(" (the layer is {name})")).unwrap_or_default()
+impl RecommendError {
+    /// Whether it is proven that no plan fits. A search that looked at a part of the plans, or at times by their
+    /// closed form, proves nothing.
+    pub fn is_proof(&self) -> bool {
+        let Self::NoPlan { lack, .. } = self else { return false };
+        !matches!(&**lack, Lack::NoPlan { why } if why == UNPROVEN)
+    }
 }
 
-/// Recommends the partitioning with the leximax-smallest predicted peaks over devices of the given
-/// capacities, in pipeline order.
-///
-/// Micro-batch size, micro-batches and schedule are those of `training`. Peaks are compared as they are
-/// predicted; what has to fit is the upper end of their interval.
+fn no_plan(reason: &str, remedies: &[Remedy]) -> String {
+    if remedies.is_empty() {
+        return reason.to_owned();
+    }
+    let each: Vec<String> = remedies
+        .iter()
+        .map(|remedy| format!("{} (`{}`: {})", remedy.what, remedy.option, remedy.plan.describe()))
+        .collect();
+    format!("{reason}; what would fit: {}", each.join("; or "))
+}
+
+/// Recommends the plan that is best by the wish's objective.
+/// Stopped, it gives the best that it has, and leaves out what it would tell besides: what was rejected, what the
+/// restrictions cost, what would help.
 ///
 /// # Errors
-/// Too few layers, a model too large to search, a stage that cannot be predicted, or the smallest
-/// reason why nothing fits.
-pub fn recommend(
-    predictor: &(impl Predictor + ?Sized),
-    layer_names: &[String],
-    training: &TrainingSpec,
-    capacities: &[Bytes],
-    limits: Limits,
+/// What cannot be asked of this profile or launcher, or why no plan fits, with what would help.
+pub fn recommend<M: Market>(
+    market: &M,
+    scene: &Scene<'_>,
+    wish: &Wish,
+    stop: &Stop,
 ) -> Result<Recommendation, RecommendError> {
-    let (layers, devices) = (layer_names.len(), capacities.len());
-    if predictor.layers() != layers {
-        return Err(RecommendError::OtherModel { profiled: predictor.layers(), layers });
-    }
-    let partitioning = match limits.merge_layers_to.filter(|&left| left < layers) {
-        None => search(predictor, layer_names, training, capacities, limits.margin)?,
-        Some(left) => {
-            check_size(left, devices)?;
-            let metrics = merger::metrics(predictor, training, number(devices))?;
-            let groups = merger::merge(&metrics, left);
-            let names: Vec<String> = groups
-                .iter()
-                .map(|group| group.clone().map(|layer| layer_names[layer].as_str()).collect())
-                .map(|names: Vec<&str>| names.join("+"))
-                .collect();
-            let merged = Merged::new(predictor, groups);
-            let found = search(&merged, &names, training, capacities, limits.margin);
-            merged.partitioning(&found.map_err(|error| in_layers(error, &merged))?)?
+    check(market, scene, wish)?;
+    let cuts = wish.cuts_for(scene.model).map_err(RecommendError::Launcher)?;
+    let found = attempt(market, wish, scene.fleet, &cuts, stop);
+    let pool = certificate::pool(market, wish, &found, scene.fleet, &cuts, stop);
+    let Some(best) = pool.first().cloned() else {
+        if found.is_stopped {
+            return Err(RecommendError::Stopped);
         }
+        return Err(nothing(market, scene, wish, &cuts, stop));
     };
-    let forecast = forecast(predictor, &settings(training, &partitioning), capacities, limits.margin)?;
-    let Forecast { stages, warnings, .. } = forecast;
-    Ok(Recommendation { partitioning, stages, warnings, solver: leximax::SOLVER })
+    let certificate = certificate::certificate(market, scene, wish, &found, &pool, &cuts, stop);
+    let restriction =
+        if wish.brief { None } else { restriction::restriction(market, scene, wish, &pool, stop) };
+    let (mut alternatives, mut front) = (Vec::new(), Vec::new());
+    if wish.objective == Objective::Pareto {
+        front = pool;
+    } else {
+        alternatives = certificate::alternatives(wish, &pool);
+    }
+    let compared =
+        if wish.brief { Vec::new() } else { compared::compared(market, scene, wish, &best, &cuts) };
+    let mut notes: Vec<String> = Vec::new();
+    if let Some(rules) = wish.rules.filter(|rules| !rules.note.is_empty()) {
+        notes.push(rules.note.to_owned());
+    }
+    Ok(Recommendation { best, certificate, alternatives, front, compared, restriction, notes })
 }
 
-/// A given partitioning on devices of the given capacities, one for each device that its degrees add up
-/// to.
-///
-/// # Errors
-/// Another number of layers or devices, a stage that cannot be predicted, or the first device that
-/// cannot hold the upper end of its interval.
-pub fn given(
-    predictor: &(impl Predictor + ?Sized),
-    training: &TrainingSpec,
-    partitioning: Partitioning,
-    capacities: &[Bytes],
-    margin: Margin,
-) -> Result<Recommendation, RecommendError> {
-    let (covered, layers) = (partitioning.layer_count(), predictor.layers());
-    if covered != layers {
-        return Err(RecommendError::CoversOther { covered, layers });
+fn check<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish) -> Result<(), RecommendError> {
+    let needs_times = matches!(wish.objective, Objective::MinIterationTime | Objective::Pareto)
+        || wish.constraints.max_iteration_seconds.is_some();
+    if needs_times && !market.has_times() {
+        return Err(RecommendError::NoTimes { objective: wish.objective });
     }
-    if capacities.is_empty() {
-        return Err(RecommendError::NoDevices);
+    let is_priced = scene
+        .fleet
+        .nodes
+        .iter()
+        .all(|node| scene.fleet.kinds.get(node.kind).is_some_and(|kind| kind.hourly_price.is_some()));
+    if wish.objective == Objective::MinCost && !is_priced {
+        return Err(RecommendError::NoPrices { objective: wish.objective });
     }
-    let forecast = forecast(predictor, &settings(training, &partitioning), capacities, margin)?;
-    let too_small = forecast.stages.iter().filter(|stage| stage.slack().is_some_and(|slack| slack < 0));
-    if let Some((stage, device)) = too_small.filter_map(|stage| Some((stage, stage.smallest?))).next() {
-        let (device, capacity, needed) = (device.index, device.capacity, stage.needed());
-        return Err(RecommendError::GivenDoesNotFit { partitioning, device, needed, capacity });
-    }
-    let Forecast { stages, warnings, .. } = forecast;
-    Ok(Recommendation { partitioning, stages, warnings, solver: GIVEN })
+    solve::check_mode(wish).map_err(RecommendError::Mode)
 }
 
-impl From<ForecastError> for RecommendError {
-    fn from(error: ForecastError) -> Self {
-        match error {
-            ForecastError::Prediction(error) => Self::Prediction(error),
-            ForecastError::DeviceCount { .. } => Self::Devices(error.to_string()),
-        }
+/// Of a search that found nothing, where it is not known either that there is nothing.
+const UNPROVEN: &str = "the search found no plan, which does not prove that there is none: ask for the search mode \
+                        exact, or restrict shape, degrees or devices";
+
+/// Why there is no plan, and what would help.
+fn nothing<M: Market>(
+    market: &M,
+    scene: &Scene<'_>,
+    wish: &Wish,
+    cuts: &super::search::Cuts,
+    stop: &Stop,
+) -> RecommendError {
+    let part = Part::whole(scene.fleet);
+    let is_limited =
+        wish.constraints.max_iteration_seconds.is_some() || wish.constraints.max_peak_bytes.is_some();
+    if is_limited && !attempt::first_fit(market, wish, &part, cuts, stop).candidates.is_empty() {
+        return RecommendError::Limits(beyond_limits(market, scene, wish, cuts, stop));
+    }
+    // Of several micro-batches the smallest is the nearest to fitting.
+    let smallest = wish.batches.iter().min_by_key(|batch| batch.micro_batch_size).copied();
+    let asked = Wish { batches: smallest.into_iter().collect(), ..wish.clone() };
+    let variants = variants(&asked, &part, market.layers());
+    let lacking = match part.cuts(cuts) {
+        Some(cuts) => lack::lack(market, &asked, &variants, &part, &cuts, stop),
+        None => Some(Lack::NoPlan { why: "a layer is pinned to a device that is not there".to_owned() }),
+    };
+    if lacking.is_none() && stop.is_requested() {
+        return RecommendError::Stopped;
+    }
+    let lack = lacking.unwrap_or_else(|| Lack::NoPlan { why: UNPROVEN.to_owned() });
+    let device = lack.short().and_then(|short| scene.device(*short.devices.first()?));
+    let layer_name = match &lack {
+        Lack::Layer { layer, .. } => scene.names.get(*layer).cloned(),
+        Lack::Plan { .. } | Lack::NoPlan { .. } => None,
+    };
+    RecommendError::NoPlan {
+        reason: lack.describe(scene),
+        remedies: remedies::remedies(market, scene, &asked, stop),
+        device: device.unwrap_or_default(),
+        layer_name: layer_name.unwrap_or_default(),
+        lack: Box::new(lack),
     }
 }
 
-/// An error about groups of layers as one about the layers.
-fn in_layers<P: Predictor + ?Sized>(error: RecommendError, merged: &Merged<'_, P>) -> RecommendError {
-    let RecommendError::DoesNotFit { mut reason, layer_name } = error else { return error };
-    match &mut reason {
-        Infeasible::LayerTooLarge { layer, first, last, .. } => {
-            if let Ok(stage) = merged.of_layers(StageConfig::single(*first, *last)) {
-                (*first, *last) = (stage.first_layer, stage.last_layer);
-            }
-            if let Ok(group) = merged.of_layers(StageConfig::single(*layer, *layer)) {
-                *layer = group.first_layer;
-            }
-        }
-        Infeasible::NoPartitioning { best, .. } => {
-            if let Ok(partitioning) = merged.partitioning(best) {
-                *best = partitioning;
-            }
-        }
-        Infeasible::MoreStagesThanLayers { .. } => {}
+/// Plans fit the devices, but not the limits of the request: how far they are from them.
+fn beyond_limits<M: Market>(
+    market: &M,
+    scene: &Scene<'_>,
+    wish: &Wish,
+    cuts: &super::search::Cuts,
+    stop: &Stop,
+) -> String {
+    let mut text = "plans fit the devices, but none keeps to the limits".to_owned();
+    let unlimited = |objective| {
+        let mut free = Wish { objective, ..wish.clone() };
+        (free.constraints.max_iteration_seconds, free.constraints.max_peak_bytes) = (None, None);
+        attempt(market, &free, scene.fleet, cuts, stop).candidates.into_iter().next()
+    };
+    if let Some(limit) = wish.constraints.max_iteration_seconds
+        && let Some(seconds) = unlimited(Objective::MinIterationTime).and_then(|plan| plan.seconds())
+    {
+        text.push_str(&format!(
+            "; the fastest takes {seconds:.4} s for an iteration, the limit is {limit} s (`--max-iteration`)"
+        ));
     }
-    RecommendError::DoesNotFit { reason, layer_name }
-}
-
-/// The best partitioning of a predictor's layers, merged or not.
-fn search(
-    predictor: &(impl Predictor + ?Sized),
-    layer_names: &[String],
-    training: &TrainingSpec,
-    capacities: &[Bytes],
-    margin: Margin,
-) -> Result<Partitioning, RecommendError> {
-    let (layers, devices) = (layer_names.len(), capacities.len());
-    check_size(layers, devices)?;
-    let peaks = Peaks::predict(predictor, training, devices, margin)?;
-    let limits: Vec<u64> = capacities.iter().map(|capacity| capacity.0).collect();
-    let best = leximax::balance_within(
-        layers,
-        &limits,
-        |stage, first, last| peaks.of(stage, first, last).bytes,
-        |stage, first, last| peaks.of(stage, first, last).needed,
-    );
-    let best = best.map_err(|reason| {
-        let layer_name = match &reason {
-            Infeasible::LayerTooLarge { layer, .. } => layer_names.get(*layer).cloned(),
-            Infeasible::MoreStagesThanLayers { .. } | Infeasible::NoPartitioning { .. } => None,
-        };
-        RecommendError::DoesNotFit { reason, layer_name }
-    })?;
-    Ok(best.partitioning)
-}
-
-fn check_size(layers: usize, devices: usize) -> Result<(), RecommendError> {
-    if devices == 0 {
-        return Err(RecommendError::NoDevices);
+    if let Some(most) = wish.constraints.max_peak_bytes
+        && let Some(plan) = unlimited(Objective::MinPeakMemory)
+    {
+        text.push_str(&format!(
+            "; the lowest peak is {}, the limit is {} (`--max-peak`)",
+            Bytes(plan.peak_bytes()),
+            Bytes(most)
+        ));
     }
-    if devices > layers {
-        return Err(RecommendError::MoreStagesThanLayers { devices, layers });
-    }
-    // Each stage leaves a layer to every other one; one end of the first and of the last is fixed.
-    let widest = (layers - devices + 1) as u64;
-    let inner = devices.saturating_sub(2) as u64;
-    let weighed = inner.saturating_mul(widest * (widest + 1) / 2) + 2 * widest;
-    if weighed > MAX_STAGES_WEIGHED {
-        return Err(RecommendError::TooLarge { layers, devices, weighed });
-    }
-    Ok(())
-}
-
-fn number(value: usize) -> u32 {
-    u32::try_from(value).unwrap_or(u32::MAX)
+    text
 }
 
 #[cfg(test)]

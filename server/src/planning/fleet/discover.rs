@@ -1,0 +1,326 @@
+//! The cluster that connected workers are: one node per host.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::cluster::{
+    Cluster, ClusterDevice, ClusterParts, ClusterSource, DeviceKind, DeviceLink, Link, LinkClass, LinkOrigin,
+    Node, priors,
+};
+use loadmaster_proto::device::{Backend, Device, GpuLink};
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::links::LinkMeasurement;
+
+/// A worker, as far as a cluster is concerned.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DiscoveredWorker<'a> {
+    /// Its resource name, `workers/node1`.
+    pub name: String,
+    /// Its host; its name stands in where it is empty.
+    pub host: &'a str,
+    /// Its devices.
+    pub devices: Vec<&'a Device>,
+    /// What its driver knows of the links between its GPUs.
+    pub links: &'a [GpuLink],
+    /// What was measured of its links last.
+    pub measured: Option<&'a LinkMeasurement>,
+}
+
+/// The cluster of these workers. Links are as measured, or else as drivers describe them, or else assumed; the
+/// network between nodes is as given, or else assumed.
+///
+/// # Errors
+/// When no device is left, or there is more of anything than a cluster may have.
+pub fn discover(
+    workers: &[DiscoveredWorker<'_>],
+    network_bytes_per_second: Option<f64>,
+) -> Result<Cluster, Invalid> {
+    let mut hosts: BTreeMap<&str, Vec<&DiscoveredWorker<'_>>> = BTreeMap::new();
+    for worker in workers.iter().filter(|worker| !worker.devices.is_empty()) {
+        let host = if worker.host.is_empty() { &worker.name } else { worker.host };
+        hosts.entry(host).or_default().push(worker);
+    }
+    let kinds = kinds(workers);
+    let assumed = priors::network();
+    let network = match network_bytes_per_second {
+        Some(bytes_per_second) => Link { bytes_per_second, origin: LinkOrigin::Given, ..assumed },
+        None => assumed,
+    };
+    let is_alone = hosts.len() == 1 && network_bytes_per_second.is_none();
+    let mut warnings = Vec::new();
+    let nodes = hosts
+        .into_iter()
+        .map(|(host, workers)| node(host, &workers, &kinds, (!is_alone).then_some(network), &mut warnings))
+        .collect();
+    Cluster::new(ClusterParts {
+        kinds,
+        nodes,
+        tiers: Vec::new(),
+        domains: Vec::new(),
+        source: ClusterSource::Workers,
+        warnings,
+    })
+}
+
+/// A kind has the most that any of its devices has; those with less say so themselves.
+fn kinds(workers: &[DiscoveredWorker<'_>]) -> Vec<DeviceKind> {
+    let mut kinds: BTreeMap<&str, DeviceKind> = BTreeMap::new();
+    for device in workers.iter().flat_map(|worker| &worker.devices) {
+        let memory = device.physical.max(device.capacity);
+        let kind = kinds.entry(&device.kind).or_insert_with(|| DeviceKind {
+            name: device.kind.clone(),
+            memory,
+            usable: device.capacity,
+            hourly_price: None,
+        });
+        kind.memory = kind.memory.max(memory);
+        kind.usable = kind.usable.max(device.capacity);
+    }
+    kinds.into_values().collect()
+}
+
+/// A device with the worker that offers it.
+struct Slot<'a> {
+    worker: &'a DiscoveredWorker<'a>,
+    device: &'a Device,
+    index: u32,
+}
+
+fn node(
+    host: &str,
+    workers: &[&DiscoveredWorker<'_>],
+    kinds: &[DeviceKind],
+    network: Option<Link>,
+    warnings: &mut Vec<String>,
+) -> Node {
+    let devices: Vec<(&DiscoveredWorker<'_>, &Device)> =
+        workers.iter().flat_map(|worker| worker.devices.iter().map(|device| (*worker, *device))).collect();
+    // The driver's own indices, unless two devices have the same: shares of a GPU, or CPU slots beside GPUs.
+    let ordinals: BTreeSet<u32> = devices.iter().map(|(_, device)| device.ordinal).collect();
+    let are_unique = ordinals.len() == devices.len();
+    let slots: Vec<Slot<'_>> = (0..)
+        .zip(devices)
+        .map(|(place, (worker, device))| Slot {
+            worker,
+            device,
+            index: if are_unique { device.ordinal } else { place },
+        })
+        .collect();
+    let (links, shared) = links(&slots);
+    warnings.extend(without_nvlink(host, workers));
+    let usable = |device: &Device| -> Option<Bytes> {
+        let kind = kinds.iter().find(|kind| kind.name == device.kind);
+        kind.filter(|kind| device.capacity < kind.usable).map(|_| device.capacity)
+    };
+    let driver = slots.iter().map(|slot| slot.device.driver_version.as_str()).find(|of| !of.is_empty());
+    Node {
+        name: host.to_owned(),
+        labels: BTreeMap::new(),
+        driver_version: driver.unwrap_or_default().to_owned(),
+        devices: slots
+            .iter()
+            .map(|slot| ClusterDevice {
+                index: slot.index,
+                kind: slot.device.kind.clone(),
+                uuid: slot.device.uuid.clone(),
+                pci_bus_id: slot.device.pci_bus_id.clone(),
+                slot: format!("{}/{}", slot.worker.name, slot.device.id),
+                usable: usable(slot.device),
+            })
+            .collect(),
+        link: shared.map(|(_, link)| link),
+        link_class: shared.and_then(|(class, _)| class),
+        links,
+        network,
+    }
+}
+
+type Shared = (Option<LinkClass>, Link);
+
+/// The link of each pair, or one for all where they are the same.
+fn links(slots: &[Slot<'_>]) -> (Vec<DeviceLink>, Option<Shared>) {
+    let mut links = Vec::new();
+    for (place, one) in slots.iter().enumerate() {
+        for other in slots.iter().skip(place + 1) {
+            let (class, count, link) = between(one, other);
+            links.push(DeviceLink { a: one.index, b: other.index, class, count, link });
+        }
+    }
+    let mut pairs = links.iter().map(|of| (of.class, of.count, of.link));
+    match pairs.next() {
+        None => (links, None),
+        Some(first) if first.1 == 1 && pairs.all(|pair| pair == first) => {
+            (Vec::new(), Some((first.0, first.2)))
+        }
+        Some(_) => (links, None),
+    }
+}
+
+/// Measured, or as the driver describes it, or assumed.
+fn between(one: &Slot<'_>, other: &Slot<'_>) -> (Option<LinkClass>, u32, Link) {
+    let is_same_worker = one.worker.name == other.worker.name;
+    let driver = described(one, other);
+    let (class, count, link) = match &driver {
+        Some(found) => (found.class, found.nvlink_count.max(1), priors::of_gpu_link(found)),
+        // Shares of one GPU, and whatever is not two GPUs, exchange through the host's memory.
+        None if one.device.uuid == other.device.uuid || !are_gpus(one, other) => {
+            (LinkClass::System, 1, priors::host_memory())
+        }
+        None => priors::of_kind(&one.device.kind),
+    };
+    let measured = one.worker.measured.filter(|_| is_same_worker).and_then(|measured| {
+        let place = |id: &str| {
+            measured.device_ids.iter().position(|of| of == id).and_then(|at| u32::try_from(at).ok())
+        };
+        let (a, b) = (place(&one.device.id)?, place(&other.device.id)?);
+        measured
+            .pairs
+            .iter()
+            .find(|pair| (pair.first, pair.second) == (a.min(b), a.max(b)))
+            .map(|pair| pair.link)
+    });
+    (Some(class), count, measured.unwrap_or(link))
+}
+
+fn are_gpus(one: &Slot<'_>, other: &Slot<'_>) -> bool {
+    [one, other].into_iter().all(|slot| slot.device.backend == Backend::Cuda)
+}
+
+fn described<'a>(one: &Slot<'a>, other: &Slot<'a>) -> Option<&'a GpuLink> {
+    let ends = [&one.device.uuid, &other.device.uuid];
+    let is_between =
+        |link: &&GpuLink| [&link.a_uuid, &link.b_uuid] == ends || [&link.b_uuid, &link.a_uuid] == ends;
+    one.worker.links.iter().chain(other.worker.links).find(is_between)
+}
+
+/// A GPU without NVLink beside others of its node that have it: a fault, not a property of the machine.
+fn without_nvlink(host: &str, workers: &[&DiscoveredWorker<'_>]) -> Vec<String> {
+    let mut counts: HashMap<&str, u32> = HashMap::new();
+    for link in workers.iter().flat_map(|worker| worker.links) {
+        for uuid in [&link.a_uuid, &link.b_uuid] {
+            let most = counts.entry(uuid).or_default();
+            *most = (*most).max(link.nvlink_count);
+        }
+    }
+    if counts.values().all(|&count| count == 0) {
+        return Vec::new();
+    }
+    let mut lacking: Vec<&str> =
+        counts.into_iter().filter(|&(_, count)| count == 0).map(|(uuid, _)| uuid).collect();
+    lacking.sort_unstable();
+    lacking
+        .iter()
+        .map(|uuid| format!("{uuid} in {host} has no NVLink, others have: look at its health"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use loadmaster_proto::environment::Environment;
+    use loadmaster_proto::links::{GroupLink, LinkPoint, PairLink};
+    use loadmaster_proto::rank::Collectives;
+
+    use super::*;
+
+    fn slot(ordinal: u32, mebibytes: u64) -> Device {
+        Device {
+            id: format!("cpu{ordinal}"),
+            backend: Backend::Cpu,
+            kind: "cpu".to_owned(),
+            capacity: Bytes(mebibytes << 20),
+            physical: Bytes(mebibytes << 20),
+            uuid: String::new(),
+            ordinal,
+            driver_version: String::new(),
+            pci_bus_id: String::new(),
+        }
+    }
+
+    fn gpu(ordinal: u32) -> Device {
+        Device {
+            id: format!("gpu{ordinal}"),
+            backend: Backend::Cuda,
+            kind: "NVIDIA H100 80GB HBM3".to_owned(),
+            uuid: format!("GPU-{ordinal}"),
+            pci_bus_id: format!("00000000:{ordinal:02}:00.0"),
+            driver_version: "580.1".to_owned(),
+            ..slot(ordinal, 80 << 10)
+        }
+    }
+
+    fn nvlink(a: u32, b: u32, count: u32) -> GpuLink {
+        GpuLink {
+            a_uuid: format!("GPU-{a}"),
+            b_uuid: format!("GPU-{b}"),
+            class: if count > 0 { LinkClass::NvLink } else { LinkClass::System },
+            nvlink_count: count,
+            compute_capability: 90,
+            pcie_generation: 5,
+            pcie_lanes: 16,
+        }
+    }
+
+    fn worker<'a>(
+        name: &str,
+        host: &'a str,
+        devices: &'a [Device],
+        links: &'a [GpuLink],
+    ) -> DiscoveredWorker<'a> {
+        let name = format!("workers/{name}");
+        DiscoveredWorker { name, host, devices: devices.iter().collect(), links, measured: None }
+    }
+
+    #[test]
+    fn slots_of_a_host_are_a_node_whose_smaller_ones_say_so() {
+        let (first, second) = ([slot(0, 2_048), slot(1, 2_048)], [slot(0, 1_024)]);
+        let workers =
+            [worker("a", "n1", &first, &[]), worker("b", "n1", &second, &[]), worker("c", "n2", &first, &[])];
+        let cluster = discover(&workers, None).unwrap();
+        let names: Vec<&str> = cluster.nodes().iter().map(|node| node.name.as_str()).collect();
+        assert_eq!((names, cluster.device_count()), (vec!["n1", "n2"], 5));
+        let node = &cluster.nodes()[0];
+        let slots: Vec<&str> = node.devices.iter().map(|device| device.slot.as_str()).collect();
+        assert_eq!(slots, ["workers/a/cpu0", "workers/a/cpu1", "workers/b/cpu0"]);
+        assert_eq!((node.devices[1].usable, node.devices[2].usable), (None, Some(Bytes(1_024 << 20))));
+        assert_eq!((node.link, node.link_class), (Some(priors::host_memory()), Some(LinkClass::System)));
+        assert_eq!(node.network.unwrap().origin, LinkOrigin::Assumed);
+        let given = discover(&workers[..1], Some(1e9)).unwrap();
+        assert_eq!(given.nodes()[0].network.unwrap().origin, LinkOrigin::Given);
+        assert_eq!(discover(&[], None).unwrap_err().violations()[0].field, "kinds");
+    }
+
+    #[test]
+    fn gpus_have_the_links_that_their_driver_describes() {
+        let gpus = [gpu(0), gpu(1), gpu(2)];
+        let links = [nvlink(0, 1, 18), nvlink(0, 2, 0), nvlink(1, 2, 0)];
+        let cluster = discover(&[worker("a", "n1", &gpus, &links)], None).unwrap();
+        let node = &cluster.nodes()[0];
+        assert_eq!((node.links[0].class, node.links[0].count), (Some(LinkClass::NvLink), 18));
+        assert!((node.links[0].link.bytes_per_second - 370.8e9).abs() < 1e6);
+        assert_eq!(node.links[1].class, Some(LinkClass::System));
+        assert_eq!((node.driver_version.as_str(), node.network), ("580.1", None));
+        assert_eq!(cluster.warnings(), ["GPU-2 in n1 has no NVLink, others have: look at its health"]);
+    }
+
+    #[test]
+    fn what_was_measured_counts_most() {
+        let slots = [slot(0, 2_048), slot(1, 2_048), slot(2, 2_048)];
+        let point =
+            |payload_bytes: u64| LinkPoint { payload_bytes, seconds: 1e-5 + payload_bytes as f64 / 1e9 };
+        let points = vec![point(1 << 16), point(1 << 24)];
+        let measurement = LinkMeasurement {
+            device_ids: vec!["cpu2".to_owned(), "cpu0".to_owned()],
+            transport: Collectives::Host,
+            pairs: vec![PairLink::new(0, 1, points.clone()).unwrap()],
+            groups: vec![GroupLink::new(vec![0, 1], points).unwrap()],
+            environment: Environment::default(),
+        };
+        let measured = DiscoveredWorker { measured: Some(&measurement), ..worker("a", "n1", &slots, &[]) };
+        let cluster = discover(&[measured], None).unwrap();
+        let node = &cluster.nodes()[0];
+        let found = node.link_between(2, 0).unwrap();
+        assert_eq!(found.origin, LinkOrigin::Measured);
+        assert!((found.bytes_per_second / 1e9 - 1.0).abs() < 0.01, "{found:?}");
+        assert_eq!(node.link_between(0, 1).unwrap().origin, LinkOrigin::Assumed);
+    }
+}

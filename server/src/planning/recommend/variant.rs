@@ -1,0 +1,188 @@
+//! What has to be settled before a search can be asked: batch, schedule, and who may share work how.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use loadmaster_proto::objective::PlanShape;
+use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::training::{RecomputePolicy, Schedule};
+
+use super::market::Batch;
+use super::part::Part;
+use super::wish::Wish;
+use crate::planning::search::{Choice, Spanning};
+
+/// One question to a search.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Variant {
+    /// How the samples come in.
+    pub batch: Batch,
+    /// Order of the passes.
+    pub schedule: Schedule,
+    /// The ways in which a stage may be run, in a fixed order.
+    pub choices: Vec<Choice>,
+    /// How many stages a plan may have.
+    pub stages: RangeInclusive<usize>,
+}
+
+impl Variant {
+    /// The numbers of devices that a stage may take, ascending.
+    pub fn sizes(&self) -> Vec<u32> {
+        let mut sizes: Vec<u32> = self.choices.iter().map(|choice| choice.devices()).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
+    }
+}
+
+/// For people: `micro-batch 8 × 4, 1f1b, data2×tensor4`.
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "micro-batch {}, {}", self.batch, schedule_name(self.schedule))?;
+        match self.choices.as_slice() {
+            [only] => write!(f, ", {only}"),
+            choices => write!(f, ", {} ways to run a stage", choices.len()),
+        }
+    }
+}
+
+/// As the command line spells it.
+pub fn schedule_name(schedule: Schedule) -> &'static str {
+    match schedule {
+        Schedule::Gpipe => "gpipe",
+        Schedule::OneFOneB => "1f1b",
+    }
+}
+
+/// As the command line spells it.
+pub fn recompute_name(policy: RecomputePolicy) -> &'static str {
+    match policy {
+        RecomputePolicy::None => "none",
+        RecomputePolicy::Stage => "stage",
+        RecomputePolicy::Layer => "layer",
+    }
+}
+
+/// Everything that has to be asked for a wish on these devices; no plan of the shape is in none of them.
+pub fn variants(wish: &Wish, part: &Part, layers: usize) -> Vec<Variant> {
+    let mut variants = Vec::new();
+    let policies: Vec<Vec<RecomputePolicy>> = if wish.constraints.recompute_per_stage {
+        vec![wish.recompute.clone()]
+    } else {
+        wish.recompute.iter().map(|&policy| vec![policy]).collect()
+    };
+    for &batch in &wish.batches {
+        for &schedule in &wish.schedules {
+            for policies in &policies {
+                for (degrees, stages) in degrees(wish, part, batch, layers) {
+                    let choices = degrees.iter().flat_map(|&(data, tensor)| {
+                        policies.iter().map(move |&recompute| Choice { data, tensor, recompute })
+                    });
+                    variants.push(Variant { batch, schedule, choices: choices.collect(), stages });
+                }
+            }
+        }
+    }
+    variants
+}
+
+/// (Data, tensor) degrees that stages of a plan may mix, and how many stages it may have.
+type Group = (Vec<(u32, u32)>, RangeInclusive<usize>);
+
+/// The sets of (data, tensor) degrees that stages of a plan may mix, each with the number of stages.
+fn degrees(wish: &Wish, part: &Part, batch: Batch, layers: usize) -> Vec<Group> {
+    let counts = wish.stage_counts(layers);
+    let devices = part.devices();
+    let all = pairs(wish, part, batch);
+    // Stages of n devices each, where n times their number is all of them.
+    let equal = |size: u32| {
+        let stages = usize::try_from(devices / size.max(1)).unwrap_or(usize::MAX);
+        (devices.is_multiple_of(size.max(1)) && counts.contains(&stages)).then_some(stages..=stages)
+    };
+    let single = (1, 1);
+    let groups: Vec<Group> = match wish.shape {
+        PlanShape::SinglePipeline => {
+            let stages = all.contains(&single).then(|| equal(1)).flatten();
+            stages.map(|stages| (vec![single], stages)).into_iter().collect()
+        }
+        PlanShape::UniformGrid => all
+            .iter()
+            .filter_map(|&(data, tensor)| Some((vec![(data, tensor)], equal(data * tensor)?)))
+            .collect(),
+        PlanShape::EqualDevices => {
+            let mut sizes: Vec<u32> = all.iter().map(|&(data, tensor)| data * tensor).collect();
+            sizes.sort_unstable();
+            sizes.dedup();
+            let of = |size: u32| all.iter().copied().filter(|&(d, t)| d * t == size).collect();
+            sizes.into_iter().filter_map(|size| Some((of(size), equal(size)?))).collect()
+        }
+        PlanShape::PerStageReplicas => {
+            vec![(all.into_iter().filter(|&(_, tensor)| tensor == 1).collect(), counts)]
+        }
+        PlanShape::PerStageMesh => vec![(all, counts)],
+    };
+    groups.into_iter().filter(|(degrees, stages)| !degrees.is_empty() && !stages.is_empty()).collect()
+}
+
+/// The (data, tensor) degrees that one stage may have: what request, launcher and nodes allow. Replicas split a
+/// micro-batch evenly, so that the data degree divides it.
+fn pairs(wish: &Wish, part: &Part, batch: Batch) -> Vec<(u32, u32)> {
+    let constraints = &wish.constraints;
+    let is_listed = |list: &[u32], degree: u32| list.is_empty() || list.contains(&degree);
+    let largest = part.fleet.nodes.iter().map(|node| node.devices).max().unwrap_or(0);
+    let most = match wish.spanning() {
+        Spanning::Never => largest,
+        Spanning::WholeNodes | Spanning::Anywhere => part.devices(),
+    };
+    let tensors = (0..=StageConfig::MAX_TENSOR_DEGREE.ilog2()).map(|power| 1 << power);
+    let tensors: Vec<u32> =
+        tensors.filter(|&t| t <= most && is_listed(&constraints.tensor_degrees, t)).collect();
+    let mut pairs = Vec::new();
+    for data in divisors(u64::from(batch.micro_batch_size)) {
+        let Ok(data) = u32::try_from(data) else { continue };
+        if data > most.min(StageConfig::MAX_DATA_DEGREE) || !is_listed(&constraints.data_degrees, data) {
+            continue;
+        }
+        for &tensor in &tensors {
+            let size = data.saturating_mul(tensor);
+            let is_run = wish.rules.is_none_or(|rules| rules.allows_mesh(size, largest));
+            if size <= most && is_run {
+                pairs.push((data, tensor));
+            }
+        }
+    }
+    pairs
+}
+
+/// All divisors of a number, ascending.
+pub fn divisors(number: u64) -> Vec<u64> {
+    let mut low: Vec<u64> = Vec::new();
+    let mut high: Vec<u64> = Vec::new();
+    let mut candidate = 1_u64;
+    while candidate.saturating_mul(candidate) <= number {
+        if number.is_multiple_of(candidate) {
+            low.push(candidate);
+            if candidate != number / candidate {
+                high.push(number / candidate);
+            }
+        }
+        candidate += 1;
+    }
+    low.extend(high.into_iter().rev());
+    low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every divisor once, in order.
+    #[test]
+    fn divisors_are_complete_and_ascending() {
+        for number in 1..200_u64 {
+            let expected: Vec<u64> = (1..=number).filter(|d| number.is_multiple_of(*d)).collect();
+            assert_eq!(divisors(number), expected);
+        }
+        assert!(divisors(0).is_empty());
+    }
+}

@@ -175,6 +175,7 @@ fn slot() -> Device {
         uuid: String::new(),
         ordinal: 0,
         driver_version: String::new(),
+        pci_bus_id: String::new(),
     }
 }
 
@@ -182,6 +183,7 @@ fn offering(id: &str, commands: &[&str]) -> NewWorker {
     NewWorker {
         name: worker(id),
         devices: vec![slot()],
+        links: Vec::new(),
         version: "0.1.0".to_owned(),
         libtorch_version: "2.11.0".to_owned(),
         cuda_version: String::new(),
@@ -213,14 +215,14 @@ async fn a_run_of_a_command_waits_for_a_worker_that_offers_it() {
         })
     );
     let first = try_claim(&store, &worker("plain")).await.expect("the run without a command");
-    assert_eq!(first.spec.command, None);
+    assert_eq!(first.task.trained().unwrap().command, None);
     assert_eq!(try_claim(&store, &worker("plain")).await, None);
     assert_eq!(try_claim(&store, &worker("unknown")).await, None);
 
     store.upsert_worker(&offering("able", &["other", "special"])).await.unwrap();
     assert_eq!(store.unplaceable_run(&operation).await.unwrap(), None);
     let second = try_claim(&store, &worker("able")).await.expect("the run of the command");
-    assert_eq!(second.spec.command, Some(command("special")));
+    assert_eq!(second.task.trained().unwrap().command, Some(command("special")));
     // What a worker offers is what its newest start offers.
     let now = store.upsert_worker(&offering("able", &[])).await.unwrap();
     assert!(now.commands.is_empty());

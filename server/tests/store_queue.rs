@@ -57,8 +57,8 @@ async fn runs_are_claimed_in_the_order_in_which_they_were_queued() {
     store.create_profile(new_profile("a", &model), runs.collect(), &[], None).await.unwrap();
     for iterations in 1..=20 {
         let claim = claim(&store, &worker("w")).await;
-        assert_eq!(claim.spec.iterations, iterations);
-        assert_eq!(claim.spec.model.id(), model.id());
+        assert_eq!(claim.task.trained().unwrap().iterations, iterations);
+        assert_eq!(claim.task.trained().unwrap().model.id(), model.id());
         assert_eq!(claim.lease_token, 1);
     }
     assert_eq!(try_claim(&store, &worker("w")).await, None);

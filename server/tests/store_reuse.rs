@@ -77,8 +77,11 @@ async fn runs(store: &Store) -> Vec<RunRecord> {
 
 /// Micro-batch size and state of each run, smallest first.
 async fn sizes(store: &Store) -> Vec<(u32, RunState)> {
-    let mut sizes: Vec<(u32, RunState)> =
-        runs(store).await.iter().map(|run| (run.training.micro_batch_size, run.state)).collect();
+    let mut sizes: Vec<(u32, RunState)> = runs(store)
+        .await
+        .iter()
+        .map(|run| (run.work.trained().unwrap().training.micro_batch_size, run.state))
+        .collect();
     sizes.sort_by_key(|&(size, _)| size);
     sizes
 }
@@ -215,8 +218,14 @@ async fn a_run_that_does_not_fit_is_repeated_at_half_its_size() {
     let first = overflow(&store).await;
     assert_eq!(store.unsettled_operations().await.unwrap(), [], "it goes on");
     let second = claim(&store, &worker("w")).await;
-    assert_eq!(second.spec.training, first.spec.training.with_micro_batch_size(6));
-    assert_eq!((&second.spec.work, second.deadline_seconds), (&first.spec.work, first.deadline_seconds));
+    assert_eq!(
+        second.task.trained().unwrap().training,
+        first.task.trained().unwrap().training.with_micro_batch_size(6)
+    );
+    assert_eq!(
+        (&second.task.trained().unwrap().work, second.deadline_seconds),
+        (&first.task.trained().unwrap().work, first.deadline_seconds)
+    );
     let record = store.get_run(&second.run).await.unwrap();
     assert_eq!((record.shrunk_from, record.operation), (Some(first.run), operation.clone()));
     let result = Measurement { micro_batch_size: 6, ..measurement(0) };
@@ -313,7 +322,7 @@ async fn a_size_that_the_profile_has_is_not_made_twice() {
     let again = store.fail_run(&worker("w"), &failed.run, failed.lease_token, &out_of_memory(), 1.0).await;
     assert_eq!(again.unwrap(), Fenced::Applied);
     let next = claim(&store, &worker("w")).await;
-    assert_eq!(next.spec.training.micro_batch_size, 2, "4 is there, from another profile");
+    assert_eq!(next.task.trained().unwrap().training.micro_batch_size, 2, "4 is there, from another profile");
     assert_eq!(try_claim(&store, &worker("w")).await, None);
 }
 
@@ -401,7 +410,7 @@ async fn runs_are_added_once_per_round() {
     assert_eq!(runs(&store).await.len(), 2);
     assert_eq!(store.finish_profile_operation(&operation, &[]).await.unwrap(), Fenced::Stale, "it goes on");
     let added = measure(&store).await;
-    assert_eq!(added.spec.training.micro_batch_size, 4);
+    assert_eq!(added.task.trained().unwrap().training.micro_batch_size, 4);
     assert_eq!(store.get_operation(&operation).await.unwrap().rounds, 1);
     assert_eq!(store.profile_attempts(&name("a")).await.unwrap().len(), 2);
 }

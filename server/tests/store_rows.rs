@@ -7,18 +7,18 @@ mod support;
 use std::time::Duration;
 
 use loadmaster::store::records::{
-    Campaign, Cursor, Fenced, NewWorker, OperationState, OperationTarget, Page, PageRequest, PlanContent,
-    PlanStageRecord, ProfileState, RequestKey, RunFilter, RunNeed, RunState, WorkerState,
+    Campaign, Cursor, Fenced, NewTrial, NewWorker, OperationState, OperationTarget, Page, PageRequest,
+    PlanContent, ProfileState, RequestKey, RunFilter, RunNeed, RunState, WorkerState,
 };
 use loadmaster::store::{ConnectOptions, MAX_QUEUED_RUNS, Store, StoreError};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::device::{Backend, Device};
 use loadmaster_proto::measurement::Measurement;
 use loadmaster_proto::name::{ModelName, OperationName, PlanName, ProfileName, RunName, WorkerName};
-use loadmaster_proto::prediction::{Breakdown, Interval, Origin, StageSeconds};
-use loadmaster_proto::run::Ledger;
 use loadmaster_proto::stage::StageConfig;
-use support::samples::{LEASE, claim, measurement, model, new_profile, profile, run, training, worker, zoo};
+use support::samples::{
+    LEASE, claim, measurement, model, new_profile, plan, profile, run, training, worker, zoo,
+};
 use support::{database, execute, store};
 use uuid::Uuid;
 
@@ -139,7 +139,7 @@ async fn what_cannot_be_created_leaves_nothing_behind() {
     let unknown = ModelName::from_id("none").unwrap();
     let missing = store.create_profile(new_profile("b", &unknown), vec![run(); 5], &[], None).await;
     assert!(matches!(missing, Err(StoreError::NotFound { what }) if what == "models/none"));
-    let missing = store.create_validation(&PlanName::from_id("none").unwrap(), run(), None).await;
+    let missing = store.create_validation(&PlanName::from_id("none").unwrap(), &[], None).await;
     assert!(matches!(missing, Err(StoreError::NotFound { what }) if what == "plans/none"));
     assert_eq!(store.list_runs(&RunFilter::default(), &page(10, None)).await.unwrap().rows.len(), 1);
     assert_eq!(store.list_operations(&page(10, None)).await.unwrap().rows.len(), 1);
@@ -252,32 +252,6 @@ async fn what_cannot_be_stored_is_no_result() {
     assert!(matches!(missing, Err(StoreError::NotFound { .. })));
 }
 
-async fn plan(store: &Store) -> (PlanName, PlanContent) {
-    let (profile, _) = profile(store, "measured", 0).await;
-    let content = PlanContent {
-        profile,
-        model: model(store).await,
-        training: training(),
-        device_kind: "cpu".to_owned(),
-        stages: vec![PlanStageRecord {
-            config: StageConfig::single(0, 29),
-            capacity: u64::MAX,
-            predicted_peak: 1 << 40,
-            breakdown: Some(Breakdown { weights: 1 << 40, ..Breakdown::default() }),
-            // Fractions that no binary number has must come back bit by bit: a plan's name follows from them.
-            interval: Some(Interval::around(Bytes(1 << 40), 0.1 + 0.2)),
-            seconds: Some(StageSeconds { forward: 1e-7 / 3.0, ..StageSeconds::default() }),
-            origin: Origin::Extrapolated,
-            in_flight: 4,
-        }],
-        predictor: "capture-1".to_owned(),
-        ledger: Ledger::Allocated,
-        solver: "exact-1".to_owned(),
-        warnings: vec!["guessed".to_owned()],
-    };
-    (PlanName::from_id("p1").unwrap(), content)
-}
-
 #[tokio::test]
 async fn a_plan_is_stored_once_and_keeps_its_first_time() {
     let store = store().await;
@@ -298,8 +272,9 @@ async fn a_validation_is_a_run_of_its_plan() {
     let store = store().await;
     let (name, content) = plan(&store).await;
     store.put_plan(&name, &content).await.unwrap();
-    let first = store.create_validation(&name, run(), Some(request("v"))).await.unwrap();
-    assert_eq!(store.create_validation(&name, run(), Some(request("v"))).await.unwrap(), first);
+    let trials = [NewTrial { plan: name.clone(), run: run() }];
+    let first = store.create_validation(&name, &trials, Some(request("v"))).await.unwrap();
+    assert_eq!(store.create_validation(&name, &trials, Some(request("v"))).await.unwrap(), first);
     let filter = RunFilter { plan: Some(name.clone()), ..RunFilter::default() };
     let runs = store.list_runs(&filter, &page(10, None)).await.unwrap().rows;
     assert_eq!(runs.len(), 1);
@@ -370,6 +345,7 @@ fn cpu_slot(index: u32) -> Device {
         uuid: String::new(),
         ordinal: index,
         driver_version: String::new(),
+        pci_bus_id: String::new(),
     }
 }
 
@@ -377,6 +353,7 @@ fn new_worker(id: &str, session: &str) -> NewWorker {
     NewWorker {
         name: worker(id),
         devices: vec![cpu_slot(0), cpu_slot(1)],
+        links: Vec::new(),
         version: "0.1.0".to_owned(),
         libtorch_version: "2.11.0".to_owned(),
         cuda_version: String::new(),

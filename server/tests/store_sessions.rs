@@ -131,7 +131,8 @@ async fn a_result_that_cannot_be_stored_is_a_failed_attempt_and_ends_no_connecti
     let mut worker = Worker::connect(&planner, Vec::new()).await;
     let v1::Lease { run, lease_token, .. } = worker.lease().await;
     let twice = vec![v1::Measurement::from(&measurement(0)); 2];
-    let result = v1::RunResult { run: run.clone(), lease_token, measurements: twice, seconds: 1.0 };
+    let result =
+        v1::RunResult { run: run.clone(), lease_token, measurements: twice, links: None, seconds: 1.0 };
     worker.send(ToPlanner::Result(result)).await;
     let answer = worker.next().await;
     assert_eq!(

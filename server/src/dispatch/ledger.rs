@@ -121,6 +121,7 @@ mod tests {
             uuid: String::new(),
             ordinal,
             driver_version: String::new(),
+            pci_bus_id: String::new(),
         };
         DeviceLedger::new((0..).zip(capacities).map(device).collect(), PATIENCE)
     }

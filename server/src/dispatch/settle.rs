@@ -65,7 +65,7 @@ async fn settle(store: &Store, name: &OperationName) -> Result<Fenced, StoreErro
             }
             store.finish_profile_operation(name, &missing).await
         }
-        OperationTarget::Plan(_) => {
+        OperationTarget::Plan(_) | OperationTarget::Links => {
             let state = if operation.runs.succeeded > 0 {
                 OperationState::Succeeded
             } else {

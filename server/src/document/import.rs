@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use loadmaster_proto::document::{ProfileDocument, RunMeasurement, Subject};
+use loadmaster_proto::document::{MeasuredStage, ProfileDocument, RunMeasurement, Subject};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::{ModelName, ProfileName};
 use loadmaster_proto::profile::ProfileSettings;
@@ -104,8 +104,7 @@ fn settings(document: &ProfileDocument, name: ProfileName) -> Result<ProfileSett
     if let Some(settings) = &document.settings {
         return Ok(ProfileSettings { name, ..settings.clone() });
     }
-    let scenarios: BTreeSet<Scenario> =
-        document.stages.iter().map(|stage| Scenario::of(stage.config())).collect();
+    let scenarios: BTreeSet<Scenario> = document.stages.iter().map(MeasuredStage::scenario).collect();
     let others = scenarios.into_iter().filter(|&scenario| scenario != Scenario::SINGLE);
     Ok(ProfileSettings {
         name,

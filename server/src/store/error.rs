@@ -35,6 +35,12 @@ pub enum StoreError {
     /// More runs wait than the planner takes.
     #[error("the queue is full: {} runs wait", super::MAX_QUEUED_RUNS)]
     QueueFull,
+    /// A plan has as many observations as are kept.
+    #[error("{what} has {} observations, the most that are kept", super::MAX_OBSERVATIONS)]
+    TooManyObservations {
+        /// Its name.
+        what: String,
+    },
     /// Only ended operations can be deleted.
     #[error("{what} has not ended: cancel it first")]
     NotDone {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use loadmaster_proto::links::LinkMeasurement;
 use loadmaster_proto::measurement::Measurement;
 use loadmaster_proto::name::{RunName, WorkerName};
 use loadmaster_proto::run::RunFailure;
@@ -47,7 +48,7 @@ WITH ended AS (
     UPDATE runs
     SET state = 'succeeded', end_time = now(), progress = 1, phase = '',
         device_seconds = device_seconds + $4 * device_count
-    WHERE ",
+    WHERE NOT work ? 'links' AND ",
     fence_of_results!(),
     "
     RETURNING id, cancel_requested
@@ -56,6 +57,23 @@ WITH ended AS (
     SELECT ended.id, new.measurement,
            ARRAY(SELECT loss::double precision FROM unnest(string_to_array(new.losses, ' ')) AS loss)
     FROM ended, jsonb_to_recordset($5) AS new(measurement jsonb, losses text)
+)
+SELECT cancel_requested FROM ended"
+);
+
+/// Stores what was measured and ends its run: both or neither.
+const COMPLETE_LINKS: &str = concat!(
+    "
+WITH ended AS (
+    UPDATE runs
+    SET state = 'succeeded', end_time = now(), progress = 1, phase = '',
+        device_seconds = device_seconds + $4 * device_count
+    WHERE work ? 'links' AND ",
+    fence_of_results!(),
+    "
+    RETURNING id, cancel_requested
+), stored AS (
+    INSERT INTO link_measurements (run_id, worker_id, measurement) SELECT ended.id, $3, $5 FROM ended
 )
 SELECT cancel_requested FROM ended"
 );
@@ -81,11 +99,13 @@ macro_rules! repeat_smaller {
                 WHERE verdict.next_state = 'out_of_memory' AND NOT verdict.cancel_requested
                   AND runs.profile_id IS NOT NULL
             ), repeated AS (
-                INSERT INTO runs (id, operation_id, profile_id, model_id, training, work, iterations, command,
+                INSERT INTO runs (id, operation_id, profile_id, model_id, training, work, stage_recompute,
+                                  iterations, command,
                                   device_kind, device_count, min_capacity_bytes, deadline_seconds, work_key,
                                   smallest_micro_batch_size, shrunk_from)
                 SELECT new_id, operation_id, profile_id, model_id,
-                       jsonb_set(training, '{micro_batch_size}', to_jsonb(new_size)), work, iterations, command,
+                       jsonb_set(training, '{micro_batch_size}', to_jsonb(new_size)), work, stage_recompute,
+                       iterations, command,
                        device_kind, device_count, min_capacity_bytes, deadline_seconds, work_key,
                        smallest_micro_batch_size, id
                 FROM smaller
@@ -189,6 +209,18 @@ impl Store {
             .fetch_optional(&self.pool)
             .await
             .map_err(|error| unstorable(error, format_args!("the result of {run}")))?;
+        self.completed(worker, run, lease_token, ended).await
+    }
+
+    /// What becomes of a report with a result. `ended` is nothing where the fence was not current, else
+    /// whether a cancellation of the run had been asked for.
+    async fn completed(
+        &self,
+        worker: &WorkerName,
+        run: &RunName,
+        lease_token: i64,
+        ended: Option<bool>,
+    ) -> Result<Fenced> {
         if let Some(cancelled) = ended {
             if cancelled {
                 // Its operation may have waited for nothing else.
@@ -206,6 +238,32 @@ impl Store {
         .fetch_optional(&self.pool)
         .await?;
         fenced(run, stored)
+    }
+
+    /// Stores what a run measured of its worker's links and ends the run. Taken once per run and only with
+    /// the current token; sent again, the same report is applied again in name only.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`] when there is no such run; [`StoreError::Corrupt`] when the measurement
+    /// cannot be stored.
+    pub async fn complete_links(
+        &self,
+        worker: &WorkerName,
+        run: &RunName,
+        lease_token: i64,
+        measurement: &LinkMeasurement,
+        seconds: f64,
+    ) -> Result<Fenced> {
+        let ended: Option<bool> = sqlx::query_scalar(COMPLETE_LINKS)
+            .bind(run.id())
+            .bind(lease_token)
+            .bind(worker.id())
+            .bind(sane(seconds))
+            .bind(document(measurement)?)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(|error| unstorable(error, format_args!("the result of {run}")))?;
+        self.completed(worker, run, lease_token, ended).await
     }
 
     /// Ends an attempt without a result. Out of memory ends the run, and if it is of a profile queues

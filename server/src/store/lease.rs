@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::{RunName, WorkerName};
-use loadmaster_proto::run::{RunSpec, Work};
-use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::run::{RunSpec, Task};
+use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use sqlx::FromRow;
 use sqlx::types::Json;
 
@@ -14,7 +14,7 @@ use super::Store;
 use super::error::{Result, StoreError, retry};
 use super::json::clean;
 use super::records::{Claim, FreeDevice, HeldLease, Renewal};
-use super::runs::{command_name, name, unsigned};
+use super::runs::{StoredWork, command_name, name, unsigned};
 
 /// Most bytes of a phase.
 const MAX_PHASE: usize = 200;
@@ -39,6 +39,7 @@ WITH candidate AS (
       AND min_capacity_bytes <= ($2::bigint[])[device_count]
       AND not_before <= now()
       AND (command IS NULL OR command = ANY (SELECT unnest(commands) FROM workers WHERE id = $3))
+      AND (only_worker_id IS NULL OR only_worker_id = $3)
       AND coalesce((
           SELECT false FROM runs AS large
           WHERE large.state = 'queued' AND large.device_kind = $1 AND large.position < runs.position
@@ -48,6 +49,7 @@ WITH candidate AS (
                  OR large.min_capacity_bytes > ($2::bigint[])[large.device_count])
             AND (large.command IS NULL
                  OR large.command = ANY (SELECT unnest(commands) FROM workers WHERE id = $3))
+            AND (large.only_worker_id IS NULL OR large.only_worker_id = $3)
             AND large.not_before <= now() - interval '10 seconds'
           LIMIT 1), true)
     ORDER BY position
@@ -62,9 +64,10 @@ WITH candidate AS (
     WHERE runs.id = candidate.id AND runs.state = 'queued'
     RETURNING runs.*
 )
-SELECT claimed.id, claimed.lease_token, models.model, claimed.training, claimed.work, claimed.iterations, claimed.command,
-       claimed.device_kind, claimed.device_count, claimed.min_capacity_bytes, claimed.deadline_seconds
-FROM claimed JOIN models ON models.id = claimed.model_id";
+SELECT claimed.id, claimed.lease_token, models.model, claimed.training, claimed.work, claimed.stage_recompute,
+       claimed.iterations, claimed.command, claimed.device_kind, claimed.device_count, claimed.min_capacity_bytes,
+       claimed.deadline_seconds
+FROM claimed LEFT JOIN models ON models.id = claimed.model_id";
 
 /// Renews all leases of a worker. The rows are locked first, in order of their ids, so that what is
 /// decided about each is decided on its newest version; only columns without an index change.
@@ -99,9 +102,10 @@ ORDER BY held.position";
 struct ClaimRow {
     id: String,
     lease_token: i64,
-    model: Json<Model>,
-    training: Json<TrainingSpec>,
-    work: Json<Work>,
+    model: Option<Json<Model>>,
+    training: Option<Json<TrainingSpec>>,
+    work: Json<StoredWork>,
+    stage_recompute: Json<Vec<RecomputePolicy>>,
     iterations: i32,
     command: Option<String>,
     device_kind: String,
@@ -120,6 +124,7 @@ impl TryFrom<ClaimRow> for Claim {
             model,
             training,
             work,
+            stage_recompute,
             iterations,
             command,
             device_kind,
@@ -130,12 +135,17 @@ impl TryFrom<ClaimRow> for Claim {
         Ok(Self {
             run: name(RunName::from_id(id))?,
             lease_token,
-            spec: RunSpec {
-                model: model.0,
-                training: training.0,
-                work: work.0,
-                iterations: unsigned(iterations)?,
-                command: command.map(command_name).transpose()?,
+            task: match (work.0, model, training) {
+                (StoredWork::Links { links }, None, None) => Task::Links(links),
+                (StoredWork::Stages(work), Some(model), Some(training)) => Task::Train(Box::new(RunSpec {
+                    model: model.0,
+                    training: training.0,
+                    work,
+                    stage_recompute: stage_recompute.0,
+                    iterations: unsigned(iterations)?,
+                    command: command.map(command_name).transpose()?,
+                })),
+                _ => return Err(StoreError::corrupt("a stored run trains without a model, or with links")),
             },
             device_kind,
             device_count: unsigned(device_count)?,

@@ -5,12 +5,15 @@
 //! | table | one row is | written by | afterwards |
 //! |---|---|---|---|
 //! | `models` | a model and what it was built from | callers | never changes: its id is its content's |
+//! | `clusters` | nodes, devices and links | callers | never changes |
+//! | `link_measurements` | how fast the devices of a worker exchange bytes | workers | never changes |
 //! | `profiles` | a profiling campaign | callers | ends, and may be resumed |
 //! | `plans` | a recommended plan | callers | never changes: its id is its content's |
-//! | `operations` | a caller's wait for a profile or a validation | callers | ends once |
+//! | `operations` | a caller's wait for a profile, a validation, or measured links | callers | ends once |
 //! | `runs` | one unit of work in the queue | callers, workers | see below |
 //! | `profile_runs` | a run that serves a profile: its own, or made for another | callers, workers | never changes |
 //! | `measurements` | what one device of one stage of one run needed | workers | never changes |
+//! | `observations` | what a user's own training run of a plan needed | callers | never changes |
 //! | `workers` | a daemon that ever connected | workers | with every heartbeat |
 //!
 //! Everything that must survive a planner is here, and a planner keeps nothing else that matters:
@@ -61,15 +64,18 @@
 //! Heartbeats change no indexed column. Counting the runs of an operation reads all of its runs and is
 //! the price of keeping no counters that could drift.
 
+mod clusters;
 mod connect;
 mod documents;
 mod error;
 mod finish;
 mod json;
 mod lease;
+mod links;
 mod listen;
 mod migrate;
 mod models;
+mod observations;
 mod operations;
 mod page;
 mod plans;
@@ -80,6 +86,7 @@ mod runs;
 mod states;
 mod submit;
 mod time;
+mod trials;
 mod workers;
 
 use std::fmt;
@@ -94,6 +101,7 @@ pub use finish::{MAX_ATTEMPTS, MAX_HAND_BACKS};
 pub use lease::CLAIM;
 pub use listen::RunListener;
 pub use migrate::MigrationReport;
+pub use observations::MAX_OBSERVATIONS;
 #[cfg(doc)]
 use records::Fenced;
 pub use records::RunFilter;

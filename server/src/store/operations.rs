@@ -37,7 +37,7 @@ macro_rules! select_operations {
     ($operations:literal) => {
         concat!(
             "SELECT operations.*, counts.*
-             FROM (SELECT id, profile_id, plan_id, state, error_code, error_reason, error_message, rounds,
+             FROM (SELECT id, profile_id, plan_id, measures_links, state, error_code, error_reason, error_message, rounds,
                           create_time, end_time FROM operations ",
             $operations,
             ") AS operations
@@ -157,6 +157,7 @@ struct OperationRow {
     id: String,
     profile_id: Option<String>,
     plan_id: Option<String>,
+    measures_links: bool,
     state: String,
     error_code: Option<i32>,
     error_reason: Option<String>,
@@ -176,6 +177,7 @@ impl TryFrom<OperationRow> for OperationRecord {
             id,
             profile_id,
             plan_id,
+            measures_links,
             state,
             error_code,
             error_reason,
@@ -186,6 +188,7 @@ impl TryFrom<OperationRow> for OperationRecord {
             counts,
         } = row;
         let target = match (profile_id, plan_id) {
+            (None, None) if measures_links => OperationTarget::Links,
             (Some(profile), None) => OperationTarget::Profile(name(ProfileName::from_id(profile))?),
             (None, Some(plan)) => OperationTarget::Plan(name(PlanName::from_id(plan))?),
             _ => return Err(StoreError::corrupt(format!("operation {id} has not one target"))),

@@ -1,17 +1,21 @@
 //! Reading runs.
 
 use loadmaster_proto::error::Invalid;
+use loadmaster_proto::links::LinkWork;
 use loadmaster_proto::name::{
     CommandName, ModelName, OperationName, PlanName, ProfileName, RunName, WorkerName,
 };
 use loadmaster_proto::run::Work;
-use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
+use serde::Deserialize;
 use sqlx::types::Json;
 use sqlx::{FromRow, Postgres, QueryBuilder};
 
 use super::Store;
 use super::error::{Result, StoreError};
-use super::records::{Cursor, FailureRecord, Page, PageRequest, RunFilter, RunNeed, RunRecord, RunState};
+use super::records::{
+    Cursor, FailureRecord, Page, PageRequest, RunFilter, RunNeed, RunRecord, RunState, RunWork, TrainedWork,
+};
 use super::states::Word;
 use super::time::Time;
 
@@ -31,8 +35,21 @@ pub(super) fn command_name(command: String) -> Result<CommandName> {
     name(CommandName::parse("command", command))
 }
 
+/// A run's work as it is stored.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum StoredWork {
+    /// Exchanges between devices.
+    Links {
+        /// What to exchange.
+        links: LinkWork,
+    },
+    /// Stages to train.
+    Stages(Work),
+}
+
 const COLUMNS: &str =
-    "SELECT id, state, operation_id, profile_id, plan_id, model_id, training, work, iterations,
+    "SELECT id, state, operation_id, profile_id, plan_id, model_id, training, work, stage_recompute, iterations,
     command, device_kind, device_count, worker_id, attempts, failures, progress, phase, shrunk_from,
     create_time, start_time, end_time FROM runs WHERE ";
 
@@ -43,9 +60,10 @@ struct RunRow {
     operation_id: String,
     profile_id: Option<String>,
     plan_id: Option<String>,
-    model_id: String,
-    training: Json<TrainingSpec>,
-    work: Json<Work>,
+    model_id: Option<String>,
+    training: Option<Json<TrainingSpec>>,
+    work: Json<StoredWork>,
+    stage_recompute: Json<Vec<RecomputePolicy>>,
     iterations: i32,
     command: Option<String>,
     device_kind: String,
@@ -74,6 +92,7 @@ impl TryFrom<RunRow> for RunRecord {
             model_id,
             training,
             work,
+            stage_recompute,
             iterations,
             command,
             device_kind,
@@ -94,11 +113,18 @@ impl TryFrom<RunRow> for RunRecord {
             operation: name(OperationName::from_id(operation_id))?,
             profile: profile_id.map(|id| name(ProfileName::from_id(id))).transpose()?,
             plan: plan_id.map(|id| name(PlanName::from_id(id))).transpose()?,
-            model: name(ModelName::from_id(model_id))?,
-            training: training.0,
-            work: work.0,
-            iterations: unsigned(iterations)?,
-            command: command.map(command_name).transpose()?,
+            work: match (work.0, model_id, training) {
+                (StoredWork::Links { links }, None, None) => RunWork::Links(links),
+                (StoredWork::Stages(stages), Some(model), Some(training)) => RunWork::Stages(TrainedWork {
+                    model: name(ModelName::from_id(model))?,
+                    training: training.0,
+                    stages,
+                    stage_recompute: stage_recompute.0,
+                    iterations: unsigned(iterations)?,
+                    command: command.map(command_name).transpose()?,
+                }),
+                _ => return Err(StoreError::corrupt("a stored run trains without a model, or with links")),
+            },
             device_kind,
             device_count: unsigned(device_count)?,
             worker: worker_id.map(|id| name(WorkerName::from_id(id))).transpose()?,
@@ -160,11 +186,12 @@ impl Store {
     pub async fn unplaceable_run(&self, operation: &OperationName) -> Result<Option<RunNeed>> {
         let need: Option<(String, i32, i64, Option<String>)> = sqlx::query_as(
             "SELECT device_kind, device_count, min_capacity_bytes, command
-             FROM (SELECT DISTINCT device_kind, device_count, min_capacity_bytes, command
+             FROM (SELECT DISTINCT device_kind, device_count, min_capacity_bytes, command, only_worker_id
                    FROM runs WHERE operation_id = $1 AND state = 'queued') AS need
              WHERE NOT EXISTS (
                  SELECT FROM workers
-                 WHERE state = 'alive' AND (command IS NULL OR command = ANY (commands)) AND device_count <= (
+                 WHERE state = 'alive' AND (command IS NULL OR command = ANY (commands))
+                   AND (only_worker_id IS NULL OR only_worker_id = workers.id) AND device_count <= (
                      SELECT count(*) FROM jsonb_array_elements(workers.devices) AS device
                      WHERE device ->> 'kind' = device_kind
                        AND (device ->> 'capacity')::bigint >= min_capacity_bytes))

@@ -1,6 +1,8 @@
 //! States as the tables write them.
 
 use super::error::{Result, StoreError};
+use loadmaster_proto::run::Ledger;
+
 use super::records::{OperationState, ProfileState, RunState, WorkerState};
 
 /// A state or choice that the tables write as a word.
@@ -47,6 +49,7 @@ words!(RunState {
     Parked = "parked",
     Cancelled = "cancelled",
 });
+words!(Ledger { Allocated = "allocated", Reserved = "reserved", Device = "device" });
 words!(WorkerState { Alive = "alive", Draining = "draining", Lost = "lost", Gone = "gone" });
 
 /// The word of an operation's state; its error has columns of its own.

@@ -6,7 +6,9 @@ use uuid::Uuid;
 
 use super::error::{Result, StoreError, broken_constraint};
 use super::json::document;
-use super::records::{Fenced, NewRun, ProfileRecord, ProfileSettings, ProfileState, RequestKey, ReusedRun};
+use super::records::{
+    Fenced, NewRun, NewTrial, ProfileRecord, ProfileSettings, ProfileState, RequestKey, ReusedRun,
+};
 use super::runs::name;
 use super::states::Word;
 use super::{MAX_QUEUED_RUNS, Store};
@@ -20,15 +22,17 @@ macro_rules! submit {
             "WITH ",
             $target,
             ", queued AS (
-    INSERT INTO runs (id, operation_id, profile_id, plan_id, model_id, training, work, iterations, command,
-                      device_kind, device_count, min_capacity_bytes, deadline_seconds, work_key,
+    INSERT INTO runs (id, operation_id, profile_id, plan_id, model_id, training, work, stage_recompute,
+                      iterations, command, device_kind, device_count, min_capacity_bytes, deadline_seconds, work_key,
                       smallest_micro_batch_size)
-    SELECT new.id, target.operation_id, target.profile_id, target.plan_id, target.model_id, new.training, new.work,
-           new.iterations, new.command, new.device_kind, new.device_count, new.min_capacity_bytes,
-           new.deadline_seconds, new.work_key, new.smallest_micro_batch_size
-    FROM target, jsonb_to_recordset($1) AS new(id text, training jsonb, work jsonb, iterations integer,
-         command text, device_kind text, device_count integer, min_capacity_bytes bigint,
+    SELECT new.id, target.operation_id, target.profile_id, coalesce(new.plan_id, target.plan_id),
+           coalesce(plans.model_id, target.model_id), new.training, new.work,
+           new.stage_recompute, new.iterations, new.command, new.device_kind, new.device_count,
+           new.min_capacity_bytes, new.deadline_seconds, new.work_key, new.smallest_micro_batch_size
+    FROM target, jsonb_to_recordset($1) AS new(id text, plan_id text, training jsonb, work jsonb,
+         stage_recompute jsonb, iterations integer, command text, device_kind text, device_count integer, min_capacity_bytes bigint,
          deadline_seconds integer, work_key text, smallest_micro_batch_size integer)
+         LEFT JOIN plans ON plans.id = new.plan_id
     ORDER BY new.id
 ), linked AS (
     INSERT INTO profile_runs (profile_id, run_id, layer_offset, held_out, reused)
@@ -205,25 +209,26 @@ impl Store {
         Ok(if continued { Fenced::Applied } else { Fenced::Stale })
     }
 
-    /// Stores a run that validates a plan, with its operation. The same request key returns the first
-    /// call's operation and stores nothing.
+    /// Stores the runs that validate a plan and its rivals, one for each, with their operation: it is the
+    /// operation of `plan`, whichever plans it trains. The same request key returns the first call's
+    /// operation and stores nothing.
     ///
     /// # Errors
-    /// [`StoreError::RequestIdReused`], [`StoreError::NotFound`] for the plan,
+    /// [`StoreError::RequestIdReused`], [`StoreError::NotFound`] for a plan,
     /// [`StoreError::QueueFull`].
     pub async fn create_validation(
         &self,
         plan: &PlanName,
-        run: NewRun,
+        trials: &[NewTrial],
         request: Option<RequestKey>,
     ) -> Result<OperationName> {
         if let Some(first) = self.find_request(request.as_ref()).await? {
             return Ok(first);
         }
-        self.check_room(1).await?;
+        self.check_room(trials.len()).await?;
         let operation = new_id();
         let created: Result<bool, sqlx::Error> = sqlx::query_scalar(CREATE_VALIDATION)
-            .bind(run_documents(&[run])?)
+            .bind(trials.iter().map(trial_document).collect::<Result<Value>>()?)
             .bind(reused_documents(&[]))
             .bind(plan.id())
             .bind(&operation)
@@ -234,10 +239,13 @@ impl Store {
         match created {
             Ok(false) => Err(StoreError::not_found(plan)),
             Ok(true) => name(OperationName::from_id(operation)),
-            Err(error) if broken_constraint(&error) == Some("operations_request_id_key") => {
-                self.find_request(request.as_ref()).await?.ok_or(StoreError::Conflict)
-            }
-            Err(error) => Err(error.into()),
+            Err(error) => match broken_constraint(&error) {
+                Some("operations_request_id_key") => {
+                    self.find_request(request.as_ref()).await?.ok_or(StoreError::Conflict)
+                }
+                Some("runs_plan_id_fkey") => Err(StoreError::not_found("one of the plans to train")),
+                _ => Err(error.into()),
+            },
         }
     }
 
@@ -263,7 +271,7 @@ impl Store {
 
     /// Protects the database from a caller gone wild. Not exact: calls at the same moment do not see
     /// each other's runs.
-    async fn check_room(&self, more: usize) -> Result<()> {
+    pub(super) async fn check_room(&self, more: usize) -> Result<()> {
         let queued: i64 = sqlx::query_scalar(
             "SELECT count(*) FROM (SELECT 1 FROM runs WHERE state = 'queued' LIMIT $1) AS waiting",
         )
@@ -292,7 +300,7 @@ impl ProfileRecord {
 }
 
 /// Version 7 ids grow within a process, so runs get their places in the queue as they were given.
-fn new_id() -> String {
+pub(super) fn new_id() -> String {
     Uuid::now_v7().to_string()
 }
 
@@ -304,6 +312,7 @@ fn run_document(run: &NewRun) -> Result<Value> {
     let NewRun {
         training,
         work,
+        stage_recompute,
         iterations,
         command,
         device_kind,
@@ -318,6 +327,7 @@ fn run_document(run: &NewRun) -> Result<Value> {
         "id": new_id(),
         "training": document(training)?,
         "work": document(work)?,
+        "stage_recompute": document(stage_recompute)?,
         "iterations": iterations,
         "command": command,
         "device_kind": device_kind,
@@ -328,6 +338,15 @@ fn run_document(run: &NewRun) -> Result<Value> {
         "smallest_micro_batch_size": smallest_micro_batch_size,
         "held_out": held_out,
     }))
+}
+
+/// A run of a plan of its own.
+fn trial_document(NewTrial { plan, run }: &NewTrial) -> Result<Value> {
+    let mut document = run_document(run)?;
+    if let Some(fields) = document.as_object_mut() {
+        fields.insert("plan_id".to_owned(), plan.id().into());
+    }
+    Ok(document)
 }
 
 fn reused_documents(reused: &[ReusedRun]) -> Value {

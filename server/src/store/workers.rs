@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use loadmaster_proto::device::Device;
+use loadmaster_proto::device::{Device, GpuLink};
 use loadmaster_proto::name::{CommandName, RunName, WorkerName};
 use sqlx::FromRow;
 use sqlx::types::Json;
@@ -21,7 +21,7 @@ const MAX_TEXT: usize = 256;
 macro_rules! select_workers {
     ($workers:literal) => {
         concat!(
-            "SELECT id, state, devices, version, libtorch_version, cuda_version, threads, host, session_id, commands,
+            "SELECT id, state, devices, links, version, libtorch_version, cuda_version, threads, host, session_id, commands,
                     create_time, heartbeat_time,
                     ARRAY(SELECT runs.id FROM runs WHERE runs.worker_id = workers.id AND runs.state = 'running'
                           ORDER BY runs.create_time, runs.id) AS runs
@@ -36,6 +36,7 @@ struct WorkerRow {
     id: String,
     state: String,
     devices: Json<Vec<Device>>,
+    links: Json<Vec<GpuLink>>,
     version: String,
     libtorch_version: String,
     cuda_version: String,
@@ -56,6 +57,7 @@ impl TryFrom<WorkerRow> for WorkerRecord {
             id,
             state,
             devices,
+            links,
             version,
             libtorch_version,
             cuda_version,
@@ -71,6 +73,7 @@ impl TryFrom<WorkerRow> for WorkerRecord {
             name: name(WorkerName::from_id(id))?,
             state: WorkerState::from_sql(&state)?,
             devices: devices.0,
+            links: links.0,
             version,
             libtorch_version,
             cuda_version,
@@ -95,6 +98,7 @@ impl Store {
         let NewWorker {
             name,
             devices,
+            links,
             version,
             libtorch_version,
             cuda_version,
@@ -106,8 +110,8 @@ impl Store {
         let commands: Vec<&str> = commands.iter().map(CommandName::as_str).collect();
         sqlx::query(
             "INSERT INTO workers AS workers (id, state, devices, version, libtorch_version, host, session_id,
-                                             commands, cuda_version, threads)
-             VALUES ($1, 'alive', $2, $3, $4, $5, $6, $7, $8, $9)
+                                             commands, cuda_version, threads, links)
+             VALUES ($1, 'alive', $2, $3, $4, $5, $6, $7, $8, $9, $10)
              ON CONFLICT (id) DO UPDATE
              SET drain_requested = workers.drain_requested AND workers.session_id = excluded.session_id,
                  state = CASE WHEN workers.session_id <> excluded.session_id THEN 'alive'
@@ -116,7 +120,8 @@ impl Store {
                  devices = excluded.devices, version = excluded.version,
                  libtorch_version = excluded.libtorch_version, host = excluded.host,
                  session_id = excluded.session_id, commands = excluded.commands,
-                 cuda_version = excluded.cuda_version, threads = excluded.threads, heartbeat_time = now()",
+                 cuda_version = excluded.cuda_version, threads = excluded.threads, links = excluded.links,
+                 heartbeat_time = now()",
         )
         .bind(name.id())
         .bind(document(devices)?)
@@ -127,6 +132,7 @@ impl Store {
         .bind(commands)
         .bind(clean(cuda_version, MAX_TEXT))
         .bind(i32::try_from(*threads).unwrap_or(i32::MAX))
+        .bind(document(links)?)
         .execute(&self.pool)
         .await?;
         self.get_worker(name).await

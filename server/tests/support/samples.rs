@@ -3,15 +3,19 @@
 use std::time::Duration;
 
 use loadmaster::store::Store;
-use loadmaster::store::records::{Campaign, Claim, FreeDevice, NewRun, ProfileSettings};
+use loadmaster::store::records::{
+    AskedRecord, Campaign, Claim, FoundRecord, FreeDevice, NewRun, PlanContent, PlanStageRecord,
+    ProfileSettings,
+};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::import::ModelSource;
 use loadmaster_proto::measurement::{Environment, LayerTimes, Measurement};
-use loadmaster_proto::name::{ModelName, OperationName, ProfileName, WorkerName};
+use loadmaster_proto::name::{ModelName, OperationName, PlanName, ProfileName, WorkerName};
+use loadmaster_proto::prediction::{Breakdown, Interval, Origin, StageSeconds};
 use loadmaster_proto::run::{FailureKind, Ledger, OutOfMemory, Phase, RunFailure, SoloStage, Work};
 use loadmaster_proto::scenario::Scenario;
 use loadmaster_proto::stage::StageConfig;
-use loadmaster_proto::training::{StaticBytes, TrainingSpec};
+use loadmaster_proto::training::{RecomputePolicy, StaticBytes, TrainingSpec};
 use loadmaster_proto::zoo::{Vgg, Zoo};
 
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
@@ -37,6 +41,7 @@ pub(crate) fn run() -> NewRun {
     NewRun {
         training: training(),
         work: Work::Solo(SoloStage { stage: StageConfig::single(0, 3), stage_count: 4, stage_index: 0 }),
+        stage_recompute: Vec::new(),
         iterations: 1,
         command: None,
         device_kind: "cpu".to_owned(),
@@ -102,6 +107,7 @@ pub(crate) fn measurement(stage_index: u32) -> Measurement {
         micro_batch_size: 4,
         in_flight: 2,
         peak_allocated: Bytes(123_456_789),
+        recompute: RecomputePolicy::None,
         peak_ledger: Ledger::Allocated,
         peak_reserved: None,
         static_bytes: StaticBytes { parameters: 10, gradients: 10, optimizer: 20, buffers: 0 },
@@ -143,4 +149,35 @@ pub(crate) fn out_of_memory() -> RunFailure {
             layer: Some(3),
         },
     })
+}
+
+/// A plan to be stored, with the profile and model that it is of.
+pub(crate) async fn plan(store: &Store) -> (PlanName, PlanContent) {
+    let (profile, _) = profile(store, "measured", 0).await;
+    let content = PlanContent {
+        profile,
+        model: model(store).await,
+        training: training(),
+        device_kind: "cpu".to_owned(),
+        stages: vec![PlanStageRecord {
+            config: StageConfig::single(0, 29),
+            capacity: u64::MAX,
+            predicted_peak: 1 << 40,
+            breakdown: Some(Breakdown { weights: 1 << 40, ..Breakdown::default() }),
+            // Fractions that no binary number has must come back bit by bit: a plan's name follows from them.
+            interval: Some(Interval::around(Bytes(1 << 40), 0.1 + 0.2)),
+            seconds: Some(StageSeconds { forward: 1e-7 / 3.0, ..StageSeconds::default() }),
+            origin: Origin::Extrapolated,
+            in_flight: 4,
+            recompute: RecomputePolicy::None,
+            devices: Vec::new(),
+        }],
+        predictor: "capture-1".to_owned(),
+        ledger: Ledger::Allocated,
+        solver: "exact-1".to_owned(),
+        warnings: vec!["guessed".to_owned()],
+        asked: AskedRecord::default(),
+        found: FoundRecord::default(),
+    };
+    (PlanName::from_id("p1").unwrap(), content)
 }

@@ -280,7 +280,7 @@ impl<'a> Session<'a> {
             run: claim.run.to_string(),
             lease_token: claim.lease_token,
             device_ids,
-            spec: Some((&claim.spec).into()),
+            spec: Some((&claim.task).into()),
             deadline_seconds: f64::from(claim.deadline_seconds),
         };
         let sent = self.send(ToWorker::Lease(lease)).await;

@@ -2,6 +2,7 @@
 
 use loadmaster_proto::convert::failure_from_wire;
 use loadmaster_proto::error::Invalid;
+use loadmaster_proto::links::LinkMeasurement;
 use loadmaster_proto::measurement::Measurement;
 use loadmaster_proto::name::RunName;
 use loadmaster_proto::run::{FailureKind, RunFailure};
@@ -13,32 +14,52 @@ use crate::dispatch::settle;
 use crate::store::StoreError;
 use crate::store::records::Fenced;
 
+/// What a run yielded.
+enum Measured {
+    /// What stages needed.
+    Stages(Vec<Measurement>),
+    /// How fast devices exchange bytes.
+    Links(Box<LinkMeasurement>),
+}
+
+impl Measured {
+    fn of(result: v1::RunResult) -> Result<Self, Invalid> {
+        if let Some(links) = result.links {
+            let links = LinkMeasurement::try_from(*links).map_err(|invalid| invalid.under("links"))?;
+            return Ok(Self::Links(Box::new(links)));
+        }
+        let measurements = result.measurements.into_iter();
+        let stages = measurements.map(TryInto::try_into).collect::<Result<Vec<Measurement>, _>>()?;
+        if stages.is_empty() {
+            return Err(Invalid::field("measurements", "is empty, must have one per device of each stage"));
+        }
+        Ok(Self::Stages(stages))
+    }
+}
+
 impl Session<'_> {
     pub(super) async fn result(&mut self, result: v1::RunResult) -> Step {
         let run = match RunName::parse("result.run", &result.run) {
             Ok(run) => run,
             Err(invalid) => return self.refuse("result.run", &invalid.to_string()).await,
         };
-        let measurements: Result<Vec<Measurement>, Invalid> =
-            result.measurements.into_iter().map(TryInto::try_into).collect();
-        let stored = match measurements {
-            Ok(measurements) if !measurements.is_empty() => {
-                let store = &self.dispatcher.store;
-                let took = seconds(result.seconds);
-                match store.complete_run(&self.worker, &run, result.lease_token, &measurements, took).await {
-                    // However often it is sent: it must not come back with every connection.
-                    Err(StoreError::Corrupt { what }) => {
-                        self.store_unusable(&run, result.lease_token, &what, result.seconds).await
-                    }
-                    stored => stored,
-                }
+        let (lease_token, took) = (result.lease_token, seconds(result.seconds));
+        let store = &self.dispatcher.store;
+        let stored = match Measured::of(result) {
+            Ok(Measured::Stages(measurements)) => {
+                store.complete_run(&self.worker, &run, lease_token, &measurements, took).await
             }
-            unusable => {
-                let why = unusable.err().map_or_else(|| "no measurements".to_owned(), |e| e.to_string());
-                self.store_unusable(&run, result.lease_token, &why, result.seconds).await
+            Ok(Measured::Links(links)) => {
+                store.complete_links(&self.worker, &run, lease_token, &links, took).await
             }
+            Err(why) => self.store_unusable(&run, lease_token, &why.to_string(), took).await,
         };
-        self.acknowledge(run, result.lease_token, stored).await
+        let stored = match stored {
+            // However often it is sent: it must not come back with every connection.
+            Err(StoreError::Corrupt { what }) => self.store_unusable(&run, lease_token, &what, took).await,
+            stored => stored,
+        };
+        self.acknowledge(run, lease_token, stored).await
     }
 
     pub(super) async fn failed(&mut self, failed: v1::RunFailed) -> Step {

@@ -1,7 +1,7 @@
 //! What the queue and its leases speak of.
 
 use loadmaster_proto::name::RunName;
-use loadmaster_proto::run::RunSpec;
+use loadmaster_proto::run::Task;
 
 /// A free device of a worker, as the queue needs to know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,8 +19,8 @@ pub struct Claim {
     pub run: RunName,
     /// The fence.
     pub lease_token: i64,
-    /// What to train, model included.
-    pub spec: RunSpec,
+    /// What to do, model included.
+    pub task: Task,
     /// Kind of the devices to take.
     pub device_kind: String,
     /// Devices to take.

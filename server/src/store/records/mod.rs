@@ -1,21 +1,33 @@
 //! What the store hands out and takes in: plain records, one per kind of row.
 
+mod cluster;
 mod lease;
 mod model;
 mod operation;
 mod page;
 mod plan;
 mod profile;
+mod recommendation;
 mod reuse;
 mod run;
+mod trial;
 mod worker;
 
+pub use cluster::{ClusterRecord, ClusterRow, ClusterSummary, LinkRecord, NewLinkRun};
 pub use lease::{Claim, Fenced, FreeDevice, HeldLease, Renewal};
 pub use model::ModelRecord;
 pub use operation::{OperationRecord, OperationState, OperationTarget, RequestKey};
 pub use page::{Cursor, Page, PageRequest};
 pub use plan::{PlanContent, PlanRecord, PlanStageRecord};
 pub use profile::{Campaign, ProfileRecord, ProfileSettings, ProfileState};
+pub use recommendation::{
+    AlternativeRecord, AskedRecord, BaselineRecord, CertificateRecord, CorrectionRecord, FoundRecord,
+    FrontRecord, IterationRecord, PlacedDeviceRecord, RejectedRecord, RestrictionRecord, SummaryRecord,
+};
 pub use reuse::{AttemptRecord, MeasuredRun, ReusedRun, Software};
-pub use run::{FailureRecord, MeasurementRecord, NewRun, RunCounts, RunFilter, RunNeed, RunRecord, RunState};
+pub use run::{
+    FailureRecord, MeasurementRecord, NewRun, RunCounts, RunFilter, RunNeed, RunRecord, RunState, RunWork,
+    TrainedWork,
+};
+pub use trial::{MeasuredPlan, NewTrial, ObservationRecord, TrialRecord};
 pub use worker::{NewWorker, WorkerRecord, WorkerState};

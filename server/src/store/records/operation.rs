@@ -22,6 +22,8 @@ pub enum OperationTarget {
     Profile(ProfileName),
     /// Validates this plan.
     Plan(PlanName),
+    /// Measures how fast devices of workers exchange bytes.
+    Links,
 }
 
 /// Where an operation stands.

@@ -5,13 +5,15 @@ use loadmaster_proto::name::{ModelName, PlanName, ProfileName};
 use loadmaster_proto::prediction::{Breakdown, Interval, Origin, StageSeconds};
 use loadmaster_proto::run::Ledger;
 use loadmaster_proto::stage::StageConfig;
-use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use serde::{Deserialize, Serialize};
+
+use super::{AskedRecord, FoundRecord, PlacedDeviceRecord};
 
 /// One stage of a stored plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlanStageRecord {
-    /// Layers, parallelism and degree.
+    /// Layers and degrees.
     pub config: StageConfig,
     /// Bytes that each of its devices allows; of different ones the least.
     pub capacity: u64,
@@ -30,6 +32,12 @@ pub struct PlanStageRecord {
     pub origin: Origin,
     /// The most micro-batches between forward and backward at once.
     pub in_flight: u32,
+    /// What it computes again.
+    #[serde(default)]
+    pub recompute: RecomputePolicy,
+    /// Its devices in the order of its ranks.
+    #[serde(default)]
+    pub devices: Vec<PlacedDeviceRecord>,
 }
 
 /// What a plan is made of; never changes.
@@ -53,6 +61,12 @@ pub struct PlanContent {
     pub solver: String,
     /// What to know before trusting the numbers.
     pub warnings: Vec<String>,
+    /// What it was asked for.
+    #[serde(default)]
+    pub asked: AskedRecord,
+    /// What was found besides it.
+    #[serde(default)]
+    pub found: FoundRecord,
 }
 
 /// A stored plan.

@@ -1,12 +1,13 @@
 //! Runs and what they yield.
 
 use jiff::Timestamp;
+use loadmaster_proto::links::LinkWork;
 use loadmaster_proto::measurement::Measurement;
 use loadmaster_proto::name::{
     CommandName, ModelName, OperationName, PlanName, ProfileName, RunName, WorkerName,
 };
 use loadmaster_proto::run::{RunFailure, Work};
-use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use serde::{Deserialize, Serialize};
 
 /// Runs by state.
@@ -45,6 +46,8 @@ pub struct NewRun {
     pub training: TrainingSpec,
     /// Which stages.
     pub work: Work,
+    /// What each stage computes again; empty where the settings say it for all of them.
+    pub stage_recompute: Vec<RecomputePolicy>,
     /// Measured iterations.
     pub iterations: u32,
     /// The worker's command that trains; none for Loadmaster's rank.
@@ -95,6 +98,42 @@ pub struct RunFilter {
     pub state: Option<RunState>,
 }
 
+/// What a stored run does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RunWork {
+    /// It trains stages.
+    Stages(TrainedWork),
+    /// It measures how fast devices of one worker exchange bytes.
+    Links(LinkWork),
+}
+
+impl RunWork {
+    /// What it trains; none where it trains nothing.
+    pub fn trained(&self) -> Option<&TrainedWork> {
+        match self {
+            Self::Stages(trained) => Some(trained),
+            Self::Links(_) => None,
+        }
+    }
+}
+
+/// What a stored run trains.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrainedWork {
+    /// The model.
+    pub model: ModelName,
+    /// Settings.
+    pub training: TrainingSpec,
+    /// Which stages.
+    pub stages: Work,
+    /// What each of them computes again; empty where the settings say it for all of them.
+    pub stage_recompute: Vec<RecomputePolicy>,
+    /// Measured iterations.
+    pub iterations: u32,
+    /// The worker's command that trains; none for Loadmaster's rank.
+    pub command: Option<CommandName>,
+}
+
 /// A stored run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunRecord {
@@ -108,16 +147,8 @@ pub struct RunRecord {
     pub profile: Option<ProfileName>,
     /// The plan that it validates.
     pub plan: Option<PlanName>,
-    /// Its model.
-    pub model: ModelName,
-    /// Settings.
-    pub training: TrainingSpec,
-    /// Which stages.
-    pub work: Work,
-    /// Measured iterations.
-    pub iterations: u32,
-    /// The worker's command that trains; none for Loadmaster's rank.
-    pub command: Option<CommandName>,
+    /// What it does.
+    pub work: RunWork,
     /// Kind of the devices.
     pub device_kind: String,
     /// Devices needed at once.

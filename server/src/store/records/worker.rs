@@ -1,7 +1,7 @@
 //! Workers.
 
 use jiff::Timestamp;
-use loadmaster_proto::device::Device;
+use loadmaster_proto::device::{Device, GpuLink};
 use loadmaster_proto::name::{CommandName, RunName, WorkerName};
 
 /// A worker as it introduces itself.
@@ -11,6 +11,8 @@ pub struct NewWorker {
     pub name: WorkerName,
     /// Its devices.
     pub devices: Vec<Device>,
+    /// What its driver knows of the links between its GPUs.
+    pub links: Vec<GpuLink>,
     /// Version of the daemon.
     pub version: String,
     /// libtorch version of its rank program.
@@ -36,6 +38,8 @@ pub struct WorkerRecord {
     pub state: WorkerState,
     /// Its devices.
     pub devices: Vec<Device>,
+    /// What its driver knows of the links between its GPUs.
+    pub links: Vec<GpuLink>,
     /// Version of the daemon.
     pub version: String,
     /// libtorch version of its rank program.

@@ -1,0 +1,156 @@
+//! Runs that measure links, and what they yielded.
+
+use loadmaster_proto::links::LinkMeasurement;
+use loadmaster_proto::name::{OperationName, RunName, WorkerName};
+use serde_json::{Value, json};
+use sqlx::types::Json;
+use sqlx::{FromRow, Postgres, QueryBuilder};
+
+use super::Store;
+use super::error::{Result, StoreError, broken_constraint};
+use super::json::document;
+use super::records::{Cursor, LinkRecord, NewLinkRun, Page, PageRequest, RequestKey};
+use super::runs::name;
+use super::submit::new_id;
+use super::time::Time;
+
+/// Runs with the operation that waits for them, all or nothing. Each belongs to one worker.
+const CREATE: &str = "
+WITH operation AS (
+    INSERT INTO operations (id, measures_links, request_id, request_fingerprint) VALUES ($2, true, $3, $4)
+)
+INSERT INTO runs (id, operation_id, work, iterations, device_kind, device_count, min_capacity_bytes,
+                  deadline_seconds, only_worker_id)
+SELECT new.id, $2, new.work, new.iterations, new.device_kind, new.device_count, new.min_capacity_bytes,
+       new.deadline_seconds, new.only_worker_id
+FROM jsonb_to_recordset($1) AS new(id text, work jsonb, iterations integer, device_kind text,
+     device_count integer, min_capacity_bytes bigint, deadline_seconds integer, only_worker_id text)
+ORDER BY new.id";
+
+#[derive(FromRow)]
+struct LinkRow {
+    run_id: String,
+    worker_id: String,
+    measurement: Json<LinkMeasurement>,
+    create_time: Time,
+}
+
+impl TryFrom<LinkRow> for LinkRecord {
+    type Error = StoreError;
+
+    fn try_from(row: LinkRow) -> Result<Self> {
+        Ok(Self {
+            run: name(RunName::from_id(row.run_id))?,
+            worker: name(WorkerName::from_id(row.worker_id))?,
+            measurement: row.measurement.0,
+            create_time: row.create_time.0,
+        })
+    }
+}
+
+const SELECT: &str = "SELECT run_id, worker_id, measurement, create_time FROM link_measurements WHERE ";
+
+impl Store {
+    /// Stores runs that measure links, with the operation that waits for them. The same request key returns
+    /// the first call's operation and stores nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::RequestIdReused`], [`StoreError::NotFound`] for a worker, [`StoreError::QueueFull`].
+    pub async fn create_link_runs(
+        &self,
+        runs: &[NewLinkRun],
+        request: Option<RequestKey>,
+    ) -> Result<OperationName> {
+        if let Some(first) = self.find_request(request.as_ref()).await? {
+            return Ok(first);
+        }
+        self.check_room(runs.len()).await?;
+        let operation = new_id();
+        let created = sqlx::query(CREATE)
+            .bind(runs.iter().map(run_document).collect::<Result<Value>>()?)
+            .bind(&operation)
+            .bind(request.as_ref().map(|request| request.id))
+            .bind(request.as_ref().map(|request| &request.fingerprint))
+            .execute(&self.pool)
+            .await;
+        match created {
+            Ok(_) => name(OperationName::from_id(operation)),
+            Err(error) => match broken_constraint(&error) {
+                Some("operations_request_id_key") => {
+                    self.find_request(request.as_ref()).await?.ok_or(StoreError::Conflict)
+                }
+                Some("runs_only_worker_id_fkey") => Err(StoreError::not_found("one of the workers")),
+                _ => Err(error.into()),
+            },
+        }
+    }
+
+    /// Measurements of links, newest first; those of one worker, if one is named.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn list_link_measurements(
+        &self,
+        worker: Option<&WorkerName>,
+        request: &PageRequest,
+    ) -> Result<Page<LinkRecord>> {
+        let mut query = QueryBuilder::<Postgres>::new(SELECT);
+        query.push("(create_time, run_id) < (").push_bind(request.before_time());
+        query.push(", ").push_bind(request.before_id()).push(")");
+        if let Some(worker) = worker {
+            query.push(" AND worker_id = ").push_bind(worker.id());
+        }
+        query.push(" ORDER BY create_time DESC, run_id DESC LIMIT ").push_bind(request.limit());
+        let rows: Vec<LinkRow> = query.build_query_as().fetch_all(&self.pool).await?;
+        let records = rows.into_iter().map(TryInto::try_into).collect::<Result<Vec<LinkRecord>>>()?;
+        Ok(request
+            .page(records, |record| Cursor { time: record.create_time, id: record.run.id().to_owned() }))
+    }
+
+    /// The newest measurement of each of these workers that has one.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn newest_link_measurements(&self, workers: &[&WorkerName]) -> Result<Vec<LinkRecord>> {
+        let ids: Vec<&str> = workers.iter().map(|worker| worker.id()).collect();
+        let rows: Vec<LinkRow> = sqlx::query_as(
+            "SELECT DISTINCT ON (worker_id) run_id, worker_id, measurement, create_time
+             FROM link_measurements WHERE worker_id = ANY ($1)
+             ORDER BY worker_id, create_time DESC, run_id DESC",
+        )
+        .bind(ids)
+        .fetch_all(&self.pool)
+        .await?;
+        rows.into_iter().map(TryInto::try_into).collect()
+    }
+
+    /// What the runs of an operation measured.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn operation_link_measurements(&self, operation: &OperationName) -> Result<Vec<LinkRecord>> {
+        let rows: Vec<LinkRow> = sqlx::query_as(
+            "SELECT links.run_id, links.worker_id, links.measurement, links.create_time
+             FROM runs JOIN link_measurements AS links ON links.run_id = runs.id
+             WHERE runs.operation_id = $1 ORDER BY links.worker_id, links.run_id",
+        )
+        .bind(operation.id())
+        .fetch_all(&self.pool)
+        .await?;
+        rows.into_iter().map(TryInto::try_into).collect()
+    }
+}
+
+fn run_document(run: &NewLinkRun) -> Result<Value> {
+    let NewLinkRun { worker, work, device_kind, min_capacity, deadline_seconds } = run;
+    Ok(json!({
+        "id": new_id(),
+        "work": { "links": document(work)? },
+        "iterations": work.repeats,
+        "device_kind": device_kind,
+        "device_count": work.devices,
+        "min_capacity_bytes": i64::try_from(*min_capacity).unwrap_or(i64::MAX),
+        "deadline_seconds": deadline_seconds,
+        "only_worker_id": worker.id(),
+    }))
+}

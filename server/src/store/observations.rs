@@ -1,0 +1,133 @@
+//! What users report of their own training runs. Written once, never changed.
+
+use loadmaster_proto::name::PlanName;
+use loadmaster_proto::observation::Observation;
+use sqlx::types::Json;
+use sqlx::{FromRow, Postgres, QueryBuilder};
+use uuid::Uuid;
+
+use super::Store;
+use super::error::{Result, StoreError, broken_constraint};
+use super::json::document;
+use super::records::{Cursor, ObservationRecord, Page, PageRequest, RequestKey};
+use super::runs::name;
+use super::time::Time;
+
+/// Most observations of one plan: protects the database from a caller gone wild.
+pub const MAX_OBSERVATIONS: i64 = 10_000;
+
+/// The kind of device that the caller left out is the plan's, so that it is stated in every row. None where the
+/// plan does not exist or has too many.
+const REPORT: &str = "
+INSERT INTO observations (id, plan_id, observation, request_id, request_fingerprint)
+SELECT $1, plans.id,
+       $3::jsonb || jsonb_build_object('device_kind', coalesce($3::jsonb ->> 'device_kind', content ->> 'device_kind')),
+       $4, $5
+FROM plans
+WHERE plans.id = $2
+  AND (SELECT count(*) FROM (SELECT FROM observations WHERE plan_id = $2 LIMIT $6) AS stored) < $6
+RETURNING id, plan_id, observation, create_time";
+
+const COLUMNS: &str = "SELECT id, plan_id, observation, create_time FROM observations WHERE ";
+
+#[derive(FromRow)]
+struct ObservationRow {
+    id: String,
+    plan_id: String,
+    observation: Json<Observation>,
+    create_time: Time,
+}
+
+impl TryFrom<ObservationRow> for ObservationRecord {
+    type Error = StoreError;
+
+    fn try_from(row: ObservationRow) -> Result<Self> {
+        let ObservationRow { id, plan_id, observation, create_time } = row;
+        let plan = name(PlanName::from_id(plan_id))?;
+        Ok(Self { plan, id, observation: observation.0, create_time: create_time.0 })
+    }
+}
+
+impl Store {
+    /// Stores an observation of a plan. The same request key returns the first call's and stores nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::RequestIdReused`], [`StoreError::NotFound`] for the plan,
+    /// [`StoreError::TooManyObservations`].
+    pub async fn put_observation(
+        &self,
+        plan: &PlanName,
+        observation: &Observation,
+        request: Option<&RequestKey>,
+    ) -> Result<ObservationRecord> {
+        if let Some(first) = self.find_observation(request).await? {
+            return Ok(first);
+        }
+        let stored: Result<Option<ObservationRow>, sqlx::Error> = sqlx::query_as(REPORT)
+            // Version 7 ids grow with time, so lists show equal times in order.
+            .bind(Uuid::now_v7().to_string())
+            .bind(plan.id())
+            .bind(document(observation)?)
+            .bind(request.map(|request| request.id))
+            .bind(request.map(|request| &request.fingerprint))
+            .bind(MAX_OBSERVATIONS)
+            .fetch_optional(&self.pool)
+            .await;
+        match stored {
+            Ok(Some(row)) => row.try_into(),
+            Ok(None) => {
+                self.get_plan(plan).await?;
+                Err(StoreError::TooManyObservations { what: plan.to_string() })
+            }
+            // A twin of this call was faster.
+            Err(error) if broken_constraint(&error) == Some("observations_request_id_key") => {
+                self.find_observation(request).await?.ok_or(StoreError::Conflict)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The observation of an earlier call with the same key.
+    async fn find_observation(&self, request: Option<&RequestKey>) -> Result<Option<ObservationRecord>> {
+        let Some(request) = request else { return Ok(None) };
+        let mut query = QueryBuilder::<Postgres>::new(
+            "SELECT request_fingerprint, id, plan_id, observation, create_time FROM observations WHERE request_id = ",
+        );
+        query.push_bind(request.id);
+        let first: Option<FirstRow> = query.build_query_as().fetch_optional(&self.pool).await?;
+        match first {
+            None => Ok(None),
+            Some(first) if first.request_fingerprint == request.fingerprint => first.row.try_into().map(Some),
+            Some(_) => Err(StoreError::RequestIdReused),
+        }
+    }
+
+    /// Observations of a plan, or of all, newest first.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn list_observations(
+        &self,
+        plan: Option<&PlanName>,
+        request: &PageRequest,
+    ) -> Result<Page<ObservationRecord>> {
+        let mut query = QueryBuilder::<Postgres>::new(COLUMNS);
+        query.push("(create_time, id) < (").push_bind(request.before_time());
+        query.push(", ").push_bind(request.before_id()).push(")");
+        if let Some(plan) = plan {
+            query.push(" AND plan_id = ").push_bind(plan.id());
+        }
+        query.push(" ORDER BY create_time DESC, id DESC LIMIT ").push_bind(request.limit());
+        let rows: Vec<ObservationRow> = query.build_query_as().fetch_all(&self.pool).await?;
+        let records = rows.into_iter().map(TryInto::try_into).collect::<Result<Vec<ObservationRecord>>>()?;
+        Ok(request.page(records, |record| Cursor { time: record.create_time, id: record.id.clone() }))
+    }
+}
+
+/// An observation with what was asked for.
+#[derive(FromRow)]
+struct FirstRow {
+    request_fingerprint: String,
+    #[sqlx(flatten)]
+    row: ObservationRow,
+}

@@ -1,0 +1,78 @@
+//! Clusters, and what was measured of workers' links.
+
+use jiff::Timestamp;
+use loadmaster_proto::cluster::{Cluster, ClusterSource, DeviceKind, Tier};
+use loadmaster_proto::links::{LinkMeasurement, LinkWork};
+use loadmaster_proto::name::{ClusterName, RunName, WorkerName};
+use serde::Deserialize;
+
+/// A stored cluster.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClusterRecord {
+    /// Its name.
+    pub name: ClusterName,
+    /// Nodes, devices and links.
+    pub cluster: Cluster,
+    /// When it was first stored.
+    pub create_time: Timestamp,
+}
+
+/// A stored cluster as lists show it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClusterRow {
+    /// Its name.
+    pub name: ClusterName,
+    /// What is short of it.
+    pub summary: ClusterSummary,
+    /// Number of its nodes.
+    pub node_count: u32,
+    /// Number of its devices.
+    pub device_count: u32,
+    /// [`Cluster::id`] of its content.
+    pub digest: String,
+    /// When it was first stored.
+    pub create_time: Timestamp,
+}
+
+/// A cluster without its nodes and domains.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct ClusterSummary {
+    /// Kinds of its devices.
+    pub kinds: Vec<DeviceKind>,
+    /// Levels of its network.
+    #[serde(default)]
+    pub tiers: Vec<Tier>,
+    /// Where it comes from.
+    pub source: ClusterSource,
+    /// What looked wrong in it.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+}
+
+/// A run that measures the links of one worker's devices, to be queued.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewLinkRun {
+    /// The only worker that may claim it.
+    pub worker: WorkerName,
+    /// What to exchange.
+    pub work: LinkWork,
+    /// Kind of the devices.
+    pub device_kind: String,
+    /// Least capacity of each, bytes.
+    pub min_capacity: u64,
+    /// Hard limit of one attempt, seconds.
+    pub deadline_seconds: u32,
+}
+
+/// What a run measured of the links of a worker's devices.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinkRecord {
+    /// The run that measured.
+    pub run: RunName,
+    /// Whose devices.
+    pub worker: WorkerName,
+    /// Pairs, groups and points.
+    pub measurement: LinkMeasurement,
+    /// When it was stored.
+    pub create_time: Timestamp,
+}

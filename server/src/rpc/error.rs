@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use loadmaster_proto::error::Invalid;
+use loadmaster_proto::objective::{Launcher, PlanShape};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -55,6 +56,14 @@ pub enum ApiError {
         "no worker is connected, so no kind of device is known: start loadmaster-worker, or name device_kind"
     )]
     NoWorker,
+    /// There is nobody to look at.
+    #[error("no worker is connected: start loadmaster-worker on the nodes of the cluster")]
+    NoConnectedWorker,
+    /// No worker has two devices.
+    #[error(
+        "no connected worker that takes runs has two devices of one kind, so there is no link to measure"
+    )]
+    NothingToMeasure,
     /// Measurements of different software must not be mixed in one profile.
     #[error(
         "the connected workers with {kind} devices measure with different software, and what they measure \
@@ -101,6 +110,27 @@ pub enum ApiError {
     /// A profile has more measurements than a document holds.
     #[error("{0}")]
     DocumentTooLarge(String),
+    /// A launcher does not run plans of a shape.
+    #[error(
+        "{launcher} does not run plans of the shape {shape}: ask for {required}, or name another launcher"
+    )]
+    ShapeUnsupported {
+        /// The launcher.
+        launcher: Launcher,
+        /// The shape that was asked for.
+        shape: PlanShape,
+        /// The most general shape that it runs.
+        required: PlanShape,
+    },
+    /// A plan without times cannot be simulated.
+    #[error("{plan} has no times, because its profile has none: profile with `--campaign minimal`")]
+    NoTimes {
+        /// The plan.
+        plan: String,
+    },
+    /// Each search takes a core.
+    #[error("as many searches run as the planner has cores: ask again later")]
+    TooManySearches,
     /// Waiters may take up half of the calls that the planner answers at once.
     #[error("too many callers wait for operations: poll with GetOperation, or wait again later")]
     TooManyWaiters,
@@ -138,6 +168,10 @@ impl From<ApiError> for Status {
                 "PROTOCOL_VERSION_UNSUPPORTED",
                 [("worker", theirs.to_string()), ("planner", ours.to_string())],
             ),
+            ApiError::NoConnectedWorker => with_reason(Code::FailedPrecondition, message, "NO_WORKER", []),
+            ApiError::NothingToMeasure => {
+                with_reason(Code::FailedPrecondition, message, "NOTHING_TO_MEASURE", [])
+            }
             ApiError::NoWorker => with_reason(Code::FailedPrecondition, message, "NO_WORKER", []),
             ApiError::MixedSoftware { kind, .. } => {
                 with_reason(Code::FailedPrecondition, message, "MIXED_SOFTWARE", [("device_kind", kind)])
@@ -156,6 +190,24 @@ impl From<ApiError> for Status {
             },
             ApiError::Forecast(error) => forecast_status(&error, message),
             ApiError::DocumentTooLarge(_) => with_reason(Code::OutOfRange, message, "DOCUMENT_TOO_LARGE", []),
+            ApiError::ShapeUnsupported { launcher, shape, required } => with_reason(
+                Code::FailedPrecondition,
+                message,
+                "PLAN_SHAPE_UNSUPPORTED",
+                [
+                    ("launcher", launcher.to_string()),
+                    ("plan_shape", shape.to_string()),
+                    ("required_shape", required.to_string()),
+                ],
+            ),
+            ApiError::NoTimes { plan } => {
+                with_reason(Code::FailedPrecondition, message, PROFILE_LACKS, [("plan", plan)])
+            }
+            ApiError::TooManySearches => {
+                let mut details = details("TOO_MANY_SEARCHES", []);
+                details.set_retry_info(Some(RETRY_AFTER));
+                Status::with_error_details(Code::ResourceExhausted, message, details)
+            }
             ApiError::TooManyWaiters => {
                 let mut details = details("TOO_MANY_WAITERS", []);
                 details.set_retry_info(Some(RETRY_AFTER));
@@ -227,6 +279,9 @@ fn store_status(error: StoreError, message: String) -> Status {
             details.set_retry_info(Some(Duration::from_secs(60)));
             Status::with_error_details(Code::ResourceExhausted, message, details)
         }
+        StoreError::TooManyObservations { what } => {
+            with_reason(Code::ResourceExhausted, message, "TOO_MANY_OBSERVATIONS", [("plan", what)])
+        }
         StoreError::NotDone { .. } => {
             with_reason(Code::FailedPrecondition, message, "OPERATION_NOT_DONE", [])
         }
@@ -276,27 +331,50 @@ fn forecast_status(error: &ForecastError, message: String) -> Status {
 }
 
 fn recommend_status(error: RecommendError, message: String) -> Status {
+    let invalid =
+        |field: &str, message: String| invalid_argument(message.clone(), &Invalid::field(field, message));
+    let infeasible = |message: String, metadata: [(&str, String); 4]| {
+        with_reason(Code::FailedPrecondition, message, "NO_FEASIBLE_PLAN", metadata)
+    };
     match error {
-        RecommendError::NoDevices
-        | RecommendError::MoreStagesThanLayers { .. }
-        | RecommendError::TooLarge { .. } => {
-            invalid_argument(message.clone(), &Invalid::field("devices", message))
+        RecommendError::Launcher(_) => invalid("launcher", message),
+        RecommendError::NoTimes { .. } | RecommendError::Unpredictable(_) => {
+            with_reason(Code::FailedPrecondition, message, PROFILE_LACKS, [])
         }
-        RecommendError::Devices(_) => invalid_argument(message.clone(), &Invalid::field("devices", message)),
-        RecommendError::CoversOther { .. } => {
-            invalid_argument(message.clone(), &Invalid::field("partitioning.stages", message))
-        }
-        RecommendError::OtherModel { .. } => with_reason(Code::Internal, message, "STORE_FAILED", []),
-        RecommendError::Prediction(_) => with_reason(Code::FailedPrecondition, message, PROFILE_LACKS, []),
-        RecommendError::GivenDoesNotFit { needed, capacity, .. } => {
-            let missing = needed.0.saturating_sub(capacity.0).to_string();
-            let metadata = [("missing_bytes", missing), ("layer", String::new())];
-            with_reason(Code::FailedPrecondition, message, "NO_FEASIBLE_PLAN", metadata)
-        }
-        RecommendError::DoesNotFit { reason, layer_name } => {
-            let missing = reason.missing().map_or_else(String::new, |bytes| bytes.0.to_string());
-            let metadata = [("missing_bytes", missing), ("layer", layer_name.unwrap_or_default())];
-            with_reason(Code::FailedPrecondition, message, "NO_FEASIBLE_PLAN", metadata)
+        RecommendError::NoPrices { .. } => invalid("hourly_prices", message),
+        RecommendError::Mode(_) => invalid("search_mode", message),
+        RecommendError::CoversOther { .. } => invalid("partitioning.stages", message),
+        RecommendError::DeviceCount { .. } => invalid("devices", message),
+        RecommendError::Stopped => with_reason(Code::DeadlineExceeded, message, "SEARCH_STOPPED", []),
+        RecommendError::GivenDoesNotFit { missing, device, .. } => infeasible(
+            message,
+            [
+                ("missing_bytes", missing.0.to_string()),
+                ("layer", String::new()),
+                ("device", device),
+                ("remedies", String::new()),
+            ],
+        ),
+        RecommendError::Limits(_) => infeasible(
+            message,
+            [
+                ("missing_bytes", String::new()),
+                ("layer", String::new()),
+                ("device", String::new()),
+                ("remedies", String::new()),
+            ],
+        ),
+        RecommendError::NoPlan { lack, device, layer_name, remedies, .. } => {
+            let options: Vec<String> = remedies.into_iter().map(|remedy| remedy.option).collect();
+            infeasible(
+                message,
+                [
+                    ("missing_bytes", lack.missing().map_or_else(String::new, |bytes| bytes.0.to_string())),
+                    ("layer", layer_name),
+                    ("device", device),
+                    ("remedies", options.join("; ")),
+                ],
+            )
         }
     }
 }

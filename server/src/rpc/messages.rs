@@ -14,14 +14,15 @@ use crate::planning::metrics::LayerMetrics;
 use crate::profile::StoredProfile;
 use crate::store::records::{
     Campaign, FailureRecord, MeasurementRecord, ModelRecord, ProfileRecord, ProfileSettings, ProfileState,
-    RunCounts, RunRecord, RunState, WorkerRecord, WorkerState,
+    RunCounts, RunRecord, RunState, RunWork, WorkerRecord, WorkerState,
 };
 
 pub(super) fn time(timestamp: Timestamp) -> prost_types::Timestamp {
     prost_types::Timestamp { seconds: timestamp.as_second(), nanos: timestamp.subsec_nanosecond() }
 }
 
-fn count(value: u32) -> i32 {
+/// A count for the wire.
+pub(super) fn count(value: u32) -> i32 {
     i32::try_from(value).unwrap_or(i32::MAX)
 }
 
@@ -101,8 +102,8 @@ pub(super) fn profile(record: &ProfileRecord, stored: &StoredProfile) -> Result<
             .fitted()
             .into_iter()
             .filter(|of| {
-                let of: v1::StageConfig = of.stage.into();
-                (of.parallelism, of.degree) == (scenario.parallelism, scenario.degree)
+                let of = of.stage.scenario().map(self::scenario);
+                of.is_some_and(|of| (of.parallelism, of.degree) == (scenario.parallelism, scenario.degree))
             })
             .map(|measurement| measurement.micro_batch_size)
             .collect();
@@ -140,9 +141,8 @@ pub(super) fn new_profile(profile: &ProfileSettings, runs: RunCounts) -> v1::Pro
 }
 
 fn scenario(scenario: Scenario) -> v1::ProfileScenario {
-    // As every stage of the scenario says it.
-    let v1::StageConfig { parallelism, degree, .. } = scenario.stage(0, 0).into();
-    v1::ProfileScenario { parallelism, degree, micro_batch_sizes: Vec::new() }
+    let parallelism = v1::Parallelism::from(scenario.parallelism).into();
+    v1::ProfileScenario { parallelism, degree: count(scenario.degree), micro_batch_sizes: Vec::new() }
 }
 
 pub(super) fn layer_memory(metrics: &LayerMetrics, ledger: Ledger) -> v1::LayerMemory {
@@ -160,38 +160,28 @@ pub(super) fn layer_memory(metrics: &LayerMetrics, ledger: Ledger) -> v1::LayerM
     }
 }
 
-/// A run without its measurements, as lists show it.
-pub(super) fn run_row(record: &RunRecord) -> v1::Run {
+/// Where a run stands.
+pub(super) fn run_state(state: RunState) -> v1::run::State {
     use v1::run::State;
-    let state = match record.state {
+    match state {
         RunState::Queued => State::Queued,
         RunState::Running => State::Running,
         RunState::Succeeded => State::Succeeded,
         RunState::OutOfMemory => State::OutOfMemory,
         RunState::Parked => State::Parked,
         RunState::Cancelled => State::Cancelled,
-    };
-    let work = match &record.work {
-        Work::Partitioning(partitioning) => v1::run_spec::Work::Partitioning(partitioning.into()),
-        Work::Solo(solo) => v1::run_spec::Work::SoloStage(v1::SoloStage {
-            stage: Some(solo.stage.into()),
-            stage_count: count(solo.stage_count),
-            stage_index: count(solo.stage_index),
-        }),
-    };
+    }
+}
+
+/// A run without its measurements, as lists show it.
+pub(super) fn run_row(record: &RunRecord) -> v1::Run {
     v1::Run {
         name: record.name.to_string(),
-        state: state.into(),
+        state: run_state(record.state).into(),
         operation: record.operation.to_string(),
         profile: record.profile.as_ref().map(ToString::to_string).unwrap_or_default(),
         plan: record.plan.as_ref().map(ToString::to_string).unwrap_or_default(),
-        spec: Some(v1::RunSpec {
-            model: Some(v1::Model { name: record.model.to_string(), ..v1::Model::default() }),
-            training: Some(record.training.into()),
-            work: Some(work),
-            iterations: count(record.iterations),
-            command: record.command.as_ref().map(ToString::to_string).unwrap_or_default(),
-        }),
+        spec: Some(run_spec(&record.work)),
         device_count: count(record.device_count),
         worker: record.worker.as_ref().map(ToString::to_string).unwrap_or_default(),
         attempts: count(record.attempts),
@@ -202,6 +192,34 @@ pub(super) fn run_row(record: &RunRecord) -> v1::Run {
         progress: record.progress,
         measurements: Vec::new(),
         shrunk_from: record.shrunk_from.as_ref().map(ToString::to_string).unwrap_or_default(),
+    }
+}
+
+/// What a run does; a model by its name alone.
+fn run_spec(work: &RunWork) -> v1::RunSpec {
+    let trained = match work {
+        RunWork::Links(links) => {
+            let links = v1::run_spec::Work::Links(links.into());
+            return v1::RunSpec { work: Some(links), ..v1::RunSpec::default() };
+        }
+        RunWork::Stages(trained) => trained,
+    };
+    let stages = match &trained.stages {
+        Work::Partitioning(partitioning) => v1::run_spec::Work::Partitioning(partitioning.into()),
+        Work::Solo(solo) => v1::run_spec::Work::SoloStage(v1::SoloStage {
+            stage: Some(solo.stage.into()),
+            stage_count: count(solo.stage_count),
+            stage_index: count(solo.stage_index),
+        }),
+    };
+    let policies = trained.stage_recompute.iter();
+    v1::RunSpec {
+        model: Some(v1::Model { name: trained.model.to_string(), ..v1::Model::default() }),
+        training: Some(trained.training.into()),
+        work: Some(stages),
+        stage_recompute: policies.map(|&policy| v1::RecomputePolicy::from(policy).into()).collect(),
+        iterations: count(trained.iterations),
+        command: trained.command.as_ref().map(ToString::to_string).unwrap_or_default(),
     }
 }
 
@@ -243,5 +261,6 @@ pub(super) fn worker(record: &WorkerRecord) -> v1::Worker {
         heartbeat_time: Some(time(record.heartbeat_time)),
         runs: record.runs.iter().map(ToString::to_string).collect(),
         commands: record.commands.iter().map(ToString::to_string).collect(),
+        links: record.links.iter().map(Into::into).collect(),
     }
 }

@@ -4,6 +4,7 @@
 //! one: the store runs its transactions in tasks of their own.
 
 mod blocking;
+mod cluster;
 mod document;
 mod error;
 mod messages;

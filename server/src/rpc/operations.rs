@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::name::OperationName;
+use loadmaster_proto::name::{OperationName, PlanName};
 use loadmaster_proto::wire::google::rpc;
 use loadmaster_proto::wire::longrunning::operations_server::Operations as OperationsService;
 use loadmaster_proto::wire::longrunning::{
@@ -51,21 +51,37 @@ impl Operations {
     }
 
     async fn message(&self, record: &OperationRecord) -> Result<Operation, ApiError> {
+        let trials = match &record.target {
+            OperationTarget::Profile(_) | OperationTarget::Links => None,
+            OperationTarget::Plan(_) => Some(self.plans.trials(&record.name).await?),
+        };
+        let best = trials.as_ref().and_then(|trials| trials.best.as_ref());
         let result = match &record.state {
-            OperationState::Succeeded => Some(operation::Result::Response(self.response(record).await?)),
+            OperationState::Succeeded => {
+                Some(operation::Result::Response(self.response(record, best).await?))
+            }
             _ => failure(record),
         };
         let waits_for = match record.state {
             OperationState::Running => self.waits_for(record).await?,
             _ => String::new(),
         };
-        Ok(operation_message(record, waits_for, result))
+        Ok(operation_message(record, waits_for, trials.map(|trials| trials.message), result))
     }
 
-    async fn response(&self, record: &OperationRecord) -> Result<prost_types::Any, ApiError> {
+    /// The profile, or the plan that measured best.
+    async fn response(
+        &self,
+        record: &OperationRecord,
+        best: Option<&PlanName>,
+    ) -> Result<prost_types::Any, ApiError> {
         match &record.target {
             OperationTarget::Profile(profile) => Ok(pack(&self.profiles.whole(profile).await?)),
-            OperationTarget::Plan(plan) => Ok(pack(&self.plans.whole(plan).await?)),
+            OperationTarget::Plan(plan) => Ok(pack(&self.plans.whole(best.unwrap_or(plan)).await?)),
+            OperationTarget::Links => {
+                let measured = self.store.operation_link_measurements(&record.name).await?;
+                Ok(pack(&super::cluster::measured(&measured)))
+            }
         }
     }
 
@@ -92,11 +108,13 @@ impl Operations {
 pub(super) fn operation_message(
     record: &OperationRecord,
     waits_for: String,
+    trials: Option<v1::Trials>,
     result: Option<operation::Result>,
 ) -> Operation {
     let target = match &record.target {
         OperationTarget::Profile(name) => name.to_string(),
         OperationTarget::Plan(name) => name.to_string(),
+        OperationTarget::Links => "links".to_owned(),
     };
     let metadata = v1::RunMetadata {
         target,
@@ -106,6 +124,7 @@ pub(super) fn operation_message(
         create_time: Some(messages::time(record.create_time)),
         end_time: record.end_time.map(messages::time),
         remaining_seconds: record.remaining_seconds,
+        trials,
     };
     Operation {
         name: record.name.to_string(),
@@ -172,7 +191,7 @@ impl OperationsService for Operations {
         let operations = page
             .rows
             .iter()
-            .map(|record| operation_message(record, String::new(), failure(record)))
+            .map(|record| operation_message(record, String::new(), None, failure(record)))
             .collect();
         Ok(Response::new(ListOperationsResponse {
             operations,

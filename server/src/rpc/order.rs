@@ -7,7 +7,7 @@ use loadmaster_proto::name::{CommandName, ModelName, ProfileName};
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::run::{Campaign, RunSpec};
 use loadmaster_proto::scenario::Scenario;
-use loadmaster_proto::stage::{Parallelism, StageConfig};
+use loadmaster_proto::stage::Parallelism;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::wire::v1;
 
@@ -125,7 +125,7 @@ fn devices(asked: i32, campaign: Campaign, model: &Model) -> Result<Option<u32>,
             return in_range("devices", asked, 0..=i32::MAX).map(|_| None);
         }
         Campaign::Stages => layers,
-        Campaign::Paper => layers.saturating_mul(StageConfig::MAX_DEGREE as i32),
+        Campaign::Paper => layers.saturating_mul(Scenario::MAX_DEGREE as i32),
     };
     if asked == 0 {
         let why = "is required: the stages that this campaign measures follow from it (`minimal` needs none)";
@@ -157,7 +157,7 @@ fn degrees(asked: &[i32]) -> Result<Vec<u32>, Invalid> {
     let mut degrees = Vec::with_capacity(asked.len().min(8));
     for (index, &degree) in asked.iter().enumerate() {
         let path = format!("degrees[{index}]");
-        let degree = in_range(&path, degree, 2..=StageConfig::MAX_DEGREE as i32)?.unsigned_abs();
+        let degree = in_range(&path, degree, 2..=Scenario::MAX_DEGREE as i32)?.unsigned_abs();
         if !degree.is_power_of_two() {
             return Err(Invalid::field(path, format!("is {degree}, must be a power of two")));
         }

@@ -65,7 +65,7 @@ impl Profiles {
 
     async fn started(&self, operation: &OperationName) -> Result<Operation, ApiError> {
         let record = self.store.get_operation(operation).await?;
-        Ok(operation_message(&record, String::new(), None))
+        Ok(operation_message(&record, String::new(), None, None))
     }
 
     /// What a valid request would make: nothing of it is stored, and no operation has a name.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use loadmaster_proto::MAX_MESSAGE_BYTES;
 use loadmaster_proto::wire;
 use loadmaster_proto::wire::longrunning::operations_server::OperationsServer;
+use loadmaster_proto::wire::v1::cluster_service_server::ClusterServiceServer;
 use loadmaster_proto::wire::v1::model_service_server::ModelServiceServer;
 use loadmaster_proto::wire::v1::plan_service_server::PlanServiceServer;
 use loadmaster_proto::wire::v1::profile_service_server::ProfileServiceServer;
@@ -18,9 +19,10 @@ use tonic::transport::Server;
 use tonic_health::server::HealthReporter;
 use tower::limit::GlobalConcurrencyLimitLayer;
 
+use super::cluster::Clusters;
 use super::model::Models;
 use super::operations::Operations;
-use super::plan::Plans;
+use super::plan::{Plans, Searches};
 use super::profile::Profiles;
 use super::worker::Workers;
 use crate::dispatch::Dispatcher;
@@ -56,7 +58,7 @@ pub async fn serve(
     let Services { store, dispatcher, reflection, max_calls } = services;
     let (reporter, stop) = health;
     let profiles = Profiles { store: store.clone() };
-    let plans = Plans { store: store.clone() };
+    let plans = Plans { store: store.clone(), searches: Searches::default() };
     let operations = Operations {
         store: store.clone(),
         dispatcher: dispatcher.clone(),
@@ -86,6 +88,11 @@ pub async fn serve(
         .add_optional_service(v1alpha)
         .add_service(
             ModelServiceServer::new(Models { store: store.clone() })
+                .max_decoding_message_size(MAX_MESSAGE_BYTES)
+                .max_encoding_message_size(MAX_MESSAGE_BYTES),
+        )
+        .add_service(
+            ClusterServiceServer::new(Clusters { store: store.clone() })
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
         )

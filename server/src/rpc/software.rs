@@ -117,8 +117,10 @@ mod tests {
                     uuid: String::new(),
                     ordinal: 0,
                     driver_version: driver.to_owned(),
+                    pci_bus_id: String::new(),
                 })
                 .collect(),
+            links: Vec::new(),
             version: "0.1.0".to_owned(),
             libtorch_version: libtorch.to_owned(),
             cuda_version: String::new(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use loadmaster_proto::WORKER_PROTOCOL_VERSION;
-use loadmaster_proto::device::Device;
+use loadmaster_proto::device::{Device, GpuLink};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::{CommandName, WorkerName};
 use loadmaster_proto::wire::v1;
@@ -50,10 +50,13 @@ fn check(hello: v1::Hello) -> Result<Hello, ApiError> {
         });
     }
     let name = WorkerName::parse("hello.worker", &hello.worker)?;
-    for (field, count) in [("hello.devices", hello.devices.len()), ("hello.held_runs", hello.held_runs.len())]
-    {
-        if count > MAX_DEVICES {
-            return Err(Invalid::field(field, format!("has {count} entries, at most {MAX_DEVICES}")).into());
+    for (field, count, most) in [
+        ("hello.devices", hello.devices.len(), MAX_DEVICES),
+        ("hello.held_runs", hello.held_runs.len(), MAX_DEVICES),
+        ("hello.links", hello.links.len(), GpuLink::MOST),
+    ] {
+        if count > most {
+            return Err(Invalid::field(field, format!("has {count} entries, at most {most}")).into());
         }
     }
     for (field, text) in [
@@ -81,6 +84,12 @@ fn check(hello: v1::Hello) -> Result<Hello, ApiError> {
             return Err(Invalid::field(field, format!("{:?} is there twice", device.id)).into());
         }
     }
+    let links = hello
+        .links
+        .into_iter()
+        .enumerate()
+        .map(|(index, link)| link.try_into().map_err(|e: Invalid| e.under(&format!("hello.links[{index}]"))))
+        .collect::<Result<Vec<GpuLink>, Invalid>>()?;
     let commands = commands(&hello.commands)?;
     let held = hello
         .held_runs
@@ -92,6 +101,7 @@ fn check(hello: v1::Hello) -> Result<Hello, ApiError> {
         worker: NewWorker {
             name: name.clone(),
             devices: devices.clone(),
+            links,
             version: hello.version,
             libtorch_version: hello.libtorch_version,
             cuda_version: hello.cuda_version,

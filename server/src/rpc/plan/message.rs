@@ -4,6 +4,8 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::run::Ledger;
 use loadmaster_proto::wire::v1;
 
+use super::found;
+use super::predicted::{self, error_ratio};
 use crate::planning::predict::{Excluded, Forecast, StageForecast, Verdict};
 use crate::rpc::messages::time;
 use crate::store::records::{MeasurementRecord, PlanRecord, RunRecord, RunState};
@@ -11,22 +13,17 @@ use crate::store::records::{MeasurementRecord, PlanRecord, RunRecord, RunState};
 /// Most names of measurements that an answer lists.
 const SHOWN_MEASUREMENTS: usize = 100;
 
-fn number(value: impl TryInto<i32>) -> i32 {
+pub(super) fn number(value: impl TryInto<i32>) -> i32 {
     value.try_into().unwrap_or(i32::MAX)
 }
 
-fn figure(bytes: u64, ledger: Ledger, source: v1::FigureSource, origin: &str) -> v1::MemoryFigure {
+pub(super) fn figure(bytes: u64, ledger: Ledger, source: v1::FigureSource, origin: &str) -> v1::MemoryFigure {
     v1::MemoryFigure {
         bytes: Bytes(bytes).to_wire(),
         ledger: v1::Ledger::from(ledger).into(),
         source: source.into(),
         origin: origin.to_owned(),
     }
-}
-
-/// Relative error of a prediction: (predicted − measured) / measured.
-fn error_ratio(predicted: u64, measured: u64) -> f64 {
-    (predicted as f64 - measured as f64) / (measured.max(1) as f64)
 }
 
 /// One trial of a plan: its run and, when it succeeded, a measurement per device.
@@ -72,30 +69,34 @@ pub(super) fn plan(record: &PlanRecord, layer_names: &[String], trials: &[Trial]
                 capacity_bytes: Bytes(stage.capacity).to_wire(),
                 predicted_peak: Some(predicted(stage.predicted_peak)),
                 error_ratio: comparable
-                    .map(|figure| error_ratio(stage.predicted_peak, figure.bytes.unsigned_abs())),
+                    .and_then(|figure| error_ratio(stage.predicted_peak as f64, figure.bytes as f64)),
                 measured_peak: measured,
                 breakdown: stage.breakdown.map(|breakdown| breakdown.to_wire(content.ledger)),
                 interval: stage.interval.map(Into::into),
                 seconds: stage.seconds.map(Into::into),
                 origin: v1::PredictionOrigin::from(stage.origin).into(),
                 in_flight: number(stage.in_flight),
+                recompute: v1::RecomputePolicy::from(stage.recompute).into(),
+                devices: stage.devices.iter().map(found::device).collect(),
             }
         })
         .collect();
-    v1::Plan {
+    let mut plan = v1::Plan {
         name: record.name.to_string(),
         profile: content.profile.to_string(),
         model: content.model.to_string(),
         training: Some(content.training.into()),
-        shape: v1::PlanShape::SinglePipeline.into(),
         devices: device_groups(record),
         stages,
-        predicted_peak: Some(predicted(predicted_peak(record))),
+        predicted_peak: Some(predicted(predicted::peak(content))),
         solver: content.solver.clone(),
         warnings: content.warnings.clone(),
         create_time: Some(time(record.create_time)),
         validations: trials.iter().filter_map(|trial| validation(record, trial)).collect(),
-    }
+        ..v1::Plan::default()
+    };
+    found::fill(&mut plan, content);
+    plan
 }
 
 fn ledger(ledger: Ledger) -> i32 {
@@ -108,24 +109,22 @@ fn measured(record: &MeasurementRecord) -> v1::MemoryFigure {
     figure(bytes, measurement.peak_ledger, source, &record.run.to_string())
 }
 
-fn predicted_peak(record: &PlanRecord) -> u64 {
-    record.content.stages.iter().map(|stage| stage.predicted_peak).max().unwrap_or(0)
-}
-
-/// Neighbouring devices of equal capacity as one group.
+/// Neighbouring devices of equal kind and capacity as one group.
 fn device_groups(record: &PlanRecord) -> Vec<v1::DeviceGroup> {
     let mut groups: Vec<v1::DeviceGroup> = Vec::new();
     for stage in &record.content.stages {
-        let capacity_bytes = Bytes(stage.capacity).to_wire();
-        let count = number(stage.config.degree);
-        match groups.last_mut() {
-            Some(group) if group.capacity_bytes == capacity_bytes => group.count += count,
-            _ => {
-                groups.push(v1::DeviceGroup {
-                    count,
-                    capacity_bytes,
-                    kind: record.content.device_kind.clone(),
-                });
+        // Plans name their devices, but for those that were stored without.
+        let unnamed = stage.devices.is_empty().then(|| {
+            let capacity = Bytes(stage.capacity).to_wire();
+            (number(stage.config.devices()), capacity, record.content.device_kind.clone())
+        });
+        let named = stage.devices.iter().map(|of| (1, Bytes(of.capacity).to_wire(), of.kind.clone()));
+        for (count, capacity_bytes, kind) in unnamed.into_iter().chain(named) {
+            match groups.last_mut() {
+                Some(group) if (group.capacity_bytes, &group.kind) == (capacity_bytes, &kind) => {
+                    group.count += count;
+                }
+                _ => groups.push(v1::DeviceGroup { count, capacity_bytes, kind }),
             }
         }
     }
@@ -143,17 +142,20 @@ fn validation(record: &PlanRecord, trial: &Trial) -> Option<v1::PlanValidation> 
         }
     };
     let fullest = trial.fullest(record.content.stages.len()).unwrap_or_default();
-    let measured_peak = fullest.iter().map(|of| of.measurement.peak_allocated.0).max();
+    let peaks = fullest.iter().map(|of| of.measurement.peak_allocated.0 as f64);
+    let comparable = fullest.iter().all(|of| of.measurement.peak_ledger == record.content.ledger);
+    let measured_peak = peaks.reduce(f64::max).filter(|_| comparable);
+    let iteration_seconds =
+        trial.measurements.iter().map(|of| of.measurement.iteration_seconds).fold(0.0, f64::max);
     let losses = trial.measurements.last().map(|last| last.measurement.losses.clone()).unwrap_or_default();
     Some(v1::PlanValidation {
         time: trial.run.end_time.map(time),
         measured_peaks: fullest.iter().map(|of| measured(of)).collect(),
-        iteration_seconds: trial
-            .measurements
-            .iter()
-            .map(|m| m.measurement.iteration_seconds)
-            .fold(0.0, f64::max),
-        peak_error_ratio: measured_peak.map_or(0.0, |peak| error_ratio(predicted_peak(record), peak)),
+        iteration_seconds,
+        peak_error_ratio: measured_peak
+            .and_then(|measured| error_ratio(predicted::peak(&record.content) as f64, measured)),
+        iteration_error_ratio: predicted::iteration_seconds(&record.content)
+            .and_then(|predicted| error_ratio(predicted, iteration_seconds)),
         losses,
         failure,
         run: trial.run.name.to_string(),

@@ -1,11 +1,23 @@
 //! `PlanService`.
 
+mod content;
+mod found;
 mod message;
+mod observe;
 mod predict;
+mod predicted;
+mod prediction_errors;
 mod recommend;
 mod request;
+mod search;
+mod simulate;
+mod site;
+mod trials;
 mod validate;
+mod wish;
 
+use jiff::Timestamp;
+use loadmaster_proto::document::Subject as Chain;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::{PlanName, ProfileName};
@@ -22,10 +34,15 @@ use crate::planning::imported;
 use crate::planning::layout::layer_names;
 use crate::planning::predictors::{self, AnyPredictor, Evidence, Kind, Profiled};
 use crate::profile::StoredProfile;
-use crate::store::records::{PageRequest, PlanRecord, ProfileRecord, ProfileState};
+use crate::store::records::{Cursor, PageRequest, PlanRecord, ProfileRecord, ProfileState};
 use crate::store::{RunFilter, Store};
 use message::Trial;
+use recommend::Answer;
+pub(super) use search::Searches;
 
+/// Most bytes of plans on a page, which must fit into a message: a plan names each of its devices. The first one is
+/// always there.
+const MOST_LISTED_BYTES: usize = 12 << 20;
 /// Most trials that a plan shows.
 const SHOWN_TRIALS: u32 = 10;
 
@@ -33,6 +50,7 @@ const SHOWN_TRIALS: u32 = 10;
 #[derive(Debug, Clone)]
 pub(super) struct Plans {
     pub(super) store: Store,
+    pub(super) searches: Searches,
 }
 
 /// A profile that is asked about.
@@ -41,6 +59,8 @@ struct Subject {
     /// None where the profile is of a chain that is known by name alone.
     model: Option<Model>,
     layer_names: Vec<String>,
+    /// Trained scalars of the model; none where nobody knows.
+    parameters: Option<u64>,
     predictor: AnyPredictor,
 }
 
@@ -60,7 +80,32 @@ impl Plans {
             trials.push(Trial { run, measurements });
         }
         let layer_names = self.store.get_subject(&record.content.model).await?.layer_names();
-        Ok(message::plan(record, &layer_names, &trials))
+        let observations = self.newest_observations(&record.name).await?;
+        Ok(v1::Plan { observations, ..message::plan(record, &layer_names, &trials) })
+    }
+
+    /// The message of a recommended plan, which is stored with the plans that it names unless it is only asked
+    /// what would be recommended.
+    async fn answer(&self, answer: Answer, validate_only: bool) -> Result<v1::Plan, ApiError> {
+        let Answer { plan: (name, content), others, search_seconds } = answer;
+        let record = if validate_only {
+            PlanRecord { name, content, create_time: Timestamp::now() }
+        } else {
+            // What a plan names must be there when it is read.
+            for (name, content) in &others {
+                self.store.put_plan(name, content).await?;
+            }
+            self.store.put_plan(&name, &content).await?
+        };
+        let mut plan = self.with_trials(&record).await?;
+        if let Some(certificate) = &mut plan.certificate {
+            certificate.search_seconds = search_seconds;
+        }
+        if validate_only {
+            plan.alternatives.iter_mut().for_each(|other| other.plan.clear());
+            plan.front.iter_mut().for_each(|point| point.plan.clear());
+        }
+        Ok(plan)
     }
 
     /// The profile that a request names or brings along.
@@ -87,7 +132,11 @@ impl Plans {
                 let predictor = imported::predictor(&document, &profile.settings, kind).map_err(without)?;
                 let (layer_names, model) =
                     (document.model.layer_names(), document.model.model().ok().cloned());
-                Ok::<_, ApiError>(Subject { profile, model, layer_names, predictor })
+                let parameters = match &document.model {
+                    Chain::Known(model) => Some(model.parameter_count()),
+                    Chain::Opaque(chain) => chain.layers.iter().map(|layer| layer.parameter_count).sum(),
+                };
+                Ok::<_, ApiError>(Subject { profile, model, layer_names, parameters, predictor })
             })
             .await;
         }
@@ -106,6 +155,7 @@ impl Plans {
             let predictor = predictors::predictor(profiled, kind).map_err(without)?;
             Ok::<_, ApiError>(Subject {
                 layer_names: layer_names(&model),
+                parameters: Some(model.parameter_count()),
                 model: Some(model),
                 profile,
                 predictor,
@@ -147,15 +197,10 @@ impl PlanService for Plans {
         &self,
         request: Request<v1::RecommendPlanRequest>,
     ) -> Result<Response<v1::Plan>, Status> {
-        let request = request.into_inner();
+        let (metadata, _, request) = request.into_parts();
         let validate_only = request.validate_only;
-        let record = self.recommend(request).await?;
-        let record = if validate_only {
-            record
-        } else {
-            self.store.put_plan(&record.name, &record.content).await.map_err(ApiError::from)?
-        };
-        Ok(Response::new(self.with_trials(&record).await?))
+        let answer = self.recommend(request, |seconds| search::limit(&metadata, seconds)).await?;
+        Ok(Response::new(self.answer(answer, validate_only).await?))
     }
 
     async fn get_plan(&self, request: Request<v1::GetPlanRequest>) -> Result<Response<v1::Plan>, Status> {
@@ -170,12 +215,59 @@ impl PlanService for Plans {
         let request = request.into_inner();
         let listing = Listing::new("ListPlans", &[]);
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
-        let page = self.store.list_plans(&page).await.map_err(ApiError::from)?;
-        let mut plans = Vec::with_capacity(page.rows.len());
+        let mut page = self.store.list_plans(&page).await.map_err(ApiError::from)?;
+        let mut plans: Vec<v1::Plan> = Vec::with_capacity(page.rows.len());
+        let mut left = MOST_LISTED_BYTES;
         for record in &page.rows {
-            plans.push(self.with_trials(record).await?);
+            let plan = self.with_trials(record).await?;
+            let size = prost::Message::encoded_len(&plan);
+            if size > left && !plans.is_empty() {
+                break;
+            }
+            left = left.saturating_sub(size);
+            plans.push(plan);
+        }
+        if plans.len() < page.rows.len()
+            && let Some(last) = plans.len().checked_sub(1).and_then(|last| page.rows.get(last))
+        {
+            page.next = Some(Cursor { time: last.create_time, id: last.name.id().to_owned() });
         }
         Ok(Response::new(v1::ListPlansResponse { next_page_token: listing.next_token(&page), plans }))
+    }
+
+    async fn simulate_plan(
+        &self,
+        request: Request<v1::SimulatePlanRequest>,
+    ) -> Result<Response<v1::Timeline>, Status> {
+        Ok(Response::new(self.simulate(request.into_inner()).await?))
+    }
+
+    async fn compare_plans(
+        &self,
+        request: Request<v1::ComparePlansRequest>,
+    ) -> Result<Response<v1::ComparePlansResponse>, Status> {
+        Ok(Response::new(self.compare(request.into_inner()).await?))
+    }
+
+    async fn report_observation(
+        &self,
+        request: Request<v1::ReportObservationRequest>,
+    ) -> Result<Response<v1::Observation>, Status> {
+        Ok(Response::new(self.report(request.into_inner()).await?))
+    }
+
+    async fn list_observations(
+        &self,
+        request: Request<v1::ListObservationsRequest>,
+    ) -> Result<Response<v1::ListObservationsResponse>, Status> {
+        Ok(Response::new(self.observations(request.into_inner()).await?))
+    }
+
+    async fn list_prediction_errors(
+        &self,
+        request: Request<v1::ListPredictionErrorsRequest>,
+    ) -> Result<Response<v1::ListPredictionErrorsResponse>, Status> {
+        Ok(Response::new(self.prediction_errors(request.into_inner()).await?))
     }
 
     async fn validate_plan(

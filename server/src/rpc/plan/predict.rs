@@ -50,7 +50,7 @@ impl Plans {
         blocking("planning failed", move || {
             let Subject { profile, layer_names, predictor, .. } = subject;
             let found = forecast(&*predictor, &stages, &capacities, margin)?;
-            let communicates = stages.iter().any(|of| of.stage_count > 1 || of.stage.degree > 1);
+            let communicates = stages.iter().any(|of| of.stage_count > 1 || of.stage.devices() > 1);
             let excluded = excluded(predictor.ledger(), &profile.settings.device_kind, communicates);
             Ok::<_, ApiError>(v1::PredictMemoryResponse {
                 profile: profile.settings.name.to_string(),
@@ -126,7 +126,7 @@ fn capacities(
         ([], 0) => {
             let stages = plan.into_iter().flat_map(|plan| &plan.content.stages);
             Ok(stages
-                .flat_map(|stage| std::iter::repeat_n(Bytes(stage.capacity), stage.config.degree as usize))
+                .flat_map(|stage| std::iter::repeat_n(Bytes(stage.capacity), stage.config.devices() as usize))
                 .collect())
         }
         ([], bytes) => Ok(vec![request::capacity("capacity_bytes", bytes)?; devices]),

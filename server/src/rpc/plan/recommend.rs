@@ -1,36 +1,106 @@
 //! `RecommendPlan`.
 
-use jiff::Timestamp;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use loadmaster_proto::error::{Invalid, in_range};
-use loadmaster_proto::layer::fingerprint;
-use loadmaster_proto::model::MAX_LAYERS;
-use loadmaster_proto::name::PlanName;
-use loadmaster_proto::stage::Partitioning;
+use loadmaster_proto::name::ProfileName;
+use loadmaster_proto::objective::{MemoryUnit, Objective};
+use loadmaster_proto::run::Ledger;
+use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::wire::v1;
 
-use super::Plans;
+use super::content::{Writer, Written, named};
 use super::request::{self, Overrides};
-use crate::planning::predict::on_top;
-use crate::planning::recommend::{Limits, Recommendation, given, recommend};
-use crate::rpc::blocking::blocking;
+use super::site::Site;
+use super::wish::Asked;
+use super::{Plans, Subject};
+use crate::planning::correction::{Correction, Corrections};
+use crate::planning::merger;
+use crate::planning::predictor::Margin;
+use crate::planning::predictors::Kind;
+use crate::planning::recommend::{Factors, Prices, RecommendError, Scene, Wish, given, recommend};
+use crate::planning::search::{Stop, Unit};
 use crate::rpc::error::ApiError;
-use crate::store::records::{PlanContent, PlanRecord, PlanStageRecord};
+use crate::store::records::{AskedRecord, CorrectionRecord};
+
+/// Most profiles besides the main one, and most models to choose from.
+const MAX_PROFILES: usize = 32;
+
+/// What a request is answered with.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// The plan, with its name.
+    pub(super) plan: Written,
+    /// The plans that it names: alternatives and points of the front.
+    pub(super) others: Vec<Written>,
+    /// Seconds that the search took.
+    pub(super) search_seconds: f64,
+}
+
+/// Everything that a search needs, gathered.
+struct Task {
+    asked: Asked,
+    name: ProfileName,
+    subject: Subject,
+    /// Profiles of the same model on other kinds of devices.
+    others: Vec<Subject>,
+    site: Site,
+    training: TrainingSpec,
+    margin: Margin,
+    corrections: Option<Corrections>,
+}
 
 impl Plans {
     /// The plan that a request asks for; it is not stored.
-    pub(super) async fn recommend(&self, request: v1::RecommendPlanRequest) -> Result<PlanRecord, ApiError> {
-        check_shape(request.shape)?;
-        let margin = request::margin(request.margin)?;
-        let limits = Limits { margin, merge_layers_to: merge_layers_to(request.merge_layers_to)? };
-        let partitioning = request.partitioning.map(Partitioning::try_from).transpose();
-        let partitioning = partitioning.map_err(|invalid| invalid.under("partitioning"))?;
-        if partitioning.is_some() && limits.merge_layers_to.is_some() {
-            return Err(Invalid::field(
-                "merge_layers_to",
-                "restricts a search, and `partitioning` leaves nothing to search: name one of the two",
-            )
-            .into());
+    pub(super) async fn recommend(
+        &self,
+        mut request: v1::RecommendPlanRequest,
+        limit: impl Fn(f64) -> Duration,
+    ) -> Result<Answer, ApiError> {
+        let asked = Asked::of(&request)?;
+        let limit = limit(asked.search_seconds);
+        let document = std::mem::take(&mut request.profile_document);
+        let candidates = std::mem::take(&mut request.candidate_profiles);
+        if asked.objective != Objective::MaxModel {
+            if !candidates.is_empty() {
+                let why =
+                    "are models to choose from: name the objective OBJECTIVE_MAX_MODEL, or leave them out";
+                return Err(Invalid::field("candidate_profiles", why).into());
+            }
+            let name = self.profile(&request.profile, document).await?;
+            let task = self.task(&request, asked, name).await?;
+            let search = move |stop: &Stop| task.search(stop);
+            let ((plan, others), search_seconds) = self.searches.run(limit, search).await?;
+            return Ok(Answer { plan, others, search_seconds });
         }
+        if !request.profile.is_empty() || !document.is_empty() {
+            let why = "is one model, and OBJECTIVE_MAX_MODEL chooses from `candidate_profiles`: leave it out";
+            return Err(Invalid::field("profile", why).into());
+        }
+        in_range("candidate_profiles", candidates.len(), 1..=MAX_PROFILES)?;
+        let mut tasks = Vec::with_capacity(candidates.len());
+        for (index, name) in candidates.iter().enumerate() {
+            let field = format!("candidate_profiles[{index}]");
+            let name = ProfileName::parse(&field, name)?;
+            let task = self.task(&request, asked.clone(), name).await?;
+            let parameters = task.subject.parameters.ok_or_else(|| {
+                Invalid::field(field, "is of a chain whose parameters are not known: compare other models")
+            })?;
+            tasks.push((parameters, task));
+        }
+        let search = move |stop: &Stop| largest_model(tasks, stop);
+        let ((plan, others), search_seconds) = self.searches.run(limit, search).await?;
+        Ok(Answer { plan, others, search_seconds })
+    }
+
+    async fn task(
+        &self,
+        request: &v1::RecommendPlanRequest,
+        asked: Asked,
+        name: ProfileName,
+    ) -> Result<Task, ApiError> {
+        let margin = request::margin(request.margin)?;
         let kind = request::kind(request.predictor)?;
         let overrides = Overrides {
             micro_batch_size: request.micro_batch_size,
@@ -38,75 +108,267 @@ impl Plans {
             schedule: request.schedule,
             recompute: request.recompute,
         };
-
-        let name = self.profile(&request.profile, request.profile_document).await?;
         let subject = self.subject(name.clone(), kind).await?;
         let training = overrides.apply(subject.profile.settings.training)?;
-        if let Some(partitioning) = &partitioning {
+        asked
+            .constraints
+            .check_layers(subject.layer_names.len())
+            .map_err(|invalid| invalid.under("constraints"))?;
+        if let Some(partitioning) = &asked.partitioning {
             request::check_partitioning(&subject, partitioning, training.micro_batch_size)?;
         }
-        let capacities = request::capacities(&request.devices, &subject.profile)?;
-        if capacities.is_empty() {
-            return Err(Invalid::field("devices", "is required: how many devices, and how large?").into());
+        let site =
+            Site::of(&self.store, request, &asked.constraints, &subject.profile.settings.device_kind).await?;
+        let site = site.with_prices(&prices(&request.hourly_prices)?);
+        let others = self.other_subjects(&request.other_profiles, &subject, kind).await?;
+        for kind in site.kinds() {
+            let known = others.iter().chain([&subject]).map(Subject::device_kind);
+            if !known.clone().any(|known| known == kind) {
+                let known: Vec<String> = known.map(|known| format!("{known:?}")).collect();
+                let why = format!(
+                    "has devices of the kind {kind:?}, and the profiles were measured on {}: profile on that kind \
+                     of device, and name the profile in `other_profiles`",
+                    known.join(", ")
+                );
+                let field = if request.cluster.is_empty() { "devices" } else { "cluster" };
+                return Err(Invalid::field(field, why).into());
+            }
         }
-        blocking("planning failed", move || {
-            let predictor = &*subject.predictor;
-            let found = match partitioning {
-                Some(partitioning) => given(predictor, &training, partitioning, &capacities, margin)?,
-                None => recommend(predictor, &subject.layer_names, &training, &capacities, limits)?,
-            };
-            let settings = subject.profile.settings;
-            let mut warnings: Vec<String> =
-                on_top(predictor.ledger()).map(str::to_owned).into_iter().collect();
-            warnings.extend(found.warnings.iter().cloned());
-            let content = PlanContent {
-                profile: name,
-                model: settings.model,
-                training,
-                device_kind: settings.device_kind,
-                stages: stages(&found),
-                predictor: predictor.name().to_owned(),
-                ledger: predictor.ledger(),
-                solver: found.solver.to_owned(),
-                warnings,
-            };
-            let id = &fingerprint(&content)[..16];
-            Ok::<_, ApiError>(PlanRecord {
-                name: PlanName::from_id(id)?,
-                content,
-                create_time: Timestamp::now(),
-            })
-        })
-        .await
+        let corrections = if asked.correct { Some(self.corrections().await?) } else { None };
+        Ok(Task { asked, name, subject, others, site, training, margin, corrections })
+    }
+
+    /// Profiles of the same model on other kinds of devices.
+    async fn other_subjects(
+        &self,
+        names: &[String],
+        subject: &Subject,
+        kind: Option<Kind>,
+    ) -> Result<Vec<Subject>, ApiError> {
+        in_range("other_profiles", names.len(), 0..=MAX_PROFILES)?;
+        let mut others = Vec::with_capacity(names.len());
+        for (index, name) in names.iter().enumerate() {
+            let field = format!("other_profiles[{index}]");
+            let other = self.subject(ProfileName::parse(&field, name)?, kind).await?;
+            let (own, model) = (&subject.profile.settings, &other.profile.settings.model);
+            if *model != own.model {
+                let why =
+                    format!("is of {model}, and {} of {}: name profiles of one model", own.name, own.model);
+                return Err(Invalid::field(field, why).into());
+            }
+            if other.predictor.ledger() != subject.predictor.ledger() {
+                let why =
+                    format!("counts bytes of another ledger than {}, which cannot be compared", own.name);
+                return Err(Invalid::field(field, why).into());
+            }
+            others.push(other);
+        }
+        Ok(others)
     }
 }
 
-fn stages(found: &Recommendation) -> Vec<PlanStageRecord> {
-    found
-        .stages
-        .iter()
-        .map(|stage| PlanStageRecord {
-            config: stage.setting.stage,
-            capacity: stage.smallest.map_or(0, |device| device.capacity.0),
-            predicted_peak: stage.prediction.bytes.0,
-            breakdown: stage.prediction.breakdown,
-            interval: stage.interval,
-            seconds: stage.prediction.seconds,
-            origin: stage.prediction.origin,
-            in_flight: stage.setting.in_flight(),
-        })
-        .collect()
-}
-
-fn check_shape(shape: i32) -> Result<(), Invalid> {
-    match v1::PlanShape::try_from(shape) {
-        Ok(v1::PlanShape::Unspecified | v1::PlanShape::SinglePipeline) => Ok(()),
-        Err(_) => Err(Invalid::field("shape", format!("{shape} is unknown"))),
+impl Subject {
+    fn device_kind(&self) -> &str {
+        &self.profile.settings.device_kind
     }
 }
 
-fn merge_layers_to(left: i32) -> Result<Option<usize>, Invalid> {
-    let most = i32::try_from(MAX_LAYERS).unwrap_or(i32::MAX);
-    let left = in_range("merge_layers_to", left, 0..=most)?;
-    Ok((left > 0).then(|| left.unsigned_abs() as usize))
+/// Hourly prices by kind, checked.
+fn prices(prices: &std::collections::HashMap<String, f64>) -> Result<BTreeMap<String, f64>, Invalid> {
+    in_range("hourly_prices", prices.len(), 0..=MAX_PROFILES)?;
+    for (kind, price) in prices {
+        if !price.is_finite() || *price < 0.0 {
+            return Err(Invalid::field(
+                format!("hourly_prices[{kind}]"),
+                format!("is {price}, must be 0 or more"),
+            ));
+        }
+    }
+    Ok(prices.iter().map(|(kind, &price)| (kind.clone(), price)).collect())
+}
+
+impl Task {
+    /// Searches, and makes what it found storable.
+    fn search(&self, stop: &Stop) -> Result<(Written, Vec<Written>), ApiError> {
+        let kinds = self.by_kind();
+        let predictors =
+            kinds.iter().map(|(subject, factors)| (&*subject.predictor as _, *factors)).collect();
+        let model = self.subject.model.as_ref();
+        let prices = Prices::new(predictors, self.training, self.margin, model);
+        let scene = Scene {
+            names: &self.subject.layer_names,
+            model,
+            fleet: &self.site.planned.fleet,
+            devices: &self.site.names,
+            optimizer: &self.training.optimizer,
+        };
+        let wish = self.wish()?;
+        let mut writer = Writer {
+            profile: &self.name,
+            subject: &self.subject,
+            kinds: &kinds,
+            prices: &prices,
+            site: &self.site,
+            training: self.training,
+            margin: self.margin,
+            asked: self.asked_record(),
+            corrections: self.corrections(),
+            notes: self.site.planned.notes.clone(),
+        };
+        if let Some(partitioning) = &self.asked.partitioning {
+            let plan = given(&prices, &scene, &wish, partitioning)?;
+            writer.asked = AskedRecord { objective: None, ..writer.asked };
+            return Ok((named(writer.given(&plan)?)?, Vec::new()));
+        }
+        let found = recommend(&prices, &scene, &wish, stop)?;
+        let (content, others) = writer.recommendation(&found)?;
+        Ok((named(content)?, others))
+    }
+
+    /// The profile of each kind of device, in the fleet's order, and what its predictions are multiplied with.
+    fn by_kind(&self) -> Vec<(&Subject, Factors)> {
+        let subjects = || std::iter::once(&self.subject).chain(&self.others);
+        self.site
+            .kinds()
+            .filter_map(|kind| subjects().find(|subject| subject.device_kind() == kind))
+            .map(|subject| (subject, self.factors(subject)))
+            .collect()
+    }
+
+    fn factors(&self, subject: &Subject) -> Factors {
+        let (bytes, seconds) = self.learnt(subject);
+        Factors {
+            bytes: bytes.map_or(1.0, |(_, of)| of.factor),
+            seconds: seconds.map_or(1.0, |of| of.factor),
+        }
+    }
+
+    fn learnt(&self, subject: &Subject) -> (Option<(Ledger, &Correction)>, Option<&Correction>) {
+        let Some(corrections) = &self.corrections else { return (None, None) };
+        let (kind, predictor) = (subject.device_kind(), subject.predictor.name());
+        let ledger = subject.predictor.ledger();
+        let bytes = corrections.bytes(kind, predictor, ledger).map(|of| (ledger, of));
+        (bytes, corrections.seconds(kind, predictor))
+    }
+
+    /// What was multiplied with what, once for each kind of device.
+    fn corrections(&self) -> Vec<CorrectionRecord> {
+        let record = |ledger, of: &Correction| CorrectionRecord {
+            device_kind: of.subject.device_kind.clone(),
+            predictor: of.subject.predictor.clone(),
+            ledger,
+            version: of.version.clone(),
+            factor: of.factor,
+            count: of.count,
+            plans: of.plans,
+            explanation: of.explanation.clone(),
+        };
+        let mut records: Vec<CorrectionRecord> = Vec::new();
+        for (subject, _) in self.by_kind() {
+            let (bytes, seconds) = self.learnt(subject);
+            let both = bytes.map(|(ledger, of)| record(Some(ledger), of)).into_iter();
+            for one in both.chain(seconds.map(|of| record(None, of))) {
+                if !records.contains(&one) {
+                    records.push(one);
+                }
+            }
+        }
+        records
+    }
+
+    fn wish(&self) -> Result<Wish, ApiError> {
+        let Self { asked, training, site, .. } = self;
+        let layers = self.subject.layer_names.len();
+        let mut cuts = site.cuts(&asked.constraints, layers)?;
+        if let Some(left) = asked.merge_layers_to.filter(|&left| left < layers) {
+            let predictor = &*self.subject.predictor;
+            let stages = site.planned.fleet.devices().min(u32::try_from(layers).unwrap_or(u32::MAX));
+            let metrics = merger::metrics(predictor, training, stages);
+            let metrics = metrics.map_err(|error| ApiError::Forecast(error.into()))?;
+            for group in merger::merge(&metrics, left) {
+                cuts.keep_together(group);
+            }
+        }
+        Ok(Wish {
+            objective: asked.objective,
+            shape: asked.shape,
+            rules: asked.rules,
+            constraints: asked.constraints.clone(),
+            batches: asked.batches(training)?,
+            schedules: asked.schedules(training)?,
+            recompute: asked.recompute(training),
+            unit: match asked.unit {
+                MemoryUnit::Bytes => Unit::Bytes,
+                MemoryUnit::Share => Unit::Share,
+            },
+            mode: asked.mode,
+            seed: asked.seed,
+            cuts,
+            keeps_order: site.keeps_order,
+            alternatives: asked.alternatives,
+            brief: asked.brief,
+        })
+    }
+
+    fn asked_record(&self) -> AskedRecord {
+        let asked = &self.asked;
+        AskedRecord {
+            objective: Some(asked.objective),
+            memory_unit: asked.unit,
+            shape: asked.shape,
+            launcher: asked.launcher,
+            launcher_version: asked.launcher_version.clone(),
+            constraints: asked.constraints.clone(),
+            cluster: self.site.cluster.clone(),
+        }
+    }
+}
+
+/// The model with the most parameters that fits: from the largest one down.
+fn largest_model(mut tasks: Vec<(u64, Task)>, stop: &Stop) -> Result<(Written, Vec<Written>), ApiError> {
+    use crate::store::records::{CertificateRecord, RejectedRecord};
+    // Of equally large ones the first that was named.
+    tasks.sort_by_key(|(parameters, _)| std::cmp::Reverse(*parameters));
+    // The largest of which it is not proven that it does not fit.
+    let mut open: Option<u64> = None;
+    let mut rejected: Vec<RejectedRecord> = Vec::new();
+    let mut last = None;
+    for (parameters, task) in &tasks {
+        match task.search(stop) {
+            Ok(((_, mut content), others)) => {
+                let states = content.found.certificate.as_ref().map_or(0, |certificate| certificate.states);
+                let value = *parameters as f64;
+                let is_proven = open.is_none();
+                let bound = open.map_or(value, |open| open as f64);
+                content.found.certificate = Some(CertificateRecord {
+                    value,
+                    bound: Some(bound),
+                    gap: Some(if is_proven { 0.0 } else { (bound - value) / bound }),
+                    unit: Objective::MaxModel.unit().to_owned(),
+                    proven: is_proven,
+                    stopped: false,
+                    states,
+                    rejected,
+                });
+                // How the plans that came next compare is told in bytes, not in parameters.
+                return Ok((named(content)?, others));
+            }
+            Err(ApiError::Recommend(error @ (RecommendError::NoPlan { .. } | RecommendError::Limits(_)))) => {
+                if !error.is_proof() {
+                    open = open.or(Some(*parameters));
+                }
+                if rejected.len() < 3 {
+                    rejected.push(RejectedRecord {
+                        what: task.name.to_string(),
+                        value: Some(*parameters as f64),
+                        reason: error.to_string(),
+                    });
+                }
+                last = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    // There is at least one candidate.
+    Err(last.map_or(ApiError::Recommend(RecommendError::Stopped), ApiError::Recommend))
 }

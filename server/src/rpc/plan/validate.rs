@@ -1,16 +1,19 @@
 //! `ValidatePlan`.
 
+use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::run::{RunSpec, Work};
-use loadmaster_proto::stage::Partitioning;
+use loadmaster_proto::stage::{Partitioning, StageConfig};
+use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::wire::longrunning::Operation;
 use loadmaster_proto::wire::v1;
 
-use super::Plans;
+use super::trials::MAX_CANDIDATES;
+use super::{Plans, predicted};
 use crate::rpc::error::ApiError;
 use crate::rpc::operations::operation_message;
 use crate::rpc::validate::{count_or, deadline_seconds, request_key};
-use crate::store::records::NewRun;
+use crate::store::records::{NewRun, NewTrial, PlanContent, PlanRecord};
 
 /// Measured iterations of a trial where the caller names none.
 const DEFAULT_TRIAL_ITERATIONS: u32 = 2;
@@ -22,19 +25,58 @@ impl Plans {
         let name = PlanName::parse("name", &request.name)?;
         let iterations =
             count_or("iterations", request.iterations, DEFAULT_TRIAL_ITERATIONS, RunSpec::MAX_ITERATIONS)?;
+        let candidates = count_or("candidates", request.candidates, 1, MAX_CANDIDATES)?;
         let deadline_seconds = deadline_seconds(request.run_deadline_seconds)?;
-        let plan = self.store.get_plan(&name).await?.content;
+        let mut trials = Vec::new();
+        for plan in self.candidates(&name, candidates).await? {
+            let run = self.trial_run(&plan, iterations, deadline_seconds).await?;
+            trials.push(NewTrial { plan: plan.name, run });
+        }
+        let operation = self.store.create_validation(&name, &trials, key).await?;
+        let record = self.store.get_operation(&operation).await?;
+        let trials = self.trials(&operation).await?.message;
+        Ok(operation_message(&record, String::new(), Some(trials), None))
+    }
+
+    /// The plan and the best of its alternatives, `count` in all; fewer where it has not so many.
+    async fn candidates(&self, name: &PlanName, count: u32) -> Result<Vec<PlanRecord>, ApiError> {
+        let plan = self.store.get_plan(name).await?;
+        let others = predicted::alternatives(&plan.content);
+        if count > 1 && others.is_empty() {
+            let why = format!(
+                "is {count}, but {name} has no stored alternatives: recommend it with some, or validate it alone"
+            );
+            return Err(Invalid::field("candidates", why).into());
+        }
+        let mut plans = vec![plan];
+        for other in others.into_iter().take(count as usize - 1) {
+            plans.push(self.store.get_plan(&other).await?);
+        }
+        Ok(plans)
+    }
+
+    /// What trains a plan as it was planned: its stages, their degrees and settings.
+    async fn trial_run(
+        &self,
+        plan: &PlanRecord,
+        iterations: u32,
+        deadline_seconds: u32,
+    ) -> Result<NewRun, ApiError> {
+        let device_kind = only_kind(plan)?.to_owned();
+        let plan = &plan.content;
         // A plan made from a command's measurements is validated by that command.
         let profile = self.store.get_profile(&plan.profile).await?;
         // Says of an opaque chain that it cannot be trained, before a run is queued.
         self.store.get_model(&plan.model).await?;
         let configs = plan.stages.iter().map(|stage| stage.config).collect();
         let partitioning = Partitioning::new(configs)?;
-        let run = NewRun {
+        let devices = partitioning.stages().iter().map(StageConfig::devices).fold(0, u32::saturating_add);
+        Ok(NewRun {
             training: plan.training,
-            device_kind: plan.device_kind,
-            device_count: partitioning.stages().iter().map(|stage| stage.degree).sum(),
+            device_kind,
+            device_count: devices,
             work: Work::Partitioning(partitioning),
+            stage_recompute: stage_recompute(plan),
             iterations,
             command: profile.settings.command,
             work_key: None,
@@ -42,9 +84,33 @@ impl Plans {
             held_out: false,
             min_capacity: plan.stages.iter().map(|stage| stage.capacity).max().unwrap_or(0),
             deadline_seconds,
-        };
-        let operation = self.store.create_validation(&name, run, key).await?;
-        let record = self.store.get_operation(&operation).await?;
-        Ok(operation_message(&record, String::new(), None))
+        })
     }
+}
+
+/// The kind of all devices of a plan.
+///
+/// # Errors
+/// When they are of several: a run takes devices of one kind, so it would not train the plan as it was planned.
+fn only_kind(plan: &PlanRecord) -> Result<&str, Invalid> {
+    let devices = plan.content.stages.iter().flat_map(|stage| &stage.devices);
+    let mut kinds = devices.map(|device| device.kind.as_str()).filter(|kind| !kind.is_empty());
+    let Some(first) = kinds.next() else { return Ok(&plan.content.device_kind) };
+    match kinds.find(|&kind| kind != first) {
+        None => Ok(first),
+        Some(other) => {
+            let why = format!(
+                "{} is on devices of the kinds {first:?} and {other:?}, and a trial trains on one kind: train it \
+                 yourself and report what it needed with `loadmaster plan report`",
+                plan.name
+            );
+            Err(Invalid::field("name", why))
+        }
+    }
+}
+
+/// What each stage computes again; empty where the settings say it for all of them.
+fn stage_recompute(plan: &PlanContent) -> Vec<RecomputePolicy> {
+    let policies: Vec<RecomputePolicy> = plan.stages.iter().map(|stage| stage.recompute).collect();
+    if policies.iter().all(|&policy| policy == plan.training.recompute) { Vec::new() } else { policies }
 }

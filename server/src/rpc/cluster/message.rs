@@ -1,0 +1,65 @@
+//! Clusters and link measurements as messages.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::convert::{cluster_kind_to_wire, cluster_tier_to_wire};
+use loadmaster_proto::wire::v1;
+
+use crate::rpc::messages::time;
+use crate::store::records::{ClusterRecord, ClusterRow, LinkRecord};
+
+/// Most bytes of measurements in one answer: an operation's response must fit into a message.
+const MOST_ANSWERED: Bytes = Bytes(12 << 20);
+
+/// A stored cluster, whole.
+pub(super) fn cluster(record: &ClusterRecord) -> v1::Cluster {
+    v1::Cluster {
+        name: record.name.to_string(),
+        etag: etag(&record.cluster.id()),
+        create_time: Some(time(record.create_time)),
+        ..(&record.cluster).into()
+    }
+}
+
+/// A cluster as lists show it: without nodes and domains, so that a page of them fits into a message.
+pub(super) fn row(row: &ClusterRow) -> v1::Cluster {
+    let count = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
+    v1::Cluster {
+        name: row.name.to_string(),
+        kinds: row.summary.kinds.iter().map(cluster_kind_to_wire).collect(),
+        nodes: Vec::new(),
+        tiers: row.summary.tiers.iter().map(cluster_tier_to_wire).collect(),
+        domains: Vec::new(),
+        source: v1::ClusterSource::from(row.summary.source).into(),
+        warnings: row.summary.warnings.clone(),
+        node_count: count(row.node_count),
+        device_count: count(row.device_count),
+        etag: etag(&row.digest),
+        create_time: Some(time(row.create_time)),
+    }
+}
+
+fn etag(digest: &str) -> String {
+    format!("\"{digest}\"")
+}
+
+/// What was measured of one worker's links.
+pub(super) fn worker_links(record: &LinkRecord) -> v1::WorkerLinks {
+    v1::WorkerLinks {
+        name: record.run.to_string(),
+        worker: record.worker.to_string(),
+        measurement: Some((&record.measurement).into()),
+        create_time: Some(time(record.create_time)),
+    }
+}
+
+/// What an operation measured; of very many workers the first ones, the list has them all.
+pub(in crate::rpc) fn measured(records: &[LinkRecord]) -> v1::MeasureLinksResponse {
+    let mut left = usize::try_from(MOST_ANSWERED.0).unwrap_or(usize::MAX);
+    let measurements = records.iter().map(worker_links).take_while(|of| {
+        let size = prost::Message::encoded_len(of);
+        let fits = size <= left;
+        left = left.saturating_sub(size);
+        fits
+    });
+    v1::MeasureLinksResponse { measurements: measurements.collect() }
+}

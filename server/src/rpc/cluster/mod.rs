@@ -1,0 +1,166 @@
+//! `ClusterService`.
+
+mod discover;
+mod links;
+mod message;
+
+use jiff::Timestamp;
+use loadmaster_proto::cluster::Cluster;
+use loadmaster_proto::cluster::import::{ImportOptions, import};
+use loadmaster_proto::convert::cluster_format_from_wire;
+use loadmaster_proto::error::{Invalid, required};
+use loadmaster_proto::name::{ClusterName, WorkerName};
+use loadmaster_proto::wire::longrunning::Operation;
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::cluster_service_server::ClusterService;
+use loadmaster_proto::wire::v1::create_cluster_request::Subject;
+use tonic::{Request, Response, Status};
+
+use super::blocking::blocking;
+use super::error::ApiError;
+use super::page::Listing;
+use super::validate::request_key;
+use crate::store::Store;
+use crate::store::records::{ClusterRecord, PageRequest, RequestKey};
+pub(super) use message::measured;
+
+/// Most link measurements of a page: as many of the largest ones, of every pair of 64 devices at 16 sizes, fit into a
+/// message.
+const MOST_MEASUREMENTS: u32 = 16;
+
+/// Stores, discovers and lists clusters, and measures links.
+#[derive(Debug, Clone)]
+pub(super) struct Clusters {
+    pub(super) store: Store,
+}
+
+impl Clusters {
+    async fn create(&self, mut request: v1::CreateClusterRequest) -> Result<v1::Cluster, ApiError> {
+        let id = std::mem::take(&mut request.request_id);
+        let key = request_key(&id, &request)?;
+        if let Some(first) = self.first_answer(key.as_ref(), request.validate_only).await? {
+            return Ok(first);
+        }
+        let v1::CreateClusterRequest { subject, cluster_id, validate_only, request_id: _ } = request;
+        let subject = required("cluster", subject)?;
+        // A large cluster takes a while to check.
+        let cluster = blocking("a cluster cannot be read", move || read(subject)).await?;
+        self.keep(cluster, &cluster_id, validate_only, key).await
+    }
+
+    /// The cluster of an earlier call with the same request id.
+    async fn first_answer(
+        &self,
+        key: Option<&RequestKey>,
+        validate_only: bool,
+    ) -> Result<Option<v1::Cluster>, ApiError> {
+        if validate_only {
+            return Ok(None);
+        }
+        match self.store.find_cluster_request(key).await? {
+            Some(first) => Ok(Some(message::cluster(&self.store.get_cluster(&first).await?))),
+            None => Ok(None),
+        }
+    }
+
+    /// Stores a cluster unless it is only to be checked.
+    async fn keep(
+        &self,
+        cluster: Cluster,
+        id: &str,
+        validate_only: bool,
+        key: Option<RequestKey>,
+    ) -> Result<v1::Cluster, ApiError> {
+        let name = match id {
+            "" => ClusterName::from_id(cluster.id())?,
+            id => ClusterName::from_id(id).map_err(|invalid| invalid.under("cluster_id"))?,
+        };
+        if validate_only {
+            let record = ClusterRecord { name, cluster, create_time: Timestamp::UNIX_EPOCH };
+            return Ok(v1::Cluster { create_time: None, ..message::cluster(&record) });
+        }
+        Ok(message::cluster(&self.store.put_cluster(&name, &cluster, key.as_ref()).await?))
+    }
+}
+
+/// The cluster that a request describes.
+fn read(subject: Subject) -> Result<Cluster, Invalid> {
+    match subject {
+        Subject::Cluster(cluster) => Cluster::try_from(cluster).map_err(|invalid| invalid.under("cluster")),
+        Subject::File(file) => {
+            let v1::ClusterFile { document, format, options } = file;
+            let format = cluster_format_from_wire("format", format, &document);
+            let options = ImportOptions::try_from(options.unwrap_or_default())
+                .map_err(|invalid| invalid.under("options"));
+            format
+                .and_then(|format| import(format, &document, &options?))
+                .map_err(|invalid| invalid.under("file"))
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl ClusterService for Clusters {
+    async fn create_cluster(
+        &self,
+        request: Request<v1::CreateClusterRequest>,
+    ) -> Result<Response<v1::Cluster>, Status> {
+        Ok(Response::new(self.create(request.into_inner()).await?))
+    }
+
+    async fn get_cluster(
+        &self,
+        request: Request<v1::GetClusterRequest>,
+    ) -> Result<Response<v1::Cluster>, Status> {
+        let name = ClusterName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
+        let record = self.store.get_cluster(&name).await.map_err(ApiError::from)?;
+        Ok(Response::new(message::cluster(&record)))
+    }
+
+    async fn list_clusters(
+        &self,
+        request: Request<v1::ListClustersRequest>,
+    ) -> Result<Response<v1::ListClustersResponse>, Status> {
+        let request = request.into_inner();
+        let listing = Listing::new("ListClusters", &[]);
+        let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
+        let page = self.store.list_clusters(&page).await.map_err(ApiError::from)?;
+        Ok(Response::new(v1::ListClustersResponse {
+            next_page_token: listing.next_token(&page),
+            clusters: page.rows.iter().map(message::row).collect(),
+        }))
+    }
+
+    async fn discover_cluster(
+        &self,
+        request: Request<v1::DiscoverClusterRequest>,
+    ) -> Result<Response<v1::Cluster>, Status> {
+        Ok(Response::new(self.discover(request.into_inner()).await?))
+    }
+
+    async fn measure_links(
+        &self,
+        request: Request<v1::MeasureLinksRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        Ok(Response::new(self.measure(request.into_inner()).await?))
+    }
+
+    async fn list_link_measurements(
+        &self,
+        request: Request<v1::ListLinkMeasurementsRequest>,
+    ) -> Result<Response<v1::ListLinkMeasurementsResponse>, Status> {
+        let request = request.into_inner();
+        let worker = match request.worker.as_str() {
+            "" => None,
+            name => Some(WorkerName::parse("worker", name).map_err(ApiError::from)?),
+        };
+        let listing = Listing::new("ListLinkMeasurements", &[&request.worker]);
+        let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
+        let page = PageRequest { size: page.size.min(MOST_MEASUREMENTS), ..page };
+        let page = self.store.list_link_measurements(worker.as_ref(), &page).await.map_err(ApiError::from)?;
+        Ok(Response::new(v1::ListLinkMeasurementsResponse {
+            next_page_token: listing.next_token(&page),
+            measurements: page.rows.iter().map(message::worker_links).collect(),
+        }))
+    }
+}

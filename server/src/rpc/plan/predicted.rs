@@ -1,0 +1,69 @@
+//! What a stored plan predicted of itself, beside what was measured.
+
+use loadmaster_proto::name::PlanName;
+
+use crate::planning::correction::{Pair, Quantity, Subject};
+use crate::store::records::{CorrectionRecord, MeasuredPlan, PlanContent, PlanStageRecord};
+
+/// Predicted seconds of one iteration; none where the profile has no times.
+pub(super) fn iteration_seconds(content: &PlanContent) -> Option<f64> {
+    content.found.iteration.as_ref().map(|iteration| iteration.seconds)
+}
+
+/// Predicted peak of the fullest device, bytes of the plan's ledger.
+pub(super) fn peak(content: &PlanContent) -> u64 {
+    content.stages.iter().map(|stage| stage.predicted_peak).max().unwrap_or(0)
+}
+
+/// predicted / measured − 1: negative where the prediction was too low.
+pub(super) fn error_ratio(predicted: f64, measured: f64) -> Option<f64> {
+    let ratio = predicted / measured - 1.0;
+    (measured > 0.0 && ratio.is_finite()).then_some(ratio)
+}
+
+/// The stored plans that came next, best first.
+pub(super) fn alternatives(content: &PlanContent) -> Vec<PlanName> {
+    content.found.alternatives.iter().filter_map(|alternative| alternative.plan.clone()).collect()
+}
+
+/// What the predictions of one quantity were multiplied with for a plan on its own kind of device alone; 1 where
+/// they were not. Corrections of the other kinds that its request offered did not touch it.
+fn factor(content: &PlanContent, quantity: Quantity) -> f64 {
+    let corrects = |correction: &&CorrectionRecord| match quantity {
+        Quantity::PeakBytes(ledger) => correction.ledger == Some(ledger),
+        Quantity::IterationSeconds => correction.ledger.is_none(),
+    };
+    let own = content.found.corrections.iter().filter(|of| of.device_kind == content.device_kind);
+    own.filter(corrects).map(|correction| correction.factor).reduce(f64::max).unwrap_or(1.0)
+}
+
+/// Whether all devices of a stage are of the plan's own kind.
+fn is_of_one_kind(stage: &PlanStageRecord, kind: &str) -> bool {
+    stage.devices.iter().all(|device| device.kind.is_empty() || device.kind == kind)
+}
+
+/// The figures of a plan that can be compared: what was measured on its kind of device, bytes of its ledger.
+/// Predictions are those before any correction. Of a plan on several kinds nothing is compared: what was
+/// measured does not say on which.
+pub(super) fn pairs(measured: &MeasuredPlan) -> Vec<Pair> {
+    let MeasuredPlan { plan, content, device_kind, measured } = measured;
+    let one_kind = content.stages.iter().all(|stage| is_of_one_kind(stage, &content.device_kind));
+    if *device_kind != content.device_kind || !one_kind {
+        return Vec::new();
+    }
+    let pair = |quantity, predicted: f64, measured: f64| {
+        let (device_kind, predictor) = (device_kind.clone(), content.predictor.clone());
+        let subject = Subject { device_kind, predictor, quantity };
+        Pair { subject, plan: plan.to_string(), predicted: predicted / factor(content, quantity), measured }
+    };
+    let peaks = content.stages.iter().zip(&measured.stage_peaks);
+    let mut pairs: Vec<Pair> = peaks
+        .filter(|(_, peak)| peak.ledger == content.ledger)
+        .map(|(stage, peak)| {
+            pair(Quantity::PeakBytes(peak.ledger), stage.predicted_peak as f64, peak.bytes.0 as f64)
+        })
+        .collect();
+    let seconds = iteration_seconds(content).zip(measured.iteration_seconds);
+    pairs.extend(seconds.map(|(predicted, measured)| pair(Quantity::IterationSeconds, predicted, measured)));
+    pairs
+}

@@ -1,0 +1,92 @@
+//! `ListPredictionErrors`, and the corrections that follow from the same pairs.
+
+use loadmaster_proto::wire::v1;
+
+use super::{Plans, predicted};
+use crate::planning::correction::{
+    Correction, Corrections, ErrorStatistics, Pair, Quantity, Subject, errors,
+};
+use crate::rpc::blocking::blocking;
+use crate::rpc::error::ApiError;
+use crate::rpc::messages::count;
+
+/// The newest trials, and the newest observations, that are judged: as many of each.
+const JUDGED: u32 = 2_000;
+
+impl Plans {
+    /// What earlier trials and observations teach about predictions.
+    pub(super) async fn corrections(&self) -> Result<Corrections, ApiError> {
+        let measured = self.store.measured_plans(JUDGED).await?;
+        blocking("learning corrections failed", move || {
+            let pairs: Vec<Pair> = measured.iter().flat_map(predicted::pairs).collect();
+            Ok::<_, ApiError>(Corrections::of(&pairs))
+        })
+        .await
+    }
+
+    pub(super) async fn prediction_errors(
+        &self,
+        request: v1::ListPredictionErrorsRequest,
+    ) -> Result<v1::ListPredictionErrorsResponse, ApiError> {
+        let kind = request.device_kind;
+        let measured = self.store.measured_plans(JUDGED).await?;
+        blocking("judging predictions failed", move || {
+            let pairs: Vec<Pair> = measured
+                .iter()
+                .filter(|of| kind.is_empty() || of.device_kind == kind)
+                .flat_map(predicted::pairs)
+                .collect();
+            let corrections = Corrections::of(&pairs);
+            let errors = errors(&pairs).into_iter().map(|of| message(&of, &corrections)).collect();
+            Ok::<_, ApiError>(v1::ListPredictionErrorsResponse { errors })
+        })
+        .await
+    }
+}
+
+fn message(of: &ErrorStatistics, corrections: &Corrections) -> v1::PredictionErrors {
+    let Subject { device_kind, predictor, quantity } = &of.subject;
+    let correction = corrections.get(device_kind, predictor, *quantity);
+    let (quantity, ledger) = quantity_message(*quantity);
+    v1::PredictionErrors {
+        device_kind: device_kind.clone(),
+        predictor: predictor.clone(),
+        quantity: quantity.into(),
+        ledger: ledger.into(),
+        count: number(of.count),
+        plans: number(of.plans),
+        mean_error_ratio: of.mean,
+        mean_absolute_error_ratio: of.mean_absolute,
+        p90_absolute_error_ratio: of.p90_absolute,
+        max_absolute_error_ratio: of.max_absolute,
+        correction: correction.map(correction_message),
+    }
+}
+
+/// A correction as statistics show it.
+fn correction_message(correction: &Correction) -> v1::Correction {
+    let Subject { device_kind, predictor, quantity } = &correction.subject;
+    let (quantity, ledger) = quantity_message(*quantity);
+    v1::Correction {
+        version: correction.version.clone(),
+        factor: correction.factor,
+        count: number(correction.count),
+        plans: number(correction.plans),
+        explanation: correction.explanation.clone(),
+        device_kind: device_kind.clone(),
+        predictor: predictor.clone(),
+        quantity: quantity.into(),
+        ledger: ledger.into(),
+    }
+}
+
+fn quantity_message(quantity: Quantity) -> (v1::Quantity, v1::Ledger) {
+    match quantity {
+        Quantity::PeakBytes(ledger) => (v1::Quantity::PeakBytes, ledger.into()),
+        Quantity::IterationSeconds => (v1::Quantity::IterationSeconds, v1::Ledger::Unspecified),
+    }
+}
+
+fn number(of: usize) -> i32 {
+    count(u32::try_from(of).unwrap_or(u32::MAX))
+}

@@ -1,0 +1,125 @@
+//! A search beside the calls: how long it may take, and how many there may be at once.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::metadata::MetadataMap;
+
+use crate::planning::search::Stop;
+use crate::rpc::blocking::blocking;
+use crate::rpc::error::ApiError;
+
+/// How long a search waits for another one to end.
+const MAX_WAIT: Duration = Duration::from_secs(2);
+
+/// Share of a call's time that is left for everything but the search.
+const ANSWERING: f64 = 0.1;
+
+/// Searches that may run at once: each takes a core.
+#[derive(Debug, Clone)]
+pub(in crate::rpc) struct Searches(Arc<Semaphore>);
+
+impl Default for Searches {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self(Arc::new(Semaphore::new(cores)))
+    }
+}
+
+/// Ends a search whose call is over, whoever ended it.
+struct Ends(Stop);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.request();
+    }
+}
+
+impl Searches {
+    /// Runs a search, and stops it when its time is up or its caller is gone; the seconds that it took come with
+    /// its answer.
+    ///
+    /// # Errors
+    /// Those of the search, and when too many others run.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        search: impl FnOnce(&Stop) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<(T, f64), ApiError> {
+        let permit: OwnedSemaphorePermit =
+            match tokio::time::timeout(MAX_WAIT, Arc::clone(&self.0).acquire_owned()).await {
+                Ok(Ok(permit)) => permit,
+                Ok(Err(_)) => return Err(ApiError::Stopping),
+                Err(_) => return Err(ApiError::TooManySearches),
+            };
+        let stop = Stop::default();
+        let ends = Ends(stop.clone());
+        let began = Instant::now();
+        let work = blocking("planning failed", move || {
+            // Held to the end of the search, which may be later than the end of its call.
+            let _permit = permit;
+            search(&stop)
+        });
+        tokio::pin!(work);
+        let answer = tokio::select! {
+            answer = &mut work => answer,
+            () = tokio::time::sleep(limit) => {
+                ends.0.request();
+                work.await
+            }
+        };
+        Ok((answer?, began.elapsed().as_secs_f64()))
+    }
+}
+
+/// How long a search may take: as long as the request says, and no longer than its call lets it.
+pub(super) fn limit(metadata: &MetadataMap, seconds: f64) -> Duration {
+    let asked = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+    let call = metadata.get("grpc-timeout").and_then(|value| grpc_timeout(value.to_str().ok()?));
+    call.map_or(asked, |call| asked.min(call.mul_f64(1.0 - ANSWERING)))
+}
+
+/// The `grpc-timeout` header: up to 8 digits and a unit.
+fn grpc_timeout(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let count: u64 = digits.parse().ok()?;
+    match unit {
+        "H" => Some(Duration::from_secs(count * 3_600)),
+        "M" => Some(Duration::from_secs(count * 60)),
+        "S" => Some(Duration::from_secs(count)),
+        "m" => Some(Duration::from_millis(count)),
+        "u" => Some(Duration::from_micros(count)),
+        "n" => Some(Duration::from_nanos(count)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The header of the gRPC specification, and nothing else.
+    #[test]
+    fn timeouts_of_calls_are_read() {
+        assert_eq!(grpc_timeout("15S"), Some(Duration::from_secs(15)));
+        assert_eq!(grpc_timeout("250m"), Some(Duration::from_millis(250)));
+        assert_eq!(grpc_timeout("1H"), Some(Duration::from_secs(3_600)));
+        for wrong in ["", "S", "15", "1.5S", "-1S", "123456789S", "15ſ"] {
+            assert_eq!(grpc_timeout(wrong), None, "{wrong:?}");
+        }
+    }
+
+    /// The shorter of the two, with some time left to answer.
+    #[test]
+    fn a_search_ends_before_its_call_does() {
+        let mut metadata = MetadataMap::new();
+        assert_eq!(limit(&metadata, 10.0), Duration::from_secs(10));
+        metadata.insert("grpc-timeout", "5S".parse().unwrap());
+        assert_eq!(limit(&metadata, 10.0), Duration::from_millis(4_500));
+        assert_eq!(limit(&metadata, 1.0), Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,95 @@
+//! What the trials of a validation showed.
+
+use loadmaster_proto::name::{OperationName, PlanName};
+use loadmaster_proto::objective::{MemoryUnit, Objective};
+use loadmaster_proto::run::Ledger;
+use loadmaster_proto::wire::v1;
+
+use super::{Plans, message, predicted};
+use crate::planning::trial::{Criterion, Tried, best, places};
+use crate::rpc::error::ApiError;
+use crate::rpc::messages;
+use crate::store::records::{PlanContent, RunState, TrialRecord};
+
+/// Most plans that one validation trains.
+pub(super) const MAX_CANDIDATES: u32 = 20;
+
+/// The trials of a validation and the plan that measured best.
+#[derive(Debug)]
+pub(in crate::rpc) struct Compared {
+    /// As they travel.
+    pub(in crate::rpc) message: v1::Trials,
+    /// None while none has succeeded.
+    pub(in crate::rpc) best: Option<PlanName>,
+}
+
+impl Plans {
+    /// What the trials of an operation showed so far.
+    pub(in crate::rpc) async fn trials(&self, operation: &OperationName) -> Result<Compared, ApiError> {
+        Ok(compare(&self.store.trials(operation, MAX_CANDIDATES).await?))
+    }
+}
+
+/// `trials` are in the order of their predictions.
+fn compare(trials: &[TrialRecord]) -> Compared {
+    let (objective, as_shares) = trials.first().map_or_else(Default::default, |first| goal(&first.content));
+    let criterion = Criterion::of(objective, as_shares);
+    let tried: Vec<Tried<'_>> = trials
+        .iter()
+        .map(|trial| Tried {
+            samples: trial.content.training.global_batch_size(),
+            capacities: trial.content.stages.iter().map(|stage| stage.capacity).collect(),
+            measured: trial.measured.as_ref(),
+        })
+        .collect();
+    let places = places(criterion, &tried);
+    let best = best(&places).and_then(|position| trials.get(position)).map(|trial| trial.plan.clone());
+    let rows = (1..).zip(trials).zip(&places);
+    let rows = rows.map(|((predicted_rank, trial), &place)| row(trial, predicted_rank, place));
+    let ranked_by = criterion.as_str().to_owned();
+    Compared { message: v1::Trials { trials: rows.collect(), ranked_by }, best }
+}
+
+/// What the plans were chosen for, and whether they were compared as shares of the devices.
+fn goal(content: &PlanContent) -> (Objective, bool) {
+    (content.asked.objective.unwrap_or_default(), content.asked.memory_unit == MemoryUnit::Share)
+}
+
+fn row(trial: &TrialRecord, predicted_rank: i32, place: Option<u32>) -> v1::PlanTrial {
+    let TrialRecord { run, plan, content, state, failure, measured } = trial;
+    let predicted_peak = predicted::peak(content);
+    let predicted_seconds = predicted::iteration_seconds(content);
+    let measured_peak = measured.as_ref().and_then(|measured| measured.peak());
+    let measured_seconds = measured.as_ref().and_then(|measured| measured.iteration_seconds);
+    let comparable = measured_peak.filter(|peak| peak.ledger == content.ledger);
+    v1::PlanTrial {
+        plan: plan.to_string(),
+        run: run.to_string(),
+        state: messages::run_state(*state).into(),
+        failure: why(*state, failure.as_deref()),
+        predicted_rank,
+        measured_rank: place.map_or(0, messages::count),
+        predicted_peak: Some(predicted_figure(predicted_peak, content.ledger, &content.predictor)),
+        measured_peak: measured_peak.map(|peak| peak.to_wire(&run.to_string())),
+        peak_error_ratio: comparable
+            .and_then(|peak| predicted::error_ratio(predicted_peak as f64, peak.bytes.0 as f64)),
+        predicted_iteration_seconds: predicted_seconds,
+        measured_iteration_seconds: measured_seconds,
+        iteration_error_ratio: predicted_seconds
+            .zip(measured_seconds)
+            .and_then(|(predicted, measured)| predicted::error_ratio(predicted, measured)),
+    }
+}
+
+fn predicted_figure(bytes: u64, ledger: Ledger, predictor: &str) -> v1::MemoryFigure {
+    message::figure(bytes, ledger, v1::FigureSource::Predicted, predictor)
+}
+
+/// Why there are no measurements and will be none.
+fn why(state: RunState, failure: Option<&str>) -> String {
+    match state {
+        RunState::Queued | RunState::Running | RunState::Succeeded => String::new(),
+        RunState::Cancelled => "cancelled".to_owned(),
+        RunState::OutOfMemory | RunState::Parked => failure.unwrap_or("failed").to_owned(),
+    }
+}

@@ -154,6 +154,7 @@ impl Prepared {
 fn new_run(settings: &ProfileSettings, KeyedRun { key, run }: KeyedRun) -> NewRun {
     NewRun {
         training: run.training,
+        stage_recompute: Vec::new(),
         iterations: settings.iterations,
         command: settings.command.clone(),
         device_kind: settings.device_kind.clone(),

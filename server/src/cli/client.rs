@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use loadmaster_proto::MAX_MESSAGE_BYTES;
 use loadmaster_proto::wire::longrunning::operations_client::OperationsClient;
+use loadmaster_proto::wire::v1::cluster_service_client::ClusterServiceClient;
 use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
 use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
 use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
@@ -170,6 +171,10 @@ fn full_address(address: &str) -> Result<String, Failure> {
 
 pub(super) fn models(channel: Channel) -> ModelServiceClient<Channel> {
     ModelServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES)
+}
+
+pub(super) fn clusters(channel: Channel) -> ClusterServiceClient<Channel> {
+    ClusterServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES)
 }
 
 pub(super) fn profiles(channel: Channel) -> ProfileServiceClient<Channel> {

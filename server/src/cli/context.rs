@@ -12,6 +12,8 @@ use super::error::Failure;
 use super::look::Look;
 use super::output::{Format, Output};
 use super::parse;
+use super::picture::file::PictureFile;
+use super::target::{Target, TargetParser};
 use super::text::to_stderr;
 
 /// Options of all client verbs.
@@ -29,10 +31,10 @@ pub struct ClientArgs {
     )]
     address: String,
 
-    /// How to print the answer.
-    #[arg(short, long, global = true, value_enum, value_name = "FORMAT", default_value_t = Format::Table,
+    /// How to print the answer; or, where pictures can be drawn, a file for them that ends with .svg or .html.
+    #[arg(short, long, global = true, value_name = "FORMAT", default_value = "table", value_parser = TargetParser,
           display_order = 901)]
-    output: Format,
+    output: Target,
 
     /// Longest wait for the answer to one call, for example 30s or 2m. Waiting for an operation
     /// takes many calls and is not limited by it.
@@ -55,7 +57,19 @@ impl ClientArgs {
     }
 
     pub(super) fn output(&self) -> Output {
-        Output { format: self.output, look: Look::of(&std::io::stdout()) }
+        let format = match self.output {
+            Target::Print(format) => format,
+            Target::Draw(_) => Format::Table,
+        };
+        Output { format, look: Look::of(&std::io::stdout()) }
+    }
+
+    /// The file that pictures are to be drawn into, if one is named.
+    pub(super) fn picture(&self) -> Option<&PictureFile> {
+        match &self.output {
+            Target::Print(_) => None,
+            Target::Draw(file) => Some(file),
+        }
     }
 }
 
@@ -64,6 +78,8 @@ impl ClientArgs {
 pub(super) struct Context {
     pub(super) client: Client,
     pub(super) output: Output,
+    /// The file for pictures; only verbs that draw are run with one.
+    pub(super) picture: Option<PictureFile>,
     pub(super) quiet: bool,
     left_behind: Mutex<LeftBehind>,
 }
@@ -84,6 +100,7 @@ impl Context {
         Ok(Self {
             client: Client::new(&args.address, args.timeout, args.verbose > 0)?,
             output: args.output(),
+            picture: args.picture().cloned(),
             quiet: args.quiet,
             left_behind: Mutex::new(LeftBehind::Nothing),
         })

@@ -14,6 +14,7 @@ use super::output::{Format, write_stdout};
 use super::parse;
 use super::progress::{Progress, metadata_of};
 use super::show::Show;
+use super::table;
 use super::text::{plain, seconds};
 
 /// How often a change is looked for. The end is seen at once: the planner answers when it comes.
@@ -196,8 +197,22 @@ fn print_made(context: &Context, operation: &Operation, made: &prost_types::Any)
     }
     if kind == v1::Plan::TYPE {
         let plan = v1::Plan::decode(made.value.as_slice()).map_err(anyhow::Error::new)?;
-        context.output.print(&plan)?;
+        let trials = metadata_of(operation).and_then(|metadata| metadata.trials).unwrap_or_default();
+        match context.output.format {
+            Format::Table if trials.trials.len() > 1 => {
+                let table = table::trial::all(&trials, context.output.look);
+                write_stdout(format!("{table}\n").as_bytes())?;
+                context.output.print(&plan)?;
+            }
+            // What each plan measured is in the operation.
+            Format::Json | Format::Yaml if trials.trials.len() > 1 => context.output.print(operation)?,
+            Format::Table | Format::Json | Format::Yaml | Format::Name => context.output.print(&plan)?,
+        }
         return judge_plan(&plan);
+    }
+    if kind == v1::MeasureLinksResponse::TYPE {
+        let links = v1::MeasureLinksResponse::decode(made.value.as_slice()).map_err(anyhow::Error::new)?;
+        return context.output.print(&links);
     }
     context.output.print(operation)
 }

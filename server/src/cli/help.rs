@@ -130,24 +130,63 @@ Examples:
     loadmaster plan predict --plan 7f3c --micro-batch-size 16 -o json | jq .verdict";
 
 pub(super) const PLAN_RECOMMEND: &str = "\
+The answer comes from a profile: nothing is run. It says what proves the plan, what came next, what was
+rejected and why, what well-known rules need, and what shape and launcher cost. The same request always gives
+the same plan. Where nothing fits (exit code 5) it says which device lacks how many bytes, and which options
+were tried and help.
+
+The micro-batch of a stage is shared by its replicas: with 2 replicas and --micro-batch-size 8 each takes 4.
+
 Examples:
-  Four devices of 2 GiB:
+  The lowest peak memory on four devices of 2 GiB, one stage each:
     loadmaster plan recommend --profile vgg11-1a2b --devices 4x2GiB
-  Four devices of 2 GiB, then two of 4 GiB, in pipeline order:
-    loadmaster plan recommend --profile vgg11-1a2b --devices 4x2GiB,2x4GiB
-  Would a larger micro-batch fit? Exit code 5 says no:
-    loadmaster plan recommend --profile vgg11-1a2b --devices 4x2GiB \\
-      --micro-batch-size 16 --dry-run
+  The fastest iteration of 256 samples that Megatron-LM can run on a cluster:
+    loadmaster plan recommend --profile gpt2-3c4d --cluster pod1 --launcher megatron \\
+      --objective min-iteration-time --global-batch 256
+  Any degrees per stage (CAPTURE), and each stage recomputes or not:
+    loadmaster plan recommend --profile gpt2-3c4d --devices 8x24GiB --shape per-stage-mesh \\
+      --recompute none,layer --recompute-per-stage
+  Memory against time: the whole front:
+    loadmaster plan recommend --profile gpt2-3c4d --devices 8x24GiB --shape uniform-grid \\
+      --objective pareto
+  How few, or how cheap, devices train it at 2 seconds per iteration?
+    loadmaster plan recommend --profile gpt2-3c4d --devices 16x24GiB --shape uniform-grid \\
+      --objective min-devices --max-iteration 2s
+    loadmaster plan recommend --profile gpt2-3c4d --cluster pod1 --shape uniform-grid \\
+      --objective min-cost --price 'NVIDIA H200=4.50'
+  How large a micro-batch fits? Which of these models?
+    loadmaster plan recommend --profile vgg11-1a2b --devices 4x2GiB --objective max-batch
+    loadmaster plan recommend --candidate-profiles gpt2-s,gpt2-m,gpt2-l --devices 4x24GiB \\
+      --objective max-model
+  As a paper searched:
+    loadmaster plan recommend --profile vgg11-1a2b --devices 4x2GiB --search-mode mcap-bayesian
   A cut of your own as a plan, to validate or compare it; the third stage is tensor parallel:
-    loadmaster plan recommend --profile gpt2-3c4d --devices 5x24GiB --partition 9-9-9t2-9
-  Under another schedule and recompute policy than was profiled (component predictor):
-    loadmaster plan recommend --profile gpt2-3c4d --devices 4x24GiB \\
-      --schedule 1f1b --recompute stage";
+    loadmaster plan recommend --profile gpt2-3c4d --devices 5x24GiB --partition 9-9-9t2-9";
 
 pub(super) const PLAN_SHOW: &str = "\
+On a terminal the table is followed by pictures: the stages on the devices, the memory of each device by
+component against its capacity, one iteration as a timeline, and the front of a plan that has one.
+
 Examples:
   loadmaster plan show 7f3c
-  loadmaster plan show plans/7f3c -o json";
+  loadmaster plan show plans/7f3c -o json
+  Only the memory of the devices, also into a pipe; or no picture at all:
+    loadmaster plan show 7f3c --picture=memory | less -R
+    loadmaster plan show 7f3c --picture=none
+  How would an iteration look under another schedule?
+    loadmaster plan show 7f3c --schedule interleaved --virtual-stages 2
+  As a page with all pictures and tables, and as an image of the front alone:
+    loadmaster plan show 7f3c --output plan.html
+    loadmaster plan show 7f3c --picture=front --output front.svg --force";
+
+pub(super) const PLAN_COMPARE: &str = "\
+Memory and time of all plans are drawn on common scales. What makes their numbers incomparable, other
+ledgers, profiles or global batches, is told as warnings.
+
+Examples:
+  loadmaster plan compare 7f3c 8a4d
+  loadmaster plan compare 7f3c 8a4d 9b5e --output plans.html
+  loadmaster plan compare 7f3c 8a4d -o json | jq .warnings";
 
 pub(super) const PLAN_LIST: &str = "\
 Examples:
@@ -159,7 +198,31 @@ Waits for the end and shows progress on standard error. Ctrl-C detaches; the tra
 
 Examples:
   loadmaster plan validate 7f3c
-  loadmaster plan validate 7f3c --iterations 20 --no-wait";
+  loadmaster plan validate 7f3c --iterations 20 --no-wait
+  Train the plan and its two best alternatives, and take the one that measures best:
+    loadmaster plan validate 7f3c --candidates 3";
+
+pub(super) const PLAN_REPORT: &str = "\
+What is reported is shown with the plan and counts in `loadmaster plan errors`, bytes only where their
+ledger is the prediction's: numbers of different ledgers are never compared.
+
+Examples:
+  loadmaster plan report 7f3c --iteration 0.42s --iterations 200 --source \"megatron 0.15, job 123\"
+  loadmaster plan report 7f3c --peak 71.2GiB,68.0GiB --ledger allocated \\
+    --source \"torch.cuda.max_memory_allocated of job 123\"";
+
+pub(super) const PLAN_OBSERVATIONS: &str = "\
+Examples:
+  loadmaster plan observations 7f3c
+  loadmaster plan observations --limit 0 -o json";
+
+pub(super) const PLAN_ERRORS: &str = "\
+Learnt from the newest 2,000 trials and the newest 2,000 reports. A correction needs three plans, and is
+applied where `loadmaster plan recommend --correct` asks for it, never otherwise.
+
+Examples:
+  loadmaster plan errors
+  loadmaster plan errors --device-kind \"NVIDIA H200\" -o json";
 
 pub(super) const MODEL_LIST: &str = "\
 Examples:
@@ -192,6 +255,58 @@ Examples:
   loadmaster model import layers.yaml --dry-run
   Profile it without storing it first:
     loadmaster profile run --model-file config.json --micro-batch-size 1 --micro-batches 4";
+
+pub(super) const CLUSTER_IMPORT: &str = "\
+What a file does not say comes from the options; the error names what is missing. Bandwidths that neither says are
+assumed from the class of the link, as NCCL reckons, and shown as assumed.
+
+Examples:
+  Written by hand; the example in deploy/clusters/ shows all that can be said:
+    loadmaster cluster import deploy/clusters/two-kinds.yaml --id prod
+  The nodes and switches of Slurm:
+    loadmaster cluster import /etc/slurm/topology.conf --devices-per-node 8 \\
+      --device-kind 'NVIDIA H100 80GB HBM3' --memory 80GiB --network 400Gb/s
+  The devices and links of one node, for all nodes that are like it:
+    nvidia-smi topo -m | loadmaster cluster import - --nodes 'gpu[001-016]' \\
+      --device-kind 'NVIDIA H100 80GB HBM3' --memory 80GiB
+  Look at it first:
+    loadmaster cluster import topo.xml --device-kind 'NVIDIA A100-SXM4-80GB' --memory 80GiB --dry-run";
+
+pub(super) const CLUSTER_CREATE: &str = "\
+Examples:
+  loadmaster cluster create --id prod --nodes 'gpu[001-016]' --devices-per-node 8 \\
+    --device-kind 'NVIDIA H100 80GB HBM3' --memory 80GiB --usable-memory 76GiB --network 400Gb/s";
+
+pub(super) const CLUSTER_DISCOVER: &str = "\
+Each host of a connected worker is a node. Links between its devices are as `loadmaster cluster measure` measured
+them last, or else as the driver describes them, or else assumed; each says which.
+
+Examples:
+  loadmaster cluster measure && loadmaster cluster discover --id lab --network 100Gb/s
+  loadmaster cluster discover --device-kind 'NVIDIA H200' --dry-run";
+
+pub(super) const CLUSTER_MEASURE: &str = "\
+Each worker with two devices of a kind exchanges tensors between them: every pair, then groups of 2, 4, 8, ... in
+all-reduces. Runs wait for the devices as those of profiles do. Ctrl-C detaches; the measuring goes on.
+
+Examples:
+  loadmaster cluster measure
+  loadmaster cluster measure --workers node1,node2 --devices 4";
+
+pub(super) const CLUSTER_LINKS: &str = "\
+Examples:
+  loadmaster cluster links --limit 1
+  loadmaster cluster links --worker node1 -o json";
+
+pub(super) const CLUSTER_LIST: &str = "\
+Examples:
+  loadmaster cluster list
+  loadmaster cluster list -o name";
+
+pub(super) const CLUSTER_SHOW: &str = "\
+Examples:
+  loadmaster cluster show prod
+  loadmaster cluster show prod -o json";
 
 pub(super) const RUN_LIST: &str = "\
 Examples:

@@ -46,6 +46,11 @@ impl Look {
         if self.unicode { "–" } else { "-" }
     }
 
+    /// Where a text was cut.
+    pub(super) fn cut(self) -> char {
+        if self.unicode { '…' } else { '~' }
+    }
+
     /// `text` in bold red.
     pub(super) fn bold_red(self, text: &str) -> String {
         if self.color { format!("\u{1b}[1;31m{text}\u{1b}[0m") } else { text.to_owned() }

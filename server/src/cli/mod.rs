@@ -5,13 +5,14 @@
 //! * `client`: the channel, deadlines and retries of every call.
 //! * `follow`: waits for long-running operations; `progress` shows how far they are.
 //! * `output`: a message as a table, JSON, YAML or names, on standard output.
-//! * `table`: pure functions from messages to text.
+//! * `table`: pure functions from messages to text; `picture`: from messages to pictures.
 //! * `error`: what a failure prints on standard error, and the exit code that it maps to.
 //!
 //! Data goes to standard output, everything else to standard error.
 
 mod campaign;
 mod client;
+mod cluster;
 mod context;
 mod document;
 mod error;
@@ -24,12 +25,14 @@ mod operation;
 mod output;
 mod page;
 mod parse;
+mod picture;
 mod plan;
 mod profile;
 mod progress;
 mod run;
 mod show;
 mod table;
+mod target;
 mod text;
 mod training;
 mod version;
@@ -65,6 +68,9 @@ enum Command {
     /// Store and show models.
     #[command(subcommand)]
     Model(model::Verb),
+    /// Describe, discover and measure clusters: nodes, devices and links.
+    #[command(subcommand)]
+    Cluster(cluster::Verb),
     /// Look at the single runs that profiles and validations are made of.
     #[command(subcommand)]
     Run(run::Verb),
@@ -91,6 +97,13 @@ enum Command {
     },
 }
 
+impl Command {
+    /// Whether it can draw into a file.
+    fn draws(&self) -> bool {
+        matches!(self, Self::Plan(verb) if verb.draws())
+    }
+}
+
 impl Cli {
     /// Does what the command line says, reports a failure on standard error, and says how to exit.
     pub async fn run(self) -> Exit {
@@ -102,6 +115,12 @@ impl Cli {
     }
 
     async fn dispatch(self) -> Result<(), Failure> {
+        if let Some(file) = self.client.picture().filter(|_| !self.command.draws()) {
+            return Err(Failure::Usage(format!(
+                "--output {}: pictures are drawn by `loadmaster plan show` and `loadmaster plan compare`",
+                file.path().display()
+            )));
+        }
         match self.command {
             Command::Serve(args) => Ok(crate::serve::run(*args).await?),
             Command::Migrate(args) => Ok(crate::serve::migrate(*args).await?),
@@ -118,6 +137,10 @@ impl Cli {
             Command::Model(verb) => {
                 let context = Context::new(&self.client)?;
                 context.interruptible(model::run(&context, verb)).await
+            }
+            Command::Cluster(verb) => {
+                let context = Context::new(&self.client)?;
+                context.interruptible(cluster::run(&context, verb)).await
             }
             Command::Run(verb) => {
                 let context = Context::new(&self.client)?;
@@ -162,6 +185,20 @@ mod tests {
             command.get_subcommands().for_each(check);
         }
         check(&Cli::command());
+    }
+
+    /// A file for pictures is an output of verbs that draw, and of no others.
+    #[test]
+    fn only_verbs_that_draw_take_a_file() {
+        let draws = |line: &str| {
+            let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+            cli.client.picture().is_some() && cli.command.draws()
+        };
+        assert!(draws("loadmaster plan show 7f3c --picture=memory,front --output plan.svg"));
+        assert!(draws("loadmaster plan compare 7f3c 8a4d -o plan.html --force"));
+        assert!(!draws("loadmaster plan list -o plan.svg"));
+        assert!(!draws("loadmaster plan show 7f3c -o json"));
+        assert!(Cli::try_parse_from("loadmaster plan show 7f3c -o plan.png".split(' ')).is_err());
     }
 
     #[test]

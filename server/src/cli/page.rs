@@ -43,10 +43,13 @@ macro_rules! page {
 
 page! {
     v1::ListModelsResponse: models of v1::Model;
+    v1::ListClustersResponse: clusters of v1::Cluster;
+    v1::ListLinkMeasurementsResponse: measurements of v1::WorkerLinks;
     v1::ListProfilesResponse: profiles of v1::Profile;
     v1::ListMeasurementsResponse: measurements of v1::Measurement;
     v1::ListRunsResponse: runs of v1::Run;
     v1::ListPlansResponse: plans of v1::Plan;
+    v1::ListObservationsResponse: observations of v1::Observation;
     v1::ListWorkersResponse: workers of v1::Worker;
     ListOperationsResponse: operations of loadmaster_proto::wire::longrunning::Operation;
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::cluster::quantity;
 use loadmaster_proto::name::is_valid_id;
 use loadmaster_proto::stage::{Partitioning as DomainPartitioning, StageConfig as DomainStage};
 use loadmaster_proto::wire::v1::{DeviceGroup, Partitioning, StageConfig};
@@ -74,6 +75,22 @@ pub(super) fn plan(text: &str) -> Result<String, String> {
 
 pub(super) fn run(text: &str) -> Result<String, String> {
     name("runs", text)
+}
+
+pub(super) fn cluster(text: &str) -> Result<String, String> {
+    name("clusters", text)
+}
+
+/// Bytes per second: `371GB/s`, `400Gb/s`.
+pub(super) fn bandwidth(text: &str) -> Result<f64, String> {
+    let bytes_per_second = quantity::bytes_per_second(text)?;
+    if bytes_per_second > 0.0 { Ok(bytes_per_second) } else { Err(format!("{text:?} must be above 0")) }
+}
+
+/// Seconds of a latency: `3us`.
+pub(super) fn latency(text: &str) -> Result<f64, String> {
+    let seconds = quantity::seconds(text)?;
+    if seconds >= 0.0 { Ok(seconds) } else { Err(format!("{text:?} must not be negative")) }
 }
 
 pub(super) fn worker(text: &str) -> Result<String, String> {
@@ -150,8 +167,10 @@ mod tests {
 
     #[test]
     fn stages_are_read_as_people_write_them() {
-        let stages = partitioning("8-8d2-7t4").unwrap().stages;
-        assert_eq!(stages.iter().map(|stage| stage.degree).collect::<Vec<_>>(), [1, 2, 4]);
+        let stages = partitioning("8-8d2-7t4-4d2t4").unwrap().stages;
+        let degrees: Vec<(i32, i32)> =
+            stages.iter().map(|stage| (stage.data_degree, stage.tensor_degree)).collect();
+        assert_eq!(degrees, [(1, 1), (2, 1), (1, 4), (2, 4)]);
         assert_eq!((stages[2].first_layer, stages[2].last_layer), (16, 22));
         assert_eq!(stage("3..9t4").unwrap().last_layer, 9);
         assert!(partitioning("8,8").is_err() && stage("3-9").is_err());

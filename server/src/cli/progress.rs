@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 use loadmaster_proto::wire::longrunning::Operation;
-use loadmaster_proto::wire::v1::{RunCounts, RunMetadata};
+use loadmaster_proto::wire::v1::{RunCounts, RunMetadata, Trials};
 use prost::Message;
 
 use super::look::Look;
+use super::table::trial;
 use super::text::{about, plain, plural, to_stderr};
 
 /// Steps of the bar.
@@ -116,8 +117,12 @@ fn share(metadata: &RunMetadata) -> f64 {
 /// Target, share, runs, time left, message.
 fn line(metadata: &RunMetadata, left: Option<f64>) -> String {
     let mut text = format!("{}  {:3.0} %", plain(&metadata.target), share(metadata) * 100.0);
-    if let Some(counts) = &metadata.runs {
-        text.push_str(&format!("  {}", runs(counts)));
+    match (&metadata.trials, &metadata.runs) {
+        (Some(Trials { trials, .. }), _) if trials.len() > 1 => {
+            text.push_str(&format!("  {}", trial::progress(trials)));
+        }
+        (_, Some(counts)) => text.push_str(&format!("  {}", runs(counts))),
+        (_, None) => {}
     }
     if let Some(left) = left {
         text.push_str(&format!("  {} left", about(left)));

@@ -162,6 +162,56 @@ impl Show for v1::PredictMemoryResponse {
     }
 }
 
+impl Show for v1::ListPredictionErrorsResponse {
+    const TYPE: &'static str = "loadmaster.v1.ListPredictionErrorsResponse";
+
+    /// Statistics are no resource; what can be named is what would correct them.
+    fn names(&self) -> Vec<String> {
+        let corrections = self.errors.iter().filter_map(|of| of.correction.as_ref());
+        corrections.map(|correction| correction.version.clone()).collect()
+    }
+
+    fn table(&self, look: Look) -> String {
+        super::table::prediction_errors::list(&self.errors, look)
+    }
+}
+
+impl Show for v1::ComparePlansResponse {
+    const TYPE: &'static str = "loadmaster.v1.ComparePlansResponse";
+
+    fn names(&self) -> Vec<String> {
+        self.plans.iter().map(|plan| plan.name.clone()).collect()
+    }
+
+    fn table(&self, look: Look) -> String {
+        super::picture::of_comparison(self, look)
+    }
+}
+
+impl Show for v1::MeasureLinksResponse {
+    const TYPE: &'static str = "loadmaster.v1.MeasureLinksResponse";
+
+    fn names(&self) -> Vec<String> {
+        self.measurements.iter().map(|of| of.name.clone()).collect()
+    }
+
+    fn table(&self, look: Look) -> String {
+        super::table::cluster::links::list(&self.measurements, look)
+    }
+}
+
+impl Show for v1::ListLinkMeasurementsResponse {
+    const TYPE: &'static str = "loadmaster.v1.ListLinkMeasurementsResponse";
+
+    fn names(&self) -> Vec<String> {
+        self.measurements.iter().map(|of| of.name.clone()).collect()
+    }
+
+    fn table(&self, look: Look) -> String {
+        super::table::cluster::links::list(&self.measurements, look)
+    }
+}
+
 macro_rules! show_list {
     ($($message:ident, $rows:ident, $table:ident;)*) => {$(
         impl Show for v1::$message {
@@ -180,17 +230,21 @@ macro_rules! show_list {
 
 show! {
     Model, model;
+    Cluster, cluster;
     Profile, profile;
     Plan, plan;
+    Observation, observation;
     Run, run;
     Worker, worker;
 }
 
 show_list! {
     ListModelsResponse, models, model;
+    ListClustersResponse, clusters, cluster;
     ListProfilesResponse, profiles, profile;
     ListMeasurementsResponse, measurements, measurement;
     ListPlansResponse, plans, plan;
+    ListObservationsResponse, observations, observation;
     ListRunsResponse, runs, run;
     ListWorkersResponse, workers, worker;
 }
@@ -269,9 +323,16 @@ mod tests {
         check::<v1::Plan>();
         check::<v1::Run>();
         check::<v1::ListModelsResponse>();
+        check::<v1::Cluster>();
+        check::<v1::ListClustersResponse>();
+        check::<v1::MeasureLinksResponse>();
+        check::<v1::ListLinkMeasurementsResponse>();
         check::<v1::ListProfilesResponse>();
         check::<v1::ListMeasurementsResponse>();
         check::<v1::ListRunsResponse>();
+        check::<v1::Observation>();
+        check::<v1::ListObservationsResponse>();
+        check::<v1::ListPredictionErrorsResponse>();
         check::<v1::ListWorkersResponse>();
         check::<ListOperationsResponse>();
     }

@@ -137,7 +137,7 @@ mod tests {
             (v1::Schedule::OneFOneB, v1::PredictorKind::Capture)
         );
         let Some(Subject::Partitioning(partitioning)) = asked.subject else { panic!() };
-        assert_eq!(partitioning.stages[1].parallelism(), v1::Parallelism::Data);
+        assert_eq!((partitioning.stages[1].data_degree, partitioning.stages[1].tensor_degree), (2, 1));
     }
 
     #[test]

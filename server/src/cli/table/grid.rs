@@ -7,21 +7,21 @@ use super::super::text::plain;
 
 /// Which side a column's text is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
+pub(in super::super) enum Side {
     Left,
     Right,
 }
 
 /// Rows under a header.
 #[derive(Debug)]
-pub(super) struct Grid {
+pub(in super::super) struct Grid {
     sides: Vec<Side>,
     table: Table,
 }
 
 impl Grid {
     /// A grid with these column headers.
-    pub(super) fn new(columns: &[(&str, Side)], look: Look) -> Self {
+    pub(in super::super) fn new(columns: &[(&str, Side)], look: Look) -> Self {
         let mut grid = Self { sides: columns.iter().map(|&(_, side)| side).collect(), table: Table::new() };
         grid.table.load_style(presets::NOTHING);
         if look.color {
@@ -43,12 +43,12 @@ impl Grid {
     }
 
     /// Adds a row of as many cells as there are columns.
-    pub(super) fn rows(&mut self, cells: Vec<String>) {
+    pub(in super::super) fn rows(&mut self, cells: Vec<String>) {
         self.table.add_row(cells.iter().map(|cell| Cell::new(keep_bars(cell))).collect::<Vec<_>>());
     }
 
     /// The text, each line ended.
-    pub(super) fn render(mut self) -> String {
+    pub(in super::super) fn render(mut self) -> String {
         for (column, side) in self.table.column_iter_mut().zip(&self.sides) {
             column.set_padding((0, 2)).set_cell_alignment(match side {
                 Side::Left => CellAlignment::Left,

@@ -4,18 +4,23 @@
 //! of different ledgers must never look comparable.
 
 mod bar;
+pub(super) mod cluster;
 mod components;
-mod grid;
+pub(super) mod grid;
 pub(super) mod measurement;
 pub(super) mod model;
+pub(super) mod observation;
 pub(super) mod operation;
-mod parts;
+pub(super) mod parts;
 pub(super) mod plan;
 pub(super) mod prediction;
+pub(super) mod prediction_errors;
 pub(super) mod profile;
+mod recommendation;
 pub(super) mod run;
 mod stack;
 mod training;
+pub(super) mod trial;
 pub(super) mod worker;
 
 use loadmaster_proto::wire::v1::{Ledger, MemoryFigure};
@@ -33,7 +38,7 @@ fn id(name: &str) -> String {
 }
 
 /// A ledger in one word.
-fn ledger(ledger: i32) -> String {
+pub(super) fn ledger(ledger: i32) -> String {
     match Ledger::try_from(ledger) {
         Ok(Ledger::Unspecified) | Err(_) => "unknown".to_owned(),
         Ok(known) => word(known.as_str_name(), "LEDGER_"),
@@ -41,7 +46,7 @@ fn ledger(ledger: i32) -> String {
 }
 
 /// The ledger that all figures share, if there is one.
-fn common_ledger<'a>(figures: impl IntoIterator<Item = &'a MemoryFigure>) -> Option<i32> {
+pub(super) fn common_ledger<'a>(figures: impl IntoIterator<Item = &'a MemoryFigure>) -> Option<i32> {
     let mut ledgers = figures.into_iter().map(|figure| figure.ledger);
     let first = ledgers.next()?;
     ledgers.all(|ledger| ledger == first).then_some(first)

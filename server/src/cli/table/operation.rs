@@ -8,10 +8,11 @@ use super::super::progress::{metadata_of, runs};
 use super::super::text::{percent, time};
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
-use super::{id, or_none};
+use super::{id, or_none, trial};
 
 pub(in super::super) fn one(operation: &Operation, look: Look) -> String {
     let mut facts = Facts::default();
+    let mut trials = None;
     facts.add("operation", or_none(&operation.name, look));
     facts.add("state", state(operation));
     if let Some(operation::Result::Error(error)) = &operation.result {
@@ -26,8 +27,9 @@ pub(in super::super) fn one(operation: &Operation, look: Look) -> String {
         facts.add("message", or_none(&metadata.message, look));
         facts.add("created", time(metadata.create_time.as_ref(), look));
         facts.add("ended", time(metadata.end_time.as_ref(), look));
+        trials = metadata.trials.filter(|trials| !trials.trials.is_empty());
     }
-    facts.render()
+    facts.render() + &trials.map_or_else(String::new, |trials| format!("\n{}", trial::all(&trials, look)))
 }
 
 pub(in super::super) fn list(operations: &[Operation], look: Look) -> String {

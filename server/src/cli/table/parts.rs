@@ -8,7 +8,7 @@ use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 
 /// The parts of a breakdown in the order of bars, with their letters.
-pub(super) fn parts(breakdown: &MemoryBreakdown) -> [(char, &'static str, i64); 8] {
+pub(in super::super) fn parts(breakdown: &MemoryBreakdown) -> [(char, &'static str, i64); 8] {
     [
         ('W', "weights", breakdown.weights_bytes),
         ('G', "gradients", breakdown.gradients_bytes),

@@ -7,7 +7,7 @@ use super::super::text::{bytes, percent, plain, ratio, seconds, time};
 use super::bar::{Glyphs, draw};
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
-use super::{common_ledger, figure, id, ledger, or_none, parts, training};
+use super::{common_ledger, figure, id, ledger, observation, or_none, parts, recommendation, training};
 
 /// All of one plan.
 pub(in super::super) fn one(plan: &Plan, look: Look) -> String {
@@ -33,6 +33,8 @@ pub(in super::super) fn one(plan: &Plan, look: Look) -> String {
         ));
     }
     text.push_str(&peak(plan, look));
+    text.push_str(&recommendation::found(plan, look));
+    text.push_str(&observation::of_plan(&plan.observations, look));
     text
 }
 
@@ -132,12 +134,16 @@ fn peak(plan: &Plan, look: Look) -> String {
     if let Some(measured) = measured_peak(plan) {
         text.push_str(&format!("  measured {}", figure(measured, None)));
         if let Some(newest) = succeeded(plan) {
+            let error = |of: Option<f64>| of.map_or_else(|| look.none().to_owned(), ratio);
             text.push_str(&format!(
                 "  error {} {} {} per iteration",
-                ratio(newest.peak_error_ratio),
+                error(newest.peak_error_ratio),
                 look.dot(),
                 seconds(newest.iteration_seconds)
             ));
+            if newest.iteration_error_ratio.is_some() {
+                text.push_str(&format!("  error {}", error(newest.iteration_error_ratio)));
+            }
         }
     }
     text.push('\n');
@@ -189,7 +195,8 @@ pub(in super::super) fn list(plans: &[Plan], look: Look) -> String {
             value.map_or_else(|| look.none().to_owned(), |value| figure(value, common))
         };
         let measured = measured_peak(plan);
-        let error = measured.and_then(|_| succeeded(plan)).map(|newest| ratio(newest.peak_error_ratio));
+        let error =
+            measured.and_then(|_| succeeded(plan)).and_then(|newest| newest.peak_error_ratio).map(ratio);
         grid.row([
             id(&plan.name),
             id(&plan.profile),

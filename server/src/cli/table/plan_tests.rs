@@ -48,7 +48,7 @@ fn validated() -> Plan {
     plan.validations = vec![PlanValidation {
         run: "runs/01".to_owned(),
         iteration_seconds: 1.5,
-        peak_error_ratio: 0.015,
+        peak_error_ratio: Some(0.015),
         ..PlanValidation::default()
     }];
     plan

@@ -2,7 +2,7 @@
 //! and the verdict.
 
 use loadmaster_proto::wire::v1::{
-    ExcludedMemory, PredictMemoryResponse, PredictionOrigin, StagePrediction, Verdict,
+    ExcludedMemory, PredictMemoryResponse, PredictionOrigin, StageConfig, StagePrediction, Verdict,
 };
 
 use super::super::look::Look;
@@ -125,14 +125,19 @@ fn layers(stage: &StagePrediction, look: Look) -> String {
     if first == last { format!("{range}  {first}") } else { format!("{range}  {first}{}{last}", look.to()) }
 }
 
+/// Devices of a stage; a degree of 0 is the default, 1.
+fn devices_of(stage: &StageConfig) -> i32 {
+    stage.data_degree.max(1).saturating_mul(stage.tensor_degree.max(1))
+}
+
 /// One device, or the first and last one of several.
 fn devices(stage: &StagePrediction, look: Look) -> String {
-    let degree = stage.config.as_ref().map_or(1, |config| config.degree.max(1));
+    let devices = stage.config.as_ref().map_or(1, devices_of);
     let first = stage.first_device;
-    if degree == 1 {
+    if devices == 1 {
         first.to_string()
     } else {
-        format!("{first}{}{}", look.to(), first.saturating_add(degree - 1))
+        format!("{first}{}{}", look.to(), first.saturating_add(devices - 1))
     }
 }
 

@@ -1,8 +1,7 @@
 //! Predictions as they are printed.
 
 use loadmaster_proto::wire::v1::{
-    Ledger, MemoryBreakdown, MemoryFigure, MemoryInterval, Parallelism, StageConfig, StageSeconds,
-    TrainingSpec,
+    Ledger, MemoryBreakdown, MemoryFigure, MemoryInterval, StageConfig, StageSeconds, TrainingSpec,
 };
 
 use super::*;
@@ -42,8 +41,7 @@ fn stage(layers: (i32, i32), peak: i64, capacity: Option<i64>, verdict: Verdict)
 fn answer() -> PredictMemoryResponse {
     let mut second = stage((8, 20), 60, Some(50), Verdict::DoesNotFit);
     second.first_device = 1;
-    second.config.as_mut().unwrap().degree = 2;
-    second.config.as_mut().unwrap().set_parallelism(Parallelism::Tensor);
+    second.config.as_mut().unwrap().tensor_degree = 2;
     PredictMemoryResponse {
         profile: "profiles/vgg11-1a2b".to_owned(),
         model: "models/vgg11-1f".to_owned(),

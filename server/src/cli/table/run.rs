@@ -132,6 +132,9 @@ fn work(run: &Run, look: Look) -> String {
             solo.stage_index,
             solo.stage_count
         ),
+        Some(run_spec::Work::Links(links)) => {
+            format!("links between {} devices", links.devices)
+        }
         None => look.none().to_owned(),
     }
 }

@@ -34,16 +34,32 @@ pub(super) fn line(spec: &v1::TrainingSpec, look: Look) -> String {
     parts.join(&format!(" {} ", look.dot()))
 }
 
-/// `3..7`, or `3..7 tensor 2` when several devices share the stage.
+/// `3..7`, or `3..7 data 2 tensor 4` when several devices share the stage.
 pub(super) fn stage(config: Option<&v1::StageConfig>, look: Look) -> String {
     let Some(config) = config else { return look.none().to_owned() };
     let mut text = format!("{}..{}", config.first_layer, config.last_layer);
-    match config.parallelism() {
-        v1::Parallelism::Unspecified | v1::Parallelism::None => {}
-        several => {
-            let name = word(several.as_str_name(), "PARALLELISM_");
-            text.push_str(&format!(" {name} {}", config.degree));
+    for (name, degree) in [("data", config.data_degree), ("tensor", config.tensor_degree)] {
+        if degree > 1 {
+            text.push_str(&format!(" {name} {degree}"));
         }
     }
     text
+}
+
+/// Layers of each stage with its degrees, as options take them: `8-8d2-7d2t4`.
+pub(super) fn partitioning(partitioning: &v1::Partitioning) -> String {
+    let stages: Vec<String> = partitioning
+        .stages
+        .iter()
+        .map(|config| {
+            let mut text = (config.last_layer - config.first_layer + 1).to_string();
+            for (letter, degree) in [('d', config.data_degree), ('t', config.tensor_degree)] {
+                if degree > 1 {
+                    text.push_str(&format!("{letter}{degree}"));
+                }
+            }
+            text
+        })
+        .collect();
+    stages.join("-")
 }

@@ -1,7 +1,7 @@
 //! Workers and their devices.
 
 use loadmaster_proto::wire::v1::worker::State;
-use loadmaster_proto::wire::v1::{Backend, Device, Worker};
+use loadmaster_proto::wire::v1::{Backend, Device, LinkClass, Worker};
 
 use super::super::look::Look;
 use super::super::text::{bytes, plain, time, word};
@@ -46,7 +46,43 @@ pub(in super::super) fn one(worker: &Worker, look: Look) -> String {
             or_none(&device.driver_version, look),
         ]);
     }
-    facts.render() + "\n" + &grid.render()
+    facts.render() + "\n" + &grid.render() + &links(worker, look)
+}
+
+/// What the driver says of the links between the GPUs; what was measured of them, `cluster links` shows.
+fn links(worker: &Worker, look: Look) -> String {
+    if worker.links.is_empty() {
+        return String::new();
+    }
+    let columns = [
+        ("between GPUs (driver)", Left),
+        ("", Left),
+        ("class", Left),
+        ("NVLinks", Right),
+        ("compute capability", Right),
+        ("PCIe generation", Right),
+        ("lanes", Right),
+    ];
+    let mut grid = Grid::new(&columns, look);
+    let device = |uuid: &str| {
+        let known = worker.devices.iter().find(|device| device.uuid == uuid);
+        known.map_or_else(|| plain(uuid), |device| plain(&device.id))
+    };
+    let known = |value: i32| if value > 0 { value.to_string() } else { look.none().to_owned() };
+    for link in &worker.links {
+        let class = LinkClass::try_from(link.link_class)
+            .map_or_else(|_| "unknown".to_owned(), |class| word(class.as_str_name(), "LINK_CLASS_"));
+        grid.row([
+            device(&link.a_uuid),
+            device(&link.b_uuid),
+            class,
+            known(link.nvlink_count),
+            known(link.compute_capability),
+            known(link.pcie_generation),
+            known(link.pcie_lanes),
+        ]);
+    }
+    format!("\n{}", grid.render())
 }
 
 pub(in super::super) fn list(workers: &[Worker], look: Look) -> String {

@@ -1,0 +1,78 @@
+//! What was measured of the links between a worker's devices.
+
+use loadmaster_proto::cluster::quantity;
+use loadmaster_proto::wire::v1::{LinkMeasurement, LinkTransport, WorkerLinks};
+
+use super::super::super::look::Look;
+use super::super::super::text::{plain, time, word};
+use super::super::grid::Grid;
+use super::super::grid::Side::{Left, Right};
+use super::super::id;
+
+/// Most pairs of one worker that are listed.
+const MOST_PAIRS: usize = 36;
+
+pub(in super::super::super) fn list(measurements: &[WorkerLinks], look: Look) -> String {
+    if measurements.is_empty() {
+        return "no links were measured; `loadmaster cluster measure` does\n".to_owned();
+    }
+    let mut texts = Vec::new();
+    for of in measurements {
+        let Some(measurement) = &of.measurement else { continue };
+        texts.push(format!(
+            "{}, {}, {}\n{}",
+            plain(&of.worker),
+            time(of.create_time.as_ref(), look),
+            transport(measurement),
+            one(measurement, &id(&of.name), look)
+        ));
+    }
+    texts.join("\n")
+}
+
+fn transport(measurement: &LinkMeasurement) -> String {
+    match LinkTransport::try_from(measurement.transport) {
+        Ok(LinkTransport::Host) => "over host sockets".to_owned(),
+        Ok(LinkTransport::Nccl) => "with NCCL".to_owned(),
+        Ok(other) => word(other.as_str_name(), "LINK_TRANSPORT_"),
+        Err(_) => "over something unknown".to_owned(),
+    }
+}
+
+fn one(measurement: &LinkMeasurement, run: &str, look: Look) -> String {
+    let columns =
+        [("devices", Left), ("what", Left), ("bandwidth (measured)", Right), ("latency (measured)", Right)];
+    let mut grid = Grid::new(&columns, look);
+    let device = |index: i32| {
+        let name = usize::try_from(index).ok().and_then(|index| measurement.device_ids.get(index));
+        name.map_or_else(|| "?".to_owned(), |name| plain(name))
+    };
+    let bandwidth = |value: f64| quantity::show_bytes_per_second(value);
+    let latency = |value: f64| quantity::show_seconds(value, look.unicode);
+    for pair in measurement.pairs.iter().take(MOST_PAIRS) {
+        grid.row([
+            format!("{} {} {}", device(pair.first), look.to(), device(pair.second)),
+            "one way".to_owned(),
+            bandwidth(pair.bytes_per_second),
+            latency(pair.latency_seconds),
+        ]);
+    }
+    for group in &measurement.groups {
+        let (first, last) = (group.devices.first().copied(), group.devices.last().copied());
+        grid.row([
+            format!(
+                "{} devices, {} .. {}",
+                group.devices.len(),
+                device(first.unwrap_or(-1)),
+                device(last.unwrap_or(-1))
+            ),
+            "all-reduce, as a ring".to_owned(),
+            bandwidth(group.bytes_per_second),
+            latency(group.latency_seconds),
+        ]);
+    }
+    let left_out = measurement.pairs.len().saturating_sub(MOST_PAIRS);
+    let rest =
+        if left_out > 0 { format!("and {left_out} more pairs: -o json has them\n") } else { String::new() };
+    format!("{}{rest}run {run}\n", grid.render())
+}

@@ -51,6 +51,20 @@ fn imported_plans_are_predicted_within_the_goal() {
     assert!(output.status.success() && said.contains("14 plans"), "{said}");
 }
 
+/// The goals for iteration times hold wherever the published measurements are: errors, and the rank of the truly
+/// fastest run among the predictions.
+#[test]
+fn iteration_times_are_predicted_within_the_goals() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = accuracy(folder.path(), &["--only", "time", "--strict"]);
+    let said = text(&output);
+    if said.contains("SKIPPED") {
+        eprintln!("{said}");
+        return;
+    }
+    assert!(output.status.success() && said.contains("560 runs") && said.contains("14 runs"), "{said}");
+}
+
 /// A name that nothing has is an error that says where the names are.
 #[test]
 fn an_unknown_study_is_refused() {

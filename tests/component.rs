@@ -16,7 +16,7 @@ use loadmaster_proto::measurement::Measurement;
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::rank::{Collectives, Edges, RankDevice, RankEvent, RankSpec};
 use loadmaster_proto::run::SoloStage;
-use loadmaster_proto::stage::{Parallelism, StageConfig};
+use loadmaster_proto::stage::StageConfig;
 use loadmaster_proto::tape::LayerContent;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_proto::zoo::{AmoebaNet, Bert, Gpt2, Llama, Vgg, Zoo};
@@ -26,7 +26,10 @@ const ADAM: Optimizer =
     Optimizer::Adam { learning_rate: 1e-3, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.01 };
 const POLICIES: [RecomputePolicy; 3] =
     [RecomputePolicy::None, RecomputePolicy::Stage, RecomputePolicy::Layer];
-const WHOLE: (Parallelism, u32) = (Parallelism::None, 1);
+const WHOLE: Degrees = (1, 1);
+
+/// Replicas, and shards of each.
+type Degrees = (u32, u32);
 
 fn training() -> TrainingSpec {
     TrainingSpec {
@@ -53,9 +56,9 @@ impl Run {
         model: &Model,
         training: TrainingSpec,
         (first, last): (usize, usize),
-        (parallelism, degree): (Parallelism, u32),
+        (data_degree, tensor_degree): Degrees,
     ) -> Self {
-        let stage = StageConfig { first_layer: first, last_layer: last, parallelism, degree };
+        let stage = StageConfig { first_layer: first, last_layer: last, data_degree, tensor_degree };
         let before = u32::from(first > 0);
         // Two stages behind it, so that 1F1B holds some micro-batches.
         let after = if last + 1 < model.layers().len() { 2 } else { 0 };
@@ -66,7 +69,7 @@ impl Run {
     /// The measurements of all shards.
     fn train(&self, model: &Model) -> Vec<Measurement> {
         let folder = tempfile::Builder::new().prefix("lmc").tempdir().unwrap();
-        let children: Vec<Child> = (0..self.position.stage.degree)
+        let children: Vec<Child> = (0..self.position.stage.devices())
             .map(|shard| {
                 start(&RankSpec {
                     model: model.clone(),
@@ -136,12 +139,7 @@ fn train_all(model: &Model, runs: &[Run]) -> Vec<Vec<Measurement>> {
 }
 
 /// Records every distinct layer at each size, as the campaign `minimal` does.
-fn profile(
-    model: &Model,
-    training: TrainingSpec,
-    sizes: &[u32],
-    degrees: &[(Parallelism, u32)],
-) -> Component {
+fn profile(model: &Model, training: TrainingSpec, sizes: &[u32], degrees: &[Degrees]) -> Component {
     let mut seen = HashSet::new();
     let layers: Vec<usize> = (0..model.layers().len())
         .filter(|&layer| seen.insert(LayerContent::of(model, layer).unwrap().fingerprint()))
@@ -176,10 +174,9 @@ fn differences(model: &Model, component: &Component, runs: &[Run]) -> Vec<String
         let measured = shards.iter().map(|measurement| measurement.peak_allocated.0).max().unwrap();
         if predicted.bytes.0 != measured {
             differences.push(format!(
-                "{} {stage} ({stage_index} of {stage_count}) {:?} {:?} {:?} micro-batch {}: {:+} of {measured} \
+                "{} {stage} ({stage_index} of {stage_count}) {:?} {:?} micro-batch {}: {:+} of {measured} \
                  ({:+.2} %), {breakdown:?}",
                 model.family(),
-                stage.parallelism,
                 training.schedule,
                 training.recompute,
                 training.micro_batch_size,
@@ -192,12 +189,7 @@ fn differences(model: &Model, component: &Component, runs: &[Run]) -> Vec<String
 }
 
 /// Stages of a model, so that first, middle and last ones meet every policy and both schedules.
-fn stages(
-    model: &Model,
-    training: TrainingSpec,
-    stages: &[(usize, usize)],
-    degree: (Parallelism, u32),
-) -> Vec<Run> {
+fn stages(model: &Model, training: TrainingSpec, stages: &[(usize, usize)], degree: Degrees) -> Vec<Run> {
     let schedules = [Schedule::Gpipe, Schedule::OneFOneB];
     let settings = (0..).map(|index| (POLICIES[index % 3], schedules[index % 2]));
     stages
@@ -313,7 +305,7 @@ fn stages_of_llama_and_bert_are_predicted_to_the_byte() {
 #[test]
 fn tensor_parallel_stages_are_predicted_to_the_byte() {
     let (model, training) = (gpt2(true), training());
-    let two = (Parallelism::Tensor, 2);
+    let two = (1, 2);
     let component = profile(&model, training, &[4], &[two]);
     let some = [(0, 5), (0, 2), (1, 3), (2, 2), (3, 5), (5, 5)];
     assert_exact(&model, &component, &stages(&model, training, &some, two));
@@ -325,7 +317,17 @@ fn data_parallel_stages_are_predicted_to_the_byte() {
     let (model, training) = (vgg(), training());
     let component = profile(&model, training, &[2], &[WHOLE]);
     let some = [(0, 29), (0, 5), (10, 22), (24, 29), (7, 7), (29, 29)];
-    assert_exact(&model, &component, &stages(&model, training, &some, (Parallelism::Data, 2)));
+    assert_exact(&model, &component, &stages(&model, training, &some, (2, 1)));
+}
+
+/// Replicas of shards are predicted from shards at a part of the micro-batch, and the buffers that the
+/// gradients of a shard are summed in.
+#[test]
+fn stages_of_replicas_and_shards_are_predicted_to_the_byte() {
+    let (model, training) = (gpt2(true), training());
+    let component = profile(&model, training, &[2], &[(1, 2)]);
+    let some = [(0, 5), (0, 2), (1, 3), (2, 2), (3, 5), (5, 5)];
+    assert_exact(&model, &component, &stages(&model, training, &some, (2, 2)));
 }
 
 /// Layers before the first one with parameters have no gradients to make, unless each layer is a segment
@@ -363,10 +365,10 @@ fn predictions_name_their_measurements_and_their_distance() {
     assert_eq!(component.sources(&setting(8)).len(), 2);
 
     // What was not recorded is named, with the remedy.
-    let stage = StageConfig { parallelism: Parallelism::Tensor, degree: 8, ..StageConfig::single(1, 3) };
+    let stage = StageConfig { tensor_degree: 8, ..StageConfig::single(1, 3) };
     let error = component.stage(&StageSetting { stage, ..setting(4) }).unwrap_err().to_string();
     assert!(error.starts_with("layer 1 (") && error.contains("--degrees 2,4"), "{error}");
-    let stage = StageConfig { parallelism: Parallelism::Data, degree: 8, ..StageConfig::single(1, 3) };
+    let stage = StageConfig { data_degree: 8, ..StageConfig::single(1, 3) };
     let error = component.stage(&StageSetting { stage, ..setting(4) }).unwrap_err().to_string();
     assert!(error.contains("multiple of 8"), "{error}");
 

@@ -140,6 +140,6 @@ impl LayerSeconds {
             micro_batches * (passes.forward * (1.0 + again) + passes.backward) + passes.step
         };
         let iteration: f64 = self.layers[stage.layers()].iter().map(each).sum();
-        f64::from(1 + ITERATIONS) * iteration / f64::from(stage.degree)
+        f64::from(1 + ITERATIONS) * iteration / f64::from(stage.devices())
     }
 }

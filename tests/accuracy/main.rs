@@ -18,6 +18,7 @@ mod sample;
 mod stats;
 mod study;
 mod suite;
+mod time;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -73,21 +74,22 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let mut studies = suite::studies(options.scope())?;
     let names: Vec<String> = studies.iter().map(|study| study.name.clone()).collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).chain([gh200::STUDY]).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).chain([gh200::STUDY, time::STUDY]).collect();
     let selected = options.selected(&names);
     studies.retain(|study| selected.contains(&study.name.as_str()));
-    let with_gh200 = selected.contains(&gh200::STUDY);
+    let [with_gh200, with_time] = [gh200::STUDY, time::STUDY].map(|study| selected.contains(&study));
     if options.list {
-        list(&studies, with_gh200)?;
+        list(&studies, with_gh200, with_time)?;
         return Ok(ExitCode::SUCCESS);
     }
     anyhow::ensure!(
-        with_gh200 || !studies.is_empty(),
+        with_gh200 || with_time || !studies.is_empty(),
         "no study's name contains {:?}: --list shows them",
         options.only.as_deref().unwrap_or_default()
     );
 
     let mut rows = if with_gh200 { gh200::rows()? } else { Vec::new() };
+    let times = if with_time { time::goals()? } else { Vec::new() };
     let measured = measure_all(&studies, options).await?;
     let mut extras = Extras::default();
     let mut costs = Vec::new();
@@ -112,7 +114,8 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
     println!("\n|error| = |predicted / measured − 1|; bias below zero means too little was predicted");
     report::print_distributions(&rows);
     report::print_costs(&costs);
-    let goals = goals(&rows, &extras);
+    let mut goals = goals(&rows, &extras);
+    goals.extend(times);
     report::print_goals(&goals);
     for problem in &problems {
         println!("problem: {problem}");
@@ -152,9 +155,10 @@ async fn measure_all(studies: &[Study], options: &Options) -> anyhow::Result<Mea
     measure::measure(jobs, &options.measuring()?).await
 }
 
-fn list(studies: &[Study], with_gh200: bool) -> anyhow::Result<()> {
-    if with_gh200 {
-        println!("{:34} imported table, nothing is run", gh200::STUDY);
+fn list(studies: &[Study], with_gh200: bool, with_time: bool) -> anyhow::Result<()> {
+    for (_, study) in [(with_gh200, gh200::STUDY), (with_time, time::STUDY)].iter().filter(|(with, _)| *with)
+    {
+        println!("{study:34} imported table, nothing is run");
     }
     for study in studies {
         let held_out = study.held_out.len();

@@ -1,6 +1,12 @@
 //! From stages to whole partitionings: every stage is measured once, every partitioning is made of them.
 
-use loadmaster::planning::leximax;
+use loadmaster::planning::search::memory::leximax;
+use loadmaster::planning::search::{
+    Choice, Cuts, Fleet, FleetNode, Kind, Link, LinkId, LinkOrigin, Peak, Places, Question, Seconds,
+    Spanning, StageAt, StageCosts, Stop, Unit,
+};
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::training::Schedule;
 
 /// Peaks of stages by first and last layer, bytes.
 #[derive(Debug, Clone)]
@@ -81,12 +87,61 @@ pub(crate) fn chosen_and_best(
 ) -> Option<(PlanPeak, PlanPeak)> {
     let all = highest_peaks(predicted, measured, devices);
     let best = all.iter().min_by_key(|plan| plan.measured)?.clone();
-    let capacities = vec![u64::MAX; devices];
-    let unknown = u64::MAX;
-    let cost = |_: usize, first: usize, last: usize| predicted.get(first, last).unwrap_or(unknown);
-    let chosen = leximax::balance(measured.layers, &capacities, cost).ok()?.partitioning.sizes();
+    let chosen = recommended(predicted, devices)?;
     let chosen = all.into_iter().find(|plan| plan.sizes == chosen)?;
     Some((chosen, best))
+}
+
+/// The sizes of the stages that the recommender's search picks, on devices without a limit.
+fn recommended(predicted: &StagePeaks, devices: usize) -> Option<Vec<usize>> {
+    let link = Link { bytes_per_second: 1e9, latency_seconds: 0.0, origin: LinkOrigin::Assumed };
+    let kind = Kind { name: "any".to_owned(), capacity: Bytes(u64::MAX), hourly_price: None };
+    let node = FleetNode {
+        name: "node".to_owned(),
+        kind: 0,
+        devices: u32::try_from(devices).ok()?,
+        inside: link,
+        outside: link,
+        domains: Vec::new(),
+    };
+    let fleet = Fleet { kinds: vec![kind], nodes: vec![node], tiers: Vec::new() };
+    let question = Question {
+        costs: predicted,
+        fleet: &fleet,
+        places: &Places::in_order(&fleet, &[1], Spanning::Never),
+        choices: &[0],
+        schedule: Schedule::Gpipe,
+        micro_batches: 1,
+        stages: devices..=devices,
+        cuts: &Cuts::anywhere(predicted.layers),
+        within_capacity: false,
+    };
+    let found = leximax(&question, Unit::Bytes, &Stop::default());
+    Some(found.best?.stages.iter().map(|stage| stage.last + 1 - stage.first).collect())
+}
+
+/// Stages of one device each, which cannot be run where they were not measured.
+impl StageCosts for StagePeaks {
+    fn layers(&self) -> usize {
+        self.layers
+    }
+
+    fn choices(&self) -> &[Choice] {
+        &[Choice::SINGLE]
+    }
+
+    fn seconds(&self, _: &StageAt) -> Option<Seconds> {
+        None
+    }
+
+    fn peak(&self, stage: &StageAt, _: u32) -> Option<Peak> {
+        let bytes = self.get(stage.first, stage.last)?;
+        Some(Peak { bytes, needed: bytes })
+    }
+
+    fn cut_seconds(&self, _: usize, _: LinkId, _: usize) -> f64 {
+        0.0
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use loadmaster_proto::name::{ModelName, ProfileName};
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::run::{Campaign, Ledger, SoloStage, Work};
 use loadmaster_proto::scenario::Scenario;
-use loadmaster_proto::stage::{Parallelism, StageConfig};
+use loadmaster_proto::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
 use crate::cost;
@@ -167,14 +167,17 @@ impl Study {
 
     /// `capture` is asked for what its campaign has, or extrapolates by itself.
     fn asks(&self, predictor: &dyn Predictor, held_out: &HeldOut) -> bool {
-        let parallelism = held_out.setting.stage.parallelism;
+        let asked = held_out.setting.stage.scenario();
         predictor.name().starts_with(crate::goals::DEFAULT)
-            || self.capture.iter().any(|scenario| scenario.parallelism == parallelism)
+            || self
+                .capture
+                .iter()
+                .any(|scenario| asked.is_some_and(|of| of.parallelism == scenario.parallelism))
     }
 
     fn row(&self, held_out: &HeldOut, measured: u64, predictor: &dyn Predictor) -> Row {
         let setting = &held_out.setting;
-        let StageConfig { first_layer, last_layer, parallelism, degree } = setting.stage;
+        let StageConfig { first_layer, last_layer, data_degree, tensor_degree } = setting.stage;
         let answer = match predictor.stage(setting) {
             Ok(prediction) => Answer::Bytes { bytes: prediction.bytes.0, margin: prediction.margin },
             Err(error) => Answer::Refused(error.to_string()),
@@ -182,10 +185,11 @@ impl Study {
         Row {
             study: self.name.clone(),
             model: self.label(),
-            parallelism: match parallelism {
-                Parallelism::None => "none".to_owned(),
-                Parallelism::Data => format!("data {degree}"),
-                Parallelism::Tensor => format!("tensor {degree}"),
+            parallelism: match (data_degree, tensor_degree) {
+                (1, 1) => "none".to_owned(),
+                (_, 1) => format!("data {data_degree}"),
+                (1, _) => format!("tensor {tensor_degree}"),
+                _ => format!("data {data_degree}, tensor {tensor_degree}"),
             },
             group: held_out.group,
             predictor: predictor.name(),

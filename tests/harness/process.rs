@@ -12,15 +12,19 @@ use nix::unistd::Pid;
 /// Longest wait for anything. Generous: a test that passes never comes near it.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Path of one of the project's programs, built into the same folder as this test.
+/// Path of one of the project's programs, built into the same folder as this program or test.
 ///
 /// # Panics
 /// When it was not built.
 pub fn binary(name: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("a test knows its own path");
-    let path = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").join(name);
-    assert!(path.exists(), "{} is not there: run `cargo build --workspace` first", path.display());
-    path
+    let own = std::env::current_exe().expect("a program knows its own path");
+    // `target/PROFILE/PROGRAM` or `target/PROFILE/deps/TEST`.
+    let folders = own.ancestors().skip(1).take(2);
+    let mut paths = folders.map(|folder| folder.join(name));
+    let found = paths.find(|path| path.exists());
+    found.unwrap_or_else(|| {
+        panic!("{name} is not beside {}: run `cargo build --workspace` first", own.display())
+    })
 }
 
 /// Waits until `condition` yields a value.

@@ -1,5 +1,6 @@
 //! Sailor's files as a profile document and plans.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -13,25 +14,26 @@ use serde_json::json;
 
 /// Table and plans.
 #[derive(Debug)]
-pub(super) struct Imported {
+pub(crate) struct Imported {
     document: ProfileDocument,
-    pub(super) plans: Vec<Plan>,
+    pub(crate) plans: Vec<Plan>,
 }
 
 /// A plan that was run.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     /// Name of its file.
-    pub(super) name: String,
-    pub(super) training: TrainingSpec,
+    pub(crate) name: String,
+    pub(crate) training: TrainingSpec,
     /// First and last layer of each stage.
-    pub(super) stages: Vec<(usize, usize)>,
-    pub(super) tensor_degree: u32,
+    pub(crate) stages: Vec<(usize, usize)>,
+    pub(crate) tensor_degree: u32,
     /// Equal pipelines.
-    pub(super) replicas: u64,
+    pub(crate) replicas: u64,
     /// Bytes that `nvidia-smi` showed.
-    pub(super) measured_peak: u64,
-    pub(super) measured_seconds: f64,
+    pub(crate) measured_peak: u64,
+    pub(crate) measured_seconds: f64,
+    pub(crate) nodes: u32,
 }
 
 #[derive(Deserialize)]
@@ -46,6 +48,7 @@ struct PlanEntry {
     global_batch: u32,
     measured_iteration_seconds: f64,
     measured_peak_bytes: u64,
+    nodes: u32,
     pipelines: Vec<PipelineEntry>,
 }
 
@@ -87,7 +90,7 @@ struct LayerEntry {
 }
 
 impl Imported {
-    pub(super) fn read(folder: &Path) -> Result<Self> {
+    pub(crate) fn read(folder: &Path) -> Result<Self> {
         let profile: ProfileFile = parse(&folder.join("opt-350m-gh200-layer-profile.json"))?;
         let plans: PlansFile = parse(&folder.join("opt-350m-gh200-plans.json"))?;
         let plans = plans.plans.into_iter().map(plan).collect::<Result<_>>()?;
@@ -95,10 +98,29 @@ impl Imported {
     }
 
     /// The predictor, with this many bytes on every device besides tensors.
-    pub(super) fn table(&self, overhead: u64) -> Result<Table> {
+    pub(crate) fn table(&self, overhead: u64) -> Result<Table> {
         let mut document = self.document.clone();
         if let Some(table) = &mut document.layer_table {
             table.overhead_bytes = Some(overhead);
+        }
+        Ok(Table::new(&document)?)
+    }
+
+    /// The predictor, with passes of fewer samples never longer than those of more at the same tensor degree: a
+    /// profiler that times layer by layer waits for the host where kernels are short.
+    pub(crate) fn table_without_waiting(&self) -> Result<Table> {
+        let mut document = self.document.clone();
+        let layers = document.layer_table.iter_mut().flat_map(|table| &mut table.layers);
+        for LayerRows { times, .. } in layers {
+            times.sort_by_key(|row| (row.tensor_degree, Reverse(row.micro_batch_size)));
+            for index in 1..times.len() {
+                let larger = times[index - 1];
+                let row = &mut times[index];
+                if row.tensor_degree == larger.tensor_degree {
+                    row.forward_seconds = row.forward_seconds.min(larger.forward_seconds);
+                    row.backward_seconds = row.backward_seconds.min(larger.backward_seconds);
+                }
+            }
         }
         Ok(Table::new(&document)?)
     }
@@ -129,6 +151,7 @@ fn plan(entry: PlanEntry) -> Result<Plan> {
         replicas: u64::from(replicas),
         measured_peak: entry.measured_peak_bytes,
         measured_seconds: entry.measured_iteration_seconds,
+        nodes: entry.nodes,
     })
 }
 
@@ -173,7 +196,8 @@ fn document(file: &ProfileFile) -> Result<ProfileDocument> {
         },
         "model": {"opaque": {"name": file.model.name, "layers": names}},
     }))?;
-    document.layer_table = Some(LayerTable { ledger: None, overhead_bytes: None, layers });
+    document.layer_table =
+        Some(LayerTable { ledger: None, overhead_bytes: None, times_without_collectives: false, layers });
     // As every document from outside: by its text, with all checks.
     Ok(ProfileDocument::parse(&document.to_text()?)?)
 }
@@ -189,6 +213,7 @@ fn layer_rows(file: &ProfileFile, layer: usize) -> LayerRows {
             transient_bytes: None,
             input_bytes: Some(entry.act_input_bytes),
             output_bytes: Some(entry.act_output_bytes),
+            exchanged_bytes: None,
         })
     });
     let times = file.profile.iter().flat_map(|(&micro_batch_size, degrees)| {

@@ -11,15 +11,14 @@
 //! 4.76 GB for kernels on this platform and 0.3 GB more. As a check the same is done with the bytes that
 //! the plan left out shows, and with none at all.
 
-mod import;
-mod time;
+pub(crate) mod import;
 
 use std::path::{Path, PathBuf};
 
 use loadmaster::planning::predictor::{Predictor, StageSetting};
 use loadmaster::planning::table::Table;
 use loadmaster_proto::run::Ledger;
-use loadmaster_proto::stage::{Parallelism, StageConfig};
+use loadmaster_proto::stage::StageConfig;
 
 use crate::goals::percent;
 use crate::row::{Answer, Group, Row};
@@ -69,10 +68,7 @@ pub(crate) fn rows() -> anyhow::Result<Vec<Row>> {
         );
     }
     print_line("no overhead at all (for orientation)", &compare(&imported, &compared, 0)?);
-    println!(
-        "iteration time by AMP's formula, communication left out: {}\n",
-        time::summary(&imported, &compared)?
-    );
+    println!();
     Ok(rows)
 }
 
@@ -134,12 +130,7 @@ fn settings(plan: &Plan) -> Vec<StageSetting> {
     (0..stage_count)
         .zip(&plan.stages)
         .map(|(stage_index, &(first_layer, last_layer))| StageSetting {
-            stage: StageConfig {
-                first_layer,
-                last_layer,
-                parallelism: Parallelism::Tensor,
-                degree: plan.tensor_degree,
-            },
+            stage: StageConfig { first_layer, last_layer, data_degree: 1, tensor_degree: plan.tensor_degree },
             stage_index,
             stage_count,
             training: plan.training,

@@ -50,6 +50,7 @@ impl Job {
             training: planned.training,
             work: planned.work.clone(),
             iterations: ITERATIONS,
+            stage_recompute: Vec::new(),
             command: None,
         };
         Self { key: fingerprint(&run), run }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 
 use crate::row::Row;
 
-pub(crate) use table::{Cost, print_costs, print_distributions, print_goals};
+pub(crate) use table::{Cost, print, print_costs, print_distributions, print_goals};
 
 /// Writes every comparison as CSV and as a picture; returns both paths.
 ///

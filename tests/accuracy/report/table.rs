@@ -111,7 +111,7 @@ pub(crate) fn print_goals(goals: &[Goal]) {
 }
 
 /// Left-aligned columns, two spaces apart.
-fn print(lines: &[Vec<String>]) {
+pub(crate) fn print(lines: &[Vec<String>]) {
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     // The last cell of a line may be as long as it likes.
     let width = |column: usize| {

@@ -39,7 +39,7 @@ pub(super) fn studies(scope: Scope) -> Result<Vec<Study>, Invalid> {
                 held_out.extend(of_pipelines(
                     &model,
                     training.with_micro_batch_size(size),
-                    Scenario::SINGLE,
+                    (1, 1),
                     (if full { 6 } else { 2 }, STAGES),
                     group(SIZES[1], size),
                     &mut sampler,

@@ -23,7 +23,7 @@ pub(super) fn study() -> Result<Study, Invalid> {
     .build()?;
     let training = training(adam(), Schedule::Gpipe, 8, 4);
     let mut sampler = Sampler::new(24);
-    let held_out = of_pipelines(&model, training, Scenario::SINGLE, (2, 4), Group::Stages, &mut sampler)?;
+    let held_out = of_pipelines(&model, training, (1, 1), (2, 4), Group::Stages, &mut sampler)?;
     Ok(Study {
         name: "gpt2-24-blocks".to_owned(),
         model,

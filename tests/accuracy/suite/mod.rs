@@ -101,11 +101,12 @@ fn every_stage(model: &Model, training: TrainingSpec) -> Vec<HeldOut> {
         .collect()
 }
 
-/// The stages of random pipelines, each once, where they stand in theirs.
+/// The stages of random pipelines, each once, where they stand in theirs, on so many replicas of so many
+/// shards.
 fn of_pipelines(
     model: &Model,
     training: TrainingSpec,
-    scenario: Scenario,
+    (data_degree, tensor_degree): (u32, u32),
     (pipelines, stages): (usize, usize),
     group: Group,
     sampler: &mut Sampler,
@@ -115,7 +116,7 @@ fn of_pipelines(
         let partitioning = Partitioning::from_sizes(&sampler.sizes(model.layers().len(), stages))?;
         for (index, stage) in partitioning.stages().iter().enumerate() {
             let setting = StageSetting {
-                stage: scenario.stage(stage.first_layer, stage.last_layer),
+                stage: StageConfig { data_degree, tensor_degree, ..*stage },
                 stage_index: index as u32,
                 stage_count: stages as u32,
                 training,

@@ -1,10 +1,9 @@
-//! Data- and tensor-parallel stages: degree 2 and 4, which a profile contains, and 8 and 16, which it does
-//! not.
+//! Data- and tensor-parallel stages: degree 2 and 4, which a profile contains, 8 and 16, which it does not,
+//! and stages that are shared in both ways, of which it contains the shards alone.
 
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::scenario::Scenario;
-use loadmaster_proto::stage::Parallelism;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_proto::zoo::{Vgg, Zoo};
 
@@ -43,15 +42,14 @@ fn study(
     let pipelines = if scope == Scope::Full { 4 } else { 1 };
     let mut sampler = Sampler::new(5);
     let mut held_out = Vec::new();
-    for scenario in [2, 4, 8, 16].into_iter().flat_map(|degree| [data(degree), tensor(degree)]) {
-        let each = if scenario.degree <= 4 { 2 * SIZES[1] } else { SIZES[1] };
-        let size = match scenario.parallelism {
-            Parallelism::Data => each * scenario.degree,
-            Parallelism::None | Parallelism::Tensor => each,
-        };
-        let group = if scenario.degree <= 4 { Group::Parallel } else { Group::Extrapolated };
-        let training = training.with_micro_batch_size(size);
-        held_out.extend(of_pipelines(&model, training, scenario, (pipelines, STAGES), group, &mut sampler)?);
+    let alone = [2, 4, 8, 16].into_iter().flat_map(|degree| [(degree, 1), (1, degree)]);
+    for (data_degree, tensor_degree) in alone.chain([(2, 2), (2, 4)]) {
+        let is_profiled = data_degree.max(tensor_degree) <= 4;
+        let each = if is_profiled { 2 * SIZES[1] } else { SIZES[1] };
+        let group = if is_profiled { Group::Parallel } else { Group::Extrapolated };
+        let training = training.with_micro_batch_size(each * data_degree);
+        let degrees = (data_degree, tensor_degree);
+        held_out.extend(of_pipelines(&model, training, degrees, (pipelines, STAGES), group, &mut sampler)?);
     }
     let scenarios = vec![Scenario::SINGLE, data(2), data(4), tensor(2), tensor(4)];
     Ok(Study {

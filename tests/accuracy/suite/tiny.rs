@@ -22,8 +22,7 @@ pub(super) fn study() -> Result<Study, Invalid> {
     })
     .build()?;
     let training = training(sgd(), Schedule::Gpipe, 8, 2);
-    let held_out =
-        of_pipelines(&model, training, Scenario::SINGLE, (1, 2), Group::Stages, &mut Sampler::new(1))?;
+    let held_out = of_pipelines(&model, training, (1, 1), (1, 2), Group::Stages, &mut Sampler::new(1))?;
     Ok(Study {
         name: "tiny".to_owned(),
         model,

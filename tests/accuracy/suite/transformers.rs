@@ -93,7 +93,7 @@ fn study(
         held_out.extend(of_pipelines(
             &model,
             training.with_micro_batch_size(size),
-            Scenario::SINGLE,
+            (1, 1),
             (pipelines, STAGES),
             group(SIZES[1], size),
             &mut sampler,

@@ -1,0 +1,175 @@
+//! Clusters as users meet them: read from files, discovered from real workers, measured, shown.
+
+use std::path::{Path, PathBuf};
+
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::cluster_service_client::ClusterServiceClient;
+use loadmaster_proto::wire::v1::create_cluster_request::Subject;
+use loadmaster_tests::{Planner, Worker, WorkerOptions, cli, json};
+use tonic::Code;
+use tonic_types::StatusExt;
+
+const KIND: [&str; 4] = ["--device-kind", "NVIDIA H100 80GB HBM3", "--memory", "80GiB"];
+
+fn file(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
+fn fixture(name: &str) -> String {
+    file("proto/src/cluster/import/fixtures").join(name).display().to_string()
+}
+
+fn import<'a>(path: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let mut line = vec!["cluster", "import", path];
+    line.extend(KIND);
+    line.extend(more);
+    line
+}
+
+/// The example is a cluster under a name of the user's choice; the same again is no second one, and another one
+/// under its name is refused.
+#[test]
+fn a_cluster_written_by_hand_is_stored_once_and_shown() {
+    let planner = Planner::start();
+    let example = file("deploy/clusters/two-kinds.yaml").display().to_string();
+    let stored = json(&planner, &["cluster", "import", &example, "--id", "prod"]);
+    assert_eq!((&stored["name"], &stored["deviceCount"]), (&"clusters/prod".into(), &80.into()), "{stored}");
+    assert_eq!(json(&planner, &["cluster", "import", &example, "--id", "prod"]), stored);
+    assert_eq!(json(&planner, &["cluster", "show", "prod"]), stored);
+    let kind = ["--nodes", "n[1-2]", "--devices-per-node", "8", "--network", "400Gb/s", "--id", "prod"];
+    let mut create = vec!["cluster", "create"];
+    create.extend(KIND);
+    create.extend(kind);
+    let taken = cli(&planner, &create);
+    assert!(taken.code == 2 && taken.stderr.contains("clusters/prod exists already"), "{taken:?}");
+    create.truncate(create.len() - 2);
+    let derived = json(&planner, &create);
+    assert_eq!(derived["nodes"][1]["network"]["origin"], "LINK_ORIGIN_GIVEN", "{derived}");
+    assert_eq!(derived["nodes"][1]["link"]["origin"], "LINK_ORIGIN_ASSUMED");
+    assert_eq!(json(&planner, &create)["name"], derived["name"], "the name follows from the content");
+
+    let listed = json(&planner, &["cluster", "list"]);
+    let clusters = listed["clusters"].as_array().unwrap();
+    assert_eq!(clusters.len(), 2);
+    assert!(clusters.iter().all(|cluster| cluster["nodes"].as_array().is_some_and(Vec::is_empty)));
+    let shown = cli(&planner, &["cluster", "show", "prod"]).stdout;
+    for part in [
+        "8 × NVIDIA H100 80GB HBM3",
+        "NV12 228m",
+        "rack rack-1: h01 .. h08 (8 nodes)",
+        "12.5 GB/s, 12 µs, given",
+    ] {
+        assert!(shown.contains(part), "{part} is missing:\n{shown}");
+    }
+}
+
+/// Every kind of file that schedulers and NVIDIA's tools write is recognised and read.
+#[test]
+fn files_of_schedulers_and_tools_are_read() {
+    let planner = Planner::start();
+    for (name, more, source, nodes, devices) in [
+        ("topograph.json", ["--devices-per-node", "4"].as_slice(), "TOPOGRAPH", 4, 16),
+        ("nccl-h100.xml", &["--nodes", "h[1-3]"], "NCCL", 3, 9),
+        ("topology.conf", &["--devices-per-node", "8"], "SLURM", 9, 72),
+        ("topology.yaml", &["--devices-per-node", "8"], "SLURM", 4, 32),
+        ("nvidia-smi.txt", &[], "NVIDIA_SMI", 1, 4),
+    ] {
+        let path = fixture(name);
+        let mut line = import(&path, more);
+        line.push("--dry-run");
+        let read = json(&planner, &line);
+        assert_eq!(read["source"], format!("CLUSTER_SOURCE_{source}"), "{name}");
+        assert_eq!((&read["nodeCount"], &read["deviceCount"]), (&nodes.into(), &devices.into()), "{name}");
+    }
+    assert_eq!(json(&planner, &["cluster", "list"])["clusters"].as_array().map_or(0, Vec::len), 0);
+    let path = fixture("nccl-h100.xml");
+    let warned = json(&planner, &import(&path, &[]));
+    assert!(warned["warnings"][0].as_str().unwrap().contains("has no NVLink"), "{warned}");
+}
+
+/// What is wrong is named by its place, with what would be right, and by exit code 2.
+#[test]
+fn what_is_missing_or_wrong_is_named() {
+    let planner = Planner::start();
+    let conf = fixture("topology.conf");
+    let missing = cli(&planner, &import(&conf, &[]));
+    assert!(missing.code == 2 && missing.stderr.contains("file.options.devices_per_node"), "{missing:?}");
+    let folder = tempfile::tempdir().unwrap();
+    let bent = folder.path().join("bent.yaml");
+    let example = std::fs::read_to_string(file("deploy/clusters/two-kinds.yaml")).unwrap();
+    for (from, to, field, why) in [
+        ("bandwidth: 371GB/s", "bandwidth: -371GB/s", "nodes[0].link.bandwidth", "must be 1 to"),
+        ("nodes: \"a[01-04]\"", "nodes: \"a[01-05]\"", "domains[2].nodes[4]", "no such node"),
+        ("name: hall", "name: hall, parent: rack-1", "domains[0].parent", "cycle: hall in rack-1 in hall"),
+        ("{a: 2, b: 3,", "{a: 1, b: 0,", "links[1].bandwidth", "must be the same both ways"),
+    ] {
+        assert!(example.contains(from), "{from}");
+        std::fs::write(&bent, example.replacen(from, to, 1)).unwrap();
+        let refused = cli(&planner, &["cluster", "import", bent.to_str().unwrap()]);
+        assert_eq!(refused.code, 2, "{to}: {refused:?}");
+        assert!(refused.stderr.contains(field) && refused.stderr.contains(why), "{to}: {}", refused.stderr);
+    }
+}
+
+/// Workers with CPU slots are a cluster: assumed links before they are measured, measured ones after.
+#[test]
+fn workers_are_discovered_and_their_links_measured() {
+    let planner = Planner::start();
+    let nobody = cli(&planner, &["cluster", "discover"]);
+    assert!(nobody.code == 1 && nobody.stderr.contains("no worker is connected"), "{nobody:?}");
+    let options =
+        WorkerOptions { name: "one".to_owned(), slots: "3x512MiB".to_owned(), ..WorkerOptions::default() };
+    let _one = Worker::start(&planner, &options);
+
+    let before = json(&planner, &["cluster", "discover", "--dry-run"]);
+    let [node] = before["nodes"].as_array().unwrap().as_slice() else { panic!("{before}") };
+    assert_eq!(node["devices"][2]["slot"], "workers/one/cpu2");
+    assert_eq!(
+        (&node["link"]["origin"], &node["linkClass"]),
+        (&"LINK_ORIGIN_ASSUMED".into(), &"LINK_CLASS_SYS".into())
+    );
+    assert_eq!(before["kinds"][0]["usableMemoryBytes"], (512_u64 << 20).to_string());
+
+    let measured = json(&planner, &["cluster", "measure"]);
+    let [links] = measured["measurements"].as_array().unwrap().as_slice() else { panic!("{measured}") };
+    assert_eq!(links["worker"], "workers/one");
+    let pairs = links["measurement"]["pairs"].as_array().unwrap();
+    assert_eq!(pairs.len(), 3);
+    assert!(pairs.iter().all(|pair| pair["bytesPerSecond"].as_f64().unwrap() > 0.0), "{pairs:?}");
+    assert_eq!(json(&planner, &["cluster", "links"])["measurements"], measured["measurements"]);
+
+    let after = json(&planner, &["cluster", "discover", "--id", "lab", "--network", "100Gb/s"]);
+    let node = &after["nodes"][0];
+    assert_eq!(node["network"]["origin"], "LINK_ORIGIN_GIVEN");
+    for (link, pair) in node["links"].as_array().unwrap().iter().zip(pairs) {
+        assert_eq!(link["speed"]["origin"], "LINK_ORIGIN_MEASURED", "{after}");
+        assert_eq!(link["speed"]["bytesPerSecond"], pair["bytesPerSecond"]);
+    }
+    let shown = cli(&planner, &["cluster", "show", "lab"]).stdout;
+    assert!(shown.contains("m measured"), "{shown}");
+
+    let unknown = cli(&planner, &["cluster", "measure", "--workers", "nobody"]);
+    assert_eq!(unknown.code, 3, "{unknown:?}");
+    let many = cli(&planner, &["cluster", "measure", "--workers", "one", "--devices", "4"]);
+    assert!(many.code == 2 && many.stderr.contains("fewer than 4 devices"), "{many:?}");
+}
+
+/// A retried call has the first answer, and a request id is for one request.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retried_call_creates_nothing_new() {
+    let planner = Planner::start();
+    let mut client = ClusterServiceClient::new(planner.channel().await);
+    let example = std::fs::read_to_string(file("deploy/clusters/two-kinds.yaml")).unwrap();
+    let request = |document: &str| v1::CreateClusterRequest {
+        subject: Some(Subject::File(v1::ClusterFile { document: document.to_owned(), ..Default::default() })),
+        request_id: "7f3c0a52-0000-4000-8000-000000000001".to_owned(),
+        ..Default::default()
+    };
+    let first = client.create_cluster(request(&example)).await.unwrap().into_inner();
+    assert_eq!(client.create_cluster(request(&example)).await.unwrap().into_inner(), first);
+    let other = client.create_cluster(request(&example.replace("400Gb/s", "200Gb/s"))).await.unwrap_err();
+    assert_eq!(other.code(), Code::InvalidArgument);
+    assert_eq!(other.get_details_bad_request().unwrap().field_violations[0].field, "request_id");
+    let nothing = client.create_cluster(v1::CreateClusterRequest::default()).await.unwrap_err();
+    assert_eq!(nothing.get_details_bad_request().unwrap().field_violations[0].field, "cluster");
+}

@@ -1,0 +1,269 @@
+//! Recommendations through the command line: every objective and shape on an imported table, what fits no device,
+//! and what cannot be asked. Nothing is trained here.
+
+use std::io::Write as _;
+
+use loadmaster_tests::{Output, Planner, cli, json};
+use serde_json::{Value, json as value};
+use tempfile::NamedTempFile;
+
+/// A table of a chain of a light layer, equal blocks and a heavy layer, at tensor degrees 1, 2 and 4: times and
+/// bytes follow A + B/n, and are linear in the samples.
+fn document(blocks: usize) -> NamedTempFile {
+    let layers = blocks + 2;
+    let rows = |first: usize, last: usize, seconds: f64, parameters: u64, activation: u64| {
+        let settings = [1_u64, 2, 4].into_iter().flat_map(|degree| [1_u64, 8].map(|size| (degree, size)));
+        let (mut times, mut bytes) = (Vec::new(), Vec::new());
+        for (degree, size) in settings {
+            let share = 0.2 + 0.8 / degree as f64;
+            times.push(value!({
+                "micro_batch_size": size, "tensor_degree": degree, "update_seconds": 1e-4 / degree as f64,
+                "forward_seconds": seconds * share * size as f64,
+                "backward_seconds": 2.0 * seconds * share * size as f64,
+            }));
+            bytes.push(value!({
+                "micro_batch_size": size, "tensor_degree": degree, "parameter_bytes": parameters / degree,
+                "activation_bytes": (activation as f64 * share) as u64 * size,
+                "input_bytes": 65_536 * size, "output_bytes": 65_536 * size,
+            }));
+        }
+        value!({"first_layer": first, "last_layer": last, "times": times, "bytes": bytes})
+    };
+    let name = |index: usize| value!({"name": format!("layer {index}"), "parameter_count": 1_000_000});
+    let document = value!({
+        "format": "loadmaster.profile/1",
+        "provenance": {"source": "made up for a test", "tool": "by hand", "device_kind": "gpu", "ledger": "reserved"},
+        "model": {"opaque": {
+            "name": format!("chain of {layers}"), "layers": (0..layers).map(name).collect::<Vec<_>>()
+        }},
+        "training": {
+            "precision": "fp32", "optimizer": {"kind": "sgd", "learning_rate": 0.01, "momentum": 0.9,
+            "weight_decay": 0.0}, "schedule": "one_f_one_b", "micro_batch_size": 4, "micro_batches": 8,
+            "recompute": "none", "seed": 0
+        },
+        "layer_table": {"ledger": "reserved", "layers": [
+            rows(0, 0, 1e-4, 4 << 20, 1 << 20),
+            rows(1, blocks, 1e-3, 8 << 20, 12 << 20),
+            rows(blocks + 1, blocks + 1, 2e-3, 16 << 20, 24 << 20),
+        ]},
+    });
+    let mut file = tempfile::Builder::new().suffix(".json").tempfile().expect("a file can be made");
+    file.write_all(document.to_string().as_bytes()).expect("it can be written");
+    file
+}
+
+fn import(planner: &Planner, id: &str, blocks: usize) {
+    let file = document(blocks);
+    let path = file.path().to_str().expect("a path is text");
+    assert_eq!(json(planner, &["profile", "import", path, "--id", id])["state"], "COMPLETE");
+}
+
+fn recommend(planner: &Planner, options: &[&str]) -> Value {
+    json(planner, &[&["plan", "recommend", "--profile", "table"], options].concat())
+}
+
+fn refused(planner: &Planner, options: &[&str]) -> Output {
+    cli(planner, &[&["plan", "recommend", "--profile", "table"], options].concat())
+}
+
+fn degrees(plan: &Value) -> Vec<(i64, i64)> {
+    let stages = plan["stages"].as_array().expect("a plan has stages");
+    let of = |stage: &Value, field: &str| stage["config"][field].as_i64().unwrap_or(1).max(1);
+    stages.iter().map(|stage| (of(stage, "dataDegree"), of(stage, "tensorDegree"))).collect()
+}
+
+fn peak(plan: &Value) -> u64 {
+    plan["predictedPeak"]["bytes"].as_str().and_then(|bytes| bytes.parse().ok()).expect("a plan has a peak")
+}
+
+fn closed_form(plan: &Value) -> f64 {
+    plan["iteration"]["closedFormSeconds"].as_f64().expect("a table has times")
+}
+
+/// Each shape's plans have that shape, a freer shape is never worse, and what the restriction costs is told.
+#[test]
+fn every_shape_is_kept_and_its_cost_told() {
+    let planner = Planner::start();
+    import(&planner, "table", 10);
+    let on = |shape: &str, objective: &str| {
+        recommend(&planner, &["--devices", "4x1GiB", "--shape", shape, "--objective", objective])
+    };
+    for objective in ["min-peak-memory", "min-iteration-time"] {
+        let free = on("per-stage-mesh", objective);
+        assert_eq!(free["certificate"]["proven"], true, "{free}");
+        assert!(free.get("restrictionCost").is_none_or(Value::is_null), "{free}");
+        for shape in ["single-pipeline", "uniform-grid", "equal-devices", "per-stage-replicas"] {
+            let plan = on(shape, objective);
+            let degrees = degrees(&plan);
+            match shape {
+                "single-pipeline" => assert!(degrees.iter().all(|&degree| degree == (1, 1))),
+                "uniform-grid" => assert!(degrees.windows(2).all(|pair| pair[0] == pair[1])),
+                "equal-devices" => {
+                    assert!(degrees.windows(2).all(|pair| pair[0].0 * pair[0].1 == pair[1].0 * pair[1].1));
+                }
+                _ => assert!(degrees.iter().all(|&(_, tensor)| tensor == 1)),
+            }
+            assert_eq!(degrees.iter().map(|(data, tensor)| data * tensor).sum::<i64>(), 4);
+            let cost = &plan["restrictionCost"];
+            assert!(cost["ratio"].as_f64().is_some_and(|ratio| ratio >= 1.0), "{plan}");
+            if objective == "min-peak-memory" {
+                assert!(peak(&free) <= peak(&plan), "{shape}");
+                assert_eq!(cost["freeValue"].as_f64(), Some(peak(&free) as f64), "{shape}");
+            } else {
+                assert!(closed_form(&free) <= closed_form(&plan) * 1.1, "{shape}");
+            }
+            let baselines = plan["baselines"].as_array().expect("rules stand beside the plan");
+            assert_eq!(baselines.len(), 5, "{plan}");
+        }
+    }
+}
+
+/// Fewest, cheapest, largest, fastest within limits; the front and the next-best plans are plans of their own.
+#[test]
+fn every_objective_answers_its_own_question() {
+    let planner = Planner::start();
+    import(&planner, "table", 10);
+    import(&planner, "larger", 20);
+    let grid = ["--shape", "uniform-grid", "--brief"];
+    let ask = |options: &[&str]| recommend(&planner, &[&grid, options].concat());
+
+    let fewest = ask(&["--devices", "8x1GiB", "--objective", "min-devices"]);
+    let count = fewest["certificate"]["value"].as_f64().expect("a value");
+    assert_eq!(degrees(&fewest).iter().map(|(data, tensor)| data * tensor).sum::<i64>(), count as i64);
+    let less = format!("{}x1GiB", count as i64 - 1);
+    assert!(count > 1.0, "the training must not fit one device: {fewest}");
+    let fewer = refused(&planner, &[&grid[..], &["--devices", &less, "--allow-idle-devices"]].concat());
+    assert_eq!(fewer.code, 5, "{}", fewer.stderr);
+
+    let priced = ask(&["--devices", "8x1GiB", "--objective", "min-cost", "--price", "gpu=2.5"]);
+    assert_eq!(priced["certificate"]["value"].as_f64(), Some(2.5 * count));
+    assert_eq!(priced["hourlyPrice"].as_f64(), Some(2.5 * count));
+
+    let batch = ask(&["--devices", "2x1GiB", "--objective", "max-batch", "--micro-batches", "2"]);
+    let largest = batch["certificate"]["value"].as_f64().expect("a value") as i64;
+    assert_eq!(batch["training"]["microBatchSize"].as_i64(), Some(largest));
+    let next = (largest + 1).to_string();
+    let above = ["--devices", "2x1GiB", "--micro-batches", "2", "--micro-batch-size", &next];
+    assert_eq!(refused(&planner, &[&grid[..], &above].concat()).code, 5);
+
+    let front = ask(&["--devices", "4x4GiB", "--objective", "pareto"]);
+    let points = front["front"].as_array().expect("a front");
+    let numbers: Vec<(u64, f64)> = points
+        .iter()
+        .map(|point| (peak(point), point["iterationSeconds"].as_f64().expect("seconds")))
+        .collect();
+    assert!(numbers.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 > pair[1].1), "{numbers:?}");
+    let stored = json(&planner, &["plan", "show", points[0]["plan"].as_str().expect("a stored plan")]);
+    assert_eq!(peak(&stored), numbers[0].0);
+
+    let fastest = ask(&["--devices", "4x4GiB", "--objective", "min-iteration-time"]);
+    let others = fastest["alternatives"].as_array().expect("alternatives");
+    assert_eq!(others.len(), 3, "{fastest}");
+    for other in others {
+        json(&planner, &["plan", "show", other["plan"].as_str().expect("a stored plan")]);
+    }
+    let cap = format!("{}B", peak(&fastest) - 1);
+    let capped = ask(&["--devices", "4x4GiB", "--objective", "min-iteration-time", "--max-peak", &cap]);
+    assert!(peak(&capped) < peak(&fastest) && closed_form(&capped) >= closed_form(&fastest));
+    let limit = format!("{}", closed_form(&fastest) * 1.5);
+    let within = ask(&["--devices", "4x4GiB", "--max-iteration", &limit]);
+    assert!(
+        within["iteration"]["iterationSeconds"]
+            .as_f64()
+            .is_some_and(|seconds| { seconds <= closed_form(&fastest) * 1.5 })
+    );
+
+    let timeline = &fastest["iteration"];
+    assert!(timeline["bubbleRatio"].as_f64().is_none_or(|bubble| (0.0..1.0).contains(&bubble)), "{timeline}");
+    let largest = json(
+        &planner,
+        &[
+            "plan",
+            "recommend",
+            "--devices",
+            "4x4GiB",
+            "--shape",
+            "uniform-grid",
+            "--objective",
+            "min-peak-memory",
+            "--profile",
+            "larger",
+            "--brief",
+        ],
+    );
+    assert_eq!(largest["model"].as_str().map(|model| model.contains("22")), Some(true), "{largest}");
+}
+
+/// The same request gives the same plan, whatever was asked between, and a dry run stores nothing.
+#[test]
+fn answers_are_reproducible_and_dry_runs_store_nothing() {
+    let planner = Planner::start();
+    import(&planner, "table", 6);
+    let options = ["--devices", "4x2GiB", "--objective", "min-iteration-time", "--launcher", "megatron"];
+    let dry = recommend(&planner, &[&options[..], &["--dry-run"]].concat());
+    assert_eq!(cli(&planner, &["plan", "show", dry["name"].as_str().expect("a name")]).code, 3);
+    let plan = recommend(&planner, &options);
+    recommend(&planner, &["--devices", "4x2GiB"]);
+    let again = recommend(&planner, &options);
+    assert_eq!((&plan["name"], &plan["stages"]), (&again["name"], &again["stages"]));
+    assert_eq!(plan["name"], dry["name"], "what would be stored has the name that it would have");
+    assert_eq!(
+        (&plan["shape"], &plan["launcher"]),
+        (&"PLAN_SHAPE_UNIFORM_GRID".into(), &"LAUNCHER_MEGATRON".into())
+    );
+
+    let own = recommend(&planner, &["--devices", "4x2GiB", "--partition", "2-3t2-3"]);
+    assert_eq!((&own["solver"], degrees(&own)), (&"given".into(), vec![(1, 1), (1, 2), (1, 1)]));
+    let pinned = recommend(&planner, &["--devices", "4x2GiB", "--pin", "3@0", "--cut-after", "4"]);
+    assert!(pinned["stages"][0]["config"]["lastLayer"].as_i64().is_some_and(|last| (3..=4).contains(&last)));
+    for mode in ["capture", "mcap-brute-force"] {
+        let exact = recommend(&planner, &["--devices", "4x2GiB"]);
+        let paper = recommend(&planner, &["--devices", "4x2GiB", "--search-mode", mode]);
+        assert_eq!(peak(&paper), peak(&exact), "{mode}");
+    }
+}
+
+/// What fits nowhere says which device lacks how many bytes and which options were tried and work; each of them
+/// does.
+#[test]
+fn what_fits_no_device_is_explained_with_remedies_that_work() {
+    let planner = Planner::start();
+    import(&planner, "table", 10);
+    let options = ["--devices", "4x256MiB", "--shape", "uniform-grid"];
+    let output = refused(&planner, &options);
+    assert_eq!(output.code, 5, "{}", output.stderr);
+    for told in ["NO_FEASIBLE_PLAN", "too much", "device 0", "--recompute", "--micro-batch-size"] {
+        assert!(output.stderr.contains(told), "{told}: {}", output.stderr);
+    }
+    recommend(&planner, &[&options[..], &["--recompute", "layer"]].concat());
+
+    let slow = refused(&planner, &["--devices", "4x4GiB", "--max-iteration", "1ms"]);
+    assert_eq!(slow.code, 5, "{}", slow.stderr);
+    assert!(slow.stderr.contains("the fastest takes"), "{}", slow.stderr);
+}
+
+/// Each mistake names its field and what would be right.
+#[test]
+fn mistakes_name_their_field() {
+    let planner = Planner::start();
+    import(&planner, "table", 4);
+    let cases: [(&[&str], i32, &str); 9] = [
+        (&["--objective", "min-cost"], 2, "hourly_prices"),
+        (&["--launcher", "torchgpipe", "--shape", "uniform-grid"], 1, "PLAN_SHAPE_UNSUPPORTED"),
+        (&["--launcher", "megatron", "--schedule", "gpipe"], 2, "megatron runs 1f1b"),
+        (&["--launcher", "megatron", "--recompute", "none,layer", "--recompute-per-stage"], 2, "colossal-ai"),
+        (&["--global-batch", "33"], 2, "global_batch_size"),
+        (&["--pin", "0@7"], 2, "constraints.pins[0].device"),
+        (&["--cut-after", "5"], 2, "constraints.cut_after[0]"),
+        (&["--search-mode", "mcap-bayesian", "--shape", "uniform-grid"], 2, "search_mode"),
+        (&["--partition", "3-3", "--objective", "pareto"], 2, "objective"),
+    ];
+    for (options, code, told) in cases {
+        let output = refused(&planner, &[&["--devices", "2x1GiB"], options].concat());
+        assert_eq!(output.code, code, "{options:?}: {}", output.stderr);
+        assert!(output.stderr.contains(told), "{options:?}: {}", output.stderr);
+    }
+    let kind = refused(&planner, &["--devices", "2x1GiB:other"]);
+    assert_eq!(kind.code, 2, "{}", kind.stderr);
+    assert!(kind.stderr.contains("other_profiles"), "{}", kind.stderr);
+}

@@ -1,0 +1,196 @@
+//! Whole searches, as a request starts them: degrees, micro-batches, placement and layers at once.
+
+use anyhow::{Context, Result};
+use loadmaster::planning::predictor::{Margin, Predictor};
+use loadmaster::planning::recommend::{
+    Batch, Factors, Prices, RecommendError, Recommendation, Scene, Wish, divisors, recommend,
+};
+use loadmaster::planning::search::{Cuts, Fleet, Stop, Unit};
+use loadmaster_proto::constraints::Constraints;
+use loadmaster_proto::document::ProfileDocument;
+use loadmaster_proto::objective::{NodeSpanning, Objective, PlanShape, SearchMode};
+use loadmaster_proto::training::{RecomputePolicy, Schedule};
+
+use crate::document::{gpt2, table};
+use crate::problem::Devices;
+use crate::report::{Reference, Row, Took, median};
+
+/// Bytes of the devices of these problems.
+const CAPACITY: u64 = 32 << 30;
+/// Between nodes, bytes per second: 100 Gbit/s.
+const BETWEEN: f64 = 12.5e9;
+/// Inside a node.
+const INSIDE: f64 = 150e9;
+/// How much longer the slower kind of device takes.
+const SLOWER: f64 = 2.4;
+
+/// A request on a fleet.
+struct Request {
+    documents: Vec<ProfileDocument>,
+    fleet: Fleet,
+    objective: Objective,
+    shape: PlanShape,
+    mode: SearchMode,
+    /// None: as the shape has it. Stages of eight devices at most cannot use hundreds of them.
+    spanning: Option<NodeSpanning>,
+    global_batch: u32,
+}
+
+impl Request {
+    fn answer(&self) -> Result<Result<Recommendation, RecommendError>> {
+        let tables = self.documents.iter().map(table).collect::<Result<Vec<_>>>()?;
+        let predictors =
+            tables.iter().map(|table| (table as &(dyn Predictor + Sync), Factors::NONE)).collect();
+        let document = self.documents.first().context("a request has a profile")?;
+        let training = document.training.context("a profile has its training")?;
+        let prices = Prices::new(predictors, training, Margin::Share(0.0), None);
+        let names = document.model.layer_names();
+        let devices: Vec<String> = (0..self.fleet.devices()).map(|device| device.to_string()).collect();
+        let scene = Scene {
+            names: &names,
+            model: None,
+            fleet: &self.fleet,
+            devices: &devices,
+            optimizer: &training.optimizer,
+        };
+        let batch = |size: u32| Batch { micro_batch_size: size, micro_batches: self.global_batch / size };
+        let wish = Wish {
+            objective: self.objective,
+            shape: self.shape,
+            rules: None,
+            constraints: Constraints { spanning: self.spanning, ..Constraints::default() },
+            batches: divisors(self.global_batch.into())
+                .into_iter()
+                .filter_map(|size| u32::try_from(size).ok())
+                .map(batch)
+                .collect(),
+            schedules: vec![Schedule::OneFOneB],
+            recompute: vec![RecomputePolicy::None],
+            unit: Unit::Bytes,
+            mode: self.mode,
+            seed: 0,
+            cuts: Cuts::anywhere(names.len()),
+            keeps_order: false,
+            alternatives: 3,
+            brief: true,
+        };
+        Ok(recommend(&prices, &scene, &wish, &Stop::default()))
+    }
+
+    fn timed(&self, runs: usize, problem: String) -> Result<Row> {
+        let (answer, seconds) = median(runs, || self.answer());
+        let found = answer?.ok();
+        let certificate = found.as_ref().map(|found| &found.certificate);
+        Ok(Row {
+            problem,
+            seconds,
+            states: certificate.map_or(0, |of| of.states),
+            value: certificate.map(|of| of.value),
+            bound: certificate.filter(|of| !of.is_proven).and_then(|of| of.bound),
+            references: Vec::new(),
+            goal: None,
+        })
+    }
+}
+
+/// Nodes of devices with fast links inside and slower ones between them.
+fn nodes(nodes: u32, per_node: u32) -> Fleet {
+    let mut fleet = Devices { nodes, capacity: CAPACITY, ..Devices::one_node(per_node) }.fleet();
+    for node in &mut fleet.nodes {
+        node.inside.bytes_per_second = INSIDE;
+        node.outside.bytes_per_second = BETWEEN;
+        (node.inside.latency_seconds, node.outside.latency_seconds) = (5e-6, 20e-6);
+    }
+    fleet
+}
+
+/// AMP's: 24-layer GPT-2, global batch 32, n nodes of n devices; its paper's times are for its own cluster.
+pub(crate) fn amp(runs: usize, quick: bool) -> Result<Vec<Row>> {
+    let all = [(2, 0.01, 58.0), (4, 0.02, 326.0), (8, 0.05, 890.0), (16, 0.2, 1_627.0)];
+    let mut rows = Vec::new();
+    for &(n, goal, published) in if quick { &all[..1] } else { &all[..] } {
+        let request = |mode| -> Result<Request> {
+            Ok(Request {
+                documents: vec![gpt2(24, 32, 1.0)?],
+                fleet: nodes(n, n),
+                objective: Objective::MinIterationTime,
+                shape: PlanShape::UniformGrid,
+                mode,
+                spanning: None,
+                global_batch: 32,
+            })
+        };
+        let problem = format!("24-layer GPT-2, batch 32, {} devices", n * n);
+        let mut row = request(SearchMode::Exact)?.timed(runs, problem)?;
+        row.goal = Some(goal);
+        row.references.push(Reference {
+            what: "AMP's search (paper)".to_owned(),
+            value: None,
+            took: Took::Published(published),
+        });
+        for (mode, what) in [
+            (SearchMode::Amp, "with AMP's program for the layers"),
+            (SearchMode::AmpAnnealing, "with its annealing"),
+        ] {
+            let other = request(mode)?.timed(1, String::new())?;
+            let took = Took::Here(std::time::Duration::from_secs_f64(other.seconds));
+            row.references.push(Reference { what: what.to_owned(), value: other.value, took });
+        }
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+/// Two kinds of devices, one 2.4 times slower; and a cluster of 10,000.
+pub(crate) fn large(runs: usize, quick: bool) -> Result<Vec<Row>> {
+    let mixed = |fast: u32, slow: u32, global_batch, shape| -> Result<Request> {
+        let mut fleet = nodes(fast + slow, 8);
+        let mut kind = fleet.kinds[0].clone();
+        kind.name = "slower".to_owned();
+        fleet.kinds.push(kind);
+        fleet.nodes.iter_mut().skip(fast as usize).for_each(|node| node.kind = 1);
+        Ok(Request {
+            documents: vec![gpt2(24, global_batch, 1.0)?, gpt2(24, global_batch, SLOWER)?],
+            fleet,
+            objective: Objective::MinIterationTime,
+            shape,
+            mode: SearchMode::Exact,
+            spanning: (shape != PlanShape::UniformGrid).then_some(NodeSpanning::WholeNodes),
+            global_batch,
+        })
+    };
+    if quick {
+        return Ok(vec![
+            mixed(1, 1, 16, PlanShape::UniformGrid)?.timed(1, "16 devices of two kinds".to_owned())?,
+        ]);
+    }
+    let mut rows = Vec::new();
+    for (shape, name) in
+        [(PlanShape::UniformGrid, "uniform grid"), (PlanShape::EqualDevices, "equal devices")]
+    {
+        let problem = format!("24-layer GPT-2, batch 1,024, 512 devices of two kinds, {name}");
+        let mut row = mixed(16, 48, 1024, shape)?.timed(runs, problem)?;
+        row.goal = Some(3.0);
+        for (what, seconds) in
+            [("Sailor (published)", 3.0), ("FlashFlex (published)", 90.0), ("Metis (published)", 300.0)]
+        {
+            let took = Took::Published(seconds);
+            row.references.push(Reference { what: what.to_owned(), value: None, took });
+        }
+        rows.push(row);
+    }
+    let request = Request {
+        documents: vec![gpt2(126, 10_000, 1.0)?],
+        fleet: nodes(1_250, 8),
+        objective: Objective::MinIterationTime,
+        shape: PlanShape::UniformGrid,
+        mode: SearchMode::Exact,
+        spanning: None,
+        global_batch: 10_000,
+    };
+    let mut row =
+        request.timed(runs.min(3), "128 layers, batch 10,000, 10,000 devices, uniform grid".to_owned())?;
+    row.goal = Some(2.0);
+    rows.push(row);
+    Ok(rows)
+}

@@ -1,8 +1,7 @@
 //! The largest AmoebaNet that still trains under a fixed capacity (mCAP's promise).
 //!
 //! Filters are tried by bisection. A size is taken to fit when its plan does by prediction; the largest one is
-//! then trained for real on devices of that capacity. That the next one does not fit is shown by its
-//! measured peak on larger devices, where there are such, or by its prediction.
+//! then trained for real. That the next one does not fit is said by its prediction alone.
 
 use std::collections::BTreeMap;
 

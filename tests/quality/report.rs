@@ -85,7 +85,7 @@ fn rank(outcomes: &[Outcome]) -> String {
 /// The largest models.
 pub(crate) fn largest(found: &[Found]) -> String {
     let mut text = String::from(
-        "\nlargest AmoebaNet-D (18, F) that trains on the devices; each was trained for real, and the next F does not fit\n",
+        "\nlargest AmoebaNet-D (18, F) that trains on the devices; each was trained for real, the next F does not fit by prediction\n",
     );
     for of in found {
         let _ = writeln!(

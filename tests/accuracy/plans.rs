@@ -100,11 +100,12 @@ fn recommended(predicted: &StagePeaks, devices: usize) -> Option<Vec<usize>> {
         name: "node".to_owned(),
         kind: 0,
         devices: u32::try_from(devices).ok()?,
+        whole: u32::try_from(devices).ok()?,
         inside: link,
         outside: link,
         domains: Vec::new(),
     };
-    let fleet = Fleet { kinds: vec![kind], nodes: vec![node], tiers: Vec::new() };
+    let fleet = Fleet { kinds: vec![kind], nodes: vec![node], tiers: Vec::new(), is_one_node: false };
     let question = Question {
         costs: predicted,
         fleet: &fleet,

@@ -81,6 +81,7 @@ fn node(index: usize, kind: usize, inside: f64, outside: f64) -> FleetNode {
         name: format!("node{index}"),
         kind,
         devices: PER_NODE,
+        whole: PER_NODE,
         inside: link(inside),
         outside: link(outside),
         domains: Vec::new(),
@@ -116,7 +117,7 @@ fn heterogeneous_cluster() -> Setup {
     Setup {
         name: "AMP's heterogeneous cluster",
         layers,
-        fleet: Fleet { kinds: vec![kind("V100"), kind("T4")], nodes, tiers: Vec::new() },
+        fleet: Fleet { kinds: vec![kind("V100"), kind("T4")], nodes, tiers: Vec::new(), is_one_node: false },
         rates: vec![125e12 * EFFICIENCY, 65e12 * EFFICIENCY],
         batch: 32,
         published: 1.54,

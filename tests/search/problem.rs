@@ -53,6 +53,7 @@ impl Devices {
             name: format!("node{index}"),
             kind: 0,
             devices: self.per_node,
+            whole: self.per_node,
             inside: link,
             outside: link,
             domains: Vec::new(),

@@ -66,6 +66,8 @@ pub(super) fn predict(predictor: &(dyn Predictor + Sync), plan: &Plan) -> Result
         kinds: KindSet::one(0),
         tensor_link: 0,
         data_link: 0,
+        tensor_rings: 1,
+        data_rings: 1,
     };
     let stages = plan.stages.iter().map(|stage| {
         let stage = at(stage);
@@ -73,7 +75,7 @@ pub(super) fn predict(predictor: &(dyn Predictor + Sync), plan: &Plan) -> Result
     });
     let stages = stages.collect::<Result<Vec<Seconds>>>()?;
     let between = plan.stages.iter().take(stages.len() - 1);
-    let edges: Vec<Edge> = between.map(|&(_, last)| pricing.edge(last, 0, 0, 0)).collect();
+    let edges: Vec<Edge> = between.map(|&(_, last)| Edge::halves(pricing.cut_seconds(last, 0, 0))).collect();
     let pipeline = Pipeline {
         stages: &stages,
         edges: &edges,

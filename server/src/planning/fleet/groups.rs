@@ -53,11 +53,15 @@ pub fn of_groups(
             kinds.len() - 1
         });
         match nodes.last_mut().filter(|node| node.kind == kind) {
-            Some(node) => node.devices += group.count,
+            Some(node) => {
+                node.devices += group.count;
+                node.whole += group.count;
+            }
             None => nodes.push(FleetNode {
                 name: String::new(),
                 kind,
                 devices: group.count,
+                whole: group.count,
                 inside: link,
                 outside: link,
                 domains: Vec::new(),
@@ -74,7 +78,7 @@ pub fn of_groups(
     let count = u32::try_from(count).unwrap_or(u32::MAX);
     let device = |index| DeviceRef { index, ..DeviceRef::default() };
     Ok(PlannedFleet {
-        fleet: Fleet { kinds, nodes, tiers: Vec::new() },
+        fleet: Fleet { kinds, nodes, tiers: Vec::new(), is_one_node: true },
         notes: Vec::new(),
         devices: (0..count).map(device).collect(),
     })

@@ -172,6 +172,7 @@ fn build(cluster: &Cluster, parts: &[Part<'_>]) -> Result<PlannedFleet, FleetErr
             name: node.name.clone(),
             kind,
             devices: part.devices.len() as u32,
+            whole: part.devices.len() as u32,
             inside: slowest(node, &part.devices, &part.devices).unwrap_or(ALONE),
             outside: network.into_iter().chain(beside).reduce(Link::slower).unwrap_or(ALONE),
             domains,
@@ -192,7 +193,7 @@ fn build(cluster: &Cluster, parts: &[Part<'_>]) -> Result<PlannedFleet, FleetErr
             node.name
         )
     });
-    Ok(PlannedFleet { fleet: Fleet { kinds, nodes, tiers }, notes: note.into_iter().collect(), devices })
+    Ok(PlannedFleet { fleet: Fleet { kinds, nodes, tiers, is_one_node: false }, notes: note.into_iter().collect(), devices })
 }
 
 /// Links of the tiers. Where all are the same, nodes say it all, and a search need not tell them apart.

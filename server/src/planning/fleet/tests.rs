@@ -27,7 +27,7 @@ fn link(gigabytes: f64, microseconds: f64) -> Link {
 #[test]
 fn domains_stand_together_and_shares_are_a_kind_of_their_own() {
     let planned = fleet(&example(), &Selection::default()).unwrap();
-    let Fleet { kinds, nodes, tiers } = &planned.fleet;
+    let Fleet { kinds, nodes, tiers, .. } = &planned.fleet;
     let capacities: Vec<u64> = kinds.iter().map(|kind| kind.capacity.0 >> 30).collect();
     assert_eq!(capacities, [76, 38, 30]);
     assert_eq!(kinds[1].hourly_price, Some(1.1));

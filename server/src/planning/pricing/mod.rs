@@ -21,7 +21,8 @@
 //! * Seconds of sharded layers contain the collectives of the devices that they were measured on, not those of
 //!   the fleet's own link.
 //! * The two ends of a tied weight exchange its gradient over the slowest of the links.
-//! * Replicas that share a node's link to the outside are priced as if each had it for itself.
+//! * Groups of replicas or shards that reach beyond a node share its link to the outside while they all work;
+//!   transfers between stages are priced as if each had it for itself.
 
 mod rows;
 mod stage;
@@ -190,14 +191,6 @@ impl<'a> Pricing<'a> {
         })
     }
 
-    /// Seconds that one micro-batch takes between two stages, where the chain is cut after `layer`: as
-    /// [`StageCosts::cut_seconds`], for the choices of both. Where one has fewer replicas, each of them sends or
-    /// receives the samples of several.
-    pub fn edge(&self, layer: usize, link: LinkId, sender: usize, receiver: usize) -> Edge {
-        let both = self.cut_seconds(layer, link, sender).max(self.cut_seconds(layer, link, receiver));
-        Edge::halves(both)
-    }
-
     fn kinds_of(&self, kinds: KindSet) -> impl Iterator<Item = &KindPrices<'a>> {
         self.kinds.iter().enumerate().filter(move |(kind, _)| kinds.has(*kind)).map(|(_, prices)| prices)
     }
@@ -216,6 +209,12 @@ impl<'a> Pricing<'a> {
         self.links.get(usize::from(link)).copied()
     }
 
+    /// A link that several groups use at once: each has its part of the bandwidth.
+    fn shared(&self, link: LinkId, groups: u32) -> Option<Link> {
+        let link = self.link(link)?;
+        Some(Link { bytes_per_second: link.bytes_per_second / f64::from(groups.max(1)), ..link })
+    }
+
     /// Gradient synchronisation of a stage, once per iteration.
     fn synchronisation(&self, stage: &StageAt, choice: Choice, sums: &Sums) -> f64 {
         let (starts, ends) = (stage.first == 0, stage.last + 1 == self.layers);
@@ -224,7 +223,7 @@ impl<'a> Pricing<'a> {
         let copy = if ends && !starts { tied } else { 0 };
         let bytes = sums.gradient_bytes(stage.first, stage.last).saturating_add(copy);
         let rings = bytes.div_ceil(BUCKET_BYTES).max(1) as f64;
-        let over_replicas = match self.link(stage.data_link).filter(|_| choice.data > 1 && bytes > 0) {
+        let over_replicas = match self.shared(stage.data_link, stage.data_rings).filter(|_| choice.data > 1 && bytes > 0) {
             Some(link) => {
                 let link = Link { latency_seconds: link.latency_seconds * rings, ..link };
                 all_reduce(bytes as f64, choice.data, link)
@@ -260,7 +259,7 @@ impl StageCosts for Pricing<'_> {
             let exchange = sums.exchange(stage.first, stage.last);
             if exchange.count > 0
                 && choice.tensor > 1
-                && let Some(link) = self.link(stage.tensor_link)
+                && let Some(link) = self.shared(stage.tensor_link, stage.tensor_rings)
             {
                 let latency_seconds = link.latency_seconds * f64::from(exchange.count);
                 let each = all_reduce(exchange.bytes as f64, choice.tensor, Link { latency_seconds, ..link });

@@ -59,7 +59,7 @@ fn terms<'a>(training: TrainingSpec, choices: &'a [Choice], links: &'a [Link]) -
 }
 
 fn at(first: usize, last: usize, choice: usize) -> StageAt {
-    StageAt { first, last, choice, kinds: KindSet::one(0), tensor_link: 0, data_link: 0 }
+    StageAt { first, last, choice, kinds: KindSet::one(0), tensor_link: 0, data_link: 0, tensor_rings: 1, data_rings: 1 }
 }
 
 fn layers() -> impl Strategy<Value = Vec<[u64; 4]>> {
@@ -145,7 +145,17 @@ fn replicas_sum_gradients_and_cuts_take_both_ways() {
     // Four samples for each replica, 128 bytes of them, there and back.
     assert_eq!(pricing.cut_seconds(0, 1, 0), 2.0 * (8.0 + 0.25));
     assert_eq!(pricing.cut_seconds(0, 1, 1), 2.0 * (4.0 + 0.25));
-    assert_eq!(pricing.edge(0, 1, 1, 0), Edge { forward: 8.25, backward: 8.25 });
+}
+
+/// Groups that use a node's link to the outside at once have their part of its bandwidth each, and all of its latency.
+#[test]
+fn groups_share_a_network() {
+    let table = table(&document(&[[10, 50, 32, 0]; 3], "allocated"));
+    let choices = [Choice { data: 2, ..Choice::SINGLE }];
+    let links = [link(100.0, 0.5)];
+    let pricing = Pricing::new(&[&table], terms(adam(Schedule::Gpipe, 8, 4), &choices, &links));
+    let shared = StageAt { data_rings: 4, ..at(0, 1, 0) };
+    assert_eq!(pricing.seconds(&shared).unwrap().step, 2.0 * (0.8 * 4.0 + 0.5));
 }
 
 /// Seconds of shards contain their collectives, unless the table says that they do not: then each direction

@@ -243,11 +243,12 @@ fn any_case(objective: Objective) -> impl Strategy<Value = Case> {
                     name: format!("node{index}"),
                     kind,
                     devices,
+                    whole: devices,
                     inside: link(3),
                     outside: link(1),
                     domains: Vec::new(),
                 });
-                let fleet = Fleet { kinds: kinds.collect(), nodes: nodes.collect(), tiers: Vec::new() };
+                let fleet = Fleet { kinds: kinds.collect(), nodes: nodes.collect(), tiers: Vec::new(), is_one_node: false };
                 let mut wish = wish(shape, objective, layers);
                 wish.batches = batches
                     .iter()
@@ -421,6 +422,7 @@ fn simple(objective: Objective, shape: PlanShape, capacity: u64) -> Case {
             name: "n".to_owned(),
             kind: 0,
             devices: 4,
+            whole: 4,
             inside: link(3),
             outside: link(3),
             domains: Vec::new(),

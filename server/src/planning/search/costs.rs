@@ -19,6 +19,10 @@ pub struct StageAt {
     pub tensor_link: LinkId,
     /// Slowest link within each of its groups of replicas.
     pub data_link: LinkId,
+    /// Groups of tensor shards that share a node's link to the outside while they all work, or 1.
+    pub tensor_rings: u32,
+    /// Groups of replicas that do.
+    pub data_rings: u32,
 }
 
 /// Seconds on the slowest device of a stage.
@@ -65,8 +69,10 @@ pub trait StageCosts {
     fn peak(&self, stage: &StageAt, in_flight: u32) -> Option<Peak>;
 
     /// Seconds that one micro-batch's activations and their gradients take over the link by which a stage with
-    /// this choice receives them, where the chain is cut after `layer`. Each of its replicas takes its own
-    /// samples, all at once.
+    /// this choice receives or sends them, where the chain is cut after `layer`. Each of its replicas takes its own
+    /// samples, all at once. Of the two sides of a cut the slower one counts ([`Question::edge_seconds`]).
+    ///
+    /// [`Question::edge_seconds`]: super::Question::edge_seconds
     fn cut_seconds(&self, layer: usize, link: LinkId, choice: usize) -> f64;
 
     /// Whether [`Self::squeezed`] ever answers.

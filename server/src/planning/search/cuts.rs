@@ -1,8 +1,11 @@
 //! Where the chain may be cut, and which layers must be on which device.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
-/// A layer that has to be on a device.
+use super::fleet::Fleet;
+
+/// A layer that has to be on a device. Like devices of a node are interchangeable: what a plan has to do is to give
+/// the layer's stage one of them for every device that its layers are pinned to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Pin {
     /// Index of the layer.
@@ -44,8 +47,13 @@ impl Cuts {
         }
     }
 
-    /// This layer on this device.
+    /// This layer on this device. Layers on one device are in one stage, with all that is between them.
     pub fn pin(&mut self, pin: Pin) {
+        let on_it = self.pins.iter().filter(|other| other.device == pin.device).map(|other| other.layer);
+        let (first, last) = on_it.fold((pin.layer, pin.layer), |(first, last), layer| {
+            (first.min(layer), last.max(layer))
+        });
+        self.keep_together(first..=last);
         self.pins.push(pin);
     }
 
@@ -64,6 +72,42 @@ impl Cuts {
     /// The pinned layers.
     pub fn pins(&self) -> &[Pin] {
         &self.pins
+    }
+
+    /// By first layer: the first layer that a stage on these devices must not have, because it is pinned to a device
+    /// of a node of which the stage has too few; empty without pins.
+    pub fn walls(&self, fleet: &Fleet, taken: &[Range<u32>]) -> Vec<usize> {
+        if self.pins.is_empty() {
+            return Vec::new();
+        }
+        let layers = self.after.len();
+        let mut walls = vec![layers; layers];
+        let mut begin = 0;
+        for node in &fleet.nodes {
+            let own = begin..begin + node.devices;
+            begin = own.end;
+            let mut pins: Vec<Pin> = self.pins.to_vec();
+            pins.retain(|pin| u32::try_from(pin.device).is_ok_and(|device| own.contains(&device)));
+            if pins.is_empty() {
+                continue;
+            }
+            pins.sort_unstable_by_key(|pin| pin.layer);
+            let of_node = |range: &Range<u32>| range.end.min(own.end).saturating_sub(range.start.max(own.start));
+            let there: u32 = taken.iter().map(of_node).sum();
+            for (first, wall) in walls.iter_mut().enumerate() {
+                let mut needed: Vec<usize> = Vec::new();
+                for pin in pins.iter().filter(|pin| pin.layer >= first) {
+                    if !needed.contains(&pin.device) {
+                        needed.push(pin.device);
+                    }
+                    if needed.len() > there as usize {
+                        *wall = (*wall).min(pin.layer);
+                        break;
+                    }
+                }
+            }
+        }
+        walls
     }
 
     /// Whether a stage may end with this layer.

@@ -53,6 +53,8 @@ pub struct FleetNode {
     pub kind: usize,
     /// How many.
     pub devices: u32,
+    /// How many the whole node has: a part of a fleet may have fewer.
+    pub whole: u32,
     /// Slowest link between two of its devices.
     pub inside: Link,
     /// Its link to the outside: a pair of nodes is no faster than the slower of the two.
@@ -71,12 +73,21 @@ pub struct Fleet {
     /// Link between two nodes that share a domain of this tier and none nearer, nearest first; none where the
     /// nodes' own links say it all.
     pub tiers: Vec<Option<Link>>,
+    /// Whether all of it is one machine, whose devices of each kind are a node here: a stage may take devices of
+    /// several of them then, and nothing between them is a network.
+    pub is_one_node: bool,
 }
 
 impl Fleet {
     /// Devices of all nodes.
     pub fn devices(&self) -> u32 {
         self.nodes.iter().map(|node| node.devices).sum()
+    }
+
+    /// Most devices of one machine.
+    pub fn largest_node(&self) -> u32 {
+        let whole = self.nodes.iter().map(|node| node.whole);
+        if self.is_one_node { whole.sum() } else { whole.max().unwrap_or(0) }
     }
 
     /// Index of the first device of each node.
@@ -113,7 +124,7 @@ impl Fleet {
 impl FleetNode {
     /// Whether nothing but its name and place tells it from another.
     pub fn is_like(&self, other: &Self) -> bool {
-        (self.kind, self.devices, self.inside, self.outside)
-            == (other.kind, other.devices, other.inside, other.outside)
+        (self.kind, self.devices, self.whole, self.inside, self.outside)
+            == (other.kind, other.devices, other.whole, other.inside, other.outside)
     }
 }

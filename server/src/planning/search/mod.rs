@@ -26,6 +26,7 @@ mod outcome;
 pub mod paper;
 pub mod pareto;
 mod places;
+pub mod simulated;
 mod stop;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -79,7 +80,22 @@ impl<C: StageCosts> Question<'_, C> {
             kinds: step.kinds,
             tensor_link: step.tensor_link(tensor),
             data_link: step.data_link(),
+            tensor_rings: self.places.tensor_rings(step, tensor),
+            data_rings: self.places.data_rings(step, tensor),
         }
+    }
+
+    /// By first layer: the first layer that a stage on a step's devices must not have because of pins; empty
+    /// without pins.
+    pub fn walls(&self, from: PlaceId, step: usize) -> Vec<usize> {
+        self.cuts.walls(self.fleet, self.places.devices(from, step))
+    }
+
+    /// Seconds that one micro-batch's activations and their gradients take between two stages of these choices, cut
+    /// after `layer`: the side that has more to send or to receive counts.
+    pub fn edge_seconds(&self, layer: usize, entry: LinkId, sender: usize, receiver: usize) -> f64 {
+        let of = |choice| self.costs.cut_seconds(layer, entry, choice);
+        of(sender).max(of(receiver))
     }
 
     /// The micro-batches that a stage holds when `after` stages follow it in the pipeline.

@@ -193,6 +193,7 @@ fn fleets(unit: u32, most: u32) -> impl Strategy<Value = Fleet> {
                 name: format!("node{index}"),
                 kind: kind % kinds.len(),
                 devices: units * unit + if index == 0 { odd } else { 0 },
+                whole: units * unit + if index == 0 { odd } else { 0 },
                 inside: link(inside + 1),
                 outside: link(outside),
                 domains: vec![domain, 0],
@@ -205,7 +206,7 @@ fn fleets(unit: u32, most: u32) -> impl Strategy<Value = Fleet> {
             hourly_price: None,
         });
         let tiers = if tiered { vec![Some(link(2)), Some(link(1))] } else { Vec::new() };
-        Fleet { kinds: kinds.collect(), nodes, tiers }
+        Fleet { kinds: kinds.collect(), nodes, tiers, is_one_node: false }
     })
 }
 
@@ -381,12 +382,13 @@ mod tests {
             name: name.to_owned(),
             kind: 0,
             devices: 3,
+            whole: 3,
             inside: link,
             outside: link,
             domains: Vec::new(),
         };
         let kinds = vec![Kind { name: "kind".to_owned(), capacity: Bytes(u64::MAX), hourly_price: None }];
-        let fleet = Fleet { kinds, nodes: vec![node("one")], tiers: Vec::new() };
+        let fleet = Fleet { kinds, nodes: vec![node("one")], tiers: Vec::new(), is_one_node: false };
         let places = Places::in_order(&fleet, &[1], Spanning::Never);
         let costs = Dice {
             seed: 1,

@@ -188,6 +188,27 @@ pub fn iteration_seconds(pipeline: &Pipeline<'_>) -> Result<f64, SimulateError> 
     Ok(engine::run(pipeline, &turns, Walk::default())?.iteration)
 }
 
+/// When the passes of a pipeline's first stage and its whole iteration end.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ends {
+    /// The last pass of the first stage.
+    pub first_passes: f64,
+    /// The last step.
+    pub iteration: f64,
+}
+
+/// When the passes of a pipeline's first stage end, and all of it.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn ends(pipeline: &Pipeline<'_>) -> Result<Ends, SimulateError> {
+    check(pipeline)?;
+    let turns = pipeline.order.turns(pipeline.stages.len(), pipeline.micro_batches);
+    let run = engine::run(pipeline, &turns, Walk::default())?;
+    let first = run.lanes.first().and_then(|lane| lane.step).map_or(run.passes, |(start, _)| start);
+    Ok(Ends { first_passes: first, iteration: run.iteration })
+}
+
 /// Seconds that the iteration takes at least, in a few operations per stage: what prunes before a simulation.
 pub fn at_least(pipeline: &Pipeline<'_>) -> f64 {
     let Pipeline { stages, edges, micro_batches, order, .. } = *pipeline;

@@ -45,8 +45,3 @@ impl Edge {
 fn most(seconds: impl Iterator<Item = f64>) -> f64 {
     seconds.fold(0.0, f64::max)
 }
-
-/// Both passes of the slowest stage.
-fn slowest(stages: &[Seconds]) -> f64 {
-    most(stages.iter().map(|stage| stage.passes()))
-}

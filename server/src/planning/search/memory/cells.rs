@@ -131,7 +131,7 @@ fn farthest<C: StageCosts>(question: &Question<'_, C>, class: &Class, first: usi
         return 0;
     }
     let cut = (first..question.costs.layers()).find(|&layer| question.cuts.must_end(layer));
-    let pinned = class.elsewhere.iter().find(|&&layer| layer >= first);
+    let pinned = class.walls.get(first);
     cut.map_or(0, |layer| layer + 1).min(pinned.copied().unwrap_or(usize::MAX))
 }
 

@@ -77,7 +77,7 @@ fn placed<C: StageCosts>(
     let stages = hops.iter().enumerate().filter_map(|(index, hop)| {
         let step = *question.places.steps(hop.from).get(hop.step)?;
         let in_flight = question.in_flight(hops.len() - 1 - index);
-        let class = Class { step, in_flight, elsewhere: Vec::new() };
+        let class = Class { step, in_flight, walls: Vec::new() };
         let (choice, peak) = cells::best_choice(question, &class, hop.layers.clone(), measure)?;
         let (first, last) = (hop.layers.start, hop.layers.end - 1);
         let stage = PlacedStage { first, last, choice, from: hop.from, step: hop.step };

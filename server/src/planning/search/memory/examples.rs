@@ -54,11 +54,12 @@ fn fleet(nodes: &[(u32, u64)]) -> Fleet {
         name: format!("node{index}"),
         kind: index,
         devices,
+        whole: devices,
         inside: link,
         outside: link,
         domains: Vec::new(),
     });
-    Fleet { kinds: kinds.collect(), nodes: nodes.collect(), tiers: Vec::new() }
+    Fleet { kinds: kinds.collect(), nodes: nodes.collect(), tiers: Vec::new(), is_one_node: false }
 }
 
 /// What a test asks besides costs and devices.

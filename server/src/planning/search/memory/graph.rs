@@ -18,8 +18,8 @@ pub(super) struct Class {
     pub(super) step: Step,
     /// Micro-batches that the stage holds.
     pub(super) in_flight: u32,
-    /// Layers that are pinned to other devices, ascending.
-    pub(super) elsewhere: Vec<usize>,
+    /// By first layer: the first one that such a stage must not have because of pins; empty without pins.
+    pub(super) walls: Vec<usize>,
 }
 
 /// A stage that may follow at a node, whatever its layers.
@@ -83,9 +83,8 @@ impl Graph {
         before.iter_mut().take(graph.starts).for_each(|before| *before = Some(0));
         let mut classes: HashMap<ClassKey, usize> = HashMap::new();
         for (place, here) in (0..).zip(&counts.by_place) {
-            let elsewhere: Vec<Vec<usize>> = (0..question.places.steps(place).len())
-                .map(|step| elsewhere(question, place, step))
-                .collect();
+            let walls: Vec<Vec<usize>> =
+                (0..question.places.steps(place).len()).map(|step| question.walls(place, step)).collect();
             for count in here {
                 let begin = graph.moves.len();
                 let Some(already) = before[graph.nodes.len()] else {
@@ -96,10 +95,10 @@ impl Graph {
                 for (index, step) in question.places.steps(place).iter().enumerate() {
                     for to in counts.after(count.stages).filter_map(|stages| node(step.to, stages)) {
                         before[to] = Some(before[to].map_or(already + 1, |known| known.min(already + 1)));
-                        let key = (step.kinds, step.devices, in_flight, elsewhere[index].clone());
+                        let key = (step.kinds, step.devices, in_flight, walls[index].clone());
                         let class = *classes.entry(key).or_insert_with_key(|key| {
-                            let elsewhere = key.3.clone();
-                            graph.classes.push(Class { step: *step, in_flight, elsewhere });
+                            let walls = key.3.clone();
+                            graph.classes.push(Class { step: *step, in_flight, walls });
                             graph.classes.len() - 1
                         });
                         graph.moves.push(Move { to, step: index, devices: step.devices, class });
@@ -120,18 +119,5 @@ impl Graph {
     }
 }
 
-/// What tells classes apart: kinds and number of devices, micro-batches in flight, layers that are elsewhere.
+/// What tells classes apart: kinds and number of devices, micro-batches in flight, where pins end stages.
 type ClassKey = (KindSet, u32, u32, Vec<usize>);
-
-/// Layers that are pinned to devices which a step does not take.
-fn elsewhere<C>(question: &Question<'_, C>, place: PlaceId, step: usize) -> Vec<usize> {
-    let devices = question.places.devices(place, step);
-    let is_taken = |device: usize| {
-        u32::try_from(device).is_ok_and(|device| devices.iter().any(|range| range.contains(&device)))
-    };
-    let pins = question.cuts.pins().iter().filter(|pin| !is_taken(pin.device));
-    let mut layers: Vec<usize> = pins.map(|pin| pin.layer).collect();
-    layers.sort_unstable();
-    layers.dedup();
-    layers
-}

@@ -42,13 +42,9 @@ pub fn capture_choices(devices_per_node: u32) -> Vec<Choice> {
 
 /// Whether a stage keeps to the cuts, and its pinned layers are where they have to be.
 fn is_allowed<C>(question: &Question<'_, C>, stage: &PlacedStage) -> bool {
-    let devices = question.places.devices(stage.from, stage.step);
-    let is_taken = |device: usize| {
-        u32::try_from(device).is_ok_and(|device| devices.iter().any(|range| range.contains(&device)))
-    };
-    let is_in_stage = |layer: usize| (stage.first..=stage.last).contains(&layer);
+    let walls = question.walls(stage.from, stage.step);
     question.cuts.may_be_stage(stage.first, stage.last)
-        && question.cuts.pins().iter().all(|pin| !is_in_stage(pin.layer) || is_taken(pin.device))
+        && walls.get(stage.first).is_none_or(|&wall| stage.last < wall)
 }
 
 #[cfg(test)]

@@ -65,12 +65,13 @@ fn pipeline() -> Instance {
         name: "node".to_owned(),
         kind: 0,
         devices: 4,
+        whole: 4,
         inside: link,
         outside: link,
         domains: Vec::new(),
     };
     let kinds = vec![Kind { name: "kind".to_owned(), capacity: Bytes(1 << 30), hourly_price: None }];
-    let fleet = Fleet { kinds, nodes: vec![node], tiers: Vec::new() };
+    let fleet = Fleet { kinds, nodes: vec![node], tiers: Vec::new(), is_one_node: false };
     let places = Places::in_order(&fleet, &[1], Spanning::Never);
     let costs = Dice {
         seed: 5,

@@ -21,6 +21,8 @@ struct Class {
     nodes: Vec<usize>,
     /// Devices of each.
     devices: u32,
+    /// Whether none of a node's devices is left out of the fleet.
+    is_whole: bool,
     /// The first node of the first class with the same links to other nodes.
     linked_like: usize,
 }
@@ -43,6 +45,8 @@ struct State {
 struct Stage {
     state: State,
     nodes: Vec<usize>,
+    /// Devices of each.
+    on_each: Vec<u32>,
     devices: Vec<Range<u32>>,
     is_whole: bool,
 }
@@ -107,9 +111,9 @@ impl Places {
             let mut own: Vec<Taken> = Vec::new();
             for &size in sizes.iter().filter(|&&size| size > 0 && size <= classes.total - state.devices) {
                 for stage in classes.stages(&state, size) {
-                    let Stage { state: next, nodes, devices, is_whole } = stage;
+                    let Stage { state: next, nodes, on_each, devices, is_whole } = stage;
                     let entry = classes.entry(&state, &nodes);
-                    let Some(step) = step(self, fleet, &nodes, is_whole, entry, size, 0) else { continue };
+                    let Some(step) = step(self, fleet, &nodes, on_each, is_whole, entry, 0) else { continue };
                     if !own.iter().any(|(known, like, _)| *known == next && *like == step) {
                         waiting.insert(next.clone(), ());
                         own.push((next, step, devices));
@@ -166,6 +170,7 @@ impl<'a> Classes<'a> {
                 None => list.push(Class {
                     nodes: vec![index],
                     devices: node.devices,
+                    is_whole: node.devices == node.whole,
                     linked_like: linked.unwrap_or(index),
                 }),
             }
@@ -208,7 +213,13 @@ impl<'a> Classes<'a> {
 
     /// All stages of this many devices.
     fn stages(&self, state: &State, size: u32) -> Vec<Stage> {
-        let stage = Stage { state: state.clone(), nodes: Vec::new(), devices: Vec::new(), is_whole: true };
+        let stage = Stage {
+            state: state.clone(),
+            nodes: Vec::new(),
+            on_each: Vec::new(),
+            devices: Vec::new(),
+            is_whole: true,
+        };
         let mut all = Vec::new();
         if let Some((class, taken)) = state.begun {
             let left = self.list[class].devices - taken;
@@ -220,7 +231,7 @@ impl<'a> Classes<'a> {
             return all;
         }
         for (class, kind) in self.list.iter().enumerate() {
-            if !self.has_more(state, class) || size > kind.devices && self.spanning == Spanning::Never {
+            if !self.has_more(state, class) || size > kind.devices && !self.may_be_spanned(kind) {
                 continue;
             }
             let taken = size.min(kind.devices);
@@ -262,6 +273,9 @@ impl<'a> Classes<'a> {
                 }
                 continue;
             }
+            if !self.may_be_spanned(kind) {
+                continue;
+            }
             let is_in_order = from.is_none_or(|from| match direction {
                 Direction::Up => class >= from,
                 Direction::Down => class <= from,
@@ -278,6 +292,15 @@ impl<'a> Classes<'a> {
         }
     }
 
+    /// Whether a stage may take all devices of such a node and those of others.
+    fn may_be_spanned(&self, class: &Class) -> bool {
+        match self.spanning {
+            Spanning::Never => false,
+            Spanning::WholeNodes => class.is_whole,
+            Spanning::Anywhere => true,
+        }
+    }
+
     fn has_more(&self, state: &State, class: usize) -> bool {
         (state.nodes[class] as usize) < self.list[class].nodes.len()
     }
@@ -285,7 +308,7 @@ impl<'a> Classes<'a> {
     /// The stage with devices of one more node, or of the begun one.
     fn take(&self, stage: &Stage, class: usize, devices: u32) -> Stage {
         let mut longer = stage.clone();
-        let Class { nodes, devices: all, linked_like } = &self.list[class];
+        let Class { nodes, devices: all, linked_like, .. } = &self.list[class];
         let state = &mut longer.state;
         let already = match state.begun {
             Some((_, taken)) => taken,
@@ -302,6 +325,7 @@ impl<'a> Classes<'a> {
         state.last = (is_full && state.devices < self.total).then_some(*linked_like);
         longer.is_whole &= already == 0 && is_full;
         longer.nodes.push(node);
+        longer.on_each.push(devices);
         push_range(&mut longer.devices, begin..begin + devices);
         longer
     }

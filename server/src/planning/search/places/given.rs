@@ -45,6 +45,10 @@ impl Places {
                 let pairs = (0..most).map(|rank| (counterpart(before, rank), counterpart(devices, rank)));
                 pairs.filter_map(|(from, to)| link(from, to)).reduce(Link::slower)
             });
+            let on_nodes: Vec<usize> =
+                devices.iter().filter_map(|&device| node_of.get(device as usize).copied()).collect();
+            let on_each = on_nodes.chunk_by(|one, other| one == other).map(|on_it| on_it.len() as u32);
+            let split = if fleet.is_one_node { 0 } else { places.intern_split(on_each.collect()) };
             let step = Step {
                 to: index as u32 + 1,
                 devices: devices.len() as u32,
@@ -54,6 +58,7 @@ impl Places {
                 across: places.intern(across),
                 // The groups of shards are as given, so their link is the one inside whatever their number.
                 per_node: devices.len() as u32,
+                split,
             };
             places.steps.push(vec![step]);
             places.devices.push(vec![ranges(devices)]);
@@ -100,12 +105,13 @@ mod tests {
             name: name.to_owned(),
             kind: 0,
             devices: 2,
+            whole: 2,
             inside: link(100.0),
             outside: link(10.0),
             domains: Vec::new(),
         };
         let kinds = vec![Kind { name: "kind".to_owned(), capacity: Bytes(1), hourly_price: None }];
-        Fleet { kinds, nodes: vec![node("one"), node("two")], tiers: Vec::new() }
+        Fleet { kinds, nodes: vec![node("one"), node("two")], tiers: Vec::new(), is_one_node: false }
     }
 
     /// Groups, and with them links, follow the ranks as given: shards across the nodes, replicas inside them.

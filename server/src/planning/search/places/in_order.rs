@@ -102,30 +102,44 @@ impl<'a> Sequence<'a> {
         match spanning {
             _ if first == last => {}
             Spanning::Anywhere => {}
-            Spanning::WholeNodes if is_whole => {}
+            Spanning::WholeNodes if is_whole && self.are_whole(first..=last) => {}
             Spanning::WholeNodes | Spanning::Never => return None,
         }
         let taken: Vec<usize> = self.order[first..=last].to_vec();
+        let on_each = self.on_each(from, to);
         let before = from.checked_sub(1).and_then(|device| self.slots.get(device as usize));
         let entry = match before {
             Some(slot) if slot.node == first => Some(node(first)?.inside),
             Some(slot) => Some(self.fleet.between(*self.order.get(slot.node)?, taken[0])?),
             None => None,
         };
-        step(places, self.fleet, &taken, is_whole, entry, size, to)
+        step(places, self.fleet, &taken, on_each, is_whole, entry, to)
+    }
+
+    /// Whether no device of these nodes is left out of the fleet.
+    fn are_whole(&self, positions: std::ops::RangeInclusive<usize>) -> bool {
+        let nodes = self.order.get(positions).unwrap_or_default().iter();
+        nodes.filter_map(|&node| self.fleet.nodes.get(node)).all(|node| node.devices == node.whole)
+    }
+
+    /// How many devices of each node there are from one position to another.
+    fn on_each(&self, from: u32, to: u32) -> Vec<u32> {
+        let slots = self.slots.get(from as usize..to as usize).unwrap_or_default();
+        slots.chunk_by(|one, other| one.node == other.node).map(|on_it| on_it.len() as u32).collect()
     }
 }
 
-/// A step that takes devices of these nodes, which follow each other.
+/// A step that takes devices of these nodes, which follow each other: so many of each.
 pub(super) fn step(
     places: &mut Places,
     fleet: &Fleet,
     taken: &[usize],
+    on_each: Vec<u32>,
     is_whole: bool,
     entry: Option<Link>,
-    size: u32,
     to: u32,
 ) -> Option<Step> {
+    let size = on_each.iter().sum();
     let nodes = || taken.iter().filter_map(|&node| fleet.nodes.get(node));
     let inside = nodes().map(|node| node.inside).reduce(Link::slower)?;
     // A ring over several nodes also returns from the last to the first.
@@ -146,6 +160,7 @@ pub(super) fn step(
         inside: places.intern(inside),
         across: places.intern(across.unwrap_or(inside)),
         per_node,
+        split: if fleet.is_one_node { 0 } else { places.intern_split(on_each) },
     })
 }
 

@@ -120,10 +120,12 @@ fn relaxed(fleet: &Fleet) -> Fleet {
             name: "all".to_owned(),
             kind: 0,
             devices: fleet.devices(),
+            whole: fleet.devices(),
             inside,
             outside: inside,
             domains: Vec::new(),
         }],
         tiers: Vec::new(),
+        is_one_node: true,
     }
 }

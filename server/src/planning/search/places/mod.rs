@@ -30,6 +30,9 @@ pub type PlaceId = u32;
 /// Index of a link in [`Places::links`].
 pub type LinkId = u16;
 
+/// Index of a way in which a stage is spread over nodes, from 1; 0 on one node.
+pub type SplitId = u16;
+
 /// Whether a stage may take devices of several nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Spanning {
@@ -59,13 +62,19 @@ pub struct Step {
     pub across: LinkId,
     /// How many of its devices are on each of its nodes; 0 where they are not equally many.
     pub per_node: u32,
+    /// Index of how its devices are spread over nodes with a network between them; 0 on one node.
+    pub split: SplitId,
 }
 
 impl Step {
     /// The slowest link within groups of `tensor` neighbouring devices.
     pub fn tensor_link(&self, tensor: u32) -> LinkId {
-        let inside = self.per_node > 0 && self.per_node.is_multiple_of(tensor.max(1));
-        if inside { self.inside } else { self.across }
+        if self.is_inside(tensor) { self.inside } else { self.across }
+    }
+
+    /// Whether groups of `tensor` neighbouring devices stay within a node.
+    pub fn is_inside(&self, tensor: u32) -> bool {
+        self.per_node > 0 && self.per_node.is_multiple_of(tensor.max(1))
     }
 
     /// The slowest link between its replicas.
@@ -83,6 +92,8 @@ pub struct Places {
     links: Vec<Link>,
     /// Devices that steps take, by place and step, as ranges of the fleet's devices.
     devices: Vec<Vec<Vec<Range<u32>>>>,
+    /// Distinct ways in which steps' devices are spread over nodes, in the order of ranks: how many on each.
+    splits: Vec<Vec<u32>>,
 }
 
 impl Places {
@@ -121,6 +132,45 @@ impl Places {
         let taken =
             |stage: &PlacedStage| self.devices(stage.from, stage.step).iter().cloned().flatten().collect();
         stages.iter().map(taken).collect()
+    }
+
+    /// Groups of `tensor` neighbouring devices of a step that share a node's link to the outside: those that reach
+    /// beyond the node, at most one at each of its ends.
+    pub fn tensor_rings(&self, step: &Step, tensor: u32) -> u32 {
+        let tensor = tensor.max(1);
+        let mut begin = 0;
+        let on_node = |&devices: &u32| {
+            let (first, end) = (begin, begin + devices);
+            begin = end;
+            let [enters, leaves] = [first, end].map(|at| !at.is_multiple_of(tensor));
+            u32::from(enters) + u32::from(leaves && !(enters && first / tensor == end / tensor))
+        };
+        self.split(step).iter().map(on_node).max().unwrap_or(1).max(1)
+    }
+
+    /// Groups of replicas of a step, one for each of `tensor` shards, that share a node's link to the outside: those
+    /// that have members on it and elsewhere.
+    pub fn data_rings(&self, step: &Step, tensor: u32) -> u32 {
+        let on_node = |&devices: &u32| devices.min(tensor).min(step.devices.saturating_sub(devices));
+        self.split(step).iter().map(on_node).max().unwrap_or(1).max(1)
+    }
+
+    fn split(&self, step: &Step) -> &[u32] {
+        let known = usize::from(step.split).checked_sub(1).and_then(|index| self.splits.get(index));
+        known.map_or(&[], Vec::as_slice)
+    }
+
+    /// The index of a way to be spread over nodes, which is added if it is new. Beyond the largest index all are the
+    /// last.
+    fn intern_split(&mut self, split: Vec<u32>) -> SplitId {
+        if split.len() < 2 {
+            return 0;
+        }
+        let index = self.splits.iter().position(|known| *known == split).unwrap_or_else(|| {
+            self.splits.push(split);
+            self.splits.len() - 1
+        });
+        SplitId::try_from(index + 1).unwrap_or(SplitId::MAX)
     }
 
     /// The index of a link, which is added if it is new. Beyond the largest index all are the last.

@@ -24,8 +24,8 @@ pub(super) enum Counting {
 
 /// Whether stages on the devices of two steps cost the same.
 fn are_alike(one: &Step, other: &Step) -> bool {
-    (one.devices, one.kinds, one.inside, one.across, one.per_node, one.entry)
-        == (other.devices, other.kinds, other.inside, other.across, other.per_node, other.entry)
+    (one.devices, one.kinds, one.inside, one.across, one.per_node, one.split, one.entry)
+        == (other.devices, other.kinds, other.inside, other.across, other.per_node, other.split, other.entry)
 }
 
 /// Steps that cost differently.
@@ -68,8 +68,8 @@ pub(super) struct Arc {
     pub(super) like: u32,
     /// Micro-batches that the stage holds.
     pub(super) in_flight: u32,
-    /// Index in [`Graph::barred`] of the layers that it must not have.
-    pub(super) barred: u32,
+    /// Index in [`Graph::walls`] of the layers that it must not have.
+    pub(super) walls: u32,
 }
 
 /// A place, with the number of stages to come where that is part of the state.
@@ -84,8 +84,8 @@ pub(super) struct Node {
 pub(super) struct Graph {
     pub(super) nodes: Vec<Node>,
     pub(super) arcs: Vec<Arc>,
-    /// Sets of pinned layers that a step's devices bar, each ascending; the first is empty.
-    pub(super) barred: Vec<Vec<usize>>,
+    /// By first layer of a stage: the first layer that it must not have because of pins. The first is empty: no pins.
+    pub(super) walls: Vec<Vec<usize>>,
     /// Nodes where a plan may begin.
     pub(super) starts: Vec<u32>,
     /// The node where every plan ends; none where no way leads there.
@@ -206,7 +206,7 @@ impl Graph {
         let mut graph = Self {
             nodes: Vec::new(),
             arcs: Vec::new(),
-            barred: vec![Vec::new()],
+            walls: vec![Vec::new()],
             starts: Vec::new(),
             end: None,
         };
@@ -228,7 +228,7 @@ impl Graph {
             let begin = graph.arcs.len();
             for (step_index, step) in places.steps(place).iter().enumerate() {
                 let to = step.to as usize;
-                let barred = graph.barred_by(question, place, step_index);
+                let walls = graph.walls_of(question, place, step_index);
                 let like = alike.of_step[place as usize][step_index];
                 for (after, &node) in index[to].iter().enumerate().filter(|&(_, &node)| node != u32::MAX) {
                     let stages_after = match counting {
@@ -242,7 +242,7 @@ impl Graph {
                         step: step_index as u32,
                         like,
                         in_flight: question.in_flight(stages_after),
-                        barred,
+                        walls,
                     });
                 }
             }
@@ -259,22 +259,13 @@ impl Graph {
         graph
     }
 
-    /// Pinned layers whose devices a step does not take, as an index of [`Graph::barred`].
-    fn barred_by<C>(&mut self, question: &Question<'_, C>, place: PlaceId, step: usize) -> u32 {
-        let pins = question.cuts.pins();
-        if pins.is_empty() {
-            return 0;
-        }
-        let taken = question.places.devices(place, step);
-        let takes = |device: usize| taken.iter().any(|range| range.contains(&(device as u32)));
-        let mut layers: Vec<usize> =
-            pins.iter().filter(|pin| !takes(pin.device)).map(|pin| pin.layer).collect();
-        layers.sort_unstable();
-        layers.dedup();
-        let known = self.barred.iter().position(|known| *known == layers);
+    /// Where stages on a step's devices must end, as an index of [`Graph::walls`].
+    fn walls_of<C: StageCosts>(&mut self, question: &Question<'_, C>, place: PlaceId, step: usize) -> u32 {
+        let walls = question.walls(place, step);
+        let known = self.walls.iter().position(|known| *known == walls);
         known.unwrap_or_else(|| {
-            self.barred.push(layers);
-            self.barred.len() - 1
+            self.walls.push(walls);
+            self.walls.len() - 1
         }) as u32
     }
 }

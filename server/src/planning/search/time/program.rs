@@ -183,9 +183,8 @@ impl<'a> Program<'a> {
 
     /// Past the last layer that a stage from `first` may have on an arc.
     fn past(&self, arc: usize, level: &Level, first: usize) -> usize {
-        let barred = &self.graph.barred[self.graph.arcs[arc].barred as usize];
-        let wall = barred.iter().find(|&&layer| layer >= first).copied().unwrap_or(self.layers);
-        level.reach[first].min(wall)
+        let walls = &self.graph.walls[self.graph.arcs[arc].walls as usize];
+        level.reach[first].min(walls.get(first).copied().unwrap_or(self.layers))
     }
 
     /// Counts a state, and now and then looks whether the search is to stop.

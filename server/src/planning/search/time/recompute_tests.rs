@@ -90,6 +90,8 @@ proptest! {
             kinds: super::super::KindSet::one(0),
             tensor_link: 0,
             data_link: 0,
+            tensor_rings: 1,
+            data_rings: 1,
         };
         let costs = PerLayer::new(dice, savings.clone());
         let expected = best_subset(&savings, &at, in_flight, less);

@@ -1,0 +1,282 @@
+//! Every stage, asked once, and what the stages before any place and layer take at least.
+
+use super::super::{PlaceId, PlacedStage, Question, Seconds, StageAt, StageCosts, Step, Stop};
+use super::Terms;
+use crate::planning::simulate::Overlap;
+
+/// Stages that tables may hold: half a GiB.
+const MOST_CELLS: usize = 12 << 20;
+
+/// States (a place and a layer) that the bounds may hold, and ways between them that may be looked at.
+const MOST_STATES: usize = 8 << 20;
+const MOST_WAYS: usize = 400 << 20;
+
+/// Stages asked about between two looks at [`Stop`].
+const BETWEEN_LOOKS: usize = 1 << 14;
+
+/// A stage of given layers on devices that are alike.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cell {
+    pub(super) seconds: Seconds,
+    /// The most micro-batches that it can hold; 0 where it cannot be.
+    pub(super) held: u32,
+    /// Its peak with as few micro-batches as a last stage holds, in the unit.
+    pub(super) least_peak: u64,
+}
+
+const NONE: Cell =
+    Cell { seconds: Seconds { forward: 0.0, backward: 0.0, step: 0.0 }, held: 0, least_peak: 0 };
+
+/// All stages under one choice on devices that are alike, by first and last layer.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) choice: usize,
+    pub(super) at: StageAt,
+    pub(super) cells: Vec<Cell>,
+}
+
+/// What plans need at least up to a place and a layer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Before {
+    /// Forward passes and transfers of one micro-batch; infinite where no stages lead here.
+    pub(super) forward: f64,
+    /// Both ways.
+    pub(super) both: f64,
+    /// Until the busiest of the stages is done.
+    pub(super) busy: f64,
+    /// The highest peak.
+    pub(super) highest: u64,
+}
+
+const NOWHERE: Before =
+    Before { forward: f64::INFINITY, both: f64::INFINITY, busy: f64::INFINITY, highest: u64::MAX };
+
+/// What whole plans need at least.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Whole {
+    pub(super) seconds: f64,
+    pub(super) highest: u64,
+}
+
+/// A way into a place.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) from: PlaceId,
+    pub(super) step: usize,
+    /// Tables of its choices.
+    pub(super) tables: Vec<usize>,
+    /// By first layer: past the last layer that pins allow; empty without pins.
+    pub(super) walls: Vec<usize>,
+}
+
+/// All tables of a question.
+#[derive(Debug)]
+pub(super) struct Tables {
+    pub(super) layers: usize,
+    pub(super) list: Vec<Table>,
+    /// Ways into each place.
+    pub(super) into: Vec<Vec<Entry>>,
+    /// By place and layer.
+    before: Vec<Before>,
+}
+
+/// Whether stages on the devices of two steps cost the same, but for their inputs.
+fn are_alike(one: &Step, other: &Step) -> bool {
+    (one.devices, one.kinds, one.inside, one.across, one.per_node, one.split)
+        == (other.devices, other.kinds, other.inside, other.across, other.per_node, other.split)
+}
+
+impl Tables {
+    /// None where there would be too many, or when stopped.
+    pub(super) fn of<C: StageCosts>(question: &Question<'_, C>, terms: Terms, stop: &Stop) -> Option<Self> {
+        let (layers, places) = (question.costs.layers(), question.places.count());
+        if layers == 0 || places == 0 || places.checked_mul(layers + 1)? > MOST_STATES {
+            return None;
+        }
+        let mut tables =
+            Self { layers, list: Vec::new(), into: vec![Vec::new(); places], before: Vec::new() };
+        let mut alike: Vec<(Step, Vec<usize>)> = Vec::new();
+        let (mut ways, mut reached) = (0_usize, vec![false; places]);
+        reached[0] = true;
+        for from in 0..places {
+            if !reached[from] {
+                continue;
+            }
+            for (index, step) in question.places.steps(from as PlaceId).iter().enumerate() {
+                let known = alike.iter().position(|(known, _)| are_alike(known, step));
+                let known = match known {
+                    Some(known) => known,
+                    None => {
+                        let own = tables.price(question, terms, step, stop)?;
+                        alike.push((*step, own));
+                        alike.len() - 1
+                    }
+                };
+                let own = alike[known].1.clone();
+                ways = ways.saturating_add(own.len().saturating_mul(layers * (layers + 1) / 2));
+                if own.is_empty() {
+                    continue;
+                }
+                reached[step.to as usize] = true;
+                let walls = question.walls(from as PlaceId, index);
+                tables.into[step.to as usize].push(Entry {
+                    from: from as PlaceId,
+                    step: index,
+                    tables: own,
+                    walls,
+                });
+            }
+        }
+        if ways > MOST_WAYS {
+            return None;
+        }
+        tables.fill(question, terms, stop)?;
+        Some(tables)
+    }
+
+    /// The tables of a step's choices.
+    fn price<C: StageCosts>(
+        &mut self,
+        question: &Question<'_, C>,
+        terms: Terms,
+        step: &Step,
+        stop: &Stop,
+    ) -> Option<Vec<usize>> {
+        let layers = self.layers;
+        let mut own = Vec::new();
+        for &choice in question.choices {
+            if question.costs.choices().get(choice).is_none_or(|is| is.devices() != step.devices) {
+                continue;
+            }
+            if (self.list.len() + 1).saturating_mul(layers * layers) > MOST_CELLS {
+                return None;
+            }
+            let at = question.stage_at(step, 0, 0, choice);
+            let mut cells = vec![NONE; layers * layers];
+            let mut is_any = false;
+            for first in (0..layers).filter(|&first| first == 0 || question.cuts.may_end(first - 1)) {
+                if (first * layers) % BETWEEN_LOOKS < layers && stop.is_requested() {
+                    return None;
+                }
+                for last in first..layers {
+                    if question.cuts.may_end(last) {
+                        let stage = StageAt { first, last, ..at };
+                        let cell = cell(question, terms, step, &stage);
+                        is_any |= cell.held > 0;
+                        cells[first * layers + last] = cell;
+                    }
+                    if question.cuts.must_end(last) {
+                        break;
+                    }
+                }
+            }
+            if is_any {
+                own.push(self.list.len());
+                self.list.push(Table { choice, at, cells });
+            }
+        }
+        Some(own)
+    }
+
+    /// What the stages before each place and layer need at least.
+    fn fill<C: StageCosts>(&mut self, question: &Question<'_, C>, terms: Terms, stop: &Stop) -> Option<()> {
+        let (layers, width) = (self.layers, self.layers + 1);
+        let mut before = vec![NOWHERE; self.into.len() * width];
+        before[0] = Before { forward: 0.0, both: 0.0, busy: 0.0, highest: 0 };
+        let m = f64::from(question.micro_batches);
+        for place in 1..self.into.len() {
+            if stop.is_requested() {
+                return None;
+            }
+            let (earlier, own) = before.split_at_mut(place * width);
+            for entry in &self.into[place] {
+                let from = &earlier[entry.from as usize * width..][..width];
+                let step = &question.places.steps(entry.from)[entry.step];
+                for table in entry.tables.iter().map(|&table| &self.list[table]) {
+                    for (first, from) in from.iter().enumerate().take(layers) {
+                        if from.forward.is_infinite() {
+                            continue;
+                        }
+                        let input = match first.checked_sub(1) {
+                            Some(cut) => question.costs.cut_seconds(cut, step.entry, table.choice),
+                            None => 0.0,
+                        };
+                        let wall = entry.walls.get(first).copied().unwrap_or(layers);
+                        let cells = &table.cells[first * layers..][..layers];
+                        for last in first..wall {
+                            let cell = &cells[last];
+                            if cell.held == 0 {
+                                continue;
+                            }
+                            let (passes, one_way) = (cell.seconds.passes(), from.forward + input / 2.0);
+                            let (both, each) = match terms.overlap {
+                                Overlap::Computing => (from.both + input, passes),
+                                Overlap::Nothing => (from.both, passes + input),
+                            };
+                            let late = match terms.overlap {
+                                Overlap::Computing => one_way,
+                                Overlap::Nothing => from.forward,
+                            };
+                            let busy = (both + m * each).max(late + m * each + cell.seconds.step);
+                            let to = &mut own[last + 1];
+                            to.forward = to.forward.min(one_way + cell.seconds.forward);
+                            to.both = to.both.min(from.both + input + passes);
+                            to.busy = to.busy.min(from.busy.max(busy));
+                            to.highest = to.highest.min(from.highest.max(cell.least_peak));
+                        }
+                    }
+                }
+            }
+        }
+        self.before = before;
+        Some(())
+    }
+
+    /// What the stages before a place and a layer need at least.
+    pub(super) fn before(&self, place: PlaceId, layer: usize) -> Before {
+        self.before.get(place as usize * (self.layers + 1) + layer).copied().unwrap_or(NOWHERE)
+    }
+
+    /// What whole plans need at least.
+    pub(super) fn whole(&self) -> Whole {
+        let last = self.into.len().saturating_sub(1);
+        let all = self.before(last as PlaceId, self.layers);
+        Whole { seconds: all.busy.max(all.both), highest: all.highest }
+    }
+
+    pub(super) fn cell(&self, table: usize, first: usize, last: usize) -> &Cell {
+        &self.list[table].cells[first * self.layers + last]
+    }
+
+    /// A stage of a table at a way into a place.
+    pub(super) fn placed(&self, entry: &Entry, table: usize, first: usize, last: usize) -> PlacedStage {
+        PlacedStage { first, last, choice: self.list[table].choice, from: entry.from, step: entry.step }
+    }
+}
+
+fn cell<C: StageCosts>(question: &Question<'_, C>, terms: Terms, step: &Step, stage: &StageAt) -> Cell {
+    let Some(seconds) = question.costs.seconds(stage) else { return NONE };
+    let least = question.in_flight(0);
+    let Some(peak) = question.costs.peak(stage, least) else { return NONE };
+    let capacity = question.fleet.capacity(step.kinds);
+    let room = if question.within_capacity { capacity.0 } else { u64::MAX };
+    let cap = terms.most_bytes.unwrap_or(u64::MAX);
+    let fits = |held: u32| {
+        let peak = question.costs.peak(stage, held);
+        peak.is_some_and(|peak| peak.needed <= room && peak.bytes <= cap)
+    };
+    if !fits(least) {
+        return NONE;
+    }
+    let most = question.in_flight(question.costs.layers().saturating_sub(1));
+    let mut held = most;
+    if !fits(most) {
+        let mut failing = most;
+        held = least;
+        while failing - held > 1 {
+            let middle = held + (failing - held) / 2;
+            if fits(middle) { held = middle } else { failing = middle }
+        }
+    }
+    Cell { seconds, held, least_peak: terms.unit.of(peak.bytes, capacity) }
+}

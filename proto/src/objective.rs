@@ -38,6 +38,11 @@ impl Objective {
         }
     }
 
+    /// Whether plans are weighed by their seconds.
+    pub fn is_timed(self) -> bool {
+        matches!(self, Self::MinIterationTime | Self::Pareto)
+    }
+
     /// Whether a larger value is better.
     pub fn is_maximum(self) -> bool {
         matches!(self, Self::MaxBatch | Self::MaxModel)

@@ -72,6 +72,7 @@ impl Request {
             mode: self.mode,
             seed: 0,
             cuts: Cuts::anywhere(names.len()),
+            is_merged: false,
             keeps_order: false,
             alternatives: 3,
             brief: true,

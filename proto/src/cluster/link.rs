@@ -45,6 +45,16 @@ impl Link {
         }
     }
 
+    /// The better of both in every respect.
+    #[must_use]
+    pub fn faster(self, other: Self) -> Self {
+        Self {
+            bytes_per_second: self.bytes_per_second.max(other.bytes_per_second),
+            latency_seconds: self.latency_seconds.min(other.latency_seconds),
+            origin: self.origin.max(other.origin),
+        }
+    }
+
     /// Checks that both numbers are possible.
     ///
     /// # Errors

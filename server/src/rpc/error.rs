@@ -355,15 +355,18 @@ fn recommend_status(error: RecommendError, message: String) -> Status {
                 ("remedies", String::new()),
             ],
         ),
-        RecommendError::Limits(_) => infeasible(
-            message,
-            [
-                ("missing_bytes", String::new()),
-                ("layer", String::new()),
-                ("device", String::new()),
-                ("remedies", String::new()),
-            ],
-        ),
+        RecommendError::Limits { remedies, .. } => {
+            let options: Vec<String> = remedies.into_iter().map(|remedy| remedy.option).collect();
+            infeasible(
+                message,
+                [
+                    ("missing_bytes", String::new()),
+                    ("layer", String::new()),
+                    ("device", String::new()),
+                    ("remedies", options.join("; ")),
+                ],
+            )
+        }
         RecommendError::NoPlan { lack, device, layer_name, remedies, .. } => {
             let options: Vec<String> = remedies.into_iter().map(|remedy| remedy.option).collect();
             infeasible(

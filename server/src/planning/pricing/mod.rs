@@ -40,7 +40,7 @@ use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
 use super::predictor::{Margin, Origin, Predictor, Share, StageSetting};
 use super::search::{Choice, KindSet, Link, LinkId, Peak, Seconds, StageAt, StageCosts};
-use super::time::{Edge, all_reduce, point_to_point};
+use super::time::{all_reduce, point_to_point};
 use rows::Row;
 use stage::{refusal, setting, share, unfit};
 use sums::Sums;

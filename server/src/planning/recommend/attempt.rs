@@ -3,11 +3,17 @@
 use loadmaster_proto::objective::Objective;
 
 use super::candidate::Candidate;
+use super::fewest::fewest;
 use super::market::{Batch, Market};
-use super::part::{Part, are_complete, parts};
-use super::ranking::{Ranking, rank, settle};
+use super::part::{Part, Parts};
+use super::ranking::{Ranking, rank};
+use super::relaxed::least;
 use super::wish::Wish;
+use crate::planning::search::simulated::Effort;
 use crate::planning::search::{Cuts, Fleet, Stop};
+
+/// Most parts of a fleet that are searched whole: the others only where a look at them says that they may be better.
+const MOST_SEARCHED: usize = 512;
 
 /// What a search for a wish came to.
 #[derive(Debug, Clone)]
@@ -26,12 +32,14 @@ pub(super) struct Attempt {
     pub is_bounded: bool,
     /// What was looked at before the best and has no plan: for people, with the value that it would have had.
     pub passed_over: Vec<(String, f64)>,
+    /// What was not looked at whole, and may have a better plan: for people.
+    pub open: Vec<String>,
     /// Variants of which no plan fits, of the devices and the batch that the best plan is on.
     pub unfit: Vec<super::variant::Variant>,
 }
 
 impl Attempt {
-    fn of(ranking: Ranking, value: Option<f64>, bound: Option<f64>) -> Self {
+    pub(super) fn of(ranking: Ranking, value: Option<f64>, bound: Option<f64>) -> Self {
         Self {
             candidates: ranking.candidates,
             value,
@@ -40,6 +48,7 @@ impl Attempt {
             is_stopped: ranking.is_stopped,
             is_bounded: ranking.is_bounded,
             passed_over: Vec::new(),
+            open: Vec::new(),
             unfit: ranking.unfit,
         }
     }
@@ -56,14 +65,15 @@ pub(super) fn attempt<M: Market>(
     wish: &Wish,
     fleet: &Fleet,
     cuts: &Cuts,
+    effort: &mut Effort,
     stop: &Stop,
 ) -> Attempt {
     match wish.objective {
-        Objective::MinDevices | Objective::MinCost => fewest(market, wish, fleet, cuts, stop),
-        Objective::MaxBatch => largest_batch(market, wish, fleet, cuts, stop),
+        Objective::MinDevices | Objective::MinCost => fewest(market, wish, fleet, cuts, effort, stop),
+        Objective::MaxBatch => largest_batch(market, wish, fleet, cuts, effort, stop),
         // Of several models the caller asks for one after another.
         Objective::MinPeakMemory | Objective::MaxModel | Objective::MinIterationTime | Objective::Pareto => {
-            let ranking = on_any_part(market, wish, fleet, cuts, stop);
+            let ranking = on_any_part(market, wish, fleet, cuts, effort, stop);
             let value = best_value(wish, &ranking.candidates);
             let bound = ranking.bound.filter(|bound| bound.is_finite());
             Attempt::of(ranking, value, bound)
@@ -71,11 +81,10 @@ pub(super) fn attempt<M: Market>(
     }
 }
 
-/// A plan's value by the objectives that weigh plans on given devices: by the closed form for time, because that
-/// is what is proven.
+/// A plan's value in the objective's terms.
 pub(super) fn value(wish: &Wish, candidate: &Candidate) -> Option<f64> {
     match wish.objective {
-        Objective::MinIterationTime | Objective::Pareto => candidate.closed_form,
+        Objective::MinIterationTime | Objective::Pareto => candidate.seconds(),
         Objective::MinDevices => Some(f64::from(candidate.devices())),
         Objective::MinCost => candidate.hourly_price,
         Objective::MaxBatch => Some(f64::from(candidate.batch.micro_batch_size)),
@@ -85,36 +94,71 @@ pub(super) fn value(wish: &Wish, candidate: &Candidate) -> Option<f64> {
     }
 }
 
-/// The best value of any of these plans: of time it need not be that of the first, which is the fastest as simulated.
+/// The best value of any of these plans.
 pub(super) fn best_value(wish: &Wish, plans: &[Candidate]) -> Option<f64> {
     let values = plans.iter().filter_map(|plan| value(wish, plan));
     if wish.objective.is_maximum() { values.reduce(f64::max) } else { values.reduce(f64::min) }
 }
 
 /// All devices, or any part of them where devices may stay idle.
-fn on_any_part<M: Market>(market: &M, wish: &Wish, fleet: &Fleet, cuts: &Cuts, stop: &Stop) -> Ranking {
+pub(super) fn on_any_part<M: Market>(
+    market: &M,
+    wish: &Wish,
+    fleet: &Fleet,
+    cuts: &Cuts,
+    effort: &mut Effort,
+    stop: &Stop,
+) -> Ranking {
     if !wish.constraints.allow_idle_devices {
-        return rank(market, wish, &Part::whole(fleet), cuts, stop);
+        return rank(market, wish, &Part::whole(fleet), cuts, effort, stop);
     }
+    let is_even = wish.rules.is_some_and(|rules| rules.even_nodes);
+    let (parts, is_complete) = Parts::of(fleet, cuts, is_even).all();
     let mut all = Ranking { bound: Some(f64::INFINITY), ..Ranking::default() };
+    let mut known: Vec<(Vec<u32>, f64)> = Vec::new();
+    let mut searched = 0;
     // The whole first: a search that is stopped early should not end on a corner of the fleet.
-    for part in parts(fleet).into_iter().rev() {
-        let one = rank(market, wish, &part, cuts, stop);
-        all.bound = all.bound.zip(one.bound).map(|(a, b)| a.min(b));
-        all.states = all.states.saturating_add(one.states);
-        all.asked += one.asked;
-        all.is_bounded |= one.is_bounded;
-        all.candidates.extend(one.candidates);
-        if all.unfit.is_empty() {
-            all.unfit = one.unfit;
-        }
-        if one.is_stopped || stop.is_requested() {
+    for part in parts {
+        if stop.is_requested() {
             all.is_stopped = true;
             all.bound = None;
             break;
         }
+        // With as many devices of each kind no part has a better plan than they would have in one node.
+        let mut counts = vec![0; fleet.kinds.len()];
+        part.fleet.nodes.iter().for_each(|node| counts[node.kind] += node.devices);
+        let at_least = match known.iter().find(|(other, _)| *other == counts) {
+            Some((_, at_least)) => *at_least,
+            None => {
+                let found = least(market, wish, fleet, &counts, cuts, stop);
+                let at_least =
+                    if wish.objective.is_timed() { found.seconds } else { found.highest };
+                known.push((counts, at_least));
+                at_least
+            }
+        };
+        let best = best_value(wish, &all.candidates).unwrap_or(f64::INFINITY);
+        let is_front = wish.objective == Objective::Pareto;
+        if at_least.is_infinite() || (!is_front && at_least > best) {
+            continue;
+        }
+        if searched >= MOST_SEARCHED || effort.is_spent() && !all.candidates.is_empty() {
+            all.is_bounded = true;
+            all.bound = all.bound.map(|bound| bound.min(at_least));
+            continue;
+        }
+        searched += 1;
+        let one = rank(market, wish, &part, cuts, effort, stop);
+        all.bound = all.bound.zip(one.bound).map(|(a, b)| a.min(b));
+        all.states = all.states.saturating_add(one.states);
+        all.is_bounded |= one.is_bounded;
+        all.is_stopped |= one.is_stopped;
+        all.candidates.extend(one.candidates);
+        if all.unfit.is_empty() {
+            all.unfit = one.unfit;
+        }
     }
-    if !has_every_part(wish, fleet) {
+    if !is_complete {
         all.is_bounded = true;
         all.bound = None;
     }
@@ -123,81 +167,15 @@ fn on_any_part<M: Market>(market: &M, wish: &Wish, fleet: &Fleet, cuts: &Cuts, s
     } else {
         all.candidates.sort_by(|a, b| super::ranking::order(wish, a, b));
     }
-    all
-}
-
-/// Whether no part of a fleet is left out that may be better than those that are looked at. Nodes are filled one
-/// after another, which leaves out some with equally many devices on each.
-fn has_every_part(wish: &Wish, fleet: &Fleet) -> bool {
-    are_complete(fleet) && (fleet.nodes.len() < 2 || wish.rules.is_none_or(|rules| !rules.even_nodes))
-}
-
-/// The fewest or cheapest devices that hold the training within its limits: parts of the fleet in the order of
-/// their value, until one does.
-fn fewest<M: Market>(market: &M, wish: &Wish, fleet: &Fleet, cuts: &Cuts, stop: &Stop) -> Attempt {
-    let worth = |part: &Part| match wish.objective {
-        Objective::MinCost => part.hourly_price().unwrap_or(f64::INFINITY),
-        _ => f64::from(part.devices()),
-    };
-    let mut parts = parts(fleet);
-    parts.sort_by(|a, b| {
-        let price = |part: &Part| part.hourly_price().unwrap_or(f64::INFINITY);
-        let by_value = worth(a).total_cmp(&worth(b));
-        by_value.then_with(|| price(a).total_cmp(&price(b))).then(a.devices().cmp(&b.devices()))
-    });
-    // Whatever the limits leave, the plan should be good besides: the fastest where time counts.
-    let timed = wish.constraints.max_iteration_seconds.is_some();
-    let objective = if timed { Objective::MinIterationTime } else { Objective::MinPeakMemory };
-    let asked = Wish { objective, ..wish.clone() };
-    let is_complete = has_every_part(wish, fleet);
-    let (mut states, mut passed_over, mut is_bounded) = (0_u64, Vec::new(), !is_complete);
-    // The first part of which it is not proven that no plan fits.
-    let mut doubtful = None;
-    for part in &parts {
-        let ranking = rank(market, &asked, part, cuts, stop);
-        states = states.saturating_add(ranking.states);
-        // A plan that was found fits, whether or not the search for a better one was stopped.
-        if !ranking.candidates.is_empty() {
-            let stopped = Ranking { states, is_stopped: false, is_bounded, ..ranking };
-            let value = Some(worth(part));
-            let bound = doubtful.or(value).filter(|_| is_complete);
-            return Attempt { passed_over, ..Attempt::of(stopped, value, bound) };
+    let best = best_value(wish, &all.candidates);
+    if let (Some(bound), Some(best)) = (all.bound, best) {
+        all.bound = Some(bound.min(best));
+        // Parts that were left out have nothing better.
+        if is_complete && bound >= best && wish.objective != Objective::Pareto && !all.is_stopped {
+            all.is_bounded = false;
         }
-        if ranking.is_stopped || stop.is_requested() {
-            let bound = doubtful.or_else(|| Some(worth(part))).filter(|_| is_complete);
-            return last_resort(market, &asked, fleet, cuts, worth, bound, states, passed_over);
-        }
-        if ranking.is_bounded {
-            is_bounded = true;
-            doubtful = doubtful.or_else(|| Some(worth(part)));
-        }
-        passed_over.push((format!("{} devices", part.devices()), worth(part)));
     }
-    let nothing = Ranking { states, is_bounded, ..Ranking::default() };
-    Attempt { passed_over, ..Attempt::of(nothing, None, None) }
-}
-
-/// A search for the fewest devices that was stopped: all of them, if they are enough, with the gap to the part
-/// that it had come to.
-#[expect(clippy::too_many_arguments, reason = "what one search hands over to the next")]
-fn last_resort<M: Market>(
-    market: &M,
-    wish: &Wish,
-    fleet: &Fleet,
-    cuts: &Cuts,
-    worth: impl Fn(&Part) -> f64,
-    bound: Option<f64>,
-    states: u64,
-    passed_over: Vec<(String, f64)>,
-) -> Attempt {
-    let whole = Part::whole(fleet);
-    // One look, which a stopped search may still take: the first variant that fits.
-    let mut ranking = first_fit(market, wish, &whole, cuts, &Stop::default());
-    settle(&mut ranking, wish);
-    let states = states.saturating_add(ranking.states);
-    let value = (!ranking.candidates.is_empty()).then(|| worth(&whole));
-    let stopped = Ranking { states, is_stopped: true, ..ranking };
-    Attempt { passed_over, ..Attempt::of(stopped, value, bound) }
+    all
 }
 
 /// The first variant of a wish that fits, if any, whatever the limits on time and peaks.
@@ -207,58 +185,61 @@ pub(super) fn first_fit<M: Market>(
     part: &Part,
     cuts: &Cuts,
     stop: &Stop,
-) -> Ranking {
-    let mut ranking = Ranking::default();
-    let Some(cuts) = part.cuts(cuts) else { return ranking };
+) -> Option<Candidate> {
+    let cuts = part.cuts(cuts)?;
     if wish.rules.is_some_and(|rules| rules.even_nodes) && !part.is_even() {
-        return ranking;
+        return None;
     }
-    for variant in super::variant::variants(wish, part, market.layers()) {
+    super::variant::variants(wish, part, market.layers()).iter().find_map(|variant| {
         if stop.is_requested() {
-            ranking.is_stopped = true;
-            break;
+            return None;
         }
-        let asked = super::solve::Asked::new(market, wish, &variant, part, &cuts);
-        let (found, states) = asked.any_fit(wish, stop);
-        ranking.states = ranking.states.saturating_add(states);
-        if let Some(found) = found {
-            ranking.candidates.push(found);
-            break;
-        }
-    }
-    ranking
+        super::solve::Asked::new(market, wish, variant, part, &cuts).any_fit(wish, stop).0
+    })
 }
 
 /// The largest micro-batch that fits: from the largest listed one down, so that nothing is taken for granted of
 /// sizes in between.
-fn largest_batch<M: Market>(market: &M, wish: &Wish, fleet: &Fleet, cuts: &Cuts, stop: &Stop) -> Attempt {
+fn largest_batch<M: Market>(
+    market: &M,
+    wish: &Wish,
+    fleet: &Fleet,
+    cuts: &Cuts,
+    effort: &mut Effort,
+    stop: &Stop,
+) -> Attempt {
     let timed = wish.constraints.max_iteration_seconds.is_some();
     let objective = if timed { Objective::MinIterationTime } else { Objective::MinPeakMemory };
     let mut batches: Vec<Batch> = wish.batches.clone();
     batches.sort_by_key(|batch| std::cmp::Reverse(batch.micro_batch_size));
-    let (mut states, mut passed_over, mut is_bounded) = (0_u64, Vec::new(), false);
-    let mut reached = None;
+    let (mut states, mut passed_over) = (0_u64, Vec::new());
+    let (mut is_stopped, mut is_bounded) = (false, false);
     // The first size of which it is not proven that no plan fits.
     let mut doubtful = None;
     for batch in batches {
         let size = f64::from(batch.micro_batch_size);
         let one = Wish { objective, batches: vec![batch], ..wish.clone() };
-        let ranking = on_any_part(market, &one, fleet, cuts, stop);
+        // Stopped, it still looks for anything that fits, and says from where on it proved nothing.
+        let ranking = if stop.is_requested() {
+            let plan = first_fit(market, &one, &Part::whole(fleet), cuts, &Stop::default());
+            let mut ranking = Ranking { candidates: plan.into_iter().collect(), is_stopped: true, ..Ranking::default() };
+            super::ranking::settle(&mut ranking, &one);
+            ranking
+        } else {
+            on_any_part(market, &one, fleet, cuts, effort, stop)
+        };
         states = states.saturating_add(ranking.states);
+        is_stopped |= ranking.is_stopped;
         if !ranking.candidates.is_empty() {
-            let found = Ranking { states, is_bounded, is_stopped: reached.is_some(), ..ranking };
+            let found = Ranking { states, is_bounded, is_stopped: is_stopped && doubtful.is_some(), ..ranking };
             return Attempt { passed_over, ..Attempt::of(found, Some(size), doubtful.or(Some(size))) };
         }
-        // Stopped, it goes on to look for anything that fits, and says from where on it did not prove anything.
-        if ranking.is_stopped && reached.is_none() {
-            reached = Some(size);
-        }
-        is_bounded |= ranking.is_bounded;
         if ranking.is_bounded || ranking.is_stopped {
+            is_bounded |= ranking.is_bounded;
             doubtful = doubtful.or(Some(size));
         }
         passed_over.push((format!("micro-batch {}", batch.micro_batch_size), size));
     }
-    let nothing = Ranking { states, is_bounded, is_stopped: reached.is_some(), ..Ranking::default() };
+    let nothing = Ranking { states, is_bounded, is_stopped, ..Ranking::default() };
     Attempt { passed_over, ..Attempt::of(nothing, None, doubtful) }
 }

@@ -13,7 +13,7 @@ use crate::planning::search::memory::{Peaks, Run};
 use crate::planning::search::{
     Choice, KindSet, Peak, PlacedStage, Places, Question, Seconds, StageCosts, Step, Unit,
 };
-use crate::planning::simulate::{Order, Overlap, Pipeline, Simulated, iteration_seconds, simulate};
+use crate::planning::simulate::{Order, Overlap, Pipeline, Simulated, at_least, iteration_seconds, simulate};
 use crate::planning::time::{Edge, iteration};
 
 /// A stage of a [`Candidate`].
@@ -95,7 +95,9 @@ impl Candidate {
             let at = question.stage_at(step, stage.first, stage.last, stage.choice);
             let in_flight = question.in_flight(count - 1 - index);
             if let Some(before) = stage.first.checked_sub(1) {
-                edges.push(question.costs.cut_seconds(before, step.entry, stage.choice));
+                let sender = index.checked_sub(1).and_then(|index| placed.get(index));
+                let sender = sender.map_or(stage.choice, |sender| sender.choice);
+                edges.push(question.edge_seconds(before, step.entry, sender, stage.choice));
             }
             stages.push(CandidateStage {
                 first: stage.first,
@@ -124,8 +126,45 @@ impl Candidate {
         };
         candidate.closed_form = candidate
             .timed()
-            .map(|(stages, edges)| iteration(&stages, &edges, candidate.batch.micro_batches));
+            .map(|(stages, edges)| iteration(&stages, &edges, candidate.batch.micro_batches, overlap));
+        candidate.keep_pins(question, part);
         Some(candidate)
+    }
+
+    /// Gives stages the very devices that their layers are pinned to: like devices of a node are interchangeable.
+    fn keep_pins<C: StageCosts>(&mut self, question: &Question<'_, C>, part: &Part) {
+        for pin in question.cuts.pins() {
+            let Some(&wanted) = part.origin.get(pin.device) else { continue };
+            let is_its = |stage: &CandidateStage| (stage.first..=stage.last).contains(&pin.layer);
+            let Some(own) = self.stages.iter().position(is_its) else { continue };
+            if self.stages[own].devices.contains(&wanted) {
+                continue;
+            }
+            let node = |device: u32| {
+                let at = part.origin.binary_search(&device).ok()?;
+                let begins = question.fleet.begins();
+                Some(begins.partition_point(|&begin| begin as usize <= at))
+            };
+            // One of its devices that none of its own layers is pinned to.
+            let is_kept = |device: u32| {
+                question.cuts.pins().iter().any(|other| {
+                    part.origin.get(other.device) == Some(&device)
+                        && (self.stages[own].first..=self.stages[own].last).contains(&other.layer)
+                })
+            };
+            let spare = self.stages[own]
+                .devices
+                .iter()
+                .position(|&device| node(device) == node(wanted) && !is_kept(device));
+            let Some(spare) = spare else { continue };
+            let given = std::mem::replace(&mut self.stages[own].devices[spare], wanted);
+            let others = self.stages.iter_mut().enumerate().filter(|(index, _)| *index != own);
+            for device in others.flat_map(|(_, stage)| &mut stage.devices) {
+                if *device == wanted {
+                    *device = given;
+                }
+            }
+        }
     }
 
     /// The plan of given stages on all devices of a part in their order; none where no run of places is it, or
@@ -163,6 +202,11 @@ impl Candidate {
         if self.simulated.is_none() {
             self.simulated = self.simulated_with(|pipeline| iteration_seconds(pipeline).ok());
         }
+    }
+
+    /// What an iteration takes at least; none without times.
+    pub(super) fn at_least(&self) -> Option<f64> {
+        self.simulated_with(|pipeline| Some(at_least(pipeline)))
     }
 
     /// One iteration pass by pass; none without times, or with too many passes.

@@ -21,14 +21,14 @@ const NAMED: usize = 3;
 const MOST_FORBIDDEN: usize = 8;
 
 /// By what part of itself a bound in seconds may differ from a value that it equals but for rounding.
-const SAME: f64 = 1e-12;
+const SAME: f64 = 1e-11;
 
 /// What proves a plan, or says how far from proven it is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Certificate {
     /// Name and version of the search.
     pub solver: String,
-    /// The plan's value. Of time it is the closed form's, which is what is proven.
+    /// The plan's value; of time the simulated seconds.
     pub value: f64,
     /// No plan within the constraints has a better value; none where nothing is known.
     pub bound: Option<f64>,
@@ -88,13 +88,13 @@ pub(super) fn certificate<M: Market>(
         _ => own(),
     };
     let value = value.unwrap_or(f64::NAN);
+    // What a merger keeps together was not searched apart.
+    let bound = found.bound.filter(|_| !wish.is_merged);
     let is_share =
         wish.unit == Unit::Share && matches!(wish.objective, Objective::MinPeakMemory | Objective::MaxModel);
     // The terms of a plan's seconds may have been added up in another order than those of the bound.
-    let is_timed = matches!(wish.objective, Objective::MinIterationTime | Objective::Pareto);
-    let is_same = |bound: f64| is_timed && (value - bound).abs() <= SAME * bound.abs();
-    let bound = found.bound.map(|bound| if is_same(bound) { value } else { bound });
-    // Plans that are simulated are ranked by that: the best by the closed form may have come second.
+    let is_same = |bound: f64| wish.objective.is_timed() && (value - bound).abs() <= SAME * bound.abs();
+    let bound = bound.map(|bound| if is_same(bound) { value } else { bound });
     let closed = bound == Some(value);
     Certificate {
         solver: solver(wish),
@@ -152,7 +152,7 @@ fn faster_without_limits<M: Market>(
     if wish.objective != Objective::MinIterationTime {
         return None;
     }
-    let mut least = best.closed_form?;
+    let mut least = best.seconds()?;
     let part = Part::whole(scene.fleet);
     let cuts = part.cuts(cuts)?;
     let mut faster: Option<Candidate> = None;
@@ -161,13 +161,16 @@ fn faster_without_limits<M: Market>(
             break;
         }
         let asked = Asked::new(market, wish, &variant, &part, &cuts);
-        if let Some(plan) = asked.fastest_of_any(Some(least), stop).best {
-            least = plan.closed_form.unwrap_or(least);
-            faster = Some(plan);
+        if let Some(mut plan) = asked.fastest_of_any(Some(least), stop).best {
+            plan.simulate();
+            if let Some(seconds) = plan.seconds().filter(|&seconds| seconds < least) {
+                least = seconds;
+                faster = Some(plan);
+            }
         }
     }
     let plan = faster?;
-    let ratio = 1.0 - least / best.closed_form?;
+    let ratio = 1.0 - least / best.seconds()?;
     let lacking =
         plan.stages.iter().enumerate().filter_map(|(index, stage)| Some((index, stage, stage.lacks()?)));
     let most = wish.constraints.max_peak_bytes.unwrap_or(u64::MAX);
@@ -270,8 +273,7 @@ fn percent(ratio: f64) -> String {
 }
 
 /// The plans of a search and those that come next, best first: the best of each variant, and those that differ from
-/// the best one in a cut. All that are near the best by time are simulated, so that the first is the fastest of
-/// them.
+/// the best one in a cut.
 pub(super) fn pool<M: Market>(
     market: &M,
     wish: &Wish,
@@ -287,8 +289,7 @@ pub(super) fn pool<M: Market>(
     let Some(best) = pool.first().cloned().filter(|_| is_ranked) else { return pool };
     let is_asked = wish.alternatives > 0 && wish.mode == SearchMode::Exact;
     // What other cuts there are on the same devices, with the same batch and schedule.
-    let is_near = is_timed && wish.mode == SearchMode::Exact;
-    if (is_near || is_asked) && best.devices() == fleet.devices() {
+    if is_asked && best.devices() == fleet.devices() {
         let one = Wish {
             batches: vec![best.batch],
             schedules: vec![best.schedule],
@@ -302,12 +303,13 @@ pub(super) fn pool<M: Market>(
             }
             let mut without = cuts.clone();
             without.keep_together(layer..=layer + 1);
-            let ranking = super::ranking::rank(market, &one, &Part::whole(fleet), &without, stop);
-            pool.extend(ranking.candidates.into_iter().take(1));
+            let part = Part::whole(fleet);
+            let others = super::ranking::rank_by_formula(market, &one, &part, &without, stop);
+            pool.extend(others.into_iter().take(1));
         }
     }
     if is_timed {
-        super::ranking::simulate_near(&mut pool);
+        super::ranking::simulate_best(&mut pool);
     }
     pool.sort_by(|a, b| super::ranking::order(wish, a, b));
     let mut distinct: Vec<Candidate> = Vec::with_capacity(pool.len());

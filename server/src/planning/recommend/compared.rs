@@ -87,7 +87,8 @@ fn megatron<M: Market>(
 ) -> Compared {
     const NAME: &str = "megatron";
     let devices = best.devices();
-    let per_node = scene.fleet.nodes.iter().map(|node| node.devices).min().unwrap_or(1);
+    let smallest = scene.fleet.nodes.iter().map(|node| node.devices).min().unwrap_or(1);
+    let per_node = if scene.fleet.is_one_node { devices } else { smallest };
     for (tensor, pipeline) in
         megatron_degrees(devices, per_node.min(StageConfig::MAX_TENSOR_DEGREE), market.layers())
     {
@@ -178,5 +179,5 @@ fn used(scene: &Scene<'_>, plan: &Candidate) -> Part {
             *taken += 1;
         }
     }
-    Part::of(scene.fleet, &taken)
+    Part::of(scene.fleet, &taken, &[])
 }

@@ -12,9 +12,6 @@ use super::wish::Wish;
 use crate::planning::search::memory::{self, Obstacle};
 use crate::planning::search::{Choice, Cuts, Stop};
 
-/// Most variants that are looked at for the one that comes closest.
-const MOST_EXPLAINED: usize = 64;
-
 /// A stage that does not fit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Short {
@@ -42,20 +39,15 @@ impl Short {
 /// Why no plan of any variant fits.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Lack {
-    /// The plan that comes closest, and its stage that lacks most.
+    /// The plan that comes closest, and its stage that lacks most: no plan lacks less.
     Plan {
+        /// Index of a layer that fits nowhere, in whatever stage; none where each fits somewhere.
+        layer: Option<usize>,
         /// The plan.
-        plan: Candidate,
+        plan: Box<Candidate>,
         /// Index of the stage.
         stage: usize,
         /// What it lacks.
-        short: Short,
-    },
-    /// A layer fits nowhere: the stage with it that lacks least.
-    Layer {
-        /// Index of the layer.
-        layer: usize,
-        /// What the stage lacks.
         short: Short,
     },
     /// There is no plan, however much memory the devices had.
@@ -69,7 +61,7 @@ impl Lack {
     /// What is missing on each device of the stage that lacks most; none where memory is not what lacks.
     pub fn missing(&self) -> Option<Bytes> {
         match self {
-            Self::Plan { short, .. } | Self::Layer { short, .. } => Some(short.missing()),
+            Self::Plan { short, .. } => Some(short.missing()),
             Self::NoPlan { .. } => None,
         }
     }
@@ -77,7 +69,7 @@ impl Lack {
     /// The stage that does not fit.
     pub fn short(&self) -> Option<&Short> {
         match self {
-            Self::Plan { short, .. } | Self::Layer { short, .. } => Some(short),
+            Self::Plan { short, .. } => Some(short),
             Self::NoPlan { .. } => None,
         }
     }
@@ -97,12 +89,12 @@ impl Lack {
         };
         match self {
             Self::NoPlan { why } => why.clone(),
-            Self::Layer { layer, short } => {
-                let name = scene.names.get(*layer).map_or("", String::as_str);
-                format!("layer {layer} ({name}) fits on no device: {}", needs(short))
-            }
-            Self::Plan { plan, stage, short } => {
-                format!("closest is {}: stage {stage} does not fit, {}", plan.describe(), needs(short))
+            Self::Plan { layer, plan, stage, short } => {
+                let nowhere = layer.map_or_else(String::new, |layer| {
+                    let name = scene.names.get(layer).map_or("", String::as_str);
+                    format!("layer {layer} ({name}) fits on no device; ")
+                });
+                format!("{nowhere}closest is {}: stage {stage} does not fit, {}", plan.describe(), needs(short))
             }
         }
     }
@@ -119,35 +111,23 @@ pub(super) fn lack<M: Market>(
     stop: &Stop,
 ) -> Option<Lack> {
     let mut closest: Option<Lack> = None;
-    for variant in variants.iter().take(MOST_EXPLAINED) {
+    // A layer is said to fit nowhere if that is so in all variants.
+    let mut nowhere: Option<Option<usize>> = None;
+    for variant in variants {
+        if stop.is_requested() {
+            return None;
+        }
         let asked = Asked::new(market, wish, variant, part, cuts);
         for question in asked.questions(true) {
             let Some(one) = memory::explain(&question, stop) else { continue };
             let one = match one {
-                memory::Lack::Plan { best, shortage } => {
-                    Candidate::of(&question, &best.stages, variant.batch, wish.overlap, part).and_then(
-                        |plan| {
-                            let stage = best.stages.iter().position(|stage| *stage == shortage.stage)?;
-                            let short = short(&plan, stage)?;
-                            Some(Lack::Plan { plan, stage, short })
-                        },
-                    )
-                }
-                memory::Lack::Layer { layer, shortage } => {
-                    let devices = question.places.resolve(&[shortage.stage]).into_iter().flatten();
-                    let choice = variant.choices.get(shortage.stage.choice).copied();
-                    Some(Lack::Layer {
-                        layer,
-                        short: Short {
-                            first: shortage.stage.first,
-                            last: shortage.stage.last,
-                            choice: choice.unwrap_or(Choice::SINGLE),
-                            devices: devices
-                                .filter_map(|device| part.origin.get(device as usize).copied())
-                                .collect(),
-                            needed: shortage.needed,
-                            capacity: shortage.capacity,
-                        },
+                memory::Lack::Plan { layer, best, shortage } => {
+                    let plan = Candidate::of(&question, &best.stages, variant.batch, wish.overlap, part);
+                    plan.and_then(|plan| {
+                        let stage = best.stages.iter().position(|stage| *stage == shortage.stage)?;
+                        let short = short(&plan, stage)?;
+                        nowhere = Some(nowhere.map_or(layer, |other| other.filter(|_| other == layer)));
+                        Some(Lack::Plan { layer, plan: Box::new(plan), stage, short })
                     })
                 }
                 memory::Lack::NoPlan(obstacle) => {
@@ -162,6 +142,9 @@ pub(super) fn lack<M: Market>(
             };
             closest = closer(closest, one);
         }
+    }
+    if let Some(Lack::Plan { layer, .. }) = &mut closest {
+        *layer = nowhere.flatten();
     }
     closest.or_else(|| no_variant(wish, variants, part, market.layers()))
 }
@@ -179,7 +162,7 @@ fn short(plan: &Candidate, stage: usize) -> Option<Short> {
 }
 
 /// The one that lacks fewer bytes; one that lacks bytes before one that has no plan at all.
-fn closer(one: Option<Lack>, other: Option<Lack>) -> Option<Lack> {
+pub(super) fn closer(one: Option<Lack>, other: Option<Lack>) -> Option<Lack> {
     let missing = |lack: &Lack| lack.missing().map_or(u64::MAX, |bytes| bytes.0);
     one.into_iter().chain(other).min_by_key(missing)
 }
@@ -200,7 +183,7 @@ fn unknown<M: Market>(market: &M, variant: &Variant) -> Option<String> {
 fn in_words(obstacle: Obstacle, wish: &Wish, part: &Part, layers: usize) -> String {
     let devices = part.devices();
     match obstacle {
-        Obstacle::Devices => no_cover(wish, devices, layers),
+        Obstacle::Devices => no_cover(wish, part, layers),
         Obstacle::Cuts => format!(
             "no plan of the shape {} cuts the {layers} layers only where it is allowed and takes all {devices} \
              devices",
@@ -211,13 +194,14 @@ fn in_words(obstacle: Obstacle, wish: &Wish, part: &Part, layers: usize) -> Stri
     }
 }
 
-fn no_cover(wish: &Wish, devices: u32, layers: usize) -> String {
+fn no_cover(wish: &Wish, part: &Part, layers: usize) -> String {
+    let devices = part.devices();
     format!(
         "no plan of the shape {} with at most {layers} stages takes all {devices} devices: each stage has a layer \
          at least, its data degree divides the micro-batch, and {}; let devices stay idle \
          (`--allow-idle-devices`), or allow other degrees, shapes or node spanning",
         wish.shape,
-        match wish.spanning() {
+        match wish.spanning_on(&part.fleet) {
             crate::planning::search::Spanning::Never => "it stays on one node",
             crate::planning::search::Spanning::WholeNodes => "it takes whole nodes",
             crate::planning::search::Spanning::Anywhere => "its degrees are those that are allowed",
@@ -236,5 +220,5 @@ fn no_variant(wish: &Wish, variants: &[Variant], part: &Part, layers: usize) -> 
             ),
         });
     }
-    variants.is_empty().then(|| Lack::NoPlan { why: no_cover(wish, part.devices(), layers) })
+    variants.is_empty().then(|| Lack::NoPlan { why: no_cover(wish, part, layers) })
 }

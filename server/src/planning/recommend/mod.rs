@@ -12,6 +12,8 @@
 //! | `annealed` | what does AMP's annealing come by? |
 //! | `ranking` | which plans are best on given devices? |
 //! | `attempt` | which devices, which batch? |
+//! | `fewest` | how few devices, or how cheap ones, are enough? |
+//! | `relaxed` | what does any plan on so many devices need at least? |
 //! | `certificate` | how good is the answer, and what was rejected? |
 //! | `restriction` | what do shape and launcher cost? |
 //! | `lack`, `remedies` | why does nothing fit, and what would help? |
@@ -19,8 +21,8 @@
 //! | `transfers` | do devices compute while they exchange with the stages next to them? |
 //! | `given` | what does a plan need that the caller names? |
 //!
-//! A search weighs single stages by closed forms, because it asks for millions. What it finds is simulated, and
-//! plans whose closed forms are near each other are ranked by that.
+//! A formula finds good plans among millions at once. What certificates say rests on simulation: plans are ranked by
+//! simulated seconds, and no plan is faster, as simulated, than the bound.
 
 mod annealed;
 mod attempt;
@@ -28,6 +30,7 @@ mod candidate;
 mod certificate;
 mod compared;
 mod corrected;
+mod fewest;
 mod given;
 mod lack;
 mod launcher;
@@ -35,6 +38,7 @@ mod market;
 mod part;
 mod prices;
 mod ranking;
+mod relaxed;
 mod remedies;
 mod restriction;
 mod solve;
@@ -59,12 +63,13 @@ pub use wish::{MAX_BATCHES, Wish};
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::model::Model;
-use loadmaster_proto::objective::Objective;
+use loadmaster_proto::objective::{Objective, SearchMode};
 use loadmaster_proto::training::Optimizer;
 
+use super::search::simulated::Effort;
 use super::search::{Fleet, Stop};
 use attempt::attempt;
-use part::Part;
+use part::{Part, Parts};
 
 /// What a recommendation is about.
 #[derive(Debug, Clone, Copy)]
@@ -187,8 +192,15 @@ pub enum RecommendError {
         missing: Bytes,
     },
     /// Plans fit, but none is fast enough or small enough.
-    #[error("{0}")]
-    Limits(String),
+    #[error("{}", no_plan(.reason, .remedies))]
+    Limits {
+        /// How far plans are from the limits, for people.
+        reason: String,
+        /// Whether it is proven that no plan keeps to them.
+        is_proof: bool,
+        /// What would keep to them; each was checked.
+        remedies: Vec<Remedy>,
+    },
     /// Nothing fits.
     #[error("{}", no_plan(.reason, .remedies))]
     NoPlan {
@@ -206,11 +218,13 @@ pub enum RecommendError {
 }
 
 impl RecommendError {
-    /// Whether it is proven that no plan fits. A search that looked at a part of the plans, or at times by their
-    /// closed form, proves nothing.
+    /// Whether it is proven that no plan fits. A search that looked at a part of the plans proves nothing.
     pub fn is_proof(&self) -> bool {
-        let Self::NoPlan { lack, .. } = self else { return false };
-        !matches!(&**lack, Lack::NoPlan { why } if why == UNPROVEN)
+        match self {
+            Self::NoPlan { lack, .. } => !matches!(&**lack, Lack::NoPlan { why } if why == UNPROVEN),
+            Self::Limits { is_proof, .. } => *is_proof,
+            _ => false,
+        }
     }
 }
 
@@ -239,15 +253,16 @@ pub fn recommend<M: Market>(
 ) -> Result<Recommendation, RecommendError> {
     check(market, scene, wish)?;
     let cuts = wish.cuts_for(scene.model).map_err(RecommendError::Launcher)?;
-    let found = attempt(market, wish, scene.fleet, &cuts, stop);
+    let mut effort = Effort::new(Effort::USUAL);
+    let found = attempt(market, wish, scene.fleet, &cuts, &mut effort, stop);
     let pool = certificate::pool(market, wish, &found, scene.fleet, &cuts, stop);
     let Some(best) = pool.first().cloned() else {
         if found.is_stopped {
             return Err(RecommendError::Stopped);
         }
-        return Err(nothing(market, scene, wish, &cuts, stop));
+        return Err(nothing(market, scene, wish, &found, &cuts, stop));
     };
-    let certificate = certificate::certificate(market, scene, wish, &found, &pool, &cuts, stop);
+    let mut certificate = certificate::certificate(market, scene, wish, &found, &pool, &cuts, stop);
     let restriction =
         if wish.brief { None } else { restriction::restriction(market, scene, wish, &pool, stop) };
     let (mut alternatives, mut front) = (Vec::new(), Vec::new());
@@ -262,6 +277,11 @@ pub fn recommend<M: Market>(
     if let Some(rules) = wish.rules.filter(|rules| !rules.note.is_empty()) {
         notes.push(rules.note.to_owned());
     }
+    if !found.open.is_empty() {
+        notes.push(format!("not looked at whole: {}; a plan on them may be enough", found.open.join(", ")));
+    }
+    // What was told besides may have been cut short too: another deadline would have told more.
+    certificate.is_stopped |= stop.is_requested();
     Ok(Recommendation { best, certificate, alternatives, front, compared, restriction, notes })
 }
 
@@ -286,40 +306,71 @@ fn check<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish) -> Result<(), Re
 const UNPROVEN: &str = "the search found no plan, which does not prove that there is none: ask for the search mode \
                         exact, or restrict shape, degrees or devices";
 
+/// Most parts of the devices that are asked why nothing fits.
+const MOST_EXPLAINED: usize = 64;
+
+/// Most micro-batches of which each is asked why nothing fits; of more the smallest, the nearest to fitting.
+const MOST_BATCHES_EXPLAINED: usize = 16;
+
+/// The parts of the devices that a wish's plans may take: all of them, or some where they may be idle.
+fn allowed_parts(scene: &Scene<'_>, wish: &Wish, cuts: &super::search::Cuts) -> Vec<Part> {
+    let may_idle = wish.constraints.allow_idle_devices
+        || matches!(wish.objective, Objective::MinDevices | Objective::MinCost);
+    if !may_idle {
+        return vec![Part::whole(scene.fleet)];
+    }
+    let is_even = wish.rules.is_some_and(|rules| rules.even_nodes);
+    let (mut parts, _) = Parts::of(scene.fleet, cuts, is_even).all();
+    parts.truncate(MOST_EXPLAINED);
+    parts
+}
+
 /// Why there is no plan, and what would help.
 fn nothing<M: Market>(
     market: &M,
     scene: &Scene<'_>,
     wish: &Wish,
+    found: &attempt::Attempt,
     cuts: &super::search::Cuts,
     stop: &Stop,
 ) -> RecommendError {
-    let part = Part::whole(scene.fleet);
+    let parts = allowed_parts(scene, wish, cuts);
     let is_limited =
         wish.constraints.max_iteration_seconds.is_some() || wish.constraints.max_peak_bytes.is_some();
-    if is_limited && !attempt::first_fit(market, wish, &part, cuts, stop).candidates.is_empty() {
-        return RecommendError::Limits(beyond_limits(market, scene, wish, cuts, stop));
+    let fits = |part: &Part| attempt::first_fit(market, wish, part, cuts, stop).is_some();
+    if is_limited && parts.iter().any(fits) {
+        return RecommendError::Limits {
+            reason: beyond_limits(market, scene, wish, cuts, stop),
+            is_proof: !found.is_bounded && !found.is_stopped && wish.mode == SearchMode::Exact,
+            remedies: remedies::for_limits(market, scene, wish, stop),
+        };
     }
-    // Of several micro-batches the smallest is the nearest to fitting.
-    let smallest = wish.batches.iter().min_by_key(|batch| batch.micro_batch_size).copied();
-    let asked = Wish { batches: smallest.into_iter().collect(), ..wish.clone() };
-    let variants = variants(&asked, &part, market.layers());
-    let lacking = match part.cuts(cuts) {
-        Some(cuts) => lack::lack(market, &asked, &variants, &part, &cuts, stop),
-        None => Some(Lack::NoPlan { why: "a layer is pinned to a device that is not there".to_owned() }),
-    };
+    let mut asked = wish.clone();
+    if asked.batches.len() > MOST_BATCHES_EXPLAINED {
+        let smallest = wish.batches.iter().min_by_key(|batch| batch.micro_batch_size).copied();
+        asked.batches = smallest.into_iter().collect();
+    }
+    let mut lacking: Option<Lack> = None;
+    for part in &parts {
+        let variants = variants(&asked, part, market.layers());
+        let one = match part.cuts(cuts) {
+            Some(cuts) => lack::lack(market, &asked, &variants, part, &cuts, stop),
+            None => Some(Lack::NoPlan { why: "a layer is pinned to a device that is not there".to_owned() }),
+        };
+        lacking = lack::closer(lacking, one);
+    }
     if lacking.is_none() && stop.is_requested() {
         return RecommendError::Stopped;
     }
     let lack = lacking.unwrap_or_else(|| Lack::NoPlan { why: UNPROVEN.to_owned() });
     let device = lack.short().and_then(|short| scene.device(*short.devices.first()?));
     let layer_name = match &lack {
-        Lack::Layer { layer, .. } => scene.names.get(*layer).cloned(),
-        Lack::Plan { .. } | Lack::NoPlan { .. } => None,
+        Lack::Plan { layer, .. } => layer.and_then(|layer| scene.names.get(layer).cloned()),
+        Lack::NoPlan { .. } => None,
     };
     RecommendError::NoPlan {
         reason: lack.describe(scene),
-        remedies: remedies::remedies(market, scene, &asked, stop),
+        remedies: remedies::remedies(market, scene, wish, stop),
         device: device.unwrap_or_default(),
         layer_name: layer_name.unwrap_or_default(),
         lack: Box::new(lack),
@@ -336,9 +387,13 @@ fn beyond_limits<M: Market>(
 ) -> String {
     let mut text = "plans fit the devices, but none keeps to the limits".to_owned();
     let unlimited = |objective| {
-        let mut free = Wish { objective, ..wish.clone() };
+        let mut free = Wish { objective, mode: SearchMode::Exact, ..wish.clone() };
         (free.constraints.max_iteration_seconds, free.constraints.max_peak_bytes) = (None, None);
-        attempt(market, &free, scene.fleet, cuts, stop).candidates.into_iter().next()
+        free.constraints.allow_idle_devices |=
+            matches!(wish.objective, Objective::MinDevices | Objective::MinCost);
+        let mut effort = Effort::new(Effort::BESIDES);
+        let ranking = attempt::on_any_part(market, &free, scene.fleet, cuts, &mut effort, stop);
+        ranking.candidates.into_iter().next()
     };
     if let Some(limit) = wish.constraints.max_iteration_seconds
         && let Some(seconds) = unlimited(Objective::MinIterationTime).and_then(|plan| plan.seconds())
@@ -359,5 +414,7 @@ fn beyond_limits<M: Market>(
     text
 }
 
+#[cfg(test)]
+mod brute;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,7 @@
 //! The plans of a wish on one set of devices, best first.
+//!
+//! Every variant is first asked for its best plan by a formula, which takes no time; these are simulated. Then the
+//! search that simulates what it builds ([`simulated`]) looks for better ones, and says what no plan is better than.
 
 use std::cmp::Ordering;
 
@@ -11,22 +14,29 @@ use super::part::Part;
 use super::solve::{Asked, Solved};
 use super::variant::{Variant, variants};
 use super::wish::Wish;
+use crate::planning::search::simulated::{Effort, Fastest, Front, LowestPeaks, Outcome, Terms};
 use crate::planning::search::time::Cap;
 use crate::planning::search::{Cuts, Ended, Stop, Unit};
 
-/// Plans whose closed form is this much above the lowest are simulated as well: the simulation ranks them.
-const SIMULATED_WITHIN: f64 = 1.1;
+/// Of plans whose formula is this much above the lowest nothing is asked any more before simulations begin.
+const NEAR: f64 = 1.1;
 
-/// Most plans that are simulated.
-const MOST_SIMULATED: usize = 64;
+/// Places of the variants that are kept between the two rounds; the others are priced again.
+const MOST_KEPT: usize = 50_000;
+
+/// By what part of itself a limit may be exceeded by rounding.
+const SAME: f64 = 1e-12;
+
+/// Points of a front whose seconds differ by no more than this part of them differ by rounding.
+const ROUNDING: f64 = 1e-9;
 
 /// What a wish comes to on one set of devices.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ranking {
     /// Plans, best first; one for each variant that has any, and of a front all.
     pub candidates: Vec<Candidate>,
-    /// No plan is worth less: peak in the wish's unit, or seconds by the closed form. Infinite where there is
-    /// none; unset where nothing is known because the search was stopped.
+    /// No plan is worth less: peak in the wish's unit, or simulated seconds. Infinite where there is none; unset where
+    /// nothing is known.
     pub bound: Option<f64>,
     /// States weighed.
     pub states: u64,
@@ -36,26 +46,30 @@ pub(super) struct Ranking {
     pub is_bounded: bool,
     /// Variants of which no plan fits.
     pub unfit: Vec<Variant>,
-    /// Variants asked about.
-    pub asked: usize,
 }
 
 impl Ranking {
-    fn add(&mut self, variant: &Variant, solved: Solved, is_pruned: bool) {
-        self.asked += 1;
-        self.states = self.states.saturating_add(solved.states);
-        match solved.ended {
+    /// Nothing yet, and no plan known to be possible.
+    fn none() -> Self {
+        Self { bound: Some(f64::INFINITY), ..Self::default() }
+    }
+
+    fn ended(&mut self, ended: Ended) {
+        match ended {
             Ended::Proven => {}
             Ended::Stopped => self.is_stopped = true,
             Ended::Bounded => self.is_bounded = true,
         }
-        self.bound = match (self.bound, solved.bound) {
-            (Some(bound), Some(other)) => Some(bound.min(other)),
-            (Some(_), None) | (None, _) => None,
-        };
+    }
+
+    /// Takes in what a search by a formula, or of peaks alone, came to.
+    fn add(&mut self, variant: &Variant, solved: Solved) {
+        self.states = self.states.saturating_add(solved.states);
+        self.ended(solved.ended);
+        self.bound = self.bound.zip(solved.bound).map(|(a, b)| a.min(b));
         match solved.best {
             Some(best) => self.candidates.push(best),
-            None if solved.ended == Ended::Proven && !is_pruned => self.unfit.push(variant.clone()),
+            None if solved.ended == Ended::Proven => self.unfit.push(variant.clone()),
             None => {}
         }
     }
@@ -67,140 +81,299 @@ impl Ranking {
     }
 }
 
+/// How a wish's plans are weighed.
+pub(super) fn terms<M: Market>(market: &M, wish: &Wish) -> Terms {
+    Terms {
+        overlap: wish.overlap,
+        unit: wish.unit,
+        most_bytes: wish.constraints.max_peak_bytes,
+        is_timed: market.has_times()
+            && (wish.objective.is_timed() || wish.constraints.max_iteration_seconds.is_some()),
+    }
+}
+
 /// Searches every variant of a wish on a part of the fleet.
-pub(super) fn rank<M: Market>(market: &M, wish: &Wish, part: &Part, cuts: &Cuts, stop: &Stop) -> Ranking {
-    let mut ranking = Ranking { bound: Some(f64::INFINITY), ..Ranking::default() };
+pub(super) fn rank<M: Market>(
+    market: &M,
+    wish: &Wish,
+    part: &Part,
+    cuts: &Cuts,
+    effort: &mut Effort,
+    stop: &Stop,
+) -> Ranking {
+    let mut ranking = Ranking::none();
     let Some(cuts) = part.cuts(cuts) else { return ranking };
     if wish.rules.is_some_and(|rules| rules.even_nodes) && !part.is_even() {
         return ranking;
     }
     let variants = variants(wish, part, market.layers());
-    let ask = |variant| Asked::new(market, wish, variant, part, &cuts);
-    let is_timed = matches!(wish.objective, Objective::MinIterationTime | Objective::Pareto);
-    let limit = wish.constraints.max_iteration_seconds;
-    match (wish.objective, is_timed) {
-        (Objective::Pareto, _) => {
-            for variant in &variants {
-                if stop.is_requested() {
-                    ranking.stop();
-                    break;
-                }
-                front(&mut ranking, &ask(variant), variant, wish, stop);
-            }
+    let search = Search { market, wish, part, cuts: &cuts, variants: &variants, stop };
+    if wish.objective.is_timed() {
+        let kept = search.by_formula(&mut ranking);
+        if wish.mode == SearchMode::Exact {
+            search.by_simulation(&mut ranking, kept, effort);
+        } else {
+            // The papers' programs prove nothing.
+            ranking.is_bounded = true;
+            ranking.bound = None;
         }
-        (_, true) if wish.mode == SearchMode::AmpAnnealing => {
-            if let Some(first) = variants.first() {
-                ranking.add(first, annealed(market, wish, &variants, part, &cuts, stop), true);
-            }
-        }
-        (_, true) => fastest(&mut ranking, &variants, ask, wish, stop),
-        // The least memory within a time limit is a point of the front.
-        (_, false) if limit.is_some() => {
-            for variant in &variants {
-                if stop.is_requested() {
-                    ranking.stop();
-                    break;
-                }
-                front(&mut ranking, &ask(variant), variant, wish, stop);
-            }
-            // Seconds bound nothing that is counted in bytes.
-            ranking.bound = ranking.bound.filter(|bound| bound.is_infinite());
-        }
-        (_, false) => {
-            for variant in &variants {
-                if stop.is_requested() {
-                    ranking.stop();
-                    break;
-                }
-                let solved = ask(variant).lowest_peaks(wish, stop);
-                ranking.add(variant, solved, false);
-            }
+    } else {
+        search.lowest_peaks(&mut ranking);
+        if wish.mode == SearchMode::Exact {
+            search.within_limits(&mut ranking, effort);
         }
     }
     settle(&mut ranking, wish);
     ranking
 }
 
-/// The fastest plan of each variant, as far as it is near the fastest of all.
-fn fastest<'a, C: crate::planning::search::StageCosts>(
-    ranking: &mut Ranking,
-    variants: &'a [Variant],
-    ask: impl Fn(&'a Variant) -> Asked<'a, C>,
+/// The best plans of a wish by its formula alone, simulated: quick, and nothing is proven.
+pub(super) fn rank_by_formula<M: Market>(
+    market: &M,
     wish: &Wish,
+    part: &Part,
+    cuts: &Cuts,
     stop: &Stop,
-) {
-    let cap = cap(wish);
-    let mut least = f64::INFINITY;
-    for variant in variants {
-        if stop.is_requested() {
-            ranking.stop();
+) -> Vec<Candidate> {
+    let mut ranking = Ranking::none();
+    let Some(cuts) = part.cuts(cuts) else { return Vec::new() };
+    let variants = variants(wish, part, market.layers());
+    let search = Search { market, wish, part, cuts: &cuts, variants: &variants, stop };
+    if wish.objective.is_timed() {
+        search.by_formula(&mut ranking);
+    } else {
+        search.lowest_peaks(&mut ranking);
+    }
+    settle(&mut ranking, wish);
+    ranking.candidates
+}
+
+/// One search over the variants of a wish.
+struct Search<'a, M> {
+    market: &'a M,
+    wish: &'a Wish,
+    part: &'a Part,
+    cuts: &'a Cuts,
+    variants: &'a [Variant],
+    stop: &'a Stop,
+}
+
+/// Variants with their prices, as far as they are kept.
+type Kept<'a, C> = Vec<Option<Asked<'a, C>>>;
+
+impl<'a, M: Market> Search<'a, M> {
+    fn ask(&self, variant: &'a Variant) -> Asked<'a, M::Costs> {
+        Asked::new(self.market, self.wish, variant, self.part, self.cuts)
+    }
+
+    /// The fastest plan of each variant by AMP's formula, or its front, as far as it is near the fastest of all.
+    fn by_formula(&self, ranking: &mut Ranking) -> Kept<'a, M::Costs> {
+        let Self { wish, stop, .. } = *self;
+        if wish.mode == SearchMode::AmpAnnealing {
+            if let Some(first) = self.variants.first() {
+                let solved = annealed(self.market, wish, self.variants, self.part, self.cuts, stop);
+                ranking.add(first, solved);
+            }
+            return Vec::new();
+        }
+        let cap = wish.constraints.max_peak_bytes.map(|most| Cap { unit: Unit::Bytes, most });
+        let (mut kept, mut size, mut least) = (Vec::new(), 0_usize, f64::INFINITY);
+        for variant in self.variants {
+            if stop.is_requested() {
+                ranking.stop();
+                break;
+            }
+            let asked = self.ask(variant);
+            if wish.objective == Objective::Pareto {
+                let (points, solved) = asked.front(wish.unit, stop);
+                ranking.states = ranking.states.saturating_add(solved.states);
+                ranking.is_stopped |= solved.ended == Ended::Stopped;
+                if points.is_empty() && solved.ended == Ended::Proven {
+                    ranking.unfit.push(variant.clone());
+                }
+                ranking.candidates.extend(points);
+            } else {
+                let below = (least * NEAR).is_finite().then_some(least * NEAR);
+                let solved = asked.fastest(wish, cap, below, stop);
+                let found = solved.best.as_ref().and_then(|best| best.closed_form);
+                least = least.min(found.unwrap_or(f64::INFINITY));
+                let is_pruned = below.is_some() && solved.best.is_none();
+                ranking.states = ranking.states.saturating_add(solved.states);
+                ranking.is_stopped |= solved.ended == Ended::Stopped;
+                if solved.best.is_none() && solved.ended == Ended::Proven && !is_pruned {
+                    ranking.unfit.push(variant.clone());
+                }
+                ranking.candidates.extend(solved.best);
+            }
+            size = size.saturating_add(asked.size());
+            kept.push((size <= MOST_KEPT).then_some(asked));
+        }
+        // Formulas bound no simulation.
+        ranking.is_bounded = false;
+        ranking.bound = Some(f64::INFINITY);
+        match wish.objective {
+            Objective::Pareto => ranking.candidates.iter_mut().for_each(Candidate::simulate),
+            _ => simulate_best(&mut ranking.candidates),
+        }
+        kept
+    }
+
+    /// Better plans than those that are known, by simulation; and what no plan is better than.
+    fn by_simulation(&self, ranking: &mut Ranking, mut kept: Kept<'a, M::Costs>, effort: &mut Effort) {
+        let (wish, terms) = (self.wish, terms(self.market, self.wish));
+        let limit = wish.constraints.max_iteration_seconds;
+        let within = |plan: &&Candidate| {
+            let most = wish.constraints.max_peak_bytes.unwrap_or(u64::MAX);
+            let in_time = |seconds: f64| limit.is_none_or(|limit| seconds <= limit);
+            plan.peak_bytes() <= most && plan.simulated.is_some_and(in_time)
+        };
+        let known = || ranking.candidates.iter().filter(within);
+        let at_most = limit.map_or(f64::INFINITY, |limit| limit * (1.0 + 2.0 * SAME));
+        let least = known().filter_map(|plan| plan.simulated).fold(f64::INFINITY, f64::min);
+        let mut fastest = Fastest::below(at_most.min(least));
+        let mut front = Front {
+            within: limit,
+            known: known()
+                .filter_map(|plan| Some((plan.simulated?, plan.peaks(wish.unit).highest().unwrap_or(0))))
+                .collect(),
+            found: Vec::new(),
+        };
+        let mut all = Outcome::NOTHING;
+        kept.resize_with(self.variants.len(), || None);
+        // Those with the fastest plans first: what they have leaves out the more of the others.
+        let mut order: Vec<usize> = (0..self.variants.len()).collect();
+        let seconds = |index: &usize| {
+            let own = ranking.candidates.iter().filter(|plan| is_of(plan, &self.variants[*index]));
+            own.filter_map(|plan| plan.simulated).fold(f64::INFINITY, f64::min)
+        };
+        order.sort_by(|one, other| seconds(one).total_cmp(&seconds(other)).then(one.cmp(other)));
+        let mut found = Vec::new();
+        for index in order {
+            let own;
+            let asked = match &kept[index] {
+                Some(asked) => asked,
+                None => {
+                    own = self.ask(&self.variants[index]);
+                    &own
+                }
+            };
+            let (plans, outcome) = if wish.objective == Objective::Pareto {
+                asked.simulated(terms, &mut front, effort, self.stop)
+            } else {
+                asked.simulated(terms, &mut fastest, effort, self.stop)
+            };
+            found.extend(plans);
+            all = all.and(outcome);
+            kept[index] = None;
+        }
+        ranking.candidates.extend(found);
+        ranking.states = ranking.states.saturating_add(all.states);
+        ranking.ended(all.ended);
+        // Of plans beyond the limit nobody wants to know.
+        let open = if all.open_seconds > at_most { f64::INFINITY } else { all.open_seconds };
+        let best = ranking.candidates.iter().filter(within).filter_map(|plan| plan.simulated);
+        ranking.bound = Some(best.fold(open, f64::min));
+        if open >= ranking.bound.unwrap_or(0.0) && !ranking.is_stopped && wish.objective != Objective::Pareto {
+            // What was left out is no better.
+            ranking.is_bounded = false;
+        }
+    }
+
+    /// The plan with the lowest peaks of each variant, in the mode that the wish names.
+    fn lowest_peaks(&self, ranking: &mut Ranking) {
+        for variant in self.variants {
+            if self.stop.is_requested() {
+                ranking.stop();
+                break;
+            }
+            let solved = self.ask(variant).lowest_peaks(self.wish, self.stop);
+            ranking.add(variant, solved);
+        }
+    }
+
+    /// Where limits rule out plans with the lowest peaks: the lowest ones within them.
+    fn within_limits(&self, ranking: &mut Ranking, effort: &mut Effort) {
+        let Self { wish, stop, .. } = *self;
+        let constraints = &wish.constraints;
+        let limit = constraints.max_iteration_seconds;
+        // The lowest share of a device need not be the fewest bytes.
+        let is_capped = constraints.max_peak_bytes.is_some() && wish.unit == Unit::Share;
+        if limit.is_none() && !is_capped {
             return;
         }
-        let below =
-            (least * SIMULATED_WITHIN).min(wish.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY));
-        let below = below.is_finite().then_some(below);
-        let solved = ask(variant).fastest(wish, cap, below, stop);
-        let found = solved.best.as_ref().and_then(|best| best.closed_form);
-        least = least.min(found.unwrap_or(f64::INFINITY));
-        ranking.add(variant, solved, below.is_some());
+        if limit.is_some() {
+            ranking.candidates.iter_mut().for_each(Candidate::simulate);
+        }
+        let most = constraints.max_peak_bytes.unwrap_or(u64::MAX);
+        let keeps = |plan: &Candidate| {
+            let in_time = limit.is_none_or(|limit| plan.seconds().is_some_and(|seconds| seconds <= limit));
+            in_time && plan.peak_bytes() <= most
+        };
+        let best = ranking.candidates.iter().min_by(|one, other| one.by_peaks(other, wish.unit));
+        if best.is_some_and(keeps) && !ranking.is_bounded && !ranking.is_stopped {
+            return;
+        }
+        if limit.is_some() {
+            // Points between memory and time by the formula are where to begin.
+            for variant in self.variants {
+                if stop.is_requested() {
+                    break;
+                }
+                let (mut points, solved) = self.ask(variant).front(wish.unit, stop);
+                points.iter_mut().for_each(Candidate::simulate);
+                ranking.states = ranking.states.saturating_add(solved.states);
+                ranking.candidates.extend(points.into_iter().filter(keeps));
+            }
+        }
+        let best = ranking.candidates.iter().filter(|plan| keeps(plan));
+        let best = best.min_by(|one, other| one.by_peaks(other, wish.unit));
+        let known = best.map(|plan| (plan.peaks(wish.unit), plan.seconds().unwrap_or(0.0)));
+        let within = limit.unwrap_or(f64::INFINITY);
+        let mut wanted = LowestPeaks::within(within, known);
+        let (mut all, mut found) = (Outcome::NOTHING, Vec::new());
+        for variant in self.variants {
+            let (plans, outcome) =
+                self.ask(variant).simulated(terms(self.market, wish), &mut wanted, effort, stop);
+            found.extend(plans);
+            all = all.and(outcome);
+        }
+        ranking.candidates.extend(found);
+        ranking.states = ranking.states.saturating_add(all.states);
+        (ranking.is_bounded, ranking.is_stopped) =
+            (all.ended == Ended::Bounded, all.ended == Ended::Stopped || stop.is_requested());
+        let highest = wanted.known.and_then(|(peaks, _)| peaks.highest()).map_or(f64::INFINITY, |peak| peak as f64);
+        let open = if all.open_peak == u64::MAX { f64::INFINITY } else { all.open_peak as f64 };
+        // Without the limits no plan was lower either.
+        let free = ranking.bound.unwrap_or(0.0);
+        ranking.bound = Some(highest.min(open.max(free)));
     }
 }
 
-/// All plans of a variant that no other one of it beats in both memory and time.
-fn front<C: crate::planning::search::StageCosts>(
-    ranking: &mut Ranking,
-    asked: &Asked<'_, C>,
-    variant: &Variant,
-    wish: &Wish,
-    stop: &Stop,
-) {
-    let (points, solved) = asked.front(wish.unit, stop);
-    let has_best = solved.best.is_some();
-    ranking.add(variant, solved, false);
-    // The best of the answer is one of the points.
-    if has_best {
-        ranking.candidates.pop();
-    }
-    ranking.candidates.extend(points);
-    // Of plans below a cap in bytes the front in shares may lack one.
-    ranking.is_bounded |= wish.unit == Unit::Share && wish.constraints.max_peak_bytes.is_some();
+/// Whether a plan is one of a variant.
+fn is_of(plan: &Candidate, variant: &Variant) -> bool {
+    (plan.batch, plan.schedule) == (variant.batch, variant.schedule)
+        && variant.stages.contains(&plan.stages.len())
+        && plan.stages.iter().all(|stage| variant.choices.contains(&stage.choice))
 }
 
-/// The cap on peaks that a wish names.
-fn cap(wish: &Wish) -> Option<Cap> {
-    wish.constraints.max_peak_bytes.map(|most| Cap { unit: Unit::Bytes, most })
-}
-
-/// Drops what the wish does not allow, simulates what is near the best, and puts all in order.
+/// Drops what the wish does not allow, simulates what is shown, and puts all in order.
 pub(super) fn settle(ranking: &mut Ranking, wish: &Wish) {
     let Ranking { candidates, is_bounded, .. } = ranking;
     if let Some(most) = wish.constraints.max_peak_bytes {
-        let found = candidates.len();
         candidates.retain(|candidate| candidate.peak_bytes() <= most);
-        // The lowest share need not be the fewest bytes: another plan may keep to the cap.
-        *is_bounded |= wish.unit == Unit::Share && candidates.len() < found;
     }
-    match wish.objective {
-        Objective::MinIterationTime | Objective::Pareto => {
-            candidates.sort_by(|a, b| a.by_seconds(b, wish.unit));
-            simulate_near(candidates);
-        }
-        _ => {
-            candidates.sort_by(|a, b| a.by_peaks(b, wish.unit));
-            let shown = wish.alternatives + 1;
-            let limited = wish.constraints.max_iteration_seconds.is_some();
-            let simulated = if limited { MOST_SIMULATED } else { shown };
-            candidates.iter_mut().take(simulated).for_each(Candidate::simulate);
-        }
+    if !wish.objective.is_timed() {
+        candidates.sort_by(|a, b| a.by_peaks(b, wish.unit));
+        let limited = wish.constraints.max_iteration_seconds.is_some();
+        let simulated = if limited { candidates.len() } else { wish.alternatives + 1 };
+        candidates.iter_mut().take(simulated).for_each(Candidate::simulate);
     }
     if let Some(limit) = wish.constraints.max_iteration_seconds {
-        candidates.retain(|candidate| {
-            let keeps = |seconds: Option<f64>| seconds.is_some_and(|seconds| seconds <= limit);
-            // Searches know the closed form alone: where the simulation disagrees, a plan that was not looked at
-            // may keep to the limit.
-            *is_bounded |= keeps(candidate.closed_form) && !keeps(candidate.seconds());
-            keeps(candidate.seconds())
-        });
+        candidates.iter_mut().for_each(Candidate::simulate);
+        let found = candidates.len();
+        candidates.retain(|candidate| candidate.seconds().is_some_and(|seconds| seconds <= limit));
+        // A program of a paper looks at one plan of many.
+        *is_bounded |= candidates.len() < found && wish.mode != SearchMode::Exact;
     }
     if wish.objective == Objective::Pareto {
         keep_front(candidates, wish.unit);
@@ -209,43 +382,49 @@ pub(super) fn settle(ranking: &mut Ranking, wish: &Wish) {
     }
 }
 
-/// Simulates the plans whose closed forms are near the lowest; the others are not ranked by simulation.
-pub(super) fn simulate_near(plans: &mut [Candidate]) {
-    let least = plans.iter().filter_map(|plan| plan.closed_form).fold(f64::INFINITY, f64::min);
-    let mut left = MOST_SIMULATED;
+/// Simulates all plans that may be the fastest: those that take no longer at least than the fastest of them. The
+/// others are not ranked by simulation.
+pub(super) fn simulate_best(plans: &mut [Candidate]) {
+    plans.sort_by(|a, b| a.closed_form.unwrap_or(f64::INFINITY).total_cmp(&b.closed_form.unwrap_or(f64::INFINITY)));
+    let mut least = f64::INFINITY;
     for plan in plans {
-        if left > 0 && plan.closed_form.is_some_and(|seconds| seconds <= least * SIMULATED_WITHIN) {
+        if plan.at_least().is_none_or(|seconds| seconds < least) {
             plan.simulate();
-            left -= 1;
-        } else {
-            plan.simulated = None;
+            least = least.min(plan.simulated.unwrap_or(f64::INFINITY));
         }
     }
 }
 
 /// The order of a wish's objective.
 pub(super) fn order(wish: &Wish, one: &Candidate, other: &Candidate) -> Ordering {
-    match wish.objective {
-        Objective::MinIterationTime | Objective::Pareto => {
-            // What was simulated was so because its closed form is among the lowest.
-            let rank = |candidate: &Candidate| candidate.simulated.is_none();
-            rank(one).cmp(&rank(other)).then_with(|| one.by_seconds(other, wish.unit))
-        }
-        _ => one.by_peaks(other, wish.unit),
+    if !wish.objective.is_timed() {
+        return one.by_peaks(other, wish.unit);
     }
+    // What was not simulated takes longer than what was.
+    let rank = |candidate: &Candidate| candidate.simulated.is_none();
+    rank(one).cmp(&rank(other)).then_with(|| one.by_seconds(other, wish.unit))
 }
 
-/// Keeps the plans that no other one beats in both, the fastest first.
-///
-/// Both are compared as the searches compare them: the highest peak, and seconds by the closed form.
+/// Keeps the plans that no other one beats in both, the fastest first: the highest peak, and simulated seconds.
+/// Plans whose seconds differ by rounding are equally fast.
 pub(super) fn keep_front(candidates: &mut Vec<Candidate>, unit: Unit) {
+    candidates.iter_mut().for_each(Candidate::simulate);
     let peak = |candidate: &Candidate| candidate.peaks(unit).highest().unwrap_or(0);
-    let seconds = |candidate: &Candidate| candidate.closed_form.unwrap_or(f64::INFINITY);
+    let seconds = |candidate: &Candidate| candidate.seconds().unwrap_or(f64::INFINITY);
     candidates.sort_by(|a, b| seconds(a).total_cmp(&seconds(b)).then(peak(a).cmp(&peak(b))));
-    let mut least = u64::MAX;
-    candidates.retain(|candidate| {
-        let is_less = peak(candidate) < least;
-        least = least.min(peak(candidate));
-        is_less
-    });
+    let mut front: Vec<Candidate> = Vec::new();
+    for candidate in candidates.drain(..) {
+        let Some(last) = front.last() else {
+            front.push(candidate);
+            continue;
+        };
+        if peak(&candidate) >= peak(last) {
+            continue;
+        }
+        if seconds(&candidate) <= seconds(last) * (1.0 + ROUNDING) {
+            front.pop();
+        }
+        front.push(candidate);
+    }
+    *candidates = front;
 }

@@ -1,22 +1,27 @@
-//! What would make a plan possible where there is none: each remedy was tried by searching again.
+//! What would make a plan possible where there is none: each remedy was tried by searching again, as it would be asked.
 
 use std::cmp::Reverse;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::objective::PlanShape;
-use loadmaster_proto::training::{RecomputePolicy, Schedule};
+use loadmaster_proto::objective::{Objective, PlanShape, SearchMode};
+use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
-use super::Scene;
-use super::attempt::first_fit;
+use super::attempt::{first_fit, on_any_part};
 use super::candidate::Candidate;
 use super::market::{Batch, Market};
 use super::part::Part;
+use super::relaxed::fewest_devices;
 use super::variant::{divisors, recompute_name};
 use super::wish::Wish;
+use super::{Scene, allowed_parts};
+use crate::planning::search::simulated::Effort;
 use crate::planning::search::{Fleet, Stop};
 
 /// Most times the devices that there are that are tried.
 const MOST_TIMES: u32 = 8;
+
+/// Most numbers of devices that are tried.
+const MOST_TRIED: u32 = 16;
 
 /// A change of the request after which a plan fits.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,38 +34,69 @@ pub struct Remedy {
     pub plan: Candidate,
 }
 
-/// The remedies that work, those that cost least first. Stopping leaves out what was not tried yet.
-pub(super) fn remedies<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish, stop: &Stop) -> Vec<Remedy> {
-    let mut found = Vec::new();
-    let mut check = |what: String, option: String, wish: &Wish, part: &Part| {
-        if stop.is_requested() {
-            return false;
-        }
-        let plan = fits(market, scene, wish, part, stop);
+/// Tries changes of a wish one after another.
+struct Trial<'a, M> {
+    market: &'a M,
+    scene: &'a Scene<'a>,
+    /// What all of them may cost together.
+    effort: Effort,
+    stop: &'a Stop,
+    found: Vec<Remedy>,
+}
+
+impl<M: Market> Trial<'_, M> {
+    /// Notes a change if a plan fits then; whether one does.
+    fn check(&mut self, what: String, option: String, wish: &Wish, fleet: &Fleet) -> bool {
+        let plan = self.fits(wish, fleet);
         let works = plan.is_some();
-        found.extend(plan.map(|plan| Remedy { what, option, plan }));
+        self.found.extend(plan.map(|plan| Remedy { what, option, plan }));
         works
-    };
-    let (fleet, whole) = (scene.fleet, Part::whole(scene.fleet));
+    }
+
+    /// A plan that keeps to all that a wish says; none where none was found.
+    fn fits(&mut self, wish: &Wish, fleet: &Fleet) -> Option<Candidate> {
+        if self.stop.is_requested() {
+            return None;
+        }
+        let cuts = wish.cuts_for(self.scene.model).ok()?;
+        let limits = &wish.constraints;
+        if limits.max_iteration_seconds.is_some() {
+            let objective = Objective::MinIterationTime;
+            let mut timed = Wish { objective, mode: SearchMode::Exact, alternatives: 0, ..wish.clone() };
+            timed.constraints.allow_idle_devices |=
+                matches!(wish.objective, Objective::MinDevices | Objective::MinCost);
+            let found = on_any_part(self.market, &timed, fleet, &cuts, &mut self.effort, self.stop);
+            return found.candidates.into_iter().next();
+        }
+        let scene = Scene { fleet, ..*self.scene };
+        let most = limits.max_peak_bytes.unwrap_or(u64::MAX);
+        allowed_parts(&scene, wish, &cuts).iter().find_map(|part| {
+            let plan = first_fit(self.market, wish, part, &cuts, self.stop)?;
+            (plan.peak_bytes() <= most).then_some(plan)
+        })
+    }
+}
+
+/// The remedies that work where nothing fits, those that cost least first. Stopping leaves out what was not tried yet.
+pub(super) fn remedies<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish, stop: &Stop) -> Vec<Remedy> {
+    let effort = Effort::new(Effort::BESIDES);
+    let mut trial = Trial { market, scene, effort, stop, found: Vec::new() };
+    let fleet = scene.fleet;
     if wish.schedules == [Schedule::Gpipe]
         && wish.rules.is_none_or(|rules| rules.schedules.contains(&Schedule::OneFOneB))
     {
         let other = Wish { schedules: vec![Schedule::OneFOneB], ..wish.clone() };
-        check("1F1B instead of GPipe".to_owned(), "--schedule 1f1b".to_owned(), &other, &whole);
+        trial.check("1F1B instead of GPipe".to_owned(), "--schedule 1f1b".to_owned(), &other, fleet);
     }
     for policy in [RecomputePolicy::Layer, RecomputePolicy::Stage] {
         if !wish.recompute.contains(&policy) {
             let name = recompute_name(policy);
             let other = Wish { recompute: vec![policy], ..wish.clone() };
-            check(format!("recompute each {name}"), format!("--recompute {name}"), &other, &whole);
+            trial.check(format!("recompute each {name}"), format!("--recompute {name}"), &other, fleet);
         }
     }
     for batch in smaller(&wish.batches) {
-        let option =
-            format!("--micro-batch-size {} --micro-batches {}", batch.micro_batch_size, batch.micro_batches);
-        let other = Wish { batches: vec![batch], ..wish.clone() };
-        let what = format!("a micro-batch of {} samples", batch.micro_batch_size);
-        if check(what, option, &other, &whole) {
+        if check_batch(&mut trial, wish, batch) {
             break;
         }
     }
@@ -68,39 +104,53 @@ pub(super) fn remedies<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish, st
         let is_new = !wish.shape.includes(shape);
         if is_new && wish.rules.is_none_or(|rules| rules.shape.includes(shape)) {
             let other = Wish { shape, ..wish.clone() };
-            if check(format!("the shape {shape}"), format!("--shape {shape}"), &other, &whole) {
+            if trial.check(format!("the shape {shape}"), format!("--shape {shape}"), &other, fleet) {
                 break;
             }
         }
     }
-    if !wish.constraints.allow_idle_devices
-        && let Some(part) = super::part::parts(fleet)
-            .into_iter()
-            .filter(|part| part.devices() < fleet.devices())
-            .rev()
-            .find(|part| !stop.is_requested() && fits(market, scene, wish, part, stop).is_some())
-    {
-        let what = format!("let devices stay idle: {} of {} are enough", part.devices(), fleet.devices());
-        check(what, "--allow-idle-devices".to_owned(), wish, &part);
+    let counts_devices = matches!(wish.objective, Objective::MinDevices | Objective::MinCost);
+    if !wish.constraints.allow_idle_devices && !counts_devices {
+        let mut other = wish.clone();
+        other.constraints.allow_idle_devices = true;
+        if let Some(plan) = trial.fits(&other, fleet) {
+            let what = format!("let devices stay idle: {} of {} are enough", plan.devices(), fleet.devices());
+            trial.found.push(Remedy { what, option: "--allow-idle-devices".to_owned(), plan });
+        }
     }
-    if let Some((count, larger)) = more_devices(market, scene, wish, stop) {
-        let what = format!("{count} devices instead of {}", fleet.devices());
-        check(what, devices_option(&larger), wish, &Part::whole(&larger));
-    }
-    found
+    more_devices(&mut trial, wish);
+    trial.found
 }
 
-/// The option that names a fleet's devices; in words where a cluster has them.
-fn devices_option(fleet: &Fleet) -> String {
-    let groups: Option<Vec<String>> = fleet
-        .nodes
-        .iter()
-        .map(|node| Some(format!("{}x{}", node.devices, exact(fleet.kinds.get(node.kind)?.capacity))))
-        .collect();
-    match groups.filter(|_| fleet.nodes.iter().all(|node| node.name.is_empty())) {
-        Some(groups) => format!("--devices {}", groups.join(",")),
-        None => "more nodes like the last one in the cluster".to_owned(),
+/// The remedies that work where plans fit, but none is fast or small enough.
+pub(super) fn for_limits<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish, stop: &Stop) -> Vec<Remedy> {
+    let effort = Effort::new(Effort::BESIDES);
+    let mut trial = Trial { market, scene, effort, stop, found: Vec::new() };
+    for batch in others(&wish.batches) {
+        if check_batch(&mut trial, wish, batch) {
+            break;
+        }
     }
+    trial.found
+}
+
+fn check_batch<M: Market>(trial: &mut Trial<'_, M>, wish: &Wish, batch: Batch) -> bool {
+    let option =
+        format!("--micro-batch-size {} --micro-batches {}", batch.micro_batch_size, batch.micro_batches);
+    let mut other = Wish { batches: vec![batch], ..wish.clone() };
+    other.constraints.micro_batch_sizes.clear();
+    trial.check(format!("a micro-batch of {} samples", batch.micro_batch_size), option, &other, trial.scene.fleet)
+}
+
+/// The option that names a fleet's devices.
+fn devices_option(fleet: &Fleet) -> Option<String> {
+    let groups = fleet.nodes.iter().map(|node| {
+        let kind = fleet.kinds.get(node.kind)?;
+        Some(format!("{}x{}:{}", node.devices, exact(kind.capacity), kind.name))
+    });
+    let groups = groups.collect::<Option<Vec<String>>>()?.join(",");
+    let is_plain = !groups.contains(|letter: char| letter.is_whitespace() || letter == '\'');
+    Some(if is_plain { format!("--devices {groups}") } else { format!("--devices '{groups}'") })
 }
 
 /// Bytes as an option takes them, without rounding.
@@ -110,57 +160,71 @@ fn exact(bytes: Bytes) -> String {
     whole.map_or_else(|| format!("{}B", bytes.0), |(unit, shift)| format!("{}{unit}", bytes.0 >> shift))
 }
 
-/// A plan that fits on a part of the fleet, pinned layers on the devices that they are pinned to.
-fn fits<M: Market>(
-    market: &M,
-    scene: &Scene<'_>,
-    wish: &Wish,
-    part: &Part,
-    stop: &Stop,
-) -> Option<Candidate> {
-    let cuts = wish.cuts_for(scene.model).ok()?;
-    let plan = first_fit(market, wish, part, &cuts, stop).candidates.into_iter().next()?;
-    let most = wish.constraints.max_peak_bytes.unwrap_or(u64::MAX);
-    (plan.peak_bytes() <= most).then_some(plan)
-}
-
 /// Smaller micro-batches of the same iteration, the largest first.
 fn smaller(batches: &[Batch]) -> Vec<Batch> {
     let Some(least) = batches.iter().min_by_key(|batch| batch.micro_batch_size) else { return Vec::new() };
-    let samples = least.samples();
-    let mut smaller: Vec<Batch> = divisors(samples)
+    let mut smaller = others(batches);
+    smaller.retain(|batch| batch.micro_batch_size < least.micro_batch_size);
+    smaller
+}
+
+/// Other micro-batches of the same iteration, the largest first.
+fn others(batches: &[Batch]) -> Vec<Batch> {
+    let Some(samples) = batches.first().map(|batch| batch.samples()) else { return Vec::new() };
+    let mut others: Vec<Batch> = divisors(samples)
         .into_iter()
         .filter_map(|size| {
             let micro_batch_size = u32::try_from(size).ok()?;
             let micro_batches = u32::try_from(samples / size).ok()?;
-            let allowed = micro_batches <= loadmaster_proto::training::TrainingSpec::MAX_MICRO_BATCHES;
-            (micro_batch_size < least.micro_batch_size && allowed)
-                .then_some(Batch { micro_batch_size, micro_batches })
+            let is_allowed = micro_batches <= TrainingSpec::MAX_MICRO_BATCHES
+                && micro_batch_size <= TrainingSpec::MAX_MICRO_BATCH_SIZE;
+            let other = Batch { micro_batch_size, micro_batches };
+            (is_allowed && !batches.contains(&other)).then_some(other)
         })
         .collect();
-    smaller.sort_by_key(|batch| Reverse(batch.micro_batch_size));
-    smaller
+    others.sort_by_key(|batch| Reverse(batch.micro_batch_size));
+    others
 }
 
-/// The fewest devices like the last node's that are enough: nodes like it are added, whole where there are
-/// several, one device at a time where there is one.
-fn more_devices<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish, stop: &Stop) -> Option<(u32, Fleet)> {
-    let fleet = scene.fleet;
-    let last = fleet.nodes.last()?;
-    let is_alone = fleet.nodes.len() == 1;
-    let step = if is_alone { 1 } else { last.devices.max(1) };
-    let most = fleet.devices().saturating_mul(MOST_TIMES).min(fleet.devices() + 64 * step);
-    (1..)
-        .map(|more| fleet.devices() + more * step)
-        .take_while(|&count| count <= most && !stop.is_requested())
-        .find_map(|count| {
-            let mut larger = fleet.clone();
-            if is_alone {
-                larger.nodes.iter_mut().for_each(|node| node.devices = count);
-            } else {
-                let more = (count - fleet.devices()) / step;
-                larger.nodes.extend((0..more).map(|_| last.clone()));
-            }
-            fits(market, scene, wish, &Part::whole(&larger), stop).map(|_| (count, larger))
-        })
+/// The fewest devices like the last ones that are enough: one more device of a machine at a time, or one more node.
+fn more_devices<M: Market>(trial: &mut Trial<'_, M>, wish: &Wish) {
+    let fleet = trial.scene.fleet;
+    let Some(last) = fleet.nodes.last() else { return };
+    let step = if fleet.is_one_node { 1 } else { last.devices.max(1) };
+    let most = fleet.devices().saturating_mul(MOST_TIMES);
+    // What no number of devices below is enough for is not tried with fewer.
+    let mut largest = fleet.clone();
+    grow(&mut largest, (most - fleet.devices()).div_ceil(step));
+    let Ok(cuts) = wish.cuts_for(trial.scene.model) else { return };
+    let least = fewest_devices(trial.market, wish, &Part::whole(&largest), &cuts.without_pins(), trial.stop);
+    let Some(least) = least else { return };
+    let first = least.saturating_sub(fleet.devices()).div_ceil(step).max(1);
+    for more in first..first.saturating_add(MOST_TRIED) {
+        let mut larger = fleet.clone();
+        grow(&mut larger, more);
+        if larger.devices() > most || trial.stop.is_requested() {
+            return;
+        }
+        let option = if fleet.is_one_node {
+            devices_option(&larger)
+        } else {
+            Some(format!("{more} more nodes like {} in the cluster", last.name))
+        };
+        let what = format!("{} devices instead of {}", larger.devices(), fleet.devices());
+        if trial.check(what, option.unwrap_or_default(), wish, &larger) {
+            return;
+        }
+    }
+}
+
+/// More devices of a machine, or more nodes, like the last ones.
+fn grow(fleet: &mut Fleet, more: u32) {
+    let Some(last) = fleet.nodes.last_mut() else { return };
+    if fleet.is_one_node {
+        last.devices += more;
+        last.whole += more;
+        return;
+    }
+    let last = last.clone();
+    fleet.nodes.extend((0..more).map(|_| last.clone()));
 }

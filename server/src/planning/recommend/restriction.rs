@@ -8,6 +8,7 @@ use super::candidate::Candidate;
 use super::market::Market;
 use super::variant::{recompute_name, schedule_name};
 use super::wish::Wish;
+use crate::planning::search::simulated::Effort;
 use crate::planning::search::{Cuts, Stop};
 
 /// What a restriction costs.
@@ -40,7 +41,8 @@ pub(super) fn restriction<M: Market>(
         return None;
     }
     let free_wish = wish.free();
-    let found = attempt(market, &free_wish, scene.fleet, &wish.cuts, stop);
+    let mut effort = Effort::new(Effort::BESIDES);
+    let found = attempt(market, &free_wish, scene.fleet, &wish.cuts, &mut effort, stop);
     weigh(scene, wish, pool, &found)
 }
 
@@ -115,7 +117,7 @@ pub(super) fn broken_rules(scene: &Scene<'_>, wish: &Wish, plan: &Candidate) -> 
     if !rules.schedules.contains(&plan.schedule) {
         broken.push(format!("{launcher}: it does not run {}", schedule_name(plan.schedule)));
     }
-    let largest = scene.fleet.nodes.iter().map(|node| node.devices).max().unwrap_or(0);
+    let largest = scene.fleet.largest_node();
     if let Some(stage) = stages.iter().find(|stage| !rules.allows_mesh(stage.choice.devices(), largest)) {
         broken.push(format!("{launcher}: no stage has {} devices", stage.choice.devices()));
     }

@@ -10,9 +10,10 @@ use super::wish::Wish;
 use crate::planning::search::memory;
 use crate::planning::search::paper::{self, Bayesian, Recursion};
 use crate::planning::search::pareto;
+use crate::planning::search::simulated::{self, Effort, Outcome, Terms, Wanted, Whole};
 use crate::planning::search::time::{self, Cap, Limits, Time};
 use crate::planning::search::{
-    Cuts, Ended, Fleet, Layouts, PlacedStage, Places, Question, Searched, StageCosts, Stop, Unit,
+    Best, Cuts, Ended, Fleet, Layouts, PlacedStage, Places, Question, Searched, StageCosts, Stop, Unit,
 };
 use crate::planning::simulate::Overlap;
 
@@ -22,8 +23,10 @@ const MOST_PLACES: usize = 20_000;
 /// Name and version of the search that answers a wish.
 pub(super) fn solver(wish: &Wish) -> String {
     match (wish.mode, wish.objective) {
-        (SearchMode::Exact, Objective::MinIterationTime | Objective::Pareto) => time::SOLVER.to_owned(),
-        (SearchMode::Exact, _) if wish.constraints.max_iteration_seconds.is_some() => time::SOLVER.to_owned(),
+        (SearchMode::Exact, Objective::MinIterationTime | Objective::Pareto) => simulated::SOLVER.to_owned(),
+        (SearchMode::Exact, _) if wish.constraints.max_iteration_seconds.is_some() => {
+            simulated::SOLVER.to_owned()
+        }
         (SearchMode::Exact, _) => memory::SOLVER.to_owned(),
         (mode, _) => format!("{mode}/1"),
     }
@@ -76,8 +79,8 @@ pub(super) fn check_mode(wish: &Wish) -> Result<(), String> {
 pub(super) struct Solved {
     /// The best plan; none where there is none, or none was found in time.
     pub(super) best: Option<Candidate>,
-    /// No plan of the variant is worth less: peak in the unit, or seconds by the closed form. Infinite where
-    /// there is no plan; none where nothing is known.
+    /// No plan of the variant is worth less: peak in the unit, or seconds by AMP's formula, which bounds no simulation.
+    /// Infinite where there is no plan; none where nothing is known.
     pub(super) bound: Option<f64>,
     /// States weighed.
     pub(super) states: u64,
@@ -103,11 +106,7 @@ impl Solved {
                 best,
                 bound: all.bound.zip(one.bound).map(|(a, b)| a.min(b)),
                 states: all.states.saturating_add(one.states),
-                ended: match (all.ended, one.ended) {
-                    (Ended::Stopped, _) | (_, Ended::Stopped) => Ended::Stopped,
-                    (Ended::Bounded, _) | (_, Ended::Bounded) => Ended::Bounded,
-                    (Ended::Proven, Ended::Proven) => Ended::Proven,
-                },
+                ended: all.ended.and(one.ended),
             }
         })
     }
@@ -134,7 +133,7 @@ impl<'a, C: StageCosts> Asked<'a, C> {
         part: &'a Part,
         cuts: &'a Cuts,
     ) -> Self {
-        let (sizes, spanning) = (variant.sizes(), wish.spanning());
+        let (sizes, spanning) = (variant.sizes(), wish.spanning_on(&part.fleet));
         let layouts = if wish.keeps_order {
             Layouts {
                 places: vec![Places::in_order(&part.fleet, &sizes, spanning)],
@@ -187,7 +186,14 @@ impl<'a, C: StageCosts> Asked<'a, C> {
             let found = match wish.mode {
                 SearchMode::Capture => {
                     let question = Question { choices: &pure, stages: question.stages.clone(), ..question };
-                    paper::enumeration(&question, unit, stop)
+                    let found = paper::enumeration(&question, unit, stop);
+                    match found.ended {
+                        // What was asked may have a better plan than what the paper searches.
+                        Ended::Proven if pure.len() < self.choices.len() => {
+                            Searched { bound: None, ended: Ended::Bounded, ..found }
+                        }
+                        _ => found,
+                    }
                 }
                 SearchMode::McapBruteForce => paper::brute_force(&question, unit, stop),
                 SearchMode::McapBayesian => {
@@ -258,6 +264,66 @@ impl<'a, C: StageCosts> Asked<'a, C> {
             })
             .collect();
         (points, self.limited(Solved::all(solved, |a, b| a.closed_form < b.closed_form)))
+    }
+
+    /// Hands every plan of the variant that is wanted over, as far as the effort goes, and says what was left out.
+    pub(super) fn simulated<W: Wanted>(
+        &self,
+        terms: Terms,
+        wanted: &mut W,
+        effort: &mut Effort,
+        stop: &Stop,
+    ) -> (Vec<Candidate>, Outcome) {
+        let (mut plans, mut all) = (Vec::new(), Outcome::NOTHING);
+        let outcomes: Vec<Outcome> = self
+            .questions(true)
+            .map(|question| {
+                let outcome = simulated::search(&question, terms, wanted, effort, stop);
+                let found = wanted.found().into_iter();
+                plans.extend(found.filter_map(|plan| {
+                    let candidate = self.candidate(&question, &plan.stages)?;
+                    Some(Candidate { simulated: terms.is_timed.then_some(plan.seconds), ..candidate })
+                }));
+                outcome
+            })
+            .collect();
+        for outcome in outcomes {
+            all = all.and(outcome);
+        }
+        if !self.layouts.is_complete {
+            let least = self.relaxed(terms, stop).unwrap_or(Whole { seconds: 0.0, highest: 0 });
+            all = all.and(Outcome {
+                states: 0,
+                ended: Ended::Bounded,
+                open_seconds: least.seconds,
+                open_peak: least.highest,
+            });
+        }
+        (plans, all)
+    }
+
+    /// What every plan needs at least in whatever order of the nodes; none where it is not known.
+    fn relaxed(&self, terms: Terms, stop: &Stop) -> Option<Whole> {
+        let (fleet, places) = &self.layouts.relaxed;
+        let cuts = self.cuts.without_pins();
+        let costs = Best::of(&self.costs, &self.part.fleet);
+        let question = Question {
+            costs: &costs,
+            fleet,
+            places,
+            choices: &self.choices,
+            schedule: self.variant.schedule,
+            micro_batches: self.variant.batch.micro_batches,
+            stages: self.variant.stages.clone(),
+            cuts: &cuts,
+            within_capacity: true,
+        };
+        simulated::at_least(&question, terms, stop)
+    }
+
+    /// Places of all orders together: what it takes to keep this.
+    pub(super) fn size(&self) -> usize {
+        self.layouts.places.iter().map(Places::count).sum()
     }
 
     /// Any plan that fits, and the states weighed for it.

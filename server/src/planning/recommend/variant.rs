@@ -99,29 +99,57 @@ fn degrees(wish: &Wish, part: &Part, batch: Batch, layers: usize) -> Vec<Group> 
         let stages = usize::try_from(devices / size.max(1)).unwrap_or(usize::MAX);
         (devices.is_multiple_of(size.max(1)) && counts.contains(&stages)).then_some(stages..=stages)
     };
-    let single = (1, 1);
-    let groups: Vec<Group> = match wish.shape {
-        PlanShape::SinglePipeline => {
-            let stages = all.contains(&single).then(|| equal(1)).flatten();
-            stages.map(|stages| (vec![single], stages)).into_iter().collect()
-        }
-        PlanShape::UniformGrid => all
-            .iter()
-            .filter_map(|&(data, tensor)| Some((vec![(data, tensor)], equal(data * tensor)?)))
-            .collect(),
+    let groups: Vec<Group> = families(wish, &all)
+        .into_iter()
+        .filter_map(|degrees| {
+            let is_equal = matches!(
+                wish.shape,
+                PlanShape::SinglePipeline | PlanShape::UniformGrid | PlanShape::EqualDevices
+            );
+            let size = degrees.first().map(|&(data, tensor)| data * tensor)?;
+            let stages = if is_equal { equal(size)? } else { counts.clone() };
+            Some((degrees, stages))
+        })
+        .collect();
+    groups.into_iter().filter(|(degrees, stages)| !degrees.is_empty() && !stages.is_empty()).collect()
+}
+
+/// The degrees that stages of one plan of the shape may mix, of those that a stage may have.
+fn families(wish: &Wish, all: &[(u32, u32)]) -> Vec<Vec<(u32, u32)>> {
+    match wish.shape {
+        PlanShape::SinglePipeline => vec![all.iter().copied().filter(|&degrees| degrees == (1, 1)).collect()],
+        PlanShape::UniformGrid => all.iter().map(|&degrees| vec![degrees]).collect(),
         PlanShape::EqualDevices => {
             let mut sizes: Vec<u32> = all.iter().map(|&(data, tensor)| data * tensor).collect();
             sizes.sort_unstable();
             sizes.dedup();
             let of = |size: u32| all.iter().copied().filter(|&(d, t)| d * t == size).collect();
-            sizes.into_iter().filter_map(|size| Some((of(size), equal(size)?))).collect()
+            sizes.into_iter().map(of).collect()
         }
-        PlanShape::PerStageReplicas => {
-            vec![(all.into_iter().filter(|&(_, tensor)| tensor == 1).collect(), counts)]
+        PlanShape::PerStageReplicas => vec![all.iter().copied().filter(|&(_, tensor)| tensor == 1).collect()],
+        PlanShape::PerStageMesh => vec![all.to_vec()],
+    }
+}
+
+/// Everything that has to be asked for a wish on parts of these devices of any size: the variants, whatever number of
+/// stages their degrees make.
+pub(super) fn variants_of_any_size(wish: &Wish, part: &Part, layers: usize) -> Vec<Variant> {
+    let stages = wish.stage_counts(layers);
+    let mut variants = Vec::new();
+    for &batch in &wish.batches {
+        for degrees in families(wish, &pairs(wish, part, batch)) {
+            for &schedule in &wish.schedules {
+                let choices = degrees.iter().flat_map(|&(data, tensor)| {
+                    wish.recompute.iter().map(move |&recompute| Choice { data, tensor, recompute })
+                });
+                let choices: Vec<Choice> = choices.collect();
+                if !choices.is_empty() {
+                    variants.push(Variant { batch, schedule, choices, stages: stages.clone() });
+                }
+            }
         }
-        PlanShape::PerStageMesh => vec![(all, counts)],
-    };
-    groups.into_iter().filter(|(degrees, stages)| !degrees.is_empty() && !stages.is_empty()).collect()
+    }
+    variants
 }
 
 /// The (data, tensor) degrees that one stage may have: what request, launcher and nodes allow. Replicas split a
@@ -130,7 +158,8 @@ fn pairs(wish: &Wish, part: &Part, batch: Batch) -> Vec<(u32, u32)> {
     let constraints = &wish.constraints;
     let is_listed = |list: &[u32], degree: u32| list.is_empty() || list.contains(&degree);
     let largest = part.fleet.nodes.iter().map(|node| node.devices).max().unwrap_or(0);
-    let most = match wish.spanning() {
+    let per_node = part.fleet.largest_node();
+    let most = match wish.spanning_on(&part.fleet) {
         Spanning::Never => largest,
         Spanning::WholeNodes | Spanning::Anywhere => part.devices(),
     };
@@ -145,7 +174,7 @@ fn pairs(wish: &Wish, part: &Part, batch: Batch) -> Vec<(u32, u32)> {
         }
         for &tensor in &tensors {
             let size = data.saturating_mul(tensor);
-            let is_run = wish.rules.is_none_or(|rules| rules.allows_mesh(size, largest));
+            let is_run = wish.rules.is_none_or(|rules| rules.allows_mesh(size, per_node));
             if size <= most && is_run {
                 pairs.push((data, tensor));
             }

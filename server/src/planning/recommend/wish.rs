@@ -7,7 +7,7 @@ use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
 use super::launcher::Rules;
 use super::market::Batch;
-use crate::planning::search::{Cuts, Spanning, Unit};
+use crate::planning::search::{Cuts, Fleet, Spanning, Unit};
 use crate::planning::simulate::Overlap;
 
 /// Most micro-batch sizes of one request.
@@ -41,6 +41,8 @@ pub struct Wish {
     /// Where the chain may be cut, and what is pinned where: the request's own restrictions, the launcher's not
     /// included.
     pub cuts: Cuts,
+    /// Layers are kept together that need not be, because the chain is too long to search layer by layer.
+    pub is_merged: bool,
     /// Devices stay in the order in which they were named; otherwise nodes may be taken in any order.
     pub keeps_order: bool,
     /// How many plans to return besides the best.
@@ -77,6 +79,11 @@ impl Wish {
             (Some(NodeSpanning::Anywhere), _) | (None, PlanShape::UniformGrid) => Spanning::Anywhere,
             (None, _) => Spanning::Never,
         }
+    }
+
+    /// The same for these devices: those of one machine may all be in one stage.
+    pub fn spanning_on(&self, fleet: &Fleet) -> Spanning {
+        if fleet.is_one_node { Spanning::Anywhere } else { self.spanning() }
     }
 
     /// The numbers of stages to choose from.

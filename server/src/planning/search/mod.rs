@@ -17,9 +17,11 @@
 //!
 //! Every answer is a [`Searched`]: the best plan found, a bound that no plan beats, and how the search ended.
 
+mod best;
 mod choice;
 mod costs;
 mod cuts;
+pub mod fewest;
 mod fleet;
 pub mod memory;
 mod outcome;
@@ -33,6 +35,7 @@ pub(crate) mod testing;
 pub mod time;
 mod unit;
 
+pub use best::Best;
 pub use choice::Choice;
 pub use costs::{Peak, Seconds, Squeezed, StageAt, StageCosts};
 pub use cuts::{Cuts, Pin};
@@ -44,7 +47,7 @@ pub use unit::Unit;
 
 use std::ops::RangeInclusive;
 
-use loadmaster_proto::training::Schedule;
+pub use loadmaster_proto::training::Schedule;
 
 /// What is asked of a search, for one micro-batch size and one number of micro-batches.
 #[derive(Debug)]
@@ -78,7 +81,7 @@ impl<C: StageCosts> Question<'_, C> {
             last,
             choice,
             kinds: step.kinds,
-            tensor_link: step.tensor_link(tensor),
+            tensor_link: self.places.tensor_link(step, tensor),
             data_link: step.data_link(),
             tensor_rings: self.places.tensor_rings(step, tensor),
             data_rings: self.places.data_rings(step, tensor),

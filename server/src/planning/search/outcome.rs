@@ -37,6 +37,18 @@ pub enum Ended {
     Bounded,
 }
 
+impl Ended {
+    /// How two searches ended together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Stopped, _) | (_, Self::Stopped) => Self::Stopped,
+            (Self::Bounded, _) | (_, Self::Bounded) => Self::Bounded,
+            (Self::Proven, Self::Proven) => Self::Proven,
+        }
+    }
+}
+
 /// What a search found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Searched<V> {

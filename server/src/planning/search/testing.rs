@@ -342,13 +342,23 @@ fn extend<C: StageCosts>(
     }
 }
 
+/// Like devices of a node are interchangeable, so a pin asks for a device of its node that no other pin of the stage
+/// asks for; and layers that are pinned to one device are in one stage.
 fn is_allowed<C: StageCosts>(question: &Question<'_, C>, stage: &PlacedStage) -> bool {
-    let devices = question.places.devices(stage.from, stage.step);
+    let taken: Vec<u32> =
+        question.places.devices(stage.from, stage.step).iter().cloned().flatten().collect();
+    let is_in = |pin: &Pin| (stage.first..=stage.last).contains(&pin.layer);
+    let node_of = |device: usize| question.fleet.begins().partition_point(|&begin| begin as usize <= device);
+    let pins = question.cuts.pins();
+    let has_enough = |pin: &Pin| {
+        let node = node_of(pin.device);
+        let beside = pins.iter().filter(|other| is_in(other) && node_of(other.device) == node);
+        let asked: std::collections::BTreeSet<usize> = beside.map(|other| other.device).collect();
+        let there = taken.iter().filter(|&&device| node_of(device as usize) == node).count();
+        pins.iter().all(|other| other.device != pin.device || is_in(other)) && asked.len() <= there
+    };
     question.cuts.may_be_stage(stage.first, stage.last)
-        && question.cuts.pins().iter().all(|pin| {
-            let is_there = devices.iter().any(|range| range.contains(&(pin.device as u32)));
-            is_there || !(stage.first..=stage.last).contains(&pin.layer)
-        })
+        && pins.iter().filter(|pin| is_in(pin)).all(has_enough)
 }
 
 fn weigh<C: StageCosts>(question: &Question<'_, C>, stages: &[PlacedStage]) -> Option<Vec<WeighedStage>> {

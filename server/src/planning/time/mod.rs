@@ -18,8 +18,6 @@ pub use bound::lower_bound;
 pub use closed_form::{iteration, pipeline};
 pub use links::{all_reduce, point_to_point};
 
-use super::search::Seconds;
-
 /// Seconds that one micro-batch takes between two neighbouring stages.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Edge {

@@ -283,6 +283,7 @@ impl Task {
         let Self { asked, training, site, .. } = self;
         let layers = self.subject.layer_names.len();
         let mut cuts = site.cuts(&asked.constraints, layers)?;
+        let mut is_merged = false;
         if let Some(left) = asked.merge_layers_to.filter(|&left| left < layers) {
             let predictor = &*self.subject.predictor;
             let stages = site.planned.fleet.devices().min(u32::try_from(layers).unwrap_or(u32::MAX));
@@ -290,6 +291,7 @@ impl Task {
             let metrics = metrics.map_err(|error| ApiError::Forecast(error.into()))?;
             for group in merger::merge(&metrics, left) {
                 cuts.keep_together(group);
+                is_merged = true;
             }
         }
         Ok(Wish {
@@ -308,6 +310,7 @@ impl Task {
             mode: asked.mode,
             seed: asked.seed,
             cuts,
+            is_merged,
             keeps_order: site.keeps_order,
             alternatives: asked.alternatives,
             brief: asked.brief,
@@ -364,7 +367,7 @@ fn largest_model(mut tasks: Vec<(u64, Task)>, stop: &Stop) -> Result<(Written, V
                 // How the plans that came next compare is told in bytes, not in parameters.
                 return Ok((named(content)?, others));
             }
-            Err(ApiError::Recommend(error @ (RecommendError::NoPlan { .. } | RecommendError::Limits(_)))) => {
+            Err(ApiError::Recommend(error @ (RecommendError::NoPlan { .. } | RecommendError::Limits { .. }))) => {
                 if !error.is_proof() {
                     open = open.or(Some(*parameters));
                 }

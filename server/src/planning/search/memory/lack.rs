@@ -1,16 +1,14 @@
 //! Why nothing fits, in the smallest terms that help.
 
-use std::ops::Range;
-
 use loadmaster_proto::bytes::Bytes;
 
 use super::super::{Assignment, Cuts, PlacedStage, Question, StageCosts, Stop};
 use super::Peaks;
 use super::bits::Bits;
-use super::cells::{self, Cells, Measure, NONE};
+use super::cells::{Cells, Measure, NONE};
 use super::effort::{Effort, Limits, Stopped};
 use super::exact;
-use super::graph::{Graph, Node};
+use super::graph::Graph;
 use super::reach::Reach;
 
 /// Why no plan fits.
@@ -18,19 +16,15 @@ use super::reach::Reach;
 pub enum Lack {
     /// There is no plan, however much memory the devices had.
     NoPlan(Obstacle),
-    /// A layer fits nowhere, neither alone nor in any other stage of any plan. Of several such layers the one
-    /// that lacks most where it lacks least. Not said of layers that no plan has in a stage of their own.
-    Layer {
-        /// Index of the layer.
-        layer: usize,
-        /// The stage with it that lacks least.
-        shortage: Shortage,
-    },
-    /// Each layer fits somewhere, but they do not fit all at once.
+    /// No plan fits.
     Plan {
+        /// A layer that fits nowhere, neither alone nor in any other stage of any plan; none where each fits
+        /// somewhere, but they do not fit all at once. Of several such layers the one that lacks most where it
+        /// lacks least. Not said of layers that no plan has in a stage of their own.
+        layer: Option<usize>,
         /// The best attempt: the plan whose devices lack least (leximax over the bytes that they lack).
         best: Assignment<Peaks>,
-        /// The stage that lacks most in it, the first of several.
+        /// The stage that lacks most in it, the first of several: no plan's fullest device lacks less.
         shortage: Shortage,
     },
 }
@@ -77,10 +71,8 @@ pub fn explain<C: StageCosts>(question: &Question<'_, C>, stop: &Stop) -> Option
     if !reach.is_open(&graph) {
         return obstacle(&question, stop).map(Lack::NoPlan);
     }
-    let lacks = Lacks { question: &question, graph: &graph, cells: &cells, reach: &reach };
-    if let Some(lack) = lacks.largest_layer(&mut effort).ok()? {
-        return Some(lack);
-    }
+    let lacks = Lacks { graph: &graph, cells: &cells, reach: &reach };
+    let layer = lacks.largest_layer(&mut effort).ok()?;
     let best = exact::leximax(&question, Measure::Lack, stop, Limits::USUAL).ok()?.best?;
     let count = best.stages.len();
     let shortages = best.stages.iter().enumerate().filter_map(|(index, &stage)| {
@@ -91,7 +83,7 @@ pub fn explain<C: StageCosts>(question: &Question<'_, C>, stop: &Stop) -> Option
     });
     // The last of several maxima is the one that is returned.
     let shortage = shortages.rev().max_by_key(Shortage::missing).filter(|most| most.missing().0 > 0)?;
-    Some(Lack::Plan { best, shortage })
+    Some(Lack::Plan { layer, best, shortage })
 }
 
 /// What rules every plan out; none when stopped.
@@ -111,56 +103,43 @@ fn obstacle<C: StageCosts>(question: &Question<'_, C>, stop: &Stop) -> Option<Ob
     })
 }
 
-struct Lacks<'a, C> {
-    question: &'a Question<'a, C>,
+struct Lacks<'a> {
     graph: &'a Graph,
     cells: &'a Cells,
     reach: &'a Reach,
 }
 
-/// A stage in the order of what it lacks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Least {
-    bytes: u64,
-    class: usize,
-    first: usize,
-    end: usize,
-}
-
-impl<C: StageCosts> Lacks<'_, C> {
+impl Lacks<'_> {
     /// The layer that lacks most bytes where it lacks least, if there is one that fits nowhere.
     ///
     /// Costs need not grow with the stage (a layer alone keeps its own input, which may be larger than its
     /// stage's), so "fits nowhere" means: in no stage of any plan that contains it.
-    fn largest_layer(&self, effort: &mut Effort<'_>) -> Result<Option<Lack>, Stopped> {
+    fn largest_layer(&self, effort: &mut Effort<'_>) -> Result<Option<usize>, Stopped> {
         let layers = self.graph.layers;
         let met = self.reach.met(self.graph, effort)?;
         let stages = self.stages(&met);
-        let mut least: Vec<Option<Least>> = vec![None; layers];
+        let mut least: Vec<Option<u64>> = vec![None; layers];
         let mut can_be_alone = vec![false; layers];
         for class in 0..self.graph.classes.len() {
             for (first, is_alone) in can_be_alone.iter_mut().enumerate() {
                 let ends: Vec<usize> = Bits::ones(stages.row(class * layers + first)).collect();
                 *is_alone |= ends.first() == Some(&(first + 1));
                 // Going down, `best` is the best of the stages that reach a layer or farther: all hold it.
-                let mut best: Option<Least> = None;
+                let mut best: Option<u64> = None;
                 let mut ends = ends.into_iter().rev().peekable();
                 let farthest = ends.peek().copied().unwrap_or(first);
                 for layer in (first..farthest).rev() {
                     if let Some(end) = ends.next_if_eq(&(layer + 1)) {
-                        let bytes = self.cells.get(class, first, end);
-                        best = best.into_iter().chain(Some(Least { bytes, class, first, end })).min();
+                        best = best.into_iter().chain([self.cells.get(class, first, end)]).min();
                     }
                     least[layer] = least[layer].into_iter().chain(best).min();
                 }
             }
         }
         let nowhere = least.into_iter().enumerate().filter(|&(layer, _)| can_be_alone[layer]);
-        let nowhere =
-            nowhere.filter_map(|(layer, least)| Some((layer, least.filter(|least| least.bytes > 0)?)));
-        let largest = nowhere.max_by_key(|&(layer, least)| (least.bytes, std::cmp::Reverse(layer)));
-        Ok(largest
-            .and_then(|(layer, least)| Some(Lack::Layer { layer, shortage: self.shortage(&met, least)? })))
+        let nowhere = nowhere.filter_map(|(layer, least)| Some((layer, least.filter(|&least| least > 0)?)));
+        let largest = nowhere.max_by_key(|&(layer, least)| (least, std::cmp::Reverse(layer)));
+        Ok(largest.map(|(layer, _)| layer))
     }
 
     /// The stages of all plans: ends by class and first layer.
@@ -176,21 +155,5 @@ impl<C: StageCosts> Lacks<'_, C> {
             }
         }
         stages
-    }
-
-    fn shortage(&self, met: &Bits, least: Least) -> Option<Shortage> {
-        let Least { bytes, class: wanted, first, end } = least;
-        let class = self.graph.classes.get(wanted)?;
-        let layers: Range<usize> = first..end;
-        let (choice, _) = cells::best_choice(self.question, class, layers, Measure::Lack)?;
-        let mut at = self.graph.nodes.iter().enumerate().filter(|&(index, _)| met.has(index, first));
-        let (from, step) = at.find_map(|(_, Node { place, moves, .. })| {
-            let mut steps = self.graph.moves[moves.clone()].iter();
-            let step = steps.find(|step| step.class == wanted && self.reach.layers.has(step.to, end))?;
-            Some((*place, step.step))
-        })?;
-        let capacity = self.question.fleet.capacity(class.step.kinds);
-        let needed = Bytes(capacity.0.saturating_add(bytes));
-        Some(Shortage { stage: PlacedStage { first, last: end - 1, choice, from, step }, needed, capacity })
     }
 }

@@ -27,7 +27,7 @@ pub use bayesian::{Bayesian, bayesian};
 pub use enumeration::{brute_force, enumeration};
 pub use random::Random;
 
-use super::{Choice, PlacedStage, Question};
+use super::{Choice, PlacedStage, Question, StageCosts};
 
 /// CAPTURE's ways to run a stage on nodes of so many devices: on one device, or data- or tensor-parallel on
 /// a power of two of them. The paper counts 2·log2 k − 1 of them; there are 2·log2 k + 1.
@@ -41,7 +41,7 @@ pub fn capture_choices(devices_per_node: u32) -> Vec<Choice> {
 }
 
 /// Whether a stage keeps to the cuts, and its pinned layers are where they have to be.
-fn is_allowed<C>(question: &Question<'_, C>, stage: &PlacedStage) -> bool {
+fn is_allowed<C: StageCosts>(question: &Question<'_, C>, stage: &PlacedStage) -> bool {
     let walls = question.walls(stage.from, stage.step);
     question.cuts.may_be_stage(stage.first, stage.last)
         && walls.get(stage.first).is_none_or(|&wall| stage.last < wall)

@@ -119,11 +119,11 @@ mod tests {
     fn links_are_those_of_the_groups() {
         let across = Places::given(&fleet(), &[(vec![0, 2, 1, 3], 2)]).expect("devices divide into groups");
         let step = across.steps(0)[0];
-        assert_eq!(across.link(step.tensor_link(2)), Some(link(10.0)));
+        assert_eq!(across.link(across.tensor_link(&step, 2)), Some(link(10.0)));
         assert_eq!(across.link(step.data_link()), Some(link(100.0)));
         let inside = Places::given(&fleet(), &[(vec![0, 1, 2, 3], 2)]).expect("devices divide into groups");
         let step = inside.steps(0)[0];
-        assert_eq!(inside.link(step.tensor_link(2)), Some(link(100.0)));
+        assert_eq!(inside.link(inside.tensor_link(&step, 2)), Some(link(100.0)));
         assert_eq!(inside.link(step.data_link()), Some(link(10.0)));
     }
 

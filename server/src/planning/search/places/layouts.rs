@@ -16,6 +16,9 @@ pub struct Layouts {
 }
 
 impl Layouts {
+    /// Most nodes whose every order is tried.
+    const MOST_ORDERED: usize = 4;
+
     /// Most kinds whose every order is tried, where not all orders of the nodes can be.
     const MOST_PERMUTED: usize = 4;
 
@@ -27,11 +30,16 @@ impl Layouts {
         let is_uniform = fleet.is_uniform() && (singled.is_empty() || fleet.nodes.len() < 2);
         let by_class =
             if is_uniform { None } else { all.fill_by_class(fleet, sizes, spanning, singled, most) };
-        let is_complete = is_uniform || by_class == Some(true);
+        let are_few = by_class != Some(true) && fleet.nodes.len() <= Self::MOST_ORDERED;
+        let is_complete = is_uniform || by_class == Some(true) || are_few;
         let mut links = all.links.clone();
-        let mut places = if by_class.is_some() { vec![all] } else { Vec::new() };
+        let mut places = if by_class.is_some() && !are_few { vec![all] } else { Vec::new() };
         if places.is_empty() {
-            let orders = if is_uniform { vec![(0..fleet.nodes.len()).collect()] } else { orders(fleet) };
+            let orders = match () {
+                () if is_uniform => vec![(0..fleet.nodes.len()).collect()],
+                () if are_few => permutations(fleet.nodes.len()),
+                () => orders(fleet),
+            };
             for order in orders {
                 let mut one = Places { links: std::mem::take(&mut links), ..Places::default() };
                 one.fill_in_sequence(fleet, &order, sizes, spanning);
@@ -42,13 +50,29 @@ impl Layouts {
         if is_complete {
             return Self { places, is_complete, relaxed: (Fleet::default(), Places::default()) };
         }
-        let fleet = relaxed(fleet);
         let mut relaxed = Places { links, ..Places::default() };
-        relaxed.fill_in_sequence(&fleet, &[0], sizes, Spanning::Never);
+        let fleet = relaxed.fill_relaxed(fleet, sizes);
         for one in &mut places {
             one.links.clone_from(&relaxed.links);
         }
         Self { places, is_complete, relaxed: (fleet, relaxed) }
+    }
+}
+
+impl Places {
+    /// A fleet's devices as one node with the best of all its links, each allowing what the largest allows, and the
+    /// places on it: whatever the fleet allows in any order of its nodes, this does.
+    pub fn relaxed(fleet: &Fleet, sizes: &[u32]) -> (Fleet, Self) {
+        let mut places = Self::default();
+        let fleet = places.fill_relaxed(fleet, sizes);
+        (fleet, places)
+    }
+
+    /// The same for places that have nothing but links.
+    fn fill_relaxed(&mut self, fleet: &Fleet, sizes: &[u32]) -> Fleet {
+        let fleet = relaxed(fleet);
+        self.fill_in_sequence(&fleet, &[0], sizes, Spanning::Never);
+        fleet
     }
 }
 
@@ -83,7 +107,7 @@ fn are_alike(fleet: &Fleet, one: &[usize], other: &[usize]) -> bool {
     })
 }
 
-/// Every ranking of this many kinds; the ascending and the descending one where they are too many.
+/// Every ranking of this many; the ascending and the descending one where they are too many.
 fn permutations(kinds: usize) -> Vec<Vec<usize>> {
     if kinds > Layouts::MOST_PERMUTED {
         return vec![(0..kinds).collect(), (0..kinds).rev().collect()];
@@ -107,12 +131,7 @@ fn permutations(kinds: usize) -> Vec<Vec<usize>> {
 /// All devices in one node with the best link of the fleet, each allowing what the largest allows.
 fn relaxed(fleet: &Fleet) -> Fleet {
     let links = fleet.nodes.iter().flat_map(|node| [node.inside, node.outside]);
-    let best = |one: Link, other: Link| Link {
-        bytes_per_second: one.bytes_per_second.max(other.bytes_per_second),
-        latency_seconds: one.latency_seconds.min(other.latency_seconds),
-        origin: one.origin.max(other.origin),
-    };
-    let Some(inside) = links.reduce(best) else { return Fleet::default() };
+    let Some(inside) = links.reduce(Link::faster) else { return Fleet::default() };
     let capacity = fleet.kinds.iter().map(|kind| kind.capacity).max().unwrap_or_default();
     Fleet {
         kinds: vec![Kind { name: "any".to_owned(), capacity, hourly_price: None }],

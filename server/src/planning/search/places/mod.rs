@@ -31,7 +31,7 @@ pub type PlaceId = u32;
 pub type LinkId = u16;
 
 /// Index of a way in which a stage is spread over nodes, from 1; 0 on one node.
-pub type SplitId = u16;
+pub(super) type SplitId = u16;
 
 /// Whether a stage may take devices of several nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -67,13 +67,8 @@ pub struct Step {
 }
 
 impl Step {
-    /// The slowest link within groups of `tensor` neighbouring devices.
-    pub fn tensor_link(&self, tensor: u32) -> LinkId {
-        if self.is_inside(tensor) { self.inside } else { self.across }
-    }
-
-    /// Whether groups of `tensor` neighbouring devices stay within a node.
-    pub fn is_inside(&self, tensor: u32) -> bool {
+    /// Whether groups of `tensor` neighbouring devices stay within a node, as far as its number per node says.
+    fn is_inside(&self, tensor: u32) -> bool {
         self.per_node > 0 && self.per_node.is_multiple_of(tensor.max(1))
     }
 
@@ -134,9 +129,19 @@ impl Places {
         stages.iter().map(taken).collect()
     }
 
-    /// Groups of `tensor` neighbouring devices of a step that share a node's link to the outside: those that reach
-    /// beyond the node, at most one at each of its ends.
+    /// The slowest link within groups of `tensor` neighbouring devices of a step.
+    pub fn tensor_link(&self, step: &Step, tensor: u32) -> LinkId {
+        let is_inside = step.is_inside(tensor) || (step.split > 0 && self.reaching_out(step, tensor) == 0);
+        if is_inside { step.inside } else { step.across }
+    }
+
+    /// Groups of `tensor` neighbouring devices of a step that share a node's link to the outside, or 1.
     pub fn tensor_rings(&self, step: &Step, tensor: u32) -> u32 {
+        self.reaching_out(step, tensor).max(1)
+    }
+
+    /// Groups of `tensor` neighbouring devices of a step that reach beyond a node: at most one at each of its ends.
+    fn reaching_out(&self, step: &Step, tensor: u32) -> u32 {
         let tensor = tensor.max(1);
         let mut begin = 0;
         let on_node = |&devices: &u32| {
@@ -145,7 +150,7 @@ impl Places {
             let [enters, leaves] = [first, end].map(|at| !at.is_multiple_of(tensor));
             u32::from(enters) + u32::from(leaves && !(enters && first / tensor == end / tensor))
         };
-        self.split(step).iter().map(on_node).max().unwrap_or(1).max(1)
+        self.split(step).iter().map(on_node).max().unwrap_or(0)
     }
 
     /// Groups of replicas of a step, one for each of `tensor` shards, that share a node's link to the outside: those

@@ -36,6 +36,7 @@ use super::{Ended, Question, StageCosts, Stop, Unit};
 use crate::planning::simulate::Overlap;
 use branch::Branch;
 use tables::Tables;
+pub use tables::Whole;
 
 /// Name and version of this search.
 pub const SOLVER: &str = "simulated/1";
@@ -49,6 +50,8 @@ pub struct Terms {
     pub unit: Unit,
     /// The most bytes of any device besides its capacity.
     pub most_bytes: Option<u64>,
+    /// Whether seconds count; otherwise stages take none, and need not have any.
+    pub is_timed: bool,
 }
 
 /// What a search came to, besides what it handed over.
@@ -68,6 +71,17 @@ impl Outcome {
     /// Nothing was there to be searched.
     pub const NOTHING: Self =
         Self { states: 0, ended: Ended::Proven, open_seconds: f64::INFINITY, open_peak: u64::MAX };
+
+    /// What two searches come to together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            states: self.states.saturating_add(other.states),
+            ended: self.ended.and(other.ended),
+            open_seconds: self.open_seconds.min(other.open_seconds),
+            open_peak: self.open_peak.min(other.open_peak),
+        }
+    }
 }
 
 /// Hands over every plan of a question that is wanted when it is found.
@@ -87,8 +101,7 @@ pub fn search<C: StageCosts>(
     Branch::new(question, terms, &tables, wanted, effort, stop).run()
 }
 
-/// What no plan of a question is faster than, in one look at its stages; infinite where it has no plan, 0 where it is
-/// too large to tell.
-pub fn at_least<C: StageCosts>(question: &Question<'_, C>, terms: Terms, stop: &Stop) -> f64 {
-    Tables::of(question, terms, stop).map_or(0.0, |tables| tables.whole().seconds)
+/// What every plan of a question needs at least, in one look at its stages; none where it is too large to tell.
+pub fn at_least<C: StageCosts>(question: &Question<'_, C>, terms: Terms, stop: &Stop) -> Option<Whole> {
+    Tables::of(question, terms, stop).map(|tables| tables.whole())
 }

@@ -31,7 +31,6 @@ const NONE: Cell =
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) choice: usize,
-    pub(super) at: StageAt,
     pub(super) cells: Vec<Cell>,
 }
 
@@ -53,9 +52,11 @@ const NOWHERE: Before =
 
 /// What whole plans need at least.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Whole {
-    pub(super) seconds: f64,
-    pub(super) highest: u64,
+pub struct Whole {
+    /// Simulated seconds of an iteration; infinite where there is no plan.
+    pub seconds: f64,
+    /// The highest peak; `u64::MAX` where there is no plan.
+    pub highest: u64,
 }
 
 /// A way into a place.
@@ -172,7 +173,7 @@ impl Tables {
             }
             if is_any {
                 own.push(self.list.len());
-                self.list.push(Table { choice, at, cells });
+                self.list.push(Table { choice, cells });
             }
         }
         Some(own)
@@ -255,7 +256,8 @@ impl Tables {
 }
 
 fn cell<C: StageCosts>(question: &Question<'_, C>, terms: Terms, step: &Step, stage: &StageAt) -> Cell {
-    let Some(seconds) = question.costs.seconds(stage) else { return NONE };
+    let seconds = if terms.is_timed { question.costs.seconds(stage) } else { Some(Seconds::default()) };
+    let Some(seconds) = seconds else { return NONE };
     let least = question.in_flight(0);
     let Some(peak) = question.costs.peak(stage, least) else { return NONE };
     let capacity = question.fleet.capacity(step.kinds);

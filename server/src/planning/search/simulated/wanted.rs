@@ -41,6 +41,9 @@ pub trait Wanted {
 
     /// Takes a plan.
     fn take(&mut self, plan: Weighed);
+
+    /// Hands over what was taken and is still wanted.
+    fn found(&mut self) -> Vec<Weighed>;
 }
 
 /// The fastest plan; of equally fast ones the first that is found.
@@ -61,7 +64,8 @@ impl Fastest {
 
 impl Wanted for Fastest {
     fn may_be(&self, least: &Least) -> bool {
-        least.seconds < self.below - SAME * self.below.abs()
+        // Infinite as it is, a limit has nothing to round.
+        least.seconds * (1.0 + SAME) < self.below
     }
 
     fn take(&mut self, plan: Weighed) {
@@ -69,6 +73,10 @@ impl Wanted for Fastest {
             self.below = plan.seconds;
             self.best = Some(plan);
         }
+    }
+
+    fn found(&mut self) -> Vec<Weighed> {
+        self.best.take().into_iter().collect()
     }
 }
 
@@ -92,7 +100,7 @@ impl LowestPeaks {
 
 impl Wanted for LowestPeaks {
     fn may_be(&self, least: &Least) -> bool {
-        if least.seconds > self.within + SAME * self.within.abs() {
+        if least.seconds > self.within * (1.0 + SAME) {
             return false;
         }
         let Some((peaks, _)) = &self.known else { return true };
@@ -107,6 +115,10 @@ impl Wanted for LowestPeaks {
             self.known = Some((plan.peaks.clone(), plan.seconds));
             self.best = Some(plan);
         }
+    }
+
+    fn found(&mut self) -> Vec<Weighed> {
+        self.best.take().into_iter().collect()
     }
 }
 
@@ -123,14 +135,14 @@ pub struct Front {
 
 impl Front {
     fn is_beaten(&self, seconds: f64, highest: u64) -> bool {
-        let slower = |known: f64| known <= seconds + SAME * seconds.abs();
+        let slower = |known: f64| known <= seconds * (1.0 + SAME);
         self.known.iter().any(|&(known, peak)| slower(known) && peak <= highest)
     }
 }
 
 impl Wanted for Front {
     fn may_be(&self, least: &Least) -> bool {
-        let is_within = self.within.is_none_or(|within| least.seconds <= within + SAME * within.abs());
+        let is_within = self.within.is_none_or(|within| least.seconds <= within * (1.0 + SAME));
         is_within && !self.is_beaten(least.seconds, least.highest)
     }
 
@@ -143,5 +155,9 @@ impl Wanted for Front {
         self.found.retain(|plan| plan.seconds < seconds || plan.highest() < highest);
         self.known.push((seconds, highest));
         self.found.push(plan);
+    }
+
+    fn found(&mut self) -> Vec<Weighed> {
+        std::mem::take(&mut self.found)
     }
 }

@@ -1,55 +1,8 @@
 //! The fastest plan over the orders of a fleet's nodes.
 
-use super::super::{
-    Choice, Ended, KindSet, Layouts, LinkId, Peak, Question, Searched, Seconds, StageAt, StageCosts, Stop,
-};
+use super::super::{Best, Ended, Layouts, Question, Searched, StageCosts, Stop};
 use super::race::Race;
 use super::{Cap, Limits, Time, fastest};
-
-/// Costs on the best of some kinds.
-#[derive(Debug)]
-struct Best<'a, C> {
-    costs: &'a C,
-    kinds: Vec<KindSet>,
-}
-
-impl<C: StageCosts> Best<'_, C> {
-    fn on_each(&self, stage: &StageAt) -> impl Iterator<Item = StageAt> {
-        let stage = *stage;
-        self.kinds.iter().map(move |&kinds| StageAt { kinds, ..stage })
-    }
-}
-
-impl<C: StageCosts> StageCosts for Best<'_, C> {
-    fn layers(&self) -> usize {
-        self.costs.layers()
-    }
-
-    fn choices(&self) -> &[Choice] {
-        self.costs.choices()
-    }
-
-    fn seconds(&self, stage: &StageAt) -> Option<Seconds> {
-        let all = self.on_each(stage).filter_map(|stage| self.costs.seconds(&stage));
-        all.reduce(|one, other| Seconds {
-            forward: one.forward.min(other.forward),
-            backward: one.backward.min(other.backward),
-            step: one.step.min(other.step),
-        })
-    }
-
-    fn peak(&self, stage: &StageAt, in_flight: u32) -> Option<Peak> {
-        let all = self.on_each(stage).filter_map(|stage| self.costs.peak(&stage, in_flight));
-        all.reduce(|one, other| Peak {
-            bytes: one.bytes.min(other.bytes),
-            needed: one.needed.min(other.needed),
-        })
-    }
-
-    fn cut_seconds(&self, layer: usize, link: LinkId, choice: usize) -> f64 {
-        self.costs.cut_seconds(layer, link, choice)
-    }
-}
 
 /// The fastest plan of a question in any of the layouts, and the index of its places; the question's own places
 /// are not looked at. The costs must know the links of the layouts.
@@ -97,12 +50,9 @@ fn relaxed_bound<C: StageCosts>(
         return None;
     }
     let (fleet, places) = &layouts.relaxed;
-    let mut kinds: Vec<KindSet> = question.fleet.nodes.iter().map(|node| KindSet::one(node.kind)).collect();
-    kinds.sort_unstable();
-    kinds.dedup();
     let cuts = question.cuts.without_pins();
     let relaxed = Question {
-        costs: &Best { costs: question.costs, kinds },
+        costs: &Best::of(question.costs, question.fleet),
         fleet,
         places,
         choices: question.choices,

@@ -44,11 +44,7 @@ impl<K> Race<K> {
     pub fn note(&mut self, key: K, answer: Searched<Time>) {
         self.states += answer.states;
         self.bound = self.bound.min(answer.bound.map_or(0.0, |bound| bound.0));
-        self.ended = match (self.ended, answer.ended) {
-            (Ended::Stopped, _) | (_, Ended::Stopped) => Ended::Stopped,
-            (Ended::Bounded, _) | (_, Ended::Bounded) => Ended::Bounded,
-            (Ended::Proven, Ended::Proven) => Ended::Proven,
-        };
+        self.ended = self.ended.and(answer.ended);
         if let Some(plan) = answer.best {
             // Behind equals: the earlier question goes first.
             let rank = self.kept.partition_point(|(_, kept)| kept.value <= plan.value);

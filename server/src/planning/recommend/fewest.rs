@@ -1,0 +1,157 @@
+//! The fewest or cheapest devices that hold the training within its limits.
+//!
+//! Numbers of devices are tried in the order of what they are worth. Those on which no plan is possible wherever the
+//! devices are ([`relaxed`](super::relaxed)) are left out at once, however large the fleet is; of the others, parts of
+//! the fleet with so many devices are searched, those on the fewest nodes first.
+
+use loadmaster_proto::objective::Objective;
+
+use super::attempt::{Attempt, first_fit};
+use super::market::Market;
+use super::part::{Part, Parts};
+use super::ranking::{Ranking, rank, settle};
+use super::relaxed::{fewest_devices, least};
+use super::wish::Wish;
+use crate::planning::search::simulated::Effort;
+use crate::planning::search::{Cuts, Fleet, Stop};
+
+/// Most parts of one size that are searched.
+const MOST_OF_A_SIZE: usize = 256;
+
+/// Most sizes that are named as not looked at whole.
+const MOST_NAMED: usize = 8;
+
+/// By what part of itself a limit may be exceeded by rounding.
+const SAME: f64 = 1e-12;
+
+/// The fewest or cheapest devices, with the best plan on them.
+pub(super) fn fewest<M: Market>(
+    market: &M,
+    wish: &Wish,
+    fleet: &Fleet,
+    cuts: &Cuts,
+    effort: &mut Effort,
+    stop: &Stop,
+) -> Attempt {
+    // Whatever the limits leave, the plan should be good besides: the fastest where time counts.
+    let limit = wish.constraints.max_iteration_seconds;
+    let objective = if limit.is_some() { Objective::MinIterationTime } else { Objective::MinPeakMemory };
+    let asked = Wish { objective, ..wish.clone() };
+    let is_even = wish.rules.is_some_and(|rules| rules.even_nodes);
+    let parts = Parts::of(fleet, cuts, is_even);
+    let price = |kind: usize| fleet.kinds.get(kind).and_then(|kind| kind.hourly_price);
+    let worth = |counts: &Vec<u32>| -> f64 {
+        let each = counts.iter().enumerate();
+        each.map(|(kind, &devices)| {
+            let one = if wish.objective == Objective::MinCost { price(kind).unwrap_or(f64::INFINITY) } else { 1.0 };
+            if devices == 0 { 0.0 } else { f64::from(devices) * one }
+        })
+        .sum()
+    };
+    let mut tried = Tried::default();
+    // Whatever the nodes, fewer are not enough.
+    let Some(fewest) = fewest_devices(market, &asked, &Part::whole(fleet), cuts, stop) else {
+        return tried.nothing();
+    };
+    let mut sizes = parts.sizes(worth);
+    while let Some((worth, counts)) = sizes.next_size() {
+        let devices: u32 = counts.iter().sum();
+        if devices < fewest {
+            continue;
+        }
+        if stop.is_requested() || effort.is_spent() {
+            tried.is_stopped = stop.is_requested();
+            tried.doubt(worth, devices);
+            let worth_of_all = |part: &Part| match wish.objective {
+                Objective::MinCost => part.hourly_price().unwrap_or(f64::INFINITY),
+                _ => f64::from(part.devices()),
+            };
+            return tried.last_resort(market, &asked, fleet, cuts, worth_of_all);
+        }
+        let relaxed = least(market, &asked, fleet, &counts, cuts, stop);
+        let is_late = limit.is_some_and(|limit| relaxed.seconds > limit * (1.0 + SAME));
+        if relaxed.highest.is_infinite() || is_late {
+            tried.passed_over.push((format!("{devices} devices"), worth));
+            continue;
+        }
+        let (own, is_complete) = parts.with(&counts, MOST_OF_A_SIZE);
+        let mut is_proven = is_complete;
+        for part in &own {
+            let ranking = rank(market, &asked, part, cuts, effort, stop);
+            tried.states = tried.states.saturating_add(ranking.states);
+            if !ranking.candidates.is_empty() {
+                return tried.found(ranking, worth);
+            }
+            is_proven &= !ranking.is_bounded && !ranking.is_stopped;
+            if stop.is_requested() {
+                break;
+            }
+        }
+        if !is_proven {
+            tried.doubt(worth, devices);
+        }
+        tried.passed_over.push((format!("{devices} devices"), worth));
+    }
+    tried.nothing()
+}
+
+/// What was tried before anything was found.
+#[derive(Debug, Default)]
+struct Tried {
+    states: u64,
+    is_stopped: bool,
+    passed_over: Vec<(String, f64)>,
+    /// The least worth of which it is not proven that no plan is possible.
+    doubtful: Option<f64>,
+    open: Vec<String>,
+}
+
+impl Tried {
+    fn doubt(&mut self, worth: f64, devices: u32) {
+        self.doubtful = self.doubtful.or(Some(worth));
+        let name = format!("{devices} devices");
+        if self.open.len() < MOST_NAMED && !self.open.contains(&name) {
+            self.open.push(name);
+        }
+    }
+
+    /// A plan that was found fits, whether or not the search for a better one on the same devices was ended.
+    fn found(self, ranking: Ranking, worth: f64) -> Attempt {
+        let is_bounded = self.doubtful.is_some();
+        let ranking =
+            Ranking { states: self.states, is_stopped: self.is_stopped && is_bounded, is_bounded, ..ranking };
+        let bound = self.doubtful.or(Some(worth));
+        Attempt {
+            passed_over: self.passed_over,
+            open: self.open,
+            ..Attempt::of(ranking, Some(worth), bound)
+        }
+    }
+
+    fn nothing(self) -> Attempt {
+        let Self { states, is_stopped, passed_over, doubtful, open } = self;
+        let ranking = Ranking { states, is_stopped, is_bounded: doubtful.is_some(), ..Ranking::default() };
+        Attempt { passed_over, open, ..Attempt::of(ranking, None, doubtful) }
+    }
+
+    /// A search that was ended: all devices, if they are enough, with the gap to what it had come to.
+    fn last_resort<M: Market>(
+        self,
+        market: &M,
+        wish: &Wish,
+        fleet: &Fleet,
+        cuts: &Cuts,
+        worth: impl Fn(&Part) -> f64,
+    ) -> Attempt {
+        let whole = Part::whole(fleet);
+        // One look, which an ended search may still take: the first variant that fits.
+        let plan = first_fit(market, wish, &whole, cuts, &Stop::default());
+        let mut ranking = Ranking { candidates: plan.into_iter().collect(), ..Ranking::default() };
+        settle(&mut ranking, wish);
+        if ranking.candidates.is_empty() {
+            return self.nothing();
+        }
+        let worth = worth(&whole);
+        self.found(ranking, worth)
+    }
+}

@@ -282,6 +282,9 @@ fn transfers_block_where_the_launcher_or_the_request_says_so() {
 
     let name = |plan: &Value| plan["name"].as_str().expect("a plan has a name").to_owned();
     assert_ne!(name(&overlapping), name(&blocking));
+    let compared = json(&planner, &["plan", "compare", &name(&overlapping), &name(&blocking)]);
+    let warned = compared["warnings"].to_string();
+    assert!(warned.contains("different transfers between stages: blocking, overlapping"), "{warned}");
     let shown = cli(&planner, &["plan", "show", &name(&deepspeed)]);
     assert!(shown.stdout.contains("transfers  blocking: DeepSpeed"), "{}", shown.stdout);
     let stored = json(&planner, &["plan", "show", &name(&blocking)]);

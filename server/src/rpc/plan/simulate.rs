@@ -119,6 +119,14 @@ fn incomparable(records: &[PlanRecord]) -> Vec<String> {
     if let Some(versions) = differ(&corrected) {
         warnings.push(format!("the predictions are corrected differently: {versions}"));
     }
+    let overlaps: BTreeSet<String> = records
+        .iter()
+        .filter_map(|record| Some(record.content.found.iteration.as_ref()?.overlap.to_string()))
+        .collect();
+    if overlaps.len() > 1 {
+        let overlaps = overlaps.into_iter().collect::<Vec<_>>().join(", ");
+        warnings.push(format!("the seconds are of different transfers between stages: {overlaps}"));
+    }
     warnings
 }
 
@@ -158,7 +166,8 @@ fn timeline(
         v1::SimulatedSchedule::Interleaved => (asked, Order::Interleaved { devices }),
         v1::SimulatedSchedule::Pipedream => (asked, Order::PipeDream),
     };
-    let overlap = overlap.or(content.found.iteration.as_ref().map(|of| of.overlap)).unwrap_or_default();
+    let predicted = content.found.iteration.as_ref().map(|of| of.overlap);
+    let overlap = overlap.or(predicted).unwrap_or_default();
     let mut warnings = Vec::new();
     let (stages, edges) = if schedule == v1::SimulatedSchedule::Interleaved {
         warnings.push(format!(

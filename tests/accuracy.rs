@@ -51,8 +51,8 @@ fn imported_plans_are_predicted_within_the_goal() {
     assert!(output.status.success() && said.contains("14 plans"), "{said}");
 }
 
-/// The goals for iteration times hold wherever the published measurements are: errors, and the rank of the truly
-/// fastest run among the predictions.
+/// The goals for iteration times hold wherever the published measurements are, asked of a real planner: errors,
+/// and the rank of the truly fastest run among the predictions.
 #[test]
 fn iteration_times_are_predicted_within_the_goals() {
     let folder = tempfile::tempdir().unwrap();
@@ -62,7 +62,7 @@ fn iteration_times_are_predicted_within_the_goals() {
         eprintln!("{said}");
         return;
     }
-    assert!(output.status.success() && said.contains("560 runs") && said.contains("14 runs"), "{said}");
+    assert!(output.status.success() && said.contains("14 real runs"), "{said}");
 }
 
 /// A name that nothing has is an error that says where the names are.

@@ -242,6 +242,63 @@ fn what_fits_no_device_is_explained_with_remedies_that_work() {
     assert!(slow.stderr.contains("the fastest takes"), "{}", slow.stderr);
 }
 
+/// Whether transfers block is what the request says, or what its launcher does; the answer says which, why, and
+/// plans that differ in it are different plans. A stored plan is drawn as it was predicted, or as asked.
+#[test]
+fn transfers_block_where_the_launcher_or_the_request_says_so() {
+    let planner = Planner::start();
+    import(&planner, "table", 4);
+    let plan = |options: &[&str]| {
+        let named = ["--devices", "2x1GiB", "--partition", "3-3", "--schedule", "1f1b"];
+        recommend(&planner, &[&named[..], options].concat())
+    };
+    let told = |plan: &Value| {
+        let iteration = &plan["iteration"];
+        let text = |key: &str| iteration[key].as_str().unwrap_or_default().to_owned();
+        (
+            iteration["iterationSeconds"].as_f64().expect("a table has times"),
+            text("transfers"),
+            text("transfersReason"),
+        )
+    };
+    let [overlapping, blocking, deepspeed, unnamed] = [
+        &["--transfers", "overlapping"][..],
+        &["--transfers", "blocking"],
+        &["--launcher", "deepspeed"],
+        &[],
+    ]
+    .map(plan);
+    let (fast, is, why) = told(&overlapping);
+    assert_eq!((is.as_str(), why.as_str()), ("TRANSFERS_OVERLAPPING", "overlapping: as the request says"));
+    let (slow, is, why) = told(&blocking);
+    assert_eq!((is.as_str(), why.as_str()), ("TRANSFERS_BLOCKING", "blocking: as the request says"));
+    assert!(slow > fast, "{slow} {fast}");
+    let (like, is, why) = told(&deepspeed);
+    assert_eq!((like, is.as_str()), (slow, "TRANSFERS_BLOCKING"));
+    assert!(why.starts_with("blocking: DeepSpeed"), "{why}");
+    let (like, is, why) = told(&unnamed);
+    assert_eq!((like, is.as_str()), (fast, "TRANSFERS_OVERLAPPING"));
+    assert!(why.contains("measured on gpu"), "{why}");
+
+    let name = |plan: &Value| plan["name"].as_str().expect("a plan has a name").to_owned();
+    assert_ne!(name(&overlapping), name(&blocking));
+    let compared = json(&planner, &["plan", "compare", &name(&overlapping), &name(&blocking)]);
+    let warned = compared["warnings"].to_string();
+    assert!(warned.contains("different transfers between stages: blocking, overlapping"), "{warned}");
+    let shown = cli(&planner, &["plan", "show", &name(&deepspeed)]);
+    assert!(shown.stdout.contains("transfers  blocking: DeepSpeed"), "{}", shown.stdout);
+    let stored = json(&planner, &["plan", "show", &name(&blocking)]);
+    assert_eq!(told(&stored), told(&blocking));
+    let drawn = |options: &[&str]| {
+        let blocking = name(&blocking);
+        let output = cli(&planner, &[&["plan", "show", &blocking, "--picture=schedule"], options].concat());
+        assert_eq!(output.code, 0, "{}", output.stderr);
+        output.stdout
+    };
+    assert_eq!(drawn(&[]), drawn(&["--transfers", "blocking"]));
+    assert_ne!(drawn(&[]), drawn(&["--transfers", "overlapping"]));
+}
+
 /// Each mistake names its field and what would be right.
 #[test]
 fn mistakes_name_their_field() {

@@ -158,7 +158,7 @@ async fn measure_all(studies: &[Study], options: &Options) -> anyhow::Result<Mea
 fn list(studies: &[Study], with_gh200: bool, with_time: bool) -> anyhow::Result<()> {
     for (_, study) in [(with_gh200, gh200::STUDY), (with_time, time::STUDY)].iter().filter(|(with, _)| *with)
     {
-        println!("{study:34} imported table, nothing is run");
+        println!("{study:34} imported table, nothing is trained");
     }
     for study in studies {
         let held_out = study.held_out.len();

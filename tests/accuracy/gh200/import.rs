@@ -1,6 +1,5 @@
 //! Sailor's files as a profile document and plans.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -106,23 +105,9 @@ impl Imported {
         Ok(Table::new(&document)?)
     }
 
-    /// The predictor, with passes of fewer samples never longer than those of more at the same tensor degree: a
-    /// profiler that times layer by layer waits for the host where kernels are short.
-    pub(crate) fn table_without_waiting(&self) -> Result<Table> {
-        let mut document = self.document.clone();
-        let layers = document.layer_table.iter_mut().flat_map(|table| &mut table.layers);
-        for LayerRows { times, .. } in layers {
-            times.sort_by_key(|row| (row.tensor_degree, Reverse(row.micro_batch_size)));
-            for index in 1..times.len() {
-                let larger = times[index - 1];
-                let row = &mut times[index];
-                if row.tensor_degree == larger.tensor_degree {
-                    row.forward_seconds = row.forward_seconds.min(larger.forward_seconds);
-                    row.backward_seconds = row.backward_seconds.min(larger.backward_seconds);
-                }
-            }
-        }
-        Ok(Table::new(&document)?)
+    /// The document that plans can be made from: it says how the model is trained.
+    pub(crate) fn planning_document(&self) -> ProfileDocument {
+        ProfileDocument { training: Some(training(1, 1)), ..self.document.clone() }
     }
 }
 

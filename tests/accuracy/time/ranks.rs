@@ -27,10 +27,9 @@ impl Ranks {
         }
         let mut ranks = Self { groups: 0, first: 0, second: 0, worst: 0, mean_loss: 0.0, most_loss: 0.0 };
         for group in groups.into_values().filter(|group| group.len() > 1) {
-            let predicted = |case: &Case| case.predicted.simulated;
+            let predicted = |case: &Case| case.predicted(0);
             let by = |of: fn(&Case) -> f64| group.iter().min_by(|a, b| of(a).total_cmp(&of(b))).copied();
-            let (Some(best), Some(chosen)) = (by(|case| case.measured), by(|case| case.predicted.simulated))
-            else {
+            let (Some(best), Some(chosen)) = (by(|case| case.measured), by(|case| case.predicted(0))) else {
                 continue;
             };
             // Ties count against the prediction.
@@ -64,11 +63,11 @@ impl fmt::Display for Ranks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::case::Predicted;
+    use crate::time::case::Answer;
 
     fn case(group: &str, measured: f64, simulated: f64) -> Case {
-        let predicted = Predicted { simulated, overlapped: 0.0, formula: 0.0, silent: 0.0 };
-        Case { name: String::new(), group: group.to_owned(), kind: String::new(), measured, predicted }
+        let answers = vec![Answer { seconds: simulated, closed_form: 0.0, transfers: String::new() }];
+        Case { name: String::new(), group: group.to_owned(), measured, answers }
     }
 
     /// The place of the truly fastest counts, ties count against it, and a group of one says nothing.

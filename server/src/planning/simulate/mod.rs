@@ -88,6 +88,9 @@ pub struct Simulated {
     pub lanes: Vec<Lane>,
     /// By stage or chunk: most micro-batches between their forward and backward pass at once.
     pub in_flight: Vec<u32>,
+    /// By device: the same over all of its chunks, a micro-batch counted once for each chunk that it is between
+    /// the passes of.
+    pub at_once: Vec<u32>,
     /// By stage or chunk: versions of its weights that must be kept at once; 1 but under PipeDream.
     pub weight_versions: Vec<u32>,
 }
@@ -160,6 +163,7 @@ pub fn simulate(pipeline: &Pipeline<'_>) -> Result<Simulated, SimulateError> {
                 lanes: run.lanes,
                 weight_versions: vec![1; in_flight.len()],
                 in_flight,
+                at_once: order::at_once(&turns),
             })
         }
     }

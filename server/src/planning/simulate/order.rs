@@ -88,18 +88,34 @@ fn interleaved(device: u32, devices: u32, stages: u32, micro_batches: u32) -> Ve
     turns
 }
 
-/// By stage: the most micro-batches between their forward and backward pass at once.
+/// By stage: the most micro-batches between their forward and backward pass at once. A device passes one after
+/// another, so that the order is all that counts.
 pub(super) fn in_flight(turns: &[Vec<Turn>], stages: usize) -> Vec<u32> {
     let (mut open, mut most) = (vec![0_u32; stages], vec![0_u32; stages]);
     for turn in turns.iter().flatten() {
         let stage = turn.stage as usize;
         if let (Some(open), Some(most)) = (open.get_mut(stage), most.get_mut(stage)) {
-            match turn.pass {
-                Pass::Forward(_) => *open += 1,
-                Pass::Backward(_) => *open = open.saturating_sub(1),
-            }
-            *most = (*most).max(*open);
+            count(open, most, turn.pass);
         }
     }
     most
+}
+
+/// By device: the same over all of its chunks. They are not full at the same moment, so that it may be less than
+/// what its chunks have at most, added up.
+pub(super) fn at_once(turns: &[Vec<Turn>]) -> Vec<u32> {
+    let of_device = |turns: &Vec<Turn>| {
+        let (mut open, mut most) = (0, 0);
+        turns.iter().for_each(|turn| count(&mut open, &mut most, turn.pass));
+        most
+    };
+    turns.iter().map(of_device).collect()
+}
+
+fn count(open: &mut u32, most: &mut u32, pass: Pass) {
+    match pass {
+        Pass::Forward(_) => *open += 1,
+        Pass::Backward(_) => *open = open.saturating_sub(1),
+    }
+    *most = (*most).max(*open);
 }

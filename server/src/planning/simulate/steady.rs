@@ -78,5 +78,6 @@ pub(super) fn simulate(pipeline: &Pipeline<'_>) -> Result<Simulated, SimulateErr
         lanes,
         weight_versions: in_flight.clone(),
         in_flight,
+        at_once: order::at_once(&turns),
     })
 }

@@ -165,6 +165,38 @@ proptest! {
         }
     }
 
+    /// What a device holds at once is what its timeline shows: at the start of each forward pass, those that have
+    /// begun and whose backward pass has not ended, of all its chunks.
+    #[test]
+    fn what_a_device_holds_at_once_is_on_its_timeline(
+        devices in 1_u32..5, chunks in 1_usize..5, groups in 1_u32..5, is_flat in any::<bool>(),
+        overlap in overlap(), seed in stages(16), ways in edges(16),
+    ) {
+        let count = devices as usize * chunks;
+        // Passes of no time share no moment with what ends or begins then.
+        let some = |seconds: f64| seconds + 0.25;
+        let seed: Vec<Seconds> = seed
+            .iter()
+            .map(|of| Seconds { forward: some(of.forward), backward: some(of.backward), step: of.step })
+            .collect();
+        let orders = if is_flat { vec![Order::Gpipe, Order::OneFOneB] } else { vec![Order::Interleaved { devices }] };
+        for order in orders {
+            let pipeline = Pipeline { overlap, ..pipeline(&seed[..count], &ways[..count - 1], devices * groups, order) };
+            let simulated = simulate(&pipeline).unwrap();
+            let shown: Vec<u32> = simulated.lanes.iter().map(|lane| most_held(&lane.passes)).collect();
+            prop_assert_eq!(&simulated.at_once, &shown);
+            let by_chunk: Vec<u32> = (0..count as u32)
+                .map(|chunk| {
+                    let lane = &simulated.lanes[chunk as usize % simulated.lanes.len()];
+                    let own: Vec<TimedPass> =
+                        lane.passes.iter().filter(|timed| timed.stage == chunk).copied().collect();
+                    most_held(&own)
+                })
+                .collect();
+            prop_assert_eq!(simulated.in_flight, by_chunk);
+        }
+    }
+
     /// Passes of a device never overlap, and a micro-batch is passed on in the chain's order.
     #[test]
     fn a_timeline_is_possible((stages, edges) in chain(), micro_batches in 1_u32..9) {
@@ -210,6 +242,23 @@ proptest! {
         let period = simulate(&pipeline).unwrap().iteration_seconds / f64::from(micro_batches);
         prop_assert!((settled - period).abs() < 1e-9, "{settled} {period}");
     }
+}
+
+/// Most spans from the start of a forward to the end of its backward pass that share a moment.
+fn most_held(passes: &[TimedPass]) -> u32 {
+    let is_forward = |timed: &&TimedPass| matches!(timed.pass, Pass::Forward(_));
+    let spans: Vec<(f64, f64)> = passes
+        .iter()
+        .filter(is_forward)
+        .map(|went| {
+            let is_back = |timed: &&TimedPass| {
+                timed.stage == went.stage && timed.pass == Pass::Backward(index_of(went.pass))
+            };
+            (went.start, passes.iter().find(is_back).unwrap().end)
+        })
+        .collect();
+    let held = |at: f64| spans.iter().filter(|&&(begin, end)| begin <= at && at < end).count() as u32;
+    passes.iter().map(|timed| held(timed.start)).max().unwrap_or(0)
 }
 
 fn index_of(pass: Pass) -> u32 {

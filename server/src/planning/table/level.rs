@@ -6,6 +6,7 @@ use loadmaster_proto::document::{BytesRow, LayerRows, TimesRow};
 
 use super::Table;
 use super::cells::{Cell, Scales, read};
+use super::waiting::without_waiting;
 use crate::planning::predictor::{Exchange, LayerCost, Origin, PredictionError, Share, StageSeconds};
 
 /// Times a transformer block's shards sum an activation in each direction: after attention and after the
@@ -118,19 +119,35 @@ impl Table {
     }
 }
 
+/// The seconds of a group's rows.
+fn times(rows: &LayerRows, field: fn(&TimesRow) -> Option<f64>) -> Vec<Cell> {
+    let cells = rows.times.iter().filter_map(|row| {
+        let (micro_batch_size, tensor_degree) = (row.micro_batch_size, row.tensor_degree);
+        Some(Cell { micro_batch_size, tensor_degree, value: field(row)? })
+    });
+    cells.collect()
+}
+
+/// Passes of a micro-batch.
+const PASSES: [fn(&TimesRow) -> Option<f64>; 2] =
+    [|row| Some(row.forward_seconds), |row| Some(row.backward_seconds)];
+
 /// Passes and update of each layer of a group; none where its times do not reach.
 fn seconds(rows: &LayerRows, share: Share) -> Option<(StageSeconds, Origin)> {
-    let time = |field: fn(&TimesRow) -> Option<f64>, scales| {
-        let cells = rows.times.iter().filter_map(|row| {
-            let (micro_batch_size, tensor_degree) = (row.micro_batch_size, row.tensor_degree);
-            Some(Cell { micro_batch_size, tensor_degree, value: field(row)? })
-        });
-        let cells: Vec<Cell> = cells.collect();
-        read(&cells, scales, share.micro_batch_size, share.tensor_degree)
-    };
-    let (forward, origin) = time(|row| Some(row.forward_seconds), Scales::WithSamples)?;
-    let (backward, _) = time(|row| Some(row.backward_seconds), Scales::WithSamples)?;
+    let at =
+        |cells: &[Cell], scales: Scales| read(cells, scales, share.micro_batch_size, share.tensor_degree);
+    let [forward, backward] = PASSES.map(|field| {
+        let mut cells = times(rows, field);
+        without_waiting(&mut cells);
+        at(&cells, Scales::WithSamples)
+    });
+    let ((forward, origin), (backward, _)) = (forward?, backward?);
     // A table without optimizer times still tells the passes.
-    let step = time(|row| row.update_seconds, Scales::Never).map_or(0.0, |(step, _)| step);
+    let step = at(&times(rows, |row| row.update_seconds), Scales::Never).map_or(0.0, |(step, _)| step);
     Some((StageSeconds { forward, backward, step }, origin))
+}
+
+/// Whether a pass of the group is listed as longer than the same over more samples.
+pub(super) fn waits(rows: &LayerRows) -> bool {
+    PASSES.into_iter().any(|field| without_waiting(&mut times(rows, field)))
 }

@@ -23,6 +23,7 @@
 //!
 //! Seconds at a tensor degree are taken to contain the collectives of the shards, as a profiler sees them; a
 //! table of kernels alone says `times_without_collectives`, and a search then adds them for its own links.
+//! A pass over fewer samples takes no longer than one over more, whatever the rows say (`waiting`).
 
 mod cells;
 mod level;
@@ -30,6 +31,7 @@ mod memory;
 #[cfg(test)]
 mod tests;
 mod times;
+mod waiting;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::document::{LayerRows, LayerTable, ProfileDocument};
@@ -151,6 +153,13 @@ impl Predictor for Table {
             warnings.push(
                 "the layer table has no transient_bytes for some layers: what a pass holds besides is taken to \
                  be what the layer keeps for its backward pass"
+                    .to_owned(),
+            );
+        }
+        if self.groups(setting.stage).any(level::waits) {
+            warnings.push(
+                "the layer table lists passes of some layers as longer than the same over more samples, as a \
+                 profiler that waits for the host does: they are taken to be no longer"
                     .to_owned(),
             );
         }

@@ -148,6 +148,34 @@ fn assumptions_are_warnings() {
     assert!(table(&stated).warnings(&inner).is_empty());
 }
 
+/// A profiler that times layer by layer waits for the host where kernels are short: a pass over one sample is
+/// listed as longer than one over two. It takes no longer, between the two and for other degrees neither, and
+/// the answer says that the table was not taken at its word.
+#[test]
+fn a_pass_over_fewer_samples_takes_no_longer() {
+    let mut waiting = document("allocated");
+    let row = |size: u32, forward: f64, backward: f64| {
+        json!({"micro_batch_size": size, "tensor_degree": 1, "forward_seconds": forward,
+               "backward_seconds": backward, "update_seconds": 0.5})
+    };
+    waiting["layer_table"]["layers"][1]["times"] =
+        json!([row(1, 2.5, 1.0), row(2, 1.5, 2.0), row(4, 1.75, 3.5), row(8, 3.0, 6.5)]);
+    let table = table(&waiting);
+    let at = |micro_batch_size| {
+        let training = TrainingSpec { micro_batch_size, ..adam(Schedule::Gpipe, 1) };
+        let stage = setting(StageConfig::single(2, 2), training);
+        let seconds = table.stage(&stage).unwrap().seconds.unwrap();
+        (seconds.forward, seconds.backward, seconds.step, table.warnings(&stage).len())
+    };
+    let warned = 2;
+    assert_eq!(at(1), (1.5, 1.0, 0.5, warned));
+    assert_eq!(at(2), (1.5, 2.0, 0.5, warned));
+    assert_eq!(at(3), (1.625, 2.75, 0.5, warned));
+    assert_eq!(at(8), (3.0, 6.5, 0.5, warned));
+    let plain = setting(StageConfig::single(0, 0), adam(Schedule::Gpipe, 1));
+    assert_eq!(table.warnings(&plain).len(), 1, "other layers were timed well");
+}
+
 /// What a table cannot answer is an error that names layer, field and remedy.
 #[test]
 fn gaps_are_named() {

@@ -119,6 +119,14 @@ fn incomparable(records: &[PlanRecord]) -> Vec<String> {
     if let Some(versions) = differ(&corrected) {
         warnings.push(format!("the predictions are corrected differently: {versions}"));
     }
+    let overlaps: BTreeSet<String> = records
+        .iter()
+        .filter_map(|record| Some(record.content.found.iteration.as_ref()?.overlap.to_string()))
+        .collect();
+    if overlaps.len() > 1 {
+        let overlaps = overlaps.into_iter().collect::<Vec<_>>().join(", ");
+        warnings.push(format!("the seconds are of different transfers between stages: {overlaps}"));
+    }
     warnings
 }
 
@@ -158,7 +166,8 @@ fn timeline(
         v1::SimulatedSchedule::Interleaved => (asked, Order::Interleaved { devices }),
         v1::SimulatedSchedule::Pipedream => (asked, Order::PipeDream),
     };
-    let overlap = overlap.or(content.found.iteration.as_ref().map(|of| of.overlap)).unwrap_or_default();
+    let predicted = content.found.iteration.as_ref().map(|of| of.overlap);
+    let overlap = overlap.or(predicted).unwrap_or_default();
     let mut warnings = Vec::new();
     let (stages, edges) = if schedule == v1::SimulatedSchedule::Interleaved {
         warnings.push(format!(
@@ -183,8 +192,17 @@ fn timeline(
         overlap,
     });
     let simulated = simulated.map_err(|error| Invalid::field("schedule", error.to_string()))?;
-    let timeline = message(record, schedule, &simulated, stages.len(), listed, warnings);
-    Ok(v1::Timeline { transfers: v1::Transfers::from(overlap).into(), ..timeline })
+    let (lanes, truncated) = lanes(&simulated, listed);
+    Ok(v1::Timeline {
+        plan: record.name.to_string(),
+        schedule: schedule.into(),
+        lanes,
+        iteration_seconds: simulated.iteration_seconds,
+        bubble_ratio: simulated.bubble,
+        truncated,
+        warnings,
+        transfers: v1::Transfers::from(overlap).into(),
+    })
 }
 
 fn own_schedule(content: &PlanContent) -> v1::SimulatedSchedule {
@@ -217,38 +235,20 @@ fn interleaved(stages: &[Seconds], edges: &[Edge], chunks: u32) -> (Vec<Seconds>
     (parts, ways)
 }
 
-fn message(
-    record: &PlanRecord,
-    schedule: v1::SimulatedSchedule,
-    simulated: &Simulated,
-    stages: usize,
-    listed: usize,
-    warnings: Vec<String>,
-) -> v1::Timeline {
+/// What each device does, and whether passes were left out.
+fn lanes(simulated: &Simulated, listed: usize) -> (Vec<v1::Lane>, bool) {
     let devices = simulated.lanes.len();
     // Every lane shows as much of its beginning.
     let each = listed / devices.max(1);
     let longest = simulated.lanes.iter().map(|lane| lane.passes.len()).max().unwrap_or(0);
-    let of_device = |values: &[u32], device: usize| {
-        number((device..stages).step_by(devices.max(1)).filter_map(|stage| values.get(stage)).sum::<u32>())
-    };
     let lanes = simulated.lanes.iter().enumerate().map(|(device, lane)| v1::Lane {
         stage: number(device),
         passes: spans(lane, each, devices),
         busy_seconds: lane.busy,
-        in_flight: of_device(&simulated.in_flight, device),
+        in_flight: simulated.at_once.get(device).copied().map_or(0, number),
         weight_versions: simulated.weight_versions.get(device).copied().map_or(1, number),
     });
-    v1::Timeline {
-        plan: record.name.to_string(),
-        schedule: schedule.into(),
-        lanes: lanes.collect(),
-        iteration_seconds: simulated.iteration_seconds,
-        bubble_ratio: simulated.bubble,
-        truncated: longest > each,
-        warnings,
-        transfers: v1::Transfers::Unspecified.into(),
-    }
+    (lanes.collect(), longest > each)
 }
 
 fn spans(lane: &Lane, most: usize, devices: usize) -> Vec<v1::PassSpan> {
@@ -269,4 +269,30 @@ fn spans(lane: &Lane, most: usize, devices: usize) -> Vec<v1::PassSpan> {
     });
     let step = lane.step.map(|(start, end)| span(Kind::Step, 0, 0, start, end));
     passes.chain(step).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Interleaved, a device has at most what its chunks hold at the same moment: as many as go forward before the
+    /// first one comes back. Its chunks are full one after another; added up, that would be 12, 12, 10 and 6.
+    #[test]
+    fn a_device_of_chunks_holds_what_they_hold_at_once() {
+        let stage = Seconds { forward: 1.0, backward: 2.0, step: 0.0 };
+        let (devices, micro_batches) = (4, 8);
+        let (stages, edges) = interleaved(&[stage; 4], &[Edge::default(); 3], 2);
+        let order = Order::Interleaved { devices };
+        let overlap = Overlap::Computing;
+        let pipeline = Pipeline { stages: &stages, edges: &edges, micro_batches, order, overlap };
+        let (lanes, truncated) = lanes(&simulate(&pipeline).unwrap(), 1_000);
+        let held: Vec<i32> = lanes.iter().map(|lane| lane.in_flight).collect();
+        assert_eq!((held, truncated), (vec![11, 9, 7, 5], false));
+        let open = lanes[0].passes.iter().scan(0, |open, pass| {
+            *open += if pass.kind() == v1::pass_span::Kind::Forward { 1 } else { -1 };
+            Some(*open)
+        });
+        // The step that ends the lane is no backward pass.
+        assert_eq!(open.max(), Some(11));
+    }
 }

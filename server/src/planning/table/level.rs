@@ -128,8 +128,8 @@ fn seconds(rows: &LayerRows, share: Share) -> Option<(StageSeconds, Origin)> {
         let cells: Vec<Cell> = cells.collect();
         read(&cells, scales, share.micro_batch_size, share.tensor_degree)
     };
-    let (forward, origin) = time(|row| Some(row.forward_seconds), Scales::WithSamples)?;
-    let (backward, _) = time(|row| Some(row.backward_seconds), Scales::WithSamples)?;
+    let (forward, origin) = time(|row| Some(row.forward_seconds), Scales::WithSamplesFromSmallest)?;
+    let (backward, _) = time(|row| Some(row.backward_seconds), Scales::WithSamplesFromSmallest)?;
     // A table without optimizer times still tells the passes.
     let step = time(|row| row.update_seconds, Scales::Never).map_or(0.0, |(step, _)| step);
     Some((StageSeconds { forward, backward, step }, origin))

@@ -64,6 +64,7 @@ impl Request {
                 .filter_map(|size| u32::try_from(size).ok())
                 .map(batch)
                 .collect(),
+            least_share: 1,
             schedules: vec![Schedule::OneFOneB],
             recompute: vec![RecomputePolicy::None],
             unit: Unit::Bytes,

@@ -1,6 +1,7 @@
 //! What was found besides a plan's stages, as messages.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::prediction::SecondsInterval;
 use loadmaster_proto::run::Ledger;
 use loadmaster_proto::wire::v1;
 
@@ -54,6 +55,7 @@ fn iteration(content: &PlanContent) -> Option<v1::IterationEstimate> {
         origin: v1::PredictionOrigin::from(of.origin).into(),
         links: of.links.clone(),
         correction_factor: factor.map(|correction| correction.factor),
+        interval: of.margin.map(|margin| SecondsInterval::around(of.seconds, margin).into()),
     })
 }
 

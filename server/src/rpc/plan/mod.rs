@@ -1,6 +1,7 @@
 //! `PlanService`.
 
 mod content;
+mod cores;
 mod found;
 mod message;
 mod observe;
@@ -30,6 +31,7 @@ use super::blocking::blocking;
 use super::error::ApiError;
 use super::page::Listing;
 use crate::document::adopt;
+use crate::planning::cores::Host;
 use crate::planning::imported;
 use crate::planning::layout::layer_names;
 use crate::planning::predictors::{self, AnyPredictor, Evidence, Kind, Profiled};
@@ -62,6 +64,8 @@ struct Subject {
     /// Trained scalars of the model; none where nobody knows.
     parameters: Option<u64>,
     predictor: AnyPredictor,
+    /// The host that it was measured on; none where nobody knows.
+    host: Option<Host>,
 }
 
 impl Plans {
@@ -136,7 +140,9 @@ impl Plans {
                     Chain::Known(model) => Some(model.parameter_count()),
                     Chain::Opaque(chain) => chain.layers.iter().map(|layer| layer.parameter_count).sum(),
                 };
-                Ok::<_, ApiError>(Subject { profile, model, layer_names, parameters, predictor })
+                let environments = document.measurements.iter().map(|of| &of.measurement.environment);
+                let host = Host::of(environments);
+                Ok::<_, ApiError>(Subject { profile, model, layer_names, parameters, predictor, host })
             })
             .await;
         }
@@ -154,6 +160,7 @@ impl Plans {
             let profiled = Profiled { settings: &settings, model: &model, evidence: &evidence };
             let predictor = predictors::predictor(profiled, kind).map_err(without)?;
             Ok::<_, ApiError>(Subject {
+                host: Host::of(evidence.iter().map(|of| &of.measurement.environment)),
                 layer_names: layer_names(&model),
                 parameters: Some(model.parameter_count()),
                 model: Some(model),

@@ -34,7 +34,8 @@
 //! * The micro-batch size is read on a straight line per block, the tensor degree on A + B/n per block.
 //!   Where kernels choose another algorithm at another size, the two recordings differ in their events;
 //!   then scratch blocks are scaled, and [`warnings`](Predictor::warnings) and the margin say so.
-//! * Seconds are sums of the layers' own; gradient synchronisation over replicas is not in them.
+//! * Seconds are sums of the layers' own; gradient synchronisation over replicas is not in them. Below the smallest
+//!   recorded micro-batch size they are those of that size, which is the most that they can be.
 
 mod blend;
 mod counterparts;

@@ -10,9 +10,14 @@ use tempfile::NamedTempFile;
 /// A table of a chain of a light layer, equal blocks and a heavy layer, at tensor degrees 1, 2 and 4: times and
 /// bytes follow A + B/n, and are linear in the samples.
 fn document(blocks: usize) -> NamedTempFile {
+    document_of(blocks, "gpu", [1, 8])
+}
+
+/// The same on another kind of device, and at other micro-batch sizes.
+fn document_of(blocks: usize, kind: &str, sizes: [u64; 2]) -> NamedTempFile {
     let layers = blocks + 2;
     let rows = |first: usize, last: usize, seconds: f64, parameters: u64, activation: u64| {
-        let settings = [1_u64, 2, 4].into_iter().flat_map(|degree| [1_u64, 8].map(|size| (degree, size)));
+        let settings = [1_u64, 2, 4].into_iter().flat_map(|degree| sizes.map(|size| (degree, size)));
         let (mut times, mut bytes) = (Vec::new(), Vec::new());
         for (degree, size) in settings {
             let share = 0.2 + 0.8 / degree as f64;
@@ -32,7 +37,7 @@ fn document(blocks: usize) -> NamedTempFile {
     let name = |index: usize| value!({"name": format!("layer {index}"), "parameter_count": 1_000_000});
     let document = value!({
         "format": "loadmaster.profile/1",
-        "provenance": {"source": "made up for a test", "tool": "by hand", "device_kind": "gpu", "ledger": "reserved"},
+        "provenance": {"source": "made up for a test", "tool": "by hand", "device_kind": kind, "ledger": "reserved"},
         "model": {"opaque": {
             "name": format!("chain of {layers}"), "layers": (0..layers).map(name).collect::<Vec<_>>()
         }},
@@ -53,7 +58,10 @@ fn document(blocks: usize) -> NamedTempFile {
 }
 
 fn import(planner: &Planner, id: &str, blocks: usize) {
-    let file = document(blocks);
+    import_file(planner, id, &document(blocks));
+}
+
+fn import_file(planner: &Planner, id: &str, file: &NamedTempFile) {
     let path = file.path().to_str().expect("a path is text");
     assert_eq!(json(planner, &["profile", "import", path, "--id", id])["state"], "COMPLETE");
 }
@@ -221,6 +229,116 @@ fn answers_are_reproducible_and_dry_runs_store_nothing() {
         let paper = recommend(&planner, &["--devices", "4x2GiB", "--search-mode", mode]);
         assert_eq!(peak(&paper), peak(&exact), "{mode}");
     }
+}
+
+/// The fewest samples of a pass that a device of a plan takes.
+fn least_share(plan: &Value) -> i64 {
+    let whole = plan["training"]["microBatchSize"].as_i64().expect("a plan has a micro-batch");
+    degrees(plan).into_iter().map(|(data, _)| whole / data).min().expect("a plan has stages")
+}
+
+fn warnings(answer: &Value) -> Vec<&str> {
+    answer["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+fn warns(answer: &Value, of: &str) -> bool {
+    warnings(answer).iter().any(|warning| warning.contains(of))
+}
+
+/// Where seconds decide, no device takes fewer samples than were profiled, whether the micro-batch or replicas would
+/// make it so, unless the request names them; then a pass lasts as long as the smallest that was profiled.
+#[test]
+fn shares_that_were_not_profiled_are_chosen_only_by_name() {
+    let planner = Planner::start();
+    import_file(&planner, "table", &document_of(10, "gpu", [4, 8]));
+    for shape in ["single-pipeline", "uniform-grid", "per-stage-replicas", "per-stage-mesh"] {
+        let options = ["--devices", "4x4GiB", "--shape", shape, "--objective"];
+        for objective in ["min-iteration-time", "pareto"] {
+            let plan = recommend(&planner, &[&options[..], &[objective]].concat());
+            assert!(least_share(&plan) >= 4, "{plan}");
+            assert!(warns(&plan, "fewer than 4 samples, the smallest number that was profiled"), "{plan}");
+            for other in ["alternatives", "front"].iter().flat_map(|list| plan[list].as_array()).flatten() {
+                let stored =
+                    json(&planner, &["plan", "show", other["plan"].as_str().expect("a stored plan")]);
+                assert!(least_share(&stored) >= 4, "{stored}");
+            }
+        }
+    }
+    let named = |sizes: &str| {
+        let options = ["--devices", "4x4GiB", "--objective", "min-iteration-time", "--global-batch", "32"];
+        recommend(&planner, &[&options[..], &["--micro-batch-sizes", sizes]].concat())
+    };
+    let (one, four) = (named("1"), named("4"));
+    assert_eq!((least_share(&one), least_share(&four)), (1, 4));
+    assert!(warns(&one, "fewer than 4, the smallest number that was profiled"), "{one}");
+    assert!(!warns(&four, "smallest number"), "{four}");
+    let given = |size: &str| {
+        let options = ["--devices", "2x4GiB", "--partition", "6-6", "--micro-batch-size", size];
+        recommend(&planner, &options)["stages"][0]["seconds"].clone()
+    };
+    assert_eq!((given("1"), given("3")), (given("4"), given("4")));
+    let none = refused(
+        &planner,
+        &["--devices", "4x4GiB", "--objective", "min-iteration-time", "--global-batch", "2"],
+    );
+    assert_eq!(none.code, 2, "{}", none.stderr);
+    assert!(
+        none.stderr.contains("micro_batch_size") && none.stderr.contains("fewer than 4"),
+        "{}",
+        none.stderr
+    );
+}
+
+/// Seconds of CPU slots say that slots share cores, in every answer; those of other devices do not. Nobody knows how far
+/// the seconds of a table are off, and every answer says that too.
+#[test]
+fn seconds_say_what_they_do_not_contain() {
+    let planner = Planner::start();
+    import_file(&planner, "slots", &document_of(6, "cpu", [1, 8]));
+    import_file(&planner, "cards", &document_of(6, "gpu", [1, 8]));
+    for (profile, shares_cores) in [("slots", true), ("cards", false)] {
+        let of = |options: &[&str]| json(&planner, &[options, &["--profile", profile]].concat());
+        let shares = |answer: &Value| warns(answer, "CPU slots, which share the cores of their host");
+        let plans: Vec<Value> = ["4-4", "5-3"]
+            .map(|cut| of(&["plan", "recommend", "--devices", "2x4GiB", "--partition", cut]))
+            .into();
+        let names: Vec<&str> = plans.iter().map(|plan| plan["name"].as_str().expect("a name")).collect();
+        let predicted = of(&["plan", "predict", "--partition", "4-4"]);
+        for answer in plans.iter().chain([&predicted]) {
+            assert_eq!(shares(answer), shares_cores, "{answer}");
+            assert!(warns(answer, "how far the seconds are off is not known"), "{answer}");
+        }
+        assert!(plans[0]["iteration"].get("interval").is_none_or(Value::is_null), "{}", plans[0]);
+        let compared = json(&planner, &["plan", "compare", names[0], names[1]]);
+        assert_eq!(shares(&compared), shares_cores, "{compared}");
+        let timelines = compared["timelines"].as_array().expect("timelines");
+        assert_eq!(
+            timelines.iter().filter(|timeline| shares(timeline)).count(),
+            if shares_cores { 2 } else { 0 }
+        );
+    }
+}
+
+/// A plan that a training contradicts says so before anything else.
+#[test]
+fn a_contradicted_plan_opens_with_what_was_measured() {
+    let planner = Planner::start();
+    import(&planner, "table", 6);
+    let plan = recommend(&planner, &["--devices", "2x4GiB", "--partition", "4-4"]);
+    let name = plan["name"].as_str().expect("a name");
+    let seconds = plan["iteration"]["iterationSeconds"].as_f64().expect("seconds");
+    let report = |seconds: f64| {
+        let measured = seconds.to_string();
+        assert_eq!(
+            cli(&planner, &["plan", "report", name, "--iteration", &measured, "--iterations", "9"]).code,
+            0
+        );
+        cli(&planner, &["plan", "show", name]).stdout
+    };
+    assert!(report(seconds * 1.05).starts_with("plan plans/"));
+    let contradicted = report(seconds * 9.3);
+    let first = contradicted.lines().next().unwrap_or_default();
+    assert!(first.starts_with("measured ") && first.contains("9.30 times as long"), "{contradicted}");
 }
 
 /// What fits nowhere says which device lacks how many bytes and which options were tried and work; each of them

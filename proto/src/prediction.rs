@@ -24,6 +24,25 @@ impl Interval {
     }
 }
 
+/// Between which seconds a time is expected.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SecondsInterval {
+    /// Least seconds.
+    pub low: f64,
+    /// Most seconds.
+    pub high: f64,
+    /// Half its width as a share of the predicted seconds.
+    pub margin: f64,
+}
+
+impl SecondsInterval {
+    /// `seconds · (1 ± margin)`, never below 0; `margin` is 0 or more.
+    pub fn around(seconds: f64, margin: f64) -> Self {
+        let spread = seconds * margin.max(0.0);
+        Self { low: (seconds - spread).max(0.0), high: seconds + spread, margin }
+    }
+}
+
 /// The bytes of a device at the moment of its peak. They add up to the peak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Breakdown {
@@ -98,5 +117,14 @@ mod tests {
         assert_eq!(around(1_000, 0.0), (1_000, 1_000));
         assert_eq!(around(10, 3.0), (0, 40));
         assert_eq!(around(u64::MAX, 0.5).1, u64::MAX);
+    }
+
+    /// What is uncertain by more than itself may take no time, never less.
+    #[test]
+    fn seconds_are_never_expected_below_none() {
+        let SecondsInterval { low, high, margin } = SecondsInterval::around(2.0, 0.25);
+        assert_eq!((low, high, margin), (1.5, 2.5, 0.25));
+        let wide = SecondsInterval::around(2.0, 3.0);
+        assert_eq!((wide.low, wide.high), (0.0, 8.0));
     }
 }

@@ -65,6 +65,7 @@ impl Request {
                 .filter_map(|size| u32::try_from(size).ok())
                 .map(batch)
                 .collect(),
+            least_share: 1,
             schedules: vec![Schedule::OneFOneB],
             recompute: vec![RecomputePolicy::None],
             overlap: Overlap::default(),

@@ -1,7 +1,7 @@
 //! Parts of predictions; they only ever travel from the planner to its callers.
 
 use super::to_i64;
-use crate::prediction::{Breakdown, Interval, Origin, StageSeconds};
+use crate::prediction::{Breakdown, Interval, Origin, SecondsInterval, StageSeconds};
 use crate::run::Ledger;
 use crate::wire::v1;
 
@@ -29,6 +29,13 @@ impl From<Interval> for v1::MemoryInterval {
             high_bytes: interval.high.to_wire(),
             margin: interval.margin,
         }
+    }
+}
+
+impl From<SecondsInterval> for v1::SecondsInterval {
+    fn from(interval: SecondsInterval) -> Self {
+        let SecondsInterval { low, high, margin } = interval;
+        Self { low_seconds: low, high_seconds: high, margin }
     }
 }
 

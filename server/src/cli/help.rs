@@ -112,7 +112,8 @@ Examples:
 
 pub(super) const PLAN_PREDICT: &str = "\
 Nothing is run: the answer comes from a profile. A device must hold the upper end of the interval,
-so that what fits by prediction fits when it runs; --margin 0 asks for the bare prediction. With
+so that what fits by prediction fits when it runs; --margin 0 asks for the bare prediction. The margin of
+seconds comes from stages that the profile timed besides; where it is not known, +-? stands there. With
 --capacity or --devices, exit code 5 says that it does not fit.
 
 A partitioning is the layers of each stage, joined by dashes; d or t with a degree shares a stage
@@ -136,6 +137,12 @@ the same plan. Where nothing fits (exit code 5) it says which device lacks how m
 were tried and help.
 
 The micro-batch of a stage is shared by its replicas: with 2 replicas and --micro-batch-size 8 each takes 4.
+Where seconds decide, no device is given fewer samples than were profiled, unless the request
+names its micro-batches.
+
+Seconds carry a margin (3.44 s +-12.0 %), learnt from stages that the profile timed besides and
+learnt nothing from; +-? where it has none. \"proven by these predictions\" means that no other plan that was
+asked for is predicted to be better: it is no promise that none trains faster.
 
 Examples:
   The lowest peak memory on four devices of 2 GiB, one stage each:
@@ -164,6 +171,9 @@ Examples:
     loadmaster plan recommend --profile gpt2-3c4d --devices 5x24GiB --partition 9-9-9t2-9";
 
 pub(super) const PLAN_SHOW: &str = "\
+A plan that a trial or an observation contradicts opens with that: measured seconds or bytes
+outside of their predicted interval (of a tenth where none is known).
+
 On a terminal the table is followed by pictures: the stages on the devices, the memory of each device by
 component against its capacity, one iteration as a timeline, and the front of a plan that has one.
 

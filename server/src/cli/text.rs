@@ -66,6 +66,12 @@ pub(super) fn percent(value: f64) -> String {
     format!("{:.1} %", value * 100.0)
 }
 
+/// Half an interval as a share of its middle: `±12.0 %`, `±?` where nobody knows.
+pub(super) fn margin(share: Option<f64>, look: Look) -> String {
+    let sign = if look.unicode { "±" } else { "+-" };
+    share.map_or_else(|| format!("{sign}?"), |share| format!("{sign}{}", percent(share)))
+}
+
 /// A point in time, UTC.
 pub(super) fn time(timestamp: Option<&prost_types::Timestamp>, look: Look) -> String {
     timestamp
@@ -111,6 +117,10 @@ mod tests {
         assert_eq!(seconds(f64::NAN), "?");
         assert_eq!(about(130.0), "about 2 min");
         assert_eq!(ratio(0.0149), "+1.5 %");
+        assert_eq!(
+            (margin(Some(0.12), Look::UNICODE).as_str(), margin(None, Look::PLAIN).as_str()),
+            ("±12.0 %", "+-?")
+        );
         assert_eq!(count(132_863_336), "132,863,336");
         assert_eq!(count(-1000), "-1,000");
         assert_eq!(word("OUT_OF_MEMORY", ""), "out of memory");

@@ -18,6 +18,7 @@
 //! | [`table`] | the same, from another tool's per-layer table? | |
 //! | [`predictors`] | which predictor does a profile have what it takes for? | |
 //! | [`imported`] | which predictor does an imported profile have what it takes for? | |
+//! | [`cores`] | what do seconds on CPU slots not contain? | |
 //! | [`predict`] | what does each device of a stage or plan need, and does it fit? | |
 //! | [`merger`] | which layers are too small to cut between? | III-A3 |
 //! | [`fleet`] | which devices does a search see, and which ones are they? | |
@@ -37,6 +38,7 @@ pub mod baselines;
 pub mod campaign;
 pub mod capture;
 pub mod component;
+pub mod cores;
 pub mod correction;
 #[cfg(test)]
 mod fixtures;

@@ -64,6 +64,12 @@ pub trait Predictor {
         None
     }
 
+    /// The fewest samples of a device's pass at which the profile has seconds of every layer: below that they are only
+    /// known to be no more. None, the default, where the predictor knows no times.
+    fn smallest_share(&self) -> Option<u32> {
+        None
+    }
+
     /// Bytes of the gradient that both ends of a tied weight exchange, on each shard of this degree; 0 where
     /// nothing is tied.
     fn tied_bytes(&self, _tensor_degree: u32) -> u64 {
@@ -104,6 +110,9 @@ pub struct Prediction {
     /// The real peak is expected between `bytes · (1 − margin)` and `bytes · (1 + margin)`, from the
     /// errors on stages that were held out. None where nobody has measured that.
     pub margin: Option<f64>,
+    /// The real seconds are expected between `seconds · (1 − margin)` and `seconds · (1 + margin)`, from the
+    /// errors on stages that were held out. None where nobody has measured that, or there are no seconds.
+    pub seconds_margin: Option<f64>,
     /// Name and version of the predictor.
     pub predictor: &'static str,
     /// How far from the profile.

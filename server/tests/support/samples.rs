@@ -167,6 +167,7 @@ pub(crate) async fn plan(store: &Store) -> (PlanName, PlanContent) {
             // Fractions that no binary number has must come back bit by bit: a plan's name follows from them.
             interval: Some(Interval::around(Bytes(1 << 40), 0.1 + 0.2)),
             seconds: Some(StageSeconds { forward: 1e-7 / 3.0, ..StageSeconds::default() }),
+            seconds_margin: Some(0.1 + 0.2),
             origin: Origin::Extrapolated,
             in_flight: 4,
             recompute: RecomputePolicy::None,

@@ -46,6 +46,9 @@ fn head(xml: &mut Xml, sheet: &Sheet) {
 
 fn body(xml: &mut Xml, sheet: &Sheet) {
     xml.leaf("h1", &[], &sheet.title);
+    for contradiction in &sheet.contradictions {
+        xml.leaf("p", &[("class", "warning")], contradiction);
+    }
     for warning in &sheet.warnings {
         xml.leaf("p", &[("class", "warning")], &format!("warning: {warning}"));
     }

@@ -3,6 +3,7 @@
 use loadmaster_proto::wire::v1::{ComparePlansResponse, Plan, Timeline};
 
 use super::super::look::Look;
+use super::super::table::contradiction;
 use super::figure::front::Front;
 use super::figure::memory::Memory;
 use super::figure::placement::Placement;
@@ -18,11 +19,13 @@ const MOST_WARNINGS: usize = 50;
 pub(in super::super) struct Sheet {
     /// What it is of.
     pub(super) title: String,
+    /// What real trainings contradict; above everything else.
+    pub(super) contradictions: Vec<String>,
     /// From top to bottom.
     pub(super) blocks: Vec<Block>,
     /// What to know before trusting it.
     pub(super) warnings: Vec<String>,
-    /// In the terminal it follows the plan's table, which has the warnings.
+    /// In the terminal it follows the plan's table, which has the warnings and the contradictions.
     pub(super) follows_table: bool,
 }
 
@@ -97,7 +100,8 @@ impl Sheet {
             }
         }
         let title = format!("plan {} {} {}", id(&plan.name), look.dot(), id(&plan.model));
-        Self { title, blocks, warnings: warnings(&plan.warnings), follows_table: true }
+        let contradictions = contradiction::of(plan, look).iter().map(|line| sentence(line)).collect();
+        Self { title, contradictions, blocks, warnings: warnings(&plan.warnings), follows_table: true }
     }
 
     /// Of several plans side by side, on common scales.
@@ -152,7 +156,12 @@ impl Sheet {
         }
         let names: Vec<String> = plans.iter().map(|plan| id(&plan.name)).collect();
         let title = format!("plans {}", names.join(", "));
-        Self { title, blocks, warnings: warnings(&answer.warnings), follows_table: false }
+        let told = |plan: &Plan| {
+            let lines = contradiction::of(plan, look);
+            lines.into_iter().map(|line| sentence(&format!("{}: {line}", name(plan)))).collect::<Vec<_>>()
+        };
+        let contradictions = plans.iter().flat_map(told).collect();
+        Self { title, contradictions, blocks, warnings: warnings(&answer.warnings), follows_table: false }
     }
 
     /// Whether nothing is drawn.

@@ -1,9 +1,9 @@
 //! Pictures as they are drawn: in the terminal, as SVG and as a page.
 
-use loadmaster_proto::wire::v1::{ComparePlansResponse, Ledger, Plan, Timeline};
+use loadmaster_proto::wire::v1::{ComparePlansResponse, FigureSource, Ledger, Plan, Timeline};
 
 use super::super::look::Look;
-use super::fixtures::{MIB, config, pareto, plan, stage, timeline, validated};
+use super::fixtures::{MIB, config, figure, pareto, plan, stage, timeline, validated};
 use super::label::cells;
 use super::sheet::{Sheet, Which};
 use super::{html, svg, terminal};
@@ -46,6 +46,32 @@ fn nodes_are_boxes_and_devices_say_what_they_are_for() {
     let ascii = text(&plan(), None, devices, 40, Look::PLAIN);
     assert!(ascii.is_ascii(), "{ascii}");
     assert!(ascii.contains("| 0    1 t0 1 t1 | | 2 r0 2 r1      |\n"), "{ascii}");
+}
+
+/// What a trial contradicts stands above all pictures: of a page, an image, and plans side by side.
+#[test]
+fn contradictions_come_first() {
+    use loadmaster_proto::wire::v1::PlanValidation;
+    let mut plan = plan();
+    let peaks = [512, 768, 300].map(|mib| figure(mib * MIB, FigureSource::Measured, "runs/01"));
+    let (run, measured_peaks) = ("runs/01".to_owned(), peaks.to_vec());
+    plan.validations = vec![PlanValidation { run, measured_peaks, ..PlanValidation::default() }];
+    let told =
+        "measured 300.00 MiB against 256.00 MiB ±10.0 % predicted: stage 2 held 44.00 MiB more, in runs/01";
+    let [svg, html] = files(&plan, None);
+    for file in [&svg, &html] {
+        let texts: Vec<String> =
+            parsed(file).descendants().filter_map(|node| node.text().map(str::to_owned)).collect();
+        let position =
+            |wanted: &str| texts.iter().position(|text| text.contains(wanted)).unwrap_or(usize::MAX);
+        assert!(position("stage 2 held 44.00 MiB") < position("Stages on the devices"), "{texts:?}");
+    }
+    assert!(html.contains(told), "{html}");
+    let plans = vec![plan.clone(), plan];
+    let answer = ComparePlansResponse { plans, ..ComparePlansResponse::default() };
+    let sheet = Sheet::of_comparison(&answer, Which::NONE, Look::UNICODE);
+    let drawn = terminal::render(&sheet, 200, Look::UNICODE);
+    assert!(drawn.starts_with(&format!("plan 7f3c: {told}")), "{drawn}");
 }
 
 /// A plan that names no devices has them in the order of its pipeline.

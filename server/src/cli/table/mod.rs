@@ -6,6 +6,7 @@
 mod bar;
 pub(super) mod cluster;
 mod components;
+pub(super) mod contradiction;
 pub(super) mod grid;
 pub(super) mod measurement;
 pub(super) mod model;
@@ -16,7 +17,7 @@ pub(super) mod plan;
 pub(super) mod prediction;
 pub(super) mod prediction_errors;
 pub(super) mod profile;
-mod recommendation;
+pub(super) mod recommendation;
 pub(super) mod run;
 mod stack;
 mod training;

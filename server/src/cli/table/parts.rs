@@ -3,7 +3,7 @@
 use loadmaster_proto::wire::v1::{MemoryBreakdown, StageSeconds};
 
 use super::super::look::Look;
-use super::super::text::{maybe_bytes, seconds};
+use super::super::text::{margin, maybe_bytes, seconds};
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 
@@ -38,22 +38,33 @@ pub(super) fn bytes_of(stages: &[Option<&MemoryBreakdown>], look: Look) -> Strin
     grid.render()
 }
 
+/// Times of one stage, how far they may be off, and its micro-batches in flight.
+pub(super) type Times<'a> = (Option<&'a StageSeconds>, Option<f64>, i32);
+
 /// Times and micro-batches in flight of each stage; nothing where no time is known.
-pub(super) fn times_of(stages: &[(Option<&StageSeconds>, i32)], look: Look) -> String {
-    if stages.iter().all(|(of, _)| of.is_none()) {
+pub(super) fn times_of(stages: &[Times<'_>], look: Look) -> String {
+    if stages.iter().all(|(of, ..)| of.is_none()) {
         return String::new();
     }
     let mut grid = Grid::new(
-        &[("stage", Left), ("forward", Right), ("backward", Right), ("step", Right), ("in flight", Right)],
+        &[
+            ("stage", Left),
+            ("forward", Right),
+            ("backward", Right),
+            ("step", Right),
+            ("margin", Right),
+            ("in flight", Right),
+        ],
         look,
     );
-    for (index, (of, in_flight)) in stages.iter().enumerate() {
+    for (index, (of, share, in_flight)) in stages.iter().enumerate() {
         let time = |value: Option<f64>| value.map_or_else(|| look.none().to_owned(), seconds);
         grid.row([
             index.to_string(),
             time(of.map(|of| of.forward_seconds)),
             time(of.map(|of| of.backward_seconds)),
             time(of.map(|of| of.step_seconds)),
+            of.map_or_else(|| look.none().to_owned(), |_| margin(*share, look)),
             in_flight.to_string(),
         ]);
     }

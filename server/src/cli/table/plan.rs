@@ -3,15 +3,19 @@
 use loadmaster_proto::wire::v1::{MemoryFigure, Plan, PlanStage, PlanValidation};
 
 use super::super::look::Look;
-use super::super::text::{bytes, percent, plain, ratio, seconds, time};
+use super::super::text::{self, bytes, percent, plain, ratio, seconds, time};
 use super::bar::{Glyphs, draw};
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
-use super::{common_ledger, figure, id, ledger, observation, or_none, parts, recommendation, training};
+use super::{
+    common_ledger, contradiction, figure, id, ledger, observation, or_none, parts, recommendation, training,
+};
 
 /// All of one plan.
 pub(in super::super) fn one(plan: &Plan, look: Look) -> String {
-    let mut text = format!("plan {}  {}", plain(&plan.name), id(&plan.model));
+    // What the plan turned out to be is known before what it was taken to be.
+    let mut text: String = contradiction::of(plan, look).into_iter().map(|line| line + "\n").collect();
+    text.push_str(&format!("plan {}  {}", plain(&plan.name), id(&plan.model)));
     if let Some(spec) = &plan.training {
         text.push_str(&format!(" {} {}", look.dot(), training::line(spec, look)));
     }
@@ -19,7 +23,11 @@ pub(in super::super) fn one(plan: &Plan, look: Look) -> String {
     text.push_str(&stages(plan, look));
     let breakdowns: Vec<_> = plan.stages.iter().map(|stage| stage.breakdown.as_ref()).collect();
     text.push_str(&parts::bytes_of(&breakdowns, look));
-    let times: Vec<_> = plan.stages.iter().map(|stage| (stage.seconds.as_ref(), stage.in_flight)).collect();
+    let times: Vec<_> = plan
+        .stages
+        .iter()
+        .map(|stage| (stage.seconds.as_ref(), stage.seconds_margin, stage.in_flight))
+        .collect();
     text.push_str(&parts::times_of(&times, look));
     for warning in &plan.warnings {
         text.push_str(&format!("warning: {}\n", plain(warning)));
@@ -76,9 +84,8 @@ fn stages(plan: &Plan, look: Look) -> String {
 
 /// Half the interval of the prediction, where one is known: ` ±2.0 %`.
 fn margin(stage: &PlanStage, look: Look) -> String {
-    let sign = if look.unicode { "±" } else { "+-" };
-    let margin = stage.interval.as_ref().map(|interval| percent(interval.margin));
-    margin.map_or_else(String::new, |margin| format!(" {sign}{margin}"))
+    let known = stage.interval.as_ref().map(|interval| interval.margin);
+    known.map_or_else(String::new, |share| format!(" {}", text::margin(Some(share), look)))
 }
 
 fn layers(stage: &PlanStage, look: Look) -> String {

@@ -129,7 +129,25 @@ fn margins_parts_and_times_are_shown_where_they_are_known() {
     let text = one(&plan, Look::PLAIN);
     assert!(text.contains("812.00 MiB +-2.0 %"), "{text}");
     assert!(text.contains("\nstage   weights\n0      1.00 MiB\n1             -\n"), "{text}");
-    assert!(text.contains("0          0 s       0 s  2.00 s          4\n"), "{text}");
+    assert!(text.contains("0          0 s       0 s  2.00 s     +-?          4\n"), "{text}");
+    plan.stages[0].seconds_margin = Some(0.12);
+    let text = one(&plan, Look::PLAIN);
+    assert!(text.contains("0          0 s       0 s  2.00 s  +-12.0 %          4\n"), "{text}");
+}
+
+/// What a trial contradicts is read before the table that it contradicts.
+#[test]
+fn a_contradicted_plan_opens_with_what_was_measured() {
+    use loadmaster_proto::wire::v1::{IterationEstimate, SecondsInterval};
+    let mut plan = validated();
+    plan.iteration = Some(IterationEstimate {
+        iteration_seconds: 0.5,
+        interval: Some(SecondsInterval { margin: 0.05, ..SecondsInterval::default() }),
+        ..IterationEstimate::default()
+    });
+    let text = one(&plan, Look::PLAIN);
+    let first = "measured 1.50 s against 500.0 ms +-5.0 % predicted: an iteration took 3.00 times as long, in runs/01\n";
+    assert!(text.starts_with(&format!("{first}plan plans/7f3c")), "{text}");
 }
 
 #[test]

@@ -24,7 +24,11 @@ pub(in super::super) fn one(answer: &PredictMemoryResponse, look: Look) -> Strin
     text.push_str(&stages(answer, look));
     let breakdowns: Vec<_> = answer.stages.iter().map(|stage| stage.breakdown.as_ref()).collect();
     text.push_str(&parts::bytes_of(&breakdowns, look));
-    let times: Vec<_> = answer.stages.iter().map(|stage| (stage.seconds.as_ref(), stage.in_flight)).collect();
+    let times: Vec<_> = answer
+        .stages
+        .iter()
+        .map(|stage| (stage.seconds.as_ref(), stage.seconds_margin, stage.in_flight))
+        .collect();
     text.push_str(&parts::times_of(&times, look));
     text.push_str(&format!(
         "by {} from {} of {}\n",

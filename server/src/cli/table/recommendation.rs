@@ -5,7 +5,7 @@ use loadmaster_proto::wire::v1::{
 };
 
 use super::super::look::Look;
-use super::super::text::{bytes, percent, plain, seconds};
+use super::super::text::{bytes, margin, percent, plain, seconds};
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::{id, training};
@@ -39,12 +39,13 @@ pub(super) fn found(plan: &Plan, look: Look) -> String {
     text
 }
 
-/// `iteration  1.20 s simulated · 1.18 s by the closed form · 12.0 % bubble · 26.7 samples/s · links assumed`.
+/// `iteration  1.20 s ±5.0 % simulated · 1.18 s by the closed form · 12.0 % bubble · 26.7 samples/s · links assumed`.
 fn estimate(of: &IterationEstimate, look: Look) -> String {
     let dot = look.dot();
     let mut text = format!(
-        "iteration  predicted {} simulated {dot} {} by the closed form {dot} {} bubble {dot} {:.1} samples/s",
+        "iteration  predicted {} {} simulated {dot} {} by the closed form {dot} {} bubble {dot} {:.1} samples/s",
         seconds(of.iteration_seconds),
+        margin(of.interval.as_ref().map(|interval| interval.margin), look),
         seconds(of.closed_form_seconds),
         percent(of.bubble_ratio),
         of.samples_per_second
@@ -58,11 +59,26 @@ fn estimate(of: &IterationEstimate, look: Look) -> String {
     text + "\n"
 }
 
+/// What is proven of seconds.
+pub(in super::super) const BY_PREDICTIONS: &str = "proven by these predictions";
+
+/// What that means.
+const PROVEN_LEGEND: &str = "           (no plan that was asked for is predicted to be better; the margin of the iteration \
+                             says how far seconds may be off when it is trained)\n";
+
+/// Whether what is proven of a plan rests on predicted seconds: its value, or a limit that it keeps.
+pub(in super::super) fn rests_on_seconds(plan: &Plan) -> bool {
+    let is_timed = plan.certificate.as_ref().is_some_and(|certificate| certificate.unit == "seconds");
+    let is_limited = plan.constraints.as_ref().is_some_and(|of| of.max_iteration_seconds > 0.0);
+    is_timed || is_limited
+}
+
 /// What it is best at, how certain that is, and what was rejected.
 fn proof(plan: &Plan, of: &Certificate, look: Look) -> String {
     let dot = look.dot();
     let mut text = format!("best at    {}: {}", objective(plan), counted(of.value, &of.unit, look));
     let gap = match (of.proven, of.gap_ratio) {
+        (true, _) if rests_on_seconds(plan) => BY_PREDICTIONS.to_owned(),
         (true, _) => "proven".to_owned(),
         (false, Some(gap)) => format!("at most {} from the best", percent(gap)),
         (false, None) => "not proven, no bound is known".to_owned(),
@@ -76,6 +92,9 @@ fn proof(plan: &Plan, of: &Certificate, look: Look) -> String {
         text.push_str(&format!(" in {}", seconds(of.search_seconds)));
     }
     text.push('\n');
+    if of.proven && rests_on_seconds(plan) {
+        text.push_str(PROVEN_LEGEND);
+    }
     for rejected in &of.rejected {
         text.push_str(&format!("rejected   {}: {}\n", plain(&rejected.what), plain(&rejected.reason)));
     }
@@ -218,7 +237,7 @@ fn counted(value: f64, unit: &str, look: Look) -> String {
     match unit {
         "bytes" => bytes(value as i64),
         "share" => percent(value),
-        "seconds" => format!("{} by the closed form", seconds(value)),
+        "seconds" => seconds(value),
         "per hour" => format!("{value:.2} per hour"),
         "" => look.none().to_owned(),
         other => format!("{value:.0} {}", plain(other)),
@@ -255,6 +274,7 @@ mod tests {
                 samples_per_second: 24.6,
                 links: "assumed".to_owned(),
                 transfers_reason: "blocking: as asked for".to_owned(),
+                interval: Some(v1::SecondsInterval { margin: 0.12, ..v1::SecondsInterval::default() }),
                 ..v1::IterationEstimate::default()
             }),
             certificate: Some(certificate),
@@ -267,12 +287,38 @@ mod tests {
     fn the_answer_is_told_in_a_few_lines() {
         assert_eq!(
             found(&plan(), Look::PLAIN),
-            "iteration  predicted 1.30 s simulated - 1.25 s by the closed form - 20.0 % bubble - 24.6 samples/s - \
-             links assumed\n\
+            "iteration  predicted 1.30 s +-12.0 % simulated - 1.25 s by the closed form - 20.0 % bubble - 24.6 samples/s \
+             - links assumed\n\
              transfers  blocking: as asked for\n\
-             best at    min-iteration-time: 1.25 s by the closed form - proven - 321 states\n\
+             best at    min-iteration-time: 1.25 s - proven by these predictions - 321 states\n           \
+             (no plan that was asked for is predicted to be better; the margin of the iteration says how far seconds \
+             may be off when it is trained)\n\
              rejected   4-3: 20.0 % slower\n"
         );
+    }
+
+    /// What is proven of seconds is proven of predictions, and says so: a limit on seconds is no other matter. Bytes
+    /// are proven as they were.
+    #[test]
+    fn seconds_are_proven_by_predictions_alone() {
+        let mut plan = plan();
+        if let Some(certificate) = &mut plan.certificate {
+            (certificate.unit, certificate.value) = ("devices".to_owned(), 4.0);
+        }
+        assert!(found(&plan, Look::PLAIN).contains("4 devices - proven - 321 states"));
+        plan.constraints = Some(v1::Constraints { max_iteration_seconds: 2.0, ..v1::Constraints::default() });
+        assert!(found(&plan, Look::PLAIN).contains("4 devices - proven by these predictions - 321 states"));
+    }
+
+    /// An interval that nobody knows is shown as that.
+    #[test]
+    fn unknown_intervals_of_seconds_are_told() {
+        let mut plan = plan();
+        if let Some(iteration) = &mut plan.iteration {
+            iteration.interval = None;
+        }
+        let text = found(&plan, Look::PLAIN);
+        assert!(text.contains("predicted 1.30 s +-? simulated"), "{text}");
     }
 
     /// A plan whose user named its stages has nothing to prove.

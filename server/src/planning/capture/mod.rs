@@ -155,6 +155,7 @@ impl Capture {
             breakdown: None,
             seconds: None,
             margin: self.margin(scenario),
+            seconds_margin: None,
             predictor: NAME,
             origin,
         })

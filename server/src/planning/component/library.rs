@@ -93,6 +93,11 @@ impl Library {
         self.0.is_empty()
     }
 
+    /// The smallest micro-batch size that layers of this content were recorded at, on one device or any number.
+    pub(super) fn smallest_size(&self, content: &str) -> Option<u32> {
+        self.0.get(content)?.values().filter_map(|sizes| sizes.keys().next().copied()).min()
+    }
+
     /// The tape of a layer of this content on a device that holds one of `degree` shards and takes `size`
     /// samples.
     pub(super) fn read(&self, content: &str, degree: u32, size: u32) -> Result<Tape, Gap> {
@@ -125,6 +130,7 @@ impl Library {
     }
 }
 
+/// The tape at a size. Its seconds are never read below those of the smallest recorded size.
 fn at_size(sizes: &BTreeMap<u32, Tape>, target: u32) -> Result<Tape, Gap> {
     if let Some(tape) = sizes.get(&target) {
         return Ok(tape.clone());

@@ -24,7 +24,7 @@
 //! | `schedule` | which moment of an iteration is the highest? |
 //! | `times` | how long does each layer take? |
 //! | `tied` | what if both ends of a shared weight are in one stage? |
-//! | `margin` | how sure is it? |
+//! | `margin`, `pace` | how sure is it, of bytes and of seconds? |
 //!
 //! A device of a stage of d replicas plays the tapes of a d-th of the micro-batch and holds the buffers in
 //! which gradients are summed; where a replica consists of shards, it plays the tapes of its shard.
@@ -34,13 +34,15 @@
 //! * The micro-batch size is read on a straight line per block, the tensor degree on A + B/n per block.
 //!   Where kernels choose another algorithm at another size, the two recordings differ in their events;
 //!   then scratch blocks are scaled, and [`warnings`](Predictor::warnings) and the margin say so.
-//! * Seconds are sums of the layers' own; gradient synchronisation over replicas is not in them.
+//! * Seconds are sums of the layers' own; gradient synchronisation over replicas is not in them. Below the smallest
+//!   recorded micro-batch size they are those of that size, which is the most that they can be.
 
 mod blend;
 mod counterparts;
 mod library;
 mod machine;
 pub mod margin;
+pub mod pace;
 mod play;
 mod runs;
 mod schedule;
@@ -48,6 +50,8 @@ mod stage;
 mod tied;
 mod times;
 
+#[cfg(test)]
+mod seconds_tests;
 #[cfg(test)]
 mod tests;
 
@@ -83,9 +87,13 @@ pub struct Component {
     contents: Vec<String>,
     runs: Runs,
     library: Library,
+    /// See [`Predictor::smallest_share`].
+    smallest_share: Option<u32>,
     /// Names of the measurements.
     names: Vec<String>,
     largest_error: Option<f64>,
+    /// The same, of seconds.
+    largest_error_in_seconds: Option<f64>,
     /// Tapes that were read before: equal layers have equal ones.
     read: Memo<(String, u32, u32), Tape>,
     /// Stages that were asked for before: a search asks for each many times.
@@ -118,14 +126,18 @@ impl Component {
             .filter_map(|layer| LayerContent::of(model, layer))
             .map(|content| content.fingerprint())
             .collect();
+        let smallest: Option<Vec<u32>> =
+            contents.iter().map(|content| library.smallest_size(content)).collect();
         Ok(Self {
             model: model.clone(),
             training: *training,
             runs: Runs::of(&contents),
+            smallest_share: smallest.and_then(|sizes| sizes.into_iter().max()),
             contents,
             library,
             names,
             largest_error: None,
+            largest_error_in_seconds: None,
             read: Memo::default(),
             played: Memo::default(),
         })
@@ -135,17 +147,22 @@ impl Component {
     /// are, each with the settings of its run. What cannot be predicted checks nothing.
     #[must_use]
     pub fn with_checks(mut self, checks: &[(TrainingSpec, &Measurement)]) -> Self {
-        let errors = checks.iter().filter_map(|&(training, measurement)| {
+        let (mut bytes, mut seconds) = (Vec::new(), Vec::new());
+        for &(training, measurement) in checks {
             let setting = StageSetting {
                 stage: measurement.stage,
                 stage_index: measurement.stage_index,
                 stage_count: measurement.stage_count,
                 training: training.with_micro_batch_size(measurement.micro_batch_size),
             };
-            let predicted = self.stage(&setting).ok()?.bytes.0;
-            Some(predicted.abs_diff(measurement.peak_allocated.0) as f64 / predicted.max(1) as f64)
-        });
-        self.largest_error = errors.reduce(f64::max).or(self.largest_error);
+            let Ok(predicted) = self.stage(&setting) else { continue };
+            let peak = predicted.bytes.0;
+            bytes.push(peak.abs_diff(measurement.peak_allocated.0) as f64 / peak.max(1) as f64);
+            seconds.extend(predicted.seconds.and_then(|of| pace::error(of, &training, measurement)));
+        }
+        self.largest_error = bytes.into_iter().reduce(f64::max).or(self.largest_error);
+        self.largest_error_in_seconds =
+            seconds.into_iter().reduce(f64::max).or(self.largest_error_in_seconds);
         self
     }
 
@@ -182,6 +199,17 @@ impl Component {
                  to {size}: profile a second micro-batch size"
             ),
         })
+    }
+
+    fn seconds_margin(&self, played: &Played, setting: &StageSetting) -> Option<f64> {
+        let StageConfig { data_degree, .. } = setting.stage;
+        let reading = pace::Reading {
+            origin: played.origin,
+            data_degree,
+            size: Share::of(setting).micro_batch_size,
+            smallest: self.smallest_share,
+        };
+        pace::margin(reading, self.largest_error_in_seconds)
     }
 
     fn played(&self, setting: &StageSetting) -> Result<Arc<Played>, PredictionError> {
@@ -258,6 +286,7 @@ impl Predictor for Component {
             breakdown: Some(breakdown),
             seconds: Some(played.seconds),
             margin: Some(margin::margin(played.origin, played.is_aligned, self.largest_error)),
+            seconds_margin: self.seconds_margin(&played, setting),
             predictor: NAME,
             origin: played.origin,
         })
@@ -286,6 +315,10 @@ impl Predictor for Component {
             Some(PeakCurve { margin: Some(margin), ..curve })
         };
         Some((setting.stage.first_layer..self.contents.len()).map_while(of).collect())
+    }
+
+    fn smallest_share(&self) -> Option<u32> {
+        self.smallest_share
     }
 
     fn tied_bytes(&self, tensor_degree: u32) -> u64 {

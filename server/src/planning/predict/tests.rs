@@ -30,6 +30,7 @@ impl Predictor for Hundreds {
             breakdown: None,
             seconds: None,
             margin: (stage.devices() == 1).then_some(0.1),
+            seconds_margin: None,
             predictor: self.name(),
             origin: if stage.devices() == 1 { Origin::Profiled } else { Origin::Extrapolated },
         })

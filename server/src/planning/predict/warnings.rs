@@ -2,7 +2,7 @@
 
 use loadmaster_proto::run::Ledger;
 
-use crate::planning::predictor::{Margin, Origin, Prediction, Predictor, StageSetting};
+use crate::planning::predictor::{Margin, Origin, Prediction, Predictor, Share, StageSetting};
 
 /// Most warnings that predictors add; the rest is counted.
 const MOST: usize = 20;
@@ -44,6 +44,13 @@ pub fn warnings(
             100.0 * known
         ));
     }
+    warnings.extend(below_smallest(predictor, settings));
+    if predictions.iter().any(|of| of.seconds.is_some() && of.seconds_margin.is_none()) {
+        warnings.push(format!(
+            "how far the seconds are off is not known: the profile has no stage that was timed and held out of {}",
+            predictor.name()
+        ));
+    }
     let mut own: Vec<String> = Vec::new();
     for warning in settings.iter().flat_map(|setting| predictor.warnings(setting)) {
         if !own.contains(&warning) {
@@ -57,6 +64,18 @@ pub fn warnings(
     }
     warnings.extend(own);
     warnings
+}
+
+/// That a device takes fewer samples than were profiled, of the smallest share among the stages.
+fn below_smallest(predictor: &(impl Predictor + ?Sized), settings: &[StageSetting]) -> Option<String> {
+    let smallest = predictor.smallest_share()?;
+    let share = settings.iter().map(|setting| Share::of(setting).micro_batch_size).min()?;
+    (share < smallest).then(|| {
+        format!(
+            "a device takes {share} samples of a micro-batch, fewer than {smallest}, the smallest number that was \
+             profiled: its passes are taken to last as long as with {smallest}"
+        )
+    })
 }
 
 /// What bytes of a ledger do not contain, where that is not listed; see [`excluded`](super::excluded()).

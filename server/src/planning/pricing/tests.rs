@@ -202,6 +202,7 @@ impl Predictor for Asked {
             breakdown: None,
             seconds: None,
             margin: Some(0.1),
+            seconds_margin: None,
             predictor: self.name(),
             origin: Origin::Profiled,
         })

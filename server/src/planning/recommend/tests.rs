@@ -194,6 +194,7 @@ fn wish(shape: PlanShape, objective: Objective, layers: usize) -> Wish {
         rules: None,
         constraints: Constraints::default(),
         batches: vec![Batch { micro_batch_size: 2, micro_batches: 2 }],
+        least_share: 1,
         schedules: vec![Schedule::Gpipe],
         recompute: vec![RecomputePolicy::None],
         overlap: Overlap::default(),

@@ -153,7 +153,7 @@ pub(super) fn variants_of_any_size(wish: &Wish, part: &Part, layers: usize) -> V
 }
 
 /// The (data, tensor) degrees that one stage may have: what request, launcher and nodes allow. Replicas split a
-/// micro-batch evenly, so that the data degree divides it.
+/// micro-batch evenly, so that the data degree divides it, and leave each device its least share.
 fn pairs(wish: &Wish, part: &Part, batch: Batch) -> Vec<(u32, u32)> {
     let constraints = &wish.constraints;
     let is_listed = |list: &[u32], degree: u32| list.is_empty() || list.contains(&degree);
@@ -171,6 +171,9 @@ fn pairs(wish: &Wish, part: &Part, batch: Batch) -> Vec<(u32, u32)> {
         let Ok(data) = u32::try_from(data) else { continue };
         if data > most.min(StageConfig::MAX_DATA_DEGREE) || !is_listed(&constraints.data_degrees, data) {
             continue;
+        }
+        if batch.micro_batch_size / data < wish.least_share.min(batch.micro_batch_size) {
+            break;
         }
         for &tensor in &tensors {
             let size = data.saturating_mul(tensor);
@@ -203,7 +206,54 @@ pub fn divisors(number: u64) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
+    use loadmaster_proto::bytes::Bytes;
+    use loadmaster_proto::constraints::Constraints;
+    use loadmaster_proto::objective::{Objective, SearchMode};
+
     use super::*;
+    use crate::planning::fleet::{self, DeviceGroup};
+    use crate::planning::search::{Cuts, Unit};
+    use crate::planning::simulate::Overlap;
+
+    /// The data degrees that are asked about on eight devices of a node, by micro-batch size.
+    fn data_degrees(least_share: u32, sizes: &[u32]) -> Vec<(u32, Vec<u32>)> {
+        let groups = [DeviceGroup { count: 8, capacity: Bytes(1 << 30), kind: "cpu".to_owned() }];
+        let fleet = fleet::of_groups(&groups, None).unwrap().fleet;
+        let batch =
+            |&micro_batch_size: &u32| Batch { micro_batch_size, micro_batches: 64 / micro_batch_size };
+        let wish = Wish {
+            objective: Objective::MinIterationTime,
+            shape: PlanShape::PerStageReplicas,
+            rules: None,
+            constraints: Constraints::default(),
+            batches: sizes.iter().map(batch).collect(),
+            least_share,
+            schedules: vec![Schedule::OneFOneB],
+            recompute: vec![RecomputePolicy::None],
+            overlap: Overlap::default(),
+            is_merged: false,
+            unit: Unit::Bytes,
+            mode: SearchMode::Exact,
+            seed: 0,
+            cuts: Cuts::anywhere(8),
+            keeps_order: true,
+            alternatives: 0,
+            brief: true,
+        };
+        let degrees = |variant: Variant| {
+            let degrees = variant.choices.iter().map(|choice| choice.data);
+            (variant.batch.micro_batch_size, degrees.collect())
+        };
+        variants(&wish, &Part::whole(&fleet), 8).into_iter().map(degrees).collect()
+    }
+
+    /// Replicas leave each device no fewer samples than were profiled; a micro-batch that is smaller as a whole, which
+    /// somebody asked for, stays on one device.
+    #[test]
+    fn replicas_leave_each_device_its_least_share() {
+        assert_eq!(data_degrees(1, &[2, 8]), [(2, vec![1, 2]), (8, vec![1, 2, 4, 8])]);
+        assert_eq!(data_degrees(4, &[2, 8, 32]), [(2, vec![1]), (8, vec![1, 2]), (32, vec![1, 2, 4, 8])]);
+    }
 
     /// Every divisor once, in order.
     #[test]

@@ -26,6 +26,9 @@ pub struct Wish {
     pub constraints: Constraints,
     /// Micro-batch sizes and counts to choose from, ascending by size.
     pub batches: Vec<Batch>,
+    /// A device of a stage takes no fewer samples of a micro-batch, unless the whole micro-batch has fewer: seconds
+    /// of fewer were not profiled. 1 restricts nothing.
+    pub least_share: u32,
     /// Orders of the passes to choose from.
     pub schedules: Vec<Schedule>,
     /// Recompute policies to choose from.

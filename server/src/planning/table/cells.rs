@@ -1,7 +1,8 @@
 //! Reading one quantity of a layer between and beyond the settings that a table lists.
 //!
 //! Over the micro-batch size: a line through the two listed sizes around the one asked for, or through
-//! the two nearest beyond the ends; one size alone is taken to be proportional to the samples. Over the
+//! the two nearest beyond the ends; one size alone is taken to be proportional to the samples. Seconds are
+//! never read below those of the smallest listed size, because a part of them does not depend on the samples. Over the
 //! tensor degree n: A + B/n through the two nearest listed degrees, because a shard holds a part that is
 //! split and a part that every shard has.
 
@@ -20,6 +21,8 @@ pub(super) struct Cell {
 pub(super) enum Scales {
     /// Grows with it.
     WithSamples,
+    /// Grows with it from the smallest listed size on; below that it is what it is there.
+    WithSamplesFromSmallest,
     /// Is the same at every size.
     Never,
 }
@@ -42,6 +45,7 @@ pub(super) fn read(
         match scales {
             Scales::Never => Some((points.first()?.1, Origin::Profiled)),
             Scales::WithSamples => over_samples(&points, f64::from(micro_batch_size)),
+            Scales::WithSamplesFromSmallest => from_smallest(&points, f64::from(micro_batch_size)),
         }
     };
     if degrees.contains(&tensor_degree) {
@@ -63,6 +67,17 @@ fn over_samples(points: &[(f64, f64)], target: f64) -> Option<(f64, Origin)> {
     }
     let ((low, high), origin) = around(points, |point| point.0.total_cmp(&target))?;
     Some((line(low, high, target), origin))
+}
+
+/// As [`over_samples`], but what the smallest size has below it, and beyond the largest no less than any of them has.
+fn from_smallest(points: &[(f64, f64)], target: f64) -> Option<(f64, Origin)> {
+    let (&(smallest, at_smallest), &(largest, _)) = (points.first()?, points.last()?);
+    if target < smallest {
+        return Some((at_smallest, Origin::Extrapolated));
+    }
+    let (value, origin) = over_samples(points, target)?;
+    let least = points.iter().map(|&(_, value)| value).filter(|_| target > largest).fold(0.0, f64::max);
+    Some((value.max(least), origin))
 }
 
 /// The two neighbours of a target among ascending values that do not hold it.
@@ -104,6 +119,27 @@ mod tests {
             let cells: Vec<Cell> = listed.iter().map(|&(s, n)| cell(s, n, truth(s, n))).collect();
             let (value, _) = at(&cells, size, degree).unwrap();
             prop_assert!((value - truth(size, degree)).abs() < 1e-6, "{value}");
+        }
+    }
+
+    proptest! {
+        /// Below the smallest listed size seconds stay what they are there, whatever the line says; beyond the
+        /// largest they are no less than any listed ones.
+        #[test]
+        fn seconds_are_never_read_below_the_smallest_size(
+            (low, high) in (1e-6..1.0_f64, 1e-6..1.0_f64), size in 2_u32..32, more in 1_u32..32, target in 1_u32..128,
+        ) {
+            let cells = [cell(size, 1, low), cell(size + more, 1, high)];
+            let (value, origin) = read(&cells, Scales::WithSamplesFromSmallest, target, 1).unwrap();
+            if target < size {
+                prop_assert_eq!((value, origin), (low, Origin::Extrapolated));
+            } else if target > size + more {
+                prop_assert!(value >= low.max(high) && origin == Origin::Extrapolated);
+            } else {
+                prop_assert!(value >= low.min(high) * 0.999_999);
+            }
+            let alone = read(&cells[..1], Scales::WithSamplesFromSmallest, target, 1).unwrap().0;
+            prop_assert!(alone >= low && (target > size || alone == low), "{alone}");
         }
     }
 

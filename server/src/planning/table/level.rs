@@ -139,7 +139,7 @@ fn seconds(rows: &LayerRows, share: Share) -> Option<(StageSeconds, Origin)> {
     let [forward, backward] = PASSES.map(|field| {
         let mut cells = times(rows, field);
         without_waiting(&mut cells);
-        at(&cells, Scales::WithSamples)
+        at(&cells, Scales::WithSamplesFromSmallest)
     });
     let ((forward, origin), (backward, _)) = (forward?, backward?);
     // A table without optimizer times still tells the passes.

@@ -123,6 +123,7 @@ impl Predictor for Table {
             breakdown: Some(breakdown),
             seconds: times::seconds(self, setting),
             margin: None,
+            seconds_margin: None,
             predictor: NAME,
             origin,
         })
@@ -134,6 +135,12 @@ impl Predictor for Table {
 
     fn layer_costs(&self, share: Share) -> Vec<Option<LayerCost>> {
         self.levels(share).iter().map(|level| level.as_ref()?.cost()).collect()
+    }
+
+    fn smallest_share(&self) -> Option<u32> {
+        let smallest = |rows: &LayerRows| rows.times.iter().map(|row| row.micro_batch_size).min();
+        let smallest: Option<Vec<u32>> = self.rows.layers.iter().map(smallest).collect();
+        smallest?.into_iter().max()
     }
 
     fn curves(&self, setting: &StageSetting) -> Option<Vec<PeakCurve>> {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::planning::fixtures::training;
-use crate::planning::predictor::{Breakdown, Origin, PredictionError};
+use crate::planning::predictor::{Breakdown, Origin, PredictionError, StageSeconds};
 
 /// An embedding, six blocks and a head, at tensor degrees 1 and 2, one sample.
 fn document(ledger: &str) -> Value {
@@ -130,6 +130,33 @@ fn degrees_divide_what_they_divide() {
     assert_eq!(stage(1, 4, 1), (60, 75, 0, Origin::Extrapolated));
     assert_eq!(stage(2, 1, 2), (240, 300, 240, Origin::Profiled));
     assert_eq!(stage(2, 2, 2), (120, 150, 120, Origin::Profiled));
+}
+
+/// Seconds are known from the size on at which all layers have them; a pass of fewer samples is no faster, on one device
+/// or because replicas share it.
+#[test]
+fn no_pass_is_faster_than_at_the_smallest_listed_size() {
+    assert_eq!(table(&document("allocated")).smallest_share(), Some(1));
+    let mut larger = document("allocated");
+    for (layer, size) in [(0, 2), (1, 4), (2, 4)] {
+        larger["layer_table"]["layers"][layer]["times"][0]["micro_batch_size"] = json!(size);
+    }
+    let table = table(&larger);
+    assert_eq!(table.smallest_share(), Some(4));
+    let seconds = |micro_batch_size, data_degree| {
+        let stage = StageConfig { data_degree, ..StageConfig::single(2, 4) };
+        let training = TrainingSpec { micro_batch_size, ..adam(Schedule::Gpipe, 4) };
+        let prediction = table.stage(&setting(stage, training)).unwrap();
+        (prediction.seconds.unwrap(), prediction.seconds_margin)
+    };
+    let listed = StageSeconds { forward: 3.0, backward: 6.0, step: 1.5 };
+    for (size, data_degree) in [(1, 1), (3, 1), (4, 1), (4, 2), (8, 4)] {
+        assert_eq!(seconds(size, data_degree), (listed, None), "{size} over {data_degree}");
+    }
+    assert_eq!(seconds(8, 1).0.forward, 6.0, "what is listed at one size grows with the samples");
+    let mut untimed = document("allocated");
+    untimed["layer_table"]["layers"][1].as_object_mut().unwrap().remove("times");
+    assert_eq!(self::table(&untimed).smallest_share(), None);
 }
 
 /// Assumptions that a user can replace by figures are said.

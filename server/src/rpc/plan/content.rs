@@ -80,6 +80,7 @@ impl Writer<'_> {
                 interval: margin
                     .map(|margin| Interval::around(loadmaster_proto::bytes::Bytes(stage.peak.bytes), margin)),
                 seconds,
+                seconds_margin: seconds.and_then(|_| self.seconds_margin(stage.kinds, &setting)),
                 origin: prediction.origin,
                 in_flight: stage.in_flight,
                 recompute: stage.choice.recompute,
@@ -88,6 +89,8 @@ impl Writer<'_> {
             settings.push(setting);
             predictions.push(prediction);
         }
+        let margins: Option<Vec<f64>> = stages.iter().map(|stage| stage.seconds_margin).collect();
+        let margin = margins.and_then(|margins| margins.into_iter().reduce(f64::max));
         let predictor = &*self.subject.predictor;
         let mut told: Vec<String> = on_top(predictor.ledger()).map(str::to_owned).into_iter().collect();
         told.extend(warnings(predictor, &settings, &predictions, self.margin));
@@ -105,7 +108,8 @@ impl Writer<'_> {
             asked: self.asked.clone(),
             found: FoundRecord {
                 edge_seconds: if plan.closed_form.is_some() { plan.edges.clone() } else { Vec::new() },
-                iteration: self.iteration(plan),
+                iteration: self.iteration(plan).map(|of| IterationRecord { margin, ..of }),
+                host: self.subject.host.map(Into::into),
                 hourly_price: plan.hourly_price,
                 corrections: self.corrections.clone(),
                 ..FoundRecord::default()
@@ -137,7 +141,7 @@ impl Writer<'_> {
         for plan in found.front.iter().rev() {
             front.push(FrontRecord {
                 plan: Some(store(plan)?),
-                summary: SummaryRecord { seconds: plan.closed_form, ..summary(plan)? },
+                summary: summary(plan)?,
                 recompute: plan.stages.iter().map(|stage| stage.choice.recompute).collect(),
             });
         }
@@ -176,6 +180,18 @@ impl Writer<'_> {
         }
     }
 
+    /// How far the seconds of a stage may be off, on the kind of device where they are known least.
+    fn seconds_margin(&self, kinds: KindSet, setting: &StageSetting) -> Option<f64> {
+        let own = kinds.kinds().filter_map(|kind| self.kinds.get(kind)).map(|(subject, _)| *subject);
+        let mut subjects: Vec<&Subject> = own.collect();
+        if subjects.is_empty() {
+            subjects.push(self.subject);
+        }
+        let margins: Option<Vec<f64>> =
+            subjects.iter().map(|subject| subject.predictor.stage(setting).ok()?.seconds_margin).collect();
+        margins?.into_iter().reduce(f64::max)
+    }
+
     fn iteration(&self, plan: &Candidate) -> Option<IterationRecord> {
         let closed_form = plan.closed_form?;
         let timeline = plan.timeline();
@@ -190,6 +206,7 @@ impl Writer<'_> {
             links: self.site.links(),
             overlap: plan.overlap,
             overlap_reason: self.transfers.reason.clone(),
+            margin: None,
         })
     }
 }

@@ -1,6 +1,7 @@
 //! What was found besides a plan's stages, as messages.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::prediction::SecondsInterval;
 use loadmaster_proto::run::Ledger;
 use loadmaster_proto::wire::v1;
 
@@ -56,6 +57,7 @@ fn iteration(content: &PlanContent) -> Option<v1::IterationEstimate> {
         correction_factor: factor.map(|correction| correction.factor),
         transfers: v1::Transfers::from(of.overlap).into(),
         transfers_reason: of.overlap_reason.clone(),
+        interval: of.margin.map(|margin| SecondsInterval::around(of.seconds, margin).into()),
     })
 }
 

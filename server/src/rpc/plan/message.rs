@@ -4,6 +4,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::run::Ledger;
 use loadmaster_proto::wire::v1;
 
+use super::cores;
 use super::found;
 use super::predicted::{self, error_ratio};
 use crate::planning::predict::{Excluded, Forecast, StageForecast, Verdict};
@@ -74,6 +75,7 @@ pub(super) fn plan(record: &PlanRecord, layer_names: &[String], trials: &[Trial]
                 breakdown: stage.breakdown.map(|breakdown| breakdown.to_wire(content.ledger)),
                 interval: stage.interval.map(Into::into),
                 seconds: stage.seconds.map(Into::into),
+                seconds_margin: stage.seconds_margin,
                 origin: v1::PredictionOrigin::from(stage.origin).into(),
                 in_flight: number(stage.in_flight),
                 recompute: v1::RecomputePolicy::from(stage.recompute).into(),
@@ -90,7 +92,7 @@ pub(super) fn plan(record: &PlanRecord, layer_names: &[String], trials: &[Trial]
         stages,
         predicted_peak: Some(predicted(predicted::peak(content))),
         solver: content.solver.clone(),
-        warnings: content.warnings.clone(),
+        warnings: content.warnings.iter().cloned().chain(cores::of_plan(content)).collect(),
         create_time: Some(time(record.create_time)),
         validations: trials.iter().filter_map(|trial| validation(record, trial)).collect(),
         ..v1::Plan::default()
@@ -203,6 +205,7 @@ fn stage_forecast(stage: &StageForecast, ledger: Ledger, layer_names: &[String])
         breakdown: prediction.breakdown.map(|breakdown| breakdown.to_wire(ledger)),
         interval: stage.interval.map(Into::into),
         seconds: prediction.seconds.map(Into::into),
+        seconds_margin: prediction.seconds_margin,
         origin: v1::PredictionOrigin::from(prediction.origin).into(),
         in_flight: number(stage.setting.in_flight()),
         first_device: number(stage.first_device),

@@ -1,6 +1,7 @@
 //! `PlanService`.
 
 mod content;
+mod cores;
 mod found;
 mod message;
 mod observe;
@@ -30,6 +31,7 @@ use super::blocking::blocking;
 use super::error::ApiError;
 use super::page::Listing;
 use crate::document::adopt;
+use crate::planning::cores::Host;
 use crate::planning::imported;
 use crate::planning::layout::layer_names;
 use crate::planning::predictors::{self, AnyPredictor, Evidence, Kind, Profiled};
@@ -64,6 +66,8 @@ struct Subject {
     /// The framework that was profiled; empty where it was Loadmaster's own rank or nobody says.
     framework: String,
     predictor: AnyPredictor,
+    /// The host that it was measured on; none where nobody knows.
+    host: Option<Host>,
 }
 
 impl Plans {
@@ -139,7 +143,17 @@ impl Plans {
                     Chain::Opaque(chain) => chain.layers.iter().map(|layer| layer.parameter_count).sum(),
                 };
                 let framework = document.provenance.framework.clone();
-                Ok::<_, ApiError>(Subject { profile, model, layer_names, parameters, framework, predictor })
+                let environments = document.measurements.iter().map(|of| &of.measurement.environment);
+                let host = Host::of(environments);
+                Ok::<_, ApiError>(Subject {
+                    profile,
+                    model,
+                    layer_names,
+                    parameters,
+                    framework,
+                    predictor,
+                    host,
+                })
             })
             .await;
         }
@@ -160,6 +174,7 @@ impl Plans {
             let profiled = Profiled { settings: &settings, model: &model, evidence: &evidence };
             let predictor = predictors::predictor(profiled, kind).map_err(without)?;
             Ok::<_, ApiError>(Subject {
+                host: Host::of(evidence.iter().map(|of| &of.measurement.environment)),
                 layer_names: layer_names(&model),
                 parameters: Some(model.parameter_count()),
                 model: Some(model),

@@ -10,7 +10,7 @@ use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::predict_memory_request::Subject as Asked;
 
 use super::request::{self, Overrides};
-use super::{Plans, Subject, message};
+use super::{Plans, Subject, cores, message};
 use crate::planning::predict::{devices, excluded, forecast, settings};
 use crate::planning::predictor::StageSetting;
 use crate::rpc::blocking::blocking;
@@ -48,8 +48,13 @@ impl Plans {
         let stages = stages(asked, plan.as_ref(), &training, &subject)?;
         let capacities = capacities(&request, plan.as_ref(), &subject, devices(&stages))?;
         blocking("planning failed", move || {
-            let Subject { profile, layer_names, predictor, .. } = subject;
-            let found = forecast(&*predictor, &stages, &capacities, margin)?;
+            let Subject { profile, layer_names, predictor, host, .. } = subject;
+            let mut found = forecast(&*predictor, &stages, &capacities, margin)?;
+            if found.stages.iter().any(|of| of.prediction.seconds.is_some()) {
+                let count = stages.iter().map(|of| of.stage_count).max().unwrap_or(0);
+                let kind = &profile.settings.device_kind;
+                found.warnings.extend(cores::of_stages(kind, devices(&stages), count, host));
+            }
             let communicates = stages.iter().any(|of| of.stage_count > 1 || of.stage.devices() > 1);
             let excluded = excluded(predictor.ledger(), &profile.settings.device_kind, communicates);
             Ok::<_, ApiError>(v1::PredictMemoryResponse {

@@ -205,6 +205,8 @@ impl Task {
             optimizer: &self.training.optimizer,
         };
         let wish = self.wish()?;
+        let devices = scene.fleet.devices();
+        let left_out = self.asked.left_out(&wish.batches, wish.least_share, devices);
         let mut writer = Writer {
             profile: &self.name,
             subject: &self.subject,
@@ -223,7 +225,8 @@ impl Task {
             writer.asked = AskedRecord { objective: None, ..writer.asked };
             return Ok((named(writer.given(&plan)?)?, Vec::new()));
         }
-        let found = recommend(&prices, &scene, &wish, stop)?;
+        writer.notes.extend(left_out.clone());
+        let found = recommend(&prices, &scene, &wish, stop).map_err(|error| among(error, left_out))?;
         let (content, others) = writer.recommendation(&found)?;
         Ok((named(content)?, others))
     }
@@ -294,12 +297,16 @@ impl Task {
                 is_merged = true;
             }
         }
+        let smallest =
+            self.by_kind().into_iter().filter_map(|(subject, _)| subject.predictor.smallest_share());
+        let least_share = asked.least_share(smallest.max());
         Ok(Wish {
             objective: asked.objective,
             shape: asked.shape,
             rules: asked.rules,
             constraints: asked.constraints.clone(),
-            batches: asked.batches(training)?,
+            batches: asked.batches(training, least_share)?,
+            least_share,
             schedules: asked.schedules(training)?,
             recompute: asked.recompute(training),
             overlap: self.transfers().overlap,
@@ -335,6 +342,21 @@ impl Task {
             constraints: asked.constraints.clone(),
             cluster: self.site.cluster.clone(),
         }
+    }
+}
+
+/// An error that says there is no plan, with what was left out of the plans that were looked at.
+fn among(error: RecommendError, left_out: Option<String>) -> RecommendError {
+    let Some(left_out) = left_out else { return error };
+    match error {
+        RecommendError::NoPlan { reason, lack, device, layer_name, remedies } => {
+            let reason = format!("{reason}; {left_out}");
+            RecommendError::NoPlan { reason, lack, device, layer_name, remedies }
+        }
+        RecommendError::Limits { reason, is_proof, remedies } => {
+            RecommendError::Limits { reason: format!("{reason}; {left_out}"), is_proof, remedies }
+        }
+        other => other,
     }
 }
 

@@ -10,8 +10,8 @@ use loadmaster_proto::schedule::Pass;
 use loadmaster_proto::training::Schedule;
 use loadmaster_proto::wire::v1;
 
-use super::Plans;
 use super::message::number;
+use super::{Plans, cores};
 use crate::planning::search::Seconds;
 use crate::planning::simulate::{Lane, Order, Overlap, Pipeline, Simulated, simulate};
 use crate::planning::time::Edge;
@@ -69,6 +69,9 @@ impl Plans {
             records.push(record);
         }
         let mut warnings = incomparable(&records);
+        let notes: BTreeSet<String> =
+            records.iter().filter_map(|record| cores::of_plan(&record.content)).collect();
+        warnings.extend(notes);
         let simulations = self.searches.run(PATIENCE, move |_| {
             let own = v1::SimulatedSchedule::Unspecified;
             let (mut timelines, mut lacking) = (Vec::new(), Vec::new());
@@ -168,7 +171,7 @@ fn timeline(
     };
     let predicted = content.found.iteration.as_ref().map(|of| of.overlap);
     let overlap = overlap.or(predicted).unwrap_or_default();
-    let mut warnings = Vec::new();
+    let mut warnings: Vec<String> = cores::of_plan(content).into_iter().collect();
     let (stages, edges) = if schedule == v1::SimulatedSchedule::Interleaved {
         warnings.push(format!(
             "each device is taken to hold {chunks} chunks with an equal share of its stage's time; the plan's own cuts \

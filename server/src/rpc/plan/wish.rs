@@ -133,11 +133,70 @@ impl Asked {
         Ok(())
     }
 
-    /// Micro-batch sizes and counts to choose from, ascending, where the training has these.
+    /// The fewest samples of a micro-batch that a device may take, where `smallest` is the fewest that were profiled:
+    /// seconds below that are not known. It restricts nothing where no seconds decide, or the request names its
+    /// micro-batches.
+    pub(super) fn least_share(&self, smallest: Option<u32>) -> u32 {
+        let is_named = self.is_micro_batch_named
+            || self.is_batch_fixed()
+            || !self.constraints.micro_batch_sizes.is_empty()
+            || self.partitioning.is_some();
+        let decides = self.is_timed() || self.constraints.max_iteration_seconds.is_some();
+        smallest.filter(|_| decides && !is_named).unwrap_or(1).max(1)
+    }
+
+    /// What a least share left out of the plans that were looked at, for people; none where it left out nothing.
+    /// `batches` are those that were looked at, on so many devices.
+    pub(super) fn left_out(&self, batches: &[Batch], least_share: u32, devices: u32) -> Option<String> {
+        let is_split = self.shape != PlanShape::SinglePipeline;
+        let splits_too_far = |batch: &Batch| {
+            let least = least_share.min(batch.micro_batch_size);
+            let mut degrees = divisors(batch.micro_batch_size.into()).into_iter().skip(1);
+            degrees
+                .any(|data| data <= devices.into() && u64::from(batch.micro_batch_size) / data < least.into())
+        };
+        let is_left_out =
+            least_share > 1 && (self.chooses_size() || is_split && batches.iter().any(splits_too_far));
+        is_left_out.then(|| {
+            format!(
+                "micro-batches that leave a device fewer than {least_share} samples, the smallest number that was \
+                 profiled, were not looked at: ask for them by name (`micro_batch_size`, \
+                 `constraints.micro_batch_sizes`), or profile them"
+            )
+        })
+    }
+
+    /// Whether it asks for the fewest or cheapest devices: a smaller micro-batch may need fewer.
+    fn counts_devices(&self) -> bool {
+        matches!(self.objective, Objective::MinDevices | Objective::MinCost) && self.partitioning.is_none()
+    }
+
+    /// Whether it asks for the best in time.
+    fn is_timed(&self) -> bool {
+        matches!(self.objective, Objective::MinIterationTime | Objective::Pareto)
+            && self.partitioning.is_none()
+    }
+
+    /// Whether the samples of an iteration and the number of passes leave one micro-batch size.
+    fn is_batch_fixed(&self) -> bool {
+        self.global_batch_size != 0 && self.is_micro_batches_named
+    }
+
+    /// Whether the micro-batch size is the search's own choice.
+    fn chooses_size(&self) -> bool {
+        (self.is_timed() || self.counts_devices() || self.objective == Objective::MaxBatch)
+            && !self.is_micro_batch_named
+            && !self.is_batch_fixed()
+            && self.constraints.micro_batch_sizes.is_empty()
+    }
+
+    /// Micro-batch sizes and counts to choose from, ascending, where the training has these. What is not named leaves
+    /// each device `least_share` samples.
     ///
     /// # Errors
-    /// A size that does not divide the global batch, or numbers that contradict each other.
-    pub(super) fn batches(&self, training: &TrainingSpec) -> Result<Vec<Batch>, Invalid> {
+    /// A size that does not divide the global batch, numbers that contradict each other, or no size that leaves the
+    /// least share.
+    pub(super) fn batches(&self, training: &TrainingSpec, least_share: u32) -> Result<Vec<Batch>, Invalid> {
         let (size, count) = (training.micro_batch_size, training.micro_batches);
         let samples = match self.global_batch_size {
             0 => training.global_batch_size(),
@@ -164,16 +223,17 @@ impl Asked {
                 .collect();
         }
         let one = |micro_batch_size| Batch { micro_batch_size, micro_batches: count };
-        let is_timed = matches!(self.objective, Objective::MinIterationTime | Objective::Pareto)
-            && self.partitioning.is_none();
+        let is_timed = self.is_timed() || self.counts_devices();
+        let fewest = self.constraints.data_degrees.iter().min().copied().unwrap_or(1);
+        let least = least_share.saturating_mul(fewest);
         match self.objective {
             _ if self.global_batch_size == 0 && !is_timed && self.objective == Objective::MaxBatch => {
-                Ok(sizes_to_try().map(one).collect())
+                Ok(sizes_to_try().filter(|&size| size >= least_share).map(one).collect())
             }
             _ if (is_timed || self.objective == Objective::MaxBatch) && !self.is_micro_batch_named => {
                 let mut batches = dividing(samples);
                 // Beside the samples of an iteration, the number of passes leaves one size.
-                let is_count_fixed = self.global_batch_size != 0 && self.is_micro_batches_named;
+                let is_count_fixed = self.is_batch_fixed();
                 if is_count_fixed {
                     batches.retain(|batch| batch.micro_batches == count);
                 }
@@ -188,6 +248,17 @@ impl Asked {
                         TrainingSpec::MAX_MICRO_BATCH_SIZE
                     );
                     return Err(Invalid::field("global_batch_size", why));
+                }
+                if least_share > 1 {
+                    batches.retain(|batch| batch.micro_batch_size >= least);
+                }
+                if batches.is_empty() {
+                    let why = format!(
+                        "must be named here: of the {samples} samples of an iteration every micro-batch leaves a \
+                         device fewer than {least_share}, the smallest number that was profiled, whose seconds are not \
+                         known; or profile a smaller micro-batch"
+                    );
+                    return Err(Invalid::field("micro_batch_size", why));
                 }
                 Ok(batches)
             }
@@ -312,7 +383,7 @@ mod tests {
     }
 
     fn sizes(request: v1::RecommendPlanRequest) -> Vec<(u32, u32)> {
-        let batches = asked(request).batches(&TRAINING).unwrap();
+        let batches = asked(request).batches(&TRAINING, 1).unwrap();
         batches.iter().map(|batch| (batch.micro_batch_size, batch.micro_batches)).collect()
     }
 
@@ -324,6 +395,8 @@ mod tests {
         let objective = v1::Objective::MinIterationTime.into();
         let timed = sizes(v1::RecommendPlanRequest { objective, ..some() });
         assert_eq!(timed, [(1, 24), (2, 12), (3, 8), (4, 6), (6, 4), (8, 3), (12, 2), (24, 1)]);
+        let fewest = v1::Objective::MinDevices.into();
+        assert_eq!(sizes(v1::RecommendPlanRequest { objective: fewest, ..some() }), timed);
         let fixed = v1::RecommendPlanRequest { objective, micro_batch_size: 4, ..some() };
         assert_eq!(sizes(fixed), [(4, 6)]);
         let global = v1::RecommendPlanRequest { global_batch_size: 8, ..some() };
@@ -340,7 +413,7 @@ mod tests {
     #[test]
     fn batches_that_do_not_divide_are_refused() {
         let field = |request: v1::RecommendPlanRequest| {
-            asked(request).batches(&TRAINING).unwrap_err().violations()[0].field.clone()
+            asked(request).batches(&TRAINING, 1).unwrap_err().violations()[0].field.clone()
         };
         let some = v1::RecommendPlanRequest::default;
         assert_eq!(field(v1::RecommendPlanRequest { global_batch_size: 9, ..some() }), "micro_batch_size");
@@ -355,6 +428,51 @@ mod tests {
         let counted =
             v1::RecommendPlanRequest { objective, global_batch_size: 8, micro_batches: 6, ..some() };
         assert_eq!(field(counted), "global_batch_size");
+    }
+
+    /// Where seconds decide, no micro-batch is chosen that leaves a device fewer samples than were profiled, unless the
+    /// request names its micro-batches; what is left out, or that nothing is left, is told by name.
+    #[test]
+    fn sizes_below_what_was_profiled_are_chosen_only_by_name() {
+        let some = v1::RecommendPlanRequest::default;
+        let objective = v1::Objective::MinIterationTime.into();
+        let timed = || v1::RecommendPlanRequest { objective, ..some() };
+        let of = |request: v1::RecommendPlanRequest, smallest: u32| {
+            let asked = asked(request);
+            let least = asked.least_share(Some(smallest));
+            let batches = asked.batches(&TRAINING, least)?;
+            let told = asked.left_out(&batches, least, 4);
+            Ok::<_, Invalid>((batches.iter().map(|batch| batch.micro_batch_size).collect::<Vec<_>>(), told))
+        };
+        let (sizes, told) = of(timed(), 4).unwrap();
+        assert_eq!(sizes, [4, 6, 8, 12, 24]);
+        assert!(
+            told.is_some_and(
+                |told| told.contains("fewer than 4 samples") && told.contains("micro_batch_size")
+            )
+        );
+        let constraints = v1::Constraints { data_degrees: vec![4, 2], ..Default::default() };
+        let replicas = v1::RecommendPlanRequest { constraints: Some(constraints), ..timed() };
+        assert_eq!(of(replicas, 4).unwrap().0, [8, 12, 24], "two replicas take half of it each");
+        let none = of(timed(), 32).unwrap_err();
+        assert_eq!(none.violations()[0].field, "micro_batch_size");
+        assert!(none.to_string().contains("fewer than 32"), "{none}");
+
+        let sizes = v1::Constraints { micro_batch_sizes: vec![1, 2], ..Default::default() };
+        let named = [
+            v1::RecommendPlanRequest { micro_batch_size: 4, ..timed() },
+            v1::RecommendPlanRequest { constraints: Some(sizes), ..timed() },
+            v1::RecommendPlanRequest { global_batch_size: 24, micro_batches: 24, ..timed() },
+        ];
+        for request in named {
+            let (sizes, told) = of(request, 8).unwrap();
+            assert!(sizes[0] < 8 && told.is_none(), "{sizes:?} {told:?}");
+        }
+        assert_eq!(asked(timed()).least_share(None), 1, "nothing is known of a profile without times");
+        assert_eq!(asked(some()).least_share(Some(4)), 1, "bytes have a margin of their own");
+        let limited = v1::Constraints { max_iteration_seconds: 2.0, ..Default::default() };
+        let limited = v1::RecommendPlanRequest { constraints: Some(limited), ..some() };
+        assert_eq!(asked(limited).least_share(Some(4)), 4);
     }
 
     /// A launcher decides the shape and the schedule where the request does not, and refuses what it cannot run.

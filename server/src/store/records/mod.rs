@@ -22,7 +22,8 @@ pub use plan::{PlanContent, PlanRecord, PlanStageRecord};
 pub use profile::{Campaign, ProfileRecord, ProfileSettings, ProfileState};
 pub use recommendation::{
     AlternativeRecord, AskedRecord, BaselineRecord, CertificateRecord, CorrectionRecord, FoundRecord,
-    FrontRecord, IterationRecord, PlacedDeviceRecord, RejectedRecord, RestrictionRecord, SummaryRecord,
+    FrontRecord, HostRecord, IterationRecord, PlacedDeviceRecord, RejectedRecord, RestrictionRecord,
+    SummaryRecord,
 };
 pub use reuse::{AttemptRecord, MeasuredRun, ReusedRun, Software};
 pub use run::{

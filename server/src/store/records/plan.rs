@@ -28,6 +28,9 @@ pub struct PlanStageRecord {
     /// Predicted times; none where the profile has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<StageSeconds>,
+    /// The real seconds are expected within this share of those above; none where nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds_margin: Option<f64>,
     /// How far the prediction is from what was profiled.
     pub origin: Origin,
     /// The most micro-batches between forward and backward at once.
@@ -78,4 +81,30 @@ pub struct PlanRecord {
     pub content: PlanContent,
     /// When it was first stored.
     pub create_time: Timestamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::records::IterationRecord;
+
+    /// Plans that were stored before seconds had intervals are read as plans whose intervals nobody knows, and written
+    /// without any.
+    #[test]
+    fn older_plans_have_no_intervals_of_seconds() {
+        let stage = r#"{"config":{"first_layer":0,"last_layer":3,"data_degree":1,"tensor_degree":1},"capacity":9,
+            "predicted_peak":5,"seconds":{"forward":1.0,"backward":2.0,"step":0.5},"origin":"profiled","in_flight":2,
+            "recompute":"none","devices":[]}"#;
+        let stage: PlanStageRecord = serde_json::from_str(stage).unwrap();
+        assert_eq!(stage.seconds_margin, None);
+        assert!(serde_json::to_value(&stage).unwrap().get("seconds_margin").is_none());
+        let iteration =
+            r#"{"seconds":3.0,"closed_form":2.5,"bubble":0.1,"step":0.5,"origin":"profiled","links":""}"#;
+        let iteration: IterationRecord = serde_json::from_str(iteration).unwrap();
+        assert_eq!(iteration.margin, None);
+        assert!(serde_json::to_value(&iteration).unwrap().get("margin").is_none());
+        let found: FoundRecord = serde_json::from_str("{}").unwrap();
+        assert_eq!(found.host, None);
+        assert!(serde_json::to_value(&found).unwrap().get("host").is_none());
+    }
 }

@@ -68,6 +68,18 @@ pub struct FoundRecord {
     pub hourly_price: Option<f64>,
     /// What its predictions were multiplied with.
     pub corrections: Vec<CorrectionRecord>,
+    /// The hosts of CPU slots that its profile was measured on; none where that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostRecord>,
+}
+
+/// A host that CPU slots were profiled on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostRecord {
+    /// Cores; of different hosts the fewest.
+    pub cores: u32,
+    /// Threads that each slot computed with; of different ones the most.
+    pub threads: u32,
 }
 
 /// Predicted times of one iteration.
@@ -91,6 +103,9 @@ pub struct IterationRecord {
     /// Why, for people.
     #[serde(default)]
     pub overlap_reason: String,
+    /// The real seconds are expected within this share of those above; none where nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub margin: Option<f64>,
 }
 
 /// What proves a plan; the time that the search took is no part of it.

@@ -3,8 +3,9 @@
 use loadmaster_proto::wire::v1::{Launcher, Objective, Plan, PlanShape, Schedule, Timeline};
 
 use super::super::super::look::Look;
+use super::super::super::table::recommendation::{BY_PREDICTIONS, rests_on_seconds};
 use super::super::super::table::{common_ledger, ledger};
-use super::super::super::text::{bytes, count, percent, ratio, seconds, word};
+use super::super::super::text::{bytes, count, margin, percent, ratio, seconds, word};
 use super::super::label::{id, safe};
 use super::devices::notation;
 use super::placement::recompute;
@@ -47,10 +48,12 @@ const FACTS: [Fact; 20] = [
         })
     }),
     ("measured peak", |plan, _, _| measured_peak(plan)),
-    ("iteration", |plan, timeline, _| {
+    ("iteration", |plan, timeline, look| {
         let estimated = plan.iteration.as_ref().map(|of| of.iteration_seconds);
         let simulated = timeline.map(|timeline| timeline.iteration_seconds);
-        estimated.or(simulated).map(|value| format!("{} predicted (simulated)", seconds(value)))
+        let share = plan.iteration.as_ref().and_then(|of| of.interval.as_ref()).map(|of| of.margin);
+        let of = |value: f64| format!("{} {} predicted (simulated)", seconds(value), margin(share, look));
+        estimated.or(simulated).map(of)
     }),
     ("measured iteration", |plan, _, _| {
         let trial = plan.validations.iter().find(|trial| trial.failure.is_empty())?;
@@ -138,6 +141,7 @@ fn certificate(plan: &Plan, look: Look) -> Option<String> {
         unit => format!("{} {}", of.value, safe(unit)),
     };
     let proof = match of.gap_ratio {
+        _ if of.proven && rests_on_seconds(plan) => BY_PREDICTIONS.to_owned(),
         _ if of.proven => "proven best".to_owned(),
         Some(gap) => format!("within {} of the bound", percent(gap)),
         None => "no bound is known".to_owned(),

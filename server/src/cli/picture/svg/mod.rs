@@ -33,6 +33,7 @@ pub(in super::super) fn render(sheet: &Sheet) -> String {
     let mut page = Scene::new(WIDTH);
     page.text((0.0, 16.0), Side::Start, Style::Heading, &sheet.title);
     page.height = 24.0;
+    page.below(notes::lines(&sheet.contradictions, "", page.width));
     for block in sheet.blocks.iter().filter(|block| !block.file_only) {
         page.height += GAP;
         page.below(self::block(block));

@@ -25,6 +25,9 @@ pub(in super::super) fn render(sheet: &Sheet, width: usize, look: Look) -> Strin
     let width = width.clamp(NARROWEST, WIDEST);
     let mut text = String::new();
     let mut write = |lines: &[Line]| lines.iter().for_each(|line| text.push_str(&line.render(width, look)));
+    for contradiction in sheet.contradictions.iter().filter(|_| !sheet.follows_table) {
+        write(&wrapped(contradiction, width, Some(Tint::Strong)));
+    }
     for block in sheet.blocks.iter().filter(|block| !block.file_only) {
         write(&[Line::plain("")]);
         for (index, (plan, figure)) in block.figures.iter().enumerate() {

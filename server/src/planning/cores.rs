@@ -1,0 +1,83 @@
+//! CPU slots share the cores of their host, which no simulation knows: what to say of seconds on them.
+
+use loadmaster_proto::environment::Environment;
+use serde_json::Value;
+
+/// A host that CPU slots were profiled on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Host {
+    /// Cores; of different hosts the fewest.
+    pub cores: u32,
+    /// Threads that each slot computed with; of different hosts the most.
+    pub threads: u32,
+}
+
+impl Host {
+    /// Of what was measured; none where one of the measurements does not say how many cores there were.
+    pub fn of<'a>(environments: impl IntoIterator<Item = &'a Environment>) -> Option<Self> {
+        let mut hosts = environments.into_iter().map(|environment| {
+            let cores = serde_json::to_value(environment).ok().as_ref().and_then(cores)?;
+            Some(Self { cores, threads: environment.threads.max(1) })
+        });
+        let first = hosts.next()??;
+        hosts.try_fold(first, |all, host| {
+            let Self { cores, threads } = host?;
+            Some(Self { cores: all.cores.min(cores), threads: all.threads.max(threads) })
+        })
+    }
+}
+
+/// Cores of a measurement's host, by the document of its environment: not every version has counted them.
+fn cores(environment: &Value) -> Option<u32> {
+    let cores = environment.get("cores")?.as_u64().filter(|&cores| cores > 0)?;
+    u32::try_from(cores).ok()
+}
+
+/// What to know of seconds on so many CPU slots of a host; none where each has cores of its own.
+pub fn note(slots: u32, host: Option<Host>) -> Option<String> {
+    let Some(Host { cores, threads }) = host.filter(|_| slots > 0) else {
+        return (slots > 0).then(|| {
+            "the devices are CPU slots, which share the cores of their host, and how many those are is not known: \
+             seconds hold for one run per core only"
+                .to_owned()
+        });
+    };
+    (slots.saturating_mul(threads) > cores).then(|| {
+        let threads = if threads == 1 { String::new() } else { format!(" of {threads} threads") };
+        let cores = if cores == 1 { "the 1 core".to_owned() } else { format!("the {cores} cores") };
+        format!(
+            "{slots} CPU slots{threads} outnumber {cores} of the host that was profiled: slots that share a core wait \
+             for each other, which these seconds do not contain; they hold for one run per core only"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST: Host = Host { cores: 4, threads: 1 };
+
+    /// Slots with cores of their own need no word; what shares cores, or may, is told.
+    #[test]
+    fn slots_that_share_cores_are_told() {
+        assert_eq!(
+            (note(4, Some(HOST)), note(0, None), note(2, Some(Host { threads: 2, ..HOST }))),
+            (None, None, None)
+        );
+        let more = note(5, Some(HOST)).unwrap();
+        assert!(more.contains("5 CPU slots outnumber the 4 cores"), "{more}");
+        let threads = note(4, Some(Host { threads: 2, ..HOST })).unwrap();
+        assert!(threads.contains("4 CPU slots of 2 threads outnumber"), "{threads}");
+        assert!(note(1, None).unwrap().contains("not known"));
+    }
+
+    /// A measurement of a version that did not count cores tells nothing about the host.
+    #[test]
+    fn hosts_are_known_where_all_measurements_tell() {
+        assert_eq!(Host::of(&[Environment { threads: 2, ..Environment::default() }]), None);
+        assert_eq!(Host::of(&[]), None);
+        assert_eq!(cores(&serde_json::json!({"threads": 1, "cores": 6})), Some(6));
+        assert_eq!(cores(&serde_json::json!({"threads": 1, "cores": 0})), None);
+    }
+}

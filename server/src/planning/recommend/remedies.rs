@@ -6,10 +6,11 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::objective::{Objective, PlanShape, SearchMode};
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
-use super::attempt::{first_fit, on_any_part};
+use super::attempt::first_fit;
 use super::candidate::Candidate;
 use super::market::{Batch, Market};
 use super::part::Part;
+use super::ranking::rank;
 use super::relaxed::fewest_devices;
 use super::variant::{divisors, recompute_name};
 use super::wish::Wish;
@@ -34,12 +35,17 @@ pub struct Remedy {
     pub plan: Candidate,
 }
 
+/// Most parts of fleets that all remedies of an answer search together.
+const MOST_PARTS: u32 = 192;
+
 /// Tries changes of a wish one after another.
 struct Trial<'a, M> {
     market: &'a M,
     scene: &'a Scene<'a>,
     /// What all of them may cost together.
     effort: Effort,
+    /// Parts of fleets that may yet be searched.
+    parts_left: u32,
     stop: &'a Stop,
     found: Vec<Remedy>,
 }
@@ -60,17 +66,20 @@ impl<M: Market> Trial<'_, M> {
         }
         let cuts = wish.cuts_for(self.scene.model).ok()?;
         let limits = &wish.constraints;
-        if limits.max_iteration_seconds.is_some() {
-            let objective = Objective::MinIterationTime;
-            let mut timed = Wish { objective, mode: SearchMode::Exact, alternatives: 0, ..wish.clone() };
-            timed.constraints.allow_idle_devices |=
-                matches!(wish.objective, Objective::MinDevices | Objective::MinCost);
-            let found = on_any_part(self.market, &timed, fleet, &cuts, &mut self.effort, self.stop);
-            return found.candidates.into_iter().next();
-        }
         let scene = Scene { fleet, ..*self.scene };
+        let timed = Wish {
+            objective: Objective::MinIterationTime,
+            mode: SearchMode::Exact,
+            alternatives: 0,
+            ..wish.clone()
+        };
         let most = limits.max_peak_bytes.unwrap_or(u64::MAX);
         allowed_parts(&scene, wish, &cuts).iter().find_map(|part| {
+            self.parts_left = self.parts_left.checked_sub(1)?;
+            if limits.max_iteration_seconds.is_some() {
+                let ranking = rank(self.market, &timed, part, &cuts, &mut self.effort, self.stop);
+                return ranking.candidates.into_iter().next();
+            }
             let plan = first_fit(self.market, wish, part, &cuts, self.stop)?;
             (plan.peak_bytes() <= most).then_some(plan)
         })
@@ -80,7 +89,7 @@ impl<M: Market> Trial<'_, M> {
 /// The remedies that work where nothing fits, those that cost least first. Stopping leaves out what was not tried yet.
 pub(super) fn remedies<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish, stop: &Stop) -> Vec<Remedy> {
     let effort = Effort::new(Effort::BESIDES);
-    let mut trial = Trial { market, scene, effort, stop, found: Vec::new() };
+    let mut trial = Trial { market, scene, effort, parts_left: MOST_PARTS, stop, found: Vec::new() };
     let fleet = scene.fleet;
     if wish.schedules == [Schedule::Gpipe]
         && wish.rules.is_none_or(|rules| rules.schedules.contains(&Schedule::OneFOneB))
@@ -125,7 +134,7 @@ pub(super) fn remedies<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish, st
 /// The remedies that work where plans fit, but none is fast or small enough.
 pub(super) fn for_limits<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish, stop: &Stop) -> Vec<Remedy> {
     let effort = Effort::new(Effort::BESIDES);
-    let mut trial = Trial { market, scene, effort, stop, found: Vec::new() };
+    let mut trial = Trial { market, scene, effort, parts_left: MOST_PARTS, stop, found: Vec::new() };
     for batch in others(&wish.batches) {
         if check_batch(&mut trial, wish, batch) {
             break;

@@ -6,6 +6,7 @@
 mod bar;
 pub(super) mod cluster;
 mod components;
+mod disturbed;
 pub(super) mod grid;
 pub(super) mod measurement;
 pub(super) mod model;

@@ -105,8 +105,9 @@ async fn a_measured_run_is_found_by_what_it_measured_and_where() {
     let wanted: Vec<(String, u32)> = [("k", 4), ("k", 2), ("k", 8), ("busy", 4), ("none", 4)]
         .map(|(key, size)| (key.to_owned(), size))
         .into();
-    let find =
-        async |kind: &str, software: &Software| store.find_measured(&wanted, kind, software, false).await.unwrap();
+    let find = async |kind: &str, software: &Software| {
+        store.find_measured(&wanted, kind, software, false).await.unwrap()
+    };
     let found = find("cpu", &software()).await;
     let found: Vec<_> = found
         .iter()
@@ -153,8 +154,11 @@ async fn what_others_disturbed_is_reused_only_where_bytes_are_enough() {
     assert_eq!(find(false).await, [all[0].name.clone()]);
     assert_eq!(find(true).await, [all[0].name.clone(), all[2].name.clone()]);
     // What a driver counts on a device is everybody's.
-    execute(&store, "UPDATE measurements SET measurement = jsonb_set(measurement, '{peak_ledger}', '\"device\"')")
-        .await;
+    execute(
+        &store,
+        "UPDATE measurements SET measurement = jsonb_set(measurement, '{peak_ledger}', '\"device\"')",
+    )
+    .await;
     assert_eq!(find(true).await, [all[0].name.clone()]);
 }
 
@@ -168,7 +172,8 @@ async fn oversubscribed_seconds_serve_hosts_with_as_many_cores() {
     let find = async |cores: Option<Vec<u32>>| {
         store.find_measured(&wanted, "cpu", &Software { cores, ..software() }, false).await.unwrap().len()
     };
-    let two_cores = "UPDATE measurements SET measurement = jsonb_set(measurement, '{environment,cores}', '2')";
+    let two_cores =
+        "UPDATE measurements SET measurement = jsonb_set(measurement, '{environment,cores}', '2')";
     execute(&store, two_cores).await;
     assert_eq!((find(Some(vec![8])).await, find(Some(vec![2])).await), (1, 1), "each rank had its own");
     execute(

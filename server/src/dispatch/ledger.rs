@@ -170,9 +170,8 @@ mod tests {
     fn no_more_slots_work_at_once_than_have_cores() {
         let mut ledger = DeviceLedger::new(devices(&[2, 2, 4, 8]), Some(2), PATIENCE);
         let now = Instant::now();
-        let free = |ledger: &DeviceLedger| -> Vec<u64> {
-            ledger.free().iter().map(|free| free.capacity).collect()
-        };
+        let free =
+            |ledger: &DeviceLedger| -> Vec<u64> { ledger.free().iter().map(|free| free.capacity).collect() };
         assert_eq!(free(&ledger), [2, 2, 4, 8], "idle, it offers all");
         ledger.take(key(1), CPU_KIND, 1, 1, now).unwrap();
         assert_eq!(free(&ledger), [8], "the largest, which any run fits that fits one of those left");

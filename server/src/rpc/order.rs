@@ -71,7 +71,12 @@ impl Order {
             scenarios,
             scale_by_pipeline: scale_by_pipeline(request.scale_by_pipeline, campaign)?,
             micro_batch_sizes: micro_batch_sizes(&request.micro_batch_sizes, &training, campaign)?,
-            iterations: count_or("iterations", request.iterations, RunSpec::DEFAULT_ITERATIONS, RunSpec::MAX_ITERATIONS)?,
+            iterations: count_or(
+                "iterations",
+                request.iterations,
+                RunSpec::DEFAULT_ITERATIONS,
+                RunSpec::MAX_ITERATIONS,
+            )?,
             command,
             min_capacity: unsigned("min_capacity_bytes", request.min_capacity_bytes)?,
             deadline_seconds: deadline_seconds(request.run_deadline_seconds)?,
@@ -124,7 +129,10 @@ impl Order {
 /// A profile that reuses nothing cannot reuse what was disturbed.
 fn reuse_contended(request: &v1::RunProfileRequest) -> Result<bool, Invalid> {
     if request.reuse_contended && request.fresh {
-        return Err(Invalid::field("reuse_contended", "contradicts `fresh`, which measures everything again"));
+        return Err(Invalid::field(
+            "reuse_contended",
+            "contradicts `fresh`, which measures everything again",
+        ));
     }
     Ok(request.reuse_contended)
 }

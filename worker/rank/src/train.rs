@@ -64,8 +64,7 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     let clock = Clock::new(memory.asynchronous_device());
     let stage = Stage::build(&spec.model, &part, &spec.training, device, clock)?;
     let optimizer = Stepper::new(spec.training.optimizer, stage.trained().len());
-    let mut trainer =
-        Trainer { spec, part, stage, neighbours, optimizer, clock, step_seconds: Vec::new() };
+    let mut trainer = Trainer { spec, part, stage, neighbours, optimizer, clock, step_seconds: Vec::new() };
 
     trainer.iterate(0)?;
     trainer.check_static_bytes(memory)?;

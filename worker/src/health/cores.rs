@@ -76,7 +76,8 @@ impl Cores {
         }
         environment.cores = self.usable;
         environment.oversubscribed = ranks * u64::from(environment.threads) > u64::from(self.usable);
-        environment.others_share = before.zip(after).and_then(|(before, after)| self.others_share(before, after));
+        environment.others_share =
+            before.zip(after).and_then(|(before, after)| self.others_share(before, after));
         environment.contended |= environment.others_share.is_some_and(|share| share > TOLERATED);
     }
 }
@@ -177,8 +178,8 @@ mod tests {
     /// Others are welcome to what a container may not use.
     #[test]
     fn a_container_with_two_of_eight_cores_shares_the_host() {
-        let [before, after] = [(0, 0, 0), (8_000, 5_000, 1_900)]
-            .map(|(elapsed, busy, own)| Usage { elapsed, busy, own });
+        let [before, after] =
+            [(0, 0, 0), (8_000, 5_000, 1_900)].map(|(elapsed, busy, own)| Usage { elapsed, busy, own });
         assert_eq!(cores(8, 2).others_share(&before, &after), Some(0.0));
         let full = Usage { busy: 8_000, ..after };
         let share = cores(8, 2).others_share(&before, &full).unwrap();
@@ -219,10 +220,22 @@ mod tests {
         assert_eq!(family_ticks(&processes.into(), 10), 321);
     }
 
-    /// The kernel that this runs on says all that is needed.
+    /// The kernel that this runs on says all that is needed: what a child computes is this process's own, while it
+    /// computes and once it was waited for.
     #[test]
-    fn this_host_is_understood() {
+    fn what_a_child_computes_is_our_own() {
         let cores = Cores::here().unwrap();
+        let own = || cores.usage().unwrap().own;
+        let before = own();
+        let mut child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        // However busy the host is, it computes for a tenth of a second some day.
+        while own() < before + 10 {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let alive = own();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(own() + 2 >= alive, "but for ticks that were counted by halves");
         let usage = cores.usage().unwrap();
         assert!(usage.elapsed >= usage.busy && cores.usable > 0);
     }

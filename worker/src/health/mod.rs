@@ -56,7 +56,9 @@ impl Health {
         let slots = devices.iter().any(|device| device.backend == Backend::Cpu);
         let cores = if slots { Cores::here() } else { None };
         if slots && cores.is_none() {
-            warn!("the kernel does not say who uses the cores: whether others do while runs are timed stays unknown");
+            warn!(
+                "the kernel does not say who uses the cores: whether others do while runs are timed stays unknown"
+            );
         }
         Self { monitor: monitor.map(Arc::new), cores, allow_shared }
     }

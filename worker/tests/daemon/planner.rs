@@ -115,11 +115,8 @@ impl Planner {
             Some(ToPlanner::Hello(hello)) => connection.hello = hello,
             other => panic!("the first message is {other:?}"),
         }
-        let welcome = v1::Welcome {
-            protocol_version: WORKER_PROTOCOL_VERSION,
-            heartbeat_seconds: 0.1,
-            lease_seconds,
-        };
+        let welcome =
+            v1::Welcome { protocol_version: WORKER_PROTOCOL_VERSION, heartbeat_seconds: 0.1, lease_seconds };
         connection.say(FromPlanner::Welcome(welcome)).await;
         connection
     }

@@ -149,7 +149,10 @@ mod tests {
             &[measured(true, 0.2, false), measured(true, 0.55, false), measured(false, 0.0, true)],
             Look::PLAIN,
         );
-        assert!(text.contains("250.0 ms (contended)") && text.contains("250.0 ms (oversubscribed)"), "{text}");
+        assert!(
+            text.contains("250.0 ms (contended)") && text.contains("250.0 ms (oversubscribed)"),
+            "{text}"
+        );
         assert!(text.contains("up to 55.0 % of the cores during 2 of the"), "{text}");
         assert!(text.contains("the ranks of 1 of the measurements"), "{text}");
     }

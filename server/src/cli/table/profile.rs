@@ -349,7 +349,10 @@ mod tests {
             ..profile()
         };
         let text = one(&disturbed, Look::PLAIN);
-        assert!(text.contains("others used up to 55.0 % of the cores during 12 of the measurements"), "{text}");
+        assert!(
+            text.contains("others used up to 55.0 % of the cores during 12 of the measurements"),
+            "{text}"
+        );
         assert!(text.contains("--reuse-contended"), "{text}");
         assert!(text.contains("the ranks of 3 of the measurements had more threads"), "{text}");
         assert!(!one(&profile(), Look::PLAIN).contains("warning"));

@@ -73,13 +73,7 @@ impl StoredProfile {
 
     /// What made the seconds of its measurements longer than those of devices of their own.
     pub fn disturbance(&self) -> Disturbance {
-        let mut all = Disturbance::default();
-        for environment in self.measurements.iter().map(|record| &record.measurement.environment) {
-            all.contended += u32::from(environment.contended);
-            all.oversubscribed += u32::from(environment.oversubscribed);
-            all.others_share = all.others_share.max(environment.others_share.unwrap_or_default());
-        }
-        all
+        Disturbance::of(&self.measurements)
     }
 
     /// Isolated and added memory of the layers, and what is missing.
@@ -128,7 +122,7 @@ impl StoredProfile {
     }
 }
 
-/// What made the seconds of a profile's measurements too long. Their bytes are what they are.
+/// What made the seconds of measurements too long. Their bytes are what they are.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Disturbance {
     /// Measurements while others used the devices.
@@ -137,6 +131,19 @@ pub struct Disturbance {
     pub others_share: f64,
     /// Measurements whose ranks had fewer cores than threads.
     pub oversubscribed: u32,
+}
+
+impl Disturbance {
+    /// Of these measurements together.
+    pub fn of(measurements: &[MeasurementRecord]) -> Self {
+        let mut all = Self::default();
+        for environment in measurements.iter().map(|record| &record.measurement.environment) {
+            all.contended += u32::from(environment.contended);
+            all.oversubscribed += u32::from(environment.oversubscribed);
+            all.others_share = all.others_share.max(environment.others_share.unwrap_or_default());
+        }
+        all
+    }
 }
 
 /// What becomes of the runs that a profile needs.

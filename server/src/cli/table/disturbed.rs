@@ -2,6 +2,16 @@
 
 use super::super::text::percent;
 
+/// What follows seconds that are too long.
+pub(super) fn mark(contended: bool, oversubscribed: bool) -> &'static str {
+    match (contended, oversubscribed) {
+        (true, true) => " (contended, oversubscribed)",
+        (true, false) => " (contended)",
+        (false, true) => " (oversubscribed)",
+        (false, false) => "",
+    }
+}
+
 /// What to know of measurements during which others used the devices, up to `share` of the cores of CPU slots,
 /// and of those whose ranks had fewer cores than threads.
 pub(super) fn warnings(contended: i32, share: f64, oversubscribed: i32) -> String {

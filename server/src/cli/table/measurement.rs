@@ -66,12 +66,9 @@ fn peak(measurement: &Measurement) -> String {
 
 /// The seconds of an iteration, and whether they are of devices that the run had for itself.
 fn iteration(measurement: &Measurement) -> String {
-    let taken = seconds(measurement.iteration_seconds);
-    match &measurement.environment {
-        Some(of) if of.contended => format!("{taken} (contended)"),
-        Some(of) if of.oversubscribed => format!("{taken} (oversubscribed)"),
-        _ => taken,
-    }
+    let mark =
+        measurement.environment.as_ref().map_or("", |of| disturbed::mark(of.contended, of.oversubscribed));
+    seconds(measurement.iteration_seconds) + mark
 }
 
 fn disturbed(measurements: &[Measurement]) -> String {

@@ -7,7 +7,9 @@ use super::super::text::{bytes, percent, plain, ratio, seconds, time};
 use super::bar::{Glyphs, draw};
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
-use super::{common_ledger, figure, id, ledger, observation, or_none, parts, recommendation, training};
+use super::{
+    common_ledger, disturbed, figure, id, ledger, observation, or_none, parts, recommendation, training,
+};
 
 /// All of one plan.
 pub(in super::super) fn one(plan: &Plan, look: Look) -> String {
@@ -136,10 +138,11 @@ fn peak(plan: &Plan, look: Look) -> String {
         if let Some(newest) = succeeded(plan) {
             let error = |of: Option<f64>| of.map_or_else(|| look.none().to_owned(), ratio);
             text.push_str(&format!(
-                "  error {} {} {} per iteration",
+                "  error {} {} {} per iteration{}",
                 error(newest.peak_error_ratio),
                 look.dot(),
-                seconds(newest.iteration_seconds)
+                seconds(newest.iteration_seconds),
+                disturbed::mark(newest.contended, newest.oversubscribed)
             ));
             if newest.iteration_error_ratio.is_some() {
                 text.push_str(&format!("  error {}", error(newest.iteration_error_ratio)));

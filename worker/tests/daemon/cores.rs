@@ -41,6 +41,8 @@ async fn a_run_is_contended_while_others_use_the_cores() {
     let burners: Vec<Burner> = (0..connection.hello.cores).map(|_| Burner::start()).collect();
     connection.lease("one", 1, &["cpu0"]).await;
     daemon.pid("pid-0").await;
+    let threads = daemon.written("env-0").await;
+    assert_eq!(threads.split(' ').next(), Some(connection.hello.threads.to_string().as_str()), "{threads}");
     // Long for the kernel's clock, which ticks a hundred times per second.
     sleep(Duration::from_secs(1)).await;
     daemon.go();

@@ -4,6 +4,7 @@
 //! to share its cores are too long; its bytes are what they are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use loadmaster_proto::device::{Backend, Device};
 use loadmaster_proto::environment::Environment;
@@ -12,9 +13,11 @@ use super::judge::descends;
 use crate::host;
 use crate::supervise::kernel::{self, Process};
 
-/// Others may use this share of the cores before a run's seconds are doubted: a planner with its database on
-/// the same host uses less.
+/// Others may use this share of the cores before a run's seconds are doubted.
 const TOLERATED: f64 = 0.1;
+/// And this many seconds of a core: a planner on the same host has something to do for every run, however short
+/// the run is.
+const TOLERATED_SECONDS: f64 = 0.2;
 
 /// The cores that this worker's processes may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +31,8 @@ pub(super) struct Cores {
 /// What was done on these CPUs since the host started, in ticks of the kernel's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Usage {
+    /// When this was read.
+    at: Instant,
     /// All ticks of all CPUs, idle ones too.
     elapsed: u64,
     /// Those in which a process ran, or another guest of the machine.
@@ -47,8 +52,9 @@ impl Cores {
 
     /// What was done so far; none where the kernel does not say.
     pub(super) fn usage(&self) -> Option<Usage> {
+        let at = Instant::now();
         let (elapsed, busy) = ticks(&std::fs::read_to_string("/proc/stat").ok()?, &self.cpus)?;
-        Some(Usage { elapsed, busy, own: family_ticks(&kernel::processes(), std::process::id()) })
+        Some(Usage { at, elapsed, busy, own: family_ticks(&kernel::processes(), std::process::id()) })
     }
 
     /// The share of the usable cores that others used between two moments, 0 to 1; none where no time passed.
@@ -76,9 +82,12 @@ impl Cores {
         }
         environment.cores = self.usable;
         environment.oversubscribed = ranks * u64::from(environment.threads) > u64::from(self.usable);
-        environment.others_share =
-            before.zip(after).and_then(|(before, after)| self.others_share(before, after));
-        environment.contended |= environment.others_share.is_some_and(|share| share > TOLERATED);
+        let Some((before, after)) = before.zip(after) else { return };
+        environment.others_share = self.others_share(before, after);
+        let seconds = after.at.saturating_duration_since(before.at).as_secs_f64();
+        environment.contended |= environment.others_share.is_some_and(|share| {
+            share > TOLERATED && share * f64::from(self.usable) * seconds > TOLERATED_SECONDS
+        });
     }
 }
 
@@ -122,6 +131,8 @@ fn family_ticks(processes: &BTreeMap<u32, Process>, root: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use loadmaster_proto::bytes::Bytes;
 
     use super::*;
@@ -145,11 +156,21 @@ mod tests {
         (0..count).map(slot).collect()
     }
 
+    /// What two cores did up to a moment, and up to some milliseconds later.
+    fn usages(milliseconds: u64, busy: u64, own: u64) -> [Usage; 2] {
+        let before = Usage { at: Instant::now(), elapsed: 700, busy: 300, own: 100 };
+        let at = before.at + Duration::from_millis(milliseconds);
+        [before, Usage { at, elapsed: 700 + milliseconds / 5, busy: 300 + busy, own: 100 + own }]
+    }
+
     /// `ranks` of one thread on two cores for ten seconds, of which ranks used `own` and all together `busy`.
     fn stamped(ranks: u32, busy: u64, own: u64) -> Environment {
+        stamped_after(10_000, ranks, busy, own)
+    }
+
+    fn stamped_after(milliseconds: u64, ranks: u32, busy: u64, own: u64) -> Environment {
         let mut environment = Environment { threads: 1, ..Environment::default() };
-        let before = Usage { elapsed: 700, busy: 300, own: 100 };
-        let after = Usage { elapsed: 700 + 2_000, busy: 300 + busy, own: 100 + own };
+        let [before, after] = usages(milliseconds, busy, own);
         cores(2, 2).stamp(&mut environment, &slots(ranks, Backend::Cpu), Some(&before), Some(&after));
         environment
     }
@@ -168,6 +189,15 @@ mod tests {
         assert_eq!(stamped(2, 1_900, 1_903).others_share, Some(0.0));
     }
 
+    /// What a planner beside the worker does for each run is no reason to doubt a short one.
+    #[test]
+    fn little_work_of_others_is_tolerated_in_a_short_run() {
+        let short = stamped_after(500, 2, 90, 75);
+        assert!(!short.contended && short.others_share == Some(0.15));
+        assert!(stamped_after(500, 2, 100, 75).contended, "a quarter of a second in half of one");
+        assert!(stamped_after(2_000, 2, 360, 300).contended, "the same share of a longer run");
+    }
+
     #[test]
     fn ranks_that_outnumber_the_cores_are_oversubscribed() {
         assert!(!stamped(2, 2_000, 2_000).oversubscribed);
@@ -178,8 +208,9 @@ mod tests {
     /// Others are welcome to what a container may not use.
     #[test]
     fn a_container_with_two_of_eight_cores_shares_the_host() {
+        let at = Instant::now();
         let [before, after] =
-            [(0, 0, 0), (8_000, 5_000, 1_900)].map(|(elapsed, busy, own)| Usage { elapsed, busy, own });
+            [(0, 0, 0), (8_000, 5_000, 1_900)].map(|(elapsed, busy, own)| Usage { at, elapsed, busy, own });
         assert_eq!(cores(8, 2).others_share(&before, &after), Some(0.0));
         let full = Usage { busy: 8_000, ..after };
         let share = cores(8, 2).others_share(&before, &full).unwrap();
@@ -188,7 +219,7 @@ mod tests {
 
     #[test]
     fn gpus_and_a_silent_kernel_say_nothing() {
-        let usage = Usage { elapsed: 1, busy: 1, own: 0 };
+        let [usage, _] = usages(5, 1, 0);
         let mut environment = Environment::default();
         cores(2, 2).stamp(&mut environment, &slots(2, Backend::Cuda), Some(&usage), Some(&usage));
         assert_eq!(environment, Environment::default());

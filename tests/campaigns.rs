@@ -1,6 +1,8 @@
 //! Profiling campaigns from the outside: what is measured once is reused, what was interrupted is resumed,
 //! what does not fit is repeated smaller, and the profile says what it cost.
 
+use std::process::{Child, Command};
+
 use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, binary, cli, json, script, wait_until};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -12,6 +14,9 @@ fn run<'a>(id: &'a str, options: &[&'a str]) -> Vec<&'a str> {
     arguments.extend(options);
     arguments
 }
+
+/// Bytes are enough for what is tested here: on a busy machine all results are disturbed.
+const REUSE: &str = "--reuse-contended";
 
 fn count(profile: &Value, field: &str) -> u64 {
     profile["runs"][field].as_u64().unwrap_or(0)
@@ -41,7 +46,7 @@ fn distinct_layers_are_measured_once_for_every_profile_and_model() {
     assert!(first["deviceSeconds"].as_f64().unwrap() > 0.0);
     assert_eq!(first["environments"].as_array().map(Vec::len), Some(1), "{first}");
 
-    let again = json(&planner, &run("again", &[]));
+    let again = json(&planner, &run("again", &[REUSE]));
     assert_eq!((count(&again, "total"), again["reusedRuns"].as_i64()), (0, Some(11)), "{again}");
     assert_eq!((again["state"].as_str(), again["deviceSeconds"].as_f64()), (Some("COMPLETE"), Some(0.0)));
     assert_eq!(again["savedDeviceSeconds"], first["deviceSeconds"]);
@@ -56,11 +61,11 @@ fn distinct_layers_are_measured_once_for_every_profile_and_model() {
     assert!(table.contains("11 reused") && table.contains("reuse saved"), "{table}");
 
     // Another schedule and recompute policy: the layers are the same, the checks are not.
-    let other = json(&planner, &run("other", &["--schedule", "1f1b", "--recompute", "layer"]));
+    let other = json(&planner, &run("other", &["--schedule", "1f1b", "--recompute", "layer", REUSE]));
     assert_eq!((count(&other, "total"), other["reusedRuns"].as_i64()), (3, Some(8)), "{other}");
 
     // A deeper model of equal layers, whose last ones are elsewhere in the chain.
-    let mut deeper = run("deeper", &[]);
+    let mut deeper = run("deeper", &[REUSE]);
     let blocks = deeper.iter().position(|argument| *argument == "--blocks").unwrap();
     deeper[blocks + 1] = "7";
     let deeper = json(&planner, &deeper);
@@ -75,19 +80,69 @@ fn distinct_layers_are_measured_once_for_every_profile_and_model() {
 
     let fresh = json(&planner, &run("fresh", &["--fresh"]));
     assert_eq!((count(&fresh, "succeeded"), fresh["reusedRuns"].as_i64()), (11, Some(0)), "{fresh}");
-    let other_precision = json(&planner, &run("other-precision", &["--precision", "bf16"]));
+    let other_precision = json(&planner, &run("other-precision", &["--precision", "bf16", REUSE]));
     assert_eq!(other_precision["reusedRuns"].as_i64(), Some(0), "{other_precision}");
 }
 
-/// A dry run tells what it would cost.
+/// A dry run tells what it would cost, and that CPU slots wait until there are cores for them.
 #[test]
 fn a_dry_run_says_what_would_be_queued_and_reused() {
     let planner = Planner::start();
     let _worker = Worker::start(&planner, &WorkerOptions::default());
-    let said = |id: &str| cli(&planner, &run(id, &["--dry-run"])).stderr;
-    assert!(said("a").contains("would queue 11 runs on cpu devices"), "{}", said("a"));
+    let said = |id: &str| cli(&planner, &run(id, &["--dry-run", REUSE])).stderr;
+    let at_once = std::thread::available_parallelism().unwrap().get().min(4);
+    let cost = format!("would queue 11 runs on cpu devices, at most {at_once} at once;");
+    assert!(said("a").contains(&cost), "{}", said("a"));
     json(&planner, &run("a", &[]));
     assert!(said("b").contains("would queue 0 runs and reuse 11"), "{}", said("b"));
+}
+
+/// While somebody else computes on all cores, bytes are measured and seconds are not: the profile says so, its
+/// bytes serve whoever asks for no more, and everybody else measures again.
+#[test]
+fn what_was_measured_on_a_busy_host_is_flagged_and_not_reused_for_its_seconds() {
+    let planner = Planner::start();
+    let _worker = Worker::start(&planner, &WorkerOptions::default());
+    let burners = Burners::start();
+    let profile = json(&planner, &run("busy", &[]));
+    drop(burners);
+    assert_eq!(
+        (profile["state"].as_str(), able(&profile)),
+        (Some("COMPLETE"), vec!["component"]),
+        "{profile}"
+    );
+    let contended = profile["contendedMeasurements"].as_u64().unwrap_or(0);
+    assert!(contended > 0 && profile["othersShare"].as_f64().unwrap() > 0.1, "{profile}");
+    let table = cli(&planner, &["profile", "show", "busy"]).stdout;
+    let warning = format!("of the cores during {contended} of the measurements");
+    assert!(table.contains(&warning) && table.contains(REUSE), "{table}");
+    let table = cli(&planner, &["profile", "measurements", "busy", "--limit", "0"]).stdout;
+    assert_eq!(table.matches(" (contended)").count() as u64, contended, "{table}");
+
+    let said = |options: &[&str]| cli(&planner, &run("next", &[&["--dry-run"], options].concat())).stderr;
+    let again = format!("would queue {contended} runs");
+    assert!(said(&[]).contains(&again), "{}", said(&[]));
+    assert!(said(&[REUSE]).contains("would queue 0 runs and reuse 11"), "{}", said(&[REUSE]));
+}
+
+/// Processes that compute on all cores until they are dropped.
+struct Burners(Vec<Child>);
+
+impl Burners {
+    fn start() -> Self {
+        let cores = std::thread::available_parallelism().unwrap().get();
+        let burn = || Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        Self((0..cores).map(|_| burn()).collect())
+    }
+}
+
+impl Drop for Burners {
+    fn drop(&mut self) {
+        for burner in &mut self.0 {
+            let _ = burner.kill();
+            let _ = burner.wait();
+        }
+    }
 }
 
 /// A cancelled profile goes on where it was; nothing is measured twice.

@@ -113,7 +113,7 @@ fn plans_are_tried_reported_and_corrected() {
     let stages = |name: &str| plans.iter().find(|plan| plan["name"] == name).map_or(0, stage_count);
     let pairs =
         plans.iter().map(stage_count).sum::<usize>() + tried.iter().map(|name| stages(name)).sum::<usize>();
-    errors_are_listed(&planner, pairs);
+    errors_are_listed(&planner, pairs, undisturbed(&planner, &plans));
     corrections_are_asked_for(&planner, &plan);
 }
 
@@ -199,7 +199,17 @@ fn a_report_is_stored_once(planner: &Planner, name: &str, stages: usize) {
     assert!(wrong.stderr.contains("observation.stage_peaks"), "{}", wrong.stderr);
 }
 
-fn errors_are_listed(planner: &Planner, pairs: usize) {
+/// Trials of these plans that nobody disturbed: on a busy machine it may be none.
+fn undisturbed(planner: &Planner, plans: &[Value]) -> usize {
+    let shown = plans.iter().map(|plan| json(planner, &["plan", "show", plan["name"].as_str().unwrap()]));
+    let of_plan = |plan: Value| {
+        let trials = plan["validations"].as_array().unwrap().clone();
+        trials.iter().filter(|of| of["failure"] == "" && of["contended"] != true).count()
+    };
+    shown.map(of_plan).sum()
+}
+
+fn errors_are_listed(planner: &Planner, pairs: usize, timed: usize) {
     let listed = json(planner, &["plan", "errors"]);
     let errors = listed["errors"].as_array().unwrap();
     let of = |quantity: &str| {
@@ -211,8 +221,8 @@ fn errors_are_listed(planner: &Planner, pairs: usize) {
     let (peaks, seconds) = (of("QUANTITY_PEAK_BYTES"), of("QUANTITY_ITERATION_SECONDS"));
     assert_eq!(peaks["ledger"], "LEDGER_ALLOCATED", "the report's device ledger is not compared");
     assert_eq!((&peaks["plans"], &peaks["count"]), (&3.into(), &pairs.into()), "a pair for each stage");
-    assert_eq!(seconds["count"], 6, "five trials and one report");
-    for row in [peaks, seconds] {
+    assert_eq!(seconds["count"], timed + 1, "trials that nobody disturbed, and one report");
+    for row in [peaks, seconds].into_iter().filter(|row| row["plans"].as_u64().unwrap() >= 3) {
         let correction = &row["correction"];
         assert!(correction["version"].as_str().unwrap().starts_with("correction/1+"), "{row}");
         assert!(correction["explanation"].as_str().unwrap().contains("3 plans"), "{row}");

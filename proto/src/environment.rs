@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// What a measurement depends on besides what was measured. Texts are empty where nobody knows.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// Kind of device.
     pub device_kind: String,
@@ -32,10 +32,40 @@ pub struct Environment {
     /// The GPU just after the run; none on CPU slots.
     #[serde(default)]
     pub after: Option<DeviceSample>,
-    /// Somebody else used the GPU before or after the run: times, and bytes of the device ledger, are not
-    /// this run's alone.
+    /// Somebody else used the GPU before or after the run, or more than a tenth of the cores of CPU slots
+    /// during it: times, and bytes of the device ledger, are not this run's alone.
     #[serde(default)]
     pub contended: bool,
+    /// Cores that the worker's processes may use; 0 where nobody knows.
+    #[serde(default)]
+    pub cores: u32,
+    /// The share of these cores that processes other than the worker's used during the run; none on GPUs.
+    #[serde(default)]
+    pub others_share: Option<f64>,
+    /// The run's ranks had more threads than there are cores, on CPU slots: they waited for each other.
+    #[serde(default)]
+    pub oversubscribed: bool,
+}
+
+impl Environment {
+    /// What of it must be the same for numbers to be comparable: all but what happened during one run.
+    #[must_use]
+    pub fn lasting(&self) -> Self {
+        Self {
+            before: None,
+            after: None,
+            contended: false,
+            others_share: None,
+            oversubscribed: false,
+            ..self.clone()
+        }
+    }
+}
+
+/// Ranks on CPU slots that can work at once, each with a core for each of its threads; one in any case. None
+/// where nobody knows the cores or threads.
+pub fn ranks_at_once(cores: u32, threads: u32) -> Option<u32> {
+    (cores > 0).then(|| cores.checked_div(threads)).flatten().map(|ranks| ranks.max(1))
 }
 
 /// A GPU at one moment, as its driver shows it.
@@ -50,4 +80,18 @@ pub struct DeviceSample {
     /// Why clocks are lower than they could be, in NVML's words: `sw_power_cap`, `hw_thermal_slowdown`. A
     /// GPU without work is `gpu_idle`.
     pub throttle_reasons: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_ranks_work_at_once_as_have_a_core_for_each_thread() {
+        assert_eq!(ranks_at_once(2, 1), Some(2));
+        assert_eq!(ranks_at_once(8, 3), Some(2));
+        assert_eq!(ranks_at_once(2, 4), Some(1), "one works in any case");
+        assert_eq!(ranks_at_once(0, 1), None);
+        assert_eq!(ranks_at_once(4, 0), None);
+    }
 }

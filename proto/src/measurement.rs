@@ -44,9 +44,10 @@ pub struct Measurement {
     pub static_bytes: StaticBytes,
     /// Capacity of the device.
     pub capacity: Bytes,
-    /// Mean seconds of one iteration, waiting included.
+    /// Seconds of one iteration, waiting included: the median over the measured ones.
     pub iteration_seconds: f64,
-    /// Mean seconds at the end of an iteration: gradient synchronisation and optimizer step.
+    /// Seconds at the end of an iteration, the median over the measured ones: gradient synchronisation and
+    /// optimizer step.
     #[serde(default)]
     pub step_seconds: f64,
     /// Times of each layer, in order.
@@ -71,7 +72,8 @@ impl Measurement {
     }
 }
 
-/// Mean seconds of one pass of one micro-batch through a layer.
+/// Seconds of one pass of one micro-batch through a layer: of each micro-batch the median over the measured
+/// iterations, of these the mean.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct LayerTimes {
     /// Index in the model.

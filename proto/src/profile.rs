@@ -41,4 +41,7 @@ pub struct ProfileSettings {
     pub deadline_seconds: u32,
     /// Nothing that was measured for other profiles is reused.
     pub fresh: bool,
+    /// What was measured while others used the devices is reused too, for its bytes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reuse_contended: bool,
 }

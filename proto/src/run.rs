@@ -103,6 +103,9 @@ pub struct RankPosition {
 }
 
 impl RunSpec {
+    /// Measured iterations where nobody names a number: a median of three is not moved by one that was
+    /// disturbed.
+    pub const DEFAULT_ITERATIONS: u32 = 3;
     /// Most measured iterations.
     pub const MAX_ITERATIONS: u32 = 1_000;
     /// Most devices: a run is one worker's.

@@ -59,17 +59,21 @@ impl StoredProfile {
     }
 
     /// The software and devices that it was measured on, each once, in the order in which they occur; what
-    /// a GPU was like at the moment does not count.
+    /// happened during one run does not count.
     pub fn environments(&self) -> Vec<Environment> {
         let mut environments = Vec::new();
         for record in &self.measurements {
-            let of = record.measurement.environment.clone();
-            let of = Environment { before: None, after: None, contended: false, ..of };
+            let of = record.measurement.environment.lasting();
             if !environments.contains(&of) {
                 environments.push(of);
             }
         }
         environments
+    }
+
+    /// What made the seconds of its measurements longer than those of devices of their own.
+    pub fn disturbance(&self) -> Disturbance {
+        Disturbance::of(&self.measurements)
     }
 
     /// Isolated and added memory of the layers, and what is missing.
@@ -115,6 +119,30 @@ impl StoredProfile {
     /// When the settings make no campaign.
     pub fn missing(&self) -> Result<Vec<String>, CampaignError> {
         needs::of_campaign(&self.settings, &self.model, &self.fitted())
+    }
+}
+
+/// What made the seconds of measurements too long. Their bytes are what they are.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Disturbance {
+    /// Measurements while others used the devices.
+    pub contended: u32,
+    /// The largest share of a worker's cores that others used during a run.
+    pub others_share: f64,
+    /// Measurements whose ranks had fewer cores than threads.
+    pub oversubscribed: u32,
+}
+
+impl Disturbance {
+    /// Of these measurements together.
+    pub fn of(measurements: &[MeasurementRecord]) -> Self {
+        let mut all = Self::default();
+        for environment in measurements.iter().map(|record| &record.measurement.environment) {
+            all.contended += u32::from(environment.contended);
+            all.oversubscribed += u32::from(environment.oversubscribed);
+            all.others_share = all.others_share.max(environment.others_share.unwrap_or_default());
+        }
+        all
     }
 }
 

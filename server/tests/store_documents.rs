@@ -188,6 +188,7 @@ fn offering(id: &str, commands: &[&str]) -> NewWorker {
         libtorch_version: "2.11.0".to_owned(),
         cuda_version: String::new(),
         threads: 1,
+        cores: 8,
         host: "node".to_owned(),
         session_id: "s".to_owned(),
         commands: commands.iter().map(|name| command(name)).collect(),

@@ -41,6 +41,7 @@ async fn join(store: &Store, id: &str) -> WorkerName {
         libtorch_version: "2.11.0".to_owned(),
         cuda_version: String::new(),
         threads: 1,
+        cores: 8,
         host: id.to_owned(),
         session_id: "one".to_owned(),
         commands: Vec::new(),

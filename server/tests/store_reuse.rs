@@ -35,6 +35,7 @@ fn software() -> Software {
         cuda_version: String::new(),
         driver_version: String::new(),
         threads: Some(vec![1, 2]),
+        cores: Some(vec![4]),
     }
 }
 
@@ -104,8 +105,9 @@ async fn a_measured_run_is_found_by_what_it_measured_and_where() {
     let wanted: Vec<(String, u32)> = [("k", 4), ("k", 2), ("k", 8), ("busy", 4), ("none", 4)]
         .map(|(key, size)| (key.to_owned(), size))
         .into();
-    let find =
-        async |kind: &str, software: &Software| store.find_measured(&wanted, kind, software).await.unwrap();
+    let find = async |kind: &str, software: &Software| {
+        store.find_measured(&wanted, kind, software, false).await.unwrap()
+    };
     let found = find("cpu", &software()).await;
     let found: Vec<_> = found
         .iter()
@@ -124,13 +126,62 @@ async fn a_measured_run_is_found_by_what_it_measured_and_where() {
         assert_eq!(find("cpu", &other).await, [], "{other:?}");
     }
     assert_eq!(find("cpu", &Software { threads: None, ..software() }).await.len(), 2);
-    // Somebody else used the device: its bytes are right, but it is measured again.
+}
+
+/// Somebody else used the device: its bytes are right, its seconds are not. So it is measured again, unless bytes
+/// are enough, and even then one that nobody disturbed is taken where there is one.
+#[tokio::test]
+async fn what_others_disturbed_is_reused_only_where_bytes_are_enough() {
+    let store = store().await;
+    create(&store, "a", vec![sized("k", 4), sized("k", 4), sized("l", 4)]).await;
+    for _ in 0..3 {
+        measure(&store).await;
+    }
+    let all = runs(&store).await;
+    let wanted = [("k", 4), ("l", 4)].map(|(key, size)| (key.to_owned(), size));
+    let find = async |contended| -> Vec<_> {
+        let found = store.find_measured(&wanted, "cpu", &software(), contended).await.unwrap();
+        found.into_iter().map(|of| of.run).collect()
+    };
+    execute(&store, "UPDATE runs SET end_time = now() + interval '1 second' WHERE position = 2").await;
+    assert_eq!(find(false).await, [all[1].name.clone(), all[2].name.clone()], "the newest");
     execute(
         &store,
-        "UPDATE measurements SET measurement = jsonb_set(measurement, '{environment,contended}', 'true')",
+        "UPDATE measurements SET measurement = jsonb_set(measurement, '{environment,contended}', 'true')
+         WHERE run_id IN (SELECT id FROM runs WHERE position > 1)",
     )
     .await;
-    assert_eq!(find("cpu", &software()).await, []);
+    assert_eq!(find(false).await, [all[0].name.clone()]);
+    assert_eq!(find(true).await, [all[0].name.clone(), all[2].name.clone()]);
+    // What a driver counts on a device is everybody's.
+    execute(
+        &store,
+        "UPDATE measurements SET measurement = jsonb_set(measurement, '{peak_ledger}', '\"device\"')",
+    )
+    .await;
+    assert_eq!(find(true).await, [all[0].name.clone()]);
+}
+
+/// Ranks that took each other's cores measured other seconds than they would where there are more of them.
+#[tokio::test]
+async fn oversubscribed_seconds_serve_hosts_with_as_many_cores() {
+    let store = store().await;
+    create(&store, "a", vec![sized("k", 4)]).await;
+    measure(&store).await;
+    let wanted = [("k".to_owned(), 4)];
+    let find = async |cores: Option<Vec<u32>>| {
+        store.find_measured(&wanted, "cpu", &Software { cores, ..software() }, false).await.unwrap().len()
+    };
+    let two_cores =
+        "UPDATE measurements SET measurement = jsonb_set(measurement, '{environment,cores}', '2')";
+    execute(&store, two_cores).await;
+    assert_eq!((find(Some(vec![8])).await, find(Some(vec![2])).await), (1, 1), "each rank had its own");
+    execute(
+        &store,
+        "UPDATE measurements SET measurement = jsonb_set(measurement, '{environment,oversubscribed}', 'true')",
+    )
+    .await;
+    assert_eq!((find(Some(vec![8])).await, find(Some(vec![2, 8])).await, find(None).await), (0, 1, 1));
 }
 
 /// The measurements of a reused run are listed as if they had been made for the profile, in the layers of its
@@ -237,7 +288,7 @@ async fn a_run_that_does_not_fit_is_repeated_at_half_its_size() {
     assert_eq!(store.profile_measurements(&name("a")).await.unwrap()[0].measurement, result);
     // The shrunk run is known by its size like any other.
     let wanted = [("k".to_owned(), 6), ("k".to_owned(), 12)];
-    assert_eq!(store.find_measured(&wanted, "cpu", &software()).await.unwrap().len(), 1);
+    assert_eq!(store.find_measured(&wanted, "cpu", &software(), false).await.unwrap().len(), 1);
 }
 
 /// Two sizes stay two sizes as long as there are smaller ones, in whatever order they fail.
@@ -447,6 +498,6 @@ async fn the_first_layer_of_a_measured_run_is_known() {
     let position = SoloStage { stage: StageConfig::single(5, 7), stage_count: 3, stage_index: 1 };
     create(&store, "a", vec![NewRun { work: Work::Solo(position), ..sized("k", 4) }]).await;
     measure(&store).await;
-    let found = store.find_measured(&[("k".to_owned(), 4)], "cpu", &software()).await.unwrap();
+    let found = store.find_measured(&[("k".to_owned(), 4)], "cpu", &software(), false).await.unwrap();
     assert_eq!(found[0].first_layer, 5);
 }

@@ -358,6 +358,7 @@ fn new_worker(id: &str, session: &str) -> NewWorker {
         libtorch_version: "2.11.0".to_owned(),
         cuda_version: String::new(),
         threads: 2,
+        cores: 8,
         host: "node\0".to_owned(),
         session_id: session.to_owned(),
         commands: Vec::new(),

@@ -9,14 +9,14 @@ use std::time::Duration;
 use loadmaster::dispatch::{Dispatcher, LeaseTerms};
 use loadmaster::rpc::{Services, serve};
 use loadmaster::store::Store;
-use loadmaster::store::records::RunState;
+use loadmaster::store::records::{NewRun, RunState};
 use loadmaster_proto::WORKER_PROTOCOL_VERSION;
 use loadmaster_proto::name::RunName;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::planner_message::Message as FromPlanner;
 use loadmaster_proto::wire::v1::worker_message::Message as ToPlanner;
 use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
-use support::samples::{LEASE, claim, measurement, profile, worker};
+use support::samples::{LEASE, claim, measurement, model, new_profile, profile, run, worker};
 use support::{execute, store};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -57,22 +57,11 @@ struct Worker {
 
 impl Worker {
     async fn connect(planner: &Planner, held_runs: Vec<v1::HeldRun>) -> Self {
+        Self::with(planner, v1::Hello { held_runs, ..hello(1) }).await
+    }
+
+    async fn with(planner: &Planner, hello: v1::Hello) -> Self {
         let (outgoing, to_send) = mpsc::channel(8);
-        let hello = v1::Hello {
-            protocol_version: WORKER_PROTOCOL_VERSION,
-            worker: "workers/w".to_owned(),
-            devices: vec![v1::Device {
-                id: "cpu0".to_owned(),
-                backend: v1::Backend::Cpu.into(),
-                kind: "cpu".to_owned(),
-                capacity_bytes: 1 << 30,
-                physical_bytes: 1 << 30,
-                ..v1::Device::default()
-            }],
-            held_runs,
-            session_id: "one".to_owned(),
-            ..v1::Hello::default()
-        };
         outgoing.send(message(ToPlanner::Hello(hello))).await.unwrap();
         let endpoint = Endpoint::from_shared(planner.address.clone()).unwrap();
         let mut client = WorkerServiceClient::new(endpoint.connect().await.unwrap());
@@ -80,6 +69,28 @@ impl Worker {
         let mut worker = Self { outgoing, incoming };
         assert!(matches!(worker.next().await, FromPlanner::Welcome(_)));
         worker
+    }
+
+    /// Ends a run with a result, and waits until that is stored.
+    async fn measured(&mut self, lease: &v1::Lease) {
+        let v1::Lease { run, lease_token, device_ids, .. } = lease;
+        let measurements = (0..).zip(device_ids).map(|(stage, _)| (&measurement(stage)).into()).collect();
+        let (run, lease_token) = (run.clone(), *lease_token);
+        self.send(ToPlanner::Result(v1::RunResult {
+            run,
+            lease_token,
+            measurements,
+            links: None,
+            seconds: 1.0,
+        }))
+        .await;
+        let answer = self.next().await;
+        assert!(matches!(&answer, FromPlanner::Acknowledged(stored) if stored.applied), "{answer:?}");
+    }
+
+    async fn is_given_nothing(&mut self) {
+        let message = tokio::time::timeout(Duration::from_millis(500), self.incoming.message()).await;
+        assert!(message.is_err(), "{message:?}");
     }
 
     async fn send(&self, what: ToPlanner) {
@@ -96,6 +107,26 @@ impl Worker {
             FromPlanner::Lease(lease) => lease,
             other => panic!("not a lease: {other:?}"),
         }
+    }
+}
+
+/// A worker with this many CPU slots.
+fn hello(slots: i32) -> v1::Hello {
+    let slot = |ordinal: i32| v1::Device {
+        id: format!("cpu{ordinal}"),
+        backend: v1::Backend::Cpu.into(),
+        kind: "cpu".to_owned(),
+        capacity_bytes: 1 << 30,
+        physical_bytes: 1 << 30,
+        ordinal,
+        ..v1::Device::default()
+    };
+    v1::Hello {
+        protocol_version: WORKER_PROTOCOL_VERSION,
+        worker: "workers/w".to_owned(),
+        devices: (0..slots).map(slot).collect(),
+        session_id: "one".to_owned(),
+        ..v1::Hello::default()
     }
 }
 
@@ -160,4 +191,38 @@ async fn a_worker_whose_heartbeats_fail_to_come_is_given_nothing() {
     assert_eq!(store.get_operation(&operation).await.unwrap().runs.queued, 1);
     worker.send(ToPlanner::Heartbeat(v1::Heartbeat::default())).await;
     assert_eq!(worker.lease().await.device_ids, ["cpu0"]);
+}
+
+/// Four slots on two cores: runs are timed two at a time, and one that needs all four slots alone.
+#[tokio::test]
+async fn no_more_runs_are_leased_at_once_than_there_are_cores_for() {
+    let store = store().await;
+    let planner = planner(&store, LEASE / 3).await;
+    let all_slots = NewRun { device_count: 4, ..run() };
+    let model = model(&store).await;
+    let runs = vec![run(), run(), run(), all_slots];
+    store.create_profile(new_profile("a", &model), runs, &[], None).await.unwrap();
+
+    let mut worker = Worker::with(&planner, v1::Hello { cores: 2, threads: 1, ..hello(4) }).await;
+    let (first, second) = (worker.lease().await, worker.lease().await);
+    worker.is_given_nothing().await;
+    worker.measured(&first).await;
+    let third = worker.lease().await;
+    worker.is_given_nothing().await;
+    worker.measured(&second).await;
+    worker.is_given_nothing().await;
+    worker.measured(&third).await;
+    assert_eq!(worker.lease().await.device_ids.len(), 4, "idle, it is given what needs more than its cores");
+}
+
+/// A worker that does not know its cores is given a run per slot.
+#[tokio::test]
+async fn unknown_cores_limit_nothing() {
+    let store = store().await;
+    let planner = planner(&store, LEASE / 3).await;
+    profile(&store, "a", 3).await;
+    let mut worker = Worker::with(&planner, hello(3)).await;
+    for _ in 0..3 {
+        assert_eq!(worker.lease().await.device_ids.len(), 1);
+    }
 }

@@ -99,6 +99,38 @@ async fn one_operation_tries_several_plans() {
     assert_eq!(tried, [&names[2], &names[0]], "newest first, without the one that failed");
 }
 
+/// One device of a stage that others used makes the iteration longer for all: that is said, and nothing is learnt
+/// from its seconds. Its bytes are as good as any.
+#[tokio::test]
+async fn seconds_of_a_disturbed_trial_are_flagged_and_teach_nothing() {
+    let store = store().await;
+    let names = plans(&store).await;
+    let trials: Vec<NewTrial> =
+        names.iter().map(|plan| NewTrial { plan: plan.clone(), run: run() }).collect();
+    let operation = store.create_validation(&names[0], &trials, None).await.unwrap();
+    let w = worker("w");
+    for (contended, oversubscribed) in [(false, false), (true, false), (false, true)] {
+        let mut devices = [measured(300, 0.5, 0), measured(100, 0.5, 1)];
+        devices[1].environment.contended = contended;
+        devices[1].environment.oversubscribed = oversubscribed;
+        let claim = claim(&store, &w).await;
+        assert_eq!(store.complete_run(&w, &claim.run, 1, &devices, 1.0).await.unwrap(), Fenced::Applied);
+    }
+    let shown = store.trials(&operation, 20).await.unwrap();
+    let told: Vec<(bool, bool)> = shown.iter().map(|trial| (trial.contended, trial.oversubscribed)).collect();
+    assert_eq!(told, [(false, false), (true, false), (false, true)]);
+    let seconds = |measured: &Measured| measured.iteration_seconds;
+    assert!(shown.iter().all(|trial| trial.measured.as_ref().and_then(seconds) == Some(0.5)));
+    let learnt: Vec<(Option<f64>, u64)> = store
+        .measured_plans(10)
+        .await
+        .unwrap()
+        .iter()
+        .map(|of| (seconds(&of.measured), of.measured.stage_peaks[0].bytes.0))
+        .collect();
+    assert_eq!(learnt, [(Some(0.5), 300), (None, 300), (Some(0.5), 300)]);
+}
+
 /// Cancelling ends the trials that have not begun; what was measured stays.
 #[tokio::test]
 async fn cancelled_trials_keep_what_was_measured() {

@@ -102,6 +102,7 @@ impl Study {
             min_capacity: 1,
             deadline_seconds: 600,
             fresh: false,
+            reuse_contended: false,
         })
     }
 

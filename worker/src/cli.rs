@@ -55,7 +55,8 @@ pub(crate) struct Args {
     pub(crate) name: Option<WorkerName>,
 
     /// Offer this many CPU slots of this many bytes each, for example 4x2GiB. GPUs are then offered
-    /// only if --gpus is given too.
+    /// only if --gpus is given too. Slots share the cores evenly, a thread at least; no more of them work
+    /// side by side than have cores for their threads, but for a run that needs more: it works alone.
     ///
     /// Default where there is no NVIDIA driver: a slot per two cores, which share 80% of the memory.
     #[arg(long, env = "LOADMASTER_CPU_SLOTS", value_name = "COUNTxBYTES")]

@@ -201,6 +201,7 @@ impl Daemon {
             libtorch_version: self.introduction.libtorch_version.clone(),
             cuda_version: self.introduction.cuda_version.clone(),
             threads: i32::try_from(self.runner.supervisor.threads).unwrap_or(i32::MAX),
+            cores: i32::try_from(host::cores()).unwrap_or(i32::MAX),
             devices: self.state.devices().iter().map(Into::into).collect(),
             held_runs: self.state.held_runs(),
             session_id: self.introduction.session_id.clone(),

@@ -2,7 +2,7 @@
 
 use super::{to_i32, unsigned};
 use crate::environment::{DeviceSample, Environment};
-use crate::error::Invalid;
+use crate::error::{Invalid, in_range};
 use crate::wire::v1;
 
 impl From<Environment> for v1::Environment {
@@ -20,6 +20,9 @@ impl From<Environment> for v1::Environment {
             before,
             after,
             contended,
+            cores,
+            others_share,
+            oversubscribed,
         } = environment;
         Self {
             device_kind,
@@ -34,6 +37,9 @@ impl From<Environment> for v1::Environment {
             before: before.map(Into::into),
             after: after.map(Into::into),
             contended,
+            cores: to_i32(cores),
+            others_share,
+            oversubscribed,
         }
     }
 }
@@ -55,6 +61,9 @@ impl TryFrom<v1::Environment> for Environment {
             before,
             after,
             contended,
+            cores,
+            others_share,
+            oversubscribed,
         } = wire;
         let sample = |field: &str, wire: Option<v1::DeviceSample>| {
             wire.map(DeviceSample::try_from).transpose().map_err(|invalid| invalid.under(field))
@@ -72,6 +81,9 @@ impl TryFrom<v1::Environment> for Environment {
             before: sample("before", before)?,
             after: sample("after", after)?,
             contended,
+            cores: unsigned("cores", cores)?,
+            others_share: others_share.map(|share| in_range("others_share", share, 0.0..=1.0)).transpose()?,
+            oversubscribed,
         })
     }
 }
@@ -128,6 +140,9 @@ mod tests {
             before: Some(sample(1_980)),
             after: Some(sample(1_755)),
             contended: true,
+            cores: 8,
+            others_share: Some(0.1 + 0.2),
+            oversubscribed: true,
         };
         let wire = v1::Environment::from(environment.clone());
         assert_eq!(Environment::try_from(wire.clone()), Ok(environment));
@@ -137,5 +152,10 @@ mod tests {
         };
         let error = Environment::try_from(bent).unwrap_err();
         assert_eq!(error.violations()[0].field, "before.sm_clock_mhz");
+        for share in [-0.1, 1.5, f64::NAN] {
+            let bent = v1::Environment { others_share: Some(share), ..v1::Environment::default() };
+            let error = Environment::try_from(bent).unwrap_err();
+            assert_eq!(error.violations()[0].field, "others_share");
+        }
     }
 }

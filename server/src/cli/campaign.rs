@@ -38,13 +38,18 @@ pub(super) struct CampaignArgs {
           value_parser = clap::value_parser!(i32).range(1..))]
     profile_micro_batch_sizes: Vec<i32>,
 
-    /// Measured iterations per run, after one warm-up iteration.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=1000))]
+    /// Measured iterations per run, after one warm-up iteration; seconds are medians over them.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=1000))]
     iterations: i32,
 
     /// Measure everything again, also what the planner has from other profiles.
     #[arg(long)]
     fresh: bool,
+
+    /// Reuse also what was measured while others used the devices: its bytes are right, its seconds too long
+    /// [default: measure that again].
+    #[arg(long, conflicts_with = "fresh")]
+    reuse_contended: bool,
 
     /// Kind of device to measure on, as `loadmaster worker show` prints it [default: the first one's].
     #[arg(long, value_name = "KIND")]
@@ -118,6 +123,7 @@ impl CampaignArgs {
             micro_batch_sizes: self.profile_micro_batch_sizes.clone(),
             iterations: self.iterations,
             fresh: self.fresh,
+            reuse_contended: self.reuse_contended,
             device_kind: self.device_kind.clone().unwrap_or_default(),
             min_capacity_bytes: self.min_capacity.unwrap_or_default(),
             run_deadline_seconds: whole_seconds(self.run_deadline),

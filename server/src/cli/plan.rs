@@ -64,8 +64,8 @@ pub(super) struct Validate {
     #[arg(value_parser = parse::plan)]
     name: String,
 
-    /// Measured iterations, after one warm-up iteration.
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(i32).range(1..=1000))]
+    /// Measured iterations, after one warm-up iteration; seconds are medians over them.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=1000))]
     iterations: i32,
 
     /// Plans to train: this one and the best of its alternatives; the one that measures best is printed.

@@ -159,8 +159,13 @@ fn dry_run_remark(operation: &Operation) -> String {
         reused => format!(" and reuse {reused}"),
     };
     let kind = profile.device_kind;
+    let at_once = match profile.runs_at_once {
+        0 => String::new(),
+        most => format!(", at most {most} at once"),
+    };
     format!(
-        "dry run: the request is valid and would queue {runs} runs{reused} on {kind} devices; nothing is stored"
+        "dry run: the request is valid and would queue {runs} runs{reused} on {kind} devices{at_once}; nothing is \
+         stored"
     )
 }
 

@@ -1,9 +1,14 @@
 //! Which devices of a worker are free. Pure book-keeping, no I/O.
+//!
+//! CPU slots share the host's cores: runs that had to share theirs would be timed while they wait for each
+//! other. So no more slots work at once than have a core for each of their threads, but for a run that needs
+//! more than that: it works alone.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use loadmaster_proto::device::Device;
+use loadmaster_proto::device::{Backend, Device};
 use loadmaster_proto::name::RunName;
 use tokio::time::Instant;
 
@@ -23,6 +28,8 @@ struct Held {
 #[derive(Debug)]
 pub(super) struct DeviceLedger {
     devices: Vec<Device>,
+    /// CPU slots that can work at once, each with its own cores; none where nobody knows.
+    slots_at_once: Option<u32>,
     held: HashMap<LeaseKey, Held>,
     /// How long heartbeats may leave out a lease before its devices count as free. Heartbeats that
     /// leave it out may have been on their way, several at once, when the lease was sent.
@@ -31,13 +38,23 @@ pub(super) struct DeviceLedger {
 
 impl DeviceLedger {
     /// All devices free.
-    pub(super) fn new(devices: Vec<Device>, patience: Duration) -> Self {
-        Self { devices, held: HashMap::new(), patience }
+    pub(super) fn new(devices: Vec<Device>, slots_at_once: Option<u32>, patience: Duration) -> Self {
+        Self { devices, slots_at_once, held: HashMap::new(), patience }
     }
 
-    /// The free devices, in the worker's order.
+    /// The free devices that a run may take now, in the worker's order but for CPU slots, the largest of which
+    /// come first.
     pub(super) fn free(&self) -> Vec<FreeDevice> {
-        self.free_devices().map(offered).collect()
+        let (mut slots, others): (Vec<&Device>, Vec<&Device>) =
+            self.free_devices().partition(|device| device.backend == Backend::Cpu);
+        let all = self.devices.iter().filter(|device| device.backend == Backend::Cpu).count();
+        let working = all - slots.len();
+        // An idle worker offers all of them, or a run that needs more than can work at once would never begin.
+        if let Some(most) = self.slots_at_once.filter(|_| working > 0) {
+            slots.sort_by_key(|slot| Reverse(slot.capacity));
+            slots.truncate((most as usize).saturating_sub(working));
+        }
+        slots.into_iter().chain(others).map(offered).collect()
     }
 
     /// All devices, free or not, in the worker's order.
@@ -112,6 +129,10 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(2);
 
     fn ledger(capacities: &[u64]) -> DeviceLedger {
+        DeviceLedger::new(devices(capacities), None, PATIENCE)
+    }
+
+    fn devices(capacities: &[u64]) -> Vec<Device> {
         let device = |(ordinal, &capacity): (u32, &u64)| Device {
             id: format!("cpu{ordinal}"),
             backend: Backend::Cpu,
@@ -123,7 +144,7 @@ mod tests {
             driver_version: String::new(),
             pci_bus_id: String::new(),
         };
-        DeviceLedger::new((0..).zip(capacities).map(device).collect(), PATIENCE)
+        (0..).zip(capacities).map(device).collect()
     }
 
     fn key(token: i64) -> LeaseKey {
@@ -142,6 +163,50 @@ mod tests {
         assert_eq!(ledger.free().iter().map(|free| free.capacity).collect::<Vec<_>>(), [8, 2]);
         ledger.release(&key(1));
         assert_eq!(ledger.free().len(), 4);
+    }
+
+    /// Four slots on two cores: two runs of one slot side by side, and the larger slots stay on offer.
+    #[test]
+    fn no_more_slots_work_at_once_than_have_cores() {
+        let mut ledger = DeviceLedger::new(devices(&[2, 2, 4, 8]), Some(2), PATIENCE);
+        let now = Instant::now();
+        let free =
+            |ledger: &DeviceLedger| -> Vec<u64> { ledger.free().iter().map(|free| free.capacity).collect() };
+        assert_eq!(free(&ledger), [2, 2, 4, 8], "idle, it offers all");
+        ledger.take(key(1), CPU_KIND, 1, 1, now).unwrap();
+        assert_eq!(free(&ledger), [8], "the largest, which any run fits that fits one of those left");
+        ledger.take(key(2), CPU_KIND, 3, 1, now).unwrap();
+        assert!(free(&ledger).is_empty());
+        ledger.release(&key(1));
+        assert_eq!(free(&ledger), [8]);
+    }
+
+    /// A run that needs more slots than have cores begins once the worker is idle, and keeps it to itself.
+    #[test]
+    fn a_run_that_needs_more_than_the_cores_works_alone() {
+        let mut ledger = DeviceLedger::new(devices(&[2, 2, 2, 2]), Some(2), PATIENCE);
+        let now = Instant::now();
+        ledger.take(key(1), CPU_KIND, 1, 1, now).unwrap();
+        assert_eq!(ledger.free().len(), 1, "three are not on offer while another run works");
+        ledger.release(&key(1));
+        assert_eq!(ledger.free().len(), 4);
+        ledger.take(key(2), CPU_KIND, 1, 3, now).unwrap();
+        assert!(ledger.free().is_empty());
+    }
+
+    #[test]
+    fn cores_limit_no_gpus() {
+        let mut all = devices(&[2, 2]);
+        all.extend(devices(&[7, 7]).into_iter().enumerate().map(|(index, device)| Device {
+            id: format!("gpu{index}"),
+            backend: Backend::Cuda,
+            kind: "gpu".to_owned(),
+            ..device
+        }));
+        let mut ledger = DeviceLedger::new(all, Some(1), PATIENCE);
+        ledger.take(key(1), CPU_KIND, 1, 1, Instant::now()).unwrap();
+        ledger.take(key(2), "gpu", 1, 1, Instant::now()).unwrap();
+        assert_eq!(ledger.free(), [FreeDevice { kind: "gpu".to_owned(), capacity: 7 }]);
     }
 
     #[test]

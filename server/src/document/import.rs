@@ -121,6 +121,7 @@ fn settings(document: &ProfileDocument, name: ProfileName) -> Result<ProfileSett
         min_capacity: 0,
         deadline_seconds: 1,
         fresh: false,
+        reuse_contended: false,
     })
 }
 

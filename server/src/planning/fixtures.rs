@@ -42,6 +42,7 @@ pub(super) fn settings(campaign: Campaign, training: TrainingSpec, devices: Opti
         min_capacity: 0,
         deadline_seconds: 600,
         fresh: false,
+        reuse_contended: false,
     }
 }
 

@@ -11,7 +11,7 @@ use loadmaster_proto::wire::v1;
 
 use crate::planning::campaign::CampaignError;
 use crate::planning::metrics::LayerMetrics;
-use crate::profile::StoredProfile;
+use crate::profile::{Disturbance, StoredProfile};
 use crate::store::records::{
     Campaign, FailureRecord, MeasurementRecord, ModelRecord, ProfileRecord, ProfileSettings, ProfileState,
     RunCounts, RunRecord, RunState, RunWork, WorkerRecord, WorkerState,
@@ -109,7 +109,11 @@ pub(super) fn profile(record: &ProfileRecord, stored: &StoredProfile) -> Result<
             .collect();
         scenario.micro_batch_sizes = sizes.into_iter().map(count).collect();
     }
+    let Disturbance { contended, others_share, oversubscribed } = stored.disturbance();
     Ok(v1::Profile {
+        contended_measurements: count(contended),
+        others_share,
+        oversubscribed_measurements: count(oversubscribed),
         layers: stored.metrics()?.layers.iter().map(|of| layer_memory(of, ledger)).collect(),
         predictors: stored
             .needs()?
@@ -132,6 +136,7 @@ pub(super) fn new_profile(profile: &ProfileSettings, runs: RunCounts) -> v1::Pro
         scenarios: profile.scenarios.iter().map(|&of| scenario(of)).collect(),
         scale_by_pipeline: profile.scale_by_pipeline,
         fresh: profile.fresh,
+        reuse_contended: profile.reuse_contended,
         command: profile.command.as_ref().map(ToString::to_string).unwrap_or_default(),
         profiled_micro_batch_sizes: profile.micro_batch_sizes.iter().copied().map(count).collect(),
         device_kind: profile.device_kind.clone(),
@@ -262,5 +267,7 @@ pub(super) fn worker(record: &WorkerRecord) -> v1::Worker {
         runs: record.runs.iter().map(ToString::to_string).collect(),
         commands: record.commands.iter().map(ToString::to_string).collect(),
         links: record.links.iter().map(Into::into).collect(),
+        cores: count(record.cores),
+        threads: count(record.threads),
     }
 }

@@ -28,6 +28,7 @@ pub(super) struct Order {
     min_capacity: u64,
     deadline_seconds: u32,
     fresh: bool,
+    reuse_contended: bool,
 }
 
 impl Order {
@@ -70,11 +71,17 @@ impl Order {
             scenarios,
             scale_by_pipeline: scale_by_pipeline(request.scale_by_pipeline, campaign)?,
             micro_batch_sizes: micro_batch_sizes(&request.micro_batch_sizes, &training, campaign)?,
-            iterations: count_or("iterations", request.iterations, 1, RunSpec::MAX_ITERATIONS)?,
+            iterations: count_or(
+                "iterations",
+                request.iterations,
+                RunSpec::DEFAULT_ITERATIONS,
+                RunSpec::MAX_ITERATIONS,
+            )?,
             command,
             min_capacity: unsigned("min_capacity_bytes", request.min_capacity_bytes)?,
             deadline_seconds: deadline_seconds(request.run_deadline_seconds)?,
             fresh: request.fresh,
+            reuse_contended: reuse_contended(request)?,
         })
     }
 
@@ -97,6 +104,7 @@ impl Order {
             min_capacity,
             deadline_seconds,
             fresh,
+            reuse_contended,
         } = self;
         ProfileSettings {
             name,
@@ -113,8 +121,20 @@ impl Order {
             min_capacity,
             deadline_seconds,
             fresh,
+            reuse_contended,
         }
     }
+}
+
+/// A profile that reuses nothing cannot reuse what was disturbed.
+fn reuse_contended(request: &v1::RunProfileRequest) -> Result<bool, Invalid> {
+    if request.reuse_contended && request.fresh {
+        return Err(Invalid::field(
+            "reuse_contended",
+            "contradicts `fresh`, which measures everything again",
+        ));
+    }
+    Ok(request.reuse_contended)
 }
 
 /// Devices that the campaign is laid out for, which `minimal` is not.

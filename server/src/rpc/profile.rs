@@ -69,7 +69,12 @@ impl Profiles {
     }
 
     /// What a valid request would make: nothing of it is stored, and no operation has a name.
-    async fn checked(&self, profile: &ProfileSettings, prepared: &Prepared) -> Result<Operation, ApiError> {
+    async fn checked(
+        &self,
+        profile: &ProfileSettings,
+        prepared: &Prepared,
+        workers: &[WorkerRecord],
+    ) -> Result<Operation, ApiError> {
         match self.store.get_profile(&profile.name).await {
             Ok(_) => return Err(StoreError::AlreadyExists { what: profile.name.to_string() }.into()),
             Err(StoreError::NotFound { .. }) => {}
@@ -77,7 +82,10 @@ impl Profiles {
         }
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let queued = RunCounts { queued: count(prepared.runs.len()), ..RunCounts::default() };
+        let alive = workers.iter().filter(|worker| worker.state == WorkerState::Alive);
+        let at_once = alive.map(|worker| worker.runs_at_once(&profile.device_kind));
         let profile = v1::Profile {
+            runs_at_once: messages::count(at_once.fold(0, u32::saturating_add)),
             reused_runs: i32::try_from(prepared.reused.len()).unwrap_or(i32::MAX),
             ..messages::new_profile(profile, queued)
         };
@@ -106,7 +114,8 @@ impl Profiles {
                     .iter()
                     .map(|keyed| (keyed.key.clone(), keyed.run.training.micro_batch_size))
                     .collect();
-                self.store.find_measured(&wanted, &settings.device_kind, &software).await?
+                let (kind, contended) = (&settings.device_kind, settings.reuse_contended);
+                self.store.find_measured(&wanted, kind, &software, contended).await?
             }
             _ => Vec::new(),
         };
@@ -148,7 +157,7 @@ impl Profiles {
         let software = software::of_workers(&workers, &settings.device_kind)?;
         let prepared = self.prepare(&settings, model.clone(), Vec::new(), software).await?;
         if request.validate_only {
-            return self.checked(&settings, &prepared).await;
+            return self.checked(&settings, &prepared, &workers).await;
         }
         if let Some(source) = source {
             self.store.put_model(&model, &source).await?;

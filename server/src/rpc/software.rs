@@ -18,7 +18,7 @@ use crate::store::records::{Software, WorkerRecord, WorkerState};
 /// and no bytes.
 pub(super) fn of_workers(workers: &[WorkerRecord], kind: &str) -> Result<Option<Software>, ApiError> {
     let mut versions: BTreeMap<(&str, &str, &str), Vec<String>> = BTreeMap::new();
-    let mut threads = BTreeSet::new();
+    let (mut threads, mut cores) = (BTreeSet::new(), BTreeSet::new());
     for worker in workers.iter().filter(|worker| worker.state == WorkerState::Alive) {
         for device in worker.devices.iter().filter(|device| device.kind == kind) {
             let of = (
@@ -32,6 +32,7 @@ pub(super) fn of_workers(workers: &[WorkerRecord], kind: &str) -> Result<Option<
             }
             if device.backend == Backend::Cpu {
                 threads.insert(worker.threads);
+                cores.insert(worker.cores);
             }
         }
     }
@@ -47,6 +48,7 @@ pub(super) fn of_workers(workers: &[WorkerRecord], kind: &str) -> Result<Option<
         cuda_version: cuda.to_owned(),
         driver_version: driver.to_owned(),
         threads: (!threads.is_empty()).then(|| threads.into_iter().collect()),
+        cores: (!cores.is_empty() && !cores.contains(&0)).then(|| cores.into_iter().collect()),
     }))
 }
 
@@ -125,6 +127,7 @@ mod tests {
             libtorch_version: libtorch.to_owned(),
             cuda_version: String::new(),
             threads,
+            cores: threads * 4,
             host: String::new(),
             session_id: String::new(),
             commands: Vec::new(),
@@ -147,7 +150,8 @@ mod tests {
         ];
         let of = |kind| of_workers(&workers, kind).unwrap();
         assert_eq!(of("cpu").unwrap().threads, Some(vec![2, 4]));
-        assert_eq!(of("gpu").unwrap().threads, None);
+        assert_eq!(of("cpu").unwrap().cores, Some(vec![8, 16]));
+        assert_eq!((of("gpu").unwrap().threads, of("gpu").unwrap().cores), (None, None));
         assert_eq!(of("gpu").unwrap().driver_version, "550");
         assert_eq!(of("none"), None);
     }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use loadmaster_proto::WORKER_PROTOCOL_VERSION;
+use loadmaster_proto::convert::unsigned;
 use loadmaster_proto::device::{Device, GpuLink};
+use loadmaster_proto::environment::ranks_at_once;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::{CommandName, WorkerName};
 use loadmaster_proto::wire::v1;
@@ -97,6 +99,8 @@ fn check(hello: v1::Hello) -> Result<Hello, ApiError> {
         .map(|run| Ok((held_lease(run)?, run.device_ids.clone())))
         .collect::<Result<Vec<_>, Invalid>>()
         .map_err(|invalid| invalid.under("hello.held_runs"))?;
+    let threads = unsigned("hello.threads", hello.threads)?;
+    let cores = unsigned("hello.cores", hello.cores)?;
     Ok(Hello {
         worker: NewWorker {
             name: name.clone(),
@@ -105,7 +109,8 @@ fn check(hello: v1::Hello) -> Result<Hello, ApiError> {
             version: hello.version,
             libtorch_version: hello.libtorch_version,
             cuda_version: hello.cuda_version,
-            threads: loadmaster_proto::convert::unsigned("hello.threads", hello.threads)?,
+            threads,
+            cores,
             host: hello.host,
             session_id: hello.session_id.clone(),
             commands,
@@ -114,6 +119,7 @@ fn check(hello: v1::Hello) -> Result<Hello, ApiError> {
             worker: name,
             session_id: hello.session_id,
             devices,
+            slots_at_once: ranks_at_once(cores, threads),
             held,
             accepts_runs: true,
         },

@@ -8,27 +8,36 @@ use super::records::{AttemptRecord, MeasuredRun, RunState, Software};
 use super::runs::{name, unsigned};
 use super::states::Word;
 
-/// The newest of several, as the one whose environment is nearest to today's. All ranks of a run have one
-/// worker, so one measurement speaks for all.
+/// Of several one that nobody disturbed, and of those the newest, as the one whose environment is nearest to
+/// today's. Whoever disturbed a run made its seconds longer and left its bytes as they are, but for those of
+/// the device ledger. Ranks that took each other's cores would do so again where there are as many.
 const FIND_MEASURED: &str = "
 SELECT DISTINCT ON (runs.work_key, runs.micro_batch_size)
        runs.id, runs.work_key, runs.micro_batch_size,
        coalesce((runs.work #>> '{solo,stage,first_layer}')::integer, 0)
 FROM unnest($1::text[], $2::integer[]) AS wanted(work_key, micro_batch_size)
 JOIN runs ON runs.work_key = wanted.work_key AND runs.micro_batch_size = wanted.micro_batch_size
-WHERE runs.state = 'succeeded' AND runs.device_kind = $3
-  AND EXISTS (
-      SELECT FROM measurements
-      CROSS JOIN LATERAL (SELECT measurements.measurement -> 'environment' AS environment) AS measured
-      WHERE measurements.run_id = runs.id
-        AND environment ->> 'libtorch_version' = $4 AND environment ->> 'cuda_version' = $5
-        AND environment ->> 'driver_version' = $6 AND NOT coalesce((environment ->> 'contended')::boolean, false)
-        AND ($7::integer[] IS NULL OR (environment ->> 'threads')::integer = ANY ($7)))
-ORDER BY runs.work_key, runs.micro_batch_size, runs.end_time DESC, runs.id";
+CROSS JOIN LATERAL (
+    SELECT bool_and(
+               environment ->> 'libtorch_version' = $4 AND environment ->> 'cuda_version' = $5
+               AND environment ->> 'driver_version' = $6
+               AND ($7::integer[] IS NULL OR (environment ->> 'threads')::integer = ANY ($7))
+               AND (contended IS NOT TRUE OR $9 AND coalesce(ledger, 'allocated') <> 'device')
+               AND ($8::integer[] IS NULL OR oversubscribed IS NOT TRUE
+                    OR (environment ->> 'cores')::integer = ANY ($8))) AS serves,
+           bool_or(contended IS TRUE) AS contended
+    FROM measurements
+    CROSS JOIN LATERAL (
+        SELECT measurement -> 'environment' AS environment, measurement ->> 'peak_ledger' AS ledger,
+               (measurement #>> '{environment,contended}')::boolean AS contended,
+               (measurement #>> '{environment,oversubscribed}')::boolean AS oversubscribed) AS of_rank
+    WHERE measurements.run_id = runs.id) AS measured
+WHERE runs.state = 'succeeded' AND runs.device_kind = $3 AND measured.serves
+ORDER BY runs.work_key, runs.micro_batch_size, measured.contended, runs.end_time DESC, runs.id";
 
 impl Store {
     /// Of the wanted pairs of work key and micro-batch size, the runs that measured them on this kind of
-    /// device with this software.
+    /// device with this software; those that others disturbed only if `contended` ones will do.
     ///
     /// # Errors
     /// When the database fails.
@@ -37,14 +46,15 @@ impl Store {
         wanted: &[(String, u32)],
         device_kind: &str,
         software: &Software,
+        contended: bool,
     ) -> Result<Vec<MeasuredRun>> {
         let keys: Vec<&str> = wanted.iter().map(|(key, _)| key.as_str()).collect();
         let sizes: Vec<i32> =
             wanted.iter().map(|&(_, size)| i32::try_from(size).unwrap_or(i32::MAX)).collect();
-        let threads = software.threads.as_ref().map(|threads| {
-            let threads = threads.iter().map(|&threads| i32::try_from(threads).unwrap_or(i32::MAX));
-            threads.collect::<Vec<i32>>()
-        });
+        let counts = |counts: &Option<Vec<u32>>| {
+            let counts = counts.as_ref()?.iter().map(|&count| i32::try_from(count).unwrap_or(i32::MAX));
+            Some(counts.collect::<Vec<i32>>())
+        };
         let rows: Vec<(String, String, i32, i32)> = sqlx::query_as(FIND_MEASURED)
             .bind(keys)
             .bind(sizes)
@@ -52,7 +62,9 @@ impl Store {
             .bind(&software.libtorch_version)
             .bind(&software.cuda_version)
             .bind(&software.driver_version)
-            .bind(threads)
+            .bind(counts(&software.threads))
+            .bind(counts(&software.cores))
+            .bind(contended)
             .fetch_all(&self.pool)
             .await?;
         rows.into_iter()

@@ -12,17 +12,23 @@ use super::records::{MeasuredPlan, PlanContent, RunState, TrialRecord};
 use super::runs::{name, unsigned};
 use super::states::Word;
 
-/// Of a row of `runs`: the seconds of its slowest rank, and each stage's highest peak with its ledger.
+/// Of a row of `runs`: the seconds of its slowest rank, and whether these are too long for any of them, and each
+/// stage's highest peak with its ledger.
 macro_rules! figures_of_run {
     () => {
         "CROSS JOIN LATERAL (
              SELECT max(seconds) AS iteration_seconds,
                     array_agg(bytes ORDER BY stage_index) FILTER (WHERE bytes IS NOT NULL) AS peaks,
-                    array_agg(ledger ORDER BY stage_index) FILTER (WHERE bytes IS NOT NULL) AS ledgers
+                    array_agg(ledger ORDER BY stage_index) FILTER (WHERE bytes IS NOT NULL) AS ledgers,
+                    bool_or(contended) IS TRUE AS contended, bool_or(oversubscribed) IS TRUE AS oversubscribed
              FROM (SELECT DISTINCT ON (stage_index) stage_index, peak_allocated_bytes AS bytes,
                           peak_ledger AS ledger,
-                          max(iteration_seconds) OVER (PARTITION BY stage_index) AS seconds
+                          max(iteration_seconds) OVER of_stage AS seconds,
+                          bool_or((measurement #>> '{environment,contended}')::boolean) OVER of_stage AS contended,
+                          bool_or((measurement #>> '{environment,oversubscribed}')::boolean) OVER of_stage
+                              AS oversubscribed
                    FROM measurements WHERE run_id = runs.id
+                   WINDOW of_stage AS (PARTITION BY stage_index)
                    ORDER BY stage_index, peak_allocated_bytes DESC) AS stages
          ) AS figures"
     };
@@ -57,6 +63,8 @@ struct FigureRow {
     iteration_seconds: Option<f64>,
     peaks: Option<Vec<i64>>,
     ledgers: Option<Vec<String>>,
+    contended: bool,
+    oversubscribed: bool,
 }
 
 impl FigureRow {
@@ -110,6 +118,7 @@ impl Store {
         rows.into_iter()
             .map(|TrialRow { id, plan_id, content, state, failure, figures }| {
                 let state = RunState::from_sql(&state)?;
+                let (contended, oversubscribed) = (figures.contended, figures.oversubscribed);
                 Ok(TrialRecord {
                     run: name(RunName::from_id(id))?,
                     plan: name(PlanName::from_id(plan_id))?,
@@ -117,12 +126,15 @@ impl Store {
                     state,
                     failure,
                     measured: figures.measured()?,
+                    contended,
+                    oversubscribed,
                 })
             })
             .collect()
     }
 
-    /// The newest trials that succeeded and the newest observations, at most `most` of each.
+    /// The newest trials that succeeded and the newest observations, at most `most` of each. Without the seconds
+    /// of trials that others disturbed: nothing can be learnt from those.
     ///
     /// # Errors
     /// When the database fails.
@@ -133,7 +145,9 @@ impl Store {
             sqlx::query_as(MEASURED_OBSERVATIONS).bind(i64::from(most)).fetch_all(&self.pool).await?;
         let mut measured = Vec::with_capacity(trials.len() + observations.len());
         for MeasuredTrialRow { plan_id, content, device_kind, figures } in trials {
-            let Some(figures) = figures.measured()? else { continue };
+            let is_contended = figures.contended;
+            let Some(mut figures) = figures.measured()? else { continue };
+            figures.iteration_seconds = figures.iteration_seconds.filter(|_| !is_contended);
             let plan = name(PlanName::from_id(plan_id))?;
             measured.push(MeasuredPlan { plan, content: content.0, device_kind, measured: figures });
         }

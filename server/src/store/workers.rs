@@ -21,7 +21,7 @@ const MAX_TEXT: usize = 256;
 macro_rules! select_workers {
     ($workers:literal) => {
         concat!(
-            "SELECT id, state, devices, links, version, libtorch_version, cuda_version, threads, host, session_id, commands,
+            "SELECT id, state, devices, links, version, libtorch_version, cuda_version, threads, cores, host, session_id, commands,
                     create_time, heartbeat_time,
                     ARRAY(SELECT runs.id FROM runs WHERE runs.worker_id = workers.id AND runs.state = 'running'
                           ORDER BY runs.create_time, runs.id) AS runs
@@ -41,6 +41,7 @@ struct WorkerRow {
     libtorch_version: String,
     cuda_version: String,
     threads: i32,
+    cores: i32,
     host: String,
     session_id: String,
     commands: Vec<String>,
@@ -62,6 +63,7 @@ impl TryFrom<WorkerRow> for WorkerRecord {
             libtorch_version,
             cuda_version,
             threads,
+            cores,
             host,
             session_id,
             commands,
@@ -78,6 +80,7 @@ impl TryFrom<WorkerRow> for WorkerRecord {
             libtorch_version,
             cuda_version,
             threads: unsigned(threads)?,
+            cores: unsigned(cores)?,
             host,
             session_id,
             commands: commands.into_iter().map(command_name).collect::<Result<_>>()?,
@@ -103,6 +106,7 @@ impl Store {
             libtorch_version,
             cuda_version,
             threads,
+            cores,
             host,
             session_id,
             commands,
@@ -110,8 +114,8 @@ impl Store {
         let commands: Vec<&str> = commands.iter().map(CommandName::as_str).collect();
         sqlx::query(
             "INSERT INTO workers AS workers (id, state, devices, version, libtorch_version, host, session_id,
-                                             commands, cuda_version, threads, links)
-             VALUES ($1, 'alive', $2, $3, $4, $5, $6, $7, $8, $9, $10)
+                                             commands, cuda_version, threads, links, cores)
+             VALUES ($1, 'alive', $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
              ON CONFLICT (id) DO UPDATE
              SET drain_requested = workers.drain_requested AND workers.session_id = excluded.session_id,
                  state = CASE WHEN workers.session_id <> excluded.session_id THEN 'alive'
@@ -121,6 +125,7 @@ impl Store {
                  libtorch_version = excluded.libtorch_version, host = excluded.host,
                  session_id = excluded.session_id, commands = excluded.commands,
                  cuda_version = excluded.cuda_version, threads = excluded.threads, links = excluded.links,
+                 cores = excluded.cores,
                  heartbeat_time = now()",
         )
         .bind(name.id())
@@ -133,6 +138,7 @@ impl Store {
         .bind(clean(cuda_version, MAX_TEXT))
         .bind(i32::try_from(*threads).unwrap_or(i32::MAX))
         .bind(document(links)?)
+        .bind(i32::try_from(*cores).unwrap_or(i32::MAX))
         .execute(&self.pool)
         .await?;
         self.get_worker(name).await

@@ -70,6 +70,7 @@ pub(crate) fn new_profile(id: &str, model: &ModelName) -> ProfileSettings {
         min_capacity: 1 << 20,
         deadline_seconds: 600,
         fresh: false,
+        reuse_contended: false,
     }
 }
 

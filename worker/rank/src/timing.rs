@@ -83,13 +83,51 @@ pub fn watch(tensor: &Tensor, edge: usize) -> Result<(), RankError> {
     Ok(ffi::on_gradient(tensor, gradient_complete, edge as u64)?)
 }
 
-/// Sums of seconds of one layer, and how many passes they are of.
-#[derive(Debug, Clone, Copy, Default)]
-struct Sums {
-    forward: Duration,
-    backward: Duration,
-    recompute: Duration,
-    passes: u32,
+/// Seconds of passes of one kind: of each micro-batch, what it took in each iteration.
+#[derive(Debug, Clone, Default)]
+struct Samples(Vec<Vec<f64>>);
+
+impl Samples {
+    /// Most iterations that are remembered: a median needs no more.
+    const MOST: usize = 100;
+
+    fn add(&mut self, micro_batch: u32, taken: Duration) {
+        let micro_batch = micro_batch as usize;
+        if self.0.len() <= micro_batch {
+            self.0.resize_with(micro_batch + 1, Vec::new);
+        }
+        let of_iterations = &mut self.0[micro_batch];
+        if of_iterations.len() < Self::MOST {
+            of_iterations.push(taken.as_secs_f64());
+        }
+    }
+
+    /// Of each micro-batch the median over the iterations, of these the mean: the first backward pass of an
+    /// iteration makes the gradients and the others add to them, so micro-batches differ by more than chance,
+    /// and iterations do not.
+    fn typical(&self) -> f64 {
+        let medians: f64 = self.0.iter().map(|of_iterations| median(of_iterations)).sum();
+        medians / self.0.len().max(1) as f64
+    }
+}
+
+/// The middle one, or the mean of the two in the middle; nothing of nothing.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut ascending = values.to_vec();
+    ascending.sort_by(f64::total_cmp);
+    let (upper, lower) = (ascending.len() / 2, ascending.len().saturating_sub(1) / 2);
+    match (ascending.get(lower), ascending.get(upper)) {
+        (Some(lower), Some(upper)) => (lower + upper) / 2.0,
+        _ => 0.0,
+    }
+}
+
+/// What the passes of one layer took.
+#[derive(Debug, Clone, Default)]
+struct Passes {
+    forward: Samples,
+    backward: Samples,
+    recompute: Samples,
 }
 
 /// The times of a stage's layers.
@@ -97,10 +135,10 @@ struct Sums {
 pub struct Times {
     clock: Clock,
     first_layer: usize,
-    layers: Vec<Sums>,
+    layers: Vec<Passes>,
 }
 
-/// Which sum a forward pass counts towards.
+/// What a forward pass counts as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForwardKind {
     /// The ordinary one.
@@ -113,14 +151,14 @@ impl Times {
     /// Starts at zero.
     pub fn new(clock: Clock, first_layer: usize, layer_count: usize) -> Self {
         marks().clock = clock;
-        Self { clock, first_layer, layers: vec![Sums::default(); layer_count] }
+        Self { clock, first_layer, layers: vec![Passes::default(); layer_count] }
     }
 
     /// Forgets everything so far, and goes on with this clock.
     pub fn restart(&mut self, clock: Clock) {
         marks().clock = clock;
         self.clock = clock;
-        self.layers.fill(Sums::default());
+        self.layers.fill(Passes::default());
     }
 
     /// The clock in use.
@@ -129,14 +167,11 @@ impl Times {
     }
 
     /// Adds a forward pass of a layer.
-    pub fn add_forward(&mut self, layer: usize, kind: ForwardKind, seconds: Duration) {
-        if let Some(sums) = self.layers.get_mut(layer - self.first_layer) {
+    pub fn add_forward(&mut self, layer: usize, kind: ForwardKind, micro_batch: u32, taken: Duration) {
+        if let Some(passes) = self.layers.get_mut(layer - self.first_layer) {
             match kind {
-                ForwardKind::First => {
-                    sums.forward += seconds;
-                    sums.passes += 1;
-                }
-                ForwardKind::Again => sums.recompute += seconds,
+                ForwardKind::First => passes.forward.add(micro_batch, taken),
+                ForwardKind::Again => passes.recompute.add(micro_batch, taken),
             }
         }
     }
@@ -147,8 +182,8 @@ impl Times {
     /// Those of the pass.
     pub fn backward(
         &mut self,
-        first: usize,
-        last: usize,
+        (first, last): (usize, usize),
+        micro_batch: u32,
         pass: impl FnOnce() -> Result<(), RankError>,
     ) -> Result<(), RankError> {
         marks().marks.clear();
@@ -161,25 +196,68 @@ impl Times {
         for layer in (first..=last).rev() {
             // Without a mark nothing below this layer is trained: it is the last one at work.
             let stop = taken.iter().find(|mark| mark.edge == layer).map_or(end, |mark| mark.moment);
-            if let Some(sums) = self.layers.get_mut(layer - self.first_layer) {
-                sums.backward += stop.saturating_duration_since(start);
+            if let Some(passes) = self.layers.get_mut(layer - self.first_layer) {
+                passes.backward.add(micro_batch, stop.saturating_duration_since(start));
             }
             start = start.max(stop);
         }
         Ok(())
     }
 
-    /// Mean seconds per pass.
-    pub fn means(&self) -> Vec<LayerTimes> {
-        let mean = |sum: Duration, passes: u32| sum.as_secs_f64() / f64::from(passes.max(1));
+    /// Seconds per pass, of each layer: medians over the iterations.
+    pub fn typical(&self) -> Vec<LayerTimes> {
         (self.first_layer..)
             .zip(&self.layers)
-            .map(|(layer, sums)| LayerTimes {
+            .map(|(layer, passes)| LayerTimes {
                 layer,
-                forward_seconds: mean(sums.forward, sums.passes),
-                backward_seconds: mean(sums.backward, sums.passes),
-                recompute_seconds: mean(sums.recompute, sums.passes),
+                forward_seconds: passes.forward.typical(),
+                backward_seconds: passes.backward.typical(),
+                recompute_seconds: passes.recompute.typical(),
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: f64) -> Duration {
+        Duration::from_secs_f64(seconds)
+    }
+
+    #[test]
+    fn the_median_is_the_middle_one_or_between_the_two_in_the_middle() {
+        assert_eq!(median(&[5.0, 1.0, 3.0]), 3.0);
+        assert_eq!(median(&[2.0, 1.0]), 1.5);
+        assert_eq!(median(&[4.0]), 4.0);
+        assert_eq!(median(&[]), 0.0);
+    }
+
+    /// An iteration that was disturbed, whichever it was of each micro-batch, does not count; that the first
+    /// backward pass is another one than the next does.
+    #[test]
+    fn seconds_of_a_pass_are_medians_over_iterations_and_means_over_micro_batches() {
+        let mut times = Times::new(Clock::default(), 3, 2);
+        for [first, second] in [[2.0, 90.0], [1.0, 5.0], [80.0, 4.0]] {
+            times.add_forward(4, ForwardKind::First, 0, seconds(first));
+            times.add_forward(4, ForwardKind::First, 1, seconds(second));
+            times.add_forward(4, ForwardKind::Again, 1, seconds(first));
+        }
+        let [untouched, timed] = times.typical().try_into().unwrap();
+        assert_eq!(untouched, LayerTimes { layer: 3, ..LayerTimes::default() });
+        assert_eq!((timed.layer, timed.forward_seconds), (4, (2.0 + 5.0) / 2.0));
+        assert_eq!((timed.recompute_seconds, timed.backward_seconds), (2.0 / 2.0, 0.0));
+        times.restart(Clock::default());
+        assert_eq!(times.typical()[1].forward_seconds, 0.0);
+    }
+
+    #[test]
+    fn a_long_training_is_not_remembered_whole() {
+        let mut samples = Samples::default();
+        for _ in 0..Samples::MOST + 10 {
+            samples.add(0, seconds(1.0));
+        }
+        assert_eq!((samples.0[0].len(), samples.typical()), (Samples::MOST, 1.0));
     }
 }

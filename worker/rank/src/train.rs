@@ -1,7 +1,7 @@
 //! The whole of a rank's work, from its specification to its measurement.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::layer::Buffer;
@@ -21,7 +21,7 @@ use crate::optimizer::Stepper;
 use crate::pipeline::{Forwarded, MicroBatch, Part, Stage};
 use crate::progress;
 use crate::tape;
-use crate::timing::Clock;
+use crate::timing::{Clock, median};
 use crate::transport::{self, Connections, Crossing, Forms, Neighbours};
 
 /// Trains a stage for one warm-up iteration and the measured ones.
@@ -33,15 +33,22 @@ pub fn train(spec: &RankSpec) -> Result<Measurement, RankError> {
     let memory = Memory::open(&spec.device)?;
     let threads = i32::try_from(spec.threads).unwrap_or(i32::MAX);
     tch::set_num_threads(threads);
-    // The first one warms up; where layers cannot be timed meanwhile, a last one times them.
-    let besides = 1 + u64::from(memory.asynchronous_device().is_some());
-    let passes = u64::from(spec.training.micro_batches) * 2 * (u64::from(spec.iterations) + besides);
+    // The first one warms up.
+    let iterations = 1 + u64::from(spec.iterations) + u64::from(timing_iterations(spec, &memory));
+    let passes = u64::from(spec.training.micro_batches) * 2 * iterations;
     progress::start(passes + if is_recorded(spec) { tape::PASSES } else { 0 });
     measure(spec, &memory).map_err(|error| {
         let error = operators::cause_of(error);
         let (phase, layer) = progress::whereabouts();
         memory.explain(error, phase, layer)
     })
+}
+
+/// Iterations besides the measured ones that time the layers of a device that works asynchronously. It would
+/// have to be waited for at every layer meanwhile, which no real training does.
+fn timing_iterations(spec: &RankSpec, memory: &Memory) -> u32 {
+    const MOST: u32 = 3;
+    if memory.asynchronous_device().is_some() { spec.iterations.min(MOST) } else { 0 }
 }
 
 /// Whether a tape is recorded: of layers that are trained alone.
@@ -57,33 +64,32 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     let clock = Clock::new(memory.asynchronous_device());
     let stage = Stage::build(&spec.model, &part, &spec.training, device, clock)?;
     let optimizer = Stepper::new(spec.training.optimizer, stage.trained().len());
-    let mut trainer =
-        Trainer { spec, part, stage, neighbours, optimizer, clock, step_seconds: Duration::ZERO };
+    let mut trainer = Trainer { spec, part, stage, neighbours, optimizer, clock, step_seconds: Vec::new() };
 
     trainer.iterate(0)?;
     trainer.check_static_bytes(memory)?;
     memory.reset_peak()?;
-    // A device that works asynchronously would have to be waited for at every layer to time it, which no
-    // real training does: there the layers are timed in an iteration of their own, after these.
     let unhindered = clock.without_waiting();
     trainer.stage.times().restart(unhindered);
-    trainer.step_seconds = Duration::ZERO;
+    trainer.step_seconds.clear();
 
     let mut losses = Vec::new();
-    let mut seconds = Duration::ZERO;
+    let mut seconds = Vec::new();
     for iteration in 1..=spec.iterations {
         let start = Instant::now();
         losses.extend(trainer.iterate(iteration)?);
-        seconds += clock.now()? - start;
+        seconds.push((clock.now()? - start).as_secs_f64());
     }
     let counts = memory.counts()?;
     trainer.dump(spec.dump_parameters.as_deref(), |trained| Ok(Some(trained.value.shallow_clone())))?;
-    let step_seconds = trainer.step_seconds;
+    let step_seconds = median(&trainer.step_seconds);
     if clock != unhindered {
         trainer.stage.times().restart(clock);
-        trainer.iterate(spec.iterations + 1)?;
+        for iteration in 1..=timing_iterations(spec, memory) {
+            trainer.iterate(spec.iterations + iteration)?;
+        }
     }
-    let times = trainer.stage.times().means();
+    let times = trainer.stage.times().typical();
     let static_bytes = trainer.static_bytes();
     let tape = if is_recorded(spec) { Some(Box::new(tape::record(&mut trainer, memory)?)) } else { None };
     // Each replica has the loss of its samples.
@@ -111,8 +117,8 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         peak_reserved: (!memory.is_exact()).then_some(Bytes(counts.reserved_peak)),
         static_bytes,
         capacity: spec.device.capacity,
-        iteration_seconds: seconds.as_secs_f64() / f64::from(spec.iterations),
-        step_seconds: step_seconds.as_secs_f64() / f64::from(spec.iterations),
+        iteration_seconds: median(&seconds),
+        step_seconds,
         tape,
         layers: times,
         losses,
@@ -128,8 +134,8 @@ pub(crate) struct Trainer<'a> {
     pub(crate) neighbours: Box<dyn Neighbours>,
     optimizer: Stepper,
     clock: Clock,
-    /// At the ends of the iterations so far.
-    step_seconds: Duration,
+    /// At the end of each iteration so far.
+    step_seconds: Vec<f64>,
 }
 
 impl Trainer<'_> {
@@ -155,7 +161,7 @@ impl Trainer<'_> {
             self.dump(self.spec.dump_gradients.as_deref(), Trained::gradient)?;
         }
         self.update()?;
-        self.step_seconds += self.clock.now()? - start;
+        self.step_seconds.push((self.clock.now()? - start).as_secs_f64());
         Ok(self.stage.is_last().then_some(loss))
     }
 

@@ -105,12 +105,9 @@ fn pid_of(pid: u32) -> Pid {
 /// All processes that have not ended.
 fn living() -> Children {
     let mut children = Children::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        if let Some(pid) = pid
-            && let Some((parent, false)) = kernel::parent_of(pid)
-        {
-            children.entry(parent).or_default().push(pid);
+    for (pid, process) in kernel::processes() {
+        if !process.has_ended {
+            children.entry(process.parent).or_default().push(pid);
         }
     }
     children

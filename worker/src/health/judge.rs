@@ -37,10 +37,10 @@ const GENERATIONS: usize = 64;
 /// Whether a process is this daemon or descends from it. Orphans of runs are adopted by the daemon, so none
 /// of its processes is overlooked.
 pub(super) fn is_ours(pid: u32) -> bool {
-    descends(pid, std::process::id(), |pid| kernel::parent_of(pid).map(|(parent, _)| parent))
+    descends(pid, std::process::id(), |pid| kernel::process(pid).map(|process| process.parent))
 }
 
-fn descends(pid: u32, from: u32, parent_of: impl Fn(u32) -> Option<u32>) -> bool {
+pub(super) fn descends(pid: u32, from: u32, parent_of: impl Fn(u32) -> Option<u32>) -> bool {
     std::iter::successors(Some(pid), |&pid| parent_of(pid)).take(GENERATIONS).any(|pid| pid == from)
 }
 

@@ -1,9 +1,13 @@
-//! Whether a run's GPUs are its own, and in what state they were: looked at before and after each run.
+//! Whether a run's devices are its own, and in what state they were: looked at before and after each run.
 //!
 //! A GPU that somebody else computes on gives wrong times, and wrong bytes in the device ledger. Such a run
 //! is handed back unless the operator allows it, and then its measurements say so. What a look means
 //! is decided in [`judge`]; [`nvml`] only looks.
+//!
+//! The cores of CPU slots are everybody's, and somebody always uses a little of them: no run is handed back,
+//! and its measurements say how much others used ([`cores`]).
 
+mod cores;
 mod judge;
 mod nvml;
 
@@ -11,12 +15,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use loadmaster_proto::device::Device;
+use loadmaster_proto::device::{Backend, Device};
+use loadmaster_proto::environment::Environment;
 use loadmaster_proto::run::{FailureKind, RunFailure};
 use tokio::time::timeout;
 use tracing::warn;
 
 use crate::supervise::outcome::Outcome;
+use cores::{Cores, Usage};
 use judge::Look;
 use nvml::Monitor;
 
@@ -26,30 +32,46 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What the driver showed of a run's GPUs at one moment, by UUID. Empty on CPU slots.
 pub(crate) type Looks = BTreeMap<String, Look>;
 
-/// Looks at GPUs.
+/// A run's devices before the run.
+#[derive(Debug)]
+pub(crate) struct Before {
+    gpus: Looks,
+    cores: Option<Usage>,
+}
+
+/// Looks at devices.
 #[derive(Debug)]
 pub(crate) struct Health {
     monitor: Option<Arc<Monitor>>,
+    /// The cores of CPU slots, where some are offered.
+    cores: Option<Cores>,
     allow_shared: bool,
 }
 
 impl Health {
-    /// For these devices; without a GPU among them there is nothing to look at.
+    /// For these devices.
     pub(crate) fn new(devices: &[Device], allow_shared: bool) -> Self {
         let gpus = devices.iter().any(|device| !device.uuid.is_empty());
         let monitor = if gpus { Monitor::open() } else { None };
-        Self { monitor: monitor.map(Arc::new), allow_shared }
+        let slots = devices.iter().any(|device| device.backend == Backend::Cpu);
+        let cores = if slots { Cores::here() } else { None };
+        if slots && cores.is_none() {
+            warn!(
+                "the kernel does not say who uses the cores: whether others do while runs are timed stays unknown"
+            );
+        }
+        Self { monitor: monitor.map(Arc::new), cores, allow_shared }
     }
 
-    /// What the run's GPUs look like now, or why the run cannot begin on them.
-    pub(crate) async fn before(&self, devices: &[Device]) -> Result<Looks, RunFailure> {
+    /// What the run's devices look like now, or why the run cannot begin on them.
+    pub(crate) async fn before(&self, devices: &[Device]) -> Result<Before, RunFailure> {
         let looks = self.look(devices).await;
         let foreign = judge::foreign(devices, &looks, judge::is_ours);
         if foreign.is_empty() || self.allow_shared {
             if !foreign.is_empty() {
                 warn!("the run begins on a shared device: {}", judge::describe(&foreign));
             }
-            return Ok(looks);
+            return Ok(Before { gpus: looks, cores: self.usage(devices) });
         }
         Err(RunFailure {
             kind: FailureKind::HandedBack,
@@ -58,21 +80,37 @@ impl Health {
         })
     }
 
-    /// Adds to a run's measurements what its GPUs looked like before and after it.
-    pub(crate) async fn after(&self, devices: &[Device], before: Looks, outcome: Outcome) -> Outcome {
+    /// Adds to a run's measurements what its devices looked like before and after it.
+    pub(crate) async fn after(&self, devices: &[Device], before: Before, outcome: Outcome) -> Outcome {
+        let usage = self.usage(devices);
+        let stamp = |environment: &mut Environment| {
+            if let Some(cores) = &self.cores {
+                cores.stamp(environment, devices, before.cores.as_ref(), usage.as_ref());
+            }
+        };
         match outcome {
             Outcome::Measured(mut measurements) => {
                 let after = self.look(devices).await;
-                judge::stamp(&mut measurements, devices, &before, &after, judge::is_ours);
+                judge::stamp(&mut measurements, devices, &before.gpus, &after, judge::is_ours);
+                measurements.iter_mut().for_each(|measurement| stamp(&mut measurement.environment));
                 Outcome::Measured(measurements)
             }
             Outcome::Links(mut links) => {
                 let after = self.look(devices).await;
-                links.environment.contended = judge::is_contended(devices, &before, &after, judge::is_ours);
+                links.environment.contended =
+                    judge::is_contended(devices, &before.gpus, &after, judge::is_ours);
+                stamp(&mut links.environment);
                 Outcome::Links(links)
             }
             Outcome::Failed(_) | Outcome::Stopped => outcome,
         }
+    }
+
+    /// What the cores have done, where the run is on CPU slots. Not beside the daemon's thread: no rank may be
+    /// waited for meanwhile, or its time would be counted twice or not at all.
+    fn usage(&self, devices: &[Device]) -> Option<Usage> {
+        let is_on_slots = devices.iter().any(|device| device.backend == Backend::Cpu);
+        self.cores.as_ref().filter(|_| is_on_slots)?.usage()
     }
 
     async fn look(&self, devices: &[Device]) -> Looks {

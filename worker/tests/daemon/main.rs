@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where its helpers fail")]
 
 mod commands;
+mod cores;
 mod harness;
 mod leases;
 mod links;

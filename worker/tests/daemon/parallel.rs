@@ -13,10 +13,10 @@ use loadmaster_proto::wire::v1;
 use crate::harness::{Daemon, Setup};
 use crate::planner::{Planner, spec};
 
-const DEVICES: [&str; 4] = ["cpu0", "cpu1", "cpu2", "cpu3"];
+pub(crate) const DEVICES: [&str; 4] = ["cpu0", "cpu1", "cpu2", "cpu3"];
 
 /// Two linear layers on two shards, then one on two replicas.
-fn mixed() -> RunSpec {
+pub(crate) fn mixed() -> RunSpec {
     let linear = |name: &str, in_features, out_features| Layer {
         name: name.into(),
         kind: LayerKind::Linear { in_features, out_features },

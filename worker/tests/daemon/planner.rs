@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use loadmaster_proto::WORKER_PROTOCOL_VERSION;
 use loadmaster_proto::layer::{Layer, LayerKind};
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::run::{RunSpec, SoloStage, Work};
@@ -114,7 +115,8 @@ impl Planner {
             Some(ToPlanner::Hello(hello)) => connection.hello = hello,
             other => panic!("the first message is {other:?}"),
         }
-        let welcome = v1::Welcome { protocol_version: 1, heartbeat_seconds: 0.1, lease_seconds };
+        let welcome =
+            v1::Welcome { protocol_version: WORKER_PROTOCOL_VERSION, heartbeat_seconds: 0.1, lease_seconds };
         connection.say(FromPlanner::Welcome(welcome)).await;
         connection
     }

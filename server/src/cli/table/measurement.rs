@@ -6,7 +6,7 @@ use super::super::look::Look;
 use super::super::text::{bytes, maybe_bytes, seconds, word};
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
-use super::{components, id, training};
+use super::{components, disturbed, id, training};
 
 /// The ledgers of the columns; all sources are the same.
 const NOTE: &str = "all bytes are measured: peak reserved in the reserved ledger, all others in the allocated ledger \
@@ -47,10 +47,10 @@ pub(in super::super) fn list(measurements: &[Measurement], look: Look) -> String
             bytes(one.gradient_bytes),
             bytes(one.optimizer_bytes),
             bytes(one.capacity_bytes),
-            seconds(one.iteration_seconds),
+            iteration(one),
         ]);
     }
-    grid.render() + NOTE + &contended(measurements) + &components::list(measurements, look)
+    grid.render() + NOTE + &disturbed(measurements) + &components::list(measurements, look)
 }
 
 /// The peak, with its ledger where that is not the column's.
@@ -64,15 +64,21 @@ fn peak(measurement: &Measurement) -> String {
     }
 }
 
-/// What to know of measurements on GPUs that were not the run's alone.
-fn contended(measurements: &[Measurement]) -> String {
-    let shared = |one: &&Measurement| one.environment.as_ref().is_some_and(|of| of.contended);
-    match measurements.iter().filter(shared).count() {
-        0 => String::new(),
-        count => {
-            format!("warning: another process used the GPU of {count} of them before or after the run\n")
-        }
+/// The seconds of an iteration, and whether they are of devices that the run had for itself.
+fn iteration(measurement: &Measurement) -> String {
+    let mark =
+        measurement.environment.as_ref().map_or("", |of| disturbed::mark(of.contended, of.oversubscribed));
+    seconds(measurement.iteration_seconds) + mark
+}
+
+fn disturbed(measurements: &[Measurement]) -> String {
+    let (mut contended, mut share, mut oversubscribed) = (0, 0.0_f64, 0);
+    for environment in measurements.iter().filter_map(|one| one.environment.as_ref()) {
+        contended += i32::from(environment.contended);
+        share = share.max(environment.others_share());
+        oversubscribed += i32::from(environment.oversubscribed);
     }
+    disturbed::warnings(contended, share, oversubscribed)
 }
 
 #[cfg(test)]
@@ -118,6 +124,33 @@ mod tests {
             ..Measurement::default()
         };
         let text = list(&[measurement, Measurement::default()], Look::PLAIN);
-        assert!(text.contains("3.00 MiB (device)") && text.contains("the GPU of 1 of them"), "{text}");
+        assert!(text.contains("3.00 MiB (device)") && text.contains("the GPU of 1 of the"), "{text}");
+    }
+
+    /// Pins that seconds of shared cores are flagged where they are shown, and how much others used.
+    #[test]
+    fn seconds_of_shared_cores_are_told() {
+        let measured = |contended, others_share, oversubscribed| Measurement {
+            iteration_seconds: 0.25,
+            environment: Some(v1::Environment {
+                contended,
+                others_share: Some(others_share),
+                oversubscribed,
+                ..v1::Environment::default()
+            }),
+            ..Measurement::default()
+        };
+        let quiet = list(&[measured(false, 0.04, false)], Look::PLAIN);
+        assert!(!quiet.contains("warning") && quiet.contains("250.0 ms\n"), "{quiet}");
+        let text = list(
+            &[measured(true, 0.2, false), measured(true, 0.55, false), measured(false, 0.0, true)],
+            Look::PLAIN,
+        );
+        assert!(
+            text.contains("250.0 ms (contended)") && text.contains("250.0 ms (oversubscribed)"),
+            "{text}"
+        );
+        assert!(text.contains("up to 55.0 % of the cores during 2 of the"), "{text}");
+        assert!(text.contains("the ranks of 1 of the measurements"), "{text}");
     }
 }

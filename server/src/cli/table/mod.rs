@@ -7,6 +7,7 @@ mod bar;
 pub(super) mod cluster;
 mod components;
 pub(super) mod contradiction;
+mod disturbed;
 pub(super) mod grid;
 pub(super) mod measurement;
 pub(super) mod model;

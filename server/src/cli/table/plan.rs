@@ -8,7 +8,8 @@ use super::bar::{Glyphs, draw};
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::{
-    common_ledger, contradiction, figure, id, ledger, observation, or_none, parts, recommendation, training,
+    common_ledger, contradiction, disturbed, figure, id, ledger, observation, or_none, parts, recommendation,
+    training,
 };
 
 /// All of one plan.
@@ -143,10 +144,11 @@ fn peak(plan: &Plan, look: Look) -> String {
         if let Some(newest) = succeeded(plan) {
             let error = |of: Option<f64>| of.map_or_else(|| look.none().to_owned(), ratio);
             text.push_str(&format!(
-                "  error {} {} {} per iteration",
+                "  error {} {} {} per iteration{}",
                 error(newest.peak_error_ratio),
                 look.dot(),
-                seconds(newest.iteration_seconds)
+                seconds(newest.iteration_seconds),
+                disturbed::mark(newest.contended, newest.oversubscribed)
             ));
             if newest.iteration_error_ratio.is_some() {
                 text.push_str(&format!("  error {}", error(newest.iteration_error_ratio)));

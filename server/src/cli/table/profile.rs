@@ -8,7 +8,7 @@ use super::super::progress::runs;
 use super::super::text::{maybe_bytes, plain, seconds, time, word};
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
-use super::{id, ledger, or_none, training};
+use super::{disturbed, id, ledger, or_none, training};
 
 pub(in super::super) fn one(profile: &Profile, look: Look) -> String {
     let mut facts = Facts::default();
@@ -57,6 +57,8 @@ pub(in super::super) fn one(profile: &Profile, look: Look) -> String {
             text.push_str(&format!("  {}\n", environment(of)));
         }
     }
+    let v1::Profile { contended_measurements, others_share, oversubscribed_measurements, .. } = *profile;
+    text.push_str(&disturbed::warnings(contended_measurements, others_share, oversubscribed_measurements));
     for missing in &profile.missing {
         text.push_str(&format!("missing: {}\n", plain(missing)));
     }
@@ -135,7 +137,11 @@ fn environment(of: &v1::Environment) -> String {
             text.push_str(&format!(", {what} {}", plain(version)));
         }
     }
-    format!("{text}, {} threads", of.threads)
+    text.push_str(&format!(", {} threads", of.threads));
+    if of.cores > 0 {
+        text.push_str(&format!(" on {} cores", of.cores));
+    }
+    text
 }
 
 fn layers(layers: &[LayerMemory], look: Look) -> String {
@@ -331,6 +337,25 @@ mod tests {
              \x20   1  data 2            2          4                                   -                        -1.00 KiB  0..0\n\
              missing: layer 1 at micro-batch 4\n"
         );
+    }
+
+    /// Pins that who looks at a profile learns that its seconds are not to be trusted, and what to do.
+    #[test]
+    fn a_disturbed_profile_says_so() {
+        let disturbed = Profile {
+            contended_measurements: 12,
+            others_share: 0.55,
+            oversubscribed_measurements: 3,
+            ..profile()
+        };
+        let text = one(&disturbed, Look::PLAIN);
+        assert!(
+            text.contains("others used up to 55.0 % of the cores during 12 of the measurements"),
+            "{text}"
+        );
+        assert!(text.contains("--reuse-contended"), "{text}");
+        assert!(text.contains("the ranks of 3 of the measurements had more threads"), "{text}");
+        assert!(!one(&profile(), Look::PLAIN).contains("warning"));
     }
 
     #[test]

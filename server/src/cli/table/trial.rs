@@ -7,7 +7,7 @@ use super::super::look::Look;
 use super::super::text::{plain, ratio, seconds, word};
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
-use super::{common_ledger, figure, id, ledger};
+use super::{common_ledger, disturbed, figure, id, ledger};
 
 /// A row per plan, in the order of the predictions: its places, peaks and times, predicted and measured.
 pub(in super::super) fn all(trials: &Trials, look: Look) -> String {
@@ -32,6 +32,7 @@ pub(in super::super) fn all(trials: &Trials, look: Look) -> String {
     );
     for trial in rows {
         let bytes = |of: &Option<MemoryFigure>| or_nothing(of.as_ref().map(|of| figure(of, common)), look);
+        let mark = disturbed::mark(trial.contended, trial.oversubscribed);
         grid.row([
             place(trial.predicted_rank, look),
             place(trial.measured_rank, look),
@@ -40,7 +41,7 @@ pub(in super::super) fn all(trials: &Trials, look: Look) -> String {
             bytes(&trial.measured_peak),
             or_nothing(trial.peak_error_ratio.map(ratio), look),
             or_nothing(trial.predicted_iteration_seconds.map(seconds), look),
-            or_nothing(trial.measured_iteration_seconds.map(seconds), look),
+            or_nothing(trial.measured_iteration_seconds.map(|taken| seconds(taken) + mark), look),
             or_nothing(trial.iteration_error_ratio.map(ratio), look),
             run(trial),
         ]);
@@ -129,6 +130,22 @@ mod tests {
              ranked by measured peak bytes\n\
              a failed: asked for 8 B\n"
         );
+    }
+
+    /// Pins that seconds of a trial that was disturbed, or whose ranks shared cores, are flagged.
+    #[test]
+    fn seconds_that_are_too_long_are_marked() {
+        let measured = |contended, oversubscribed| PlanTrial {
+            measured_iteration_seconds: Some(0.4),
+            contended,
+            oversubscribed,
+            ..trial("a", 1, State::Succeeded)
+        };
+        let shown = |trial| all(&Trials { trials: vec![trial], ..Trials::default() }, Look::PLAIN);
+        assert!(!shown(measured(false, false)).contains("400.0 ms ("));
+        assert!(shown(measured(true, false)).contains("400.0 ms (contended)"));
+        assert!(shown(measured(false, true)).contains("400.0 ms (oversubscribed)"));
+        assert!(shown(measured(true, true)).contains("400.0 ms (contended, oversubscribed)"));
     }
 
     /// Progress counts trials, not runs, and names failures as they come.

@@ -4,7 +4,7 @@ use loadmaster_proto::wire::v1::worker::State;
 use loadmaster_proto::wire::v1::{Backend, Device, LinkClass, Worker};
 
 use super::super::look::Look;
-use super::super::text::{bytes, plain, time, word};
+use super::super::text::{bytes, plain, plural, time, word};
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
 use super::{id, or_none};
@@ -16,6 +16,10 @@ pub(in super::super) fn one(worker: &Worker, look: Look) -> String {
     facts.add("host", or_none(&worker.host, look));
     facts.add("version", or_none(&worker.version, look));
     facts.add("libtorch", or_none(&worker.libtorch_version, look));
+    if worker.cores > 0 {
+        let threads = plural(worker.threads, "thread", "threads");
+        facts.add("cores", format!("{}, {threads} per rank", worker.cores));
+    }
     facts.add("commands", or_none(&worker.commands.join(", "), look));
     facts.add("first contact", time(worker.create_time.as_ref(), look));
     facts.add("last contact", time(worker.heartbeat_time.as_ref(), look));

@@ -35,6 +35,8 @@ pub struct Introduction {
     pub session_id: String,
     /// What it offers.
     pub devices: Vec<Device>,
+    /// CPU slots that can work at once, each with its own cores; none where it did not say.
+    pub slots_at_once: Option<u32>,
     /// Leases that it still holds, with their devices.
     pub held: Vec<(HeldLease, Vec<String>)>,
     /// It may take runs.
@@ -119,7 +121,7 @@ type Step = ControlFlow<&'static str>;
 impl<'a> Session<'a> {
     fn new(dispatcher: &'a Dispatcher, introduction: Introduction, outbox: Outbox) -> Self {
         let patience = dispatcher.terms.heartbeat * 2;
-        let mut ledger = DeviceLedger::new(introduction.devices, patience);
+        let mut ledger = DeviceLedger::new(introduction.devices, introduction.slots_at_once, patience);
         let mut held = Vec::new();
         for (lease, devices) in introduction.held {
             ledger.adopt((lease.run.clone(), lease.lease_token), devices, Instant::now());

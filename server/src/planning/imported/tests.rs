@@ -45,6 +45,7 @@ fn settings(training: TrainingSpec) -> ProfileSettings {
         min_capacity: 0,
         deadline_seconds: 1,
         fresh: false,
+        reuse_contended: false,
     }
 }
 

@@ -8,6 +8,7 @@ use super::cores;
 use super::found;
 use super::predicted::{self, error_ratio};
 use crate::planning::predict::{Excluded, Forecast, StageForecast, Verdict};
+use crate::profile::Disturbance;
 use crate::rpc::messages::time;
 use crate::store::records::{MeasurementRecord, PlanRecord, RunRecord, RunState};
 
@@ -150,7 +151,10 @@ fn validation(record: &PlanRecord, trial: &Trial) -> Option<v1::PlanValidation> 
     let iteration_seconds =
         trial.measurements.iter().map(|of| of.measurement.iteration_seconds).fold(0.0, f64::max);
     let losses = trial.measurements.last().map(|last| last.measurement.losses.clone()).unwrap_or_default();
+    let disturbance = Disturbance::of(&trial.measurements);
     Some(v1::PlanValidation {
+        contended: disturbance.contended > 0,
+        oversubscribed: disturbance.oversubscribed > 0,
         time: trial.run.end_time.map(time),
         measured_peaks: fullest.iter().map(|of| measured(of)).collect(),
         iteration_seconds,

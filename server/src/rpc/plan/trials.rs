@@ -56,7 +56,7 @@ fn goal(content: &PlanContent) -> (Objective, bool) {
 }
 
 fn row(trial: &TrialRecord, predicted_rank: i32, place: Option<u32>) -> v1::PlanTrial {
-    let TrialRecord { run, plan, content, state, failure, measured } = trial;
+    let TrialRecord { run, plan, content, state, failure, measured, contended, oversubscribed } = trial;
     let predicted_peak = predicted::peak(content);
     let predicted_seconds = predicted::iteration_seconds(content);
     let measured_peak = measured.as_ref().and_then(|measured| measured.peak());
@@ -78,6 +78,8 @@ fn row(trial: &TrialRecord, predicted_rank: i32, place: Option<u32>) -> v1::Plan
         iteration_error_ratio: predicted_seconds
             .zip(measured_seconds)
             .and_then(|(predicted, measured)| predicted::error_ratio(predicted, measured)),
+        contended: *contended,
+        oversubscribed: *oversubscribed,
     }
 }
 

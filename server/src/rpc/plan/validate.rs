@@ -15,16 +15,13 @@ use crate::rpc::operations::operation_message;
 use crate::rpc::validate::{count_or, deadline_seconds, request_key};
 use crate::store::records::{NewRun, NewTrial, PlanContent, PlanRecord};
 
-/// Measured iterations of a trial where the caller names none.
-const DEFAULT_TRIAL_ITERATIONS: u32 = 2;
-
 impl Plans {
     pub(super) async fn validate(&self, mut request: v1::ValidatePlanRequest) -> Result<Operation, ApiError> {
         let id = std::mem::take(&mut request.request_id);
         let key = request_key(&id, &request)?;
         let name = PlanName::parse("name", &request.name)?;
         let iterations =
-            count_or("iterations", request.iterations, DEFAULT_TRIAL_ITERATIONS, RunSpec::MAX_ITERATIONS)?;
+            count_or("iterations", request.iterations, RunSpec::DEFAULT_ITERATIONS, RunSpec::MAX_ITERATIONS)?;
         let candidates = count_or("candidates", request.candidates, 1, MAX_CANDIDATES)?;
         let deadline_seconds = deadline_seconds(request.run_deadline_seconds)?;
         let mut trials = Vec::new();

@@ -16,6 +16,9 @@ pub struct Software {
     /// Numbers of threads that ranks compute with, any of which will do; none where threads do not matter,
     /// as on GPUs.
     pub threads: Option<Vec<u32>>,
+    /// Numbers of cores that ranks share, any of which will do where they have too few of them; none where
+    /// cores do not matter, as on GPUs, or are not known.
+    pub cores: Option<Vec<u32>>,
 }
 
 /// A run of another profile that serves a profile too.

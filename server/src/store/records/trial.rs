@@ -30,6 +30,10 @@ pub struct TrialRecord {
     pub failure: Option<String>,
     /// What it measured; none before it succeeded.
     pub measured: Option<Measured>,
+    /// Others used its devices: its seconds are too long.
+    pub contended: bool,
+    /// Its ranks had fewer cores than threads.
+    pub oversubscribed: bool,
 }
 
 /// What a user reported of a plan.

@@ -1,7 +1,8 @@
 //! Workers.
 
 use jiff::Timestamp;
-use loadmaster_proto::device::{Device, GpuLink};
+use loadmaster_proto::device::{Backend, Device, GpuLink};
+use loadmaster_proto::environment::ranks_at_once;
 use loadmaster_proto::name::{CommandName, RunName, WorkerName};
 
 /// A worker as it introduces itself.
@@ -21,6 +22,8 @@ pub struct NewWorker {
     pub cuda_version: String,
     /// Threads that each of its ranks computes with; 0 where it did not say.
     pub threads: u32,
+    /// Cores that its processes may use; 0 where it did not say.
+    pub cores: u32,
     /// Host name.
     pub host: String,
     /// Random per process start.
@@ -48,6 +51,8 @@ pub struct WorkerRecord {
     pub cuda_version: String,
     /// Threads that each of its ranks computes with; 0 where it did not say.
     pub threads: u32,
+    /// Cores that its processes may use; 0 where it did not say.
+    pub cores: u32,
     /// Host name.
     pub host: String,
     /// Random per process start.
@@ -60,6 +65,19 @@ pub struct WorkerRecord {
     pub heartbeat_time: Timestamp,
     /// Runs that it holds.
     pub runs: Vec<RunName>,
+}
+
+impl WorkerRecord {
+    /// Runs of one device of this kind that it makes at once.
+    pub fn runs_at_once(&self, kind: &str) -> u32 {
+        let (slots, others): (Vec<&Device>, Vec<&Device>) = self
+            .devices
+            .iter()
+            .filter(|device| device.kind == kind)
+            .partition(|device| device.backend == Backend::Cpu);
+        let most = ranks_at_once(self.cores, self.threads).map_or(usize::MAX, |most| most as usize);
+        u32::try_from(slots.len().min(most) + others.len()).unwrap_or(u32::MAX)
+    }
 }
 
 /// Whether a worker takes runs.

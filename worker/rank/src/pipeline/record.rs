@@ -70,7 +70,7 @@ impl Stage {
 
         enter(Slot::Backward);
         let (mut passes, _) = self.parts();
-        let gradients = segment.backward_through(&mut passes, graph, gradients)?;
+        let gradients = segment.backward_through(&mut passes, index, graph, gradients)?;
         at_edge(Edge::InputGradients, &gradients)?;
 
         enter(Slot::InputGradient);

@@ -148,21 +148,23 @@ impl Segment {
             }
             (None, None) => return Ok(Vec::new()),
         };
-        self.backward_through(passes, graph, gradients)
+        self.backward_through(passes, micro_batch.index, graph, gradients)
     }
 
     /// The backward pass through a graph. Takes the gradients of the outputs.
     pub(super) fn backward_through(
         &self,
         passes: &mut Passes<'_>,
+        micro_batch: u32,
         graph: Graph,
         gradients: Vec<Tensor>,
     ) -> Result<Vec<Tensor>, RankError> {
         let Graph { root, caught } = graph;
         match root {
-            Some(root) => passes
-                .times
-                .backward(*self.layers.start(), *self.layers.end(), || Ok(root.backward(gradients)?))?,
+            Some(root) => {
+                let layers = (*self.layers.start(), *self.layers.end());
+                passes.times.backward(layers, micro_batch, || Ok(root.backward(gradients)?))?;
+            }
             None => drop(gradients),
         }
         // Either all of them are reached or nothing is trained that they lead to.
@@ -196,7 +198,7 @@ impl Segment {
                 watch(&values, index + 1)?;
             }
             let end = clock.now()?;
-            passes.times.add_forward(index, kind, end - start);
+            passes.times.add_forward(index, kind, micro_batch.index, end - start);
             start = end;
         }
         Ok(values)

@@ -74,5 +74,13 @@ fn one(measurement: &LinkMeasurement, run: &str, look: Look) -> String {
     let left_out = measurement.pairs.len().saturating_sub(MOST_PAIRS);
     let rest =
         if left_out > 0 { format!("and {left_out} more pairs: -o json has them\n") } else { String::new() };
-    format!("{}{rest}run {run}\n", grid.render())
+    let environment = measurement.environment.clone().unwrap_or_default();
+    let disturbed = match (environment.contended, environment.oversubscribed) {
+        (true, _) => "warning: others used the devices or their cores meanwhile: the links may be faster\n",
+        (false, true) => {
+            "warning: the devices had fewer cores than threads: groups of all of them may be faster\n"
+        }
+        (false, false) => "",
+    };
+    format!("{}{rest}{disturbed}run {run}\n", grid.render())
 }

@@ -196,8 +196,15 @@ fn document(file: &ProfileFile) -> Result<ProfileDocument> {
         },
         "model": {"opaque": {"name": file.model.name, "layers": names}},
     }))?;
-    document.layer_table =
-        Some(LayerTable { ledger: None, overhead_bytes: None, times_without_collectives: false, layers });
+    document.layer_table = Some(LayerTable {
+        ledger: None,
+        overhead_bytes: None,
+        // The authors' profiler trains with shards.
+        times_without_collectives: Some(false),
+        margin: None,
+        copies_bytes_per_parameter: None,
+        layers,
+    });
     // As every document from outside: by its text, with all checks.
     Ok(ProfileDocument::parse(&document.to_text()?)?)
 }

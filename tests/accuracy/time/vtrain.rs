@@ -232,7 +232,7 @@ fn table(run: &Run, times: &BTreeMap<(u64, u32), Times>) -> Result<Table> {
                        "device_kind": "A100", "framework": "Megatron-LM", "ledger": "allocated"},
         "model": {"opaque": {"name": format!("gpt-{layers}-{hidden}"),
                   "layers": (0..layers + 2).map(|layer| json!({"name": format!("layer{layer}")})).collect::<Vec<Value>>()}},
-        "layer_table": {"layers": [
+        "layer_table": {"times_without_collectives": false, "layers": [
             group(0, 0, ends, None, None),
             group(1, layers, 12 * hidden * hidden, Some(0), Some(2 * sizes)),
             group(layers + 1, layers + 1, ends, Some(sizes), Some(2 * sizes + 1)),

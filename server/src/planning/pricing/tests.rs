@@ -46,7 +46,7 @@ fn document(layers: &[[u64; 4]], ledger: &str) -> Value {
         "format": "loadmaster.profile/1",
         "provenance": {"source": "a test", "tool": "hand", "device_kind": "cpu", "ledger": ledger},
         "model": {"opaque": {"name": "chain", "layers": names}},
-        "layer_table": {"overhead_bytes": 5, "layers": rows.collect::<Vec<Value>>()},
+        "layer_table": {"overhead_bytes": 5, "times_without_collectives": false, "layers": rows.collect::<Vec<Value>>()},
     })
 }
 

@@ -97,7 +97,7 @@ impl Table {
         let input = bytes(rows, |row| row.input_bytes, Scales::WithSamples)
             .or_else(|| bytes(before?, |row| row.output_bytes, Scales::WithSamples))
             .ok_or_else(|| lacks("input_bytes"))?;
-        let exchange = if self.rows.times_without_collectives && share.tensor_degree > 1 {
+        let exchange = if self.rows.times_without_collectives == Some(true) && share.tensor_degree > 1 {
             let exchanged = bytes(rows, |row| row.exchanged_bytes, Scales::WithSamples);
             let bytes = exchanged.unwrap_or_else(|| output.saturating_mul(u64::from(EXCHANGES)));
             Exchange { count: EXCHANGES, bytes }

@@ -57,6 +57,12 @@ pub trait Predictor {
         None
     }
 
+    /// Bytes of every parameter that its figures count besides what precision and optimizer make: copies that the
+    /// profile's launcher keeps.
+    fn copies_bytes_per_parameter(&self) -> u32 {
+        0
+    }
+
     /// The least and the largest tensor degree that the profile has figures of; none, the default, where the
     /// predictor has no such limits. Searches stay within unless the request names others.
     fn tensor_degrees(&self) -> Option<(u32, u32)> {

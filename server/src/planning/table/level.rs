@@ -16,6 +16,8 @@ const EXCHANGES: u32 = 2;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Level {
     pub(super) parameters: u64,
+    /// What replicas sum of its parameters.
+    gradients: u64,
     pub(super) activation: u64,
     pub(super) transient: u64,
     pub(super) input: u64,
@@ -35,7 +37,7 @@ impl Level {
         Some(LayerCost {
             seconds,
             exchange: self.exchange,
-            gradient_bytes: self.parameters,
+            gradient_bytes: self.gradients,
             output_bytes: self.output,
             origin,
         })
@@ -105,7 +107,8 @@ impl Table {
             Exchange::default()
         };
         let seconds = seconds(rows, share);
-        Ok(Level { parameters, activation, transient, input, output, origin, seconds, exchange })
+        let gradients = parameters.saturating_mul(self.gradient_ratio);
+        Ok(Level { parameters, gradients, activation, transient, input, output, origin, seconds, exchange })
     }
 
     fn lacks(&self, layer: usize, field: &str, at: Share) -> PredictionError {

@@ -7,7 +7,7 @@ use loadmaster_proto::training::{RecomputePolicy, StaticBytes};
 use super::Table;
 use super::level::Level;
 use crate::planning::predictor::{
-    Breakdown, MOST_BYTES, Origin, PeakCurve, PredictionError, Share, StageSetting,
+    Breakdown, MOST_BYTES, Origin, PeakCurve, PredictionError, Predictor, Share, StageSetting,
 };
 
 /// Layers of a stage so far: the stages that begin with the same layer come from each other by one more.
@@ -79,7 +79,7 @@ impl Layers {
         // Of no state has a scalar more than 16 bytes.
         let scalars = (self.parameters / training.precision.scalar_bytes()).min(MOST_BYTES / 16);
         let StaticBytes { parameters, gradients, optimizer, .. } = training.static_bytes(scalars);
-        let copies = scalars.saturating_mul(table.copies_bytes_per_parameter());
+        let copies = scalars.saturating_mul(u64::from(table.copies_bytes_per_parameter()));
         let in_flight = u64::from(in_flight);
         let activations = match training.recompute {
             RecomputePolicy::None => in_flight.saturating_mul(self.retained),

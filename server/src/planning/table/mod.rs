@@ -68,6 +68,8 @@ pub struct Table {
     ledger: Ledger,
     overhead: u64,
     margin: f64,
+    /// Bytes of a gradient for each byte of its parameter.
+    gradient_ratio: u64,
     /// Layers at settings that were asked for before.
     read: Arc<Memo<Share, Vec<Option<Level>>>>,
 }
@@ -99,13 +101,12 @@ impl Table {
             ledger: rows.ledger.unwrap_or(document.provenance.ledger),
             overhead: rows.overhead_bytes.unwrap_or(0),
             margin: rows.margin.unwrap_or(MARGIN),
+            gradient_ratio: document.training.map_or(1, |training| {
+                training.precision.gradient_bytes() / training.precision.scalar_bytes()
+            }),
             rows,
             read: Arc::default(),
         })
-    }
-
-    fn copies_bytes_per_parameter(&self) -> u64 {
-        u64::from(self.rows.copies_bytes_per_parameter.unwrap_or(0))
     }
 
     /// The groups of like layers that a stage has a part of, in order.
@@ -165,6 +166,10 @@ impl Predictor for Table {
     fn unknown(&self) -> Option<&'static str> {
         (self.ledger == Ledger::Device && self.rows.overhead_bytes.is_none())
             .then_some(warnings::NO_CONSTANT)
+    }
+
+    fn copies_bytes_per_parameter(&self) -> u32 {
+        self.rows.copies_bytes_per_parameter.unwrap_or(0)
     }
 
     fn tensor_degrees(&self) -> Option<(u32, u32)> {

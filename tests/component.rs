@@ -264,8 +264,7 @@ fn stages_in_bf16_are_predicted_to_the_byte() {
 fn stages_with_fp32_gradients_are_predicted_to_the_byte() {
     let adamw =
         Optimizer::AdamW { learning_rate: 1e-3, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
-    let training =
-        TrainingSpec { optimizer: adamw, precision: Precision::Bf16Fp32Gradients, ..training() };
+    let training = TrainingSpec { optimizer: adamw, precision: Precision::Bf16Fp32Gradients, ..training() };
     for is_untied in [true, false] {
         let model = gpt2(is_untied);
         let component = profile(&model, training, &[2, 4], &[WHOLE]);

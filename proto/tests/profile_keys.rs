@@ -171,7 +171,14 @@ fn of_kind(path: &str, object: &Map<String, Value>) -> String {
 }
 
 /// Goes through `value`, which is at `pointer` of `whole` and documented as `path`.
-fn walk(whole: &Value, pointer: &str, value: &Value, path: &str, keys: &mut Keys, seen: &mut BTreeSet<String>) {
+fn walk(
+    whole: &Value,
+    pointer: &str,
+    value: &Value,
+    path: &str,
+    keys: &mut Keys,
+    seen: &mut BTreeSet<String>,
+) {
     match value {
         Value::Object(object) => {
             let path = of_kind(path, object);
@@ -205,7 +212,8 @@ fn walk(whole: &Value, pointer: &str, value: &Value, path: &str, keys: &mut Keys
 
 /// The row in which a key is documented: things of one form have one set of rows.
 fn row_of(path: &str) -> String {
-    let path = path.replace("settings.training.", "training.").replace("environment.after.", "environment.before.");
+    let path =
+        path.replace("settings.training.", "training.").replace("environment.after.", "environment.before.");
     let passages = ["first.", "later.", "without_graph.", "untrained_input[]."];
     let path = passages.iter().fold(path, |path, of| path.replace(&format!(".tape.{of}"), ".tape.passage."));
     for tagged in ["training.optimizer", "model.known.input", "model.known.layers[]"] {

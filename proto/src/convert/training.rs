@@ -230,8 +230,10 @@ mod tests {
     #[test]
     fn adamw_survives_the_wire_and_decays_by_default() {
         let kind = Some(v1::optimizer::Kind::Adamw(v1::AdamW::default()));
-        let request =
-            v1::TrainingSpec { optimizer: Some(v1::Optimizer { kind, ..Default::default() }), ..wire(2, 3, 0) };
+        let request = v1::TrainingSpec {
+            optimizer: Some(v1::Optimizer { kind, ..Default::default() }),
+            ..wire(2, 3, 0)
+        };
         let training = TrainingSpec::try_from(request).unwrap();
         assert!(matches!(training.optimizer, Optimizer::AdamW { weight_decay: 0.01, .. }), "{training:?}");
         assert_eq!(TrainingSpec::try_from(v1::TrainingSpec::from(training)).unwrap(), training);

@@ -46,7 +46,8 @@ impl TypedValueParser for TargetParser {
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         let names = <Format as clap::ValueEnum>::value_variants().iter();
-        let layers = PossibleValue::new(LAYERS).help("Of one model: the list of layers that `model import` reads");
+        let layers =
+            PossibleValue::new(LAYERS).help("Of one model: the list of layers that `model import` reads");
         Some(Box::new(names.filter_map(clap::ValueEnum::to_possible_value).chain([layers])))
     }
 }

@@ -225,7 +225,8 @@ mod tests {
 
     #[test]
     fn adamw_and_fp32_gradients_are_options() {
-        let spec = spec("--optimizer adamw --weight-decay 0.1 --precision bf16 --gradient-precision fp32").unwrap();
+        let spec =
+            spec("--optimizer adamw --weight-decay 0.1 --precision bf16 --gradient-precision fp32").unwrap();
         assert_eq!((spec.precision(), spec.gradient_precision()), (v1::Precision::Bf16, v1::Precision::Fp32));
         let optimizer = spec.optimizer.unwrap();
         assert_eq!(optimizer.kind, Some(v1::optimizer::Kind::Adamw(v1::AdamW::default())));

@@ -6,7 +6,7 @@
 //! authors' own.
 //!
 //! Nothing is fitted on the peaks that are compared: bytes per parameter follow from precision and
-//! optimizer, activations and edges from the table, transient bytes from `table/1`'s rule. What a device
+//! optimizer, activations and edges from the table, transient bytes from `table/2`'s rule. What a device
 //! holds besides tensors cannot follow from a table; it is taken from the authors' simulator, which states
 //! 4.76 GB for kernels on this platform and 0.3 GB more. As a check the same is done with the bytes that
 //! the plan left out shows, and with none at all.

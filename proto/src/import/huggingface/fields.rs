@@ -90,9 +90,8 @@ impl Fields {
 
     pub(super) fn numbers(&mut self, name: &str) -> Result<Vec<f64>, Invalid> {
         let Some((name, value)) = self.take(&[name])? else { return Ok(Vec::new()) };
-        let numbers = value
-            .as_array()
-            .and_then(|values| values.iter().map(Value::as_f64).collect::<Option<Vec<_>>>());
+        let numbers =
+            value.as_array().and_then(|values| values.iter().map(Value::as_f64).collect::<Option<Vec<_>>>());
         numbers.ok_or_else(|| Invalid::field(name, "must be a list of numbers"))
     }
 

@@ -14,8 +14,9 @@ use super::super::error::Failure;
 /// The planner's answer is no model that this program knows.
 pub(super) fn list(model: v1::Model) -> Result<String, Failure> {
     let name = model.name.clone();
-    let model = Model::try_from(model)
-        .map_err(|invalid| anyhow::anyhow!("{name} has a layer that this program does not know: {invalid}"))?;
+    let model = Model::try_from(model).map_err(|invalid| {
+        anyhow::anyhow!("{name} has a layer that this program does not know: {invalid}")
+    })?;
     Ok(text(&model)?)
 }
 
@@ -28,7 +29,8 @@ fn text(model: &Model) -> anyhow::Result<String> {
         write!(text, "{comma}\n  {}: ", serde_json::to_string(key)?)?;
         match value.as_array().filter(|_| key == "layers") {
             Some(layers) => {
-                let lines: Vec<String> = layers.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+                let lines: Vec<String> =
+                    layers.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
                 write!(text, "[\n    {}\n  ]", lines.join(",\n    "))?;
             }
             None => write!(text, "{}", serde_json::to_string(value)?)?,
@@ -59,7 +61,10 @@ mod tests {
         ] {
             let model = zoo.build().unwrap();
             let document = list(v1::Model::from(&model)).unwrap();
-            assert_eq!(document.lines().filter(|line| line.starts_with("    ")).count(), model.layers().len());
+            assert_eq!(
+                document.lines().filter(|line| line.starts_with("    ")).count(),
+                model.layers().len()
+            );
             let again = ModelSource::LayerList(LayerList { document }).build().unwrap();
             assert_eq!(again, model);
             assert_eq!(again.id(), model.id());

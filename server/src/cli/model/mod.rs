@@ -114,7 +114,11 @@ fn print(context: &Context, model: v1::Model) -> Result<(), Failure> {
     for note in model.notes.iter().filter(|_| context.output.format != Format::Table) {
         context.remark(note);
     }
-    if context.lists_layers { write_stdout(layers::list(model)?.as_bytes()) } else { context.output.print(&model) }
+    if context.lists_layers {
+        write_stdout(layers::list(model)?.as_bytes())
+    } else {
+        context.output.print(&model)
+    }
 }
 
 impl Verb {

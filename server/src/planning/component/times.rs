@@ -33,8 +33,11 @@ impl Component {
         Some(LayerCost {
             seconds: StageSeconds { forward, backward, step },
             exchange: Exchange::default(),
-            gradient_bytes: parameters.iter().map(ShardParameter::elements).sum::<u64>() * precision.gradient_bytes(),
-            output_bytes: per_sample.saturating_mul(precision.scalar_bytes()).saturating_mul(u64::from(micro_batch_size)),
+            gradient_bytes: parameters.iter().map(ShardParameter::elements).sum::<u64>()
+                * precision.gradient_bytes(),
+            output_bytes: per_sample
+                .saturating_mul(precision.scalar_bytes())
+                .saturating_mul(u64::from(micro_batch_size)),
             origin,
         })
     }

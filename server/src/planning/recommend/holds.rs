@@ -158,9 +158,12 @@ impl Way {
     fn split(&self, optimizer: &Optimizer) -> (f64, f64) {
         let state = (state_bytes(optimizer), self.shares_state);
         let parts = self.parts.iter().map(|&(_, bytes, is_shared)| (bytes, is_shared)).chain([state]);
-        parts.fold((0.0, 0.0), |(whole, shared), (bytes, is_shared)| {
-            if is_shared { (whole, shared + bytes) } else { (whole + bytes, shared) }
-        })
+        parts.fold(
+            (0.0, 0.0),
+            |(whole, shared), (bytes, is_shared)| {
+                if is_shared { (whole, shared + bytes) } else { (whole + bytes, shared) }
+            },
+        )
     }
 
     /// `18 bytes by default (weights 2, …)`, or `6 + 12/d = 9 bytes at data degree 4 with …`.
@@ -301,7 +304,8 @@ mod tests {
     #[test]
     fn a_note_has_both_figures_and_the_bytes_between_them() {
         let said = told(Launcher::Megatron, Precision::Bf16, 4, 0).unwrap();
-        for part in ["megatron holds 18 bytes by default", "6 + 12/d = 9 bytes at data degree 4", "count 16"] {
+        for part in ["megatron holds 18 bytes by default", "6 + 12/d = 9 bytes at data degree 4", "count 16"]
+        {
             assert!(said.contains(part), "{part}: {said}");
         }
         assert!(said.ends_with("by default, that is 1.00 GiB more on stage 1, the fullest"), "{said}");

@@ -164,8 +164,7 @@ impl Predictor for Table {
     }
 
     fn unknown(&self) -> Option<&'static str> {
-        (self.ledger == Ledger::Device && self.rows.overhead_bytes.is_none())
-            .then_some(warnings::NO_CONSTANT)
+        (self.ledger == Ledger::Device && self.rows.overhead_bytes.is_none()).then_some(warnings::NO_CONSTANT)
     }
 
     fn copies_bytes_per_parameter(&self) -> u32 {

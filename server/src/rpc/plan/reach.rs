@@ -29,7 +29,10 @@ impl Reach {
         let common = predictors
             .filter_map(|predictor| predictor.tensor_degrees())
             .reduce(|one, other| (one.0.max(other.0), one.1.min(other.1)));
-        let Some((least, largest)) = common else { return Self::default() };
+        // From rows of one degree none is extrapolated: whoever asks is told which row lacks.
+        let Some((least, largest)) = common.filter(|(least, largest)| least < largest) else {
+            return Self::default();
+        };
         let powers = (0..=StageConfig::MAX_TENSOR_DEGREE.ilog2()).map(|power| 1_u32 << power);
         let (within, beyond): (Vec<u32>, Vec<u32>) =
             powers.partition(|degree| (least..=largest).contains(degree));
@@ -111,5 +114,6 @@ mod tests {
         let named = v1::RecommendPlanRequest { constraints, ..megatron() };
         assert_eq!(reach(named, &[Rows(Some((1, 4)))], 8).tensor_degrees, [8]);
         assert_eq!(reach(megatron(), &[Rows(None)], 8), Reach::default());
+        assert_eq!(reach(megatron(), &[Rows(Some((1, 1)))], 8), Reach::default());
     }
 }

@@ -202,14 +202,14 @@ fn what_launchers_hold_is_told_beside_what_is_counted() {
     copies["layer_table"]["copies_bytes_per_parameter"] = value!(8);
     let deepspeed = ["--partition", "2-2", "--launcher", "deepspeed"];
     assert!(told(&setting.predict(&copies, &deepspeed)).is_some_and(|told| told.contains("count 24")));
-    let weights = |answer: &Value| {
-        let peak = &answer["stages"][0]["breakdown"]["optimizer"];
-        peak["bytes"].as_str().and_then(|bytes| bytes.parse::<u64>().ok()).expect("a breakdown")
+    let state = |answer: &Value| {
+        let held = answer["stages"][0]["breakdown"]["optimizerBytes"].as_str();
+        held.and_then(|bytes| bytes.parse::<u64>().ok()).expect("a breakdown")
     };
     let plain = table("reserved", "fp32");
     // Two layers of 2²⁰ parameters.
     assert_eq!(
-        weights(&setting.predict(&copies, &deepspeed)) - weights(&setting.predict(&plain, &deepspeed)),
+        state(&setting.predict(&copies, &deepspeed)) - state(&setting.predict(&plain, &deepspeed)),
         8 * (2 << 20)
     );
 }

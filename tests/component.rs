@@ -271,6 +271,14 @@ fn stages_with_fp32_gradients_are_predicted_to_the_byte() {
         let some = [(0, 5), (0, 2), (1, 3), (2, 2), (3, 5), (5, 5)];
         assert_exact(&model, &component, &stages(&model, training, &some, WHOLE));
         assert_exact(&model, &component, &stages(&model, training, &[(1, 3), (3, 5)], (2, 1)));
+        for other in [
+            TrainingSpec { precision: Precision::Bf16, ..training },
+            TrainingSpec { optimizer: ADAM, ..training },
+        ] {
+            let stage = StageConfig::single(1, 3);
+            let asked = StageSetting { stage, stage_index: 1, stage_count: 3, training: other };
+            assert!(component.stage(&asked).is_err(), "recordings of one training say nothing of another");
+        }
     }
 }
 

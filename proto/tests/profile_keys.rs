@@ -5,6 +5,8 @@
 //! where its type is strict, and the error lists the keys that are known there; writing a document that has
 //! everything shows the others.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use loadmaster_proto::bytes::Bytes;

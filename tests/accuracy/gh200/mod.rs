@@ -9,7 +9,7 @@
 //! optimizer, activations and edges from the table, transient bytes from `table/2`'s rule. What a device
 //! holds besides tensors cannot follow from a table; it is taken from the authors' simulator, which states
 //! 4.76 GB for kernels on this platform and 0.3 GB more. As a check the same is done with the bytes that
-//! the plan left out shows, with the copies that DeepSpeed keeps under ZeRO 1 in fp32 (24 bytes per parameter instead
+//! the plan left out shows, with the copies that `DeepSpeed` keeps under `ZeRO` 1 in fp32 (24 bytes per parameter instead
 //! of 16), and with no overhead at all.
 //!
 //! Whether the default margin of imported tables holds is counted both ways: whether devices had room for the
@@ -31,7 +31,7 @@ use import::{Imported, Plan};
 
 /// Bytes that the authors' simulator states for a device of this platform besides tensors.
 const STATED_OVERHEAD: u64 = 4_760_000_000 + 300_000_000;
-/// Bytes of every parameter that DeepSpeed's ZeRO 1 keeps on one replica in fp32: copies of weights and gradients.
+/// Bytes of every parameter that `DeepSpeed`'s `ZeRO` 1 keeps on one replica in fp32: copies of weights and gradients.
 const ZERO_COPIES: u32 = 8;
 /// Its name.
 pub(crate) const STUDY: &str = "gh200";

@@ -1,4 +1,4 @@
-//! The optimizer step: SGD with momentum, Adam and AdamW, in place, in fp32.
+//! The optimizer step: SGD with momentum, `Adam` and `AdamW`, in place, in fp32.
 //!
 //! They are libtorch's algorithms (a test compares), but update a master copy where the trained tensor
 //! is less precise, and hold exactly the tensors that the arithmetic of `TrainingSpec` counts.

@@ -191,7 +191,8 @@ fn scaling_of_angles_is_left_out_and_told() {
         serde_json::json!({"type": "longrope", "short_factor": [1.0, 1.1], "long_factor": [2, 3.5]}),
     ];
     for scaling in scalings {
-        let both = scaling.get("rope_type").or(scaling.get("type")).unwrap().as_str().unwrap().to_owned();
+        let both =
+            scaling.get("rope_type").or_else(|| scaling.get("type")).unwrap().as_str().unwrap().to_owned();
         let config = with(LLAMA3, serde_json::json!({"rope_scaling": scaling}));
         for length in [16, 8192] {
             assert_eq!(model(&config, Some(length)).unwrap(), model(LLAMA3, Some(length)).unwrap());

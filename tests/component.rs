@@ -258,6 +258,30 @@ fn stages_in_bf16_are_predicted_to_the_byte() {
     assert_exact(&model, &component, &stages(&model, training, &some, WHOLE));
 }
 
+/// Gradients in fp32 beside bf16 parameters: of a model whose ends are apart, and of one whose ends share a weight,
+/// alone in their stages and both in one. Replicas sum fp32 buckets.
+#[test]
+fn stages_with_fp32_gradients_are_predicted_to_the_byte() {
+    let adamw =
+        Optimizer::AdamW { learning_rate: 1e-3, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
+    let training = TrainingSpec { optimizer: adamw, precision: Precision::Bf16Fp32Gradients, ..training() };
+    for is_untied in [true, false] {
+        let model = gpt2(is_untied);
+        let component = profile(&model, training, &[2, 4], &[WHOLE]);
+        let some = [(0, 5), (0, 2), (1, 3), (2, 2), (3, 5), (5, 5)];
+        assert_exact(&model, &component, &stages(&model, training, &some, WHOLE));
+        assert_exact(&model, &component, &stages(&model, training, &[(1, 3), (3, 5)], (2, 1)));
+        for other in [
+            TrainingSpec { precision: Precision::Bf16, ..training },
+            TrainingSpec { optimizer: ADAM, ..training },
+        ] {
+            let stage = StageConfig::single(1, 3);
+            let asked = StageSetting { stage, stage_index: 1, stage_count: 3, training: other };
+            assert!(component.stage(&asked).is_err(), "recordings of one training say nothing of another");
+        }
+    }
+}
+
 /// Cells with two tensors at each edge, one of them the cell's own input.
 #[test]
 fn stages_of_amoebanet_are_predicted_to_the_byte() {

@@ -46,6 +46,47 @@ fn models_are_imported_from_files() {
     assert_eq!(again["name"], imported["name"]);
 }
 
+/// What `model show -o layers` prints is what `model import` reads: it is the same model under the same name.
+#[test]
+fn a_model_is_printed_as_the_list_that_it_can_be_imported_from() {
+    let (planner, other) = (Planner::start(), Planner::start());
+    let folder = tempfile::tempdir().unwrap();
+    let config = file(&folder, "config.json", QWEN3);
+    let sources: [&[&str]; 2] = [
+        &["model", "import", config.to_str().unwrap(), "--sequence-length", "16"],
+        &["model", "create", "--model", "vgg11", "--image-size", "32"],
+    ];
+    for source in sources {
+        let name = json(&planner, source)["name"].as_str().unwrap().to_owned();
+        let printed = cli(&planner, &["model", "show", &name, "-o", "layers"]);
+        assert_eq!(printed.code, 0, "{}", printed.stderr);
+        let path = file(&folder, "layers.json", &printed.stdout);
+        assert_eq!(json(&other, &["model", "import", path.to_str().unwrap()])["name"], name.as_str());
+    }
+    let listed = cli(&planner, &["model", "list", "-o", "layers"]);
+    assert!(listed.code == 2 && listed.stderr.contains("model show"), "{}", listed.stderr);
+}
+
+/// Scaled rotary positions are left out, and every answer with the model says so.
+#[test]
+fn scaling_of_rotary_positions_is_told() {
+    let planner = Planner::start();
+    let folder = tempfile::tempdir().unwrap();
+    let scaled = QWEN3.replace(
+        "\"head_dim\": 16",
+        "\"head_dim\": 16, \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0}",
+    );
+    let path = file(&folder, "scaled.json", &scaled);
+    let imported = json(&planner, &["model", "import", path.to_str().unwrap()]);
+    let shown = json(&planner, &["model", "show", imported["name"].as_str().unwrap()]);
+    for model in [&imported, &shown] {
+        assert!(model["notes"][0].as_str().is_some_and(|note| note.contains("llama3")), "{model}");
+    }
+    let plain = file(&folder, "plain.json", QWEN3);
+    let plain = json(&planner, &["model", "import", plain.to_str().unwrap()]);
+    assert_eq!((&plain["name"], plain["notes"].as_array().map(Vec::len)), (&imported["name"], Some(0)));
+}
+
 #[test]
 fn what_a_file_says_wrong_is_named_by_its_path() {
     let planner = Planner::start();

@@ -46,7 +46,7 @@ fn document_of(blocks: usize, kind: &str, sizes: [u64; 2]) -> NamedTempFile {
             "weight_decay": 0.0}, "schedule": "one_f_one_b", "micro_batch_size": 4, "micro_batches": 8,
             "recompute": "none", "seed": 0
         },
-        "layer_table": {"ledger": "reserved", "layers": [
+        "layer_table": {"ledger": "reserved", "times_without_collectives": false, "margin": 0.0, "layers": [
             rows(0, 0, 1e-4, 4 << 20, 1 << 20),
             rows(1, blocks, 1e-3, 8 << 20, 12 << 20),
             rows(blocks + 1, blocks + 1, 2e-3, 16 << 20, 24 << 20),

@@ -97,6 +97,7 @@ pub struct Model {
 }
 
 #[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct UncheckedModel {
     family: String,
     input: ModelInput,

@@ -13,20 +13,37 @@ pub enum Precision {
     Fp32,
     /// bfloat16 parameters, activations and gradients; fp32 master weights and optimizer state.
     Bf16,
+    /// As [`Precision::Bf16`], with gradients that are accumulated in fp32 beside the bfloat16 parameters
+    /// (Megatron's default): what a backward pass computes of a parameter is added to them and freed.
+    Bf16Fp32Gradients,
 }
 
 impl Precision {
-    /// Bytes of one scalar of a parameter, activation or gradient.
+    /// Bytes of one scalar of a parameter or activation, and of what a backward pass computes.
     pub fn scalar_bytes(self) -> u64 {
         match self {
             Self::Fp32 => 4,
+            Self::Bf16 | Self::Bf16Fp32Gradients => 2,
+        }
+    }
+
+    /// Bytes of one scalar of a parameter's gradient, as it is held from the first backward pass of an iteration to
+    /// the step, and summed over replicas.
+    pub fn gradient_bytes(self) -> u64 {
+        match self {
+            Self::Fp32 | Self::Bf16Fp32Gradients => 4,
             Self::Bf16 => 2,
         }
     }
 
     /// Whether an fp32 copy of the parameters is kept beside them.
     pub fn has_master_weights(self) -> bool {
-        self == Self::Bf16
+        self != Self::Fp32
+    }
+
+    /// Whether gradients are held in another format than backward passes compute them in.
+    pub fn has_main_gradients(self) -> bool {
+        self == Self::Bf16Fp32Gradients
     }
 }
 
@@ -80,6 +97,21 @@ pub enum Optimizer {
         /// L2 penalty.
         weight_decay: f64,
     },
+    /// Adam with decoupled weight decay (Loshchilov and Hutter): weights shrink by a share of themselves before the
+    /// update, and gradients stay as they are.
+    #[serde(rename = "adamw")]
+    AdamW {
+        /// Step size.
+        learning_rate: f64,
+        /// Decay of the first moment.
+        beta1: f64,
+        /// Decay of the second moment.
+        beta2: f64,
+        /// Added to the denominator.
+        epsilon: f64,
+        /// Share of the weights, times the step size, that each step takes away.
+        weight_decay: f64,
+    },
 }
 
 impl Default for Optimizer {
@@ -94,7 +126,7 @@ impl Optimizer {
         match *self {
             Self::Sgd { momentum: 0.0, .. } => 0,
             Self::Sgd { .. } => 1,
-            Self::Adam { .. } => 2,
+            Self::Adam { .. } | Self::AdamW { .. } => 2,
         }
     }
 
@@ -122,6 +154,12 @@ impl Optimizer {
                 share("adam.beta1", beta1)?;
                 share("adam.beta2", beta2)?;
                 above_zero("adam.epsilon", epsilon)?;
+                (learning_rate, weight_decay)
+            }
+            Self::AdamW { learning_rate, beta1, beta2, epsilon, weight_decay } => {
+                share("adamw.beta1", beta1)?;
+                share("adamw.beta2", beta2)?;
+                above_zero("adamw.epsilon", epsilon)?;
                 (learning_rate, weight_decay)
             }
         };
@@ -190,7 +228,7 @@ impl TrainingSpec {
         let master = if self.precision.has_master_weights() { 4 } else { 0 };
         StaticBytes {
             parameters: scalars * (width + master),
-            gradients: scalars * width,
+            gradients: scalars * self.precision.gradient_bytes(),
             optimizer: scalars * 4 * self.optimizer.state_scalars(),
             buffers: 0,
         }
@@ -220,5 +258,66 @@ impl StaticBytes {
     /// All four.
     pub fn total(&self) -> u64 {
         self.parameters + self.gradients + self.optimizer + self.buffers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADAMW: Optimizer =
+        Optimizer::AdamW { learning_rate: 1e-3, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
+
+    fn training(precision: Precision, optimizer: Optimizer) -> TrainingSpec {
+        TrainingSpec {
+            precision,
+            optimizer,
+            schedule: Schedule::Gpipe,
+            micro_batch_size: 1,
+            micro_batches: 1,
+            recompute: RecomputePolicy::None,
+            seed: 0,
+        }
+    }
+
+    /// Sixteen bytes per parameter with Adam in either precision, eighteen where gradients are fp32 beside bf16.
+    #[test]
+    fn bytes_per_parameter_follow_from_precision_and_update_rule() {
+        let bytes = |precision| {
+            let StaticBytes { parameters, gradients, optimizer, .. } =
+                training(precision, ADAMW).static_bytes(1);
+            [parameters, gradients, optimizer]
+        };
+        assert_eq!(bytes(Precision::Fp32), [4, 4, 8]);
+        assert_eq!(bytes(Precision::Bf16), [6, 2, 8]);
+        assert_eq!(bytes(Precision::Bf16Fp32Gradients), [6, 4, 8]);
+    }
+
+    /// What was stored before there were these choices is read as it was meant, and the names of the new ones are
+    /// part of what is stored.
+    #[test]
+    fn stored_trainings_are_read_for_ever() {
+        let old = r#"{"precision":"bf16","optimizer":{"kind":"adam","learning_rate":0.001,"beta1":0.9,
+            "beta2":0.95,"epsilon":1e-8,"weight_decay":0.1},"schedule":"gpipe","micro_batch_size":1,
+            "micro_batches":1,"recompute":"none","seed":0}"#;
+        let read: TrainingSpec = serde_json::from_str(old).unwrap();
+        assert!(read.precision == Precision::Bf16 && matches!(read.optimizer, Optimizer::Adam { .. }));
+        let new = training(Precision::Bf16Fp32Gradients, ADAMW);
+        let text = serde_json::to_string(&new).unwrap();
+        assert!(text.contains(r#""bf16_fp32_gradients""#) && text.contains(r#""kind":"adamw""#), "{text}");
+        assert_eq!(serde_json::from_str::<TrainingSpec>(&text).unwrap(), new);
+    }
+
+    #[test]
+    fn numbers_of_adamw_are_checked_by_field() {
+        let wrong = Optimizer::AdamW {
+            learning_rate: 1e-3,
+            beta1: 1.0,
+            beta2: 0.95,
+            epsilon: 1e-8,
+            weight_decay: 0.0,
+        };
+        let refused = training(Precision::Fp32, wrong).checked().unwrap_err();
+        assert_eq!(refused.violations()[0].field, "optimizer.adamw.beta1");
     }
 }

@@ -7,9 +7,10 @@ use crate::wire::v1;
 
 impl From<TrainingSpec> for v1::TrainingSpec {
     fn from(training: TrainingSpec) -> Self {
-        let precision = match training.precision {
-            Precision::Fp32 => v1::Precision::Fp32,
-            Precision::Bf16 => v1::Precision::Bf16,
+        let (precision, gradient_precision) = match training.precision {
+            Precision::Fp32 => (v1::Precision::Fp32, v1::Precision::Fp32),
+            Precision::Bf16 => (v1::Precision::Bf16, v1::Precision::Bf16),
+            Precision::Bf16Fp32Gradients => (v1::Precision::Bf16, v1::Precision::Fp32),
         };
         let schedule = v1::Schedule::from(training.schedule);
         let recompute = v1::RecomputePolicy::from(training.recompute);
@@ -22,6 +23,7 @@ impl From<TrainingSpec> for v1::TrainingSpec {
             recompute: recompute.into(),
             seed: to_i64(training.seed),
             global_batch_size: to_i64(training.global_batch_size()),
+            gradient_precision: gradient_precision.into(),
         }
     }
 }
@@ -44,11 +46,7 @@ impl TryFrom<v1::TrainingSpec> for TrainingSpec {
 
     fn try_from(wire: v1::TrainingSpec) -> Result<Self, Invalid> {
         let unknown = |field: &str, value: i32| Invalid::field(field, format!("{value} is unknown"));
-        let precision = match v1::Precision::try_from(wire.precision) {
-            Ok(v1::Precision::Unspecified | v1::Precision::Fp32) => Precision::Fp32,
-            Ok(v1::Precision::Bf16) => Precision::Bf16,
-            Err(_) => return Err(unknown("precision", wire.precision)),
-        };
+        let precision = precision(&wire)?;
         let schedule = match v1::Schedule::try_from(wire.schedule) {
             Ok(v1::Schedule::Unspecified | v1::Schedule::Gpipe) => Schedule::Gpipe,
             Ok(v1::Schedule::OneFOneB) => Schedule::OneFOneB,
@@ -70,6 +68,23 @@ impl TryFrom<v1::TrainingSpec> for TrainingSpec {
             seed: unsigned("seed", wire.seed)?,
         }
         .checked()
+    }
+}
+
+/// The number formats of parameters and of gradients as one.
+fn precision(wire: &v1::TrainingSpec) -> Result<Precision, Invalid> {
+    let unknown = |field: &str, value: i32| Invalid::field(field, format!("{value} is unknown"));
+    let own = v1::Precision::try_from(wire.precision).map_err(|_| unknown("precision", wire.precision))?;
+    let gradients = v1::Precision::try_from(wire.gradient_precision)
+        .map_err(|_| unknown("gradient_precision", wire.gradient_precision))?;
+    match (own, gradients) {
+        (v1::Precision::Unspecified | v1::Precision::Fp32, v1::Precision::Bf16) => Err(Invalid::field(
+            "gradient_precision",
+            "is bf16 beside a precision of fp32: gradients are never less precise than parameters",
+        )),
+        (v1::Precision::Unspecified | v1::Precision::Fp32, _) => Ok(Precision::Fp32),
+        (v1::Precision::Bf16, v1::Precision::Fp32) => Ok(Precision::Bf16Fp32Gradients),
+        (v1::Precision::Bf16, _) => Ok(Precision::Bf16),
     }
 }
 
@@ -102,6 +117,10 @@ impl From<Optimizer> for v1::Optimizer {
                 let adam = v1::Adam { beta1: Some(beta1), beta2: Some(beta2), epsilon: Some(epsilon) };
                 (Kind::Adam(adam), learning_rate, weight_decay)
             }
+            Optimizer::AdamW { learning_rate, beta1, beta2, epsilon, weight_decay } => {
+                let adamw = v1::AdamW { beta1: Some(beta1), beta2: Some(beta2), epsilon: Some(epsilon) };
+                (Kind::Adamw(adamw), learning_rate, weight_decay)
+            }
         };
         Self { kind: Some(kind), learning_rate: Some(learning_rate), weight_decay: Some(weight_decay) }
     }
@@ -125,6 +144,14 @@ impl TryFrom<v1::Optimizer> for Optimizer {
                 beta2: adam.beta2.unwrap_or(0.999),
                 epsilon: adam.epsilon.unwrap_or(1e-8),
                 weight_decay,
+            },
+            Kind::Adamw(adamw) => Self::AdamW {
+                learning_rate: wire.learning_rate.unwrap_or(0.001),
+                beta1: adamw.beta1.unwrap_or(0.9),
+                beta2: adamw.beta2.unwrap_or(0.999),
+                epsilon: adamw.epsilon.unwrap_or(1e-8),
+                // PyTorch's default.
+                weight_decay: wire.weight_decay.unwrap_or(0.01),
             },
         })
     }
@@ -172,6 +199,43 @@ mod tests {
             ..wire(2, 3, 0)
         };
         let training = TrainingSpec::try_from(request).unwrap();
+        assert_eq!(TrainingSpec::try_from(v1::TrainingSpec::from(training)).unwrap(), training);
+    }
+
+    /// Gradients in fp32 beside bf16 parameters are a choice; gradients that are less precise than parameters are a
+    /// mistake.
+    #[test]
+    fn the_precision_of_gradients_is_another_setting() {
+        let of = |precision: v1::Precision, gradients: v1::Precision| {
+            let wire = v1::TrainingSpec {
+                precision: precision.into(),
+                gradient_precision: gradients.into(),
+                ..wire(2, 3, 0)
+            };
+            TrainingSpec::try_from(wire).map(|training| {
+                let again = TrainingSpec::try_from(v1::TrainingSpec::from(training)).unwrap();
+                assert_eq!(again, training);
+                training.precision
+            })
+        };
+        use v1::Precision::{Bf16, Fp32, Unspecified};
+        assert_eq!(of(Bf16, Unspecified), Ok(Precision::Bf16));
+        assert_eq!(of(Bf16, Bf16), Ok(Precision::Bf16));
+        assert_eq!(of(Bf16, Fp32), Ok(Precision::Bf16Fp32Gradients));
+        assert_eq!(of(Unspecified, Unspecified), Ok(Precision::Fp32));
+        assert_eq!(of(Fp32, Fp32), Ok(Precision::Fp32));
+        assert_eq!(of(Fp32, Bf16).unwrap_err().violations()[0].field, "gradient_precision");
+    }
+
+    #[test]
+    fn adamw_survives_the_wire_and_decays_by_default() {
+        let kind = Some(v1::optimizer::Kind::Adamw(v1::AdamW::default()));
+        let request = v1::TrainingSpec {
+            optimizer: Some(v1::Optimizer { kind, ..Default::default() }),
+            ..wire(2, 3, 0)
+        };
+        let training = TrainingSpec::try_from(request).unwrap();
+        assert!(matches!(training.optimizer, Optimizer::AdamW { weight_decay: 0.01, .. }), "{training:?}");
         assert_eq!(TrainingSpec::try_from(v1::TrainingSpec::from(training)).unwrap(), training);
     }
 }

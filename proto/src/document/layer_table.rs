@@ -13,6 +13,8 @@ use crate::training::TrainingSpec;
 
 /// Most rows of one kind that a layer may have.
 const MAX_ROWS: usize = 10_000;
+/// Most bytes of copies of one scalar: more than four of each number that any launcher keeps.
+const MAX_COPIES_BYTES: u32 = 64;
 
 /// What is known of every layer of the chain. Rows of one group of like layers are written once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,10 +27,19 @@ pub struct LayerTable {
     /// only the device ledger has it.
     #[serde(default)]
     pub overhead_bytes: Option<u64>,
-    /// The times of shards are those of their kernels alone: what the shards sum is not in them. Profilers
-    /// that train with shards measure both together, so they usually are.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub times_without_collectives: bool,
+    /// Whether the times of shards are those of their kernels alone, without what the shards sum. Profilers
+    /// that train with shards measure both together, so that it is usually false; a document with times of
+    /// shards has to say which. None in profiles that were stored before that was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times_without_collectives: Option<bool>,
+    /// Share of the predicted bytes by which real peaks are expected to differ at most, 0 to 1: for those who
+    /// have compared. Not given: the predictor's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub margin: Option<f64>,
+    /// Bytes that the launcher keeps of every trained scalar besides the parameter, its gradient and the
+    /// optimizer's state as precision and optimizer have them: further copies of the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies_bytes_per_parameter: Option<u32>,
     /// Groups of like layers that cover the chain in order, without gap or overlap.
     pub layers: Vec<LayerRows>,
 }
@@ -135,8 +146,29 @@ impl LayerTable {
         self.layers.iter().any(|rows| !rows.bytes.is_empty())
     }
 
+    /// Whether any row has times of shards.
+    fn has_times_of_shards(&self) -> bool {
+        self.layers.iter().flat_map(|rows| &rows.times).any(|row| row.tensor_degree > 1)
+    }
+
     pub(super) fn check(&self, layer_count: usize) -> Result<(), Invalid> {
         self.overhead_bytes.map_or(Ok(()), |value| bytes("overhead_bytes", value))?;
+        if self.times_without_collectives.is_none() && self.has_times_of_shards() {
+            return Err(Invalid::field(
+                "times_without_collectives",
+                "is missing, and `times` has rows with a tensor_degree above 1: say false where their seconds \
+                 contain what the shards sum, as those of a profiler that trains with shards do, or true where \
+                 they are those of the kernels alone",
+            ));
+        }
+        if let Some(margin) = self.margin
+            && !(0.0..=1.0).contains(&margin)
+        {
+            return Err(Invalid::field("margin", format!("is {margin}, must be 0 to 1")));
+        }
+        if let Some(copies) = self.copies_bytes_per_parameter {
+            in_range("copies_bytes_per_parameter", copies, 0..=MAX_COPIES_BYTES)?;
+        }
         let mut next = 0;
         for (index, rows) in self.layers.iter().enumerate() {
             let path = format!("layers[{index}]");

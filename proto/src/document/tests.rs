@@ -28,7 +28,7 @@ fn example() -> Value {
             "first_layer": 0, "last_layer": 1, "stage_index": 0, "stage_count": 1, "micro_batch_size": 8,
             "in_flight": 1, "peak_bytes": 1000, "ledger": "allocated", "forward_seconds": 0.5
         }],
-        "layer_table": {"layers": [{
+        "layer_table": {"times_without_collectives": false, "layers": [{
             "first_layer": 0, "last_layer": 1,
             "times": [{"micro_batch_size": 1, "tensor_degree": 2, "forward_seconds": 0.25,
                        "backward_seconds": 0.5, "update_seconds": 0.125}],
@@ -101,6 +101,8 @@ fn the_digest_ignores_spaces_and_the_order_of_keys() {
 fn what_is_wrong_is_named() {
     let set = |path: &str, to: Value| {
         let mut value = example();
+        value["layer_table"]["margin"] = json!(0.05);
+        value["layer_table"]["copies_bytes_per_parameter"] = json!(8);
         *value.pointer_mut(path).unwrap() = to;
         value
     };
@@ -126,6 +128,9 @@ fn what_is_wrong_is_named() {
         ),
         (set("/layer_table/layers/0/last_layer", json!(0)), "layer_table.layers: cover 1 layers"),
         (set("/layer_table/layers/0/times/0/tensor_degree", json!(0)), "times[0].tensor_degree: is 0"),
+        (set("/layer_table/times_without_collectives", json!(1)), "layer_table.times_without_collectives"),
+        (set("/layer_table/margin", json!(1.5)), "layer_table.margin: is 1.5, must be 0 to 1"),
+        (set("/layer_table/copies_bytes_per_parameter", json!(65)), "copies_bytes_per_parameter: is 65"),
         (set("/model/opaque/layers", json!([])), "model.opaque.layers: is 0"),
         (set("/training/micro_batches", json!(0)), "training.micro_batches: is 0"),
         (set("/provenance/tool", json!("")), "provenance.tool: is empty"),
@@ -139,6 +144,30 @@ fn what_is_wrong_is_named() {
     }
     let text = " ".repeat(MAX_DOCUMENT_BYTES + 1);
     assert!(matches!(ProfileDocument::parse(&text), Err(DocumentError::TooLong { .. })));
+}
+
+/// Nobody can tell from seconds of shards whether their collectives are among them, and a wrong guess counts
+/// them twice or never: a document with such rows says so, and is refused by the key's name where it does not.
+#[test]
+fn times_of_shards_say_whether_collectives_are_in_them() {
+    let mut silent = example();
+    silent["layer_table"].as_object_mut().unwrap().remove("times_without_collectives");
+    let error = parsed(&silent).unwrap_err().to_string();
+    assert!(error.starts_with("layer_table.times_without_collectives: is missing"), "{error}");
+    for said in [true, false] {
+        let mut value = example();
+        value["layer_table"]["times_without_collectives"] = json!(said);
+        let document = parsed(&value).unwrap();
+        let again = ProfileDocument::parse(&document.to_text().unwrap()).unwrap();
+        assert_eq!(again.layer_table.unwrap().times_without_collectives, Some(said));
+    }
+    silent["layer_table"]["layers"][0]["times"][0]["tensor_degree"] = json!(1);
+    assert!(parsed(&silent).is_ok(), "whole layers sum nothing");
+    // A profile that was stored before the question was asked is still read.
+    let mut stored = example();
+    stored["layer_table"].as_object_mut().unwrap().remove("times_without_collectives");
+    let stored: ProfileDocument = serde_json::from_value(stored).unwrap();
+    assert_eq!(stored.layer_table.unwrap().times_without_collectives, None);
 }
 
 #[test]

@@ -63,6 +63,16 @@ impl ModelSource {
     }
 }
 
+impl ModelSource {
+    /// What the source says and the model leaves out, because it changes neither memory nor time; for people.
+    pub fn notes(&self) -> Vec<String> {
+        match self {
+            Self::Zoo(_) | Self::LayerList(_) => Vec::new(),
+            Self::HuggingFace(HuggingFaceConfig { config, .. }) => huggingface::notes(config),
+        }
+    }
+}
+
 impl From<Zoo> for ModelSource {
     fn from(zoo: Zoo) -> Self {
         Self::Zoo(zoo)

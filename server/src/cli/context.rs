@@ -59,7 +59,7 @@ impl ClientArgs {
     pub(super) fn output(&self) -> Output {
         let format = match self.output {
             Target::Print(format) => format,
-            Target::Draw(_) => Format::Table,
+            Target::Draw(_) | Target::Layers => Format::Table,
         };
         Output { format, look: Look::of(&std::io::stdout()) }
     }
@@ -67,9 +67,14 @@ impl ClientArgs {
     /// The file that pictures are to be drawn into, if one is named.
     pub(super) fn picture(&self) -> Option<&PictureFile> {
         match &self.output {
-            Target::Print(_) => None,
+            Target::Print(_) | Target::Layers => None,
             Target::Draw(file) => Some(file),
         }
+    }
+
+    /// Whether a model is to be printed as the list of layers that it can be imported from.
+    pub(super) fn lists_layers(&self) -> bool {
+        self.output == Target::Layers
     }
 }
 
@@ -80,6 +85,8 @@ pub(super) struct Context {
     pub(super) output: Output,
     /// The file for pictures; only verbs that draw are run with one.
     pub(super) picture: Option<PictureFile>,
+    /// Print the model as a list of layers; only verbs that can are run so.
+    pub(super) lists_layers: bool,
     pub(super) quiet: bool,
     left_behind: Mutex<LeftBehind>,
 }
@@ -101,6 +108,7 @@ impl Context {
             client: Client::new(&args.address, args.timeout, args.verbose > 0)?,
             output: args.output(),
             picture: args.picture().cloned(),
+            lists_layers: args.lists_layers(),
             quiet: args.quiet,
             left_behind: Mutex::new(LeftBehind::Nothing),
         })

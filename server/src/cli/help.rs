@@ -240,7 +240,8 @@ Examples:
 
 pub(super) const MODEL_SHOW: &str = "\
 Examples:
-  loadmaster model show vgg11-1f3a";
+  loadmaster model show vgg11-1f3a
+  loadmaster model show vgg11-1f3a -o layers > layers.json";
 
 pub(super) const MODEL_CREATE: &str = "\
 Examples:

@@ -102,6 +102,11 @@ impl Command {
     fn draws(&self) -> bool {
         matches!(self, Self::Plan(verb) if verb.draws())
     }
+
+    /// Whether its answer is one model with its layers.
+    fn shows_a_model(&self) -> bool {
+        matches!(self, Self::Model(verb) if verb.shows_a_model())
+    }
 }
 
 impl Cli {
@@ -120,6 +125,12 @@ impl Cli {
                 "--output {}: pictures are drawn by `loadmaster plan show` and `loadmaster plan compare`",
                 file.path().display()
             )));
+        }
+        if self.client.lists_layers() && !self.command.shows_a_model() {
+            return Err(Failure::Usage(
+                "--output layers: lists of layers are printed by `loadmaster model show`, `create` and `import`"
+                    .to_owned(),
+            ));
         }
         match self.command {
             Command::Serve(args) => Ok(crate::serve::run(*args).await?),
@@ -199,6 +210,19 @@ mod tests {
         assert!(!draws("loadmaster plan list -o plan.svg"));
         assert!(!draws("loadmaster plan show 7f3c -o json"));
         assert!(Cli::try_parse_from("loadmaster plan show 7f3c -o plan.png".split(' ')).is_err());
+    }
+
+    /// A list of layers is an output of verbs that answer with one model.
+    #[test]
+    fn only_verbs_that_show_a_model_list_its_layers() {
+        let lists = |line: &str| {
+            let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+            cli.client.lists_layers() && cli.command.shows_a_model()
+        };
+        assert!(lists("loadmaster model show vgg11-1f3a -o layers"));
+        assert!(lists("loadmaster model import config.json --dry-run -o layers"));
+        assert!(!lists("loadmaster model list -o layers"));
+        assert!(!lists("loadmaster plan show 7f3c -o layers"));
     }
 
     #[test]

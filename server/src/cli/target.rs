@@ -1,4 +1,4 @@
-//! What `--output` may be: a format of standard output, or a file for pictures.
+//! What `--output` may be: a format of standard output, a list of layers, or a file for pictures.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -13,11 +13,16 @@ use super::picture::file::PictureFile;
 pub(super) enum Target {
     /// To standard output.
     Print(Format),
+    /// To standard output, as the list of layers that `loadmaster model import` reads.
+    Layers,
     /// Into a file, as pictures.
     Draw(PictureFile),
 }
 
-/// Reads a format by its name, and a file by its suffix.
+/// How [`Target::Layers`] is asked for.
+pub(super) const LAYERS: &str = "layers";
+
+/// Reads formats by their names, and a file by its suffix.
 #[derive(Debug, Clone)]
 pub(super) struct TargetParser;
 
@@ -30,6 +35,9 @@ impl TypedValueParser for TargetParser {
         argument: Option<&clap::Arg>,
         value: &OsStr,
     ) -> Result<Target, clap::Error> {
+        if value == LAYERS {
+            return Ok(Target::Layers);
+        }
         match PictureFile::of(Path::new(value)) {
             Some(file) => Ok(Target::Draw(file)),
             None => EnumValueParser::<Format>::new().parse_ref(command, argument, value).map(Target::Print),
@@ -38,6 +46,8 @@ impl TypedValueParser for TargetParser {
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         let names = <Format as clap::ValueEnum>::value_variants().iter();
-        Some(Box::new(names.filter_map(clap::ValueEnum::to_possible_value)))
+        let layers =
+            PossibleValue::new(LAYERS).help("Of one model: the list of layers that `model import` reads");
+        Some(Box::new(names.filter_map(clap::ValueEnum::to_possible_value).chain([layers])))
     }
 }

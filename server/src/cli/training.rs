@@ -34,15 +34,21 @@ pub(super) struct TrainingArgs {
     #[arg(long, value_enum, default_value_t = Precision::Fp32)]
     precision: Precision,
 
+    /// Number format in which gradients are accumulated: fp32 beside bf16 parameters is Megatron's default [default:
+    /// that of --precision].
+    #[arg(long, value_enum)]
+    gradient_precision: Option<Precision>,
+
     /// Update rule.
     #[arg(long, value_enum, default_value_t = OptimizerKind::Sgd)]
     optimizer: OptimizerKind,
 
-    /// Step size [default: 0.01 for sgd, 0.001 for adam].
+    /// Step size [default: 0.01 for sgd, 0.001 for adam and adamw].
     #[arg(long, value_name = "RATE")]
     learning_rate: Option<f64>,
 
-    /// L2 penalty [default: 0].
+    /// L2 penalty [default: 0]; for adamw the share of the weights that each step takes away, times the step size
+    /// [default: 0.01].
     #[arg(long, value_name = "RATE")]
     weight_decay: Option<f64>,
 
@@ -50,15 +56,15 @@ pub(super) struct TrainingArgs {
     #[arg(long, value_name = "SHARE")]
     momentum: Option<f64>,
 
-    /// For adam: decay of the first moment [default: 0.9].
+    /// For adam and adamw: decay of the first moment [default: 0.9].
     #[arg(long, value_name = "SHARE")]
     beta1: Option<f64>,
 
-    /// For adam: decay of the second moment [default: 0.999].
+    /// For adam and adamw: decay of the second moment [default: 0.999].
     #[arg(long, value_name = "SHARE")]
     beta2: Option<f64>,
 
-    /// For adam: added to the denominator [default: 1e-8].
+    /// For adam and adamw: added to the denominator [default: 1e-8].
     #[arg(long, value_name = "VALUE")]
     epsilon: Option<f64>,
 
@@ -100,6 +106,8 @@ enum OptimizerKind {
     Sgd,
     /// Adam.
     Adam,
+    /// Adam with decoupled weight decay.
+    Adamw,
 }
 
 impl From<Schedule> for v1::Schedule {
@@ -107,6 +115,15 @@ impl From<Schedule> for v1::Schedule {
         match schedule {
             Schedule::Gpipe => Self::Gpipe,
             Schedule::OneFOneB => Self::OneFOneB,
+        }
+    }
+}
+
+impl From<Precision> for v1::Precision {
+    fn from(precision: Precision) -> Self {
+        match precision {
+            Precision::Fp32 => Self::Fp32,
+            Precision::Bf16 => Self::Bf16,
         }
     }
 }
@@ -124,12 +141,10 @@ impl From<Recompute> for v1::RecomputePolicy {
 impl TrainingArgs {
     /// As a message.
     pub(super) fn spec(&self) -> Result<v1::TrainingSpec, Failure> {
-        let precision = match self.precision {
-            Precision::Fp32 => v1::Precision::Fp32,
-            Precision::Bf16 => v1::Precision::Bf16,
-        };
+        let gradients = self.gradient_precision.map_or(v1::Precision::Unspecified, Into::into);
         Ok(v1::TrainingSpec {
-            precision: precision.into(),
+            precision: v1::Precision::from(self.precision).into(),
+            gradient_precision: gradients.into(),
             optimizer: Some(self.optimizer()?),
             schedule: v1::Schedule::from(self.schedule).into(),
             micro_batch_size: self.micro_batch_size,
@@ -160,6 +175,14 @@ impl TrainingArgs {
             OptimizerKind::Adam => {
                 foreign("adam", &[("--momentum", self.momentum.is_some())])?;
                 v1::optimizer::Kind::Adam(v1::Adam {
+                    beta1: self.beta1,
+                    beta2: self.beta2,
+                    epsilon: self.epsilon,
+                })
+            }
+            OptimizerKind::Adamw => {
+                foreign("adamw", &[("--momentum", self.momentum.is_some())])?;
+                v1::optimizer::Kind::Adamw(v1::AdamW {
                     beta1: self.beta1,
                     beta2: self.beta2,
                     epsilon: self.epsilon,
@@ -201,8 +224,19 @@ mod tests {
     }
 
     #[test]
+    fn adamw_and_fp32_gradients_are_options() {
+        let spec =
+            spec("--optimizer adamw --weight-decay 0.1 --precision bf16 --gradient-precision fp32").unwrap();
+        assert_eq!((spec.precision(), spec.gradient_precision()), (v1::Precision::Bf16, v1::Precision::Fp32));
+        let optimizer = spec.optimizer.unwrap();
+        assert_eq!(optimizer.kind, Some(v1::optimizer::Kind::Adamw(v1::AdamW::default())));
+        assert_eq!(optimizer.weight_decay, Some(0.1));
+    }
+
+    #[test]
     fn an_option_of_the_other_optimizer_is_refused() {
         assert!(matches!(spec("--beta1 0.9"), Err(Failure::Usage(text)) if text.contains("--beta1")));
         assert!(matches!(spec("--optimizer adam --momentum 0"), Err(Failure::Usage(_))));
+        assert!(matches!(spec("--optimizer adamw --momentum 0"), Err(Failure::Usage(_))));
     }
 }

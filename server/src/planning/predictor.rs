@@ -50,6 +50,30 @@ pub trait Predictor {
         Vec::new()
     }
 
+    /// What every device holds of the predictor's ledger and nobody can tell how much it is, with what to do about
+    /// it: a figure without it is no peak, so that nothing is said to fit. None, the default, where the
+    /// figures are whole.
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Bytes of every parameter that its figures count besides what precision and optimizer make: copies that the
+    /// profile's launcher keeps.
+    fn copies_bytes_per_parameter(&self) -> u32 {
+        0
+    }
+
+    /// The least and the largest tensor degree that the profile has figures of; none, the default, where the
+    /// predictor has no such limits. Searches stay within unless the request names others.
+    fn tensor_degrees(&self) -> Option<(u32, u32)> {
+        None
+    }
+
+    /// What to know of stages whose shards are on several nodes; none, the default, where nothing is.
+    fn across_nodes(&self) -> Option<&'static str> {
+        None
+    }
+
     /// What every layer costs a device besides the bytes of its peak, in order: seconds, and bytes that it
     /// exchanges. None for a layer whose seconds at this share the profile does not tell; none at all, the
     /// default, where the predictor knows no times.

@@ -31,6 +31,7 @@ pub(super) fn model(record: &ModelRecord) -> v1::Model {
         name: record.name.to_string(),
         source: Some((&record.source).into()),
         create_time: Some(time(record.create_time)),
+        notes: record.source.notes(),
         ..(&record.model).into()
     }
 }
@@ -40,7 +41,7 @@ pub(super) fn model(record: &ModelRecord) -> v1::Model {
 pub(super) fn model_row(record: &ModelRecord) -> v1::Model {
     let model = model(record);
     let source = model.source.filter(|_| matches!(record.source, ModelSource::Zoo(_)));
-    v1::Model { layers: Vec::new(), source, ..model }
+    v1::Model { layers: Vec::new(), notes: Vec::new(), source, ..model }
 }
 
 pub(super) fn run_counts(counts: RunCounts) -> v1::RunCounts {

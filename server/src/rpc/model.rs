@@ -38,13 +38,15 @@ impl ModelService for Models {
     ) -> Result<Response<v1::Model>, Status> {
         let request = request.into_inner();
         let (source, model) = required("source", request.source).and_then(build).map_err(ApiError::from)?;
+        let notes = source.notes();
         let record = if request.validate_only {
             let name = ModelName::from_id(model.id()).map_err(ApiError::from)?;
             ModelRecord { name, model, source, create_time: Timestamp::now() }
         } else {
             self.store.put_model(&model, &source).await.map_err(ApiError::from)?
         };
-        Ok(Response::new(messages::model(&record)))
+        // The same model may have been stored from another source.
+        Ok(Response::new(v1::Model { notes, ..messages::model(&record) }))
     }
 
     async fn get_model(&self, request: Request<v1::GetModelRequest>) -> Result<Response<v1::Model>, Status> {

@@ -98,9 +98,15 @@ impl Imported {
 
     /// The predictor, with this many bytes on every device besides tensors.
     pub(crate) fn table(&self, overhead: u64) -> Result<Table> {
+        self.table_with_copies(overhead, 0)
+    }
+
+    /// The same, with this many bytes of every parameter besides what precision and optimizer make.
+    pub(crate) fn table_with_copies(&self, overhead: u64, copies: u32) -> Result<Table> {
         let mut document = self.document.clone();
         if let Some(table) = &mut document.layer_table {
             table.overhead_bytes = Some(overhead);
+            table.copies_bytes_per_parameter = (copies > 0).then_some(copies);
         }
         Ok(Table::new(&document)?)
     }
@@ -145,7 +151,7 @@ fn plan(entry: PlanEntry) -> Result<Plan> {
 fn training(micro_batch_size: u32, micro_batches: u32) -> TrainingSpec {
     TrainingSpec {
         precision: Precision::Fp32,
-        optimizer: Optimizer::Adam {
+        optimizer: Optimizer::AdamW {
             learning_rate: 1e-5,
             beta1: 0.9,
             beta2: 0.999,
@@ -181,8 +187,15 @@ fn document(file: &ProfileFile) -> Result<ProfileDocument> {
         },
         "model": {"opaque": {"name": file.model.name, "layers": names}},
     }))?;
-    document.layer_table =
-        Some(LayerTable { ledger: None, overhead_bytes: None, times_without_collectives: false, layers });
+    document.layer_table = Some(LayerTable {
+        ledger: None,
+        overhead_bytes: None,
+        // The authors' profiler trains with shards.
+        times_without_collectives: Some(false),
+        margin: None,
+        copies_bytes_per_parameter: None,
+        layers,
+    });
     // As every document from outside: by its text, with all checks.
     Ok(ProfileDocument::parse(&document.to_text()?)?)
 }

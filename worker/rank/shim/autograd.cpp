@@ -38,6 +38,35 @@ public:
 
 } // namespace
 
+struct MainGradient {
+  // Shared with the hooks of its leaves.
+  std::shared_ptr<at::Tensor> sum = std::make_shared<at::Tensor>();
+};
+
+namespace {
+
+// Runs when autograd has stored a leaf's gradient, and takes it away.
+class AddToMain final : public torch::autograd::PostAccumulateGradHook {
+public:
+  explicit AddToMain(std::shared_ptr<at::Tensor> main) : sum(std::move(main)) {}
+
+  void operator()(const torch::autograd::Variable &leaf) override {
+    const at::NoGradGuard no_grad;
+    at::Tensor gradient = std::move(leaf.mutable_grad());
+    leaf.mutable_grad().reset();
+    if (sum->defined()) {
+      sum->add_(gradient);
+    } else {
+      *sum = gradient.to(at::kFloat);
+    }
+  }
+
+private:
+  std::shared_ptr<at::Tensor> sum;
+};
+
+} // namespace
+
 struct GradientRoot {
   torch::autograd::edge_list edges;
 };
@@ -111,3 +140,19 @@ Status shim_on_gradient(const at::Tensor *tensor, void (*callback)(uint64_t), ui
 Status shim_clear_gradient(const at::Tensor *leaf) {
   return guarded([&] { leaf->mutable_grad().reset(); });
 }
+
+MainGradient *shim_main_gradient_new() { return new MainGradient(); }
+
+void shim_main_gradient_free(MainGradient *main) { delete main; }
+
+Status shim_main_gradient_of(const MainGradient *main, const at::Tensor *leaf) {
+  return guarded([&] {
+    torch::autograd::impl::set_post_acc_grad_hooks(*leaf, std::make_unique<AddToMain>(main->sum));
+  });
+}
+
+at::Tensor *shim_main_gradient_get(const MainGradient *main) {
+  return main->sum->defined() ? new at::Tensor(*main->sum) : nullptr;
+}
+
+void shim_main_gradient_clear(MainGradient *main) { main->sum->reset(); }

@@ -111,6 +111,19 @@ Status shim_on_gradient(const at::Tensor *tensor, void (*callback)(uint64_t), ui
 // Forgets the gradient of a leaf.
 Status shim_clear_gradient(const at::Tensor *leaf);
 
+// A gradient in fp32 of leaves that are less precise: what a backward pass computes of them is added to it and
+// freed. There is none before the first.
+struct MainGradient;
+
+MainGradient *shim_main_gradient_new();
+void shim_main_gradient_free(MainGradient *main);
+// From now on the gradients of this leaf are added to it.
+Status shim_main_gradient_of(const MainGradient *main, const at::Tensor *leaf);
+// Another handle of it, or null where no gradient has arrived.
+at::Tensor *shim_main_gradient_get(const MainGradient *main);
+// Forgets it, which frees its memory.
+void shim_main_gradient_clear(MainGradient *main);
+
 // ---- collective.cpp: operators of autograd that are written in Rust ----
 
 // Runs a closure once with a gradient and frees it. Takes the gradient and returns another, or null where

@@ -68,6 +68,11 @@ struct RawCatch {
     opaque: [u8; 0],
 }
 
+#[repr(C)]
+struct RawMain {
+    opaque: [u8; 0],
+}
+
 unsafe extern "C" {
     fn shim_last_error() -> *const c_char;
     safe fn shim_version_loaded() -> u32;
@@ -96,6 +101,11 @@ unsafe extern "C" {
     fn shim_catch_take(caught: *mut RawCatch, index: u64) -> *mut C_tensor;
     fn shim_on_gradient(tensor: *const C_tensor, callback: extern "C" fn(u64), argument: u64) -> i32;
     fn shim_clear_gradient(leaf: *const C_tensor) -> i32;
+    safe fn shim_main_gradient_new() -> *mut RawMain;
+    fn shim_main_gradient_free(main: *mut RawMain);
+    fn shim_main_gradient_of(main: *const RawMain, leaf: *const C_tensor) -> i32;
+    fn shim_main_gradient_get(main: *const RawMain) -> *mut C_tensor;
+    fn shim_main_gradient_clear(main: *mut RawMain);
     fn shim_add_scaled(tensor: *const C_tensor, other: *const C_tensor, scale: f64) -> i32;
     fn shim_add_product(
         tensor: *const C_tensor,
@@ -315,6 +325,54 @@ impl Drop for GradientRoot {
     fn drop(&mut self) {
         // SAFETY: `raw` comes from shim_root_of and nothing uses it any more.
         unsafe { shim_root_free(self.raw) }
+    }
+}
+
+/// The fp32 gradient of a leaf that is less precise: what a backward pass computes is added to it and freed.
+#[derive(Debug)]
+pub struct MainGradient {
+    raw: *mut RawMain,
+}
+
+impl MainGradient {
+    /// That of a leaf, which has no gradient of its own from now on.
+    ///
+    /// # Errors
+    /// When libtorch refuses.
+    pub fn of(leaf: &Tensor) -> Result<Self, ShimError> {
+        let main = Self { raw: shim_main_gradient_new() };
+        main.also_of(leaf)?;
+        Ok(main)
+    }
+
+    /// Adds what backward passes compute of another leaf, which is the same parameter.
+    ///
+    /// # Errors
+    /// When libtorch refuses.
+    pub fn also_of(&self, leaf: &Tensor) -> Result<(), ShimError> {
+        // SAFETY: both are valid during the call; the leaf's hook has a share of the sum of its own.
+        check(unsafe { shim_main_gradient_of(self.raw, leaf.as_ptr()) })
+    }
+
+    /// What has been added up; none before the first backward pass.
+    pub fn get(&self) -> Option<Tensor> {
+        // SAFETY: `raw` comes from shim_main_gradient_new and is freed only on drop.
+        let gradient = unsafe { shim_main_gradient_get(self.raw) };
+        // SAFETY: what is not null is a new tensor that nobody else frees.
+        (!gradient.is_null()).then(|| unsafe { Tensor::from_ptr(gradient) })
+    }
+
+    /// Forgets it, which frees its memory.
+    pub fn clear(&self) {
+        // SAFETY: `raw` comes from shim_main_gradient_new and is freed only on drop; no backward pass runs.
+        unsafe { shim_main_gradient_clear(self.raw) }
+    }
+}
+
+impl Drop for MainGradient {
+    fn drop(&mut self) {
+        // SAFETY: `raw` comes from shim_main_gradient_new and nothing uses it any more.
+        unsafe { shim_main_gradient_free(self.raw) }
     }
 }
 

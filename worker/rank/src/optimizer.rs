@@ -1,4 +1,4 @@
-//! The optimizer step: SGD with momentum and Adam, in place, in fp32.
+//! The optimizer step: SGD with momentum, `Adam` and `AdamW`, in place, in fp32.
 //!
 //! They are libtorch's algorithms (a test compares), but update a master copy where the trained tensor
 //! is less precise, and hold exactly the tensors that the arithmetic of `TrainingSpec` counts.
@@ -8,7 +8,7 @@ use loadmaster_proto::training::Optimizer;
 use tch::{Kind, Tensor};
 
 use crate::error::RankError;
-use crate::ffi::{add_product, add_quotient, add_scaled, clear_gradient};
+use crate::ffi::{add_product, add_quotient, add_scaled};
 use crate::layers::{Trained, copy_of};
 use crate::progress;
 
@@ -57,7 +57,7 @@ impl Stepper {
         }
         // After the last update, as trainers do: all gradients live through the whole step.
         for tensor in trained {
-            clear_gradient(&tensor.value)?;
+            tensor.forget_gradient()?;
         }
         Ok(())
     }
@@ -88,23 +88,54 @@ fn update(
         }
         Optimizer::Adam { learning_rate, beta1, beta2, epsilon, weight_decay } => {
             decay(weights, gradient, weight_decay)?;
-            let first = zeros_at_first(&mut state.first, weights)?;
-            let _ = first.f_lerp_(gradient, 1.0 - beta1)?;
-            let second = zeros_at_first(&mut state.second, weights)?;
-            let _ = second.f_mul_scalar_(beta2)?;
-            add_product(second, gradient, gradient, 1.0 - beta2)?;
-            // The moments start at zero, which these make up for.
-            let first_correction = 1.0 - beta1.powi(steps);
-            let second_correction = 1.0 - beta2.powi(steps);
-            let mut denominator = second.f_sqrt()?;
-            let _ = denominator.f_div_scalar_(second_correction.sqrt())?;
-            let _ = denominator.f_add_scalar_(epsilon)?;
-            if let Some(first) = &state.first {
-                add_quotient(weights, first, &denominator, -learning_rate / first_correction)?;
+            let moments = Moments { learning_rate, beta1, beta2, epsilon };
+            moments.update(steps, state, weights, gradient)?;
+        }
+        Optimizer::AdamW { learning_rate, beta1, beta2, epsilon, weight_decay } => {
+            if weight_decay != 0.0 {
+                let mut weights = weights.shallow_clone();
+                let _ = weights.f_mul_scalar_(1.0 - learning_rate * weight_decay)?;
             }
+            let moments = Moments { learning_rate, beta1, beta2, epsilon };
+            moments.update(steps, state, weights, gradient)?;
         }
     }
     Ok(())
+}
+
+/// The numbers of Adam's update, however weights decay.
+struct Moments {
+    learning_rate: f64,
+    beta1: f64,
+    beta2: f64,
+    epsilon: f64,
+}
+
+impl Moments {
+    fn update(
+        &self,
+        steps: i32,
+        state: &mut State,
+        weights: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<(), RankError> {
+        let Self { learning_rate, beta1, beta2, epsilon } = *self;
+        let first = zeros_at_first(&mut state.first, weights)?;
+        let _ = first.f_lerp_(gradient, 1.0 - beta1)?;
+        let second = zeros_at_first(&mut state.second, weights)?;
+        let _ = second.f_mul_scalar_(beta2)?;
+        add_product(second, gradient, gradient, 1.0 - beta2)?;
+        // The moments start at zero, which these make up for.
+        let first_correction = 1.0 - beta1.powi(steps);
+        let second_correction = 1.0 - beta2.powi(steps);
+        let mut denominator = second.f_sqrt()?;
+        let _ = denominator.f_div_scalar_(second_correction.sqrt())?;
+        let _ = denominator.f_add_scalar_(epsilon)?;
+        if let Some(first) = &state.first {
+            add_quotient(weights, first, &denominator, -learning_rate / first_correction)?;
+        }
+        Ok(())
+    }
 }
 
 /// Adds the L2 penalty to the gradient, which nobody needs afterwards as it was.

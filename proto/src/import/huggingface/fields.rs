@@ -88,6 +88,13 @@ impl Fields {
         texts.ok_or_else(|| Invalid::field(name, format!("is {value}, must be a list of texts")))
     }
 
+    pub(super) fn numbers(&mut self, name: &str) -> Result<Vec<f64>, Invalid> {
+        let Some((name, value)) = self.take(&[name])? else { return Ok(Vec::new()) };
+        let numbers =
+            value.as_array().and_then(|values| values.iter().map(Value::as_f64).collect::<Option<Vec<_>>>());
+        numbers.ok_or_else(|| Invalid::field(name, "must be a list of numbers"))
+    }
+
     pub(super) fn object(&mut self, name: &str) -> Result<Option<Fields>, Invalid> {
         match self.take(&[name])? {
             Some((_, Value::Object(fields))) => Ok(Some(Fields::new(fields))),

@@ -3,7 +3,8 @@
 //! Such a file leaves out what equals its class's default, so the defaults belong to the `model_type`. It
 //! also holds much that does not change what is computed, and may hold something that does and that
 //! Loadmaster cannot compute: the first is ignored key by key (`keys`), the second refused by its key, and
-//! so is what nobody knows.
+//! so is what nobody knows. In between are keys that change values and neither memory nor time (`rotary`): they are
+//! left out, and the model says so.
 //!
 //! The sequence length is the caller's; without one it is the longest that the configuration allows, but
 //! at most [`DEFAULT_MAX_SEQUENCE_LENGTH`]: many models allow far more than they are trained with.
@@ -55,6 +56,12 @@ pub(super) fn model(config: &str, sequence_length: Option<i64>) -> Result<Model,
         None => longest.min(DEFAULT_MAX_SEQUENCE_LENGTH),
     };
     architecture.model(&model_type, sequence_length)
+}
+
+/// What a configuration says and the model leaves out, because it changes neither memory nor time.
+pub(super) fn notes(config: &str) -> Vec<String> {
+    let config: Value = serde_json::from_str(config).unwrap_or_default();
+    rotary::notes(&config)
 }
 
 fn read(mut fields: Fields) -> Result<(String, Architecture), Invalid> {

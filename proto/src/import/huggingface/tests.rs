@@ -164,7 +164,7 @@ fn a_window_is_refused_where_it_bites() {
 }
 
 #[test]
-fn rotary_bases_are_read_in_every_version_and_scaling_is_refused() {
+fn rotary_bases_are_read_in_every_version() {
     let base = |keys| match imported(&with(LLAMA2, keys)).layers()[1].kind {
         LayerKind::TransformerBlock(block) => block.rotary_base,
         _ => None,
@@ -173,12 +173,47 @@ fn rotary_bases_are_read_in_every_version_and_scaling_is_refused() {
     assert_eq!(base(serde_json::json!({"rope_theta": 5e5})), Some(5e5));
     let version5 = serde_json::json!({"rope_parameters": {"rope_type": "default", "rope_theta": 7e4}});
     assert_eq!(base(version5), Some(7e4));
-    let scaled = serde_json::json!({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}});
-    let (field, description) = refused(&with(LLAMA3, scaled), None);
-    assert_eq!(field, "config.rope_scaling.rope_type");
-    assert!(description.contains("llama3"), "{description}");
     let twice = serde_json::json!({"rope_theta": 1e4, "rope_parameters": {"rope_theta": 5e5}});
     assert_eq!(refused(&with(LLAMA3, twice), None).0, "config.rope_parameters");
+}
+
+/// Scaling that changes angles alone is left out, and told: the model is the one without it, to the byte, at any
+/// length. What would change more, and keys that a type does not have, are refused by their keys.
+#[test]
+fn scaling_of_angles_is_left_out_and_told() {
+    let scalings = [
+        serde_json::json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                           "original_max_position_embeddings": 8192}),
+        serde_json::json!({"type": "linear", "factor": 2.0}),
+        serde_json::json!({"type": "dynamic", "factor": 4.0}),
+        serde_json::json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096,
+                           "attention_factor": null, "beta_fast": 32, "beta_slow": 1, "truncate": false}),
+        serde_json::json!({"type": "longrope", "short_factor": [1.0, 1.1], "long_factor": [2, 3.5]}),
+    ];
+    for scaling in scalings {
+        let both =
+            scaling.get("rope_type").or_else(|| scaling.get("type")).unwrap().as_str().unwrap().to_owned();
+        let config = with(LLAMA3, serde_json::json!({"rope_scaling": scaling}));
+        for length in [16, 8192] {
+            assert_eq!(model(&config, Some(length)).unwrap(), model(LLAMA3, Some(length)).unwrap());
+        }
+        let notes = notes(&config);
+        assert!(notes.len() == 1 && notes[0].contains(&both), "{notes:?}");
+        let version5 = with(LLAMA3, serde_json::json!({"rope_scaling": null, "rope_parameters": scaling}));
+        assert_eq!((imported(&version5), self::notes(&version5)), (imported(LLAMA3), notes));
+    }
+    assert!(notes(LLAMA3).is_empty() && notes(r#"{"rope_scaling": {"rope_type": "default"}}"#).is_empty());
+    for (scaling, key) in [
+        (serde_json::json!({"rope_type": "mrope", "mrope_section": [16, 24, 24]}), "rope_type"),
+        (serde_json::json!({"type": "su", "factor": 2.0}), "type"),
+        (serde_json::json!({"type": "linear", "factor": 2.0, "beta_fast": 32}), "beta_fast"),
+        (serde_json::json!({"type": "linear", "factor": "two"}), "factor"),
+        (serde_json::json!({"type": "longrope", "short_factor": 1.0}), "short_factor"),
+        (serde_json::json!({"rope_type": "llama3", "partial_rotary_factor": 0.5}), "partial_rotary_factor"),
+    ] {
+        let (field, description) = refused(&with(LLAMA3, serde_json::json!({"rope_scaling": scaling})), None);
+        assert_eq!(field, format!("config.rope_scaling.{key}"), "{description}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `loadmaster model`, and the options that name a model to profile.
 
 mod args;
+mod layers;
 mod source;
 
 use std::path::PathBuf;
@@ -10,11 +11,12 @@ use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::run_profile_request::Subject;
 
 pub(super) use args::ModelArgs;
-use source::Format;
+use source::Format as SourceFormat;
 
 use super::client::models;
 use super::context::Context;
 use super::error::Failure;
+use super::output::{Format, write_stdout};
 use super::page::{self, Limit};
 use super::{help, parse};
 
@@ -59,7 +61,7 @@ pub(super) struct Import {
 
     /// What the file is [default: hf where it has a `model_type`, else layers].
     #[arg(long, value_enum)]
-    format: Option<Format>,
+    format: Option<SourceFormat>,
 
     /// hf: tokens per sample [default: the configuration's longest, at most 4096].
     #[arg(long, value_name = "N", value_parser = args::positive())]
@@ -83,7 +85,7 @@ pub(super) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
             let request = v1::GetModelRequest { name };
             let model =
                 context.client.call(request, async |channel, q| models(channel).get_model(q).await).await?;
-            context.output.print(&model)
+            print(context, model)
         }
         Verb::Create(create) => match create.model.subject()? {
             Subject::Source(source) => store(context, source, create.dry_run).await,
@@ -104,5 +106,24 @@ async fn store(context: &Context, source: v1::ModelSource, validate_only: bool) 
     if validate_only {
         context.remark("dry run: the model is not stored");
     }
-    context.output.print(&model)
+    print(context, model)
+}
+
+/// As the format asks, or as the list of layers that it can be imported from.
+fn print(context: &Context, model: v1::Model) -> Result<(), Failure> {
+    for note in model.notes.iter().filter(|_| context.output.format != Format::Table) {
+        context.remark(note);
+    }
+    if context.lists_layers {
+        write_stdout(layers::list(model)?.as_bytes())
+    } else {
+        context.output.print(&model)
+    }
+}
+
+impl Verb {
+    /// Whether its answer is one model with its layers.
+    pub(super) fn shows_a_model(&self) -> bool {
+        !matches!(self, Self::List(_))
+    }
 }

@@ -11,6 +11,7 @@ use super::super::error::{Exit, Failure};
 use super::super::parse::{self, Devices};
 use super::super::table::prediction::verdict;
 use super::basis::Basis;
+use super::recommend::Launcher;
 
 /// See [`super::Verb::Predict`].
 #[derive(Debug, Args)]
@@ -40,6 +41,11 @@ pub(in super::super) struct Predict {
     /// Devices in pipeline order where they differ: `COUNTxBYTES[:KIND]`, separated by commas.
     #[arg(long, value_name = "DEVICES")]
     devices: Option<Devices>,
+
+    /// The program that is to train this: what it holds of every parameter is told beside what is counted [default:
+    /// the plan's].
+    #[arg(long, value_enum)]
+    launcher: Option<Launcher>,
 
     #[command(flatten)]
     basis: Basis,
@@ -103,6 +109,7 @@ impl Predict {
             predictor: predictor.map_or(v1::PredictorKind::Unspecified, Into::into).into(),
             margin,
             profile_document: String::new(),
+            launcher: self.launcher.map_or(v1::Launcher::Unspecified, Into::into).into(),
         }
     }
 }

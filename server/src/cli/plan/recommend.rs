@@ -235,7 +235,7 @@ macro_rules! values {
     ($(#[$doc:meta])* $name:ident -> $wire:ident { $($(#[$value:meta])* $variant:ident),+ $(,)? }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-        enum $name {
+        pub(super) enum $name {
             $($(#[$value])* $variant,)+
         }
 

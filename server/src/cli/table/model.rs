@@ -20,6 +20,9 @@ pub(in super::super) fn one(model: &Model, look: Look) -> String {
     facts.add("layers", model.layer_count.to_string());
     facts.add("parameters", count(model.parameter_count));
     facts.add("created", time(model.create_time.as_ref(), look));
+    for note in &model.notes {
+        facts.add("note", plain(note));
+    }
     if model.layers.is_empty() {
         return facts.render();
     }

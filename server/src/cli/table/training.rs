@@ -14,10 +14,12 @@ pub(super) fn line(spec: &v1::TrainingSpec, look: Look) -> String {
     let optimizer = match spec.optimizer.as_ref().and_then(|optimizer| optimizer.kind.as_ref()) {
         None | Some(optimizer::Kind::Sgd(_)) => "sgd",
         Some(optimizer::Kind::Adam(_)) => "adam",
+        Some(optimizer::Kind::Adamw(_)) => "adamw",
     };
-    let precision = match spec.precision() {
-        v1::Precision::Unspecified | v1::Precision::Fp32 => "fp32",
-        v1::Precision::Bf16 => "bf16",
+    let precision = match (spec.precision(), spec.gradient_precision()) {
+        (v1::Precision::Unspecified | v1::Precision::Fp32, _) => "fp32",
+        (v1::Precision::Bf16, v1::Precision::Fp32) => "bf16 with fp32 gradients",
+        (v1::Precision::Bf16, _) => "bf16",
     };
     let mut parts = vec![
         schedule.to_owned(),

@@ -102,6 +102,7 @@ fn alone(model: &Model, stage: StageConfig) -> SoloStage {
 #[cfg(test)]
 mod tests {
     use loadmaster_proto::run::{Campaign, RunSpec};
+    use loadmaster_proto::training::{Optimizer, Precision};
     use loadmaster_proto::zoo::{Gpt2, Vgg, Zoo};
 
     use super::*;
@@ -176,6 +177,24 @@ mod tests {
                 assert_eq!(one == other, one.1 == Purpose::Fit);
             }
         }
+    }
+
+    /// What was measured in one number format or under one update rule is never taken for another: gradients in
+    /// fp32 and decoupled decay are settings of their own.
+    #[test]
+    fn number_formats_and_update_rules_have_keys_of_their_own() {
+        let (learning_rate, beta1, beta2, epsilon, weight_decay) = (1e-3, 0.9, 0.95, 1e-8, 0.1);
+        let adam = Optimizer::Adam { learning_rate, beta1, beta2, epsilon, weight_decay };
+        let adamw = Optimizer::AdamW { learning_rate, beta1, beta2, epsilon, weight_decay };
+        let formats = [Precision::Fp32, Precision::Bf16, Precision::Bf16Fp32Gradients];
+        let model = gpt2(2);
+        let mut keys = std::collections::BTreeSet::new();
+        for (precision, optimizer) in formats.into_iter().flat_map(|of| [(of, adam), (of, adamw)]) {
+            let training = TrainingSpec { precision, optimizer, ..training(Schedule::Gpipe, 8, 2) };
+            let runs = minimal(&model, &training, &[4], &[Scenario::SINGLE]);
+            keys.insert(runs[0].key(&model, &settings(Campaign::Minimal, training, None)));
+        }
+        assert_eq!(keys.len(), 6);
     }
 
     /// Every layer of the model has an equal one that runs at every size.

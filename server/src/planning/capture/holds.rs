@@ -52,6 +52,7 @@ fn precision(training: &TrainingSpec) -> &'static str {
     match training.precision {
         Precision::Fp32 => "fp32",
         Precision::Bf16 => "bf16",
+        Precision::Bf16Fp32Gradients => "bf16 with fp32 gradients",
     }
 }
 
@@ -60,5 +61,6 @@ fn optimizer(training: &TrainingSpec) -> &'static str {
         Optimizer::Sgd { momentum: 0.0, .. } => "sgd without momentum",
         Optimizer::Sgd { .. } => "sgd with momentum",
         Optimizer::Adam { .. } => "adam",
+        Optimizer::AdamW { .. } => "adamw",
     }
 }

@@ -112,7 +112,7 @@ impl Component {
     /// The embedding's first passage in a stage that also holds the head.
     fn added_to_shared(&self, embedding: &Tape, key: PlayedKey) -> Option<Passage> {
         let shared = self.model.layers().last()?.kind.shared_parameter()?;
-        let scalar = self.training.precision.scalar_bytes();
+        let scalar = self.training.precision.gradient_bytes();
         let whole = shared.elements() * scalar;
         // A shard holds a part of the vocabulary: as even as possible, the first ones one longer.
         let rows = u64::try_from(shared.shape.first().copied().unwrap_or(1)).unwrap_or(1).max(1);
@@ -122,7 +122,7 @@ impl Component {
 
     /// The largest buffer in which the gradients of replicas are summed: each shard's of its own.
     fn largest_bucket(&self, stage: &StageConfig) -> u64 {
-        let scalar = self.training.precision.scalar_bytes();
+        let scalar = self.training.precision.gradient_bytes();
         let parameters = self.model.rank_parameters(stage, 0);
         let sizes: Vec<u64> = parameters.iter().map(|of: &ShardParameter| of.elements() * scalar).collect();
         buckets(&sizes, BUCKET_BYTES).iter().map(Bucket::buffer_bytes).max().unwrap_or_default()

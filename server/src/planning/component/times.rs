@@ -25,7 +25,7 @@ impl Component {
         let content = self.contents.get(layer)?;
         let (LayerSeconds { forward, backward, step }, origin) =
             self.library.seconds(content, tensor_degree, micro_batch_size)?;
-        let scalar = self.training.precision.scalar_bytes();
+        let precision = self.training.precision;
         let kind = &self.model.layers().get(layer)?.kind;
         let parameters = kind.shard_parameters(Shard { index: 0, degree: tensor_degree });
         let outputs = self.model.edge(layer + 1).iter();
@@ -33,8 +33,11 @@ impl Component {
         Some(LayerCost {
             seconds: StageSeconds { forward, backward, step },
             exchange: Exchange::default(),
-            gradient_bytes: parameters.iter().map(ShardParameter::elements).sum::<u64>() * scalar,
-            output_bytes: per_sample.saturating_mul(scalar).saturating_mul(u64::from(micro_batch_size)),
+            gradient_bytes: parameters.iter().map(ShardParameter::elements).sum::<u64>()
+                * precision.gradient_bytes(),
+            output_bytes: per_sample
+                .saturating_mul(precision.scalar_bytes())
+                .saturating_mul(u64::from(micro_batch_size)),
             origin,
         })
     }
@@ -44,7 +47,7 @@ impl Component {
         let head = self.model.layers().last().filter(|_| self.model.has_tied_head());
         let shard = Shard { index: 0, degree: tensor_degree };
         let shared = head.and_then(|head| head.kind.shard_shared_parameter(shard));
-        shared.map_or(0, |shared| shared.elements() * self.training.precision.scalar_bytes())
+        shared.map_or(0, |shared| shared.elements() * self.training.precision.gradient_bytes())
     }
 }
 

@@ -150,6 +150,6 @@ fn a_table_with_bytes_is_the_default_and_capture_can_be_asked_for() {
         rows["bytes"] = json!([{"micro_batch_size": 1, "tensor_degree": 1, "parameter_bytes": 100,
                                 "activation_bytes": 10, "input_bytes": 4, "output_bytes": 4}]);
     }
-    assert_eq!(made(&both, None).unwrap().name(), "table/1");
+    assert_eq!(made(&both, None).unwrap().name(), "table/2");
     assert_eq!(made(&both, Some(Kind::Capture)).unwrap().name(), "capture/1");
 }

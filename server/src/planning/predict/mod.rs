@@ -45,7 +45,8 @@ pub struct StageForecast {
     pub setting: StageSetting,
     /// What its fullest device needs.
     pub prediction: Prediction,
-    /// Between which bytes the real peak is expected; none where no margin is known.
+    /// Between which bytes the real peak is expected; none where no margin is known, or where the figures are not
+    /// all that a device holds.
     pub interval: Option<Interval>,
     /// Position of its first device in the order of the pipeline.
     pub first_device: usize,
@@ -146,7 +147,8 @@ pub fn forecast(
         stages.push(StageForecast {
             setting,
             prediction,
-            interval: margin.interval(&prediction),
+            // An interval around a part of the bytes would promise an upper end that nobody knows.
+            interval: predictor.unknown().map_or_else(|| margin.interval(&prediction), |_| None),
             first_device,
             smallest: smallest.map(|(index, &capacity)| Device { index, capacity }),
         });

@@ -7,14 +7,14 @@ use crate::planning::predictor::{Margin, Origin, Prediction, Predictor, Share, S
 /// Most warnings that predictors add; the rest is counted.
 const MOST: usize = 20;
 
-/// Warnings about the predictions of some stages, each once.
+/// Warnings about the predictions of some stages, each once. That figures are not whole comes first.
 pub fn warnings(
     predictor: &(impl Predictor + ?Sized),
     settings: &[StageSetting],
     predictions: &[Prediction],
     margin: Margin,
 ) -> Vec<String> {
-    let mut warnings = Vec::new();
+    let mut warnings: Vec<String> = predictor.unknown().map(str::to_owned).into_iter().collect();
     if predictions.iter().any(|prediction| prediction.origin == Origin::Extrapolated) {
         warnings.push(
             "predicted beyond the profiled micro-batch sizes, micro-batches in flight or degrees".to_owned(),

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `wish` | what is asked for, with all defaults filled in? |
 //! | `launcher` | what can each launcher run? |
+//! | `holds` | what does it hold of every parameter? |
 //! | `market` | where do the prices of stages come from? |
 //! | `prices`, `corrected` | how do predictors give them, and what are they multiplied with? |
 //! | `part` | which part of the devices does a plan take? |
@@ -32,6 +33,7 @@ mod compared;
 mod corrected;
 mod fewest;
 mod given;
+pub mod holds;
 mod lack;
 mod launcher;
 mod market;

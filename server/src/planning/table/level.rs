@@ -17,6 +17,8 @@ const EXCHANGES: u32 = 2;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Level {
     pub(super) parameters: u64,
+    /// What replicas sum of its parameters.
+    gradients: u64,
     pub(super) activation: u64,
     pub(super) transient: u64,
     pub(super) input: u64,
@@ -36,7 +38,7 @@ impl Level {
         Some(LayerCost {
             seconds,
             exchange: self.exchange,
-            gradient_bytes: self.parameters,
+            gradient_bytes: self.gradients,
             output_bytes: self.output,
             origin,
         })
@@ -98,7 +100,7 @@ impl Table {
         let input = bytes(rows, |row| row.input_bytes, Scales::WithSamples)
             .or_else(|| bytes(before?, |row| row.output_bytes, Scales::WithSamples))
             .ok_or_else(|| lacks("input_bytes"))?;
-        let exchange = if self.rows.times_without_collectives && share.tensor_degree > 1 {
+        let exchange = if self.rows.times_without_collectives == Some(true) && share.tensor_degree > 1 {
             let exchanged = bytes(rows, |row| row.exchanged_bytes, Scales::WithSamples);
             let bytes = exchanged.unwrap_or_else(|| output.saturating_mul(u64::from(EXCHANGES)));
             Exchange { count: EXCHANGES, bytes }
@@ -106,7 +108,8 @@ impl Table {
             Exchange::default()
         };
         let seconds = seconds(rows, share);
-        Ok(Level { parameters, activation, transient, input, output, origin, seconds, exchange })
+        let gradients = parameters.saturating_mul(self.gradient_ratio);
+        Ok(Level { parameters, gradients, activation, transient, input, output, origin, seconds, exchange })
     }
 
     fn lacks(&self, layer: usize, field: &str, at: Share) -> PredictionError {

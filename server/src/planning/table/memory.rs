@@ -7,7 +7,7 @@ use loadmaster_proto::training::{RecomputePolicy, StaticBytes};
 use super::Table;
 use super::level::Level;
 use crate::planning::predictor::{
-    Breakdown, MOST_BYTES, Origin, PeakCurve, PredictionError, Share, StageSetting,
+    Breakdown, MOST_BYTES, Origin, PeakCurve, PredictionError, Predictor, Share, StageSetting,
 };
 
 /// Layers of a stage so far: the stages that begin with the same layer come from each other by one more.
@@ -79,6 +79,7 @@ impl Layers {
         // Of no state has a scalar more than 16 bytes.
         let scalars = (self.parameters / training.precision.scalar_bytes()).min(MOST_BYTES / 16);
         let StaticBytes { parameters, gradients, optimizer, .. } = training.static_bytes(scalars);
+        let copies = scalars.saturating_mul(u64::from(table.copies_bytes_per_parameter()));
         let in_flight = u64::from(in_flight);
         let activations = match training.recompute {
             RecomputePolicy::None => in_flight.saturating_mul(self.retained),
@@ -96,7 +97,8 @@ impl Layers {
         Breakdown {
             weights: parameters,
             gradients,
-            optimizer,
+            // Launchers keep them for their optimizers: flat copies of weights and gradients.
+            optimizer: optimizer.saturating_add(copies).min(MOST_BYTES),
             activations: activations.min(MOST_BYTES),
             edges: edges.min(MOST_BYTES),
             communication: if data_degree > 1 { gradients } else { 0 },
@@ -143,7 +145,7 @@ pub(super) fn curves(table: &Table, setting: &StageSetting) -> Vec<PeakCurve> {
                 one_of_last: one,
                 each: two.saturating_sub(one),
                 micro_batches: setting.training.micro_batches,
-                margin: None,
+                margin: Some(table.margin),
             }
         })
         .collect()

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::planning::fixtures::training;
-use crate::planning::predictor::{Breakdown, Origin, PredictionError, StageSeconds};
+use crate::planning::predict::{Verdict, forecast};
+use crate::planning::predictor::{Breakdown, Margin, Origin, PredictionError, StageSeconds};
 
 /// An embedding, six blocks and a head, at tensor degrees 1 and 2, one sample.
 fn document(ledger: &str) -> Value {
@@ -159,20 +160,100 @@ fn no_pass_is_faster_than_at_the_smallest_listed_size() {
     assert_eq!(self::table(&untimed).smallest_share(), None);
 }
 
-/// Assumptions that a user can replace by figures are said.
+/// Assumptions that a user can replace by figures are said, and none is where all are there.
 #[test]
 fn assumptions_are_warnings() {
     let inner = setting(StageConfig::single(2, 4), adam(Schedule::Gpipe, 1));
-    let mut bare = document("device");
-    bare["layer_table"].as_object_mut().unwrap().remove("overhead_bytes");
-    let warnings = table(&bare).warnings(&inner);
-    assert!(warnings[0].contains("no overhead_bytes") && warnings[1].contains("no transient_bytes"));
-    assert_eq!(table(&document("device")).warnings(&inner).len(), 1);
+    let assumed = table(&document("device")).warnings(&inner);
+    assert!(assumed[0].contains("no transient_bytes") && assumed[1].contains("no margin"), "{assumed:?}");
     let mut stated = document("allocated");
+    stated["layer_table"]["margin"] = json!(0.03);
     for row in stated["layer_table"]["layers"][1]["bytes"].as_array_mut().unwrap() {
         row["transient_bytes"] = json!(7);
     }
-    assert!(table(&stated).warnings(&inner).is_empty());
+    assert_eq!(table(&stated).warnings(&inner), [""; 0]);
+}
+
+/// Real peaks are expected within a tenth, or within what the document says; figures of stages and the curves that
+/// a search reads agree.
+#[test]
+fn a_table_has_the_default_margin_or_its_own() {
+    let inner = setting(StageConfig::single(2, 4), adam(Schedule::Gpipe, 1));
+    let mut stated = document("allocated");
+    stated["layer_table"]["margin"] = json!(0.03);
+    for (document, margin) in [(document("allocated"), MARGIN), (stated, 0.03)] {
+        let table = table(&document);
+        assert_eq!(table.stage(&inner).unwrap().margin, Some(margin));
+        let curves = table.curves(&inner).unwrap();
+        assert!(!curves.is_empty() && curves.iter().all(|curve| curve.margin == Some(margin)));
+    }
+}
+
+/// In the ledger of the driver a peak is not whole without what a device holds besides tensors: nothing fits then,
+/// whatever margin is asked for, and the first thing told is which key is missing.
+#[test]
+fn nothing_fits_while_the_device_constant_is_not_known() {
+    let inner = setting(StageConfig::single(2, 4), adam(Schedule::Gpipe, 1));
+    let capacity = [Bytes(1 << 40)];
+    let verdict = |document: &Value, margin| {
+        let found = forecast(&table(document), &[inner], &capacity, margin).unwrap();
+        (found.verdict(), found.stages[0].interval.is_some(), found.warnings[0].clone())
+    };
+    let mut bare = document("device");
+    bare["layer_table"].as_object_mut().unwrap().remove("overhead_bytes");
+    for margin in [Margin::Known, Margin::Share(0.5)] {
+        let (verdict, is_bounded, warning) = verdict(&bare, margin);
+        assert_eq!((verdict, is_bounded), (Verdict::FitsWithoutMargin, false));
+        assert!(warning.contains("layer_table.overhead_bytes"), "{warning}");
+    }
+    let small = forecast(&table(&bare), &[inner], &[Bytes(10)], Margin::Known).unwrap();
+    assert_eq!(small.verdict(), Verdict::DoesNotFit, "what does not fit without it does not fit");
+    let mut zero = bare.clone();
+    zero["layer_table"]["overhead_bytes"] = json!(0);
+    assert_eq!(verdict(&zero, Margin::Known).0, Verdict::Fits, "nothing is a figure too");
+    // Ledgers that do not show it list it among what they exclude.
+    for ledger in ["allocated", "reserved"] {
+        bare["provenance"]["ledger"] = json!(ledger);
+        assert_eq!(verdict(&bare, Margin::Known).0, Verdict::Fits);
+    }
+}
+
+/// Launchers keep copies that neither precision nor optimizer tells: `DeepSpeed` in fp32 a master copy and flat
+/// gradients, 24 bytes per parameter instead of 16.
+#[test]
+fn copies_of_the_launcher_are_counted_where_the_table_states_them() {
+    let inner = setting(StageConfig::single(2, 4), adam(Schedule::Gpipe, 1));
+    let mut copies = document("allocated");
+    copies["layer_table"]["copies_bytes_per_parameter"] = json!(8);
+    let (plain, copies) = (parts(&table(&document("allocated")), &inner), parts(&table(&copies), &inner));
+    let scalars = 240 / 4;
+    assert_eq!(plain.weights + plain.gradients + plain.optimizer, 16 * scalars);
+    assert_eq!(copies.weights + copies.gradients + copies.optimizer, 24 * scalars);
+    assert_eq!(copies, Breakdown { optimizer: copies.optimizer, ..plain });
+}
+
+/// A degree that no row has is a guess, which is named with the rows that there are; degrees between rows are not.
+#[test]
+fn degrees_beyond_the_rows_are_named() {
+    let table = table(&document("allocated"));
+    assert_eq!(table.tensor_degrees(), Some((1, 1)), "seconds have rows of degree 1 alone");
+    let warned = |tensor_degree| {
+        let stage = StageConfig { first_layer: 2, last_layer: 4, data_degree: 1, tensor_degree };
+        let warnings = table.warnings(&setting(stage, adam(Schedule::Gpipe, 1)));
+        warnings.into_iter().find(|warning| warning.contains("beyond the rows"))
+    };
+    assert_eq!(warned(1), None);
+    let warning = warned(8).unwrap();
+    assert!(warning.contains("tensor degree 8") && warning.contains("layers 1 to 6 have 1, 2"), "{warning}");
+
+    let mut timed = document("allocated");
+    timed["layer_table"]["times_without_collectives"] = json!(false);
+    for group in timed["layer_table"]["layers"].as_array_mut().unwrap() {
+        let mut row = group["times"][0].clone();
+        row["tensor_degree"] = json!(4);
+        group["times"].as_array_mut().unwrap().push(row);
+    }
+    assert_eq!(super::Table::tensor_degrees(&self::table(&timed)), Some((1, 2)), "bytes reach to 2 alone");
 }
 
 /// A profiler that times layer by layer waits for the host where kernels are short: a pass over one sample is

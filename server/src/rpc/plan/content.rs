@@ -12,7 +12,7 @@ use crate::planning::predict::{on_top, warnings};
 use crate::planning::predictor::{Margin, Origin, Prediction, StageSetting};
 use crate::planning::recommend::{
     Candidate, Certificate, Compared, Factors, GIVEN, Prices, Recommendation, Rejected, Restriction,
-    Transfers,
+    Transfers, holds,
 };
 use crate::planning::search::KindSet;
 use crate::rpc::error::ApiError;
@@ -70,6 +70,7 @@ impl Writer<'_> {
                 step: of.step,
             });
             let margin = self.margin.interval(&prediction).map(|interval| interval.margin);
+            let margin = margin.filter(|_| self.unknown().is_none());
             stages.push(PlanStageRecord {
                 config: stage.config(),
                 capacity: stage.capacity.0,
@@ -92,8 +93,18 @@ impl Writer<'_> {
         let margins: Option<Vec<f64>> = stages.iter().map(|stage| stage.seconds_margin).collect();
         let margin = margins.and_then(|margins| margins.into_iter().reduce(f64::max));
         let predictor = &*self.subject.predictor;
-        let mut told: Vec<String> = on_top(predictor.ledger()).map(str::to_owned).into_iter().collect();
-        told.extend(warnings(predictor, &settings, &predictions, self.margin));
+        let mut told = warnings(predictor, &settings, &predictions, self.margin);
+        told.splice(0..0, on_top(predictor.ledger()).map(str::to_owned));
+        // What makes a figure less than a peak comes before everything else.
+        if let Some(unknown) = self.unknown() {
+            told.retain(|warning| warning != unknown);
+            told.insert(0, unknown.to_owned());
+        }
+        told.extend(predictor.across_nodes().filter(|_| stages.iter().any(spans_nodes)).map(str::to_owned));
+        let copies = predictor.copies_bytes_per_parameter();
+        told.extend(
+            self.asked.launcher.and_then(|launcher| holds::note(launcher, &settings, &predictions, copies)),
+        );
         told.extend(self.notes.iter().cloned());
         Ok(PlanContent {
             profile: self.profile.clone(),
@@ -160,6 +171,12 @@ impl Writer<'_> {
         self.plan(plan, GIVEN)
     }
 
+    /// What devices hold and no figure shows, of any kind of device.
+    fn unknown(&self) -> Option<&'static str> {
+        let others = self.kinds.iter().map(|(subject, _)| *subject);
+        std::iter::once(self.subject).chain(others).find_map(|subject| subject.predictor.unknown())
+    }
+
     /// The prediction of the kind of device that the stage fills most, before any correction.
     fn fullest(&self, kinds: KindSet, setting: &StageSetting) -> Result<Prediction, ApiError> {
         let mut fullest: Option<Prediction> = None;
@@ -209,6 +226,17 @@ impl Writer<'_> {
             margin: None,
         })
     }
+}
+
+/// Whether the shards of some replica of a stage are on several nodes: its devices are in the order of its ranks,
+/// shards next to each other.
+fn spans_nodes(stage: &PlanStageRecord) -> bool {
+    let shards = stage.config.tensor_degree.max(1) as usize;
+    stage.devices.chunks(shards).any(|replica| {
+        let mut nodes = replica.iter().map(|device| &device.node);
+        let first = nodes.next();
+        nodes.any(|node| Some(node) != first)
+    })
 }
 
 /// Gives a plan the name that follows from its content.

@@ -8,6 +8,7 @@ mod observe;
 mod predict;
 mod predicted;
 mod prediction_errors;
+mod reach;
 mod recommend;
 mod request;
 mod search;

@@ -1,7 +1,7 @@
 //! `PredictMemory`.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::convert::unsigned;
+use loadmaster_proto::convert::{launcher_from_wire, unsigned};
 use loadmaster_proto::error::{Invalid, in_range, required};
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::stage::{Partitioning, StageConfig};
@@ -12,7 +12,8 @@ use loadmaster_proto::wire::v1::predict_memory_request::Subject as Asked;
 use super::request::{self, Overrides};
 use super::{Plans, Subject, cores, message};
 use crate::planning::predict::{devices, excluded, forecast, settings};
-use crate::planning::predictor::StageSetting;
+use crate::planning::predictor::{Prediction, StageSetting};
+use crate::planning::recommend::holds;
 use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
 use crate::store::records::PlanRecord;
@@ -35,6 +36,8 @@ impl Plans {
         };
         let margin = request::margin(request.margin)?;
         let kind = request::kind(request.predictor)?;
+        let named = launcher_from_wire("launcher", request.launcher)?;
+        let launcher = named.or_else(|| plan.as_ref().and_then(|plan| plan.content.asked.launcher));
         let overrides = Overrides {
             micro_batch_size: request.micro_batch_size,
             micro_batches: request.micro_batches,
@@ -55,6 +58,10 @@ impl Plans {
                 let kind = &profile.settings.device_kind;
                 found.warnings.extend(cores::of_stages(kind, devices(&stages), count, host));
             }
+            let predictions: Vec<Prediction> = found.stages.iter().map(|stage| stage.prediction).collect();
+            let copies = predictor.copies_bytes_per_parameter();
+            let held = launcher.and_then(|launcher| holds::note(launcher, &stages, &predictions, copies));
+            found.warnings.extend(held);
             let communicates = stages.iter().any(|of| of.stage_count > 1 || of.stage.devices() > 1);
             let excluded = excluded(predictor.ledger(), &profile.settings.device_kind, communicates);
             Ok::<_, ApiError>(v1::PredictMemoryResponse {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use loadmaster_proto::constraints::Constraints;
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::name::ProfileName;
 use loadmaster_proto::objective::{MemoryUnit, Objective};
@@ -11,6 +12,7 @@ use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::wire::v1;
 
 use super::content::{Writer, Written, named};
+use super::reach::Reach;
 use super::request::{self, Overrides};
 use super::site::Site;
 use super::wish::Asked;
@@ -217,10 +219,12 @@ impl Task {
             margin: self.margin,
             asked: self.asked_record(),
             corrections: self.corrections(),
-            notes: self.site.planned.notes.clone(),
+            notes: self.site.planned.notes.iter().cloned().chain(self.reach().note).collect(),
             transfers: self.transfers(),
         };
         if let Some(partitioning) = &self.asked.partitioning {
+            // Nothing was searched.
+            writer.notes.clone_from(&self.site.planned.notes);
             let plan = given(&prices, &scene, &wish, partitioning)?;
             writer.asked = AskedRecord { objective: None, ..writer.asked };
             return Ok((named(writer.given(&plan)?)?, Vec::new()));
@@ -229,6 +233,14 @@ impl Task {
         let found = recommend(&prices, &scene, &wish, stop).map_err(|error| among(error, left_out))?;
         let (content, others) = writer.recommendation(&found)?;
         Ok((named(content)?, others))
+    }
+
+    /// The tensor degrees that are searched.
+    fn reach(&self) -> Reach {
+        let nodes = self.site.planned.fleet.nodes.iter();
+        let largest = nodes.map(|node| node.devices).max().unwrap_or(0);
+        let kinds = self.by_kind();
+        Reach::of(&self.asked, kinds.iter().map(|(subject, _)| &*subject.predictor), largest)
     }
 
     /// The profile of each kind of device, in the fleet's order, and what its predictions are multiplied with.
@@ -304,7 +316,10 @@ impl Task {
             objective: asked.objective,
             shape: asked.shape,
             rules: asked.rules,
-            constraints: asked.constraints.clone(),
+            constraints: Constraints {
+                tensor_degrees: self.reach().tensor_degrees,
+                ..asked.constraints.clone()
+            },
             batches: asked.batches(training, least_share)?,
             least_share,
             schedules: asked.schedules(training)?,

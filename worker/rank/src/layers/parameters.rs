@@ -5,7 +5,8 @@ use loadmaster_proto::shard::ShardParameter;
 use loadmaster_proto::training::Precision;
 use tch::{Device, Kind, TchError, Tensor};
 
-use crate::ffi;
+use crate::error::RankError;
+use crate::ffi::{self, MainGradient, ShimError};
 use crate::random::Purpose;
 
 /// A trained tensor.
@@ -19,6 +20,8 @@ pub struct Trained {
     pub value: Tensor,
     /// The fp32 copy that the optimizer updates, where `value` is less precise.
     pub master: Option<Tensor>,
+    /// Where its gradients are added up, if not beside `value`.
+    pub main: Option<MainGradient>,
 }
 
 impl Trained {
@@ -32,8 +35,37 @@ impl Trained {
     /// # Errors
     /// What libtorch says.
     pub fn gradient(&self) -> Result<Option<Tensor>, TchError> {
+        if let Some(main) = &self.main {
+            return Ok(main.get());
+        }
         let gradient = self.value.f_grad()?;
         Ok(gradient.defined().then_some(gradient))
+    }
+
+    /// Forgets its gradient, which frees its memory.
+    ///
+    /// # Errors
+    /// What libtorch says.
+    pub fn forget_gradient(&self) -> Result<(), ShimError> {
+        match &self.main {
+            Some(main) => {
+                main.clear();
+                Ok(())
+            }
+            None => ffi::clear_gradient(&self.value),
+        }
+    }
+
+    /// What another layer of the same stage computes with, which has the same parameter. Gradients that are added up
+    /// elsewhere are added as soon as each layer's are there, not when both are.
+    ///
+    /// # Errors
+    /// What libtorch says.
+    pub fn shared(&self) -> Result<Tensor, RankError> {
+        let Some(main) = &self.main else { return Ok(self.value.shallow_clone()) };
+        let leaf = self.value.f_detach()?.f_set_requires_grad(true)?;
+        main.also_of(&leaf)?;
+        Ok(leaf)
     }
 }
 
@@ -53,7 +85,7 @@ impl ParameterMaker {
     ///
     /// # Errors
     /// Out of memory, for one.
-    pub fn make(&self, layer: usize, position: usize, parameter: &Parameter) -> Result<Trained, TchError> {
+    pub fn make(&self, layer: usize, position: usize, parameter: &Parameter) -> Result<Trained, RankError> {
         self.trained(layer, parameter.name, self.start(layer, position, parameter)?)
     }
 
@@ -67,9 +99,9 @@ impl ParameterMaker {
         layer: usize,
         position: usize,
         parameter: &ShardParameter,
-    ) -> Result<Trained, TchError> {
+    ) -> Result<Trained, RankError> {
         let Some(slice) = &parameter.slice else { return self.make(layer, position, &parameter.whole) };
-        let start = ffi::without_host_capacity(|| {
+        let start: Result<Tensor, TchError> = ffi::without_host_capacity(|| {
             let whole = self.start(layer, position, &parameter.whole)?;
             let axis = i64::try_from(slice.axis).unwrap_or(i64::MAX);
             let ranges: Vec<Tensor> = slice
@@ -78,8 +110,8 @@ impl ParameterMaker {
                 .map(|range| whole.f_narrow(axis, range.start, range.end - range.start))
                 .collect::<Result<_, _>>()?;
             Tensor::f_cat(&ranges, axis)
-        })?;
-        self.trained(layer, parameter.whole.name, start)
+        });
+        self.trained(layer, parameter.whole.name, start?)
     }
 
     fn start(&self, layer: usize, position: usize, parameter: &Parameter) -> Result<Tensor, TchError> {
@@ -96,21 +128,28 @@ impl ParameterMaker {
         Ok(tensor)
     }
 
-    fn trained(&self, layer: usize, name: &'static str, start: Tensor) -> Result<Trained, TchError> {
+    fn trained(&self, layer: usize, name: &'static str, start: Tensor) -> Result<Trained, RankError> {
         let (value, master) = match self.precision {
             Precision::Fp32 => (start, None),
-            Precision::Bf16 => (start.f_to_kind(Kind::BFloat16)?, Some(start)),
+            Precision::Bf16 | Precision::Bf16Fp32Gradients => (start.f_to_kind(Kind::BFloat16)?, Some(start)),
         };
-        Ok(Trained { layer, name, value: value.f_set_requires_grad(true)?, master })
+        let value = value.f_set_requires_grad(true)?;
+        let main = self.precision.has_main_gradients().then(|| MainGradient::of(&value)).transpose()?;
+        Ok(Trained { layer, name, value, master, main })
     }
 }
 
-/// The number format of activations, gradients and the parameters that layers compute with.
+/// The number format of activations, of the parameters that layers compute with, and of what crosses edges.
 pub(crate) fn kind(precision: Precision) -> Kind {
     match precision {
         Precision::Fp32 => Kind::Float,
-        Precision::Bf16 => Kind::BFloat16,
+        Precision::Bf16 | Precision::Bf16Fp32Gradients => Kind::BFloat16,
     }
+}
+
+/// The number format in which gradients of parameters are added up.
+pub(crate) fn gradient_kind(precision: Precision) -> Kind {
+    if precision.has_main_gradients() { Kind::Float } else { kind(precision) }
 }
 
 /// A copy with memory of its own.

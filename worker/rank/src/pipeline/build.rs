@@ -46,7 +46,7 @@ impl Stage {
             if let Some(shared) = layer.kind.shard_shared_parameter(shard) {
                 let embedding = trained.iter().find(|own| own.layer == 0 && own.name == TOKEN.1);
                 match embedding {
-                    Some(embedding) => parameters.push(embedding.value.shallow_clone()),
+                    Some(embedding) => parameters.push(embedding.shared()?),
                     None => {
                         // A copy that starts as the embedding does, in another stage.
                         let mut copy = maker.make_shard(0, TOKEN.0, &shared)?;

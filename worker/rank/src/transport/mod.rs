@@ -24,7 +24,7 @@ pub use synthetic::Synthetic;
 
 use crate::collective::{Groups, Membership};
 use crate::error::RankError;
-use crate::layers::kind;
+use crate::layers::{gradient_kind, kind};
 pub(crate) use frame::Tie;
 use route::Place;
 use sockets::Plan;
@@ -114,7 +114,7 @@ impl Forms {
             outputs: edge(stage.last_layer + 1, !is_last),
             tied: shared
                 .filter(|_| is_first != is_last)
-                .map(|shared| Form { kind, shape: shared.shape() })
+                .map(|shared| Form { kind: gradient_kind(spec.training.precision), shape: shared.shape() })
                 .into_iter()
                 .collect(),
             device,

@@ -11,6 +11,8 @@ const RECOMPUTE: [RecomputePolicy; 3] =
     [RecomputePolicy::None, RecomputePolicy::Stage, RecomputePolicy::Layer];
 pub(crate) const ADAM: Optimizer =
     Optimizer::Adam { learning_rate: 1e-3, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.01 };
+const ADAMW: Optimizer =
+    Optimizer::AdamW { learning_rate: 1e-3, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
 pub(crate) const SGD: Optimizer = Optimizer::Sgd { learning_rate: 0.02, momentum: 0.9, weight_decay: 0.01 };
 
 /// Losses of four iterations (so three optimizer steps agree) and the gradients of the first one.
@@ -128,6 +130,40 @@ fn a_tied_weight_may_lie_in_one_stage_or_in_neighbours() {
     for sizes in [&[3, 3][..], &[6]] {
         assert_same(&reference, &model, training, sizes, 1e-4);
     }
+}
+
+/// Gradients that are added up in fp32: the weights that a plain loop finds which does the same by hand, with the
+/// ends of a tied weight apart, in one stage, and with segments of one layer. The format is that of the dump.
+#[test]
+fn bf16_with_fp32_gradients_trains_as_in_one_piece() {
+    let training = TrainingSpec {
+        precision: Precision::Bf16Fp32Gradients,
+        schedule: Schedule::OneFOneB,
+        optimizer: ADAMW,
+        ..training()
+    };
+    for is_untied in [true, false] {
+        let model = small_gpt(is_untied);
+        let reference = reference::train(&model, training, 4);
+        for recompute in [RecomputePolicy::None, RecomputePolicy::Layer] {
+            for sizes in [&[2, 1, 3][..], &[6]] {
+                let training = TrainingSpec { recompute, ..training };
+                assert_same(&reference, &model, training, sizes, 3e-2);
+            }
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut specs = pipeline(&small_gpt(false), training, &[3, 3], folder.path());
+    specs[0].dump_gradients = Some(folder.path().join("gradients.safetensors"));
+    run_all(&specs);
+    let dumped = Tensor::read_safetensors(specs[0].dump_gradients.as_ref().unwrap()).unwrap();
+    assert!(!dumped.is_empty() && dumped.iter().all(|(_, gradient)| gradient.kind() == Kind::Float));
+}
+
+#[test]
+fn adamw_trains_as_in_one_piece() {
+    let training = TrainingSpec { schedule: Schedule::OneFOneB, optimizer: ADAMW, ..training() };
+    assert_every_policy(&small_gpt(false), training, &[2, 2, 2]);
 }
 
 #[test]

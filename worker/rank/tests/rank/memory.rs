@@ -152,8 +152,15 @@ fn times_are_attributed_to_layers() {
 fn the_peak_contains_the_static_bytes() {
     let adam =
         Optimizer::Adam { learning_rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0 };
-    for precision in [Precision::Fp32, Precision::Bf16] {
-        let training = TrainingSpec { precision, optimizer: adam, ..training() };
+    let adamw =
+        Optimizer::AdamW { learning_rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.1 };
+    for (precision, optimizer) in [
+        (Precision::Fp32, adam),
+        (Precision::Bf16, adam),
+        (Precision::Bf16Fp32Gradients, adam),
+        (Precision::Fp32, adamw),
+    ] {
+        let training = TrainingSpec { precision, optimizer, ..training() };
         let measured = run(&solo(&small_vgg(), training, positions(&[15, 15])[1])).measurement();
         let scalars: u64 = small_vgg().layers()[15..].iter().map(|layer| layer.kind.parameter_count()).sum();
         assert_eq!(measured.static_bytes, training.static_bytes(scalars));
@@ -191,6 +198,28 @@ fn a_layer_alone_is_recorded() {
     }
     let longer = positions(&[2, 2])[0];
     assert_eq!(run(&solo(&model, training(), longer)).measurement().tape, None);
+}
+
+/// Gradients in fp32 beside bf16 parameters: what a backward pass computes in bf16 is gone when it is over, and fp32
+/// gradients are left, twice the bytes; later passes leave nothing more. The peak shows it.
+#[test]
+fn fp32_gradients_are_what_a_backward_pass_leaves_behind() {
+    let model = small_gpt(true);
+    let alone = positions(&[1, 1, 1, 1, 1, 1]);
+    let block = |precision| {
+        let training = TrainingSpec { precision, ..training() };
+        run(&solo(&model, training, alone[2])).measurement()
+    };
+    let (half, whole) = (block(Precision::Bf16), block(Precision::Bf16Fp32Gradients));
+    let left = |measured: &Measurement| {
+        let tape = measured.tape.as_deref().unwrap();
+        assert!(tape.later.left().is_empty());
+        tape.first.left().into_iter().map(|block| tape.first.blocks[block]).sum::<u64>()
+    };
+    assert_eq!(left(&half), half.static_bytes.gradients);
+    assert_eq!(left(&whole), whole.static_bytes.gradients);
+    assert_eq!(whole.static_bytes.gradients, 2 * half.static_bytes.gradients);
+    assert!(whole.peak_allocated > half.peak_allocated);
 }
 
 /// Recording comes after measuring: a recorded layer's peak is that of the same layer in a pipeline, which

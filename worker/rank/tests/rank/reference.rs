@@ -39,7 +39,16 @@ struct Weight {
     name: String,
     value: Tensor,
     master: Option<Tensor>,
+    /// The fp32 sum of its gradients, where they are not added up beside it.
+    main: Option<Tensor>,
     moments: [Option<Tensor>; 2],
+}
+
+impl Weight {
+    /// What the step is made with.
+    fn gradient(&self) -> Tensor {
+        self.main.as_ref().map_or_else(|| self.value.grad(), Tensor::shallow_clone)
+    }
 }
 
 pub(crate) fn train(model: &Model, training: TrainingSpec, iterations: u32) -> Reference {
@@ -57,7 +66,12 @@ pub(crate) fn train_stages(
     let _turn = alone();
     tch::set_num_threads(1);
     let data = Data::new(model, &training, Device::Cpu);
-    let maker = ParameterMaker { device: Device::Cpu, precision: training.precision, seed: training.seed };
+    // Gradients in fp32 are added up here, by plain additions.
+    let precision = match training.precision {
+        Precision::Bf16Fp32Gradients => Precision::Bf16,
+        other => other,
+    };
+    let maker = ParameterMaker { device: Device::Cpu, precision, seed: training.seed };
     let mut weights: Vec<Vec<Weight>> = Vec::new();
     for (index, layer) in model.layers().iter().enumerate() {
         let parameters = layer.kind.parameters();
@@ -68,6 +82,7 @@ pub(crate) fn train_stages(
                 name: format!("layers.{index}.{}", made.name),
                 value: made.value,
                 master: made.master,
+                main: None,
                 moments: [None, None],
             }
         };
@@ -112,13 +127,20 @@ pub(crate) fn train_stages(
             let loss = error / f64::from(training.micro_batches);
             loss.backward();
             mean += loss.double_value(&[]);
+            if training.precision == Precision::Bf16Fp32Gradients {
+                for weight in weights.iter_mut().flatten() {
+                    let added = weight.value.grad().to_kind(Kind::Float);
+                    weight.main = Some(weight.main.take().map_or_else(|| added.copy(), |sum| sum + &added));
+                    weight.value.zero_grad();
+                }
+            }
         }
         reference.losses.push(mean);
         if iteration == 0 {
             reference.gradients = weights
                 .iter()
                 .flatten()
-                .map(|weight| (weight.name.clone(), weight.value.grad().copy()))
+                .map(|weight| (weight.name.clone(), weight.gradient().copy()))
                 .collect();
         }
         tch::no_grad(|| {
@@ -138,7 +160,7 @@ fn joined(parts: Vec<Vec<Tensor>>) -> Vec<Tensor> {
 }
 
 fn step(weight: &mut Weight, training: TrainingSpec, steps: i32) {
-    let gradient = weight.value.grad().to_kind(Kind::Float);
+    let gradient = weight.gradient().to_kind(Kind::Float);
     let mut target = weight.master.as_ref().unwrap_or(&weight.value).shallow_clone();
     let [first, second] = &mut weight.moments;
     let zeros = || gradient.zeros_like();
@@ -159,11 +181,21 @@ fn step(weight: &mut Weight, training: TrainingSpec, steps: i32) {
             *second = Some(v);
             learning_rate * m_hat / (v_hat.sqrt() + epsilon)
         }
+        Optimizer::AdamW { learning_rate, beta1, beta2, epsilon, weight_decay } => {
+            let m = first.take().unwrap_or_else(zeros) * beta1 + &gradient * (1.0 - beta1);
+            let v = second.take().unwrap_or_else(zeros) * beta2 + &gradient * &gradient * (1.0 - beta2);
+            let m_hat = &m / (1.0 - beta1.powi(steps));
+            let v_hat = &v / (1.0 - beta2.powi(steps));
+            *first = Some(m);
+            *second = Some(v);
+            &target * (learning_rate * weight_decay) + learning_rate * m_hat / (v_hat.sqrt() + epsilon)
+        }
     };
     let updated = &target - update;
     target.copy_(&updated);
-    if training.precision == Precision::Bf16 {
+    if training.precision != Precision::Fp32 {
         weight.value.copy_(&target);
     }
+    weight.main = None;
     weight.value.zero_grad();
 }

@@ -144,6 +144,7 @@ pub(super) fn curves(table: &Table, setting: &StageSetting) -> Vec<PeakCurve> {
                 each: two.saturating_sub(one),
                 micro_batches: setting.training.micro_batches,
                 margin: None,
+                most: None,
             }
         })
         .collect()

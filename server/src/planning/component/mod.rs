@@ -96,6 +96,8 @@ pub struct Component {
     /// Names of the measurements.
     names: Vec<String>,
     largest_error: Option<f64>,
+    /// With how many threads layers were recorded whose bytes depend on it: fewest and most.
+    threads: Option<[u32; 2]>,
     /// Tapes that were read before: equal layers have equal ones.
     read: Memo<(String, u32, u32), Tape>,
     /// Stages that were asked for before: a search asks for each many times.
@@ -116,9 +118,13 @@ impl Component {
     ) -> Result<Self, PredictionError> {
         let mut library = Library::default();
         let mut names = Vec::new();
+        let mut threads = None;
         for (name, measurement) in measurements {
             library.add(names.len(), measurement, training.precision);
             names.push(name.to_owned());
+            if measurement.tape.is_some() {
+                threads = scratch::threads(threads, training.precision, &measurement.environment);
+            }
         }
         if library.is_empty() {
             let why = "the profile has no recordings of single layers: profile with `--campaign minimal`";
@@ -136,6 +142,7 @@ impl Component {
             library,
             names,
             largest_error: None,
+            threads,
             read: Memo::default(),
             played: Memo::default(),
         })
@@ -348,11 +355,21 @@ impl Predictor for Component {
                 margin * 100.0
             )
         });
-        unaligned.into_iter().chain(scratch).collect()
+        unaligned.into_iter().chain(scratch).chain(self.other_threads()).collect()
     }
 }
 
 impl Component {
+    /// What to know where bytes depend on threads.
+    fn other_threads(&self) -> Option<String> {
+        let [fewest, most] = self.threads?;
+        let recorded = if fewest == most { fewest.to_string() } else { format!("{fewest} to {most}") };
+        Some(format!(
+            "recorded with {recorded} threads for each device: in bf16 each thread of a CPU slot takes scratch \
+             memory of its own, so training with more of them needs more than this"
+        ))
+    }
+
     /// What to know of layers whose recordings have different events.
     fn unaligned(&self, setting: &StageSetting, played: &Played) -> Option<String> {
         let (&first, count) = (played.unaligned.first()?, played.unaligned.len());

@@ -216,6 +216,25 @@ fn margins_depend_on_precision_and_kind_of_device() {
     assert_eq!(margin("NVIDIA H200", 8), super::margin::PROFILED);
 }
 
+/// Each thread of a CPU slot copies for itself in bf16: with eight of them a convolution needed a third more than
+/// with one. What was recorded is said.
+#[test]
+fn bytes_in_bf16_are_those_of_as_many_threads_as_were_recorded() {
+    let warnings = |precision, kind, threads: [u32; 2]| {
+        let (model, training) = (model(), in_precision(precision));
+        let measured = [0, 1].map(|layer: usize| {
+            let measured = measurement(tape(&model, layer, 512, 64), 8, (0, 1), kind);
+            let environment = Environment { threads: threads[layer], ..measured.environment.clone() };
+            Measurement { environment, ..measured }
+        });
+        predictor(training, &measured).warnings(&setting(training, 8, 1, 2)).join("\n")
+    };
+    assert!(warnings(Precision::Bf16, "cpu", [2, 2]).contains("recorded with 2 threads"));
+    assert!(warnings(Precision::Bf16, "cpu", [4, 1]).contains("recorded with 1 to 4 threads"));
+    assert_eq!(warnings(Precision::Fp32, "cpu", [4, 1]), "");
+    assert_eq!(warnings(Precision::Bf16, "NVIDIA H200", [4, 1]), "");
+}
+
 /// A vocabulary of 513 on two shards, in bf16: the first holds a row more and peaks higher, the second, whose
 /// kernels copy more, allocates more in all. What is predicted holds both, whichever came first.
 #[test]

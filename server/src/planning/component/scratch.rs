@@ -32,6 +32,21 @@ pub(super) fn is_steady(precision: Precision, environment: &Environment) -> bool
     precision == Precision::Fp32 && environment.device_kind == CPU_KIND
 }
 
+/// The fewest and the most threads of the recordings so far and this one, where scratch depends on them: on CPU
+/// slots in bf16, where each thread copies for itself. 0 where nobody knows.
+pub(super) fn threads(
+    so_far: Option<[u32; 2]>,
+    precision: Precision,
+    environment: &Environment,
+) -> Option<[u32; 2]> {
+    let threads = environment.threads;
+    if is_steady(precision, environment) || environment.device_kind != CPU_KIND || threads == 0 {
+        return so_far;
+    }
+    let [fewest, most] = so_far.unwrap_or([threads; 2]);
+    Some([fewest.min(threads), most.max(threads)])
+}
+
 /// The blocks of a passage that are scratch of kernels.
 pub(super) fn of(passage: &Passage) -> BTreeSet<usize> {
     let freed_next = |slot| passage.slot(slot).windows(2).filter(|pair| pair[0] > 0 && pair[1] == -pair[0]);

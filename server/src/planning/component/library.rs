@@ -282,7 +282,10 @@ fn blend_shards(low: &Shard, high: &Shard, is_steady: bool, reading: &impl Readi
     let Blended { tape, is_aligned, .. } = blend(&low.tape, &high.tape, reading, Scratch::Expected);
     let most = blend(&low.most, &high.most, reading, Scratch::Most);
     let unseen = most.unseen.max(low.unseen).max(high.unseen);
-    (Shard { tape: Arc::new(tape), most: Arc::new(most.tape), unseen }, is_aligned)
+    let tape = Arc::new(tape);
+    // Without scratch both are the same.
+    let most = if most.tape == *tape { Arc::clone(&tape) } else { Arc::new(most.tape) };
+    (Shard { tape, most, unseen }, is_aligned)
 }
 
 fn is_same(one: &LayerTape, other: &LayerTape) -> bool {

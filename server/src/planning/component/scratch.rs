@@ -1,7 +1,8 @@
 //! What kernels take for themselves while they work.
 //!
 //! A kernel asks for scratch memory, works, and gives it back before anything else happens: in a recording such
-//! a block is freed by the very next event. All other blocks are tensors, whose bytes are a straight line over
+//! a block is freed by the very next event. (Some tensors live no longer; `blend.rs` tells them by their bytes.)
+//! All other blocks are tensors, whose bytes are a straight line over
 //! the samples. Scratch is one only where a kernel does the same at every size: in fp32 on CPU slots, as far as
 //! anybody has seen. For bf16 oneDNN copies parts of the operands into blocks whose extents it chooses by size,
 //! so that more samples may take less scratch and fewer more, and a small product has none before it grows;

@@ -30,7 +30,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use goals::{Extras, goals};
 use measure::Measured;
 use options::Options;
-use study::{Findings, Study};
+use study::{Composed, Findings, Study};
 
 /// Exit code of `--strict` when a goal is missed.
 const MISSED: u8 = 2;
@@ -95,13 +95,19 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let mut costs = Vec::new();
     let mut problems = Vec::new();
     for study in &studies {
-        let Findings { rows: more, costs: spent, plan_ratios, profile_share, problems: found } =
+        let Findings { rows: more, costs: spent, plan_ratios, composed, profile_share, problems: found } =
             study.findings(&measured)?;
         rows.extend(more);
         costs.extend(spent);
         problems.extend(found);
         if study.judges_cost {
             extras.profile_share = profile_share;
+        }
+        if let Some(Composed { partitionings, stages }) = composed {
+            println!(
+                "{}: {partitionings} partitionings, composed of {stages} measured stages: none was trained whole",
+                study.name
+            );
         }
         for (predictor, ratio) in plan_ratios {
             println!("{}: plan chosen by {predictor} / best measured plan: {ratio:.4}", study.name);

@@ -37,6 +37,11 @@ impl StagePeaks {
         self.peaks.get(first * self.layers + last).copied().flatten()
     }
 
+    /// How many stages have one.
+    pub(crate) fn count(&self) -> usize {
+        self.peaks.iter().flatten().count()
+    }
+
     fn highest(&self, sizes: &[usize]) -> Option<u64> {
         stages(sizes)
             .map(|(first, last)| self.get(first, last))

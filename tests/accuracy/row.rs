@@ -7,12 +7,14 @@ use loadmaster_proto::run::Ledger;
 pub(crate) enum Group {
     /// A stage on one device at up to twice the profiled micro-batch.
     Stages,
-    /// A whole partitioning: its highest peak.
+    /// A whole partitioning: the highest peak of its stages, which were measured one by one.
     Partitionings,
     /// Data- and tensor-parallel stages of degree 2 and 4, which are profiled.
     Parallel,
     /// Degree 8 and 16, and four times the profiled micro-batch.
     Extrapolated,
+    /// Stages in bf16, or of odd extents, at micro-batches on both sides of the recorded ones.
+    Odd,
     /// Plans that others measured, from an imported table.
     Imported,
 }
@@ -21,9 +23,10 @@ impl Group {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Stages => "stages",
-            Self::Partitionings => "partitionings",
+            Self::Partitionings => "partitionings, composed",
             Self::Parallel => "degree 2, 4",
             Self::Extrapolated => "extrapolated",
+            Self::Odd => "bf16, odd sizes",
             Self::Imported => "imported",
         }
     }

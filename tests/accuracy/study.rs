@@ -10,7 +10,7 @@ use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::run::{Campaign, Ledger, SoloStage, Work};
 use loadmaster_proto::scenario::Scenario;
 use loadmaster_proto::stage::StageConfig;
-use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
+use loadmaster_proto::training::{Precision, RecomputePolicy, TrainingSpec};
 
 use crate::cost;
 use crate::measure::{Job, Measured, Outcome};
@@ -51,6 +51,13 @@ pub(crate) struct HeldOut {
     pub(crate) group: Group,
 }
 
+/// Whole partitionings, none of which was trained, and the stages that were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Composed {
+    pub(crate) partitionings: usize,
+    pub(crate) stages: usize,
+}
+
 /// What a study found.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
@@ -58,6 +65,8 @@ pub(crate) struct Findings {
     pub(crate) costs: Vec<Cost>,
     /// Chosen over best plan, by predictor.
     pub(crate) plan_ratios: Vec<(&'static str, f64)>,
+    /// How many measured stages how many partitionings are composed of; none where there are none.
+    pub(crate) composed: Option<Composed>,
     /// Device-seconds of the default profile over those of the paper's campaign.
     pub(crate) profile_share: Option<f64>,
     /// What could not be measured or profiled.
@@ -145,9 +154,12 @@ impl Study {
 
     /// The model, and what is computed again: a stage that recomputes is another problem.
     fn label(&self) -> String {
-        let family = self.model.family();
+        let family = match self.training.precision {
+            Precision::Fp32 => self.model.family().to_owned(),
+            Precision::Bf16 => format!("{}, bf16", self.model.family()),
+        };
         match self.training.recompute {
-            RecomputePolicy::None => family.to_owned(),
+            RecomputePolicy::None => family,
             RecomputePolicy::Stage => format!("{family}, recompute stages"),
             RecomputePolicy::Layer => format!("{family}, recompute layers"),
         }
@@ -229,7 +241,9 @@ impl Study {
             .filter(|row| row.predictor == predictor.name() && row.group == Group::Stages)
             .filter_map(Row::margin)
             .reduce(f64::max);
-        for plan in highest_peaks(&said, &truth, DEVICES as usize) {
+        let plans = highest_peaks(&said, &truth, DEVICES as usize);
+        findings.composed = Some(Composed { partitionings: plans.len(), stages: truth.count() });
+        for plan in plans {
             findings.rows.push(Row {
                 study: self.name.clone(),
                 model: self.label(),

@@ -12,7 +12,7 @@ mod layer;
 
 use super::metrics::Setting;
 
-pub use curve::PeakCurve;
+pub use curve::{PeakCurve, margin_up_to};
 pub use layer::{Exchange, LayerCost, Share};
 
 pub use loadmaster_proto::prediction::{Breakdown, Interval, Origin, StageSeconds};

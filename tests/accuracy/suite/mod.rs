@@ -2,10 +2,11 @@
 //!
 //! Nothing is profiled at a micro-batch of one sample: kernels treat it apart (they leave out copies, or
 //! choose another algorithm), so that it tells little about larger ones, and nobody trains with it who has
-//! a choice.
+//! a choice. `odd` asks for it nevertheless.
 
 mod amoebanet;
 mod cost;
+mod odd;
 mod parallel;
 mod tiny;
 mod transformers;
@@ -40,6 +41,7 @@ pub(crate) fn studies(scope: Scope) -> Result<Vec<Study>, Invalid> {
     let mut studies = vec![tiny::study()?];
     studies.extend(transformers::studies(scope)?);
     studies.extend(parallel::studies(scope)?);
+    studies.extend(odd::studies(scope)?);
     studies.push(cost::study()?);
     studies.extend(amoebanet::studies(scope)?);
     studies.extend(vgg::studies(scope)?);

@@ -5,22 +5,70 @@ use std::sync::Arc;
 
 use loadmaster_proto::measurement::{LayerTimes, Measurement};
 use loadmaster_proto::tape::LayerTape;
+use loadmaster_proto::training::Precision;
 
-use super::blend::{Blended, OverDegree, OverSize, blend};
+use super::blend::{Blended, OverDegree, OverSize, Reading, Scratch, blend};
+use super::scratch;
 use super::times::{origin, over_degree, over_size};
 use crate::planning::predictor::Origin;
 
-/// A recording, or what was put together from several.
+/// The recordings of a layer on the devices that share it, or what was put together from several.
 #[derive(Debug, Clone)]
 pub(super) struct Tape {
-    pub(super) tape: Arc<LayerTape>,
+    /// By shard. They hold parts of an axis that are not always equal; equal tapes are one.
+    pub(super) shards: BTreeMap<u32, Shard>,
     pub(super) seconds: LayerSeconds,
     /// How far from the recordings.
     pub(super) origin: Origin,
     /// The recordings that it was put together from have the same events.
     pub(super) is_aligned: bool,
+    /// Scratch memory of kernels follows a line here.
+    pub(super) is_steady: bool,
+    /// The largest micro-batch size and tensor degree of the recordings.
+    pub(super) largest: [u32; 2],
     /// Positions in the profile's list of measurements.
     pub(super) sources: Vec<usize>,
+}
+
+/// What one shard allocates.
+#[derive(Debug, Clone)]
+pub(super) struct Shard {
+    pub(super) tape: Arc<LayerTape>,
+    /// With as much scratch as kernels may take; the same one where that is known.
+    pub(super) most: Arc<LayerTape>,
+    /// Scratch that comes on top, in none of the blocks.
+    pub(super) unseen: u64,
+}
+
+impl Shard {
+    fn recorded(tape: Arc<LayerTape>) -> Self {
+        Self { most: Arc::clone(&tape), tape, unseen: 0 }
+    }
+
+    /// Whether both are the same tapes.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.tape, &other.tape) && Arc::ptr_eq(&self.most, &other.most)
+    }
+}
+
+impl Tape {
+    /// The tapes of this shard; where it was not recorded, those of the first one, which holds most.
+    pub(super) fn shard(&self, index: u32) -> Option<&Shard> {
+        self.shards.get(&index).or_else(|| self.shards.values().next())
+    }
+
+    /// Allows for scratch that no recording shows.
+    pub(super) fn allow_for(&mut self, unseen: impl Fn(u32) -> u64) {
+        for (&index, shard) in &mut self.shards {
+            shard.unseen = shard.unseen.max(unseen(index));
+        }
+    }
+
+    /// Whether all shards allocate the same.
+    fn is_even(&self) -> bool {
+        let mut shards = self.shards.values();
+        shards.next().is_none_or(|first| shards.all(|shard| shard.is(first)))
+    }
 }
 
 /// Seconds of a layer.
@@ -56,10 +104,10 @@ pub(super) enum Gap {
 pub(super) struct Library(BTreeMap<String, BTreeMap<u32, BTreeMap<u32, Tape>>>);
 
 impl Library {
-    /// Adds the tape of a measurement, if it has one. Of several at the same setting (shards, repeated
-    /// runs) the one with most bytes counts. Replicas have nothing of their own: they train as one replica
-    /// does at a part of the micro-batch.
-    pub(super) fn add(&mut self, source: usize, measurement: &Measurement) {
+    /// Adds the tape of a measurement, if it has one. Each shard of a stage has its own; of several runs at the
+    /// same setting the one with most bytes counts. Replicas have nothing of their own: they train as one
+    /// replica does at a part of the micro-batch.
+    pub(super) fn add(&mut self, source: usize, measurement: &Measurement, precision: Precision) {
         let Some(tape) = &measurement.tape else { return };
         let stage = measurement.stage;
         if stage.data_degree > 1 {
@@ -68,25 +116,35 @@ impl Library {
         let (degree, size) = (stage.tensor_degree.max(1), measurement.micro_batch_size);
         let times = measurement.layers.iter().find(|times| times.layer == stage.first_layer);
         let LayerTimes { forward_seconds, backward_seconds, .. } = times.copied().unwrap_or_default();
-        let new = Tape {
-            tape: Arc::new(LayerTape::clone(tape)),
-            seconds: LayerSeconds {
+        let degrees = self.0.entry(tape.content.clone()).or_default();
+        let sizes = degrees.entry(degree).or_default();
+        let kept = sizes.entry(size).or_insert_with(|| Tape {
+            shards: BTreeMap::new(),
+            seconds: LayerSeconds::default(),
+            origin: Origin::Profiled,
+            is_aligned: true,
+            is_steady: true,
+            largest: [size, degree],
+            sources: Vec::new(),
+        });
+        kept.is_steady &= scratch::is_steady(precision, &measurement.environment);
+        let new = match kept.shards.values().find(|known| is_same(&known.tape, tape)) {
+            Some(known) => known.clone(),
+            None => Shard::recorded(Arc::new(LayerTape::clone(tape))),
+        };
+        let most_so_far = kept.shards.values().map(|known| bytes(&known.tape)).max();
+        if most_so_far.is_none_or(|most| most < bytes(tape)) {
+            kept.seconds = LayerSeconds {
                 forward: forward_seconds,
                 backward: backward_seconds,
                 step: measurement.step_seconds,
-            },
-            origin: Origin::Profiled,
-            is_aligned: true,
-            sources: vec![source],
-        };
-        let degrees = self.0.entry(tape.content.clone()).or_default();
-        let sizes = degrees.entry(degree).or_default();
-        let bytes =
-            |tape: &LayerTape| tape.later.blocks.iter().fold(0_u64, |sum, &bytes| sum.saturating_add(bytes));
-        match sizes.get(&size) {
-            Some(old) if bytes(&old.tape) >= bytes(&new.tape) => {}
-            _ => drop(sizes.insert(size, new)),
+            };
         }
+        match kept.shards.get(&measurement.shard) {
+            Some(old) if bytes(&old.tape) >= bytes(tape) => return,
+            _ => drop(kept.shards.insert(measurement.shard, new)),
+        }
+        kept.sources.push(source);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -111,8 +169,11 @@ impl Library {
             return Err(Gap::Degree { recorded: degrees.keys().copied().collect() });
         };
         let [low, high] = [at_size(&degrees[&recorded[0]], size)?, at_size(&degrees[&recorded[1]], size)?];
-        let blended = blend(&low.tape, &high.tape, &OverDegree { recorded, target: degree });
-        Ok(low.and(&high, blended, origin(recorded, degree), over_degree(recorded, degree)))
+        let reading = OverDegree { recorded, target: degree };
+        // Parts that are not all equal follow no curve over the degree.
+        let parts = if low.is_even() && high.is_even() { Origin::Profiled } else { Origin::Extrapolated };
+        let origin = origin(recorded, degree).max(low.origin).max(high.origin).max(parts);
+        Ok(low.and(&high, degree, &reading, origin, over_degree(recorded, degree)))
     }
 
     /// The seconds alone; none where [`Self::read`] fails.
@@ -140,10 +201,14 @@ fn at_size(sizes: &BTreeMap<u32, Tape>, target: u32) -> Result<Tape, Gap> {
         return Err(recorded.first().map_or(Gap::Layer, |&recorded| Gap::Size { recorded }));
     };
     let [low, high] = recorded.map(|size| &sizes[&size]);
-    let mut blended = blend(&low.tape, &high.tape, &OverSize { recorded, target });
+    let reading = OverSize { recorded, target };
+    let shards = low.shards.len().max(high.shards.len()) as u32;
+    let mut tape = low.and(high, shards, &reading, origin(recorded, target), over_size(recorded, target));
     // Kernels choose other algorithms for one sample than for several, on whichever side the recordings are.
-    blended.is_aligned &= target > 1 && recorded[0] > 1;
-    Ok(low.and(high, blended, origin(recorded, target), over_size(recorded, target)))
+    if target == 1 || recorded[0] == 1 {
+        tape.not_aligned();
+    }
+    Ok(tape)
 }
 
 fn seconds_at(sizes: &BTreeMap<u32, Tape>, target: u32) -> Option<(LayerSeconds, Origin)> {
@@ -163,21 +228,81 @@ fn around(ascending: &[u32], target: u32) -> Option<[u32; 2]> {
 }
 
 impl Tape {
-    /// This one and a larger one, blended.
-    fn and(&self, other: &Self, blended: Blended, origin: Origin, read: impl Fn(f64, f64) -> f64) -> Self {
-        let is_aligned = blended.is_aligned && self.is_aligned && other.is_aligned;
+    /// This one and a larger one, blended for each of so many shards.
+    fn and(
+        &self,
+        other: &Self,
+        shards: u32,
+        reading: &impl Reading,
+        origin: Origin,
+        read: impl Fn(f64, f64) -> f64,
+    ) -> Self {
+        let is_steady = self.is_steady && other.is_steady;
+        let mut is_aligned = self.is_aligned && other.is_aligned;
+        let mut blended: BTreeMap<u32, Shard> = BTreeMap::new();
+        let mut pairs: Vec<(&Shard, &Shard, u32)> = Vec::new();
+        for shard in 0..shards {
+            let (Some(low), Some(high)) = (self.shard(shard), other.shard(shard)) else { continue };
+            // Most shards are alike.
+            let like = pairs.iter().find(|(first, second, _)| first.is(low) && second.is(high));
+            let known = like.and_then(|(_, _, index)| blended.get(index)).cloned();
+            let new = known.unwrap_or_else(|| {
+                let (shard, aligned) = blend_shards(low, high, is_steady, reading);
+                is_aligned &= aligned;
+                shard
+            });
+            pairs.push((low, high, shard));
+            blended.insert(shard, new);
+        }
         let mut sources = [self.sources.as_slice(), &other.sources].concat();
         sources.sort_unstable();
         sources.dedup();
-        Self {
-            tape: Arc::new(blended.tape),
+        let mut tape = Self {
+            shards: blended,
             seconds: self.seconds.and(&other.seconds, read),
-            // Scratch of another algorithm cannot be foreseen.
-            origin: if is_aligned { origin } else { Origin::Extrapolated },
-            is_aligned,
+            origin,
+            is_aligned: true,
+            is_steady,
+            largest: std::array::from_fn(|of| self.largest[of].max(other.largest[of])),
             sources,
+        };
+        if !is_aligned {
+            tape.not_aligned();
         }
+        tape
     }
+
+    fn not_aligned(&mut self) {
+        self.is_aligned = false;
+        // Scratch of another algorithm cannot be foreseen.
+        self.origin = Origin::Extrapolated;
+    }
+}
+
+/// Both tapes of a shard, and whether the recordings have the same events.
+fn blend_shards(low: &Shard, high: &Shard, is_steady: bool, reading: &impl Reading) -> (Shard, bool) {
+    if is_steady {
+        let Blended { tape, is_aligned, .. } = blend(&low.tape, &high.tape, reading, Scratch::Steady);
+        return (Shard::recorded(Arc::new(tape)), is_aligned);
+    }
+    let Blended { tape, is_aligned, .. } = blend(&low.tape, &high.tape, reading, Scratch::Expected);
+    let most = blend(&low.most, &high.most, reading, Scratch::Most);
+    let unseen = most.unseen.max(low.unseen).max(high.unseen);
+    let tape = Arc::new(tape);
+    // Without scratch both are the same.
+    let most = if most.tape == *tape { Arc::clone(&tape) } else { Arc::new(most.tape) };
+    (Shard { tape, most, unseen }, is_aligned)
+}
+
+fn is_same(one: &LayerTape, other: &LayerTape) -> bool {
+    let LayerTape { layer: _, content: _, first, later, without_graph, untrained_input, step, overhead } =
+        one;
+    (first, later, without_graph) == (&other.first, &other.later, &other.without_graph)
+        && (untrained_input, step, overhead) == (&other.untrained_input, &other.step, &other.overhead)
+}
+
+fn bytes(tape: &LayerTape) -> u64 {
+    tape.later.blocks.iter().fold(0_u64, |sum, &bytes| sum.saturating_add(bytes))
 }
 
 #[cfg(test)]

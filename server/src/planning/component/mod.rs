@@ -1,4 +1,4 @@
-//! The `component` predictor, `component/1`: replays a stage's allocations from the tapes of its layers.
+//! The `component` predictor, `component/2`: replays a stage's allocations from the tapes of its layers.
 //!
 //! Every distinct layer was trained alone once and its allocations and frees recorded
 //! ([`loadmaster_proto::tape`]). The peak of a stage that nobody ran is found by playing the tapes of its
@@ -17,6 +17,7 @@
 //! | `library` | which tape has this layer at this micro-batch size and tensor degree? |
 //! | `blend` | what are the bytes of a block at a setting between or beyond two recordings? |
 //! | `counterparts` | which blocks are the same one in two recordings whose events differ? |
+//! | `scratch` | which blocks do kernels take for themselves, and how many bytes at most? |
 //! | `machine` | which blocks are live while a tape is played? |
 //! | `stage` | what does the rank hold around the layers of a stage? |
 //! | `play` | what does a stage hold, from the tapes of its layers? |
@@ -36,6 +37,10 @@
 //!   then scratch blocks are scaled, and [`warnings`](Predictor::warnings) and the margin say so.
 //! * Seconds are sums of the layers' own; gradient synchronisation over replicas is not in them. Below the smallest
 //!   recorded micro-batch size they are those of that size, which is the most that they can be.
+//! * What kernels take for themselves in bf16, and on GPUs, follows no line. At sizes that were not recorded the
+//!   stage is played a second time with as much as they are held to, and the margin reaches that peak.
+//! * Shards that hold unequal parts are played one by one, and each kind of pass counts on the shard where it
+//!   needs most.
 
 mod blend;
 mod counterparts;
@@ -46,10 +51,13 @@ pub mod pace;
 mod play;
 mod runs;
 mod schedule;
+mod scratch;
 mod stage;
 mod tied;
 mod times;
 
+#[cfg(test)]
+mod promise_tests;
 #[cfg(test)]
 mod seconds_tests;
 #[cfg(test)]
@@ -60,23 +68,25 @@ use std::sync::Arc;
 
 use loadmaster_proto::bytes::Bytes as ByteCount;
 use loadmaster_proto::measurement::Measurement;
-use loadmaster_proto::model::Model;
+use loadmaster_proto::model::{Model, ModelInput};
+use loadmaster_proto::shard::Shard;
 use loadmaster_proto::stage::StageConfig;
 use loadmaster_proto::tape::LayerContent;
-use loadmaster_proto::training::{Optimizer, StaticBytes, TrainingSpec};
+use loadmaster_proto::training::{Optimizer, TrainingSpec};
 
 use super::memo::Memo;
 use super::predictor::{
     Breakdown, LayerCost, MOST_BYTES, PeakCurve, Prediction, PredictionError, Predictor, Share, StageSetting,
+    margin_up_to,
 };
 use library::{Gap, Library, Tape};
 use machine::Class;
 use play::{Played, PlayedKey};
 use runs::Runs;
-use schedule::Place;
+use schedule::{Place, StageBytes};
 
 /// Name and version in predictions.
-pub const NAME: &str = "component/1";
+pub const NAME: &str = "component/2";
 
 /// The component predictor of one profile.
 #[derive(Debug)]
@@ -94,6 +104,8 @@ pub struct Component {
     largest_error: Option<f64>,
     /// The same, of seconds.
     largest_error_in_seconds: Option<f64>,
+    /// With how many threads layers were recorded whose bytes depend on it: fewest and most.
+    threads: Option<[u32; 2]>,
     /// Tapes that were read before: equal layers have equal ones.
     read: Memo<(String, u32, u32), Tape>,
     /// Stages that were asked for before: a search asks for each many times.
@@ -114,9 +126,13 @@ impl Component {
     ) -> Result<Self, PredictionError> {
         let mut library = Library::default();
         let mut names = Vec::new();
+        let mut threads = None;
         for (name, measurement) in measurements {
-            library.add(names.len(), measurement);
+            library.add(names.len(), measurement, training.precision);
             names.push(name.to_owned());
+            if measurement.tape.is_some() {
+                threads = scratch::threads(threads, training.precision, &measurement.environment);
+            }
         }
         if library.is_empty() {
             let why = "the profile has no recordings of single layers: profile with `--campaign minimal`";
@@ -138,6 +154,7 @@ impl Component {
             names,
             largest_error: None,
             largest_error_in_seconds: None,
+            threads,
             read: Memo::default(),
             played: Memo::default(),
         })
@@ -178,8 +195,30 @@ impl Component {
     fn tape(&self, layer: usize, degree: u32, size: u32) -> Result<Arc<Tape>, PredictionError> {
         let content = self.contents.get(layer).cloned().unwrap_or_default();
         self.read
-            .get((content.clone(), degree, size), || self.library.read(&content, degree, size))
+            .get((content.clone(), degree, size), || {
+                let mut tape = self.library.read(&content, degree, size)?;
+                self.allow_for_small_products(&mut tape, layer, degree, size);
+                Ok(tape)
+            })
             .map_err(|gap| self.not_profiled(layer, degree, size, &gap))
+    }
+
+    /// Allows for the scratch of products that were too small to have any where the tape was recorded.
+    fn allow_for_small_products(&self, tape: &mut Tape, layer: usize, degree: u32, size: u32) {
+        let [recorded, largest_degree] = tape.largest.map(u64::from);
+        let Some(kind) = self.model.layers().get(layer).map(|layer| &layer.kind) else { return };
+        let [degree_asked, size] = [degree.max(1), size].map(u64::from);
+        if tape.is_steady || (size <= recorded && degree_asked >= largest_degree) {
+            return;
+        }
+        let tokens = match self.model.input() {
+            ModelInput::Tokens { sequence_length, .. } => u64::try_from(sequence_length).unwrap_or(1),
+            ModelInput::Image { .. } | ModelInput::Vector { .. } => 1,
+        };
+        let shrunk = largest_degree.div_ceil(degree_asked);
+        tape.allow_for(|index| {
+            scratch::unseen(kind, Shard { index, degree }, tokens, recorded, size.max(recorded), shrunk)
+        });
     }
 
     fn not_profiled(&self, layer: usize, degree: u32, size: u32, gap: &Gap) -> PredictionError {
@@ -281,12 +320,18 @@ impl Predictor for Component {
             transient: part(Class::Transient),
             overhead: played.overhead.min(MOST_BYTES),
         };
+        let bytes = breakdown.total();
+        let most = played.most.map_or(0, |most| {
+            let peak = most.peak(place, played.synchronisation(setting.stage.data_degree)).total();
+            played.constant().saturating_add(peak).saturating_add(played.unseen).min(MOST_BYTES)
+        });
+        let least = margin::margin(played.origin, played.is_aligned, self.largest_error);
         Ok(Prediction {
-            bytes: ByteCount(breakdown.total()),
+            bytes: ByteCount(bytes),
             breakdown: Some(breakdown),
             seconds: Some(played.seconds),
-            margin: Some(margin::margin(played.origin, played.is_aligned, self.largest_error)),
             seconds_margin: self.seconds_margin(&played, setting),
+            margin: Some(least.max(margin_up_to(bytes, most))),
             predictor: NAME,
             origin: played.origin,
         })
@@ -307,12 +352,16 @@ impl Predictor for Component {
         let of = |last_layer| {
             let stage = StageConfig { last_layer, ..setting.stage };
             let played = self.played(&StageSetting { stage, ..*setting }).ok()?;
-            let StaticBytes { parameters, buffers, optimizer, .. } = played.fixed;
-            let constant = parameters + buffers + optimizer + played.overhead.min(MOST_BYTES);
             let synchronisation = played.synchronisation(stage.data_degree).total();
-            let curve = played.bytes.curve(setting.training.micro_batches, synchronisation, constant);
+            let curve = |bytes: &StageBytes, constant: u64| {
+                bytes.curve(setting.training.micro_batches, synchronisation, constant)
+            };
+            let most = played.most.map(|most| {
+                let most = curve(&most, played.constant().saturating_add(played.unseen));
+                [most.least, most.one, most.one_of_last]
+            });
             let margin = margin::margin(played.origin, played.is_aligned, self.largest_error);
-            Some(PeakCurve { margin: Some(margin), ..curve })
+            Some(PeakCurve { margin: Some(margin), most, ..curve(&played.bytes, played.constant()) })
         };
         Some((setting.stage.first_layer..self.contents.len()).map_while(of).collect())
     }
@@ -327,16 +376,43 @@ impl Predictor for Component {
 
     fn warnings(&self, setting: &StageSetting) -> Vec<String> {
         let Ok(played) = self.played(setting) else { return Vec::new() };
-        let (Some(&first), count) = (played.unaligned.first(), played.unaligned.len()) else {
-            return Vec::new();
-        };
+        let unaligned = self.unaligned(setting, &played);
+        let margin = margin::margin(played.origin, played.is_aligned, self.largest_error);
+        let wider = self.stage(setting).ok().and_then(|said| said.margin).filter(|&wider| wider > margin);
+        let scratch = wider.map(|wider| {
+            format!(
+                "kernels choose their scratch memory by size, and layers were not recorded at this one: the \
+                 margin is {:.1} % instead of {:.1} % so that it covers what they may take: profile at the \
+                 micro-batch size that is asked for",
+                wider * 100.0,
+                margin * 100.0
+            )
+        });
+        unaligned.into_iter().chain(scratch).chain(self.other_threads()).collect()
+    }
+}
+
+impl Component {
+    /// What to know where bytes depend on threads.
+    fn other_threads(&self) -> Option<String> {
+        let [fewest, most] = self.threads?;
+        let recorded = if fewest == most { fewest.to_string() } else { format!("{fewest} to {most}") };
+        Some(format!(
+            "recorded with {recorded} threads for each device: in bf16 each thread of a CPU slot takes scratch \
+             memory of its own, so training with more of them needs more than this"
+        ))
+    }
+
+    /// What to know of layers whose recordings have different events.
+    fn unaligned(&self, setting: &StageSetting, played: &Played) -> Option<String> {
+        let (&first, count) = (played.unaligned.first()?, played.unaligned.len());
         let first = setting.stage.first_layer + first;
         let name = self.model.layers().get(first).map_or("", |layer| layer.name.as_str());
         let others = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
-        vec![format!(
+        Some(format!(
             "layer {first} ({name}){others} allocates in another order at another size, or is read at a size \
              of one from larger ones, so scratch memory is only estimated: profile at the micro-batch size \
              that is asked for"
-        )]
+        ))
     }
 }

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use loadmaster_proto::buckets::{BUCKET_BYTES, Bucket, buckets};
-use loadmaster_proto::shard::ShardParameter;
+use loadmaster_proto::shard::{Shard as Part, ShardParameter};
 use loadmaster_proto::stage::StageConfig;
-use loadmaster_proto::tape::Passage;
+use loadmaster_proto::tape::{LayerTape, Passage};
 use loadmaster_proto::training::{RecomputePolicy, StaticBytes};
 
-use super::library::{LayerSeconds, Tape};
+use super::library::{LayerSeconds, Shard, Tape};
 use super::machine::{Bytes, Class};
 use super::schedule::StageBytes;
 use super::stage::{ReplayStage, StageLayer};
 use super::{Component, tied};
-use crate::planning::predictor::{Origin, PredictionError, StageSeconds};
+use crate::planning::predictor::{MOST_BYTES, Origin, PredictionError, StageSeconds};
 
 /// What the bytes of a stage depend on, apart from its place in the pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,6 +30,10 @@ pub(super) struct PlayedKey {
 #[derive(Debug, Clone)]
 pub(super) struct Played {
     pub(super) bytes: StageBytes,
+    /// With as much scratch memory as kernels may take; none where that is known.
+    pub(super) most: Option<StageBytes>,
+    /// Scratch memory that comes on top of those.
+    pub(super) unseen: u64,
     /// What its parameters take on the fullest device, gradients apart.
     pub(super) fixed: StaticBytes,
     /// The largest buffer in which gradients of replicas are summed.
@@ -52,10 +56,19 @@ impl Component {
         let tapes: Vec<Arc<Tape>> = (key.first..=key.last)
             .map(|layer| self.tape(layer, key.tensor_degree, key.size))
             .collect::<Result<_, _>>()?;
-        let has_both_ends = key.first == 0 && key.last + 1 == self.contents.len();
-        let first = tapes.first().filter(|_| has_both_ends && self.model.has_tied_head());
-        let shared = first.and_then(|tape| self.added_to_shared(tape, key));
-        let stage = self.replay_stage(key, &tapes, shared.as_ref());
+        let shards = different_shards(key.tensor_degree, &tapes);
+        let play = |tape: fn(&Shard) -> &LayerTape| {
+            let of_shard = |(index, shards): &(u32, Vec<&Shard>)| {
+                let tapes: Vec<&LayerTape> = shards.iter().map(|shard| tape(shard)).collect();
+                let shared = self.added_to_shared(&tapes, key, *index);
+                StageBytes::of(&self.replay_stage(key, &tapes, shared.as_ref()))
+            };
+            shards.iter().map(of_shard).reduce(StageBytes::fullest).unwrap_or_default()
+        };
+        let all = || shards.iter().flat_map(|(_, shards)| shards);
+        let is_known = all().all(|shard| Arc::ptr_eq(&shard.tape, &shard.most) && shard.unseen == 0);
+        // Kernels of one layer at a time.
+        let unseen = all().map(|shard| shard.unseen).max().unwrap_or_default();
         let mut sources: Vec<usize> = tapes.iter().flat_map(|tape| tape.sources.iter().copied()).collect();
         sources.sort_unstable();
         sources.dedup();
@@ -68,11 +81,13 @@ impl Component {
             tensor_degree: key.tensor_degree,
         };
         Ok(Played {
-            bytes: StageBytes::of(&stage),
+            bytes: play(|shard| &shard.tape),
+            most: (!is_known).then(|| play(|shard| &shard.most)),
+            unseen,
             fixed: self.model.rank_static_bytes(&config, 0, &self.training),
             largest_bucket: self.largest_bucket(&config),
             // Workspaces are shared by the layers of a device.
-            overhead: tapes.iter().map(|tape| tape.tape.overhead).max().unwrap_or_default(),
+            overhead: all().map(|shard| shard.tape.overhead).max().unwrap_or_default(),
             seconds: seconds(&tapes, key.recompute),
             origin: tapes.iter().map(|tape| tape.origin).max().unwrap_or(Origin::Profiled),
             is_aligned: unaligned.is_empty(),
@@ -84,15 +99,15 @@ impl Component {
     fn replay_stage<'a>(
         &self,
         key: PlayedKey,
-        tapes: &'a [Arc<Tape>],
+        tapes: &[&'a LayerTape],
         shared: Option<&'a Passage>,
     ) -> ReplayStage<'a> {
         let mut untrained = self.model.layers().iter().map(|layer| layer.kind.parameter_count() == 0);
         let first_trained = untrained.position(|untrained| !untrained).unwrap_or(self.contents.len());
         let layers = (key.first..)
             .zip(tapes)
-            .map(|(layer, tape)| StageLayer {
-                tape: &tape.tape,
+            .map(|(layer, &tape)| StageLayer {
+                tape,
                 // Segments of one layer each want their inputs' gradients in any case.
                 untrained_input: key.first == 0
                     && (1..=first_trained).contains(&layer)
@@ -109,15 +124,14 @@ impl Component {
         }
     }
 
-    /// The embedding's first passage in a stage that also holds the head.
-    fn added_to_shared(&self, embedding: &Tape, key: PlayedKey) -> Option<Passage> {
-        let shared = self.model.layers().last()?.kind.shared_parameter()?;
-        let scalar = self.training.precision.gradient_bytes();
-        let whole = shared.elements() * scalar;
-        // A shard holds a part of the vocabulary: as even as possible, the first ones one longer.
-        let rows = u64::try_from(shared.shape.first().copied().unwrap_or(1)).unwrap_or(1).max(1);
-        let part = rows.div_ceil(u64::from(key.tensor_degree)) * (whole / rows);
-        Some(tied::adding_to_shared(&embedding.tape.first, &embedding.tape.later, part))
+    /// The embedding's first passage in a stage that also holds the head, on a shard.
+    fn added_to_shared(&self, tapes: &[&LayerTape], key: PlayedKey, shard: u32) -> Option<Passage> {
+        let has_both_ends = key.first == 0 && key.last + 1 == self.contents.len();
+        let embedding = tapes.first().filter(|_| has_both_ends && self.model.has_tied_head())?;
+        let part = Part { index: shard, degree: key.tensor_degree };
+        let shared = self.model.layers().last()?.kind.shard_shared_parameter(part)?;
+        let bytes = shared.elements() * self.training.precision.gradient_bytes();
+        Some(tied::adding_to_shared(&embedding.first, &embedding.later, bytes))
     }
 
     /// The largest buffer in which the gradients of replicas are summed: each shard's of its own.
@@ -130,12 +144,33 @@ impl Component {
 }
 
 impl Played {
+    /// What is there at any moment.
+    pub(super) fn constant(&self) -> u64 {
+        let StaticBytes { parameters, buffers, optimizer, .. } = self.fixed;
+        parameters + buffers + optimizer + self.overhead.min(MOST_BYTES)
+    }
+
     /// Buffers that a device of a stage of this many replicas holds while gradients are summed.
     pub(super) fn synchronisation(&self, data_degree: u32) -> Bytes {
         let mut bytes = Bytes::default();
         bytes.add(Class::Communication, if data_degree > 1 { self.largest_bucket } else { 0 });
         bytes
     }
+}
+
+/// The tapes of the stage's layers on each shard, by the shard's number, without those that are the same as those
+/// of an earlier one.
+fn different_shards(degree: u32, tapes: &[Arc<Tape>]) -> Vec<(u32, Vec<&Shard>)> {
+    let mut different: Vec<(u32, Vec<&Shard>)> = Vec::new();
+    for index in 0..degree.max(1) {
+        let shards: Vec<&Shard> = tapes.iter().filter_map(|tape| tape.shard(index)).collect();
+        let is_known =
+            different.iter().any(|(_, known)| known.iter().zip(&shards).all(|(one, other)| one.is(other)));
+        if !is_known {
+            different.push((index, shards));
+        }
+    }
+    different
 }
 
 fn seconds(tapes: &[Arc<Tape>], recompute: RecomputePolicy) -> StageSeconds {

@@ -37,6 +37,20 @@ pub(super) struct Place {
 }
 
 impl StageBytes {
+    /// The larger of both for each kind of pass: no less than the peak of either, and exactly that where one of
+    /// them needs more in all.
+    pub(super) fn fullest(self, other: Self) -> Self {
+        let larger = |one: Bytes, other: Bytes| if other.total() > one.total() { other } else { one };
+        Self {
+            in_flight: larger(self.in_flight, other.in_flight),
+            gradients: larger(self.gradients, other.gradients),
+            forward: larger(self.forward, other.forward),
+            first_backward: larger(self.first_backward, other.first_backward),
+            later_backward: larger(self.later_backward, other.later_backward),
+            step: larger(self.step, other.step),
+        }
+    }
+
     /// Plays each kind of pass once.
     pub(super) fn of(stage: &ReplayStage<'_>) -> Self {
         let mut machine = Machine::default();
@@ -110,6 +124,7 @@ impl StageBytes {
             each: in_flight,
             micro_batches,
             margin: None,
+            most: None,
         }
     }
 }

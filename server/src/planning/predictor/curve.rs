@@ -14,17 +14,36 @@ pub struct PeakCurve {
     pub each: u64,
     /// Micro-batches of an iteration.
     pub micro_batches: u32,
-    /// As [`Prediction::margin`](super::Prediction::margin).
+    /// The least [`Prediction::margin`](super::Prediction::margin).
     pub margin: Option<f64>,
+    /// `least`, `one` and `one_of_last` with as much scratch memory as kernels may take; none where that is
+    /// known.
+    pub most: Option<[u64; 3]>,
 }
 
 impl PeakCurve {
     /// Bytes with this many micro-batches in flight: the same as [`stage`](super::Predictor::stage) says.
     pub fn bytes(&self, in_flight: u32) -> u64 {
-        let one = if in_flight < self.micro_batches { self.one } else { self.one_of_last };
-        let further = u64::from(in_flight.saturating_sub(1));
-        one.saturating_add(further.saturating_mul(self.each)).max(self.least)
+        self.with([self.least, self.one, self.one_of_last], in_flight)
     }
+
+    /// The margin of these bytes, wide enough for as much scratch memory as kernels may take.
+    pub fn margin(&self, in_flight: u32) -> Option<f64> {
+        let margin = self.margin?;
+        let Some(most) = self.most else { return Some(margin) };
+        Some(margin.max(margin_up_to(self.bytes(in_flight), self.with(most, in_flight))))
+    }
+
+    fn with(&self, [least, one, one_of_last]: [u64; 3], in_flight: u32) -> u64 {
+        let one = if in_flight < self.micro_batches { one } else { one_of_last };
+        let further = u64::from(in_flight.saturating_sub(1));
+        one.saturating_add(further.saturating_mul(self.each)).max(least)
+    }
+}
+
+/// The margin whose upper end is `most`.
+pub fn margin_up_to(bytes: u64, most: u64) -> f64 {
+    most.saturating_sub(bytes) as f64 / bytes.max(1) as f64
 }
 
 #[cfg(test)]
@@ -34,10 +53,35 @@ mod tests {
     /// A line with a floor, lower where nothing more is to come.
     #[test]
     fn further_micro_batches_add_the_same_until_no_more_come() {
-        let curve =
-            PeakCurve { least: 25, one: 20, one_of_last: 15, each: 10, micro_batches: 4, margin: None };
+        let curve = PeakCurve {
+            least: 25,
+            one: 20,
+            one_of_last: 15,
+            each: 10,
+            micro_batches: 4,
+            margin: None,
+            most: None,
+        };
         let bytes: Vec<u64> = (1..=4).map(|in_flight| curve.bytes(in_flight)).collect();
         assert_eq!(bytes, [25, 30, 40, 45]);
         assert_eq!(PeakCurve { each: u64::MAX, ..curve }.bytes(3), u64::MAX);
+    }
+
+    /// The margin covers what kernels may take, which weighs less the more micro-batches are in flight.
+    #[test]
+    fn a_margin_reaches_the_most_that_kernels_may_take() {
+        let curve = PeakCurve {
+            least: 25,
+            one: 20,
+            one_of_last: 15,
+            each: 80,
+            micro_batches: 4,
+            margin: Some(0.1),
+            most: Some([35, 40, 40]),
+        };
+        let margins: Vec<f64> = [1, 2, 3].iter().filter_map(|&in_flight| curve.margin(in_flight)).collect();
+        assert_eq!(margins, [15.0 / 25.0, 20.0 / 100.0, 20.0 / 180.0]);
+        assert_eq!(PeakCurve { most: None, ..curve }.margin(1), Some(0.1));
+        assert_eq!(PeakCurve { margin: None, ..curve }.margin(1), None);
     }
 }

@@ -52,7 +52,7 @@ impl Row {
         match self {
             Self::Curves(curves) => {
                 let curve = curves.get(stage.last - stage.first)?;
-                Some(Predicted { bytes: curve.bytes(in_flight), margin: curve.margin })
+                Some(Predicted { bytes: curve.bytes(in_flight), margin: curve.margin(in_flight) })
             }
             Self::Asked(asked) => {
                 // A panic elsewhere cannot leave an answer half written.

@@ -146,6 +146,7 @@ pub(super) fn curves(table: &Table, setting: &StageSetting) -> Vec<PeakCurve> {
                 each: two.saturating_sub(one),
                 micro_batches: setting.training.micro_batches,
                 margin: Some(table.margin),
+                most: None,
             }
         })
         .collect()

@@ -157,6 +157,7 @@ impl Study {
         let family = match self.training.precision {
             Precision::Fp32 => self.model.family().to_owned(),
             Precision::Bf16 => format!("{}, bf16", self.model.family()),
+            Precision::Bf16Fp32Gradients => format!("{}, bf16, fp32 gradients", self.model.family()),
         };
         match self.training.recompute {
             RecomputePolicy::None => family,

@@ -136,6 +136,7 @@ fn heterogeneous_model() -> Setup {
             kinds: vec![kind("V100")],
             nodes: (0..4).map(|index| node(index, 0, 170.0, 10.0)).collect(),
             tiers: Vec::new(),
+            is_one_node: false,
         },
         rates: vec![125e12 * EFFICIENCY],
         batch: 64,

@@ -66,6 +66,7 @@ impl Devices {
             }],
             nodes: (0..self.nodes).map(node).collect(),
             tiers: Vec::new(),
+            is_one_node: false,
         }
     }
 }

@@ -52,7 +52,7 @@ fn run(
         peak_allocated: Bytes(1),
         peak_ledger: Ledger::Allocated,
         peak_reserved: None,
-        static_bytes: StaticBytes::default(),
+        static_bytes: loadmaster_proto::training::StaticBytes::default(),
         capacity: Bytes(1 << 40),
         iteration_seconds: iteration,
         step_seconds: 0.5,

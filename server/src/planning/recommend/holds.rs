@@ -291,6 +291,7 @@ mod tests {
                 breakdown: Some(Breakdown { weights, ..Breakdown::default() }),
                 seconds: None,
                 margin: None,
+                seconds_margin: None,
                 predictor: "test/1",
                 origin: Origin::Profiled,
             };

@@ -7,7 +7,7 @@ use crate::judge::{Judged, is_same, judge};
 use crate::question::Question;
 use crate::scene::Scene;
 use crate::truth::{SAME, Terms, Truth, front};
-use crate::words::{Mode, Objective, Unit};
+use crate::words::{Mode, Objective, Shape, Unit};
 
 /// What may be wrong with an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
@@ -65,6 +65,9 @@ pub(crate) struct Verdict {
     pub(crate) stated_gap: Option<f64>,
     /// How much worse than the best the answer is, as a share; none where nothing can be said.
     pub(crate) behind: Option<f64>,
+    /// Remedies that were tried, and those whose words are not known here.
+    pub(crate) remedies: u64,
+    pub(crate) unread_remedies: u64,
 }
 
 impl Verdict {
@@ -177,7 +180,65 @@ fn check_plan(
         verdict.wrong(Class::Leximax, format!("peaks are {:?}, and can be {:?}", judged.peaks, truth.peaks));
     }
     if question.objective == Objective::Pareto && certificate.proven {
-        check_front(verdict, scene, question, truth, plan);
+        check_front(verdict, question, truth, plan);
+    }
+    check_alternatives(verdict, question, &judged, plan);
+    check_restriction(verdict, scene, question, plan, terms);
+}
+
+/// The plans that came next are not better, and come in order.
+fn check_alternatives(verdict: &mut Verdict, question: &Question, judged: &Judged, plan: &v1::Plan) {
+    let is_timed = question.objective.is_timed();
+    let values: Vec<f64> = plan
+        .alternatives
+        .iter()
+        .map(|other| if is_timed { other.iteration_seconds.unwrap_or(f64::NAN) } else { other.value })
+        .collect();
+    let Some(mut before) = own_value(question, judged) else { return };
+    let sign = if question.objective.is_maximum() { -1.0 } else { 1.0 };
+    for value in &values {
+        if sign * *value < sign * before - SAME * before.abs() {
+            verdict.wrong(
+                Class::Told,
+                format!("alternatives have {values:?}, after {:?}", own_value(question, judged)),
+            );
+            return;
+        }
+        before = *value;
+    }
+}
+
+/// What a restriction is said to cost is the difference to the best plan without it.
+fn check_restriction(
+    verdict: &mut Verdict,
+    scene: &Scene,
+    question: &Question,
+    plan: &v1::Plan,
+    terms: Terms,
+) {
+    let Some(cost) = &plan.restriction_cost else { return };
+    let asked = crate::asked::Asked::of(scene, question);
+    let free = Question {
+        shape: Some(Shape::PerStageMesh),
+        launcher: None,
+        spanning: Some(asked.spanning),
+        schedules: asked.schedules.clone(),
+        policies: asked.policies.clone(),
+        ..question.clone()
+    };
+    let Ok(truth) = Truth::of(scene, &free, terms) else { return };
+    let Some(best) = truth.best.filter(|_| !truth.is_borderline) else { return };
+    let sign = if question.objective.is_maximum() { -1.0 } else { 1.0 };
+    let (free_value, best_value) = (sign * cost.free_value, sign * best);
+    let slack = SAME * best.abs();
+    let is_wrong =
+        if cost.free_proven { !is_same(cost.free_value, best) } else { free_value < best_value - slack };
+    if is_wrong {
+        let what = format!(
+            "without the restriction {:?} is said to be best (proven: {}), {best:?} is: {}",
+            cost.free_value, cost.free_proven, truth.best_plan
+        );
+        verdict.wrong(Class::Told, what);
     }
 }
 
@@ -198,7 +259,7 @@ fn check_gap(verdict: &mut Verdict, certificate: &v1::Certificate) {
     }
 }
 
-fn check_front(verdict: &mut Verdict, scene: &Scene, question: &Question, truth: &Truth, plan: &v1::Plan) {
+fn check_front(verdict: &mut Verdict, question: &Question, truth: &Truth, plan: &v1::Plan) {
     // Shares of a capacity cannot be read from a point's bytes where capacities differ.
     let is_share = question.unit == Some(Unit::Share);
     let points: Vec<(f64, f64)> = plan
@@ -227,7 +288,6 @@ fn check_front(verdict: &mut Verdict, scene: &Scene, question: &Question, truth:
     } else if front(answered.clone()).len() != answered.len() {
         verdict.wrong(Class::Front, format!("points differ by rounding only: {answered:?}"));
     }
-    let _ = scene;
 }
 
 fn check_refusal(verdict: &mut Verdict, question: &Question, truth: &Truth, refused: &Refused) {
@@ -281,6 +341,28 @@ fn check_refusal(verdict: &mut Verdict, question: &Question, truth: &Truth, refu
         verdict
             .wrong(Class::Told, format!("the fastest takes {said} s, and {fastest} s is possible: {told}"));
     }
+}
+
+/// Whether answers that were not stopped are the same, whatever their deadlines.
+pub(crate) fn check_deadlines(answers: &[Answer]) -> Vec<Finding> {
+    let key = |answer: &Answer| match answer {
+        Answer::Plan(plan) => {
+            let certificate = plan.certificate.clone().unwrap_or_default();
+            let told = format!("{:?} {:?} {:?}", certificate.value, certificate.bound, certificate.proven);
+            let stages: Vec<String> =
+                plan.stages.iter().map(|stage| format!("{:?} {:?}", stage.config, stage.devices)).collect();
+            let points: Vec<String> =
+                plan.front.iter().map(|point| format!("{:?}", point.partitioning)).collect();
+            let batch = plan.training.map(|training| (training.micro_batch_size, training.schedule));
+            (!certificate.stopped).then(|| format!("{told} {batch:?} {stages:?} {points:?}"))
+        }
+        Answer::Refused(refused) => (!refused.is_stopped()).then(|| refused.message.clone()),
+    };
+    let keys: Vec<String> = answers.iter().filter_map(key).collect();
+    let differ = keys.windows(2).find(|pair| pair[0] != pair[1]);
+    let finding =
+        |pair: &[String]| Finding { class: Class::Deadline, what: format!("{} or {}", pair[0], pair[1]) };
+    differ.map(finding).into_iter().collect()
 }
 
 /// The number that follows some words.

@@ -162,8 +162,8 @@ fn capacity(lots: &mut Lots, scene: &Scene, devices: u32) -> u64 {
     let share = even_share(scene, devices);
     let factor = match lots.index(10) {
         0 => lots.scale(0.3, 1.0),
-        1..=5 => lots.scale(0.9, 3.0),
-        6..=7 => lots.scale(2.0, 10.0),
+        1..=4 => lots.scale(1.0, 4.0),
+        5..=7 => lots.scale(2.0, 12.0),
         _ => 1e3,
     };
     (share * factor) as u64 + 1

@@ -28,7 +28,9 @@ mod options;
 mod places;
 mod prices;
 mod question;
+mod remedies;
 mod scene;
+mod shrink;
 mod simulate;
 mod space;
 mod tally;
@@ -48,11 +50,12 @@ use loadmaster_tests::PlannerOptions;
 use tonic::transport::Endpoint;
 
 use ask::{Answer, Planner, Stored};
-use check::{Class, Verdict, check};
+use check::{Class, Finding, Verdict, check};
 use draw_question::Topic;
 use instance::Instance;
 use lots::Lots;
 use options::Options;
+use question::Question;
 use simulate::Transfers;
 use tally::Tally;
 use truth::{Terms, Truth};
@@ -60,7 +63,9 @@ use truth::{Terms, Truth};
 /// Exit code of `--strict` when an answer is wrong.
 const WRONG: u8 = 2;
 /// Questions about one scene.
-const QUESTIONS: u64 = 6;
+const QUESTIONS: u64 = 8;
+/// Smaller instances that are tried for one that failed.
+const MOST_SHRUNK: usize = 120;
 
 fn main() -> ExitCode {
     let options = Options::parse();
@@ -133,15 +138,13 @@ async fn replay(planner: &Planner, options: &Options, instance: &Instance) -> Re
                 );
             }
             println!("answered: {:?}\nanswered: {:?}", plan.iteration, plan.certificate);
-            let verdict = check(scene, question, &truth, &Answer::Plan(plan), terms);
-            tell(&verdict)
         }
         Answer::Refused(refused) => {
             println!("answered: {:?} {} {}", refused.code, refused.reason, refused.message);
             println!("answered: {:?}", refused.metadata);
-            tell(&check(scene, question, &truth, &Answer::Refused(refused), terms))
         }
     }
+    tell(&verdict(planner, &stored, instance, &truth, terms).await?)
 }
 
 fn tell(verdict: &Verdict) -> Result<ExitCode> {
@@ -180,16 +183,19 @@ async fn ask_all(planner: Planner, options: Options) -> Result<ExitCode> {
     for worker in workers {
         worker.await??;
     }
-    let tally = work.tally.lock().unwrap_or_else(PoisonError::into_inner);
+    let tally = lock(&work.tally);
     if std::io::stderr().is_terminal() {
         eprintln!();
     }
     println!("{}", tally.table());
     println!(
-        "{} questions, {} plans looked at, {} questions passed over as too large, {:.0} s; seed {}",
+        "{} questions, {} plans looked at, {} questions passed over as too large, {} remedies tried and {} not read, \
+         {:.0} s; seed {}",
         tally.asked(),
         tally.looked_at,
         tally.passed_over,
+        tally.remedies,
+        tally.unread_remedies,
         work.began.elapsed().as_secs_f64(),
         work.options.seed
     );
@@ -208,7 +214,7 @@ async fn ask_all(planner: Planner, options: Options) -> Result<ExitCode> {
 async fn one_after_another(work: Arc<Work>) -> Result<()> {
     loop {
         let index = work.next.fetch_add(1, Ordering::Relaxed);
-        let asked = work.tally.lock().unwrap_or_else(PoisonError::into_inner).asked();
+        let asked = lock(&work.tally).asked();
         if asked >= work.options.instances {
             return Ok(());
         }
@@ -233,42 +239,128 @@ async fn one_scene(work: &Work, index: u64) -> Result<()> {
         let Some(question) = draw_question::question(&mut lots, &scene, topic, terms) else { continue };
         let mut scene = scene.clone();
         scene.id = format!("{seed}-{index}-{number}");
-        let instance = Instance { topic, scene, question, wrong: Vec::new() };
-        one_question(work, &stored, instance).await?;
-    }
-    Ok(())
-}
-
-async fn one_question(work: &Work, stored: &Stored, instance: Instance) -> Result<()> {
-    let terms = terms(&work.options);
-    let Instance { scene, question, topic, .. } = &instance;
-    let Ok(truth) = Truth::of(scene, question, terms) else {
-        work.tally.lock().unwrap_or_else(PoisonError::into_inner).passed_over += 1;
-        return Ok(());
-    };
-    let answer = work.planner.ask(scene, stored, question).await?;
-    let verdict = check(scene, question, &truth, &answer, terms);
-    {
-        let mut tally = work.tally.lock().unwrap_or_else(PoisonError::into_inner);
-        tally.add(*topic, &verdict);
-        tally.looked_at += truth.plans;
-    }
-    for finding in &verdict.findings {
-        let is_kept = {
-            let mut kept = work.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            let count = kept.entry(finding.class).or_default();
-            *count += 1;
-            *count <= work.options.keep
+        let Ok(truth) = Truth::of(&scene, &question, terms) else {
+            lock(&work.tally).passed_over += 1;
+            continue;
         };
-        if is_kept {
-            instance.write(&work.options.folder()?, finding.class, &verdict.findings)?;
+        // What has no plan at all is asked now and then; what does not fit, more often.
+        let is_dull = (truth.plans == 0 && lots.percent(85)) || (truth.fitting == 0 && lots.percent(50));
+        if !is_dull {
+            let instance = Instance { topic, scene, question, wrong: Vec::new() };
+            one_question(work, &stored, &instance, &truth).await?;
         }
     }
     Ok(())
 }
 
+async fn one_question(work: &Work, stored: &Stored, instance: &Instance, truth: &Truth) -> Result<()> {
+    let terms = terms(&work.options);
+    let verdict = verdict(&work.planner, stored, instance, truth, terms).await?;
+    {
+        let mut tally = lock(&work.tally);
+        tally.add(instance.topic, &verdict);
+        tally.looked_at += truth.plans;
+    }
+    for finding in &verdict.findings {
+        let is_kept = {
+            let mut kept = lock(&work.kept);
+            let count = kept.entry(finding.class).or_default();
+            *count += 1;
+            *count <= work.options.keep
+        };
+        if is_kept {
+            let folder = work.options.folder()?;
+            if work.options.no_shrink {
+                instance.write(&folder, finding.class, &verdict.findings)?;
+            } else {
+                let (small, findings) = shrunk(work, instance, &verdict, finding.class).await?;
+                small.write(&folder, finding.class, &findings)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Everything that is wrong with the answers to a question: to itself, to what is said to help where it has none, and
+/// with other deadlines.
+async fn verdict(
+    planner: &Planner,
+    stored: &Stored,
+    instance: &Instance,
+    truth: &Truth,
+    terms: Terms,
+) -> Result<Verdict> {
+    let Instance { scene, question, topic, .. } = instance;
+    let answer = planner.ask(scene, stored, question).await?;
+    let mut verdict = check(scene, question, truth, &answer, terms);
+    if let Answer::Refused(refused) = &answer
+        && !truth.is_borderline
+    {
+        for remedy in remedies::of(scene, question, refused) {
+            let Some((other_scene, other)) = remedy.follows else {
+                verdict.unread_remedies += 1;
+                continue;
+            };
+            verdict.remedies += 1;
+            let other_stored = planner.store(&other_scene).await?;
+            if let Answer::Refused(again) = planner.ask(&other_scene, &other_stored, &other).await? {
+                let what =
+                    format!("`{}`: {}; it was told by {}", remedy.option, again.message, refused.message);
+                verdict.findings.push(Finding { class: Class::Remedy, what });
+            }
+        }
+    }
+    if *topic == Topic::Deadlines {
+        let mut answers = vec![answer];
+        for seconds in [0.001, 5.0, 50.0] {
+            let other = Question { search_seconds: Some(seconds), ..question.clone() };
+            let answer = planner.ask(scene, stored, &other).await?;
+            verdict.findings.extend(check(scene, &other, truth, &answer, terms).findings);
+            answers.push(answer);
+        }
+        verdict.findings.extend(check::check_deadlines(&answers));
+    }
+    Ok(verdict)
+}
+
+/// A smaller instance that is answered wrongly in the same way, and what is wrong with it.
+async fn shrunk(
+    work: &Work,
+    instance: &Instance,
+    verdict_of_it: &Verdict,
+    class: Class,
+) -> Result<(Instance, Vec<Finding>)> {
+    let terms = terms(&work.options);
+    let (mut small, mut findings) = (instance.clone(), verdict_of_it.findings.clone());
+    let mut left = MOST_SHRUNK;
+    'again: loop {
+        for candidate in shrink::smaller(&small) {
+            if left == 0 {
+                break 'again;
+            }
+            left -= 1;
+            let Ok(truth) = Truth::of(&candidate.scene, &candidate.question, terms) else { continue };
+            let Ok(stored) = work.planner.store(&candidate.scene).await else { continue };
+            let other = verdict(&work.planner, &stored, &candidate, &truth, terms).await?;
+            // Answers to requests that are wrong themselves say nothing.
+            let is_request =
+                class == Class::Refused || other.findings.iter().all(|of| of.class != Class::Refused);
+            if is_request && other.findings.iter().any(|finding| finding.class == class) {
+                (small, findings) = (candidate, other.findings);
+                continue 'again;
+            }
+        }
+        break;
+    }
+    Ok((small, findings))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn progress(work: &Work) {
-    let tally = work.tally.lock().unwrap_or_else(PoisonError::into_inner);
+    let tally = lock(&work.tally);
     if std::io::stderr().is_terminal() {
         let seconds = work.began.elapsed().as_secs_f64();
         eprint!(

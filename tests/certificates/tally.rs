@@ -26,6 +26,9 @@ pub(crate) struct Tally {
     rows: BTreeMap<Topic, Row>,
     /// Plans that were looked at.
     pub(crate) looked_at: u64,
+    /// Remedies that were tried, and those whose words are not known here.
+    pub(crate) remedies: u64,
+    pub(crate) unread_remedies: u64,
     /// Questions with too many plans.
     pub(crate) passed_over: u64,
 }
@@ -34,6 +37,8 @@ impl Tally {
     pub(crate) fn add(&mut self, topic: Topic, verdict: &Verdict) {
         let row = self.rows.entry(topic).or_default();
         row.asked += 1;
+        self.remedies += verdict.remedies;
+        self.unread_remedies += verdict.unread_remedies;
         row.plans += u64::from(verdict.is_plan);
         row.proven += u64::from(verdict.is_plan && verdict.is_proven);
         row.stopped += u64::from(verdict.is_stopped);

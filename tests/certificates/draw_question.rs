@@ -50,6 +50,8 @@ pub(crate) enum Topic {
     Merger,
     /// The same question with different deadlines.
     Deadlines,
+    /// The largest of several models.
+    Models,
 }
 
 impl Topic {
@@ -69,6 +71,7 @@ impl Topic {
             Self::Launchers => "launchers",
             Self::Merger => "merger",
             Self::Deadlines => "deadlines",
+            Self::Models => "models",
         }
     }
 
@@ -78,7 +81,7 @@ impl Topic {
         lots.one(&[
             Peaks, Peaks, Times, Times, Times, TimeLimits, TimeLimits, TimeLimits, Pins, Pins, Idle, Idle,
             Devices, Devices, Cost, Batch, Fronts, Fronts, Modes, Modes, Launchers, Launchers, Merger,
-            Deadlines,
+            Deadlines, Models,
         ])
     }
 }
@@ -94,6 +97,7 @@ pub(crate) fn question(lots: &mut Lots, scene: &Scene, topic: Topic, terms: Term
         Devices => Objective::MinDevices,
         Cost => Objective::MinCost,
         Batch => Objective::MaxBatch,
+        Models => Objective::MaxModel,
         TimeLimits => lots.one(&[
             Objective::MinPeakMemory,
             Objective::MinIterationTime,

@@ -55,6 +55,21 @@ pub(crate) fn scene(lots: &mut Lots, id: &str) -> Scene {
     scene
 }
 
+/// The same devices and training with another chain of as many layers.
+pub(crate) fn rival(lots: &mut Lots, scene: &Scene, id: &str) -> Scene {
+    let rows = &scene.kinds[0].layers[0].rows;
+    let distinct = |of: fn(&Row) -> u32| {
+        let all: std::collections::BTreeSet<u32> = rows.iter().map(of).collect();
+        all.into_iter().collect::<Vec<u32>>()
+    };
+    let (sizes, tensors) = (distinct(|row| row.size), distinct(|row| row.tensor));
+    let chain = Chain::draw(lots, scene.layers());
+    let layers =
+        (0..scene.layers()).map(|layer| chain.layer(lots, layer, &sizes, &tensors, 1.0, 1.0)).collect();
+    let kind = Kind { name: scene.kinds[0].name.clone(), layers };
+    Scene { id: id.to_owned(), kinds: vec![kind], ..scene.clone() }
+}
+
 /// What the layers of a chain cost per sample.
 struct Chain {
     forward: Vec<f64>,

@@ -16,6 +16,9 @@ pub(crate) struct Instance {
     pub(crate) topic: Topic,
     pub(crate) scene: Scene,
     pub(crate) question: Question,
+    /// The same devices with other models, where the largest one is asked for.
+    #[serde(default)]
+    pub(crate) rivals: Vec<Scene>,
     /// What was wrong with its answer.
     #[serde(default)]
     pub(crate) wrong: Vec<(Class, String)>,

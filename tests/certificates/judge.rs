@@ -12,7 +12,7 @@ use crate::scene::Scene;
 use crate::simulate::Transfers;
 use crate::space::Space;
 use crate::truth::{SAME, Terms};
-use crate::words::{Recompute, Schedule, Shape};
+use crate::words::{Mode, Recompute, Schedule, Shape};
 
 /// What an answered plan is worth by our own numbers.
 #[derive(Debug, Clone, Default)]
@@ -41,7 +41,9 @@ pub(crate) fn is_same(one: f64, other: f64) -> bool {
 /// Judges a plan; none where it is no plan at all.
 pub(crate) fn judge(scene: &Scene, question: &Question, plan: &v1::Plan, terms: Terms) -> Judged {
     let (asked, places) = (Asked::of(scene, question), Places::of(scene, question));
-    let space = Space { scene, question, asked: &asked, places: &places, sharing: terms.sharing };
+    // AMP's annealing places ranks anywhere.
+    let by_ranks = question.mode == Mode::AmpAnnealing;
+    let space = Space { scene, question, asked: &asked, places: &places, sharing: terms.sharing, by_ranks };
     let mut judged = Judged::default();
     let training = plan.training.unwrap_or_default();
     let batch = Batch { size: training.micro_batch_size as u32, count: training.micro_batches as u32 };
@@ -94,8 +96,8 @@ pub(crate) fn judge(scene: &Scene, question: &Question, plan: &v1::Plan, terms: 
     let mut visited: Vec<usize> = route.iter().map(|device| device.node).collect();
     visited.dedup();
     let distinct: BTreeSet<usize> = visited.iter().copied().collect();
-    broken(distinct.len() != visited.len(), format!("nodes are visited as {visited:?}"));
-    if !places.is_cluster {
+    broken(!by_ranks && distinct.len() != visited.len(), format!("nodes are visited as {visited:?}"));
+    if !places.is_cluster && !by_ranks {
         let slots: Vec<usize> = route
             .iter()
             .filter_map(|device| places.nodes[0].slots.iter().position(|slot| slot.class == device.class))

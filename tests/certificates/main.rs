@@ -24,6 +24,7 @@ mod instance;
 mod judge;
 mod launchers;
 mod lots;
+mod models;
 mod options;
 mod places;
 mod prices;
@@ -56,6 +57,7 @@ use instance::Instance;
 use lots::Lots;
 use options::Options;
 use question::Question;
+use scene::Scene;
 use simulate::Transfers;
 use tally::Tally;
 use truth::{Terms, Truth};
@@ -238,6 +240,15 @@ async fn one_scene(work: &Work, index: u64) -> Result<()> {
         let terms = terms(&work.options);
         let Some(question) = draw_question::question(&mut lots, &scene, topic, terms) else { continue };
         let mut scene = scene.clone();
+        let rivals: Vec<Scene> = match topic {
+            Topic::Models if scene.kinds.len() > 1 => continue,
+            Topic::Models => (0..lots.whole(1, 3))
+                .map(|rival| {
+                    draw_scene::rival(&mut lots, &scene, &format!("{seed}-{index}-{number}-{rival}"))
+                })
+                .collect(),
+            _ => Vec::new(),
+        };
         scene.id = format!("{seed}-{index}-{number}");
         let Ok(truth) = Truth::of(&scene, &question, terms) else {
             lock(&work.tally).passed_over += 1;
@@ -246,7 +257,7 @@ async fn one_scene(work: &Work, index: u64) -> Result<()> {
         // What has no plan at all is asked now and then; what does not fit, more often.
         let is_dull = (truth.plans == 0 && lots.percent(85)) || (truth.fitting == 0 && lots.percent(50));
         if !is_dull {
-            let instance = Instance { topic, scene, question, wrong: Vec::new() };
+            let instance = Instance { topic, scene, question, rivals, wrong: Vec::new() };
             one_question(work, &stored, &instance, &truth).await?;
         }
     }
@@ -291,6 +302,9 @@ async fn verdict(
     terms: Terms,
 ) -> Result<Verdict> {
     let Instance { scene, question, topic, .. } = instance;
+    if !instance.rivals.is_empty() {
+        return models::verdict(planner, stored, instance, truth, terms).await;
+    }
     let answer = planner.ask(scene, stored, question).await?;
     let mut verdict = check(scene, question, truth, &answer, terms);
     if let Answer::Refused(refused) = &answer

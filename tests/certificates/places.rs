@@ -180,6 +180,35 @@ impl Places {
         (links.reduce(Link::slower).expect("a ring of nodes has links"), true)
     }
 
+    /// Between two devices.
+    fn link(&self, one: Device, other: Device) -> Link {
+        if one.node == other.node { self.nodes[one.node].inside } else { self.between(one.node, other.node) }
+    }
+
+    /// The slowest link of the rings that each shard's replicas make, rank by rank.
+    pub(crate) fn rings(&self, devices: &[Device], tensor: usize) -> (Link, bool) {
+        let mut slowest: Option<Link> = None;
+        let mut crosses = false;
+        for shard in 0..tensor {
+            let ring: Vec<Device> = devices.iter().skip(shard).step_by(tensor).copied().collect();
+            for (index, &one) in ring.iter().enumerate().filter(|_| ring.len() > 1) {
+                let other = ring[(index + 1) % ring.len()];
+                let link = self.link(one, other);
+                crosses |= one.node != other.node;
+                slowest = Some(slowest.map_or(link, |slowest| slowest.slower(link)));
+            }
+        }
+        (slowest.unwrap_or(self.nodes[devices[0].node].inside), crosses)
+    }
+
+    /// The slowest link between the ranks of two stages and their counterparts.
+    pub(crate) fn counterparts(&self, before: &[Device], after: &[Device]) -> Link {
+        let most = before.len().max(after.len());
+        let of = |devices: &[Device], rank: usize| devices[rank * devices.len() / most];
+        let links = (0..most).map(|rank| self.link(of(before, rank), of(after, rank)));
+        links.reduce(Link::slower).expect("stages have devices")
+    }
+
     /// Whether a stage may take these devices, which follow each other.
     pub(crate) fn may_take(&self, spanning: Spanning, devices: &[Device]) -> bool {
         let is_one = devices.iter().all(|device| device.node == devices[0].node);

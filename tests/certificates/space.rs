@@ -133,6 +133,9 @@ pub(crate) struct Space<'a> {
     pub(crate) asked: &'a Asked,
     pub(crate) places: &'a Places,
     pub(crate) sharing: Sharing,
+    /// Devices stand in the order of ranks that somebody chose, not node by node: links are those of each ring and of
+    /// each rank's counterpart.
+    pub(crate) by_ranks: bool,
 }
 
 impl Space<'_> {
@@ -225,7 +228,10 @@ impl Space<'_> {
         let devices = &route[from..to];
         let classes = || devices.iter().map(|device| &self.places.classes[device.class]);
         let kinds = classes().fold(0, |kinds, class| kinds | 1 << class.kind);
-        let (link, crosses) = self.places.around(devices);
+        let (link, crosses) = match self.by_ranks {
+            true => self.places.rings(devices, stage.tensor as usize),
+            false => self.places.around(devices),
+        };
         let rings = if crosses && self.sharing.rings_share { f64::from(stage.tensor) } else { 1.0 };
         let ring = Link { bytes_per_second: link.bytes_per_second / rings, ..link };
         let shares = &ways[way].shares;
@@ -237,7 +243,10 @@ impl Space<'_> {
 
     /// Seconds of a transfer between two stages.
     pub(crate) fn edge(&self, ways: &[Way], route: &[Device], before: &Placed, after: &Placed) -> f64 {
-        let link = self.places.entry(route[before.to - 1], route[after.from]);
+        let link = match self.by_ranks {
+            true => self.places.counterparts(&route[before.from..before.to], &route[after.from..after.to]),
+            false => self.places.entry(route[before.to - 1], route[after.from]),
+        };
         let of = |placed: &Placed| transfer(ways[placed.way].shares.output(before.stage.last), link);
         if self.sharing.larger_side { of(before).max(of(after)) } else { of(after) }
     }

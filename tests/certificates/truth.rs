@@ -54,7 +54,14 @@ pub(crate) struct Terms {
 impl Truth {
     pub(crate) fn of(scene: &Scene, question: &Question, terms: Terms) -> Result<Self, TooMany> {
         let (asked, places) = (Asked::of(scene, question), Places::of(scene, question));
-        let space = Space { scene, question, asked: &asked, places: &places, sharing: terms.sharing };
+        let space = Space {
+            scene,
+            question,
+            asked: &asked,
+            places: &places,
+            sharing: terms.sharing,
+            by_ranks: false,
+        };
         let mut truth = Self { layer_fits: vec![false; scene.layers()], ..Self::default() };
         let mut points: Vec<(f64, f64)> = Vec::new();
         truth.plans =

@@ -360,7 +360,11 @@ pub(crate) fn check_deadlines(answers: &[Answer]) -> Vec<Finding> {
             let batch = plan.training.map(|training| (training.micro_batch_size, training.schedule));
             (!certificate.stopped).then(|| format!("{told} {batch:?} {stages:?} {points:?}"))
         }
-        Answer::Refused(refused) => (!refused.is_stopped()).then(|| refused.message.clone()),
+        // Remedies are told besides, in a share of the time.
+        Answer::Refused(refused) => (!refused.is_stopped()).then(|| {
+            let told = refused.metadata.iter().filter(|(key, _)| *key != "remedies");
+            format!("{} {:?}", refused.reason, told.collect::<Vec<_>>())
+        }),
     };
     let keys: Vec<String> = answers.iter().filter_map(key).collect();
     let differ = keys.windows(2).find(|pair| pair[0] != pair[1]);

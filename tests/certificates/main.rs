@@ -12,8 +12,9 @@
 //! | `prices`, `simulate` | what does a stage need, how long does an iteration take? |
 //! | `space` | which plans are there? |
 //! | `truth` | which of them is best, and what lacks where none fits? |
-//! | `judge`, `check` | is an answer legal, and true? |
-//! | `ask`, `instance`, `tally`, `options` | whom is it asked, what is kept, what is told? |
+//! | `judge`, `check`, `models`, `remedies` | is an answer legal, and true? |
+//! | `ask`, `options` | whom is it asked? |
+//! | `instance`, `shrink`, `tally` | what is kept of what was wrong, and what is told? |
 
 mod ask;
 mod asked;
@@ -269,7 +270,7 @@ async fn one_question(work: &Work, stored: &Stored, instance: &Instance, truth: 
     let verdict = verdict(&work.planner, stored, instance, truth, terms).await?;
     {
         let mut tally = lock(&work.tally);
-        tally.add(instance.topic, &verdict);
+        tally.add(instance.topic, &instance.scene.fleet, &verdict);
         tally.looked_at += truth.plans;
     }
     for finding in &verdict.findings {

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use crate::check::{Class, Verdict};
 use crate::draw_question::Topic;
+use crate::scene::Fleet;
 
 /// Answers about one topic.
 #[derive(Debug, Default, Clone)]
@@ -23,7 +24,9 @@ struct Row {
 /// All answers.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    rows: BTreeMap<Topic, Row>,
+    topics: BTreeMap<&'static str, Row>,
+    /// The same answers, by what the devices are.
+    fleets: BTreeMap<&'static str, Row>,
     /// Plans that were looked at.
     pub(crate) looked_at: u64,
     /// Remedies that were tried, and those whose words are not known here.
@@ -34,36 +37,23 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    pub(crate) fn add(&mut self, topic: Topic, verdict: &Verdict) {
-        let row = self.rows.entry(topic).or_default();
-        row.asked += 1;
+    pub(crate) fn add(&mut self, topic: Topic, fleet: &Fleet, verdict: &Verdict) {
         self.remedies += verdict.remedies;
         self.unread_remedies += verdict.unread_remedies;
-        row.plans += u64::from(verdict.is_plan);
-        row.proven += u64::from(verdict.is_plan && verdict.is_proven);
-        row.stopped += u64::from(verdict.is_stopped);
-        if verdict.is_plan && !verdict.is_proven {
-            row.gaps.push(verdict.stated_gap);
-            row.behind.extend(verdict.behind);
-        }
-        let mut classes: Vec<Class> = verdict.findings.iter().map(|finding| finding.class).collect();
-        classes.sort_unstable();
-        classes.dedup();
-        for class in classes {
-            *row.wrong.entry(class).or_default() += 1;
-        }
+        self.topics.entry(topic.name()).or_default().add(verdict);
+        self.fleets.entry(name_of(fleet)).or_default().add(verdict);
     }
 
     pub(crate) fn asked(&self) -> u64 {
-        self.rows.values().map(|row| row.asked).sum()
+        self.topics.values().map(|row| row.asked).sum()
     }
 
     pub(crate) fn wrong(&self) -> u64 {
-        self.rows.values().flat_map(|row| row.wrong.values()).sum()
+        self.topics.values().flat_map(|row| row.wrong.values()).sum()
     }
 
     pub(crate) fn of_class(&self, class: Class) -> u64 {
-        self.rows.values().filter_map(|row| row.wrong.get(&class)).sum()
+        self.topics.values().filter_map(|row| row.wrong.get(&class)).sum()
     }
 
     /// A table with a row per topic, and all that is wrong by class.
@@ -94,8 +84,8 @@ impl Tally {
                 if wrong.is_empty() { "nothing".to_owned() } else { wrong.join(", ") },
             );
         };
-        for (topic, row) in &self.rows {
-            line(topic.name(), row);
+        for (topic, row) in &self.topics {
+            line(topic, row);
             all.asked += row.asked;
             all.plans += row.plans;
             all.proven += row.proven;
@@ -107,6 +97,39 @@ impl Tally {
             }
         }
         line("all", &all);
+        for (fleet, row) in &self.fleets {
+            line(fleet, row);
+        }
         text
+    }
+}
+
+/// What the devices of a fleet are.
+fn name_of(fleet: &Fleet) -> &'static str {
+    match fleet {
+        Fleet::Groups(groups) if groups.len() == 1 => "one group",
+        Fleet::Groups(_) => "two groups",
+        Fleet::Cluster(cluster) if cluster.nodes.len() == 1 => "one node",
+        Fleet::Cluster(_) => "nodes",
+    }
+}
+
+impl Row {
+    fn add(&mut self, verdict: &Verdict) {
+        let row = self;
+        row.asked += 1;
+        row.plans += u64::from(verdict.is_plan);
+        row.proven += u64::from(verdict.is_plan && verdict.is_proven);
+        row.stopped += u64::from(verdict.is_stopped);
+        if verdict.is_plan && !verdict.is_proven {
+            row.gaps.push(verdict.stated_gap);
+            row.behind.extend(verdict.behind);
+        }
+        let mut classes: Vec<Class> = verdict.findings.iter().map(|finding| finding.class).collect();
+        classes.sort_unstable();
+        classes.dedup();
+        for class in classes {
+            *row.wrong.entry(class).or_default() += 1;
+        }
     }
 }

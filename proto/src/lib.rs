@@ -26,6 +26,7 @@ pub mod name;
 pub mod notation;
 pub mod objective;
 pub mod observation;
+pub mod overlap;
 pub mod prediction;
 pub mod profile;
 pub mod rank;

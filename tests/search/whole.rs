@@ -6,6 +6,7 @@ use loadmaster::planning::recommend::{
     Batch, Factors, Prices, RecommendError, Recommendation, Scene, Wish, divisors, recommend,
 };
 use loadmaster::planning::search::{Cuts, Fleet, Stop, Unit};
+use loadmaster::planning::simulate::Overlap;
 use loadmaster_proto::constraints::Constraints;
 use loadmaster_proto::document::ProfileDocument;
 use loadmaster_proto::objective::{NodeSpanning, Objective, PlanShape, SearchMode};
@@ -66,6 +67,7 @@ impl Request {
                 .collect(),
             schedules: vec![Schedule::OneFOneB],
             recompute: vec![RecomputePolicy::None],
+            overlap: Overlap::default(),
             unit: Unit::Bytes,
             mode: self.mode,
             seed: 0,

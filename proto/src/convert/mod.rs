@@ -9,6 +9,7 @@ mod links;
 mod model;
 mod objective;
 mod observation;
+mod overlap;
 mod prediction;
 mod run;
 mod stage;
@@ -23,6 +24,7 @@ pub use objective::{
     launcher_from_wire, memory_unit_from_wire, objective_from_wire, search_mode_from_wire, shape_from_wire,
     spanning_from_wire,
 };
+pub use overlap::overlap_from_wire;
 pub use run::{command_from_wire, failure_from_wire, ledger_from_wire, run_spec_from_wire, task_from_wire};
 pub use training::recompute_from_wire;
 

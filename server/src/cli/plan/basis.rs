@@ -36,6 +36,24 @@ pub(super) struct Basis {
     pub(super) margin: Option<f64>,
 }
 
+/// Whether devices compute while they exchange with the stages next to them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Transfers {
+    /// They do.
+    Overlapping,
+    /// They wait.
+    Blocking,
+}
+
+impl From<Transfers> for v1::Transfers {
+    fn from(transfers: Transfers) -> Self {
+        match transfers {
+            Transfers::Overlapping => Self::Overlapping,
+            Transfers::Blocking => Self::Blocking,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Predictor {
     /// Replays what each layer allocates and frees.

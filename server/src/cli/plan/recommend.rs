@@ -9,7 +9,7 @@ use super::super::document::{ProfileRef, profile_or_file};
 use super::super::error::Failure;
 use super::super::parse::{self, Devices};
 use super::super::training::{Recompute, Schedule};
-use super::basis::Predictor;
+use super::basis::{Predictor, Transfers};
 
 /// See [`super::Verb::Recommend`].
 #[derive(Debug, Args)]
@@ -96,6 +96,11 @@ struct Goal {
     /// Version of the launcher.
     #[arg(long, value_name = "VERSION", requires = "launcher")]
     launcher_version: Option<String>,
+
+    /// Whether devices compute while they exchange with the stages next to them [default: as the launcher does,
+    /// or what fits runs on their kind better].
+    #[arg(long, value_enum)]
+    transfers: Option<Transfers>,
 
     /// Compare peaks as bytes, or as shares of each device's capacity.
     #[arg(long, value_enum)]
@@ -428,6 +433,7 @@ impl Recommend {
             shape: goal.shape.map_or(v1::PlanShape::Unspecified, Into::into).into(),
             launcher: goal.launcher.map_or(v1::Launcher::Unspecified, Into::into).into(),
             launcher_version: goal.launcher_version.unwrap_or_default(),
+            transfers: goal.transfers.map_or(v1::Transfers::Unspecified, Into::into).into(),
             memory_unit: goal.memory_unit.map_or(v1::MemoryUnit::Unspecified, Into::into).into(),
             candidate_profiles: goal.candidate_profiles,
             micro_batch_size: batch.micro_batch_size.unwrap_or_default(),
@@ -476,7 +482,7 @@ mod tests {
         let asked = request(
             "--cluster c --other-profiles q,r --price a=1.5 --exclude n1,n2/3 --allow-idle-devices --spanning \
              whole-nodes --objective min-cost --shape equal-devices --launcher galvatron --launcher-version 2 \
-             --memory-unit share --micro-batches 8 --global-batch 64 --micro-batch-sizes 4,8 --schedule gpipe,1f1b \
+             --transfers blocking --memory-unit share --micro-batches 8 --global-batch 64 --micro-batch-sizes 4,8 --schedule gpipe,1f1b \
              --recompute none,layer --recompute-per-stage --data-degrees 1,2 --tensor-degrees 4 --min-stages 2 \
              --max-stages 6 --pin 3@n1/0 --keep-together 1..2 --cut-after 4,5 --max-iteration 800ms --max-peak 1GiB \
              --margin 5% --predictor table --correct --search-mode capture --search-seed 7 --deadline 3s \
@@ -489,6 +495,7 @@ mod tests {
         assert_eq!(asked.objective(), v1::Objective::MinCost);
         assert_eq!(asked.shape(), v1::PlanShape::EqualDevices);
         assert_eq!(asked.launcher(), v1::Launcher::Galvatron);
+        assert_eq!(asked.transfers(), v1::Transfers::Blocking);
         assert_eq!((asked.schedule, asked.recompute, constraints.schedules.len()), (0, 0, 2));
         assert_eq!((constraints.max_iteration_seconds, constraints.max_peak_bytes), (0.8, 1 << 30));
         assert_eq!(constraints.pins, [v1::LayerPin { layer: 3, device: "n1/0".to_owned() }]);

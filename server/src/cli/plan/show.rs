@@ -8,6 +8,7 @@ use super::super::context::Context;
 use super::super::error::Failure;
 use super::super::parse;
 use super::super::picture::sheet::{Sheet, Which};
+use super::basis::Transfers;
 use super::drawing::Drawing;
 
 /// Passes that a picture is made of. More of them than this are not told apart anywhere.
@@ -27,6 +28,10 @@ pub(in super::super) struct Show {
     /// Chunks of layers per device of an interleaved schedule [default: 2].
     #[arg(long, value_name = "N", requires = "schedule", value_parser = clap::value_parser!(i32).range(2..=64))]
     virtual_stages: Option<i32>,
+
+    /// Draw it with transfers that overlap computing, or do not [default: as the plan was predicted].
+    #[arg(long, value_enum)]
+    transfers: Option<Transfers>,
 
     #[command(flatten)]
     drawing: Drawing,
@@ -89,6 +94,7 @@ impl Show {
             schedule: self.schedule.map_or(v1::SimulatedSchedule::Unspecified, Into::into).into(),
             virtual_stages: self.virtual_stages.unwrap_or_default(),
             max_passes: MOST_PASSES,
+            transfers: self.transfers.map_or(v1::Transfers::Unspecified, Into::into).into(),
         };
         let answer =
             context.client.call(request, async |channel, q| plans(channel).simulate_plan(q).await).await;

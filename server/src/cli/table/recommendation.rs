@@ -52,6 +52,9 @@ fn estimate(of: &IterationEstimate, look: Look) -> String {
     if !of.links.is_empty() {
         text.push_str(&format!(" {dot} links {}", plain(&of.links)));
     }
+    if !of.transfers_reason.is_empty() {
+        text.push_str(&format!("\ntransfers  {}", plain(&of.transfers_reason)));
+    }
     text + "\n"
 }
 
@@ -251,6 +254,7 @@ mod tests {
                 bubble_ratio: 0.2,
                 samples_per_second: 24.6,
                 links: "assumed".to_owned(),
+                transfers_reason: "blocking: as asked for".to_owned(),
                 ..v1::IterationEstimate::default()
             }),
             certificate: Some(certificate),
@@ -265,6 +269,7 @@ mod tests {
             found(&plan(), Look::PLAIN),
             "iteration  predicted 1.30 s simulated - 1.25 s by the closed form - 20.0 % bubble - 24.6 samples/s - \
              links assumed\n\
+             transfers  blocking: as asked for\n\
              best at    min-iteration-time: 1.25 s by the closed form - proven - 321 states\n\
              rejected   4-3: 20.0 % slower\n"
         );

@@ -10,6 +10,7 @@ use super::wish::Wish;
 use crate::planning::search::paper::{Annealing, Recursion, Strategy, annealing, pipe_ast};
 use crate::planning::search::time::Time;
 use crate::planning::search::{Assignment, Cuts, Places, Question, Stop};
+use crate::planning::simulate::Overlap;
 
 /// The best plan of uniform grids that annealing comes by; nothing is proven of it.
 pub(super) fn annealed<M: Market>(
@@ -33,7 +34,8 @@ pub(super) fn annealed<M: Market>(
     let (found, searched) = annealing(&part.fleet, &strategies, settings, stop, estimate);
     let best = found.and_then(|found| {
         let on = &found.places;
-        best_on(market, variants, &found.strategy, part, cuts, on, stop).and_then(|(_, candidate)| candidate)
+        let (_, candidate) = best_on(market, variants, &found.strategy, part, cuts, on, stop)?;
+        candidate.map(|candidate| Candidate { overlap: wish.overlap, ..candidate })
     });
     Solved { best, bound: None, states: searched.states, ended: searched.ended }
 }
@@ -70,7 +72,7 @@ fn best_on<M: Market>(
             within_capacity: true,
         };
         let best = pipe_ast(&question, Recursion::Equation, stop).best?;
-        let candidate = Candidate::of(&question, &best.stages, variant.batch, part);
+        let candidate = Candidate::of(&question, &best.stages, variant.batch, Overlap::default(), part);
         Some((best, candidate))
     });
     assigned.min_by(|(one, _), (other, _)| one.value.0.total_cmp(&other.value.0))

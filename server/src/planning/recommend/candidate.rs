@@ -63,6 +63,8 @@ pub struct Candidate {
     pub batch: Batch,
     /// Order of the passes.
     pub schedule: Schedule,
+    /// Whether transfers overlap computing.
+    pub overlap: Overlap,
     /// The stages in order.
     pub stages: Vec<CandidateStage>,
     /// Seconds of one micro-batch between each stage and the next one, both ways.
@@ -81,6 +83,7 @@ impl Candidate {
         question: &Question<'_, C>,
         placed: &[PlacedStage],
         batch: Batch,
+        overlap: Overlap,
         part: &Part,
     ) -> Option<Self> {
         let devices = question.places.resolve(placed);
@@ -112,6 +115,7 @@ impl Candidate {
         let mut candidate = Self {
             batch,
             schedule: question.schedule,
+            overlap,
             stages,
             edges,
             closed_form: None,
@@ -130,10 +134,11 @@ impl Candidate {
         question: &Question<'_, C>,
         stages: &[(usize, usize, usize)],
         batch: Batch,
+        overlap: Overlap,
         part: &Part,
     ) -> Option<Self> {
         let placed = path(question.places, question.costs.choices(), stages)?;
-        Self::of(question, &placed, batch, part)
+        Self::of(question, &placed, batch, overlap, part)
     }
 
     /// Seconds of the stages, and of the edges between them; none where a time is not known.
@@ -149,7 +154,7 @@ impl Candidate {
             edges: &edges,
             micro_batches: self.batch.micro_batches,
             order: Order::from(self.schedule),
-            overlap: Overlap::default(),
+            overlap: self.overlap,
         })
     }
 

@@ -137,8 +137,9 @@ fn weigh<M: Market>(
     let anywhere = Cuts::anywhere(market.layers());
     let loose = Wish { keeps_order: true, ..wish.spanning_as(Spanning::Anywhere) };
     let asked = Asked::new(market, &loose, &variant, &part, &anywhere);
-    let plan =
-        asked.questions(false).find_map(|question| Candidate::given(&question, &stages, best.batch, &part));
+    let plan = asked
+        .questions(false)
+        .find_map(|question| Candidate::given(&question, &stages, best.batch, wish.overlap, &part));
     let Some(mut plan) = plan else {
         let known = stages
             .iter()

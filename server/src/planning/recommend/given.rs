@@ -53,7 +53,9 @@ pub fn given<M: Market>(
     let (part, anywhere) = (Part::whole(scene.fleet), Cuts::anywhere(layers));
     let loose = Wish { keeps_order: true, ..wish.spanning_as(Spanning::Anywhere) };
     let asked = Asked::new(market, &loose, &variant, &part, &anywhere);
-    let plan = asked.questions(false).find_map(|question| Candidate::given(&question, &stages, batch, &part));
+    let plan = asked
+        .questions(false)
+        .find_map(|question| Candidate::given(&question, &stages, batch, wish.overlap, &part));
     let Some(mut plan) = plan else {
         let why = stages.iter().find_map(|&(first, last, choice)| {
             market.obstacle(schedule, batch, *variant.choices.get(choice)?, first, last)

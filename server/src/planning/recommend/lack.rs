@@ -125,11 +125,13 @@ pub(super) fn lack<M: Market>(
             let Some(one) = memory::explain(&question, stop) else { continue };
             let one = match one {
                 memory::Lack::Plan { best, shortage } => {
-                    Candidate::of(&question, &best.stages, variant.batch, part).and_then(|plan| {
-                        let stage = best.stages.iter().position(|stage| *stage == shortage.stage)?;
-                        let short = short(&plan, stage)?;
-                        Some(Lack::Plan { plan, stage, short })
-                    })
+                    Candidate::of(&question, &best.stages, variant.batch, wish.overlap, part).and_then(
+                        |plan| {
+                            let stage = best.stages.iter().position(|stage| *stage == shortage.stage)?;
+                            let short = short(&plan, stage)?;
+                            Some(Lack::Plan { plan, stage, short })
+                        },
+                    )
                 }
                 memory::Lack::Layer { layer, shortage } => {
                     let devices = question.places.resolve(&[shortage.stage]).into_iter().flatten();

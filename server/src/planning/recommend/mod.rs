@@ -16,6 +16,7 @@
 //! | `restriction` | what do shape and launcher cost? |
 //! | `lack`, `remedies` | why does nothing fit, and what would help? |
 //! | `compared` | what do well-known rules need? |
+//! | `transfers` | do devices compute while they exchange with the stages next to them? |
 //! | `given` | what does a plan need that the caller names? |
 //!
 //! A search weighs single stages by closed forms, because it asks for millions. What it finds is simulated, and
@@ -37,6 +38,7 @@ mod ranking;
 mod remedies;
 mod restriction;
 mod solve;
+mod transfers;
 mod variant;
 mod wish;
 
@@ -51,6 +53,7 @@ pub use market::{Batch, LayerFacts, Market};
 pub use prices::Prices;
 pub use remedies::Remedy;
 pub use restriction::Restriction;
+pub use transfers::{Transfers, transfers};
 pub use variant::{Variant, divisors, recompute_name, schedule_name, variants};
 pub use wish::{MAX_BATCHES, Wish};
 

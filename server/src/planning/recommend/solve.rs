@@ -14,6 +14,7 @@ use crate::planning::search::time::{self, Cap, Limits, Time};
 use crate::planning::search::{
     Cuts, Ended, Fleet, Layouts, PlacedStage, Places, Question, Searched, StageCosts, Stop, Unit,
 };
+use crate::planning::simulate::Overlap;
 
 /// Most places of one search over all orders of nodes; beyond it some good orders are searched.
 const MOST_PLACES: usize = 20_000;
@@ -119,6 +120,7 @@ pub(super) struct Asked<'a, C> {
     layouts: Layouts,
     choices: Vec<usize>,
     variant: &'a Variant,
+    overlap: Overlap,
     part: &'a Part,
     cuts: &'a Cuts,
 }
@@ -147,7 +149,7 @@ impl<'a, C: StageCosts> Asked<'a, C> {
         let links = layouts.places.first().map_or(&[][..], Places::links);
         let costs = market.costs(variant.schedule, variant.batch, &variant.choices, links);
         let choices = (0..variant.choices.len()).collect();
-        Self { costs, layouts, choices, variant, part, cuts }
+        Self { costs, layouts, choices, variant, overlap: wish.overlap, part, cuts }
     }
 
     /// The questions, one for each order of the nodes, with or without the devices' capacities.
@@ -265,15 +267,14 @@ impl<'a, C: StageCosts> Asked<'a, C> {
             let found = memory::bottleneck(&question, wish.unit, stop);
             states = states.saturating_add(found.states);
             if let Some(best) = found.best {
-                let plan = Candidate::of(&question, &best.stages, self.variant.batch, self.part);
-                return (plan, states);
+                return (self.candidate(&question, &best.stages), states);
             }
         }
         (None, states)
     }
 
     fn candidate(&self, question: &Question<'_, C>, stages: &[PlacedStage]) -> Option<Candidate> {
-        Candidate::of(question, stages, self.variant.batch, self.part)
+        Candidate::of(question, stages, self.variant.batch, self.overlap, self.part)
     }
 
     fn solved<V>(&self, question: &Question<'_, C>, found: Searched<V>, bound: Option<f64>) -> Solved {

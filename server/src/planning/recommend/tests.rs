@@ -14,6 +14,7 @@ use crate::planning::search::testing::{cases, enumerate};
 use crate::planning::search::{
     Choice, Cuts, FleetNode, Kind, Link, LinkId, LinkOrigin, Peak, Seconds, StageAt, StageCosts, Unit,
 };
+use crate::planning::simulate::Overlap;
 
 /// Prices that are thrown, not computed: every stage has its own, the same each time it is asked for, whatever
 /// else is asked about.
@@ -165,7 +166,7 @@ impl Case {
             for question in asked.questions(true) {
                 for plan in enumerate(&question) {
                     let placed: Vec<_> = plan.iter().map(|stage| stage.placed).collect();
-                    plans.extend(Candidate::of(&question, &placed, variant.batch, &part));
+                    plans.extend(Candidate::of(&question, &placed, variant.batch, wish.overlap, &part));
                 }
             }
         }
@@ -186,6 +187,7 @@ fn wish(shape: PlanShape, objective: Objective, layers: usize) -> Wish {
         batches: vec![Batch { micro_batch_size: 2, micro_batches: 2 }],
         schedules: vec![Schedule::Gpipe],
         recompute: vec![RecomputePolicy::None],
+        overlap: Overlap::default(),
         unit: Unit::Bytes,
         mode: SearchMode::Exact,
         seed: 0,

@@ -8,6 +8,7 @@ use loadmaster_proto::training::{RecomputePolicy, Schedule};
 use super::launcher::Rules;
 use super::market::Batch;
 use crate::planning::search::{Cuts, Spanning, Unit};
+use crate::planning::simulate::Overlap;
 
 /// Most micro-batch sizes of one request.
 pub const MAX_BATCHES: usize = 1_000;
@@ -29,6 +30,8 @@ pub struct Wish {
     pub schedules: Vec<Schedule>,
     /// Recompute policies to choose from.
     pub recompute: Vec<RecomputePolicy>,
+    /// Whether transfers overlap computing.
+    pub overlap: Overlap,
     /// What peaks are compared as.
     pub unit: Unit,
     /// How to search.

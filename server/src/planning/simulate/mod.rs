@@ -20,6 +20,7 @@ mod steady;
 #[cfg(test)]
 mod tests;
 
+pub use loadmaster_proto::overlap::Overlap;
 pub use order::{Order, Turn};
 
 use loadmaster_proto::schedule::Pass;
@@ -32,17 +33,6 @@ use super::time::{Edge, lower_bound};
 
 /// Most passes of a simulation, both ways: beyond it the answer would take seconds.
 pub const MAX_PASSES: u64 = 1 << 23;
-
-/// Whether a device computes while it exchanges with its neighbours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Overlap {
-    /// It does: a transfer costs the pass that waits for it, and nobody else.
-    #[default]
-    Computing,
-    /// It does not: sender and receiver spend the time of each transfer on it, as where messages go through the
-    /// stream that computes (DeepSpeed's pipeline engine, Megatron-LM without its overlap options).
-    Nothing,
-}
 
 /// What is simulated.
 #[derive(Debug, Clone, Copy, PartialEq)]

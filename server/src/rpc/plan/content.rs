@@ -12,6 +12,7 @@ use crate::planning::predict::{on_top, warnings};
 use crate::planning::predictor::{Margin, Origin, Prediction, StageSetting};
 use crate::planning::recommend::{
     Candidate, Certificate, Compared, Factors, GIVEN, Prices, Recommendation, Rejected, Restriction,
+    Transfers,
 };
 use crate::planning::search::KindSet;
 use crate::rpc::error::ApiError;
@@ -34,6 +35,7 @@ pub(super) struct Writer<'a> {
     pub(super) asked: AskedRecord,
     pub(super) corrections: Vec<CorrectionRecord>,
     pub(super) notes: Vec<String>,
+    pub(super) transfers: Transfers,
 }
 
 /// A plan with its name, which follows from its content.
@@ -186,6 +188,8 @@ impl Writer<'_> {
             step: timeline.map_or(step, |of| of.iteration_seconds - of.passes_seconds),
             origin: self.prices.origin(plan).unwrap_or(Origin::Extrapolated),
             links: self.site.links(),
+            overlap: plan.overlap,
+            overlap_reason: self.transfers.reason.clone(),
         })
     }
 }

@@ -54,6 +54,8 @@ fn iteration(content: &PlanContent) -> Option<v1::IterationEstimate> {
         origin: v1::PredictionOrigin::from(of.origin).into(),
         links: of.links.clone(),
         correction_factor: factor.map(|correction| correction.factor),
+        transfers: v1::Transfers::from(of.overlap).into(),
+        transfers_reason: of.overlap_reason.clone(),
     })
 }
 

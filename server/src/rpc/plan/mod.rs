@@ -61,6 +61,8 @@ struct Subject {
     layer_names: Vec<String>,
     /// Trained scalars of the model; none where nobody knows.
     parameters: Option<u64>,
+    /// The framework that was profiled; empty where it was Loadmaster's own rank or nobody says.
+    framework: String,
     predictor: AnyPredictor,
 }
 
@@ -136,13 +138,17 @@ impl Plans {
                     Chain::Known(model) => Some(model.parameter_count()),
                     Chain::Opaque(chain) => chain.layers.iter().map(|layer| layer.parameter_count).sum(),
                 };
-                Ok::<_, ApiError>(Subject { profile, model, layer_names, parameters, predictor })
+                let framework = document.provenance.framework.clone();
+                Ok::<_, ApiError>(Subject { profile, model, layer_names, parameters, framework, predictor })
             })
             .await;
         }
         let stored = StoredProfile::of(&self.store, &profile).await?;
         blocking("planning failed", move || {
             let StoredProfile { settings, model, measurements } = stored;
+            let first = measurements.first();
+            let framework =
+                first.map(|record| record.measurement.environment.framework.clone()).unwrap_or_default();
             let evidence: Vec<Evidence> = measurements
                 .into_iter()
                 .map(|record| Evidence {
@@ -157,6 +163,7 @@ impl Plans {
                 layer_names: layer_names(&model),
                 parameters: Some(model.parameter_count()),
                 model: Some(model),
+                framework,
                 profile,
                 predictor,
             })

@@ -19,7 +19,9 @@ use crate::planning::correction::{Correction, Corrections};
 use crate::planning::merger;
 use crate::planning::predictor::Margin;
 use crate::planning::predictors::Kind;
-use crate::planning::recommend::{Factors, Prices, RecommendError, Scene, Wish, given, recommend};
+use crate::planning::recommend::{
+    Factors, Prices, RecommendError, Scene, Transfers, Wish, given, recommend, transfers,
+};
 use crate::planning::search::{Stop, Unit};
 use crate::rpc::error::ApiError;
 use crate::store::records::{AskedRecord, CorrectionRecord};
@@ -214,6 +216,7 @@ impl Task {
             asked: self.asked_record(),
             corrections: self.corrections(),
             notes: self.site.planned.notes.clone(),
+            transfers: self.transfers(),
         };
         if let Some(partitioning) = &self.asked.partitioning {
             let plan = given(&prices, &scene, &wish, partitioning)?;
@@ -297,6 +300,7 @@ impl Task {
             batches: asked.batches(training)?,
             schedules: asked.schedules(training)?,
             recompute: asked.recompute(training),
+            overlap: self.transfers().overlap,
             unit: match asked.unit {
                 MemoryUnit::Bytes => Unit::Bytes,
                 MemoryUnit::Share => Unit::Share,
@@ -308,6 +312,13 @@ impl Task {
             alternatives: asked.alternatives,
             brief: asked.brief,
         })
+    }
+
+    /// Whether transfers overlap computing: the same for all plans of a request.
+    fn transfers(&self) -> Transfers {
+        let Self { asked, subject, site, .. } = self;
+        let kinds: Vec<&str> = site.kinds().collect();
+        transfers(asked.overlap, asked.launcher, &subject.framework, &kinds)
     }
 
     fn asked_record(&self) -> AskedRecord {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use loadmaster_proto::convert::unsigned;
+use loadmaster_proto::convert::{overlap_from_wire, unsigned};
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::schedule::Pass;
@@ -47,9 +47,11 @@ impl Plans {
             return Err(Invalid::field("virtual_stages", why).into());
         }
         let chunks = if chunks == 0 { DEFAULT_CHUNKS } else { chunks };
+        let overlap = overlap_from_wire("transfers", request.transfers)?;
         let record = self.store.get_plan(&name).await?;
         // All passes are in memory at once, so only as many simulations as searches run beside each other.
-        let simulation = self.searches.run(PATIENCE, move |_| timeline(&record, asked, chunks, listed));
+        let simulation =
+            self.searches.run(PATIENCE, move |_| timeline(&record, asked, overlap, chunks, listed));
         let (timeline, _) = simulation.await?;
         Ok(timeline)
     }
@@ -71,7 +73,7 @@ impl Plans {
             let own = v1::SimulatedSchedule::Unspecified;
             let (mut timelines, mut lacking) = (Vec::new(), Vec::new());
             for record in records.iter().filter(|record| pipeline_of(&record.content).is_some()) {
-                match timeline(record, own, 1, COMPARED_PASSES) {
+                match timeline(record, own, None, 1, COMPARED_PASSES) {
                     Ok(timeline) => timelines.push(timeline),
                     // The other figures are compared all the same.
                     Err(error) => lacking.push(format!("{} has no timeline: {error}", record.name)),
@@ -137,6 +139,7 @@ fn pipeline_of(content: &PlanContent) -> Option<(Vec<Seconds>, Vec<Edge>)> {
 fn timeline(
     record: &PlanRecord,
     asked: v1::SimulatedSchedule,
+    overlap: Option<Overlap>,
     chunks: u32,
     listed: usize,
 ) -> Result<v1::Timeline, ApiError> {
@@ -155,6 +158,7 @@ fn timeline(
         v1::SimulatedSchedule::Interleaved => (asked, Order::Interleaved { devices }),
         v1::SimulatedSchedule::Pipedream => (asked, Order::PipeDream),
     };
+    let overlap = overlap.or(content.found.iteration.as_ref().map(|of| of.overlap)).unwrap_or_default();
     let mut warnings = Vec::new();
     let (stages, edges) = if schedule == v1::SimulatedSchedule::Interleaved {
         warnings.push(format!(
@@ -176,10 +180,11 @@ fn timeline(
         edges: &edges,
         micro_batches: content.training.micro_batches,
         order,
-        overlap: Overlap::default(),
+        overlap,
     });
     let simulated = simulated.map_err(|error| Invalid::field("schedule", error.to_string()))?;
-    Ok(message(record, schedule, &simulated, stages.len(), listed, warnings))
+    let timeline = message(record, schedule, &simulated, stages.len(), listed, warnings);
+    Ok(v1::Timeline { transfers: v1::Transfers::from(overlap).into(), ..timeline })
 }
 
 fn own_schedule(content: &PlanContent) -> v1::SimulatedSchedule {
@@ -242,6 +247,7 @@ fn message(
         bubble_ratio: simulated.bubble,
         truncated: longest > each,
         warnings,
+        transfers: v1::Transfers::Unspecified.into(),
     }
 }
 

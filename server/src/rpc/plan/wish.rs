@@ -2,12 +2,13 @@
 
 use loadmaster_proto::constraints::Constraints;
 use loadmaster_proto::convert::{
-    launcher_from_wire, memory_unit_from_wire, objective_from_wire, search_mode_from_wire, shape_from_wire,
-    unsigned,
+    launcher_from_wire, memory_unit_from_wire, objective_from_wire, overlap_from_wire, search_mode_from_wire,
+    shape_from_wire, unsigned,
 };
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::model::MAX_LAYERS;
 use loadmaster_proto::objective::{Launcher, MemoryUnit, Objective, PlanShape, SearchMode};
+use loadmaster_proto::overlap::Overlap;
 use loadmaster_proto::stage::Partitioning;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_proto::wire::v1;
@@ -38,6 +39,8 @@ pub(super) struct Asked {
     pub(super) launcher: Option<Launcher>,
     pub(super) launcher_version: String,
     pub(super) constraints: Constraints,
+    /// Whether transfers overlap computing; none where the request does not say.
+    pub(super) overlap: Option<Overlap>,
     pub(super) unit: MemoryUnit,
     pub(super) mode: SearchMode,
     pub(super) seed: u64,
@@ -84,6 +87,7 @@ impl Asked {
             launcher,
             launcher_version: request.launcher_version.clone(),
             constraints,
+            overlap: overlap_from_wire("transfers", request.transfers)?,
             unit: memory_unit_from_wire("memory_unit", request.memory_unit)?.unwrap_or_default(),
             mode: search_mode_from_wire("search_mode", request.search_mode)?.unwrap_or_default(),
             seed: unsigned("search_seed", request.search_seed)?,
@@ -386,6 +390,7 @@ mod tests {
         assert_eq!(field(v1::RecommendPlanRequest { alternatives: 21, ..some() }), "alternatives");
         assert_eq!(field(v1::RecommendPlanRequest { search_seed: -1, ..some() }), "search_seed");
         assert_eq!(field(v1::RecommendPlanRequest { objective: 99, ..some() }), "objective");
+        assert_eq!(field(v1::RecommendPlanRequest { transfers: 3, ..some() }), "transfers");
         let samples = v1::RecommendPlanRequest { global_batch_size: 1 << 40, ..some() };
         assert_eq!(field(samples), "global_batch_size");
         let partitioning = Some((&Partitioning::from_sizes(&[1, 1]).unwrap()).into());

@@ -3,6 +3,7 @@
 use loadmaster_proto::constraints::Constraints;
 use loadmaster_proto::name::{ClusterName, PlanName};
 use loadmaster_proto::objective::{Launcher, MemoryUnit, Objective, PlanShape};
+use loadmaster_proto::overlap::Overlap;
 use loadmaster_proto::prediction::Origin;
 use loadmaster_proto::run::Ledger;
 use loadmaster_proto::stage::Partitioning;
@@ -84,6 +85,12 @@ pub struct IterationRecord {
     pub origin: Origin,
     /// Where the bandwidths come from, for people.
     pub links: String,
+    /// Whether transfers overlap computing; they do in plans that were stored before anybody could choose.
+    #[serde(default)]
+    pub overlap: Overlap,
+    /// Why, for people.
+    #[serde(default)]
+    pub overlap_reason: String,
 }
 
 /// What proves a plan; the time that the search took is no part of it.

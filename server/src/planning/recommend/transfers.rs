@@ -1,0 +1,184 @@
+//! Whether devices compute while they exchange activations and gradients, and why.
+//!
+//! What the request says counts, then what its launcher does; without one the framework that was profiled, and
+//! in the end the kind of device. NCCL moves data in a stream of its own, so that nothing keeps a GPU from
+//! computing meanwhile: whether it does is the pipeline engine's doing. Most engines wait for what they sent and
+//! asked for before the next pass, because its kernels are queued behind it.
+
+use loadmaster_proto::objective::Launcher;
+use loadmaster_proto::overlap::Overlap;
+
+/// Whether transfers overlap computing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transfers {
+    /// Whether they do.
+    pub overlap: Overlap,
+    /// Why, for people: `blocking: …`.
+    pub reason: String,
+}
+
+impl Transfers {
+    fn because(overlap: Overlap, why: &str) -> Self {
+        Self { overlap, reason: format!("{overlap}: {why}") }
+    }
+}
+
+/// What a launcher's pipeline engine does, under the schedules that its plans have here.
+struct Engine {
+    launcher: Launcher,
+    /// How frameworks that run it call themselves, in lower case; empty where no profile names it.
+    framework: &'static str,
+    overlap: Overlap,
+    why: &'static str,
+}
+
+const MEGATRON: &str = "Megatron's 1F1B waits for each batch of sends and receives, and synchronises the device \
+                        (its p2p overlap is of interleaved schedules alone)";
+const TORCH: &str = "torch.distributed.pipelining waits for sends and receives before the next pass";
+
+const fn engine(launcher: Launcher, framework: &'static str, overlap: Overlap, why: &'static str) -> Engine {
+    Engine { launcher, framework, overlap, why }
+}
+
+/// The table, a row per launcher. Of frameworks the first row counts that names one: Megatron-DeepSpeed trains
+/// with DeepSpeed's engine.
+const ENGINES: [Engine; 12] = [
+    engine(
+        Launcher::Deepspeed,
+        "deepspeed",
+        Overlap::Nothing,
+        "DeepSpeed's pipeline engine sends and receives synchronously, between its passes",
+    ),
+    engine(Launcher::Galvatron, "galvatron", Overlap::Nothing, "Galvatron's engine waits as Megatron's does"),
+    engine(Launcher::MegatronBridge, "nemo", Overlap::Nothing, MEGATRON),
+    engine(Launcher::Accelerate, "accelerate", Overlap::Nothing, MEGATRON),
+    engine(Launcher::Megatron, "megatron", Overlap::Nothing, MEGATRON),
+    engine(Launcher::Torchtitan, "torchtitan", Overlap::Nothing, TORCH),
+    engine(Launcher::TorchPipelining, "torch.distributed.pipelining", Overlap::Nothing, TORCH),
+    engine(
+        Launcher::ColossalAi,
+        "colossal",
+        Overlap::Nothing,
+        "Colossal-AI waits for sends and receives before the next pass",
+    ),
+    engine(
+        Launcher::Alpa,
+        "alpa",
+        Overlap::Nothing,
+        "Alpa runs sends and receives in the order of its instructions, unless its overlapping is turned on",
+    ),
+    engine(
+        Launcher::Nnscaler,
+        "nnscaler",
+        Overlap::Nothing,
+        "nnScaler's adapters wait for what they move, unless asynchronous communication is turned on",
+    ),
+    engine(
+        Launcher::Pipedream,
+        "pipedream",
+        Overlap::Computing,
+        "PipeDream sends and receives in threads of their own",
+    ),
+    engine(
+        Launcher::Torchgpipe,
+        "torchgpipe",
+        Overlap::Computing,
+        "torchgpipe copies between devices in streams of their own",
+    ),
+];
+
+/// Whether transfers overlap computing where devices of these kinds train.
+pub fn transfers(
+    asked: Option<Overlap>,
+    launcher: Option<Launcher>,
+    framework: &str,
+    kinds: &[&str],
+) -> Transfers {
+    if let Some(overlap) = asked {
+        return Transfers::because(overlap, "as the request says");
+    }
+    if let Some(engine) = ENGINES.iter().find(|engine| Some(engine.launcher) == launcher) {
+        return Transfers::because(engine.overlap, engine.why);
+    }
+    let named = framework.to_lowercase();
+    if let Some(engine) = ENGINES.iter().find(|engine| named.contains(engine.framework)) {
+        let why = format!("profiled with {framework}; {}", engine.why);
+        return Transfers::because(engine.overlap, &why);
+    }
+    of_kinds(kinds)
+}
+
+/// What fits runs that were measured on a kind of device better; where one of several waits, its neighbours do.
+fn of_kinds(kinds: &[&str]) -> Transfers {
+    let is_slot = |kind: &&str| kind.eq_ignore_ascii_case("cpu");
+    if kinds.iter().all(is_slot) {
+        return Transfers::because(
+            Overlap::Computing,
+            "ranks on CPU slots send and receive in threads of their own",
+        );
+    }
+    let measured = |kind: &&str| kind.to_lowercase().contains("gh200");
+    let gpus = || kinds.iter().filter(|kind| !is_slot(kind));
+    if gpus().all(measured) {
+        return Transfers::because(
+            Overlap::Nothing,
+            "the times of 14 runs that were measured on GH200 are nearer to it",
+        );
+    }
+    let other = gpus().find(|kind| !measured(kind)).copied().unwrap_or_default();
+    let why = format!(
+        "of GPUs it fits measured runs better, which were on GH200; none on {other} is known: name the launcher"
+    );
+    Transfers::because(Overlap::Nothing, &why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn overlap(launcher: Option<Launcher>, framework: &str, kinds: &[&str]) -> Overlap {
+        transfers(None, launcher, framework, kinds).overlap
+    }
+
+    /// The more is known of what will run, the less is assumed.
+    #[test]
+    fn request_launcher_framework_and_kind_count_in_this_order() {
+        let gpipe = Some(Launcher::Torchgpipe);
+        assert_eq!(transfers(Some(Overlap::Nothing), gpipe, "", &["cpu"]).overlap, Overlap::Nothing);
+        assert_eq!(overlap(gpipe, "DeepSpeed", &["GH200 96 GB"]), Overlap::Computing);
+        assert_eq!(overlap(None, "Megatron-DeepSpeed", &["cpu"]), Overlap::Nothing);
+        assert_eq!(overlap(None, "libtorch", &["cpu", "cpu"]), Overlap::Computing);
+        assert_eq!(overlap(None, "", &["NVIDIA GH200 480GB"]), Overlap::Nothing);
+        assert_eq!(overlap(None, "", &["cpu", "NVIDIA H100 80GB HBM3"]), Overlap::Nothing);
+    }
+
+    /// An answer says which it is and why; a kind of which nothing is known is named.
+    #[test]
+    fn every_choice_has_its_reason() {
+        let of = |launcher, framework, kind| transfers(None, launcher, framework, &[kind]).reason;
+        assert!(
+            of(Some(Launcher::Deepspeed), "", "cpu").starts_with("blocking: DeepSpeed's pipeline engine")
+        );
+        let framework = of(None, "Megatron-DeepSpeed", "A100");
+        assert!(
+            framework.starts_with("blocking: profiled with Megatron-DeepSpeed; DeepSpeed's"),
+            "{framework}"
+        );
+        assert!(of(None, "", "A100").contains("none on A100 is known"));
+        assert!(of(None, "", "cpu").starts_with("overlapping: "));
+        let asked = transfers(Some(Overlap::Computing), Some(Launcher::Megatron), "", &["A100"]);
+        assert_eq!(asked.reason, "overlapping: as the request says");
+    }
+
+    /// Every launcher has one row, whose name no earlier row takes.
+    #[test]
+    fn the_table_has_every_launcher_once() {
+        let launchers: std::collections::BTreeSet<String> =
+            ENGINES.iter().map(|engine| engine.launcher.to_string()).collect();
+        assert_eq!(launchers.len(), ENGINES.len());
+        for engine in &ENGINES {
+            let first = ENGINES.iter().find(|other| engine.framework.contains(other.framework));
+            assert_eq!(first.map(|first| first.launcher), Some(engine.launcher), "{}", engine.framework);
+        }
+    }
+}

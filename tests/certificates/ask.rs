@@ -83,6 +83,21 @@ impl Planner {
         self.call(question.request(scene, &stored.profiles, &stored.cluster)).await
     }
 
+    /// The timeline of a stored plan.
+    pub(crate) async fn simulate(&self, request: v1::SimulatePlanRequest) -> Result<v1::Timeline> {
+        let mut client = PlanServiceClient::new(self.channel.clone());
+        for _ in 0..100 {
+            match client.simulate_plan(request.clone()).await {
+                Ok(timeline) => return Ok(timeline.into_inner()),
+                Err(status) if matches!(status.code(), Code::ResourceExhausted | Code::Unavailable) => {
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+                Err(status) => bail!("{} has no timeline: {status}", request.name),
+            }
+        }
+        bail!("the planner stays busy")
+    }
+
     /// The answer to a request; again where the planner is busy.
     pub(crate) async fn call(&self, request: v1::RecommendPlanRequest) -> Result<Answer> {
         let mut client = PlanServiceClient::new(self.channel.clone());

@@ -43,6 +43,8 @@ pub(crate) enum Class {
     Remedy,
     /// An answer that was not stopped depends on its deadline.
     Deadline,
+    /// A stored plan's timeline is another one.
+    Timeline,
     /// A plan that ours does not know of: an error of this program.
     Ours,
 }
@@ -128,7 +130,7 @@ fn check_plan(
     if !judged.differing.is_empty() {
         verdict.wrong(Class::Prices, judged.differing.join("; "));
     }
-    if !verdict.findings.is_empty() || judged.blocking {
+    if !verdict.findings.is_empty() {
         return;
     }
     let (Some(best), Some(value)) = (truth.best, own_value(question, &judged)) else {
@@ -398,6 +400,7 @@ impl Class {
             Self::Told => "told",
             Self::Remedy => "remedy",
             Self::Deadline => "deadline",
+            Self::Timeline => "timeline",
             Self::Ours => "ours",
         }
     }

@@ -6,7 +6,7 @@ use crate::lots::Lots;
 use crate::question::Question;
 use crate::scene::{Fleet, Scene};
 use crate::truth::{Terms, Truth};
-use crate::words::{Launcher, Mode, Objective, Recompute, Schedule, Shape, Spanning, Unit};
+use crate::words::{Launcher, Mode, Objective, Recompute, Schedule, Shape, Spanning, Transfers, Unit};
 
 /// What a question is about.
 #[derive(
@@ -52,6 +52,8 @@ pub(crate) enum Topic {
     Deadlines,
     /// The largest of several models.
     Models,
+    /// Stored plans, pass by pass.
+    Timelines,
 }
 
 impl Topic {
@@ -72,6 +74,7 @@ impl Topic {
             Self::Merger => "merger",
             Self::Deadlines => "deadlines",
             Self::Models => "models",
+            Self::Timelines => "timelines",
         }
     }
 
@@ -81,7 +84,7 @@ impl Topic {
         lots.one(&[
             Peaks, Peaks, Times, Times, Times, TimeLimits, TimeLimits, TimeLimits, Pins, Pins, Idle, Idle,
             Devices, Devices, Cost, Batch, Fronts, Fronts, Modes, Modes, Launchers, Launchers, Merger,
-            Deadlines, Models,
+            Deadlines, Models, Timelines,
         ])
     }
 }
@@ -117,6 +120,9 @@ pub(crate) fn question(lots: &mut Lots, scene: &Scene, topic: Topic, terms: Term
     batches(lots, scene, &mut question);
     cuts(lots, scene, &mut question);
     question.spanning = if lots.percent(40) { Some(lots.one(Spanning::ALL)) } else { None };
+    if topic == Launchers || lots.percent(15) {
+        question.transfers = Some(lots.one(Transfers::ALL));
+    }
     question.margin = lots.one(&[0.0, 0.0, 0.1]);
     if lots.percent(15) {
         question.unit = Some(lots.one(Unit::ALL));

@@ -9,7 +9,7 @@ use crate::places::{Device, Places, name_of};
 use crate::prices::Stage;
 use crate::question::Question;
 use crate::scene::Scene;
-use crate::simulate::Transfers;
+use crate::simulate::Seconds;
 use crate::space::Space;
 use crate::truth::{SAME, Terms};
 use crate::words::{Mode, Recompute, Schedule, Shape};
@@ -29,8 +29,8 @@ pub(crate) struct Judged {
     pub(crate) price: Option<f64>,
     pub(crate) size: u32,
     pub(crate) lack: u64,
-    /// How transfers were taken to go on.
-    pub(crate) blocking: bool,
+    pub(crate) stages: Vec<Seconds>,
+    pub(crate) edges: Vec<f64>,
 }
 
 /// Whether two numbers are the same but for rounding.
@@ -166,13 +166,10 @@ pub(crate) fn judge(scene: &Scene, question: &Question, plan: &v1::Plan, terms: 
         let memory = own.memory(question.margin);
         (judged.highest, judged.share, judged.lack) = (memory.highest, memory.share, memory.lack);
         judged.peaks = own.peaks();
-        judged.seconds = own.seconds(terms.transfers);
-        let said = plan.iteration.as_ref().map_or(f64::NAN, |iteration| iteration.iteration_seconds);
-        // A launcher may send in the way that blocks: the answer tells which it was.
-        let blocking = own.seconds(Transfers::Blocking);
-        if question.launcher.is_some() && !is_same(said, judged.seconds) && is_same(said, blocking) {
-            (judged.seconds, judged.blocking) = (blocking, true);
-        }
+        judged.seconds = own.seconds(question.transfers());
+        judged.stages = own.stages.iter().map(|placed| placed.seconds).collect();
+        judged.edges = own.edges.to_vec();
+        let said = plan.iteration.clone().unwrap_or_default();
         let mut differs = |what: &str, said: f64, ours: f64| {
             if !is_same(said, ours) {
                 judged.differing.push(format!("{what}: {said:?} was answered, {ours:?} is ours"));
@@ -198,7 +195,8 @@ pub(crate) fn judge(scene: &Scene, question: &Question, plan: &v1::Plan, terms: 
         }
         let peak = plan.predicted_peak.as_ref().map_or(0, |peak| peak.bytes);
         differs("the plan's peak", peak as f64, judged.highest as f64);
-        differs("iteration_seconds", said, judged.seconds);
+        differs("iteration_seconds", said.iteration_seconds, judged.seconds);
+        differs("transfers", f64::from(said.transfers), f64::from(question.transfers().to_wire()));
         if let Some(price) = judged.price {
             differs("hourly_price", plan.hourly_price.unwrap_or(f64::NAN), price);
         }

@@ -12,7 +12,7 @@
 //! | `prices`, `simulate` | what does a stage need, how long does an iteration take? |
 //! | `space` | which plans are there? |
 //! | `truth` | which of them is best, and what lacks where none fits? |
-//! | `judge`, `check`, `models`, `remedies` | is an answer legal, and true? |
+//! | `judge`, `check`, `models`, `remedies`, `timelines` | is an answer legal, and true? |
 //! | `ask`, `options` | whom is it asked? |
 //! | `instance`, `shrink`, `tally` | what is kept of what was wrong, and what is told? |
 
@@ -36,6 +36,7 @@ mod shrink;
 mod simulate;
 mod space;
 mod tally;
+mod timelines;
 mod truth;
 mod words;
 
@@ -59,7 +60,6 @@ use lots::Lots;
 use options::Options;
 use question::Question;
 use scene::Scene;
-use simulate::Transfers;
 use tally::Tally;
 use truth::{Terms, Truth};
 
@@ -108,7 +108,7 @@ async fn run(options: Options) -> Result<ExitCode> {
 }
 
 fn terms(options: &Options) -> Terms {
-    Terms { sharing: options.sharing(), transfers: Transfers::Beside, limit: options.most_plans }
+    Terms { sharing: options.sharing(), limit: options.most_plans }
 }
 
 /// One instance, told in full.
@@ -324,6 +324,9 @@ async fn verdict(
                 verdict.findings.push(Finding { class: Class::Remedy, what });
             }
         }
+    }
+    if *topic == Topic::Timelines {
+        verdict.findings.extend(timelines::findings(planner, stored, instance, terms).await?);
     }
     if *topic == Topic::Deadlines {
         let mut answers = vec![answer];

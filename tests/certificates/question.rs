@@ -4,7 +4,7 @@ use loadmaster_proto::wire::v1;
 use serde::{Deserialize, Serialize};
 
 use crate::scene::Scene;
-use crate::words::{Launcher, Mode, Objective, Recompute, Schedule, Shape, Spanning, Unit};
+use crate::words::{Launcher, Mode, Objective, Recompute, Schedule, Shape, Spanning, Transfers, Unit};
 
 /// One request, without where its profile and cluster are stored. What is left out is not sent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -32,6 +32,8 @@ pub(crate) struct Question {
     pub(crate) cut_after: Vec<usize>,
     pub(crate) excluded: Vec<String>,
     pub(crate) spanning: Option<Spanning>,
+    #[serde(default)]
+    pub(crate) transfers: Option<Transfers>,
     pub(crate) max_seconds: Option<f64>,
     pub(crate) max_peak: Option<u64>,
     pub(crate) may_idle: bool,
@@ -72,6 +74,7 @@ impl Question {
             cut_after: Vec::new(),
             excluded: Vec::new(),
             spanning: None,
+            transfers: None,
             max_seconds: None,
             max_peak: None,
             may_idle: false,
@@ -84,6 +87,11 @@ impl Question {
             is_brief: true,
             seed: 0,
         }
+    }
+
+    /// How transfers go on: always named, because what is best known of launchers and kinds is no business of the search.
+    pub(crate) fn transfers(&self) -> Transfers {
+        self.transfers.unwrap_or(Transfers::Overlapping)
     }
 
     /// As a message; `profiles` are the stored names of the scene's kinds, `cluster` that of its cluster.
@@ -144,6 +152,7 @@ impl Question {
             alternatives: self.alternatives,
             search_seed: self.seed,
             brief: self.is_brief,
+            transfers: self.transfers().to_wire(),
             hourly_prices: self.prices.iter().cloned().collect(),
             ..Default::default()
         }

@@ -4,7 +4,7 @@
 //! carries and for the one before it from that stage in that direction. So all times are longest ways through these
 //! waits.
 
-use crate::words::Schedule;
+use crate::words::{Schedule, Transfers};
 
 /// Seconds of a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -14,15 +14,8 @@ pub(crate) struct Seconds {
     pub(crate) step: f64,
 }
 
-/// Whether transfers go on beside computing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Transfers {
-    Beside,
-    /// Each takes the time of sender and receiver.
-    Blocking,
-}
-
-/// When the last step ends. `edges` are the seconds of one transfer in either direction.
+/// When the last step ends. `edges` are the seconds of one transfer in either direction; one that blocks takes the time
+/// of sender and receiver.
 pub(crate) fn iteration(
     schedule: Schedule,
     stages: &[Seconds],
@@ -122,7 +115,7 @@ mod tests {
     #[test]
     fn small_pipelines_take_what_a_drawing_says() {
         let beside = |schedule, stages: &[Seconds], edges: &[f64], m| {
-            iteration(schedule, stages, edges, m, Transfers::Beside)
+            iteration(schedule, stages, edges, m, Transfers::Overlapping)
         };
         let one = [stage(1.0, 2.0, 0.5)];
         assert_eq!(beside(Schedule::Gpipe, &one, &[], 3), 9.5);

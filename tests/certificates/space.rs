@@ -5,8 +5,8 @@ use crate::places::{Device, Places};
 use crate::prices::{Shares, Sharing, Stage, needed, transfer};
 use crate::question::Question;
 use crate::scene::{Link, Scene};
-use crate::simulate::{Seconds, Transfers, in_flight, iteration};
-use crate::words::{Recompute, Schedule, Shape};
+use crate::simulate::{Seconds, in_flight, iteration};
+use crate::words::{Recompute, Schedule, Shape, Transfers};
 
 /// A stage on its devices.
 #[derive(Debug, Clone, Copy)]

@@ -5,7 +5,6 @@ use crate::places::Places;
 use crate::prices::Sharing;
 use crate::question::Question;
 use crate::scene::Scene;
-use crate::simulate::Transfers;
 use crate::space::{Plan, Space, TooMany};
 use crate::words::{Objective, Unit};
 
@@ -46,7 +45,6 @@ pub(crate) struct Truth {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
     pub(crate) sharing: Sharing,
-    pub(crate) transfers: Transfers,
     /// Most plans to look at.
     pub(crate) limit: u64,
 }
@@ -65,19 +63,12 @@ impl Truth {
         let mut truth = Self { layer_fits: vec![false; scene.layers()], ..Self::default() };
         let mut points: Vec<(f64, f64)> = Vec::new();
         truth.plans =
-            space.each(terms.limit, &mut |plan| truth.weigh(plan, question, &places, terms, &mut points))?;
+            space.each(terms.limit, &mut |plan| truth.weigh(plan, question, &places, &mut points))?;
         truth.front = front(points);
         Ok(truth)
     }
 
-    fn weigh(
-        &mut self,
-        plan: &Plan<'_>,
-        question: &Question,
-        places: &Places,
-        terms: Terms,
-        points: &mut Vec<(f64, f64)>,
-    ) {
+    fn weigh(&mut self, plan: &Plan<'_>, question: &Question, places: &Places, points: &mut Vec<(f64, f64)>) {
         let memory = plan.memory(question.margin);
         if memory.lack > 0 {
             if self.fitting == 0 && self.least_lack.is_none_or(|least| memory.lack < least) {
@@ -106,7 +97,7 @@ impl Truth {
             self.kept += u64::from(is_low && limit.is_none());
             return;
         }
-        let seconds = needs_seconds.then(|| plan.seconds(terms.transfers));
+        let seconds = needs_seconds.then(|| plan.seconds(question.transfers()));
         if let Some(seconds) = seconds {
             self.fastest = Some(self.fastest.map_or(seconds, |least| least.min(seconds)));
         }

@@ -54,6 +54,10 @@ words!(
     Recompute as RecomputePolicy { None, Stage, Layer }
 );
 words!(
+    /// Whether devices compute while they send to the stages next to them and receive from them.
+    Transfers as Transfers { Overlapping, Blocking }
+);
+words!(
     /// What peaks are compared as.
     Unit as MemoryUnit { Bytes, Share }
 );

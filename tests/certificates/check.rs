@@ -310,9 +310,9 @@ fn check_refusal(verdict: &mut Verdict, question: &Question, truth: &Truth, refu
         return;
     }
     if truth.kept > 0 {
-        // Searches of papers look at a part of the plans, a merger cuts at a part of the layers, and say so.
-        let is_partial = question.mode != Mode::Exact || question.merge_to.is_some();
-        if !(is_partial && refused.message.contains("does not prove")) {
+        // Searches of papers look at a part of the plans, and say so; a merger was asked to cut at a part of the layers.
+        let is_partial = question.mode != Mode::Exact && refused.message.contains("does not prove");
+        if !is_partial && question.merge_to.is_none() {
             let class = Class::FalselyInfeasible;
             verdict.wrong(class, format!("{told}; {} plans keep to it: {}", truth.kept, truth.best_plan));
         }

@@ -36,6 +36,8 @@ mod shrink;
 mod simulate;
 mod space;
 mod tally;
+#[cfg(test)]
+mod tests;
 mod timelines;
 mod truth;
 mod words;

@@ -167,17 +167,31 @@ impl Places {
         if from.node == to.node { self.nodes[to.node].inside } else { self.between(from.node, to.node) }
     }
 
-    /// The slowest link around a stage's devices.
-    pub(crate) fn around(&self, devices: &[Device]) -> (Link, bool) {
+    /// The slowest link around a stage's nodes; that inside where it has one.
+    pub(crate) fn around(&self, devices: &[Device]) -> Link {
         let mut nodes: Vec<usize> = devices.iter().map(|device| device.node).collect();
         nodes.dedup();
         if let [only] = nodes.as_slice() {
-            return (self.nodes[*only].inside, false);
+            return self.nodes[*only].inside;
         }
         let mut pairs: Vec<(usize, usize)> = nodes.windows(2).map(|pair| (pair[0], pair[1])).collect();
         pairs.push((nodes[nodes.len() - 1], nodes[0]));
         let links = pairs.into_iter().map(|(one, other)| self.between(one, other));
-        (links.reduce(Link::slower).expect("a ring of nodes has links"), true)
+        links.reduce(Link::slower).expect("a ring of nodes has links")
+    }
+
+    /// How many of a stage's rings, one for each shard, share the link of a node to the others: those that have members
+    /// on it and elsewhere, on the node that has most of them.
+    pub(crate) fn rings_at_once(&self, devices: &[Device], tensor: usize) -> usize {
+        let is_on = |shard: usize, is_wanted: &dyn Fn(usize) -> bool| {
+            devices.iter().skip(shard).step_by(tensor).any(|device| is_wanted(device.node))
+        };
+        let through = |node: usize| {
+            let is_through =
+                |&shard: &usize| is_on(shard, &|own| own == node) && is_on(shard, &|own| own != node);
+            (0..tensor).filter(is_through).count()
+        };
+        devices.iter().map(|device| through(device.node)).max().unwrap_or(1).max(1)
     }
 
     /// Between two devices.
@@ -186,19 +200,14 @@ impl Places {
     }
 
     /// The slowest link of the rings that each shard's replicas make, rank by rank.
-    pub(crate) fn rings(&self, devices: &[Device], tensor: usize) -> (Link, bool) {
-        let mut slowest: Option<Link> = None;
-        let mut crosses = false;
-        for shard in 0..tensor {
-            let ring: Vec<Device> = devices.iter().skip(shard).step_by(tensor).copied().collect();
-            for (index, &one) in ring.iter().enumerate().filter(|_| ring.len() > 1) {
-                let other = ring[(index + 1) % ring.len()];
-                let link = self.link(one, other);
-                crosses |= one.node != other.node;
-                slowest = Some(slowest.map_or(link, |slowest| slowest.slower(link)));
-            }
-        }
-        (slowest.unwrap_or(self.nodes[devices[0].node].inside), crosses)
+    pub(crate) fn rings(&self, devices: &[Device], tensor: usize) -> Link {
+        let ring =
+            |shard: usize| devices.iter().skip(shard).step_by(tensor).copied().collect::<Vec<Device>>();
+        let links = (0..tensor).map(ring).filter(|ring| ring.len() > 1).flat_map(|ring| {
+            let next = |index: usize| ring[(index + 1) % ring.len()];
+            (0..ring.len()).map(|index| self.link(ring[index], next(index))).collect::<Vec<Link>>()
+        });
+        links.reduce(Link::slower).unwrap_or(self.nodes[devices[0].node].inside)
     }
 
     /// The slowest link between the ranks of two stages and their counterparts.

@@ -228,11 +228,14 @@ impl Space<'_> {
         let devices = &route[from..to];
         let classes = || devices.iter().map(|device| &self.places.classes[device.class]);
         let kinds = classes().fold(0, |kinds, class| kinds | 1 << class.kind);
-        let (link, crosses) = match self.by_ranks {
+        let link = match self.by_ranks {
             true => self.places.rings(devices, stage.tensor as usize),
             false => self.places.around(devices),
         };
-        let rings = if crosses && self.sharing.rings_share { f64::from(stage.tensor) } else { 1.0 };
+        let rings = match self.sharing.rings_share {
+            true => self.places.rings_at_once(devices, stage.tensor as usize) as f64,
+            false => 1.0,
+        };
         let ring = Link { bytes_per_second: link.bytes_per_second / rings, ..link };
         let shares = &ways[way].shares;
         let seconds = shares.seconds(&stage, kinds, Some(ring))?;

@@ -70,10 +70,10 @@ fn batches(scene: &Scene, question: &Question) -> Vec<Batch> {
     if !question.sizes.is_empty() {
         return question.sizes.iter().map(|&size| dividing(size)).collect();
     }
-    let divisors = || (1..=samples).filter(|size| samples % size == 0);
+    let divisors = || (1..=samples).filter(|size| samples.is_multiple_of(*size));
     match question.objective {
-        Objective::MaxBatch if question.global_batch.is_none() => (1..=4_096)
-            .filter(|size| *size <= 64 || (*size <= 512 && size % 8 == 0) || size % 64 == 0)
+        Objective::MaxBatch if question.global_batch.is_none() => (1..=4_096_u32)
+            .filter(|size| *size <= 64 || (*size <= 512 && size.is_multiple_of(8)) || size.is_multiple_of(64))
             .map(|size| Batch { size, count })
             .collect(),
         Objective::MinIterationTime | Objective::Pareto | Objective::MaxBatch

@@ -3,6 +3,7 @@
 use loadmaster_proto::wire::v1;
 
 use crate::ask::{Answer, Refused};
+use crate::asked::Asked;
 use crate::judge::{Judged, is_same, judge};
 use crate::question::Question;
 use crate::scene::Scene;
@@ -223,13 +224,13 @@ fn check_restriction(
     terms: Terms,
 ) {
     let Some(cost) = &plan.restriction_cost else { return };
-    let asked = crate::asked::Asked::of(scene, question);
+    let Asked { spanning, schedules, policies, .. } = Asked::of(scene, question);
     let free = Question {
         shape: Some(Shape::PerStageMesh),
         launcher: None,
-        spanning: Some(asked.spanning),
-        schedules: asked.schedules.clone(),
-        policies: asked.policies.clone(),
+        spanning: Some(spanning),
+        schedules,
+        policies,
         ..question.clone()
     };
     let Ok(truth) = Truth::of(scene, &free, terms) else { return };
@@ -268,14 +269,13 @@ fn check_gap(verdict: &mut Verdict, certificate: &v1::Certificate) {
 fn check_front(verdict: &mut Verdict, question: &Question, truth: &Truth, plan: &v1::Plan) {
     // Shares of a capacity cannot be read from a point's bytes where capacities differ.
     let is_share = question.unit == Some(Unit::Share);
-    let points: Vec<(f64, f64)> = plan
+    let mut answered: Vec<(f64, f64)> = plan
         .front
         .iter()
         .map(|point| {
             (point.iteration_seconds, point.predicted_peak.as_ref().map_or(0.0, |peak| peak.bytes as f64))
         })
         .collect();
-    let mut answered = points.clone();
     answered.sort_by(|a, b| a.0.total_cmp(&b.0));
     if is_share {
         return;

@@ -1,6 +1,6 @@
 //! Drawing lots: the same seed draws the same.
 
-/// Numbers that look random (SplitMix64).
+/// Numbers that look random (`SplitMix64`).
 #[derive(Debug, Clone)]
 pub(crate) struct Lots(u64);
 

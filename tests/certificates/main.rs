@@ -69,6 +69,8 @@ use truth::{Terms, Truth};
 const WRONG: u8 = 2;
 /// Questions about one scene.
 const QUESTIONS: u64 = 8;
+/// Seconds between two lines of progress where no terminal shows them.
+const QUIET: f64 = 30.0;
 /// Smaller instances that are tried for one that failed.
 const MOST_SHRUNK: usize = 120;
 
@@ -171,6 +173,8 @@ struct Work {
     tally: Mutex<Tally>,
     kept: Mutex<BTreeMap<Class, usize>>,
     began: Instant,
+    /// Lines of progress that were due.
+    told: AtomicU64,
 }
 
 async fn ask_all(planner: Planner, options: Options) -> Result<ExitCode> {
@@ -183,6 +187,7 @@ async fn ask_all(planner: Planner, options: Options) -> Result<ExitCode> {
         tally: Mutex::default(),
         kept: Mutex::default(),
         began: Instant::now(),
+        told: AtomicU64::new(0),
     });
     let workers: Vec<_> = (0..jobs).map(|_| tokio::spawn(one_after_another(Arc::clone(&work)))).collect();
     for worker in workers {
@@ -381,14 +386,17 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 fn progress(work: &Work) {
     let tally = lock(&work.tally);
+    let seconds = work.began.elapsed().as_secs_f64();
+    let line = format!(
+        "{} of {} questions, {} wrong, {:.0} a second",
+        tally.asked(),
+        work.options.instances,
+        tally.wrong(),
+        tally.asked() as f64 / seconds
+    );
     if std::io::stderr().is_terminal() {
-        let seconds = work.began.elapsed().as_secs_f64();
-        eprint!(
-            "\r{} of {} questions, {} wrong, {:.0} a second ",
-            tally.asked(),
-            work.options.instances,
-            tally.wrong(),
-            tally.asked() as f64 / seconds
-        );
+        eprint!("\r{line} ");
+    } else if work.told.fetch_max((seconds / QUIET) as u64, Ordering::Relaxed) < (seconds / QUIET) as u64 {
+        eprintln!("{line}");
     }
 }

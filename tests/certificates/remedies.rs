@@ -23,8 +23,11 @@ pub(crate) fn of(scene: &Scene, question: &Question, refused: &Refused) -> Vec<R
 
 fn follow(scene: &Scene, question: &Question, refused: &Refused, option: &str) -> Option<(Scene, Question)> {
     let (mut scene, mut question) = (scene.clone(), question.clone());
-    if option.starts_with("more nodes") {
-        more_nodes(&mut scene, refused)?;
+    if let Some((number, like)) = option.split_once("more nodes like ") {
+        match number.trim().parse() {
+            Ok(count) => more_like(&mut scene, count, like.split_whitespace().next()?)?,
+            Err(_) => more_nodes(&mut scene, refused)?,
+        }
         return Some((scene, question));
     }
     let mut words = option.split_whitespace();
@@ -87,6 +90,17 @@ fn read_group(scene: &Scene, text: &str) -> Option<Group> {
         capacity: digits.parse::<u64>().ok()? * unit,
         kind: scene.kinds.iter().position(|own| own.name == kind)?,
     })
+}
+
+/// `2 more nodes like n3 in the cluster`.
+fn more_like(scene: &mut Scene, count: usize, name: &str) -> Option<()> {
+    let Fleet::Cluster(cluster) = &mut scene.fleet else { return None };
+    let like = cluster.nodes.iter().find(|node| node.name == name)?.clone();
+    let first = cluster.nodes.len();
+    let more = (first..first + count)
+        .map(|index| crate::scene::Node { name: format!("more{index}"), ..like.clone() });
+    cluster.nodes.extend(more);
+    Some(())
 }
 
 /// `12 devices instead of 8 (…more nodes like the last one in the cluster…`: like the last one that is listed.

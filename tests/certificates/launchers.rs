@@ -1,0 +1,46 @@
+//! What each launcher runs, restated from its table in the documentation.
+
+use crate::words::{Launcher, Schedule, Shape};
+
+/// What one launcher can run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    /// The most general shape; the default.
+    pub(crate) shape: Shape,
+    /// Orders of the passes, the default first.
+    pub(crate) schedules: &'static [Schedule],
+    pub(crate) policy_per_stage: bool,
+    /// Equally many devices on every node that is used.
+    pub(crate) is_even: bool,
+    /// A stage takes a power of two of a node's devices, or whole nodes.
+    pub(crate) powers_of_two: bool,
+}
+
+const FLUSHED: &[Schedule] = &[Schedule::OneFOneB];
+const BOTH: &[Schedule] = &[Schedule::OneFOneB, Schedule::Gpipe];
+
+impl Rules {
+    pub(crate) fn of(launcher: Launcher) -> Self {
+        use Launcher::*;
+        let rules = |shape, schedules, policy_per_stage, is_even, powers_of_two| Self {
+            shape,
+            schedules,
+            policy_per_stage,
+            is_even,
+            powers_of_two,
+        };
+        match launcher {
+            Megatron | MegatronBridge | Accelerate | Deepspeed => {
+                rules(Shape::UniformGrid, FLUSHED, false, true, false)
+            }
+            Torchtitan => rules(Shape::UniformGrid, BOTH, false, true, false),
+            TorchPipelining => rules(Shape::UniformGrid, BOTH, true, true, false),
+            ColossalAi => rules(Shape::UniformGrid, FLUSHED, true, true, false),
+            Galvatron => rules(Shape::EqualDevices, BOTH, true, true, false),
+            Alpa => rules(Shape::PerStageMesh, BOTH, true, false, true),
+            Nnscaler => rules(Shape::PerStageMesh, FLUSHED, false, true, false),
+            Pipedream => rules(Shape::PerStageReplicas, FLUSHED, false, false, false),
+            Torchgpipe => rules(Shape::SinglePipeline, &[Schedule::Gpipe], false, false, false),
+        }
+    }
+}

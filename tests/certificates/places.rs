@@ -183,15 +183,16 @@ impl Places {
     /// How many of a stage's rings, one for each shard, share the link of a node to the others: those that have members
     /// on it and elsewhere, on the node that has most of them.
     pub(crate) fn rings_at_once(&self, devices: &[Device], tensor: usize) -> usize {
-        let is_on = |shard: usize, is_wanted: &dyn Fn(usize) -> bool| {
-            devices.iter().skip(shard).step_by(tensor).any(|device| is_wanted(device.node))
+        devices.iter().map(|device| rings_through(device.node, devices, tensor)).max().unwrap_or(1).max(1)
+    }
+
+    /// How many rings of other stages pass through the nodes of a stage at once, through the one with most of them: at
+    /// the end of an iteration all stages sum their gradients.
+    pub(crate) fn rings_beside(&self, devices: &[Device], others: &[(&[Device], usize)]) -> usize {
+        let beside = |device: &Device| {
+            others.iter().map(|(devices, tensor)| rings_through(device.node, devices, *tensor)).sum()
         };
-        let through = |node: usize| {
-            let is_through =
-                |&shard: &usize| is_on(shard, &|own| own == node) && is_on(shard, &|own| own != node);
-            (0..tensor).filter(is_through).count()
-        };
-        devices.iter().map(|device| through(device.node)).max().unwrap_or(1).max(1)
+        devices.iter().map(beside).max().unwrap_or(0)
     }
 
     /// Between two devices.
@@ -332,4 +333,13 @@ fn products(most: &[usize]) -> Vec<Vec<usize>> {
 pub(crate) fn name_of(device: &str) -> (String, i32) {
     let (node, index) = device.rsplit_once('/').unwrap_or(("", device));
     (node.to_owned(), index.parse().unwrap_or(-1))
+}
+
+/// How many of a stage's rings have members on a node and elsewhere.
+fn rings_through(node: usize, devices: &[Device], tensor: usize) -> usize {
+    let is_on = |shard: usize, is_wanted: &dyn Fn(usize) -> bool| {
+        devices.iter().skip(shard).step_by(tensor).any(|device| is_wanted(device.node))
+    };
+    let is_through = |&shard: &usize| is_on(shard, &|own| own == node) && is_on(shard, &|own| own != node);
+    (0..tensor).filter(is_through).count()
 }

@@ -223,6 +223,7 @@ impl Space<'_> {
         way: usize,
         route: &[Device],
         from: usize,
+        beside: usize,
     ) -> Option<Placed> {
         let to = from + stage.data as usize * stage.tensor as usize;
         let devices = &route[from..to];
@@ -233,7 +234,7 @@ impl Space<'_> {
             false => self.places.around(devices),
         };
         let rings = match self.sharing.rings_share {
-            true => self.places.rings_at_once(devices, stage.tensor as usize) as f64,
+            true => (self.places.rings_at_once(devices, stage.tensor as usize) + beside) as f64,
             false => 1.0,
         };
         let ring = Link { bytes_per_second: link.bytes_per_second / rings, ..link };
@@ -272,7 +273,20 @@ impl Space<'_> {
         let mut from = 0;
         let mut placed: Vec<Placed> = Vec::new();
         for (index, &stage) in stages.iter().enumerate() {
-            let own = self.placed(&ways, stage, index, route, from)?;
+            // Annealing mixes stages on nodes, so that the rings of all of them meet there.
+            let mut begin = 0;
+            let mut others = Vec::new();
+            for (other, of) in stages.iter().enumerate() {
+                let end = begin + of.data as usize * of.tensor as usize;
+                others.extend(
+                    route.get(begin..end).filter(|_| other != index).map(|on| (on, of.tensor as usize)),
+                );
+                begin = end;
+            }
+            let own = &route.get(from..from + stage.data as usize * stage.tensor as usize)?;
+            let spans = own.iter().any(|device| device.node != own[0].node);
+            let beside = if self.by_ranks && spans { self.places.rings_beside(own, &others) } else { 0 };
+            let own = self.placed(&ways, stage, index, route, from, beside)?;
             from = own.to;
             placed.push(own);
         }
@@ -339,7 +353,7 @@ impl Walk<'_> {
                 }
                 for &policy in self.policies {
                     let stage = Stage { first: layer, last, data, tensor, policy };
-                    let Some(placed) = self.space.placed(self.ways, stage, way, self.route, device) else {
+                    let Some(placed) = self.space.placed(self.ways, stage, way, self.route, device, 0) else {
                         continue;
                     };
                     let edge = self

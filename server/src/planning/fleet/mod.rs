@@ -193,7 +193,11 @@ fn build(cluster: &Cluster, parts: &[Part<'_>]) -> Result<PlannedFleet, FleetErr
             node.name
         )
     });
-    Ok(PlannedFleet { fleet: Fleet { kinds, nodes, tiers, is_one_node: false }, notes: note.into_iter().collect(), devices })
+    Ok(PlannedFleet {
+        fleet: Fleet { kinds, nodes, tiers, is_one_node: false },
+        notes: note.into_iter().collect(),
+        devices,
+    })
 }
 
 /// Links of the tiers. Where all are the same, nodes say it all, and a search need not tell them apart.

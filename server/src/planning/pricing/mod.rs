@@ -223,13 +223,14 @@ impl<'a> Pricing<'a> {
         let copy = if ends && !starts { tied } else { 0 };
         let bytes = sums.gradient_bytes(stage.first, stage.last).saturating_add(copy);
         let rings = bytes.div_ceil(BUCKET_BYTES).max(1) as f64;
-        let over_replicas = match self.shared(stage.data_link, stage.data_rings).filter(|_| choice.data > 1 && bytes > 0) {
-            Some(link) => {
-                let link = Link { latency_seconds: link.latency_seconds * rings, ..link };
-                all_reduce(bytes as f64, choice.data, link)
-            }
-            None => 0.0,
-        };
+        let over_replicas =
+            match self.shared(stage.data_link, stage.data_rings).filter(|_| choice.data > 1 && bytes > 0) {
+                Some(link) => {
+                    let link = Link { latency_seconds: link.latency_seconds * rings, ..link };
+                    all_reduce(bytes as f64, choice.data, link)
+                }
+                None => 0.0,
+            };
         let between_ends = match self.slowest.filter(|_| starts != ends && tied > 0) {
             Some(link) => all_reduce(tied as f64, 2, link),
             None => 0.0,
@@ -298,6 +299,11 @@ impl StageCosts for Pricing<'_> {
             }));
         }
         fullest
+    }
+
+    fn adds_up(&self) -> bool {
+        // On one kind of device: of several the slowest counts, which may be another one for each layer.
+        true
     }
 
     fn cut_seconds(&self, layer: usize, link: LinkId, choice: usize) -> f64 {

@@ -59,7 +59,16 @@ fn terms<'a>(training: TrainingSpec, choices: &'a [Choice], links: &'a [Link]) -
 }
 
 fn at(first: usize, last: usize, choice: usize) -> StageAt {
-    StageAt { first, last, choice, kinds: KindSet::one(0), tensor_link: 0, data_link: 0, tensor_rings: 1, data_rings: 1 }
+    StageAt {
+        first,
+        last,
+        choice,
+        kinds: KindSet::one(0),
+        tensor_link: 0,
+        data_link: 0,
+        tensor_rings: 1,
+        data_rings: 1,
+    }
 }
 
 fn layers() -> impl Strategy<Value = Vec<[u64; 4]>> {

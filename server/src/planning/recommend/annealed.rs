@@ -9,7 +9,7 @@ use super::variant::Variant;
 use super::wish::Wish;
 use crate::planning::search::paper::{Annealing, Recursion, Strategy, annealing, pipe_ast};
 use crate::planning::search::time::Time;
-use crate::planning::search::{Assignment, Cuts, Places, Question, Stop};
+use crate::planning::search::{Assignment, Cuts, Places, Question, Spanning, Stop};
 use crate::planning::simulate::Overlap;
 
 /// The best plan of uniform grids that annealing comes by; nothing is proven of it.
@@ -29,6 +29,9 @@ pub(super) fn annealed<M: Market>(
     }
     let settings = Annealing { seed: wish.seed, ..Annealing::default() };
     let estimate = |wanted: &Strategy, places: &Places| {
+        if !keeps_spanning(wish, part, places) {
+            return None;
+        }
         best_on(market, variants, wanted, part, cuts, places, stop).map(|(plan, _)| plan)
     };
     let (found, searched) = annealing(&part.fleet, &strategies, settings, stop, estimate);
@@ -38,6 +41,35 @@ pub(super) fn annealed<M: Market>(
         candidate.map(|candidate| Candidate { overlap: wish.overlap, ..candidate })
     });
     Solved { best, bound: None, states: searched.states, ended: searched.ended }
+}
+
+/// Whether no stage takes devices of more nodes than the wish allows. A tiling need not take the nodes one after another,
+/// so that exact searches, which do, bound nothing here.
+fn keeps_spanning(wish: &Wish, part: &Part, places: &Places) -> bool {
+    let spanning = wish.spanning_on(&part.fleet);
+    let begins = part.fleet.begins();
+    let node = |device: u32| begins.partition_point(|&begin| begin <= device);
+    (0..places.count()).all(|from| {
+        let from = u32::try_from(from).unwrap_or(u32::MAX);
+        (0..places.steps(from).len()).all(|step| {
+            let devices: Vec<u32> = places.devices(from, step).iter().cloned().flatten().collect();
+            let mut nodes: Vec<usize> = devices.iter().map(|&device| node(device)).collect();
+            nodes.sort_unstable();
+            nodes.dedup();
+            let is_whole = |&node: &usize| {
+                let of = node.checked_sub(1).and_then(|index| part.fleet.nodes.get(index));
+                let own = devices
+                    .iter()
+                    .filter(|&&device| begins.partition_point(|&begin| begin <= device) == node);
+                of.is_some_and(|of| of.devices == of.whole && own.count() == of.devices as usize)
+            };
+            match spanning {
+                Spanning::Never => nodes.len() < 2,
+                Spanning::WholeNodes => nodes.len() < 2 || nodes.iter().all(is_whole),
+                Spanning::Anywhere => true,
+            }
+        })
+    })
 }
 
 /// What a variant of one way to run all stages is to AMP.

@@ -4,6 +4,7 @@ use loadmaster_proto::objective::Objective;
 
 use super::candidate::Candidate;
 use super::fewest::fewest;
+use super::lack::may_start_on;
 use super::market::{Batch, Market};
 use super::part::{Part, Parts};
 use super::ranking::{Ranking, rank};
@@ -11,6 +12,7 @@ use super::relaxed::least;
 use super::wish::Wish;
 use crate::planning::search::simulated::Effort;
 use crate::planning::search::{Cuts, Fleet, Stop};
+use crate::planning::simulate::MAX_PASSES;
 
 /// Most parts of a fleet that are searched whole: the others only where a look at them says that they may be better.
 const MOST_SEARCHED: usize = 512;
@@ -84,7 +86,11 @@ pub(super) fn attempt<M: Market>(
 /// A plan's value in the objective's terms.
 pub(super) fn value(wish: &Wish, candidate: &Candidate) -> Option<f64> {
     match wish.objective {
-        Objective::MinIterationTime | Objective::Pareto => candidate.seconds(),
+        // The formula stands in for what is too large to be simulated, and for nothing else.
+        Objective::MinIterationTime | Objective::Pareto => {
+            let is_too_large = candidate.passes() > MAX_PASSES;
+            candidate.simulated.or(candidate.closed_form.filter(|_| is_too_large))
+        }
         Objective::MinDevices => Some(f64::from(candidate.devices())),
         Objective::MinCost => candidate.hourly_price,
         Objective::MaxBatch => Some(f64::from(candidate.batch.micro_batch_size)),
@@ -131,8 +137,7 @@ pub(super) fn on_any_part<M: Market>(
             Some((_, at_least)) => *at_least,
             None => {
                 let found = least(market, wish, fleet, &counts, cuts, stop);
-                let at_least =
-                    if wish.objective.is_timed() { found.seconds } else { found.highest };
+                let at_least = if wish.objective.is_timed() { found.seconds } else { found.highest };
                 known.push((counts, at_least));
                 at_least
             }
@@ -187,7 +192,7 @@ pub(super) fn first_fit<M: Market>(
     stop: &Stop,
 ) -> Option<Candidate> {
     let cuts = part.cuts(cuts)?;
-    if wish.rules.is_some_and(|rules| rules.even_nodes) && !part.is_even() {
+    if !may_start_on(wish, part) {
         return None;
     }
     super::variant::variants(wish, part, market.layers()).iter().find_map(|variant| {
@@ -222,7 +227,8 @@ fn largest_batch<M: Market>(
         // Stopped, it still looks for anything that fits, and says from where on it proved nothing.
         let ranking = if stop.is_requested() {
             let plan = first_fit(market, &one, &Part::whole(fleet), cuts, &Stop::default());
-            let mut ranking = Ranking { candidates: plan.into_iter().collect(), is_stopped: true, ..Ranking::default() };
+            let mut ranking =
+                Ranking { candidates: plan.into_iter().collect(), is_stopped: true, ..Ranking::default() };
             super::ranking::settle(&mut ranking, &one);
             ranking
         } else {
@@ -231,7 +237,8 @@ fn largest_batch<M: Market>(
         states = states.saturating_add(ranking.states);
         is_stopped |= ranking.is_stopped;
         if !ranking.candidates.is_empty() {
-            let found = Ranking { states, is_bounded, is_stopped: is_stopped && doubtful.is_some(), ..ranking };
+            let found =
+                Ranking { states, is_bounded, is_stopped: is_stopped && doubtful.is_some(), ..ranking };
             return Attempt { passed_over, ..Attempt::of(found, Some(size), doubtful.or(Some(size))) };
         }
         if ranking.is_bounded || ranking.is_stopped {

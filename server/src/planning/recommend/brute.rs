@@ -47,7 +47,9 @@ pub(super) fn every_plan<M: Market>(market: &M, wish: &Wish, fleet: &Fleet, may_
         for counts in counts(fleet, may_idle) {
             let used: Vec<u32> = counts.iter().copied().filter(|&count| count > 0).collect();
             let is_even = used.windows(2).all(|pair| pair[0] == pair[1]);
-            if used.is_empty() || wish.rules.is_some_and(|rules| rules.even_nodes && !fleet.is_one_node && !is_even) {
+            if used.is_empty()
+                || wish.rules.is_some_and(|rules| rules.even_nodes && !fleet.is_one_node && !is_even)
+            {
                 continue;
             }
             // The devices in the pipeline's order, each by its node.
@@ -55,7 +57,15 @@ pub(super) fn every_plan<M: Market>(market: &M, wish: &Wish, fleet: &Fleet, may_
                 order.iter().flat_map(|&node| std::iter::repeat_n(node, counts[node] as usize)).collect();
             for &batch in &wish.batches {
                 for &schedule in &wish.schedules {
-                    let asked = Enumeration { market, wish, fleet, batch, schedule, sequence: &sequence, counts: &counts };
+                    let asked = Enumeration {
+                        market,
+                        wish,
+                        fleet,
+                        batch,
+                        schedule,
+                        sequence: &sequence,
+                        counts: &counts,
+                    };
                     asked.extend(&mut Vec::new(), 0, 0, &mut plans);
                 }
             }
@@ -84,7 +94,9 @@ fn counts(fleet: &Fleet, may_idle: bool) -> Vec<Vec<u32>> {
     fleet.nodes.iter().fold(vec![Vec::new()], |all, node| {
         let least = if may_idle { 0 } else { node.devices };
         all.iter()
-            .flat_map(|begun| (least..=node.devices).map(|count| begun.iter().copied().chain([count]).collect()))
+            .flat_map(|begun| {
+                (least..=node.devices).map(|count| begun.iter().copied().chain([count]).collect())
+            })
             .collect()
     })
 }
@@ -186,14 +198,19 @@ impl<M: Market> Enumeration<'_, M> {
     fn keeps_pins(&self, stage: &Stage) -> bool {
         let is_in = |pin: &&Pin| (stage.first..=stage.last).contains(&pin.layer);
         let pins = self.wish.cuts.pins();
-        let shares = pins.iter().filter(is_in).any(|pin| {
-            pins.iter().any(|other| other.device == pin.device && !is_in(&other))
-        });
+        let shares = pins
+            .iter()
+            .filter(is_in)
+            .any(|pin| pins.iter().any(|other| other.device == pin.device && !is_in(&other)));
         let enough = (0..self.fleet.nodes.len()).all(|node| {
             let begin: u32 = self.fleet.nodes[..node].iter().map(|node| node.devices).sum();
             let own = begin as usize..(begin + self.fleet.nodes[node].devices) as usize;
-            let mut devices: Vec<usize> =
-                pins.iter().filter(is_in).map(|pin| pin.device).filter(|device| own.contains(device)).collect();
+            let mut devices: Vec<usize> = pins
+                .iter()
+                .filter(is_in)
+                .map(|pin| pin.device)
+                .filter(|device| own.contains(device))
+                .collect();
             devices.sort_unstable();
             devices.dedup();
             devices.len() <= stage.nodes.iter().filter(|&&other| other == node).count()
@@ -214,7 +231,11 @@ impl<M: Market> Enumeration<'_, M> {
         };
         let choices: Vec<Choice> = stages.iter().map(|stage| stage.choice).collect();
         let slowest = |pairs: Vec<(usize, usize)>, alone: Link| {
-            pairs.into_iter().map(|(one, other)| self.between(one, other)).reduce(Link::slower).unwrap_or(alone)
+            pairs
+                .into_iter()
+                .map(|(one, other)| self.between(one, other))
+                .reduce(Link::slower)
+                .unwrap_or(alone)
         };
         let ring = |members: &[usize]| -> Vec<(usize, usize)> {
             let next = members.iter().cycle().skip(1);
@@ -225,18 +246,24 @@ impl<M: Market> Enumeration<'_, M> {
             let Choice { data, tensor, .. } = stage.choice;
             let (data, tensor) = (data as usize, tensor as usize);
             let groups: Vec<Vec<usize>> = stage.nodes.chunks(tensor).map(<[usize]>::to_vec).collect();
-            let rings: Vec<Vec<usize>> =
-                (0..tensor).map(|shard| (0..data).map(|replica| stage.nodes[replica * tensor + shard]).collect()).collect();
+            let rings: Vec<Vec<usize>> = (0..tensor)
+                .map(|shard| (0..data).map(|replica| stage.nodes[replica * tensor + shard]).collect())
+                .collect();
             let alone = self.fleet.nodes[stage.nodes[0]].inside;
-            let inside = stage.nodes.iter().map(|&node| self.fleet.nodes[node].inside).reduce(Link::slower).unwrap();
+            let inside =
+                stage.nodes.iter().map(|&node| self.fleet.nodes[node].inside).reduce(Link::slower).unwrap();
             // What the planner promises: one link for all groups of a stage, the slowest that any of its kind crosses.
-            let spans = |groups: &[Vec<usize>]| groups.iter().any(|group| group.iter().any(|node| *node != group[0]));
+            let spans =
+                |groups: &[Vec<usize>]| groups.iter().any(|group| group.iter().any(|node| *node != group[0]));
             let mut visited = stage.nodes.clone();
             visited.dedup();
             let across = slowest(ring(&visited), alone);
             let sharing = |groups: &[Vec<usize>]| {
                 let through = |&node: &usize| {
-                    groups.iter().filter(|group| group.contains(&node) && group.iter().any(|other| *other != node)).count()
+                    groups
+                        .iter()
+                        .filter(|group| group.contains(&node) && group.iter().any(|other| *other != node))
+                        .count()
                 };
                 let most = stage.nodes.iter().map(through).max().unwrap_or(1).max(1);
                 if self.fleet.is_one_node { 1 } else { most as u32 }
@@ -245,7 +272,11 @@ impl<M: Market> Enumeration<'_, M> {
                 first: stage.first,
                 last: stage.last,
                 choice: index,
-                kinds: stage.nodes.iter().map(|&node| KindSet::one(self.fleet.nodes[node].kind)).reduce(KindSet::with)?,
+                kinds: stage
+                    .nodes
+                    .iter()
+                    .map(|&node| KindSet::one(self.fleet.nodes[node].kind))
+                    .reduce(KindSet::with)?,
                 tensor_link: id(if spans(&groups) { across } else { inside }),
                 data_link: id(if visited.len() > 1 { across } else { inside }),
                 tensor_rings: sharing(&groups),
@@ -286,7 +317,8 @@ impl<M: Market> Enumeration<'_, M> {
         let simulated = seconds.map(|stages| {
             let micro_batches = self.batch.micro_batches;
             let (order, overlap) = (Order::from(self.schedule), self.wish.overlap);
-            iteration_seconds(&Pipeline { stages: &stages, edges: &edges, micro_batches, order, overlap }).unwrap()
+            iteration_seconds(&Pipeline { stages: &stages, edges: &edges, micro_batches, order, overlap })
+                .unwrap()
         });
         let price = |&node: &usize| self.fleet.kinds[self.fleet.nodes[node].kind].hourly_price.unwrap_or(0.0);
         Some(Plan {

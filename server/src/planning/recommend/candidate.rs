@@ -204,6 +204,11 @@ impl Candidate {
         }
     }
 
+    /// Passes that a simulation looks at.
+    pub(super) fn passes(&self) -> u64 {
+        (self.stages.len() as u64).saturating_mul(2 * u64::from(self.batch.micro_batches))
+    }
+
     /// What an iteration takes at least; none without times.
     pub(super) fn at_least(&self) -> Option<f64> {
         self.simulated_with(|pipeline| Some(at_least(pipeline)))

@@ -64,7 +64,7 @@ pub struct Rejected {
 }
 
 /// A value in what a certificate counts: shares are stored as whole parts.
-fn counted(wish: &Wish, value: f64) -> f64 {
+pub(super) fn counted(wish: &Wish, value: f64) -> f64 {
     match (wish.objective, wish.unit) {
         (Objective::MinPeakMemory | Objective::MaxModel, Unit::Share) => value / Unit::WHOLE as f64,
         _ => value,
@@ -323,12 +323,11 @@ pub(super) fn pool<M: Market>(
 
 /// The plans that come next, with their values as a certificate counts them.
 pub(super) fn alternatives(wish: &Wish, pool: &[Candidate]) -> Vec<(Candidate, f64)> {
-    pool.iter()
-        .skip(1)
-        .take(wish.alternatives)
+    let mut next: Vec<Candidate> = pool.iter().skip(1).take(wish.alternatives).cloned().collect();
+    next.iter_mut().for_each(Candidate::simulate);
+    next.sort_by(|a, b| super::ranking::order(wish, a, b));
+    next.into_iter()
         .filter_map(|plan| {
-            let mut plan = plan.clone();
-            plan.simulate();
             let value = super::attempt::value(wish, &plan).map(|value| counted(wish, value))?;
             Some((plan, value))
         })

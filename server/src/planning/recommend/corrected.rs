@@ -67,6 +67,10 @@ impl<C: StageCosts> StageCosts for Corrected<C> {
             .map(|peak| Peak { bytes: times(peak.bytes), needed: times(peak.needed) })
     }
 
+    fn adds_up(&self) -> bool {
+        self.costs.adds_up()
+    }
+
     fn cut_seconds(&self, layer: usize, link: LinkId, choice: usize) -> f64 {
         let factor = self
             .factors

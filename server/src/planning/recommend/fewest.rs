@@ -43,7 +43,8 @@ pub(super) fn fewest<M: Market>(
     let worth = |counts: &Vec<u32>| -> f64 {
         let each = counts.iter().enumerate();
         each.map(|(kind, &devices)| {
-            let one = if wish.objective == Objective::MinCost { price(kind).unwrap_or(f64::INFINITY) } else { 1.0 };
+            let one =
+                if wish.objective == Objective::MinCost { price(kind).unwrap_or(f64::INFINITY) } else { 1.0 };
             if devices == 0 { 0.0 } else { f64::from(devices) * one }
         })
         .sum()
@@ -121,11 +122,7 @@ impl Tried {
         let ranking =
             Ranking { states: self.states, is_stopped: self.is_stopped && is_bounded, is_bounded, ..ranking };
         let bound = self.doubtful.or(Some(worth));
-        Attempt {
-            passed_over: self.passed_over,
-            open: self.open,
-            ..Attempt::of(ranking, Some(worth), bound)
-        }
+        Attempt { passed_over: self.passed_over, open: self.open, ..Attempt::of(ranking, Some(worth), bound) }
     }
 
     fn nothing(self) -> Attempt {

@@ -94,7 +94,11 @@ impl Lack {
                     let name = scene.names.get(layer).map_or("", String::as_str);
                     format!("layer {layer} ({name}) fits on no device; ")
                 });
-                format!("{nowhere}closest is {}: stage {stage} does not fit, {}", plan.describe(), needs(short))
+                format!(
+                    "{nowhere}closest is {}: stage {stage} does not fit, {}",
+                    plan.describe(),
+                    needs(short)
+                )
             }
         }
     }
@@ -110,6 +114,9 @@ pub(super) fn lack<M: Market>(
     cuts: &Cuts,
     stop: &Stop,
 ) -> Option<Lack> {
+    if !may_start_on(wish, part) {
+        return no_variant(wish, variants, part, market.layers());
+    }
     let mut closest: Option<Lack> = None;
     // A layer is said to fit nowhere if that is so in all variants.
     let mut nowhere: Option<Option<usize>> = None;
@@ -209,9 +216,14 @@ fn no_cover(wish: &Wish, part: &Part, layers: usize) -> String {
     )
 }
 
+/// Whether the launcher can start its processes on a part.
+pub(super) fn may_start_on(wish: &Wish, part: &Part) -> bool {
+    part.is_even() || !wish.rules.is_some_and(|rules| rules.even_nodes)
+}
+
 /// Where not even a variant exists.
 fn no_variant(wish: &Wish, variants: &[Variant], part: &Part, layers: usize) -> Option<Lack> {
-    if wish.rules.is_some_and(|rules| rules.even_nodes) && !part.is_even() {
+    if !may_start_on(wish, part) {
         let launcher = wish.rules.map_or_else(String::new, |rules| rules.launcher.to_string());
         return Some(Lack::NoPlan {
             why: format!(

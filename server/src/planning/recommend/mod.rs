@@ -347,19 +347,37 @@ fn nothing<M: Market>(
             remedies: remedies::for_limits(market, scene, wish, stop),
         };
     }
+    // A program of a paper may miss what is there.
+    if wish.mode != SearchMode::Exact && parts.iter().any(fits) {
+        return RecommendError::NoPlan {
+            reason: UNPROVEN.to_owned(),
+            lack: Box::new(Lack::NoPlan { why: UNPROVEN.to_owned() }),
+            device: String::new(),
+            layer_name: String::new(),
+            remedies: Vec::new(),
+        };
+    }
     let mut asked = wish.clone();
     if asked.batches.len() > MOST_BATCHES_EXPLAINED {
         let smallest = wish.batches.iter().min_by_key(|batch| batch.micro_batch_size).copied();
         asked.batches = smallest.into_iter().collect();
     }
     let mut lacking: Option<Lack> = None;
+    // A layer is said to fit nowhere if that is so wherever it may be.
+    let mut nowhere: Option<Option<usize>> = (parts.len() == MOST_EXPLAINED).then_some(None);
     for part in &parts {
         let variants = variants(&asked, part, market.layers());
         let one = match part.cuts(cuts) {
             Some(cuts) => lack::lack(market, &asked, &variants, part, &cuts, stop),
             None => Some(Lack::NoPlan { why: "a layer is pinned to a device that is not there".to_owned() }),
         };
+        if let Some(Lack::Plan { layer, .. }) = &one {
+            nowhere = Some(nowhere.map_or(*layer, |other| other.filter(|_| other == *layer)));
+        }
         lacking = lack::closer(lacking, one);
+    }
+    if let Some(Lack::Plan { layer, .. }) = &mut lacking {
+        *layer = nowhere.flatten();
     }
     if lacking.is_none() && stop.is_requested() {
         return RecommendError::Stopped;

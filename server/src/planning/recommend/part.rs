@@ -80,8 +80,7 @@ impl Part {
 
     /// Whether all of its nodes have equally many devices, as torchrun starts processes.
     pub fn is_even(&self) -> bool {
-        self.fleet.is_one_node
-            || self.fleet.nodes.windows(2).all(|pair| pair[0].devices == pair[1].devices)
+        self.fleet.is_one_node || self.fleet.nodes.windows(2).all(|pair| pair[0].devices == pair[1].devices)
     }
 }
 
@@ -159,7 +158,9 @@ impl<'a> Parts<'a> {
             match classes.iter().rposition(is_like) {
                 Some(class) => classes[class].nodes.push(index),
                 None if classes.len() == MOST_CLASSES => return None,
-                None => classes.push(Class { kind: node.kind, nodes: vec![index], devices: node.devices, least }),
+                None => {
+                    classes.push(Class { kind: node.kind, nodes: vec![index], devices: node.devices, least })
+                }
             }
         }
         Some(classes)
@@ -433,7 +434,10 @@ mod tests {
         let (parts, _) = Parts::of(&whole, &cuts, false).all();
         assert!(parts.iter().all(|part| part.origin.contains(&3)));
         let one = parts.iter().find(|part| part.devices() == 1).unwrap();
-        assert_eq!((&*one.origin, one.cuts(&cuts).unwrap().pins()), (&[3][..], &[Pin { layer: 1, device: 0 }][..]));
+        assert_eq!(
+            (&*one.origin, one.cuts(&cuts).unwrap().pins()),
+            (&[3][..], &[Pin { layer: 1, device: 0 }][..])
+        );
         assert!(Part::of(&whole, &[0, 2], &[]).cuts(&cuts).is_none());
     }
 }

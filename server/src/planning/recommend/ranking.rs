@@ -9,6 +9,7 @@ use loadmaster_proto::objective::{Objective, SearchMode};
 
 use super::annealed::annealed;
 use super::candidate::Candidate;
+use super::lack::may_start_on;
 use super::market::Market;
 use super::part::Part;
 use super::solve::{Asked, Solved};
@@ -103,13 +104,13 @@ pub(super) fn rank<M: Market>(
 ) -> Ranking {
     let mut ranking = Ranking::none();
     let Some(cuts) = part.cuts(cuts) else { return ranking };
-    if wish.rules.is_some_and(|rules| rules.even_nodes) && !part.is_even() {
+    if !may_start_on(wish, part) {
         return ranking;
     }
     let variants = variants(wish, part, market.layers());
     let search = Search { market, wish, part, cuts: &cuts, variants: &variants, stop };
     if wish.objective.is_timed() {
-        let kept = search.by_formula(&mut ranking);
+        let kept = search.by_formula(&mut ranking, effort);
         if wish.mode == SearchMode::Exact {
             search.by_simulation(&mut ranking, kept, effort);
         } else {
@@ -140,7 +141,7 @@ pub(super) fn rank_by_formula<M: Market>(
     let variants = variants(wish, part, market.layers());
     let search = Search { market, wish, part, cuts: &cuts, variants: &variants, stop };
     if wish.objective.is_timed() {
-        search.by_formula(&mut ranking);
+        search.by_formula(&mut ranking, &mut Effort::new(Effort::BESIDES));
     } else {
         search.lowest_peaks(&mut ranking);
     }
@@ -158,8 +159,16 @@ struct Search<'a, M> {
     stop: &'a Stop,
 }
 
-/// Variants with their prices, as far as they are kept.
-type Kept<'a, C> = Vec<Option<Asked<'a, C>>>;
+/// A variant after the first look at it.
+enum Variety<'a, C> {
+    /// With its prices, and what no plan of it is faster than.
+    Kept(Box<Asked<'a, C>>, f64),
+    /// Its prices were too large to be kept; what no plan of it is faster than.
+    Dropped(f64),
+}
+
+/// Variants, as far as they were looked at.
+type Kept<'a, C> = Vec<Variety<'a, C>>;
 
 impl<'a, M: Market> Search<'a, M> {
     fn ask(&self, variant: &'a Variant) -> Asked<'a, M::Costs> {
@@ -167,7 +176,7 @@ impl<'a, M: Market> Search<'a, M> {
     }
 
     /// The fastest plan of each variant by AMP's formula, or its front, as far as it is near the fastest of all.
-    fn by_formula(&self, ranking: &mut Ranking) -> Kept<'a, M::Costs> {
+    fn by_formula(&self, ranking: &mut Ranking, effort: &mut Effort) -> Kept<'a, M::Costs> {
         let Self { wish, stop, .. } = *self;
         if wish.mode == SearchMode::AmpAnnealing {
             if let Some(first) = self.variants.first() {
@@ -178,12 +187,19 @@ impl<'a, M: Market> Search<'a, M> {
         }
         let cap = wish.constraints.max_peak_bytes.map(|most| Cap { unit: Unit::Bytes, most });
         let (mut kept, mut size, mut least) = (Vec::new(), 0_usize, f64::INFINITY);
+        // The fastest that was simulated so far: no plan of a variant whose layers take longer is of interest.
+        let mut simulated = f64::INFINITY;
         for variant in self.variants {
             if stop.is_requested() {
                 ranking.stop();
                 break;
             }
             let asked = self.ask(variant);
+            let at_least = asked.layers_take();
+            if at_least > simulated && wish.objective != Objective::Pareto && wish.mode == SearchMode::Exact {
+                kept.push(Variety::Dropped(at_least));
+                continue;
+            }
             if wish.objective == Objective::Pareto {
                 let (points, solved) = asked.front(wish.unit, stop);
                 ranking.states = ranking.states.saturating_add(solved.states);
@@ -203,17 +219,28 @@ impl<'a, M: Market> Search<'a, M> {
                 if solved.best.is_none() && solved.ended == Ended::Proven && !is_pruned {
                     ranking.unfit.push(variant.clone());
                 }
-                ranking.candidates.extend(solved.best);
+                if let Some(mut best) = solved.best {
+                    let is_promising = best.at_least().is_none_or(|seconds| seconds < simulated);
+                    if is_promising && (simulated.is_infinite() || effort.take(best.passes())) {
+                        best.simulate();
+                        let keeps = wish.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY);
+                        let own = best.simulated.filter(|&seconds| seconds <= keeps);
+                        simulated = simulated.min(own.unwrap_or(f64::INFINITY));
+                    }
+                    ranking.candidates.push(best);
+                }
             }
             size = size.saturating_add(asked.size());
-            kept.push((size <= MOST_KEPT).then_some(asked));
+            kept.push(match size <= MOST_KEPT {
+                true => Variety::Kept(Box::new(asked), at_least),
+                false => Variety::Dropped(at_least),
+            });
         }
         // Formulas bound no simulation.
         ranking.is_bounded = false;
         ranking.bound = Some(f64::INFINITY);
-        match wish.objective {
-            Objective::Pareto => ranking.candidates.iter_mut().for_each(Candidate::simulate),
-            _ => simulate_best(&mut ranking.candidates),
+        if wish.objective == Objective::Pareto {
+            ranking.candidates.iter_mut().for_each(Candidate::simulate);
         }
         kept
     }
@@ -238,8 +265,9 @@ impl<'a, M: Market> Search<'a, M> {
                 .collect(),
             found: Vec::new(),
         };
+        let is_front = wish.objective == Objective::Pareto;
         let mut all = Outcome::NOTHING;
-        kept.resize_with(self.variants.len(), || None);
+        kept.resize_with(self.variants.len(), || Variety::Dropped(0.0));
         // Those with the fastest plans first: what they have leaves out the more of the others.
         let mut order: Vec<usize> = (0..self.variants.len()).collect();
         let seconds = |index: &usize| {
@@ -251,20 +279,25 @@ impl<'a, M: Market> Search<'a, M> {
         for index in order {
             let own;
             let asked = match &kept[index] {
-                Some(asked) => asked,
-                None => {
+                Variety::Kept(_, at_least) | Variety::Dropped(at_least)
+                    if !is_front && *at_least > fastest.below =>
+                {
+                    continue;
+                }
+                Variety::Kept(asked, _) => asked,
+                Variety::Dropped(_) => {
                     own = self.ask(&self.variants[index]);
                     &own
                 }
             };
-            let (plans, outcome) = if wish.objective == Objective::Pareto {
+            let (plans, outcome) = if is_front {
                 asked.simulated(terms, &mut front, effort, self.stop)
             } else {
                 asked.simulated(terms, &mut fastest, effort, self.stop)
             };
             found.extend(plans);
             all = all.and(outcome);
-            kept[index] = None;
+            kept[index] = Variety::Dropped(0.0);
         }
         ranking.candidates.extend(found);
         ranking.states = ranking.states.saturating_add(all.states);
@@ -273,7 +306,8 @@ impl<'a, M: Market> Search<'a, M> {
         let open = if all.open_seconds > at_most { f64::INFINITY } else { all.open_seconds };
         let best = ranking.candidates.iter().filter(within).filter_map(|plan| plan.simulated);
         ranking.bound = Some(best.fold(open, f64::min));
-        if open >= ranking.bound.unwrap_or(0.0) && !ranking.is_stopped && wish.objective != Objective::Pareto {
+        if open >= ranking.bound.unwrap_or(0.0) && !ranking.is_stopped && wish.objective != Objective::Pareto
+        {
             // What was left out is no better.
             ranking.is_bounded = false;
         }
@@ -341,7 +375,8 @@ impl<'a, M: Market> Search<'a, M> {
         ranking.states = ranking.states.saturating_add(all.states);
         (ranking.is_bounded, ranking.is_stopped) =
             (all.ended == Ended::Bounded, all.ended == Ended::Stopped || stop.is_requested());
-        let highest = wanted.known.and_then(|(peaks, _)| peaks.highest()).map_or(f64::INFINITY, |peak| peak as f64);
+        let highest =
+            wanted.known.and_then(|(peaks, _)| peaks.highest()).map_or(f64::INFINITY, |peak| peak as f64);
         let open = if all.open_peak == u64::MAX { f64::INFINITY } else { all.open_peak as f64 };
         // Without the limits no plan was lower either.
         let free = ranking.bound.unwrap_or(0.0);
@@ -385,7 +420,9 @@ pub(super) fn settle(ranking: &mut Ranking, wish: &Wish) {
 /// Simulates all plans that may be the fastest: those that take no longer at least than the fastest of them. The
 /// others are not ranked by simulation.
 pub(super) fn simulate_best(plans: &mut [Candidate]) {
-    plans.sort_by(|a, b| a.closed_form.unwrap_or(f64::INFINITY).total_cmp(&b.closed_form.unwrap_or(f64::INFINITY)));
+    plans.sort_by(|a, b| {
+        a.closed_form.unwrap_or(f64::INFINITY).total_cmp(&b.closed_form.unwrap_or(f64::INFINITY))
+    });
     let mut least = f64::INFINITY;
     for plan in plans {
         if plan.at_least().is_none_or(|seconds| seconds < least) {

@@ -12,6 +12,7 @@ use super::market::{Batch, Market};
 use super::part::Part;
 use super::ranking::rank;
 use super::relaxed::fewest_devices;
+use super::solve::check_mode;
 use super::variant::{divisors, recompute_name};
 use super::wish::Wish;
 use super::{Scene, allowed_parts};
@@ -64,6 +65,7 @@ impl<M: Market> Trial<'_, M> {
         if self.stop.is_requested() {
             return None;
         }
+        check_mode(wish).ok()?;
         let cuts = wish.cuts_for(self.scene.model).ok()?;
         let limits = &wish.constraints;
         let scene = Scene { fleet, ..*self.scene };
@@ -76,8 +78,13 @@ impl<M: Market> Trial<'_, M> {
         let most = limits.max_peak_bytes.unwrap_or(u64::MAX);
         allowed_parts(&scene, wish, &cuts).iter().find_map(|part| {
             self.parts_left = self.parts_left.checked_sub(1)?;
-            if limits.max_iteration_seconds.is_some() {
+            if limits.max_iteration_seconds.is_some() && wish.mode == SearchMode::Exact {
                 let ranking = rank(self.market, &timed, part, &cuts, &mut self.effort, self.stop);
+                return ranking.candidates.into_iter().next();
+            }
+            if wish.mode != SearchMode::Exact {
+                // The same program has to find it.
+                let ranking = rank(self.market, wish, part, &cuts, &mut self.effort, self.stop);
                 return ranking.candidates.into_iter().next();
             }
             let plan = first_fit(self.market, wish, part, &cuts, self.stop)?;
@@ -122,7 +129,7 @@ pub(super) fn remedies<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish, st
     if !wish.constraints.allow_idle_devices && !counts_devices {
         let mut other = wish.clone();
         other.constraints.allow_idle_devices = true;
-        if let Some(plan) = trial.fits(&other, fleet) {
+        if let Some(plan) = trial.fits(&other, fleet).filter(|plan| plan.devices() < fleet.devices()) {
             let what = format!("let devices stay idle: {} of {} are enough", plan.devices(), fleet.devices());
             trial.found.push(Remedy { what, option: "--allow-idle-devices".to_owned(), plan });
         }
@@ -148,7 +155,12 @@ fn check_batch<M: Market>(trial: &mut Trial<'_, M>, wish: &Wish, batch: Batch) -
         format!("--micro-batch-size {} --micro-batches {}", batch.micro_batch_size, batch.micro_batches);
     let mut other = Wish { batches: vec![batch], ..wish.clone() };
     other.constraints.micro_batch_sizes.clear();
-    trial.check(format!("a micro-batch of {} samples", batch.micro_batch_size), option, &other, trial.scene.fleet)
+    trial.check(
+        format!("a micro-batch of {} samples", batch.micro_batch_size),
+        option,
+        &other,
+        trial.scene.fleet,
+    )
 }
 
 /// The option that names a fleet's devices.

@@ -5,6 +5,7 @@ use loadmaster_proto::objective::PlanShape;
 use super::Scene;
 use super::attempt::{Attempt, attempt, best_value, value};
 use super::candidate::Candidate;
+use super::certificate::counted;
 use super::market::Market;
 use super::variant::{recompute_name, schedule_name};
 use super::wish::Wish;
@@ -65,6 +66,7 @@ fn weigh(scene: &Scene<'_>, wish: &Wish, pool: &[Candidate], found: &Attempt) ->
         false => restricted_value / free_value,
     };
     let binding = if ratio > 1.0 { broken_rules(scene, wish, &free) } else { Vec::new() };
+    let [free_value, restricted_value] = [free_value, restricted_value].map(|value| counted(wish, value));
     Some(Restriction { free_value, restricted_value, ratio, free, binding, is_proven })
 }
 

@@ -13,7 +13,8 @@ use crate::planning::search::pareto;
 use crate::planning::search::simulated::{self, Effort, Outcome, Terms, Wanted, Whole};
 use crate::planning::search::time::{self, Cap, Limits, Time};
 use crate::planning::search::{
-    Best, Cuts, Ended, Fleet, Layouts, PlacedStage, Places, Question, Searched, StageCosts, Stop, Unit,
+    Best, Cuts, Ended, Fleet, KindSet, Layouts, LinkId, PlacedStage, Places, Question, Searched, StageAt,
+    StageCosts, Stop, Unit,
 };
 use crate::planning::simulate::Overlap;
 
@@ -319,6 +320,48 @@ impl<'a, C: StageCosts> Asked<'a, C> {
             within_capacity: true,
         };
         simulated::at_least(&question, terms, stop)
+    }
+
+    /// What no plan is faster than, in a look at the layers one by one; 0 where stages may be faster than their layers.
+    pub(super) fn layers_take(&self) -> f64 {
+        if !self.costs.adds_up() {
+            return 0.0;
+        }
+        let links = self.layouts.places.first().map_or(0, |places| places.links().len()).max(1);
+        let kinds = || self.part.fleet.nodes.iter().map(|node| KindSet::one(node.kind));
+        let kinds: std::collections::BTreeSet<KindSet> = kinds().collect();
+        let of_layer = |layer: usize| {
+            let mut least = f64::INFINITY;
+            for &choice in &self.choices {
+                for &kinds in &kinds {
+                    for link in (0..links).filter_map(|link| LinkId::try_from(link).ok()) {
+                        let (tensor_link, data_link) = (link, link);
+                        let (first, last, tensor_rings, data_rings) = (layer, layer, 1, 1);
+                        let at = StageAt {
+                            first,
+                            last,
+                            choice,
+                            kinds,
+                            tensor_link,
+                            data_link,
+                            tensor_rings,
+                            data_rings,
+                        };
+                        let passes = self.costs.seconds(&at).map(|seconds| seconds.passes());
+                        least = least.min(passes.unwrap_or(f64::INFINITY));
+                    }
+                }
+            }
+            least
+        };
+        let layers = self.costs.layers();
+        let all: f64 = (0..layers).map(of_layer).sum();
+        let stages = (*self.variant.stages.end()).min(layers).max(1);
+        let batches = self.variant.batch.micro_batches;
+        let held = self.variant.schedule.in_flight(u32::try_from(stages).unwrap_or(u32::MAX), 0, batches);
+        let trips = f64::from(batches.div_ceil(held.max(1)));
+        // Some stage takes its share at least, of every micro-batch.
+        all * trips.max(f64::from(batches) / stages as f64)
     }
 
     /// Places of all orders together: what it takes to keep this.

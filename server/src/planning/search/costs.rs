@@ -75,6 +75,11 @@ pub trait StageCosts {
     /// [`Question::edge_seconds`]: super::Question::edge_seconds
     fn cut_seconds(&self, layer: usize, link: LinkId, choice: usize) -> f64;
 
+    /// Whether a stage's passes take what its layers' take one by one, added up.
+    fn adds_up(&self) -> bool {
+        false
+    }
+
     /// Whether [`Self::squeezed`] ever answers.
     fn squeezes(&self) -> bool {
         false

@@ -50,9 +50,8 @@ impl Cuts {
     /// This layer on this device. Layers on one device are in one stage, with all that is between them.
     pub fn pin(&mut self, pin: Pin) {
         let on_it = self.pins.iter().filter(|other| other.device == pin.device).map(|other| other.layer);
-        let (first, last) = on_it.fold((pin.layer, pin.layer), |(first, last), layer| {
-            (first.min(layer), last.max(layer))
-        });
+        let (first, last) =
+            on_it.fold((pin.layer, pin.layer), |(first, last), layer| (first.min(layer), last.max(layer)));
         self.keep_together(first..=last);
         self.pins.push(pin);
     }
@@ -92,7 +91,8 @@ impl Cuts {
                 continue;
             }
             pins.sort_unstable_by_key(|pin| pin.layer);
-            let of_node = |range: &Range<u32>| range.end.min(own.end).saturating_sub(range.start.max(own.start));
+            let of_node =
+                |range: &Range<u32>| range.end.min(own.end).saturating_sub(range.start.max(own.start));
             let there: u32 = taken.iter().map(of_node).sum();
             for (first, wall) in walls.iter_mut().enumerate() {
                 let mut needed: Vec<usize> = Vec::new();

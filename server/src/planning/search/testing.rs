@@ -345,8 +345,7 @@ fn extend<C: StageCosts>(
 /// Like devices of a node are interchangeable, so a pin asks for a device of its node that no other pin of the stage
 /// asks for; and layers that are pinned to one device are in one stage.
 fn is_allowed<C: StageCosts>(question: &Question<'_, C>, stage: &PlacedStage) -> bool {
-    let taken: Vec<u32> =
-        question.places.devices(stage.from, stage.step).iter().cloned().flatten().collect();
+    let taken: Vec<u32> = question.places.devices(stage.from, stage.step).iter().cloned().flatten().collect();
     let is_in = |pin: &Pin| (stage.first..=stage.last).contains(&pin.layer);
     let node_of = |device: usize| question.fleet.begins().partition_point(|&begin| begin as usize <= device);
     let pins = question.cuts.pins();

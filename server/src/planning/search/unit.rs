@@ -13,8 +13,9 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// A whole device, in parts: shares are whole numbers of them, rounded up, so that they compare exactly.
-    pub const WHOLE: u64 = 1 << 40;
+    /// A whole device, in parts: shares are whole numbers of them, rounded up, so that they compare exactly. So many
+    /// that a float holds their number, and that no byte of a device is less than one.
+    pub const WHOLE: u64 = 1 << 50;
 
     /// What a peak comes to on a device of this capacity.
     pub fn of(self, bytes: u64, capacity: Bytes) -> u64 {

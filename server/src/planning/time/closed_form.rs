@@ -19,7 +19,8 @@ pub fn pipeline(stages: &[Seconds], edges: &[Edge], micro_batches: u32, overlap:
             super::most(stages.iter().map(|stage| stage.passes()).chain(links))
         }
         Overlap::Nothing => {
-            let edge = |index: Option<usize>| index.and_then(|index| edges.get(index)).map_or(0.0, |of| of.both());
+            let edge =
+                |index: Option<usize>| index.and_then(|index| edges.get(index)).map_or(0.0, |of| of.both());
             let busy = |(index, stage): (usize, &Seconds)| {
                 stage.passes() + edge(index.checked_sub(1)) + edge(Some(index))
             };

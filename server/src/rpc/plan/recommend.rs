@@ -404,7 +404,9 @@ fn largest_model(mut tasks: Vec<(u64, Task)>, stop: &Stop) -> Result<(Written, V
                 // How the plans that came next compare is told in bytes, not in parameters.
                 return Ok((named(content)?, others));
             }
-            Err(ApiError::Recommend(error @ (RecommendError::NoPlan { .. } | RecommendError::Limits { .. }))) => {
+            Err(ApiError::Recommend(
+                error @ (RecommendError::NoPlan { .. } | RecommendError::Limits { .. }),
+            )) => {
                 if !error.is_proof() {
                     open = open.or(Some(*parameters));
                 }

@@ -176,9 +176,9 @@ impl<'a> Classes<'a> {
             }
         }
         // Where all links are the same, and nodes equally large, the order within a stage changes nothing.
-        let all_linked_alike = list.windows(2).all(|pair| {
-            (pair[0].linked_like, pair[0].devices) == (pair[1].linked_like, pair[1].devices)
-        });
+        let all_linked_alike = list
+            .windows(2)
+            .all(|pair| (pair[0].linked_like, pair[0].devices) == (pair[1].linked_like, pair[1].devices));
         let directions: &[Direction] =
             if all_linked_alike { &[Direction::Up] } else { &[Direction::Up, Direction::Down] };
         Self { fleet, list, begins, total: fleet.devices(), spanning, directions, left: Cell::new(left) }

@@ -59,6 +59,7 @@ impl Places {
                 // The groups of shards are as given, so their link is the one inside whatever their number.
                 per_node: devices.len() as u32,
                 split,
+                others: if split == 0 { 0 } else { others(stages, index, &node_of) },
             };
             places.steps.push(vec![step]);
             places.devices.push(vec![ranges(devices)]);
@@ -68,6 +69,22 @@ impl Places {
         places.devices.push(Vec::new());
         Some(places)
     }
+}
+
+/// Groups of replicas of all other stages that have members on a node of a stage and elsewhere, of the node with most:
+/// all stages synchronise at the end of an iteration, over the same networks.
+fn others(stages: &[(Vec<u32>, u32)], own: usize, node_of: &[usize]) -> u32 {
+    let nodes = |index: usize| stages[index].0.iter().filter_map(|&device| node_of.get(device as usize));
+    let through = |node: usize| {
+        let others = (0..stages.len())
+            .filter(|&index| index != own && stages[index].0.len() > stages[index].1 as usize);
+        let rings = others.map(|index| {
+            let there = nodes(index).filter(|&&of| of == node).count();
+            there.min(stages[index].1 as usize).min(stages[index].0.len() - there) as u32
+        });
+        rings.sum::<u32>()
+    };
+    nodes(own).map(|&node| through(node)).max().unwrap_or(0)
 }
 
 /// The slowest link of a ring over these devices; none where there is no link in it.

@@ -161,6 +161,7 @@ pub(super) fn step(
         across: places.intern(across.unwrap_or(inside)),
         per_node,
         split: if fleet.is_one_node { 0 } else { places.intern_split(on_each) },
+        others: 0,
     })
 }
 

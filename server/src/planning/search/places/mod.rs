@@ -64,6 +64,9 @@ pub struct Step {
     pub per_node: u32,
     /// Index of how its devices are spread over nodes with a network between them; 0 on one node.
     pub split: SplitId,
+    /// Groups of replicas of other stages that share a node's link to the outside with those of this one: known of
+    /// stages whose nodes are chosen, and 0 where stages take the nodes one after another.
+    pub others: u32,
 }
 
 impl Step {
@@ -157,7 +160,7 @@ impl Places {
     /// that have members on it and elsewhere.
     pub fn data_rings(&self, step: &Step, tensor: u32) -> u32 {
         let on_node = |&devices: &u32| devices.min(tensor).min(step.devices.saturating_sub(devices));
-        self.split(step).iter().map(on_node).max().unwrap_or(1).max(1)
+        self.split(step).iter().map(on_node).max().unwrap_or(1).max(1) + step.others
     }
 
     fn split(&self, step: &Step) -> &[u32] {

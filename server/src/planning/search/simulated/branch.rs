@@ -63,6 +63,9 @@ impl<'a, C: StageCosts> Branch<'a, C> {
         let least = Least { seconds: whole.seconds, highest: whole.highest, peaks: Peaks::default() };
         if whole.seconds.is_finite() && self.wanted.may_be(&least) {
             self.extend(self.question.places.last(), self.tables.layers);
+            // Whatever was left out is a plan too.
+            self.outcome.open_seconds = self.outcome.open_seconds.max(whole.seconds);
+            self.outcome.open_peak = self.outcome.open_peak.max(whole.highest);
         }
         self.outcome
     }
@@ -126,8 +129,7 @@ impl<'a, C: StageCosts> Branch<'a, C> {
                     let stage = tables.placed(entry, table, first, last);
                     let at = question.stage_at(step, first, last, stage.choice);
                     let Some(peak) = question.costs.peak(&at, in_flight) else { continue };
-                    let run =
-                        Run { peak: self.terms.unit.of(peak.bytes, capacity), devices: step.devices };
+                    let run = Run { peak: self.terms.unit.of(peak.bytes, capacity), devices: step.devices };
                     let peaks = Peaks::of(self.part.runs.iter().copied().chain([run]));
                     let edge = self.edge(&stage);
                     let least = Least {
@@ -152,7 +154,8 @@ impl<'a, C: StageCosts> Branch<'a, C> {
 
     /// Simulates the part with one more stage; none where no plan with it is wanted.
     fn weigh(&mut self, mut child: Child) -> Option<Child> {
-        let passes = (self.part.stages.len() as u64 + 1).saturating_mul(2 * u64::from(self.question.micro_batches));
+        let passes =
+            (self.part.stages.len() as u64 + 1).saturating_mul(2 * u64::from(self.question.micro_batches));
         let is_stopped = self.outcome.states.is_multiple_of(BETWEEN_LOOKS) && self.stop.is_requested();
         if is_stopped || !self.effort.take(passes) {
             self.is_over = true;

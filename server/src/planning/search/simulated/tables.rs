@@ -79,12 +79,14 @@ pub(super) struct Tables {
     pub(super) into: Vec<Vec<Entry>>,
     /// By place and layer.
     before: Vec<Before>,
+    /// How often a micro-batch has to be back before the next one goes: of as many as the longest pipeline holds.
+    trips: f64,
 }
 
 /// Whether stages on the devices of two steps cost the same, but for their inputs.
 fn are_alike(one: &Step, other: &Step) -> bool {
-    (one.devices, one.kinds, one.inside, one.across, one.per_node, one.split)
-        == (other.devices, other.kinds, other.inside, other.across, other.per_node, other.split)
+    (one.devices, one.kinds, one.inside, one.across, one.per_node, one.split, one.others)
+        == (other.devices, other.kinds, other.inside, other.across, other.per_node, other.split, other.others)
 }
 
 impl Tables {
@@ -94,8 +96,15 @@ impl Tables {
         if layers == 0 || places == 0 || places.checked_mul(layers + 1)? > MOST_STATES {
             return None;
         }
-        let mut tables =
-            Self { layers, list: Vec::new(), into: vec![Vec::new(); places], before: Vec::new() };
+        let most_stages = (*question.stages.end()).min(layers);
+        let held = question.in_flight(most_stages.saturating_sub(1)).max(1);
+        let mut tables = Self {
+            layers,
+            list: Vec::new(),
+            into: vec![Vec::new(); places],
+            before: Vec::new(),
+            trips: f64::from(question.micro_batches.div_ceil(held)),
+        };
         let mut alike: Vec<(Step, Vec<usize>)> = Vec::new();
         let (mut ways, mut reached) = (0_usize, vec![false; places]);
         reached[0] = true;
@@ -242,7 +251,7 @@ impl Tables {
     pub(super) fn whole(&self) -> Whole {
         let last = self.into.len().saturating_sub(1);
         let all = self.before(last as PlaceId, self.layers);
-        Whole { seconds: all.busy.max(all.both), highest: all.highest }
+        Whole { seconds: all.busy.max(self.trips * all.both), highest: all.highest }
     }
 
     pub(super) fn cell(&self, table: usize, first: usize, last: usize) -> &Cell {

@@ -24,8 +24,17 @@ pub(super) enum Counting {
 
 /// Whether stages on the devices of two steps cost the same.
 fn are_alike(one: &Step, other: &Step) -> bool {
-    (one.devices, one.kinds, one.inside, one.across, one.per_node, one.split, one.entry)
-        == (other.devices, other.kinds, other.inside, other.across, other.per_node, other.split, other.entry)
+    (one.devices, one.kinds, one.inside, one.across, one.per_node, one.split, one.others, one.entry)
+        == (
+            other.devices,
+            other.kinds,
+            other.inside,
+            other.across,
+            other.per_node,
+            other.split,
+            other.others,
+            other.entry,
+        )
 }
 
 /// Steps that cost differently.

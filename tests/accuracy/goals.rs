@@ -280,6 +280,6 @@ mod tests {
     fn ratios_are_compared_with_their_limit() {
         let extras = Extras { profile_share: Some(0.05), plan_ratio: Some(1.02) };
         let goals = goals(&[], &extras);
-        assert_eq!(goals.iter().map(|goal| goal.met).collect::<Vec<_>>()[7..], [Some(true), Some(false)]);
+        assert_eq!(goals.iter().map(|goal| goal.met).collect::<Vec<_>>()[8..], [Some(true), Some(false)]);
     }
 }

@@ -30,7 +30,8 @@ impl Asked {
     pub(crate) fn of(scene: &Scene, question: &Question) -> Self {
         let training = &scene.training;
         let rules = question.launcher.map(Rules::of);
-        let shape = question.shape.or(rules.map(|rules| rules.shape)).unwrap_or(Shape::SinglePipeline);
+        let shape =
+            question.shape.or_else(|| rules.map(|rules| rules.shape)).unwrap_or(Shape::SinglePipeline);
         let schedule = question.schedule.unwrap_or(training.schedule);
         let schedules = match rules {
             _ if !question.schedules.is_empty() => question.schedules.clone(),

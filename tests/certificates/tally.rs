@@ -64,8 +64,9 @@ impl Tally {
             "{:<12} {:>6} {:>6} {:>6} {:>7} {:>8} {:>8} {:>8}  wrong",
             "topic", "asked", "plans", "proven", "stopped", "no bound", "max gap", "behind"
         );
-        let percent =
-            |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{:.1} %", value * 100.0));
+        let percent = |value: Option<f64>| {
+            value.map_or_else(|| "-".to_owned(), |value| format!("{:.1} %", value * 100.0))
+        };
         let mut all = Row::default();
         let mut line = |name: &str, row: &Row| {
             let most = |values: &mut dyn Iterator<Item = f64>| values.reduce(f64::max);

@@ -30,11 +30,11 @@ pub use link::{Link, LinkClass, LinkOrigin};
 /// Most kinds of devices.
 pub const MAX_KINDS: usize = 32;
 /// Most nodes.
-pub const MAX_NODES: usize = 4_096;
+pub const MAX_NODES: usize = 20_000;
 /// Most devices of a node.
 pub const MAX_NODE_DEVICES: usize = 128;
 /// Most devices of all nodes.
-pub const MAX_DEVICES: usize = 65_536;
+pub const MAX_DEVICES: usize = 160_000;
 /// Most links between devices that are written one by one, of all nodes.
 pub const MAX_LINKS: usize = 131_072;
 /// Most domains.

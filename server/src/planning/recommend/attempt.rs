@@ -89,7 +89,7 @@ pub(super) fn value(wish: &Wish, candidate: &Candidate) -> Option<f64> {
         // The formula stands in for what is too large to be simulated, and for nothing else.
         Objective::MinIterationTime | Objective::Pareto => {
             let is_too_large = candidate.passes() > MAX_PASSES;
-            candidate.simulated.or(candidate.closed_form.filter(|_| is_too_large))
+            candidate.simulated.or_else(|| candidate.closed_form.filter(|_| is_too_large))
         }
         Objective::MinDevices => Some(f64::from(candidate.devices())),
         Objective::MinCost => candidate.hourly_price,

@@ -134,7 +134,10 @@ pub(super) fn remedies<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish, st
             trial.found.push(Remedy { what, option: "--allow-idle-devices".to_owned(), plan });
         }
     }
-    more_devices(&mut trial, wish);
+    // What a merger keeps together depends on the devices.
+    if !wish.is_merged {
+        more_devices(&mut trial, wish);
+    }
     trial.found
 }
 

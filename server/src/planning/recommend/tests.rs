@@ -602,6 +602,26 @@ fn simple(objective: Objective, shape: PlanShape, capacity: u64) -> Case {
     }
 }
 
+/// However many nodes there are besides, the fewest devices stay the fewest, and are proven.
+#[test]
+fn the_fewest_devices_of_a_large_cluster_are_those_of_a_small_one() {
+    for (seed, shape) in
+        [(7, PlanShape::PerStageMesh), (8, PlanShape::UniformGrid), (9, PlanShape::SinglePipeline)]
+    {
+        let fewest = |nodes: usize| {
+            let mut case = simple(Objective::MinDevices, shape, 90);
+            case.casino = Casino::new(seed, 4, 50);
+            case.fleet.nodes = vec![case.fleet.nodes[0].clone(); nodes];
+            case.devices = (0..case.fleet.devices()).map(|device| format!("d{device}")).collect();
+            (case.wish.keeps_order, case.wish.brief) = (false, true);
+            let found = case.recommend().unwrap();
+            assert!(found.certificate.is_proven, "{:?}", found.certificate);
+            found.certificate.value
+        };
+        assert_eq!(fewest(4_096), fewest(4));
+    }
+}
+
 /// What needs times or prices says so before anything is searched.
 #[test]
 fn objectives_without_their_numbers_are_refused() {

@@ -103,6 +103,8 @@ impl Wish {
         Self {
             shape: PlanShape::PerStageMesh,
             rules: None,
+            // A program of a paper searches a part of the free plans alone.
+            mode: SearchMode::Exact,
             alternatives: 0,
             brief: true,
             ..self.spanning_as(self.spanning())

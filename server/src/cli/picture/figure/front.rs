@@ -59,10 +59,12 @@ impl Front {
         notes.insert(
             0,
             format!(
-                "{} ledger, predicted by {} from {}; seconds by AMP's closed form (predicted)",
+                "{} ledger, predicted by {} from {}; seconds {} (predicted)",
                 ledger(common),
                 origins.join(", "),
-                safe(&plan.profile)
+                safe(&plan.profile),
+                // Older fronts were found by it.
+                if plan.solver.starts_with("time/") { "by AMP's closed form" } else { "simulated" },
             ),
         );
         let total = i64::try_from(plan.front.len()).unwrap_or(i64::MAX);

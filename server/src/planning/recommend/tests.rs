@@ -527,6 +527,10 @@ proptest! {
         let size = |plan: &Plan| f64::from(plan.batch.micro_batch_size);
         check_answer(&case, case.plans_within_limits().iter().map(size).reduce(f64::max))?;
     }
+}
+
+proptest! {
+    #![proptest_config(cases(60))]
 
     /// What the papers' programs find is never called proven where a better plan exists.
     #[test]
@@ -542,8 +546,8 @@ proptest! {
             (SearchMode::AmpAnnealing, PlanShape::UniformGrid),
         ][which];
         (case.wish.mode, case.wish.shape) = (mode, shape);
-        if mode == SearchMode::McapBayesian {
-            // It takes its time, on every part of the devices anew.
+        if matches!(mode, SearchMode::McapBayesian | SearchMode::AmpAnnealing) {
+            // They take their time, on every part of the devices anew.
             case.wish.constraints.allow_idle_devices = false;
             case.wish.batches.truncate(1);
             case.wish.schedules.truncate(1);

@@ -198,7 +198,7 @@ fn sizes_have_limits() {
     assert_eq!(refused(|parts| parts.nodes[0] = node("n0", 129)).0, "nodes[0].devices");
     assert_eq!(refused(|parts| parts.nodes[0].devices.clear()).0, "nodes[0].devices");
     assert_eq!(
-        refused(|parts| parts.nodes = (0..4_097).map(|n| node(&n.to_string(), 1)).collect()).0,
+        refused(|parts| parts.nodes = (0..20_001).map(|n| node(&n.to_string(), 1)).collect()).0,
         "nodes"
     );
     assert_eq!(refused(|parts| parts.nodes[0].name = "x".repeat(254)).0, "nodes[0].name");

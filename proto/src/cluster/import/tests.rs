@@ -258,16 +258,16 @@ fn hostile_files_are_refused() {
 fn lists_share_one_limit() {
     let options = options("x", 8);
     let often = |line: &dyn Fn(usize) -> String| (0..20).map(line).collect::<String>();
-    let conf = often(&|n| format!("SwitchName=s{n} Nodes=n[0-4095]\n"));
+    let conf = often(&|n| format!("SwitchName=s{n} Nodes=n[0-19999]\n"));
     assert_eq!(refused(ClusterFormat::SlurmConf, &conf, &options).0, "document.line 17");
-    let yaml = often(&|n| format!("      - {{switch: s{n}, nodes: \"n[0-4095]\"}}\n"));
+    let yaml = often(&|n| format!("      - {{switch: s{n}, nodes: \"n[0-19999]\"}}\n"));
     let yaml = format!("- topology: t\n  tree:\n    switches:\n{yaml}");
     let (field, why) = refused(ClusterFormat::SlurmYaml, &yaml, &options);
     assert!(field.ends_with("tree.switches[16].nodes"), "{field}: {why}");
-    let nodes = often(&|_| "  - {name: \"n[0-4095]\", kind: x, devices: 8}\n".to_owned());
+    let nodes = often(&|_| "  - {name: \"n[0-19999]\", kind: x, devices: 8}\n".to_owned());
     let written = format!("format: loadmaster.cluster/1\nkinds: []\nnodes:\n{nodes}");
     assert_eq!(refused(ClusterFormat::Loadmaster, &written, &options).0, "document.nodes[1].name");
-    let all = ImportOptions { nodes: Some("n[0-4095]".to_owned()), devices_per_node: None, ..options };
+    let all = ImportOptions { nodes: Some("n[0-19999]".to_owned()), devices_per_node: None, ..options };
     let gpus = often(&|n| format!("<pci busid=\"{n}\"><gpu dev=\"{n}\" sm=\"90\"/></pci>"));
     let system = format!("<system><cpu>{gpus}</cpu></system>");
     assert_eq!(refused(ClusterFormat::NcclXml, &system, &all).0, "document.nodes.links");

@@ -69,17 +69,7 @@ impl<'a> Prices<'a> {
             .iter()
             .map(|stage| {
                 let priced = self.priced(plan.schedule, plan.batch, &[stage.choice], &[]);
-                let (first, last, kinds) = (stage.first, stage.last, stage.kinds);
-                priced.origin(&StageAt {
-                    first,
-                    last,
-                    choice: 0,
-                    kinds,
-                    tensor_link: 0,
-                    data_link: 0,
-                    tensor_rings: 1,
-                    data_rings: 1,
-                })
+                priced.origin(&StageAt::anywhere(stage.first, stage.last, stage.kinds))
             })
             .collect();
         origins?.into_iter().max()
@@ -143,16 +133,7 @@ impl<'a> Market for Prices<'a> {
         last: usize,
     ) -> Option<String> {
         let kinds = (0..self.predictors.len()).map(KindSet::one).reduce(KindSet::with)?;
-        let at = StageAt {
-            first,
-            last,
-            choice: 0,
-            kinds,
-            tensor_link: 0,
-            data_link: 0,
-            tensor_rings: 1,
-            data_rings: 1,
-        };
+        let at = StageAt::anywhere(first, last, kinds);
         let priced = self.priced(schedule, batch, &[choice], &[]);
         // Without times memory can still be planned for: only what has no bytes is in the way.
         let has_bytes = crate::planning::search::StageCosts::peak(&priced, &at, 1).is_some();

@@ -277,6 +277,10 @@ impl<'a, M: Market> Search<'a, M> {
         order.sort_by(|one, other| seconds(one).total_cmp(&seconds(other)).then(one.cmp(other)));
         let mut found = Vec::new();
         for index in order {
+            if self.stop.is_requested() {
+                all = all.and(Outcome::STOPPED);
+                break;
+            }
             let own;
             let asked = match &kept[index] {
                 Variety::Kept(_, at_least) | Variety::Dropped(at_least)
@@ -366,6 +370,10 @@ impl<'a, M: Market> Search<'a, M> {
         let mut wanted = LowestPeaks::within(within, known);
         let (mut all, mut found) = (Outcome::NOTHING, Vec::new());
         for variant in self.variants {
+            if stop.is_requested() {
+                all = all.and(Outcome::STOPPED);
+                break;
+            }
             let (plans, outcome) =
                 self.ask(variant).simulated(terms(self.market, wish), &mut wanted, effort, stop);
             found.extend(plans);

@@ -95,16 +95,7 @@ pub(super) fn fewest_devices<M: Market>(
         let choices: Vec<usize> = (0..variant.choices.len()).collect();
         let chain = Chain {
             costs: &Best::of(&costs, &part.fleet),
-            at: StageAt {
-                first: 0,
-                last: 0,
-                choice: 0,
-                kinds: KindSet::one(0),
-                tensor_link: 0,
-                data_link: 0,
-                tensor_rings: 1,
-                data_rings: 1,
-            },
+            at: StageAt::anywhere(0, 0, KindSet::one(0)),
             capacity,
             most_bytes,
             choices: &choices,

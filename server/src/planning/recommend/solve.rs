@@ -335,18 +335,8 @@ impl<'a, C: StageCosts> Asked<'a, C> {
             for &choice in &self.choices {
                 for &kinds in &kinds {
                     for link in (0..links).filter_map(|link| LinkId::try_from(link).ok()) {
-                        let (tensor_link, data_link) = (link, link);
-                        let (first, last, tensor_rings, data_rings) = (layer, layer, 1, 1);
-                        let at = StageAt {
-                            first,
-                            last,
-                            choice,
-                            kinds,
-                            tensor_link,
-                            data_link,
-                            tensor_rings,
-                            data_rings,
-                        };
+                        let alone = StageAt::anywhere(layer, layer, kinds);
+                        let at = StageAt { choice, tensor_link: link, data_link: link, ..alone };
                         let passes = self.costs.seconds(&at).map(|seconds| seconds.passes());
                         least = least.min(passes.unwrap_or(f64::INFINITY));
                     }

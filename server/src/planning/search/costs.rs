@@ -25,6 +25,13 @@ pub struct StageAt {
     pub data_rings: u32,
 }
 
+impl StageAt {
+    /// These layers where links do not matter, under the first choice: the first link, which no group shares.
+    pub fn anywhere(first: usize, last: usize, kinds: KindSet) -> Self {
+        Self { first, last, choice: 0, kinds, tensor_link: 0, data_link: 0, tensor_rings: 1, data_rings: 1 }
+    }
+}
+
 /// Seconds on the slowest device of a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Seconds {

@@ -184,16 +184,13 @@ impl<'a, C: StageCosts> Branch<'a, C> {
         };
         let before = self.tables.before(child.stage.from, child.stage.first);
         let input = self.input(&child.stage);
-        let seconds = if child.stage.first == 0 {
+        child.least.seconds = if child.stage.first == 0 {
             ended.iteration
         } else {
             let late = before.forward + input / 2.0 + ended.iteration;
-            before.busy.max(late).max(before.both + input + ended.first_passes)
+            let back = before.both + input + ended.first_passes;
+            child.least.seconds.max(late).max(back)
         };
-        child.least.seconds = child.least.seconds.max(seconds);
-        if child.stage.first == 0 {
-            child.least.seconds = ended.iteration;
-        }
         self.wanted.may_be(&child.least).then_some(child)
     }
 

@@ -72,6 +72,9 @@ impl Outcome {
     pub const NOTHING: Self =
         Self { states: 0, ended: Ended::Proven, open_seconds: f64::INFINITY, open_peak: u64::MAX };
 
+    /// Stopped before anything was looked at.
+    pub const STOPPED: Self = Self { states: 0, ended: Ended::Stopped, open_seconds: 0.0, open_peak: 0 };
+
     /// What two searches come to together.
     #[must_use]
     pub fn and(self, other: Self) -> Self {

@@ -33,6 +33,10 @@ struct Options {
     #[arg(value_name = "SECTION")]
     only: Option<String>,
 
+    /// Of requests of every objective only those whose description contains this.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    problem: String,
+
     /// Small problems only; values are checked, times mean little.
     #[arg(long)]
     quick: bool,
@@ -63,7 +67,7 @@ fn main() -> ExitCode {
 type Section<'a> = (&'static str, Box<dyn Fn() -> Result<Vec<Row>> + 'a>);
 
 /// All sections, each search run this often; small problems alone where it should be quick.
-fn sections(published: &Published, runs: usize, quick: bool) -> [Section<'_>; 9] {
+fn sections<'a>(published: &'a Published, runs: usize, quick: bool, only: &'a str) -> [Section<'a>; 10] {
     [
         ("mCAP's problem", Box::new(move || memory::mcap(runs, quick))),
         ("CAPTURE's problem", Box::new(move || memory::capture(runs, quick))),
@@ -71,6 +75,7 @@ fn sections(published: &Published, runs: usize, quick: bool) -> [Section<'_>; 9]
         ("Alpa's objective", Box::new(move || assignment::alpa(published, runs, quick))),
         ("Piper's space", Box::new(move || piper::piper(published, runs, quick))),
         ("AMP's whole search", Box::new(move || whole::amp(runs, quick))),
+        ("Requests of every objective", Box::new(move || whole::served(runs, quick, only))),
         ("Large and mixed clusters", Box::new(move || whole::large(runs, quick))),
         ("AMP's heterogeneous set-ups", Box::new(heterogeneous::rows)),
         ("Front between memory and time", Box::new(move || front::fronts(runs, quick))),
@@ -82,7 +87,7 @@ fn run(options: &Options) -> Result<ExitCode> {
     let quick = options.quick;
     let runs = usize::from(if quick { 1 } else { options.runs });
     let mut missed = Vec::new();
-    for (name, section) in sections(&published, runs, quick) {
+    for (name, section) in sections(&published, runs, quick, &options.problem) {
         if options.only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
             continue;
         }

@@ -11,6 +11,11 @@ use crate::report::Took;
 pub(crate) struct Ran(Duration);
 
 impl Ran {
+    /// Seconds.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.0.as_secs_f64()
+    }
+
     /// As the time of a reference, which did not finish if it was stopped.
     pub(crate) fn unless(self, stopped: bool) -> Took {
         if stopped { Took::MoreThan(self.0) } else { Took::Here(self.0) }

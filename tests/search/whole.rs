@@ -1,5 +1,7 @@
 //! Whole searches, as a request starts them: degrees, micro-batches, placement and layers at once.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use loadmaster::planning::predictor::{Margin, Predictor};
 use loadmaster::planning::recommend::{
@@ -15,7 +17,10 @@ use loadmaster_proto::training::{RecomputePolicy, Schedule};
 use crate::document::{gpt2, table};
 use crate::problem::Devices;
 use crate::report::{Reference, Row, Took, median};
+use crate::stopped::within;
 
+/// Seconds within which a stopped search gives its core back.
+const GIVES_BACK: f64 = 0.1;
 /// Bytes of the devices of these problems.
 const CAPACITY: u64 = 32 << 30;
 /// Between nodes, bytes per second: 100 Gbit/s.
@@ -35,10 +40,12 @@ struct Request {
     /// None: as the shape has it. Stages of eight devices at most cannot use hundreds of them.
     spanning: Option<NodeSpanning>,
     global_batch: u32,
+    /// Without baselines and what restrictions cost.
+    brief: bool,
 }
 
 impl Request {
-    fn answer(&self) -> Result<Result<Recommendation, RecommendError>> {
+    fn answer(&self, stop: &Stop) -> Result<Result<Recommendation, RecommendError>> {
         let tables = self.documents.iter().map(table).collect::<Result<Vec<_>>>()?;
         let predictors =
             tables.iter().map(|table| (table as &(dyn Predictor + Sync), Factors::NONE)).collect();
@@ -76,13 +83,13 @@ impl Request {
             is_merged: false,
             keeps_order: false,
             alternatives: 3,
-            brief: true,
+            brief: self.brief,
         };
-        Ok(recommend(&prices, &scene, &wish, &Stop::default()))
+        Ok(recommend(&prices, &scene, &wish, stop))
     }
 
     fn timed(&self, runs: usize, problem: String) -> Result<Row> {
-        let (answer, seconds) = median(runs, || self.answer());
+        let (answer, seconds) = median(runs, || self.answer(&Stop::default()));
         let found = answer?.ok();
         let certificate = found.as_ref().map(|found| &found.certificate);
         Ok(Row {
@@ -93,6 +100,30 @@ impl Request {
             bound: certificate.filter(|of| !of.is_proven).and_then(|of| of.bound),
             references: Vec::new(),
             goal: None,
+        })
+    }
+}
+
+impl Request {
+    /// How long a search of so many seconds goes on at most once it is stopped, wherever that is.
+    fn stopped(&self, runs: usize, seconds: f64) -> Result<Row> {
+        let mut longest = 0.0_f64;
+        let times = 4 * runs;
+        for time in 1..=times {
+            let limit = seconds * time as f64 / (times + 1) as f64;
+            let (answer, ran) = within(Duration::from_secs_f64(limit), |stop| self.answer(stop));
+            // Without a plan in hand it says so.
+            let _ = answer?;
+            longest = longest.max(ran.seconds() - limit);
+        }
+        Ok(Row {
+            problem: format!("    stopped {times} times on the way: goes on for at most"),
+            seconds: longest,
+            states: 0,
+            value: None,
+            bound: None,
+            references: Vec::new(),
+            goal: Some(GIVES_BACK),
         })
     }
 }
@@ -122,6 +153,7 @@ pub(crate) fn amp(runs: usize, quick: bool) -> Result<Vec<Row>> {
                 mode,
                 spanning: None,
                 global_batch: 32,
+                brief: true,
             })
         };
         let problem = format!("24-layer GPT-2, batch 32, {} devices", n * n);
@@ -145,6 +177,50 @@ pub(crate) fn amp(runs: usize, quick: bool) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// What a service is asked: every objective, with baselines and what the shape costs.
+pub(crate) fn served(runs: usize, quick: bool, only: &str) -> Result<Vec<Row>> {
+    let sizes = [(24, 1, 0.01), (48, 8, 0.1), (96, 128, 1.0)];
+    let objectives = [
+        Objective::MinPeakMemory,
+        Objective::MinIterationTime,
+        Objective::Pareto,
+        Objective::MinDevices,
+        Objective::MinCost,
+        Objective::MaxBatch,
+    ];
+    let mut rows = Vec::new();
+    for &(layers, count, goal) in if quick { &sizes[..1] } else { &sizes[..] } {
+        for shape in [PlanShape::UniformGrid, PlanShape::PerStageMesh] {
+            for objective in objectives {
+                let mut fleet = nodes(count, 8);
+                fleet.kinds.iter_mut().for_each(|kind| kind.hourly_price = Some(2.0));
+                let request = Request {
+                    documents: vec![gpt2(layers - 2, 8 * count, 1.0)?],
+                    fleet,
+                    objective,
+                    shape,
+                    mode: SearchMode::Exact,
+                    spanning: None,
+                    global_batch: 8 * count,
+                    brief: false,
+                };
+                let problem = format!("{layers} layers, {} devices, {shape}, {objective}", 8 * count);
+                if !problem.contains(only) {
+                    continue;
+                }
+                let mut row = request.timed(runs, problem)?;
+                row.goal = Some(if objective == Objective::Pareto { goal * 2.0 } else { goal });
+                let seconds = row.seconds;
+                rows.push(row);
+                if seconds > GIVES_BACK {
+                    rows.push(request.stopped(runs, seconds)?);
+                }
+            }
+        }
+    }
+    Ok(rows)
+}
+
 /// Two kinds of devices, one 2.4 times slower; and a cluster of 10,000.
 pub(crate) fn large(runs: usize, quick: bool) -> Result<Vec<Row>> {
     let mixed = |fast: u32, slow: u32, global_batch, shape| -> Result<Request> {
@@ -161,6 +237,7 @@ pub(crate) fn large(runs: usize, quick: bool) -> Result<Vec<Row>> {
             mode: SearchMode::Exact,
             spanning: (shape != PlanShape::UniformGrid).then_some(NodeSpanning::WholeNodes),
             global_batch,
+            brief: true,
         })
     };
     if quick {
@@ -191,6 +268,7 @@ pub(crate) fn large(runs: usize, quick: bool) -> Result<Vec<Row>> {
         mode: SearchMode::Exact,
         spanning: None,
         global_batch: 10_000,
+        brief: true,
     };
     let mut row =
         request.timed(runs.min(3), "128 layers, batch 10,000, 10,000 devices, uniform grid".to_owned())?;

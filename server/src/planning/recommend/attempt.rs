@@ -3,6 +3,7 @@
 use loadmaster_proto::objective::Objective;
 
 use super::candidate::Candidate;
+use super::effort::Effort;
 use super::fewest::fewest;
 use super::lack::may_start_on;
 use super::market::{Batch, Market};
@@ -10,8 +11,7 @@ use super::part::{Part, Parts};
 use super::ranking::{Ranking, rank};
 use super::relaxed::least;
 use super::wish::Wish;
-use crate::planning::search::simulated::Effort;
-use crate::planning::search::{Cuts, Fleet, Stop};
+use crate::planning::search::{Cuts, Fleet};
 use crate::planning::simulate::MAX_PASSES;
 
 /// Most parts of a fleet that are searched whole: the others only where a look at them says that they may be better.
@@ -67,15 +67,14 @@ pub(super) fn attempt<M: Market>(
     wish: &Wish,
     fleet: &Fleet,
     cuts: &Cuts,
-    effort: &mut Effort,
-    stop: &Stop,
+    effort: &Effort,
 ) -> Attempt {
     match wish.objective {
-        Objective::MinDevices | Objective::MinCost => fewest(market, wish, fleet, cuts, effort, stop),
-        Objective::MaxBatch => largest_batch(market, wish, fleet, cuts, effort, stop),
+        Objective::MinDevices | Objective::MinCost => fewest(market, wish, fleet, cuts, effort),
+        Objective::MaxBatch => largest_batch(market, wish, fleet, cuts, effort),
         // Of several models the caller asks for one after another.
         Objective::MinPeakMemory | Objective::MaxModel | Objective::MinIterationTime | Objective::Pareto => {
-            let ranking = on_any_part(market, wish, fleet, cuts, effort, stop);
+            let ranking = on_any_part(market, wish, fleet, cuts, effort);
             let value = best_value(wish, &ranking.candidates);
             let bound = ranking.bound.filter(|bound| bound.is_finite());
             Attempt::of(ranking, value, bound)
@@ -112,11 +111,10 @@ pub(super) fn on_any_part<M: Market>(
     wish: &Wish,
     fleet: &Fleet,
     cuts: &Cuts,
-    effort: &mut Effort,
-    stop: &Stop,
+    effort: &Effort,
 ) -> Ranking {
     if !wish.constraints.allow_idle_devices {
-        return rank(market, wish, &Part::whole(fleet), cuts, effort, stop);
+        return rank(market, wish, &Part::whole(fleet), cuts, effort);
     }
     let is_even = wish.rules.is_some_and(|rules| rules.even_nodes);
     let (parts, is_complete) = Parts::of(fleet, cuts, is_even).all();
@@ -125,7 +123,7 @@ pub(super) fn on_any_part<M: Market>(
     let mut searched = 0;
     // The whole first: a search that is stopped early should not end on a corner of the fleet.
     for part in parts {
-        if stop.is_requested() {
+        if effort.is_requested() {
             all.is_stopped = true;
             all.bound = None;
             break;
@@ -136,7 +134,7 @@ pub(super) fn on_any_part<M: Market>(
         let at_least = match known.iter().find(|(other, _)| *other == counts) {
             Some((_, at_least)) => *at_least,
             None => {
-                let found = least(market, wish, fleet, &counts, cuts, stop);
+                let found = least(market, wish, fleet, &counts, cuts, &effort.prices());
                 let at_least = if wish.objective.is_timed() { found.seconds } else { found.highest };
                 known.push((counts, at_least));
                 at_least
@@ -153,7 +151,7 @@ pub(super) fn on_any_part<M: Market>(
             continue;
         }
         searched += 1;
-        let one = rank(market, wish, &part, cuts, effort, stop);
+        let one = rank(market, wish, &part, cuts, effort);
         all.bound = all.bound.zip(one.bound).map(|(a, b)| a.min(b));
         all.states = all.states.saturating_add(one.states);
         all.is_bounded |= one.is_bounded;
@@ -189,17 +187,20 @@ pub(super) fn first_fit<M: Market>(
     wish: &Wish,
     part: &Part,
     cuts: &Cuts,
-    stop: &Stop,
+    effort: &Effort,
 ) -> Option<Candidate> {
     let cuts = part.cuts(cuts)?;
     if !may_start_on(wish, part) {
         return None;
     }
+    let stop = effort.peaks();
     super::variant::variants(wish, part, market.layers()).iter().find_map(|variant| {
-        if stop.is_requested() {
+        if stop.is_over() {
             return None;
         }
-        super::solve::Asked::new(market, wish, variant, part, &cuts).any_fit(wish, stop).0
+        let asked = super::solve::Asked::new(market, wish, variant, part, &cuts);
+        stop.take(asked.work());
+        asked.any_fit(wish, &stop).0
     })
 }
 
@@ -210,8 +211,7 @@ fn largest_batch<M: Market>(
     wish: &Wish,
     fleet: &Fleet,
     cuts: &Cuts,
-    effort: &mut Effort,
-    stop: &Stop,
+    effort: &Effort,
 ) -> Attempt {
     let timed = wish.constraints.max_iteration_seconds.is_some();
     let objective = if timed { Objective::MinIterationTime } else { Objective::MinPeakMemory };
@@ -219,20 +219,22 @@ fn largest_batch<M: Market>(
     batches.sort_by_key(|batch| std::cmp::Reverse(batch.micro_batch_size));
     let (mut states, mut passed_over) = (0_u64, Vec::new());
     let (mut is_stopped, mut is_bounded) = (false, false);
+    // All sizes share it.
+    let last = Effort::last_look();
     // The first size of which it is not proven that no plan fits.
     let mut doubtful = None;
     for batch in batches {
         let size = f64::from(batch.micro_batch_size);
         let one = Wish { objective, batches: vec![batch], ..wish.clone() };
         // Stopped, it still looks for anything that fits, and says from where on it proved nothing.
-        let ranking = if stop.is_requested() {
-            let plan = first_fit(market, &one, &Part::whole(fleet), cuts, &Stop::default());
+        let ranking = if effort.is_requested() {
+            let plan = first_fit(market, &one, &Part::whole(fleet), cuts, &last);
             let mut ranking =
                 Ranking { candidates: plan.into_iter().collect(), is_stopped: true, ..Ranking::default() };
             super::ranking::settle(&mut ranking, &one);
             ranking
         } else {
-            on_any_part(market, &one, fleet, cuts, effort, stop)
+            on_any_part(market, &one, fleet, cuts, effort)
         };
         states = states.saturating_add(ranking.states);
         is_stopped |= ranking.is_stopped;

@@ -5,6 +5,7 @@ use loadmaster_proto::objective::{Objective, SearchMode};
 
 use super::Scene;
 use super::attempt::Attempt;
+use super::effort::Effort;
 use super::candidate::Candidate;
 use super::lack::lack;
 use super::market::Market;
@@ -156,12 +157,13 @@ fn faster_without_limits<M: Market>(
     let part = Part::whole(scene.fleet);
     let cuts = part.cuts(cuts)?;
     let mut faster: Option<Candidate> = None;
+    let formula = Effort::besides(stop).formula();
     for variant in variants(wish, &part, market.layers()) {
-        if stop.is_requested() {
+        if formula.is_over() {
             break;
         }
         let asked = Asked::new(market, wish, &variant, &part, &cuts);
-        if let Some(mut plan) = asked.fastest_of_any(Some(least), stop).best {
+        if let Some(mut plan) = asked.fastest_of_any(Some(least), &formula).best {
             plan.simulate();
             if let Some(seconds) = plan.seconds().filter(|&seconds| seconds < least) {
                 least = seconds;
@@ -212,7 +214,8 @@ fn unfit<M: Market>(
         ..wish.clone()
     };
     let cuts_of_part = part.cuts(cuts)?;
-    let lack = lack(market, &one, std::slice::from_ref(variant), &part, &cuts_of_part, stop)?;
+    let stop = Effort::besides(stop).peaks();
+    let lack = lack(market, &one, std::slice::from_ref(variant), &part, &cuts_of_part, &stop)?;
     Some(Rejected { what: variant.to_string(), value: None, reason: lack.describe(scene) })
 }
 
@@ -297,6 +300,7 @@ pub(super) fn pool<M: Market>(
             ..wish.clone()
         };
         let inner = best.stages.iter().take(best.stages.len().saturating_sub(1)).map(|stage| stage.last);
+        let effort = Effort::besides(stop);
         for layer in inner.take(MOST_FORBIDDEN) {
             if stop.is_requested() {
                 break;
@@ -304,7 +308,7 @@ pub(super) fn pool<M: Market>(
             let mut without = cuts.clone();
             without.keep_together(layer..=layer + 1);
             let part = Part::whole(fleet);
-            let others = super::ranking::rank_by_formula(market, &one, &part, &without, stop);
+            let others = super::ranking::rank_by_formula(market, &one, &part, &without, &effort);
             pool.extend(others.into_iter().take(1));
         }
     }

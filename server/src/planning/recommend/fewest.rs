@@ -7,13 +7,13 @@
 use loadmaster_proto::objective::Objective;
 
 use super::attempt::{Attempt, first_fit};
+use super::effort::Effort;
 use super::market::Market;
 use super::part::{Part, Parts};
 use super::ranking::{Ranking, rank, settle};
 use super::relaxed::{fewest_devices, least};
 use super::wish::Wish;
-use crate::planning::search::simulated::Effort;
-use crate::planning::search::{Cuts, Fleet, Stop};
+use crate::planning::search::{Cuts, Fleet};
 
 /// Most parts of one size that are searched.
 const MOST_OF_A_SIZE: usize = 256;
@@ -30,8 +30,7 @@ pub(super) fn fewest<M: Market>(
     wish: &Wish,
     fleet: &Fleet,
     cuts: &Cuts,
-    effort: &mut Effort,
-    stop: &Stop,
+    effort: &Effort,
 ) -> Attempt {
     // Whatever the limits leave, the plan should be good besides: the fastest where time counts.
     let limit = wish.constraints.max_iteration_seconds;
@@ -51,7 +50,7 @@ pub(super) fn fewest<M: Market>(
     };
     let mut tried = Tried::default();
     // Whatever the nodes, fewer are not enough.
-    let Some(fewest) = fewest_devices(market, &asked, &Part::whole(fleet), cuts, stop) else {
+    let Some(fewest) = fewest_devices(market, &asked, &Part::whole(fleet), cuts, &effort.prices()) else {
         return tried.nothing();
     };
     let mut sizes = parts.sizes(worth);
@@ -60,8 +59,8 @@ pub(super) fn fewest<M: Market>(
         if devices < fewest {
             continue;
         }
-        if stop.is_requested() || effort.is_spent() {
-            tried.is_stopped = stop.is_requested();
+        if effort.is_requested() || effort.is_spent() {
+            tried.is_stopped = effort.is_requested();
             tried.doubt(worth, devices);
             let worth_of_all = |part: &Part| match wish.objective {
                 Objective::MinCost => part.hourly_price().unwrap_or(f64::INFINITY),
@@ -69,7 +68,7 @@ pub(super) fn fewest<M: Market>(
             };
             return tried.last_resort(market, &asked, fleet, cuts, worth_of_all);
         }
-        let relaxed = least(market, &asked, fleet, &counts, cuts, stop);
+        let relaxed = least(market, &asked, fleet, &counts, cuts, &effort.prices());
         let is_late = limit.is_some_and(|limit| relaxed.seconds > limit * (1.0 + SAME));
         if relaxed.highest.is_infinite() || is_late {
             tried.passed_over.push((format!("{devices} devices"), worth));
@@ -78,13 +77,13 @@ pub(super) fn fewest<M: Market>(
         let (own, is_complete) = parts.with(&counts, MOST_OF_A_SIZE);
         let mut is_proven = is_complete;
         for part in &own {
-            let ranking = rank(market, &asked, part, cuts, effort, stop);
+            let ranking = rank(market, &asked, part, cuts, effort);
             tried.states = tried.states.saturating_add(ranking.states);
             if !ranking.candidates.is_empty() {
                 return tried.found(ranking, worth);
             }
             is_proven &= !ranking.is_bounded && !ranking.is_stopped;
-            if stop.is_requested() {
+            if effort.is_requested() {
                 break;
             }
         }
@@ -141,8 +140,8 @@ impl Tried {
         worth: impl Fn(&Part) -> f64,
     ) -> Attempt {
         let whole = Part::whole(fleet);
-        // One look, which an ended search may still take: the first variant that fits.
-        let plan = first_fit(market, wish, &whole, cuts, &Stop::default());
+        // An ended search may still take one look: the first variant that fits.
+        let plan = first_fit(market, wish, &whole, cuts, &Effort::last_look());
         let mut ranking = Ranking { candidates: plan.into_iter().collect(), ..Ranking::default() };
         settle(&mut ranking, wish);
         if ranking.candidates.is_empty() {

@@ -121,10 +121,11 @@ pub(super) fn lack<M: Market>(
     // A layer is said to fit nowhere if that is so in all variants.
     let mut nowhere: Option<Option<usize>> = None;
     for variant in variants {
-        if stop.is_requested() {
+        if stop.is_over() {
             return None;
         }
         let asked = Asked::new(market, wish, variant, part, cuts);
+        stop.take(asked.work());
         for question in asked.questions(true) {
             let Some(one) = memory::explain(&question, stop) else { continue };
             let one = match one {

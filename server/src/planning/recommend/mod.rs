@@ -13,6 +13,7 @@
 //! | `annealed` | what does AMP's annealing come by? |
 //! | `ranking` | which plans are best on given devices? |
 //! | `attempt` | which devices, which batch? |
+//! | `effort` | how much may be tried? |
 //! | `fewest` | how few devices, or how cheap ones, are enough? |
 //! | `relaxed` | what does any plan on so many devices need at least? |
 //! | `certificate` | how good is the answer, and what was rejected? |
@@ -31,6 +32,7 @@ mod candidate;
 mod certificate;
 mod compared;
 mod corrected;
+mod effort;
 mod fewest;
 mod given;
 pub mod holds;
@@ -68,9 +70,9 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::objective::{Objective, SearchMode};
 use loadmaster_proto::training::Optimizer;
 
-use super::search::simulated::Effort;
 use super::search::{Fleet, Stop};
 use attempt::attempt;
+use effort::Effort;
 use part::{Part, Parts};
 
 /// What a recommendation is about.
@@ -255,8 +257,7 @@ pub fn recommend<M: Market>(
 ) -> Result<Recommendation, RecommendError> {
     check(market, scene, wish)?;
     let cuts = wish.cuts_for(scene.model).map_err(RecommendError::Launcher)?;
-    let mut effort = Effort::new(Effort::USUAL);
-    let found = attempt(market, wish, scene.fleet, &cuts, &mut effort, stop);
+    let found = attempt(market, wish, scene.fleet, &cuts, &Effort::usual(stop));
     let pool = certificate::pool(market, wish, &found, scene.fleet, &cuts, stop);
     let Some(best) = pool.first().cloned() else {
         if found.is_stopped {
@@ -308,6 +309,10 @@ fn check<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish) -> Result<(), Re
 const UNPROVEN: &str = "the search found no plan, which does not prove that there is none: ask for the search mode \
                         exact, or restrict shape, degrees or devices";
 
+/// Of a search that proved that there is nothing, where finding out why takes too long.
+const UNEXPLAINED: &str = "no plan fits, and what comes closest would take too long to find out: restrict shape, degrees \
+                           or devices";
+
 /// Most parts of the devices that are asked why nothing fits.
 const MOST_EXPLAINED: usize = 64;
 
@@ -339,7 +344,8 @@ fn nothing<M: Market>(
     let parts = allowed_parts(scene, wish, cuts);
     let is_limited =
         wish.constraints.max_iteration_seconds.is_some() || wish.constraints.max_peak_bytes.is_some();
-    let fits = |part: &Part| attempt::first_fit(market, wish, part, cuts, stop).is_some();
+    let effort = Effort::usual(stop);
+    let fits = |part: &Part| attempt::first_fit(market, wish, part, cuts, &effort).is_some();
     if is_limited && parts.iter().any(fits) {
         return RecommendError::Limits {
             reason: beyond_limits(market, scene, wish, cuts, stop),
@@ -363,12 +369,13 @@ fn nothing<M: Market>(
         asked.batches = smallest.into_iter().collect();
     }
     let mut lacking: Option<Lack> = None;
+    let explaining = Effort::explaining(stop);
     // A layer is said to fit nowhere if that is so wherever it may be.
     let mut nowhere: Option<Option<usize>> = (parts.len() == MOST_EXPLAINED).then_some(None);
     for part in &parts {
         let variants = variants(&asked, part, market.layers());
         let one = match part.cuts(cuts) {
-            Some(cuts) => lack::lack(market, &asked, &variants, part, &cuts, stop),
+            Some(cuts) => lack::lack(market, &asked, &variants, part, &cuts, &explaining),
             None => Some(Lack::NoPlan { why: "a layer is pinned to a device that is not there".to_owned() }),
         };
         if let Some(Lack::Plan { layer, .. }) = &one {
@@ -379,10 +386,16 @@ fn nothing<M: Market>(
     if let Some(Lack::Plan { layer, .. }) = &mut lacking {
         *layer = nowhere.flatten();
     }
+    if explaining.is_over() {
+        // Another plan may lack less.
+        lacking = None;
+    }
     if lacking.is_none() && stop.is_requested() {
         return RecommendError::Stopped;
     }
-    let lack = lacking.unwrap_or_else(|| Lack::NoPlan { why: UNPROVEN.to_owned() });
+    let is_proven = explaining.is_over() && !found.is_bounded;
+    let why = if is_proven { UNEXPLAINED } else { UNPROVEN };
+    let lack = lacking.unwrap_or_else(|| Lack::NoPlan { why: why.to_owned() });
     let device = lack.short().and_then(|short| scene.device(*short.devices.first()?));
     let layer_name = match &lack {
         Lack::Plan { layer, .. } => layer.and_then(|layer| scene.names.get(layer).cloned()),
@@ -411,8 +424,7 @@ fn beyond_limits<M: Market>(
         (free.constraints.max_iteration_seconds, free.constraints.max_peak_bytes) = (None, None);
         free.constraints.allow_idle_devices |=
             matches!(wish.objective, Objective::MinDevices | Objective::MinCost);
-        let mut effort = Effort::new(Effort::BESIDES);
-        let ranking = attempt::on_any_part(market, &free, scene.fleet, cuts, &mut effort, stop);
+        let ranking = attempt::on_any_part(market, &free, scene.fleet, cuts, &Effort::besides(stop));
         ranking.candidates.into_iter().next()
     };
     if let Some(limit) = wish.constraints.max_iteration_seconds

@@ -9,15 +9,16 @@ use loadmaster_proto::objective::{Objective, SearchMode};
 
 use super::annealed::annealed;
 use super::candidate::Candidate;
+use super::effort::Effort;
 use super::lack::may_start_on;
 use super::market::Market;
 use super::part::Part;
 use super::solve::{Asked, Solved};
 use super::variant::{Variant, variants};
 use super::wish::Wish;
-use crate::planning::search::simulated::{Effort, Fastest, Front, LowestPeaks, Outcome, Terms};
+use crate::planning::search::simulated::{self, Fastest, Front, LowestPeaks, Outcome, Terms};
 use crate::planning::search::time::Cap;
-use crate::planning::search::{Cuts, Ended, Stop, Unit};
+use crate::planning::search::{Cuts, Ended, Unit};
 
 /// Of plans whose formula is this much above the lowest nothing is asked any more before simulations begin.
 const NEAR: f64 = 1.1;
@@ -99,8 +100,7 @@ pub(super) fn rank<M: Market>(
     wish: &Wish,
     part: &Part,
     cuts: &Cuts,
-    effort: &mut Effort,
-    stop: &Stop,
+    effort: &Effort,
 ) -> Ranking {
     let mut ranking = Ranking::none();
     let Some(cuts) = part.cuts(cuts) else { return ranking };
@@ -108,11 +108,11 @@ pub(super) fn rank<M: Market>(
         return ranking;
     }
     let variants = variants(wish, part, market.layers());
-    let search = Search { market, wish, part, cuts: &cuts, variants: &variants, stop };
+    let search = Search { market, wish, part, cuts: &cuts, variants: &variants, effort };
     if wish.objective.is_timed() {
-        let kept = search.by_formula(&mut ranking, effort);
+        let kept = search.by_formula(&mut ranking);
         if wish.mode == SearchMode::Exact {
-            search.by_simulation(&mut ranking, kept, effort);
+            search.by_simulation(&mut ranking, kept);
         } else {
             // The papers' programs prove nothing.
             ranking.is_bounded = true;
@@ -121,7 +121,7 @@ pub(super) fn rank<M: Market>(
     } else {
         search.lowest_peaks(&mut ranking);
         if wish.mode == SearchMode::Exact {
-            search.within_limits(&mut ranking, effort);
+            search.within_limits(&mut ranking);
         }
     }
     settle(&mut ranking, wish);
@@ -134,14 +134,14 @@ pub(super) fn rank_by_formula<M: Market>(
     wish: &Wish,
     part: &Part,
     cuts: &Cuts,
-    stop: &Stop,
+    effort: &Effort,
 ) -> Vec<Candidate> {
     let mut ranking = Ranking::none();
     let Some(cuts) = part.cuts(cuts) else { return Vec::new() };
     let variants = variants(wish, part, market.layers());
-    let search = Search { market, wish, part, cuts: &cuts, variants: &variants, stop };
+    let search = Search { market, wish, part, cuts: &cuts, variants: &variants, effort };
     if wish.objective.is_timed() {
-        search.by_formula(&mut ranking, &mut Effort::new(Effort::BESIDES));
+        search.by_formula(&mut ranking);
     } else {
         search.lowest_peaks(&mut ranking);
     }
@@ -156,7 +156,7 @@ struct Search<'a, M> {
     part: &'a Part,
     cuts: &'a Cuts,
     variants: &'a [Variant],
-    stop: &'a Stop,
+    effort: &'a Effort,
 }
 
 /// A variant after the first look at it.
@@ -165,6 +165,27 @@ enum Variety<'a, C> {
     Kept(Box<Asked<'a, C>>, f64),
     /// Its prices were too large to be kept; what no plan of it is faster than.
     Dropped(f64),
+}
+
+impl<'a, C> Variety<'a, C> {
+    /// What no plan of it is faster than.
+    fn at_least(&self) -> f64 {
+        match self {
+            Self::Kept(_, at_least) | Self::Dropped(at_least) => *at_least,
+        }
+    }
+
+    fn kept(&self) -> Option<&Asked<'a, C>> {
+        match self {
+            Self::Kept(asked, _) => Some(asked),
+            Self::Dropped(_) => None,
+        }
+    }
+
+    /// Asks again for what was not kept.
+    fn or_asked(&self, ask: impl FnOnce() -> Asked<'a, C>) -> Option<Asked<'a, C>> {
+        matches!(self, Self::Dropped(_)).then(ask)
+    }
 }
 
 /// Variants, as far as they were looked at.
@@ -176,32 +197,54 @@ impl<'a, M: Market> Search<'a, M> {
     }
 
     /// The fastest plan of each variant by AMP's formula, or its front, as far as it is near the fastest of all.
-    fn by_formula(&self, ranking: &mut Ranking, effort: &mut Effort) -> Kept<'a, M::Costs> {
-        let Self { wish, stop, .. } = *self;
+    fn by_formula(&self, ranking: &mut Ranking) -> Kept<'a, M::Costs> {
+        let Self { wish, effort, .. } = *self;
         if wish.mode == SearchMode::AmpAnnealing {
             if let Some(first) = self.variants.first() {
-                let solved = annealed(self.market, wish, self.variants, self.part, self.cuts, stop);
+                let solved = annealed(self.market, wish, self.variants, self.part, self.cuts, &effort.stop);
                 ranking.add(first, solved);
             }
             return Vec::new();
         }
         let cap = wish.constraints.max_peak_bytes.map(|most| Cap { unit: Unit::Bytes, most });
+        let formula = effort.formula();
         let (mut kept, mut size, mut least) = (Vec::new(), 0_usize, f64::INFINITY);
-        // The fastest that was simulated so far: no plan of a variant whose layers take longer is of interest.
-        let mut simulated = f64::INFINITY;
         for variant in self.variants {
-            if stop.is_requested() {
+            if formula.is_requested() {
                 ranking.stop();
                 break;
             }
             let asked = self.ask(variant);
             let at_least = asked.layers_take();
+            size = size.saturating_add(asked.size());
+            kept.push(match size <= MOST_KEPT {
+                true => Variety::Kept(Box::new(asked), at_least),
+                false => Variety::Dropped(at_least),
+            });
+        }
+        // Those whose layers take least first: what they have leaves out the more of the others.
+        let mut order: Vec<usize> = (0..kept.len()).collect();
+        order.sort_by(|&one, &other| kept[one].at_least().total_cmp(&kept[other].at_least()));
+        // The fastest that was simulated so far: no plan of a variant whose layers take longer is of interest.
+        let mut simulated = f64::INFINITY;
+        for index in order {
+            if formula.is_requested() {
+                ranking.stop();
+                break;
+            }
+            if formula.is_spent() {
+                break;
+            }
+            let at_least = kept[index].at_least();
             if at_least > simulated && wish.objective != Objective::Pareto && wish.mode == SearchMode::Exact {
-                kept.push(Variety::Dropped(at_least));
+                kept[index] = Variety::Dropped(at_least);
                 continue;
             }
+            let (variant, own) = (&self.variants[index], kept[index].or_asked(|| self.ask(&self.variants[index])));
+            let asked = own.as_ref().or(kept[index].kept());
+            let Some(asked) = asked else { continue };
             if wish.objective == Objective::Pareto {
-                let (points, solved) = asked.front(wish.unit, stop);
+                let (points, solved) = asked.front(wish.unit, &formula);
                 ranking.states = ranking.states.saturating_add(solved.states);
                 ranking.is_stopped |= solved.ended == Ended::Stopped;
                 if points.is_empty() && solved.ended == Ended::Proven {
@@ -210,7 +253,7 @@ impl<'a, M: Market> Search<'a, M> {
                 ranking.candidates.extend(points);
             } else {
                 let below = (least * NEAR).is_finite().then_some(least * NEAR);
-                let solved = asked.fastest(wish, cap, below, stop);
+                let solved = asked.fastest(wish, cap, below, &formula);
                 let found = solved.best.as_ref().and_then(|best| best.closed_form);
                 least = least.min(found.unwrap_or(f64::INFINITY));
                 let is_pruned = below.is_some() && solved.best.is_none();
@@ -221,7 +264,8 @@ impl<'a, M: Market> Search<'a, M> {
                 }
                 if let Some(mut best) = solved.best {
                     let is_promising = best.at_least().is_none_or(|seconds| seconds < simulated);
-                    if is_promising && (simulated.is_infinite() || effort.take(best.passes())) {
+                    let work = best.passes().saturating_mul(simulated::PASS);
+                    if is_promising && (simulated.is_infinite() || effort.passes.take(work)) {
                         best.simulate();
                         let keeps = wish.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY);
                         let own = best.simulated.filter(|&seconds| seconds <= keeps);
@@ -230,11 +274,6 @@ impl<'a, M: Market> Search<'a, M> {
                     ranking.candidates.push(best);
                 }
             }
-            size = size.saturating_add(asked.size());
-            kept.push(match size <= MOST_KEPT {
-                true => Variety::Kept(Box::new(asked), at_least),
-                false => Variety::Dropped(at_least),
-            });
         }
         // Formulas bound no simulation.
         ranking.is_bounded = false;
@@ -246,8 +285,8 @@ impl<'a, M: Market> Search<'a, M> {
     }
 
     /// Better plans than those that are known, by simulation; and what no plan is better than.
-    fn by_simulation(&self, ranking: &mut Ranking, mut kept: Kept<'a, M::Costs>, effort: &mut Effort) {
-        let (wish, terms) = (self.wish, terms(self.market, self.wish));
+    fn by_simulation(&self, ranking: &mut Ranking, mut kept: Kept<'a, M::Costs>) {
+        let (wish, effort, terms) = (self.wish, self.effort, terms(self.market, self.wish));
         let limit = wish.constraints.max_iteration_seconds;
         let within = |plan: &&Candidate| {
             let most = wish.constraints.max_peak_bytes.unwrap_or(u64::MAX);
@@ -277,28 +316,22 @@ impl<'a, M: Market> Search<'a, M> {
         order.sort_by(|one, other| seconds(one).total_cmp(&seconds(other)).then(one.cmp(other)));
         let mut found = Vec::new();
         for index in order {
-            if self.stop.is_requested() {
+            if self.effort.is_requested() {
                 all = all.and(Outcome::STOPPED);
                 break;
             }
-            let own;
-            let asked = match &kept[index] {
-                Variety::Kept(_, at_least) | Variety::Dropped(at_least)
-                    if !is_front && *at_least > fastest.below =>
-                {
-                    continue;
-                }
-                Variety::Kept(asked, _) => asked,
-                Variety::Dropped(_) => {
-                    own = self.ask(&self.variants[index]);
-                    &own
-                }
-            };
-            let (plans, outcome) = if is_front {
-                asked.simulated(terms, &mut front, effort, self.stop)
+            let at_least = kept[index].at_least();
+            if !is_front && at_least > fastest.below {
+                continue;
+            }
+            let own = kept[index].or_asked(|| self.ask(&self.variants[index]));
+            let Some(asked) = own.as_ref().or(kept[index].kept()) else { continue };
+            let (plans, mut outcome) = if is_front {
+                asked.simulated(terms, &mut front, effort)
             } else {
-                asked.simulated(terms, &mut fastest, effort, self.stop)
+                asked.simulated(terms, &mut fastest, effort)
             };
+            outcome.open_seconds = outcome.open_seconds.max(at_least);
             found.extend(plans);
             all = all.and(outcome);
             kept[index] = Variety::Dropped(0.0);
@@ -320,18 +353,18 @@ impl<'a, M: Market> Search<'a, M> {
     /// The plan with the lowest peaks of each variant, in the mode that the wish names.
     fn lowest_peaks(&self, ranking: &mut Ranking) {
         for variant in self.variants {
-            if self.stop.is_requested() {
+            if self.effort.is_requested() {
                 ranking.stop();
                 break;
             }
-            let solved = self.ask(variant).lowest_peaks(self.wish, self.stop);
+            let solved = self.ask(variant).lowest_peaks(self.wish, &self.effort.peaks());
             ranking.add(variant, solved);
         }
     }
 
     /// Where limits rule out plans with the lowest peaks: the lowest ones within them.
-    fn within_limits(&self, ranking: &mut Ranking, effort: &mut Effort) {
-        let Self { wish, stop, .. } = *self;
+    fn within_limits(&self, ranking: &mut Ranking) {
+        let Self { wish, effort, .. } = *self;
         let constraints = &wish.constraints;
         let limit = constraints.max_iteration_seconds;
         // The lowest share of a device need not be the fewest bytes.
@@ -354,10 +387,10 @@ impl<'a, M: Market> Search<'a, M> {
         if limit.is_some() {
             // Points between memory and time by the formula are where to begin.
             for variant in self.variants {
-                if stop.is_requested() {
+                if effort.is_requested() {
                     break;
                 }
-                let (mut points, solved) = self.ask(variant).front(wish.unit, stop);
+                let (mut points, solved) = self.ask(variant).front(wish.unit, &effort.formula());
                 points.iter_mut().for_each(Candidate::simulate);
                 ranking.states = ranking.states.saturating_add(solved.states);
                 ranking.candidates.extend(points.into_iter().filter(keeps));
@@ -370,19 +403,19 @@ impl<'a, M: Market> Search<'a, M> {
         let mut wanted = LowestPeaks::within(within, known);
         let (mut all, mut found) = (Outcome::NOTHING, Vec::new());
         for variant in self.variants {
-            if stop.is_requested() {
+            if effort.is_requested() {
                 all = all.and(Outcome::STOPPED);
                 break;
             }
             let (plans, outcome) =
-                self.ask(variant).simulated(terms(self.market, wish), &mut wanted, effort, stop);
+                self.ask(variant).simulated(terms(self.market, wish), &mut wanted, effort);
             found.extend(plans);
             all = all.and(outcome);
         }
         ranking.candidates.extend(found);
         ranking.states = ranking.states.saturating_add(all.states);
         (ranking.is_bounded, ranking.is_stopped) =
-            (all.ended == Ended::Bounded, all.ended == Ended::Stopped || stop.is_requested());
+            (all.ended == Ended::Bounded, all.ended == Ended::Stopped || effort.is_requested());
         let highest =
             wanted.known.and_then(|(peaks, _)| peaks.highest()).map_or(f64::INFINITY, |peak| peak as f64);
         let open = if all.open_peak == u64::MAX { f64::INFINITY } else { all.open_peak as f64 };

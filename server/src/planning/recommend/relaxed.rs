@@ -108,5 +108,5 @@ pub(super) fn fewest_devices<M: Market>(
     };
     let all = variants_of_any_size(wish, part, market.layers());
     let least = all.iter().filter_map(of).min();
-    if stop.is_requested() { Some(0) } else { least }
+    if stop.is_over() { Some(0) } else { least }
 }

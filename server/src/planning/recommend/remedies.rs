@@ -10,13 +10,13 @@ use super::attempt::first_fit;
 use super::candidate::Candidate;
 use super::market::{Batch, Market};
 use super::part::Part;
+use super::effort::Effort;
 use super::ranking::rank;
 use super::relaxed::fewest_devices;
 use super::solve::check_mode;
 use super::variant::{divisors, recompute_name};
 use super::wish::Wish;
 use super::{Scene, allowed_parts};
-use crate::planning::search::simulated::Effort;
 use crate::planning::search::{Fleet, Stop};
 
 /// Most times the devices that there are that are tried.
@@ -62,7 +62,7 @@ impl<M: Market> Trial<'_, M> {
 
     /// A plan that keeps to all that a wish says; none where none was found.
     fn fits(&mut self, wish: &Wish, fleet: &Fleet) -> Option<Candidate> {
-        if self.stop.is_requested() {
+        if self.effort.is_blind() {
             return None;
         }
         check_mode(wish).ok()?;
@@ -77,17 +77,17 @@ impl<M: Market> Trial<'_, M> {
         };
         let most = limits.max_peak_bytes.unwrap_or(u64::MAX);
         allowed_parts(&scene, wish, &cuts).iter().find_map(|part| {
-            self.parts_left = self.parts_left.checked_sub(1)?;
+            self.parts_left = self.parts_left.checked_sub(1).filter(|_| !self.effort.is_blind())?;
             if limits.max_iteration_seconds.is_some() && wish.mode == SearchMode::Exact {
-                let ranking = rank(self.market, &timed, part, &cuts, &mut self.effort, self.stop);
+                let ranking = rank(self.market, &timed, part, &cuts, &self.effort);
                 return ranking.candidates.into_iter().next();
             }
             if wish.mode != SearchMode::Exact {
                 // The same program has to find it.
-                let ranking = rank(self.market, wish, part, &cuts, &mut self.effort, self.stop);
+                let ranking = rank(self.market, wish, part, &cuts, &self.effort);
                 return ranking.candidates.into_iter().next();
             }
-            let plan = first_fit(self.market, wish, part, &cuts, self.stop)?;
+            let plan = first_fit(self.market, wish, part, &cuts, &self.effort)?;
             (plan.peak_bytes() <= most).then_some(plan)
         })
     }
@@ -95,7 +95,7 @@ impl<M: Market> Trial<'_, M> {
 
 /// The remedies that work where nothing fits, those that cost least first. Stopping leaves out what was not tried yet.
 pub(super) fn remedies<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish, stop: &Stop) -> Vec<Remedy> {
-    let effort = Effort::new(Effort::BESIDES);
+    let effort = Effort::besides(stop);
     let mut trial = Trial { market, scene, effort, parts_left: MOST_PARTS, stop, found: Vec::new() };
     let fleet = scene.fleet;
     if wish.schedules == [Schedule::Gpipe]
@@ -143,7 +143,7 @@ pub(super) fn remedies<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish, st
 
 /// The remedies that work where plans fit, but none is fast or small enough.
 pub(super) fn for_limits<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish, stop: &Stop) -> Vec<Remedy> {
-    let effort = Effort::new(Effort::BESIDES);
+    let effort = Effort::besides(stop);
     let mut trial = Trial { market, scene, effort, parts_left: MOST_PARTS, stop, found: Vec::new() };
     for batch in others(&wish.batches) {
         if check_batch(&mut trial, wish, batch) {
@@ -220,7 +220,7 @@ fn more_devices<M: Market>(trial: &mut Trial<'_, M>, wish: &Wish) {
     let mut largest = fleet.clone();
     grow(&mut largest, (most - fleet.devices()).div_ceil(step));
     let Ok(cuts) = wish.cuts_for(trial.scene.model) else { return };
-    let least = fewest_devices(trial.market, wish, &Part::whole(&largest), &cuts.without_pins(), trial.stop);
+    let least = fewest_devices(trial.market, wish, &Part::whole(&largest), &cuts.without_pins(), &trial.effort.prices());
     let Some(least) = least else { return };
     let first = least.saturating_sub(fleet.devices()).div_ceil(step).max(1);
     for more in first..first.saturating_add(MOST_TRIED) {

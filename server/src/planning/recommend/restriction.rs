@@ -6,10 +6,10 @@ use super::Scene;
 use super::attempt::{Attempt, attempt, best_value, value};
 use super::candidate::Candidate;
 use super::certificate::counted;
+use super::effort::Effort;
 use super::market::Market;
 use super::variant::{recompute_name, schedule_name};
 use super::wish::Wish;
-use crate::planning::search::simulated::Effort;
 use crate::planning::search::{Cuts, Stop};
 
 /// What a restriction costs.
@@ -42,8 +42,7 @@ pub(super) fn restriction<M: Market>(
         return None;
     }
     let free_wish = wish.free();
-    let mut effort = Effort::new(Effort::BESIDES);
-    let found = attempt(market, &free_wish, scene.fleet, &wish.cuts, &mut effort, stop);
+    let found = attempt(market, &free_wish, scene.fleet, &wish.cuts, &Effort::besides(stop));
     weigh(scene, wish, pool, &found)
 }
 

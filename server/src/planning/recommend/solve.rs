@@ -3,6 +3,7 @@
 use loadmaster_proto::objective::{Objective, PlanShape, SearchMode};
 
 use super::candidate::Candidate;
+use super::effort::Effort;
 use super::market::Market;
 use super::part::Part;
 use super::variant::Variant;
@@ -10,7 +11,7 @@ use super::wish::Wish;
 use crate::planning::search::memory;
 use crate::planning::search::paper::{self, Bayesian, Recursion};
 use crate::planning::search::pareto;
-use crate::planning::search::simulated::{self, Effort, Outcome, Terms, Wanted, Whole};
+use crate::planning::search::simulated::{self, Outcome, Terms, Wanted, Whole};
 use crate::planning::search::time::{self, Cap, Limits, Time};
 use crate::planning::search::{
     Best, Cuts, Ended, Fleet, KindSet, Layouts, LinkId, PlacedStage, Places, Question, Searched, StageAt,
@@ -272,14 +273,14 @@ impl<'a, C: StageCosts> Asked<'a, C> {
         &self,
         terms: Terms,
         wanted: &mut W,
-        effort: &mut Effort,
-        stop: &Stop,
+        effort: &Effort,
     ) -> (Vec<Candidate>, Outcome) {
         let (mut plans, mut all) = (Vec::new(), Outcome::NOTHING);
         let outcomes: Vec<Outcome> = self
             .questions(true)
             .map(|question| {
-                let outcome = simulated::search(&question, terms, wanted, effort, stop);
+                let outcome =
+                    simulated::search(&question, terms, wanted, &effort.prices(), &effort.passes);
                 let found = wanted.found().into_iter();
                 plans.extend(found.filter_map(|plan| {
                     let candidate = self.candidate(&question, &plan.stages)?;
@@ -292,7 +293,7 @@ impl<'a, C: StageCosts> Asked<'a, C> {
             all = all.and(outcome);
         }
         if !self.layouts.is_complete {
-            let least = self.relaxed(terms, stop).unwrap_or(Whole { seconds: 0.0, highest: 0 });
+            let least = self.relaxed(terms, &effort.prices()).unwrap_or(Whole { seconds: 0.0, highest: 0 });
             all = all.and(Outcome {
                 states: 0,
                 ended: Ended::Bounded,
@@ -357,6 +358,12 @@ impl<'a, C: StageCosts> Asked<'a, C> {
     /// Places of all orders together: what it takes to keep this.
     pub(super) fn size(&self) -> usize {
         self.layouts.places.iter().map(Places::count).sum()
+    }
+
+    /// Work that it took to list them.
+    pub(super) fn work(&self) -> u64 {
+        const PLACE: u64 = 50;
+        PLACE.saturating_mul(self.size() as u64)
     }
 
     /// Any plan that fits, and the states weighed for it.

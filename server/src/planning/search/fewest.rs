@@ -6,6 +6,9 @@
 
 use super::{Cuts, Schedule, StageAt, StageCosts, Stop};
 
+/// Work of asking for a stage.
+const STAGE: u64 = 10;
+
 /// What is asked.
 #[derive(Debug)]
 pub struct Chain<'a, C> {
@@ -49,7 +52,7 @@ pub fn fewest<C: StageCosts>(chain: &Chain<'_, C>, stop: &Stop) -> Option<u32> {
         };
         let mut now: Vec<Option<u32>> = vec![None; layers + 1];
         for first in (0..layers).filter(|&first| first == 0 || chain.cuts.may_end(first - 1)) {
-            if stop.is_requested() {
+            if !stop.take(STAGE * ((layers - first) * chain.choices.len()) as u64) || stop.is_requested() {
                 return None;
             }
             for last in first..layers {

@@ -1,20 +1,76 @@
-//! Stopping a search from outside.
+//! When a search has to end: because somebody asks, or because its effort is spent.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A flag that searches look at every few thousand states. Whoever keeps the time sets it.
+use super::Ended;
+
+/// A flag that searches look at every few thousand states, and the work that they may yet do. Whoever keeps the time
+/// sets the flag. Work is counted in units of about ten nanoseconds, the same on every machine: what effort ends, ends
+/// everywhere at the same plan.
 #[derive(Debug, Clone, Default)]
-pub struct Stop(Arc<AtomicBool>);
+pub struct Stop {
+    asked: Arc<AtomicBool>,
+    /// None where work has no limit.
+    left: Option<Arc<AtomicU64>>,
+}
 
 impl Stop {
+    /// The same flag, with an effort of its own.
+    #[must_use]
+    pub fn within(&self, effort: u64) -> Self {
+        Self { asked: Arc::clone(&self.asked), left: Some(Arc::new(AtomicU64::new(effort))) }
+    }
+
     /// Asks the search to end with the best that it has.
     pub fn request(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.asked.store(true, Ordering::Relaxed);
     }
 
     /// Whether it was asked.
     pub fn is_requested(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Takes work from the effort; false, and nothing is left, where there is not so much. One thread searches, so
+    /// nothing is taken in between.
+    pub fn take(&self, work: u64) -> bool {
+        let Some(left) = &self.left else { return true };
+        let rest = left.load(Ordering::Relaxed).checked_sub(work);
+        left.store(rest.unwrap_or(0), Ordering::Relaxed);
+        rest.is_some()
+    }
+
+    /// Whether nothing is left of the effort.
+    pub fn is_spent(&self) -> bool {
+        self.left.as_ref().is_some_and(|left| left.load(Ordering::Relaxed) == 0)
+    }
+
+    /// Whether the search has to end.
+    pub fn is_over(&self) -> bool {
+        self.is_requested() || self.is_spent()
+    }
+
+    /// How a search ends that this ends.
+    pub fn ended(&self) -> Ended {
+        if self.is_requested() { Ended::Stopped } else { Ended::Bounded }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Effort ends a search as a limit of its space does, and a request as a stop; each ends its own children alone.
+    #[test]
+    fn a_request_ends_all_and_effort_its_own() {
+        let all = Stop::default();
+        let one = all.within(10);
+        assert!(one.take(9) && !one.is_over());
+        assert!(!one.take(2));
+        assert_eq!((one.is_spent(), one.is_over(), one.ended()), (true, true, Ended::Bounded));
+        assert!(all.take(u64::MAX) && !all.is_over() && !all.within(1).is_over());
+        one.request();
+        assert_eq!((all.is_over(), all.ended()), (true, Ended::Stopped));
     }
 }

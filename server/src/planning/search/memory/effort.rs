@@ -2,8 +2,15 @@
 
 use super::super::Stop;
 
-/// States between two looks at the flag.
+/// States between two looks at the flag, and the work of each.
 const STATES_BETWEEN_LOOKS: u64 = 1 << 12;
+const STATE: u64 = 4;
+
+/// Work of asking for a stage.
+const STAGE: u64 = 20;
+
+/// Work of writing a move down.
+const MOVE: u64 = 4;
 
 /// The search was told to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,19 +31,19 @@ pub(super) struct Effort<'a> {
 pub(super) struct Limits {
     /// Most states that are weighed as if the search were stopped after them.
     pub(super) states: u64,
-    /// Most states that are weighed one by one at the same time: 512 MiB of counts.
+    /// Most states that are weighed one by one at the same time: 256 MiB of counts.
     pub(super) states_at_once: usize,
-    /// Most stages that are written down: 384 MiB.
+    /// Most stages that are written down: 192 MiB.
     pub(super) arcs: usize,
-    /// Most stages whatever their layers, by place and number of stages that follow: 512 MiB.
+    /// Most stages whatever their layers, by place and number of stages that follow: 256 MiB.
     pub(super) moves: usize,
-    /// Most stages that are asked for: 512 MiB of answers, and as much while they are halved.
+    /// Most stages that are asked for: 256 MiB of answers, and as much while they are halved.
     pub(super) cells: usize,
 }
 
 impl Limits {
     pub(super) const USUAL: Self =
-        Self { states: u64::MAX, states_at_once: 1 << 27, arcs: 1 << 24, moves: 1 << 24, cells: 1 << 26 };
+        Self { states: u64::MAX, states_at_once: 1 << 26, arcs: 1 << 23, moves: 1 << 23, cells: 1 << 25 };
 }
 
 impl<'a> Effort<'a> {
@@ -46,7 +53,19 @@ impl<'a> Effort<'a> {
 
     /// Whether to go on.
     pub(super) fn look(&self) -> Result<(), Stopped> {
-        if self.stop.is_requested() { Err(Stopped) } else { Ok(()) }
+        if self.stop.is_over() { Err(Stopped) } else { Ok(()) }
+    }
+
+    /// Counts moves that are written down.
+    pub(super) fn list(&self, moves: usize) -> Result<(), Stopped> {
+        self.stop.take(MOVE.saturating_mul(moves as u64));
+        self.look()
+    }
+
+    /// Counts stages that are asked for.
+    pub(super) fn ask(&self, stages: usize) -> Result<(), Stopped> {
+        self.stop.take(STAGE.saturating_mul(stages as u64));
+        self.look()
     }
 
     /// Counts states that were weighed.
@@ -55,6 +74,7 @@ impl<'a> Effort<'a> {
         if self.states < self.next_look {
             return Ok(());
         }
+        self.stop.take(STATE * STATES_BETWEEN_LOOKS.max(states as u64));
         self.next_look = self.limits.states.min(self.states + STATES_BETWEEN_LOOKS);
         if self.states >= self.limits.states { Err(Stopped) } else { self.look() }
     }

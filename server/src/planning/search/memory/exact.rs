@@ -19,8 +19,8 @@ pub(super) fn leximax<C: StageCosts>(
     stop: &Stop,
     limits: Limits,
 ) -> Result<Searched<Peaks>, Unfinished> {
-    let graph = Graph::of(question, limits)?;
     let mut effort = Effort::new(stop, limits);
+    let graph = Graph::of(question, &effort)?;
     let cells = Cells::ask(question, &graph, measure, &effort)?;
     let Narrowed { best, at_least, is_stopped } = bottleneck::narrow(&graph, &cells, &mut effort);
     let Some((limit, hops)) = best else {
@@ -54,8 +54,8 @@ pub(super) fn bottleneck<C: StageCosts>(
     stop: &Stop,
     limits: Limits,
 ) -> Result<Searched<u64>, Unfinished> {
-    let graph = Graph::of(question, limits)?;
     let mut effort = Effort::new(stop, limits);
+    let graph = Graph::of(question, &effort)?;
     let cells = Cells::ask(question, &graph, measure, &effort)?;
     let Narrowed { best, at_least, is_stopped } = bottleneck::narrow(&graph, &cells, &mut effort);
     let best = best.map(|(value, hops)| Assignment { stages: placed(question, &hops, measure).0, value });

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::super::{KindSet, PlaceId, Question, StageCosts, Step};
 use super::counts::Counts;
-use super::effort::Limits;
+use super::effort::Effort;
 use super::ties::Unfinished;
 
 /// Stages with equal bytes wherever they are: what they cost depends on this and on their layers alone.
@@ -60,7 +60,11 @@ pub(super) struct Graph {
 
 impl Graph {
     /// The nodes and moves of a question; empty where its places have no path with so many stages.
-    pub(super) fn of<C: StageCosts>(question: &Question<'_, C>, limits: Limits) -> Result<Self, Unfinished> {
+    pub(super) fn of<C: StageCosts>(
+        question: &Question<'_, C>,
+        effort: &Effort<'_>,
+    ) -> Result<Self, Unfinished> {
+        let limits = effort.limits;
         let counts = Counts::of(question, limits)?;
         let layers = question.costs.layers();
         // The first node of each place.
@@ -107,6 +111,7 @@ impl Graph {
                 if graph.moves.len() > limits.moves {
                     return Err(Unfinished::TooMany);
                 }
+                effort.list(graph.moves.len() - begin)?;
                 let firsts = match (place, count.stages) {
                     (0, _) => 0..layers.min(1),
                     (_, 0) => layers..layers + 1,

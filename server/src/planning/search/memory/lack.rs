@@ -64,8 +64,8 @@ pub enum Obstacle {
 /// tell.
 pub fn explain<C: StageCosts>(question: &Question<'_, C>, stop: &Stop) -> Option<Lack> {
     let question = Question { within_capacity: true, stages: question.stages.clone(), ..*question };
-    let graph = Graph::of(&question, Limits::USUAL).ok()?;
     let mut effort = Effort::new(stop, Limits::USUAL);
+    let graph = Graph::of(&question, &effort).ok()?;
     let cells = Cells::ask(&question, &graph, Measure::Lack, &effort).ok()?;
     let reach = Reach::of(&graph, &cells, NONE - 1, None, &mut effort).ok()?;
     if !reach.is_open(&graph) {
@@ -90,8 +90,8 @@ pub fn explain<C: StageCosts>(question: &Question<'_, C>, stop: &Stop) -> Option
 fn obstacle<C: StageCosts>(question: &Question<'_, C>, stop: &Stop) -> Option<Obstacle> {
     let is_possible = |cuts: &Cuts| {
         let question = Question { cuts, stages: question.stages.clone(), ..*question };
-        let graph = Graph::of(&question, Limits::USUAL).ok()?;
         let mut effort = Effort::new(stop, Limits::USUAL);
+        let graph = Graph::of(&question, &effort).ok()?;
         let cells = Cells::ask(&question, &graph, Measure::Nothing, &effort).ok()?;
         Some(Reach::of(&graph, &cells, NONE - 1, None, &mut effort).ok()?.is_open(&graph))
     };

@@ -34,7 +34,7 @@ mod ties;
 pub use lack::{Lack, Obstacle, Shortage, explain};
 pub use peaks::{Peaks, Run};
 
-use super::{Assignment, PlacedStage, Question, Searched, StageCosts, Stop, Unit};
+use super::{Assignment, Ended, PlacedStage, Question, Searched, StageCosts, Stop, Unit};
 use cells::Measure;
 use effort::Limits;
 
@@ -57,14 +57,20 @@ fn leximax_within<C: StageCosts>(
     limits: Limits,
 ) -> Searched<Peaks> {
     let found = exact::leximax(question, Measure::Peak(unit), stop, limits);
-    found.unwrap_or_else(|why| coarse::leximax(question, unit, stop, limits, why))
+    ended(found.unwrap_or_else(|why| coarse::leximax(question, unit, stop, limits, why)), stop)
+}
+
+/// What effort ended is bounded.
+fn ended<V>(found: Searched<V>, stop: &Stop) -> Searched<V> {
+    let is_spent = found.ended == Ended::Stopped && stop.is_spent();
+    Searched { ended: if is_spent { stop.ended() } else { found.ended }, ..found }
 }
 
 /// Finds a plan with the lowest highest peak, and does not look at the other peaks: enough to know whether
 /// anything fits.
 pub fn bottleneck<C: StageCosts>(question: &Question<'_, C>, unit: Unit, stop: &Stop) -> Searched<u64> {
     let found = exact::bottleneck(question, Measure::Peak(unit), stop, Limits::USUAL);
-    found.unwrap_or_else(|why| {
+    let found = found.unwrap_or_else(|why| {
         let found = coarse::leximax(question, unit, stop, Limits::USUAL, why);
         let highest = |best: Assignment<Peaks>| {
             let value = best.value.highest()?;
@@ -72,7 +78,8 @@ pub fn bottleneck<C: StageCosts>(question: &Question<'_, C>, unit: Unit, stop: &
         };
         let bound = found.bound.and_then(|bound| bound.highest());
         Searched { best: found.best.and_then(highest), bound, states: found.states, ended: found.ended }
-    })
+    });
+    ended(found, stop)
 }
 
 /// The peaks of a plan that was found by whatever means; none where a stage cannot be run so, or does not fit where

@@ -3,12 +3,13 @@
 use super::super::memory::{Peaks, Run};
 use super::super::{Ended, PlaceId, PlacedStage, Question, Seconds, StageCosts, Stop};
 use super::tables::Tables;
-use super::{Effort, Least, Outcome, Terms, Wanted, Weighed};
+use super::{Least, Outcome, Terms, Wanted, Weighed};
 use crate::planning::simulate::{Order, Pipeline, ends};
 use crate::planning::time::Edge;
 
-/// Stages weighed between two looks at [`Stop`].
-const BETWEEN_LOOKS: u64 = 1 << 8;
+/// Work of a simulated pass.
+pub const PASS: u64 = 5;
+
 
 /// The last stages of a plan, the first of them last.
 #[derive(Debug, Default)]
@@ -38,7 +39,6 @@ pub(super) struct Branch<'a, C> {
     terms: Terms,
     tables: &'a Tables,
     wanted: &'a mut dyn Wanted,
-    effort: &'a mut Effort,
     stop: &'a Stop,
     part: Part,
     outcome: Outcome,
@@ -51,11 +51,10 @@ impl<'a, C: StageCosts> Branch<'a, C> {
         terms: Terms,
         tables: &'a Tables,
         wanted: &'a mut dyn Wanted,
-        effort: &'a mut Effort,
         stop: &'a Stop,
     ) -> Self {
         let (part, outcome) = (Part::default(), Outcome::NOTHING);
-        Self { question, terms, tables, wanted, effort, stop, part, outcome, is_over: false }
+        Self { question, terms, tables, wanted, stop, part, outcome, is_over: false }
     }
 
     pub(super) fn run(mut self) -> Outcome {
@@ -156,10 +155,10 @@ impl<'a, C: StageCosts> Branch<'a, C> {
     fn weigh(&mut self, mut child: Child) -> Option<Child> {
         let passes =
             (self.part.stages.len() as u64 + 1).saturating_mul(2 * u64::from(self.question.micro_batches));
-        let is_stopped = self.outcome.states.is_multiple_of(BETWEEN_LOOKS) && self.stop.is_requested();
-        if is_stopped || !self.effort.take(passes) {
+        // A pass of a long pipeline with many micro-batches takes as long as thousands of short ones.
+        if self.stop.is_requested() || !self.stop.take(passes.saturating_mul(PASS)) {
             self.is_over = true;
-            self.outcome.ended = if is_stopped { Ended::Stopped } else { Ended::Bounded };
+            self.outcome.ended = self.stop.ended();
             self.leave(&child.least);
             return None;
         }

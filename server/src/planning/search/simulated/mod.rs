@@ -20,21 +20,19 @@
 //! | `tables` | seconds and room of every stage, and what the stages before any place and layer take at least |
 //! | `branch` | builds the plans |
 //! | `wanted` | which plans are wanted: the fastest, the lowest peaks within a time, a front |
-//! | `effort` | how much may be tried, so that answers do not depend on the speed of a machine |
 
 mod branch;
-mod effort;
 mod tables;
 #[cfg(test)]
 mod tests;
 mod wanted;
 
-pub use effort::Effort;
 pub use wanted::{Fastest, Front, Least, LowestPeaks, Wanted, Weighed};
 
 use super::{Ended, Question, StageCosts, Stop, Unit};
 use crate::planning::simulate::Overlap;
 use branch::Branch;
+pub use branch::PASS;
 use tables::Tables;
 pub use tables::Whole;
 
@@ -89,19 +87,19 @@ impl Outcome {
 
 /// Hands over every plan of a question that is wanted when it is found.
 ///
-/// What is left out for want of effort or time is bounded by the outcome.
+/// What is left out for want of effort or time is bounded by the outcome: `prices` may be spent on asking for stages,
+/// `stop` on simulating.
 pub fn search<C: StageCosts>(
     question: &Question<'_, C>,
     terms: Terms,
     wanted: &mut dyn Wanted,
-    effort: &mut Effort,
+    prices: &Stop,
     stop: &Stop,
 ) -> Outcome {
-    let Some(tables) = Tables::of(question, terms, stop) else {
-        let ended = if stop.is_requested() { Ended::Stopped } else { Ended::Bounded };
-        return Outcome { states: 0, ended, open_seconds: 0.0, open_peak: 0 };
+    let Some(tables) = Tables::of(question, terms, prices) else {
+        return Outcome { states: 0, ended: prices.ended(), open_seconds: 0.0, open_peak: 0 };
     };
-    Branch::new(question, terms, &tables, wanted, effort, stop).run()
+    Branch::new(question, terms, &tables, wanted, stop).run()
 }
 
 /// What every plan of a question needs at least, in one look at its stages; none where it is too large to tell.

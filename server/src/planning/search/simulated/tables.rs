@@ -11,8 +11,9 @@ const MOST_CELLS: usize = 12 << 20;
 const MOST_STATES: usize = 8 << 20;
 const MOST_WAYS: usize = 400 << 20;
 
-/// Stages asked about between two looks at [`Stop`].
-const BETWEEN_LOOKS: usize = 1 << 14;
+/// Work of asking for a stage, and of looking at so many ways between states.
+const CELL: u64 = 20;
+const WAYS_PER_UNIT: usize = 4;
 
 /// A stage of given layers on devices that are alike.
 #[derive(Debug, Clone, Copy)]
@@ -77,8 +78,10 @@ pub(super) struct Tables {
     pub(super) list: Vec<Table>,
     /// Ways into each place.
     pub(super) into: Vec<Vec<Entry>>,
-    /// By place and layer.
+    /// By row and layer.
     before: Vec<Before>,
+    /// By place: its row; none of a place that no plan comes to.
+    rows: Vec<Option<u32>>,
     /// How often a micro-batch has to be back before the next one goes: of as many as the longest pipeline holds.
     trips: f64,
 }
@@ -93,26 +96,33 @@ impl Tables {
     /// None where there would be too many, or when stopped.
     pub(super) fn of<C: StageCosts>(question: &Question<'_, C>, terms: Terms, stop: &Stop) -> Option<Self> {
         let (layers, places) = (question.costs.layers(), question.places.count());
-        if layers == 0 || places == 0 || places.checked_mul(layers + 1)? > MOST_STATES {
+        if layers == 0 || places == 0 {
             return None;
         }
         let most_stages = (*question.stages.end()).min(layers);
+        let rows = rows(question, most_stages);
+        if rows.iter().flatten().count().checked_mul(layers + 1)? > MOST_STATES {
+            return None;
+        }
         let held = question.in_flight(most_stages.saturating_sub(1)).max(1);
         let mut tables = Self {
             layers,
             list: Vec::new(),
             into: vec![Vec::new(); places],
             before: Vec::new(),
+            rows,
             trips: f64::from(question.micro_batches.div_ceil(held)),
         };
         let mut alike: Vec<(Step, Vec<usize>)> = Vec::new();
-        let (mut ways, mut reached) = (0_usize, vec![false; places]);
-        reached[0] = true;
+        let mut ways = 0_usize;
         for from in 0..places {
-            if !reached[from] {
+            if tables.rows[from].is_none() {
                 continue;
             }
             for (index, step) in question.places.steps(from as PlaceId).iter().enumerate() {
+                if tables.rows[step.to as usize].is_none() {
+                    continue;
+                }
                 let known = alike.iter().position(|(known, _)| are_alike(known, step));
                 let known = match known {
                     Some(known) => known,
@@ -127,7 +137,6 @@ impl Tables {
                 if own.is_empty() {
                     continue;
                 }
-                reached[step.to as usize] = true;
                 let walls = question.walls(from as PlaceId, index);
                 tables.into[step.to as usize].push(Entry {
                     from: from as PlaceId,
@@ -165,7 +174,7 @@ impl Tables {
             let mut cells = vec![NONE; layers * layers];
             let mut is_any = false;
             for first in (0..layers).filter(|&first| first == 0 || question.cuts.may_end(first - 1)) {
-                if (first * layers) % BETWEEN_LOOKS < layers && stop.is_requested() {
+                if !stop.take(CELL * (layers - first) as u64) || stop.is_requested() {
                     return None;
                 }
                 for last in first..layers {
@@ -191,16 +200,21 @@ impl Tables {
     /// What the stages before each place and layer need at least.
     fn fill<C: StageCosts>(&mut self, question: &Question<'_, C>, terms: Terms, stop: &Stop) -> Option<()> {
         let (layers, width) = (self.layers, self.layers + 1);
-        let mut before = vec![NOWHERE; self.into.len() * width];
-        before[0] = Before { forward: 0.0, both: 0.0, busy: 0.0, highest: 0 };
+        let reached = self.rows.iter().flatten().count();
+        let mut before = vec![NOWHERE; reached * width];
+        let Some(begin) = before.first_mut() else { return Some(()) };
+        *begin = Before { forward: 0.0, both: 0.0, busy: 0.0, highest: 0 };
         let m = f64::from(question.micro_batches);
         for place in 1..self.into.len() {
-            if stop.is_requested() {
-                return None;
-            }
-            let (earlier, own) = before.split_at_mut(place * width);
+            let Some(row) = self.rows[place] else { continue };
+            let (earlier, own) = before.split_at_mut(row as usize * width);
             for entry in &self.into[place] {
-                let from = &earlier[entry.from as usize * width..][..width];
+                let Some(begin) = self.rows[entry.from as usize] else { continue };
+                let from = &earlier[begin as usize * width..][..width];
+                let ways = entry.tables.len() * layers * (layers + 1) / 2;
+                if !stop.take((ways / WAYS_PER_UNIT) as u64) || stop.is_requested() {
+                    return None;
+                }
                 let step = &question.places.steps(entry.from)[entry.step];
                 for table in entry.tables.iter().map(|&table| &self.list[table]) {
                     for (first, from) in from.iter().enumerate().take(layers) {
@@ -244,7 +258,9 @@ impl Tables {
 
     /// What the stages before a place and a layer need at least.
     pub(super) fn before(&self, place: PlaceId, layer: usize) -> Before {
-        self.before.get(place as usize * (self.layers + 1) + layer).copied().unwrap_or(NOWHERE)
+        let row = self.rows.get(place as usize).copied().flatten();
+        let at = row.and_then(|row| self.before.get(row as usize * (self.layers + 1) + layer));
+        at.copied().unwrap_or(NOWHERE)
     }
 
     /// What whole plans need at least.
@@ -262,6 +278,36 @@ impl Tables {
     pub(super) fn placed(&self, entry: &Entry, table: usize, first: usize, last: usize) -> PlacedStage {
         PlacedStage { first, last, choice: self.list[table].choice, from: entry.from, step: entry.step }
     }
+}
+
+/// A row for each place that plans of so many stages come to, in order: from the first place, and on to the last.
+fn rows<C: StageCosts>(question: &Question<'_, C>, most_stages: usize) -> Vec<Option<u32>> {
+    let (places, steps) = (question.places, |place: usize| question.places.steps(place as PlaceId));
+    // The fewest stages before each place, and after it.
+    let mut before = vec![usize::MAX; places.count()];
+    before[0] = 0;
+    for place in 0..places.count() {
+        let next = before[place].saturating_add(1);
+        for step in steps(place).iter().filter(|_| next <= most_stages) {
+            let to = &mut before[step.to as usize];
+            *to = next.min(*to);
+        }
+    }
+    let mut after = vec![usize::MAX; places.count()];
+    after[places.last() as usize] = 0;
+    for place in (0..places.count()).rev() {
+        let next = steps(place).iter().map(|step| after[step.to as usize]).min();
+        after[place] = after[place].min(next.unwrap_or(usize::MAX).saturating_add(1));
+    }
+    let mut known = 0;
+    let row = |(before, after): (&usize, &usize)| {
+        let is_met = before.saturating_add(*after) <= most_stages;
+        is_met.then(|| {
+            known += 1;
+            known - 1
+        })
+    };
+    before.iter().zip(&after).map(row).collect()
 }
 
 fn cell<C: StageCosts>(question: &Question<'_, C>, terms: Terms, step: &Step, stage: &StageAt) -> Cell {

@@ -49,7 +49,8 @@ fn any_instance() -> impl Strategy<Value = (Instance, Terms)> {
 }
 
 fn run(instance: &Instance, terms: Terms, wanted: &mut dyn Wanted, effort: u64) -> Outcome {
-    search(&instance.question(), terms, wanted, &mut Effort::new(effort), &Stop::default())
+    let passes = Stop::default().within(effort.saturating_mul(branch::PASS));
+    search(&instance.question(), terms, wanted, &Stop::default(), &passes)
 }
 
 proptest! {

@@ -16,6 +16,9 @@ impl Bounds {
     pub(super) const NONE: Self = Self { passes: f64::INFINITY, step: f64::INFINITY };
 }
 
+/// Stages that are compared for a unit of work.
+const STAGES_PER_UNIT: usize = 4;
+
 /// What is minimised for each stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum By {
@@ -104,6 +107,12 @@ impl Levels {
         };
         let of_arc = graph.arcs.iter().map(level).collect();
         Self { list: keys.iter().map(|_| Level::default()).collect(), keys, of_arc }
+    }
+
+    /// What it takes to fill them.
+    pub(super) fn work(&self) -> u64 {
+        let stages = self.keys.iter().map(|key| key.rows.len() * key.rows.len() / STAGES_PER_UNIT + key.apart.len());
+        stages.sum::<usize>() as u64
     }
 
     /// The level of an arc.

@@ -76,9 +76,9 @@ pub struct Limits {
 /// Values that a program which counts stages may hold at once: 64 MiB of them for each direction.
 const MOST_VALUES: usize = 8 << 20;
 
-/// Values that any program may hold at once, and stages that tables may hold: a quarter and one GiB.
-const MOST_PLAIN_VALUES: usize = 32 << 20;
-const MOST_STAGES: usize = 48 << 20;
+/// Values that any program may hold at once, and stages that tables may hold: an eighth and a quarter of a GiB.
+const MOST_PLAIN_VALUES: usize = 16 << 20;
+const MOST_STAGES: usize = 12 << 20;
 
 /// The plan with the lowest iteration time within the limits.
 ///
@@ -88,7 +88,10 @@ const MOST_STAGES: usize = 48 << 20;
 /// be held in memory. Nothing found and nothing bounded below [`Limits::below`] means
 /// that no plan within the limits is faster than that.
 pub fn fastest<C: StageCosts>(question: &Question<'_, C>, limits: &Limits, stop: &Stop) -> Searched<Time> {
-    fastest_counting(question, limits, WhenCounted::USUAL, stop)
+    let found = fastest_counting(question, limits, WhenCounted::USUAL, stop);
+    // What effort ends is bounded.
+    let ended = if found.ended == Ended::Stopped { stop.ended() } else { found.ended };
+    Searched { ended, ..found }
 }
 
 /// When stages to come are counted.
@@ -117,7 +120,9 @@ fn fastest_counting<C: StageCosts>(
     if plain_values > MOST_PLAIN_VALUES || stages_of(question, &alike) > MOST_STAGES {
         return Searched { best: None, bound: None, states: 0, ended: Ended::Bounded };
     }
-    let tables = Tables::of(question, &alike, counts.most_held(question), limits);
+    let Some(tables) = Tables::of(question, &alike, counts.most_held(question), limits, stop) else {
+        return Searched { best: None, bound: None, states: 0, ended: Ended::Stopped };
+    };
     let graph = |counting: Counting| Graph::build(question, &counts, &alike, counting);
     let limit = limits.below.map_or(f64::INFINITY, |time| time.0);
     let run = |graph: &Graph, limit: f64, survey: Option<&Survey>| {

@@ -4,8 +4,11 @@ use super::super::Stop;
 use super::graph::Graph;
 use super::levels::{Level, Levels};
 
-/// A state is looked at this often between two looks at [`Stop`].
-const BETWEEN_LOOKS: u64 = 1 << 12;
+/// Work that is done between two looks at [`Stop`].
+const BETWEEN_LOOKS: u64 = 1 << 16;
+
+/// Stages of a state that are compared for a unit of work.
+const STAGES_PER_UNIT: usize = 16;
 
 /// How the values of a path's stages become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +28,8 @@ pub(super) struct Program<'a> {
     alive: Vec<bool>,
     /// States weighed.
     pub(super) states: u64,
+    /// Work since the last look at the stop.
+    work: u64,
     stop: &'a Stop,
     /// Whether it was stopped: values since then mean nothing.
     pub(super) is_stopped: bool,
@@ -33,7 +38,7 @@ pub(super) struct Program<'a> {
 impl<'a> Program<'a> {
     pub(super) fn new(graph: &'a Graph, layers: usize, stop: &'a Stop) -> Self {
         let alive = vec![true; graph.nodes.len() * (layers + 1)];
-        Self { graph, layers, alive, states: 0, stop, is_stopped: false }
+        Self { graph, layers, alive, states: 0, work: 0, stop, is_stopped: false }
     }
 
     /// Values from each state to the end: of node and first layer to come.
@@ -50,7 +55,7 @@ impl<'a> Program<'a> {
                 if !self.alive[index * width + first] {
                     continue;
                 }
-                if self.look() {
+                if self.look(node.arcs.len(), first) {
                     return;
                 }
                 let mut best = own[first];
@@ -85,7 +90,7 @@ impl<'a> Program<'a> {
                 if begun.is_infinite() || !self.alive[index * width + first] {
                     continue;
                 }
-                if self.look() {
+                if self.look(node.arcs.len(), first) {
                     return;
                 }
                 for arc in node.arcs.clone() {
@@ -188,10 +193,16 @@ impl<'a> Program<'a> {
     }
 
     /// Counts a state, and now and then looks whether the search is to stop.
-    fn look(&mut self) -> bool {
+    fn look(&mut self, arcs: usize, first: usize) -> bool {
         self.states += 1;
-        if self.states.is_multiple_of(BETWEEN_LOOKS) && self.stop.is_requested() {
-            self.is_stopped = true;
+        self.work(1 + (arcs * (self.layers - first) / STAGES_PER_UNIT) as u64)
+    }
+
+    /// Counts work; whether the search is to stop.
+    pub(super) fn work(&mut self, work: u64) -> bool {
+        self.work += work;
+        if self.work >= BETWEEN_LOOKS {
+            self.is_stopped |= !self.stop.take(std::mem::take(&mut self.work)) || self.stop.is_over();
         }
         self.is_stopped
     }

@@ -198,7 +198,7 @@ impl<'a> Sweep<'a> {
 
     /// What no plan's sum is below; none where there is no plan.
     fn free_sum(&mut self) -> Option<f64> {
-        self.levels.fill(self.tables, By::Sum, Bounds::NONE, Squeezing::Ignored);
+        self.fill(By::Sum, Bounds::NONE, Squeezing::Ignored);
         self.program.fill_to_end(&self.levels, Fold::Sum, &mut self.to_end);
         let sum = self.program.best(&self.to_end).map(|(_, sum)| sum);
         sum.filter(|_| !self.program.is_stopped)
@@ -227,6 +227,12 @@ impl<'a> Sweep<'a> {
         self.value.min(self.unproven)
     }
 
+    fn fill(&mut self, by: By, bounds: Bounds, squeezing: Squeezing) {
+        if !self.program.work(self.levels.work()) {
+            self.levels.fill(self.tables, by, bounds, squeezing);
+        }
+    }
+
     fn cost(&self, sum: f64, largest: Bounds) -> f64 {
         let repeated = if self.repeats > 0.0 { self.repeats * largest.passes } else { 0.0 };
         sum + repeated + largest.step
@@ -235,7 +241,7 @@ impl<'a> Sweep<'a> {
     /// The least that the largest passes and the largest step of any plan can be; none where there is no plan.
     fn least(&mut self) -> Option<Bounds> {
         let mut least = |by: By| {
-            self.levels.fill(self.tables, by, Bounds::NONE, Squeezing::Ignored);
+            self.fill(by, Bounds::NONE, Squeezing::Ignored);
             self.program.fill_to_end(&self.levels, Fold::Largest, &mut self.to_end);
             let found = self.program.best(&self.to_end).map(|(_, value)| value);
             if self.program.is_stopped { None } else { found }
@@ -254,7 +260,7 @@ impl<'a> Sweep<'a> {
     /// Drops states through which no plan can be better than the best so far.
     fn narrow(&mut self, low: Bounds, high: Bounds) {
         self.levels.focus(self.graph, self.tables, high, self.program.alive());
-        self.levels.fill(self.tables, By::Sum, high, Squeezing::Asked);
+        self.fill(By::Sum, high, Squeezing::Asked);
         let mut from_start = Vec::new();
         self.program.fill_from_start(&self.levels, Fold::Sum, &mut from_start);
         self.program.fill_to_end(&self.levels, Fold::Sum, &mut self.to_end);
@@ -267,7 +273,7 @@ impl<'a> Sweep<'a> {
     /// The shortest path within bounds.
     fn shortest(&mut self, bounds: Bounds) -> Option<Path> {
         loop {
-            self.levels.fill(self.tables, By::Sum, bounds, Squeezing::Asked);
+            self.fill(By::Sum, bounds, Squeezing::Asked);
             self.program.fill_to_end(&self.levels, Fold::Sum, &mut self.to_end);
             if self.program.is_stopped {
                 return None;

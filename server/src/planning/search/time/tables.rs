@@ -2,11 +2,14 @@
 
 use loadmaster_proto::training::Schedule;
 
-use super::super::{LinkId, Peak, Question, StageAt, StageCosts};
+use super::super::{LinkId, Peak, Question, StageAt, StageCosts, Stop};
 use super::Limits;
 use super::graph::Alike;
 use super::levels::{Bounds, By, Squeezing};
 use super::squeeze::Squeezer;
+
+/// Work of asking for a stage.
+const STAGE: u64 = 20;
 
 /// Every stage under one choice on devices that are alike, by first and last layer.
 #[derive(Debug)]
@@ -54,13 +57,14 @@ pub(super) struct Tables<'a> {
 }
 
 impl<'a> Tables<'a> {
-    /// Asks the costs for every stage that may be on these steps.
+    /// Asks the costs for every stage that may be on these steps; none where the search is over before.
     pub(super) fn of<C: StageCosts>(
         question: &'a Question<'_, C>,
         alike: &Alike,
         most_held: u32,
         limits: &Limits,
-    ) -> Self {
+        stop: &Stop,
+    ) -> Option<Self> {
         let layers = question.costs.layers();
         let squeezer = Squeezer::of(question, most_held, limits);
         let mut tables = Self { layers, list: Vec::new(), most_held, squeezer, of_step: Vec::new() };
@@ -73,16 +77,19 @@ impl<'a> Tables<'a> {
                     continue;
                 }
                 let at = question.stage_at(step, 0, 0, choice);
-                let table = known.iter().position(|other| *other == at).unwrap_or_else(|| {
-                    tables.list.push(Table::of(question, &allowed, at, most_held, limits));
-                    known.push(at);
-                    known.len() - 1
-                });
+                let table = match known.iter().position(|other| *other == at) {
+                    Some(table) => table,
+                    None => {
+                        tables.list.push(Table::of(question, &allowed, at, most_held, limits, stop)?);
+                        known.push(at);
+                        known.len() - 1
+                    }
+                };
                 own.push(Priced { table, entry: entries(question, step.entry, choice) });
             }
             tables.of_step.push(own);
         }
-        tables
+        Some(tables)
     }
 
     /// A stage's cost under one choice, holding so many micro-batches; none where it cannot be, or does not fit.
@@ -185,7 +192,8 @@ impl Table {
         at: StageAt,
         most_held: u32,
         limits: &Limits,
-    ) -> Self {
+        stop: &Stop,
+    ) -> Option<Self> {
         let layers = question.costs.layers();
         let mut table = Self {
             at,
@@ -195,6 +203,9 @@ impl Table {
         };
         let is_limited = question.within_capacity || limits.cap.is_some();
         for first in 0..layers {
+            if !stop.take(STAGE * (layers - first) as u64) || stop.is_requested() {
+                return None;
+            }
             for last in first..layers {
                 let index = first * layers + last;
                 if !allowed[index] {
@@ -209,7 +220,7 @@ impl Table {
                 }
             }
         }
-        table
+        Some(table)
     }
 }
 

@@ -137,7 +137,22 @@ proptest! {
         stop.request();
         let answer = fastest(&question, &Limits::default(), &stop);
         let expected = best(&question, None).unwrap_or(f64::INFINITY);
-        prop_assert!(answer.bound.is_some_and(|bound| bound.0 <= expected));
+        prop_assert_eq!(answer.ended, Ended::Stopped);
+        prop_assert!(answer.bound.is_none_or(|bound| bound.0 <= expected));
         prop_assert!(answer.best.is_none_or(|plan| plan.value.0 >= expected));
+    }
+
+    /// One that its effort ends is bounded, and neither its plan nor its bound is too good.
+    #[test]
+    fn searches_that_effort_ends_are_honest(instance in instances(Shape::PerStageMesh), effort in 0_u64..20_000) {
+        let question = instance.question();
+        let answer = fastest(&question, &Limits::default(), &Stop::default().within(effort));
+        let expected = best(&question, None).unwrap_or(f64::INFINITY);
+        prop_assert!(answer.ended != Ended::Stopped);
+        prop_assert!(answer.bound.is_none_or(|bound| bound.0 <= expected));
+        prop_assert!(answer.best.as_ref().is_none_or(|plan| plan.value.0 >= expected));
+        if answer.ended == Ended::Proven {
+            prop_assert_eq!(answer.best.map_or(f64::INFINITY, |plan| plan.value.0), expected);
+        }
     }
 }

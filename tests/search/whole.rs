@@ -19,6 +19,8 @@ use crate::problem::Devices;
 use crate::report::{Reference, Row, Took, median};
 use crate::stopped::within;
 
+/// Seconds within which a front is there, or says what is open.
+const FRONT: f64 = 2.0;
 /// Seconds within which a stopped search gives its core back.
 const GIVES_BACK: f64 = 0.1;
 /// Bytes of the devices of these problems.
@@ -209,7 +211,7 @@ pub(crate) fn served(runs: usize, quick: bool, only: &str) -> Result<Vec<Row>> {
                     continue;
                 }
                 let mut row = request.timed(runs, problem)?;
-                row.goal = Some(if objective == Objective::Pareto { goal * 2.0 } else { goal });
+                row.goal = Some(if objective == Objective::Pareto { FRONT } else { goal });
                 let seconds = row.seconds;
                 rows.push(row);
                 if seconds > GIVES_BACK {

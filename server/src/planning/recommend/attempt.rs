@@ -206,13 +206,7 @@ pub(super) fn first_fit<M: Market>(
 
 /// The largest micro-batch that fits: from the largest listed one down, so that nothing is taken for granted of
 /// sizes in between.
-fn largest_batch<M: Market>(
-    market: &M,
-    wish: &Wish,
-    fleet: &Fleet,
-    cuts: &Cuts,
-    effort: &Effort,
-) -> Attempt {
+fn largest_batch<M: Market>(market: &M, wish: &Wish, fleet: &Fleet, cuts: &Cuts, effort: &Effort) -> Attempt {
     let timed = wish.constraints.max_iteration_seconds.is_some();
     let objective = if timed { Objective::MinIterationTime } else { Objective::MinPeakMemory };
     let mut batches: Vec<Batch> = wish.batches.clone();

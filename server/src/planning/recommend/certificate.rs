@@ -5,8 +5,8 @@ use loadmaster_proto::objective::{Objective, SearchMode};
 
 use super::Scene;
 use super::attempt::Attempt;
-use super::effort::Effort;
 use super::candidate::Candidate;
+use super::effort::Effort;
 use super::lack::lack;
 use super::market::Market;
 use super::part::Part;

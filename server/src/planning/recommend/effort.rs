@@ -8,16 +8,17 @@ use crate::planning::search::Stop;
 const USUAL: u64 = 30_000_000;
 
 /// Of what is told besides: what a restriction costs, what would help.
-const BESIDES: u64 = 2_000_000;
+const BESIDES: u64 = 1_500_000;
 
 /// To find out what lacks least where nothing fits.
 const EXPLAINING: u64 = 50_000_000;
 
-/// What every look at a set of devices may take, however little is left: without it nothing might be found.
-const LEAST: u64 = 1_000_000;
+/// What every look at a set of devices may take for a request's own plan, however little is left: without it nothing
+/// might be found.
+const LEAST: u64 = 500_000;
 
 /// What a search may still take when it was stopped with nothing in hand.
-const LAST_LOOK: u64 = 2_000_000;
+const LAST_LOOK: u64 = 1_000_000;
 
 /// What is left to be tried for a request.
 #[derive(Debug, Clone)]
@@ -32,15 +33,18 @@ pub(super) struct Effort {
     pub(super) passes: Stop,
     /// To find the lowest peaks.
     peaks: Stop,
+    /// What every look may take.
+    least: u64,
 }
 
 impl Effort {
     /// Of a request.
     pub(super) fn usual(stop: &Stop) -> Self {
         Self {
-            peaks: stop.within(3 * USUAL),
+            peaks: stop.within(5 * USUAL),
             formula: stop.within(2 * USUAL),
             prices: stop.within(2 * USUAL),
+            least: LEAST,
             ..Self::of(stop, USUAL)
         }
     }
@@ -62,7 +66,14 @@ impl Effort {
 
     fn of(stop: &Stop, each: u64) -> Self {
         let share = || stop.within(each);
-        Self { stop: stop.clone(), formula: share(), prices: share(), passes: share(), peaks: share() }
+        Self {
+            stop: stop.clone(),
+            formula: share(),
+            prices: share(),
+            passes: share(),
+            peaks: share(),
+            least: 0,
+        }
     }
 
     /// Whether somebody asked to end.
@@ -96,6 +107,6 @@ impl Effort {
     }
 
     fn least(&self, share: &Stop) -> Stop {
-        if share.is_spent() { self.stop.within(LEAST) } else { share.clone() }
+        if share.is_spent() && self.least > 0 { self.stop.within(self.least) } else { share.clone() }
     }
 }

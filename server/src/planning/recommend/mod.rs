@@ -266,16 +266,16 @@ pub fn recommend<M: Market>(
         return Err(nothing(market, scene, wish, &found, &cuts, stop));
     };
     let mut certificate = certificate::certificate(market, scene, wish, &found, &pool, &cuts, stop);
+    let is_brief = wish.brief || stop.is_requested();
     let restriction =
-        if wish.brief { None } else { restriction::restriction(market, scene, wish, &pool, stop) };
+        if is_brief { None } else { restriction::restriction(market, scene, wish, &pool, stop) };
     let (mut alternatives, mut front) = (Vec::new(), Vec::new());
     if wish.objective == Objective::Pareto {
         front = pool;
     } else {
         alternatives = certificate::alternatives(wish, &pool);
     }
-    let compared =
-        if wish.brief { Vec::new() } else { compared::compared(market, scene, wish, &best, &cuts) };
+    let compared = if is_brief { Vec::new() } else { compared::compared(market, scene, wish, &best, &cuts) };
     let mut notes: Vec<String> = Vec::new();
     if let Some(rules) = wish.rules.filter(|rules| !rules.note.is_empty()) {
         notes.push(rules.note.to_owned());

@@ -95,13 +95,7 @@ pub(super) fn terms<M: Market>(market: &M, wish: &Wish) -> Terms {
 }
 
 /// Searches every variant of a wish on a part of the fleet.
-pub(super) fn rank<M: Market>(
-    market: &M,
-    wish: &Wish,
-    part: &Part,
-    cuts: &Cuts,
-    effort: &Effort,
-) -> Ranking {
+pub(super) fn rank<M: Market>(market: &M, wish: &Wish, part: &Part, cuts: &Cuts, effort: &Effort) -> Ranking {
     let mut ranking = Ranking::none();
     let Some(cuts) = part.cuts(cuts) else { return ranking };
     if !may_start_on(wish, part) {
@@ -240,7 +234,8 @@ impl<'a, M: Market> Search<'a, M> {
                 kept[index] = Variety::Dropped(at_least);
                 continue;
             }
-            let (variant, own) = (&self.variants[index], kept[index].or_asked(|| self.ask(&self.variants[index])));
+            let (variant, own) =
+                (&self.variants[index], kept[index].or_asked(|| self.ask(&self.variants[index])));
             let asked = own.as_ref().or(kept[index].kept());
             let Some(asked) = asked else { continue };
             if wish.objective == Objective::Pareto {
@@ -407,8 +402,7 @@ impl<'a, M: Market> Search<'a, M> {
                 all = all.and(Outcome::STOPPED);
                 break;
             }
-            let (plans, outcome) =
-                self.ask(variant).simulated(terms(self.market, wish), &mut wanted, effort);
+            let (plans, outcome) = self.ask(variant).simulated(terms(self.market, wish), &mut wanted, effort);
             found.extend(plans);
             all = all.and(outcome);
         }

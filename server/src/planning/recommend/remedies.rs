@@ -8,9 +8,9 @@ use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
 use super::attempt::first_fit;
 use super::candidate::Candidate;
+use super::effort::Effort;
 use super::market::{Batch, Market};
 use super::part::Part;
-use super::effort::Effort;
 use super::ranking::rank;
 use super::relaxed::fewest_devices;
 use super::solve::check_mode;
@@ -220,7 +220,13 @@ fn more_devices<M: Market>(trial: &mut Trial<'_, M>, wish: &Wish) {
     let mut largest = fleet.clone();
     grow(&mut largest, (most - fleet.devices()).div_ceil(step));
     let Ok(cuts) = wish.cuts_for(trial.scene.model) else { return };
-    let least = fewest_devices(trial.market, wish, &Part::whole(&largest), &cuts.without_pins(), &trial.effort.prices());
+    let least = fewest_devices(
+        trial.market,
+        wish,
+        &Part::whole(&largest),
+        &cuts.without_pins(),
+        &trial.effort.prices(),
+    );
     let Some(least) = least else { return };
     let first = least.saturating_sub(fleet.devices()).div_ceil(step).max(1);
     for more in first..first.saturating_add(MOST_TRIED) {

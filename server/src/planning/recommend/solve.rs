@@ -279,8 +279,7 @@ impl<'a, C: StageCosts> Asked<'a, C> {
         let outcomes: Vec<Outcome> = self
             .questions(true)
             .map(|question| {
-                let outcome =
-                    simulated::search(&question, terms, wanted, &effort.prices(), &effort.passes);
+                let outcome = simulated::search(&question, terms, wanted, &effort.prices(), &effort.passes);
                 let found = wanted.found().into_iter();
                 plans.extend(found.filter_map(|plan| {
                     let candidate = self.candidate(&question, &plan.stages)?;

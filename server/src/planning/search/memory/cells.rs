@@ -67,7 +67,7 @@ impl Cells {
                 let most = farthest(question, class, first);
                 let ends = Bits::ones(met.row(index * layers + first));
                 for end in ends.take_while(|&end| end <= most) {
-                    effort.ask(1)?;
+                    effort.ask(asked.choices.len())?;
                     if !question.cuts.may_end(end - 1) {
                         continue;
                     }

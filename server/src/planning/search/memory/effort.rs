@@ -10,7 +10,7 @@ const STATE: u64 = 4;
 const STAGE: u64 = 20;
 
 /// Work of writing a move down.
-const MOVE: u64 = 4;
+const MOVE: u64 = 12;
 
 /// The search was told to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

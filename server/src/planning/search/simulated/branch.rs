@@ -10,7 +10,6 @@ use crate::planning::time::Edge;
 /// Work of a simulated pass.
 pub const PASS: u64 = 5;
 
-
 /// The last stages of a plan, the first of them last.
 #[derive(Debug, Default)]
 struct Part {

@@ -1,6 +1,6 @@
 //! Every stage, asked once, and what the stages before any place and layer take at least.
 
-use super::super::{PlaceId, PlacedStage, Question, Seconds, StageAt, StageCosts, Step, Stop};
+use super::super::{Peak, PlaceId, PlacedStage, Question, Seconds, StageAt, StageCosts, Step, Stop};
 use super::Terms;
 use crate::planning::simulate::Overlap;
 
@@ -314,15 +314,13 @@ fn cell<C: StageCosts>(question: &Question<'_, C>, terms: Terms, step: &Step, st
     let seconds = if terms.is_timed { question.costs.seconds(stage) } else { Some(Seconds::default()) };
     let Some(seconds) = seconds else { return NONE };
     let least = question.in_flight(0);
-    let Some(peak) = question.costs.peak(stage, least) else { return NONE };
+    let Some(lowest) = question.costs.peak(stage, least) else { return NONE };
     let capacity = question.fleet.capacity(step.kinds);
     let room = if question.within_capacity { capacity.0 } else { u64::MAX };
     let cap = terms.most_bytes.unwrap_or(u64::MAX);
-    let fits = |held: u32| {
-        let peak = question.costs.peak(stage, held);
-        peak.is_some_and(|peak| peak.needed <= room && peak.bytes <= cap)
-    };
-    if !fits(least) {
+    let is_within = |peak: Peak| peak.needed <= room && peak.bytes <= cap;
+    let fits = |held: u32| question.costs.peak(stage, held).is_some_and(is_within);
+    if !is_within(lowest) {
         return NONE;
     }
     let most = question.in_flight(question.costs.layers().saturating_sub(1));
@@ -335,5 +333,5 @@ fn cell<C: StageCosts>(question: &Question<'_, C>, terms: Terms, step: &Step, st
             if fits(middle) { held = middle } else { failing = middle }
         }
     }
-    Cell { seconds, held, least_peak: terms.unit.of(peak.bytes, capacity) }
+    Cell { seconds, held, least_peak: terms.unit.of(lowest.bytes, capacity) }
 }

@@ -111,7 +111,8 @@ impl Levels {
 
     /// What it takes to fill them.
     pub(super) fn work(&self) -> u64 {
-        let stages = self.keys.iter().map(|key| key.rows.len() * key.rows.len() / STAGES_PER_UNIT + key.apart.len());
+        let stages =
+            self.keys.iter().map(|key| key.rows.len() * key.rows.len() / STAGES_PER_UNIT + key.apart.len());
         stages.sum::<usize>() as u64
     }
 

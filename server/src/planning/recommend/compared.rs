@@ -11,7 +11,7 @@ use super::solve::Asked;
 use super::variant::Variant;
 use super::wish::Wish;
 use crate::planning::baselines::{Rule, megatron_degrees, uniform};
-use crate::planning::search::{Choice, Cuts, Spanning};
+use crate::planning::search::{Choice, Cuts};
 
 /// A well-known rule beside a recommendation.
 #[derive(Debug, Clone, PartialEq)]
@@ -136,8 +136,7 @@ fn weigh<M: Market>(
         })
         .collect();
     let anywhere = Cuts::anywhere(market.layers());
-    let loose = Wish { keeps_order: true, ..wish.spanning_as(Spanning::Anywhere) };
-    let asked = Asked::new(market, &loose, &variant, &part, &anywhere);
+    let asked = Asked::along(market, wish, &variant, &part, &anywhere, &vec![choice.devices(); stages.len()]);
     let plan = asked
         .questions(false)
         .find_map(|question| Candidate::given(&question, &stages, best.batch, wish.overlap, &part));

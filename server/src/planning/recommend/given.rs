@@ -1,6 +1,6 @@
 //! What a plan needs that its caller names: its stages on all devices in their order.
 
-use loadmaster_proto::stage::Partitioning;
+use loadmaster_proto::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::RecomputePolicy;
 
 use super::candidate::Candidate;
@@ -10,7 +10,7 @@ use super::solve::Asked;
 use super::variant::Variant;
 use super::wish::Wish;
 use super::{RecommendError, Scene};
-use crate::planning::search::{Choice, Cuts, Spanning};
+use crate::planning::search::{Choice, Cuts};
 
 /// Solver of plans whose partitioning was named by their caller.
 pub const GIVEN: &str = "given";
@@ -51,8 +51,8 @@ pub fn given<M: Market>(
     }
     let variant = Variant { batch, schedule, choices, stages: stages.len()..=stages.len() };
     let (part, anywhere) = (Part::whole(scene.fleet), Cuts::anywhere(layers));
-    let loose = Wish { keeps_order: true, ..wish.spanning_as(Spanning::Anywhere) };
-    let asked = Asked::new(market, &loose, &variant, &part, &anywhere);
+    let sizes: Vec<u32> = partitioning.stages().iter().map(StageConfig::devices).collect();
+    let asked = Asked::along(market, wish, &variant, &part, &anywhere, &sizes);
     let plan = asked
         .questions(false)
         .find_map(|question| Candidate::given(&question, &stages, batch, wish.overlap, &part));

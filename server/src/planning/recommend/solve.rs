@@ -146,6 +146,33 @@ impl<'a, C: StageCosts> Asked<'a, C> {
             let pinned: Vec<usize> = cuts.pins().iter().map(|pin| pin.device).collect();
             Layouts::of(&part.fleet, &sizes, spanning, &pinned, MOST_PLACES)
         };
+        Self::priced(market, wish, variant, (part, cuts), layouts)
+    }
+
+    /// Prices the stages of a plan that is given: those of a variant, on so many devices in turn, in the fleet's order.
+    pub(super) fn along<M: Market<Costs = C>>(
+        market: &M,
+        wish: &Wish,
+        variant: &'a Variant,
+        part: &'a Part,
+        cuts: &'a Cuts,
+        stages: &[u32],
+    ) -> Self {
+        let layouts = Layouts {
+            places: vec![Places::along(&part.fleet, stages)],
+            is_complete: true,
+            relaxed: (Fleet::default(), Places::default()),
+        };
+        Self::priced(market, wish, variant, (part, cuts), layouts)
+    }
+
+    fn priced<M: Market<Costs = C>>(
+        market: &M,
+        wish: &Wish,
+        variant: &'a Variant,
+        (part, cuts): (&'a Part, &'a Cuts),
+        layouts: Layouts,
+    ) -> Self {
         // All orders share their links.
         let links = layouts.places.first().map_or(&[][..], Places::links);
         let costs = market.costs(variant.schedule, variant.batch, &variant.choices, links);

@@ -30,6 +30,29 @@ impl Places {
         Self::in_sequence(fleet, &order, sizes, spanning)
     }
 
+    /// The places that stages of these numbers of devices come to in turn, on nodes in the fleet's order, wherever
+    /// nodes end.
+    pub fn along(fleet: &Fleet, stages: &[u32]) -> Self {
+        let order: Vec<usize> = (0..fleet.nodes.len()).collect();
+        let sequence = Sequence::of(fleet, &order);
+        let total = sequence.slots.len() as u32;
+        let mut places = Self::default();
+        places.steps.resize(total as usize + 1, Vec::new());
+        places.devices.resize(total as usize + 1, Vec::new());
+        let mut from = 0;
+        for &size in stages {
+            if size == 0 || size > total - from {
+                break;
+            }
+            if let Some(step) = sequence.step(&mut places, from, size, Spanning::Anywhere) {
+                places.steps[from as usize].push(step);
+                places.devices[from as usize].push(sequence.devices(from, size));
+            }
+            from += size;
+        }
+        places
+    }
+
     /// Places for stages of these numbers of devices on the fleet's nodes in this order. Where the order leaves
     /// nodes out, no stage takes them.
     pub fn in_sequence(fleet: &Fleet, order: &[usize], sizes: &[u32], spanning: Spanning) -> Self {
@@ -170,5 +193,68 @@ pub(super) fn push_range(ranges: &mut Vec<Range<u32>>, range: Range<u32>) {
     match ranges.last_mut() {
         Some(last) if last.end == range.start => last.end = range.end,
         _ => ranges.push(range),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::super::testing::cases;
+    use super::*;
+    use crate::planning::search::{FleetNode, LinkOrigin};
+
+    fn fleet(nodes: &[(u32, u32)]) -> Fleet {
+        let link = |speed: u32| Link {
+            bytes_per_second: f64::from(speed),
+            latency_seconds: 0.0,
+            origin: LinkOrigin::Given,
+        };
+        let node = |(index, &(devices, speed)): (usize, &(u32, u32))| FleetNode {
+            name: format!("node{index}"),
+            kind: 0,
+            devices,
+            whole: devices,
+            inside: link(100 + speed),
+            outside: link(speed),
+            domains: Vec::new(),
+        };
+        Fleet { nodes: nodes.iter().enumerate().map(node).collect(), ..Fleet::default() }
+    }
+
+    proptest! {
+        #![proptest_config(cases(200))]
+
+        /// The way of a plan that is given is one of those that a search has, over the same links.
+        #[test]
+        fn a_given_way_is_one_that_is_searched(
+            nodes in prop::collection::vec((1_u32..5, 1_u32..4), 1..5),
+            sizes in prop::collection::vec(1_u32..6, 1..8),
+        ) {
+            let fleet = fleet(&nodes);
+            let (along, all) = (Places::along(&fleet, &sizes), Places::in_order(&fleet, &sizes, Spanning::Anywhere));
+            prop_assert_eq!(along.count(), all.count());
+            let total = fleet.devices();
+            let mut from = 0;
+            for size in sizes {
+                from += size;
+                if from > total {
+                    break;
+                }
+                let begin = from - size;
+                let [own] = along.steps(begin) else { return Err(TestCaseError::fail("not one step")) };
+                let (index, other) =
+                    all.steps(begin).iter().enumerate().find(|(_, step)| step.devices == size).unwrap();
+                prop_assert_eq!((own.to, own.kinds, own.per_node), (other.to, other.kinds, other.per_node));
+                for (one, two) in [(own.entry, other.entry), (own.inside, other.inside), (own.across, other.across)] {
+                    prop_assert_eq!(along.link(one), all.link(two));
+                }
+                for tensor in [1, 2, 4] {
+                    prop_assert_eq!(along.data_rings(own, tensor), all.data_rings(other, tensor));
+                    prop_assert_eq!(along.tensor_rings(own, tensor), all.tensor_rings(other, tensor));
+                }
+                prop_assert_eq!(along.devices(begin, 0), all.devices(begin, index));
+            }
+        }
     }
 }

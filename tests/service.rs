@@ -95,6 +95,7 @@ async fn reflection_lists_every_service() {
     let names: Vec<&str> = list.service.iter().map(|service| service.name.as_str()).collect();
     for wanted in [
         "loadmaster.v1.ModelService",
+        "loadmaster.v1.ClusterService",
         "loadmaster.v1.ProfileService",
         "loadmaster.v1.PlanService",
         "loadmaster.v1.WorkerService",
@@ -102,6 +103,14 @@ async fn reflection_lists_every_service() {
         "grpc.health.v1.Health",
     ] {
         assert!(names.contains(&wanted), "{wanted} is not among {names:?}");
+    }
+
+    // Whoever asks for the health of what was listed gets it.
+    let mut health = HealthClient::new(planner.channel().await);
+    for service in names {
+        let request = HealthCheckRequest { service: service.to_owned() };
+        let answer = health.check(request).await.unwrap_or_else(|error| panic!("{service}: {error}"));
+        assert_eq!(answer.into_inner().status(), ServingStatus::Serving, "{service}");
     }
 }
 

@@ -5,28 +5,27 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use loadmaster_proto::wire::longrunning::operations_server::OperationsServer;
-use loadmaster_proto::wire::v1::model_service_server::ModelServiceServer;
-use loadmaster_proto::wire::v1::plan_service_server::PlanServiceServer;
-use loadmaster_proto::wire::v1::profile_service_server::ProfileServiceServer;
-use loadmaster_proto::wire::v1::worker_service_server::WorkerServiceServer;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tonic::server::NamedService;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::config::{DatabaseArgs, DatabaseSource, MigrateArgs, ServeArgs};
 use crate::dispatch::{Dispatcher, LeaseTerms};
 use crate::embedded::EmbeddedPostgres;
-use crate::rpc::{self, Services};
+use crate::rpc::{Limits, Services};
 use crate::store::{ConnectOptions, Store};
 
 /// Time between two looks at the database for the health service.
 const HEALTH_ROUND: Duration = Duration::from_secs(2);
+/// Every so many of them, something is written too: that a disk is full shows in nothing else.
+const WRITE_ROUNDS: u64 = 5;
 /// Longest wait for the database's answer to such a look: a frozen one refuses nothing.
 const HEALTH_LIMIT: Duration = Duration::from_secs(5);
+/// Descriptors that are kept for everything but callers and the database.
+const OWN_DESCRIPTORS: usize = 64;
 /// Longest wait for the calls that still use the database when it is closed.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
@@ -125,44 +124,45 @@ async fn serve_on(
     let terms = LeaseTerms { lease: args.lease, heartbeat: args.heartbeat };
     let dispatcher = Dispatcher::start(database.store.clone(), terms);
     let reporter = HealthReporter::new();
-    set_health(&reporter, ServingStatus::Serving).await;
-    let stop = CancellationToken::new();
-    let health_watch = tokio::spawn(watch_health(database.store.clone(), reporter.clone(), stop.clone()));
-
     let services = Services {
         store: database.store.clone(),
         dispatcher: dispatcher.clone(),
         reflection: !args.no_reflection,
-        max_calls: args.max_calls as usize,
+        limits: limits(args),
     };
-    let serving = tokio::spawn(rpc::serve(services, listener, (reporter.clone(), stop.clone())));
+    let served = services.build(reporter.clone())?;
+    let health = Health { reporter, names: served.names().to_vec() };
+    health.set(ServingStatus::Serving).await;
+    let stop = CancellationToken::new();
+    let health_watch = tokio::spawn(watch_health(database.store.clone(), health.clone(), stop.clone()));
+    let serving = tokio::spawn(served.serve(listener, stop.clone()));
     if let Some(file) = &args.address_file {
         write_address(file, address)?;
     }
     tracing::info!(%address, "serving");
 
-    let outcome = supervise(serving, args.drain, stop, &dispatcher, &reporter).await;
+    let outcome = supervise(serving, args.drain, stop, &dispatcher, &health).await;
     health_watch.abort();
     outcome
 }
 
 /// Waits for the end of serving: by itself (an error) or after a signal, gracefully at first.
 async fn supervise(
-    mut serving: tokio::task::JoinHandle<Result<(), Box<dyn std::error::Error + Send + Sync>>>,
+    mut serving: tokio::task::JoinHandle<()>,
     grace: Duration,
     stop: CancellationToken,
     dispatcher: &Dispatcher,
-    reporter: &HealthReporter,
+    health: &Health,
 ) -> anyhow::Result<()> {
     tokio::select! {
         ended = &mut serving => {
             dispatcher.stop().await;
-            ended.context("the server stopped unexpectedly")?.map_err(|e| anyhow::anyhow!("serving failed: {e}"))?;
+            ended.context("the server stopped unexpectedly")?;
             anyhow::bail!("the server stopped unexpectedly");
         }
         name = stop_signal()? => tracing::info!(signal = name, "draining"),
     }
-    set_health(reporter, ServingStatus::NotServing).await;
+    health.set(ServingStatus::NotServing).await;
     let drained = async {
         dispatcher.stop().await;
         stop.cancel();
@@ -190,34 +190,77 @@ fn stop_signal() -> anyhow::Result<impl Future<Output = &'static str>> {
     })
 }
 
-async fn set_health(reporter: &HealthReporter, status: ServingStatus) {
-    let services = [
-        "",
-        ModelServiceServer::<()>::NAME,
-        ProfileServiceServer::<()>::NAME,
-        PlanServiceServer::<()>::NAME,
-        WorkerServiceServer::<()>::NAME,
-        OperationsServer::<()>::NAME,
-    ];
-    for service in services {
-        reporter.set_service_status(service, status).await;
+/// What the health service tells, of every service that is served and of all of them together.
+#[derive(Clone)]
+struct Health {
+    reporter: HealthReporter,
+    names: Vec<&'static str>,
+}
+
+impl Health {
+    async fn set(&self, status: ServingStatus) {
+        for service in std::iter::once(&"").chain(&self.names) {
+            self.reporter.set_service_status(*service, status).await;
+        }
     }
 }
 
-/// Reports `NOT_SERVING` while the database does not answer.
-async fn watch_health(store: Store, reporter: HealthReporter, stop: CancellationToken) {
+/// What callers may take up, as far as this process has descriptors: a planner that ran out of them could
+/// neither reach its database nor say so.
+fn limits(args: &ServeArgs) -> Limits {
+    let connections = args.max_connections as usize;
+    let own = OWN_DESCRIPTORS + 2 * args.database.database_connections as usize;
+    let descriptors = raise_descriptors();
+    let most = descriptors.saturating_sub(own).max(descriptors / 4).max(1);
+    if most < connections {
+        tracing::warn!(
+            descriptors,
+            connections = most,
+            "fewer connections than --max-connections: raise the limit on open files (ulimit -n)"
+        );
+    }
+    Limits {
+        calls: args.max_calls as usize,
+        connections: connections.min(most),
+        connections_per_peer: args.max_connections_per_peer as usize,
+        idle: args.idle,
+    }
+}
+
+/// Raises the limit on open files to what this process may have, and says what that is.
+fn raise_descriptors() -> usize {
+    let limit = match getrlimit(Resource::RLIMIT_NOFILE) {
+        Ok((soft, hard)) => match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
+            Ok(()) => hard,
+            Err(_) => soft,
+        },
+        Err(_) => 1_024,
+    };
+    usize::try_from(limit).unwrap_or(usize::MAX)
+}
+
+/// Reports `NOT_SERVING` while the database does not answer, or takes nothing.
+async fn watch_health(store: Store, health: Health, stop: CancellationToken) {
     let mut healthy = true;
-    loop {
+    for round in 1_u64.. {
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(HEALTH_ROUND) => {}
         }
-        let answers = matches!(tokio::time::timeout(HEALTH_LIMIT, store.ping()).await, Ok(Ok(())));
-        if answers != healthy && !stop.is_cancelled() {
-            healthy = answers;
-            let status = if answers { ServingStatus::Serving } else { ServingStatus::NotServing };
-            set_health(&reporter, status).await;
-            tracing::warn!(healthy, "health changed");
+        let look = async {
+            store.ping().await?;
+            if healthy && round % WRITE_ROUNDS != 0 { Ok(()) } else { store.probe_writes().await }
+        };
+        let fault = match tokio::time::timeout(HEALTH_LIMIT, look).await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some("the database does not answer".to_owned()),
+        };
+        if fault.is_none() != healthy && !stop.is_cancelled() {
+            healthy = fault.is_none();
+            let status = if healthy { ServingStatus::Serving } else { ServingStatus::NotServing };
+            health.set(status).await;
+            tracing::warn!(healthy, fault, "health changed");
         }
     }
 }

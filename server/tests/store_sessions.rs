@@ -7,7 +7,7 @@ mod support;
 use std::time::Duration;
 
 use loadmaster::dispatch::{Dispatcher, LeaseTerms};
-use loadmaster::rpc::{Services, serve};
+use loadmaster::rpc::{Limits, Services};
 use loadmaster::store::Store;
 use loadmaster::store::records::{NewRun, RunState};
 use loadmaster_proto::WORKER_PROTOCOL_VERSION;
@@ -43,9 +43,10 @@ async fn planner(store: &Store, heartbeat: Duration) -> Planner {
         store: store.clone(),
         dispatcher: Dispatcher::start(store.clone(), LeaseTerms { lease: LEASE, heartbeat }),
         reflection: false,
-        max_calls: 8,
+        limits: Limits { calls: 8, ..Limits::default() },
     };
-    tokio::spawn(serve(services, listener, (HealthReporter::new(), stop.clone())));
+    let served = services.build(HealthReporter::new()).unwrap();
+    tokio::spawn(served.serve(listener, stop.clone()));
     Planner { address, _stop: stop.drop_guard() }
 }
 

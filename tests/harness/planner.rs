@@ -22,6 +22,7 @@ pub struct Planner {
     program: Program,
     address: String,
     options: PlannerOptions,
+    wrapper: Vec<String>,
     folder: TempDir,
     starts: u32,
 }
@@ -35,10 +36,17 @@ impl Planner {
 
     /// A planner with these options.
     pub fn start_with(options: PlannerOptions) -> Self {
+        Self::start_under(&[], options)
+    }
+
+    /// A planner that another program starts: `wrapper` is that program with its arguments, which ends by being
+    /// the planner, such as `env NAME=VALUE`.
+    pub fn start_under(wrapper: &[&str], options: PlannerOptions) -> Self {
+        let wrapper: Vec<String> = wrapper.iter().map(ToString::to_string).collect();
         let folder = tempfile::Builder::new().prefix("lm").tempdir().expect("a folder can be made");
         make_traversable(folder.path());
-        let (program, address) = launch(folder.path(), &options, "127.0.0.1:0", 0);
-        Self { program, address, options, folder, starts: 0 }
+        let (program, address) = launch(folder.path(), &wrapper, &options, "127.0.0.1:0", 0);
+        Self { program, address, options, wrapper, folder, starts: 0 }
     }
 
     /// Its address, `http://127.0.0.1:PORT`.
@@ -66,7 +74,8 @@ impl Planner {
     pub fn restart(&mut self) {
         self.starts += 1;
         let listen = self.address.trim_start_matches("http://").to_owned();
-        let (program, address) = launch(self.folder.path(), &self.options, &listen, self.starts);
+        let (program, address) =
+            launch(self.folder.path(), &self.wrapper, &self.options, &listen, self.starts);
         assert_eq!(address, self.address);
         self.program = program;
     }
@@ -87,9 +96,22 @@ fn make_traversable(folder: &Path) {
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).expect("permissions can be set");
 }
 
-fn launch(folder: &Path, options: &PlannerOptions, listen: &str, number: u32) -> (Program, String) {
+fn launch(
+    folder: &Path,
+    wrapper: &[String],
+    options: &PlannerOptions,
+    listen: &str,
+    number: u32,
+) -> (Program, String) {
     let address_file = folder.join(format!("address{number}"));
-    let mut command = Command::new(binary("loadmaster"));
+    let mut command = match wrapper {
+        [] => Command::new(binary("loadmaster")),
+        [program, arguments @ ..] => {
+            let mut command = Command::new(program);
+            command.args(arguments).arg(binary("loadmaster"));
+            command
+        }
+    };
     command
         .arg("serve")
         .args(["--listen", listen])

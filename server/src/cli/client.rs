@@ -24,6 +24,9 @@ const PAUSES: [Duration; 3] =
 /// The longest pause that a planner may ask for between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
+/// Silence before the kernel asks whether the planner is still there, and between two such questions.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
 /// A connection to one planner, made at the first call.
 #[derive(Debug, Clone)]
 pub(super) struct Client {
@@ -39,6 +42,8 @@ impl Client {
         let endpoint = Endpoint::from_shared(address.clone())
             .map_err(|error| Failure::Usage(format!("--address {address:?}: {error}")))?
             .connect_timeout(timeout.min(Duration::from_secs(10)))
+            .tcp_nodelay(true)
+            .tcp_keepalive(Some(KEEP_ALIVE))
             .user_agent(concat!("loadmaster-cli/", env!("CARGO_PKG_VERSION")))
             .map_err(anyhow::Error::new)?;
         Ok(Self { channel: endpoint.connect_lazy(), address, timeout, verbose })

@@ -38,10 +38,28 @@ pub struct ServeArgs {
           value_parser = seconds)]
     pub drain: Duration,
 
-    /// Most calls answered at once; more are refused with `RESOURCE_EXHAUSTED`.
+    /// Most calls answered at once: three quarters of them for one address at most, half of them for searches,
+    /// documents and campaigns. More wait for a second, and are then refused with `RESOURCE_EXHAUSTED`. Health and
+    /// reflection are always answered.
     #[arg(long, env = "LOADMASTER_MAX_CALLS", value_name = "N", default_value_t = 256,
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub max_calls: u32,
+
+    /// Most connections. Where there are more, the one that is idle for longest is closed. Lowered to what the limit
+    /// on open files allows.
+    #[arg(long, env = "LOADMASTER_MAX_CONNECTIONS", value_name = "N", default_value_t = 4_096,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub max_connections: u32,
+
+    /// Most connections from one address (for IPv6 from one /64 network). Workers behind one address need one each.
+    #[arg(long, env = "LOADMASTER_MAX_CONNECTIONS_PER_PEER", value_name = "N", default_value_t = 1_024,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub max_connections_per_peer: u32,
+
+    /// Seconds after which a connection without an open call is closed; clients open another when they need it.
+    #[arg(long, env = "LOADMASTER_IDLE_SECONDS", value_name = "SECONDS", default_value = "300",
+          value_parser = seconds)]
+    pub idle: Duration,
 
     /// Do not serve gRPC reflection.
     #[arg(long, env = "LOADMASTER_NO_REFLECTION")]

@@ -134,6 +134,9 @@ pub enum ApiError {
     /// Waiters may take up half of the calls that the planner answers at once.
     #[error("too many callers wait for operations: poll with GetOperation, or wait again later")]
     TooManyWaiters,
+    /// A worker's stream that says nothing.
+    #[error("no hello: it must come within 10 seconds")]
+    NoHello,
     /// The planner is stopping.
     #[error("the planner is stopping")]
     Stopping,
@@ -213,6 +216,7 @@ impl From<ApiError> for Status {
                 details.set_retry_info(Some(RETRY_AFTER));
                 Status::with_error_details(Code::ResourceExhausted, message, details)
             }
+            ApiError::NoHello => with_reason(Code::DeadlineExceeded, message, "NO_HELLO", []),
             ApiError::Stopping => unavailable(message, "STOPPING"),
         }
     }

@@ -16,8 +16,10 @@ mod plan;
 mod profile;
 mod serve;
 mod software;
+mod transport;
 mod validate;
 mod worker;
 
 pub use error::{ApiError, DOMAIN};
-pub use serve::{Services, serve};
+pub use serve::{Served, Services};
+pub use transport::Limits;

@@ -104,6 +104,15 @@ impl Operations {
     }
 }
 
+/// How long to wait for an operation.
+fn wait(timeout: prost_types::Duration) -> Result<Duration, Invalid> {
+    // By hand: the conversion that comes with the type overflows at the most negative ones.
+    match (u64::try_from(timeout.seconds), u32::try_from(timeout.nanos)) {
+        (Ok(seconds), Ok(nanos)) if nanos < 1_000_000_000 => Ok(Duration::new(seconds, nanos).min(MAX_WAIT)),
+        _ => Err(Invalid::field("timeout", "is negative or no duration, must be 0 or more seconds")),
+    }
+}
+
 /// An operation as it travels.
 pub(super) fn operation_message(
     record: &OperationRecord,
@@ -223,10 +232,10 @@ impl OperationsService for Operations {
         &self,
         request: Request<WaitOperationRequest>,
     ) -> Result<Response<Operation>, Status> {
-        let _waiter = self.waiters.try_acquire().map_err(|_| ApiError::TooManyWaiters)?;
         let request = request.into_inner();
-        let asked = request.timeout.and_then(|timeout| Duration::try_from(timeout).ok());
-        let until = Instant::now() + asked.unwrap_or(MAX_WAIT).min(MAX_WAIT);
+        let wait = request.timeout.map_or(Ok(MAX_WAIT), wait).map_err(ApiError::from)?;
+        let _waiter = self.waiters.try_acquire().map_err(|_| ApiError::TooManyWaiters)?;
+        let until = Instant::now() + wait;
         loop {
             let (_, record) = self.get(&request.name).await?;
             if record.state != OperationState::Running || Instant::now() >= until {
@@ -237,6 +246,23 @@ impl OperationsService for Operations {
                 return Err(ApiError::Stopping.into());
             }
             tokio::time::sleep_until(until.min(Instant::now() + WAIT_STEP)).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_negative_wait_is_refused_and_not_the_longest() {
+        let timeout = |seconds, nanos| prost_types::Duration { seconds, nanos };
+        assert_eq!(wait(timeout(0, 0)).unwrap(), Duration::ZERO);
+        assert_eq!(wait(timeout(2, 500_000_000)).unwrap(), Duration::from_millis(2_500));
+        assert_eq!(wait(timeout(i64::MAX, 0)).unwrap(), MAX_WAIT);
+        for (seconds, nanos) in [(-1, 0), (0, -1), (i64::MIN, i32::MIN)] {
+            let invalid = wait(timeout(seconds, nanos)).unwrap_err();
+            assert_eq!(invalid.violations()[0].field, "timeout", "{seconds} {nanos}");
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Puts the services on a socket, with limits on everything, and takes them off again.
+//! Puts the services together: whatever is served is named to the router, to health and to reflection at once.
 
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
+use http::{Request, Response};
 use loadmaster_proto::MAX_MESSAGE_BYTES;
 use loadmaster_proto::wire;
 use loadmaster_proto::wire::longrunning::operations_server::OperationsServer;
@@ -13,23 +14,23 @@ use loadmaster_proto::wire::v1::profile_service_server::ProfileServiceServer;
 use loadmaster_proto::wire::v1::worker_service_server::WorkerServiceServer;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
-use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Server;
+use tonic::body::Body;
+use tonic::server::NamedService;
+use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
-use tower::limit::GlobalConcurrencyLimitLayer;
+use tower::Service;
 
 use super::cluster::Clusters;
 use super::model::Models;
 use super::operations::Operations;
 use super::plan::{Plans, Searches};
 use super::profile::Profiles;
+use super::transport::{self, Limits, Methods};
 use super::worker::Workers;
 use crate::dispatch::Dispatcher;
 use crate::store::Store;
 
-/// Longest time to an answer; streams are bounded by their own rules once open.
-const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Requests that clients send are small, but for documents and the workers' stream.
 const MAX_REQUEST_BYTES: usize = 4 << 20;
 
@@ -42,83 +43,103 @@ pub struct Services {
     pub dispatcher: Dispatcher,
     /// Serve reflection.
     pub reflection: bool,
-    /// Most calls at once.
-    pub max_calls: usize,
+    /// What callers may take up.
+    pub limits: Limits,
 }
 
-/// Serves until `stop` is cancelled and open calls have ended.
-///
-/// # Errors
-/// When the listener fails.
-pub async fn serve(
-    services: Services,
-    listener: TcpListener,
-    health: (HealthReporter, CancellationToken),
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let Services { store, dispatcher, reflection, max_calls } = services;
-    let (reporter, stop) = health;
-    let profiles = Profiles { store: store.clone() };
-    let plans = Plans { store: store.clone(), searches: Searches::default() };
-    let operations = Operations {
-        store: store.clone(),
-        dispatcher: dispatcher.clone(),
-        profiles: profiles.clone(),
-        plans: plans.clone(),
-        waiters: Arc::new(Semaphore::new((max_calls / 2).max(1))),
-    };
-    // Both versions: grpcurl still asks for the older one.
-    let v1 = reflection.then(|| describe().build_v1()).transpose()?;
-    let v1alpha = reflection.then(|| describe().build_v1alpha()).transpose()?;
+/// Services that are ready to be asked.
+#[derive(Debug)]
+pub struct Served {
+    routes: Routes,
+    names: Vec<&'static str>,
+    methods: Methods,
+    limits: Limits,
+}
 
-    Server::builder()
-        .timeout(CALL_TIMEOUT)
-        .load_shed(true)
-        .max_concurrent_streams(1_024)
-        .http2_keepalive_interval(Some(Duration::from_secs(20)))
-        .http2_keepalive_timeout(Some(Duration::from_secs(20)))
-        .http2_max_header_list_size(16 << 10)
-        .http2_max_pending_accept_reset_streams(Some(64))
-        .tcp_nodelay(true)
-        .tcp_keepalive(Some(Duration::from_secs(60)))
-        .layer(GlobalConcurrencyLimitLayer::new(max_calls))
-        .add_service(tonic_health::pb::health_server::HealthServer::new(
-            tonic_health::server::HealthService::from_health_reporter(reporter),
-        ))
-        .add_optional_service(v1)
-        .add_optional_service(v1alpha)
-        .add_service(
+impl Services {
+    /// Puts the services together; `reporter` is what the health service tells.
+    ///
+    /// # Errors
+    /// When a descriptor that was built in cannot be read: a defect.
+    pub fn build(self, reporter: HealthReporter) -> anyhow::Result<Served> {
+        let Self { store, dispatcher, reflection, limits } = self;
+        let profiles = Profiles { store: store.clone() };
+        let plans = Plans { store: store.clone(), searches: Searches::default() };
+        let operations = Operations {
+            store: store.clone(),
+            dispatcher: dispatcher.clone(),
+            profiles: profiles.clone(),
+            plans: plans.clone(),
+            waiters: Arc::new(Semaphore::new((limits.calls / 2).max(1))),
+        };
+        let health = tonic_health::server::HealthService::from_health_reporter(reporter);
+        let mut served =
+            Served { routes: Routes::default(), names: Vec::new(), methods: Methods::new()?, limits };
+        served.add(tonic_health::pb::health_server::HealthServer::new(health));
+        if reflection {
+            // Both versions: grpcurl still asks for the older one.
+            served.add(describe().build_v1()?);
+            served.add(describe().build_v1alpha()?);
+        }
+        served.add(
             ModelServiceServer::new(Models { store: store.clone() })
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
-        )
-        .add_service(
+        );
+        served.add(
             ClusterServiceServer::new(Clusters { store: store.clone() })
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
-        )
-        .add_service(
+        );
+        served.add(
             ProfileServiceServer::new(profiles)
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
-        )
-        .add_service(
+        );
+        served.add(
             PlanServiceServer::new(plans)
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
-        )
-        .add_service(
+        );
+        served.add(
             OperationsServer::new(operations)
                 .max_decoding_message_size(MAX_REQUEST_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
-        )
-        .add_service(
+        );
+        served.add(
             WorkerServiceServer::new(Workers { store, dispatcher })
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
-        )
-        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop.cancelled_owned())
-        .await?;
-    Ok(())
+        );
+        served.routes = served.routes.prepare();
+        Ok(served)
+    }
+}
+
+impl Served {
+    fn add<S>(&mut self, service: S)
+    where
+        S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>
+            + NamedService
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        S::Future: Send + 'static,
+    {
+        self.routes = std::mem::take(&mut self.routes).add_service(service);
+        self.names.push(S::NAME);
+    }
+
+    /// The full name of every service, for health.
+    pub fn names(&self) -> &[&'static str] {
+        &self.names
+    }
+
+    /// Serves until `stop` is cancelled and open calls have ended.
+    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
+        transport::serve(listener, self.routes, self.methods, self.limits, stop).await;
+    }
 }
 
 /// What reflection tells of.

@@ -154,9 +154,8 @@ impl WorkerService for Workers {
             return Err(ApiError::Stopping.into());
         }
         let mut inbox = request.into_inner();
-        let first = tokio::time::timeout(HELLO_TIMEOUT, inbox.message())
-            .await
-            .map_err(|_| Status::deadline_exceeded("no hello within 10 seconds"))??;
+        let first =
+            tokio::time::timeout(HELLO_TIMEOUT, inbox.message()).await.map_err(|_| ApiError::NoHello)??;
         let Some(v1::worker_message::Message::Hello(hello)) = first.and_then(|first| first.message) else {
             return Err(ApiError::from(Invalid::field("hello", "must be the first message")).into());
         };

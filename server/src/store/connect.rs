@@ -106,6 +106,25 @@ impl Store {
         Ok(())
     }
 
+    /// Whether Postgres can store what it is given: a full disk answers reads, and takes rows as long as they fit
+    /// into files that are there. So this asks for more of the disk, in a table that is gone with its statement.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when it refuses.
+    pub async fn probe_writes(&self) -> Result<()> {
+        let probe = "CREATE TEMPORARY TABLE loadmaster_probe ON COMMIT DROP AS \
+                     SELECT number FROM generate_series(1, 4096) AS number";
+        match sqlx::query(probe).persistent(false).execute(&self.pool).await.map_err(StoreError::from) {
+            Err(error @ StoreError::Unavailable(_)) => Err(error),
+            // A role that may not make temporary tables cannot ask.
+            Err(error) => {
+                tracing::debug!(%error, "cannot tell whether the database takes writes");
+                Ok(())
+            }
+            Ok(_) => Ok(()),
+        }
+    }
+
     /// Closes the connections once they are given back.
     pub async fn close(&self) {
         self.pool.close().await;

@@ -129,8 +129,8 @@ fn from_sqlstate(code: &str, error: sqlx::Error) -> StoreError {
         "40001" | "40P01" | "55P03" => StoreError::Conflict,
         // query_canceled (statement time-out), admin_shutdown, crash_shutdown, cannot_connect_now,
         // idle_in_transaction_session_timeout, read_only_sql_transaction (a standby took over),
-        // too_many_connections, disk_full, out_of_memory
-        "57014" | "57P01" | "57P02" | "57P03" | "25P03" | "25006" | "53300" | "53100" | "53200" => {
+        // too_many_connections, disk_full, out_of_memory, io_error
+        "57014" | "57P01" | "57P02" | "57P03" | "25P03" | "25006" | "53300" | "53100" | "53200" | "58030" => {
             StoreError::Unavailable(error.to_string())
         }
         // undefined_table, undefined_column, undefined_function

@@ -78,6 +78,7 @@ impl Link {
     pub(crate) fn new(server: Uri) -> Self {
         let endpoint = Endpoint::from(server)
             .connect_timeout(Duration::from_secs(5))
+            .tcp_nodelay(true)
             .tcp_keepalive(Some(Duration::from_secs(15)))
             // A silent planner is found out within ten seconds, also while nothing is being sent:
             // without `while_idle` the client never asks.

@@ -1,0 +1,92 @@
+//! One call, from its first byte to its answer.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use tokio::time::Instant;
+use tonic::body::Body;
+use tonic::service::Routes;
+use tower::Service;
+
+use super::answer::{self, Answer};
+use super::connections::Connection;
+use super::gate::Gate;
+use super::methods::{Kind, Method, Methods};
+use super::opening::Opening;
+use super::receive::receive;
+use super::refusal::{Refusal, explained};
+use super::timeout;
+
+/// What answers calls.
+#[derive(Debug)]
+pub(super) struct Calls {
+    routes: Routes,
+    methods: Methods,
+    gate: Gate,
+}
+
+impl Calls {
+    pub(super) fn new(routes: Routes, methods: Methods, most: usize) -> Self {
+        Self { routes, methods, gate: Gate::new(most) }
+    }
+
+    /// The answer to a call, whatever happens.
+    pub(super) async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        connection: Arc<Connection>,
+    ) -> Response<Answer> {
+        let open = connection.enter();
+        let response = match timeout::of(request.headers()) {
+            Ok(time) => {
+                let deadline = Instant::now() + time;
+                match tokio::time::timeout_at(deadline, self.ask(request, &connection, deadline)).await {
+                    Ok(answered) => answered,
+                    Err(_) => Err(Refusal::Late(time)),
+                }
+            }
+            Err(refusal) => Err(refusal),
+        };
+        let response = response.map_or_else(Refusal::response, explained);
+        answer::prepare(response, connection.answer(), self.gate.answer(&connection), open)
+    }
+
+    async fn ask(
+        &self,
+        request: Request<Incoming>,
+        connection: &Arc<Connection>,
+        deadline: Instant,
+    ) -> Result<Response<Body>, Refusal> {
+        let (mut parts, body) = request.into_parts();
+        // Unknown methods take nothing: the routes refuse them.
+        let method =
+            self.methods.at(parts.uri.path()).unwrap_or(Method { kind: Kind::Probe, one_message: false });
+        if method.one_message {
+            let mut counted = self.gate.request(connection);
+            let message = receive(body, &mut counted).await?;
+            let _room = self.gate.enter(method.kind, connection).await?;
+            // Searches stop in time for their answer: they are told what is left.
+            parts.headers.insert(timeout::HEADER, timeout::left(deadline));
+            let answer = self.route(Request::from_parts(parts, Body::new(Full::new(message)))).await;
+            // Until here the request was kept.
+            drop(counted);
+            Ok(answer)
+        } else {
+            let _room = self.gate.enter(method.kind, connection).await?;
+            let (body, answered) = Opening::new(body);
+            let answer = self.route(Request::from_parts(parts, Body::new(body))).await;
+            answered.store(true, Ordering::Release);
+            Ok(answer)
+        }
+    }
+
+    async fn route(&self, request: Request<Body>) -> Response<Body> {
+        match self.routes.clone().call(request).await {
+            Ok(answer) => answer,
+            Err(never) => match never {},
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! How many calls are answered at once, and how many bytes they may be.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use loadmaster_proto::MAX_MESSAGE_BYTES;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
+
+use super::budget::{Budget, Charge};
+use super::connections::Connection;
+use super::methods::Kind;
+use super::refusal::Refusal;
+
+/// Longest wait for room: long enough for small calls to pass, too short for a queue to build up.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Calls of one connection that are answered at once; more wait for each other.
+const CALLS_PER_CONNECTION: usize = 32;
+/// Streams of one connection that have not introduced themselves: a worker opens one.
+const OPENING_PER_CONNECTION: usize = 4;
+
+/// Calls of one connection that wait for operations.
+const WAITS_PER_CONNECTION: usize = 16;
+
+/// Most bytes of requests, and of answers, that are on their way: of everybody, of one peer, of one connection.
+const BYTES: usize = 16 * MAX_MESSAGE_BYTES;
+const BYTES_PER_PEER: usize = 8 * MAX_MESSAGE_BYTES;
+const BYTES_PER_CONNECTION: usize = 2 * MAX_MESSAGE_BYTES;
+/// Bytes of a request or an answer that are not counted: small calls get through whatever others do.
+const UNCOUNTED_BYTES: usize = 64 << 10;
+
+/// Bytes in both directions.
+#[derive(Debug)]
+struct Bytes {
+    requests: Arc<Budget>,
+    answers: Arc<Budget>,
+}
+
+impl Bytes {
+    fn new(most: usize) -> Self {
+        Self { requests: Budget::new(most), answers: Budget::new(most) }
+    }
+}
+
+/// What all calls may take.
+#[derive(Debug)]
+pub(super) struct Gate {
+    calls: Arc<Semaphore>,
+    heavy: Arc<Semaphore>,
+    bytes: Bytes,
+}
+
+/// What the calls of one peer may take.
+#[derive(Debug)]
+pub(super) struct PeerShare {
+    calls: Arc<Semaphore>,
+    waits: Arc<Semaphore>,
+    bytes: Bytes,
+}
+
+/// What the calls of one connection may take.
+#[derive(Debug)]
+pub(super) struct ConnectionShare {
+    calls: Arc<Semaphore>,
+    waits: Arc<Semaphore>,
+    opening: Arc<Semaphore>,
+    bytes: Bytes,
+}
+
+impl PeerShare {
+    /// Three quarters, so that nobody alone can keep all others out.
+    pub(super) fn new(calls: usize) -> Self {
+        Self {
+            calls: Arc::new(Semaphore::new((calls - calls / 4).max(1))),
+            // Of the half of all calls that may wait.
+            waits: Arc::new(Semaphore::new((calls / 2 - calls / 8).max(1))),
+            bytes: Bytes::new(BYTES_PER_PEER),
+        }
+    }
+}
+
+impl ConnectionShare {
+    pub(super) fn new() -> Self {
+        Self {
+            calls: Arc::new(Semaphore::new(CALLS_PER_CONNECTION)),
+            waits: Arc::new(Semaphore::new(WAITS_PER_CONNECTION)),
+            opening: Arc::new(Semaphore::new(OPENING_PER_CONNECTION)),
+            bytes: Bytes::new(BYTES_PER_CONNECTION),
+        }
+    }
+}
+
+/// Room that a call has, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Room(Vec<OwnedSemaphorePermit>);
+
+impl Gate {
+    pub(super) fn new(calls: usize) -> Self {
+        Self {
+            calls: Arc::new(Semaphore::new(calls)),
+            heavy: Arc::new(Semaphore::new((calls / 2).max(1))),
+            bytes: Bytes::new(BYTES),
+        }
+    }
+
+    /// Room for a call whose request is there. The narrowest door comes first, so that nobody keeps others waiting
+    /// while waiting for his own calls.
+    pub(super) async fn enter(&self, kind: Kind, connection: &Connection) -> Result<Room, Refusal> {
+        let (own, peer) = (&connection.share, &connection.peer_share);
+        let mut room = Room(Vec::new());
+        match kind {
+            Kind::Probe => {}
+            Kind::Wait => {
+                room.take_now(&own.waits).map_err(|_| Refusal::TooManyWaiters)?;
+                room.take_now(&peer.waits).map_err(|_| Refusal::TooManyWaiters)?;
+            }
+            Kind::Stream => {
+                let full = "too many streams of this connection introduce themselves";
+                room.take_now(&own.opening).map_err(|_| Refusal::TooManyCalls(full))?;
+            }
+            Kind::Small | Kind::Heavy => {
+                // The call's own time bounds this wait.
+                room.take(&own.calls, Duration::MAX, "too many calls of this connection are open").await?;
+                room.take(&peer.calls, PATIENCE, "too many calls of this address are open").await?;
+                if kind == Kind::Heavy {
+                    room.take(&self.heavy, PATIENCE, "the planner works on as many requests as it can")
+                        .await?;
+                }
+                room.take(&self.calls, PATIENCE, "the planner answers as many calls as it can").await?;
+            }
+        }
+        Ok(room)
+    }
+
+    /// A count of the bytes of a request.
+    pub(super) fn request(&self, connection: &Connection) -> Counted {
+        let (own, peer) = (&connection.share.bytes, &connection.peer_share.bytes);
+        Counted(Charge::new([&own.requests, &peer.requests, &self.bytes.requests].map(Arc::clone)))
+    }
+
+    /// A count of the bytes of an answer.
+    pub(super) fn answer(&self, connection: &Connection) -> Counted {
+        let (own, peer) = (&connection.share.bytes, &connection.peer_share.bytes);
+        Counted(Charge::new([&own.answers, &peer.answers, &self.bytes.answers].map(Arc::clone)))
+    }
+}
+
+impl Room {
+    async fn take(
+        &mut self,
+        of: &Arc<Semaphore>,
+        patience: Duration,
+        full: &'static str,
+    ) -> Result<(), Refusal> {
+        if self.take_now(of).is_ok() {
+            return Ok(());
+        }
+        match tokio::time::timeout(patience, Arc::clone(of).acquire_owned()).await {
+            Ok(Ok(permit)) => self.0.push(permit),
+            Ok(Err(_)) | Err(_) => return Err(Refusal::TooManyCalls(full)),
+        }
+        Ok(())
+    }
+
+    fn take_now(&mut self, of: &Arc<Semaphore>) -> Result<(), TryAcquireError> {
+        self.0.push(Arc::clone(of).try_acquire_owned()?);
+        Ok(())
+    }
+}
+
+/// Bytes that are held for a call, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Counted(Charge);
+
+impl Counted {
+    /// Holds `bytes`; whether there is room.
+    pub(super) fn hold(&mut self, bytes: usize) -> bool {
+        self.0.hold(bytes.saturating_sub(UNCOUNTED_BYTES))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rpc::transport::Limits;
+    use crate::rpc::transport::connections::{Connections, Entry};
+
+    fn connect(calls: usize, addresses: &[[u8; 4]]) -> (Gate, Vec<Entry>) {
+        let connections = Connections::new(Limits { calls, ..Limits::default() });
+        let entries = addresses.iter().map(|&address| connections.admit(address.into()).unwrap()).collect();
+        (Gate::new(calls), entries)
+    }
+
+    #[tokio::test]
+    async fn a_peer_alone_cannot_take_all_calls_and_searches_leave_room_for_small_ones() {
+        let (gate, entries) = connect(8, &[[127, 0, 0, 1], [127, 0, 0, 2]]);
+        let (greedy, other) = (&entries[0].connection, &entries[1].connection);
+        let mut held = Vec::new();
+        for _ in 0..4 {
+            held.push(gate.enter(Kind::Heavy, greedy).await.unwrap());
+        }
+        assert!(gate.enter(Kind::Heavy, other).await.is_err(), "half of the room is for heavy calls");
+        for _ in 0..2 {
+            held.push(gate.enter(Kind::Small, greedy).await.unwrap());
+        }
+        let refused = gate.enter(Kind::Small, greedy).await.unwrap_err();
+        assert!(matches!(refused, Refusal::TooManyCalls(_)));
+        held.push(gate.enter(Kind::Small, other).await.unwrap());
+        drop(held);
+        gate.enter(Kind::Small, greedy).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn probes_and_waits_get_in_whatever_others_do() {
+        let (gate, entries) = connect(1, &[[127, 0, 0, 1]]);
+        let connection = &entries[0].connection;
+        let _busy = gate.enter(Kind::Small, connection).await.unwrap();
+        assert!(gate.enter(Kind::Small, connection).await.is_err());
+        gate.enter(Kind::Probe, connection).await.unwrap();
+        gate.enter(Kind::Wait, connection).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn large_answers_of_one_connection_leave_room_for_those_of_others() {
+        let (gate, entries) = connect(8, &[[127, 0, 0, 1], [127, 0, 0, 1]]);
+        let (greedy, other) = (&entries[0].connection, &entries[1].connection);
+        let mut first = gate.answer(greedy);
+        assert!(first.hold(BYTES_PER_CONNECTION));
+        let mut second = gate.answer(greedy);
+        assert!(!second.hold(MAX_MESSAGE_BYTES));
+        assert!(second.hold(UNCOUNTED_BYTES), "small answers always have room");
+        assert!(gate.answer(other).hold(MAX_MESSAGE_BYTES));
+        drop(first);
+        assert!(second.hold(MAX_MESSAGE_BYTES));
+    }
+}

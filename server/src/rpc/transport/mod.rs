@@ -1,0 +1,86 @@
+//! Connections, and what may happen on them: everything that a peer can hold on to has a limit and a deadline.
+//!
+//! ```text
+//!  listener      connections            serving         call
+//!  accepts, ───► admits, counts, ─────► HTTP/2 on ────► receives the request, waits for room,
+//!  rests when    ends what is idle,     one socket      asks the services, hands the answer over
+//!  descriptors   silent or does                         piece by piece
+//!  are short     not read
+//! ```
+//!
+//! What a peer has only begun to send takes no room from anybody: a call counts against what the planner answers
+//! at once ([`gate`]) when its request is there, until its answer is. Unread answers count bytes ([`budget`]), and
+//! end with their connection when nobody takes them.
+
+mod answer;
+mod budget;
+mod call;
+mod connections;
+mod gate;
+mod listener;
+mod methods;
+mod opening;
+mod receive;
+mod refusal;
+mod serving;
+mod timeout;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::service::Routes;
+
+use call::Calls;
+use connections::Connections;
+
+pub(super) use methods::Methods;
+
+/// What callers may take up.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Most calls answered at once.
+    pub calls: usize,
+    /// Most connections.
+    pub connections: usize,
+    /// Most connections from one address.
+    pub connections_per_peer: usize,
+    /// A connection without an open call is closed after this time.
+    pub idle: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { calls: 256, connections: 4_096, connections_per_peer: 1_024, idle: Duration::from_secs(300) }
+    }
+}
+
+/// Serves `routes` until `stop` is cancelled and open calls have ended.
+pub(super) async fn serve(
+    listener: TcpListener,
+    routes: Routes,
+    methods: Methods,
+    limits: Limits,
+    stop: CancellationToken,
+) {
+    let connections = Connections::new(limits);
+    let calls = Arc::new(Calls::new(routes, methods, limits.calls));
+    let tasks = TaskTracker::new();
+    let sweeper = tokio::spawn(connections.clone().sweep());
+    loop {
+        let (stream, peer) = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = listener::accept(&listener) => accepted,
+        };
+        // Nobody waits at a door that is full: who is refused learns it at once.
+        let Some(entry) = connections.admit(peer.ip()) else { continue };
+        tasks.spawn(serving::serve(stream, entry, Arc::clone(&calls), stop.clone()));
+    }
+    // New callers are refused by the kernel, not left waiting.
+    drop(listener);
+    tasks.close();
+    tasks.wait().await;
+    sweeper.abort();
+}

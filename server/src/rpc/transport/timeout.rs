@@ -1,0 +1,72 @@
+//! How much time a call has.
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue};
+use tokio::time::Instant;
+
+use super::refusal::Refusal;
+
+/// Longest time to an answer; streams are bounded by their own rules once open.
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Where callers say how much.
+pub(super) const HEADER: &str = "grpc-timeout";
+
+/// What is left until `deadline`, as a caller would say it.
+pub(super) fn left(deadline: Instant) -> HeaderValue {
+    let left = deadline.saturating_duration_since(Instant::now()).as_millis();
+    // No call has more than fits.
+    HeaderValue::from_str(&format!("{left}m")).unwrap_or(HeaderValue::from_static("1m"))
+}
+
+/// What the caller allows, and no more than the planner does.
+///
+/// # Errors
+/// When the header is not one: a time-out that cannot be read, or is negative, must not become the longest one.
+pub(super) fn of(headers: &HeaderMap) -> Result<Duration, Refusal> {
+    let Some(value) = headers.get(HEADER) else { return Ok(CALL_TIMEOUT) };
+    let asked = value.to_str().ok().and_then(parse).ok_or(Refusal::Timeout)?;
+    Ok(asked.min(CALL_TIMEOUT))
+}
+
+/// Up to 8 digits and a unit, as gRPC over HTTP/2 specifies.
+fn parse(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let count: u64 = digits.parse().ok()?;
+    match unit {
+        "H" => Some(Duration::from_secs(count * 3_600)),
+        "M" => Some(Duration::from_secs(count * 60)),
+        "S" => Some(Duration::from_secs(count)),
+        "m" => Some(Duration::from_millis(count)),
+        "u" => Some(Duration::from_micros(count)),
+        "n" => Some(Duration::from_nanos(count)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit(text: &str) -> Result<Duration, Refusal> {
+        let mut headers = HeaderMap::new();
+        headers.insert("grpc-timeout", text.parse().unwrap());
+        of(&headers)
+    }
+
+    #[test]
+    fn a_time_out_that_makes_no_sense_is_refused_and_not_the_longest() {
+        assert_eq!(limit("250m").unwrap(), Duration::from_millis(250));
+        assert_eq!(limit("99999999H").unwrap(), CALL_TIMEOUT);
+        assert_eq!(of(&HeaderMap::new()).unwrap(), CALL_TIMEOUT);
+        assert!(limit(left(Instant::now() + CALL_TIMEOUT).to_str().unwrap()).unwrap() <= CALL_TIMEOUT);
+        assert_eq!(limit(left(Instant::now()).to_str().unwrap()).unwrap(), Duration::ZERO);
+        for wrong in ["-1S", "S", "15", "1.5S", "123456789S", "1x"] {
+            assert!(matches!(limit(wrong), Err(Refusal::Timeout)), "{wrong:?}");
+        }
+    }
+}

@@ -20,6 +20,7 @@ use tonic_health::server::HealthReporter;
 use tower::limit::GlobalConcurrencyLimitLayer;
 
 use super::cluster::Clusters;
+use super::imports::Imports;
 use super::model::Models;
 use super::operations::Operations;
 use super::plan::{Plans, Searches};
@@ -57,8 +58,9 @@ pub async fn serve(
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let Services { store, dispatcher, reflection, max_calls } = services;
     let (reporter, stop) = health;
-    let profiles = Profiles { store: store.clone() };
-    let plans = Plans { store: store.clone(), searches: Searches::default() };
+    let imports = Imports::default();
+    let profiles = Profiles { store: store.clone(), imports: imports.clone() };
+    let plans = Plans { store: store.clone(), searches: Searches::default(), imports: imports.clone() };
     let operations = Operations {
         store: store.clone(),
         dispatcher: dispatcher.clone(),
@@ -87,12 +89,12 @@ pub async fn serve(
         .add_optional_service(v1)
         .add_optional_service(v1alpha)
         .add_service(
-            ModelServiceServer::new(Models { store: store.clone() })
+            ModelServiceServer::new(Models { store: store.clone(), imports: imports.clone() })
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
         )
         .add_service(
-            ClusterServiceServer::new(Clusters { store: store.clone() })
+            ClusterServiceServer::new(Clusters { store: store.clone(), imports })
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
         )

@@ -68,11 +68,11 @@ impl Subject {
 
     /// Trained scalars of the whole chain; none where those of a layer are not known.
     pub fn total_parameters(&self) -> Option<u64> {
-        let counts = (0..self.layer_count()).map(|layer| self.parameter_count(layer));
+        let mut counts = (0..self.layer_count()).map(|layer| self.parameter_count(layer));
         match self {
             // A weight that two layers share counts once.
             Self::Known(model) => Some(model.parameter_count()),
-            Self::Opaque(_) => counts.fold(Some(0_u64), |sum, count| Some(sum?.saturating_add(count?))),
+            Self::Opaque(_) => counts.try_fold(0_u64, |sum, count| Some(sum.saturating_add(count?))),
         }
     }
 

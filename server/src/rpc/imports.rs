@@ -14,7 +14,7 @@ use super::error::ApiError;
 use crate::planning::search::Stop;
 
 /// Most documents that are read at once, however many cores there are.
-const MOST_AT_ONCE: usize = 4;
+const MOST_AT_ONCE: usize = 2;
 /// Most calls that wait for their turn: each holds its document.
 const MOST_WAITING: usize = 16;
 /// How long a call waits for its turn.

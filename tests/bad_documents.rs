@@ -293,6 +293,21 @@ async fn a_partitioning_of_more_devices_than_there_are_is_refused() {
     assert!(planner.program().is_running());
 }
 
+/// Two bytes of a message would be a quarter of a kilobyte each.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_of_millions_of_empty_parts_is_refused_before_it_is_decoded() {
+    let mut planner = Planner::start();
+    let channel = planner.channel().await;
+    let before = peak_memory(&mut planner);
+    let cluster = v1::Cluster { nodes: vec![v1::ClusterNode::default(); 2_000_000], ..Default::default() };
+    let request = v1::CreateClusterRequest { subject: Some(Subject::Cluster(cluster)), ..Default::default() };
+    let mut client = ClusterServiceClient::new(channel);
+    let status = client.create_cluster(request).await.expect_err("far too many nodes");
+    assert_eq!(status.code(), Code::OutOfRange, "{status}");
+    let taken = peak_memory(&mut planner) - before;
+    assert!(taken < 128 << 20, "{} MiB", taken >> 20);
+}
+
 /// Names that no database stores, and positions that no row has.
 #[tokio::test(flavor = "multi_thread")]
 async fn names_and_page_tokens_that_cannot_be_stored_never_reach_the_database() {

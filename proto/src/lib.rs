@@ -11,6 +11,7 @@
 pub mod buckets;
 pub mod bytes;
 pub mod cluster;
+pub mod codec;
 pub mod constraints;
 pub mod convert;
 pub mod device;

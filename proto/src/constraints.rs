@@ -185,6 +185,9 @@ fn device_name(field: &str, name: &str) -> Result<(), Invalid> {
             "is required: `node/index`, or a position in the order of devices",
         ));
     }
+    if name.contains(char::is_control) {
+        return Err(Invalid::field(field, "has control characters"));
+    }
     in_range(field, name.len(), 1..=Constraints::MAX_DEVICE_NAME).map(drop)
 }
 

@@ -11,6 +11,7 @@
 pub mod buckets;
 pub mod bytes;
 pub mod cluster;
+pub mod codec;
 pub mod constraints;
 pub mod convert;
 pub mod device;
@@ -30,6 +31,7 @@ pub mod overlap;
 pub mod prediction;
 pub mod profile;
 pub mod rank;
+pub mod reading;
 pub mod reshard;
 pub mod run;
 pub mod scenario;

@@ -8,6 +8,42 @@ use crate::error::Invalid;
 
 const MAX_ID: usize = 63;
 
+/// Longest name of anything that people name (layers, models, nodes, kinds of devices), bytes.
+pub const MAX_NAME_BYTES: usize = 253;
+/// Longest name of a kind of device, bytes: every run has a copy.
+pub const MAX_KIND_BYTES: usize = 128;
+
+/// The rule for names that people give, of layers, models, nodes and kinds of devices: 1 to `most` bytes without
+/// control characters, which no terminal and no database should meet, and without slashes, which part the names of
+/// resources and stages.
+///
+/// # Errors
+/// What is wrong with it; the violation's path is `field`.
+pub fn checked_name(field: &str, name: &str, most: usize) -> Result<(), Invalid> {
+    let refused = |why: String| Err(Invalid::field(field, why));
+    match name.chars().find(|&c| c.is_control() || c == '/') {
+        _ if name.is_empty() => refused("is empty".to_owned()),
+        _ if name.len() > most => refused(format!("is {} bytes long, must be 1 to {most}", name.len())),
+        _ if name.trim() != name => refused(format!("is {name:?}, must not begin or end with spaces")),
+        Some('/') => refused(format!("is {name:?}, must not have slashes")),
+        Some(_) => refused(format!("is {name:?}, must not have control characters")),
+        None => Ok(()),
+    }
+}
+
+/// [`checked_name`] of a kind of device.
+///
+/// # Errors
+/// As there.
+pub fn checked_kind(field: &str, kind: &str) -> Result<(), Invalid> {
+    checked_name(field, kind, MAX_KIND_BYTES)
+}
+
+/// Text of a caller as a message may quote it: all, or how long it is.
+fn quoted(text: &str) -> String {
+    if text.len() <= MAX_NAME_BYTES { format!("{text:?}") } else { format!("a text of {} bytes", text.len()) }
+}
+
 /// Whether `id` may be the last part of a resource name: 1 to 63 of `a-z`, `0-9`, `-`, not starting
 /// or ending with `-`.
 pub fn is_valid_id(id: &str) -> bool {
@@ -40,7 +76,7 @@ macro_rules! resource_name {
                     Ok(Self(id))
                 } else {
                     Err(Invalid::field("", format!(
-                        "{id:?} is not an id: write 1 to 63 of a-z, 0-9 and '-', not '-' at the ends"
+                        "{} is not an id: write 1 to 63 of a-z, 0-9 and '-', not '-' at the ends", quoted(&id)
                     )))
                 }
             }
@@ -55,7 +91,7 @@ macro_rules! resource_name {
                     .filter(|id| is_valid_id(id))
                     .map(|id| Self(id.to_owned()))
                     .ok_or_else(|| Invalid::field(field, format!(
-                        "is {name:?}, must be of the form {}/ID", $collection
+                        "is {}, must be of the form {}/ID", quoted(name), $collection
                     )))
             }
 
@@ -113,7 +149,10 @@ impl CommandName {
         } else {
             Err(Invalid::field(
                 field,
-                format!("is {name:?}, must be the name of a worker's command: 1 to 63 of a-z, 0-9 and '-'"),
+                format!(
+                    "is {}, must be the name of a worker's command: 1 to 63 of a-z, 0-9 and '-'",
+                    quoted(&name)
+                ),
             ))
         }
     }
@@ -160,6 +199,21 @@ mod tests {
         let error = PlanName::parse("plan", "profiles/x").unwrap_err();
         assert_eq!(error.violations()[0].field, "plan");
         assert!(error.to_string().contains("plans/ID"));
+    }
+
+    /// A terminal, a path and a database meet these names.
+    #[test]
+    fn names_have_no_control_characters_no_slashes_and_no_end() {
+        for wrong in ["", "a\0b", "a\nb", "a\u{1b}[2J", "a\u{9b}", "a/b", " a", "a ", &"x".repeat(254)] {
+            let invalid = checked_name("name", wrong, MAX_NAME_BYTES).unwrap_err();
+            assert_eq!(invalid.violations()[0].field, "name", "{wrong:?}");
+            assert!(!invalid.to_string().contains(char::is_control), "{wrong:?}");
+        }
+        for right in ["conv1", "block 0", "transformer.h.0", "NVIDIA H100 80GB HBM3", "层"] {
+            assert_eq!(checked_name("name", right, MAX_NAME_BYTES), Ok(()));
+        }
+        let long = PlanName::parse("plan", &"\0".repeat(1 << 20)).unwrap_err();
+        assert!(long.to_string().len() < 200, "an error is never as long as what caused it");
     }
 
     #[test]

@@ -227,20 +227,20 @@ impl TrainingSpec {
         let width = self.precision.scalar_bytes();
         let master = if self.precision.has_master_weights() { 4 } else { 0 };
         StaticBytes {
-            parameters: scalars * (width + master),
-            gradients: scalars * self.precision.gradient_bytes(),
-            optimizer: scalars * 4 * self.optimizer.state_scalars(),
+            parameters: scalars.saturating_mul(width + master),
+            gradients: scalars.saturating_mul(self.precision.gradient_bytes()),
+            optimizer: scalars.saturating_mul(4 * self.optimizer.state_scalars()),
             buffers: 0,
         }
     }
 
     /// Bytes of buffers of `scalars` scalars: they have the parameters' number format.
     pub fn buffer_bytes(&self, scalars: u64) -> u64 {
-        scalars * self.precision.scalar_bytes()
+        scalars.saturating_mul(self.precision.scalar_bytes())
     }
 }
 
-/// Bytes that a stage holds whatever the batch.
+/// Bytes that a stage holds whatever the batch. Sums stop at the largest number instead of beginning again at 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StaticBytes {
     /// Parameters, master weights included.
@@ -257,7 +257,8 @@ pub struct StaticBytes {
 impl StaticBytes {
     /// All four.
     pub fn total(&self) -> u64 {
-        self.parameters + self.gradients + self.optimizer + self.buffers
+        let Self { parameters, gradients, optimizer, buffers } = *self;
+        parameters.saturating_add(gradients).saturating_add(optimizer).saturating_add(buffers)
     }
 }
 

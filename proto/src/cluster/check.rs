@@ -8,9 +8,8 @@ use super::{
 };
 use crate::bytes::Bytes;
 use crate::error::{Invalid, in_range};
+use crate::name::{checked_kind, checked_name};
 
-/// Longest name of a kind, as for workers; every run has a copy.
-const MAX_KIND_NAME: usize = 128;
 /// Most links side by side.
 const MAX_LINK_COUNT: u32 = 1_024;
 /// Highest price of a device and hour.
@@ -66,7 +65,7 @@ fn shorten(mut warning: String) -> String {
 
 fn check_kind(kind: &DeviceKind) -> Result<(), Invalid> {
     let DeviceKind { name, memory, usable, hourly_price } = kind;
-    text("name", name, 1, MAX_KIND_NAME)?;
+    checked_kind("name", name)?;
     in_range("memory", memory.0, 1..=MAX_BYTES)?;
     check_usable(*usable, *memory)?;
     match hourly_price {
@@ -87,7 +86,7 @@ fn check_usable(usable: Bytes, memory: Bytes) -> Result<(), Invalid> {
 }
 
 fn check_node(node: &mut Node, kinds: &[DeviceKind]) -> Result<(), Invalid> {
-    text("name", &node.name, 1, MAX_NAME)?;
+    checked_name("name", &node.name, MAX_NAME)?;
     text("driver_version", &node.driver_version, 0, MAX_NAME)?;
     in_range("labels", node.labels.len(), 0..=MAX_LABELS)?;
     for (key, value) in &node.labels {

@@ -42,7 +42,7 @@ pub const MAX_DOMAINS: usize = 16_384;
 /// Most tiers.
 pub const MAX_TIERS: usize = 16;
 /// Longest name of anything, bytes.
-pub const MAX_NAME: usize = 253;
+pub const MAX_NAME: usize = crate::name::MAX_NAME_BYTES;
 /// Most labels of a node.
 pub const MAX_LABELS: usize = 64;
 

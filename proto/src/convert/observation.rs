@@ -3,6 +3,7 @@
 use super::{ledger_from_wire, to_i64, unsigned};
 use crate::bytes::Bytes;
 use crate::error::{Invalid, in_range};
+use crate::name::checked_name;
 use crate::observation::{Measured, Observation, Peak};
 use crate::wire::v1;
 
@@ -28,7 +29,9 @@ impl TryFrom<v1::Observation> for Observation {
             ));
         }
         let iterations = unsigned("iterations", wire.iterations)?;
-        short("device_kind", &wire.device_kind, Self::MAX_DEVICE_KIND)?;
+        if !wire.device_kind.is_empty() {
+            checked_name("device_kind", &wire.device_kind, Self::MAX_DEVICE_KIND)?;
+        }
         short("source", &wire.source, Self::MAX_SOURCE)?;
         Ok(Self {
             measured,
@@ -47,6 +50,10 @@ fn peak(figure: &v1::MemoryFigure) -> Result<Peak, Invalid> {
 
 fn short(field: &str, text: &str, most: usize) -> Result<(), Invalid> {
     match text.chars().count() {
+        // A line end may be part of a note; the rest is for no terminal and no database.
+        _ if text.chars().any(|c| c.is_control() && c != '\n' && c != '\t') => {
+            Err(Invalid::field(field, "has control characters"))
+        }
         length if length <= most => Ok(()),
         length => Err(Invalid::field(field, format!("has {length} characters, must have at most {most}"))),
     }
@@ -120,6 +127,8 @@ mod tests {
         assert_eq!(refused(|wire| wire.iterations = -5), "iterations");
         assert_eq!(refused(|wire| wire.source = "x".repeat(1_001)), "source");
         assert_eq!(refused(|wire| wire.device_kind = "x".repeat(101)), "device_kind");
+        assert_eq!(refused(|wire| wire.source = "job\0".to_owned()), "source");
+        assert_eq!(refused(|wire| wire.device_kind = "a/b".to_owned()), "device_kind");
         assert_eq!(refused(|wire| wire.stage_peaks[1].bytes = 0), "stage_peaks[1].bytes");
         assert_eq!(refused(|wire| wire.stage_peaks[0].ledger = 0), "stage_peaks[0].ledger");
         let nothing = |wire: &mut v1::Observation| {

@@ -169,6 +169,12 @@ impl LayerTable {
         if let Some(copies) = self.copies_bytes_per_parameter {
             in_range("copies_bytes_per_parameter", copies, 0..=MAX_COPIES_BYTES)?;
         }
+        if self.layers.iter().all(LayerRows::is_empty) {
+            return Err(Invalid::field(
+                "layers",
+                "have neither `times` nor `bytes` nor `memory` rows: they say nothing",
+            ));
+        }
         let mut next = 0;
         for (index, rows) in self.layers.iter().enumerate() {
             let path = format!("layers[{index}]");
@@ -192,6 +198,11 @@ impl LayerTable {
 }
 
 impl LayerRows {
+    /// Whether nothing is said of its layers.
+    fn is_empty(&self) -> bool {
+        self.times.is_empty() && self.bytes.is_empty() && self.memory.is_empty()
+    }
+
     /// The bytes at exactly this setting.
     pub fn bytes_at(&self, micro_batch_size: u32, tensor_degree: u32) -> Option<&BytesRow> {
         self.bytes
@@ -200,7 +211,7 @@ impl LayerRows {
     }
 
     fn check(&self, layer_count: usize) -> Result<(), Invalid> {
-        in_range("last_layer", self.last_layer, self.first_layer..=layer_count - 1)?;
+        in_range("last_layer", self.last_layer, self.first_layer..=layer_count.saturating_sub(1))?;
         let times = self.times.iter().map(|row| (row.micro_batch_size, row.tensor_degree));
         unique("times", times)?;
         let bytes = self.bytes.iter().map(|row| (row.micro_batch_size, row.tensor_degree));
@@ -248,6 +259,7 @@ impl MemoryRow {
         in_range("in_flight", self.in_flight, 1..=TrainingSpec::MAX_MICRO_BATCHES)?;
         let Self { parallelism, degree, .. } = *self;
         Scenario { parallelism, degree }.checked()?.stage(first_layer, first_layer).checked()?;
+        self.added_bytes.map_or(Ok(()), |value| bytes("added_bytes", value.unsigned_abs()))?;
         self.isolated_bytes.map_or(Ok(()), |value| bytes("isolated_bytes", value))
     }
 }

@@ -89,7 +89,7 @@ impl MeasuredStage {
     pub(super) fn check(&self, layer_count: usize) -> Result<(), Invalid> {
         self.scenario().checked()?;
         self.config().checked()?;
-        in_range("last_layer", self.last_layer, self.first_layer..=layer_count - 1)?;
+        in_range("last_layer", self.last_layer, self.first_layer..=layer_count.saturating_sub(1))?;
         in_range("shard", self.shard, 0..=self.degree.saturating_sub(1))?;
         in_range("stage_count", self.stage_count, 1..=u32::try_from(layer_count).unwrap_or(u32::MAX))?;
         in_range("stage_index", self.stage_index, 0..=self.stage_count - 1)?;

@@ -15,6 +15,7 @@ mod layer_table;
 mod measured_stage;
 mod parse;
 mod provenance;
+mod run_measurement;
 mod subject;
 #[cfg(test)]
 mod tests;
@@ -22,8 +23,6 @@ mod text;
 
 use serde::{Deserialize, Serialize};
 
-use crate::measurement::Measurement;
-use crate::name::RunName;
 use crate::profile::ProfileSettings;
 use crate::training::TrainingSpec;
 
@@ -31,6 +30,7 @@ pub use layer_table::{BytesRow, LayerRows, LayerTable, MemoryRow, TimesRow};
 pub use measured_stage::MeasuredStage;
 pub use parse::{DocumentError, MAX_DOCUMENT_BYTES};
 pub use provenance::Provenance;
+pub use run_measurement::RunMeasurement;
 pub use subject::{OpaqueLayer, OpaqueModel, Subject};
 
 /// The first key of every document of this version: `"format": "loadmaster.profile/1"`.
@@ -61,26 +61,4 @@ pub struct ProfileDocument {
     /// What Loadmaster's own runs measured; the losses are left out.
     #[serde(default)]
     pub measurements: Vec<RunMeasurement>,
-}
-
-/// A measurement of a Loadmaster run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RunMeasurement {
-    /// The run, by the name that it had where it was made: `runs/…`.
-    pub run: RunName,
-    /// Predictions were held against it, and nothing may be learnt from it.
-    #[serde(default)]
-    pub held_out: bool,
-    /// What it yielded, byte trace included, without its losses. Its keys are those of the message
-    /// `Measurement` without the suffix `_bytes`.
-    pub measurement: Measurement,
-}
-
-impl RunMeasurement {
-    /// `runs/{run}/measurements/{stage}-{shard}`.
-    pub fn name(&self) -> String {
-        let Measurement { stage_index, shard, .. } = self.measurement;
-        format!("{}/measurements/{stage_index}-{shard}", self.run)
-    }
 }

@@ -2,14 +2,14 @@
 
 use sha2::{Digest, Sha256};
 
-use super::{FORMAT, ProfileDocument, RunMeasurement, text};
+use super::{FORMAT, ProfileDocument, text};
 use crate::error::{Invalid, in_range};
-use crate::measurement::Measurement;
-use crate::model::Model;
+use crate::name::checked_kind;
 use crate::profile::ProfileSettings;
+use crate::reading::meter::Limits;
+use crate::reading::{Wanted, always, measure_json};
 use crate::run::{Campaign, RunSpec};
 use crate::training::TrainingSpec;
-use crate::wire::v1;
 
 /// Longest document, bytes: what fits into one message.
 pub const MAX_DOCUMENT_BYTES: usize = 15 << 20;
@@ -17,12 +17,13 @@ pub const MAX_DOCUMENT_BYTES: usize = 15 << 20;
 const MAX_MEASUREMENTS: usize = 100_000;
 /// Most scenarios, and most micro-batch sizes, of a Loadmaster profile.
 const MAX_SETTINGS: usize = 64;
-/// Most stages of a pipeline, and most devices of a campaign.
-const MAX_STAGES: u32 = 10_000;
-/// See [`MAX_STAGES`].
+/// Most devices of a campaign.
 const MAX_DEVICES: u32 = 10_000;
-/// Most bytes of any byte count: what the wire can carry.
-const MAX_COUNT: u64 = i64::MAX as u64;
+/// Longest limit of an attempt, seconds: a day, as for requests.
+const MAX_DEADLINE_SECONDS: u32 = 86_400;
+/// Most bytes of any byte count, as for the blocks of a tape: far more than any device has, and sums over the layers
+/// of a model still have room.
+const MAX_COUNT: u64 = 1 << 48;
 /// Longest time of a pass.
 const MAX_SECONDS: f64 = 1e6;
 
@@ -67,9 +68,21 @@ impl ProfileDocument {
     /// # Errors
     /// Names the key that is wrong, missing or unknown.
     pub fn parse(text: &str) -> Result<Self, DocumentError> {
+        Self::parse_while(text, &always)
+    }
+
+    /// [`Self::parse`] as long as the document is wanted. It is measured before anything is built of it.
+    ///
+    /// # Errors
+    /// As there, or that it is not wanted any more.
+    pub fn parse_while(text: &str, wanted: Wanted<'_>) -> Result<Self, DocumentError> {
         if text.len() > MAX_DOCUMENT_BYTES {
             return Err(DocumentError::TooLong { bytes: text.len() });
         }
+        if text.trim().is_empty() {
+            return Err(Invalid::field("", "is empty").into());
+        }
+        measure_json(text, &Limits::TYPED, wanted)?;
         let mut reader = serde_json::Deserializer::from_str(text);
         let document: Self = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
             DocumentError::Malformed { path: error.path().to_string(), why: error.inner().to_string() }
@@ -130,9 +143,8 @@ impl ProfileDocument {
             return Err(Invalid::field("training", "must be settings.training"));
         }
         check_settings(settings).map_err(|invalid| invalid.under("settings"))?;
-        for (index, RunMeasurement { measurement, .. }) in self.measurements.iter().enumerate() {
-            check_measurement(measurement, model)
-                .map_err(|invalid| invalid.under(&format!("measurements[{index}].measurement")))?;
+        for (index, measurement) in self.measurements.iter().enumerate() {
+            measurement.check(model).map_err(|invalid| invalid.under(&format!("measurements[{index}]")))?;
         }
         Ok(())
     }
@@ -154,24 +166,18 @@ impl ProfileDocument {
     /// # Errors
     /// When the document cannot be written.
     pub fn digest(&self) -> Result<String, DocumentError> {
-        let canonical = serde_json::to_vec(self)
-            .map_err(|error| DocumentError::Malformed { path: ".".to_owned(), why: error.to_string() })?;
-        Ok(Sha256::digest(canonical).iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+        self.canonical().map(|(_, digest)| digest)
     }
-}
 
-/// The rules for what a worker sends hold for what a file says; and it must be of this model.
-fn check_measurement(measurement: &Measurement, model: &Model) -> Result<(), Invalid> {
-    let Measurement { stage, layers, .. } = Measurement::try_from(v1::Measurement::from(measurement))?;
-    in_range("stage.last_layer", stage.last_layer, 0..=model.layers().len() - 1)?;
-    model.check_stage(&stage, measurement.micro_batch_size).map_err(|invalid| invalid.under("stage"))?;
-    in_range("stage_count", measurement.stage_count, 1..=MAX_STAGES)?;
-    in_range("stage_index", measurement.stage_index, 0..=measurement.stage_count - 1)?;
-    if let Some(position) = layers.iter().position(|times| !stage.layers().contains(&times.layer)) {
-        let why = format!("is none of the stage's {stage}");
-        return Err(Invalid::field(format!("layers[{position}].layer"), why));
+    /// The document on one line, keys in the order of their definition, with its [`Self::digest`].
+    ///
+    /// # Errors
+    /// When the document cannot be written.
+    pub fn canonical(&self) -> Result<(String, String), DocumentError> {
+        let text = serde_json::to_string(self).map_err(|error| unwritable(&error))?;
+        let digest = Sha256::digest(&text).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        Ok((text, digest))
     }
-    Ok(())
 }
 
 fn check_settings(settings: &ProfileSettings) -> Result<(), Invalid> {
@@ -188,7 +194,17 @@ fn check_settings(settings: &ProfileSettings) -> Result<(), Invalid> {
     for (index, &size) in settings.micro_batch_sizes.iter().enumerate() {
         let field = format!("micro_batch_sizes[{index}]");
         in_range(&field, size, 1..=TrainingSpec::MAX_MICRO_BATCH_SIZE)?;
+        if index
+            .checked_sub(1)
+            .and_then(|before| settings.micro_batch_sizes.get(before))
+            .is_some_and(|&of| of >= size)
+        {
+            return Err(Invalid::field(field, format!("is {size}, must be above the one before it")));
+        }
     }
+    checked_kind("device_kind", &settings.device_kind)?;
+    bytes("min_capacity", settings.min_capacity)?;
+    in_range("deadline_seconds", settings.deadline_seconds, 1..=MAX_DEADLINE_SECONDS)?;
     Ok(())
 }
 
@@ -210,7 +226,7 @@ pub(super) fn checked_text(field: &str, value: &str, least: usize, most: usize) 
     Ok(())
 }
 
-/// A time of a pass.
+/// A time of a pass. What is not finite is in no range.
 pub(super) fn seconds(field: &str, value: f64) -> Result<(), Invalid> {
     if (0.0..=MAX_SECONDS).contains(&value) {
         Ok(())

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::parse::checked_text;
 use crate::error::Invalid;
+use crate::name::checked_kind;
 use crate::run::Ledger;
 
 /// Who measured, with what, on what. Only `source`, `tool` and `device_kind` are required; an empty text
@@ -62,9 +63,10 @@ impl Provenance {
             ledger: _,
             notes,
         } = self;
-        for (field, value) in [("source", source), ("tool", tool), ("device_kind", device_kind)] {
+        for (field, value) in [("source", source), ("tool", tool)] {
             checked_text(field, value, 1, Self::MAX_FIELD)?;
         }
+        checked_kind("device_kind", device_kind)?;
         for (field, value) in [
             ("tool_version", tool_version),
             ("measured_at", measured_at),

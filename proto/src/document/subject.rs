@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::parse::checked_text;
 use crate::error::{Invalid, in_range};
 use crate::layer::fingerprint;
 use crate::model::{MAX_LAYERS, Model};
+use crate::name::{MAX_NAME_BYTES, checked_name};
 
-/// Longest name of a model or layer, bytes.
-const MAX_NAME: usize = 256;
+/// Most trained scalars of a layer whose tensors nobody knows: their bytes still have room in every sum.
+const MAX_PARAMETERS: u64 = 1 << 44;
 
 /// A model, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -58,6 +58,24 @@ impl Subject {
         }
     }
 
+    /// Name of a layer; empty where the chain has no such layer.
+    fn layer_name(&self, layer: usize) -> &str {
+        match self {
+            Self::Known(model) => model.layers().get(layer).map_or("", |layer| layer.name.as_str()),
+            Self::Opaque(model) => model.layers.get(layer).map_or("", |layer| layer.name.as_str()),
+        }
+    }
+
+    /// Trained scalars of the whole chain; none where those of a layer are not known.
+    pub fn total_parameters(&self) -> Option<u64> {
+        let mut counts = (0..self.layer_count()).map(|layer| self.parameter_count(layer));
+        match self {
+            // A weight that two layers share counts once.
+            Self::Known(model) => Some(model.parameter_count()),
+            Self::Opaque(_) => counts.try_fold(0_u64, |sum, count| Some(sum.saturating_add(count?))),
+        }
+    }
+
     /// Trained scalars of a layer, where they are known.
     pub fn parameter_count(&self, layer: usize) -> Option<u64> {
         match self {
@@ -103,11 +121,18 @@ impl Subject {
     }
 
     pub(super) fn check(&self) -> Result<(), Invalid> {
-        let Self::Opaque(opaque) = self else { return Ok(()) };
-        checked_text("opaque.name", &opaque.name, 1, MAX_NAME)?;
-        in_range("opaque.layers", opaque.layers.len(), 1..=MAX_LAYERS)?;
-        for (index, layer) in opaque.layers.iter().enumerate() {
-            checked_text(&format!("opaque.layers[{index}].name"), &layer.name, 1, MAX_NAME)?;
+        let (form, name, layers) = match self {
+            Self::Known(model) => ("known", ("family", model.family()), model.layers().len()),
+            Self::Opaque(opaque) => ("opaque", ("name", opaque.name.as_str()), opaque.layers.len()),
+        };
+        checked_name(&format!("{form}.{}", name.0), name.1, MAX_NAME_BYTES)?;
+        in_range(&format!("{form}.layers"), layers, 1..=MAX_LAYERS)?;
+        for layer in 0..layers {
+            let field = |name: &str| format!("{form}.layers[{layer}].{name}");
+            checked_name(&field("name"), self.layer_name(layer), MAX_NAME_BYTES)?;
+            if let (Self::Opaque(_), Some(count)) = (self, self.parameter_count(layer)) {
+                in_range(&field("parameter_count"), count, 0..=MAX_PARAMETERS)?;
+            }
         }
         Ok(())
     }

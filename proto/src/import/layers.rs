@@ -21,9 +21,12 @@ use serde_json::{Map, Value};
 use crate::error::{Invalid, required};
 use crate::layer::{Layer, LayerKind};
 use crate::model::{Loss, MAX_LAYERS, Model, ModelInput};
+use crate::name::checked_name;
+use crate::reading;
+use crate::reading::meter::Limits;
 
 /// Longest name of a family or a layer, bytes.
-const MAX_NAME_BYTES: usize = 100;
+const MAX_NAME: usize = 100;
 /// Most fields of anything with a kind: far more than any kind has.
 const MAX_FIELDS: usize = 64;
 /// The fields of a model.
@@ -34,7 +37,7 @@ const BARE_KINDS: [LayerKind; 2] = [LayerKind::Relu, LayerKind::Flatten];
 /// # Errors
 /// Names what is wrong by its path in the document.
 pub(super) fn model(document: &str) -> Result<Model, Invalid> {
-    let mut fields = match super::yaml::json_or_yaml(document)? {
+    let mut fields = match reading::json_or_yaml(document, &Limits::BUILT)? {
         Value::Object(fields) => fields,
         other => {
             return Err(Invalid::field("", format!("must be a map of {FIELDS:?}, not {}", form(&other))));
@@ -121,10 +124,7 @@ fn plain(description: &str) -> String {
 
 fn name(field: &str, value: Value) -> Result<String, Invalid> {
     match value {
-        Value::String(name) if (1..=MAX_NAME_BYTES).contains(&name.len()) => Ok(name),
-        Value::String(name) => {
-            Err(Invalid::field(field, format!("is {} bytes long, must be 1 to {MAX_NAME_BYTES}", name.len())))
-        }
+        Value::String(name) => checked_name(field, &name, MAX_NAME).map(|()| name),
         other => Err(Invalid::field(field, format!("must be a text, not {}", form(&other)))),
     }
 }
@@ -216,8 +216,7 @@ layers:
         let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(1 << 20), ["*a"; 1000].join(", "));
         // The parser counts references, and Loadmaster what they unfold to.
         for (document, word) in [(levels, "repetition"), (long, "unfold")] {
-            let (field, description) = refused(&document);
-            assert_eq!(field, "");
+            let (_, description) = refused(&document);
             assert!(description.contains(word), "{description}");
         }
         assert_eq!(refused(&"[".repeat(10_000)).0, "");

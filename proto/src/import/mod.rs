@@ -2,7 +2,6 @@
 
 mod huggingface;
 mod layers;
-pub(crate) mod yaml;
 
 use serde::{Deserialize, Serialize};
 

@@ -69,13 +69,15 @@ impl LayerComponents {
         let mut step = Live::new(&tape.step.blocks, &tape.step.communication);
         step.run(&tape.step.exchange);
         step.run(&tape.step.update);
-        let bytes_of = |blocks: &[u32]| distinct(blocks).map(|block| bytes(passage, block)).sum();
+        let bytes_of = |blocks: &[u32]| {
+            distinct(blocks).fold(0, |sum: u64, block| sum.saturating_add(bytes(passage, block)))
+        };
         Self {
             layer: tape.layer,
             static_bytes,
             retained,
-            forward_transient: forward_peak - after_forward,
-            backward_transient: backward_peak - before_backward,
+            forward_transient: forward_peak.saturating_sub(after_forward),
+            backward_transient: backward_peak.saturating_sub(before_backward),
             step_transient: step.peak,
             input_bytes: bytes_of(&passage.inputs),
             output_bytes: bytes_of(&passage.outputs),
@@ -101,15 +103,18 @@ fn distinct(blocks: &[u32]) -> impl Iterator<Item = u32> + '_ {
 /// What is live once the output was handed over.
 fn retained(passage: &Passage, live: &Live<'_>) -> Retained {
     let mut retained = Retained::default();
+    let [inputs, outputs] =
+        [&passage.inputs, &passage.outputs].map(|edge| edge.iter().collect::<BTreeSet<_>>());
     for (block, _) in (0_u32..).zip(&passage.blocks).filter(|&(block, _)| live.is_live(block)) {
         let bytes = bytes(passage, block);
-        if passage.inputs.contains(&block) {
-            retained.inputs += bytes;
-        } else if passage.outputs.contains(&block) {
-            retained.outputs += bytes;
+        let kept = if inputs.contains(&block) {
+            &mut retained.inputs
+        } else if outputs.contains(&block) {
+            &mut retained.outputs
         } else {
-            retained.inner += bytes;
-        }
+            &mut retained.inner
+        };
+        *kept = kept.saturating_add(bytes);
     }
     retained
 }
@@ -143,9 +148,10 @@ impl<'a> Live<'a> {
             self.live[block] = allocated;
             let communicates = self.communication.contains(&(block as u32));
             if allocated {
-                self.bytes += bytes;
+                self.bytes = self.bytes.saturating_add(bytes);
                 self.peak = self.peak.max(self.bytes);
-                self.communication_bytes += if communicates { bytes } else { 0 };
+                let sent = if communicates { bytes } else { 0 };
+                self.communication_bytes = self.communication_bytes.saturating_add(sent);
                 self.communication_peak = self.communication_peak.max(self.communication_bytes);
             } else {
                 self.bytes = self.bytes.saturating_sub(bytes);

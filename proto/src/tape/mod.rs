@@ -256,14 +256,22 @@ impl LayerTape {
     /// # Errors
     /// Names the field.
     pub fn checked(self) -> Result<Self, Invalid> {
+        self.check()?;
+        Ok(self)
+    }
+
+    /// As [`Self::checked`].
+    ///
+    /// # Errors
+    /// Names the field.
+    pub fn check(&self) -> Result<(), Invalid> {
         self.first.check().map_err(|invalid| invalid.under("first"))?;
         self.later.check().map_err(|invalid| invalid.under("later"))?;
         self.without_graph.check().map_err(|invalid| invalid.under("without_graph"))?;
         for passage in self.untrained_input.iter().flat_map(|pair| pair.iter()) {
             passage.check().map_err(|invalid| invalid.under("untrained_input"))?;
         }
-        self.step.check().map_err(|invalid| invalid.under("step"))?;
-        Ok(self)
+        self.step.check().map_err(|invalid| invalid.under("step"))
     }
 }
 

@@ -6,31 +6,24 @@ use loadmaster_proto::name::ProfileName;
 
 use super::DocumentFault;
 use crate::profile::StoredProfile;
+use crate::store::Store;
 use crate::store::records::{MeasurementRecord, ProfileRecord, ProfileState};
-use crate::store::{Store, StoreError};
 
 /// The document of a complete profile: the one that it came in, or one made of its measurements.
 ///
 /// # Errors
-/// The profile is missing, not complete, or too large for a document.
-pub async fn export(store: &Store, name: &ProfileName) -> Result<String, DocumentFault> {
-    let imported = store.find_document(name).await?;
-    let document = match imported {
-        Some(imported) => imported,
+/// The profile is missing or not complete.
+pub async fn export(store: &Store, name: &ProfileName) -> Result<ProfileDocument, DocumentFault> {
+    match store.find_document(name).await? {
+        Some(imported) => Ok(imported),
         None => {
             let (record, stored) = StoredProfile::load(store, name).await?;
             if record.state != ProfileState::Complete {
                 return Err(DocumentFault::NotComplete { profile: name.to_string() });
             }
-            of(record, stored)
+            Ok(of(record, stored))
         }
-    };
-    let profile = name.to_string();
-    // Traces of large models take a while to write: heartbeats must not wait for it.
-    tokio::task::spawn_blocking(move || document.to_text())
-        .await
-        .map_err(|error| StoreError::Internal(format!("a document cannot be written: {error}")))?
-        .map_err(|why| DocumentFault::TooLarge { profile, why })
+    }
 }
 
 fn of(record: ProfileRecord, stored: StoredProfile) -> ProfileDocument {

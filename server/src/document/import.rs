@@ -6,12 +6,12 @@ use loadmaster_proto::document::{MeasuredStage, ProfileDocument, RunMeasurement,
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::{ModelName, ProfileName};
 use loadmaster_proto::profile::ProfileSettings;
+use loadmaster_proto::reading::{Wanted, always};
 use loadmaster_proto::run::Campaign;
 use loadmaster_proto::scenario::Scenario;
 
-use super::DocumentFault;
 use crate::planning::layout::Layout;
-use crate::store::{Store, StoreError};
+use crate::store::{DocumentRow, Store, StoreError};
 
 /// Digits of the content's digest in a profile's default name.
 const NAME_DIGITS: usize = 12;
@@ -25,8 +25,8 @@ pub struct Import {
     pub settings: ProfileSettings,
     /// The document.
     pub document: ProfileDocument,
-    /// Of its content.
-    pub digest: String,
+    /// As it is stored, with the digest of its content.
+    pub row: DocumentRow,
 }
 
 impl Import {
@@ -36,7 +36,15 @@ impl Import {
     /// # Errors
     /// Names the key that is wrong; the training settings that plans are made for are required here.
     pub fn check(text: &str, id: Option<ProfileName>) -> Result<Self, Invalid> {
-        let document = ProfileDocument::parse(text)?;
+        Self::check_while(text, id, &always)
+    }
+
+    /// [`Self::check`] as long as the document is wanted.
+    ///
+    /// # Errors
+    /// As there, or that it is not wanted any more.
+    pub fn check_while(text: &str, id: Option<ProfileName>, wanted: Wanted<'_>) -> Result<Self, Invalid> {
+        let document = ProfileDocument::parse_while(text, wanted)?;
         // Lists of measurements go on after a name.
         let mut names = BTreeSet::new();
         for (index, name) in document.measurements.iter().map(RunMeasurement::name).enumerate() {
@@ -46,10 +54,10 @@ impl Import {
             }
             names.insert(name);
         }
-        let digest = document.digest()?;
+        let row = DocumentRow::of(&document)?;
         let name = match id {
             Some(id) => id,
-            None => default_name(&document, &digest)?,
+            None => default_name(&document, &row.digest)?,
         };
         let settings = settings(&document, name)?;
         if let Subject::Known(model) = &document.model
@@ -58,7 +66,7 @@ impl Import {
             // Predictors lay it out again: what cannot be is found now, not by the first question.
             Layout::new(&settings, model).map_err(|why| Invalid::field("settings", why.to_string()))?;
         }
-        Ok(Self { settings, document, digest })
+        Ok(Self { settings, document, row })
     }
 
     /// Stores it, if it is new.
@@ -66,21 +74,8 @@ impl Import {
     /// # Errors
     /// The name belongs to another profile, or the database fails.
     pub async fn store(&self, store: &Store) -> Result<(), StoreError> {
-        store.import_profile(&self.settings, &self.document, &self.digest).await
+        store.import_profile(&self.settings, &self.row).await
     }
-}
-
-/// The profile of a document, which is stored if it is new.
-///
-/// # Errors
-/// The document is not valid, or the store refuses.
-pub async fn adopt(store: &Store, text: String) -> Result<ProfileName, DocumentFault> {
-    // A large document takes a while to read: heartbeats must not wait for it.
-    let import = tokio::task::spawn_blocking(move || Import::check(&text, None))
-        .await
-        .map_err(|error| StoreError::Internal(format!("a document cannot be read: {error}")))??;
-    import.store(store).await?;
-    Ok(import.settings.name)
 }
 
 fn default_name(document: &ProfileDocument, digest: &str) -> Result<ProfileName, Invalid> {

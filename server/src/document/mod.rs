@@ -2,7 +2,7 @@
 //!
 //! A document is checked by its domain type
 //! ([`ProfileDocument`](loadmaster_proto::document::ProfileDocument)); here it becomes a stored profile, or
-//! is made of one. [`adopt`] is what planning calls use for a document in place of a profile's name.
+//! is made of one.
 
 mod export;
 mod import;
@@ -11,7 +11,7 @@ use loadmaster_proto::document::DocumentError;
 use loadmaster_proto::error::Invalid;
 
 pub use export::export;
-pub use import::{Import, adopt};
+pub use import::Import;
 
 use crate::store::StoreError;
 

@@ -7,12 +7,31 @@ use loadmaster_proto::wire::v1;
 
 use super::blocking::blocking;
 use super::error::ApiError;
+use super::imports::Imports;
 use super::messages;
 use super::profile::Profiles;
-use crate::document::{Import, export};
+use crate::document::{DocumentFault, Import, export};
 use crate::planning::imported;
 use crate::profile::StoredProfile;
 use crate::store::records::RunCounts;
+
+impl Imports {
+    /// A checked document, from the field `field` of a request.
+    ///
+    /// # Errors
+    /// Names the key that is wrong, or too many documents are read already.
+    pub(super) async fn document(
+        &self,
+        field: &'static str,
+        text: String,
+        id: Option<ProfileName>,
+    ) -> Result<Import, ApiError> {
+        self.run("a document cannot be read", move |stop| {
+            Import::check_while(&text, id, &|| !stop.is_requested()).map_err(|invalid| invalid.under(field))
+        })
+        .await
+    }
+}
 
 impl Profiles {
     /// The document of a profile.
@@ -22,6 +41,13 @@ impl Profiles {
     ) -> Result<v1::ExportProfileResponse, ApiError> {
         let name = ProfileName::parse("name", &request.name)?;
         let document = export(&self.store, &name).await.map_err(|fault| ApiError::document("name", fault))?;
+        // Traces of large models take a while to write: heartbeats must not wait for it.
+        let document = blocking("a document cannot be written", move || {
+            document.to_text().map_err(|why| {
+                ApiError::document("name", DocumentFault::TooLarge { profile: name.to_string(), why })
+            })
+        })
+        .await?;
         Ok(v1::ExportProfileResponse { document })
     }
 
@@ -31,14 +57,10 @@ impl Profiles {
             "" => None,
             id => Some(ProfileName::from_id(id).map_err(|invalid| invalid.under("profile_id"))?),
         };
-        // A large document takes a while to read.
-        let import = blocking("a document cannot be read", move || {
-            Import::check(&request.document, id).map_err(|invalid| invalid.under("document"))
-        })
-        .await?;
+        let import = self.imports.document("document", request.document, id).await?;
         if request.validate_only {
             let row = messages::new_profile(&import.settings, RunCounts::default());
-            return Ok(described(row, &import.document, &import.digest));
+            return Ok(described(row, &import.document, &import.row.digest));
         }
         import.store(&self.store).await?;
         self.whole(&import.settings.name).await

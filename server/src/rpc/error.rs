@@ -131,6 +131,15 @@ pub enum ApiError {
     /// Each search takes a core.
     #[error("as many searches run as the planner has cores: ask again later")]
     TooManySearches,
+    /// Reading a document takes a core and memory.
+    #[error("as many documents are read as the planner has room for: ask again later")]
+    TooManyImports,
+    /// The planner is wrong, whatever it was asked.
+    #[error("{failed}: a defect of the planner, of which its log says more; please report it")]
+    Defect {
+        /// What could not be done.
+        failed: String,
+    },
     /// Waiters may take up half of the calls that the planner answers at once.
     #[error("too many callers wait for operations: poll with GetOperation, or wait again later")]
     TooManyWaiters,
@@ -211,6 +220,12 @@ impl From<ApiError> for Status {
                 details.set_retry_info(Some(RETRY_AFTER));
                 Status::with_error_details(Code::ResourceExhausted, message, details)
             }
+            ApiError::TooManyImports => {
+                let mut details = details("TOO_MANY_IMPORTS", []);
+                details.set_retry_info(Some(RETRY_AFTER));
+                Status::with_error_details(Code::ResourceExhausted, message, details)
+            }
+            ApiError::Defect { .. } => with_reason(Code::Internal, message, "PLANNER_DEFECT", []),
             ApiError::TooManyWaiters => {
                 let mut details = details("TOO_MANY_WAITERS", []);
                 details.set_retry_info(Some(RETRY_AFTER));

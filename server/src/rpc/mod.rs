@@ -7,6 +7,7 @@ mod blocking;
 mod cluster;
 mod document;
 mod error;
+mod imports;
 mod messages;
 mod model;
 mod operations;

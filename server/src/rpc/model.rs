@@ -1,7 +1,7 @@
 //! `ModelService`.
 
 use jiff::Timestamp;
-use loadmaster_proto::error::{Invalid, required};
+use loadmaster_proto::error::required;
 use loadmaster_proto::import::ModelSource;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::ModelName;
@@ -10,6 +10,7 @@ use loadmaster_proto::wire::v1::model_service_server::ModelService;
 use tonic::{Request, Response, Status};
 
 use super::error::ApiError;
+use super::imports::Imports;
 use super::messages;
 use super::page::Listing;
 use crate::store::Store;
@@ -19,15 +20,21 @@ use crate::store::records::ModelRecord;
 #[derive(Debug, Clone)]
 pub(super) struct Models {
     pub(super) store: Store,
+    pub(super) imports: Imports,
 }
 
-/// A model from its source as a request has it.
-///
-/// # Errors
-/// Names the field below `source`.
-pub(super) fn build(source: v1::ModelSource) -> Result<(ModelSource, Model), Invalid> {
-    let built = ModelSource::try_from(source).and_then(|source| source.build().map(|model| (source, model)));
-    built.map_err(|invalid| invalid.under("source"))
+impl Imports {
+    /// A model from its source as a request has it.
+    ///
+    /// # Errors
+    /// Names the field below `source`, or too many documents are read already.
+    pub(super) async fn model(&self, source: v1::ModelSource) -> Result<(ModelSource, Model), ApiError> {
+        let build = move || {
+            let source = ModelSource::try_from(source)?;
+            source.build().map(|model| (source, model))
+        };
+        self.run("a model cannot be built", move |_| build().map_err(|invalid| invalid.under("source"))).await
+    }
 }
 
 #[tonic::async_trait]
@@ -37,7 +44,8 @@ impl ModelService for Models {
         request: Request<v1::CreateModelRequest>,
     ) -> Result<Response<v1::Model>, Status> {
         let request = request.into_inner();
-        let (source, model) = required("source", request.source).and_then(build).map_err(ApiError::from)?;
+        let source = required("source", request.source).map_err(ApiError::from)?;
+        let (source, model) = self.imports.model(source).await?;
         let notes = source.notes();
         let record = if request.validate_only {
             let name = ModelName::from_id(model.id()).map_err(ApiError::from)?;

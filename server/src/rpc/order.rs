@@ -15,6 +15,9 @@ use super::validate::{count_or, deadline_seconds};
 use crate::planning::campaign::default_micro_batch_sizes;
 use crate::planning::campaign::scenarios::scenarios;
 
+/// Most ways to share a stage that a request names: there are three.
+const MAX_PARALLELISMS: usize = 16;
+
 /// A checked request, but for its subject and device kind.
 pub(super) struct Order {
     training: TrainingSpec,
@@ -159,6 +162,7 @@ fn devices(asked: i32, campaign: Campaign, model: &Model) -> Result<Option<u32>,
 }
 
 fn parallelisms(asked: &[i32]) -> Result<Vec<Parallelism>, Invalid> {
+    in_range("parallelisms", asked.len(), 0..=MAX_PARALLELISMS)?;
     asked
         .iter()
         .enumerate()

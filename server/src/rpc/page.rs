@@ -13,6 +13,8 @@ use crate::store::records::{Cursor, Page, PageRequest};
 
 const DEFAULT_SIZE: u32 = 50;
 const MAX_SIZE: u32 = 1_000;
+/// Longest token that is read, bytes.
+const MAX_TOKEN: usize = 2_048;
 
 #[derive(Serialize, Deserialize)]
 struct Token {
@@ -61,8 +63,11 @@ impl Listing {
     }
 
     fn decode(&self, text: &str) -> Option<Cursor> {
+        if text.len() > MAX_TOKEN {
+            return None;
+        }
         let token: Token = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
-        (token.of == self.of).then_some(token.after)
+        (token.of == self.of && token.after.is_of_a_row()).then_some(token.after)
     }
 }
 
@@ -87,6 +92,31 @@ mod tests {
             assert_eq!(error.violations()[0].field, "page_token");
         }
         assert!(listing.request(0, "nonsense").is_err());
+    }
+
+    /// Whoever makes a token up gets an answer about the token, not about the database that cannot read it.
+    #[test]
+    fn a_token_with_a_position_that_no_row_has_is_refused() {
+        let listing = Listing::new("ListRuns", &[]);
+        let token = |time: &str, id: &str| {
+            let of = Listing::new("ListRuns", &[]).of;
+            let after = serde_json::json!({"time": time, "id": id});
+            URL_SAFE_NO_PAD.encode(serde_json::json!({"of": of, "after": after}).to_string())
+        };
+        assert!(listing.request(0, &token("2026-01-02T03:04:05Z", "runs/a/measurements/0-1")).is_ok());
+        for (time, id) in [
+            ("-009000-01-01T00:00:00Z", "a"),
+            ("1969-12-31T23:59:59Z", "a"),
+            ("9999-12-30T00:00:00Z", "a"),
+            ("+010000-01-01T00:00:00Z", "a"),
+            ("2026-01-02T03:04:05Z", "a\0"),
+            ("2026-01-02T03:04:05Z", ""),
+            ("2026-01-02T03:04:05Z", &"x".repeat(600)),
+        ] {
+            let error = listing.request(0, &token(time, id)).unwrap_err();
+            assert_eq!(error.violations()[0].field, "page_token", "{time} {id:?}");
+        }
+        assert!(listing.request(0, &"a".repeat(1 << 20)).is_err());
     }
 
     #[test]

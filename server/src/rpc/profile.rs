@@ -3,7 +3,7 @@
 use loadmaster_proto::error::{Invalid, required};
 use loadmaster_proto::import::ModelSource;
 use loadmaster_proto::model::Model;
-use loadmaster_proto::name::{ModelName, OperationName, ProfileName, RunName};
+use loadmaster_proto::name::{ModelName, OperationName, ProfileName, RunName, checked_kind};
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::wire::longrunning::{Operation, operation};
 use loadmaster_proto::wire::v1;
@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::blocking::blocking;
 use super::error::ApiError;
+use super::imports::Imports;
 use super::operations::{operation_message, pack};
 use super::order::Order;
 use super::page::Listing;
@@ -24,9 +25,6 @@ use crate::store::records::{
 };
 use crate::store::{RunFilter, Store, StoreError};
 
-/// Most bytes of a kind of device, as for workers; every run has a copy.
-const MAX_KIND: usize = 128;
-
 /// Most workers that are looked at, the newest first.
 const MAX_WORKERS: u32 = 1_000;
 
@@ -34,6 +32,7 @@ const MAX_WORKERS: u32 = 1_000;
 #[derive(Debug, Clone)]
 pub(super) struct Profiles {
     pub(super) store: Store,
+    pub(super) imports: Imports,
 }
 
 impl Profiles {
@@ -57,7 +56,7 @@ impl Profiles {
                 Ok((self.store.get_model(&name).await?.model, None))
             }
             v1::run_profile_request::Subject::Source(source) => {
-                let (source, model) = super::model::build(source)?;
+                let (source, model) = self.imports.model(source).await?;
                 Ok((model, Some(source)))
             }
         }
@@ -196,11 +195,8 @@ impl Profiles {
 /// The kind of device to measure on: as asked, else that of the first device of the newest worker that
 /// takes runs.
 fn device_kind(asked: &str, workers: &[WorkerRecord]) -> Result<String, ApiError> {
-    if asked.len() > MAX_KIND || asked.contains(char::is_control) {
-        let why = format!("must be a name of at most {MAX_KIND} bytes, as a worker reports it");
-        return Err(Invalid::field("device_kind", why).into());
-    }
     if !asked.is_empty() {
+        checked_kind("device_kind", asked)?;
         return Ok(asked.to_owned());
     }
     workers

@@ -22,6 +22,7 @@ use tonic_health::server::HealthReporter;
 use tower::Service;
 
 use super::cluster::Clusters;
+use super::imports::Imports;
 use super::model::Models;
 use super::operations::Operations;
 use super::plan::{Plans, Searches};
@@ -63,8 +64,9 @@ impl Services {
     /// When a descriptor that was built in cannot be read: a defect.
     pub fn build(self, reporter: HealthReporter) -> anyhow::Result<Served> {
         let Self { store, dispatcher, reflection, limits } = self;
-        let profiles = Profiles { store: store.clone() };
-        let plans = Plans { store: store.clone(), searches: Searches::default() };
+        let imports = Imports::default();
+        let profiles = Profiles { store: store.clone(), imports: imports.clone() };
+        let plans = Plans { store: store.clone(), searches: Searches::default(), imports: imports.clone() };
         let operations = Operations {
             store: store.clone(),
             dispatcher: dispatcher.clone(),
@@ -82,12 +84,12 @@ impl Services {
             served.add(describe().build_v1alpha()?);
         }
         served.add(
-            ModelServiceServer::new(Models { store: store.clone() })
+            ModelServiceServer::new(Models { store: store.clone(), imports: imports.clone() })
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
         );
         served.add(
-            ClusterServiceServer::new(Clusters { store: store.clone() })
+            ClusterServiceServer::new(Clusters { store: store.clone(), imports })
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
         );

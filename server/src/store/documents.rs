@@ -1,14 +1,17 @@
 //! Imported profiles: the documents that they came in, and the chains that those are about.
 
+use std::fmt::Display;
+
 use loadmaster_proto::document::{OpaqueModel, ProfileDocument, Subject};
+use loadmaster_proto::error::Invalid;
 use loadmaster_proto::import::{LayerList, ModelSource};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::{ModelName, ProfileName};
-use serde_json::{Value, json};
-use sqlx::types::Json;
+use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use super::Store;
+use super::beside::beside;
 use super::error::{Result, StoreError};
 use super::json::document;
 use super::records::{MeasurementRecord, ProfileSettings};
@@ -17,14 +20,48 @@ use super::records::{MeasurementRecord, ProfileSettings};
 /// profile's name is taken.
 const IMPORT: &str = "
 WITH chain AS (
-    INSERT INTO models (id, model, source, opaque) VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO NOTHING
+    INSERT INTO models (id, model, source, opaque) VALUES ($1, $2::text::jsonb, $3::text::jsonb, $4) ON CONFLICT (id) DO NOTHING
 ), profile AS (
     INSERT INTO profiles (id, model_id, settings, state, end_time) VALUES ($5, $1, $6, 'complete', now())
     ON CONFLICT (id) DO NOTHING RETURNING id
 ), operation AS (
     INSERT INTO operations (id, profile_id, state, end_time) SELECT $7, id, 'succeeded', now() FROM profile
 )
-INSERT INTO documents (profile_id, digest, document) SELECT id, $8, $9 FROM profile";
+INSERT INTO documents (profile_id, digest, document) SELECT id, $8, $9::text::jsonb FROM profile";
+
+/// A document and its chain of layers as they are stored. Writing a large one takes a while, so it is done where it
+/// was read, and not where calls are answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DocumentRow {
+    /// 16 hexadecimal digits that follow from the content.
+    pub digest: String,
+    text: String,
+    chain: String,
+    source: String,
+    is_opaque: bool,
+}
+
+impl DocumentRow {
+    /// The row of a checked document.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn of(imported: &ProfileDocument) -> std::result::Result<Self, Invalid> {
+        let unwritable = |error: serde_json::Error| Invalid::field("", error.to_string());
+        let (text, digest) = imported.canonical().map_err(Invalid::from)?;
+        let (chain, source, is_opaque) = match &imported.model {
+            Subject::Known(model) => {
+                let chain = serde_json::to_string(model).map_err(unwritable)?;
+                let source = ModelSource::LayerList(LayerList { document: chain.clone() });
+                (chain, serde_json::to_string(&source).map_err(unwritable)?, false)
+            }
+            Subject::Opaque(opaque) => {
+                (serde_json::to_string(opaque).map_err(unwritable)?, "{}".to_owned(), true)
+            }
+        };
+        Ok(Self { digest, text, chain, source, is_opaque })
+    }
+}
 
 impl Store {
     /// Stores a document as the profile of these settings. The same document under the same name is
@@ -33,38 +70,34 @@ impl Store {
     /// # Errors
     /// [`StoreError::AlreadyExists`] when the name is that of another profile, [`StoreError::Corrupt`] when
     /// the model's name is that of another model.
-    pub async fn import_profile(
-        &self,
-        settings: &ProfileSettings,
-        imported: &ProfileDocument,
-        digest: &str,
-    ) -> Result<()> {
-        let (chain, source, opaque) = chain(&imported.model)?;
+    pub async fn import_profile(&self, settings: &ProfileSettings, row: &DocumentRow) -> Result<()> {
+        let DocumentRow { digest, text, chain, source, is_opaque } = row;
         sqlx::query(IMPORT)
             .bind(settings.model.id())
-            .bind(&chain)
+            .bind(chain)
             .bind(source)
-            .bind(opaque)
+            .bind(is_opaque)
             .bind(settings.name.id())
             .bind(document(settings)?)
             .bind(Uuid::now_v7().to_string())
             .bind(digest)
-            .bind(document(imported)?)
+            .bind(text)
             .execute(&self.pool)
             .await?;
         let stored: Option<String> = sqlx::query_scalar("SELECT digest FROM documents WHERE profile_id = $1")
             .bind(settings.name.id())
             .fetch_optional(&self.pool)
             .await?;
-        if stored.as_deref() != Some(digest) {
+        if stored.as_ref() != Some(digest) {
             return Err(StoreError::AlreadyExists { what: settings.name.to_string() });
         }
-        let same: bool = sqlx::query_scalar("SELECT model = $2 AND opaque = $3 FROM models WHERE id = $1")
-            .bind(settings.model.id())
-            .bind(&chain)
-            .bind(opaque)
-            .fetch_one(&self.pool)
-            .await?;
+        let same: bool =
+            sqlx::query_scalar("SELECT model = $2::text::jsonb AND opaque = $3 FROM models WHERE id = $1")
+                .bind(settings.model.id())
+                .bind(chain)
+                .bind(is_opaque)
+                .fetch_one(&self.pool)
+                .await?;
         if same {
             Ok(())
         } else {
@@ -77,12 +110,14 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn find_document(&self, profile: &ProfileName) -> Result<Option<ProfileDocument>> {
-        let found: Option<Json<ProfileDocument>> =
-            sqlx::query_scalar("SELECT document FROM documents WHERE profile_id = $1")
+        let found: Option<String> =
+            sqlx::query_scalar("SELECT document::text FROM documents WHERE profile_id = $1")
                 .bind(profile.id())
                 .fetch_optional(&self.pool)
                 .await?;
-        Ok(found.map(|found| found.0))
+        let Some(text) = found else { return Ok(None) };
+        let name = profile.clone();
+        beside(move || read(&name, &text)).await.map(Some)
     }
 
     /// The chain of layers of a model's name, be it one that ranks can train or not.
@@ -90,19 +125,21 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotFound`].
     pub async fn get_subject(&self, name: &ModelName) -> Result<Subject> {
-        let found: Option<(Json<Value>, bool)> =
-            sqlx::query_as("SELECT model, opaque FROM models WHERE id = $1")
+        let found: Option<(String, bool)> =
+            sqlx::query_as("SELECT model::text, opaque FROM models WHERE id = $1")
                 .bind(name.id())
                 .fetch_optional(&self.pool)
                 .await?;
-        let (Json(content), opaque) = found.ok_or_else(|| StoreError::not_found(name))?;
-        let damaged =
-            |error: serde_json::Error| StoreError::corrupt(format!("{name} cannot be read: {error}"));
-        if opaque {
-            serde_json::from_value::<OpaqueModel>(content).map(Subject::Opaque).map_err(damaged)
-        } else {
-            serde_json::from_value::<Model>(content).map(Subject::Known).map_err(damaged)
-        }
+        let (content, opaque) = found.ok_or_else(|| StoreError::not_found(name))?;
+        let name = name.clone();
+        beside(move || {
+            if opaque {
+                read::<OpaqueModel>(&name, &content).map(Subject::Opaque)
+            } else {
+                read::<Model>(&name, &content).map(Subject::Known)
+            }
+        })
+        .await
     }
 
     /// The measurements of Loadmaster's own runs in an imported profile, in the order of the document; none
@@ -127,14 +164,7 @@ impl Store {
     }
 }
 
-/// The row of a chain: content, what it was built from, and whether it is opaque.
-fn chain(subject: &Subject) -> Result<(Value, Value, bool)> {
-    match subject {
-        Subject::Known(model) => {
-            let content = document(model)?;
-            let source = ModelSource::LayerList(LayerList { document: content.to_string() });
-            Ok((content, document(&source)?, false))
-        }
-        Subject::Opaque(opaque) => Ok((document(opaque)?, json!({}), true)),
-    }
+/// What is stored under a name.
+pub(super) fn read<T: DeserializeOwned>(name: &impl Display, text: &str) -> Result<T> {
+    serde_json::from_str(text).map_err(|error| StoreError::corrupt(format!("{name} cannot be read: {error}")))
 }

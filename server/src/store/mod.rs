@@ -64,6 +64,7 @@
 //! Heartbeats change no indexed column. Counting the runs of an operation reads all of its runs and is
 //! the price of keeping no counters that could drift.
 
+mod beside;
 mod clusters;
 mod connect;
 mod documents;
@@ -95,6 +96,7 @@ use sqlx::PgPool;
 use sqlx::postgres::PgConnectOptions;
 
 pub use connect::ConnectOptions;
+pub use documents::DocumentRow;
 pub use error::{Result, StoreError};
 pub use finish::{MAX_ATTEMPTS, MAX_HAND_BACKS};
 #[doc(hidden)]

@@ -8,6 +8,8 @@ use sqlx::FromRow;
 use sqlx::types::Json;
 
 use super::Store;
+use super::beside::beside;
+use super::documents::read;
 use super::error::{Result, StoreError};
 use super::json::document;
 use super::records::{Cursor, ModelRecord, Page, PageRequest};
@@ -43,14 +45,19 @@ impl Store {
     /// [`StoreError::Corrupt`] when another model has the same short name.
     pub async fn put_model(&self, model: &Model, source: &ModelSource) -> Result<ModelRecord> {
         let name = name(ModelName::from_id(model.id()))?;
-        let content = document(model)?;
-        sqlx::query("INSERT INTO models (id, model, source) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING")
-            .bind(name.id())
-            .bind(&content)
-            .bind(document(source)?)
-            .execute(&self.pool)
-            .await?;
-        let same: bool = sqlx::query_scalar("SELECT model = $2 FROM models WHERE id = $1")
+        let (model, source) = (model.clone(), source.clone());
+        let (content, source) =
+            beside(move || Ok((document(&model)?.to_string(), document(&source)?.to_string()))).await?;
+        sqlx::query(
+            "INSERT INTO models (id, model, source) VALUES ($1, $2::text::jsonb, $3::text::jsonb)
+             ON CONFLICT (id) DO NOTHING",
+        )
+        .bind(name.id())
+        .bind(&content)
+        .bind(source)
+        .execute(&self.pool)
+        .await?;
+        let same: bool = sqlx::query_scalar("SELECT model = $2::text::jsonb FROM models WHERE id = $1")
             .bind(name.id())
             .bind(&content)
             .fetch_one(&self.pool)
@@ -66,19 +73,24 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotFound`], [`StoreError::Opaque`] where the chain has no layers that could be trained.
     pub async fn get_model(&self, name: &ModelName) -> Result<ModelRecord> {
-        let row: Option<ModelRow> =
-            sqlx::query_as("SELECT id, model, source, create_time FROM models WHERE id = $1 AND NOT opaque")
-                .bind(name.id())
-                .fetch_optional(&self.pool)
-                .await?;
-        match row {
-            Some(row) => row.try_into(),
-            // The commonest call needs one query; this one says why there is no model.
-            None => match self.get_subject(name).await? {
+        let row: Option<(String, String, Time)> = sqlx::query_as(
+            "SELECT model::text, source::text, create_time FROM models WHERE id = $1 AND NOT opaque",
+        )
+        .bind(name.id())
+        .fetch_optional(&self.pool)
+        .await?;
+        // The commonest call needs one query; the other one says why there is no model.
+        let Some((model, source, Time(create_time))) = row else {
+            return match self.get_subject(name).await? {
                 Subject::Opaque(_) => Err(StoreError::Opaque { what: name.to_string() }),
                 Subject::Known(_) => Err(StoreError::Conflict),
-            },
-        }
+            };
+        };
+        let name = name.clone();
+        beside(move || {
+            Ok(ModelRecord { model: read(&name, &model)?, source: read(&name, &source)?, name, create_time })
+        })
+        .await
     }
 
     /// Models, newest first.

@@ -34,7 +34,7 @@ use super::super::{
 use super::{fill, hostlist};
 use crate::bytes::Bytes;
 use crate::error::{Invalid, in_range, required};
-use crate::import::yaml;
+use crate::reading::{self, meter::Limits};
 
 /// The first key of every document of this version.
 pub const FORMAT: &str = "loadmaster.cluster/1";
@@ -148,11 +148,11 @@ struct DomainEntry {
 /// # Errors
 /// Names the path in the document.
 pub(super) fn parts(text: &str) -> Result<ClusterParts, Invalid> {
-    let document: Document =
-        serde_path_to_error::deserialize(yaml::json_or_yaml(text)?).map_err(|error| {
-            let path = error.path().to_string();
-            Invalid::field(if path == "." { "" } else { &path }, error.inner().to_string())
-        })?;
+    let document: Document = serde_path_to_error::deserialize(reading::json_or_yaml(text, &Limits::BUILT)?)
+        .map_err(|error| {
+        let path = error.path().to_string();
+        Invalid::field(if path == "." { "" } else { &path }, error.inner().to_string())
+    })?;
     if document.format != FORMAT {
         return Err(Invalid::field("format", format!("is {:?}, must be {FORMAT:?}", document.format)));
     }

@@ -14,11 +14,10 @@ use super::super::{
 };
 use super::{ImportOptions, fill};
 use crate::error::{Invalid, in_range};
+use crate::reading::xml;
 
-/// Most elements and texts.
-const MAX_ELEMENTS: u32 = 100_000;
-/// Deepest nesting: machines have four or five levels.
-const MAX_DEPTH: usize = 64;
+/// Most elements, texts and comments of the tree: around each element there may be two texts.
+const MAX_NODES: u32 = 4 * xml::MAX_ELEMENTS as u32;
 /// PCI class of an NVSwitch.
 const SWITCH_CLASS: &str = "0x068000";
 
@@ -41,8 +40,8 @@ struct Gpu {
 /// Names the element, or the option that is missing.
 pub(super) fn parts(text: &str, options: &ImportOptions) -> Result<ClusterParts, Invalid> {
     // Documents with a DTD are refused, and with them entities that unfold to more.
-    let parsing = ParsingOptions { allow_dtd: false, nodes_limit: MAX_ELEMENTS, ..ParsingOptions::default() };
-    check_depth(text)?;
+    let parsing = ParsingOptions { allow_dtd: false, nodes_limit: MAX_NODES, ..ParsingOptions::default() };
+    xml::check(text)?;
     let document = Document::parse_with_options(text, parsing)
         .map_err(|error| Invalid::field("", format!("is not valid XML: {error}")))?;
     let root = document.root_element();
@@ -84,23 +83,6 @@ pub(super) fn parts(text: &str, options: &ImportOptions) -> Result<ClusterParts,
         source: ClusterSource::Nccl,
         warnings: without_nvlink(&gpus),
     })
-}
-
-/// Refuses nesting that no machine has, before a tree is built of it.
-fn check_depth(text: &str) -> Result<(), Invalid> {
-    let mut depth = 0_usize;
-    for tag in text.split('<').skip(1) {
-        let tag = tag.split('>').next().unwrap_or_default();
-        if tag.starts_with('/') {
-            depth = depth.saturating_sub(1);
-        } else if !tag.ends_with('/') && !tag.starts_with(['!', '?']) {
-            depth += 1;
-        }
-        if depth > MAX_DEPTH {
-            return Err(Invalid::field("", format!("has elements more than {MAX_DEPTH} deep")));
-        }
-    }
-    Ok(())
 }
 
 fn number<T: std::str::FromStr>(element: &Element<'_, '_>, name: &str) -> Result<T, Invalid> {

@@ -6,6 +6,9 @@ use super::super::{
 use super::{ImportOptions, fill};
 use crate::error::{Invalid, in_range};
 
+/// Most words of a line that are looked at: GPUs come first, network cards and affinities behind them.
+const MAX_WORDS: usize = 8 * MAX_NODE_DEVICES;
+
 /// # Errors
 /// Names the line, or the option that is missing.
 pub(super) fn parts(text: &str, options: &ImportOptions) -> Result<ClusterParts, Invalid> {
@@ -45,7 +48,7 @@ fn matrix(text: &str) -> Result<Vec<Row>, Invalid> {
     let mut rows: Vec<Row> = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let line = without_escapes(line);
-        let words: Vec<&str> = line.split_whitespace().collect();
+        let words: Vec<&str> = line.split_whitespace().take(MAX_WORDS).collect();
         let field = format!("line {}", index + 1);
         let gpus = words.iter().take_while(|word| gpu(word).is_some()).count();
         match columns {

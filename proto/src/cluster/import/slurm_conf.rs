@@ -18,7 +18,7 @@ pub(super) const MAX_NAMES: usize = MAX_NODES * MAX_TIERS;
 pub(super) fn parts(text: &str, options: &ImportOptions) -> Result<ClusterParts, Invalid> {
     let (mut switches, mut blocks, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
     let mut names = 0_usize;
-    for (number, line) in lines(text) {
+    for (number, line) in lines(text)? {
         let field = format!("line {number}");
         let refused = |why: String| Invalid::field(&field, why);
         let (mut key, mut nodes, mut children, mut other) = (None, Vec::new(), Vec::new(), String::new());
@@ -56,7 +56,7 @@ pub(super) fn parts(text: &str, options: &ImportOptions) -> Result<ClusterParts,
             Some((false, name)) => blocks.push(Block { name, nodes, field }),
         }
         if switches.len() + blocks.len() > MAX_LINES {
-            return Err(Invalid::field("", format!("has more than {MAX_LINES} switches or blocks")));
+            return Err(Invalid::field("", too_many_lines()));
         }
     }
     match (switches.is_empty(), blocks.is_empty()) {
@@ -65,6 +65,10 @@ pub(super) fn parts(text: &str, options: &ImportOptions) -> Result<ClusterParts,
         (false, true) => cluster(tree::domains(switches)?, options),
         (true, false) => cluster(blocks::domains(blocks, &sizes)?, options),
     }
+}
+
+fn too_many_lines() -> String {
+    format!("has more than {MAX_LINES} switches or blocks")
 }
 
 /// The nodes of these domains, filled from the options.
@@ -94,7 +98,10 @@ pub(super) fn cluster(
 }
 
 /// The lines that say something, with their numbers: without comments, and joined where one ends in a backslash.
-fn lines(text: &str) -> Vec<(usize, String)> {
+///
+/// # Errors
+/// There are more of them than a file of switches has.
+fn lines(text: &str) -> Result<Vec<(usize, String)>, Invalid> {
     let mut all: Vec<(usize, String)> = Vec::new();
     let mut continues = false;
     for (index, line) in text.lines().enumerate() {
@@ -105,10 +112,14 @@ fn lines(text: &str) -> Vec<(usize, String)> {
                 last.push(' ');
                 last.push_str(line);
             }
+            _ if line.trim().is_empty() && !ends_open => {}
             _ => all.push((index + 1, line.to_owned())),
+        }
+        if all.len() > 2 * MAX_LINES {
+            return Err(Invalid::field(format!("line {}", index + 1), too_many_lines()));
         }
         continues = ends_open;
     }
     all.retain(|(_, line)| !line.trim().is_empty());
-    all
+    Ok(all)
 }

@@ -8,7 +8,7 @@ use super::slurm_conf::MAX_NAMES;
 use super::tree::{self, Switch};
 use super::{ImportOptions, hostlist, slurm_conf};
 use crate::error::Invalid;
-use crate::import::yaml;
+use crate::reading::{self, meter::Limits};
 
 // Other keys are Slurm's business: its plugins add some with every release.
 #[derive(Debug, Deserialize)]
@@ -52,7 +52,7 @@ struct BlockEntry {
 /// # Errors
 /// Names the path in the file.
 pub(super) fn parts(text: &str, options: &ImportOptions) -> Result<ClusterParts, Invalid> {
-    let value = yaml::json_or_yaml(text)?;
+    let value = reading::json_or_yaml(text, &Limits::BUILT)?;
     let topologies: Vec<Topology> = serde_path_to_error::deserialize(value)
         .map_err(|error| Invalid::field(error.path().to_string(), error.inner().to_string()))?;
     let names = || topologies.iter().map(|of| of.topology.as_str()).collect::<Vec<_>>();

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::super::{ClusterParts, ClusterSource, Domain, LinkClass, MAX_LABELS, Tier};
 use super::{ImportOptions, fill};
 use crate::error::Invalid;
+use crate::reading::{self, meter::Limits};
 
 /// Labels that name an NVLink domain, the preferred first.
 const ACCELERATOR_LABELS: [&str; 2] = ["accelerator.topograph.run/domain", "nvidia.com/gpu.clique"];
@@ -48,8 +49,7 @@ impl Instance {
 /// # Errors
 /// Names the path in the file, or the option that is missing.
 pub(super) fn parts(text: &str, options: &ImportOptions) -> Result<ClusterParts, Invalid> {
-    let mut reader = serde_json::Deserializer::from_str(text);
-    let graph: Graph = serde_path_to_error::deserialize(&mut reader)
+    let graph: Graph = serde_path_to_error::deserialize(reading::json(text, &Limits::BUILT)?)
         .map_err(|error| Invalid::field(error.path().to_string(), error.inner().to_string()))?;
     if graph.instances.is_empty() {
         return Err(Invalid::field("instances", "is empty"));

@@ -26,6 +26,7 @@ use self::architectures::Architecture;
 use self::fields::Fields;
 use crate::error::{Invalid, in_range};
 use crate::model::Model;
+use crate::reading::{self, meter::Limits};
 
 /// Values of `model_type` that are understood.
 pub const MODEL_TYPES: [&str; 6] = ["gpt2", "bert", "llama", "mistral", "qwen2", "qwen3"];
@@ -36,8 +37,7 @@ pub const DEFAULT_MAX_SEQUENCE_LENGTH: i64 = 4096;
 /// # Errors
 /// Names the key, below `config`, or `sequence_length`.
 pub(super) fn model(config: &str, sequence_length: Option<i64>) -> Result<Model, Invalid> {
-    let config: Value = serde_json::from_str(config)
-        .map_err(|error| Invalid::field("config", format!("is not valid JSON: {error}")))?;
+    let config = reading::json(config, &Limits::BUILT).map_err(|invalid| invalid.under("config"))?;
     let Value::Object(config) = config else {
         return Err(Invalid::field("config", "must be a JSON object"));
     };
@@ -60,7 +60,7 @@ pub(super) fn model(config: &str, sequence_length: Option<i64>) -> Result<Model,
 
 /// What a configuration says and the model leaves out, because it changes neither memory nor time.
 pub(super) fn notes(config: &str) -> Vec<String> {
-    let config: Value = serde_json::from_str(config).unwrap_or_default();
+    let config = reading::json(config, &Limits::BUILT).unwrap_or_default();
     rotary::notes(&config)
 }
 

@@ -311,9 +311,9 @@ impl Predictor for Component {
         let fixed = played.fixed;
         let part = |class: Class| peak.of(class).min(MOST_BYTES);
         let breakdown = Breakdown {
-            weights: fixed.parameters + fixed.buffers,
+            weights: fixed.parameters.saturating_add(fixed.buffers).min(MOST_BYTES),
             gradients: part(Class::Gradient),
-            optimizer: fixed.optimizer,
+            optimizer: fixed.optimizer.min(MOST_BYTES),
             activations: part(Class::Activation),
             edges: part(Class::Edge),
             communication: part(Class::Communication),

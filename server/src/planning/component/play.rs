@@ -130,7 +130,7 @@ impl Component {
         let embedding = tapes.first().filter(|_| has_both_ends && self.model.has_tied_head())?;
         let part = Part { index: shard, degree: key.tensor_degree };
         let shared = self.model.layers().last()?.kind.shard_shared_parameter(part)?;
-        let bytes = shared.elements() * self.training.precision.gradient_bytes();
+        let bytes = shared.elements().saturating_mul(self.training.precision.gradient_bytes());
         Some(tied::adding_to_shared(&embedding.first, &embedding.later, bytes))
     }
 
@@ -138,7 +138,8 @@ impl Component {
     fn largest_bucket(&self, stage: &StageConfig) -> u64 {
         let scalar = self.training.precision.gradient_bytes();
         let parameters = self.model.rank_parameters(stage, 0);
-        let sizes: Vec<u64> = parameters.iter().map(|of: &ShardParameter| of.elements() * scalar).collect();
+        let sizes: Vec<u64> =
+            parameters.iter().map(|of: &ShardParameter| of.elements().saturating_mul(scalar)).collect();
         buckets(&sizes, BUCKET_BYTES).iter().map(Bucket::buffer_bytes).max().unwrap_or_default()
     }
 }
@@ -147,7 +148,7 @@ impl Played {
     /// What is there at any moment.
     pub(super) fn constant(&self) -> u64 {
         let StaticBytes { parameters, buffers, optimizer, .. } = self.fixed;
-        parameters + buffers + optimizer + self.overhead.min(MOST_BYTES)
+        [parameters, buffers, optimizer, self.overhead].into_iter().map(|bytes| bytes.min(MOST_BYTES)).sum()
     }
 
     /// Buffers that a device of a stage of this many replicas holds while gradients are summed.

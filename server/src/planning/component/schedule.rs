@@ -8,7 +8,7 @@ use loadmaster_proto::training::Schedule;
 
 use super::machine::{Bytes, Machine};
 use super::stage::{ReplayStage, Turn};
-use crate::planning::predictor::PeakCurve;
+use crate::planning::predictor::{MOST_BYTES, PeakCurve};
 
 /// Bytes of a stage's kinds of passes, from which the peak of any schedule is read.
 #[derive(Debug, Clone, Copy, Default)]
@@ -112,7 +112,8 @@ impl StageBytes {
             self.later_backward,
             self.step,
         ]
-        .map(Bytes::total);
+        .map(|bytes| bytes.total().min(MOST_BYTES));
+        let [synchronisation, constant] = [synchronisation, constant].map(|bytes| bytes.min(MOST_BYTES));
         let before = forward.max(first);
         let again = (forward + gradients).max(later + gradients);
         // The last one in flight is back when a later backward pass begins.

@@ -16,8 +16,8 @@ use loadmaster_proto::wire::v1::cluster_service_server::ClusterService;
 use loadmaster_proto::wire::v1::create_cluster_request::Subject;
 use tonic::{Request, Response, Status};
 
-use super::blocking::blocking;
 use super::error::ApiError;
+use super::imports::Imports;
 use super::page::Listing;
 use super::validate::request_key;
 use crate::store::Store;
@@ -32,6 +32,7 @@ const MOST_MEASUREMENTS: u32 = 16;
 #[derive(Debug, Clone)]
 pub(super) struct Clusters {
     pub(super) store: Store,
+    pub(super) imports: Imports,
 }
 
 impl Clusters {
@@ -43,8 +44,7 @@ impl Clusters {
         }
         let v1::CreateClusterRequest { subject, cluster_id, validate_only, request_id: _ } = request;
         let subject = required("cluster", subject)?;
-        // A large cluster takes a while to check.
-        let cluster = blocking("a cluster cannot be read", move || read(subject)).await?;
+        let cluster = self.imports.run("a cluster cannot be read", move |_| read(subject)).await?;
         self.keep(cluster, &cluster_id, validate_only, key).await
     }
 

@@ -19,7 +19,6 @@ mod validate;
 mod wish;
 
 use jiff::Timestamp;
-use loadmaster_proto::document::Subject as Chain;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::{PlanName, ProfileName};
@@ -30,8 +29,8 @@ use tonic::{Request, Response, Status};
 
 use super::blocking::blocking;
 use super::error::ApiError;
+use super::imports::Imports;
 use super::page::Listing;
-use crate::document::adopt;
 use crate::planning::cores::Host;
 use crate::planning::imported;
 use crate::planning::layout::layer_names;
@@ -54,6 +53,7 @@ const SHOWN_TRIALS: u32 = 10;
 pub(super) struct Plans {
     pub(super) store: Store,
     pub(super) searches: Searches,
+    pub(super) imports: Imports,
 }
 
 /// A profile that is asked about.
@@ -119,9 +119,11 @@ impl Plans {
     async fn profile(&self, name: &str, document: String) -> Result<ProfileName, ApiError> {
         match (name, document.as_str()) {
             (name, "") => Ok(ProfileName::parse("profile", name)?),
-            ("", _) => adopt(&self.store, document)
-                .await
-                .map_err(|fault| ApiError::document("profile_document", fault)),
+            ("", _) => {
+                let import = self.imports.document("profile_document", document, None).await?;
+                import.store(&self.store).await?;
+                Ok(import.settings.name)
+            }
             (_, _) => {
                 Err(Invalid::field("profile_document", "and profile name two profiles: give one").into())
             }
@@ -139,10 +141,7 @@ impl Plans {
                 let predictor = imported::predictor(&document, &profile.settings, kind).map_err(without)?;
                 let (layer_names, model) =
                     (document.model.layer_names(), document.model.model().ok().cloned());
-                let parameters = match &document.model {
-                    Chain::Known(model) => Some(model.parameter_count()),
-                    Chain::Opaque(chain) => chain.layers.iter().map(|layer| layer.parameter_count).sum(),
-                };
+                let parameters = document.model.total_parameters();
                 let framework = document.provenance.framework.clone();
                 let environments = document.measurements.iter().map(|of| &of.measurement.environment);
                 let host = Host::of(environments);

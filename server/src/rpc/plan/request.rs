@@ -12,6 +12,8 @@ use crate::planning::predictor::Margin;
 use crate::planning::predictors::Kind;
 use crate::store::records::ProfileRecord;
 
+/// Most devices of the stages of a partitioning.
+const MAX_DEVICES_OF_STAGES: u64 = 65_536;
 /// Most devices of a request.
 const MAX_DEVICES: usize = 10_000;
 
@@ -59,6 +61,9 @@ pub(super) fn check_partitioning(
         let why = format!("cover {covered} layers, the model has {layers}");
         return Err(Invalid::field("partitioning.stages", why));
     }
+    // Before there is a number for each of them.
+    let devices = partitioning.stages().iter().map(|stage| u64::from(stage.devices())).sum();
+    in_range("partitioning.stages.devices", devices, 1..=MAX_DEVICES_OF_STAGES)?;
     partitioning.stages().iter().enumerate().try_for_each(|(index, stage)| {
         let checked =
             subject.model.as_ref().map_or(Ok(()), |model| model.check_stage(stage, micro_batch_size));

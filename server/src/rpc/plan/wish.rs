@@ -7,6 +7,7 @@ use loadmaster_proto::convert::{
 };
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::model::MAX_LAYERS;
+use loadmaster_proto::name::checked_name;
 use loadmaster_proto::objective::{Launcher, MemoryUnit, Objective, PlanShape, SearchMode};
 use loadmaster_proto::overlap::Overlap;
 use loadmaster_proto::stage::Partitioning;
@@ -77,7 +78,9 @@ impl Asked {
         let constraints = request.constraints.clone().unwrap_or_default();
         let constraints =
             Constraints::try_from(constraints).map_err(|invalid| invalid.under("constraints"))?;
-        in_range("launcher_version", request.launcher_version.len(), 0..=MAX_VERSION)?;
+        if !request.launcher_version.is_empty() {
+            checked_name("launcher_version", &request.launcher_version, MAX_VERSION)?;
+        }
         let partitioning = request.partitioning.clone().map(Partitioning::try_from).transpose();
         let asked = Self {
             objective: objective.unwrap_or_default(),

@@ -21,6 +21,19 @@ pub struct Cursor {
     pub id: String,
 }
 
+impl Cursor {
+    /// Longest id of a row: the name of a measurement.
+    const MAX_ID: usize = 512;
+
+    /// Whether a row may be there: rows are written between 1970 and the year 9000, and have ids that can be stored.
+    pub fn is_of_a_row(&self) -> bool {
+        const YEAR_9000: i64 = 221_845_392_000;
+        (0..YEAR_9000).contains(&self.time.as_second())
+            && (1..=Self::MAX_ID).contains(&self.id.len())
+            && !self.id.contains(char::is_control)
+    }
+}
+
 /// Which page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageRequest {

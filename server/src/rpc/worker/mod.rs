@@ -1,0 +1,133 @@
+//! `WorkerService`.
+
+mod hello;
+
+use std::time::Duration;
+
+use loadmaster_proto::WORKER_PROTOCOL_VERSION;
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::name::WorkerName;
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::worker_service_server::WorkerService;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::error::ApiError;
+use super::messages;
+use super::page::Listing;
+use crate::dispatch::Dispatcher;
+use crate::store::records::{NewWorker, WorkerRecord, WorkerState};
+use crate::store::{Store, StoreError};
+use hello::Hello;
+
+/// How long a new stream may take to introduce itself.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Messages that wait for a worker to read them.
+const OUTBOX: usize = 64;
+/// Connects and lists workers.
+#[derive(Debug, Clone)]
+pub(super) struct Workers {
+    pub(super) store: Store,
+    pub(super) dispatcher: Dispatcher,
+}
+
+impl Workers {
+    /// Takes note of a worker, unless another process has its name: then both are told.
+    async fn admit(&self, worker: &NewWorker) -> Result<WorkerRecord, ApiError> {
+        let admitted = self.store.upsert_worker(worker, self.dispatcher.terms().lease).await;
+        if let Err(StoreError::NameTaken { host, heartbeat_time, .. }) = &admitted {
+            tracing::warn!(
+                worker.name = %worker.name, host = worker.host, other.host = host,
+                other.heartbeat_time = %heartbeat_time,
+                "a second process asks for the name of a connected worker and is refused"
+            );
+            self.dispatcher.tell_of_namesake(&worker.name, &worker.host);
+        }
+        Ok(admitted?)
+    }
+}
+
+#[tonic::async_trait]
+impl WorkerService for Workers {
+    type ConnectStream = ReceiverStream<Result<v1::PlannerMessage, Status>>;
+
+    async fn connect(
+        &self,
+        request: Request<Streaming<v1::WorkerMessage>>,
+    ) -> Result<Response<Self::ConnectStream>, Status> {
+        if self.dispatcher.is_stopping() {
+            return Err(ApiError::Stopping.into());
+        }
+        let mut inbox = request.into_inner();
+        let first = tokio::time::timeout(HELLO_TIMEOUT, inbox.message())
+            .await
+            .map_err(|_| Status::deadline_exceeded("no hello within 10 seconds"))??;
+        let Some(v1::worker_message::Message::Hello(hello)) = first.and_then(|first| first.message) else {
+            return Err(ApiError::from(Invalid::field("hello", "must be the first message")).into());
+        };
+        let Hello { mut introduction, worker } = hello::check(hello)?;
+        introduction.state = self.admit(&worker).await?.state;
+
+        let terms = self.dispatcher.terms();
+        let (outbox, messages) = mpsc::channel(OUTBOX);
+        let welcome = v1::planner_message::Message::Welcome(v1::Welcome {
+            protocol_version: WORKER_PROTOCOL_VERSION,
+            heartbeat_seconds: terms.heartbeat.as_secs_f64(),
+            lease_seconds: terms.lease.as_secs_f64(),
+        });
+        outbox
+            .try_send(Ok(v1::PlannerMessage { message: Some(welcome) }))
+            .map_err(|_| Status::internal("a new stream has no room"))?;
+        self.dispatcher.connect(introduction, inbox, outbox);
+        Ok(Response::new(ReceiverStream::new(messages)))
+    }
+
+    async fn get_worker(
+        &self,
+        request: Request<v1::GetWorkerRequest>,
+    ) -> Result<Response<v1::Worker>, Status> {
+        let name = WorkerName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
+        let record = self.store.get_worker(&name).await.map_err(ApiError::from)?;
+        Ok(Response::new(messages::worker(&record)))
+    }
+
+    async fn list_workers(
+        &self,
+        request: Request<v1::ListWorkersRequest>,
+    ) -> Result<Response<v1::ListWorkersResponse>, Status> {
+        let request = request.into_inner();
+        let listing = Listing::new("ListWorkers", &[]);
+        let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
+        let page = self.store.list_workers(&page).await.map_err(ApiError::from)?;
+        Ok(Response::new(v1::ListWorkersResponse {
+            next_page_token: listing.next_token(&page),
+            // Every pair of GPUs is a link: one worker's can be more than the others together.
+            workers: page
+                .rows
+                .iter()
+                .map(|record| v1::Worker { links: Vec::new(), ..messages::worker(record) })
+                .collect(),
+        }))
+    }
+
+    async fn drain_worker(
+        &self,
+        request: Request<v1::DrainWorkerRequest>,
+    ) -> Result<Response<v1::Worker>, Status> {
+        let v1::DrainWorkerRequest { name, undo } = request.into_inner();
+        let name = WorkerName::parse("name", &name).map_err(ApiError::from)?;
+        let record = self.store.get_worker(&name).await.map_err(ApiError::from)?;
+        let wanted = if undo { WorkerState::Alive } else { WorkerState::Draining };
+        self.store.set_worker_state(&name, &record.session_id, wanted).await.map_err(ApiError::from)?;
+        self.dispatcher.wake();
+        let record = self.store.get_worker(&name).await.map_err(ApiError::from)?;
+        Ok(Response::new(messages::worker(&record)))
+    }
+
+    async fn delete_worker(&self, request: Request<v1::DeleteWorkerRequest>) -> Result<Response<()>, Status> {
+        let name = WorkerName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
+        self.store.delete_worker(&name).await.map_err(ApiError::from)?;
+        Ok(Response::new(()))
+    }
+}

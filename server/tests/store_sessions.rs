@@ -9,7 +9,7 @@ use std::time::Duration;
 use loadmaster::dispatch::{Dispatcher, LeaseTerms};
 use loadmaster::rpc::{Services, serve};
 use loadmaster::store::Store;
-use loadmaster::store::records::{NewRun, OperationState, ProfileState, RunState, Software};
+use loadmaster::store::records::{NewRun, OperationState, ProfileState, RunState, Software, WorkerState};
 use loadmaster_proto::WORKER_PROTOCOL_VERSION;
 use loadmaster_proto::name::{RunName, WorkerName};
 use loadmaster_proto::run::FailureKind;
@@ -457,4 +457,38 @@ async fn a_campaign_that_yields_something_between_failures_goes_on() {
     }
     worker.lease().await;
     assert_eq!(store.get_operation(&operation).await.unwrap().state, OperationState::Running);
+}
+
+/// What workers without work cost does not grow with their heartbeats: these are written together.
+#[tokio::test]
+async fn heartbeats_of_idle_workers_ask_the_database_for_nothing() {
+    const HEARTBEATS: i64 = 200;
+    let store = store().await;
+    let planner = planner(&store, LEASE / 3).await;
+    let mut workers = Vec::new();
+    for id in ["a", "b", "c", "d"] {
+        let hello = v1::Hello { worker: format!("workers/{id}"), session_id: id.to_owned(), ..hello(1) };
+        workers.push((WorkerName::from_id(id).unwrap(), Worker::with(&planner, hello).await));
+    }
+    for (name, worker) in &workers {
+        for _ in 0..HEARTBEATS {
+            worker.send(ToPlanner::Heartbeat(v1::Heartbeat::default())).await;
+        }
+        worker.send(ToPlanner::Goodbye(v1::Goodbye {})).await;
+        // Messages are heard in order: once this one was, the others were.
+        let mut tries = 0;
+        while store.get_worker(name).await.unwrap().state != WorkerState::Gone {
+            tries += 1;
+            assert!(tries < 200, "the goodbye is not heard");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+    // Connections tell their statistics about once a second.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let statements: i64 =
+        sqlx::query_scalar("SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()")
+            .fetch_one(store.pool())
+            .await
+            .unwrap();
+    assert!(statements < HEARTBEATS * 4 / 2, "{statements} statements");
 }

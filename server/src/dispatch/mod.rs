@@ -62,6 +62,9 @@ pub struct Dispatcher {
     stopping: CancellationToken,
 }
 
+/// Longest wait for the database to take note of the end of a session: a planner must be able to stop.
+const DISCONNECT: Duration = Duration::from_secs(2);
+
 /// A connected worker, as others see it.
 #[derive(Debug)]
 struct Connected {
@@ -146,8 +149,9 @@ impl Dispatcher {
                 }
             }
             // Otherwise the name is free once the worker has been silent for a lease.
-            if let Err(error) = dispatcher.store.disconnect_worker(&worker, &connection).await {
-                tracing::debug!(worker.name = %worker, %error, "its end is not noted");
+            let noted = dispatcher.store.disconnect_worker(&worker, &connection);
+            if !matches!(tokio::time::timeout(DISCONNECT, noted).await, Ok(Ok(()))) {
+                tracing::debug!(worker.name = %worker, "its end is not noted");
             }
         });
     }

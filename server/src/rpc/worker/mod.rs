@@ -9,6 +9,7 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::WorkerName;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::worker_service_server::WorkerService;
+use prost::Message;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
@@ -17,7 +18,7 @@ use super::error::ApiError;
 use super::messages;
 use super::page::Listing;
 use crate::dispatch::Dispatcher;
-use crate::store::records::{NewWorker, WorkerRecord, WorkerState};
+use crate::store::records::{Cursor, NewWorker, Page, WorkerRecord, WorkerState};
 use crate::store::{Store, StoreError};
 use hello::Hello;
 
@@ -25,6 +26,8 @@ use hello::Hello;
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Messages that wait for a worker to read them.
 const OUTBOX: usize = 64;
+/// Most bytes of a page of workers.
+const PAGE_BYTES: usize = 1 << 20;
 /// Connects and lists workers.
 #[derive(Debug, Clone)]
 pub(super) struct Workers {
@@ -46,6 +49,28 @@ impl Workers {
         }
         Ok(admitted?)
     }
+}
+
+/// What a page shows of its workers. One that would be too long for a message ends before the worker that makes
+/// it so, and the next page begins there.
+fn shown(page: &mut Page<WorkerRecord>) -> Vec<v1::Worker> {
+    let mut workers: Vec<v1::Worker> = Vec::with_capacity(page.rows.len());
+    let mut bytes = 0;
+    for record in &page.rows {
+        // Every pair of GPUs is a link: one worker's can be more than the others together.
+        let worker = v1::Worker { links: Vec::new(), ..messages::worker(record) };
+        bytes += worker.encoded_len();
+        if bytes > PAGE_BYTES && !workers.is_empty() {
+            break;
+        }
+        workers.push(worker);
+    }
+    if workers.len() < page.rows.len() {
+        page.rows.truncate(workers.len());
+        let last = page.rows.last();
+        page.next = last.map(|record| Cursor { time: record.create_time, id: record.name.id().to_owned() });
+    }
+    workers
 }
 
 #[tonic::async_trait]
@@ -99,16 +124,9 @@ impl WorkerService for Workers {
         let request = request.into_inner();
         let listing = Listing::new("ListWorkers", &[]);
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
-        let page = self.store.list_workers(&page).await.map_err(ApiError::from)?;
-        Ok(Response::new(v1::ListWorkersResponse {
-            next_page_token: listing.next_token(&page),
-            // Every pair of GPUs is a link: one worker's can be more than the others together.
-            workers: page
-                .rows
-                .iter()
-                .map(|record| v1::Worker { links: Vec::new(), ..messages::worker(record) })
-                .collect(),
-        }))
+        let mut page = self.store.list_workers(&page).await.map_err(ApiError::from)?;
+        let workers = shown(&mut page);
+        Ok(Response::new(v1::ListWorkersResponse { next_page_token: listing.next_token(&page), workers }))
     }
 
     async fn drain_worker(
@@ -129,5 +147,58 @@ impl WorkerService for Workers {
         let name = WorkerName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
         self.store.delete_worker(&name).await.map_err(ApiError::from)?;
         Ok(Response::new(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use loadmaster_proto::bytes::Bytes;
+    use loadmaster_proto::device::{Backend, Device};
+
+    use super::*;
+
+    /// A worker with as many and as long words as a hello may have.
+    fn largest(id: usize) -> WorkerRecord {
+        let long = "x".repeat(128);
+        let device = Device {
+            id: long.clone(),
+            backend: Backend::Cuda,
+            kind: long.clone(),
+            capacity: Bytes(u64::MAX),
+            physical: Bytes(u64::MAX),
+            uuid: long.clone(),
+            ordinal: u32::MAX,
+            driver_version: long,
+            pci_bus_id: "x".repeat(64),
+        };
+        WorkerRecord {
+            name: WorkerName::from_id(format!("w{id}")).unwrap(),
+            state: WorkerState::Alive,
+            devices: vec![device; crate::dispatch::MAX_DEVICES],
+            links: Vec::new(),
+            version: String::new(),
+            libtorch_version: String::new(),
+            cuda_version: String::new(),
+            threads: 1,
+            cores: 1,
+            host: "x".repeat(256),
+            session_id: String::new(),
+            commands: Vec::new(),
+            create_time: Timestamp::UNIX_EPOCH,
+            heartbeat_time: Timestamp::UNIX_EPOCH,
+            runs: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_page_of_workers_is_never_too_long_for_a_message_and_the_next_one_goes_on() {
+        let mut page = Page { rows: (0..4).map(largest).collect(), next: None };
+        let workers = shown(&mut page);
+        assert!((1..4).contains(&workers.len()));
+        assert!(workers.iter().map(Message::encoded_len).sum::<usize>() <= PAGE_BYTES);
+        assert_eq!(page.next.unwrap().id, format!("w{}", workers.len() - 1));
+        let mut short = Page { rows: vec![largest(0)], next: None };
+        assert_eq!((shown(&mut short).len(), short.next), (1, None));
     }
 }

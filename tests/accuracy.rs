@@ -74,6 +74,37 @@ fn an_unknown_study_is_refused() {
     assert!(text(&output).contains("--list shows them"), "{}", text(&output));
 }
 
+/// The first children of the harness, as soon as there are any.
+fn ranks_of(harness: &Program) -> Vec<Pid> {
+    let children = format!("/proc/{0}/task/{0}/children", harness.pid());
+    wait_until("ranks run", || {
+        let text = std::fs::read_to_string(&children).ok()?;
+        let pids: Vec<Pid> =
+            text.split_whitespace().filter_map(|pid| Some(Pid::from_raw(pid.parse().ok()?))).collect();
+        (!pids.is_empty()).then_some(pids)
+    })
+}
+
+/// Whether a process has a handler for a signal.
+fn handles(pid: Pid, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
+    caught & 1 << (signal as i32 - 1) != 0
+}
+
+/// Whoever kills the harness outright does too.
+#[test]
+fn a_killed_harness_leaves_no_rank_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_accuracy"));
+    command.args(["--only", "gpt2-24", "--out"]).arg(folder.path());
+    let mut harness = Program::start("accuracy", command, folder.path().join("log"));
+    let ranks = ranks_of(&harness);
+    harness.kill();
+    wait_until("the ranks are gone", || ranks.iter().all(|&pid| !is_alive(pid)).then_some(()));
+}
+
 /// Whoever interrupts the harness gets the machine back at once.
 #[test]
 fn an_interruption_leaves_no_rank_behind() {
@@ -81,13 +112,8 @@ fn an_interruption_leaves_no_rank_behind() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_accuracy"));
     command.args(["--only", "gpt2-24", "--out"]).arg(folder.path());
     let mut harness = Program::start("accuracy", command, folder.path().join("log"));
-    let children = format!("/proc/{0}/task/{0}/children", harness.pid());
-    let ranks: Vec<Pid> = wait_until("ranks run", || {
-        let text = std::fs::read_to_string(&children).ok()?;
-        let pids: Vec<Pid> =
-            text.split_whitespace().filter_map(|pid| Some(Pid::from_raw(pid.parse().ok()?))).collect();
-        (!pids.is_empty()).then_some(pids)
-    });
+    let ranks = ranks_of(&harness);
+    assert!(handles(harness.pid(), Signal::SIGINT), "it starts ranks before it hears signals");
     harness.signal(Signal::SIGINT);
     assert_eq!(harness.wait().code(), Some(130), "{}", harness.output());
     wait_until("the ranks are gone", || ranks.iter().all(|&pid| !is_alive(pid)).then_some(()));

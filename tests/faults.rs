@@ -162,21 +162,56 @@ fn out_of_memory_is_a_result_with_its_bytes_and_never_retried() {
     }
 }
 
+/// A rank that ends so whatever it trains is not started for every run three times.
 #[test]
-fn a_segfault_parks_the_run_after_three_attempts_and_says_so() {
+fn a_segfault_in_run_after_run_stops_the_campaign_and_says_so() {
     let folder = TempDir::new().unwrap();
     let planner = Planner::start();
     let options = slowed_worker(&folder, "kill -SEGV $$");
     let _worker = Worker::start(&planner, &options);
     let output = cli(&planner, &profile());
     assert_eq!(output.code, 1, "{}", output.stderr);
-    assert!(output.stderr.contains("SIGSEGV"), "{}", output.stderr);
-    for run in runs(&planner) {
-        assert_eq!(run["state"], "PARKED");
+    for part in ["3 runs failed alike", "SIGSEGV", "loadmaster profile resume p"] {
+        assert!(output.stderr.contains(part), "no {part:?} in {}", output.stderr);
+    }
+    let runs = runs(&planner);
+    let failures: Vec<&Value> =
+        runs.iter().flat_map(|run| run["failures"].as_array().into_iter().flatten()).collect();
+    assert!(failures.iter().all(|failure| failure["kind"] == "CRASHED" && failure["code"] == 11));
+    // Those of the three slots that were at work when the third one failed may have failed too.
+    assert!((3..=5).contains(&failures.len()), "{failures:?}");
+    assert!(runs.len() > 3 && runs.iter().all(|run| run["state"] == "CANCELLED"), "{runs:?}");
+}
+
+/// A run that always crashes costs itself alone where others succeed between.
+#[test]
+fn a_segfault_parks_its_run_after_three_attempts_and_the_others_go_on() {
+    let folder = TempDir::new().unwrap();
+    let planner = Planner::start();
+    let rank = binary("loadmaster-rank");
+    let body = format!(
+        "[ \"$1\" = train ] || exec {rank} \"$@\"\nspec=$(cat)\n\
+         case \"$spec\" in *'\"first_layer\":0,\"last_layer\":0,'*) kill -SEGV $$;; esac\n\
+         printf '%s' \"$spec\" | {rank} \"$@\"",
+        rank = rank.display()
+    );
+    let rank = script(folder.path(), "rank.sh", &body);
+    let _worker = Worker::start(&planner, &WorkerOptions { rank, ..WorkerOptions::default() });
+    let mut arguments =
+        vec!["profile", "run", "--id", "p", "--micro-batch-size", "2", "--micro-batches", "2"];
+    arguments.extend(TINY_GPT2);
+    let output = cli(&planner, &arguments);
+    assert_ne!(output.code, 0, "{}", output.stdout);
+    let (parked, others): (Vec<Value>, Vec<Value>) =
+        runs(&planner).into_iter().partition(|run| run["state"] == "PARKED");
+    assert!(!parked.is_empty() && others.len() > parked.len(), "{parked:?} {others:?}");
+    assert!(others.iter().all(|run| run["state"] == "SUCCEEDED"), "{others:?}");
+    for run in parked {
         assert_eq!(run["attempts"], 3);
         let failures = run["failures"].as_array().unwrap();
         assert_eq!(failures.len(), 3);
         assert!(failures.iter().all(|failure| failure["kind"] == "CRASHED" && failure["code"] == 11));
+        assert!(failures[0]["message"].as_str().unwrap().contains("SIGSEGV"), "{run}");
     }
 }
 
@@ -220,6 +255,8 @@ fn a_worker_that_drains_finishes_its_run_and_leaves_nothing() {
     let mut worker = Worker::start(&planner, &options);
     let operation = start_profile(&planner);
     wait_until("a run trains", || (worker.ranks().len() == 3).then_some(()));
+    let refused = cli(&planner, &["worker", "delete", "test"]);
+    assert!(refused.code == 1 && refused.stderr.contains("WORKER_IN_USE"), "{}", refused.stderr);
     let status = worker.program().stop();
     assert!(status.success(), "{status}");
     assert_eq!(in_state(&planner, "SUCCEEDED"), 1, "the run that it held was finished");
@@ -227,4 +264,8 @@ fn a_worker_that_drains_finishes_its_run_and_leaves_nothing() {
     let shown = json(&planner, &["worker", "show", "test"]);
     assert_eq!(shown["state"], "GONE");
     assert_eq!(cli(&planner, &["operation", "cancel", &operation]).code, 0);
+    let deleted = cli(&planner, &["worker", "delete", "test"]);
+    assert_eq!(deleted.code, 0, "{}", deleted.stderr);
+    assert_eq!(cli(&planner, &["worker", "show", "test"]).code, 3);
+    assert_eq!(in_state(&planner, "SUCCEEDED"), 1, "what it did stays");
 }

@@ -44,7 +44,7 @@ pub mod wire;
 pub mod zoo;
 
 /// Version of the protocol between planner and worker. Planner and worker must speak the same one.
-pub const WORKER_PROTOCOL_VERSION: i32 = 2;
+pub const WORKER_PROTOCOL_VERSION: i32 = 3;
 
 /// The libtorch version that the rank is built for.
 pub const LIBTORCH_VERSION: &str = "2.11.0";

@@ -306,4 +306,6 @@ pub enum FailureKind {
     LeaseExpired,
     /// The worker handed it back.
     HandedBack,
+    /// What the worker measured contradicts the run, so none of it was stored.
+    ResultRefused,
 }

@@ -199,14 +199,15 @@ fn new_run(settings: &ProfileSettings, KeyedRun { key, run }: KeyedRun) -> NewRu
 fn attempts_of(attempts: &[AttemptRecord]) -> Vec<Attempt<'_>> {
     attempts
         .iter()
-        .map(|AttemptRecord { work_key, micro_batch_size, state }| Attempt {
+        .map(|AttemptRecord { work_key, micro_batch_size, state, failed }| Attempt {
             key: work_key,
             micro_batch_size: *micro_batch_size,
             outcome: match state {
                 RunState::Succeeded => Outcome::Measured,
                 RunState::OutOfMemory => Outcome::TooLarge,
                 RunState::Queued | RunState::Running => Outcome::Pending,
-                RunState::Parked | RunState::Cancelled => Outcome::GivenUp,
+                RunState::Cancelled if !failed => Outcome::GivenUp,
+                RunState::Parked | RunState::Cancelled => Outcome::Failed,
             },
         })
         .collect()

@@ -16,7 +16,9 @@ use loadmaster_proto::measurement::Measurement;
 use loadmaster_proto::name::{CommandName, ModelName, ProfileName};
 use loadmaster_proto::run::Campaign;
 use serde_json::{Value, json};
-use support::samples::{claim, measurement, model, new_profile, profile, run, training, try_claim, worker};
+use support::samples::{
+    LEASE, claim, measurement, model, new_profile, profile, run, training, try_claim, worker,
+};
 use support::store;
 
 fn name(id: &str) -> ProfileName {
@@ -197,6 +199,7 @@ fn offering(id: &str, commands: &[&str]) -> NewWorker {
         cores: 8,
         host: "node".to_owned(),
         session_id: "s".to_owned(),
+        connection: "s".to_owned(),
         commands: commands.iter().map(|name| command(name)).collect(),
     }
 }
@@ -210,7 +213,7 @@ async fn a_run_of_a_command_waits_for_a_worker_that_offers_it() {
     let special = NewRun { command: Some(command("special")), ..run() };
     let runs = vec![special, run()];
     let operation = store.create_profile(new_profile("a", &model), runs, &[], None).await.unwrap();
-    store.upsert_worker(&offering("plain", &["other"])).await.unwrap();
+    store.upsert_worker(&offering("plain", &["other"]), LEASE).await.unwrap();
     let need = store.unplaceable_run(&operation).await.unwrap();
     assert_eq!(
         need,
@@ -226,11 +229,11 @@ async fn a_run_of_a_command_waits_for_a_worker_that_offers_it() {
     assert_eq!(try_claim(&store, &worker("plain")).await, None);
     assert_eq!(try_claim(&store, &worker("unknown")).await, None);
 
-    store.upsert_worker(&offering("able", &["other", "special"])).await.unwrap();
+    store.upsert_worker(&offering("able", &["other", "special"]), LEASE).await.unwrap();
     assert_eq!(store.unplaceable_run(&operation).await.unwrap(), None);
     let second = try_claim(&store, &worker("able")).await.expect("the run of the command");
     assert_eq!(second.task.trained().unwrap().command, Some(command("special")));
     // What a worker offers is what its newest start offers.
-    let now = store.upsert_worker(&offering("able", &[])).await.unwrap();
+    let now = store.upsert_worker(&offering("able", &[]), LEASE).await.unwrap();
     assert!(now.commands.is_empty());
 }

@@ -44,9 +44,10 @@ async fn join(store: &Store, id: &str) -> WorkerName {
         cores: 8,
         host: id.to_owned(),
         session_id: "one".to_owned(),
+        connection: "one".to_owned(),
         commands: Vec::new(),
     };
-    store.upsert_worker(&new).await.unwrap();
+    store.upsert_worker(&new, LEASE).await.unwrap();
     name
 }
 

@@ -15,7 +15,7 @@ use loadmaster_proto::name::{OperationName, ProfileName};
 use loadmaster_proto::run::{FailureKind, SoloStage, Work};
 use loadmaster_proto::stage::StageConfig;
 use support::samples::{
-    claim, failure, measurement, model, new_profile, out_of_memory, profile, run, try_claim, worker,
+    claim, failure, measured, measurement, model, new_profile, out_of_memory, profile, run, try_claim, worker,
 };
 use support::{execute, store};
 use uuid::Uuid;
@@ -56,7 +56,7 @@ async fn complete(store: &Store, claim: &Claim, result: Measurement) {
 /// Claims the next run and measures it.
 async fn measure(store: &Store) -> Claim {
     let claim = claim(store, &worker("w")).await;
-    complete(store, &claim, measurement(0)).await;
+    complete(store, &claim, measured(&claim)).await;
     claim
 }
 

@@ -4,11 +4,12 @@
 
 mod support;
 
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use loadmaster::store::records::{
-    Campaign, Cursor, Fenced, NewTrial, NewWorker, OperationState, OperationTarget, Page, PageRequest,
-    PlanContent, ProfileState, RequestKey, RunFilter, RunNeed, RunState, WorkerState,
+    Campaign, Cursor, Fenced, Heartbeat, NewTrial, NewWorker, OperationState, OperationTarget, Page,
+    PageRequest, PlanContent, ProfileState, RequestKey, RunFilter, RunNeed, RunState, WorkerState,
 };
 use loadmaster::store::{ConnectOptions, MAX_QUEUED_RUNS, Store, StoreError};
 use loadmaster_proto::bytes::Bytes;
@@ -361,15 +362,73 @@ fn new_worker(id: &str, session: &str) -> NewWorker {
         cores: 8,
         host: "node\0".to_owned(),
         session_id: session.to_owned(),
+        connection: session.to_owned(),
         commands: Vec::new(),
     }
+}
+
+/// Hears of a worker by a stream; says whose stream is nobody's.
+async fn beat(store: &Store, worker: &WorkerName, connection: &str) -> Vec<WorkerName> {
+    let heard = [Heartbeat { worker, connection, age: Duration::from_millis(10) }];
+    store.note_heartbeats(&heard).await.unwrap()
+}
+
+/// While a process is connected and heard of, its name is its own; both its host and the time are told.
+#[tokio::test]
+async fn a_name_belongs_to_the_process_that_is_connected_with_it() {
+    let store = store().await;
+    let name = worker("w");
+    let first = store.upsert_worker(&new_worker("w", "one"), LEASE).await.unwrap();
+    let second = || async { store.upsert_worker(&new_worker("w", "two"), LEASE).await };
+    match second().await.unwrap_err() {
+        StoreError::NameTaken { what, host, heartbeat_time } => {
+            assert_eq!((what, host), ("workers/w".to_owned(), first.host.clone()));
+            assert_eq!(heartbeat_time, first.heartbeat_time);
+        }
+        other => panic!("{other}"),
+    }
+    assert_eq!(store.get_worker(&name).await.unwrap(), first, "nothing of the second is stored");
+    store.upsert_worker(&new_worker("w", "one"), LEASE).await.expect("a reconnect of the same process");
+
+    // A stream of the first that ended long ago does not give the name away.
+    store.disconnect_worker(&name, "earlier").await.unwrap();
+    assert!(matches!(second().await, Err(StoreError::NameTaken { .. })));
+    store.disconnect_worker(&name, "one").await.unwrap();
+    assert_eq!(second().await.unwrap().session_id, "two");
+    // Nobody said that the second has gone, but its leases have ended.
+    execute(&store, "UPDATE workers SET heartbeat_time = now() - interval '31 seconds'").await;
+    assert_eq!(store.upsert_worker(&new_worker("w", "one"), LEASE).await.unwrap().session_id, "one");
+}
+
+#[tokio::test]
+async fn a_worker_that_is_gone_can_be_deleted_and_its_runs_stay_readable() {
+    let store = store().await;
+    let name = worker("w");
+    store.upsert_worker(&new_worker("w", "one"), LEASE).await.unwrap();
+    profile(&store, "a", 1).await;
+    let claim = claim(&store, &name).await;
+    let refused = async || match store.delete_worker(&name).await.unwrap_err() {
+        StoreError::WorkerInUse { why, .. } => why,
+        other => panic!("{other}"),
+    };
+    assert!(refused().await.contains("is connected"));
+    store.set_worker_state(&name, "one", WorkerState::Gone).await.unwrap();
+    assert!(refused().await.contains("holds 1 leases"));
+    let result = [measurement(0)];
+    let stored = store.complete_run(&name, &claim.run, claim.lease_token, &result, 1.0).await;
+    assert_eq!(stored.unwrap(), Fenced::Applied);
+    store.delete_worker(&name).await.unwrap();
+    assert!(matches!(store.delete_worker(&name).await, Err(StoreError::NotFound { .. })));
+    let run = store.get_run(&claim.run).await.unwrap();
+    assert_eq!((run.state, run.worker), (RunState::Succeeded, Some(name.clone())));
+    assert_eq!(beat(&store, &name, "one").await, [name], "a stream that it left behind speaks for nobody");
 }
 
 #[tokio::test]
 async fn a_worker_is_alive_lost_and_back_and_stays_drained() {
     let store = store().await;
     let name = worker("w");
-    let first = store.upsert_worker(&new_worker("w", "one")).await.unwrap();
+    let first = store.upsert_worker(&new_worker("w", "one"), LEASE).await.unwrap();
     assert_eq!((first.state, first.devices.len()), (WorkerState::Alive, 2));
     assert_eq!(store.get_worker(&name).await.unwrap(), first);
     profile(&store, "a", 1).await;
@@ -383,21 +442,31 @@ async fn a_worker_is_alive_lost_and_back_and_stays_drained() {
     execute(&store, "UPDATE workers SET heartbeat_time = now() - interval '31 seconds'").await;
     store.mark_lost_workers(LEASE).await.unwrap();
     assert_eq!(state().await, WorkerState::Lost);
-    store.renew_leases(&name, &[], LEASE).await.unwrap();
+    assert_eq!(beat(&store, &name, "one").await, []);
     assert_eq!(state().await, WorkerState::Draining, "a heartbeat takes it back to what it was");
 
     // The same process reconnects, then another one of the same name.
-    assert_eq!(store.upsert_worker(&new_worker("w", "one")).await.unwrap().state, WorkerState::Draining);
-    let second = store.upsert_worker(&new_worker("w", "two")).await.unwrap();
+    assert_eq!(
+        store.upsert_worker(&new_worker("w", "one"), LEASE).await.unwrap().state,
+        WorkerState::Draining
+    );
+    store.disconnect_worker(&name, "one").await.unwrap();
+    let second = store.upsert_worker(&new_worker("w", "two"), LEASE).await.unwrap();
+    assert_eq!(beat(&store, &name, "one").await, [name.clone()], "the first stream is nobody's");
     assert_eq!((second.state, second.create_time), (WorkerState::Alive, first.create_time));
     store.set_worker_state(&name, "one", WorkerState::Gone).await.unwrap();
     assert_eq!(state().await, WorkerState::Alive, "the first process does not speak for the second");
     store.set_worker_state(&name, "two", WorkerState::Gone).await.unwrap();
     assert_eq!(state().await, WorkerState::Gone);
-    let back = store.upsert_worker(&new_worker("w", "two")).await.unwrap();
+    let back = store.upsert_worker(&new_worker("w", "two"), LEASE).await.unwrap();
     assert_eq!(back.state, WorkerState::Gone, "who said goodbye is given nothing after a reconnect");
     store.set_worker_state(&name, "two", WorkerState::Draining).await.unwrap();
     assert_eq!(state().await, WorkerState::Gone, "nobody is there to drain");
+    let looked = store.look(&BTreeSet::from(["cpu".to_owned()])).await.unwrap();
+    assert_eq!(looked.1, HashSet::from([name.clone()]), "should it come back");
+    store.set_worker_state(&name, "two", WorkerState::Alive).await.unwrap();
+    assert_eq!(state().await, WorkerState::Gone, "nobody is there to work again");
+    assert!(store.look(&BTreeSet::from(["cpu".to_owned()])).await.unwrap().1.is_empty());
     let nobody = WorkerName::from_id("nobody").unwrap();
     assert!(matches!(store.get_worker(&nobody).await, Err(StoreError::NotFound { .. })));
 }
@@ -407,9 +476,9 @@ async fn a_worker_is_alive_lost_and_back_and_stays_drained() {
 async fn workers_are_listed_newest_first_whatever_they_do_meanwhile() {
     let store = store().await;
     for id in ["a", "b", "c"] {
-        store.upsert_worker(&new_worker(id, "s")).await.unwrap();
+        store.upsert_worker(&new_worker(id, "s"), LEASE).await.unwrap();
     }
-    store.renew_leases(&worker("a"), &[], Duration::from_secs(1)).await.unwrap();
+    beat(&store, &worker("a"), "s").await;
     let workers = all_pages!(2, |request| store.list_workers(&request));
     let ids: Vec<&str> = workers.iter().map(|worker| worker.name.id()).collect();
     assert_eq!(ids, ["c", "b", "a"]);
@@ -431,10 +500,10 @@ async fn a_run_that_no_worker_could_ever_take_is_found() {
         command: None,
     };
     assert_eq!(unplaceable().await, Some(need(1)));
-    store.upsert_worker(&new_worker("w", "s")).await.unwrap();
+    store.upsert_worker(&new_worker("w", "s"), LEASE).await.unwrap();
     assert_eq!(unplaceable().await, Some(need(3)));
     let large = NewWorker { devices: (0..3).map(cpu_slot).collect(), ..new_worker("v", "s") };
-    store.upsert_worker(&large).await.unwrap();
+    store.upsert_worker(&large, LEASE).await.unwrap();
     assert_eq!(unplaceable().await, None);
     store.set_worker_state(&worker("v"), "s", WorkerState::Draining).await.unwrap();
     assert_eq!(unplaceable().await, Some(need(3)));

@@ -24,8 +24,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
+use loadmaster_tests::Interruption;
 use nix::sys::resource::{UsageWho, getrusage};
-use tokio::signal::unix::{SignalKind, signal};
 
 use goals::{Extras, goals};
 use measure::Measured;
@@ -39,14 +39,23 @@ const INTERRUPTED: u8 = 130;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
+    // First of all: a signal that comes before would end this program and leave the ranks behind.
+    let interruption = match Interruption::listen() {
+        Ok(interruption) => interruption,
+        Err(error) => {
+            eprintln!("accuracy: signals cannot be heard: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     let options = Options::parse();
     // Dropping the run kills its ranks.
     let result = tokio::select! {
-        result = Box::pin(run(&options)) => result,
-        () = stopped() => {
+        biased;
+        () = interruption.came() => {
             eprintln!("interrupted: the ranks are stopped; what they measured so far is kept");
             return ExitCode::from(INTERRUPTED);
         }
+        result = Box::pin(run(&options)) => result,
     };
     match result {
         Ok(code) => code,
@@ -54,19 +63,6 @@ async fn main() -> ExitCode {
             eprintln!("accuracy: {error:#}");
             ExitCode::FAILURE
         }
-    }
-}
-
-/// SIGINT or SIGTERM.
-async fn stopped() {
-    let (Ok(mut interrupt), Ok(mut terminate)) =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
     }
 }
 

@@ -4,11 +4,13 @@
 //! train on libtorch, and the command line is the one that users type at.
 
 mod cli;
+mod interruption;
 mod planner;
 mod process;
 mod worker;
 
 pub use cli::{Output, TINY_GPT2, cli, json};
+pub use interruption::Interruption;
 pub use planner::{Planner, PlannerOptions};
 pub use process::{Program, binary, is_alive, wait_until};
 pub use worker::{Worker, WorkerOptions, script};

@@ -19,8 +19,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use loadmaster_tests::{Planner, PlannerOptions, Worker, WorkerOptions};
-use tokio::signal::unix::{SignalKind, signal};
+use loadmaster_tests::{Interruption, Planner, PlannerOptions, Worker, WorkerOptions};
 
 use call::Caller;
 use options::Options;
@@ -32,8 +31,19 @@ const EXIT_INTERRUPTED: u8 = 130;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> ExitCode {
+    // First of all: a signal that comes before would end this program and leave what it started behind.
+    let interruption = match Interruption::listen() {
+        Ok(interruption) => interruption,
+        Err(error) => {
+            eprintln!("quality: signals cannot be heard: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     let options = Options::parse();
-    tokio::spawn(watch_signals());
+    tokio::spawn(async move {
+        interruption.came().await;
+        INTERRUPTED.store(true, Ordering::Relaxed);
+    });
     let work = tokio::task::spawn_blocking(move || run(&options));
     match work.await {
         Ok(Ok(())) => ExitCode::SUCCESS,
@@ -50,19 +60,6 @@ async fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-async fn watch_signals() {
-    let (Ok(mut interrupt), Ok(mut terminate)) =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
 fn run(options: &Options) -> Result<()> {

@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn no_reference_has_a_better_value() {
         let published = Published::read().unwrap();
-        for (name, section) in sections(&published, 1, true) {
+        for (name, section) in sections(&published, 1, true, "") {
             let rows = section().unwrap();
             assert!(!rows.is_empty(), "{name}");
             for row in rows {

@@ -160,7 +160,9 @@ impl Daemon {
 
     /// The next event for the state, if what happened is one.
     async fn next(&mut self) -> Option<Event> {
-        let wake = self.state.wake().unwrap_or_else(|| Instant::now() + IDLE);
+        let now = Instant::now();
+        let wake = self.state.wake().unwrap_or_else(|| now + IDLE);
+        self.link.limit_wait(self.state.longest_wait(now));
         select! {
             _ = self.terminate.recv() => Some(Event::Stop),
             _ = self.interrupt.recv() => Some(Event::Stop),

@@ -1,5 +1,7 @@
 //! Devices.
 
+use std::ops::RangeInclusive;
+
 use super::{to_i32, unsigned};
 use crate::bytes::Bytes;
 use crate::device::{Backend, Device, GpuLink};
@@ -40,13 +42,14 @@ impl TryFrom<v1::Device> for Device {
                 return Err(Invalid::field("backend", "must be BACKEND_CPU or BACKEND_CUDA"));
             }
         };
-        for (field, text) in [("id", &wire.id), ("kind", &wire.kind)] {
-            if text.is_empty() || text.len() > 128 {
-                return Err(Invalid::field(field, "must have 1 to 128 characters"));
-            }
-        }
-        if wire.pci_bus_id.len() > 64 {
-            return Err(Invalid::field("pci_bus_id", "must have at most 64 characters"));
+        for (field, text, shortest, longest) in [
+            ("id", &wire.id, 1, 128),
+            ("kind", &wire.kind, 1, 128),
+            ("uuid", &wire.uuid, 0, 128),
+            ("driver_version", &wire.driver_version, 0, 128),
+            ("pci_bus_id", &wire.pci_bus_id, 0, 64),
+        ] {
+            line(field, text, shortest..=longest)?;
         }
         let capacity: u64 = unsigned("capacity_bytes", wire.capacity_bytes)?;
         in_range("capacity_bytes", capacity, 1..=i64::MAX as u64)?;
@@ -62,6 +65,18 @@ impl TryFrom<v1::Device> for Device {
             pci_bus_id: wire.pci_bus_id,
         })
     }
+}
+
+/// A text that is stored and shown as it is.
+fn line(field: &str, text: &str, bytes: RangeInclusive<usize>) -> Result<(), Invalid> {
+    if !bytes.contains(&text.len()) {
+        let why = format!("has {} bytes, must have {} to {}", text.len(), bytes.start(), bytes.end());
+        return Err(Invalid::field(field, why));
+    }
+    if text.contains(char::is_control) {
+        return Err(Invalid::field(field, "has control characters"));
+    }
+    Ok(())
 }
 
 impl From<&GpuLink> for v1::GpuLink {
@@ -85,9 +100,7 @@ impl TryFrom<v1::GpuLink> for GpuLink {
 
     fn try_from(wire: v1::GpuLink) -> Result<Self, Invalid> {
         for (field, text) in [("a_uuid", &wire.a_uuid), ("b_uuid", &wire.b_uuid)] {
-            if text.is_empty() || text.len() > 128 {
-                return Err(Invalid::field(field, "must have 1 to 128 characters"));
-            }
+            line(field, text, 1..=128)?;
         }
         if wire.a_uuid == wire.b_uuid {
             return Err(Invalid::field("b_uuid", "is that of the first GPU: a link is between two"));

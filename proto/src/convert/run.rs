@@ -296,6 +296,7 @@ impl From<&RunFailure> for v1::RunFailure {
             FailureKind::NotStarted => (Kind::NotStarted, 0, None),
             FailureKind::LeaseExpired => (Kind::LeaseExpired, 0, None),
             FailureKind::HandedBack => (Kind::HandedBack, 0, None),
+            FailureKind::ResultRefused => (Kind::ResultRefused, 0, None),
         };
         Self {
             kind: kind.into(),
@@ -326,6 +327,7 @@ pub fn failure_from_wire(wire: v1::RunFailure) -> Result<RunFailure, Invalid> {
         Ok(Kind::NotStarted) => FailureKind::NotStarted,
         Ok(Kind::LeaseExpired) => FailureKind::LeaseExpired,
         Ok(Kind::HandedBack) => FailureKind::HandedBack,
+        Ok(Kind::ResultRefused) => FailureKind::ResultRefused,
         Ok(Kind::Unspecified) | Err(_) => {
             return Err(Invalid::field("kind", format!("{} is unknown", wire.kind)));
         }

@@ -338,7 +338,12 @@ Examples:
 
 pub(super) const WORKER_DRAIN: &str = "\
 Examples:
-  loadmaster worker drain node1";
+  loadmaster worker drain node1
+  loadmaster worker drain node1 --undo";
+
+pub(super) const WORKER_DELETE: &str = "\
+Examples:
+  loadmaster worker delete node1";
 
 pub(super) const OPERATION_LIST: &str = "\
 Examples:

@@ -74,7 +74,7 @@ enum Command {
     /// Look at the single runs that profiles and validations are made of.
     #[command(subcommand)]
     Run(run::Verb),
-    /// See and drain the daemons that have the devices.
+    /// See, drain and forget the daemons that have the devices.
     #[command(subcommand)]
     Worker(worker::Verb),
     /// Watch, await and cancel slow work.

@@ -28,6 +28,16 @@ pub(super) enum Verb {
         /// The worker: `workers/ID` or the id alone.
         #[arg(value_parser = parse::worker)]
         name: String,
+        /// Let it take runs again.
+        #[arg(long)]
+        undo: bool,
+    },
+    /// Forget a worker that is gone or lost; what it measured stays.
+    #[command(after_help = help::WORKER_DELETE)]
+    Delete {
+        /// The worker: `workers/ID` or the id alone.
+        #[arg(value_parser = parse::worker)]
+        name: String,
     },
 }
 
@@ -46,8 +56,14 @@ pub(super) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
                 context.client.call(request, async |channel, q| workers(channel).get_worker(q).await).await?;
             context.output.print(&worker)
         }
-        Verb::Drain { name } => {
-            let request = v1::DrainWorkerRequest { name };
+        Verb::Delete { name } => {
+            let request = v1::DeleteWorkerRequest { name: name.clone() };
+            context.client.call(request, async |channel, q| workers(channel).delete_worker(q).await).await?;
+            context.remark(&format!("{name} is deleted"));
+            Ok(())
+        }
+        Verb::Drain { name, undo } => {
+            let request = v1::DrainWorkerRequest { name, undo };
             let worker = context
                 .client
                 .call(request, async |channel, q| workers(channel).drain_worker(q).await)

@@ -42,6 +42,11 @@ impl DeviceLedger {
         Self { devices, slots_at_once, held: HashMap::new(), patience }
     }
 
+    /// All devices of the worker.
+    pub(super) fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
     /// The free devices that a run may take now, in the worker's order but for CPU slots, the largest of which
     /// come first.
     pub(super) fn free(&self) -> Vec<FreeDevice> {

@@ -5,23 +5,32 @@
 //! queue and ends operations whose runs are all done. Several planners may do all of this on one
 //! database at once.
 
+mod board;
+mod hopeless;
 mod keeper;
 mod ledger;
 mod session;
 mod settle;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use loadmaster_proto::name::WorkerName;
-use tokio::sync::watch;
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::planner_message::Message as ToWorker;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use session::{Inbox, Introduction, Outbox, held_lease};
+pub use session::{Inbox, Introduction, MAX_DEVICES, Outbox, held_leases};
 
 use crate::store::Store;
+use board::{Beats, Board};
+
+/// A worker is told of others that ask for its name once in this time: they try again and again.
+const NOTICE_EVERY: Duration = Duration::from_secs(60);
 
 /// How long leases last and how often they are renewed.
 #[derive(Debug, Clone, Copy)]
@@ -39,10 +48,35 @@ pub struct Dispatcher {
     terms: LeaseTerms,
     /// Goes up whenever the queue may have changed.
     queue_version: watch::Sender<u64>,
-    /// The newest session of each worker that is connected to this planner: what ends it.
-    sessions: Arc<Mutex<HashMap<WorkerName, CancellationToken>>>,
+    /// What one look for all sessions found.
+    board: watch::Sender<Board>,
+    /// Somebody wants such a look now.
+    wanted: Arc<Notify>,
+    /// So does somebody who knows that the queue changed.
+    changed: Arc<Notify>,
+    /// Heartbeats that are not written yet.
+    beats: Arc<Beats>,
+    /// The newest session of each worker that is connected to this planner.
+    sessions: Arc<Mutex<HashMap<WorkerName, Connected>>>,
     tasks: TaskTracker,
     stopping: CancellationToken,
+}
+
+/// Longest wait for the database to take note of the end of a session: a planner must be able to stop.
+const DISCONNECT: Duration = Duration::from_secs(2);
+
+/// A connected worker, as others see it.
+#[derive(Debug)]
+struct Connected {
+    /// Ends its session.
+    end: CancellationToken,
+    /// Its stream, as the store knows it.
+    connection: String,
+    /// Its kinds of devices.
+    kinds: BTreeSet<String>,
+    outbox: Outbox,
+    /// When it was last told that another process asks for its name.
+    noticed: Option<Instant>,
 }
 
 impl Dispatcher {
@@ -52,12 +86,17 @@ impl Dispatcher {
             store,
             terms,
             queue_version: watch::Sender::new(0),
+            board: watch::Sender::new(Board::new()),
+            wanted: Arc::default(),
+            changed: Arc::default(),
+            beats: Arc::default(),
             sessions: Arc::default(),
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
         };
         dispatcher.tasks.spawn(keeper::keep(dispatcher.clone()));
         dispatcher.tasks.spawn(keeper::listen(dispatcher.clone()));
+        dispatcher.tasks.spawn(board::pulse(dispatcher.clone()));
         dispatcher
     }
 
@@ -79,30 +118,76 @@ impl Dispatcher {
         self.stopping.is_cancelled()
     }
 
-    /// Wakes the sessions: the queue may have changed.
+    /// Has the queue looked at, and wakes the sessions: it may have changed.
     pub fn wake(&self) {
-        self.queue_version.send_modify(|version| *version = version.wrapping_add(1));
+        self.changed.notify_one();
     }
 
     /// Takes over a worker that introduced itself. An older session of the same worker ends: its
     /// stream is a half-open left-over.
     pub fn connect(&self, introduction: Introduction, inbox: Inbox, outbox: Outbox) {
         let replaced = CancellationToken::new();
-        let worker = introduction.worker.clone();
-        {
-            let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(older) = sessions.insert(worker.clone(), replaced.clone()) {
-                older.cancel();
-            }
+        let (worker, connection) = (introduction.worker.clone(), introduction.connection.clone());
+        let connected = Connected {
+            end: replaced.clone(),
+            connection: connection.clone(),
+            kinds: introduction.devices.iter().map(|device| device.kind.clone()).collect(),
+            outbox: outbox.clone(),
+            noticed: None,
+        };
+        if let Some(older) = self.sessions().insert(worker.clone(), connected) {
+            older.end.cancel();
         }
         let dispatcher = self.clone();
         self.tasks.spawn(async move {
-            session::run(&dispatcher, introduction, inbox, outbox, replaced.clone()).await;
-            let mut sessions = dispatcher.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-            // Once replaced, the entry is the successor's.
-            if !replaced.is_cancelled() {
-                sessions.remove(&worker);
+            session::run(&dispatcher, introduction, inbox, outbox, replaced).await;
+            {
+                let mut sessions = dispatcher.sessions();
+                // Once replaced, the entry is the successor's.
+                if sessions.get(&worker).is_some_and(|of| of.connection == connection) {
+                    sessions.remove(&worker);
+                }
+            }
+            // Otherwise the name is free once the worker has been silent for a lease.
+            let noted = dispatcher.store.disconnect_worker(&worker, &connection);
+            if !matches!(tokio::time::timeout(DISCONNECT, noted).await, Ok(Ok(()))) {
+                tracing::debug!(worker.name = %worker, "its end is not noted");
             }
         });
+    }
+
+    /// Tells a worker, if it is connected to this planner, that another process asked for its name and was
+    /// refused.
+    pub fn tell_of_namesake(&self, worker: &WorkerName, host: &str) {
+        let mut sessions = self.sessions();
+        let Some(connected) = sessions.get_mut(worker) else { return };
+        if connected.noticed.is_some_and(|noticed| noticed.elapsed() < NOTICE_EVERY) {
+            return;
+        }
+        connected.noticed = Some(Instant::now());
+        let text = format!(
+            "another process on host {host:?} asked to be {worker} too and was refused: give one of the two \
+             another name with --name"
+        );
+        let message = Some(ToWorker::Notice(v1::Notice { text }));
+        // A worker that does not read has other troubles.
+        let _ = connected.outbox.try_send(Ok(v1::PlannerMessage { message }));
+    }
+
+    /// Ends the session of a stream that does not speak for its worker any more: it was deleted, or another
+    /// process has its name.
+    fn disown(&self, worker: &WorkerName, connection: &str) {
+        if let Some(connected) = self.sessions().get(worker).filter(|of| of.connection == connection) {
+            connected.end.cancel();
+        }
+    }
+
+    /// The kinds of devices of all connected workers.
+    fn kinds(&self) -> BTreeSet<String> {
+        self.sessions().values().flat_map(|connected| connected.kinds.iter().cloned()).collect()
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, HashMap<WorkerName, Connected>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

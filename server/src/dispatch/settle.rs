@@ -37,7 +37,8 @@ async fn settle(store: &Store, name: &OperationName) -> Result<Fenced, StoreErro
         OperationTarget::Profile(profile) => {
             let (_, profile) = StoredProfile::load(store, profile).await?;
             let attempts = store.profile_attempts(&profile.settings.name).await?;
-            let rounds = operation.rounds;
+            // Whatever would be added would fail alike.
+            let rounds = if operation.stopped.is_some() { MAX_ROUNDS } else { operation.rounds };
             // A long model has many runs, each of which is hashed: heartbeats must not wait for it.
             let judge = move || {
                 let more = if rounds < MAX_ROUNDS { profile.follow_up(&attempts) } else { Vec::new() };
@@ -53,6 +54,12 @@ async fn settle(store: &Store, name: &OperationName) -> Result<Fenced, StoreErro
                     // It goes on, and ends another time.
                     Fenced::Applied | Fenced::Stale => Ok(Fenced::Stale),
                 };
+            }
+            if let Some(message) = operation.stopped {
+                missing.insert(0, message.clone());
+                let reason = "RUN_FAILED".to_owned();
+                let error = OperationState::Failed { code: Code::Aborted.into(), reason, message };
+                return store.fail_profile_operation(name, &error, &missing).await;
             }
             if is_empty {
                 let failed = first_failure(store, name).await?;

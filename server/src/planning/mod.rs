@@ -9,6 +9,7 @@
 //! | [`campaign`] | which runs have to be made? | III-A1, Description 1; III-A2 |
 //! | [`layout`] | what is the campaign of this profile? | III-A |
 //! | [`follow_up`] | which runs are needed besides, because some did not fit? | III-A1 |
+//! | [`result`] | is what a worker measured what its run asked for? | |
 //! | [`remaining`] | what is left to do of a campaign that was begun before? | |
 //! | [`metrics`] | what do the measurements say about each layer, and what is missing? | III-A1 (`M_i`, `M_a`) |
 //! | [`needs`] | what does each predictor lack of a profile? | |
@@ -57,6 +58,7 @@ pub mod predictors;
 pub mod pricing;
 pub mod recommend;
 pub mod remaining;
+pub mod result;
 pub mod search;
 pub mod simulate;
 pub mod table;

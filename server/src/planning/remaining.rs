@@ -24,17 +24,26 @@ pub enum Outcome {
     TooLarge,
     /// It waits or is running.
     Pending,
-    /// It was cancelled, or failed as often as allowed.
+    /// It was cancelled before it failed.
     GivenUp,
+    /// It failed, as often as allowed or until it was cancelled.
+    Failed,
+}
+
+impl Outcome {
+    /// Nothing came of it, and nothing will.
+    fn is_open(self) -> bool {
+        matches!(self, Self::GivenUp | Self::Failed)
+    }
 }
 
 /// The planned runs that have no answer, and those given up that repeat a planned one at a smaller
 /// micro-batch size. What did not fit has an answer: whatever repeats it at a smaller size is a run of its
-/// own.
+/// own. What failed comes last: a campaign that was stopped because of it goes on with what was not tried yet.
 pub fn remaining(planned: &[KeyedRun], attempts: &[Attempt<'_>]) -> Vec<KeyedRun> {
     let mut seen: HashSet<(&str, u32)> = attempts
         .iter()
-        .filter(|attempt| attempt.outcome != Outcome::GivenUp)
+        .filter(|attempt| !attempt.outcome.is_open())
         .map(|attempt| (attempt.key, attempt.micro_batch_size))
         .collect();
     let mut left: Vec<KeyedRun> = Vec::new();
@@ -43,12 +52,18 @@ pub fn remaining(planned: &[KeyedRun], attempts: &[Attempt<'_>]) -> Vec<KeyedRun
             left.push(keyed.clone());
         }
     }
-    for attempt in attempts.iter().filter(|attempt| attempt.outcome == Outcome::GivenUp) {
+    for attempt in attempts.iter().filter(|attempt| attempt.outcome.is_open()) {
         let Some(like) = planned.iter().find(|keyed| keyed.key == attempt.key) else { continue };
         if seen.insert((attempt.key, attempt.micro_batch_size)) {
             left.push(KeyedRun { key: like.key.clone(), run: like.run.at(attempt.micro_batch_size) });
         }
     }
+    let failed: HashSet<(&str, u32)> = attempts
+        .iter()
+        .filter(|attempt| attempt.outcome == Outcome::Failed)
+        .map(|attempt| (attempt.key, attempt.micro_batch_size))
+        .collect();
+    left.sort_by_key(|keyed| failed.contains(&(keyed.key.as_str(), keyed.run.training.micro_batch_size)));
     left
 }
 
@@ -98,6 +113,20 @@ mod tests {
         assert_eq!(left(&[("a", 2, true), ("b", 4, true), ("b", 2, false)]), runs(&[("a", 4), ("b", 2)]));
         // Given up once and measured later, in any order.
         assert_eq!(left(&[("a", 2, true), ("a", 2, false)]), runs(&[("a", 4), ("b", 2), ("b", 4)]));
+    }
+
+    #[test]
+    fn what_failed_is_asked_again_after_what_was_never_tried() {
+        let planned = [planned("a", 2), planned("a", 4), planned("b", 2), planned("b", 4)];
+        let attempt = |key, micro_batch_size, outcome| Attempt { key, micro_batch_size, outcome };
+        let attempts = [
+            attempt("a", 2, Outcome::Failed),
+            attempt("a", 4, Outcome::GivenUp),
+            attempt("b", 2, Outcome::Measured),
+        ];
+        let left = remaining(&planned, &attempts);
+        let order = left.iter().map(|keyed| (keyed.key.clone(), keyed.run.training.micro_batch_size));
+        assert_eq!(order.collect::<Vec<_>>(), runs(&[("a", 4), ("b", 4), ("a", 2)]));
     }
 
     /// The repetition of what did not fit is remembered by its own run alone.

@@ -26,6 +26,9 @@ const PROFILE_LACKS: &str = "PROFILE_LACKS";
 /// How long callers should wait when the planner cannot answer for the moment.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
+/// How long a worker should wait whose name another process has: that one may be about to end.
+const NAME_RETRY_AFTER: Duration = Duration::from_secs(5);
+
 /// Why a call was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
@@ -300,6 +303,15 @@ fn store_status(error: StoreError, message: String) -> Status {
         }
         StoreError::TooManyObservations { what } => {
             with_reason(Code::ResourceExhausted, message, "TOO_MANY_OBSERVATIONS", [("plan", what)])
+        }
+        StoreError::NameTaken { what, host, heartbeat_time } => {
+            let of = [("worker", what), ("host", host), ("heartbeat_time", heartbeat_time.to_string())];
+            let mut details = details("WORKER_NAME_TAKEN", of);
+            details.set_retry_info(Some(NAME_RETRY_AFTER));
+            Status::with_error_details(Code::AlreadyExists, message, details)
+        }
+        StoreError::WorkerInUse { what, .. } => {
+            with_reason(Code::FailedPrecondition, message, "WORKER_IN_USE", [("worker", what)])
         }
         StoreError::NotDone { .. } => {
             with_reason(Code::FailedPrecondition, message, "OPERATION_NOT_DONE", [])

@@ -41,6 +41,27 @@ pub enum StoreError {
         /// Its name.
         what: String,
     },
+    /// Another process has the worker's name.
+    #[error(
+        "{what} is connected already, from host {host:?}, last heard of at {heartbeat_time}: stop that process, or \
+         give this one another name with --name"
+    )]
+    NameTaken {
+        /// The name.
+        what: String,
+        /// Where the other process runs.
+        host: String,
+        /// When it was last heard of.
+        heartbeat_time: jiff::Timestamp,
+    },
+    /// A worker cannot be deleted.
+    #[error("{what} {why}")]
+    WorkerInUse {
+        /// Its name.
+        what: String,
+        /// What it is still needed for.
+        why: String,
+    },
     /// Only ended operations can be deleted.
     #[error("{what} has not ended: cancel it first")]
     NotDone {

@@ -13,7 +13,7 @@ use sqlx::types::Json;
 use super::Store;
 use super::error::{Result, StoreError, retry};
 use super::json::clean;
-use super::records::{Claim, FreeDevice, HeldLease, Renewal};
+use super::records::{AskedRun, Claim, FreeDevice, HeldLease, Renewal};
 use super::runs::{StoredWork, command_name, name, unsigned};
 
 /// Most bytes of a phase.
@@ -87,27 +87,62 @@ WITH held AS (
     FROM locked
     WHERE runs.id = locked.id AND runs.state = 'running' AND runs.lease_token = locked.lease_token
       AND locked.in_time AND NOT locked.cancel_requested
-), heartbeat AS (
-    UPDATE workers
-    SET heartbeat_time = now(),
-        state = CASE WHEN state <> 'lost' THEN state WHEN drain_requested THEN 'draining' ELSE 'alive' END
-    WHERE id = $1
 )
 SELECT held.id, coalesce(locked.cancel_requested, false) AS cancelled,
        coalesce(locked.in_time AND NOT locked.cancel_requested, false) AS renewed
 FROM held LEFT JOIN locked ON locked.position = held.position
 ORDER BY held.position";
 
+/// What a run asks for: without a claim, for its result.
+const ASKED: &str = "
+SELECT models.model, runs.training, runs.work, runs.stage_recompute, runs.iterations, runs.command,
+       runs.device_kind, runs.deadline_seconds
+FROM runs LEFT JOIN models ON models.id = runs.model_id WHERE runs.id = $1";
+
 #[derive(FromRow)]
-struct ClaimRow {
-    id: String,
-    lease_token: i64,
+struct TaskRow {
     model: Option<Json<Model>>,
     training: Option<Json<TrainingSpec>>,
     work: Json<StoredWork>,
     stage_recompute: Json<Vec<RecomputePolicy>>,
     iterations: i32,
     command: Option<String>,
+}
+
+impl TryFrom<TaskRow> for Task {
+    type Error = StoreError;
+
+    fn try_from(row: TaskRow) -> Result<Self> {
+        let TaskRow { model, training, work, stage_recompute, iterations, command } = row;
+        match (work.0, model, training) {
+            (StoredWork::Links { links }, None, None) => Ok(Self::Links(links)),
+            (StoredWork::Stages(work), Some(model), Some(training)) => Ok(Self::Train(Box::new(RunSpec {
+                model: model.0,
+                training: training.0,
+                work,
+                stage_recompute: stage_recompute.0,
+                iterations: unsigned(iterations)?,
+                command: command.map(command_name).transpose()?,
+            }))),
+            _ => Err(StoreError::corrupt("a stored run trains without a model, or with links")),
+        }
+    }
+}
+
+#[derive(FromRow)]
+struct AskedRow {
+    #[sqlx(flatten)]
+    task: TaskRow,
+    device_kind: String,
+    deadline_seconds: i32,
+}
+
+#[derive(FromRow)]
+struct ClaimRow {
+    id: String,
+    lease_token: i64,
+    #[sqlx(flatten)]
+    task: TaskRow,
     device_kind: String,
     device_count: i32,
     min_capacity_bytes: i64,
@@ -121,12 +156,7 @@ impl TryFrom<ClaimRow> for Claim {
         let ClaimRow {
             id,
             lease_token,
-            model,
-            training,
-            work,
-            stage_recompute,
-            iterations,
-            command,
+            task,
             device_kind,
             device_count,
             min_capacity_bytes,
@@ -135,18 +165,7 @@ impl TryFrom<ClaimRow> for Claim {
         Ok(Self {
             run: name(RunName::from_id(id))?,
             lease_token,
-            task: match (work.0, model, training) {
-                (StoredWork::Links { links }, None, None) => Task::Links(links),
-                (StoredWork::Stages(work), Some(model), Some(training)) => Task::Train(Box::new(RunSpec {
-                    model: model.0,
-                    training: training.0,
-                    work,
-                    stage_recompute: stage_recompute.0,
-                    iterations: unsigned(iterations)?,
-                    command: command.map(command_name).transpose()?,
-                })),
-                _ => return Err(StoreError::corrupt("a stored run trains without a model, or with links")),
-            },
+            task: task.try_into()?,
             device_kind,
             device_count: unsigned(device_count)?,
             min_capacity: unsigned(min_capacity_bytes)?,
@@ -187,8 +206,19 @@ impl Store {
         Ok(None)
     }
 
-    /// Renews leases, stores how far their runs are and notes that the worker is there; says for each
-    /// whether it was renewed, in the same order. A worker without leases calls it too.
+    /// What a run asks for.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`] when there is no such run.
+    pub async fn asked_run(&self, run: &RunName) -> Result<AskedRun> {
+        let row: Option<AskedRow> = sqlx::query_as(ASKED).bind(run.id()).fetch_optional(&self.pool).await?;
+        let AskedRow { task, device_kind, deadline_seconds } =
+            row.ok_or_else(|| StoreError::not_found(run))?;
+        Ok(AskedRun { task: task.try_into()?, device_kind, deadline_seconds: unsigned(deadline_seconds)? })
+    }
+
+    /// Renews leases and stores how far their runs are; says for each whether it was renewed, in the same
+    /// order.
     ///
     /// # Errors
     /// When the database fails; then nothing was renewed.

@@ -65,6 +65,17 @@ impl Store {
             return Ok(first);
         }
         self.check_room(runs.len()).await?;
+        // No constraint: the runs outlive the rows of their workers.
+        let wanted: Vec<&str> = runs.iter().map(|run| run.worker.id()).collect();
+        let missing: Option<String> = sqlx::query_scalar(
+            "SELECT id FROM unnest($1::text[]) AS id WHERE id NOT IN (SELECT id FROM workers) LIMIT 1",
+        )
+        .bind(wanted)
+        .fetch_optional(&self.pool)
+        .await?;
+        if let Some(id) = missing {
+            return Err(StoreError::not_found(format!("workers/{id}")));
+        }
         let operation = new_id();
         let created = sqlx::query(CREATE)
             .bind(runs.iter().map(run_document).collect::<Result<Value>>()?)
@@ -79,7 +90,6 @@ impl Store {
                 Some("operations_request_id_key") => {
                     self.find_request(request.as_ref()).await?.ok_or(StoreError::Conflict)
                 }
-                Some("runs_only_worker_id_fkey") => Err(StoreError::not_found("one of the workers")),
                 _ => Err(error.into()),
             },
         }

@@ -85,6 +85,7 @@ pub mod records;
 mod reuse;
 mod runs;
 mod states;
+mod stop;
 mod submit;
 mod time;
 mod trials;

@@ -38,7 +38,7 @@ macro_rules! select_operations {
         concat!(
             "SELECT operations.*, counts.*
              FROM (SELECT id, profile_id, plan_id, measures_links, state, error_code, error_reason, error_message, rounds,
-                          create_time, end_time FROM operations ",
+                          stopped, create_time, end_time FROM operations ",
             $operations,
             ") AS operations
              CROSS JOIN LATERAL (",
@@ -163,6 +163,7 @@ struct OperationRow {
     error_reason: Option<String>,
     error_message: Option<String>,
     rounds: i32,
+    stopped: Option<String>,
     create_time: Time,
     end_time: Option<Time>,
     #[sqlx(flatten)]
@@ -183,6 +184,7 @@ impl TryFrom<OperationRow> for OperationRecord {
             error_reason,
             error_message,
             rounds,
+            stopped,
             create_time,
             end_time,
             counts,
@@ -218,6 +220,7 @@ impl TryFrom<OperationRow> for OperationRecord {
             runs,
             progress,
             rounds: super::runs::unsigned(rounds)?,
+            stopped,
             create_time: create_time.0,
             end_time: end_time.map(|time| time.0),
         })
@@ -338,6 +341,19 @@ impl Store {
     /// When the database fails.
     pub async fn finish_profile_operation(&self, name: &OperationName, missing: &[String]) -> Result<Fenced> {
         self.finish(name, &OperationState::Succeeded, Some(missing)).await
+    }
+
+    /// Ends an operation that was stopped with this error; its profile is incomplete, and lacks `missing`.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn fail_profile_operation(
+        &self,
+        name: &OperationName,
+        error: &OperationState,
+        missing: &[String],
+    ) -> Result<Fenced> {
+        self.finish(name, error, Some(missing)).await
     }
 
     /// Ends an operation. Only once, and only when all its runs ended. Its profile, if it has one,

@@ -10,7 +10,8 @@ use super::states::Word;
 
 /// Of several one that nobody disturbed, and of those the newest, as the one whose environment is nearest to
 /// today's. Whoever disturbed a run made its seconds longer and left its bytes as they are, but for those of
-/// the device ledger. Ranks that took each other's cores would do so again where there are as many.
+/// the device ledger. Ranks that took each other's cores would do so again where there are as many. Results of
+/// earlier releases, which stored what contradicts its run, serve nobody.
 const FIND_MEASURED: &str = "
 SELECT DISTINCT ON (runs.work_key, runs.micro_batch_size)
        runs.id, runs.work_key, runs.micro_batch_size,
@@ -32,7 +33,7 @@ CROSS JOIN LATERAL (
                (measurement #>> '{environment,contended}')::boolean AS contended,
                (measurement #>> '{environment,oversubscribed}')::boolean AS oversubscribed) AS of_rank
     WHERE measurements.run_id = runs.id) AS measured
-WHERE runs.state = 'succeeded' AND runs.device_kind = $3 AND measured.serves
+WHERE runs.state = 'succeeded' AND runs.device_kind = $3 AND measured.serves AND is_sound(runs)
 ORDER BY runs.work_key, runs.micro_batch_size, measured.contended, runs.end_time DESC, runs.id";
 
 impl Store {
@@ -79,13 +80,16 @@ impl Store {
             .collect()
     }
 
-    /// What became of the runs that a profile is made of, reused ones included, in order of the queue.
+    /// What became of the runs that a profile is made of, reused ones included, in order of the queue. A result
+    /// that contradicts its run is none: the run counts as given up.
     ///
     /// # Errors
     /// When the database fails.
     pub async fn profile_attempts(&self, profile: &ProfileName) -> Result<Vec<AttemptRecord>> {
-        let rows: Vec<(String, i32, String)> = sqlx::query_as(
-            "SELECT runs.work_key, runs.micro_batch_size, runs.state
+        let rows: Vec<(String, i32, String, bool)> = sqlx::query_as(
+            "SELECT runs.work_key, runs.micro_batch_size,
+                    CASE WHEN runs.state = 'succeeded' AND NOT is_sound(runs) THEN 'parked' ELSE runs.state END,
+                    runs.failures <> '[]'::jsonb
              FROM profile_runs JOIN runs ON runs.id = profile_runs.run_id
              WHERE profile_runs.profile_id = $1 AND runs.work_key IS NOT NULL ORDER BY runs.position",
         )
@@ -93,11 +97,12 @@ impl Store {
         .fetch_all(&self.pool)
         .await?;
         rows.into_iter()
-            .map(|(work_key, micro_batch_size, state)| {
+            .map(|(work_key, micro_batch_size, state, failed)| {
                 Ok(AttemptRecord {
                     work_key,
                     micro_batch_size: unsigned(micro_batch_size)?,
                     state: RunState::from_sql(&state)?,
+                    failed,
                 })
             })
             .collect()

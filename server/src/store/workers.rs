@@ -1,5 +1,6 @@
 //! Workers: who is there, with what.
 
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use loadmaster_proto::device::{Device, GpuLink};
@@ -8,9 +9,9 @@ use sqlx::FromRow;
 use sqlx::types::Json;
 
 use super::Store;
-use super::error::{Result, StoreError};
+use super::error::{Result, StoreError, retry};
 use super::json::{clean, document};
-use super::records::{Cursor, NewWorker, Page, PageRequest, WorkerRecord, WorkerState};
+use super::records::{Cursor, Heartbeat, NewWorker, Page, PageRequest, WorkerRecord, WorkerState};
 use super::runs::{command_name, name, unsigned};
 use super::states::Word;
 use super::time::Time;
@@ -30,6 +31,26 @@ macro_rules! select_workers {
         )
     };
 }
+
+/// Only the stream that speaks for a worker does.
+const HEARTBEATS: &str = "
+WITH heard AS (
+    SELECT * FROM unnest($1::text[], $2::text[], $3::double precision[]) AS heard(id, connection, age)
+), noted AS (
+    UPDATE workers
+    SET heartbeat_time = greatest(heartbeat_time, now() - make_interval(secs => heard.age)),
+        state = CASE WHEN state <> 'lost' THEN state WHEN drain_requested THEN 'draining' ELSE 'alive' END
+    FROM heard WHERE workers.id = heard.id AND workers.connection = heard.connection
+    RETURNING workers.id
+)
+SELECT heard.id FROM heard WHERE heard.id NOT IN (SELECT id FROM noted)";
+
+/// One probe of the queue's index per kind.
+const LOOK: &str = "
+SELECT ARRAY(SELECT kind FROM unnest($1::text[]) AS kind
+             WHERE EXISTS (SELECT FROM runs
+                           WHERE state = 'queued' AND device_kind = kind AND not_before <= now())),
+       ARRAY(SELECT id FROM workers WHERE drain_requested)";
 
 #[derive(FromRow)]
 struct WorkerRow {
@@ -93,11 +114,12 @@ impl TryFrom<WorkerRow> for WorkerRecord {
 
 impl Store {
     /// Notes that a worker connected. It is alive afterwards; but a process that was draining when its
-    /// connection was lost still drains, and one that said goodbye still leaves.
+    /// connection was lost still drains, and one that said goodbye still leaves. The name of a worker that is
+    /// connected belongs to its process until it has been silent for a lease: until then its leases live.
     ///
     /// # Errors
-    /// When the database fails.
-    pub async fn upsert_worker(&self, worker: &NewWorker) -> Result<WorkerRecord> {
+    /// [`StoreError::NameTaken`] while another process has the name.
+    pub async fn upsert_worker(&self, worker: &NewWorker, lease: Duration) -> Result<WorkerRecord> {
         let NewWorker {
             name,
             devices,
@@ -109,13 +131,14 @@ impl Store {
             cores,
             host,
             session_id,
+            connection,
             commands,
         } = worker;
         let commands: Vec<&str> = commands.iter().map(CommandName::as_str).collect();
-        sqlx::query(
+        let connected = sqlx::query(
             "INSERT INTO workers AS workers (id, state, devices, version, libtorch_version, host, session_id,
-                                             commands, cuda_version, threads, links, cores)
-             VALUES ($1, 'alive', $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+                                             commands, cuda_version, threads, links, cores, connection)
+             VALUES ($1, 'alive', $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
              ON CONFLICT (id) DO UPDATE
              SET drain_requested = workers.drain_requested AND workers.session_id = excluded.session_id,
                  state = CASE WHEN workers.session_id <> excluded.session_id THEN 'alive'
@@ -125,8 +148,10 @@ impl Store {
                  libtorch_version = excluded.libtorch_version, host = excluded.host,
                  session_id = excluded.session_id, commands = excluded.commands,
                  cuda_version = excluded.cuda_version, threads = excluded.threads, links = excluded.links,
-                 cores = excluded.cores,
-                 heartbeat_time = now()",
+                 cores = excluded.cores, connection = excluded.connection,
+                 heartbeat_time = now()
+             WHERE workers.session_id = excluded.session_id OR workers.connection IS NULL
+                OR workers.heartbeat_time < now() - make_interval(secs => $13)",
         )
         .bind(name.id())
         .bind(document(devices)?)
@@ -139,14 +164,103 @@ impl Store {
         .bind(i32::try_from(*threads).unwrap_or(i32::MAX))
         .bind(document(links)?)
         .bind(i32::try_from(*cores).unwrap_or(i32::MAX))
+        .bind(connection)
+        .bind(lease.as_secs_f64())
         .execute(&self.pool)
         .await?;
-        self.get_worker(name).await
+        let record = self.get_worker(name).await?;
+        if connected.rows_affected() == 0 {
+            return Err(StoreError::NameTaken {
+                what: name.to_string(),
+                host: record.host,
+                heartbeat_time: record.heartbeat_time,
+            });
+        }
+        Ok(record)
+    }
+
+    /// Notes that a stream of a worker has ended: another process may have the name now. A newer stream of the
+    /// worker is not touched.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn disconnect_worker(&self, worker: &WorkerName, connection: &str) -> Result<()> {
+        sqlx::query("UPDATE workers SET connection = NULL WHERE id = $1 AND connection = $2")
+            .bind(worker.id())
+            .bind(connection)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// Notes that workers were heard of, all in one statement; those that were lost are back. Says whose
+    /// stream does not speak for a worker any more.
+    ///
+    /// # Errors
+    /// When the database fails; then nothing was noted.
+    pub async fn note_heartbeats(&self, heard: &[Heartbeat<'_>]) -> Result<Vec<WorkerName>> {
+        let ids: Vec<&str> = heard.iter().map(|of| of.worker.id()).collect();
+        let connections: Vec<&str> = heard.iter().map(|of| of.connection).collect();
+        let ages: Vec<f64> = heard.iter().map(|of| of.age.as_secs_f64()).collect();
+        let strangers: Vec<String> = retry(|| async {
+            let strangers = sqlx::query_scalar(HEARTBEATS)
+                .bind(&ids)
+                .bind(&connections)
+                .bind(&ages)
+                .fetch_all(&self.pool)
+                .await?;
+            Ok(strangers)
+        })
+        .await?;
+        strangers.into_iter().map(|id| name(WorkerName::from_id(id))).collect()
+    }
+
+    /// For which of these kinds of devices runs may be claimed now, and which workers are to take none: what
+    /// the sessions of all workers need to know, in one statement.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn look(&self, kinds: &BTreeSet<String>) -> Result<(BTreeSet<String>, HashSet<WorkerName>)> {
+        let kinds: Vec<&str> = kinds.iter().map(String::as_str).collect();
+        let (waiting, draining): (Vec<String>, Vec<String>) =
+            sqlx::query_as(LOOK).bind(kinds).fetch_one(&self.pool).await?;
+        let draining = draining.into_iter().map(|id| name(WorkerName::from_id(id)));
+        Ok((waiting.into_iter().collect(), draining.collect::<Result<_>>()?))
+    }
+
+    /// Forgets a worker that is gone or lost. What it measured and what became of its runs stays.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`]; [`StoreError::WorkerInUse`] while it is connected, holds leases, or runs wait
+    /// for it alone.
+    pub async fn delete_worker(&self, worker: &WorkerName) -> Result<()> {
+        let deleted = sqlx::query(
+            "DELETE FROM workers WHERE id = $1 AND state IN ('gone', 'lost')
+               AND NOT EXISTS (SELECT FROM runs WHERE worker_id = $1 AND state = 'running')
+               AND NOT EXISTS (SELECT FROM runs WHERE only_worker_id = $1 AND state = 'queued')",
+        )
+        .bind(worker.id())
+        .execute(&self.pool)
+        .await?;
+        if deleted.rows_affected() > 0 {
+            return Ok(());
+        }
+        let record = self.get_worker(worker).await?;
+        let why = match record.state {
+            WorkerState::Alive | WorkerState::Draining => "is connected: stop it first".to_owned(),
+            WorkerState::Lost | WorkerState::Gone if !record.runs.is_empty() => {
+                format!("still holds {} leases: they end by themselves", record.runs.len())
+            }
+            WorkerState::Lost | WorkerState::Gone => {
+                "is the only one that waiting runs may go to: cancel their operation first".to_owned()
+            }
+        };
+        Err(StoreError::WorkerInUse { what: worker.to_string(), why })
     }
 
     /// Changes a worker's state, unless another process of the same name has connected since: a
     /// connection that ends late must not speak for its successor. Draining one that is not there makes
-    /// it drain should it come back.
+    /// it drain should it come back; letting one work again that is not there takes that back.
     ///
     /// # Errors
     /// When the database fails.
@@ -158,7 +272,7 @@ impl Store {
     ) -> Result<()> {
         sqlx::query(
             "UPDATE workers
-             SET state = CASE WHEN $3 = 'draining' AND state IN ('lost', 'gone') THEN state ELSE $3 END,
+             SET state = CASE WHEN $3 IN ('draining', 'alive') AND state IN ('lost', 'gone') THEN state ELSE $3 END,
                  drain_requested = CASE $3 WHEN 'draining' THEN true WHEN 'alive' THEN false ELSE drain_requested END
              WHERE id = $1 AND session_id = $2",
         )

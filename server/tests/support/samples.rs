@@ -42,7 +42,7 @@ pub(crate) fn run() -> NewRun {
         training: training(),
         work: Work::Solo(SoloStage { stage: StageConfig::single(0, 3), stage_count: 4, stage_index: 0 }),
         stage_recompute: Vec::new(),
-        iterations: 1,
+        iterations: 2,
         command: None,
         device_kind: "cpu".to_owned(),
         device_count: 1,
@@ -98,6 +98,12 @@ pub(crate) async fn claim(store: &Store, by: &WorkerName) -> Claim {
     try_claim(store, by).await.expect("a run is queued")
 }
 
+/// What the stage of [`run`] holds.
+fn static_bytes() -> StaticBytes {
+    zoo().build().unwrap().rank_static_bytes(&StageConfig::single(0, 3), 0, &training())
+}
+
+/// What [`run`] measures, where `stage_index` is 0.
 pub(crate) fn measurement(stage_index: u32) -> Measurement {
     Measurement {
         stage: StageConfig::single(0, 3),
@@ -111,17 +117,19 @@ pub(crate) fn measurement(stage_index: u32) -> Measurement {
         recompute: RecomputePolicy::None,
         peak_ledger: Ledger::Allocated,
         peak_reserved: None,
-        static_bytes: StaticBytes { parameters: 10, gradients: 10, optimizer: 20, buffers: 0 },
+        static_bytes: static_bytes(),
         capacity: Bytes(1 << 30),
         iteration_seconds: 0.25,
         step_seconds: 0.0,
         tape: None,
-        layers: vec![LayerTimes {
-            layer: 0,
-            forward_seconds: 0.5,
-            backward_seconds: 1.0,
-            recompute_seconds: 0.0,
-        }],
+        layers: (0..=3)
+            .map(|layer| LayerTimes {
+                layer,
+                forward_seconds: 0.5,
+                backward_seconds: 1.0,
+                recompute_seconds: 0.0,
+            })
+            .collect(),
         losses: vec![2.5, 1.0 / 3.0],
         environment: Environment {
             device_kind: "cpu".to_owned(),
@@ -132,6 +140,20 @@ pub(crate) fn measurement(stage_index: u32) -> Measurement {
             threads: 2,
             ..Environment::default()
         },
+    }
+}
+
+/// What a claimed run of one device measures, where its stage is alone.
+pub(crate) fn measured(claim: &Claim) -> Measurement {
+    let Some(spec) = claim.task.trained() else { panic!("it trains nothing") };
+    let Work::Solo(SoloStage { stage, stage_count, stage_index }) = spec.work else { panic!("not alone") };
+    let times = |layer| LayerTimes { layer, ..LayerTimes::default() };
+    Measurement {
+        stage,
+        stage_count,
+        micro_batch_size: spec.training.micro_batch_size,
+        layers: stage.layers().map(times).collect(),
+        ..measurement(stage_index)
     }
 }
 

@@ -8,6 +8,8 @@ use anyhow::{Context, Result};
 use futures_util::future::try_join_all;
 use loadmaster_proto::measurement::Measurement;
 use loadmaster_proto::rank::{EXIT_LOST_NEIGHBOUR, RankEvent, RankSpec};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
@@ -43,7 +45,14 @@ pub(super) async fn run(job: &Job, program: &Path, limit: Duration) -> Result<Ou
 }
 
 fn start(program: &Path) -> Result<Child> {
-    Command::new(program)
+    let mut command = Command::new(program);
+    // SAFETY: between fork and exec it makes one system call and touches no memory.
+    unsafe {
+        // Whoever kills this program, even with SIGKILL, kills its ranks. The signal comes when the thread ends
+        // that started the rank: the main one, which runs everything here.
+        command.pre_exec(|| set_pdeathsig(Signal::SIGKILL).map_err(std::io::Error::from));
+    }
+    command
         .arg("train")
         .env("CUDA_VISIBLE_DEVICES", "")
         .env("OMP_NUM_THREADS", "1")

@@ -50,6 +50,8 @@ pub(crate) enum Event {
 pub(crate) struct Link {
     endpoint: Endpoint,
     backoff: Backoff,
+    /// Where the worker must be back soon.
+    longest_wait: Option<Duration>,
     phase: Phase,
 }
 
@@ -85,7 +87,13 @@ impl Link {
             .http2_keep_alive_interval(Duration::from_secs(5))
             .keep_alive_timeout(Duration::from_secs(5))
             .keep_alive_while_idle(true);
-        Self { endpoint, backoff: Backoff::new(), phase: Phase::Waiting(Instant::now()) }
+        let phase = Phase::Waiting(Instant::now());
+        Self { endpoint, backoff: Backoff::new(), longest_wait: None, phase }
+    }
+
+    /// From now on no wait is longer than this, whatever the planner asks for; none: as long as it takes.
+    pub(crate) fn limit_wait(&mut self, longest: Option<Duration>) {
+        self.longest_wait = longest;
     }
 
     /// Dials, and introduces the worker with `hello`.
@@ -137,11 +145,13 @@ impl Link {
         if welcomed.is_some_and(|since| since.elapsed() >= STABLE) {
             self.backoff.reset();
         }
-        let delay = self.backoff.next(rand::random::<f64>());
+        let longest = self.longest_wait.unwrap_or(Backoff::MAX);
+        let delay = self.backoff.next(rand::random::<f64>(), longest);
         let (event, delay) = match ending {
             Ending::Refused { why } => (Event::Refused(why), Backoff::MAX),
             Ending::Lost { why, wait } => {
-                let delay = wait.unwrap_or_default().max(delay);
+                let asked = wait.unwrap_or_default();
+                let delay = self.longest_wait.map_or(asked, |longest| asked.min(longest)).max(delay);
                 warn!(
                     server.address = %self.endpoint.uri(),
                     retry_seconds = delay.as_secs_f64(),

@@ -31,6 +31,11 @@ use reports::Reports;
 
 /// How long to wait for acknowledgements before leaving in a hurry.
 const FLUSH: Duration = Duration::from_secs(3);
+/// Most characters of a notice that are logged.
+const NOTICE: usize = 1_000;
+/// While leases live without a connection, at least so many attempts to connect fit into what a lease lasts.
+const ATTEMPTS_PER_LEASE: u32 = 4;
+
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -137,6 +142,15 @@ impl State {
         [resend, heartbeat, leases, mode].into_iter().flatten().min()
     }
 
+    /// The longest wait between two attempts to connect, where there is a hurry: before its leases end, a worker
+    /// that holds runs, or results that the planner does not know, must be back.
+    pub(crate) fn longest_wait(&self, now: Instant) -> Option<Duration> {
+        let terms = self.terms?;
+        let is_in_time = self.leases_end.is_some_and(|end| now < end);
+        let is_awaited = self.has_living() || !self.reports.is_empty();
+        (is_in_time && is_awaited).then(|| terms.lease / ATTEMPTS_PER_LEASE)
+    }
+
     /// All that it holds, for hellos and heartbeats.
     pub(crate) fn held_runs(&self) -> Vec<v1::HeldRun> {
         let held = self.held.iter().map(|(claim, held)| v1::HeldRun {
@@ -210,11 +224,19 @@ impl State {
                     );
                 }
             }
-            FromPlanner::Drain(v1::Drain {}) => {
-                if self.mode == Mode::Serving {
+            FromPlanner::Drain(v1::Drain { undo }) => match (self.mode, undo) {
+                (Mode::Serving, false) => {
                     info!("the planner drains this worker: it takes no more runs");
                     self.mode = Mode::Draining;
                 }
+                (Mode::Draining, true) => {
+                    info!("the planner takes the drain back: this worker takes runs again");
+                    self.mode = Mode::Serving;
+                }
+                (Mode::Serving | Mode::Draining | Mode::Leaving { .. } | Mode::Stopping { .. }, _) => {}
+            },
+            FromPlanner::Notice(v1::Notice { text }) => {
+                warn!("the planner says: {}", text.chars().take(NOTICE).collect::<String>());
             }
             FromPlanner::Welcome(_) => debug!("a second welcome is ignored"),
         }

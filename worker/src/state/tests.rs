@@ -302,7 +302,7 @@ fn runs_go_on_without_a_planner_for_as_long_as_their_lease() {
 fn a_planners_drain_takes_no_more_runs_and_stays() {
     let mut bench = Bench::connected();
     bench.lease("a", 1, &["cpu0"]);
-    bench.planner(FromPlanner::Drain(v1::Drain {}));
+    bench.planner(FromPlanner::Drain(v1::Drain { undo: false }));
     assert_eq!(failures(&bench.lease("b", 2, &["cpu1"])), [(2, Kind::HandedBack)]);
     bench.acknowledge("b", 2, true);
     assert_eq!(results(&bench.ended("a", 1, measured())), [1]);
@@ -397,4 +397,29 @@ fn terms_are_sane() {
     for (heartbeat, lease) in [(0.0, 1.0), (f64::NAN, 1.0), (2.0, 2.0), (5.0, 1e9)] {
         assert_eq!(Terms::checked(heartbeat, lease), None);
     }
+}
+
+/// Who holds a run must be back before its lease ends; who holds nothing has time, and so has who is too late.
+#[test]
+fn a_worker_hurries_back_while_its_leases_live() {
+    let mut bench = Bench::connected();
+    assert_eq!(bench.state.longest_wait(bench.now), None);
+    bench.lease("one", 1, &["cpu0"]);
+    assert_eq!(bench.state.longest_wait(bench.now), Some(TERMS.lease / 4));
+    bench.on(Event::Lost);
+    bench.after(14);
+    assert_eq!(bench.state.longest_wait(bench.now), Some(TERMS.lease / 4));
+    bench.after(2);
+    assert_eq!(bench.state.longest_wait(bench.now), None);
+}
+
+#[test]
+fn a_drain_that_is_taken_back_lets_the_worker_work_again() {
+    let mut bench = Bench::connected();
+    bench.planner(FromPlanner::Drain(v1::Drain { undo: false }));
+    bench.lease("one", 1, &["cpu0"]);
+    assert!(bench.held() == ["runs/one"] && bench.state.held.is_empty(), "it is handed back");
+    bench.planner(FromPlanner::Drain(v1::Drain { undo: true }));
+    bench.lease("two", 2, &["cpu0"]);
+    assert_eq!(bench.state.held.len(), 1);
 }

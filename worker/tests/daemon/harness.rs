@@ -79,6 +79,11 @@ impl Daemon {
         fs::read_to_string(self.folder.path().join("log")).unwrap()
     }
 
+    /// Waits until the log has this text.
+    pub(crate) async fn logged(&self, text: &str) {
+        eventually(&format!("{text:?} is logged"), || self.log().contains(text)).await;
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id().expect("it has ended").cast_signed()), signal).unwrap();
     }

@@ -1,8 +1,11 @@
 //! Pins what a lease means: when it ends, its processes end; and nothing is lost between planner and
 //! worker, however often they lose each other.
 
+use std::time::Duration;
+
 use loadmaster_proto::wire::v1;
-use tonic::Status;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
 use v1::planner_message::Message as FromPlanner;
 use v1::run_failure::Kind;
 
@@ -112,7 +115,7 @@ async fn a_drained_worker_stays_and_takes_no_more_runs() {
     let daemon = Daemon::start(&planner, "wait");
     let mut connection = planner.welcome().await;
     connection.lease("one", 1, &["cpu0"]).await;
-    connection.say(FromPlanner::Drain(v1::Drain {})).await;
+    connection.say(FromPlanner::Drain(v1::Drain { undo: false })).await;
     connection.lease("two", 2, &["cpu1"]).await;
     assert_eq!(connection.next_failure().await.kind(), Kind::HandedBack);
     connection.acknowledge("two", 2).await;
@@ -120,4 +123,27 @@ async fn a_drained_worker_stays_and_takes_no_more_runs() {
     assert_eq!(connection.next_result().await.run, "runs/one");
     connection.acknowledge("one", 1).await;
     connection.heartbeat_where(|heartbeat| heartbeat.held_runs.is_empty()).await;
+
+    connection.say(FromPlanner::Drain(v1::Drain { undo: true })).await;
+    connection.lease("three", 3, &["cpu1"]).await;
+    assert_eq!(connection.next_result().await.run, "runs/three", "it works again");
+}
+
+/// A planner that asks for a minute's patience does not know what this worker holds.
+#[tokio::test]
+async fn a_worker_with_a_run_is_back_before_its_lease_ends_whatever_wait_is_asked_for() {
+    let mut planner = Planner::start().await;
+    let daemon = Daemon::start(&planner, "wait");
+    // Within the test's patience, and well below the wait that is asked for.
+    let connection = planner.welcome_for(24.0).await;
+    connection.lease("one", 1, &["cpu0"]).await;
+    let rank = daemon.pid("pid-0").await;
+    let details = ErrorDetails::with_retry_info(Some(Duration::from_secs(60)));
+    planner.refuse(Status::with_error_details(Code::Unavailable, "busy", details));
+    drop(connection);
+    daemon.logged("busy").await;
+    planner.refuse(None);
+    let connection = planner.welcome().await;
+    assert_eq!(connection.hello.held_runs[0].run, "runs/one");
+    assert!(is_alive(rank));
 }

@@ -74,6 +74,10 @@ impl WorkerService for Service {
         Err(Status::unimplemented("fake"))
     }
 
+    async fn delete_worker(&self, _: Request<v1::DeleteWorkerRequest>) -> Result<Response<()>, Status> {
+        Err(Status::unimplemented("fake"))
+    }
+
     async fn drain_worker(&self, _: Request<v1::DrainWorkerRequest>) -> Result<Response<v1::Worker>, Status> {
         Err(Status::unimplemented("fake"))
     }

@@ -1,18 +1,19 @@
 //! One connected worker: claims runs for its free devices and stores what it reports.
 
+mod held;
 mod reports;
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use loadmaster_proto::device::Device;
-use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::{RunName, WorkerName};
 use loadmaster_proto::run::{FailureKind, RunFailure};
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::planner_message::Message as ToWorker;
 use loadmaster_proto::wire::v1::worker_message::Message as FromWorker;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
@@ -20,6 +21,8 @@ use super::Dispatcher;
 use super::ledger::{DeviceLedger, LeaseKey};
 use crate::store::StoreError;
 use crate::store::records::{Claim, HeldLease, Renewal, WorkerState};
+
+pub use held::{MAX_DEVICES, held_leases};
 
 /// Messages from a worker.
 pub type Inbox = Streaming<v1::WorkerMessage>;
@@ -33,27 +36,16 @@ pub struct Introduction {
     pub worker: WorkerName,
     /// Random per process start.
     pub session_id: String,
+    /// Random per stream.
+    pub connection: String,
     /// What it offers.
     pub devices: Vec<Device>,
     /// CPU slots that can work at once, each with its own cores; none where it did not say.
     pub slots_at_once: Option<u32>,
     /// Leases that it still holds, with their devices.
     pub held: Vec<(HeldLease, Vec<String>)>,
-    /// It may take runs.
-    pub accepts_runs: bool,
-}
-
-/// A lease as a worker names it in a message.
-///
-/// # Errors
-/// When the run's name is not one.
-pub fn held_lease(wire: &v1::HeldRun) -> Result<HeldLease, Invalid> {
-    Ok(HeldLease {
-        run: RunName::parse("run", &wire.run)?,
-        lease_token: wire.lease_token,
-        progress: if wire.progress.is_finite() { wire.progress.clamp(0.0, 1.0) } else { 0.0 },
-        phase: wire.phase.chars().take(200).collect(),
-    })
+    /// How the store knows it.
+    pub state: WorkerState,
 }
 
 /// Serves the worker until its stream ends, it falls silent, a newer session replaces it, or the
@@ -65,15 +57,13 @@ pub(super) async fn run(
     outbox: Outbox,
     replaced: CancellationToken,
 ) {
-    let mut session = Session::new(dispatcher, introduction, outbox);
     let mut queue = dispatcher.queue_version.subscribe();
-    // A missed notification must not leave a run waiting while devices idle.
-    let mut poll = tokio::time::interval(dispatcher.terms.heartbeat);
-    poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut board = dispatcher.board.subscribe();
+    let mut session = Session::new(dispatcher, introduction, outbox);
     tracing::info!(worker.name = %session.worker, "worker connected");
 
     // The hello counts as a heartbeat: a worker that is back just in time keeps what it holds.
-    let mut step = session.renew_held().await;
+    let mut step = session.begin().await;
     let reason = loop {
         if let ControlFlow::Break(reason) = step {
             break reason;
@@ -81,7 +71,7 @@ pub(super) async fn run(
         let deaf_after = session.heard + dispatcher.terms.lease;
         step = tokio::select! {
             () = dispatcher.stopping.cancelled() => ControlFlow::Break("the planner stops"),
-            () = replaced.cancelled() => ControlFlow::Break("a newer connection of the worker took over"),
+            () = replaced.cancelled() => ControlFlow::Break("another connection took over, or the worker was deleted"),
             () = tokio::time::sleep_until(deaf_after) => ControlFlow::Break("nothing heard for a lease"),
             message = inbox.message() => match message {
                 Ok(Some(message)) => session.receive(message).await,
@@ -95,7 +85,10 @@ pub(super) async fn run(
                 Ok(()) => session.queue_changed().await,
                 Err(_) => ControlFlow::Break("the planner stops"),
             },
-            _ = poll.tick() => session.claim().await,
+            changed = board.changed() => match changed {
+                Ok(()) => session.looked().await,
+                Err(_) => ControlFlow::Break("the planner stops"),
+            },
         };
     };
     tracing::info!(worker.name = %session.worker, reason, "worker disconnected");
@@ -105,10 +98,17 @@ struct Session<'a> {
     dispatcher: &'a Dispatcher,
     worker: WorkerName,
     session_id: String,
+    connection: String,
+    /// When it began.
+    since: Instant,
+    kinds: BTreeSet<String>,
     ledger: DeviceLedger,
     /// As last reported, for renewing between heartbeats.
     held: Vec<HeldLease>,
-    accepts_runs: bool,
+    /// It takes no more runs because somebody wants that.
+    draining: bool,
+    /// It takes no more runs and leaves.
+    leaving: bool,
     /// Cancelled runs that the worker was told to stop and still named in its last heartbeat.
     stopping: Vec<LeaseKey>,
     /// When the worker last said something.
@@ -121,6 +121,7 @@ type Step = ControlFlow<&'static str>;
 impl<'a> Session<'a> {
     fn new(dispatcher: &'a Dispatcher, introduction: Introduction, outbox: Outbox) -> Self {
         let patience = dispatcher.terms.heartbeat * 2;
+        let kinds = introduction.devices.iter().map(|device| device.kind.clone()).collect();
         let mut ledger = DeviceLedger::new(introduction.devices, introduction.slots_at_once, patience);
         let mut held = Vec::new();
         for (lease, devices) in introduction.held {
@@ -131,13 +132,26 @@ impl<'a> Session<'a> {
             dispatcher,
             worker: introduction.worker,
             session_id: introduction.session_id,
+            connection: introduction.connection,
+            since: Instant::now(),
+            kinds,
             ledger,
             held,
-            accepts_runs: introduction.accepts_runs,
+            draining: introduction.state == WorkerState::Draining,
+            leaving: introduction.state == WorkerState::Gone,
             stopping: Vec::new(),
             heard: Instant::now(),
             outbox,
         }
+    }
+
+    async fn begin(&mut self) -> Step {
+        self.renew_held().await?;
+        if !self.dispatcher.board.borrow().knows(&self.kinds) {
+            // Nobody offered such devices before: runs may wait for them.
+            self.dispatcher.wanted.notify_one();
+        }
+        self.claim().await
     }
 
     async fn receive(&mut self, message: v1::WorkerMessage) -> Step {
@@ -153,21 +167,17 @@ impl<'a> Session<'a> {
     }
 
     async fn heartbeat(&mut self, heartbeat: v1::Heartbeat) -> Step {
-        let mut held = Vec::new();
-        let mut alive = Vec::new();
-        for run in heartbeat.held_runs {
-            match held_lease(&run) {
-                Ok(lease) => {
-                    alive.push(((lease.run.clone(), lease.lease_token), run.device_ids));
-                    held.push(lease);
-                }
-                Err(invalid) => return self.refuse("heartbeat.held_runs", &invalid.to_string()).await,
-            }
-        }
-        self.ledger.heartbeat(alive, Instant::now());
+        let held = match held_leases("held_runs", heartbeat.held_runs) {
+            Ok(held) => held,
+            Err(invalid) => return self.refuse("heartbeat", &invalid.to_string()).await,
+        };
+        self.dispatcher.beats.note(&self.worker, &self.connection);
+        let (held, devices): (Vec<HeldLease>, Vec<Vec<String>>) = held.into_iter().unzip();
+        let alive = held.iter().zip(devices).map(|(of, devices)| ((of.run.clone(), of.lease_token), devices));
+        self.ledger.heartbeat(alive.collect(), Instant::now());
         self.held = held;
         self.note_stopped().await?;
-        self.renew().await?;
+        self.renew_held().await?;
         self.follow_drain().await?;
         self.claim().await
     }
@@ -217,17 +227,17 @@ impl<'a> Session<'a> {
         self.heard.elapsed() > self.dispatcher.terms.heartbeat * 2
     }
 
-    /// Another planner's caller may have drained the worker: the store knows.
+    /// Whoever drained the worker, or let it work again, may have asked another planner: the board knows.
     async fn follow_drain(&mut self) -> Step {
-        let draining = match self.dispatcher.store.get_worker(&self.worker).await {
-            Ok(record) => record.state == WorkerState::Draining,
-            Err(error) => return self.store_trouble("read the worker's state", &error),
-        };
-        if draining && self.accepts_runs {
-            self.accepts_runs = false;
-            self.send(ToWorker::Drain(v1::Drain {})).await?;
+        let wanted = self.dispatcher.board.borrow().drains(&self.worker, self.since);
+        match wanted {
+            Some(draining) if draining != self.draining => {
+                self.draining = draining;
+                tracing::info!(worker.name = %self.worker, draining, "drain");
+                self.send(ToWorker::Drain(v1::Drain { undo: !draining })).await
+            }
+            Some(_) | None => ControlFlow::Continue(()),
         }
-        ControlFlow::Continue(())
     }
 
     async fn queue_changed(&mut self) -> Step {
@@ -236,13 +246,27 @@ impl<'a> Session<'a> {
         }
         // A change may be a cancellation of what this worker holds.
         self.renew_held().await?;
+        self.looked().await
+    }
+
+    /// After a look at the queue for all sessions.
+    async fn looked(&mut self) -> Step {
+        if self.is_silent() {
+            return ControlFlow::Continue(());
+        }
         self.follow_drain().await?;
         self.claim().await
     }
 
+    /// Whether it is worth asking for a run.
+    fn may_claim(&self) -> bool {
+        let takes_runs = !self.draining && !self.leaving && !self.is_silent();
+        takes_runs && self.dispatcher.board.borrow().waits_for(&self.kinds)
+    }
+
     /// Claims runs while devices are free and one fits.
     async fn claim(&mut self) -> Step {
-        while self.accepts_runs && !self.is_silent() {
+        while self.may_claim() {
             let free = self.ledger.free();
             if free.is_empty() {
                 break;
@@ -306,7 +330,7 @@ impl<'a> Session<'a> {
     }
 
     async fn goodbye(&mut self) -> Step {
-        self.accepts_runs = false;
+        self.leaving = true;
         let store = &self.dispatcher.store;
         match store.set_worker_state(&self.worker, &self.session_id, WorkerState::Gone).await {
             Ok(()) => ControlFlow::Continue(()),

@@ -1,18 +1,20 @@
 //! What a worker reports: stored once, then acknowledged.
 
 use loadmaster_proto::convert::failure_from_wire;
+use loadmaster_proto::device::Device;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::links::LinkMeasurement;
 use loadmaster_proto::measurement::Measurement;
 use loadmaster_proto::name::RunName;
-use loadmaster_proto::run::{FailureKind, RunFailure};
+use loadmaster_proto::run::{FailureKind, RunFailure, Task};
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::planner_message::Message as ToWorker;
 
 use super::{Session, Step};
-use crate::dispatch::settle;
+use crate::dispatch::{hopeless, settle};
+use crate::planning::result::{self, Leased};
 use crate::store::StoreError;
-use crate::store::records::Fenced;
+use crate::store::records::{AskedRun, Fenced};
 
 /// What a run yielded.
 enum Measured {
@@ -23,13 +25,41 @@ enum Measured {
 }
 
 impl Measured {
-    fn of(result: v1::RunResult) -> Result<Self, Invalid> {
+    /// What was reported, held against what was asked for.
+    fn of(result: v1::RunResult, asked: &AskedRun, devices: &[Device]) -> Result<Self, Invalid> {
+        let measured = Self::read(result)?;
+        let AskedRun { task, device_kind, deadline_seconds } = asked;
+        match (task, &measured) {
+            (Task::Train(spec), Self::Stages(stages)) => {
+                let deadline_seconds = *deadline_seconds;
+                result::check(&Leased { spec, device_kind, deadline_seconds, devices }, stages)?;
+            }
+            (Task::Links(work), Self::Links(links)) => {
+                result::check_links(work, device_kind, devices, links)
+                    .map_err(|invalid| invalid.under("links"))?;
+            }
+            (Task::Train(_), Self::Links(_)) => {
+                return Err(Invalid::field("links", "is set: the run trains stages"));
+            }
+            (Task::Links(_), Self::Stages(_)) => {
+                return Err(Invalid::field("measurements", "is set: the run measures links"));
+            }
+        }
+        Ok(measured)
+    }
+
+    fn read(result: v1::RunResult) -> Result<Self, Invalid> {
         if let Some(links) = result.links {
             let links = LinkMeasurement::try_from(*links).map_err(|invalid| invalid.under("links"))?;
             return Ok(Self::Links(Box::new(links)));
         }
-        let measurements = result.measurements.into_iter();
-        let stages = measurements.map(TryInto::try_into).collect::<Result<Vec<Measurement>, _>>()?;
+        let measurements = result.measurements.into_iter().enumerate();
+        let stages = measurements
+            .map(|(index, measurement)| {
+                let path = format!("measurements[{index}]");
+                measurement.try_into().map_err(|invalid: Invalid| invalid.under(&path))
+            })
+            .collect::<Result<Vec<Measurement>, _>>()?;
         if stages.is_empty() {
             return Err(Invalid::field("measurements", "is empty, must have one per device of each stage"));
         }
@@ -44,19 +74,13 @@ impl Session<'_> {
             Err(invalid) => return self.refuse("result.run", &invalid.to_string()).await,
         };
         let (lease_token, took) = (result.lease_token, seconds(result.seconds));
-        let store = &self.dispatcher.store;
-        let stored = match Measured::of(result) {
-            Ok(Measured::Stages(measurements)) => {
-                store.complete_run(&self.worker, &run, lease_token, &measurements, took).await
-            }
-            Ok(Measured::Links(links)) => {
-                store.complete_links(&self.worker, &run, lease_token, &links, took).await
-            }
-            Err(why) => self.store_unusable(&run, lease_token, &why.to_string(), took).await,
+        let stored = match self.dispatcher.store.asked_run(&run).await {
+            Ok(asked) => self.store_result(&run, lease_token, result, &asked).await,
+            Err(error) => Err(error),
         };
         let stored = match stored {
             // However often it is sent: it must not come back with every connection.
-            Err(StoreError::Corrupt { what }) => self.store_unusable(&run, lease_token, &what, took).await,
+            Err(StoreError::Corrupt { what }) => self.store_refused(&run, lease_token, &what, took).await,
             stored => stored,
         };
         self.acknowledge(run, lease_token, stored).await
@@ -80,8 +104,29 @@ impl Session<'_> {
         self.acknowledge(run, failed.lease_token, stored).await
     }
 
-    /// A worker that reports nonsense must not keep the run: it counts as a failed attempt.
-    async fn store_unusable(
+    async fn store_result(
+        &self,
+        run: &RunName,
+        lease_token: i64,
+        result: v1::RunResult,
+        asked: &AskedRun,
+    ) -> Result<Fenced, StoreError> {
+        let took = seconds(result.seconds);
+        let store = &self.dispatcher.store;
+        match Measured::of(result, asked, self.ledger.devices()) {
+            Ok(Measured::Stages(measurements)) => {
+                store.complete_run(&self.worker, run, lease_token, &measurements, took).await
+            }
+            Ok(Measured::Links(links)) => {
+                store.complete_links(&self.worker, run, lease_token, &links, took).await
+            }
+            Err(why) => self.store_refused(run, lease_token, &why.to_string(), took).await,
+        }
+    }
+
+    /// A worker that reports nonsense must not keep the run, and nothing of it may be kept: it counts as a
+    /// failed attempt.
+    async fn store_refused(
         &self,
         run: &RunName,
         lease_token: i64,
@@ -89,8 +134,8 @@ impl Session<'_> {
         took: f64,
     ) -> Result<Fenced, StoreError> {
         let failure = RunFailure {
-            kind: FailureKind::Exited { code: 0 },
-            message: format!("the worker's result is not usable: {why}"),
+            kind: FailureKind::ResultRefused,
+            message: format!("the worker's result contradicts its run: {why}"),
             stage_index: None,
         };
         self.store_failure(run, lease_token, &failure, took).await
@@ -105,7 +150,15 @@ impl Session<'_> {
     ) -> Result<Fenced, StoreError> {
         tracing::warn!(run.id = run.id(), lease.token = lease_token, worker.name = %self.worker,
             failure = failure.message, "run failed");
-        self.dispatcher.store.fail_run(&self.worker, run, lease_token, failure, seconds(took)).await
+        let store = &self.dispatcher.store;
+        let stored = store.fail_run(&self.worker, run, lease_token, failure, seconds(took)).await?;
+        if stored == Fenced::Applied
+            && let Err(error) = hopeless::consider(store, run).await
+        {
+            // The failure is stored; the next one leads here again.
+            tracing::warn!(run.id = run.id(), %error, "failed to look at the failures beside it");
+        }
+        Ok(stored)
     }
 
     async fn acknowledge(

@@ -1,6 +1,8 @@
 //! What the queue and its leases speak of.
 
-use loadmaster_proto::name::RunName;
+use std::time::Duration;
+
+use loadmaster_proto::name::{RunName, WorkerName};
 use loadmaster_proto::run::Task;
 
 /// A free device of a worker, as the queue needs to know it.
@@ -28,6 +30,28 @@ pub struct Claim {
     /// Least capacity of each, bytes.
     pub min_capacity: u64,
     /// Hard limit of this attempt, seconds.
+    pub deadline_seconds: u32,
+}
+
+/// A worker that was heard of.
+#[derive(Debug, Clone, Copy)]
+pub struct Heartbeat<'a> {
+    /// Which.
+    pub worker: &'a WorkerName,
+    /// The stream that it came from.
+    pub connection: &'a str,
+    /// How long ago.
+    pub age: Duration,
+}
+
+/// What a run asks for, as its result is held against it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AskedRun {
+    /// What to do, model included.
+    pub task: Task,
+    /// Kind of the devices to take.
+    pub device_kind: String,
+    /// Hard limit of an attempt, seconds.
     pub deadline_seconds: u32,
 }
 

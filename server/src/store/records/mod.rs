@@ -14,7 +14,7 @@ mod trial;
 mod worker;
 
 pub use cluster::{ClusterRecord, ClusterRow, ClusterSummary, LinkRecord, NewLinkRun};
-pub use lease::{Claim, Fenced, FreeDevice, HeldLease, Renewal};
+pub use lease::{AskedRun, Claim, Fenced, FreeDevice, Heartbeat, HeldLease, Renewal};
 pub use model::ModelRecord;
 pub use operation::{OperationRecord, OperationState, OperationTarget, RequestKey};
 pub use page::{Cursor, Page, PageRequest};
@@ -27,8 +27,8 @@ pub use recommendation::{
 };
 pub use reuse::{AttemptRecord, MeasuredRun, ReusedRun, Software};
 pub use run::{
-    FailureRecord, MeasurementRecord, NewRun, RunCounts, RunFilter, RunNeed, RunRecord, RunState, RunWork,
-    TrainedWork,
+    FailureRecord, Failures, MeasurementRecord, NewRun, RunCounts, RunFilter, RunNeed, RunRecord, RunState,
+    RunWork, TrainedWork,
 };
 pub use trial::{MeasuredPlan, NewTrial, ObservationRecord, TrialRecord};
 pub use worker::{NewWorker, WorkerRecord, WorkerState};

@@ -64,6 +64,8 @@ pub struct OperationRecord {
     pub remaining_seconds: Option<f64>,
     /// How often runs were added because of what the first ones showed.
     pub rounds: u32,
+    /// Why no more of its runs are made, where they failed alike: it ends with this.
+    pub stopped: Option<String>,
     /// When it was asked for.
     pub create_time: Timestamp,
     /// When it ended.

@@ -41,6 +41,8 @@ pub struct AttemptRecord {
     pub micro_batch_size: u32,
     /// How far it came.
     pub state: RunState,
+    /// An attempt at it failed.
+    pub failed: bool,
 }
 
 /// A run that succeeded, found by what it measured.

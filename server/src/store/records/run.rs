@@ -187,6 +187,21 @@ pub struct FailureRecord {
     pub time: Timestamp,
 }
 
+/// How the runs of a profile's operation failed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Failures {
+    /// The operation.
+    pub operation: OperationName,
+    /// The profile.
+    pub profile: ProfileName,
+    /// The newest failure of each run that failed, the newest first.
+    pub newest: Vec<FailureRecord>,
+    /// When a run last ended with an answer; that it does not fit is one.
+    pub last_answer: Option<Timestamp>,
+    /// Workers that are at work on one of the runs.
+    pub at_work: Vec<WorkerName>,
+}
+
 /// A measurement with where it belongs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeasurementRecord {

@@ -28,6 +28,8 @@ pub struct NewWorker {
     pub host: String,
     /// Random per process start.
     pub session_id: String,
+    /// Random per stream: tells which one speaks for the worker.
+    pub connection: String,
     /// Training commands that it offers.
     pub commands: Vec<CommandName>,
 }

@@ -1,0 +1,260 @@
+//! Whether what a worker measured is what its run asked for.
+//!
+//! A result that contradicts its run (other layers, another micro-batch size, a device too few, a peak above
+//! the device) would be stored as an answer and found again by every profile that needs the same, which then
+//! lacks it for ever. So it is held against the run first, field by field, and refused by the field's name.
+//! What an honest worker sends always passes: of Loadmaster's own rank everything is expected that follows
+//! from the run, of a training command only what every framework can tell.
+
+mod tape;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use std::collections::BTreeSet;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::device::{Backend, Device};
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::links::{LinkMeasurement, LinkPoint, LinkWork};
+use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::run::{Ledger, RankPosition, RunSpec, Work};
+
+/// Longest that a rank may be at work beyond its deadline: its end takes a moment.
+const GRACE_SECONDS: f64 = 60.0;
+/// Longest seconds of a command, which may come from elsewhere than its own clock: a month.
+const MOST_SECONDS: f64 = 30.0 * 86_400.0;
+
+/// A run in the hands of a worker.
+#[derive(Debug, Clone, Copy)]
+pub struct Leased<'a> {
+    /// What it was asked to train.
+    pub spec: &'a RunSpec,
+    /// The kind of device that it was to be done on.
+    pub device_kind: &'a str,
+    /// Seconds that it had.
+    pub deadline_seconds: u32,
+    /// All devices of the worker.
+    pub devices: &'a [Device],
+}
+
+/// Checks that the measurements are those of the run: one for each of its ranks, of that rank's stage, on a
+/// device that the worker has.
+///
+/// # Errors
+/// Names the field and says what it contradicts.
+pub fn check(leased: &Leased<'_>, measurements: &[Measurement]) -> Result<(), Invalid> {
+    let ranks = leased.spec.ranks();
+    let mut seen = BTreeSet::new();
+    for (index, measurement) in measurements.iter().enumerate() {
+        let Measurement { stage_index, shard, .. } = *measurement;
+        let path = format!("measurements[{index}]");
+        let Some(rank) =
+            ranks.iter().find(|rank| rank.position.stage_index == stage_index && rank.shard == shard)
+        else {
+            let why = format!("is {stage_index}, device {shard}: the run has no such rank");
+            return Err(Invalid::field(format!("{path}.stage_index"), why));
+        };
+        if !seen.insert((stage_index, shard)) {
+            let why = format!("has two measurements of device {shard} of stage {stage_index}");
+            return Err(Invalid::field("measurements", why));
+        }
+        of_rank(leased, rank, measurement).map_err(|invalid| invalid.under(&path))?;
+    }
+    match ranks.iter().find(|rank| !seen.contains(&(rank.position.stage_index, rank.shard))) {
+        Some(RankPosition { position, shard }) => Err(Invalid::field(
+            "measurements",
+            format!(
+                "has {} of {} measurements: none of device {shard} of stage {}",
+                measurements.len(),
+                ranks.len(),
+                position.stage_index
+            ),
+        )),
+        None => Ok(()),
+    }
+}
+
+fn of_rank(leased: &Leased<'_>, rank: &RankPosition, measured: &Measurement) -> Result<(), Invalid> {
+    let spec = leased.spec;
+    let position = rank.position;
+    let training = spec.stage_training(&position);
+    let in_flight =
+        training.schedule.in_flight(position.stage_count, position.stage_index, training.micro_batches);
+    same("stage", &measured.stage, &position.stage)?;
+    same("stage_count", &measured.stage_count, &position.stage_count)?;
+    same("solo", &measured.solo, &matches!(spec.work, Work::Solo(_)))?;
+    same("micro_batch_size", &measured.micro_batch_size, &training.micro_batch_size)?;
+    same("in_flight", &measured.in_flight, &in_flight)?;
+    if measured.recompute != training.recompute {
+        return Err(contradicts(
+            "recompute",
+            &format!("{:?}", measured.recompute),
+            &format!("{:?}", training.recompute),
+        ));
+    }
+    words::environment(&measured.environment).map_err(|invalid| invalid.under("environment"))?;
+    let command = spec.command.as_ref().map(ToString::to_string).unwrap_or_default();
+    same("environment.device_kind", &measured.environment.device_kind.as_str(), &leased.device_kind)?;
+    same("environment.command", &measured.environment.command.as_str(), &command.as_str())?;
+    let device = device(leased, measured)?;
+    let most = device.physical.max(device.capacity);
+    bytes(measured, most)?;
+    seconds(leased, measured)?;
+    layers(leased, measured)?;
+    match (&spec.command, &measured.tape) {
+        (None, _) => own_rank(leased, rank, measured, device),
+        (Some(_), None) => Ok(()),
+        (Some(_), Some(_)) => Err(Invalid::field("tape", "is there: commands record nothing")),
+    }
+}
+
+/// The worker's device that it can have been measured on.
+fn device<'a>(leased: &Leased<'a>, measured: &Measurement) -> Result<&'a Device, Invalid> {
+    let mut of_kind = leased.devices.iter().filter(|device| device.kind == leased.device_kind);
+    of_kind.find(|device| device.capacity == measured.capacity).ok_or_else(|| {
+        let why =
+            format!("is {}: the worker has no {} of that capacity", measured.capacity.0, leased.device_kind);
+        Invalid::field("capacity_bytes", why)
+    })
+}
+
+/// No ledger holds more than the device has, whose rest others may use.
+fn bytes(measured: &Measurement, most: Bytes) -> Result<(), Invalid> {
+    if measured.peak_allocated.0 == 0 {
+        return Err(Invalid::field("peak_allocated_bytes", "is 0: nothing was measured"));
+    }
+    let Measurement { static_bytes, .. } = measured;
+    for (field, held) in [
+        ("peak_allocated_bytes", measured.peak_allocated.0),
+        ("peak_reserved_bytes", measured.peak_reserved.map_or(0, |bytes| bytes.0)),
+        ("parameter_bytes", static_bytes.parameters),
+        ("gradient_bytes", static_bytes.gradients),
+        ("optimizer_bytes", static_bytes.optimizer),
+        ("buffer_bytes", static_bytes.buffers),
+    ] {
+        if held > most.0 {
+            return Err(Invalid::field(field, format!("is {held}: the device has {} bytes", most.0)));
+        }
+    }
+    Ok(())
+}
+
+fn seconds(leased: &Leased<'_>, measured: &Measurement) -> Result<(), Invalid> {
+    let is_command = leased.spec.command.is_some();
+    let most = if is_command { MOST_SECONDS } else { f64::from(leased.deadline_seconds) + GRACE_SECONDS };
+    let within = |field: &str, seconds: f64| {
+        if (0.0..=most).contains(&seconds) {
+            return Ok(());
+        }
+        Err(Invalid::field(field, format!("is {seconds}: must be from 0 to the run's {most} seconds")))
+    };
+    within("iteration_seconds", measured.iteration_seconds)?;
+    if measured.iteration_seconds == 0.0 {
+        return Err(Invalid::field("iteration_seconds", "is 0: nothing was measured"));
+    }
+    within("step_seconds", measured.step_seconds)?;
+    for (index, times) in measured.layers.iter().enumerate() {
+        within(&format!("layers[{index}].forward_seconds"), times.forward_seconds)?;
+        within(&format!("layers[{index}].backward_seconds"), times.backward_seconds)?;
+        within(&format!("layers[{index}].recompute_seconds"), times.recompute_seconds)?;
+    }
+    Ok(())
+}
+
+/// Times are of the stage's layers: of the rank all of them in order, of a command any.
+fn layers(leased: &Leased<'_>, measured: &Measurement) -> Result<(), Invalid> {
+    let stage = measured.stage;
+    let mut seen = BTreeSet::new();
+    for (index, times) in measured.layers.iter().enumerate() {
+        let field = format!("layers[{index}].layer");
+        if !stage.layers().contains(&times.layer) {
+            return Err(Invalid::field(field, format!("is {}: the stage is {stage}", times.layer)));
+        }
+        if !seen.insert(times.layer) {
+            return Err(Invalid::field(field, format!("is {} again", times.layer)));
+        }
+    }
+    let in_order = measured.layers.iter().map(|times| times.layer).eq(stage.layers());
+    if leased.spec.command.is_none() && !in_order {
+        let why = format!("has {} entries: must have one for each layer of {stage}, in order", seen.len());
+        return Err(Invalid::field("layers", why));
+    }
+    Ok(())
+}
+
+/// What follows from the run where Loadmaster's own rank did it.
+fn own_rank(
+    leased: &Leased<'_>,
+    rank: &RankPosition,
+    measured: &Measurement,
+    device: &Device,
+) -> Result<(), Invalid> {
+    let spec = leased.spec;
+    let training = spec.stage_training(&rank.position);
+    let expected = spec.model.rank_static_bytes(&rank.position.stage, rank.shard, &training);
+    let held = measured.static_bytes;
+    same("parameter_bytes", &held.parameters, &expected.parameters)?;
+    same("gradient_bytes", &held.gradients, &expected.gradients)?;
+    same("optimizer_bytes", &held.optimizer, &expected.optimizer)?;
+    same("buffer_bytes", &held.buffers, &expected.buffers)?;
+    same("peak_ledger", &measured.peak_ledger.as_str(), &Ledger::Allocated.as_str())?;
+    let lasting = expected.total() - expected.gradients;
+    if measured.peak_allocated.0 < lasting {
+        let why = format!(
+            "is {}: parameters, optimizer state and buffers are {lasting} bytes",
+            measured.peak_allocated.0
+        );
+        return Err(Invalid::field("peak_allocated_bytes", why));
+    }
+    same("peak_reserved_bytes", &measured.peak_reserved.is_some(), &(device.backend == Backend::Cuda))?;
+    let losses = measured.losses.len();
+    if losses > spec.iterations as usize {
+        return Err(Invalid::field(
+            "losses",
+            format!("has {losses} entries of {} iterations", spec.iterations),
+        ));
+    }
+    tape::check(spec, measured, device)
+}
+
+/// Checks that what was measured of links is what was asked for.
+///
+/// # Errors
+/// Names the field and says what it contradicts.
+pub fn check_links(
+    work: &LinkWork,
+    device_kind: &str,
+    devices: &[Device],
+    measured: &LinkMeasurement,
+) -> Result<(), Invalid> {
+    let (given, asked) = (measured.device_ids.len(), work.devices as usize);
+    same("device_ids", &given, &asked)?;
+    for (index, id) in measured.device_ids.iter().enumerate() {
+        if !devices.iter().any(|device| device.id == *id && device.kind == device_kind) {
+            let why = format!("is {id:?}: the worker has no such {device_kind}");
+            return Err(Invalid::field(format!("device_ids[{index}]"), why));
+        }
+    }
+    let known =
+        |points: &[LinkPoint]| points.iter().all(|point| work.payload_bytes.contains(&point.payload_bytes));
+    if let Some(index) = measured.pairs.iter().position(|pair| !known(&pair.points)) {
+        return Err(Invalid::field(format!("pairs[{index}].points"), "has a payload that was not asked for"));
+    }
+    if let Some(index) = measured.groups.iter().position(|group| !known(&group.points)) {
+        return Err(Invalid::field(
+            format!("groups[{index}].points"),
+            "has a payload that was not asked for",
+        ));
+    }
+    same("environment.device_kind", &measured.environment.device_kind.as_str(), &device_kind)?;
+    words::environment(&measured.environment).map_err(|invalid| invalid.under("environment"))
+}
+
+fn same<T: PartialEq + std::fmt::Display>(field: &str, measured: &T, asked: &T) -> Result<(), Invalid> {
+    if measured == asked { Ok(()) } else { Err(contradicts(field, measured, asked)) }
+}
+
+fn contradicts(field: &str, measured: &impl std::fmt::Display, asked: &impl std::fmt::Display) -> Invalid {
+    Invalid::field(field, format!("is {measured}, the run asks for {asked}"))
+}

@@ -1,0 +1,99 @@
+//! Whether a tape is of the layer that was trained, and leaves no more behind than was there.
+
+use loadmaster_proto::device::{Backend, Device};
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::run::{RunSpec, Work};
+use loadmaster_proto::tape::{LayerContent, LayerTape, Passage, Slot, block_of};
+
+use super::same;
+
+/// Ranks record the layers that they train alone, and no others. The tape is a well-formed one already: no
+/// event frees what is not there.
+pub(super) fn check(spec: &RunSpec, measured: &Measurement, device: &Device) -> Result<(), Invalid> {
+    let is_recorded = matches!(spec.work, Work::Solo(_)) && measured.stage.layer_count() == 1;
+    match (&measured.tape, is_recorded) {
+        (None, false) => Ok(()),
+        (None, true) => Err(Invalid::field("tape", "is missing: a layer that is trained alone is recorded")),
+        (Some(_), false) => Err(Invalid::field("tape", "is there: only single layers are recorded")),
+        (Some(tape), true) => of_layer(spec, measured, tape, device).map_err(|invalid| invalid.under("tape")),
+    }
+}
+
+fn of_layer(
+    spec: &RunSpec,
+    measured: &Measurement,
+    tape: &LayerTape,
+    device: &Device,
+) -> Result<(), Invalid> {
+    let layer = measured.stage.first_layer;
+    same("layer", &tape.layer, &layer)?;
+    let content = LayerContent::of(&spec.model, layer)
+        .ok_or_else(|| Invalid::field("layer", format!("is {layer}: the model has no such layer")))?;
+    same("content", &tape.content, &content.fingerprint())?;
+    let is_untrained_before = layer > 0 && content.untrained_before;
+    if tape.untrained_input.is_some() != is_untrained_before {
+        let why = if is_untrained_before {
+            "is missing: no layer before this one has parameters"
+        } else {
+            "is there: a layer before this one has parameters, or there is none"
+        };
+        return Err(Invalid::field("untrained_input", why));
+    }
+    let most = device.physical.max(device.capacity).0;
+    let untrained = tape.untrained_input.iter().flat_map(|pair| pair.iter());
+    let passages = [("first", &tape.first), ("later", &tape.later), ("without_graph", &tape.without_graph)];
+    for (field, passage) in passages.into_iter().chain(untrained.map(|passage| ("untrained_input", passage)))
+    {
+        let highest = highest(passage);
+        if highest > most {
+            let why = format!("holds {highest} bytes at once: the device has {most}");
+            return Err(Invalid::field(field, why));
+        }
+    }
+    if tape.overhead > most {
+        let why = format!("is {}: the device has {most} bytes", tape.overhead);
+        return Err(Invalid::field("overhead_bytes", why));
+    }
+    // Only CPU slots count bytes to the last one.
+    if device.backend == Backend::Cpu { balances(spec, measured, tape) } else { Ok(()) }
+}
+
+/// What the passages of an iteration leave behind lies there when its last one is over, so the peak has it.
+fn balances(spec: &RunSpec, measured: &Measurement, tape: &LayerTape) -> Result<(), Invalid> {
+    let statics = measured.static_bytes;
+    let later = u64::from(spec.training.micro_batches.saturating_sub(1)).saturating_mul(left(&tape.later));
+    let lasting = statics.parameters.saturating_add(statics.optimizer).saturating_add(statics.buffers);
+    let held = lasting.saturating_add(left(&tape.first)).saturating_add(later);
+    if held > measured.peak_allocated.0 {
+        let why = format!(
+            "leaves {} bytes, each later micro-batch {}: with what lasts {held} bytes, above the peak of {}",
+            left(&tape.first),
+            left(&tape.later),
+            measured.peak_allocated.0
+        );
+        return Err(Invalid::field("first", why));
+    }
+    Ok(())
+}
+
+/// Bytes that are live when a passage is over.
+fn left(passage: &Passage) -> u64 {
+    passage.left().into_iter().fold(0, |sum, block| sum.saturating_add(bytes_of(passage, block)))
+}
+
+/// The most bytes that are live in a passage.
+fn highest(passage: &Passage) -> u64 {
+    let (mut live, mut highest) = (0_u64, 0);
+    for &event in Slot::ALL.into_iter().flat_map(|slot| passage.slot(slot)) {
+        let (block, allocated) = block_of(event);
+        let bytes = bytes_of(passage, block);
+        live = if allocated { live.saturating_add(bytes) } else { live.saturating_sub(bytes) };
+        highest = highest.max(live);
+    }
+    highest
+}
+
+fn bytes_of(passage: &Passage, block: usize) -> u64 {
+    passage.blocks.get(block).copied().unwrap_or_default()
+}

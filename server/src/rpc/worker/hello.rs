@@ -1,0 +1,195 @@
+//! What a worker says of itself, checked: every byte of it is stored, and shown to whoever lists workers.
+
+use loadmaster_proto::WORKER_PROTOCOL_VERSION;
+use loadmaster_proto::convert::unsigned;
+use loadmaster_proto::device::{Device, GpuLink};
+use loadmaster_proto::environment::ranks_at_once;
+use loadmaster_proto::error::{Invalid, in_range};
+use loadmaster_proto::name::{CommandName, WorkerName};
+use loadmaster_proto::wire::v1;
+
+use super::super::error::ApiError;
+use crate::dispatch::{Introduction, MAX_DEVICES, held_leases};
+use crate::store::records::{NewWorker, WorkerState};
+
+/// Most training commands that a worker may offer.
+const MAX_COMMANDS: usize = 64;
+/// Most bytes of a text.
+const MAX_TEXT: usize = 256;
+/// Most cores, and most threads of a rank, that are believed.
+const MAX_CORES: u32 = 1 << 16;
+
+/// A checked `hello`.
+pub(super) struct Hello {
+    /// For the session.
+    pub(super) introduction: Introduction,
+    /// For the store.
+    pub(super) worker: NewWorker,
+}
+
+/// Checks every field, its length included.
+///
+/// # Errors
+/// Names the field.
+pub(super) fn check(hello: v1::Hello) -> Result<Hello, ApiError> {
+    // First of all: fields of another version may mean something else.
+    if hello.protocol_version != WORKER_PROTOCOL_VERSION {
+        return Err(ApiError::ProtocolVersion {
+            theirs: hello.protocol_version,
+            ours: WORKER_PROTOCOL_VERSION,
+        });
+    }
+    Ok(checked(hello)?)
+}
+
+fn checked(hello: v1::Hello) -> Result<Hello, Invalid> {
+    let name = WorkerName::parse("hello.worker", &hello.worker)?;
+    for (field, text) in [
+        ("hello.host", &hello.host),
+        ("hello.version", &hello.version),
+        ("hello.libtorch_version", &hello.libtorch_version),
+        ("hello.cuda_version", &hello.cuda_version),
+        ("hello.session_id", &hello.session_id),
+    ] {
+        if text.len() > MAX_TEXT || text.contains(char::is_control) {
+            return Err(Invalid::field(field, format!("must be a line of at most {MAX_TEXT} bytes")));
+        }
+    }
+    let devices: Vec<Device> = each("hello.devices", hello.devices, MAX_DEVICES)?;
+    for (index, device) in devices.iter().enumerate() {
+        if devices.iter().take(index).any(|other| other.id == device.id) {
+            let field = format!("hello.devices[{index}].id");
+            return Err(Invalid::field(field, format!("{:?} is there twice", device.id)));
+        }
+    }
+    let links: Vec<GpuLink> = each("hello.links", hello.links, GpuLink::MOST)?;
+    let commands = commands(&hello.commands)?;
+    let held = held_leases("hello.held_runs", hello.held_runs)?;
+    let count = |field: &str, value: i32| in_range(field, unsigned::<u32>(field, value)?, 0..=MAX_CORES);
+    let (threads, cores) = (count("hello.threads", hello.threads)?, count("hello.cores", hello.cores)?);
+    let connection = format!("{:032x}", rand::random::<u128>());
+    Ok(Hello {
+        worker: NewWorker {
+            name: name.clone(),
+            devices: devices.clone(),
+            links,
+            version: hello.version,
+            libtorch_version: hello.libtorch_version,
+            cuda_version: hello.cuda_version,
+            threads,
+            cores,
+            host: hello.host,
+            session_id: hello.session_id.clone(),
+            connection: connection.clone(),
+            commands,
+        },
+        introduction: Introduction {
+            worker: name,
+            session_id: hello.session_id,
+            connection,
+            devices,
+            slots_at_once: ranks_at_once(cores, threads),
+            held,
+            state: WorkerState::Alive,
+        },
+    })
+}
+
+/// So many messages at most, each checked.
+fn each<W, T: TryFrom<W, Error = Invalid>>(
+    field: &str,
+    wires: Vec<W>,
+    most: usize,
+) -> Result<Vec<T>, Invalid> {
+    if wires.len() > most {
+        return Err(Invalid::field(field, format!("has {} entries, at most {most}", wires.len())));
+    }
+    let each = wires.into_iter().enumerate();
+    each.map(|(index, wire)| {
+        wire.try_into().map_err(|invalid: Invalid| invalid.under(&format!("{field}[{index}]")))
+    })
+    .collect()
+}
+
+/// The training commands that a worker offers, each once.
+fn commands(names: &[String]) -> Result<Vec<CommandName>, Invalid> {
+    if names.len() > MAX_COMMANDS {
+        let why = format!("has {} entries, at most {MAX_COMMANDS}", names.len());
+        return Err(Invalid::field("hello.commands", why));
+    }
+    let mut commands = names
+        .iter()
+        .enumerate()
+        .map(|(index, name)| CommandName::parse(&format!("hello.commands[{index}]"), name))
+        .collect::<Result<Vec<_>, _>>()?;
+    commands.sort();
+    commands.dedup();
+    Ok(commands)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device() -> v1::Device {
+        v1::Device {
+            id: "gpu0".to_owned(),
+            backend: v1::Backend::Cuda.into(),
+            kind: "NVIDIA H200".to_owned(),
+            capacity_bytes: 1 << 30,
+            physical_bytes: 1 << 30,
+            ..v1::Device::default()
+        }
+    }
+
+    fn hello() -> v1::Hello {
+        v1::Hello {
+            protocol_version: WORKER_PROTOCOL_VERSION,
+            worker: "workers/w".to_owned(),
+            devices: vec![device()],
+            ..v1::Hello::default()
+        }
+    }
+
+    fn refused(hello: v1::Hello) -> String {
+        match check(hello) {
+            Err(ApiError::Invalid(invalid)) => invalid.violations()[0].field.clone(),
+            Err(other) => panic!("{other}"),
+            Ok(_) => panic!("it is taken"),
+        }
+    }
+
+    /// Whatever a worker says of itself is short, or refused by its name.
+    #[test]
+    fn no_word_of_a_worker_is_longer_than_its_field() {
+        assert!(check(hello()).is_ok());
+        let long = "x".repeat(12 << 20);
+        let with = |device: v1::Device| v1::Hello { devices: vec![device], ..hello() };
+        for (hello, field) in [
+            (with(v1::Device { id: long.clone(), ..device() }), "hello.devices[0].id"),
+            (with(v1::Device { kind: long.clone(), ..device() }), "hello.devices[0].kind"),
+            (with(v1::Device { uuid: long.clone(), ..device() }), "hello.devices[0].uuid"),
+            (
+                with(v1::Device { driver_version: long.clone(), ..device() }),
+                "hello.devices[0].driver_version",
+            ),
+            (with(v1::Device { pci_bus_id: long.clone(), ..device() }), "hello.devices[0].pci_bus_id"),
+            (with(v1::Device { uuid: "a\0b".to_owned(), ..device() }), "hello.devices[0].uuid"),
+            (v1::Hello { worker: long.clone(), ..hello() }, "hello.worker"),
+            (v1::Hello { host: long.clone(), ..hello() }, "hello.host"),
+            (v1::Hello { host: "a\nb".to_owned(), ..hello() }, "hello.host"),
+            (v1::Hello { version: long.clone(), ..hello() }, "hello.version"),
+            (v1::Hello { session_id: long.clone(), ..hello() }, "hello.session_id"),
+            (v1::Hello { commands: vec![long], ..hello() }, "hello.commands[0]"),
+            (v1::Hello { commands: vec!["a".to_owned(); 65], ..hello() }, "hello.commands"),
+            (v1::Hello { devices: vec![device(); 1_025], ..hello() }, "hello.devices"),
+            (v1::Hello { devices: vec![device(); 2], ..hello() }, "hello.devices[1].id"),
+            (v1::Hello { links: vec![v1::GpuLink::default(); 8_129], ..hello() }, "hello.links"),
+            (v1::Hello { held_runs: vec![v1::HeldRun::default(); 100_000], ..hello() }, "hello.held_runs"),
+            (v1::Hello { cores: i32::MAX, ..hello() }, "hello.cores"),
+            (v1::Hello { threads: -1, ..hello() }, "hello.threads"),
+        ] {
+            assert_eq!(refused(hello), field);
+        }
+    }
+}

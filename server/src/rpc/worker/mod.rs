@@ -1,0 +1,202 @@
+//! `WorkerService`.
+
+mod hello;
+
+use std::time::Duration;
+
+use loadmaster_proto::WORKER_PROTOCOL_VERSION;
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::name::WorkerName;
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::worker_service_server::WorkerService;
+use prost::Message;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::error::ApiError;
+use super::messages;
+use super::page::Listing;
+use crate::dispatch::Dispatcher;
+use crate::store::records::{Cursor, NewWorker, Page, WorkerRecord, WorkerState};
+use crate::store::{Store, StoreError};
+use hello::Hello;
+
+/// How long a new stream may take to introduce itself.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Messages that wait for a worker to read them.
+const OUTBOX: usize = 64;
+/// Most bytes of a page of workers.
+const PAGE_BYTES: usize = 1 << 20;
+/// Connects and lists workers.
+#[derive(Debug, Clone)]
+pub(super) struct Workers {
+    pub(super) store: Store,
+    pub(super) dispatcher: Dispatcher,
+}
+
+impl Workers {
+    /// Takes note of a worker, unless another process has its name: then both are told.
+    async fn admit(&self, worker: &NewWorker) -> Result<WorkerRecord, ApiError> {
+        let admitted = self.store.upsert_worker(worker, self.dispatcher.terms().lease).await;
+        if let Err(StoreError::NameTaken { host, heartbeat_time, .. }) = &admitted {
+            tracing::warn!(
+                worker.name = %worker.name, host = worker.host, other.host = host,
+                other.heartbeat_time = %heartbeat_time,
+                "a second process asks for the name of a connected worker and is refused"
+            );
+            self.dispatcher.tell_of_namesake(&worker.name, &worker.host);
+        }
+        Ok(admitted?)
+    }
+}
+
+/// What a page shows of its workers. One that would be too long for a message ends before the worker that makes
+/// it so, and the next page begins there.
+fn shown(page: &mut Page<WorkerRecord>) -> Vec<v1::Worker> {
+    let mut workers: Vec<v1::Worker> = Vec::with_capacity(page.rows.len());
+    let mut bytes = 0;
+    for record in &page.rows {
+        // Every pair of GPUs is a link: one worker's can be more than the others together.
+        let worker = v1::Worker { links: Vec::new(), ..messages::worker(record) };
+        bytes += worker.encoded_len();
+        if bytes > PAGE_BYTES && !workers.is_empty() {
+            break;
+        }
+        workers.push(worker);
+    }
+    if workers.len() < page.rows.len() {
+        page.rows.truncate(workers.len());
+        let last = page.rows.last();
+        page.next = last.map(|record| Cursor { time: record.create_time, id: record.name.id().to_owned() });
+    }
+    workers
+}
+
+#[tonic::async_trait]
+impl WorkerService for Workers {
+    type ConnectStream = ReceiverStream<Result<v1::PlannerMessage, Status>>;
+
+    async fn connect(
+        &self,
+        request: Request<Streaming<v1::WorkerMessage>>,
+    ) -> Result<Response<Self::ConnectStream>, Status> {
+        if self.dispatcher.is_stopping() {
+            return Err(ApiError::Stopping.into());
+        }
+        let mut inbox = request.into_inner();
+        let first = tokio::time::timeout(HELLO_TIMEOUT, inbox.message()).await.map_err(|_| ApiError::NoHello)??;
+        let Some(v1::worker_message::Message::Hello(hello)) = first.and_then(|first| first.message) else {
+            return Err(ApiError::from(Invalid::field("hello", "must be the first message")).into());
+        };
+        let Hello { mut introduction, worker } = hello::check(hello)?;
+        introduction.state = self.admit(&worker).await?.state;
+
+        let terms = self.dispatcher.terms();
+        let (outbox, messages) = mpsc::channel(OUTBOX);
+        let welcome = v1::planner_message::Message::Welcome(v1::Welcome {
+            protocol_version: WORKER_PROTOCOL_VERSION,
+            heartbeat_seconds: terms.heartbeat.as_secs_f64(),
+            lease_seconds: terms.lease.as_secs_f64(),
+        });
+        outbox
+            .try_send(Ok(v1::PlannerMessage { message: Some(welcome) }))
+            .map_err(|_| Status::internal("a new stream has no room"))?;
+        self.dispatcher.connect(introduction, inbox, outbox);
+        Ok(Response::new(ReceiverStream::new(messages)))
+    }
+
+    async fn get_worker(
+        &self,
+        request: Request<v1::GetWorkerRequest>,
+    ) -> Result<Response<v1::Worker>, Status> {
+        let name = WorkerName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
+        let record = self.store.get_worker(&name).await.map_err(ApiError::from)?;
+        Ok(Response::new(messages::worker(&record)))
+    }
+
+    async fn list_workers(
+        &self,
+        request: Request<v1::ListWorkersRequest>,
+    ) -> Result<Response<v1::ListWorkersResponse>, Status> {
+        let request = request.into_inner();
+        let listing = Listing::new("ListWorkers", &[]);
+        let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
+        let mut page = self.store.list_workers(&page).await.map_err(ApiError::from)?;
+        let workers = shown(&mut page);
+        Ok(Response::new(v1::ListWorkersResponse { next_page_token: listing.next_token(&page), workers }))
+    }
+
+    async fn drain_worker(
+        &self,
+        request: Request<v1::DrainWorkerRequest>,
+    ) -> Result<Response<v1::Worker>, Status> {
+        let v1::DrainWorkerRequest { name, undo } = request.into_inner();
+        let name = WorkerName::parse("name", &name).map_err(ApiError::from)?;
+        let record = self.store.get_worker(&name).await.map_err(ApiError::from)?;
+        let wanted = if undo { WorkerState::Alive } else { WorkerState::Draining };
+        self.store.set_worker_state(&name, &record.session_id, wanted).await.map_err(ApiError::from)?;
+        self.dispatcher.wake();
+        let record = self.store.get_worker(&name).await.map_err(ApiError::from)?;
+        Ok(Response::new(messages::worker(&record)))
+    }
+
+    async fn delete_worker(&self, request: Request<v1::DeleteWorkerRequest>) -> Result<Response<()>, Status> {
+        let name = WorkerName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
+        self.store.delete_worker(&name).await.map_err(ApiError::from)?;
+        Ok(Response::new(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use loadmaster_proto::bytes::Bytes;
+    use loadmaster_proto::device::{Backend, Device};
+
+    use super::*;
+
+    /// A worker with as many and as long words as a hello may have.
+    fn largest(id: usize) -> WorkerRecord {
+        let long = "x".repeat(128);
+        let device = Device {
+            id: long.clone(),
+            backend: Backend::Cuda,
+            kind: long.clone(),
+            capacity: Bytes(u64::MAX),
+            physical: Bytes(u64::MAX),
+            uuid: long.clone(),
+            ordinal: u32::MAX,
+            driver_version: long,
+            pci_bus_id: "x".repeat(64),
+        };
+        WorkerRecord {
+            name: WorkerName::from_id(format!("w{id}")).unwrap(),
+            state: WorkerState::Alive,
+            devices: vec![device; crate::dispatch::MAX_DEVICES],
+            links: Vec::new(),
+            version: String::new(),
+            libtorch_version: String::new(),
+            cuda_version: String::new(),
+            threads: 1,
+            cores: 1,
+            host: "x".repeat(256),
+            session_id: String::new(),
+            commands: Vec::new(),
+            create_time: Timestamp::UNIX_EPOCH,
+            heartbeat_time: Timestamp::UNIX_EPOCH,
+            runs: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_page_of_workers_is_never_too_long_for_a_message_and_the_next_one_goes_on() {
+        let mut page = Page { rows: (0..4).map(largest).collect(), next: None };
+        let workers = shown(&mut page);
+        assert!((1..4).contains(&workers.len()));
+        assert!(workers.iter().map(Message::encoded_len).sum::<usize>() <= PAGE_BYTES);
+        assert_eq!(page.next.unwrap().id, format!("w{}", workers.len() - 1));
+        let mut short = Page { rows: vec![largest(0)], next: None };
+        assert_eq!((shown(&mut short).len(), short.next), (1, None));
+    }
+}

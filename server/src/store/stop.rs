@@ -1,0 +1,92 @@
+//! Stopping a campaign whose runs fail alike.
+
+use jiff::Timestamp;
+use loadmaster_proto::name::{OperationName, ProfileName, RunName, WorkerName};
+use sqlx::FromRow;
+use sqlx::types::Json;
+
+use super::Store;
+use super::error::{Result, retry};
+use super::records::{FailureRecord, Failures};
+use super::runs::name;
+use super::time::Time;
+
+/// Most failures that are read: those that count must be among the newest.
+const MOST: i64 = 50;
+
+/// Of each run the newest failure: nothing for runs that are of no profile.
+const FAILURES: &str = "
+SELECT operations.id AS operation, operations.profile_id AS profile,
+       ARRAY(SELECT failures -> -1 FROM runs
+             WHERE operation_id = operations.id AND failures <> '[]'::jsonb AND state <> 'succeeded'
+             ORDER BY failures -> -1 ->> 'time' DESC LIMIT $2) AS newest,
+       (SELECT max(end_time) FROM runs
+        WHERE operation_id = operations.id AND state IN ('succeeded', 'out_of_memory')) AS last_answer,
+       ARRAY(SELECT DISTINCT worker_id FROM runs
+             WHERE operation_id = operations.id AND state = 'running') AS at_work
+FROM operations
+WHERE operations.id = (SELECT operation_id FROM runs WHERE id = $1)
+  AND operations.profile_id IS NOT NULL AND operations.state = 'running'";
+
+/// As a cancellation, but the operation ends with an error. Again for what was added meanwhile.
+const STOP: &str = "
+WITH operation AS (
+    UPDATE operations SET stopped = coalesce(stopped, $2)
+    WHERE id = $1 AND state = 'running' AND NOT cancel_requested
+    RETURNING id
+), held AS (
+    SELECT runs.id FROM runs JOIN operation ON runs.operation_id = operation.id
+    WHERE runs.state IN ('queued', 'running')
+    ORDER BY runs.id FOR UPDATE OF runs
+), cancelled AS (
+    UPDATE runs
+    SET cancel_requested = runs.state = 'running',
+        state = CASE runs.state WHEN 'queued' THEN 'cancelled' ELSE runs.state END,
+        end_time = CASE runs.state WHEN 'queued' THEN now() END
+    FROM held WHERE runs.id = held.id AND runs.state IN ('queued', 'running')
+)
+SELECT EXISTS (SELECT FROM operation)";
+
+#[derive(FromRow)]
+struct FailuresRow {
+    operation: String,
+    profile: String,
+    newest: Vec<Json<FailureRecord>>,
+    last_answer: Option<Time>,
+    at_work: Vec<String>,
+}
+
+impl Store {
+    /// How the runs of a run's operation failed; none where that measures no profile, or has ended.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn failures_beside(&self, run: &RunName) -> Result<Option<Failures>> {
+        let row: Option<FailuresRow> =
+            sqlx::query_as(FAILURES).bind(run.id()).bind(MOST).fetch_optional(&self.pool).await?;
+        let Some(FailuresRow { operation, profile, newest, last_answer, at_work }) = row else {
+            return Ok(None);
+        };
+        Ok(Some(Failures {
+            operation: name(OperationName::from_id(operation))?,
+            profile: name(ProfileName::from_id(profile))?,
+            newest: newest.into_iter().map(|failure| failure.0).collect(),
+            last_answer: last_answer.map(|time: Time| -> Timestamp { time.0 }),
+            at_work: at_work.into_iter().map(|id| name(WorkerName::from_id(id))).collect::<Result<_>>()?,
+        }))
+    }
+
+    /// Makes no more runs of an operation, stops those that are running, and has it end with this message once
+    /// they did; false where it has ended or was cancelled.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn stop_operation(&self, operation: &OperationName, message: &str) -> Result<bool> {
+        retry(|| async {
+            let stopped: bool =
+                sqlx::query_scalar(STOP).bind(operation.id()).bind(message).fetch_one(&self.pool).await?;
+            Ok(stopped)
+        })
+        .await
+    }
+}

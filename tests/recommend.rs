@@ -233,7 +233,7 @@ fn answers_are_reproducible_and_dry_runs_store_nothing() {
     };
     let stage = pinned["stages"].as_array().and_then(|stages| stages.iter().find(has_it)).expect("a stage");
     assert_eq!(
-        number(&stage["devices"][0]["index"]),
+        number(&stage["deviceRanges"][0]["firstIndex"]),
         0,
         "like devices are interchangeable, this one is named"
     );

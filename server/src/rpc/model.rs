@@ -63,9 +63,7 @@ impl ModelService for Models {
         let listing = Listing::new("ListModels", &[]);
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
         let page = self.store.list_models(&page).await.map_err(ApiError::from)?;
-        Ok(Response::new(v1::ListModelsResponse {
-            next_page_token: listing.next_token(&page),
-            models: page.rows.iter().map(messages::model_row).collect(),
-        }))
+        let (models, next_page_token) = listing.answer(page, messages::model_row);
+        Ok(Response::new(v1::ListModelsResponse { models, next_page_token }))
     }
 }

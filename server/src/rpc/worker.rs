@@ -195,10 +195,8 @@ impl WorkerService for Workers {
         let listing = Listing::new("ListWorkers", &[]);
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
         let page = self.store.list_workers(&page).await.map_err(ApiError::from)?;
-        Ok(Response::new(v1::ListWorkersResponse {
-            next_page_token: listing.next_token(&page),
-            workers: page.rows.iter().map(messages::worker).collect(),
-        }))
+        let (workers, next_page_token) = listing.answer(page, messages::worker_in_list);
+        Ok(Response::new(v1::ListWorkersResponse { workers, next_page_token }))
     }
 
     async fn drain_worker(

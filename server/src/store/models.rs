@@ -10,7 +10,7 @@ use sqlx::types::Json;
 use super::Store;
 use super::error::{Result, StoreError};
 use super::json::document;
-use super::records::{Cursor, ModelRecord, Page, PageRequest};
+use super::records::{ModelRecord, Page, PageRequest};
 use super::runs::name;
 use super::time::Time;
 
@@ -89,8 +89,6 @@ impl Store {
         const SQL: &str = "SELECT id, model, source, create_time FROM models
              WHERE (create_time, id) < ($1, $2) AND NOT opaque
              ORDER BY create_time DESC, id DESC LIMIT $3";
-        let cursor =
-            |record: &ModelRecord| Cursor { time: record.create_time, id: record.name.id().to_owned() };
-        request.fetch::<ModelRow, _>(&self.pool, SQL, cursor).await
+        request.fetch::<ModelRow, _>(&self.pool, SQL).await
     }
 }

@@ -223,7 +223,7 @@ fn links(work: &LinkWork) -> LinkMeasurement {
         device_ids: (0..work.devices).map(|index| format!("gpu{index}")).collect(),
         transport: Collectives::Host,
         pairs: pairs.map(|(a, b)| PairLink::new(a, b, points.clone()).unwrap()).collect(),
-        groups: vec![GroupLink::new((0..work.devices).collect(), points.clone()).unwrap()],
+        groups: vec![GroupLink::new((0..work.devices).collect(), points).unwrap()],
         environment: Default::default(),
     }
 }

@@ -445,3 +445,20 @@ fn recommend_status(error: RecommendError, message: String) -> Status {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Settings from which no campaign follows, of an imported profile say, are not the store's failure, and nobody
+    /// has to look into the planner's log for what is wrong with them.
+    #[test]
+    fn a_profile_without_a_campaign_is_told_to_its_caller() {
+        let why = NoPredictor::Campaign(CampaignError::MoreStagesThanLayers { devices: 9, layers: 6 });
+        let status = Status::from(ApiError::NoPredictor { profile: "profiles/p".to_owned(), why });
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        let info = status.get_details_error_info().unwrap();
+        assert_eq!((info.reason.as_str(), info.metadata["profile"].as_str()), (PROFILE_LACKS, "profiles/p"));
+        assert!(status.message().contains("9 devices for 6 layers"), "{status}");
+    }
+}

@@ -81,12 +81,16 @@ impl Store {
         }
     }
 
-    /// Models, newest first.
+    /// Models, newest first, without the texts that they were imported from.
     ///
     /// # Errors
     /// When the database fails.
     pub async fn list_models(&self, request: &PageRequest) -> Result<Page<ModelRecord>> {
-        const SQL: &str = "SELECT id, model, source, create_time FROM models
+        const SQL: &str = "SELECT id, model,
+                    CASE WHEN source ? 'document' THEN source || '{\"document\": \"\"}'
+                         WHEN source ? 'config' THEN source || '{\"config\": \"\"}' ELSE source END AS source,
+                    create_time
+             FROM models
              WHERE (create_time, id) < ($1, $2) AND NOT opaque
              ORDER BY create_time DESC, id DESC LIMIT $3";
         request.fetch::<ModelRow, _>(&self.pool, SQL).await

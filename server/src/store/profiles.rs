@@ -38,12 +38,14 @@ macro_rules! select_profiles {
     };
 }
 
-/// Measurements with what a profile makes of them; `links.profile_id` is the profile.
+/// Measurements with what a profile makes of them; `links.profile_id` is the profile, `$measurement` what is read of
+/// each.
 macro_rules! select_measurements {
-    ($rest:literal) => {
+    ($measurement:literal, $rest:literal) => {
         concat!(
-            "SELECT measurements.run_id, links.profile_id, links.layer_offset, links.held_out,
-                    measurements.measurement, measurements.losses, measurements.create_time
+            "SELECT measurements.run_id, links.profile_id, links.layer_offset, links.held_out, ",
+            $measurement,
+            " AS measurement, measurements.losses, measurements.create_time
              FROM profile_runs AS links JOIN measurements ON measurements.run_id = links.run_id ",
             $rest,
             " ORDER BY measurements.first_layer + links.layer_offset, measurements.last_layer + links.layer_offset,
@@ -170,7 +172,7 @@ impl Store {
     }
 
     /// Measurements of a profile, in order of stage and micro-batch size; reused ones as if they had been
-    /// made for it.
+    /// made for it. Without tapes, which are as long as all the rest together.
     ///
     /// # Errors
     /// [`StoreError::NotFound`] when there is no such profile, or the cursor is not of this list.
@@ -199,6 +201,7 @@ impl Store {
         };
         let rows: Vec<MeasurementRow> = sqlx::query_as(concat!(
             select_measurements!(
+                "measurements.measurement - 'tape'",
                 "WHERE links.profile_id = $1
                AND ($2::text IS NULL
                     OR (measurements.first_layer + links.layer_offset, measurements.last_layer + links.layer_offset,
@@ -234,10 +237,11 @@ impl Store {
         if let Some(imported) = self.imported_measurements(profile).await? {
             return Ok(imported);
         }
-        let rows: Vec<MeasurementRow> = sqlx::query_as(select_measurements!("WHERE links.profile_id = $1"))
-            .bind(profile.id())
-            .fetch_all(&self.pool)
-            .await?;
+        let rows: Vec<MeasurementRow> =
+            sqlx::query_as(select_measurements!("measurements.measurement", "WHERE links.profile_id = $1"))
+                .bind(profile.id())
+                .fetch_all(&self.pool)
+                .await?;
         rows.into_iter().map(TryInto::try_into).collect()
     }
 

@@ -11,15 +11,17 @@ use super::{common_ledger, figure, id, ledger, or_none, recommendation};
 /// Longest partition that is shown whole.
 const LONGEST: usize = 28;
 
-/// A column: its title, its side, and what a plan has there.
-type Column<'a> = (String, Side, Box<dyn Fn(&Plan) -> Option<String> + 'a>);
+/// What a plan has in a column.
+type Cell = Box<dyn Fn(&Plan) -> Option<String>>;
+/// A column: its title, its side and its cells.
+type Column = (String, Side, Cell);
 
 /// Plans, one per line. Columns in which no plan has anything are left out.
 pub(in super::super) fn list(plans: &[Plan], look: Look) -> String {
     if plans.is_empty() {
         return "no plans\n".to_owned();
     }
-    let columns: Vec<Column<'_>> = columns(plans, look)
+    let columns: Vec<Column> = columns(plans, look)
         .into_iter()
         .filter(|(_, _, of)| plans.iter().any(|plan| of(plan).is_some()))
         .collect();
@@ -32,13 +34,13 @@ pub(in super::super) fn list(plans: &[Plan], look: Look) -> String {
     grid.render()
 }
 
-fn columns(plans: &[Plan], look: Look) -> Vec<Column<'_>> {
+fn columns(plans: &[Plan], look: Look) -> Vec<Column> {
     let measured = |plan: &Plan| plan.trainings.as_ref().and_then(|of| of.measured_peak.clone());
     let peaks: Vec<_> =
         plans.iter().flat_map(|plan| [plan.predicted_peak.clone(), measured(plan)]).flatten().collect();
     let common = common_ledger(&peaks);
     let note = common.map_or_else(String::new, |common| format!(" ({})", ledger(common)));
-    let column = |title: &str, side, of: Box<dyn Fn(&Plan) -> Option<String>>| (title.to_owned(), side, of);
+    let column = |title: &str, side, of: Cell| (title.to_owned(), side, of);
     let named = |text: &str| (!text.is_empty()).then(|| id(text));
     vec![
         column("plan", Left, Box::new(move |plan| Some(id(&plan.name)))),

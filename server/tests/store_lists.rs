@@ -1,6 +1,6 @@
 //! Plans in lists: what the database keeps of each, and what a page costs.
 
-#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what fails here fails the test")]
 
 mod support;
 

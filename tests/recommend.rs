@@ -233,7 +233,7 @@ fn answers_are_reproducible_and_dry_runs_store_nothing() {
     };
     let stage = pinned["stages"].as_array().and_then(|stages| stages.iter().find(has_it)).expect("a stage");
     assert_eq!(
-        number(&stage["devices"][0]["index"]),
+        number(&stage["deviceRanges"][0]["firstIndex"]),
         0,
         "like devices are interchangeable, this one is named"
     );
@@ -454,4 +454,29 @@ fn mistakes_name_their_field() {
     let kind = refused(&planner, &["--devices", "2x1GiB:other"]);
     assert_eq!(kind.code, 2, "{}", kind.stderr);
     assert!(kind.stderr.contains("other_profiles"), "{}", kind.stderr);
+}
+
+/// Predictions and recommendations take equally many devices, in one group or in several.
+#[test]
+fn one_limit_on_devices() {
+    let planner = Planner::start();
+    import(&planner, "table", 10);
+    let predict = |devices: &str| {
+        cli(&planner, &["plan", "predict", "--profile", "table", "--partition", "6-6", "--devices", devices])
+    };
+    let recommend = |devices: &str| refused(&planner, &["--devices", devices, "--partition", "6-6"]);
+    for ask in [&predict as &dyn Fn(&str) -> Output, &recommend] {
+        for most in ["65536x1GiB", "40000x1GiB,25536x1GiB"] {
+            let other = ask(most);
+            assert_eq!(other.code, 2, "{other:?}");
+            assert!(
+                !other.stderr.contains("1 to 65536"),
+                "there may be so many; two stages take two: {other:?}"
+            );
+        }
+        for more in ["65537x1GiB", "40000x1GiB,25537x1GiB"] {
+            let refused = ask(more);
+            assert!(refused.code == 2 && refused.stderr.contains("1 to 65536"), "{more}: {refused:?}");
+        }
+    }
 }

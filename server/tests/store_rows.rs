@@ -15,7 +15,9 @@ use loadmaster::store::{ConnectOptions, MAX_QUEUED_RUNS, Store, StoreError};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::device::{Backend, Device};
 use loadmaster_proto::measurement::Measurement;
-use loadmaster_proto::name::{ModelName, OperationName, PlanName, ProfileName, RunName, WorkerName};
+use loadmaster_proto::name::{
+    CommandName, ModelName, OperationName, PlanName, ProfileName, RunName, WorkerName,
+};
 use loadmaster_proto::stage::StageConfig;
 use support::samples::{
     LEASE, claim, measurement, model, new_profile, plan, profile, run, training, worker, zoo,
@@ -260,7 +262,8 @@ async fn a_plan_is_stored_once_and_keeps_its_first_time() {
     let first = store.put_plan(&name, &content).await.unwrap();
     assert_eq!(first.content, content);
     assert_eq!(store.put_plan(&name, &content).await.unwrap(), first);
-    assert_eq!(store.list_plans(&page(10, None)).await.unwrap().rows, [first]);
+    let listed = store.list_plans(&page(10, None)).await.unwrap().rows;
+    assert_eq!(listed.iter().map(|row| &row.name).collect::<Vec<_>>(), [&first.name]);
     let other = PlanContent { solver: "exact-2".to_owned(), ..content.clone() };
     assert!(matches!(store.put_plan(&name, &other).await, Err(StoreError::Corrupt { .. })));
     let stray = PlanContent { profile: ProfileName::from_id("none").unwrap(), ..content };
@@ -507,6 +510,45 @@ async fn a_run_that_no_worker_could_ever_take_is_found() {
     assert_eq!(unplaceable().await, None);
     store.set_worker_state(&worker("v"), "s", WorkerState::Draining).await.unwrap();
     assert_eq!(unplaceable().await, Some(need(3)));
+}
+
+/// The worker that could hold a run is found, busy or draining as it may be; else the one that lacks least.
+#[tokio::test]
+async fn the_worker_that_comes_nearest_to_a_run_is_found() {
+    let store = store().await;
+    let train = CommandName::parse("command", "train").unwrap();
+    let nearest = async |device_count, min_capacity, command: Option<&CommandName>| {
+        let device_kind = "cpu".to_owned();
+        let need = RunNeed { device_kind, device_count, min_capacity, command: command.cloned() };
+        let found = store.nearest_worker(&need).await.unwrap();
+        found.map(|of| (of.worker.id().to_owned(), of.devices_of(min_capacity), of.offers_command))
+    };
+    assert_eq!(nearest(1, 1, None).await, None, "nobody is there");
+    let with = async |id: &str, capacities: &[u64], commands: &[&CommandName]| {
+        let slots = (0..).zip(capacities);
+        let devices =
+            slots.map(|(index, &bytes)| Device { capacity: Bytes(bytes), ..cpu_slot(index) }).collect();
+        let commands = commands.iter().map(|&command| command.clone()).collect();
+        store.upsert_worker(&NewWorker { devices, commands, ..new_worker(id, "s") }).await.unwrap();
+    };
+    with("many-small", &[10, 10, 10, 10], &[]).await;
+    with("few-large", &[40, 30], &[&train]).await;
+    let gpu = Device { kind: "NVIDIA H200".to_owned(), capacity: Bytes(1 << 40), ..cpu_slot(0) };
+    let other_kind = NewWorker { devices: vec![gpu; 8], ..new_worker("gpu", "s") };
+    store.upsert_worker(&other_kind).await.unwrap();
+
+    assert_eq!(nearest(4, 10, None).await, Some(("many-small".to_owned(), 4, true)));
+    assert_eq!(nearest(4, 11, None).await, Some(("few-large".to_owned(), 2, true)), "it lacks two");
+    assert_eq!(
+        nearest(4, 10, Some(&train)).await,
+        Some(("few-large".to_owned(), 2, true)),
+        "the command decides"
+    );
+    store.set_worker_state(&worker("few-large"), "s", WorkerState::Draining).await.unwrap();
+    assert_eq!(nearest(2, 30, None).await, Some(("few-large".to_owned(), 2, true)), "draining may be undone");
+    store.set_worker_state(&worker("few-large"), "s", WorkerState::Gone).await.unwrap();
+    assert_eq!(nearest(2, 30, None).await, Some(("many-small".to_owned(), 0, true)));
+    assert_eq!(nearest(2, 10, Some(&train)).await, Some(("many-small".to_owned(), 4, false)));
 }
 
 #[tokio::test]

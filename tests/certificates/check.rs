@@ -359,8 +359,11 @@ pub(crate) fn check_deadlines(answers: &[Answer]) -> Vec<Finding> {
         Answer::Plan(plan) => {
             let certificate = plan.certificate.clone().unwrap_or_default();
             let told = format!("{:?} {:?} {:?}", certificate.value, certificate.bound, certificate.proven);
-            let stages: Vec<String> =
-                plan.stages.iter().map(|stage| format!("{:?} {:?}", stage.config, stage.devices)).collect();
+            let stages: Vec<String> = plan
+                .stages
+                .iter()
+                .map(|stage| format!("{:?} {:?}", stage.config, stage.device_ranges))
+                .collect();
             let points: Vec<String> =
                 plan.front.iter().map(|point| format!("{:?}", point.partitioning)).collect();
             let batch = plan.training.map(|training| (training.micro_batch_size, training.schedule));

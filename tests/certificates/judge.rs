@@ -79,9 +79,11 @@ pub(crate) fn judge(scene: &Scene, question: &Question, plan: &v1::Plan, terms: 
         next = own.last + 1;
         broken(!asked.policies.contains(&policy), format!("{policy:?} was not asked for"));
         let count = own.data as usize * own.tensor as usize;
-        broken(stage.devices.len() != count, format!("{count} devices are {}", stage.devices.len()));
-        for device in &stage.devices {
-            let name = (device.node.clone(), device.index);
+        // One more than there should be shows that there are more.
+        let placed: Vec<_> = stage.placed().take(count + 1).collect();
+        broken(placed.len() != count, format!("{count} devices are {}", placed.len()));
+        for device in placed {
+            let name = (device.node, device.index);
             let Some((node, class)) = places.find(&name) else {
                 judged.broken.push(format!("{name:?} is no device of the request"));
                 return judged;

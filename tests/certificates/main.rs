@@ -131,7 +131,7 @@ async fn replay(planner: &Planner, options: &Options, instance: &Instance) -> Re
             for stage in &plan.stages {
                 let config = stage.config.unwrap_or_default();
                 let devices: Vec<String> =
-                    stage.devices.iter().map(|device| format!("{}/{}", device.node, device.index)).collect();
+                    stage.placed().map(|device| format!("{}/{}", device.node, device.index)).collect();
                 let peak = stage.predicted_peak.as_ref().map_or(0, |peak| peak.bytes);
                 println!(
                     "answered: layers {}-{} data{} tensor{} on {}, peak {peak} of {}, {:?}",

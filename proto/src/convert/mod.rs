@@ -10,6 +10,7 @@ mod model;
 mod objective;
 mod observation;
 mod overlap;
+mod placed;
 mod prediction;
 mod run;
 mod stage;

@@ -86,6 +86,13 @@ Examples:
   loadmaster profile show vgg11-1a2b
   loadmaster profile show profiles/vgg11-1a2b -o json";
 
+pub(super) const PROFILE_DELETE: &str = "\
+What its runs measured stays, for the profiles that reuse it and for those to come. Refused while plans were made from
+it or while it is being measured; the answer names them.
+
+Examples:
+  loadmaster profile delete vgg11-1a2b";
+
 pub(super) const PROFILE_EXPORT: &str = "\
 Examples:
   To a file, for another planner:
@@ -202,6 +209,15 @@ pub(super) const PLAN_LIST: &str = "\
 Examples:
   loadmaster plan list
   loadmaster plan list --limit 10 -o yaml";
+
+pub(super) const PLAN_DELETE: &str = "\
+Refused while another plan names it among its alternatives, something was measured or reported of it, or it is being
+trained; the answer names them.
+
+Examples:
+  loadmaster plan delete 7f3c
+  A report with a wrong number, as `loadmaster plan observations` names it:
+    loadmaster plan delete plans/7f3c/observations/0197";
 
 pub(super) const PLAN_VALIDATE: &str = "\
 Waits for the end and shows progress on standard error. Ctrl-C detaches; the training goes on.

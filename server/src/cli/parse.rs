@@ -73,6 +73,15 @@ pub(super) fn plan(text: &str) -> Result<String, String> {
     name("plans", text)
 }
 
+/// A plan, or what was reported of one.
+pub(super) fn plan_or_observation(text: &str) -> Result<String, String> {
+    match text.split_once("/observations/") {
+        None => plan(text).map_err(|why| format!("{why}; or write plans/ID/observations/ID")),
+        Some((of, id)) if is_valid_id(id) => Ok(format!("{}/observations/{id}", plan(of)?)),
+        Some(_) => Err("write plans/ID/observations/ID, as `plan observations` prints it".to_owned()),
+    }
+}
+
 pub(super) fn run(text: &str) -> Result<String, String> {
     name("runs", text)
 }

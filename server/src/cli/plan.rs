@@ -49,6 +49,13 @@ pub(super) enum Verb {
     /// Report what a real training run of a plan needed.
     #[command(after_help = help::PLAN_REPORT, allow_negative_numbers = true)]
     Report(Report),
+    /// Delete a plan that nothing rests on, or what was reported of one by mistake.
+    #[command(after_help = help::PLAN_DELETE)]
+    Delete {
+        /// The plan, `plans/ID` or the id alone; or an observation, `plans/ID/observations/ID`.
+        #[arg(value_parser = parse::plan_or_observation)]
+        name: String,
+    },
     /// What was reported of plans, newest first.
     #[command(after_help = help::PLAN_OBSERVATIONS)]
     Observations(Observations),
@@ -120,7 +127,20 @@ pub(super) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
             follow::begun(context, operation, &validate.wait).await
         }
         Verb::Report(report) => report.run(context).await,
+        Verb::Delete { name } => delete(context, name).await,
         Verb::Observations(observations) => observations.run(context).await,
         Verb::Errors(errors) => errors.run(context).await,
     }
+}
+
+async fn delete(context: &Context, name: String) -> Result<(), Failure> {
+    if name.contains("/observations/") {
+        let request = v1::DeleteObservationRequest { name: name.clone() };
+        context.client.call(request, async |channel, q| plans(channel).delete_observation(q).await).await?;
+    } else {
+        let request = v1::DeletePlanRequest { name: name.clone() };
+        context.client.call(request, async |channel, q| plans(channel).delete_plan(q).await).await?;
+    }
+    context.remark(&format!("{name} is deleted"));
+    Ok(())
 }

@@ -46,6 +46,13 @@ pub(super) enum Verb {
         #[arg(value_parser = parse::profile)]
         name: String,
     },
+    /// Delete a profile that no plan rests on; what it measured serves other profiles on.
+    #[command(after_help = help::PROFILE_DELETE)]
+    Delete {
+        /// The profile: `profiles/ID` or the id alone.
+        #[arg(value_parser = parse::profile)]
+        name: String,
+    },
     /// A complete profile as a JSON document: for another planner, or to look at.
     #[command(after_help = help::PROFILE_EXPORT)]
     Export(Export),
@@ -108,6 +115,15 @@ pub(super) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
                 .call(request, async |channel, q| profiles(channel).get_profile(q).await)
                 .await?;
             context.output.print(&profile)
+        }
+        Verb::Delete { name } => {
+            let request = v1::DeleteProfileRequest { name: name.clone() };
+            context
+                .client
+                .call(request, async |channel, q| profiles(channel).delete_profile(q).await)
+                .await?;
+            context.remark(&format!("{name} is deleted"));
+            Ok(())
         }
         Verb::Export(export) => document::export(context, export).await,
         Verb::Import(import) => document::import(context, import).await,

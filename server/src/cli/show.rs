@@ -243,7 +243,7 @@ show_list! {
     ListClustersResponse, clusters, cluster;
     ListProfilesResponse, profiles, profile;
     ListMeasurementsResponse, measurements, measurement;
-    ListPlansResponse, plans, plan;
+    ListPlansResponse, plans, plans;
     ListObservationsResponse, observations, observation;
     ListRunsResponse, runs, run;
     ListWorkersResponse, workers, worker;

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::objective::{Launcher, PlanShape};
 use tonic::{Code, Status};
@@ -15,7 +16,7 @@ use crate::planning::campaign::CampaignError;
 use crate::planning::predict::ForecastError;
 use crate::planning::predictors::NoPredictor;
 use crate::planning::recommend::RecommendError;
-use crate::store::StoreError;
+use crate::store::{Dependent, StoreError};
 
 /// Domain of every `ErrorInfo`.
 pub const DOMAIN: &str = "loadmaster.dev";
@@ -59,6 +60,9 @@ pub enum ApiError {
         "no worker is connected, so no kind of device is known: start loadmaster-worker, or name device_kind"
     )]
     NoWorker,
+    /// Workers are connected, and none of them could ever hold a plan.
+    #[error("{0}")]
+    NoWorkerFits(Box<NoRoom>),
     /// There is nobody to look at.
     #[error("no worker is connected: start loadmaster-worker on the nodes of the cluster")]
     NoConnectedWorker,
@@ -169,6 +173,41 @@ impl ApiError {
     }
 }
 
+/// A plan that no connected worker could hold, the one that comes nearest, and what could be done.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{plan} cannot be trained here: it needs {device_count} × {device_kind} of {capacity} on one worker, and the one \
+     that comes nearest, {worker}, {lacks}. {}",
+    sentence(remedies)
+)]
+pub struct NoRoom {
+    /// The plan.
+    pub plan: String,
+    /// Kind of the devices.
+    pub device_kind: String,
+    /// Devices at once.
+    pub device_count: u32,
+    /// Least bytes of each.
+    pub capacity: Bytes,
+    /// The worker that comes nearest.
+    pub worker: String,
+    /// Its devices of the kind.
+    pub worker_devices: usize,
+    /// Bytes of the largest of them.
+    pub worker_capacity: Bytes,
+    /// What it lacks, for people.
+    pub lacks: String,
+    /// Stages that it could hold one at a time.
+    pub stages: Vec<usize>,
+    /// What can be done, for people.
+    pub remedies: Vec<String>,
+}
+
+/// Remedies for people, in one sentence.
+fn sentence(remedies: &[String]) -> String {
+    format!("What can be done: {}", remedies.join("; or "))
+}
+
 impl From<ApiError> for Status {
     fn from(error: ApiError) -> Self {
         let message = short(&error.to_string());
@@ -184,6 +223,25 @@ impl From<ApiError> for Status {
                 [("worker", theirs.to_string()), ("planner", ours.to_string())],
             ),
             ApiError::NoConnectedWorker => with_reason(Code::FailedPrecondition, message, "NO_WORKER", []),
+            ApiError::NoWorkerFits(no_room) => {
+                let stages: Vec<String> = no_room.stages.iter().map(ToString::to_string).collect();
+                with_reason(
+                    Code::FailedPrecondition,
+                    message,
+                    "NO_WORKER_FITS",
+                    [
+                        ("plan", no_room.plan),
+                        ("device_kind", no_room.device_kind),
+                        ("device_count", no_room.device_count.to_string()),
+                        ("capacity_bytes", no_room.capacity.0.to_string()),
+                        ("worker", no_room.worker),
+                        ("worker_devices", no_room.worker_devices.to_string()),
+                        ("worker_capacity_bytes", no_room.worker_capacity.0.to_string()),
+                        ("stages", short(&stages.join(","))),
+                        ("remedies", no_room.remedies.join("; ")),
+                    ],
+                )
+            }
             ApiError::NothingToMeasure => {
                 with_reason(Code::FailedPrecondition, message, "NOTHING_TO_MEASURE", [])
             }
@@ -197,12 +255,10 @@ impl From<ApiError> for Status {
             ApiError::ProfileIncomplete { profile, .. } => {
                 with_reason(Code::FailedPrecondition, message, "PROFILE_INCOMPLETE", [("profile", profile)])
             }
-            ApiError::NoPredictor { profile, why } => match why {
-                NoPredictor::Campaign(_) => with_reason(Code::Internal, message, "STORE_FAILED", []),
-                NoPredictor::Lacks(_) => {
-                    with_reason(Code::FailedPrecondition, message, PROFILE_LACKS, [("profile", profile)])
-                }
-            },
+            // Settings that make no campaign, as imported ones may not, are as little the store's fault.
+            ApiError::NoPredictor { profile, why: NoPredictor::Campaign(_) | NoPredictor::Lacks(_) } => {
+                with_reason(Code::FailedPrecondition, message, PROFILE_LACKS, [("profile", profile)])
+            }
             ApiError::Forecast(error) => forecast_status(&error, message),
             ApiError::DocumentTooLarge(_) => with_reason(Code::OutOfRange, message, "DOCUMENT_TOO_LARGE", []),
             ApiError::ShapeUnsupported { launcher, shape, required } => with_reason(
@@ -316,6 +372,14 @@ fn store_status(error: StoreError, message: String) -> Status {
         StoreError::NotDone { .. } => {
             with_reason(Code::FailedPrecondition, message, "OPERATION_NOT_DONE", [])
         }
+        StoreError::InUse { what, by, count } => {
+            let mut details =
+                details("RESOURCE_IN_USE", [("resource", what), ("dependents", count.to_string())]);
+            for Dependent { kind, name } in by {
+                details.add_precondition_failure_violation(kind, name.clone(), format!("{name} rests on it"));
+            }
+            Status::with_error_details(Code::FailedPrecondition, message, details)
+        }
         StoreError::Conflict => {
             let mut details = details("CONFLICT", []);
             details.set_retry_info(Some(RETRY_AFTER));
@@ -410,5 +474,22 @@ fn recommend_status(error: RecommendError, message: String) -> Status {
                 ],
             )
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Settings from which no campaign follows, of an imported profile say, are not the store's failure, and nobody
+    /// has to look into the planner's log for what is wrong with them.
+    #[test]
+    fn a_profile_without_a_campaign_is_told_to_its_caller() {
+        let why = NoPredictor::Campaign(CampaignError::MoreStagesThanLayers { devices: 9, layers: 6 });
+        let status = Status::from(ApiError::NoPredictor { profile: "profiles/p".to_owned(), why });
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        let info = status.get_details_error_info().unwrap();
+        assert_eq!((info.reason.as_str(), info.metadata["profile"].as_str()), (PROFILE_LACKS, "profiles/p"));
+        assert!(status.message().contains("9 devices for 6 layers"), "{status}");
     }
 }

@@ -126,6 +126,14 @@ pub(super) fn profile(record: &ProfileRecord, stored: &StoredProfile) -> Result<
     })
 }
 
+/// A profile as lists show it: one of a long model may lack thousands of things.
+pub(super) fn profile_in_list(record: &ProfileRecord) -> v1::Profile {
+    const MOST_MISSING: usize = 10;
+    let mut profile = profile_row(record);
+    profile.missing.truncate(MOST_MISSING);
+    profile
+}
+
 /// A profile that is not stored.
 pub(super) fn new_profile(profile: &ProfileSettings, runs: RunCounts) -> v1::Profile {
     v1::Profile {
@@ -246,6 +254,11 @@ pub(super) fn measurement(record: &MeasurementRecord) -> v1::Measurement {
         time: Some(time(record.time)),
         ..(&record.measurement).into()
     }
+}
+
+/// A worker as lists show it: links are as many as pairs of devices.
+pub(super) fn worker_in_list(record: &WorkerRecord) -> v1::Worker {
+    v1::Worker { links: Vec::new(), ..worker(record) }
 }
 
 pub(super) fn worker(record: &WorkerRecord) -> v1::Worker {

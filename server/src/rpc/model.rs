@@ -14,7 +14,10 @@ use super::imports::Imports;
 use super::messages;
 use super::page::Listing;
 use crate::store::Store;
-use crate::store::records::ModelRecord;
+use crate::store::records::{ModelRecord, PageRequest};
+
+/// Most models that are read for a page: rows count layers, of which a model may have 10,000.
+const MOST_MODELS: u32 = 200;
 
 /// Stores and lists models.
 #[derive(Debug, Clone)]
@@ -70,10 +73,9 @@ impl ModelService for Models {
         let request = request.into_inner();
         let listing = Listing::new("ListModels", &[]);
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
+        let page = PageRequest { size: page.size.min(MOST_MODELS), ..page };
         let page = self.store.list_models(&page).await.map_err(ApiError::from)?;
-        Ok(Response::new(v1::ListModelsResponse {
-            next_page_token: listing.next_token(&page),
-            models: page.rows.iter().map(messages::model_row).collect(),
-        }))
+        let (models, next_page_token) = listing.answer(page, messages::model_row);
+        Ok(Response::new(v1::ListModelsResponse { models, next_page_token }))
     }
 }

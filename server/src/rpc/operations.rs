@@ -197,14 +197,11 @@ impl OperationsService for Operations {
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
         let page = self.store.list_operations(&page).await.map_err(ApiError::from)?;
         // Without responses: a page of them would be large; GetOperation has them.
-        let operations = page
-            .rows
-            .iter()
-            .map(|record| operation_message(record, String::new(), None, failure(record)))
-            .collect();
+        let (operations, next_page_token) =
+            listing.answer(page, |record| operation_message(record, String::new(), None, failure(record)));
         Ok(Response::new(ListOperationsResponse {
             operations,
-            next_page_token: listing.next_token(&page),
+            next_page_token,
             ..ListOperationsResponse::default()
         }))
     }

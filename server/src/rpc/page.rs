@@ -1,20 +1,26 @@
-//! Page sizes and page tokens.
+//! Pages: how many rows they have at most, how many bytes, and the tokens that lead from one to the next (AIP-158).
 //!
-//! A token is the position of the last row, bound to the call that it belongs to: used with another
-//! call or other arguments it is refused rather than answered with the wrong rows.
+//! Clients of gRPC take messages of at most 4 MiB unless they are told otherwise, so every page ends well before,
+//! however many rows were asked for. A token is the position of the last row, bound to the call that it belongs to:
+//! used with another call or other arguments it is refused rather than answered with the wrong rows.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::layer::fingerprint;
+use prost::Message;
 use serde::{Deserialize, Serialize};
 
-use crate::store::records::{Cursor, Page, PageRequest};
+use crate::store::records::{Cursor, Page, PageRequest, Positioned};
 
 const DEFAULT_SIZE: u32 = 50;
 const MAX_SIZE: u32 = 1_000;
+/// Most bytes of an encoded page. A row that is longer by itself comes alone.
+const MAX_BYTES: usize = 1 << 20;
+/// Bytes of a page that are no rows: the token.
+const TOKEN_ROOM: usize = 1 << 10;
 /// Longest token that is read, bytes.
-const MAX_TOKEN: usize = 2_048;
+const MAX_TOKEN: usize = 512;
 
 #[derive(Serialize, Deserialize)]
 struct Token {
@@ -54,21 +60,50 @@ impl Listing {
         Ok(PageRequest { size, after })
     }
 
-    /// The token for the page after `page`; empty on the last one.
-    pub(super) fn next_token<T>(&self, page: &Page<T>) -> String {
-        page.next.as_ref().map_or_else(String::new, |after| {
-            let token = Token { of: self.of.clone(), after: after.clone() };
-            URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
-        })
+    /// The messages of a page, as many as it has room for, and the token of the page that follows them: empty on
+    /// the last one.
+    pub(super) fn answer<T: Positioned, M: Message>(
+        &self,
+        page: Page<T>,
+        message: impl Fn(&T) -> M,
+    ) -> (Vec<M>, String) {
+        let mut left = MAX_BYTES - TOKEN_ROOM;
+        let mut messages = Vec::with_capacity(page.rows.len());
+        let mut last: Option<&T> = None;
+        for row in &page.rows {
+            let message = message(row);
+            let size = size_in_page(&message);
+            if size > left
+                && let Some(last) = last
+            {
+                return (messages, self.token(&last.cursor()));
+            }
+            left = left.saturating_sub(size);
+            messages.push(message);
+            last = Some(row);
+        }
+        (messages, page.next.map_or_else(String::new, |after| self.token(&after)))
     }
 
+    fn token(&self, after: &Cursor) -> String {
+        let token = Token { of: self.of.clone(), after: after.clone() };
+        URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
+    }
+
+    /// None where the token is not of this listing, or says what no row's position is.
     fn decode(&self, text: &str) -> Option<Cursor> {
         if text.len() > MAX_TOKEN {
             return None;
         }
-        let token: Token = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
-        (token.of == self.of && token.after.is_of_a_row()).then_some(token.after)
+        let Token { of, after } = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
+        (of == self.of && after.is_of_a_row()).then_some(after)
     }
+}
+
+/// Bytes that a message takes as one of the repeated field of its page: a tag, its length and itself.
+fn size_in_page(message: &impl Message) -> usize {
+    let bytes = message.encoded_len();
+    1 + prost::length_delimiter_len(bytes) + bytes
 }
 
 #[cfg(test)]
@@ -79,11 +114,69 @@ mod tests {
         Cursor { time: "2026-01-02T03:04:05Z".parse().unwrap(), id: "a".to_owned() }
     }
 
+    /// A row of so many bytes of text.
+    struct Row(usize);
+
+    impl Positioned for Row {
+        fn cursor(&self) -> Cursor {
+            Cursor { id: self.0.to_string(), ..cursor() }
+        }
+    }
+
+    fn answer(sizes: &[usize], next: Option<Cursor>) -> (Vec<String>, Option<String>) {
+        let listing = Listing::new("ListPlans", &[]);
+        let page = Page { rows: sizes.iter().copied().map(Row).collect(), next };
+        let (messages, token) = listing.answer(page, |row| "x".repeat(row.0));
+        let after = (!token.is_empty()).then(|| listing.request(0, &token).unwrap().after.unwrap().id);
+        (messages, after)
+    }
+
+    /// A page is cut before it is too long, and the next one starts behind what was sent, never behind what was not.
+    #[test]
+    fn a_page_ends_before_its_bytes_do() {
+        let quarter = (MAX_BYTES - TOKEN_ROOM) / 4 - 8;
+        let (messages, after) = answer(&[quarter - 3, quarter - 2, quarter - 1, quarter, 7], None);
+        assert_eq!((messages.len(), after), (4, Some(quarter.to_string())));
+        let page = loadmaster_proto::wire::v1::ListModelsRequest {
+            page_token: messages.concat(),
+            ..Default::default()
+        };
+        assert!(page.encoded_len() <= MAX_BYTES);
+        assert_eq!(answer(&[1, 2, 3], None), (["x", "xx", "xxx"].map(str::to_owned).to_vec(), None));
+        assert_eq!(answer(&[1, 2], Some(cursor())).1.as_deref(), Some("a"), "the store has more");
+        assert_eq!(answer(&[], None), (vec![], None));
+    }
+
+    /// What is too long for any page is sent, alone: a list that stopped there would hide all that follows.
+    #[test]
+    fn a_row_that_no_page_holds_comes_alone() {
+        let (messages, after) = answer(&[2 * MAX_BYTES, 5], None);
+        assert_eq!((messages.len(), after), (1, Some((2 * MAX_BYTES).to_string())));
+        let (messages, after) = answer(&[5, 2 * MAX_BYTES], None);
+        assert_eq!((messages.len(), after.as_deref()), (1, Some("5")));
+    }
+
+    /// Postgres has no such times and texts: they must not get as far as that.
+    #[test]
+    fn tokens_of_impossible_positions_are_refused() {
+        let listing = Listing::new("ListPlans", &[]);
+        for (time, id) in [
+            ("-009000-01-01T00:00:00Z", "a".to_owned()),
+            ("9999-12-01T00:00:00Z", "a".to_owned()),
+            ("1969-12-31T23:59:59Z", "a".to_owned()),
+            ("2026-01-02T03:04:05Z", "a\0".to_owned()),
+            ("2026-01-02T03:04:05Z", "a".repeat(200)),
+            ("2026-01-02T03:04:05Z", "a".repeat(10 * MAX_TOKEN)),
+        ] {
+            let token = listing.token(&Cursor { time: time.parse().unwrap(), id });
+            assert_eq!(listing.request(0, &token).unwrap_err().violations()[0].field, "page_token", "{time}");
+        }
+    }
+
     #[test]
     fn a_token_leads_back_to_its_row_and_to_no_other_listing() {
         let listing = Listing::new("ListRuns", &["operations/1"]);
-        let page = Page { rows: vec![()], next: Some(cursor()) };
-        let token = listing.next_token(&page);
+        let token = listing.token(&cursor());
         assert_eq!(listing.request(0, &token).unwrap().after, Some(cursor()));
         for other in
             [Listing::new("ListRuns", &["operations/2"]), Listing::new("ListPlans", &["operations/1"])]
@@ -123,8 +216,11 @@ mod tests {
     fn sizes_are_defaulted_and_capped_and_never_negative() {
         let listing = Listing::new("ListPlans", &[]);
         assert_eq!(listing.request(0, "").unwrap().size, 50);
+        assert_eq!(listing.request(1, "").unwrap().size, 1);
         assert_eq!(listing.request(5_000, "").unwrap().size, 1_000);
-        assert_eq!(listing.request(-1, "").unwrap_err().violations()[0].field, "page_size");
-        assert_eq!(listing.next_token(&Page::<()> { rows: vec![], next: None }), "");
+        assert_eq!(listing.request(i32::MAX, "").unwrap().size, 1_000);
+        for negative in [-1, i32::MIN] {
+            assert_eq!(listing.request(negative, "").unwrap_err().violations()[0].field, "page_size");
+        }
     }
 }

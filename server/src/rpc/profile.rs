@@ -240,10 +240,17 @@ impl ProfileService for Profiles {
         let listing = Listing::new("ListProfiles", &[]);
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
         let page = self.store.list_profiles(&page).await.map_err(ApiError::from)?;
-        Ok(Response::new(v1::ListProfilesResponse {
-            next_page_token: listing.next_token(&page),
-            profiles: page.rows.iter().map(messages::profile_row).collect(),
-        }))
+        let (profiles, next_page_token) = listing.answer(page, messages::profile_in_list);
+        Ok(Response::new(v1::ListProfilesResponse { profiles, next_page_token }))
+    }
+
+    async fn delete_profile(
+        &self,
+        request: Request<v1::DeleteProfileRequest>,
+    ) -> Result<Response<()>, Status> {
+        let name = ProfileName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
+        self.store.delete_profile(&name).await.map_err(ApiError::from)?;
+        Ok(Response::new(()))
     }
 
     async fn list_measurements(
@@ -255,15 +262,10 @@ impl ProfileService for Profiles {
         let listing = Listing::new("ListMeasurements", &[&request.parent]);
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
         let page = self.store.list_measurements(&name, &page).await.map_err(ApiError::from)?;
-        Ok(Response::new(v1::ListMeasurementsResponse {
-            next_page_token: listing.next_token(&page),
-            // Tapes are for predictors, and a page of them would be longer than a message may be.
-            measurements: page
-                .rows
-                .iter()
-                .map(|row| v1::Measurement { tape: None, ..messages::measurement(row) })
-                .collect(),
-        }))
+        // Tapes are for predictors, and a page of them would be longer than a message may be.
+        let (measurements, next_page_token) =
+            listing.answer(page, |row| v1::Measurement { tape: None, ..messages::measurement(row) });
+        Ok(Response::new(v1::ListMeasurementsResponse { measurements, next_page_token }))
     }
 
     async fn get_run(&self, request: Request<v1::GetRunRequest>) -> Result<Response<v1::Run>, Status> {
@@ -285,10 +287,8 @@ impl ProfileService for Profiles {
         let listing = Listing::new("ListRuns", &[&request.operation, &request.state.to_string()]);
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
         let page = self.store.list_runs(&filter, &page).await.map_err(ApiError::from)?;
-        Ok(Response::new(v1::ListRunsResponse {
-            next_page_token: listing.next_token(&page),
-            runs: page.rows.iter().map(messages::run_row).collect(),
-        }))
+        let (runs, next_page_token) = listing.answer(page, messages::run_row);
+        Ok(Response::new(v1::ListRunsResponse { runs, next_page_token }))
     }
 
     async fn export_profile(

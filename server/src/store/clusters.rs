@@ -8,7 +8,7 @@ use sqlx::types::Json;
 use super::Store;
 use super::error::{Result, StoreError, broken_constraint};
 use super::json::document;
-use super::records::{ClusterRecord, ClusterRow, ClusterSummary, Cursor, Page, PageRequest, RequestKey};
+use super::records::{ClusterRecord, ClusterRow, ClusterSummary, Page, PageRequest, RequestKey};
 use super::runs::{name, unsigned};
 use super::time::Time;
 
@@ -147,7 +147,6 @@ impl Store {
              FROM clusters
              WHERE (create_time, id) < ($1, $2)
              ORDER BY create_time DESC, id DESC LIMIT $3";
-        let cursor = |row: &ClusterRow| Cursor { time: row.create_time, id: row.name.id().to_owned() };
-        request.fetch::<SummaryRow, _>(&self.pool, SQL, cursor).await
+        request.fetch::<SummaryRow, _>(&self.pool, SQL).await
     }
 }

@@ -76,6 +76,16 @@ pub enum StoreError {
         /// Where it stands.
         state: &'static str,
     },
+    /// Something rests on it.
+    #[error("{what} cannot be deleted: {}", named(by, *count))]
+    InUse {
+        /// Its name.
+        what: String,
+        /// What rests on it, the first of them.
+        by: Vec<Dependent>,
+        /// How many they are.
+        count: u64,
+    },
     /// Another call changed the same rows again and again.
     #[error("other calls changed the same rows at the same time: try again")]
     Conflict,
@@ -100,6 +110,26 @@ pub enum StoreError {
     /// A defect of this program.
     #[error("internal error: {0}")]
     Internal(String),
+}
+
+/// What rests on a row that was to be deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dependent {
+    /// `OBSERVATION`, `OPERATION`, `PLAN` or `TRIAL`.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// The first dependents, for people.
+fn named(by: &[Dependent], count: u64) -> String {
+    const SHOWN: usize = 3;
+    let names: Vec<&str> = by.iter().take(SHOWN).map(|of| of.name.as_str()).collect();
+    let verb = if count == 1 { "rests" } else { "rest" };
+    match count.saturating_sub(names.len() as u64) {
+        0 => format!("{} {verb} on it", names.join(", ")),
+        more => format!("{} and {more} more {verb} on it", names.join(", ")),
+    }
 }
 
 /// Result of a store call.

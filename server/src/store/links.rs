@@ -9,7 +9,7 @@ use sqlx::{FromRow, Postgres, QueryBuilder};
 use super::Store;
 use super::error::{Result, StoreError, broken_constraint};
 use super::json::document;
-use super::records::{Cursor, LinkRecord, NewLinkRun, Page, PageRequest, RequestKey};
+use super::records::{LinkRecord, NewLinkRun, Page, PageRequest, RequestKey};
 use super::runs::name;
 use super::submit::new_id;
 use super::time::Time;
@@ -113,8 +113,7 @@ impl Store {
         query.push(" ORDER BY create_time DESC, run_id DESC LIMIT ").push_bind(request.limit());
         let rows: Vec<LinkRow> = query.build_query_as().fetch_all(&self.pool).await?;
         let records = rows.into_iter().map(TryInto::try_into).collect::<Result<Vec<LinkRecord>>>()?;
-        Ok(request
-            .page(records, |record| Cursor { time: record.create_time, id: record.run.id().to_owned() }))
+        Ok(request.page(records))
     }
 
     /// The newest measurement of each of these workers that has one.

@@ -16,6 +16,9 @@
 //! | `observations` | what a user's own training run of a plan needed | callers | never changes |
 //! | `workers` | a daemon that ever connected | workers | with every heartbeat |
 //!
+//! Profiles, plans and observations are deleted by callers where nothing rests on them; runs and measurements never
+//! are, so what was measured serves whoever needs it next.
+//!
 //! Everything that must survive a planner is here, and a planner keeps nothing else that matters:
 //! the device ledger of a connected worker is rebuilt from its next `hello`. So any planner may be
 //! killed at any time, and several may share one database. The only rows that could be lost without
@@ -67,6 +70,7 @@
 mod beside;
 mod clusters;
 mod connect;
+mod delete;
 mod documents;
 mod error;
 mod finish;
@@ -98,7 +102,7 @@ use sqlx::postgres::PgConnectOptions;
 
 pub use connect::ConnectOptions;
 pub use documents::DocumentRow;
-pub use error::{Result, StoreError};
+pub use error::{Dependent, Result, StoreError};
 pub use finish::{MAX_ATTEMPTS, MAX_HAND_BACKS};
 #[doc(hidden)]
 pub use lease::CLAIM;

@@ -12,7 +12,7 @@ use super::beside::beside;
 use super::documents::read;
 use super::error::{Result, StoreError};
 use super::json::document;
-use super::records::{Cursor, ModelRecord, Page, PageRequest};
+use super::records::{ModelRecord, Page, PageRequest};
 use super::runs::name;
 use super::time::Time;
 
@@ -93,16 +93,18 @@ impl Store {
         .await
     }
 
-    /// Models, newest first.
+    /// Models, newest first, without the texts that they were imported from.
     ///
     /// # Errors
     /// When the database fails.
     pub async fn list_models(&self, request: &PageRequest) -> Result<Page<ModelRecord>> {
-        const SQL: &str = "SELECT id, model, source, create_time FROM models
+        const SQL: &str = "SELECT id, model,
+                    CASE WHEN source ? 'document' THEN source || '{\"document\": \"\"}'
+                         WHEN source ? 'config' THEN source || '{\"config\": \"\"}' ELSE source END AS source,
+                    create_time
+             FROM models
              WHERE (create_time, id) < ($1, $2) AND NOT opaque
              ORDER BY create_time DESC, id DESC LIMIT $3";
-        let cursor =
-            |record: &ModelRecord| Cursor { time: record.create_time, id: record.name.id().to_owned() };
-        request.fetch::<ModelRow, _>(&self.pool, SQL, cursor).await
+        request.fetch::<ModelRow, _>(&self.pool, SQL).await
     }
 }

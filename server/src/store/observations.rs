@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::Store;
 use super::error::{Result, StoreError, broken_constraint};
 use super::json::document;
-use super::records::{Cursor, ObservationRecord, Page, PageRequest, RequestKey};
+use super::records::{ObservationRecord, Page, PageRequest, RequestKey};
 use super::runs::name;
 use super::time::Time;
 
@@ -79,6 +79,10 @@ impl Store {
                 self.get_plan(plan).await?;
                 Err(StoreError::TooManyObservations { what: plan.to_string() })
             }
+            // The plan was deleted at this moment.
+            Err(error) if broken_constraint(&error) == Some("observations_plan_id_fkey") => {
+                Err(StoreError::not_found(plan))
+            }
             // A twin of this call was faster.
             Err(error) if broken_constraint(&error) == Some("observations_request_id_key") => {
                 self.find_observation(request).await?.ok_or(StoreError::Conflict)
@@ -120,7 +124,7 @@ impl Store {
         query.push(" ORDER BY create_time DESC, id DESC LIMIT ").push_bind(request.limit());
         let rows: Vec<ObservationRow> = query.build_query_as().fetch_all(&self.pool).await?;
         let records = rows.into_iter().map(TryInto::try_into).collect::<Result<Vec<ObservationRecord>>>()?;
-        Ok(request.page(records, |record| Cursor { time: record.create_time, id: record.id.clone() }))
+        Ok(request.page(records))
     }
 }
 

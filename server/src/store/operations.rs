@@ -6,7 +6,7 @@ use sqlx::FromRow;
 use super::Store;
 use super::error::{Result, StoreError, retry};
 use super::records::{
-    Cursor, Fenced, OperationRecord, OperationState, OperationTarget, Page, PageRequest, RunCounts,
+    Fenced, OperationRecord, OperationState, OperationTarget, Page, PageRequest, RunCounts,
 };
 use super::runs::name;
 use super::states::operation_word;
@@ -248,9 +248,7 @@ impl Store {
         const SQL: &str = select_operations!(
             "WHERE (create_time, id) < ($1, $2) AND NOT deleted ORDER BY create_time DESC, id DESC LIMIT $3"
         );
-        let cursor =
-            |record: &OperationRecord| Cursor { time: record.create_time, id: record.name.id().to_owned() };
-        request.fetch::<OperationRow, _>(&self.pool, SQL, cursor).await
+        request.fetch::<OperationRow, _>(&self.pool, SQL).await
     }
 
     /// Forgets an ended operation. Its runs and measurements stay.

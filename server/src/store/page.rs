@@ -3,22 +3,17 @@
 use sqlx::postgres::PgRow;
 use sqlx::{FromRow, PgPool};
 
-use super::records::{Cursor, Page, PageRequest};
+use super::records::{Page, PageRequest, Positioned};
 use super::time::Time;
 use super::{Result, StoreError};
 
 impl PageRequest {
     /// A page of records. `sql` selects rows below the time `$1` and the id `$2`, newest first, at most
-    /// `$3` of them; `cursor` is the position of a record in that order.
-    pub(super) async fn fetch<Row, Record>(
-        &self,
-        pool: &PgPool,
-        sql: &'static str,
-        cursor: impl Fn(&Record) -> Cursor,
-    ) -> Result<Page<Record>>
+    /// `$3` of them. One query, whatever the page's size.
+    pub(super) async fn fetch<Row, Record>(&self, pool: &PgPool, sql: &'static str) -> Result<Page<Record>>
     where
         Row: for<'r> FromRow<'r, PgRow> + Send + Unpin,
-        Record: TryFrom<Row, Error = StoreError>,
+        Record: TryFrom<Row, Error = StoreError> + Positioned,
     {
         let rows: Vec<Row> = sqlx::query_as(sql)
             .bind(self.before_time())
@@ -26,7 +21,7 @@ impl PageRequest {
             .bind(self.limit())
             .fetch_all(pool)
             .await?;
-        Ok(self.page(rows.into_iter().map(TryInto::try_into).collect::<Result<_>>()?, cursor))
+        Ok(self.page(rows.into_iter().map(TryInto::try_into).collect::<Result<_>>()?))
     }
 
     /// Rows to ask for: one more than wanted shows whether there is a next page.
@@ -45,11 +40,11 @@ impl PageRequest {
     }
 
     /// Cuts the extra row off and notes where the next page starts.
-    pub(super) fn page<T>(&self, mut rows: Vec<T>, cursor: impl Fn(&T) -> Cursor) -> Page<T> {
+    pub(super) fn page<T: Positioned>(&self, mut rows: Vec<T>) -> Page<T> {
         let size = self.size.max(1) as usize;
         let more = rows.len() > size;
         rows.truncate(size);
-        let next = if more { rows.last().map(cursor) } else { None };
+        let next = if more { rows.last().map(Positioned::cursor) } else { None };
         Page { rows, next }
     }
 }
@@ -59,17 +54,20 @@ const END_OF_TIME: jiff::Timestamp = jiff::Timestamp::MAX;
 
 #[cfg(test)]
 mod tests {
+    use super::super::records::Cursor;
     use super::*;
 
-    fn cursor(id: &u32) -> Cursor {
-        Cursor { time: jiff::Timestamp::UNIX_EPOCH, id: id.to_string() }
+    impl Positioned for u32 {
+        fn cursor(&self) -> Cursor {
+            Cursor { time: jiff::Timestamp::UNIX_EPOCH, id: self.to_string() }
+        }
     }
 
     #[test]
     fn the_last_page_has_no_next() {
         let request = PageRequest { size: 2, after: None };
-        assert_eq!(request.page(vec![3, 2], cursor).next, None);
-        let page = request.page(vec![3, 2, 1], cursor);
+        assert_eq!(request.page(vec![3, 2]).next, None);
+        let page = request.page(vec![3, 2, 1]);
         assert_eq!(page.rows, [3, 2]);
         assert_eq!(page.next.unwrap().id, "2");
     }

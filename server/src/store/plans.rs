@@ -1,28 +1,92 @@
 //! Plans.
 
-use loadmaster_proto::name::PlanName;
+use loadmaster_proto::name::{ModelName, PlanName, ProfileName, RunName};
 use sqlx::FromRow;
 use sqlx::types::Json;
 
 use super::Store;
 use super::error::{Result, StoreError, broken_constraint};
 use super::json::document;
-use super::records::{Cursor, Page, PageRequest, PlanContent, PlanRecord};
-use super::runs::name;
+use super::records::{
+    NewestTrial, Page, PageRequest, PlanContent, PlanRecord, PlanRow, PlanSummary, TrainedSummary,
+};
+use super::runs::{name, unsigned};
 use super::time::Time;
+use super::trials::{FigureRow, figures_of_run};
+
+/// All that a page shows, in one query: what the database keeps of each plan for lists, and what became of its trials.
+/// `contended` and `oversubscribed` are false where nothing was measured.
+const LIST: &str = concat!(
+    "SELECT plans.*, trials.*, observed.*, runs.id AS run_id, figures.*
+     FROM (SELECT id, profile_id, model_id, summary, create_time FROM plans
+           WHERE (create_time, id) < ($1, $2) ORDER BY create_time DESC, id DESC LIMIT $3) AS plans
+     CROSS JOIN LATERAL (
+         SELECT count(*) FILTER (WHERE end_time IS NOT NULL) AS ended,
+                count(*) FILTER (WHERE state = 'succeeded') AS succeeded
+         FROM runs AS of_plan WHERE of_plan.plan_id = plans.id) AS trials
+     CROSS JOIN LATERAL (
+         SELECT count(*) AS observations FROM observations AS of_plan WHERE of_plan.plan_id = plans.id) AS observed
+     CROSS JOIN LATERAL (
+         SELECT (SELECT of_plan.id FROM runs AS of_plan WHERE of_plan.plan_id = plans.id AND state = 'succeeded'
+                 ORDER BY of_plan.create_time DESC, of_plan.id DESC LIMIT 1) AS id) AS runs ",
+    figures_of_run!(),
+    " ORDER BY plans.create_time DESC, plans.id DESC"
+);
 
 #[derive(FromRow)]
-struct PlanRow {
+struct WholeRow {
     id: String,
     content: Json<PlanContent>,
     create_time: Time,
 }
 
-impl TryFrom<PlanRow> for PlanRecord {
+#[derive(FromRow)]
+struct SummaryRow {
+    id: String,
+    profile_id: String,
+    model_id: String,
+    summary: Json<PlanSummary>,
+    create_time: Time,
+    ended: i64,
+    succeeded: i64,
+    observations: i64,
+    run_id: Option<String>,
+    #[sqlx(flatten)]
+    figures: FigureRow,
+}
+
+impl TryFrom<SummaryRow> for PlanRow {
     type Error = StoreError;
 
-    fn try_from(row: PlanRow) -> Result<Self> {
-        let PlanRow { id, content, create_time } = row;
+    fn try_from(row: SummaryRow) -> Result<Self> {
+        let (contended, oversubscribed) = (row.figures.contended, row.figures.oversubscribed);
+        let newest = match (row.run_id, row.figures.measured()?) {
+            (Some(run), Some(measured)) => {
+                Some(NewestTrial { run: name(RunName::from_id(run))?, measured, contended, oversubscribed })
+            }
+            _ => None,
+        };
+        Ok(Self {
+            name: name(PlanName::from_id(row.id))?,
+            profile: name(ProfileName::from_id(row.profile_id))?,
+            model: name(ModelName::from_id(row.model_id))?,
+            summary: row.summary.0,
+            trained: TrainedSummary {
+                trials: unsigned(row.ended)?,
+                succeeded: unsigned(row.succeeded)?,
+                observations: unsigned(row.observations)?,
+                newest,
+            },
+            create_time: row.create_time.0,
+        })
+    }
+}
+
+impl TryFrom<WholeRow> for PlanRecord {
+    type Error = StoreError;
+
+    fn try_from(row: WholeRow) -> Result<Self> {
+        let WholeRow { id, content, create_time } = row;
         Ok(Self { name: name(PlanName::from_id(id))?, content: content.0, create_time: create_time.0 })
     }
 }
@@ -66,23 +130,19 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotFound`].
     pub async fn get_plan(&self, name: &PlanName) -> Result<PlanRecord> {
-        let row: Option<PlanRow> = sqlx::query_as("SELECT id, content, create_time FROM plans WHERE id = $1")
-            .bind(name.id())
-            .fetch_optional(&self.pool)
-            .await?;
+        let row: Option<WholeRow> =
+            sqlx::query_as("SELECT id, content, create_time FROM plans WHERE id = $1")
+                .bind(name.id())
+                .fetch_optional(&self.pool)
+                .await?;
         row.ok_or_else(|| StoreError::not_found(name))?.try_into()
     }
 
-    /// Plans, newest first.
+    /// Plans in short, newest first.
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn list_plans(&self, request: &PageRequest) -> Result<Page<PlanRecord>> {
-        const SQL: &str = "SELECT id, content, create_time FROM plans
-             WHERE (create_time, id) < ($1, $2)
-             ORDER BY create_time DESC, id DESC LIMIT $3";
-        let cursor =
-            |record: &PlanRecord| Cursor { time: record.create_time, id: record.name.id().to_owned() };
-        request.fetch::<PlanRow, _>(&self.pool, SQL, cursor).await
+    pub async fn list_plans(&self, request: &PageRequest) -> Result<Page<PlanRow>> {
+        request.fetch::<SummaryRow, _>(&self.pool, LIST).await
     }
 }

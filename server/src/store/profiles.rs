@@ -9,7 +9,7 @@ use super::Store;
 use super::error::{Result, StoreError};
 use super::operations::{CountRow, run_counts};
 use super::records::{
-    Cursor, MeasurementRecord, Page, PageRequest, ProfileRecord, ProfileSettings, ProfileState,
+    MeasurementRecord, Page, PageRequest, Positioned, ProfileRecord, ProfileSettings, ProfileState,
 };
 use super::runs::{name, unsigned};
 use super::states::Word;
@@ -38,12 +38,14 @@ macro_rules! select_profiles {
     };
 }
 
-/// Measurements with what a profile makes of them; `links.profile_id` is the profile.
+/// Measurements with what a profile makes of them; `links.profile_id` is the profile, `$measurement` what is read of
+/// each.
 macro_rules! select_measurements {
-    ($rest:literal) => {
+    ($measurement:literal, $rest:literal) => {
         concat!(
-            "SELECT measurements.run_id, links.profile_id, links.layer_offset, links.held_out,
-                    measurements.measurement, measurements.losses, measurements.create_time
+            "SELECT measurements.run_id, links.profile_id, links.layer_offset, links.held_out, ",
+            $measurement,
+            " AS measurement, measurements.losses, measurements.create_time
              FROM profile_runs AS links JOIN measurements ON measurements.run_id = links.run_id ",
             $rest,
             " ORDER BY measurements.first_layer + links.layer_offset, measurements.last_layer + links.layer_offset,
@@ -166,15 +168,11 @@ impl Store {
         const SQL: &str = select_profiles!(
             "WHERE (create_time, id) < ($1, $2) ORDER BY create_time DESC, id DESC LIMIT $3"
         );
-        let cursor = |record: &ProfileRecord| Cursor {
-            time: record.create_time,
-            id: record.settings.name.id().to_owned(),
-        };
-        request.fetch::<ProfileRow, _>(&self.pool, SQL, cursor).await
+        request.fetch::<ProfileRow, _>(&self.pool, SQL).await
     }
 
     /// Measurements of a profile, in order of stage and micro-batch size; reused ones as if they had been
-    /// made for it.
+    /// made for it. Without tapes, which are as long as all the rest together.
     ///
     /// # Errors
     /// [`StoreError::NotFound`] when there is no such profile, or the cursor is not of this list.
@@ -187,11 +185,11 @@ impl Store {
             let before = match &request.after {
                 None => 0,
                 Some(after) => {
-                    let last = imported.iter().position(|record| cursor(record).id == after.id);
+                    let last = imported.iter().position(|record| record.cursor().id == after.id);
                     1 + last.ok_or_else(|| StoreError::not_found(format!("measurement {:?}", after.id)))?
                 }
             };
-            return Ok(request.page(imported.into_iter().skip(before).collect(), cursor));
+            return Ok(request.page(imported.into_iter().skip(before).collect()));
         }
         // Measurements are never deleted, so the last row of the page before says where to go on.
         let after = request.after.as_ref().map(|cursor| {
@@ -203,6 +201,7 @@ impl Store {
         };
         let rows: Vec<MeasurementRow> = sqlx::query_as(concat!(
             select_measurements!(
+                "measurements.measurement - 'tape'",
                 "WHERE links.profile_id = $1
                AND ($2::text IS NULL
                     OR (measurements.first_layer + links.layer_offset, measurements.last_layer + links.layer_offset,
@@ -226,7 +225,7 @@ impl Store {
             self.get_profile(profile).await?;
         }
         let records = rows.into_iter().map(TryInto::try_into).collect::<Result<Vec<MeasurementRecord>>>()?;
-        Ok(request.page(records, cursor))
+        Ok(request.page(records))
     }
 
     /// All measurements of a profile, in order of stage and micro-batch size; reused ones as if they had
@@ -238,10 +237,11 @@ impl Store {
         if let Some(imported) = self.imported_measurements(profile).await? {
             return Ok(imported);
         }
-        let rows: Vec<MeasurementRow> = sqlx::query_as(select_measurements!("WHERE links.profile_id = $1"))
-            .bind(profile.id())
-            .fetch_all(&self.pool)
-            .await?;
+        let rows: Vec<MeasurementRow> =
+            sqlx::query_as(select_measurements!("measurements.measurement", "WHERE links.profile_id = $1"))
+                .bind(profile.id())
+                .fetch_all(&self.pool)
+                .await?;
         rows.into_iter().map(TryInto::try_into).collect()
     }
 
@@ -250,25 +250,29 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn run_measurements(&self, run: &RunName) -> Result<Vec<MeasurementRecord>> {
+        self.measurements_of(&[run]).await
+    }
+
+    /// What these runs yielded, one per stage and device, those of a run in order.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn measurements_of(&self, runs: &[&RunName]) -> Result<Vec<MeasurementRecord>> {
+        let ids: Vec<&str> = runs.iter().map(|run| run.id()).collect();
         let rows: Vec<MeasurementRow> = sqlx::query_as(
             "SELECT measurements.run_id, runs.profile_id, 0 AS layer_offset,
                     coalesce(links.held_out, false) AS held_out, measurements.measurement, measurements.losses,
                     measurements.create_time
              FROM measurements JOIN runs ON runs.id = measurements.run_id
              LEFT JOIN profile_runs AS links ON links.run_id = runs.id AND links.profile_id = runs.profile_id
-             WHERE measurements.run_id = $1 ORDER BY measurements.stage_index, measurements.shard",
+             WHERE measurements.run_id = ANY ($1)
+             ORDER BY measurements.run_id, measurements.stage_index, measurements.shard",
         )
-        .bind(run.id())
+        .bind(ids)
         .fetch_all(&self.pool)
         .await?;
         rows.into_iter().map(TryInto::try_into).collect()
     }
-}
-
-/// The position of a measurement in the list of its profile.
-fn cursor(record: &MeasurementRecord) -> Cursor {
-    let Measurement { stage_index, shard, .. } = record.measurement;
-    Cursor { time: record.time, id: format!("{}/{stage_index}/{shard}", record.run.id()) }
 }
 
 /// Run, stage and shard of a cursor.

@@ -14,7 +14,7 @@ use sqlx::{FromRow, Postgres, QueryBuilder};
 use super::Store;
 use super::error::{Result, StoreError};
 use super::records::{
-    Cursor, FailureRecord, Page, PageRequest, RunFilter, RunNeed, RunRecord, RunState, RunWork, TrainedWork,
+    FailureRecord, Page, PageRequest, RunFilter, RunNeed, RunRecord, RunState, RunWork, TrainedWork,
 };
 use super::states::Word;
 use super::time::Time;
@@ -174,8 +174,7 @@ impl Store {
         query.push(" ORDER BY create_time DESC, id DESC LIMIT ").push_bind(request.limit());
         let rows: Vec<RunRow> = query.build_query_as().fetch_all(&self.pool).await?;
         let records = rows.into_iter().map(TryInto::try_into).collect::<Result<Vec<RunRecord>>>()?;
-        Ok(request
-            .page(records, |record| Cursor { time: record.create_time, id: record.name.id().to_owned() }))
+        Ok(request.page(records))
     }
 
     /// What a queued run of an operation needs that no worker that takes runs has at all, busy devices

@@ -243,7 +243,9 @@ impl Store {
                 Some("operations_request_id_key") => {
                     self.find_request(request.as_ref()).await?.ok_or(StoreError::Conflict)
                 }
-                Some("runs_plan_id_fkey") => Err(StoreError::not_found("one of the plans to train")),
+                Some("runs_plan_id_fkey" | "operations_plan_id_fkey") => {
+                    Err(StoreError::not_found("one of the plans to train"))
+                }
                 _ => Err(error.into()),
             },
         }

@@ -34,6 +34,8 @@ macro_rules! figures_of_run {
     };
 }
 
+pub(super) use figures_of_run;
+
 const TRIALS: &str = concat!(
     "SELECT runs.id, runs.plan_id, plans.content, runs.state, runs.failures -> -1 ->> 'message' AS failure, figures.*
      FROM runs JOIN plans ON plans.id = runs.plan_id ",
@@ -59,17 +61,17 @@ JOIN plans ON plans.id = newest.plan_id
 ORDER BY newest.create_time DESC, newest.id DESC";
 
 #[derive(FromRow)]
-struct FigureRow {
+pub(super) struct FigureRow {
     iteration_seconds: Option<f64>,
     peaks: Option<Vec<i64>>,
     ledgers: Option<Vec<String>>,
-    contended: bool,
-    oversubscribed: bool,
+    pub(super) contended: bool,
+    pub(super) oversubscribed: bool,
 }
 
 impl FigureRow {
     /// None where nothing was measured.
-    fn measured(self) -> Result<Option<Measured>> {
+    pub(super) fn measured(self) -> Result<Option<Measured>> {
         let (Some(peaks), Some(ledgers)) = (self.peaks, self.ledgers) else { return Ok(None) };
         let stage_peaks = peaks.into_iter().zip(&ledgers).map(|(bytes, ledger)| {
             Ok(Peak { bytes: Bytes(unsigned(bytes)?), ledger: Word::from_sql(ledger)? })

@@ -11,7 +11,9 @@ use sqlx::types::Json;
 use super::Store;
 use super::error::{Result, StoreError, retry};
 use super::json::{clean, document};
-use super::records::{Cursor, Heartbeat, NewWorker, Page, PageRequest, WorkerRecord, WorkerState};
+use super::records::{
+    Heartbeat, NearestWorker, NewWorker, Page, PageRequest, RunNeed, WorkerRecord, WorkerState,
+};
 use super::runs::{command_name, name, unsigned};
 use super::states::Word;
 use super::time::Time;
@@ -304,9 +306,38 @@ impl Store {
         // Not by the last contact: rows that move between two pages would be skipped.
         const SQL: &str =
             select_workers!("WHERE (create_time, id) < ($1, $2) ORDER BY create_time DESC, id DESC LIMIT $3");
-        let cursor =
-            |record: &WorkerRecord| Cursor { time: record.create_time, id: record.name.id().to_owned() };
-        request.fetch::<WorkerRow, _>(&self.pool, SQL, cursor).await
+        request.fetch::<WorkerRow, _>(&self.pool, SQL).await
+    }
+
+    /// Of the connected workers with devices of the kind the one that comes nearest to what a run needs: first those
+    /// that offer its command, then those with most devices that are large enough, then with most at all. None where
+    /// no worker with such devices is connected.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn nearest_worker(&self, need: &RunNeed) -> Result<Option<NearestWorker>> {
+        let RunNeed { device_kind, device_count: _, min_capacity, command } = need;
+        let nearest: Option<(String, Vec<i64>, bool)> = sqlx::query_as(
+            "SELECT id, array_agg(capacity ORDER BY capacity DESC), offers
+             FROM (SELECT id, (device ->> 'capacity')::bigint AS capacity,
+                          $3::text IS NULL OR $3 = ANY (commands) AS offers
+                   FROM workers CROSS JOIN jsonb_array_elements(devices) AS device
+                   WHERE state IN ('alive', 'draining') AND device ->> 'kind' = $1) AS of_kind
+             GROUP BY id, offers
+             ORDER BY offers DESC, count(*) FILTER (WHERE capacity >= $2) DESC, count(*) DESC, max(capacity) DESC, id
+             LIMIT 1",
+        )
+        .bind(device_kind)
+        .bind(i64::try_from(*min_capacity).unwrap_or(i64::MAX))
+        .bind(command.as_ref().map(CommandName::as_str))
+        .fetch_optional(&self.pool)
+        .await?;
+        nearest
+            .map(|(id, capacities, offers_command)| {
+                let capacities = capacities.into_iter().map(unsigned).collect::<Result<_>>()?;
+                Ok(NearestWorker { worker: name(WorkerName::from_id(id))?, capacities, offers_command })
+            })
+            .transpose()
     }
 
     /// Marks the workers that were silent for longer than a lease; their next heartbeat takes it back.

@@ -175,6 +175,13 @@ impl ProfileService for Services {
         Err(Status::unimplemented("not here"))
     }
 
+    async fn delete_profile(
+        &self,
+        _request: Request<v1::DeleteProfileRequest>,
+    ) -> Result<Response<()>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
     async fn get_profile(
         &self,
         request: Request<v1::GetProfileRequest>,

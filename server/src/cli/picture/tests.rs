@@ -1,6 +1,6 @@
 //! Pictures as they are drawn: in the terminal, as SVG and as a page.
 
-use loadmaster_proto::wire::v1::{ComparePlansResponse, FigureSource, Ledger, Plan, Timeline};
+use loadmaster_proto::wire::v1::{ComparePlansResponse, DeviceRange, FigureSource, Ledger, Plan, Timeline};
 
 use super::super::look::Look;
 use super::fixtures::{MIB, config, figure, pareto, plan, stage, timeline, validated};
@@ -280,14 +280,14 @@ fn large_plans_make_small_pictures() {
     plan.stages = (0..2)
         .map(|index| {
             let mut stage = stage(config((index * 4, index * 4 + 3), 64, 8), 512);
-            stage.devices = nodes(index)
-                .map(|(node, index)| loadmaster_proto::wire::v1::PlacedDevice {
-                    node: format!("node{node:03}"),
-                    index,
-                    capacity_bytes: 1024 * MIB,
-                    ..Default::default()
-                })
-                .collect();
+            let placed = nodes(index).map(|(node, index)| loadmaster_proto::wire::v1::PlacedDevice {
+                node: format!("node{node:03}"),
+                index,
+                capacity_bytes: 1024 * MIB,
+                ..Default::default()
+            });
+            stage.device_ranges = DeviceRange::of(placed);
+            assert_eq!(stage.device_ranges.len(), 64);
             stage
         })
         .collect();

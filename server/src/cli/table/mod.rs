@@ -15,6 +15,7 @@ pub(super) mod observation;
 pub(super) mod operation;
 pub(super) mod parts;
 pub(super) mod plan;
+pub(super) mod plans;
 pub(super) mod prediction;
 pub(super) mod prediction_errors;
 pub(super) mod profile;

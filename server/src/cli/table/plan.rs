@@ -3,7 +3,7 @@
 use loadmaster_proto::wire::v1::{MemoryFigure, Plan, PlanStage, PlanValidation};
 
 use super::super::look::Look;
-use super::super::text::{self, bytes, percent, plain, ratio, seconds, time};
+use super::super::text::{self, bytes, percent, plain, ratio, seconds};
 use super::bar::{Glyphs, draw};
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
@@ -177,46 +177,6 @@ fn figures(plan: &Plan) -> impl Iterator<Item = &MemoryFigure> {
 fn common_capacity(stages: &[PlanStage]) -> Option<i64> {
     let first = stages.first()?.capacity_bytes;
     stages.iter().all(|stage| stage.capacity_bytes == first).then_some(first)
-}
-
-/// Plans, one per line.
-pub(in super::super) fn list(plans: &[Plan], look: Look) -> String {
-    if plans.is_empty() {
-        return "no plans\n".to_owned();
-    }
-    let peaks = plans.iter().filter_map(|plan| plan.predicted_peak.as_ref());
-    let common = common_ledger(peaks.chain(plans.iter().filter_map(measured_peak)));
-    let note = common.map_or_else(String::new, |common| format!(" ({})", ledger(common)));
-    let mut grid = Grid::new(
-        &[
-            ("plan", Left),
-            ("profile", Left),
-            ("stages", Right),
-            (&format!("predicted peak{note}"), Right),
-            (&format!("measured peak{note}"), Right),
-            ("error", Right),
-            ("created", Left),
-        ],
-        look,
-    );
-    for plan in plans {
-        let maybe = |value: Option<&MemoryFigure>| {
-            value.map_or_else(|| look.none().to_owned(), |value| figure(value, common))
-        };
-        let measured = measured_peak(plan);
-        let error =
-            measured.and_then(|_| succeeded(plan)).and_then(|newest| newest.peak_error_ratio).map(ratio);
-        grid.row([
-            id(&plan.name),
-            id(&plan.profile),
-            plan.stages.len().to_string(),
-            maybe(plan.predicted_peak.as_ref()),
-            maybe(measured),
-            error.unwrap_or_else(|| look.none().to_owned()),
-            time(plan.create_time.as_ref(), look),
-        ]);
-    }
-    grid.render()
 }
 
 #[cfg(test)]

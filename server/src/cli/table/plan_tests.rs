@@ -154,14 +154,3 @@ fn a_contradicted_plan_opens_with_what_was_measured() {
 fn an_empty_message_does_not_break_the_table() {
     assert!(one(&Plan::default(), Look::PLAIN).starts_with("plan "));
 }
-
-#[test]
-fn plans_are_listed_one_per_line() {
-    assert_eq!(list(&[], Look::PLAIN), "no plans\n");
-    assert_eq!(
-        list(&[validated(), plan()], Look::PLAIN),
-        "plan  profile     stages  predicted peak (allocated)  measured peak (allocated)   error  created\n\
-         7f3c  vgg11-1a2b       3                  812.00 MiB                 800.00 MiB  +1.5 %  -\n\
-         7f3c  vgg11-1a2b       3                  812.00 MiB                          -       -  -\n"
-    );
-}

@@ -228,7 +228,7 @@ fn times(factor: f64, look: Look) -> String {
 }
 
 /// The objective as the command line spells it.
-fn objective(plan: &Plan) -> String {
+pub(super) fn objective(plan: &Plan) -> String {
     plan.objective().as_str_name().trim_start_matches("OBJECTIVE_").to_lowercase().replace('_', "-")
 }
 

@@ -6,8 +6,8 @@ use loadmaster_proto::cluster::{Link, LinkOrigin, priors};
 use super::{ALONE, DeviceRef, FleetError, PlannedFleet};
 use crate::planning::search::{Fleet, FleetNode, Kind, KindSet};
 
-/// Most devices of all groups.
-const MOST_DEVICES: u64 = 65_536;
+/// Most devices of all groups of a request, and of one of them.
+pub const MAX_DEVICES: u32 = 65_536;
 
 /// Devices of one kind and capacity.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,8 +34,8 @@ pub fn of_groups(
     if count == 0 {
         return Err(FleetError::Empty { why: "all groups are empty".to_owned() });
     }
-    if count > MOST_DEVICES {
-        let (count, most) = (usize::try_from(count).unwrap_or(usize::MAX), MOST_DEVICES as usize);
+    if count > u64::from(MAX_DEVICES) {
+        let (count, most) = (usize::try_from(count).unwrap_or(usize::MAX), MAX_DEVICES as usize);
         return Err(FleetError::TooMany { what: "devices", count, most });
     }
     let assumed =

@@ -23,7 +23,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::{Cluster, ClusterDevice, Link, LinkOrigin, Node};
 
 pub use discover::{DiscoveredWorker, discover};
-pub use groups::{DeviceGroup, of_groups};
+pub use groups::{DeviceGroup, MAX_DEVICES, of_groups};
 
 use super::search::{Fleet, FleetNode, Kind, KindSet};
 

@@ -24,8 +24,7 @@ use crate::store::Store;
 use crate::store::records::{ClusterRecord, PageRequest, RequestKey};
 pub(super) use message::measured;
 
-/// Most link measurements of a page: as many of the largest ones, of every pair of 64 devices at 16 sizes, fit into a
-/// message.
+/// Most link measurements that are read for a page: one may be of every pair of 64 devices at 16 sizes.
 const MOST_MEASUREMENTS: u32 = 16;
 
 /// Stores, discovers and lists clusters, and measures links.
@@ -125,10 +124,8 @@ impl ClusterService for Clusters {
         let listing = Listing::new("ListClusters", &[]);
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
         let page = self.store.list_clusters(&page).await.map_err(ApiError::from)?;
-        Ok(Response::new(v1::ListClustersResponse {
-            next_page_token: listing.next_token(&page),
-            clusters: page.rows.iter().map(message::row).collect(),
-        }))
+        let (clusters, next_page_token) = listing.answer(page, message::row);
+        Ok(Response::new(v1::ListClustersResponse { clusters, next_page_token }))
     }
 
     async fn discover_cluster(
@@ -158,9 +155,7 @@ impl ClusterService for Clusters {
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
         let page = PageRequest { size: page.size.min(MOST_MEASUREMENTS), ..page };
         let page = self.store.list_link_measurements(worker.as_ref(), &page).await.map_err(ApiError::from)?;
-        Ok(Response::new(v1::ListLinkMeasurementsResponse {
-            next_page_token: listing.next_token(&page),
-            measurements: page.rows.iter().map(message::worker_links).collect(),
-        }))
+        let (measurements, next_page_token) = listing.answer(page, message::worker_links);
+        Ok(Response::new(v1::ListLinkMeasurementsResponse { measurements, next_page_token }))
     }
 }

@@ -1,6 +1,7 @@
 //! Plans and predictions as messages.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::notation;
 use loadmaster_proto::run::Ledger;
 use loadmaster_proto::wire::v1;
 
@@ -80,7 +81,8 @@ pub(super) fn plan(record: &PlanRecord, layer_names: &[String], trials: &[Trial]
                 origin: v1::PredictionOrigin::from(stage.origin).into(),
                 in_flight: number(stage.in_flight),
                 recompute: v1::RecomputePolicy::from(stage.recompute).into(),
-                devices: stage.devices.iter().map(found::device).collect(),
+                devices: Vec::new(),
+                device_ranges: v1::DeviceRange::of(stage.devices.iter().map(found::device)),
             }
         })
         .collect();
@@ -98,6 +100,9 @@ pub(super) fn plan(record: &PlanRecord, layer_names: &[String], trials: &[Trial]
         validations: trials.iter().filter_map(|trial| validation(record, trial)).collect(),
         ..v1::Plan::default()
     };
+    plan.partition = notation::short(content.stages.iter().map(|stage| stage.config));
+    plan.device_count =
+        number(content.stages.iter().map(|stage| u64::from(stage.config.devices())).sum::<u64>());
     found::fill(&mut plan, content);
     plan
 }

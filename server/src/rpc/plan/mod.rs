@@ -3,6 +3,8 @@
 mod content;
 mod cores;
 mod found;
+mod holds_here;
+mod listed;
 mod message;
 mod observe;
 mod predict;
@@ -21,7 +23,7 @@ mod wish;
 use jiff::Timestamp;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::Model;
-use loadmaster_proto::name::{PlanName, ProfileName};
+use loadmaster_proto::name::{PlanName, ProfileName, RunName};
 use loadmaster_proto::wire::longrunning::Operation;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::plan_service_server::PlanService;
@@ -36,15 +38,12 @@ use crate::planning::imported;
 use crate::planning::layout::layer_names;
 use crate::planning::predictors::{self, AnyPredictor, Evidence, Kind, Profiled};
 use crate::profile::StoredProfile;
-use crate::store::records::{Cursor, PageRequest, PlanRecord, ProfileRecord, ProfileState};
+use crate::store::records::{PageRequest, PlanRecord, ProfileRecord, ProfileState};
 use crate::store::{RunFilter, Store};
 use message::Trial;
 use recommend::Answer;
 pub(super) use search::Searches;
 
-/// Most bytes of plans on a page, which must fit into a message: a plan names each of its devices. The first one is
-/// always there.
-const MOST_LISTED_BYTES: usize = 12 << 20;
 /// Most trials that a plan shows.
 const SHOWN_TRIALS: u32 = 10;
 
@@ -81,11 +80,16 @@ impl Plans {
     async fn with_trials(&self, record: &PlanRecord) -> Result<v1::Plan, ApiError> {
         let filter = RunFilter { plan: Some(record.name.clone()), ..RunFilter::default() };
         let runs = self.store.list_runs(&filter, &PageRequest { size: SHOWN_TRIALS, after: None }).await?;
-        let mut trials = Vec::with_capacity(runs.rows.len());
-        for run in runs.rows {
-            let measurements = self.store.run_measurements(&run.name).await?;
-            trials.push(Trial { run, measurements });
-        }
+        let names: Vec<&RunName> = runs.rows.iter().map(|run| &run.name).collect();
+        let mut measured = self.store.measurements_of(&names).await?;
+        let trials: Vec<Trial> = runs
+            .rows
+            .into_iter()
+            .map(|run| {
+                let measurements = measured.extract_if(.., |of| of.run == run.name).collect();
+                Trial { run, measurements }
+            })
+            .collect();
         let layer_names = self.store.get_subject(&record.content.model).await?.layer_names();
         let observations = self.newest_observations(&record.name).await?;
         Ok(v1::Plan { observations, ..message::plan(record, &layer_names, &trials) })
@@ -237,24 +241,15 @@ impl PlanService for Plans {
         let request = request.into_inner();
         let listing = Listing::new("ListPlans", &[]);
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
-        let mut page = self.store.list_plans(&page).await.map_err(ApiError::from)?;
-        let mut plans: Vec<v1::Plan> = Vec::with_capacity(page.rows.len());
-        let mut left = MOST_LISTED_BYTES;
-        for record in &page.rows {
-            let plan = self.with_trials(record).await?;
-            let size = prost::Message::encoded_len(&plan);
-            if size > left && !plans.is_empty() {
-                break;
-            }
-            left = left.saturating_sub(size);
-            plans.push(plan);
-        }
-        if plans.len() < page.rows.len()
-            && let Some(last) = plans.len().checked_sub(1).and_then(|last| page.rows.get(last))
-        {
-            page.next = Some(Cursor { time: last.create_time, id: last.name.id().to_owned() });
-        }
-        Ok(Response::new(v1::ListPlansResponse { next_page_token: listing.next_token(&page), plans }))
+        let page = self.store.list_plans(&page).await.map_err(ApiError::from)?;
+        let (plans, next_page_token) = listing.answer(page, listed::plan);
+        Ok(Response::new(v1::ListPlansResponse { plans, next_page_token }))
+    }
+
+    async fn delete_plan(&self, request: Request<v1::DeletePlanRequest>) -> Result<Response<()>, Status> {
+        let name = PlanName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
+        self.store.delete_plan(&name).await.map_err(ApiError::from)?;
+        Ok(Response::new(()))
     }
 
     async fn simulate_plan(
@@ -283,6 +278,13 @@ impl PlanService for Plans {
         request: Request<v1::ListObservationsRequest>,
     ) -> Result<Response<v1::ListObservationsResponse>, Status> {
         Ok(Response::new(self.observations(request.into_inner()).await?))
+    }
+
+    async fn delete_observation(
+        &self,
+        request: Request<v1::DeleteObservationRequest>,
+    ) -> Result<Response<()>, Status> {
+        Ok(Response::new(Plans::delete_observation(self, request.into_inner()).await?))
     }
 
     async fn list_prediction_errors(

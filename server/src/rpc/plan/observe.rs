@@ -1,8 +1,11 @@
-//! `ReportObservation` and `ListObservations`.
+//! `ReportObservation`, `ListObservations` and `DeleteObservation`.
 
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::device::CPU_KIND;
 use loadmaster_proto::error::{Invalid, required};
-use loadmaster_proto::name::PlanName;
+use loadmaster_proto::name::{PlanName, is_valid_id};
 use loadmaster_proto::observation::Observation;
+use loadmaster_proto::run::Ledger;
 use loadmaster_proto::wire::v1;
 
 use super::Plans;
@@ -10,7 +13,7 @@ use crate::rpc::error::ApiError;
 use crate::rpc::messages::time;
 use crate::rpc::page::Listing;
 use crate::rpc::validate::request_key;
-use crate::store::records::{ObservationRecord, PageRequest};
+use crate::store::records::{ObservationRecord, PageRequest, PlanContent};
 
 /// Stands for all plans in `ListObservations`.
 const ALL_PLANS: &str = "plans/-";
@@ -27,15 +30,7 @@ impl Plans {
         let plan = PlanName::parse("plan", &request.plan)?;
         let observation = Observation::try_from(required("observation", request.observation)?)
             .map_err(|invalid| invalid.under("observation"))?;
-        let stages = self.store.get_plan(&plan).await?.content.stages.len();
-        let reported = observation.measured.stage_peaks.len();
-        if reported != 0 && reported != stages {
-            return Err(Invalid::field(
-                "observation.stage_peaks",
-                format!("has {reported} peaks, {plan} has {stages} stages: give one for each, or none"),
-            )
-            .into());
-        }
+        believable(&plan, &self.store.get_plan(&plan).await?.content, &observation)?;
         Ok(message(&self.store.put_observation(&plan, &observation, key.as_ref()).await?))
     }
 
@@ -54,10 +49,16 @@ impl Plans {
             self.store.get_plan(plan).await?;
         }
         let page = self.store.list_observations(plan.as_ref(), &page).await?;
-        Ok(v1::ListObservationsResponse {
-            next_page_token: listing.next_token(&page),
-            observations: page.rows.iter().map(message).collect(),
-        })
+        let (observations, next_page_token) = listing.answer(page, message);
+        Ok(v1::ListObservationsResponse { observations, next_page_token })
+    }
+
+    pub(super) async fn delete_observation(
+        &self,
+        request: v1::DeleteObservationRequest,
+    ) -> Result<(), ApiError> {
+        let (plan, id) = observation_name(&request.name)?;
+        Ok(self.store.delete_observation(&plan, id).await?)
     }
 
     /// The newest observations of a plan.
@@ -67,6 +68,55 @@ impl Plans {
     ) -> Result<Vec<v1::Observation>, ApiError> {
         let page = PageRequest { size: SHOWN, after: None };
         Ok(self.store.list_observations(Some(plan), &page).await?.rows.iter().map(message).collect())
+    }
+}
+
+/// Plan and id of `plans/{plan}/observations/{observation}`.
+fn observation_name(name: &str) -> Result<(PlanName, &str), Invalid> {
+    let wrong = || {
+        let why = format!("is {name:?}, must be of the form plans/ID/observations/ID");
+        Invalid::field("name", why)
+    };
+    let (plan, id) = name.split_once("/observations/").ok_or_else(wrong)?;
+    let plan = PlanName::parse("name", plan).map_err(|_| wrong())?;
+    if is_valid_id(id) { Ok((plan, id)) } else { Err(wrong()) }
+}
+
+/// Refuses what cannot have been measured of a plan on its kind of device. On another kind devices are of other
+/// sizes, which nobody here knows.
+fn believable(name: &PlanName, plan: &PlanContent, observation: &Observation) -> Result<(), Invalid> {
+    let (reported, stages) = (observation.measured.stage_peaks.len(), plan.stages.len());
+    if reported != 0 && reported != stages {
+        return Err(Invalid::field(
+            "observation.stage_peaks",
+            format!("has {reported} peaks, {name} has {stages} stages: give one for each, or none"),
+        ));
+    }
+    if observation.device_kind.as_ref().is_some_and(|kind| *kind != plan.device_kind) {
+        return Ok(());
+    }
+    for (index, (stage, peak)) in plan.stages.iter().zip(&observation.measured.stage_peaks).enumerate() {
+        let largest = stage.devices.iter().map(|device| device.capacity).max().unwrap_or(stage.capacity);
+        if peak.bytes.0 > most(&plan.device_kind, largest, peak.ledger) {
+            let (bytes, largest) = (peak.bytes, Bytes(largest));
+            return Err(Invalid::field(
+                format!("observation.stage_peaks[{index}].bytes"),
+                format!(
+                    "is {bytes}, but devices of stage {index} of {name} hold {largest}: check the number and its unit,                      or name the kind of the devices that it was measured on"
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The most bytes that can be measured of a device with this capacity. A slot of a CPU enforces what it allows. Of a
+/// GPU the capacity may be less than it has: what a share of it or a user's caution leaves to training.
+fn most(kind: &str, capacity: u64, ledger: Ledger) -> u64 {
+    const BEYOND: u64 = 2;
+    match ledger {
+        Ledger::Allocated if kind == CPU_KIND => capacity,
+        Ledger::Allocated | Ledger::Reserved | Ledger::Device => capacity.saturating_mul(BEYOND),
     }
 }
 

@@ -8,14 +8,10 @@ use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::wire::v1;
 
 use super::Subject;
+use crate::planning::fleet::MAX_DEVICES;
 use crate::planning::predictor::Margin;
 use crate::planning::predictors::Kind;
 use crate::store::records::ProfileRecord;
-
-/// Most devices of the stages of a partitioning.
-const MAX_DEVICES_OF_STAGES: u64 = 65_536;
-/// Most devices of a request.
-const MAX_DEVICES: usize = 10_000;
 
 /// The settings of a training that a request may name; what is 0 stays as it was profiled.
 pub(super) struct Overrides {
@@ -63,7 +59,7 @@ pub(super) fn check_partitioning(
     }
     // Before there is a number for each of them.
     let devices = partitioning.stages().iter().map(|stage| u64::from(stage.devices())).sum();
-    in_range("partitioning.stages.devices", devices, 1..=MAX_DEVICES_OF_STAGES)?;
+    in_range("partitioning.stages.devices", devices, 1..=u64::from(MAX_DEVICES))?;
     partitioning.stages().iter().enumerate().try_for_each(|(index, stage)| {
         let checked =
             subject.model.as_ref().map_or(Ok(()), |model| model.check_stage(stage, micro_batch_size));
@@ -79,7 +75,7 @@ pub(super) fn capacities(groups: &[v1::DeviceGroup], profile: &ProfileRecord) ->
     let mut capacities = Vec::new();
     for (index, group) in groups.iter().enumerate() {
         let path = |field: &str| format!("devices[{index}].{field}");
-        let count = in_range(&path("count"), group.count, 1..=10_000)?;
+        let count = in_range(&path("count"), group.count, 1..=MAX_DEVICES.cast_signed())?.unsigned_abs();
         let capacity = capacity(&path("capacity_bytes"), group.capacity_bytes)?;
         if !group.kind.is_empty() && group.kind != profile.settings.device_kind {
             return Err(Invalid::field(
@@ -90,8 +86,8 @@ pub(super) fn capacities(groups: &[v1::DeviceGroup], profile: &ProfileRecord) ->
                 ),
             ));
         }
-        capacities.extend(std::iter::repeat_n(capacity, count.unsigned_abs() as usize));
-        in_range("devices", capacities.len(), 1..=MAX_DEVICES)?;
+        capacities.extend(std::iter::repeat_n(capacity, count as usize));
+        in_range("devices", capacities.len(), 1..=MAX_DEVICES as usize)?;
     }
     Ok(capacities)
 }

@@ -8,14 +8,11 @@ use loadmaster_proto::name::ClusterName;
 use loadmaster_proto::wire::v1;
 
 use super::request::capacity;
-use crate::planning::fleet::{self, DeviceGroup, Excluded, FleetError, PlannedFleet, Selection};
+use crate::planning::fleet::{self, DeviceGroup, Excluded, FleetError, MAX_DEVICES, PlannedFleet, Selection};
 use crate::planning::search::{Cuts, Pin};
 use crate::rpc::error::ApiError;
 use crate::store::Store;
 use crate::store::records::PlacedDeviceRecord;
-
-/// Most devices of a request.
-const MAX_DEVICES: u64 = 65_536;
 
 /// The devices that a plan may use.
 #[derive(Debug, Clone)]
@@ -74,14 +71,15 @@ impl Site {
                 "names devices of a cluster, and the request has none: leave them out of devices",
             ));
         }
-        let mut count = 0_u64;
+        let mut count = 0_u32;
         let groups: Result<Vec<DeviceGroup>, Invalid> = groups
             .iter()
             .enumerate()
             .map(|(index, group)| {
                 let path = |field: &str| format!("devices[{index}].{field}");
-                let devices = in_range(&path("count"), group.count, 1..=10_000)?.unsigned_abs();
-                count += u64::from(devices);
+                let devices =
+                    in_range(&path("count"), group.count, 1..=MAX_DEVICES.cast_signed())?.unsigned_abs();
+                count = count.saturating_add(devices);
                 in_range("devices", count, 1..=MAX_DEVICES)?;
                 let own = if group.kind.is_empty() { kind } else { group.kind.as_str() };
                 let capacity = capacity(&path("capacity_bytes"), group.capacity_bytes)?;

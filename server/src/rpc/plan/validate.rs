@@ -24,12 +24,20 @@ impl Plans {
             count_or("iterations", request.iterations, RunSpec::DEFAULT_ITERATIONS, RunSpec::MAX_ITERATIONS)?;
         let candidates = count_or("candidates", request.candidates, 1, MAX_CANDIDATES)?;
         let deadline_seconds = deadline_seconds(request.run_deadline_seconds)?;
-        let mut trials = Vec::new();
-        for plan in self.candidates(&name, candidates).await? {
-            let run = self.trial_run(&plan, iterations, deadline_seconds).await?;
-            trials.push(NewTrial { plan: plan.name, run });
-        }
-        let operation = self.store.create_validation(&name, &trials, key).await?;
+        // The same call gets the same answer, whichever workers have left since.
+        let operation = match self.store.find_request(key.as_ref()).await? {
+            Some(first) => first,
+            None => {
+                let mut trials = Vec::new();
+                for plan in self.candidates(&name, candidates).await? {
+                    let run = self.trial_run(&plan, iterations, deadline_seconds).await?;
+                    let trial = NewTrial { plan: plan.name, run };
+                    self.check_holds_here(&trial, &plan.content).await?;
+                    trials.push(trial);
+                }
+                self.store.create_validation(&name, &trials, key).await?
+            }
+        };
         let record = self.store.get_operation(&operation).await?;
         let trials = self.trials(&operation).await?.message;
         Ok(operation_message(&record, String::new(), Some(trials), None))

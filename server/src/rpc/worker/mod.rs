@@ -9,7 +9,6 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::WorkerName;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::worker_service_server::WorkerService;
-use prost::Message;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
@@ -18,7 +17,7 @@ use super::error::ApiError;
 use super::messages;
 use super::page::Listing;
 use crate::dispatch::Dispatcher;
-use crate::store::records::{Cursor, NewWorker, Page, WorkerRecord, WorkerState};
+use crate::store::records::{NewWorker, WorkerRecord, WorkerState};
 use crate::store::{Store, StoreError};
 use hello::Hello;
 
@@ -26,8 +25,6 @@ use hello::Hello;
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Messages that wait for a worker to read them.
 const OUTBOX: usize = 64;
-/// Most bytes of a page of workers.
-const PAGE_BYTES: usize = 1 << 20;
 /// Connects and lists workers.
 #[derive(Debug, Clone)]
 pub(super) struct Workers {
@@ -49,28 +46,6 @@ impl Workers {
         }
         Ok(admitted?)
     }
-}
-
-/// What a page shows of its workers. One that would be too long for a message ends before the worker that makes
-/// it so, and the next page begins there.
-fn shown(page: &mut Page<WorkerRecord>) -> Vec<v1::Worker> {
-    let mut workers: Vec<v1::Worker> = Vec::with_capacity(page.rows.len());
-    let mut bytes = 0;
-    for record in &page.rows {
-        // Every pair of GPUs is a link: one worker's can be more than the others together.
-        let worker = v1::Worker { links: Vec::new(), ..messages::worker(record) };
-        bytes += worker.encoded_len();
-        if bytes > PAGE_BYTES && !workers.is_empty() {
-            break;
-        }
-        workers.push(worker);
-    }
-    if workers.len() < page.rows.len() {
-        page.rows.truncate(workers.len());
-        let last = page.rows.last();
-        page.next = last.map(|record| Cursor { time: record.create_time, id: record.name.id().to_owned() });
-    }
-    workers
 }
 
 #[tonic::async_trait]
@@ -122,9 +97,9 @@ impl WorkerService for Workers {
         let request = request.into_inner();
         let listing = Listing::new("ListWorkers", &[]);
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
-        let mut page = self.store.list_workers(&page).await.map_err(ApiError::from)?;
-        let workers = shown(&mut page);
-        Ok(Response::new(v1::ListWorkersResponse { next_page_token: listing.next_token(&page), workers }))
+        let page = self.store.list_workers(&page).await.map_err(ApiError::from)?;
+        let (workers, next_page_token) = listing.answer(page, messages::worker_in_list);
+        Ok(Response::new(v1::ListWorkersResponse { workers, next_page_token }))
     }
 
     async fn drain_worker(
@@ -153,8 +128,10 @@ mod tests {
     use jiff::Timestamp;
     use loadmaster_proto::bytes::Bytes;
     use loadmaster_proto::device::{Backend, Device};
+    use prost::Message;
 
     use super::*;
+    use crate::store::records::Page;
 
     /// A worker with as many and as long words as a hello may have.
     fn largest(id: usize) -> WorkerRecord {
@@ -191,12 +168,15 @@ mod tests {
 
     #[test]
     fn a_page_of_workers_is_never_too_long_for_a_message_and_the_next_one_goes_on() {
-        let mut page = Page { rows: (0..4).map(largest).collect(), next: None };
-        let workers = shown(&mut page);
+        let listing = Listing::new("ListWorkers", &[]);
+        let page = Page { rows: (0..4).map(largest).collect(), next: None };
+        let (workers, next) = listing.answer(page, messages::worker_in_list);
         assert!((1..4).contains(&workers.len()));
-        assert!(workers.iter().map(Message::encoded_len).sum::<usize>() <= PAGE_BYTES);
-        assert_eq!(page.next.unwrap().id, format!("w{}", workers.len() - 1));
-        let mut short = Page { rows: vec![largest(0)], next: None };
-        assert_eq!((shown(&mut short).len(), short.next), (1, None));
+        assert!(workers.iter().map(Message::encoded_len).sum::<usize>() <= 1 << 20);
+        let next = listing.request(10, &next).unwrap().after.unwrap();
+        assert_eq!(next.id, format!("w{}", workers.len() - 1));
+        let short = Page { rows: vec![largest(0)], next: None };
+        let (workers, next) = listing.answer(short, messages::worker_in_list);
+        assert_eq!((workers.len(), next.as_str()), (1, ""));
     }
 }

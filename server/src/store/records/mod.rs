@@ -17,8 +17,11 @@ pub use cluster::{ClusterRecord, ClusterRow, ClusterSummary, LinkRecord, NewLink
 pub use lease::{AskedRun, Claim, Fenced, FreeDevice, Heartbeat, HeldLease, Renewal};
 pub use model::ModelRecord;
 pub use operation::{OperationRecord, OperationState, OperationTarget, RequestKey};
-pub use page::{Cursor, Page, PageRequest};
-pub use plan::{PlanContent, PlanRecord, PlanStageRecord};
+pub use page::{Cursor, Page, PageRequest, Positioned};
+pub use plan::{
+    DeviceGroupRecord, NewestTrial, PlanAsked, PlanContent, PlanRecord, PlanRow, PlanStageRecord,
+    PlanSummary, TrainedSummary,
+};
 pub use profile::{Campaign, ProfileRecord, ProfileSettings, ProfileState};
 pub use recommendation::{
     AlternativeRecord, AskedRecord, BaselineRecord, CertificateRecord, CorrectionRecord, FoundRecord,
@@ -31,4 +34,4 @@ pub use run::{
     RunWork, TrainedWork,
 };
 pub use trial::{MeasuredPlan, NewTrial, ObservationRecord, TrialRecord};
-pub use worker::{NewWorker, WorkerRecord, WorkerState};
+pub use worker::{NearestWorker, NewWorker, WorkerRecord, WorkerState};

@@ -3,6 +3,11 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::{
+    ClusterRow, LinkRecord, MeasurementRecord, ModelRecord, ObservationRecord, OperationRecord, PlanRow,
+    ProfileRecord, RunRecord, WorkerRecord,
+};
+
 /// One page of a list, newest first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page<T> {
@@ -41,4 +46,41 @@ pub struct PageRequest {
     pub size: u32,
     /// Where to start; none for the first page.
     pub after: Option<Cursor>,
+}
+
+/// A row that knows its place in its list, so that a page may end at any row.
+pub trait Positioned {
+    /// Its place: a page that starts after it leaves nothing out.
+    fn cursor(&self) -> Cursor;
+}
+
+macro_rules! by_time_and_id {
+    ($($row:ty: $record:ident => $id:expr;)*) => {$(
+        impl Positioned for $row {
+            fn cursor(&self) -> Cursor {
+                let $record = self;
+                Cursor { time: $record.create_time, id: $id.to_owned() }
+            }
+        }
+    )*};
+}
+
+by_time_and_id! {
+    ClusterRow: cluster => cluster.name.id();
+    LinkRecord: link => link.run.id();
+    ModelRecord: model => model.name.id();
+    ObservationRecord: observation => observation.id;
+    OperationRecord: operation => operation.name.id();
+    PlanRow: plan => plan.name.id();
+    ProfileRecord: profile => profile.settings.name.id();
+    RunRecord: run => run.name.id();
+    WorkerRecord: worker => worker.name.id();
+}
+
+/// Measurements are in the order of stages and sizes, which the row itself tells.
+impl Positioned for MeasurementRecord {
+    fn cursor(&self) -> Cursor {
+        let id = format!("{}/{}/{}", self.run.id(), self.measurement.stage_index, self.measurement.shard);
+        Cursor { time: self.time, id }
+    }
 }

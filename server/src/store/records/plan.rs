@@ -1,7 +1,9 @@
 //! Plans.
 
 use jiff::Timestamp;
-use loadmaster_proto::name::{ModelName, PlanName, ProfileName};
+use loadmaster_proto::name::{ClusterName, ModelName, PlanName, ProfileName, RunName};
+use loadmaster_proto::objective::{Launcher, MemoryUnit, Objective, PlanShape};
+use loadmaster_proto::observation::Measured;
 use loadmaster_proto::prediction::{Breakdown, Interval, Origin, StageSeconds};
 use loadmaster_proto::run::Ledger;
 use loadmaster_proto::stage::StageConfig;
@@ -81,6 +83,107 @@ pub struct PlanRecord {
     pub content: PlanContent,
     /// When it was first stored.
     pub create_time: Timestamp,
+}
+
+/// A stored plan as lists show it: what tells plans apart.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlanRow {
+    /// Content-derived name.
+    pub name: PlanName,
+    /// The profile behind the predictions.
+    pub profile: ProfileName,
+    /// Its model.
+    pub model: ModelName,
+    /// What is short of its content.
+    pub summary: PlanSummary,
+    /// What its trainings showed.
+    pub trained: TrainedSummary,
+    /// When it was first stored.
+    pub create_time: Timestamp,
+}
+
+/// A plan's content in short. The database reads it out of [`PlanContent`].
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct PlanSummary {
+    /// Settings that it is for.
+    pub training: TrainingSpec,
+    /// Kind of the devices that were profiled.
+    pub device_kind: String,
+    /// Predictor and version.
+    pub predictor: String,
+    /// Ledger of all bytes.
+    pub ledger: Ledger,
+    /// Solver and version.
+    pub solver: String,
+    /// What it was asked for.
+    pub asked: PlanAsked,
+    /// Predicted seconds of one iteration; none where the profile has no times.
+    pub iteration_seconds: Option<f64>,
+    /// The real seconds are expected within this share of those; none where nobody knows.
+    pub iteration_margin: Option<f64>,
+    /// Price of its devices for an hour; none without prices.
+    pub hourly_price: Option<f64>,
+    /// Predicted peak of the fullest device.
+    pub peak: u64,
+    /// Its stages: `8-8d2-7t4`.
+    pub partition: String,
+    /// Its devices, those that are alike together, in the order of the stages.
+    pub devices: Vec<DeviceGroupRecord>,
+}
+
+/// What a plan was asked for, without what restricted it.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default)]
+pub struct PlanAsked {
+    /// What it should be best at; none for a partitioning that the request named.
+    pub objective: Option<Objective>,
+    /// What peaks are compared as.
+    pub memory_unit: MemoryUnit,
+    /// The shape that the search was restricted to.
+    pub shape: PlanShape,
+    /// The launcher that it is for.
+    pub launcher: Option<Launcher>,
+    /// Version of the launcher, or empty.
+    pub launcher_version: String,
+    /// The cluster that it is on.
+    pub cluster: Option<ClusterName>,
+}
+
+/// Devices that are alike.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct DeviceGroupRecord {
+    /// How many.
+    pub count: u64,
+    /// Kind.
+    pub kind: String,
+    /// Bytes that each allows.
+    pub capacity: u64,
+}
+
+/// What trainings of a plan showed, in short.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TrainedSummary {
+    /// Trials that ended.
+    pub trials: u32,
+    /// Of these, the ones that measured something.
+    pub succeeded: u32,
+    /// Reported training runs.
+    pub observations: u32,
+    /// The newest trial that measured something.
+    pub newest: Option<NewestTrial>,
+}
+
+/// A trial that measured something.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewestTrial {
+    /// Its run.
+    pub run: RunName,
+    /// What it measured.
+    pub measured: Measured,
+    /// Others used its devices: its seconds are too long.
+    pub contended: bool,
+    /// Its ranks had fewer cores than threads.
+    pub oversubscribed: bool,
 }
 
 #[cfg(test)]

@@ -82,6 +82,25 @@ impl WorkerRecord {
     }
 }
 
+/// The connected worker that comes nearest to what a run needs, busy or draining as it may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NearestWorker {
+    /// Its name.
+    pub worker: WorkerName,
+    /// Bytes of each of its devices of the kind, the largest first.
+    pub capacities: Vec<u64>,
+    /// Whether it offers the command, if one is needed.
+    pub offers_command: bool,
+}
+
+impl NearestWorker {
+    /// Devices with at least so many bytes.
+    pub fn devices_of(&self, capacity: u64) -> u32 {
+        let count = self.capacities.iter().filter(|&&of| of >= capacity).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+}
+
 /// Whether a worker takes runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerState {

@@ -1,6 +1,6 @@
 //! The devices of a plan with what each of them is for.
 
-use loadmaster_proto::wire::v1::{Plan, PlanStage, StageConfig};
+use loadmaster_proto::wire::v1::{PlacedDevice, Plan, PlanStage, StageConfig};
 
 use super::super::super::look::Look;
 use super::super::label::safe;
@@ -40,7 +40,10 @@ pub(in super::super) fn of(plan: &Plan) -> (Vec<Device>, bool) {
     let kinds = kinds(plan);
     for (index, stage) in plan.stages.iter().enumerate() {
         let (data, tensor) = degrees(stage.config.as_ref());
-        let count = match stage.devices.len() {
+        let room = MOST_DEVICES - devices.len();
+        // One more than there is room for shows that there are more.
+        let placed: Vec<PlacedDevice> = stage.placed().take(room + 1).collect();
+        let count = match placed.len() {
             0 => data.saturating_mul(tensor),
             placed => placed,
         };
@@ -49,41 +52,42 @@ pub(in super::super) fn of(plan: &Plan) -> (Vec<Device>, bool) {
                 return (devices, true);
             }
             let part = (index, rank / tensor, rank % tensor);
-            devices.push(device(stage, part, devices.len(), &kinds));
+            devices.push(match placed.get(rank) {
+                Some(placed) => named(placed, part),
+                None => unnamed(stage, part, devices.len(), &kinds),
+            });
         }
     }
     (devices, false)
 }
 
-fn device(
+fn named(placed: &PlacedDevice, (stage, replica, shard): (usize, usize, usize)) -> Device {
+    Device {
+        stage,
+        replica,
+        shard,
+        node: safe(&placed.node),
+        index: placed.index.into(),
+        kind: safe(&placed.kind),
+        capacity_bytes: placed.capacity_bytes,
+    }
+}
+
+fn unnamed(
     stage: &PlanStage,
     (index, replica, shard): (usize, usize, usize),
     position: usize,
     kinds: &[(usize, &str)],
 ) -> Device {
-    let rank = replica * degrees(stage.config.as_ref()).1 + shard;
-    match stage.devices.get(rank) {
-        Some(placed) => Device {
-            stage: index,
-            replica,
-            shard,
-            node: safe(&placed.node),
-            index: placed.index.into(),
-            kind: safe(&placed.kind),
-            capacity_bytes: placed.capacity_bytes,
-        },
-        None => {
-            let kind = kinds.iter().find(|&&(end, _)| position < end).map_or("", |&(_, kind)| kind);
-            Device {
-                stage: index,
-                replica,
-                shard,
-                node: String::new(),
-                index: i64::try_from(position).unwrap_or(i64::MAX),
-                kind: safe(kind),
-                capacity_bytes: stage.capacity_bytes,
-            }
-        }
+    let kind = kinds.iter().find(|&&(end, _)| position < end).map_or("", |&(_, kind)| kind);
+    Device {
+        stage: index,
+        replica,
+        shard,
+        node: String::new(),
+        index: i64::try_from(position).unwrap_or(i64::MAX),
+        kind: safe(kind),
+        capacity_bytes: stage.capacity_bytes,
     }
 }
 

@@ -1,0 +1,84 @@
+//! A plan as lists show it: what tells plans apart.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::prediction::SecondsInterval;
+use loadmaster_proto::wire::v1;
+
+use super::message::{figure, number};
+use super::predicted::error_ratio;
+use crate::rpc::messages::time;
+use crate::store::records::{NewestTrial, PlanRow, PlanSummary};
+
+/// A plan in short.
+pub(super) fn plan(row: &PlanRow) -> v1::Plan {
+    let of = &row.summary;
+    let devices: u64 = of.devices.iter().map(|group| group.count).fold(0, u64::saturating_add);
+    v1::Plan {
+        name: row.name.to_string(),
+        profile: row.profile.to_string(),
+        model: row.model.to_string(),
+        training: Some(of.training.into()),
+        shape: v1::PlanShape::from(of.asked.shape).into(),
+        devices: of
+            .devices
+            .iter()
+            .map(|group| v1::DeviceGroup {
+                count: number(group.count),
+                capacity_bytes: Bytes(group.capacity).to_wire(),
+                kind: group.kind.clone(),
+            })
+            .collect(),
+        predicted_peak: Some(figure(of.peak, of.ledger, v1::FigureSource::Predicted, &of.predictor)),
+        solver: of.solver.clone(),
+        create_time: Some(time(row.create_time)),
+        objective: of.asked.objective.map_or(v1::Objective::Unspecified, Into::into).into(),
+        launcher: of.asked.launcher.map_or(v1::Launcher::Unspecified, Into::into).into(),
+        launcher_version: of.asked.launcher_version.clone(),
+        cluster: of.asked.cluster.as_ref().map(ToString::to_string).unwrap_or_default(),
+        iteration: of.iteration_seconds.map(|seconds| iteration(of, seconds)),
+        hourly_price: of.hourly_price,
+        memory_unit: v1::MemoryUnit::from(of.asked.memory_unit).into(),
+        partition: of.partition.clone(),
+        device_count: number(devices),
+        trainings: Some(trainings(row)),
+        ..v1::Plan::default()
+    }
+}
+
+fn iteration(of: &PlanSummary, seconds: f64) -> v1::IterationEstimate {
+    let samples = of.training.global_batch_size() as f64;
+    v1::IterationEstimate {
+        iteration_seconds: seconds,
+        samples_per_second: if seconds > 0.0 { samples / seconds } else { 0.0 },
+        interval: of.iteration_margin.map(|margin| SecondsInterval::around(seconds, margin).into()),
+        ..v1::IterationEstimate::default()
+    }
+}
+
+fn trainings(row: &PlanRow) -> v1::PlanTrainings {
+    let trained = &row.trained;
+    let counted = v1::PlanTrainings {
+        trials: number(trained.trials),
+        succeeded: number(trained.succeeded),
+        observations: number(trained.observations),
+        ..v1::PlanTrainings::default()
+    };
+    let Some(NewestTrial { run, measured, contended, oversubscribed }) = &trained.newest else {
+        return counted;
+    };
+    let peak = measured.peak();
+    let comparable = peak.filter(|peak| peak.ledger == row.summary.ledger);
+    let predicted = row.summary.iteration_seconds;
+    v1::PlanTrainings {
+        measured_peak: peak.map(|peak| peak.to_wire(&run.to_string())),
+        peak_error_ratio: comparable
+            .and_then(|peak| error_ratio(row.summary.peak as f64, peak.bytes.0 as f64)),
+        iteration_seconds: measured.iteration_seconds,
+        iteration_error_ratio: predicted
+            .zip(measured.iteration_seconds)
+            .and_then(|(predicted, measured)| error_ratio(predicted, measured)),
+        contended: *contended,
+        oversubscribed: *oversubscribed,
+        ..counted
+    }
+}

@@ -1,0 +1,143 @@
+//! Removing what nothing rests on.
+//!
+//! A row is locked before its dependents are looked at, and whoever stores a dependent locks it too, by its foreign
+//! key. So either the dependent is seen and the row stays, or the dependent finds no row; what slips in between breaks
+//! the foreign key, and the deletion is tried again.
+
+use loadmaster_proto::name::{PlanName, ProfileName};
+
+use super::Store;
+use super::error::{Dependent, Result, StoreError, retry};
+
+/// Most dependents that an error names: it travels in a header.
+const MOST_NAMED: i64 = 10;
+
+/// Results outlive the profile: they belong to nobody then, serve whoever reuses them, and are found by whoever needs
+/// the same.
+const DELETE_PROFILE: &str = "
+WITH profile AS (
+    SELECT id FROM profiles WHERE id = $1
+      AND NOT EXISTS (SELECT FROM plans WHERE profile_id = $1)
+      AND NOT EXISTS (SELECT FROM operations WHERE profile_id = $1 AND state = 'running')
+    FOR UPDATE
+), freed AS (
+    UPDATE runs SET profile_id = NULL FROM profile WHERE runs.profile_id = profile.id
+), ended AS (
+    UPDATE operations SET profile_id = NULL, deleted = true FROM profile WHERE operations.profile_id = profile.id
+), unlinked AS (
+    DELETE FROM profile_runs USING profile WHERE profile_runs.profile_id = profile.id
+), document AS (
+    DELETE FROM documents USING profile WHERE documents.profile_id = profile.id
+), deleted AS (
+    DELETE FROM profiles USING profile WHERE profiles.id = profile.id RETURNING profiles.id
+)
+SELECT EXISTS (SELECT FROM deleted)";
+
+/// What rests on a profile.
+const OF_PROFILE: &str = "
+SELECT kind, name, count(*) OVER () FROM (
+    SELECT 'OPERATION' AS kind, 'operations/' || id AS name FROM operations
+    WHERE profile_id = $1 AND state = 'running'
+    UNION ALL
+    SELECT 'PLAN', 'plans/' || id FROM plans WHERE profile_id = $1) AS dependents
+ORDER BY kind, name LIMIT $2";
+
+/// Trials that measured nothing say nothing about the plan: their runs belong to nobody then.
+const DELETE_PLAN: &str = "
+WITH plan AS (
+    SELECT id FROM plans WHERE id = $1
+      AND NOT EXISTS (SELECT FROM plans AS other WHERE other.names @> ARRAY[$1])
+      AND NOT EXISTS (SELECT FROM observations WHERE plan_id = $1)
+      AND NOT EXISTS (SELECT FROM operations WHERE plan_id = $1 AND state = 'running')
+      AND NOT EXISTS (SELECT FROM runs WHERE plan_id = $1 AND state NOT IN ('parked', 'cancelled'))
+    FOR UPDATE
+), freed AS (
+    UPDATE runs SET plan_id = NULL FROM plan WHERE runs.plan_id = plan.id
+), ended AS (
+    UPDATE operations SET plan_id = NULL, deleted = true FROM plan WHERE operations.plan_id = plan.id
+), deleted AS (
+    DELETE FROM plans USING plan WHERE plans.id = plan.id RETURNING plans.id
+)
+SELECT EXISTS (SELECT FROM deleted)";
+
+/// What rests on a plan.
+const OF_PLAN: &str = "
+SELECT kind, name, count(*) OVER () FROM (
+    SELECT 'OPERATION' AS kind, 'operations/' || id AS name FROM operations
+    WHERE plan_id = $1 AND state = 'running'
+    UNION ALL
+    SELECT 'PLAN', 'plans/' || id FROM plans WHERE names @> ARRAY[$1]
+    UNION ALL
+    SELECT 'TRIAL', 'runs/' || id FROM runs WHERE plan_id = $1 AND state NOT IN ('parked', 'cancelled')
+    UNION ALL
+    SELECT 'OBSERVATION', 'plans/' || plan_id || '/observations/' || id FROM observations WHERE plan_id = $1
+) AS dependents
+ORDER BY kind, name LIMIT $2";
+
+impl Store {
+    /// Removes a profile and the operations that ended with it. What its runs measured stays.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`]; [`StoreError::InUse`] while plans rest on it or it is being measured.
+    pub async fn delete_profile(&self, name: &ProfileName) -> Result<()> {
+        if self.delete(DELETE_PROFILE, name.id()).await? {
+            return Ok(());
+        }
+        self.get_profile(name).await?;
+        Err(self.in_use(name.to_string(), OF_PROFILE, name.id()).await?)
+    }
+
+    /// Removes a plan and the operations that ended with it.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`]; [`StoreError::InUse`] while another plan names it, something was measured of it, or
+    /// it is being trained.
+    pub async fn delete_plan(&self, name: &PlanName) -> Result<()> {
+        if self.delete(DELETE_PLAN, name.id()).await? {
+            return Ok(());
+        }
+        self.get_plan(name).await?;
+        Err(self.in_use(name.to_string(), OF_PLAN, name.id()).await?)
+    }
+
+    /// Removes an observation.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    pub async fn delete_observation(&self, plan: &PlanName, id: &str) -> Result<()> {
+        let deleted = sqlx::query("DELETE FROM observations WHERE plan_id = $1 AND id = $2")
+            .bind(plan.id())
+            .bind(id)
+            .execute(&self.pool)
+            .await?;
+        match deleted.rows_affected() {
+            0 => Err(StoreError::not_found(format!("{plan}/observations/{id}"))),
+            _ => Ok(()),
+        }
+    }
+
+    async fn delete(&self, sql: &'static str, id: &str) -> Result<bool> {
+        retry(|| async {
+            let deleted: Result<bool, sqlx::Error> =
+                sqlx::query_scalar(sql).bind(id).fetch_one(&self.pool).await;
+            deleted.map_err(|error| match &error {
+                // A dependent was stored at the same moment: the next look sees it.
+                sqlx::Error::Database(database) if database.is_foreign_key_violation() => {
+                    StoreError::Conflict
+                }
+                _ => error.into(),
+            })
+        })
+        .await
+    }
+
+    /// Says what kept a row from being deleted.
+    async fn in_use(&self, what: String, sql: &'static str, id: &str) -> Result<StoreError> {
+        let rows: Vec<(String, String, i64)> =
+            sqlx::query_as(sql).bind(id).bind(MOST_NAMED).fetch_all(&self.pool).await?;
+        let count = rows.first().map_or(0, |&(_, _, count)| count.unsigned_abs());
+        let by: Vec<Dependent> = rows.into_iter().map(|(kind, name, _)| Dependent { kind, name }).collect();
+        // It has left in the meantime.
+        Ok(if by.is_empty() { StoreError::Conflict } else { StoreError::InUse { what, by, count } })
+    }
+}

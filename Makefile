@@ -17,7 +17,7 @@ unexport LIBTORCH_INCLUDE LIBTORCH_LIB LIBTORCH_STATIC LIBTORCH_CXX11_ABI LIBTOR
 # nextest runs tests of different crates side by side and ends those that hang (.config/nextest.toml).
 has_nextest := $(CARGO) nextest --version >/dev/null 2>&1
 
-.PHONY: help setup binaries build demo test accuracy accuracy-full bench-search certificates quality fmt lint doc clean
+.PHONY: help setup binaries build demo test accuracy accuracy-full bench-search bench-rpc certificates quality fmt lint doc clean
 
 help: ## Show this list
 	@echo "Loadmaster plans how to train a neural network on many GPUs."
@@ -64,6 +64,11 @@ accuracy-full: binaries ## Compare predictions with measured stages: all of them
 bench-search: setup ## Compare the searches with brute force and published programs: time and value
 	$(CARGO) build --release --locked -p loadmaster-tests --bin bench-search
 	@$(target)/release/bench-search
+
+# Calls from stored profiles, beside an empty call. More: $(target)/release/bench-rpc --help
+bench-rpc: setup ## Measure planning calls: latency, calls a second, every objective (a few minutes)
+	$(CARGO) build --release --locked -p loadmaster -p loadmaster-tests --bin loadmaster --bin bench-rpc
+	@$(target)/release/bench-rpc
 
 # Keeps the instances that failed in $(target)/certificates. More: $(target)/release/certificates --help
 certificates: setup ## Hold the planner's answers to every plan there is, on 20,000 small problems (some minutes)

@@ -22,7 +22,7 @@ use tower::limit::GlobalConcurrencyLimitLayer;
 use super::cluster::Clusters;
 use super::model::Models;
 use super::operations::Operations;
-use super::plan::{Plans, Searches};
+use super::plan::{Memory, Plans, Searches};
 use super::profile::Profiles;
 use super::worker::Workers;
 use crate::dispatch::Dispatcher;
@@ -58,7 +58,7 @@ pub async fn serve(
     let Services { store, dispatcher, reflection, max_calls } = services;
     let (reporter, stop) = health;
     let profiles = Profiles { store: store.clone() };
-    let plans = Plans { store: store.clone(), searches: Searches::default() };
+    let plans = Plans { store: store.clone(), searches: Searches::default(), memory: Memory::default() };
     let operations = Operations {
         store: store.clone(),
         dispatcher: dispatcher.clone(),

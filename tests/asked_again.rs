@@ -67,6 +67,7 @@ impl Asker {
         let node = v1::ClusterNode {
             name: "node".to_owned(),
             devices: (0..devices).map(device).collect(),
+            link: Some(v1::LinkSpeed { bytes_per_second: 1e11, ..Default::default() }),
             ..Default::default()
         };
         let kind = v1::DeviceKind { name: "gpu".to_owned(), memory_bytes: 1 << 30, ..Default::default() };
@@ -192,7 +193,7 @@ async fn corrections_that_were_learnt_since_are_searched_with() {
     assert_eq!(asker.ask(&corrected).await, first);
     for count in [1, 2, 3] {
         let plan = asker.ask(&on_devices(count)).await;
-        let predicted = plan.iteration.as_ref().expect("a table has times").seconds;
+        let predicted = plan.iteration.as_ref().expect("a table has times").iteration_seconds;
         asker.report(&plan, 1.5 * predicted).await;
     }
     let second = asker.ask(&corrected).await;

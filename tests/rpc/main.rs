@@ -39,7 +39,7 @@ const MOST_CONNECTIONS: usize = 8;
 /// Plans on the page that is listed.
 const PAGE: i32 = 100;
 
-/// Measures the planning calls of a planner: GetPlan, ListPlans and RecommendPlan, beside an empty call.
+/// Measures the planning calls of a planner: a plan by name, a page of plans and recommendations, beside an empty call.
 #[derive(Debug, Parser)]
 #[command(
     name = "bench-rpc",
@@ -63,8 +63,8 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     runs: u16,
 
-    /// Shape of the plans that the objectives are asked for, as the interface names it without PLAN_SHAPE_.
-    #[arg(long, value_name = "SHAPE", default_value = "UNIFORM_GRID", value_parser = shape)]
+    /// Shape of the plans that the objectives are asked for, as the command line names it.
+    #[arg(long, value_name = "SHAPE", default_value = "uniform-grid", value_parser = shape)]
     shape: v1::PlanShape,
 
     /// A planner that runs already, `http://HOST:PORT`. Default: one is started with a database of its own.

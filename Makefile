@@ -17,7 +17,7 @@ unexport LIBTORCH_INCLUDE LIBTORCH_LIB LIBTORCH_STATIC LIBTORCH_CXX11_ABI LIBTOR
 # nextest runs tests of different crates side by side and ends those that hang (.config/nextest.toml).
 has_nextest := $(CARGO) nextest --version >/dev/null 2>&1
 
-.PHONY: help setup binaries build demo test accuracy accuracy-full bench-search bench-idle certificates quality fmt lint doc clean
+.PHONY: help setup binaries build demo test accuracy accuracy-full bench-search bench-idle bench-rpc certificates quality fmt lint doc clean
 
 help: ## Show this list
 	@echo "Loadmaster plans how to train a neural network on many GPUs."
@@ -69,6 +69,11 @@ bench-search: setup ## Compare the searches with brute force and published progr
 bench-idle: setup ## Connect 500 idle workers to a planner: what it and its database compute meanwhile (half a minute)
 	$(CARGO) build --release --locked -p loadmaster -p loadmaster-tests --bin loadmaster --bin bench-idle
 	@$(target)/release/bench-idle
+
+# Calls from stored profiles, beside an empty call. More: $(target)/release/bench-rpc --help
+bench-rpc: setup ## Measure planning calls: latency, calls a second, every objective (a few minutes)
+	$(CARGO) build --release --locked -p loadmaster -p loadmaster-tests --bin loadmaster --bin bench-rpc
+	@$(target)/release/bench-rpc
 
 # Keeps the instances that failed in $(target)/certificates. More: $(target)/release/certificates --help
 certificates: setup ## Hold the planner's answers to every plan there is, on 20,000 small problems (some minutes)

@@ -529,13 +529,13 @@ async fn the_worker_that_comes_nearest_to_a_run_is_found() {
         let devices =
             slots.map(|(index, &bytes)| Device { capacity: Bytes(bytes), ..cpu_slot(index) }).collect();
         let commands = commands.iter().map(|&command| command.clone()).collect();
-        store.upsert_worker(&NewWorker { devices, commands, ..new_worker(id, "s") }).await.unwrap();
+        store.upsert_worker(&NewWorker { devices, commands, ..new_worker(id, "s") }, LEASE).await.unwrap();
     };
     with("many-small", &[10, 10, 10, 10], &[]).await;
     with("few-large", &[40, 30], &[&train]).await;
     let gpu = Device { kind: "NVIDIA H200".to_owned(), capacity: Bytes(1 << 40), ..cpu_slot(0) };
     let other_kind = NewWorker { devices: vec![gpu; 8], ..new_worker("gpu", "s") };
-    store.upsert_worker(&other_kind).await.unwrap();
+    store.upsert_worker(&other_kind, LEASE).await.unwrap();
 
     assert_eq!(nearest(4, 10, None).await, Some(("many-small".to_owned(), 4, true)));
     assert_eq!(nearest(4, 11, None).await, Some(("few-large".to_owned(), 2, true)), "it lacks two");

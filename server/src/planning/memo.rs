@@ -38,6 +38,11 @@ impl<Question: Eq + Hash, Answer> Memo<Question, Answer> {
         Ok(answer)
     }
 
+    /// How many answers it holds.
+    pub(super) fn len(&self) -> usize {
+        self.answers(|answers| answers.len())
+    }
+
     fn answers<T>(&self, with: impl FnOnce(&mut HashMap<Question, Arc<Answer>>) -> T) -> T {
         // A panic elsewhere cannot leave an answer half written.
         with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
@@ -54,5 +59,6 @@ mod tests {
         assert_eq!(memo.get(1, || Err::<u32, _>("no")), Err("no"));
         assert_eq!(memo.get(1, || Ok::<_, &str>(5)), Ok(Arc::new(5)));
         assert_eq!(memo.get(1, || Err("not asked again")), Ok(Arc::new(5)));
+        assert_eq!(memo.len(), 1);
     }
 }

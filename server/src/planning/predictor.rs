@@ -94,6 +94,12 @@ pub trait Predictor {
         None
     }
 
+    /// About how many bytes its answers take that it keeps in case they are asked for again; 0, the default, where it
+    /// keeps none.
+    fn remembered_bytes(&self) -> usize {
+        0
+    }
+
     /// Bytes of the gradient that both ends of a tied weight exchange, on each shard of this degree; 0 where
     /// nothing is tied.
     fn tied_bytes(&self, _tensor_degree: u32) -> u64 {

@@ -25,7 +25,7 @@ use super::cluster::Clusters;
 use super::imports::Imports;
 use super::model::Models;
 use super::operations::Operations;
-use super::plan::{Plans, Searches};
+use super::plan::{Memory, Plans, Searches};
 use super::profile::Profiles;
 use super::transport::{self, Limits, Methods};
 use super::worker::Workers;
@@ -66,7 +66,12 @@ impl Services {
         let Self { store, dispatcher, reflection, limits } = self;
         let imports = Imports::default();
         let profiles = Profiles { store: store.clone(), imports: imports.clone() };
-        let plans = Plans { store: store.clone(), searches: Searches::default(), imports: imports.clone() };
+        let plans = Plans {
+            store: store.clone(),
+            searches: Searches::default(),
+            imports: imports.clone(),
+            memory: Memory::default(),
+        };
         let operations = Operations {
             store: store.clone(),
             dispatcher: dispatcher.clone(),

@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{Connection as _, PgPool};
 
 use super::Store;
 use super::error::{Result, StoreError};
@@ -17,6 +17,9 @@ const IDLE_IN_TRANSACTION_TIMEOUT: &str = "10s";
 /// Connections are replaced after this time, so that a fail-over is found and memory is given back.
 const MAX_LIFETIME: Duration = Duration::from_secs(30 * 60);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+/// A connection that was used a moment ago is not asked whether it lives before it is used again: that would double
+/// the round trips of a busy planner.
+const TRUSTED: Duration = Duration::from_secs(1);
 
 /// Where Postgres is and how much of it to use.
 #[derive(Clone)]
@@ -76,6 +79,13 @@ impl Store {
             .acquire_timeout(options.acquire_timeout)
             .max_lifetime(MAX_LIFETIME)
             .idle_timeout(IDLE_TIMEOUT)
+            .test_before_acquire(false)
+            .before_acquire(|connection, meta| {
+                Box::pin(async move {
+                    // An error closes the connection, and the next one is taken.
+                    if meta.idle_for > TRUSTED { connection.ping().await.map(|()| true) } else { Ok(true) }
+                })
+            })
             // sqlx 0.9's `begin` is not cancel-safe: a future dropped at the wrong moment returns its
             // connection inside an open transaction, and what the next borrower writes is lost. So
             // every connection leaves any transaction on its way back. A lone ROLLBACK would make

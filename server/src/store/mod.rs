@@ -85,8 +85,10 @@ mod operations;
 mod page;
 mod plans;
 mod profiles;
+mod put_plans;
 pub mod records;
 mod reuse;
+mod revisions;
 mod runs;
 mod states;
 mod stop;
@@ -109,6 +111,7 @@ pub use lease::CLAIM;
 pub use listen::RunListener;
 pub use migrate::MigrationReport;
 pub use observations::MAX_OBSERVATIONS;
+pub use put_plans::{PlanGlance, PutPlan};
 #[cfg(doc)]
 use records::Fenced;
 pub use records::RunFilter;

@@ -5,8 +5,7 @@ use sqlx::FromRow;
 use sqlx::types::Json;
 
 use super::Store;
-use super::error::{Result, StoreError, broken_constraint};
-use super::json::document;
+use super::error::{Result, StoreError};
 use super::records::{
     NewestTrial, Page, PageRequest, PlanContent, PlanRecord, PlanRow, PlanSummary, TrainedSummary,
 };
@@ -98,30 +97,7 @@ impl Store {
     /// [`StoreError::NotFound`] when its profile or model is not stored, [`StoreError::Corrupt`] when
     /// another plan has the same name.
     pub async fn put_plan(&self, name: &PlanName, content: &PlanContent) -> Result<PlanRecord> {
-        let stored = document(content)?;
-        sqlx::query(
-            "INSERT INTO plans (id, profile_id, model_id, content) VALUES ($1, $2, $3, $4)
-             ON CONFLICT (id) DO NOTHING",
-        )
-        .bind(name.id())
-        .bind(content.profile.id())
-        .bind(content.model.id())
-        .bind(&stored)
-        .execute(&self.pool)
-        .await
-        .map_err(|error| match broken_constraint(&error) {
-            Some("plans_profile_id_fkey") => StoreError::not_found(&content.profile),
-            Some("plans_model_id_fkey") => StoreError::not_found(&content.model),
-            _ => error.into(),
-        })?;
-        let same: bool = sqlx::query_scalar("SELECT content = $2 FROM plans WHERE id = $1")
-            .bind(name.id())
-            .bind(&stored)
-            .fetch_one(&self.pool)
-            .await?;
-        if !same {
-            return Err(StoreError::corrupt(format!("{name} is the name of another plan already")));
-        }
+        self.put_plans(&[(name.clone(), content.clone())]).await?;
         self.get_plan(name).await
     }
 

@@ -71,7 +71,7 @@ use loadmaster_proto::measurement::Measurement;
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::shard::Shard;
 use loadmaster_proto::stage::StageConfig;
-use loadmaster_proto::tape::LayerContent;
+use loadmaster_proto::tape::{Event, LayerContent, LayerTape, Passage};
 use loadmaster_proto::training::{Optimizer, TrainingSpec};
 
 use super::memo::Memo;
@@ -106,6 +106,8 @@ pub struct Component {
     largest_error_in_seconds: Option<f64>,
     /// With how many threads layers were recorded whose bytes depend on it: fewest and most.
     threads: Option<[u32; 2]>,
+    /// About how much a tape takes.
+    tape_bytes: usize,
     /// Tapes that were read before: equal layers have equal ones.
     read: Memo<(String, u32, u32), Tape>,
     /// Stages that were asked for before: a search asks for each many times.
@@ -127,10 +129,12 @@ impl Component {
         let mut library = Library::default();
         let mut names = Vec::new();
         let mut threads = None;
+        let mut tape_bytes = 0;
         for (name, measurement) in measurements {
             library.add(names.len(), measurement, training.precision);
             names.push(name.to_owned());
-            if measurement.tape.is_some() {
+            if let Some(tape) = &measurement.tape {
+                tape_bytes = tape_bytes.max(about_bytes(tape));
                 threads = scratch::threads(threads, training.precision, &measurement.environment);
             }
         }
@@ -155,6 +159,7 @@ impl Component {
             largest_error: None,
             largest_error_in_seconds: None,
             threads,
+            tape_bytes,
             read: Memo::default(),
             played: Memo::default(),
         })
@@ -283,6 +288,17 @@ impl Component {
     }
 }
 
+/// About how much a tape takes: of its passages, the largest part.
+fn about_bytes(tape: &LayerTape) -> usize {
+    let untrained = tape.untrained_input.iter().flat_map(|passages| passages.iter());
+    let passages = [&tape.first, &tape.later, &tape.without_graph].into_iter().chain(untrained);
+    let of = |passage: &Passage| {
+        let events: usize = passage.slots.iter().map(Vec::len).sum();
+        size_of_val(passage) + size_of::<u64>() * passage.blocks.len() + size_of::<Event>() * events
+    };
+    passages.map(of).sum()
+}
+
 /// Whether two optimizers allocate the same: numbers such as the learning rate do not matter, but
 /// whether there is momentum does.
 fn same_rule(one: &Optimizer, other: &Optimizer) -> bool {
@@ -364,6 +380,13 @@ impl Predictor for Component {
             Some(PeakCurve { margin: Some(margin), most, ..curve(&played.bytes, played.constant()) })
         };
         Some((setting.stage.first_layer..self.contents.len()).map_while(of).collect())
+    }
+
+    fn remembered_bytes(&self) -> usize {
+        // Sources of the layers that a stage has are the most of it.
+        let played = size_of::<Played>() + 2 * size_of::<usize>() * self.contents.len();
+        let tapes = self.read.len().saturating_mul(self.tape_bytes);
+        tapes.saturating_add(self.played.len().saturating_mul(played))
     }
 
     fn smallest_share(&self) -> Option<u32> {

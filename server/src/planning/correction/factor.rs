@@ -57,6 +57,13 @@ impl Corrections {
         Self { learnt }
     }
 
+    /// The versions of all of them, in order: equal versions are equal corrections.
+    pub fn versions(&self) -> Vec<&str> {
+        let mut versions: Vec<&str> = self.learnt.values().map(|of| of.version.as_str()).collect();
+        versions.sort_unstable();
+        versions
+    }
+
     /// For peaks in a ledger; none where too little was measured.
     pub fn bytes(&self, device_kind: &str, predictor: &str, ledger: Ledger) -> Option<&Correction> {
         self.get(device_kind, predictor, Quantity::PeakBytes(ledger))

@@ -158,6 +158,10 @@ impl Predictor for Table {
         self.levels(share).iter().map(|level| level.as_ref()?.cost()).collect()
     }
 
+    fn remembered_bytes(&self) -> usize {
+        self.read.len().saturating_mul(self.layers).saturating_mul(size_of::<Option<Level>>())
+    }
+
     fn smallest_share(&self) -> Option<u32> {
         let smallest = |rows: &LayerRows| rows.times.iter().map(|row| row.micro_batch_size).min();
         let smallest: Option<Vec<u32>> = self.rows.layers.iter().map(smallest).collect();

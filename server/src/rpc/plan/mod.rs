@@ -4,6 +4,7 @@ mod content;
 mod cores;
 mod found;
 mod holds_here;
+mod known;
 mod listed;
 mod message;
 mod observe;
@@ -40,6 +41,8 @@ use crate::planning::predictors::{self, AnyPredictor, Evidence, Kind, Profiled};
 use crate::profile::StoredProfile;
 use crate::store::records::{PageRequest, PlanRecord, ProfileRecord, ProfileState};
 use crate::store::{RunFilter, Store};
+pub(super) use known::Memory;
+use known::json_bytes;
 use message::Trial;
 use recommend::Answer;
 pub(super) use search::Searches;
@@ -53,6 +56,8 @@ pub(super) struct Plans {
     pub(super) store: Store,
     pub(super) searches: Searches,
     pub(super) imports: Imports,
+    /// What is kept between calls.
+    pub(super) memory: Memory,
 }
 
 /// A profile that is asked about.
@@ -68,15 +73,11 @@ struct Subject {
     predictor: AnyPredictor,
     /// The host that it was measured on; none where nobody knows.
     host: Option<Host>,
+    /// About how many bytes all of it takes, but for what the predictor remembers of its answers.
+    bytes: usize,
 }
 
 impl Plans {
-    /// A plan with its newest trials.
-    pub(super) async fn whole(&self, name: &PlanName) -> Result<v1::Plan, ApiError> {
-        let record = self.store.get_plan(name).await?;
-        self.with_trials(&record).await
-    }
-
     async fn with_trials(&self, record: &PlanRecord) -> Result<v1::Plan, ApiError> {
         let filter = RunFilter { plan: Some(record.name.clone()), ..RunFilter::default() };
         let runs = self.store.list_runs(&filter, &PageRequest { size: SHOWN_TRIALS, after: None }).await?;
@@ -98,17 +99,12 @@ impl Plans {
     /// The message of a recommended plan, which is stored with the plans that it names unless it is only asked
     /// what would be recommended.
     async fn answer(&self, answer: Answer, validate_only: bool) -> Result<v1::Plan, ApiError> {
-        let Answer { plan: (name, content), others, search_seconds } = answer;
-        let record = if validate_only {
-            PlanRecord { name, content, create_time: Timestamp::now() }
+        let Answer { plan: (name, content), others, search_seconds, .. } = answer;
+        let mut plan = if validate_only {
+            self.with_trials(&PlanRecord { name, content, create_time: Timestamp::now() }).await?
         } else {
-            // What a plan names must be there when it is read.
-            for (name, content) in &others {
-                self.store.put_plan(name, content).await?;
-            }
-            self.store.put_plan(&name, &content).await?
+            self.stored(others, (name, content)).await?
         };
-        let mut plan = self.with_trials(&record).await?;
         if let Some(certificate) = &mut plan.certificate {
             certificate.search_seconds = search_seconds;
         }
@@ -136,7 +132,7 @@ impl Plans {
 
     /// The profile of a request with a predictor made from its measurements, or from the document that it
     /// was imported from.
-    async fn subject(&self, name: ProfileName, kind: Option<Kind>) -> Result<Subject, ApiError> {
+    async fn read_subject(&self, name: ProfileName, kind: Option<Kind>) -> Result<Subject, ApiError> {
         let profile = self.store.get_profile(&name).await?;
         refuse_unfinished(&profile)?;
         let without = move |why| ApiError::NoPredictor { profile: name.to_string(), why };
@@ -149,6 +145,7 @@ impl Plans {
                 let framework = document.provenance.framework.clone();
                 let environments = document.measurements.iter().map(|of| &of.measurement.environment);
                 let host = Host::of(environments);
+                let bytes = json_bytes(&document);
                 Ok::<_, ApiError>(Subject {
                     profile,
                     model,
@@ -157,6 +154,7 @@ impl Plans {
                     framework,
                     predictor,
                     host,
+                    bytes,
                 })
             })
             .await;
@@ -175,6 +173,7 @@ impl Plans {
                     measurement: record.measurement,
                 })
                 .collect();
+            let bytes = evidence.iter().map(|of| json_bytes(&of.measurement)).sum();
             let profiled = Profiled { settings: &settings, model: &model, evidence: &evidence };
             let predictor = predictors::predictor(profiled, kind).map_err(without)?;
             Ok::<_, ApiError>(Subject {
@@ -185,6 +184,7 @@ impl Plans {
                 framework,
                 profile,
                 predictor,
+                bytes,
             })
         })
         .await
@@ -224,9 +224,7 @@ impl PlanService for Plans {
         request: Request<v1::RecommendPlanRequest>,
     ) -> Result<Response<v1::Plan>, Status> {
         let (metadata, _, request) = request.into_parts();
-        let validate_only = request.validate_only;
-        let answer = self.recommend(request, |seconds| search::limit(&metadata, seconds)).await?;
-        Ok(Response::new(self.answer(answer, validate_only).await?))
+        Ok(Response::new(self.recommended(request, |seconds| search::limit(&metadata, seconds)).await?))
     }
 
     async fn get_plan(&self, request: Request<v1::GetPlanRequest>) -> Result<Response<v1::Plan>, Status> {

@@ -51,12 +51,12 @@ impl Plans {
         let stages = stages(asked, plan.as_ref(), &training, &subject)?;
         let capacities = capacities(&request, plan.as_ref(), &subject, devices(&stages))?;
         blocking("planning failed", move || {
-            let Subject { profile, layer_names, predictor, host, .. } = subject;
-            let mut found = forecast(&*predictor, &stages, &capacities, margin)?;
+            let Subject { profile, layer_names, predictor, host, .. } = &*subject;
+            let mut found = forecast(&**predictor, &stages, &capacities, margin)?;
             if found.stages.iter().any(|of| of.prediction.seconds.is_some()) {
                 let count = stages.iter().map(|of| of.stage_count).max().unwrap_or(0);
                 let kind = &profile.settings.device_kind;
-                found.warnings.extend(cores::of_stages(kind, devices(&stages), count, host));
+                found.warnings.extend(cores::of_stages(kind, devices(&stages), count, *host));
             }
             let predictions: Vec<Prediction> = found.stages.iter().map(|stage| stage.prediction).collect();
             let copies = predictor.copies_bytes_per_parameter();
@@ -68,8 +68,8 @@ impl Plans {
                 profile: profile.settings.name.to_string(),
                 model: profile.settings.model.to_string(),
                 training: Some(training.into()),
-                device_kind: profile.settings.device_kind,
-                ..message::forecast(&found, predictor.name(), predictor.ledger(), &layer_names, excluded)
+                device_kind: profile.settings.device_kind.clone(),
+                ..message::forecast(&found, predictor.name(), predictor.ledger(), layer_names, excluded)
             })
         })
         .await

@@ -1,6 +1,7 @@
 //! `RecommendPlan`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use loadmaster_proto::constraints::Constraints;
@@ -40,15 +41,17 @@ pub(super) struct Answer {
     pub(super) others: Vec<Written>,
     /// Seconds that the search took.
     pub(super) search_seconds: f64,
+    /// Nobody stopped the search: it would find the same again.
+    pub(super) is_final: bool,
 }
 
 /// Everything that a search needs, gathered.
 struct Task {
     asked: Asked,
     name: ProfileName,
-    subject: Subject,
+    subject: Arc<Subject>,
     /// Profiles of the same model on other kinds of devices.
-    others: Vec<Subject>,
+    others: Vec<Arc<Subject>>,
     site: Site,
     training: TrainingSpec,
     margin: Margin,
@@ -74,9 +77,7 @@ impl Plans {
             }
             let name = self.profile(&request.profile, document).await?;
             let task = self.task(&request, asked, name).await?;
-            let search = move |stop: &Stop| task.search(stop);
-            let ((plan, others), search_seconds) = self.searches.run(limit, search).await?;
-            return Ok(Answer { plan, others, search_seconds });
+            return self.searched(limit, move |stop| task.search(stop)).await;
         }
         if !request.profile.is_empty() || !document.is_empty() {
             let why = "is one model, and OBJECTIVE_MAX_MODEL chooses from `candidate_profiles`: leave it out";
@@ -93,9 +94,17 @@ impl Plans {
             })?;
             tasks.push((parameters, task));
         }
-        let search = move |stop: &Stop| largest_model(tasks, stop);
-        let ((plan, others), search_seconds) = self.searches.run(limit, search).await?;
-        Ok(Answer { plan, others, search_seconds })
+        self.searched(limit, move |stop| largest_model(tasks, stop)).await
+    }
+
+    async fn searched(
+        &self,
+        limit: Duration,
+        search: impl FnOnce(&Stop) -> Result<(Written, Vec<Written>), ApiError> + Send + 'static,
+    ) -> Result<Answer, ApiError> {
+        let search = move |stop: &Stop| Ok((search(stop)?, !stop.is_requested()));
+        let (((plan, others), is_final), search_seconds) = self.searches.run(limit, search).await?;
+        Ok(Answer { plan, others, search_seconds, is_final })
     }
 
     async fn task(
@@ -126,7 +135,7 @@ impl Plans {
         let site = site.with_prices(&prices(&request.hourly_prices)?);
         let others = self.other_subjects(&request.other_profiles, &subject, kind).await?;
         for kind in site.kinds() {
-            let known = others.iter().chain([&subject]).map(Subject::device_kind);
+            let known = others.iter().chain([&subject]).map(|of| of.device_kind());
             if !known.clone().any(|known| known == kind) {
                 let known: Vec<String> = known.map(|known| format!("{known:?}")).collect();
                 let why = format!(
@@ -148,7 +157,7 @@ impl Plans {
         names: &[String],
         subject: &Subject,
         kind: Option<Kind>,
-    ) -> Result<Vec<Subject>, ApiError> {
+    ) -> Result<Vec<Arc<Subject>>, ApiError> {
         in_range("other_profiles", names.len(), 0..=MAX_PROFILES)?;
         let mut others = Vec::with_capacity(names.len());
         for (index, name) in names.iter().enumerate() {
@@ -245,7 +254,7 @@ impl Task {
 
     /// The profile of each kind of device, in the fleet's order, and what its predictions are multiplied with.
     fn by_kind(&self) -> Vec<(&Subject, Factors)> {
-        let subjects = || std::iter::once(&self.subject).chain(&self.others);
+        let subjects = || std::iter::once(&self.subject).chain(&self.others).map(|subject| &**subject);
         self.site
             .kinds()
             .filter_map(|kind| subjects().find(|subject| subject.device_kind() == kind))

@@ -1,0 +1,93 @@
+//! `RecommendPlan`, answered as before where nothing has changed since.
+
+use std::time::Duration;
+
+use loadmaster_proto::name::{ClusterName, PlanName, ProfileName};
+use loadmaster_proto::wire::v1;
+
+use super::Question;
+use crate::rpc::error::ApiError;
+use crate::rpc::plan::Plans;
+use crate::store::StoreError;
+
+/// What a request was answered with.
+#[derive(Debug, Clone)]
+pub(super) struct Answered {
+    plan: PlanName,
+    /// Seconds that its search took.
+    search_seconds: f64,
+}
+
+impl Plans {
+    /// A recommendation: the plan that answered the same request before, else what a search finds. What a search
+    /// found that was stopped answers nobody else: the next one may have more time.
+    pub(in crate::rpc::plan) async fn recommended(
+        &self,
+        request: v1::RecommendPlanRequest,
+        limit: impl Fn(f64) -> Duration,
+    ) -> Result<v1::Plan, ApiError> {
+        let question = self.question(&request).await?;
+        if let Some(question) = &question
+            && let Some(plan) = self.answered(question).await?
+        {
+            return Ok(plan);
+        }
+        let validate_only = request.validate_only;
+        let answer = self.recommend(request, limit).await?;
+        let (name, content) = &answer.plan;
+        let is_stopped = content.found.certificate.as_ref().is_some_and(|certificate| certificate.stopped);
+        let known = Answered { plan: name.clone(), search_seconds: answer.search_seconds };
+        let is_final = answer.is_final && !is_stopped;
+        let plan = self.answer(answer, validate_only).await?;
+        if let Some(question) = question.filter(|_| is_final) {
+            // Each weighs as much as any other.
+            self.memory.0.answers.put(question, known, 1);
+        }
+        Ok(plan)
+    }
+
+    /// The plan that answered a question before, as it is shown now; none where nobody asked it, or the plan was
+    /// deleted.
+    async fn answered(&self, question: &Question) -> Result<Option<v1::Plan>, ApiError> {
+        let Some(Answered { plan, search_seconds }) = self.memory.0.answers.get(question) else {
+            return Ok(None);
+        };
+        let mut plan = match self.whole(&plan).await {
+            Ok(plan) => plan,
+            Err(ApiError::Store(StoreError::NotFound { .. })) => {
+                self.memory.0.answers.forget(question);
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        tracing::debug!(plan = plan.name, "answered as before");
+        if let Some(certificate) = &mut plan.certificate {
+            certificate.search_seconds = search_seconds;
+        }
+        Ok(Some(plan))
+    }
+
+    /// What a request asks, with the revisions of what it names, as they are before anything is read. None where its
+    /// answer is not stored, it brings its profile along, or it names what is not there: that is for the search to
+    /// say.
+    async fn question(&self, request: &v1::RecommendPlanRequest) -> Result<Option<Question>, ApiError> {
+        if request.validate_only || !request.profile_document.is_empty() {
+            return Ok(None);
+        }
+        let main = std::iter::once(&request.profile).filter(|name| !name.is_empty());
+        let names = main.chain(&request.other_profiles).chain(&request.candidate_profiles);
+        let profiles: Result<Vec<ProfileName>, _> =
+            names.map(|name| ProfileName::parse("profile", name)).collect();
+        let cluster = Some(request.cluster.as_str()).filter(|name| !name.is_empty());
+        let cluster = cluster.map(|name| ClusterName::parse("cluster", name)).transpose();
+        let (Ok(profiles), Ok(cluster)) = (profiles, cluster) else { return Ok(None) };
+        let ids: Vec<&str> = profiles.iter().map(ProfileName::id).collect();
+        let known = self.store.revisions(&ids, cluster.as_ref().map(ClusterName::id)).await?;
+        let names = profiles.iter().map(ToString::to_string).chain(cluster.iter().map(ToString::to_string));
+        let revisions: Option<Vec<&str>> = names.map(|name| known.get(&name).map(String::as_str)).collect();
+        let Some(revisions) = revisions else { return Ok(None) };
+        let corrections = if request.correct { Some(self.corrections().await?) } else { None };
+        let versions = corrections.as_ref().map(|of| of.versions()).unwrap_or_default();
+        Ok(Some(Question::of(request, &revisions, &versions)))
+    }
+}

@@ -1,0 +1,75 @@
+//! Plans as messages, as they were made before.
+
+use std::sync::Arc;
+
+use loadmaster_proto::name::{ModelName, PlanName};
+use loadmaster_proto::wire::v1;
+use prost::Message as _;
+
+use crate::rpc::error::ApiError;
+use crate::rpc::messages::time;
+use crate::rpc::plan::content::Written;
+use crate::rpc::plan::{Plans, message};
+use crate::store::StoreError;
+use crate::store::records::PlanRecord;
+
+/// How much more a message takes than its bytes on the wire: strings and lists have room, numbers have all their bytes.
+const IN_MEMORY: usize = 4;
+
+impl Plans {
+    /// A plan with its newest trials and observations. One small query tells whether there are any, and where there are
+    /// none a plan that was shown before is known.
+    pub(in crate::rpc) async fn whole(&self, name: &PlanName) -> Result<v1::Plan, ApiError> {
+        let glance = self.store.glance_at_plan(name).await?;
+        if glance.is_trained {
+            return self.with_trials(&self.store.get_plan(name).await?).await;
+        }
+        let create_time = Some(time(glance.create_time));
+        let known = self.memory.0.plans.get(&name.id().to_owned());
+        // One that was deleted and is found again has another time.
+        match known.filter(|plan| plan.create_time == create_time) {
+            Some(plan) => Ok((*plan).clone()),
+            None => self.untrained(&self.store.get_plan(name).await?).await,
+        }
+    }
+
+    /// Stores a plan with those that it names.
+    pub(in crate::rpc::plan) async fn stored(
+        &self,
+        others: Vec<Written>,
+        plan: Written,
+    ) -> Result<v1::Plan, ApiError> {
+        let mut all = others;
+        all.push(plan);
+        let stored = self.store.put_plans(&all).await?;
+        let (Some((name, content)), Some(put)) = (all.pop(), stored.last()) else {
+            return Err(StoreError::Internal("a plan was stored and is not there".to_owned()).into());
+        };
+        if put.is_new {
+            self.untrained(&PlanRecord { name, content, create_time: put.create_time }).await
+        } else {
+            self.whole(&name).await
+        }
+    }
+
+    /// A plan that nobody trained, which is kept.
+    async fn untrained(&self, record: &PlanRecord) -> Result<v1::Plan, ApiError> {
+        let layer_names = self.layer_names(&record.content.model).await?;
+        let plan = message::plan(record, &layer_names, &[]);
+        let weight = IN_MEMORY.saturating_mul(plan.encoded_len());
+        self.memory.0.plans.put(record.name.id().to_owned(), Arc::new(plan.clone()), weight);
+        Ok(plan)
+    }
+
+    async fn layer_names(&self, model: &ModelName) -> Result<Arc<Vec<String>>, ApiError> {
+        let kept = &self.memory.0.layer_names;
+        let id = model.id().to_owned();
+        if let Some(known) = kept.get(&id) {
+            return Ok(known);
+        }
+        let names = Arc::new(self.store.get_subject(model).await?.layer_names());
+        let weight = names.iter().map(|name| name.len() + size_of::<String>()).sum();
+        kept.put(id, Arc::clone(&names), weight);
+        Ok(names)
+    }
+}

@@ -1,0 +1,128 @@
+//! Stores plans, several at once.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use loadmaster_proto::name::PlanName;
+use serde_json::{Value, json};
+use sqlx::FromRow;
+
+use super::Store;
+use super::error::{Result, StoreError, broken_constraint, retry};
+use super::json::document;
+use super::records::PlanContent;
+use super::time::Time;
+
+/// All or none. Rows come in the order of their ids, so that two statements with the same plans wait for each other
+/// instead of locking each other out; times say what comes last in a list. The last part sees what was there before.
+const PUT: &str = "
+WITH new AS (
+    SELECT * FROM jsonb_to_recordset($1) AS new(id text, profile_id text, model_id text, content jsonb, before integer)
+), inserted AS (
+    INSERT INTO plans (id, profile_id, model_id, content, create_time)
+    SELECT id, profile_id, model_id, content, now() - before * interval '1 microsecond' FROM new ORDER BY id
+    ON CONFLICT (id) DO NOTHING RETURNING id, create_time
+)
+SELECT id, create_time, true AS is_new, true AS is_same FROM inserted
+UNION ALL
+SELECT plans.id, plans.create_time, false, plans.content = new.content FROM plans JOIN new USING (id)";
+
+/// Whether there is a plan, and whether anything was made of it.
+const GLANCE: &str = "
+SELECT create_time,
+       EXISTS (SELECT FROM runs WHERE plan_id = plans.id)
+       OR EXISTS (SELECT FROM observations WHERE plan_id = plans.id) AS is_trained
+FROM plans WHERE id = $1";
+
+/// What became of a plan that was to be stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PutPlan {
+    /// When it was first stored.
+    pub create_time: Timestamp,
+    /// That was just now.
+    pub is_new: bool,
+}
+
+/// What can be told of a plan without reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlanGlance {
+    /// When it was first stored.
+    pub create_time: Timestamp,
+    /// It has trials or observations.
+    pub is_trained: bool,
+}
+
+#[derive(FromRow)]
+struct PutRow {
+    id: String,
+    create_time: Time,
+    is_new: bool,
+    is_same: bool,
+}
+
+impl Store {
+    /// Stores plans in one statement, or finds them: names are derived from contents, and the first time stays. The
+    /// last one is the newest of them in lists. What became of each, in their order.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`] when a profile or model is not stored, [`StoreError::Corrupt`] when another plan has
+    /// the name of one of them.
+    pub async fn put_plans(&self, plans: &[(PlanName, PlanContent)]) -> Result<Vec<PutPlan>> {
+        let documents: Value = (1..)
+            .zip(plans)
+            .map(|(position, (name, content))| {
+                Ok(json!({
+                    "id": name.id(),
+                    "profile_id": content.profile.id(),
+                    "model_id": content.model.id(),
+                    "content": document(content)?,
+                    "before": plans.len() - position,
+                }))
+            })
+            .collect::<Result<_>>()?;
+        retry(|| self.put_documents(plans, &documents)).await
+    }
+
+    async fn put_documents(
+        &self,
+        plans: &[(PlanName, PlanContent)],
+        documents: &Value,
+    ) -> Result<Vec<PutPlan>> {
+        let rows: Vec<PutRow> =
+            sqlx::query_as(PUT).bind(documents).fetch_all(&self.pool).await.map_err(|error| {
+                // Plans that are stored together are of one profile.
+                match (broken_constraint(&error), plans.first()) {
+                    (Some("plans_profile_id_fkey"), Some((_, content))) => {
+                        StoreError::not_found(&content.profile)
+                    }
+                    (Some("plans_model_id_fkey"), Some((_, content))) => {
+                        StoreError::not_found(&content.model)
+                    }
+                    _ => error.into(),
+                }
+            })?;
+        let rows: HashMap<&str, &PutRow> = rows.iter().map(|row| (row.id.as_str(), row)).collect();
+        plans
+            .iter()
+            .map(|(name, _)| match rows.get(name.id()) {
+                Some(PutRow { is_same: false, .. }) => {
+                    Err(StoreError::corrupt(format!("{name} is the name of another plan already")))
+                }
+                Some(row) => Ok(PutPlan { create_time: row.create_time.0, is_new: row.is_new }),
+                // Another call stored it at the same moment: the next look sees it.
+                None => Err(StoreError::Conflict),
+            })
+            .collect()
+    }
+
+    /// What can be told of a plan without reading it, in one small query.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    pub async fn glance_at_plan(&self, name: &PlanName) -> Result<PlanGlance> {
+        let row: Option<(Time, bool)> =
+            sqlx::query_as(GLANCE).bind(name.id()).fetch_optional(&self.pool).await?;
+        let (create_time, is_trained) = row.ok_or_else(|| StoreError::not_found(name))?;
+        Ok(PlanGlance { create_time: create_time.0, is_trained })
+    }
+}

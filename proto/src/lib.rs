@@ -30,6 +30,7 @@ pub mod overlap;
 pub mod prediction;
 pub mod profile;
 pub mod rank;
+pub mod reason;
 pub mod reshard;
 pub mod run;
 pub mod scenario;

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use loadmaster_proto::reason::{Reason, code_name};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -43,8 +44,14 @@ impl Exit {
     pub(super) fn of(status: &Status) -> Self {
         let reason = status.get_details_error_info().map(|info| info.reason);
         match reason.as_deref() {
-            Some("NO_FEASIBLE_PLAN") => return Self::NoFeasiblePlan,
-            Some("PROFILE_LACKS" | "PROFILE_INCOMPLETE") => return Self::ProfileMissing,
+            Some(reason) if reason == Reason::NoFeasiblePlan.as_str() => return Self::NoFeasiblePlan,
+            Some(reason)
+                if [Reason::ProfileLacks, Reason::ProfileIncomplete]
+                    .iter()
+                    .any(|of| of.as_str() == reason) =>
+            {
+                return Self::ProfileMissing;
+            }
             Some(_) | None => {}
         }
         match status.code() {
@@ -172,29 +179,6 @@ fn status_text(status: &Status) -> String {
         line(format!("help: {} {}", link.description, link.url));
     }
     text
-}
-
-/// The code as gRPC's documents write it, so that it can be searched for.
-fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
-    }
 }
 
 /// Reports that not even the runtime could be started.

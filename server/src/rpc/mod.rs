@@ -4,6 +4,7 @@
 //! one: the store runs its transactions in tasks of their own.
 
 mod blocking;
+mod calls;
 mod cluster;
 mod document;
 mod error;
@@ -19,5 +20,5 @@ mod software;
 mod validate;
 mod worker;
 
-pub use error::{ApiError, DOMAIN};
+pub use error::ApiError;
 pub use serve::{Services, serve};

@@ -18,7 +18,9 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 use tonic_health::server::HealthReporter;
 use tower::limit::GlobalConcurrencyLimitLayer;
+use tower::load_shed::LoadShedLayer;
 
+use super::calls::CallsLayer;
 use super::cluster::Clusters;
 use super::model::Models;
 use super::operations::Operations;
@@ -71,8 +73,6 @@ pub async fn serve(
     let v1alpha = reflection.then(|| describe().build_v1alpha()).transpose()?;
 
     Server::builder()
-        .timeout(CALL_TIMEOUT)
-        .load_shed(true)
         .max_concurrent_streams(1_024)
         .http2_keepalive_interval(Some(Duration::from_secs(20)))
         .http2_keepalive_timeout(Some(Duration::from_secs(20)))
@@ -80,6 +80,8 @@ pub async fn serve(
         .http2_max_pending_accept_reset_streams(Some(64))
         .tcp_nodelay(true)
         .tcp_keepalive(Some(Duration::from_secs(60)))
+        .layer(CallsLayer { limit: CALL_TIMEOUT })
+        .layer(LoadShedLayer::new())
         .layer(GlobalConcurrencyLimitLayer::new(max_calls))
         .add_service(tonic_health::pb::health_server::HealthServer::new(
             tonic_health::server::HealthService::from_health_reporter(reporter),

@@ -156,7 +156,7 @@ impl WorkerService for Workers {
         let mut inbox = request.into_inner();
         let first = tokio::time::timeout(HELLO_TIMEOUT, inbox.message())
             .await
-            .map_err(|_| Status::deadline_exceeded("no hello within 10 seconds"))??;
+            .map_err(|_| ApiError::NoHello { waited: HELLO_TIMEOUT })??;
         let Some(v1::worker_message::Message::Hello(hello)) = first.and_then(|first| first.message) else {
             return Err(ApiError::from(Invalid::field("hello", "must be the first message")).into());
         };

@@ -67,6 +67,7 @@
 mod clusters;
 mod connect;
 mod documents;
+mod ended;
 mod error;
 mod finish;
 mod json;

@@ -1,0 +1,112 @@
+//! Gives a reason to errors that have none: those of the libraries below the services.
+
+use std::time::Duration;
+
+use loadmaster_proto::reason::{DOMAIN, Reason};
+use tonic::codegen::StdError;
+use tonic::codegen::http::HeaderMap;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+use tower::load_shed::error::Overloaded;
+
+use crate::rpc::error::{RETRY_AFTER, retry_after, with_reason};
+
+/// The error of a layer that refused the call.
+pub(super) fn failed(error: StdError) -> Status {
+    if error.is::<Overloaded>() {
+        let message = "more calls are open than the planner answers at once: try again later".to_owned();
+        return retry_after(RETRY_AFTER, Reason::Overloaded, message);
+    }
+    Status::from_error(error)
+}
+
+/// A call whose handler panicked; the panic itself is on standard error.
+pub(super) fn panicked() -> Status {
+    let message = "a defect of the planner ended this call: see the planner's log".to_owned();
+    with_reason(Reason::Panicked, message, [])
+}
+
+/// A call that took too long.
+pub(super) fn late(limit: Duration) -> Status {
+    let message = format!("no answer within {} seconds", limit.as_secs_f64());
+    with_reason(Reason::OutOfTime, message, [])
+}
+
+/// The status of an answer, with a reason; where it had none, the headers get it too.
+pub(super) fn explained(status: Status, headers: &mut HeaderMap) -> Status {
+    if status.code() == Code::Ok || status.get_details_error_info().is_some() {
+        return status;
+    }
+    let mut details = ErrorDetails::with_error_info(reason(&status).as_str(), DOMAIN, []);
+    if status.code() == Code::ResourceExhausted {
+        details.set_retry_info(Some(RETRY_AFTER));
+    }
+    let explained = Status::with_error_details(status.code(), status.message(), details);
+    // Only a message that is no header fails, and this one just was one.
+    match explained.add_header(headers) {
+        Ok(()) => explained,
+        Err(_) => status,
+    }
+}
+
+/// What the libraries mean. They tell by code and text alone.
+fn reason(status: &Status) -> Reason {
+    let says = |word: &str| status.message().contains(word);
+    match status.code() {
+        Code::Unimplemented if says("ompress") => Reason::CompressionUnsupported,
+        Code::Unimplemented => Reason::UnknownMethod,
+        Code::OutOfRange if says("message length too large") => Reason::MessageTooLarge,
+        Code::Internal if says("ecod") || says("compression flag") || says("essage") => {
+            Reason::RequestUnreadable
+        }
+        Code::InvalidArgument => Reason::InvalidField,
+        Code::NotFound => Reason::NotFound,
+        Code::ResourceExhausted => Reason::Overloaded,
+        Code::DeadlineExceeded => Reason::OutOfTime,
+        Code::Ok
+        | Code::Cancelled
+        | Code::Unknown
+        | Code::AlreadyExists
+        | Code::PermissionDenied
+        | Code::FailedPrecondition
+        | Code::Aborted
+        | Code::OutOfRange
+        | Code::Internal
+        | Code::Unavailable
+        | Code::DataLoss
+        | Code::Unauthenticated => Reason::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(status: &Status) -> Status {
+        let mut headers = HeaderMap::new();
+        status.add_header(&mut headers).unwrap();
+        explained(Status::from_header_map(&headers).unwrap(), &mut headers);
+        Status::from_header_map(&headers).unwrap()
+    }
+
+    #[test]
+    fn what_libraries_answer_gets_a_reason() {
+        for (status, reason) in [
+            (Status::unimplemented(""), "UNKNOWN_METHOD"),
+            (Status::internal("failed to decode Protobuf message: invalid tag"), "REQUEST_UNREADABLE"),
+            (Status::not_found("service not registered"), "NOT_FOUND"),
+            (Status::cancelled("ä\n"), "OTHER"),
+        ] {
+            let got = sent(&status);
+            assert_eq!((got.code(), got.message()), (status.code(), status.message()));
+            assert_eq!(got.get_details_error_info().unwrap().reason, reason);
+        }
+    }
+
+    #[test]
+    fn what_has_a_reason_keeps_it() {
+        let status = with_reason(Reason::QueueFull, "full".to_owned(), [("a", "b".to_owned())]);
+        let got = sent(&status);
+        assert_eq!((got.code(), got.details()), (status.code(), status.details()));
+    }
+}

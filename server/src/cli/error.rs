@@ -7,6 +7,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use super::look::Look;
+use super::options;
 use super::text::{plain, seconds, to_stderr};
 
 /// How the program ends. Scripts rely on these numbers; `--help` lists them.
@@ -111,6 +112,14 @@ impl Failure {
             Self::Usage(_) => Exit::Usage,
             Self::Interrupted(_) => Exit::Interrupted,
             Self::OutputClosed => Exit::Ok,
+        }
+    }
+
+    /// In the words of the command line: a planner names the fields of requests.
+    pub(super) fn in_options(self, table: options::Table) -> Self {
+        match self {
+            Self::Refused(status) => Self::Refused(Box::new(options::in_options(&status, table))),
+            other => other,
         }
     }
 

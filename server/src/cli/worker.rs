@@ -7,7 +7,7 @@ use super::client::workers;
 use super::context::Context;
 use super::error::Failure;
 use super::page::{self, Limit};
-use super::{help, parse};
+use super::{help, options, parse};
 
 /// Verbs of workers.
 #[derive(Debug, Subcommand)]
@@ -29,6 +29,16 @@ pub(super) enum Verb {
         #[arg(value_parser = parse::worker)]
         name: String,
     },
+}
+
+impl Verb {
+    /// The options that fill the fields of its request.
+    pub(super) fn options(&self) -> options::Table {
+        match self {
+            Self::List(_) => options::LIST,
+            Self::Show { .. } | Self::Drain { .. } => options::NAME,
+        }
+    }
 }
 
 pub(super) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {

@@ -8,6 +8,7 @@ mod calls;
 mod cluster;
 mod document;
 mod error;
+mod estimate;
 mod messages;
 mod model;
 mod operations;

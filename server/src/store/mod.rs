@@ -78,6 +78,7 @@ mod migrate;
 mod models;
 mod observations;
 mod operations;
+mod pace;
 mod page;
 mod plans;
 mod profiles;

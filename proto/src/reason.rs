@@ -97,21 +97,21 @@ reasons! {
     /// The planner is stopping.
     Stopping = "STOPPING", Unavailable, "call again: another planner may answer";
     /// More calls are open than the planner answers at once.
-    Overloaded = "OVERLOADED", ResourceExhausted, "call again after `RetryInfo`";
+    TooManyCalls = "TOO_MANY_CALLS", ResourceExhausted, "call again after `RetryInfo`";
     /// The call's time was up before there was an answer.
-    OutOfTime = "OUT_OF_TIME", DeadlineExceeded, "allow more time, up to a minute, or ask for less";
+    CallTimeout = "CALL_TIMEOUT", DeadlineExceeded, "allow more time, up to a minute, or ask for less";
     /// A worker's stream did not begin with its hello in time.
     NoHello = "NO_HELLO", DeadlineExceeded, "send `hello` first";
     /// The planner has no such service or method.
-    UnknownMethod = "UNKNOWN_METHOD", Unimplemented, "compare the versions of client and planner";
-    /// The message is compressed in a way that the planner does not read.
-    CompressionUnsupported = "COMPRESSION_UNSUPPORTED", Unimplemented, "send it uncompressed";
-    /// The request's message is longer than the method takes.
+    MethodUnknown = "METHOD_UNKNOWN", Unimplemented, "compare the versions of client and planner";
+    /// The request is encoded in a way that the planner does not read, compressed for example.
+    Unsupported = "UNSUPPORTED", Unimplemented, "send it uncompressed";
+    /// The message is longer than the method takes, or sends.
     MessageTooLarge = "MESSAGE_TOO_LARGE", OutOfRange, "send less; of lists, ask for smaller pages";
     /// The request is no message of this method.
-    RequestUnreadable = "REQUEST_UNREADABLE", Internal, "compare the versions of client and planner";
+    MalformedRequest = "MALFORMED_REQUEST", InvalidArgument, "compare the versions of client and planner";
     /// A defect of the planner; its log has the details.
-    Panicked = "PANICKED", Internal, "report it with the planner's log";
+    PlannerDefect = "PLANNER_DEFECT", Internal, "report it with the planner's log";
     /// Whatever else the planner's libraries answered; it may come with any code.
     Other = "OTHER", Unknown, "read the message";
     /// Of operations: a run needed more memory than its device has.

@@ -242,7 +242,7 @@ fn write_address(file: &Path, address: std::net::SocketAddr) -> anyhow::Result<(
         let name = file.file_name().and_then(|name| name.to_str()).ok_or(std::io::ErrorKind::InvalidInput)?;
         let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
         // A link to the folder is the user's own wish; one inside of it may be somebody else's.
-        let folder = Folder::open(&parent.unwrap_or(Path::new(".")).canonicalize()?)?;
+        let folder = Folder::open(&parent.unwrap_or_else(|| Path::new(".")).canonicalize()?)?;
         let part = format!("{name}.part");
         let mut new = folder.create(&part)?;
         new.set_permissions(PermissionsExt::from_mode(0o644))?;

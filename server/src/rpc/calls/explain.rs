@@ -15,7 +15,7 @@ use crate::rpc::error::{RETRY_AFTER, retry_after, with_reason};
 pub(super) fn failed(error: StdError) -> Status {
     if error.is::<Overloaded>() {
         let message = "more calls are open than the planner answers at once: try again later".to_owned();
-        return retry_after(RETRY_AFTER, Reason::Overloaded, message);
+        return retry_after(RETRY_AFTER, Reason::TooManyCalls, message);
     }
     Status::from_error(error)
 }
@@ -23,13 +23,13 @@ pub(super) fn failed(error: StdError) -> Status {
 /// A call whose handler panicked; the panic itself is on standard error.
 pub(super) fn panicked() -> Status {
     let message = "a defect of the planner ended this call: see the planner's log".to_owned();
-    with_reason(Reason::Panicked, message, [])
+    with_reason(Reason::PlannerDefect, message, [])
 }
 
 /// A call that took too long.
 pub(super) fn late(limit: Duration) -> Status {
     let message = format!("no answer within {} seconds", limit.as_secs_f64());
-    with_reason(Reason::OutOfTime, message, [])
+    with_reason(Reason::CallTimeout, message, [])
 }
 
 /// The status of an answer, with a reason; where it had none, the headers get it too.
@@ -37,11 +37,14 @@ pub(super) fn explained(status: Status, headers: &mut HeaderMap) -> Status {
     if status.code() == Code::Ok || status.get_details_error_info().is_some() {
         return status;
     }
-    let mut details = ErrorDetails::with_error_info(reason(&status).as_str(), DOMAIN, []);
+    let reason = reason(&status);
+    // A request that cannot be read is its sender's fault, whatever the library says.
+    let code = if reason == Reason::MalformedRequest { reason.code() } else { status.code() };
+    let mut details = ErrorDetails::with_error_info(reason.as_str(), DOMAIN, []);
     if status.code() == Code::ResourceExhausted {
         details.set_retry_info(Some(RETRY_AFTER));
     }
-    let explained = Status::with_error_details(status.code(), status.message(), details);
+    let explained = Status::with_error_details(code, status.message(), details);
     // Only a message that is no header fails, and this one just was one.
     match explained.add_header(headers) {
         Ok(()) => explained,
@@ -53,16 +56,16 @@ pub(super) fn explained(status: Status, headers: &mut HeaderMap) -> Status {
 fn reason(status: &Status) -> Reason {
     let says = |word: &str| status.message().contains(word);
     match status.code() {
-        Code::Unimplemented if says("ompress") => Reason::CompressionUnsupported,
-        Code::Unimplemented => Reason::UnknownMethod,
+        Code::Unimplemented if says("ompress") => Reason::Unsupported,
+        Code::Unimplemented => Reason::MethodUnknown,
         Code::OutOfRange if says("message length too large") => Reason::MessageTooLarge,
         Code::Internal if says("ecod") || says("compression flag") || says("essage") => {
-            Reason::RequestUnreadable
+            Reason::MalformedRequest
         }
         Code::InvalidArgument => Reason::InvalidField,
         Code::NotFound => Reason::NotFound,
-        Code::ResourceExhausted => Reason::Overloaded,
-        Code::DeadlineExceeded => Reason::OutOfTime,
+        Code::ResourceExhausted => Reason::TooManyCalls,
+        Code::DeadlineExceeded => Reason::CallTimeout,
         Code::Ok
         | Code::Cancelled
         | Code::Unknown
@@ -91,14 +94,18 @@ mod tests {
 
     #[test]
     fn what_libraries_answer_gets_a_reason() {
-        for (status, reason) in [
-            (Status::unimplemented(""), "UNKNOWN_METHOD"),
-            (Status::internal("failed to decode Protobuf message: invalid tag"), "REQUEST_UNREADABLE"),
-            (Status::not_found("service not registered"), "NOT_FOUND"),
-            (Status::cancelled("ä\n"), "OTHER"),
+        for (status, code, reason) in [
+            (Status::unimplemented(""), Code::Unimplemented, "METHOD_UNKNOWN"),
+            (
+                Status::internal("failed to decode Protobuf message: invalid tag"),
+                Code::InvalidArgument,
+                "MALFORMED_REQUEST",
+            ),
+            (Status::not_found("service not registered"), Code::NotFound, "NOT_FOUND"),
+            (Status::cancelled("ä\n"), Code::Cancelled, "OTHER"),
         ] {
             let got = sent(&status);
-            assert_eq!((got.code(), got.message()), (status.code(), status.message()));
+            assert_eq!((got.code(), got.message()), (code, status.message()));
             assert_eq!(got.get_details_error_info().unwrap().reason, reason);
         }
     }

@@ -23,7 +23,7 @@ fn profile_with(flag: &str, value: &str) -> Vec<String> {
 }
 
 #[test]
-fn requests_that_are_not_valid_name_the_field_and_the_remedy() {
+fn requests_that_are_not_valid_name_the_option_and_the_remedy() {
     let planner = Planner::start();
     let _worker = Worker::start(&planner, &WorkerOptions::default());
     let cases = [
@@ -33,11 +33,11 @@ fn requests_that_are_not_valid_name_the_field_and_the_remedy() {
         ("--heads", "5", "heads"),
         ("--devices", "7", "more stages than the model's 6 layers"),
         ("--devices", "0", "devices"),
-        ("--degrees", "2", "parallelisms"),
+        ("--degrees", "2", "--parallelism"),
         ("--parallelism", "sideways", "data"),
         ("--micro-batch-size", "0", "micro"),
         ("--micro-batches", "0", "micro"),
-        ("--global-batch-size", "5", "multiple of micro_batch_size"),
+        ("--global-batch-size", "5", "multiple of --micro-batch-size"),
         ("--dropout", "1.5", "dropout"),
         ("--profile-micro-batch-sizes", "2,2", "different"),
         ("--id", "Not_An_Id", "a-z"),

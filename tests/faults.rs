@@ -2,12 +2,17 @@
 
 use std::time::Duration;
 
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
 use loadmaster_tests::{
     Planner, PlannerOptions, TINY_GPT2, Worker, WorkerOptions, binary, cli, is_alive, json, script,
     wait_until,
 };
+use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 use tempfile::TempDir;
+use tonic::Code;
+use tonic_types::StatusExt;
 
 /// A small profile: every run a pipeline of up to three ranks.
 fn profile() -> Vec<&'static str> {
@@ -104,6 +109,50 @@ fn a_killed_planner_goes_on_where_it_was_and_its_worker_comes_back() {
     let profile = json(&planner, &["operation", "wait", &operation]);
     assert_eq!(profile["state"], "COMPLETE", "{profile}");
     assert_nothing_lost_or_doubled(&planner);
+}
+
+/// Runs go on while there is no database, and what they measured is stored by the next one.
+#[test]
+fn a_killed_embedded_postgres_is_started_again_and_nothing_is_lost() {
+    let folder = TempDir::new().unwrap();
+    let mut planner = Planner::start();
+    let worker = Worker::start(&planner, &slowed_worker(&folder, "sleep 0.3"));
+    let operation = start_profile(&planner);
+    for _ in 0..2 {
+        wait_until("a run trains", || (worker.ranks().len() == 3).then_some(()));
+        let killed = planner.postmaster().unwrap();
+        kill(killed, Signal::SIGKILL).unwrap();
+        wait_until("another Postgres answers", || {
+            let other = planner.postmaster().is_some_and(|now| now != killed && is_alive(now));
+            (other && cli(&planner, &["run", "list"]).code == 0).then_some(())
+        });
+    }
+    let profile = json(&planner, &["operation", "wait", &operation]);
+    assert_eq!(profile["state"], "COMPLETE", "{profile}");
+    assert_nothing_lost_or_doubled(&planner);
+    assert!(planner.program().output().contains("embedded postgres ended by itself"));
+}
+
+/// Meanwhile calls are told that it is the database, and for the moment; in the end the planner gives up.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_embedded_postgres_that_cannot_be_started_again_ends_its_planner() {
+    let mut planner = Planner::start();
+    let mut models = ModelServiceClient::new(planner.channel().await);
+    let configuration = planner.data_dir().join("postgres").join("postgresql.conf");
+    std::fs::write(configuration, "no such setting = 1\n").unwrap();
+    kill(planner.postmaster().unwrap(), Signal::SIGKILL).unwrap();
+    let refused = loop {
+        if let Err(status) = models.list_models(v1::ListModelsRequest::default()).await {
+            break status;
+        }
+    };
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    assert_eq!(refused.get_details_error_info().unwrap().reason, "DATABASE_UNAVAILABLE");
+    let status = planner.program().wait();
+    assert_eq!(status.code(), Some(1), "{status}");
+    let output = planner.program().output();
+    let last = output.lines().rev().find(|line| line.starts_with("error:")).unwrap();
+    assert!(last.contains("started again 5 times") && last.contains("postgres.log"), "{output}");
 }
 
 /// The lease outlasts the test: the end follows from the worker's word, not from an expired lease.

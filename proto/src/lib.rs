@@ -8,6 +8,7 @@
 //! daemon and rank are defined here once, because planner and rank must agree to the byte. Nothing
 //! in this crate does I/O.
 
+pub mod address;
 pub mod buckets;
 pub mod bytes;
 pub mod cluster;
@@ -32,6 +33,7 @@ pub mod prediction;
 pub mod profile;
 pub mod rank;
 pub mod reading;
+pub mod reason;
 pub mod reshard;
 pub mod run;
 pub mod scenario;

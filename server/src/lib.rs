@@ -14,6 +14,7 @@ pub mod config;
 pub mod dispatch;
 pub mod document;
 pub mod embedded;
+mod folder;
 pub mod planning;
 pub mod profile;
 pub mod rpc;

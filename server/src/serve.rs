@@ -1,6 +1,8 @@
 //! `loadmaster serve` and `loadmaster migrate`: from settings to a serving planner and back.
 
 use std::future::Future;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -14,7 +16,8 @@ use tonic_health::server::HealthReporter;
 
 use crate::config::{DatabaseArgs, DatabaseSource, MigrateArgs, ServeArgs};
 use crate::dispatch::{Dispatcher, LeaseTerms};
-use crate::embedded::EmbeddedPostgres;
+use crate::embedded::{EmbeddedError, EmbeddedPostgres};
+use crate::folder::Folder;
 use crate::rpc::{Limits, Services};
 use crate::store::{ConnectOptions, Store};
 
@@ -48,8 +51,8 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         tracing::warn!(%address, "listening beyond this machine without authentication: protect the port");
     }
 
-    let database = Database::open(&args.database).await?;
-    let served = serve_on(&args, listener, address, &database).await;
+    let mut database = Database::open(&args.database).await?;
+    let served = serve_on(&args, listener, address, &mut database).await;
     database.close().await;
     served
 }
@@ -97,6 +100,14 @@ impl Database {
         }
     }
 
+    /// Keeps the embedded server running; returns once that has failed for good.
+    async fn lost(&mut self) -> EmbeddedError {
+        match &mut self.embedded {
+            Some(embedded) => embedded.keep().await,
+            None => std::future::pending().await,
+        }
+    }
+
     async fn close(self) {
         // After a hard stop, calls may still be at it, and wait for a database that never answers.
         if tokio::time::timeout(CLOSE_LIMIT, self.store.close()).await.is_err() {
@@ -112,7 +123,7 @@ async fn serve_on(
     args: &ServeArgs,
     listener: TcpListener,
     address: std::net::SocketAddr,
-    database: &Database,
+    database: &mut Database,
 ) -> anyhow::Result<()> {
     // An embedded database belongs to this planner alone; a shared one is migrated on purpose.
     if database.embedded.is_some() {
@@ -141,7 +152,10 @@ async fn serve_on(
     }
     tracing::info!(%address, "serving");
 
-    let outcome = supervise(serving, args.drain, stop, &dispatcher, &health).await;
+    let outcome = tokio::select! {
+        outcome = supervise(serving, args.drain, stop, &dispatcher, &health) => outcome,
+        error = database.lost() => Err(error.into()),
+    };
     health_watch.abort();
     outcome
 }
@@ -267,8 +281,16 @@ async fn watch_health(store: Store, health: Health, stop: CancellationToken) {
 
 /// Writes the address in one step, so that whoever waits for the file never reads half of it.
 fn write_address(file: &Path, address: std::net::SocketAddr) -> anyhow::Result<()> {
-    let part = file.with_extension("part");
-    std::fs::write(&part, format!("http://{address}\n"))
-        .and_then(|()| std::fs::rename(&part, file))
-        .with_context(|| format!("cannot write the address to {}", file.display()))
+    let write = || {
+        let name = file.file_name().and_then(|name| name.to_str()).ok_or(std::io::ErrorKind::InvalidInput)?;
+        let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+        // A link to the folder is the user's own wish; one inside of it may be somebody else's.
+        let folder = Folder::open(&parent.unwrap_or_else(|| Path::new(".")).canonicalize()?)?;
+        let part = format!("{name}.part");
+        let mut new = folder.create(&part)?;
+        new.set_permissions(PermissionsExt::from_mode(0o644))?;
+        writeln!(new, "http://{address}")?;
+        folder.rename(&part, name)
+    };
+    write().with_context(|| format!("cannot write the address to {}", file.display()))
 }

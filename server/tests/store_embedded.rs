@@ -6,7 +6,7 @@ mod support;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -219,6 +219,39 @@ async fn a_server_that_cannot_start_shows_its_log() {
     let refused = EmbeddedPostgres::start(&data_dir).await.unwrap_err();
     let message = refused.to_string();
     assert!(message.contains("postgres.log") && message.contains("syntax error"), "{message}");
+}
+
+/// The database's user owns the cluster, and others may own what is around it: what they make links of must
+/// not lead root to write to files that they could not write themselves.
+#[tokio::test]
+async fn links_in_its_folders_are_not_followed() {
+    let data_dir = data_dir("links");
+    EmbeddedPostgres::start(&data_dir).await.unwrap().stop().await;
+    let precious = scratch_folder().join("precious");
+    fs::write(&precious, "precious").unwrap();
+    let unchanged = || assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
+
+    for name in ["pg_hba.new", "pg_hba.conf.new", "pg_ident.new", "pg_ident.conf.new"] {
+        symlink(&precious, data_dir.join("postgres").join(name)).unwrap();
+    }
+    EmbeddedPostgres::start(&data_dir).await.unwrap().stop().await;
+    unchanged();
+    assert!(!fs::symlink_metadata(data_dir.join("postgres/pg_hba.conf")).unwrap().is_symlink());
+
+    for name in ["lock", "postgres.log"] {
+        let path = data_dir.join(name);
+        fs::remove_file(&path).unwrap();
+        symlink(&precious, &path).unwrap();
+        let refused = EmbeddedPostgres::start(&data_dir).await.unwrap_err().to_string();
+        assert!(refused.contains(name), "{refused}");
+        fs::remove_file(&path).unwrap();
+        fs::hard_link(&precious, &path).unwrap();
+        let refused = EmbeddedPostgres::start(&data_dir).await.unwrap_err().to_string();
+        assert!(refused.contains(name) && refused.contains("remove it"), "{refused}");
+        fs::remove_file(&path).unwrap();
+        unchanged();
+    }
+    EmbeddedPostgres::start(&data_dir).await.unwrap().stop().await;
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 
@@ -57,6 +58,12 @@ impl Planner {
     /// Its data directory.
     pub fn data_dir(&self) -> PathBuf {
         self.folder.path().join("data")
+    }
+
+    /// Process id of its embedded Postgres, while there is one.
+    pub fn postmaster(&self) -> Option<Pid> {
+        let text = std::fs::read_to_string(self.data_dir().join("postgres").join("postmaster.pid")).ok()?;
+        text.lines().next()?.trim().parse().ok().map(Pid::from_raw)
     }
 
     /// The running program.

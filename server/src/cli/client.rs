@@ -3,13 +3,13 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use loadmaster_proto::MAX_MESSAGE_BYTES;
 use loadmaster_proto::wire::longrunning::operations_client::OperationsClient;
 use loadmaster_proto::wire::v1::cluster_service_client::ClusterServiceClient;
 use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
 use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
 use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
 use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
+use loadmaster_proto::{MAX_MESSAGE_BYTES, address};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status};
 use tonic_types::StatusExt;
@@ -171,7 +171,7 @@ fn full_address(address: &str) -> Result<String, Failure> {
     if address.starts_with("https://") {
         return Err(Failure::Usage(format!("--address {address}: TLS is not supported, use http://")));
     }
-    Ok(if address.contains("://") { address.to_owned() } else { format!("http://{address}") })
+    Ok(address::url(address))
 }
 
 pub(super) fn models(channel: Channel) -> ModelServiceClient<Channel> {

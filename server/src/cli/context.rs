@@ -20,7 +20,7 @@ use super::text::to_stderr;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Client options")]
 pub struct ClientArgs {
-    /// Planner to talk to.
+    /// Planner to talk to: `HOST`, `HOST:PORT` or a URL; the port is 7433 where none is given.
     #[arg(
         long,
         global = true,

@@ -2,10 +2,12 @@
 
 use std::process::ExitCode;
 
+use loadmaster_proto::reason::{Reason, code_name};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use super::look::Look;
+use super::options;
 use super::text::{plain, seconds, to_stderr};
 
 /// How the program ends. Scripts rely on these numbers; `--help` lists them.
@@ -43,8 +45,14 @@ impl Exit {
     pub(super) fn of(status: &Status) -> Self {
         let reason = status.get_details_error_info().map(|info| info.reason);
         match reason.as_deref() {
-            Some("NO_FEASIBLE_PLAN") => return Self::NoFeasiblePlan,
-            Some("PROFILE_LACKS" | "PROFILE_INCOMPLETE") => return Self::ProfileMissing,
+            Some(reason) if reason == Reason::NoFeasiblePlan.as_str() => return Self::NoFeasiblePlan,
+            Some(reason)
+                if [Reason::ProfileLacks, Reason::ProfileIncomplete]
+                    .iter()
+                    .any(|of| of.as_str() == reason) =>
+            {
+                return Self::ProfileMissing;
+            }
             Some(_) | None => {}
         }
         match status.code() {
@@ -104,6 +112,14 @@ impl Failure {
             Self::Usage(_) => Exit::Usage,
             Self::Interrupted(_) => Exit::Interrupted,
             Self::OutputClosed => Exit::Ok,
+        }
+    }
+
+    /// In the words of the command line: a planner names the fields of requests.
+    pub(super) fn in_options(self, table: options::Table) -> Self {
+        match self {
+            Self::Refused(status) => Self::Refused(Box::new(options::in_options(&status, table))),
+            other => other,
         }
     }
 
@@ -172,29 +188,6 @@ fn status_text(status: &Status) -> String {
         line(format!("help: {} {}", link.description, link.url));
     }
     text
-}
-
-/// The code as gRPC's documents write it, so that it can be searched for.
-fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
-    }
 }
 
 /// Reports that not even the runtime could be started.

@@ -11,11 +11,11 @@ use super::client::{lost_contact, operations, root_cause};
 use super::context::{Context, LeftBehind, come_back};
 use super::error::{Exit, Failure};
 use super::output::{Format, write_stdout};
-use super::parse;
 use super::progress::{Progress, metadata_of};
 use super::show::Show;
 use super::table;
 use super::text::{plain, seconds};
+use super::{next, parse};
 
 /// How often a change is looked for. The end is seen at once: the planner answers when it comes.
 const POLL: Duration = Duration::from_millis(250);
@@ -64,7 +64,7 @@ pub(super) async fn to_result(
 ) -> Result<(), Failure> {
     let operation = to_end(context, operation, limit.wait_timeout).await?;
     match operation.result.clone() {
-        Some(operation::Result::Response(made)) => print_made(context, &operation, &made),
+        Some(operation::Result::Response(made)) => print_made(context, &operation, &made).await,
         Some(operation::Result::Error(error)) => {
             let details = error.encode_to_vec();
             let status = Status::with_details(Code::from_i32(error.code), error.message, details.into());
@@ -188,12 +188,18 @@ impl Contact {
 }
 
 /// Prints a profile or a plan, and judges whether it is what the user waited for.
-fn print_made(context: &Context, operation: &Operation, made: &prost_types::Any) -> Result<(), Failure> {
+async fn print_made(
+    context: &Context,
+    operation: &Operation,
+    made: &prost_types::Any,
+) -> Result<(), Failure> {
     let kind = made.type_url.rsplit('/').next().unwrap_or_default();
     if kind == v1::Profile::TYPE {
         let profile = v1::Profile::decode(made.value.as_slice()).map_err(anyhow::Error::new)?;
         context.output.print(&profile)?;
-        return judge_profile(&profile);
+        judge_profile(&profile)?;
+        next::after_profile(context, &profile).await;
+        return Ok(());
     }
     if kind == v1::Plan::TYPE {
         let plan = v1::Plan::decode(made.value.as_slice()).map_err(anyhow::Error::new)?;

@@ -2,12 +2,14 @@
 
 pub(super) const ROOT: &str = "\
 Start here:
-  loadmaster serve                  (a planner with a database of its own)
-  loadmaster-worker --server http://127.0.0.1:7433 --cpu-slots 4x2GiB
-  loadmaster profile run --model vgg11 --image-size 32 \\
-    --micro-batch-size 8 --micro-batches 4 --devices 4
-  loadmaster plan recommend --profile PROFILE --devices 4x2GiB
-  loadmaster plan validate PLAN
+  A planner with a database of its own, and in another terminal a worker with four small devices:
+    loadmaster serve
+    loadmaster-worker --server http://127.0.0.1:7433 --cpu-slots 4x2GiB
+  In a third one: measure a model, plan it, and train the plan:
+    loadmaster profile run --id first --model vgg11 --image-size 32 \\
+      --micro-batch-size 8 --micro-batches 4
+    plan=$(loadmaster plan recommend --profile first --devices 4x2GiB -o name)
+    loadmaster plan validate \"$plan\"
 
 Exit codes:
     0  done                                  5  it does not fit (NO_FEASIBLE_PLAN)
@@ -26,7 +28,8 @@ Examples:
   With a private Postgres, for this machine alone:
     loadmaster serve
   With a Postgres of yours, for workers on other machines:
-    DATABASE_URL=postgres://db/loadmaster loadmaster serve --listen 10.0.0.1:7433
+    DATABASE_URL=postgres://db/loadmaster loadmaster serve \\
+      --listen 10.0.0.1:7433
   On a free port, for a script that reads it from a file:
     loadmaster serve --listen 127.0.0.1:0 --address-file address";
 
@@ -41,7 +44,8 @@ Examples:
 
 pub(super) const COMPLETION: &str = "\
 Examples:
-  loadmaster completion bash > ~/.local/share/bash-completion/completions/loadmaster
+  loadmaster completion bash \\
+    > ~/.local/share/bash-completion/completions/loadmaster
   loadmaster completion zsh > \"${fpath[1]}/_loadmaster\"
   loadmaster completion fish > ~/.config/fish/completions/loadmaster.fish";
 
@@ -53,8 +57,9 @@ under another --id costs nothing. Runs that do not fit are repeated at smaller m
 
 Examples:
   Measure a GPT-2 in bf16, for plans of any number of devices and any schedule:
-    loadmaster profile run --model gpt2 --blocks 24 --hidden-size 1024 --heads 16 \\
-      --precision bf16 --optimizer adam --micro-batch-size 4 --micro-batches 8
+    loadmaster profile run --model gpt2 --blocks 24 --hidden-size 1024 \\
+      --heads 16 --precision bf16 --optimizer adam --micro-batch-size 4 \\
+      --micro-batches 8
   Plan with tensor parallelism, too (data parallelism needs no runs of its own):
     loadmaster profile run --model gpt2 --parallelism tensor --degrees 2,4 \\
       --micro-batch-size 4 --micro-batches 8
@@ -110,7 +115,8 @@ Examples:
   Is it valid?
     my-profiler | loadmaster profile import - --dry-run
   Without storing it first: planning takes a document in place of a name:
-    loadmaster plan predict --profile opt-350m.json --partition 13-13 --capacity 80GiB";
+    loadmaster plan predict --profile opt-350m.json --partition 13-13 \\
+      --capacity 80GiB";
 
 pub(super) const PROFILE_MEASUREMENTS: &str = "\
 Examples:
@@ -128,14 +134,16 @@ among that many devices by data or tensor parallelism: 8-8d2-7t4-7 takes 1 + 2 +
 
 Examples:
   Does this cut fit four devices of 24 GiB?
-    loadmaster plan predict --profile vgg11-1a2b --partition 8-8-7-7 --capacity 24GiB
+    loadmaster plan predict --profile vgg11-1a2b --partition 8-8-7-7 \\
+      --capacity 24GiB
   What do layers 3 to 9 need on four devices that share their tensors?
     loadmaster plan predict --profile gpt2-3c4d --stage 3..9t4
   Would 1F1B or recomputation make it fit?
-    loadmaster plan predict --profile gpt2-3c4d --partition 7-7-7-6 --capacity 40GiB \\
-      --schedule 1f1b --recompute layer
+    loadmaster plan predict --profile gpt2-3c4d --partition 7-7-7-6 \\
+      --capacity 40GiB --schedule 1f1b --recompute layer
   A stored plan with twice its micro-batch size, for a script:
-    loadmaster plan predict --plan 7f3c --micro-batch-size 16 -o json | jq .verdict";
+    loadmaster plan predict --plan 7f3c --micro-batch-size 16 -o json \\
+      | jq .verdict";
 
 pub(super) const PLAN_RECOMMEND: &str = "\
 The answer comes from a profile: nothing is run. It says what proves the plan, what came next, what was
@@ -155,27 +163,30 @@ Examples:
   The lowest peak memory on four devices of 2 GiB, one stage each:
     loadmaster plan recommend --profile vgg11-1a2b --devices 4x2GiB
   The fastest iteration of 256 samples that Megatron-LM can run on a cluster:
-    loadmaster plan recommend --profile gpt2-3c4d --cluster pod1 --launcher megatron \\
-      --objective min-iteration-time --global-batch 256
+    loadmaster plan recommend --profile gpt2-3c4d --cluster pod1 \\
+      --launcher megatron --objective min-iteration-time --global-batch 256
   Any degrees per stage (CAPTURE), and each stage recomputes or not:
-    loadmaster plan recommend --profile gpt2-3c4d --devices 8x24GiB --shape per-stage-mesh \\
-      --recompute none,layer --recompute-per-stage
+    loadmaster plan recommend --profile gpt2-3c4d --devices 8x24GiB \\
+      --shape per-stage-mesh --recompute none,layer --recompute-per-stage
   Memory against time: the whole front:
-    loadmaster plan recommend --profile gpt2-3c4d --devices 8x24GiB --shape uniform-grid \\
-      --objective pareto
+    loadmaster plan recommend --profile gpt2-3c4d --devices 8x24GiB \\
+      --shape uniform-grid --objective pareto
   How few, or how cheap, devices train it at 2 seconds per iteration?
-    loadmaster plan recommend --profile gpt2-3c4d --devices 16x24GiB --shape uniform-grid \\
-      --objective min-devices --max-iteration 2s
-    loadmaster plan recommend --profile gpt2-3c4d --cluster pod1 --shape uniform-grid \\
-      --objective min-cost --price 'NVIDIA H200=4.50'
+    loadmaster plan recommend --profile gpt2-3c4d --devices 16x24GiB \\
+      --shape uniform-grid --objective min-devices --max-iteration 2s
+    loadmaster plan recommend --profile gpt2-3c4d --cluster pod1 \\
+      --shape uniform-grid --objective min-cost --price 'NVIDIA H200=4.50'
   How large a micro-batch fits? Which of these models?
-    loadmaster plan recommend --profile vgg11-1a2b --devices 4x2GiB --objective max-batch
-    loadmaster plan recommend --candidate-profiles gpt2-s,gpt2-m,gpt2-l --devices 4x24GiB \\
-      --objective max-model
+    loadmaster plan recommend --profile vgg11-1a2b --devices 4x2GiB \\
+      --objective max-batch
+    loadmaster plan recommend --candidate-profiles gpt2-s,gpt2-m,gpt2-l \\
+      --devices 4x24GiB --objective max-model
   As a paper searched:
-    loadmaster plan recommend --profile vgg11-1a2b --devices 4x2GiB --search-mode mcap-bayesian
+    loadmaster plan recommend --profile vgg11-1a2b --devices 4x2GiB \\
+      --search-mode mcap-bayesian
   A cut of your own as a plan, to validate or compare it; the third stage is tensor parallel:
-    loadmaster plan recommend --profile gpt2-3c4d --devices 5x24GiB --partition 9-9-9t2-9";
+    loadmaster plan recommend --profile gpt2-3c4d --devices 5x24GiB \\
+      --partition 7-7-7t2-6";
 
 pub(super) const PLAN_SHOW: &str = "\
 A plan that a trial or an observation contradicts opens with that: measured seconds or bytes
@@ -233,7 +244,8 @@ What is reported is shown with the plan and counts in `loadmaster plan errors`, 
 ledger is the prediction's: numbers of different ledgers are never compared.
 
 Examples:
-  loadmaster plan report 7f3c --iteration 0.42s --iterations 200 --source \"megatron 0.15, job 123\"
+  loadmaster plan report 7f3c --iteration 0.42s --iterations 200 \\
+    --source \"megatron 0.15, job 123\"
   loadmaster plan report 7f3c --peak 71.2GiB,68.0GiB --ledger allocated \\
     --source \"torch.cuda.max_memory_allocated of job 123\"";
 
@@ -262,8 +274,10 @@ Examples:
 pub(super) const MODEL_CREATE: &str = "\
 Examples:
   loadmaster model create --model vgg11 --image-size 32
-  loadmaster model create --model gpt2 --blocks 48 --hidden-size 1600 --heads 25 --dry-run
-  loadmaster model create --model llama --blocks 8 --hidden-size 1024 --heads 16 --key-value-heads 4
+  loadmaster model create --model gpt2 --blocks 48 --hidden-size 1600 \\
+    --heads 25 --dry-run
+  loadmaster model create --model llama --blocks 8 --hidden-size 1024 \\
+    --heads 16 --key-value-heads 4
   loadmaster model create --model amoebanet_d --cells 36 --filters 544";
 
 pub(super) const MODEL_IMPORT: &str = "\
@@ -281,7 +295,8 @@ Examples:
   loadmaster model import config.json --sequence-length 2048
   loadmaster model import layers.yaml --dry-run
   Profile it without storing it first:
-    loadmaster profile run --model-file config.json --micro-batch-size 1 --micro-batches 4";
+    loadmaster profile run --model-file config.json --micro-batch-size 1 \\
+      --micro-batches 4";
 
 pub(super) const CLUSTER_IMPORT: &str = "\
 What a file does not say comes from the options; the error names what is missing. Bandwidths that neither says are
@@ -297,19 +312,22 @@ Examples:
     nvidia-smi topo -m | loadmaster cluster import - --nodes 'gpu[001-016]' \\
       --device-kind 'NVIDIA H100 80GB HBM3' --memory 80GiB
   Look at it first:
-    loadmaster cluster import topo.xml --device-kind 'NVIDIA A100-SXM4-80GB' --memory 80GiB --dry-run";
+    loadmaster cluster import topo.xml --device-kind 'NVIDIA A100-SXM4-80GB' \\
+      --memory 80GiB --dry-run";
 
 pub(super) const CLUSTER_CREATE: &str = "\
 Examples:
-  loadmaster cluster create --id prod --nodes 'gpu[001-016]' --devices-per-node 8 \\
-    --device-kind 'NVIDIA H100 80GB HBM3' --memory 80GiB --usable-memory 76GiB --network 400Gb/s";
+  loadmaster cluster create --id prod --nodes 'gpu[001-016]' \\
+    --devices-per-node 8 --device-kind 'NVIDIA H100 80GB HBM3' --memory 80GiB \\
+    --usable-memory 76GiB --network 400Gb/s";
 
 pub(super) const CLUSTER_DISCOVER: &str = "\
 Each host of a connected worker is a node. Links between its devices are as `loadmaster cluster measure` measured
 them last, or else as the driver describes them, or else assumed; each says which.
 
 Examples:
-  loadmaster cluster measure && loadmaster cluster discover --id lab --network 100Gb/s
+  loadmaster cluster measure && loadmaster cluster discover --id lab \\
+    --network 100Gb/s
   loadmaster cluster discover --device-kind 'NVIDIA H200' --dry-run";
 
 pub(super) const CLUSTER_MEASURE: &str = "\
@@ -381,3 +399,7 @@ Examples:
 pub(super) const OPERATION_DELETE: &str = "\
 Examples:
   loadmaster operation delete 0197";
+
+#[cfg(test)]
+#[path = "help_tests.rs"]
+mod tests;

@@ -1,6 +1,7 @@
 //! What the terminal can show: colours and characters outside ASCII.
 
 use std::io::IsTerminal;
+use std::os::fd::AsFd;
 
 /// How text may look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,21 +10,29 @@ pub(super) struct Look {
     pub(super) unicode: bool,
     /// ANSI escape sequences.
     pub(super) color: bool,
+    /// Cells of a line; none where nobody looks at lines, as in a file.
+    pub(super) width: Option<usize>,
 }
 
 impl Look {
     /// ASCII without colours.
     #[cfg(test)]
-    pub(super) const PLAIN: Self = Self { unicode: false, color: false };
+    pub(super) const PLAIN: Self = Self { unicode: false, color: false, width: None };
 
     /// All characters, no colours.
     #[cfg(test)]
-    pub(super) const UNICODE: Self = Self { unicode: true, color: false };
+    pub(super) const UNICODE: Self = Self { unicode: true, color: false, width: None };
 
     /// What suits `stream` in this environment.
-    pub(super) fn of(stream: &impl IsTerminal) -> Self {
+    pub(super) fn of(stream: &(impl IsTerminal + AsFd)) -> Self {
         let variable = |name: &str| std::env::var(name).ok();
-        Self { unicode: speaks_utf8(variable), color: wants_color(variable, stream.is_terminal()) }
+        let width = terminal_size::terminal_size_of(stream).map(|(width, _)| usize::from(width.0));
+        Self {
+            unicode: speaks_utf8(variable),
+            color: wants_color(variable, stream.is_terminal()),
+            // A terminal that does not know its width says 0.
+            width: width.filter(|&width| width > 0),
+        }
     }
 
     /// A separator between facts.

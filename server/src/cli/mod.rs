@@ -21,7 +21,9 @@ mod follow;
 mod help;
 mod look;
 mod model;
+mod next;
 mod operation;
+mod options;
 mod output;
 mod page;
 mod parse;
@@ -103,6 +105,23 @@ impl Command {
         matches!(self, Self::Plan(verb) if verb.draws())
     }
 
+    /// The options that fill the fields of its request.
+    fn options(&self) -> options::Table {
+        match self {
+            Self::Profile(verb) => verb.options(),
+            Self::Plan(verb) => verb.options(),
+            Self::Model(verb) => verb.options(),
+            Self::Cluster(verb) => verb.options(),
+            Self::Run(verb) => verb.options(),
+            Self::Worker(verb) => verb.options(),
+            Self::Operation(_)
+            | Self::Serve(_)
+            | Self::Migrate(_)
+            | Self::Version
+            | Self::Completion { .. } => &[],
+        }
+    }
+
     /// Whether its answer is one model with its layers.
     fn shows_a_model(&self) -> bool {
         matches!(self, Self::Model(verb) if verb.shows_a_model())
@@ -113,9 +132,10 @@ impl Cli {
     /// Does what the command line says, reports a failure on standard error, and says how to exit.
     pub async fn run(self) -> Exit {
         let look = self.client.look_of_stderr();
+        let options = self.command.options();
         match Box::pin(self.dispatch()).await {
             Ok(()) => Exit::Ok,
-            Err(failure) => failure.report(look),
+            Err(failure) => failure.in_options(options).report(look),
         }
     }
 

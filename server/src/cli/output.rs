@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use super::error::Failure;
 use super::look::Look;
 use super::show::{self, Show};
-use super::text::plain;
+use super::text::{plain, wrapped};
 
 /// How an answer is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -37,7 +37,7 @@ impl Output {
 
     fn render(self, answer: &impl Show) -> Result<String, Failure> {
         let mut text = match self.format {
-            Format::Table => answer.table(self.look),
+            Format::Table => wrapped(&answer.table(self.look), self.look.width),
             Format::Json => show::json(answer)?,
             Format::Yaml => show::yaml(answer)?,
             Format::Name => answer.names().iter().map(|name| plain(name)).collect::<Vec<_>>().join("\n"),

@@ -23,7 +23,7 @@ use super::error::Failure;
 use super::follow::{self, Wait};
 use super::page::{self, Limit};
 use super::profile::{request_id, whole_seconds};
-use super::{help, parse};
+use super::{help, options, parse};
 
 /// Verbs of plans.
 #[derive(Debug, Subcommand)]
@@ -92,6 +92,22 @@ pub(super) struct Validate {
 }
 
 impl Verb {
+    /// The options that fill the fields of its request.
+    pub(super) fn options(&self) -> options::Table {
+        match self {
+            Self::Predict(_) => options::PLAN_PREDICT,
+            Self::Recommend(_) => options::PLAN_RECOMMEND,
+            Self::Show(_) => options::PLAN_SHOW,
+            Self::Delete { .. } => options::NAME,
+            Self::Compare(_) => options::PLAN_COMPARE,
+            Self::List(_) => options::LIST,
+            Self::Validate(_) => options::PLAN_VALIDATE,
+            Self::Report(_) => options::PLAN_REPORT,
+            Self::Observations(_) => options::OBSERVATIONS,
+            Self::Errors(_) => options::PLAN_ERRORS,
+        }
+    }
+
     /// Whether it can draw into a file.
     pub(super) fn draws(&self) -> bool {
         matches!(self, Self::Show(_) | Self::Compare(_))

@@ -13,8 +13,9 @@ use super::follow::{self, Wait};
 use super::model::ModelArgs;
 use super::output::Format;
 use super::page::{self, Limit};
+use super::text::{about, count, plain, plural};
 use super::training::TrainingArgs;
-use super::{help, parse};
+use super::{help, options, parse};
 
 /// Verbs of profiles.
 #[derive(Debug, Subcommand)]
@@ -84,6 +85,20 @@ pub(super) struct RunProfile {
 
     #[command(flatten)]
     wait: Wait,
+}
+
+impl Verb {
+    /// The options that fill the fields of its request.
+    pub(super) fn options(&self) -> options::Table {
+        match self {
+            Self::Run(_) => options::PROFILE_RUN,
+            Self::Resume { .. } => options::PROFILE_RESUME,
+            Self::List(_) => options::LIST,
+            Self::Show { .. } | Self::Export(_) | Self::Delete { .. } => options::NAME,
+            Self::Import(_) => options::PROFILE_IMPORT,
+            Self::Measurements { .. } => options::PROFILE_MEASUREMENTS,
+        }
+    }
 }
 
 pub(super) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
@@ -174,15 +189,39 @@ fn dry_run_remark(operation: &Operation) -> String {
         0 => String::new(),
         reused => format!(" and reuse {reused}"),
     };
-    let kind = profile.device_kind;
     let at_once = match profile.runs_at_once {
         0 => String::new(),
         most => format!(", at most {most} at once"),
     };
     format!(
-        "dry run: the request is valid and would queue {runs} runs{reused} on {kind} devices{at_once}; nothing is \
-         stored"
+        "dry run: the request is valid and would queue {}{reused} on {} devices{at_once}; nothing is stored\n{}",
+        plural(runs, "run"),
+        plain(&profile.device_kind),
+        cost(&profile)
     )
+}
+
+/// How long it would take, and what that rests on.
+fn cost(profile: &v1::Profile) -> String {
+    let origin = plain(&profile.estimate_origin);
+    match (profile.estimated_seconds, profile.estimated_device_seconds) {
+        (Some(taken), Some(held)) => {
+            format!("it would take {} and hold devices for {}: {origin}", about(taken), device_seconds(held))
+        }
+        (None, Some(held)) => format!(
+            "it would hold devices for {}: {origin}; how long that takes depends on the workers, of which none is \
+             connected",
+            device_seconds(held)
+        ),
+        (_, None) if origin.is_empty() => "it would take no time".to_owned(),
+        (_, None) => format!("it is not known how long it would take: {origin}"),
+    }
+}
+
+/// `about 90 device-seconds`.
+fn device_seconds(seconds: f64) -> String {
+    let whole = if seconds < 10.0 { format!("{seconds:.1}") } else { count(seconds.round() as i64) };
+    format!("about {whole} device-seconds")
 }
 
 impl RunProfile {
@@ -239,6 +278,26 @@ mod tests {
         assert_eq!(kinds, [v1::Parallelism::Data, v1::Parallelism::Tensor]);
         assert_eq!(request.degrees, [2, 8]);
         assert!(request.fresh && request.scale_by_pipeline);
+    }
+
+    /// Seconds, device-seconds and what they rest on; or why there are none.
+    #[test]
+    fn a_dry_run_says_what_it_would_cost() {
+        let profile = |seconds, held, origin: &str| v1::Profile {
+            estimated_seconds: seconds,
+            estimated_device_seconds: held,
+            estimate_origin: origin.to_owned(),
+            ..v1::Profile::default()
+        };
+        let told = cost(&profile(Some(45.0), Some(1_234.4), "as long as 51 runs"));
+        assert_eq!(
+            told,
+            "it would take about 45 s and hold devices for about 1,234 device-seconds: as long as 51 runs"
+        );
+        let told = cost(&profile(None, Some(2.0), "as long as 51 runs"));
+        assert!(told.contains("2.0 device-seconds") && told.contains("none is connected"), "{told}");
+        let told = cost(&profile(None, None, "no run has ended on cpu devices yet"));
+        assert_eq!(told, "it is not known how long it would take: no run has ended on cpu devices yet");
     }
 
     /// The default campaign needs nothing but a model and a training.

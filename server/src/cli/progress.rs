@@ -136,7 +136,7 @@ fn line(metadata: &RunMetadata, left: Option<f64>) -> String {
 /// `6 of 12 runs done, 1 failed`. What did not fit is a result, so it is done and named.
 pub(super) fn runs(counts: &RunCounts) -> String {
     let done = counts.succeeded.saturating_add(counts.out_of_memory).saturating_add(counts.parked);
-    let mut text = format!("{done} of {} done", plural(counts.total, "run", "runs"));
+    let mut text = format!("{done} of {} done", plural(counts.total, "run"));
     for (number, what) in
         [(counts.parked, "failed"), (counts.out_of_memory, "out of memory"), (counts.cancelled, "cancelled")]
     {

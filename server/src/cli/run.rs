@@ -7,7 +7,7 @@ use super::client::profiles;
 use super::context::Context;
 use super::error::Failure;
 use super::page::{self, Limit};
-use super::{help, parse};
+use super::{help, options, parse};
 
 /// Verbs of runs.
 #[derive(Debug, Subcommand)]
@@ -59,6 +59,16 @@ impl From<State> for v1::run::State {
             State::OutOfMemory => Self::OutOfMemory,
             State::Parked => Self::Parked,
             State::Cancelled => Self::Cancelled,
+        }
+    }
+}
+
+impl Verb {
+    /// The options that fill the fields of its request.
+    pub(super) fn options(&self) -> options::Table {
+        match self {
+            Self::List { .. } => options::RUN_LIST,
+            Self::Show { .. } => options::NAME,
         }
     }
 }

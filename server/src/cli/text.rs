@@ -100,9 +100,52 @@ pub(super) fn word(constant: &str, prefix: &str) -> String {
     constant.strip_prefix(prefix).unwrap_or(constant).to_ascii_lowercase().replace('_', " ")
 }
 
-/// `1 run`, `2 runs`.
-pub(super) fn plural(number: i32, one: &str, many: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { many })
+/// `1 run`, `2 runs`, `1,024 devices`: of nouns that take an s.
+pub(super) fn plural(number: impl TryInto<i64>, one: &str) -> String {
+    let number = number.try_into().unwrap_or(i64::MAX);
+    format!("{} {one}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+/// `text` with lines that are too long broken between words; what follows stands under its value.
+pub(super) fn wrapped(text: &str, width: Option<usize>) -> String {
+    let Some(width) = width else { return text.to_owned() };
+    text.lines().map(|line| broken(line, width)).collect()
+}
+
+fn broken(line: &str, width: usize) -> String {
+    if visible(line) <= width {
+        return format!("{line}\n");
+    }
+    // Facts have two spaces between name and value.
+    let value = line.find("  ").map_or(2, |gap| {
+        let rest = &line[gap..];
+        visible(&line[..gap]) + rest.len() - rest.trim_start().len()
+    });
+    let indent = if value < width / 2 { value } else { 2 };
+    let mut lines = String::new();
+    let mut used = 0;
+    for (index, word) in line.split(' ').enumerate() {
+        let gap = usize::from(index > 0);
+        if used + gap + visible(word) > width && used > indent {
+            lines.push_str(&format!("\n{:indent$}{word}", ""));
+            used = indent + visible(word);
+        } else {
+            lines.push_str(if gap > 0 { " " } else { "" });
+            lines.push_str(word);
+            used += gap + visible(word);
+        }
+    }
+    lines + "\n"
+}
+
+/// Cells of a text without its escape sequences.
+fn visible(text: &str) -> usize {
+    let mut cells = 0;
+    for (index, part) in text.split('\u{1b}').enumerate() {
+        let shown = if index == 0 { part } else { part.split_once('m').map_or("", |(_, rest)| rest) };
+        cells += unicode_width::UnicodeWidthStr::width(shown);
+    }
+    cells
 }
 
 #[cfg(test)]
@@ -124,6 +167,27 @@ mod tests {
         assert_eq!(count(132_863_336), "132,863,336");
         assert_eq!(count(-1000), "-1,000");
         assert_eq!(word("OUT_OF_MEMORY", ""), "out of memory");
+    }
+
+    #[test]
+    fn lines_are_broken_between_words() {
+        assert_eq!(wrapped("ä b c\nd\n", None), "ä b c\nd\n");
+        assert_eq!(
+            wrapped("warning: one two three\nshort\n", Some(14)),
+            "warning: one\n  two three\nshort\n"
+        );
+        assert_eq!(wrapped("kind  one two three\n", Some(14)), "kind  one two\n      three\n");
+        assert_eq!(wrapped("\u{1b}[1mbold\u{1b}[0m\n", Some(4)), "\u{1b}[1mbold\u{1b}[0m\n");
+        assert_eq!(wrapped(&"x".repeat(20), Some(4)), format!("{}\n", "x".repeat(20)), "a name stays whole");
+    }
+
+    #[test]
+    fn one_thing_is_not_several() {
+        assert_eq!(plural(1, "stage"), "1 stage");
+        assert_eq!(
+            (plural(0_usize, "stage"), plural(1_024_i32, "device")),
+            ("0 stages".to_owned(), "1,024 devices".to_owned())
+        );
     }
 
     #[test]

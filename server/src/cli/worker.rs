@@ -7,7 +7,7 @@ use super::client::workers;
 use super::context::Context;
 use super::error::Failure;
 use super::page::{self, Limit};
-use super::{help, parse};
+use super::{help, options, parse};
 
 /// Verbs of workers.
 #[derive(Debug, Subcommand)]
@@ -39,6 +39,17 @@ pub(super) enum Verb {
         #[arg(value_parser = parse::worker)]
         name: String,
     },
+}
+
+impl Verb {
+    /// The options that fill the fields of its request.
+    pub(super) fn options(&self) -> options::Table {
+        match self {
+            Self::List(_) => options::LIST,
+            Self::Show { .. } | Self::Delete { .. } => options::NAME,
+            Self::Drain { .. } => options::WORKER_DRAIN,
+        }
+    }
 }
 
 pub(super) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {

@@ -4,7 +4,7 @@
 //! after a crash between a run's last report and the end of its operation.
 
 use loadmaster_proto::name::OperationName;
-use tonic::Code;
+use loadmaster_proto::reason::Reason;
 
 use crate::profile::StoredProfile;
 use crate::store::records::{Fenced, OperationState, OperationTarget, PageRequest, RunRecord, RunState};
@@ -22,8 +22,8 @@ pub(super) async fn settle_all(store: &Store) {
     };
     for operation in due {
         match settle(store, &operation).await {
-            Ok(Fenced::Applied) => tracing::info!(operation.id = operation.id(), "operation ended"),
-            Ok(Fenced::Stale) => {}
+            // What ended and how is logged where it is stored.
+            Ok(Fenced::Applied | Fenced::Stale) => {}
             Err(error) => {
                 tracing::warn!(operation.id = operation.id(), %error, "failed to end an operation");
             }
@@ -57,8 +57,9 @@ async fn settle(store: &Store, name: &OperationName) -> Result<Fenced, StoreErro
             }
             if let Some(message) = operation.stopped {
                 missing.insert(0, message.clone());
-                let reason = "RUN_FAILED".to_owned();
-                let error = OperationState::Failed { code: Code::Aborted.into(), reason, message };
+                let failed = Reason::RunFailed;
+                let (code, reason) = (failed.code().into(), failed.to_string());
+                let error = OperationState::Failed { code, reason, message };
                 return store.fail_profile_operation(name, &error, &missing).await;
             }
             if is_empty {
@@ -94,13 +95,13 @@ async fn first_failure(store: &Store, name: &OperationName) -> Result<OperationS
     let message = run.failures.last().map_or("failed", |last| last.failure.message.as_str());
     Ok(match run.state {
         RunState::OutOfMemory => OperationState::Failed {
-            code: Code::FailedPrecondition.into(),
-            reason: "OUT_OF_MEMORY".to_owned(),
+            code: Reason::OutOfMemory.code().into(),
+            reason: Reason::OutOfMemory.as_str().to_owned(),
             message: format!("{} did not fit: {message}", run.name),
         },
         _ => OperationState::Failed {
-            code: Code::Aborted.into(),
-            reason: "RUN_FAILED".to_owned(),
+            code: Reason::RunFailed.code().into(),
+            reason: Reason::RunFailed.as_str().to_owned(),
             message: format!("{} failed {} times, last: {message}", run.name, run.attempts),
         },
     })

@@ -1,13 +1,15 @@
 //! Whom Postgres runs as: ourselves, or an unprivileged user when we are root, as whom it refuses to.
 
+use std::fs::File;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use nix::unistd::{Gid, Uid, User};
+use nix::unistd::{Gid, Uid, User, fchown};
 
 use super::error::{EmbeddedError, io_error};
+use crate::folder::Folder;
 
 /// Accounts to use in place of root, best first.
 const UNPRIVILEGED: [&str; 2] = ["postgres", "nobody"];
@@ -63,11 +65,18 @@ impl Account {
         }
     }
 
-    /// Gives a file or folder to this account.
-    pub(super) fn own(&self, path: &Path) -> Result<(), EmbeddedError> {
+    /// Gives a folder to this account.
+    pub(super) fn own(&self, folder: &Folder) -> Result<(), EmbeddedError> {
         if self.switch {
-            std::os::unix::fs::lchown(path, Some(self.uid.as_raw()), Some(self.gid.as_raw()))
-                .map_err(io_error("change the owner of", path))?;
+            folder.give_to(self.uid, self.gid).map_err(io_error("change the owner of", folder.path()))?;
+        }
+        Ok(())
+    }
+
+    /// Gives a file to this account.
+    pub(super) fn own_file(&self, file: &File) -> std::io::Result<()> {
+        if self.switch {
+            fchown(file, Some(self.uid), Some(self.gid))?;
         }
         Ok(())
     }
@@ -102,12 +111,16 @@ impl Account {
         Ok(())
     }
 
-    /// Whether something that is there already belongs to the account.
-    pub(super) fn check_owner(&self, path: &Path) -> Result<(), EmbeddedError> {
-        let owner = path.symlink_metadata().map_err(io_error("look at", path))?.uid();
-        if owner == self.uid.as_raw() {
+    /// Whether a folder that is there already belongs to the account.
+    pub(super) fn check_owner(&self, folder: &Folder) -> Result<(), EmbeddedError> {
+        let owner = folder.owner().map_err(io_error("look at", folder.path()))?;
+        if owner == self.uid {
             return Ok(());
         }
-        Err(EmbeddedError::WrongOwner { path: path.to_owned(), owner, wanted: self.uid.as_raw() })
+        Err(EmbeddedError::WrongOwner {
+            path: folder.path().to_owned(),
+            owner: owner.as_raw(),
+            wanted: self.uid.as_raw(),
+        })
     }
 }

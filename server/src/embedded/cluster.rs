@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -12,6 +12,7 @@ use super::account::Account;
 use super::binaries::Binaries;
 use super::error::{EmbeddedError, io_error};
 use super::process::{end_with_parent, forget_settings};
+use crate::folder::Folder;
 
 /// The one role of the server; it owns everything.
 pub(super) const ROLE: &str = "loadmaster";
@@ -24,20 +25,20 @@ pub(super) fn prepare(
     durable: bool,
 ) -> Result<PathBuf, EmbeddedError> {
     let cluster = data_dir.join("postgres");
-    if cluster.join("PG_VERSION").exists() {
-        account.check_owner(&cluster)?;
-    } else {
+    if !cluster.join("PG_VERSION").exists() {
         initialise(data_dir, &cluster, binaries, account, durable)?;
     }
+    let folder = Folder::open(&cluster).map_err(io_error("open", &cluster))?;
+    account.check_owner(&folder)?;
     // At every start: the planner's user may be another than last time.
     let hba = format!(
         "# Written by Loadmaster at every start.\n\
          # Only the planner's user, who the kernel says is calling. Nobody else, nothing over the network.\n\
          local all {ROLE} peer map=planner\n"
     );
-    write(&cluster.join("pg_hba.conf"), &hba, account)?;
+    write(&folder, "pg_hba.conf", &hba, account)?;
     let ident = format!("# Written by Loadmaster at every start.\nplanner \"{}\" {ROLE}\n", account.client);
-    write(&cluster.join("pg_ident.conf"), &ident, account)?;
+    write(&folder, "pg_ident.conf", &ident, account)?;
     Ok(cluster)
 }
 
@@ -57,7 +58,7 @@ fn initialise(
         _ => {}
     }
     fs::DirBuilder::new().mode(0o700).create(&unfinished).map_err(io_error("make", &unfinished))?;
-    account.own(&unfinished)?;
+    account.own(&Folder::open(&unfinished).map_err(io_error("open", &unfinished))?)?;
 
     let mut initdb = Command::new(binaries.initdb());
     initdb
@@ -82,15 +83,14 @@ fn initialise(
     fs::File::open(data_dir).and_then(|folder| folder.sync_all()).map_err(io_error("sync", data_dir))
 }
 
-/// Replaces a file of the cluster at once.
-fn write(path: &Path, text: &str, account: &Account) -> Result<(), EmbeddedError> {
-    let new = path.with_extension("new");
+/// Replaces a file of the cluster at once. The folder is its account's, who may have put anything there.
+fn write(folder: &Folder, name: &str, text: &str, account: &Account) -> Result<(), EmbeddedError> {
+    let new = format!("{name}.new");
     let write = || {
-        let mut file =
-            fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        file.write_all(text.as_bytes())
+        let mut file = folder.create(&new)?;
+        account.own_file(&file)?;
+        file.write_all(text.as_bytes())?;
+        folder.rename(&new, name)
     };
-    write().map_err(io_error("write", &new))?;
-    account.own(&new)?;
-    fs::rename(&new, path).map_err(io_error("write", path))
+    write().map_err(io_error("write", &folder.path().join(name)))
 }

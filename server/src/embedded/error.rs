@@ -107,6 +107,22 @@ pub enum EmbeddedError {
         /// The last lines.
         tail: String,
     },
+    /// The server ended by itself again and again.
+    #[error(
+        "the embedded Postgres ended by itself and was started again {starts} times within {} minutes, which is \
+         enough: see its log {log}, last: {last}",
+        within.as_secs() / 60
+    )]
+    KeepsEnding {
+        /// How often it was started again.
+        starts: usize,
+        /// In which time.
+        within: Duration,
+        /// Its log.
+        log: PathBuf,
+        /// How it ended, or why it could not be started, the last time.
+        last: String,
+    },
     /// A server that a dead planner left behind does not stop.
     #[error("a Postgres that a dead planner left behind (process {pid}) does not stop: end it by hand")]
     Leftover {

@@ -12,7 +12,9 @@ use nix::unistd::Pid;
 
 use super::error::{EmbeddedError, io_error};
 use super::process::signal;
+use crate::folder::Folder;
 
+const PID_FILE: &str = "postmaster.pid";
 const STEP: Duration = Duration::from_millis(20);
 /// How long each way of stopping has; the first is what the kernel sent already.
 const STOP: [(Signal, Duration); 3] = [
@@ -24,7 +26,7 @@ const STOP: [(Signal, Duration); 3] = [
 const ORPHANS: Duration = Duration::from_secs(10);
 
 pub(super) async fn clear(cluster: &Path) -> Result<(), EmbeddedError> {
-    let pid_file = cluster.join("postmaster.pid");
+    let pid_file = cluster.join(PID_FILE);
     let Some(pid) = read_pid(&pid_file) else { return Ok(()) };
     if is_postmaster(pid, cluster) {
         tracing::warn!(process.pid = pid.as_raw(), "stopping the postgres that a dead planner left behind");
@@ -43,7 +45,8 @@ pub(super) async fn clear(cluster: &Path) -> Result<(), EmbeddedError> {
     // Postgres itself clears a file whose process is gone, but not one whose process id belongs to
     // another process of the same user by now.
     if read_pid(&pid_file).is_some_and(|pid| kill(pid, None).is_ok()) {
-        fs::remove_file(&pid_file).map_err(io_error("remove", &pid_file))?;
+        let removed = Folder::open(cluster).and_then(|folder| folder.remove(PID_FILE));
+        removed.map_err(io_error("remove", &pid_file))?;
     }
     Ok(())
 }

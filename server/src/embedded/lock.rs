@@ -1,13 +1,13 @@
 //! One planner per data directory.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{Flock, FlockArg, OFlag};
 
 use super::error::{EmbeddedError, io_error};
+use crate::folder::Folder;
 
 /// Held as long as it lives; the kernel lets go of it when the process ends, however that happens.
 #[derive(Debug)]
@@ -16,14 +16,8 @@ pub(super) struct DataDirLock(#[expect(dead_code, reason = "held, not used")] Fl
 impl DataDirLock {
     pub(super) fn acquire(data_dir: &Path) -> Result<Self, EmbeddedError> {
         let path = data_dir.join("lock");
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(io_error("open", &path))?;
+        let file = Folder::open(data_dir).and_then(|folder| folder.open_or_create("lock", OFlag::O_RDWR));
+        let file = file.map_err(io_error("open", &path))?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(mut lock) => {
                 // For the message that a second planner gives; nothing depends on it.

@@ -1,27 +1,38 @@
 //! The server's log file.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::OFlag;
+
 use super::error::{EmbeddedError, io_error};
+use crate::folder::Folder;
 
 /// A larger file is put aside at the start, in place of the one put aside before.
 const MAX_BYTES: u64 = 8 << 20;
 /// How much of the end to show in an error.
 const TAIL_BYTES: u64 = 2_000;
 
+const NAME: &str = "postgres.log";
+const NAME_ASIDE: &str = "postgres.log.1";
+
 pub(super) fn path(data_dir: &Path) -> PathBuf {
-    data_dir.join("postgres.log")
+    data_dir.join(NAME)
 }
 
 pub(super) fn open(data_dir: &Path) -> Result<File, EmbeddedError> {
-    let path = path(data_dir);
-    if path.metadata().is_ok_and(|about| about.len() > MAX_BYTES) {
-        std::fs::rename(&path, data_dir.join("postgres.log.1")).map_err(io_error("rename", &path))?;
-    }
-    OpenOptions::new().append(true).create(true).mode(0o600).open(&path).map_err(io_error("open", &path))
+    let open = || {
+        let folder = Folder::open(data_dir)?;
+        let how = OFlag::O_WRONLY | OFlag::O_APPEND;
+        let file = folder.open_or_create(NAME, how)?;
+        if file.metadata()?.len() <= MAX_BYTES {
+            return Ok(file);
+        }
+        folder.rename(NAME, NAME_ASIDE)?;
+        folder.open_or_create(NAME, how)
+    };
+    open().map_err(io_error("open", &path(data_dir)))
 }
 
 /// The last lines, as far as they can be read.

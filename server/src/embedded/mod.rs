@@ -10,33 +10,33 @@
 //! * It ends with the planner. A planner that is killed cannot stop it, so the kernel does; what
 //!   survives even that is stopped by the next planner ([`process`], [`leftover`]). Either way nothing
 //!   that was committed is lost: `fsync` is on.
+//! * A server that ends by itself, because somebody killed it or the disk was full, is started again; one
+//!   that ends again and again is given up ([`restarts`]).
 
 mod account;
 mod binaries;
 mod cluster;
 mod error;
+mod launch;
 mod leftover;
 mod lock;
 mod log;
 mod process;
+mod restarts;
 mod socket;
 
 use std::fmt::Write;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
-
-use sqlx::postgres::PgConnectOptions;
-use sqlx::{Connection, PgConnection};
+use std::time::{Duration, Instant};
 
 use account::Account;
-use binaries::Binaries;
 use cluster::ROLE;
 use error::io_error;
+use launch::{Launched, Site};
 use lock::DataDirLock;
-use process::Server;
+use restarts::{MOST, Restarts, WITHIN};
 
 pub use error::EmbeddedError;
 
@@ -44,8 +44,6 @@ pub use error::EmbeddedError;
 const DATABASE: &str = "loadmaster";
 /// Part of the socket's name; there is no TCP port.
 const PORT: u16 = 5432;
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// Settings of an embedded Postgres.
 #[derive(Debug, Clone)]
@@ -66,8 +64,8 @@ impl Default for EmbeddedOptions {
 #[derive(Debug)]
 pub struct EmbeddedPostgres {
     // In this order: the lock is let go when the server is gone.
-    server: Server,
-    socket_folder: PathBuf,
+    running: Launched,
+    site: Site,
     _lock: DataDirLock,
 }
 
@@ -89,31 +87,15 @@ impl EmbeddedPostgres {
         let data_dir = make_data_dir(data_dir, &account)?;
         account.check_path(&data_dir)?;
         let lock = DataDirLock::acquire(&data_dir)?;
-
-        let cluster = data_dir.join("postgres");
-        leftover::clear(&cluster).await?;
-        let binaries = Binaries::find(&cluster)?;
-        let durable = options.durable;
-        let (data_dir, binaries, account, cluster, socket_folder) = blocking(move || {
-            let cluster = cluster::prepare(&data_dir, &binaries, &account, durable)?;
-            let socket_folder = socket::prepare(&data_dir, &account)?;
-            Ok((data_dir, binaries, account, cluster, socket_folder))
-        })
-        .await?;
-
-        let command = server_command(&data_dir, &binaries, &account, &cluster, &socket_folder, durable)?;
-        let server = Server::start(command).await?;
-        let postgres = Self { server, socket_folder, _lock: lock };
-        postgres.wait_until_ready(&data_dir, options.start_timeout).await?;
-        tracing::info!(version = binaries.major, cluster = %cluster.display(), user = account.user,
-            "embedded postgres is running");
-        Ok(postgres)
+        let site = Site { data_dir, account, options: options.clone() };
+        let running = site.launch().await?;
+        Ok(Self { running, site, _lock: lock })
     }
 
     /// How to connect.
     pub fn url(&self) -> String {
         let mut url = format!("postgres://{ROLE}@localhost:{PORT}/{DATABASE}?host=");
-        for byte in self.socket_folder.as_os_str().as_encoded_bytes() {
+        for byte in self.running.socket_folder.as_os_str().as_encoded_bytes() {
             match byte {
                 b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => {
                     url.push(char::from(*byte))
@@ -127,40 +109,30 @@ impl EmbeddedPostgres {
 
     /// Stops the server: within a second usually, and certainly in the end.
     pub async fn stop(mut self) {
-        self.server.stop().await;
+        self.running.server.stop().await;
     }
 
-    /// Waits for an answer, and makes the database if it is not there.
-    async fn wait_until_ready(&self, data_dir: &Path, limit: Duration) -> Result<(), EmbeddedError> {
-        let options = PgConnectOptions::new_without_pgpass()
-            .socket(&self.socket_folder)
-            .port(PORT)
-            .username(ROLE)
-            .database("postgres");
-        let ready = async {
-            let mut pause = FIRST_PAUSE;
-            loop {
-                if let Some(status) = self.server.ended() {
-                    return Err(EmbeddedError::Ended {
-                        status,
-                        log: log::path(data_dir),
-                        tail: log::tail(data_dir),
-                    });
-                }
-                match PgConnection::connect_with(&options).await {
-                    Ok(connection) => return make_database(connection).await.map_err(EmbeddedError::Refused),
-                    Err(error) if is_starting(&error) => {}
-                    Err(error) => return Err(EmbeddedError::Refused(error)),
-                }
+    /// Starts the server again whenever it ends by itself. Returns once it has ended too often; may be dropped
+    /// at any time.
+    pub async fn keep(&mut self) -> EmbeddedError {
+        let mut restarts = Restarts::default();
+        loop {
+            let mut last = self.running.server.end().await;
+            let log = log::path(&self.site.data_dir);
+            tracing::error!(status = last, log = %log.display(), "embedded postgres ended by itself");
+            self.running = loop {
+                let Some(pause) = restarts.next(Instant::now()) else {
+                    return EmbeddedError::KeepsEnding { starts: MOST, within: WITHIN, last, log };
+                };
                 tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
-            }
-        };
-        match tokio::time::timeout(limit, ready).await {
-            Ok(ready) => ready,
-            Err(_) => {
-                Err(EmbeddedError::TooSlow { limit, log: log::path(data_dir), tail: log::tail(data_dir) })
-            }
+                match self.site.launch().await {
+                    Ok(running) => break running,
+                    Err(error) => {
+                        last = error.to_string();
+                        tracing::error!(error = last, "embedded postgres cannot be started again");
+                    }
+                }
+            };
         }
     }
 }
@@ -173,75 +145,4 @@ fn make_data_dir(data_dir: &Path, account: &Account) -> Result<PathBuf, Embedded
         .create(data_dir)
         .map_err(io_error("make", data_dir))?;
     data_dir.canonicalize().map_err(io_error("find", data_dir))
-}
-
-fn server_command(
-    data_dir: &Path,
-    binaries: &Binaries,
-    account: &Account,
-    cluster: &Path,
-    socket_folder: &Path,
-    durable: bool,
-) -> Result<Command, EmbeddedError> {
-    let log = log::open(data_dir)?;
-    let on_or_off = if durable { "on" } else { "off" };
-    let mut command = Command::new(binaries.postgres());
-    command.arg("-D").arg(cluster).arg("-k").arg(socket_folder).arg("-p").arg(PORT.to_string());
-    // Here rather than in a file, so that they are the same after every upgrade.
-    for setting in [
-        "listen_addresses=",
-        "unix_socket_permissions=0700",
-        "max_connections=100",
-        "timezone=UTC",
-        "log_timezone=UTC",
-        "lc_messages=C",
-        "logging_collector=off",
-        "log_destination=stderr",
-        "log_line_prefix=%m [%p] ",
-        "log_checkpoints=off",
-        // Short queries gain nothing from compiled ones.
-        "jit=off",
-    ] {
-        command.arg("-c").arg(setting);
-    }
-    for setting in ["fsync", "synchronous_commit", "full_page_writes"] {
-        command.arg("-c").arg(format!("{setting}={on_or_off}"));
-    }
-    command
-        .current_dir(cluster)
-        .stdin(Stdio::null())
-        .stdout(log.try_clone().map_err(io_error("open", &log::path(data_dir)))?)
-        .stderr(log);
-    process::forget_settings(&mut command);
-    account.apply(&mut command);
-    Ok(command)
-}
-
-/// Whether the server may answer later: no socket yet, or still starting (`57P03`).
-fn is_starting(error: &sqlx::Error) -> bool {
-    match error {
-        sqlx::Error::Io(_) => true,
-        sqlx::Error::Database(error) => error.code().as_deref() == Some("57P03"),
-        _ => false,
-    }
-}
-
-async fn make_database(mut connection: PgConnection) -> sqlx::Result<()> {
-    let there: bool = sqlx::query_scalar("SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)")
-        .bind(DATABASE)
-        .fetch_one(&mut connection)
-        .await?;
-    if !there {
-        sqlx::raw_sql("CREATE DATABASE loadmaster").execute(&mut connection).await?;
-    }
-    connection.close().await
-}
-
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, EmbeddedError> + Send + 'static,
-) -> Result<T, EmbeddedError> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(error) => Err(EmbeddedError::Internal(error.to_string())),
-    }
 }

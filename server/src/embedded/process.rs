@@ -72,6 +72,14 @@ impl Server {
         self.exited.borrow().clone()
     }
 
+    /// Waits until it has ended, and says how.
+    pub(super) async fn end(&mut self) -> String {
+        match self.exited.wait_for(Option::is_some).await {
+            Ok(status) => status.clone().unwrap_or_default(),
+            Err(_) => "nobody waited for it".to_owned(),
+        }
+    }
+
     /// Stops it, the gentlest way that works.
     pub(super) async fn stop(&mut self) {
         for (how, limit) in STOP {

@@ -7,11 +7,14 @@
 use std::fs::DirBuilder;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+
+use nix::sys::stat::Mode;
 
 use super::account::Account;
 use super::error::{EmbeddedError, io_error};
+use crate::folder::Folder;
 
 /// The kernel's limit for the path of a socket, without the final NUL.
 const MAX_SOCKET_PATH: usize = 107;
@@ -26,18 +29,12 @@ const SOCKET_LOCK: &str = ".s.PGSQL.5432.lock";
 pub(super) fn prepare(data_dir: &Path, account: &Account) -> Result<PathBuf, EmbeddedError> {
     let folder = choose(data_dir, account)?;
     for name in [SOCKET_NAME, SOCKET_LOCK] {
-        let path = folder.join(name);
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(io_error("remove", &path)(error));
-            }
-            _ => {}
-        }
+        folder.remove(name).map_err(io_error("remove", &folder.path().join(name)))?;
     }
-    Ok(folder)
+    Ok(folder.path().to_owned())
 }
 
-fn choose(data_dir: &Path, account: &Account) -> Result<PathBuf, EmbeddedError> {
+fn choose(data_dir: &Path, account: &Account) -> Result<Folder, EmbeddedError> {
     let inside = data_dir.join("run");
     if fits(&inside) {
         return private(inside, account);
@@ -64,34 +61,39 @@ fn fits(folder: &Path) -> bool {
 
 /// Makes the folder, or checks that the one that is there is ours alone: under a temporary folder
 /// anybody may have made it.
-fn private(folder: PathBuf, account: &Account) -> Result<PathBuf, EmbeddedError> {
-    match DirBuilder::new().mode(0o700).create(&folder) {
-        Ok(()) => account.own(&folder)?,
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(io_error("make", &folder)(error)),
+fn private(path: PathBuf, account: &Account) -> Result<Folder, EmbeddedError> {
+    match DirBuilder::new().mode(0o700).create(&path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(io_error("make", &path)(error));
+        }
+        Ok(()) | Err(_) => {}
     }
-    let about = folder.symlink_metadata().map_err(io_error("look at", &folder))?;
-    let owner = about.uid();
-    // Root made it and was stopped before it gave it away.
-    if owner == 0 && about.is_dir() {
-        account.own(&folder)?;
-    } else if !about.is_dir() || owner != account.uid.as_raw() {
-        return Err(EmbeddedError::NoSocketFolder(format!(
+    let others = || {
+        EmbeddedError::NoSocketFolder(format!(
             "{} is there and is not a folder of user {:?}: remove it",
-            folder.display(),
+            path.display(),
             account.user
-        )));
+        ))
+    };
+    let folder = Folder::open(&path).map_err(|_| others())?;
+    let owner = folder.owner().map_err(io_error("look at", &path))?;
+    // Root has just made it, or was stopped before it gave it away.
+    if owner.is_root() {
+        account.own(&folder)?;
+    } else if owner != account.uid {
+        return Err(others());
     }
-    if about.permissions().mode() & 0o077 != 0 {
-        std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o700))
-            .map_err(io_error("change the mode of", &folder))?;
+    if folder.mode().map_err(io_error("look at", &path))?.intersects(Mode::S_IRWXG | Mode::S_IRWXO) {
+        folder.set_mode(Mode::S_IRWXU).map_err(io_error("change the mode of", &path))?;
     }
-    account.check_path(folder.parent().unwrap_or(&folder))?;
+    account.check_path(path.parent().unwrap_or(&path))?;
     Ok(folder)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
     use super::*;
 
     #[test]

@@ -335,7 +335,7 @@ mod tests {
         };
         let too_few = with(of(Parallelism::Data, 4), 8);
         assert!(
-            too_few.contains("data parallelism of degree 4: whole partitionings over 2 device(s)"),
+            too_few.contains("data parallelism of degree 4: whole partitionings over 2 devices"),
             "{too_few}"
         );
         let odd = with(of(Parallelism::Data, 4), 10);

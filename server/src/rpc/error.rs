@@ -1,6 +1,6 @@
 //! What callers learn of an error: a code, a stable reason and the details that belong to it.
 //!
-//! Every error carries `google.rpc.ErrorInfo`. Reasons never change their meaning; README lists them.
+//! Every error carries `google.rpc.ErrorInfo` with a [`Reason`]; errors that are not made here get theirs in `calls`.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use std::time::Duration;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::objective::{Launcher, PlanShape};
-use tonic::{Code, Status};
+use loadmaster_proto::reason::{DOMAIN, Reason};
+use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::document::DocumentFault;
@@ -18,14 +19,8 @@ use crate::planning::predictors::NoPredictor;
 use crate::planning::recommend::RecommendError;
 use crate::store::{Dependent, StoreError};
 
-/// Domain of every `ErrorInfo`.
-pub const DOMAIN: &str = "loadmaster.dev";
-
-/// A profile that is complete cannot answer this question; the message says what to measure.
-const PROFILE_LACKS: &str = "PROFILE_LACKS";
-
 /// How long callers should wait when the planner cannot answer for the moment.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// How long a worker should wait whose name another process has: that one may be about to end.
 const NAME_RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -150,9 +145,12 @@ pub enum ApiError {
     /// Waiters may take up half of the calls that the planner answers at once.
     #[error("too many callers wait for operations: poll with GetOperation, or wait again later")]
     TooManyWaiters,
-    /// A worker's stream that says nothing.
-    #[error("no hello: it must come within 10 seconds")]
-    NoHello,
+    /// A worker's stream begins with something else, or with nothing.
+    #[error("no hello within {} seconds", waited.as_secs())]
+    NoHello {
+        /// How long it was waited for.
+        waited: Duration,
+    },
     /// The planner is stopping.
     #[error("the planner is stopping")]
     Stopping,
@@ -217,18 +215,16 @@ impl From<ApiError> for Status {
             ApiError::Campaign(error) => campaign_status(&error, message),
             ApiError::Recommend(error) => recommend_status(error, message),
             ApiError::ProtocolVersion { theirs, ours } => with_reason(
-                Code::FailedPrecondition,
+                Reason::ProtocolVersionUnsupported,
                 message,
-                "PROTOCOL_VERSION_UNSUPPORTED",
                 [("worker", theirs.to_string()), ("planner", ours.to_string())],
             ),
-            ApiError::NoConnectedWorker => with_reason(Code::FailedPrecondition, message, "NO_WORKER", []),
+            ApiError::NoConnectedWorker => with_reason(Reason::NoWorker, message, []),
             ApiError::NoWorkerFits(no_room) => {
                 let stages: Vec<String> = no_room.stages.iter().map(ToString::to_string).collect();
                 with_reason(
-                    Code::FailedPrecondition,
+                    Reason::NoWorkerFits,
                     message,
-                    "NO_WORKER_FITS",
                     [
                         ("plan", no_room.plan),
                         ("device_kind", no_room.device_kind),
@@ -242,56 +238,41 @@ impl From<ApiError> for Status {
                     ],
                 )
             }
-            ApiError::NothingToMeasure => {
-                with_reason(Code::FailedPrecondition, message, "NOTHING_TO_MEASURE", [])
-            }
-            ApiError::NoWorker => with_reason(Code::FailedPrecondition, message, "NO_WORKER", []),
+            ApiError::NothingToMeasure => with_reason(Reason::NothingToMeasure, message, []),
+            ApiError::NoWorker => with_reason(Reason::NoWorker, message, []),
             ApiError::MixedSoftware { kind, .. } => {
-                with_reason(Code::FailedPrecondition, message, "MIXED_SOFTWARE", [("device_kind", kind)])
+                with_reason(Reason::MixedSoftware, message, [("device_kind", kind)])
             }
             ApiError::OtherSoftware { profile, .. } => {
-                with_reason(Code::FailedPrecondition, message, "MIXED_SOFTWARE", [("profile", profile)])
+                with_reason(Reason::MixedSoftware, message, [("profile", profile)])
             }
             ApiError::ProfileIncomplete { profile, .. } => {
-                with_reason(Code::FailedPrecondition, message, "PROFILE_INCOMPLETE", [("profile", profile)])
+                with_reason(Reason::ProfileIncomplete, message, [("profile", profile)])
             }
-            // Settings that make no campaign, as imported ones may not, are as little the store's fault.
-            ApiError::NoPredictor { profile, why: NoPredictor::Campaign(_) | NoPredictor::Lacks(_) } => {
-                with_reason(Code::FailedPrecondition, message, PROFILE_LACKS, [("profile", profile)])
-            }
+            ApiError::NoPredictor { profile, why } => match why {
+                NoPredictor::Campaign(_) => {
+                    with_reason(Reason::ProfileUnusable, message, [("profile", profile)])
+                }
+                NoPredictor::Lacks(_) => with_reason(Reason::ProfileLacks, message, [("profile", profile)]),
+            },
             ApiError::Forecast(error) => forecast_status(&error, message),
-            ApiError::DocumentTooLarge(_) => with_reason(Code::OutOfRange, message, "DOCUMENT_TOO_LARGE", []),
+            ApiError::DocumentTooLarge(_) => with_reason(Reason::DocumentTooLarge, message, []),
             ApiError::ShapeUnsupported { launcher, shape, required } => with_reason(
-                Code::FailedPrecondition,
+                Reason::PlanShapeUnsupported,
                 message,
-                "PLAN_SHAPE_UNSUPPORTED",
                 [
                     ("launcher", launcher.to_string()),
                     ("plan_shape", shape.to_string()),
                     ("required_shape", required.to_string()),
                 ],
             ),
-            ApiError::NoTimes { plan } => {
-                with_reason(Code::FailedPrecondition, message, PROFILE_LACKS, [("plan", plan)])
-            }
-            ApiError::TooManySearches => {
-                let mut details = details("TOO_MANY_SEARCHES", []);
-                details.set_retry_info(Some(RETRY_AFTER));
-                Status::with_error_details(Code::ResourceExhausted, message, details)
-            }
-            ApiError::TooManyImports => {
-                let mut details = details("TOO_MANY_IMPORTS", []);
-                details.set_retry_info(Some(RETRY_AFTER));
-                Status::with_error_details(Code::ResourceExhausted, message, details)
-            }
-            ApiError::Defect { .. } => with_reason(Code::Internal, message, "PLANNER_DEFECT", []),
-            ApiError::TooManyWaiters => {
-                let mut details = details("TOO_MANY_WAITERS", []);
-                details.set_retry_info(Some(RETRY_AFTER));
-                Status::with_error_details(Code::ResourceExhausted, message, details)
-            }
-            ApiError::NoHello => with_reason(Code::DeadlineExceeded, message, "NO_HELLO", []),
-            ApiError::Stopping => unavailable(message, "STOPPING"),
+            ApiError::NoTimes { plan } => with_reason(Reason::ProfileLacks, message, [("plan", plan)]),
+            ApiError::TooManySearches => retry_after(RETRY_AFTER, Reason::TooManySearches, message),
+            ApiError::TooManyImports => retry_after(RETRY_AFTER, Reason::TooManyImports, message),
+            ApiError::Defect { .. } => with_reason(Reason::PlannerDefect, message, []),
+            ApiError::TooManyWaiters => retry_after(RETRY_AFTER, Reason::TooManyWaiters, message),
+            ApiError::NoHello { .. } => with_reason(Reason::NoHello, message, []),
+            ApiError::Stopping => retry_after(RETRY_AFTER, Reason::Stopping, message),
         }
     }
 }
@@ -305,87 +286,72 @@ fn short(text: &str) -> String {
     }
 }
 
-fn details<const N: usize>(reason: &str, metadata: [(&str, String); N]) -> ErrorDetails {
+fn details<const N: usize>(reason: Reason, metadata: [(&str, String); N]) -> ErrorDetails {
     let metadata: HashMap<String, String> =
         metadata.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    ErrorDetails::with_error_info(reason, DOMAIN, metadata)
+    ErrorDetails::with_error_info(reason.as_str(), DOMAIN, metadata)
 }
 
-fn with_reason<const N: usize>(
-    code: Code,
+/// An error with its reason, whose code it has.
+pub(super) fn with_reason<const N: usize>(
+    reason: Reason,
     message: String,
-    reason: &str,
     metadata: [(&str, String); N],
 ) -> Status {
-    Status::with_error_details(code, message, details(reason, metadata))
+    Status::with_error_details(reason.code(), message, details(reason, metadata))
+}
+
+/// An error that may be gone when the caller tries again after `pause`.
+pub(super) fn retry_after(pause: Duration, reason: Reason, message: String) -> Status {
+    let mut details = details(reason, []);
+    details.set_retry_info(Some(pause));
+    Status::with_error_details(reason.code(), message, details)
 }
 
 fn invalid_argument(message: String, invalid: &Invalid) -> Status {
-    let mut details = details("INVALID_FIELD", []);
+    let mut details = details(Reason::InvalidField, []);
     for violation in invalid.violations() {
         details.add_bad_request_violation(short(&violation.field), short(&violation.description));
     }
-    Status::with_error_details(Code::InvalidArgument, message, details)
-}
-
-fn unavailable(message: String, reason: &str) -> Status {
-    let mut details = details(reason, []);
-    details.set_retry_info(Some(RETRY_AFTER));
-    Status::with_error_details(Code::Unavailable, message, details)
+    Status::with_error_details(Reason::InvalidField.code(), message, details)
 }
 
 fn store_status(error: StoreError, message: String) -> Status {
     match error {
-        StoreError::NotFound { what } => {
-            with_reason(Code::NotFound, message, "NOT_FOUND", [("resource", what)])
-        }
-        StoreError::Opaque { what } => {
-            with_reason(Code::FailedPrecondition, message, "MODEL_OPAQUE", [("model", what)])
-        }
+        StoreError::NotFound { what } => with_reason(Reason::NotFound, message, [("resource", what)]),
+        StoreError::Opaque { what } => with_reason(Reason::ModelOpaque, message, [("model", what)]),
         StoreError::AlreadyExists { what } => {
-            with_reason(Code::AlreadyExists, message, "ALREADY_EXISTS", [("resource", what)])
+            with_reason(Reason::AlreadyExists, message, [("resource", what)])
         }
         StoreError::RequestIdReused => invalid_argument(
             message,
             &Invalid::field("request_id", "was used for another request: make a new one"),
         ),
         StoreError::NotResumable { what, .. } => {
-            with_reason(Code::FailedPrecondition, message, "PROFILE_NOT_RESUMABLE", [("profile", what)])
+            with_reason(Reason::ProfileNotResumable, message, [("profile", what)])
         }
-        StoreError::QueueFull => {
-            let mut details = details("QUEUE_FULL", []);
-            details.set_retry_info(Some(Duration::from_secs(60)));
-            Status::with_error_details(Code::ResourceExhausted, message, details)
-        }
+        StoreError::QueueFull => retry_after(Duration::from_secs(60), Reason::QueueFull, message),
         StoreError::TooManyObservations { what } => {
-            with_reason(Code::ResourceExhausted, message, "TOO_MANY_OBSERVATIONS", [("plan", what)])
+            with_reason(Reason::TooManyObservations, message, [("plan", what)])
         }
         StoreError::NameTaken { what, host, heartbeat_time } => {
             let of = [("worker", what), ("host", host), ("heartbeat_time", heartbeat_time.to_string())];
-            let mut details = details("WORKER_NAME_TAKEN", of);
+            let mut details = details(Reason::WorkerNameTaken, of);
             details.set_retry_info(Some(NAME_RETRY_AFTER));
-            Status::with_error_details(Code::AlreadyExists, message, details)
+            Status::with_error_details(Reason::WorkerNameTaken.code(), message, details)
         }
-        StoreError::WorkerInUse { what, .. } => {
-            with_reason(Code::FailedPrecondition, message, "WORKER_IN_USE", [("worker", what)])
-        }
-        StoreError::NotDone { .. } => {
-            with_reason(Code::FailedPrecondition, message, "OPERATION_NOT_DONE", [])
-        }
+        StoreError::WorkerInUse { what, .. } => with_reason(Reason::WorkerInUse, message, [("worker", what)]),
+        StoreError::NotDone { .. } => with_reason(Reason::OperationNotDone, message, []),
         StoreError::InUse { what, by, count } => {
             let mut details =
-                details("RESOURCE_IN_USE", [("resource", what), ("dependents", count.to_string())]);
+                details(Reason::ResourceInUse, [("resource", what), ("dependents", count.to_string())]);
             for Dependent { kind, name } in by {
                 details.add_precondition_failure_violation(kind, name.clone(), format!("{name} rests on it"));
             }
-            Status::with_error_details(Code::FailedPrecondition, message, details)
+            Status::with_error_details(Reason::ResourceInUse.code(), message, details)
         }
-        StoreError::Conflict => {
-            let mut details = details("CONFLICT", []);
-            details.set_retry_info(Some(RETRY_AFTER));
-            Status::with_error_details(Code::Aborted, message, details)
-        }
-        StoreError::Unavailable(_) => unavailable(message, "DATABASE_UNAVAILABLE"),
+        StoreError::Conflict => retry_after(RETRY_AFTER, Reason::Conflict, message),
+        StoreError::Unavailable(_) => retry_after(RETRY_AFTER, Reason::DatabaseUnavailable, message),
         StoreError::Corrupt { .. }
         | StoreError::Schema(_)
         | StoreError::Database(_)
@@ -393,12 +359,7 @@ fn store_status(error: StoreError, message: String) -> Status {
         | StoreError::Internal(_) => {
             // The details may name tables or rows; operators find them in the log.
             tracing::error!(error = message, "the store failed");
-            with_reason(
-                Code::Internal,
-                "the store failed: see the planner's log".to_owned(),
-                "STORE_FAILED",
-                [],
-            )
+            with_reason(Reason::StoreFailed, "the store failed: see the planner's log".to_owned(), [])
         }
     }
 }
@@ -418,7 +379,7 @@ fn campaign_status(error: &CampaignError, message: String) -> Status {
 
 fn forecast_status(error: &ForecastError, message: String) -> Status {
     match error {
-        ForecastError::Prediction(_) => with_reason(Code::FailedPrecondition, message, PROFILE_LACKS, []),
+        ForecastError::Prediction(_) => with_reason(Reason::ProfileLacks, message, []),
         ForecastError::DeviceCount { .. } => {
             invalid_argument(message.clone(), &Invalid::field("devices", message))
         }
@@ -429,18 +390,18 @@ fn recommend_status(error: RecommendError, message: String) -> Status {
     let invalid =
         |field: &str, message: String| invalid_argument(message.clone(), &Invalid::field(field, message));
     let infeasible = |message: String, metadata: [(&str, String); 4]| {
-        with_reason(Code::FailedPrecondition, message, "NO_FEASIBLE_PLAN", metadata)
+        with_reason(Reason::NoFeasiblePlan, message, metadata)
     };
     match error {
         RecommendError::Launcher(_) => invalid("launcher", message),
         RecommendError::NoTimes { .. } | RecommendError::Unpredictable(_) => {
-            with_reason(Code::FailedPrecondition, message, PROFILE_LACKS, [])
+            with_reason(Reason::ProfileLacks, message, [])
         }
         RecommendError::NoPrices { .. } => invalid("hourly_prices", message),
         RecommendError::Mode(_) => invalid("search_mode", message),
         RecommendError::CoversOther { .. } => invalid("partitioning.stages", message),
         RecommendError::DeviceCount { .. } => invalid("devices", message),
-        RecommendError::Stopped => with_reason(Code::DeadlineExceeded, message, "SEARCH_STOPPED", []),
+        RecommendError::Stopped => with_reason(Reason::SearchStopped, message, []),
         RecommendError::GivenDoesNotFit { missing, device, .. } => infeasible(
             message,
             [
@@ -487,9 +448,12 @@ mod tests {
     fn a_profile_without_a_campaign_is_told_to_its_caller() {
         let why = NoPredictor::Campaign(CampaignError::MoreStagesThanLayers { devices: 9, layers: 6 });
         let status = Status::from(ApiError::NoPredictor { profile: "profiles/p".to_owned(), why });
-        assert_eq!(status.code(), Code::FailedPrecondition);
+        assert_eq!(status.code(), tonic::Code::FailedPrecondition);
         let info = status.get_details_error_info().unwrap();
-        assert_eq!((info.reason.as_str(), info.metadata["profile"].as_str()), (PROFILE_LACKS, "profiles/p"));
+        assert_eq!(
+            (info.reason.as_str(), info.metadata["profile"].as_str()),
+            (Reason::ProfileUnusable.as_str(), "profiles/p")
+        );
         assert!(status.message().contains("9 devices for 6 layers"), "{status}");
     }
 }

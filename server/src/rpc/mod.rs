@@ -4,9 +4,11 @@
 //! one: the store runs its transactions in tasks of their own.
 
 mod blocking;
+mod calls;
 mod cluster;
 mod document;
 mod error;
+mod estimate;
 mod imports;
 mod messages;
 mod model;
@@ -21,6 +23,6 @@ mod transport;
 mod validate;
 mod worker;
 
-pub use error::{ApiError, DOMAIN};
+pub use error::ApiError;
 pub use serve::{Served, Services};
 pub use transport::Limits;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::{OperationName, PlanName};
+use loadmaster_proto::reason::{DOMAIN, Reason};
 use loadmaster_proto::wire::google::rpc;
 use loadmaster_proto::wire::longrunning::operations_server::Operations as OperationsService;
 use loadmaster_proto::wire::longrunning::{
@@ -15,9 +16,9 @@ use loadmaster_proto::wire::v1;
 use prost::{Message, Name};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Request, Response, Status};
 
-use super::error::{ApiError, DOMAIN};
+use super::error::ApiError;
 use super::messages;
 use super::page::Listing;
 use super::plan::Plans;
@@ -155,9 +156,11 @@ fn failure(record: &OperationRecord) -> Option<operation::Result> {
         OperationState::Failed { code, reason, message } => {
             Some(operation::Result::Error(error(*code, reason, message)))
         }
-        OperationState::Cancelled => {
-            Some(operation::Result::Error(error(Code::Cancelled.into(), "CANCELLED", "cancelled")))
-        }
+        OperationState::Cancelled => Some(operation::Result::Error(error(
+            Reason::Cancelled.code().into(),
+            Reason::Cancelled.as_str(),
+            "cancelled",
+        ))),
     }
 }
 

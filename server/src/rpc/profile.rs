@@ -18,7 +18,7 @@ use super::operations::{operation_message, pack};
 use super::order::Order;
 use super::page::Listing;
 use super::validate::request_key;
-use super::{messages, software};
+use super::{estimate, messages, software};
 use crate::profile::{Prepared, StoredProfile};
 use crate::store::records::{
     AttemptRecord, PageRequest, RunCounts, RunState, Software, WorkerRecord, WorkerState,
@@ -83,11 +83,13 @@ impl Profiles {
         let queued = RunCounts { queued: count(prepared.runs.len()), ..RunCounts::default() };
         let alive = workers.iter().filter(|worker| worker.state == WorkerState::Alive);
         let at_once = alive.map(|worker| worker.runs_at_once(&profile.device_kind));
-        let profile = v1::Profile {
+        let pace = self.store.pace(&profile.device_kind, &profile.model).await?;
+        let mut profile = v1::Profile {
             runs_at_once: messages::count(at_once.fold(0, u32::saturating_add)),
             reused_runs: i32::try_from(prepared.reused.len()).unwrap_or(i32::MAX),
             ..messages::new_profile(profile, queued)
         };
+        estimate::write(&mut profile, &prepared.runs, pace);
         let response = operation::Result::Response(pack(&profile));
         Ok(Operation { done: true, result: Some(response), ..Operation::default() })
     }

@@ -84,10 +84,12 @@ WITH settled AS (
     UPDATE operations SET state = 'cancelled', end_time = now()
     WHERE state = 'running' AND cancel_requested
       AND NOT EXISTS (SELECT FROM runs WHERE operation_id = operations.id AND state IN ('queued', 'running'))
-    RETURNING profile_id
+    RETURNING id, profile_id
+), profile AS (
+    UPDATE profiles SET state = 'cancelled', end_time = now()
+    FROM settled WHERE profiles.id = settled.profile_id AND profiles.state = 'running'
 )
-UPDATE profiles SET state = 'cancelled', end_time = now()
-FROM settled WHERE profiles.id = settled.profile_id AND profiles.state = 'running'";
+SELECT id FROM settled";
 
 /// `end_time` is when the last run ended, not when somebody noticed.
 const FINISH: &str = "
@@ -304,11 +306,12 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn settle_cancelled(&self) -> Result<()> {
-        retry(|| async {
-            sqlx::query(SETTLE_CANCELLED).execute(&self.pool).await?;
-            Ok(())
-        })
-        .await
+        let settled: Vec<String> =
+            retry(|| async { Ok(sqlx::query_scalar(SETTLE_CANCELLED).fetch_all(&self.pool).await?) }).await?;
+        for id in settled {
+            self.tell_ended(&name(OperationName::from_id(id))?).await;
+        }
+        Ok(())
     }
 
     /// Operations that are to be ended: all their runs ended. Cancelled ones end here.
@@ -387,6 +390,10 @@ impl Store {
             .bind(missing)
             .fetch_one(&self.pool)
             .await?;
-        Ok(if finished { Fenced::Applied } else { Fenced::Stale })
+        if !finished {
+            return Ok(Fenced::Stale);
+        }
+        self.tell_ended(name).await;
+        Ok(Fenced::Applied)
     }
 }

@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use loadmaster_proto::address;
 use loadmaster_proto::bytes::Bytes;
 use tonic::transport::Uri;
 
@@ -69,17 +70,13 @@ impl FromStr for GpuSelection {
     }
 }
 
-/// The planner's address.
+/// The planner's address; its port is the usual one where none is named.
 pub(crate) fn server(text: &str) -> Result<Uri, String> {
-    let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
-    let uri: Uri = text.parse().map_err(|error| format!("{error}"))?;
+    let uri: Uri = address::url(text).parse().map_err(|error| format!("{error}"))?;
     match uri.scheme_str() {
         Some("http") => {}
         Some(other) => return Err(format!("{other} is not supported, write http://HOST:PORT")),
         None => return Err("write http://HOST:PORT".to_owned()),
-    }
-    if uri.port().is_none() {
-        return Err("the port is missing, write http://HOST:PORT".to_owned());
     }
     Ok(uri)
 }
@@ -123,9 +120,11 @@ mod tests {
     }
 
     #[test]
-    fn a_server_has_a_port_and_may_lack_the_scheme() {
-        assert_eq!(server("planner:7433").map(|uri| uri.to_string()), Ok("http://planner:7433/".to_owned()));
-        for wrong in ["", "http://planner", "https://planner:1", "ftp://x:1"] {
+    fn a_server_may_lack_port_and_scheme() {
+        for text in ["planner", "planner:7433", "http://planner"] {
+            assert_eq!(server(text).map(|uri| uri.to_string()), Ok("http://planner:7433/".to_owned()));
+        }
+        for wrong in ["", "https://planner:1", "ftp://x:1"] {
             assert!(server(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -3,11 +3,12 @@
 use std::error::Error;
 use std::time::Duration;
 
+use loadmaster_proto::reason::Reason;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
 /// Reason in the error details when planner and worker speak different protocol versions.
-const PROTOCOL_VERSION_UNSUPPORTED: &str = "PROTOCOL_VERSION_UNSUPPORTED";
+const PROTOCOL_VERSION_UNSUPPORTED: &str = Reason::ProtocolVersionUnsupported.as_str();
 /// Longest wait that a planner may ask for.
 const LONGEST_ASKED_WAIT: Duration = Duration::from_secs(60);
 

@@ -15,7 +15,7 @@ use super::error::Failure;
 use super::follow::{self, Wait};
 use super::page::{self, Limit};
 use super::profile::{request_id, whole_seconds};
-use super::{file, help, parse};
+use super::{file, help, options, parse};
 use import::{CreateArgs, Format, ImportArgs};
 
 /// Verbs of clusters.
@@ -134,6 +134,21 @@ pub(super) struct Measure {
 
     #[command(flatten)]
     wait: Wait,
+}
+
+impl Verb {
+    /// The options that fill the fields of its request.
+    pub(super) fn options(&self) -> options::Table {
+        match self {
+            Self::Import(_) => options::CLUSTER_IMPORT,
+            Self::Create(_) => options::CLUSTER_CREATE,
+            Self::Discover(_) => options::CLUSTER_DISCOVER,
+            Self::Measure(_) => options::CLUSTER_MEASURE,
+            Self::Links { .. } => options::CLUSTER_LINKS,
+            Self::List(_) => options::LIST,
+            Self::Show { .. } => options::NAME,
+        }
+    }
 }
 
 pub(super) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {

@@ -18,7 +18,7 @@ use super::context::Context;
 use super::error::Failure;
 use super::output::{Format, write_stdout};
 use super::page::{self, Limit};
-use super::{help, parse};
+use super::{help, options, parse};
 
 /// Verbs of models.
 #[derive(Debug, Subcommand)]
@@ -122,6 +122,16 @@ fn print(context: &Context, model: v1::Model) -> Result<(), Failure> {
 }
 
 impl Verb {
+    /// The options that fill the fields of its request.
+    pub(super) fn options(&self) -> options::Table {
+        match self {
+            Self::List(_) => options::LIST,
+            Self::Show { .. } => options::NAME,
+            Self::Create(_) => options::MODEL_CREATE,
+            Self::Import(_) => options::MODEL_IMPORT,
+        }
+    }
+
     /// Whether its answer is one model with its layers.
     pub(super) fn shows_a_model(&self) -> bool {
         !matches!(self, Self::List(_))

@@ -55,7 +55,7 @@ pub(super) fn take(text: &str, most: usize) -> &str {
 }
 
 /// `text` in at most so many cells; where it is cut, its last cell says so.
-pub(super) fn fit(text: &str, most: usize, look: Look) -> String {
+pub(in super::super) fn fit(text: &str, most: usize, look: Look) -> String {
     if cells(text) <= most {
         return text.to_owned();
     }

@@ -21,17 +21,35 @@ pub(super) mod terminal;
 mod tint;
 mod xml;
 
-use loadmaster_proto::wire::v1::ComparePlansResponse;
+use loadmaster_proto::wire::v1::{ComparePlansResponse, Plan};
+
+pub(super) use label::fit;
 
 use super::look::Look;
 use sheet::{Sheet, Which};
+
+/// The devices of each stage in few words, `node0/0–3`; nothing where the plan is for devices without a cluster.
+pub(super) fn devices_of_stages(plan: &Plan, look: Look) -> Option<Vec<String>> {
+    let (all, _) = figure::devices::of(plan);
+    if all.iter().all(|device| device.node.is_empty()) {
+        return None;
+    }
+    let mut texts = vec![String::new(); plan.stages.len()];
+    for run in all.chunk_by(|a, b| a.stage == b.stage) {
+        if let Some(text) = run.first().and_then(|first| texts.get_mut(first.stage)) {
+            *text = figure::devices::names(run, look);
+        }
+    }
+    Some(texts)
+}
 
 /// What files are drawn with: they can show all characters.
 pub(super) const FILE_LOOK: Look = svg::LOOK;
 
 /// The table of a comparison, without pictures, as wide as a table may be.
 pub(super) fn of_comparison(answer: &ComparePlansResponse, look: Look) -> String {
-    terminal::render(&Sheet::of_comparison(answer, Which::NONE, look), terminal::WIDEST, look)
+    let width = look.width.unwrap_or(terminal::WIDEST);
+    terminal::render(&Sheet::of_comparison(answer, Which::NONE, look), width, look)
 }
 
 #[cfg(test)]

@@ -160,7 +160,7 @@ proptest! {
         width in 40..200_usize,
         unicode: bool,
     ) {
-        let look = Look { unicode, color: false };
+        let look = Look { unicode, color: false, width: None };
         let answer = ComparePlansResponse { plans: plans.clone(), timelines: timelines.clone(), warnings: Vec::new() };
         let sheets = |look| [
             Sheet::of_plan(&plans[0], timelines.first(), Which::ALL, look),
@@ -186,7 +186,7 @@ proptest! {
     /// Colours change nothing but colours.
     #[test]
     fn coloured_lines_have_the_same_width(plan in plan(), timeline in timeline()) {
-        let look = Look { unicode: true, color: true };
+        let look = Look { unicode: true, color: true, width: None };
         let drawn = terminal::render(&Sheet::of_plan(&plan, Some(&timeline), Which::ALL, look), 80, look);
         for line in drawn.lines() {
             let mut bare = String::new();

@@ -91,7 +91,7 @@ impl Drawing {
     pub(super) fn draw(&self, context: &Context, sheet: impl Fn(Look) -> Sheet) -> Result<(), Failure> {
         let Some(file) = &context.picture else {
             let look = context.output.look;
-            return write_stdout(terminal::render(&sheet(look), width(), look).as_bytes());
+            return write_stdout(terminal::render(&sheet(look), width(look), look).as_bytes());
         };
         let sheet = sheet(FILE_LOOK);
         if sheet.is_empty() {
@@ -105,8 +105,7 @@ impl Drawing {
 }
 
 /// Cells of a line: the terminal's, else what `COLUMNS` says.
-fn width() -> usize {
-    let terminal = terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| usize::from(width.0));
+fn width(look: Look) -> usize {
     let columns = || std::env::var("COLUMNS").ok()?.parse().ok();
-    terminal.or_else(columns).unwrap_or(WIDTH)
+    look.width.or_else(columns).unwrap_or(WIDTH)
 }

@@ -56,7 +56,6 @@ pub(in super::super) fn list(observations: &[Observation], look: Look) -> String
 /// What was reported of a plan, a line for each, newest first; nothing where nothing was.
 pub(super) fn of_plan(observations: &[Observation], look: Look) -> String {
     let line = |observation: &Observation| {
-        let iterations = i32::try_from(observation.iterations).unwrap_or(i32::MAX);
         let source = match observation.source.as_str() {
             "" => String::new(),
             source => format!(" {} {}", look.dot(), plain(source)),
@@ -65,7 +64,7 @@ pub(super) fn of_plan(observations: &[Observation], look: Look) -> String {
             "observed  {} per iteration  peaks {}  over {} on {}{source}\n",
             iteration(observation, look),
             peaks(observation, look),
-            plural(iterations, "iteration", "iterations"),
+            plural(observation.iterations, "iteration"),
             or_none(&observation.device_kind, look),
         )
     };

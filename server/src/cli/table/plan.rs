@@ -3,6 +3,7 @@
 use loadmaster_proto::wire::v1::{MemoryFigure, Plan, PlanStage, PlanValidation};
 
 use super::super::look::Look;
+use super::super::picture::devices_of_stages;
 use super::super::text::{self, bytes, percent, plain, ratio, seconds};
 use super::bar::{Glyphs, draw};
 use super::grid::Grid;
@@ -55,29 +56,25 @@ fn stages(plan: &Plan, look: Look) -> String {
         Some(capacity) => format!("of capacity {}{ledger_note}", bytes(capacity)),
         None => format!("of capacity{ledger_note}"),
     };
-    let mut grid = Grid::new(
-        &[
-            ("stage", Left),
-            ("layers", Left),
-            ("predicted", Right),
-            ("measured", Right),
-            ("error", Right),
-            (&of_capacity, Left),
-        ],
-        look,
-    );
+    // Pictures name the nodes on a terminal; a file has the table alone.
+    let devices = devices_of_stages(plan, look);
+    let mut columns = vec![("stage", Left), ("layers", Left)];
+    columns.extend(devices.as_ref().map(|_| ("devices", Left)));
+    columns.extend([("predicted", Right), ("measured", Right), ("error", Right), (&of_capacity, Left)]);
+    let mut grid = Grid::new(&columns, look);
     for (index, stage) in plan.stages.iter().enumerate() {
         let maybe = |value: &Option<MemoryFigure>| {
             value.as_ref().map_or_else(|| look.none().to_owned(), |value| figure(value, common))
         };
-        grid.row([
-            index.to_string(),
-            layers(stage, look),
+        let mut cells = vec![index.to_string(), layers(stage, look)];
+        cells.extend(devices.as_ref().and_then(|devices| devices.get(index).cloned()));
+        cells.extend([
             maybe(&stage.predicted_peak) + &margin(stage, look),
             maybe(&stage.measured_peak),
             stage.error_ratio.map_or_else(|| look.none().to_owned(), ratio),
             use_of_capacity(stage, capacity.is_none(), look),
         ]);
+        grid.rows(cells);
     }
     let measured = plan.stages.iter().any(|stage| stage.measured_peak.is_some());
     grid.render() + &legend(plan, measured, look)

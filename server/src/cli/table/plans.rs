@@ -86,7 +86,7 @@ fn partition(text: &str, look: Look) -> Option<String> {
     let end = text.floor_char_boundary(LONGEST);
     let end = text[..end].rfind('-').map_or(end, |dash| dash + 1);
     let stages = i32::try_from(text.split('-').count()).unwrap_or(i32::MAX);
-    Some(format!("{}{} {}", plain(&text[..end]), look.cut(), plural(stages, "stage", "stages")))
+    Some(format!("{}{} {}", plain(&text[..end]), look.cut(), plural(stages, "stage")))
 }
 
 fn launcher(plan: &Plan) -> Option<String> {

@@ -33,7 +33,7 @@ pub(in super::super) fn one(answer: &PredictMemoryResponse, look: Look) -> Strin
     text.push_str(&format!(
         "by {} from {} of {}\n",
         or_none(&answer.predictor, look),
-        plural(answer.measurement_count, "measurement", "measurements"),
+        plural(answer.measurement_count, "measurement"),
         plain(&answer.profile)
     ));
     if !answer.excluded.is_empty() {
@@ -169,7 +169,7 @@ fn fits(stage: &StagePrediction, look: Look) -> String {
         Verdict::Unspecified => look.none().to_owned(),
         Verdict::Fits => "yes".to_owned(),
         Verdict::FitsWithoutMargin => "no margin".to_owned(),
-        Verdict::DoesNotFit => look.bold_red("no"),
+        Verdict::DoesNotFit => "no".to_owned(),
     }
 }
 

@@ -5,7 +5,7 @@ use loadmaster_proto::wire::v1::{self, Campaign, LayerMemory, Profile};
 
 use super::super::look::Look;
 use super::super::progress::runs;
-use super::super::text::{maybe_bytes, plain, seconds, time, word};
+use super::super::text::{maybe_bytes, plain, plural, seconds, time, word};
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
 use super::{disturbed, id, ledger, or_none, training};
@@ -34,7 +34,7 @@ pub(in super::super) fn one(profile: &Profile, look: Look) -> String {
         let state = match of.missing.as_slice() {
             [] => "has all that it needs".to_owned(),
             [one] => format!("lacks {}", plain(one)),
-            several => format!("lacks {} measurements", several.len()),
+            several => format!("lacks {}", plural(several.len(), "measurement")),
         };
         let predictor = match of.predictor.as_str() {
             "capture" => "capture",
@@ -85,7 +85,7 @@ fn measured(profile: &Profile, look: Look) -> String {
         or_none(&sizes.join(" and "), look)
     };
     let mut text = match profile.campaign() {
-        Campaign::Paper => format!("whole partitionings over {} devices", profile.devices),
+        Campaign::Paper => format!("whole partitionings over {}", plural(profile.devices, "device")),
         Campaign::Stages => format!("single stages for pipelines of {}", profile.devices),
         Campaign::Imported => return "elsewhere, and imported".to_owned(),
         Campaign::Minimal | Campaign::Unspecified => "single layers".to_owned(),
@@ -206,7 +206,11 @@ fn campaign(profile: &Profile) -> String {
         Campaign::Imported => "imported",
         Campaign::Minimal | Campaign::Unspecified => "minimal",
     };
-    if profile.devices > 0 { format!("{name}, {} devices", profile.devices) } else { name.to_owned() }
+    if profile.devices > 0 {
+        format!("{name}, {}", plural(profile.devices, "device"))
+    } else {
+        name.to_owned()
+    }
 }
 
 fn state(profile: &Profile) -> String {

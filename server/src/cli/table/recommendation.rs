@@ -5,7 +5,7 @@ use loadmaster_proto::wire::v1::{
 };
 
 use super::super::look::Look;
-use super::super::text::{bytes, margin, percent, plain, seconds};
+use super::super::text::{bytes, margin, percent, plain, plural, seconds};
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::{id, training};
@@ -87,7 +87,7 @@ fn proof(plan: &Plan, of: &Certificate, look: Look) -> String {
     if of.stopped {
         text.push_str(" (the search was stopped)");
     }
-    text.push_str(&format!(" {dot} {} states", of.states));
+    text.push_str(&format!(" {dot} {}", plural(of.states, "state")));
     if of.search_seconds > 0.0 {
         text.push_str(&format!(" in {}", seconds(of.search_seconds)));
     }

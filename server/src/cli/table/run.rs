@@ -4,7 +4,7 @@ use loadmaster_proto::wire::v1::run::State;
 use loadmaster_proto::wire::v1::{Run, RunFailure, run_failure, run_spec};
 
 use super::super::look::Look;
-use super::super::text::{bytes, percent, plain, time, word};
+use super::super::text::{bytes, percent, plain, plural, time, word};
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
 use super::{id, ledger, measurement, or_none, training};
@@ -133,7 +133,7 @@ fn work(run: &Run, look: Look) -> String {
             solo.stage_count
         ),
         Some(run_spec::Work::Links(links)) => {
-            format!("links between {} devices", links.devices)
+            format!("links between {}", plural(links.devices, "device"))
         }
         None => look.none().to_owned(),
     }

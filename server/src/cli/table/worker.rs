@@ -17,7 +17,7 @@ pub(in super::super) fn one(worker: &Worker, look: Look) -> String {
     facts.add("version", or_none(&worker.version, look));
     facts.add("libtorch", or_none(&worker.libtorch_version, look));
     if worker.cores > 0 {
-        let threads = plural(worker.threads, "thread", "threads");
+        let threads = plural(worker.threads, "thread");
         facts.add("cores", format!("{}, {threads} per rank", worker.cores));
     }
     facts.add("commands", or_none(&worker.commands.join(", "), look));

@@ -38,9 +38,10 @@ pub enum CampaignError {
     },
     /// One or two devices cannot hold an inner layer alone while something holds the rest.
     #[error(
-        "whole partitionings over {devices} device(s) never place layers {first_layer} to {last_layer} \
+        "whole partitionings over {devices} device{} never place layers {first_layer} to {last_layer} \
          alone, so their isolated memory cannot be measured: use the `stages` campaign or at least 3 \
-         devices"
+         devices",
+        if *devices == 1 { "" } else { "s" }
     )]
     CannotIsolate {
         /// Devices asked for.

@@ -1,8 +1,10 @@
 //! One call, from its first byte to its answer.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use futures_util::FutureExt;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -17,8 +19,9 @@ use super::gate::Gate;
 use super::methods::{Kind, Method, Methods};
 use super::opening::Opening;
 use super::receive::receive;
-use super::refusal::{Refusal, explained};
+use super::refusal::Refusal;
 use super::timeout;
+use crate::rpc::calls::{Record, answered, panicked};
 
 /// What answers calls.
 #[derive(Debug)]
@@ -40,17 +43,20 @@ impl Calls {
         connection: Arc<Connection>,
     ) -> Response<Answer> {
         let open = connection.enter();
+        let record = Record::begin(request.uri().path(), connection.peer());
         let response = match timeout::of(request.headers()) {
             Ok(time) => {
                 let deadline = Instant::now() + time;
-                match tokio::time::timeout_at(deadline, self.ask(request, &connection, deadline)).await {
+                match tokio::time::timeout_at(deadline, self.ask(request, &connection, deadline, &record))
+                    .await
+                {
                     Ok(answered) => answered,
                     Err(_) => Err(Refusal::Late(time)),
                 }
             }
             Err(refusal) => Err(refusal),
         };
-        let response = response.map_or_else(Refusal::response, explained);
+        let response = answered(response.unwrap_or_else(Refusal::response), record);
         answer::prepare(response, connection.answer(), self.gate.answer(&connection), open)
     }
 
@@ -59,6 +65,7 @@ impl Calls {
         request: Request<Incoming>,
         connection: &Arc<Connection>,
         deadline: Instant,
+        record: &Record,
     ) -> Result<Response<Body>, Refusal> {
         let (mut parts, body) = request.into_parts();
         // Unknown methods take nothing: the routes refuse them.
@@ -67,6 +74,7 @@ impl Calls {
         if method.one_message {
             let mut counted = self.gate.request(connection);
             let message = receive(body, &mut counted).await?;
+            record.names().look_at(&message);
             let _room = self.gate.enter(method.kind, connection).await?;
             // Searches stop in time for their answer: they are told what is left.
             parts.headers.insert(timeout::HEADER, timeout::left(deadline));
@@ -84,9 +92,11 @@ impl Calls {
     }
 
     async fn route(&self, request: Request<Body>) -> Response<Body> {
-        match self.routes.clone().call(request).await {
-            Ok(answer) => answer,
-            Err(never) => match never {},
+        // A defect in one call must not take others along that share its connection.
+        match AssertUnwindSafe(self.routes.clone().call(request)).catch_unwind().await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(never)) => match never {},
+            Err(_) => panicked().into_http(),
         }
     }
 }

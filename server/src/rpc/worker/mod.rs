@@ -60,7 +60,9 @@ impl WorkerService for Workers {
             return Err(ApiError::Stopping.into());
         }
         let mut inbox = request.into_inner();
-        let first = tokio::time::timeout(HELLO_TIMEOUT, inbox.message()).await.map_err(|_| ApiError::NoHello)??;
+        let first = tokio::time::timeout(HELLO_TIMEOUT, inbox.message())
+            .await
+            .map_err(|_| ApiError::NoHello { waited: HELLO_TIMEOUT })??;
         let Some(v1::worker_message::Message::Hello(hello)) = first.and_then(|first| first.message) else {
             return Err(ApiError::from(Invalid::field("hello", "must be the first message")).into());
         };

@@ -4,6 +4,7 @@ mod cluster;
 mod lease;
 mod model;
 mod operation;
+mod pace;
 mod page;
 mod plan;
 mod profile;
@@ -17,6 +18,7 @@ pub use cluster::{ClusterRecord, ClusterRow, ClusterSummary, LinkRecord, NewLink
 pub use lease::{AskedRun, Claim, Fenced, FreeDevice, Heartbeat, HeldLease, Renewal};
 pub use model::ModelRecord;
 pub use operation::{OperationRecord, OperationState, OperationTarget, RequestKey};
+pub use pace::Pace;
 pub use page::{Cursor, Page, PageRequest, Positioned};
 pub use plan::{
     DeviceGroupRecord, NewestTrial, PlanAsked, PlanContent, PlanRecord, PlanRow, PlanStageRecord,

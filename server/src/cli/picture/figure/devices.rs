@@ -3,6 +3,7 @@
 use loadmaster_proto::wire::v1::{PlacedDevice, Plan, PlanStage, StageConfig};
 
 use super::super::super::look::Look;
+use super::super::super::text::plural;
 use super::super::label::safe;
 
 /// Devices of a plan that are looked at. A message says how many there are in a few bytes, so this, not its
@@ -126,7 +127,7 @@ pub(in super::super) fn names(devices: &[Device], look: Look) -> String {
     };
     let mut texts: Vec<String> = ranges.iter().take(RANGES).map(text).collect();
     if ranges.len() > RANGES {
-        texts.push(format!("{} {} devices in all", look.cut(), devices.len()));
+        texts.push(format!("{} {} in all", look.cut(), plural(devices.len(), "device")));
     }
     texts.join(", ")
 }

@@ -5,7 +5,7 @@ use loadmaster_proto::wire::v1::{Launcher, Objective, Plan, PlanShape, Schedule,
 use super::super::super::look::Look;
 use super::super::super::table::recommendation::{BY_PREDICTIONS, rests_on_seconds};
 use super::super::super::table::{common_ledger, ledger};
-use super::super::super::text::{bytes, count, margin, percent, ratio, seconds, word};
+use super::super::super::text::{bytes, count, margin, percent, plural, ratio, seconds, word};
 use super::super::label::{id, safe};
 use super::devices::notation;
 use super::placement::recompute;
@@ -149,7 +149,7 @@ fn certificate(plan: &Plan, look: Look) -> Option<String> {
         None => "no bound is known".to_owned(),
     };
     let stopped = if of.stopped { ", stopped by the deadline" } else { "" };
-    Some(format!("{value} {} {proof}{stopped}, {} states", look.dot(), count(of.states)))
+    Some(format!("{value} {} {proof}{stopped}, {}", look.dot(), plural(of.states, "state")))
 }
 
 /// All facts of one plan.

@@ -4,7 +4,7 @@ use loadmaster_proto::wire::v1::Plan;
 
 use super::super::super::look::Look;
 use super::super::super::table::{common_ledger, ledger};
-use super::super::super::text::{bytes, count, seconds};
+use super::super::super::text::{bytes, count, plural, seconds};
 use super::super::label::safe;
 use super::devices::notation;
 
@@ -67,12 +67,14 @@ impl Front {
                 if plan.solver.starts_with("time/") { "by AMP's closed form" } else { "simulated" },
             ),
         );
-        let total = i64::try_from(plan.front.len()).unwrap_or(i64::MAX);
         Some(Self {
             points,
             bytes_axis: format!("predicted peak of the fullest device, bytes, {} ledger", ledger(common)),
             seconds_axis: "predicted seconds per iteration",
-            summary: format!("{} plans that no other one beats in both memory and time", count(total)),
+            summary: format!(
+                "{} that no other one beats in both memory and time",
+                plural(plan.front.len(), "plan")
+            ),
             notes,
         })
     }

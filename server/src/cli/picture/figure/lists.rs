@@ -4,7 +4,7 @@ use loadmaster_proto::wire::v1::{MemoryBreakdown, MemoryFigure, Partitioning, Pl
 
 use super::super::super::look::Look;
 use super::super::super::table::{ledger, parts};
-use super::super::super::text::{bytes, seconds};
+use super::super::super::text::{bytes, plural, seconds};
 use super::super::label::{id, safe, sentence};
 use super::devices::{self, notation};
 use super::placement::{layers, recompute};
@@ -72,7 +72,7 @@ pub(in super::super) fn stages(plan: &Plan, look: Look) -> Table {
             .to_owned(),
     ];
     if plan.stages.len() > MOST_STAGES {
-        notes.push(format!("the first {MOST_STAGES} of {} stages", plan.stages.len()));
+        notes.push(format!("the first {MOST_STAGES} of {}", plural(plan.stages.len(), "stage")));
     }
     Table { head, rows: plan.stages.iter().enumerate().take(MOST_STAGES).map(row).collect(), notes }
 }

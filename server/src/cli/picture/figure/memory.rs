@@ -4,7 +4,7 @@ use loadmaster_proto::wire::v1::{MemoryFigure, Plan, PlanStage, PredictionOrigin
 
 use super::super::super::look::Look;
 use super::super::super::table::{common_ledger, ledger, parts::parts};
-use super::super::super::text::{bytes, count, percent, word};
+use super::super::super::text::{bytes, percent, plural, word};
 use super::super::label::{cells, safe};
 use super::devices::{self, Device};
 
@@ -81,7 +81,7 @@ impl Memory {
             );
         }
         if more {
-            notes.push(format!("only the first {} devices are drawn", count(to_i64(all.len()))));
+            notes.push(format!("only the first {} are drawn", plural(all.len(), "device")));
         }
         notes.extend(keep_fullest(&mut bars));
         notes.extend(unlike(plan));
@@ -135,10 +135,6 @@ impl Bar {
     fn fullness(&self) -> f64 {
         self.peak_bytes as f64 / self.capacity_bytes.unwrap_or(1).max(1) as f64
     }
-}
-
-fn to_i64(value: usize) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 fn bar(plan: &Plan, group: &[Device], differ: (bool, bool), look: Look) -> Option<Bar> {
@@ -259,7 +255,8 @@ fn unlike(plan: &Plan) -> Option<String> {
     let hidden = plan.stages.iter().filter(differ).count();
     (hidden > 0).then(|| {
         format!(
-            "measured peaks of {hidden} stages are of another ledger than the prediction and are not drawn"
+            "measured peaks of {} are of another ledger than the prediction and are not drawn",
+            plural(hidden, "stage")
         )
     })
 }

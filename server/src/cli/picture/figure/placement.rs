@@ -3,7 +3,7 @@
 use loadmaster_proto::wire::v1::{Plan, PlanStage, RecomputePolicy};
 
 use super::super::super::look::Look;
-use super::super::super::text::{count, word};
+use super::super::super::text::{plural, word};
 use super::super::label::safe;
 use super::devices::{self, Device};
 
@@ -82,27 +82,23 @@ impl Placement {
         if boxes.len() > MOST_BOXES {
             let hidden: usize =
                 boxes[MOST_BOXES / 2..boxes.len() - MOST_BOXES / 2].iter().map(|b| b.nodes).sum();
-            notes.push(format!("{} nodes in the middle are not drawn", count(to_i64(hidden))));
+            notes.push(format!("left out in the middle: {}", plural(hidden, "node")));
             boxes.drain(MOST_BOXES / 2..boxes.len() - MOST_BOXES / 2);
         }
         if boxes.iter().any(|node| node.nodes > 1) {
             notes.push("nodes that follow each other and carry the same stages are drawn as one".to_owned());
         }
         if more {
-            notes.push(format!("only the first {} devices are drawn", count(to_i64(all.len()))));
+            notes.push(format!("only the first {} are drawn", plural(all.len(), "device")));
         }
         let clustered = nodes.iter().filter(|node| !node[0].node.is_empty()).count();
         let mut summary =
-            format!("{} stages on {} devices", count(to_i64(plan.stages.len())), count(to_i64(all.len())));
+            format!("{} on {}", plural(plan.stages.len(), "stage"), plural(all.len(), "device"));
         if clustered > 0 {
-            summary.push_str(&format!(" of {} nodes", count(to_i64(clustered))));
+            summary.push_str(&format!(" of {}", plural(clustered, "node")));
         }
         Self { boxes, stages: stages(plan, &all, look), summary, notes }
     }
-}
-
-fn to_i64(value: usize) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 /// Devices by their node, in the order in which the pipeline comes to the nodes.
@@ -232,7 +228,7 @@ fn stages(plan: &Plan, all: &[Device], look: Look) -> Vec<StageNote> {
     let mut notes: Vec<StageNote> =
         plan.stages.iter().enumerate().take(half).map(|(index, stage)| note(index, stage)).collect();
     if total > half {
-        let layers = format!("{} stages are left out", count(to_i64(total - 2 * half)));
+        let layers = format!("left out: {}", plural(total - 2 * half, "stage"));
         notes.push(StageNote {
             stage: None,
             layers,

@@ -4,7 +4,7 @@ use loadmaster_proto::wire::v1::{
     Lane, PassSpan, Plan, PredictionOrigin, SimulatedSchedule, Timeline, pass_span,
 };
 
-use super::super::super::text::{count, percent, seconds, word};
+use super::super::super::text::{count, percent, plural, seconds, word};
 use super::super::label::{cells, safe, sentence};
 
 /// Lanes that are drawn; of more, the first and the last.
@@ -128,7 +128,7 @@ impl Schedule {
             let stage = half;
             lanes.push(Row { label, stage, passes: Vec::new(), busy: String::new(), title: String::new() });
             lanes.extend(timeline.lanes.iter().skip(total - half).map(|lane| row(lane, timeline)));
-            notes.push(format!("{} stages in the middle are not drawn", total - 2 * half));
+            notes.push(format!("left out in the middle: {}", plural(total - 2 * half, "stage")));
         }
         let listed: usize = timeline.lanes.iter().map(|lane| lane.passes.len()).sum();
         let valid: usize = timeline.lanes.iter().flat_map(|lane| &lane.passes).filter_map(Pass::of).count();
@@ -189,9 +189,10 @@ fn row(lane: &Lane, timeline: &Timeline) -> Row {
     let share = lane.busy_seconds / timeline.iteration_seconds;
     let busy = if share.is_finite() { format!("busy {}", percent(share)) } else { String::new() };
     let mut title = format!(
-        "stage {stage}: busy for {} (predicted); at most {} micro-batches in flight",
+        "stage {stage}: busy for {} (predicted); at most {} micro-batch{} in flight",
         seconds(lane.busy_seconds),
-        lane.in_flight
+        lane.in_flight,
+        if lane.in_flight == 1 { "" } else { "es" }
     );
     if lane.weight_versions > 1 {
         title.push_str(&format!("; {} versions of the weights at once", lane.weight_versions));

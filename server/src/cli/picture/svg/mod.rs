@@ -25,7 +25,7 @@ const COLUMN: f64 = 640.0;
 /// Space between pictures.
 const GAP: f64 = 28.0;
 /// Files can show all characters; colours are theirs.
-pub(super) const LOOK: Look = Look { unicode: true, color: false };
+pub(super) const LOOK: Look = Look { unicode: true, color: false, width: None };
 
 /// All pictures of a sheet, one below the other; those of several plans side by side. Tables about single
 /// plans are left to pages.

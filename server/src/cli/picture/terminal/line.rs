@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn colours_end_where_they_should() {
-        let look = Look { unicode: true, color: true };
+        let look = Look { unicode: true, color: true, width: None };
         let mut line = Line::default();
         line.tinted("W", Tint::Part(0));
         line.text(" x  ");

@@ -77,7 +77,7 @@ fn table(table: &Table, width: usize, look: Look) -> Vec<Line> {
     let head = cut(&table.head);
     let columns: Vec<(&str, Side)> = head.iter().map(|title| (title.as_str(), Side::Left)).collect();
     // Escape sequences of its own would be counted as text here.
-    let mut grid = Grid::new(&columns, Look { color: false, ..look });
+    let mut grid = Grid::new(&columns, Look { color: false, width: None, ..look });
     table.rows.iter().for_each(|row| grid.rows(cut(row)));
     grid.render().lines().map(Line::plain).collect()
 }

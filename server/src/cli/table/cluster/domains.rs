@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use loadmaster_proto::wire::v1::{Cluster, ClusterDomain};
 
 use super::super::super::look::Look;
-use super::super::super::text::plain;
+use super::super::super::text::{plain, plural};
 use super::super::grid::Grid;
 use super::super::grid::Side::{Left, Right};
 use super::speed;
@@ -58,7 +58,7 @@ fn branch<'a>(
         [] => String::new(),
         [only] => format!(": {}", plain(only)),
         [first, .., last] => {
-            format!(": {} .. {} ({} nodes)", plain(first), plain(last), domain.nodes.len())
+            format!(": {} .. {} ({})", plain(first), plain(last), plural(domain.nodes.len(), "node"))
         }
     };
     lines.push(format!(

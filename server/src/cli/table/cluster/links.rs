@@ -4,7 +4,7 @@ use loadmaster_proto::cluster::quantity;
 use loadmaster_proto::wire::v1::{LinkMeasurement, LinkTransport, WorkerLinks};
 
 use super::super::super::look::Look;
-use super::super::super::text::{plain, time, word};
+use super::super::super::text::{plain, plural, time, word};
 use super::super::grid::Grid;
 use super::super::grid::Side::{Left, Right};
 use super::super::id;
@@ -61,8 +61,8 @@ fn one(measurement: &LinkMeasurement, run: &str, look: Look) -> String {
         let (first, last) = (group.devices.first().copied(), group.devices.last().copied());
         grid.row([
             format!(
-                "{} devices, {} .. {}",
-                group.devices.len(),
+                "{}, {} .. {}",
+                plural(group.devices.len(), "device"),
                 device(first.unwrap_or(-1)),
                 device(last.unwrap_or(-1))
             ),

@@ -4,6 +4,7 @@ use loadmaster_proto::cluster::quantity;
 use loadmaster_proto::wire::v1::{ClusterNode, LinkOrigin, LinkSpeed};
 
 use super::super::super::look::Look;
+use super::super::super::text::plural;
 use super::super::grid::Grid;
 use super::super::grid::Side::{Left, Right};
 use super::class;
@@ -24,7 +25,8 @@ pub(super) fn draw(node: &ClusterNode, look: Look) -> String {
         grid.rows(cells);
     }
     let left_out = node.devices.len().saturating_sub(MOST);
-    let rest = if left_out > 0 { format!("; {left_out} more devices are not drawn") } else { String::new() };
+    let rest =
+        if left_out > 0 { format!("; left out: {}", plural(left_out, "device")) } else { String::new() };
     format!("{}GB/s, one way; m measured, g given, a assumed{rest}\n", grid.render())
 }
 

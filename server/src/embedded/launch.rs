@@ -1,0 +1,167 @@
+//! One start of the server on its data directory, and the settings that it gets.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{Connection, PgConnection};
+
+use super::account::Account;
+use super::binaries::Binaries;
+use super::cluster::{self, ROLE};
+use super::error::{EmbeddedError, io_error};
+use super::process::{self, Server};
+use super::{DATABASE, EmbeddedOptions, PORT, leftover, log, socket};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+
+/// Where a server is started, as whom and how; its owner holds the data directory's lock.
+#[derive(Debug)]
+pub(super) struct Site {
+    pub(super) data_dir: PathBuf,
+    pub(super) account: Account,
+    pub(super) options: EmbeddedOptions,
+}
+
+/// A server that answers.
+#[derive(Debug)]
+pub(super) struct Launched {
+    pub(super) server: Server,
+    pub(super) socket_folder: PathBuf,
+}
+
+impl Site {
+    /// Starts a server once nothing is left of any earlier one, and waits for its first answer.
+    pub(super) async fn launch(&self) -> Result<Launched, EmbeddedError> {
+        let cluster = self.data_dir.join("postgres");
+        leftover::clear(&cluster).await?;
+        let binaries = Binaries::find(&cluster)?;
+        let (data_dir, account, durable) =
+            (self.data_dir.clone(), self.account.clone(), self.options.durable);
+        let (command, socket_folder) = blocking({
+            let binaries = binaries.clone();
+            move || {
+                let cluster = cluster::prepare(&data_dir, &binaries, &account, durable)?;
+                let socket_folder = socket::prepare(&data_dir, &account)?;
+                let command =
+                    server_command(&data_dir, &binaries, &account, &cluster, &socket_folder, durable)?;
+                Ok((command, socket_folder))
+            }
+        })
+        .await?;
+        let launched = Launched { server: Server::start(command).await?, socket_folder };
+        launched.wait_until_ready(&self.data_dir, self.options.start_timeout).await?;
+        tracing::info!(version = binaries.major, cluster = %cluster.display(), user = self.account.user,
+            "embedded postgres is running");
+        Ok(launched)
+    }
+}
+
+impl Launched {
+    /// Waits for an answer, and makes the database if it is not there.
+    async fn wait_until_ready(&self, data_dir: &Path, limit: Duration) -> Result<(), EmbeddedError> {
+        let options = PgConnectOptions::new_without_pgpass()
+            .socket(&self.socket_folder)
+            .port(PORT)
+            .username(ROLE)
+            .database("postgres");
+        let ready = async {
+            let mut pause = FIRST_PAUSE;
+            loop {
+                if let Some(status) = self.server.ended() {
+                    return Err(EmbeddedError::Ended {
+                        status,
+                        log: log::path(data_dir),
+                        tail: log::tail(data_dir),
+                    });
+                }
+                match PgConnection::connect_with(&options).await {
+                    Ok(connection) => return make_database(connection).await.map_err(EmbeddedError::Refused),
+                    Err(error) if is_starting(&error) => {}
+                    Err(error) => return Err(EmbeddedError::Refused(error)),
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        };
+        match tokio::time::timeout(limit, ready).await {
+            Ok(ready) => ready,
+            Err(_) => {
+                Err(EmbeddedError::TooSlow { limit, log: log::path(data_dir), tail: log::tail(data_dir) })
+            }
+        }
+    }
+}
+
+fn server_command(
+    data_dir: &Path,
+    binaries: &Binaries,
+    account: &Account,
+    cluster: &Path,
+    socket_folder: &Path,
+    durable: bool,
+) -> Result<Command, EmbeddedError> {
+    let log = log::open(data_dir)?;
+    let on_or_off = if durable { "on" } else { "off" };
+    let mut command = Command::new(binaries.postgres());
+    command.arg("-D").arg(cluster).arg("-k").arg(socket_folder).arg("-p").arg(PORT.to_string());
+    // Here rather than in a file, so that they are the same after every upgrade.
+    for setting in [
+        "listen_addresses=",
+        "unix_socket_permissions=0700",
+        "max_connections=100",
+        "timezone=UTC",
+        "log_timezone=UTC",
+        "lc_messages=C",
+        "logging_collector=off",
+        "log_destination=stderr",
+        "log_line_prefix=%m [%p] ",
+        "log_checkpoints=off",
+        // Short queries gain nothing from compiled ones.
+        "jit=off",
+    ] {
+        command.arg("-c").arg(setting);
+    }
+    for setting in ["fsync", "synchronous_commit", "full_page_writes"] {
+        command.arg("-c").arg(format!("{setting}={on_or_off}"));
+    }
+    command
+        .current_dir(cluster)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().map_err(io_error("open", &log::path(data_dir)))?)
+        .stderr(log);
+    process::forget_settings(&mut command);
+    account.apply(&mut command);
+    Ok(command)
+}
+
+/// Whether the server may answer later: no socket yet, or still starting (`57P03`).
+fn is_starting(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) => true,
+        sqlx::Error::Database(error) => error.code().as_deref() == Some("57P03"),
+        _ => false,
+    }
+}
+
+async fn make_database(mut connection: PgConnection) -> sqlx::Result<()> {
+    let there: bool = sqlx::query_scalar("SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)")
+        .bind(DATABASE)
+        .fetch_one(&mut connection)
+        .await?;
+    if !there {
+        sqlx::raw_sql("CREATE DATABASE loadmaster").execute(&mut connection).await?;
+    }
+    connection.close().await
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, EmbeddedError> + Send + 'static,
+) -> Result<T, EmbeddedError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(EmbeddedError::Internal(error.to_string())),
+    }
+}

@@ -1,0 +1,90 @@
+//! The command line as a new user meets it: errors in its own words, costs before they are paid, and what comes next.
+
+use std::process::Command;
+
+use loadmaster_tests::{Output, Planner, TINY_GPT2, Worker, WorkerOptions, binary, cli, json};
+
+fn run(planner: &Planner, line: &str) -> Output {
+    cli(planner, &line.split_whitespace().collect::<Vec<_>>())
+}
+
+/// Every refusal comes from the planner, which knows fields alone.
+#[test]
+fn errors_of_the_planner_name_the_options_that_were_typed() {
+    let planner = Planner::start();
+    let profile =
+        "profile run --model gpt2 --device-kind cpu --micro-batch-size 2 --micro-batches 4 --dry-run";
+    let options = [
+        (format!("{profile} --heads 5"), "--heads: is 5, must divide --hidden-size (768)"),
+        (format!("{profile} --dropout 2"), "--dropout: is 2"),
+        (format!("{profile} --learning-rate -1"), "--learning-rate: is -1"),
+        (format!("{profile} --momentum 2"), "--momentum: is 2"),
+        (format!("{profile} --id No"), "--id: \"No\" is not an id"),
+        (format!("{profile} --campaign stages"), "--devices: is required"),
+        (format!("{profile} --profile-micro-batch-sizes 1,2,4"), "--profile-micro-batch-sizes: "),
+        ("cluster create --nodes n --devices-per-node 1 --device-kind cpu --memory 1GiB --usable-memory 2GiB".to_owned(),
+         "--usable-memory: is 2.00 GiB"),
+    ];
+    for (line, told) in options {
+        let output = run(&planner, &line);
+        assert_eq!(output.code, 2, "{line}: {}", output.stderr);
+        assert!(output.stderr.starts_with(&format!("error: {told}")), "{line}: {}", output.stderr);
+    }
+}
+
+/// Before anything was measured nobody knows; afterwards the estimate says what it rests on.
+#[test]
+fn a_dry_run_says_what_it_costs_and_a_profile_what_comes_next() {
+    let planner = Planner::start();
+    let _worker = Worker::start(&planner, &WorkerOptions::default());
+    let mut profile = vec!["profile", "run", "--id", "p", "--micro-batch-size", "2", "--micro-batches", "2"];
+    profile.extend(TINY_GPT2);
+    let dry_run: Vec<&str> = profile.iter().copied().chain(["--dry-run"]).collect();
+    let before = cli(&planner, &dry_run);
+    assert!(before.stderr.contains("not known how long"), "{}", before.stderr);
+
+    let made = cli(&planner, &profile);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let next = made.stderr.lines().last().unwrap().strip_prefix("next:  loadmaster ").unwrap().to_owned();
+    assert_eq!(next, "plan recommend --profile p --devices 4x1GiB");
+    let planned = run(&planner, &next);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+
+    let other: Vec<&str> = dry_run.iter().map(|word| if *word == "p" { "q" } else { word }).collect();
+    let other: Vec<&str> = other.into_iter().chain(["--fresh"]).collect();
+    let after = cli(&planner, &other);
+    assert!(after.stderr.contains("device-seconds: as long as the"), "{}", after.stderr);
+    assert!(after.stderr.contains("newest runs of this model"), "{}", after.stderr);
+    let profile = json(&planner, &other)["response"].clone();
+    assert!(profile["estimatedSeconds"].as_f64().unwrap() > 0.0, "{profile}");
+    assert!(profile["estimatedDeviceSeconds"].as_f64() >= profile["estimatedSeconds"].as_f64(), "{profile}");
+}
+
+/// A file has no pictures that would name the nodes.
+#[test]
+fn a_table_in_a_file_names_the_nodes_of_a_plan() {
+    let planner = Planner::start();
+    let _worker = Worker::start(&planner, &WorkerOptions::default());
+    let mut profile = vec!["profile", "run", "--id", "p", "--micro-batch-size", "2", "--micro-batches", "2"];
+    profile.extend(TINY_GPT2);
+    assert_eq!(cli(&planner, &profile).code, 0);
+    let made = run(
+        &planner,
+        "cluster create --id lab --nodes n[1-2] --devices-per-node 1 --device-kind cpu --memory 1GiB",
+    );
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let plan = run(&planner, "plan recommend --profile p --cluster lab -o name").stdout;
+    let shown = run(&planner, &format!("plan show {plan} -o table")).stdout;
+    assert!(shown.contains("n1/0") && shown.contains("n2/0"), "{shown}");
+}
+
+/// The planner's port is the usual one where an address names none.
+#[test]
+fn a_host_without_a_port_means_the_usual_one() {
+    let output = Command::new(binary("loadmaster"))
+        .args(["plan", "list", "--address", "127.255.255.254"])
+        .output()
+        .expect("the command line can be started");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("no planner answers at http://127.255.255.254:7433"), "{stderr}");
+}

@@ -455,7 +455,7 @@ async fn a_worker_is_alive_lost_and_back_and_stays_drained() {
     );
     store.disconnect_worker(&name, "one").await.unwrap();
     let second = store.upsert_worker(&new_worker("w", "two"), LEASE).await.unwrap();
-    assert_eq!(beat(&store, &name, "one").await, [name.clone()], "the first stream is nobody's");
+    assert_eq!(beat(&store, &name, "one").await, std::slice::from_ref(&name), "the first stream is nobody's");
     assert_eq!((second.state, second.create_time), (WorkerState::Alive, first.create_time));
     store.set_worker_state(&name, "one", WorkerState::Gone).await.unwrap();
     assert_eq!(state().await, WorkerState::Alive, "the first process does not speak for the second");

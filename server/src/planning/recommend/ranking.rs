@@ -236,7 +236,7 @@ impl<'a, M: Market> Search<'a, M> {
             }
             let (variant, own) =
                 (&self.variants[index], kept[index].or_asked(|| self.ask(&self.variants[index])));
-            let asked = own.as_ref().or(kept[index].kept());
+            let asked = own.as_ref().or_else(|| kept[index].kept());
             let Some(asked) = asked else { continue };
             if wish.objective == Objective::Pareto {
                 let (points, solved) = asked.front(wish.unit, &formula);
@@ -320,7 +320,7 @@ impl<'a, M: Market> Search<'a, M> {
                 continue;
             }
             let own = kept[index].or_asked(|| self.ask(&self.variants[index]));
-            let Some(asked) = own.as_ref().or(kept[index].kept()) else { continue };
+            let Some(asked) = own.as_ref().or_else(|| kept[index].kept()) else { continue };
             let (plans, mut outcome) = if is_front {
                 asked.simulated(terms, &mut front, effort)
             } else {

@@ -93,7 +93,7 @@ fn what_is_missing_or_wrong_is_named() {
     let planner = Planner::start();
     let conf = fixture("topology.conf");
     let missing = cli(&planner, &import(&conf, &[]));
-    assert!(missing.code == 2 && missing.stderr.contains("file.options.devices_per_node"), "{missing:?}");
+    assert!(missing.code == 2 && missing.stderr.contains("--devices-per-node"), "{missing:?}");
     let folder = tempfile::tempdir().unwrap();
     let bent = folder.path().join("bent.yaml");
     let example = std::fs::read_to_string(file("deploy/clusters/two-kinds.yaml")).unwrap();

@@ -121,7 +121,7 @@ fn seconds_of_shards_must_say_whether_collectives_are_in_them() {
     let file = setting.write("silent.json", &document.to_string());
     let Output { code, stderr, .. } = cli(&setting.planner, &["profile", "import", &file]);
     assert_eq!(code, 2, "{stderr}");
-    assert!(stderr.contains("document.layer_table.times_without_collectives"), "{stderr}");
+    assert!(stderr.contains("layer_table.times_without_collectives"), "{stderr}");
 }
 
 /// What no row is about is used when it is asked for by name alone, and then named.

@@ -277,7 +277,8 @@ async fn a_result_that_contradicts_its_run_is_refused_by_its_field() {
     let planner = planner(&store, LEASE / 3).await;
     profile(&store, "a", 1).await;
     let mut worker = Worker::connect(&planner, Vec::new()).await;
-    let lie: [(&str, fn(&mut v1::Measurement)); 3] = [
+    type Bend = fn(&mut v1::Measurement);
+    let lie: [(&str, Bend); 3] = [
         ("measurements[0].micro_batch_size: is 8, the run asks for 4", |of| of.micro_batch_size = 8),
         ("measurements[0].peak_allocated_bytes", |of| of.peak_allocated_bytes = 1 << 40),
         ("measurements[0].iteration_seconds", |of| of.iteration_seconds = f64::NAN),

@@ -8,3 +8,4 @@ mod connections;
 mod disk;
 mod meter;
 mod raw;
+mod searches;

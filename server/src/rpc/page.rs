@@ -20,7 +20,7 @@ const MAX_BYTES: usize = 1 << 20;
 /// Bytes of a page that are no rows: the token.
 const TOKEN_ROOM: usize = 1 << 10;
 /// Longest token that is read, bytes.
-const MAX_TOKEN: usize = 512;
+const MAX_TOKEN: usize = 2_048;
 
 #[derive(Serialize, Deserialize)]
 struct Token {
@@ -165,7 +165,7 @@ mod tests {
             ("9999-12-01T00:00:00Z", "a".to_owned()),
             ("1969-12-31T23:59:59Z", "a".to_owned()),
             ("2026-01-02T03:04:05Z", "a\0".to_owned()),
-            ("2026-01-02T03:04:05Z", "a".repeat(200)),
+            ("2026-01-02T03:04:05Z", "a".repeat(600)),
             ("2026-01-02T03:04:05Z", "a".repeat(10 * MAX_TOKEN)),
         ] {
             let token = listing.token(&Cursor { time: time.parse().unwrap(), id });

@@ -20,6 +20,8 @@ use crate::supervise::kernel;
 
 /// Between two looks at processes that are ending.
 const LOOK: Duration = Duration::from_millis(20);
+/// Looks after which a process that shows no variables at all is taken to have none.
+const BLANK_LOOKS: u32 = 10;
 /// How often to complain about one that does not end.
 const COMPLAIN: Duration = Duration::from_secs(30);
 
@@ -65,6 +67,7 @@ impl Offspring {
     /// Waits until none is left. Only after the command itself was waited for.
     pub(super) async fn gone(&mut self) {
         let mut complain_at = Instant::now() + COMPLAIN;
+        let mut blank_looks = 0;
         loop {
             let any = self.kill(None);
             // The daemon adopts orphans, so nobody else waits for them. One whose parent is still ending is not
@@ -75,7 +78,11 @@ impl Offspring {
                 Err(_) => any,
             });
             if !any && self.killed.is_empty() {
-                return;
+                // While the kernel starts another program in a process, that shows no variables for a moment.
+                if blank_looks >= BLANK_LOOKS || !any_blank_orphan() {
+                    return;
+                }
+                blank_looks += 1;
             }
             if Instant::now() >= complain_at {
                 complain_at += COMPLAIN;
@@ -100,6 +107,14 @@ impl Drop for Offspring {
 
 fn pid_of(pid: u32) -> Pid {
     Pid::from_raw(pid.cast_signed())
+}
+
+/// Whether a process without a living parent of its own, as those are whose launcher has ended, shows no variables.
+fn any_blank_orphan() -> bool {
+    const INIT: u32 = 1;
+    let children = living();
+    let orphans = [INIT, std::process::id()].into_iter().filter_map(|parent| children.get(&parent)).flatten();
+    orphans.into_iter().any(|pid| fs::read(format!("/proc/{pid}/environ")).is_ok_and(|all| all.is_empty()))
 }
 
 /// All processes that have not ended.

@@ -59,7 +59,11 @@ fn commands() -> Vec<(&'static str, &'static str, Table, &'static [&'static str]
         ("run show", "GetRunRequest", NAME, list),
         ("worker list", "ListWorkersRequest", LIST, list),
         ("worker show", "GetWorkerRequest", NAME, list),
-        ("worker drain", "DrainWorkerRequest", NAME, list),
+        ("worker drain", "DrainWorkerRequest", WORKER_DRAIN, list),
+        ("worker delete", "DeleteWorkerRequest", NAME, list),
+        ("plan delete", "DeletePlanRequest", NAME, list),
+        ("plan delete", "DeleteObservationRequest", NAME, list),
+        ("profile delete", "DeleteProfileRequest", NAME, list),
     ]
 }
 

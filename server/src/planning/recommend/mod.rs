@@ -316,7 +316,7 @@ const UNEXPLAINED: &str = "no plan fits, and what comes closest would take too l
 /// Most parts of the devices that are asked why nothing fits.
 const MOST_EXPLAINED: usize = 64;
 
-/// Most micro-batches of which each is asked why nothing fits; of more the smallest, the nearest to fitting.
+/// Most micro-batches of which each is asked why nothing fits: the smallest, which are the nearest to fitting.
 const MOST_BATCHES_EXPLAINED: usize = 16;
 
 /// The parts of the devices that a wish's plans may take: all of them, or some where they may be idle.
@@ -365,8 +365,8 @@ fn nothing<M: Market>(
     }
     let mut asked = wish.clone();
     if asked.batches.len() > MOST_BATCHES_EXPLAINED {
-        let smallest = wish.batches.iter().min_by_key(|batch| batch.micro_batch_size).copied();
-        asked.batches = smallest.into_iter().collect();
+        asked.batches.sort_by_key(|batch| batch.micro_batch_size);
+        asked.batches.truncate(MOST_BATCHES_EXPLAINED);
     }
     let mut lacking: Option<Lack> = None;
     let explaining = Effort::explaining(stop);

@@ -98,23 +98,9 @@ pub(super) fn remedies<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish, st
     let effort = Effort::besides(stop);
     let mut trial = Trial { market, scene, effort, parts_left: MOST_PARTS, stop, found: Vec::new() };
     let fleet = scene.fleet;
-    if wish.schedules == [Schedule::Gpipe]
-        && wish.rules.is_none_or(|rules| rules.schedules.contains(&Schedule::OneFOneB))
-    {
-        let other = Wish { schedules: vec![Schedule::OneFOneB], ..wish.clone() };
-        trial.check("1F1B instead of GPipe".to_owned(), "--schedule 1f1b".to_owned(), &other, fleet);
-    }
-    for policy in [RecomputePolicy::Layer, RecomputePolicy::Stage] {
-        if !wish.recompute.contains(&policy) {
-            let name = recompute_name(policy);
-            let other = Wish { recompute: vec![policy], ..wish.clone() };
-            trial.check(format!("recompute each {name}"), format!("--recompute {name}"), &other, fleet);
-        }
-    }
-    for batch in smaller(&wish.batches) {
-        if check_batch(&mut trial, wish, batch) {
-            break;
-        }
+    // What a merger keeps together depends on the training and the devices: of others it is not known here.
+    if !wish.is_merged {
+        other_training(&mut trial, wish);
     }
     for shape in PlanShape::ALL {
         let is_new = !wish.shape.includes(shape);
@@ -134,11 +120,33 @@ pub(super) fn remedies<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish, st
             trial.found.push(Remedy { what, option: "--allow-idle-devices".to_owned(), plan });
         }
     }
-    // What a merger keeps together depends on the devices.
     if !wish.is_merged {
         more_devices(&mut trial, wish);
     }
     trial.found
+}
+
+/// Another schedule, other recomputation, smaller micro-batches.
+fn other_training<M: Market>(trial: &mut Trial<'_, M>, wish: &Wish) {
+    let fleet = trial.scene.fleet;
+    if wish.schedules == [Schedule::Gpipe]
+        && wish.rules.is_none_or(|rules| rules.schedules.contains(&Schedule::OneFOneB))
+    {
+        let other = Wish { schedules: vec![Schedule::OneFOneB], ..wish.clone() };
+        trial.check("1F1B instead of GPipe".to_owned(), "--schedule 1f1b".to_owned(), &other, fleet);
+    }
+    for policy in [RecomputePolicy::Layer, RecomputePolicy::Stage] {
+        if !wish.recompute.contains(&policy) {
+            let name = recompute_name(policy);
+            let other = Wish { recompute: vec![policy], ..wish.clone() };
+            trial.check(format!("recompute each {name}"), format!("--recompute {name}"), &other, fleet);
+        }
+    }
+    for batch in smaller(&wish.batches) {
+        if check_batch(trial, wish, batch) {
+            break;
+        }
+    }
 }
 
 /// The remedies that work where plans fit, but none is fast or small enough.
@@ -146,7 +154,7 @@ pub(super) fn for_limits<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish, 
     let effort = Effort::besides(stop);
     let mut trial = Trial { market, scene, effort, parts_left: MOST_PARTS, stop, found: Vec::new() };
     for batch in others(&wish.batches) {
-        if check_batch(&mut trial, wish, batch) {
+        if wish.is_merged || check_batch(&mut trial, wish, batch) {
             break;
         }
     }

@@ -1,6 +1,6 @@
 //! What a shape and a launcher cost: the best plan without them, and which of their rules it breaks.
 
-use loadmaster_proto::objective::PlanShape;
+use loadmaster_proto::objective::{PlanShape, SearchMode};
 
 use super::Scene;
 use super::attempt::{Attempt, attempt, best_value, value};
@@ -38,7 +38,8 @@ pub(super) fn restriction<M: Market>(
     pool: &[Candidate],
     stop: &Stop,
 ) -> Option<Restriction> {
-    if !wish.is_restricted() {
+    // Annealing finds plans that are none of the free ones either: they come to a node twice.
+    if !wish.is_restricted() || wish.mode == SearchMode::AmpAnnealing {
         return None;
     }
     let free_wish = wish.free();
@@ -55,7 +56,8 @@ fn weigh(scene: &Scene<'_>, wish: &Wish, pool: &[Candidate], found: &Attempt) ->
     // A search that was stopped may have found less than the restricted one, whose plan is a free one too.
     let (free_value, free, is_proven) = match found.value {
         Some(value) if !worse(value, restricted_value) => {
-            (value, of_value(&found.candidates, value)?, found.is_proven())
+            // What a merger keeps together was not searched apart.
+            (value, of_value(&found.candidates, value)?, found.is_proven() && !wish.is_merged)
         }
         _ => (restricted_value, of_value(pool, restricted_value)?, false),
     };

@@ -90,7 +90,9 @@ mod tests {
             (Status::cancelled("ä\n"), Code::Cancelled, "OTHER"),
         ] {
             let got = sent(&status);
-            assert_eq!((got.code(), got.message()), (code, status.message()));
+            let message = if status.message().is_empty() { got.message() } else { status.message() };
+            assert_eq!((got.code(), got.message()), (code, message));
+            assert!(!message.is_empty());
             assert_eq!(got.get_details_error_info().unwrap().reason, reason);
         }
     }

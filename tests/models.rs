@@ -93,10 +93,10 @@ fn what_a_file_says_wrong_is_named_by_its_path() {
     let folder = tempfile::tempdir().unwrap();
     let list = std::fs::read_to_string(layer_list()).unwrap();
     let cases = [
-        ("l.yaml", list.replace("kernel: 3", "kernel: wide"), "layer_list.document.layers[0].kernel"),
-        ("l.yaml", list.replace("512", "511"), "layer_list.document.layers[4] (fc1)"),
-        ("c.json", QWEN3.replace("head_dim", "v_head_dim"), "hugging_face.config.v_head_dim"),
-        ("c.json", QWEN3.replace("qwen3", "qwen9"), "hugging_face.config.model_type"),
+        ("l.yaml", list.replace("kernel: 3", "kernel: wide"), "layers[0].kernel"),
+        ("l.yaml", list.replace("512", "511"), "layers[4] (fc1)"),
+        ("c.json", QWEN3.replace("head_dim", "v_head_dim"), "v_head_dim"),
+        ("c.json", QWEN3.replace("qwen3", "qwen9"), "model_type"),
     ];
     for (name, text, path) in cases {
         let file = file(&folder, name, &text);

@@ -136,7 +136,7 @@ fn what_does_not_fit_and_what_is_unknown_have_exit_codes() {
 
     let uneven = predict(&["--partition", "3-4d2", "--micro-batch-size", "3"]);
     assert_eq!(uneven.code, 2, "{}", uneven.stderr);
-    assert!(uneven.stderr.contains("partitioning.stages[1]"), "{}", uneven.stderr);
+    assert!(uneven.stderr.contains("--partition (value 2)"), "{}", uneven.stderr);
     let short = predict(&["--partition", "3-3"]);
     assert_eq!(short.code, 2, "{}", short.stderr);
     assert!(short.stderr.contains("cover 6 layers, the model has 7"), "{}", short.stderr);

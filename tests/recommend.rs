@@ -296,7 +296,7 @@ fn shares_that_were_not_profiled_are_chosen_only_by_name() {
     );
     assert_eq!(none.code, 2, "{}", none.stderr);
     assert!(
-        none.stderr.contains("micro_batch_size") && none.stderr.contains("fewer than 4"),
+        none.stderr.contains("--micro-batch-size") && none.stderr.contains("fewer than 4"),
         "{}",
         none.stderr
     );
@@ -436,15 +436,15 @@ fn mistakes_name_their_field() {
     let planner = Planner::start();
     import(&planner, "table", 4);
     let cases: [(&[&str], i32, &str); 9] = [
-        (&["--objective", "min-cost"], 2, "hourly_prices"),
+        (&["--objective", "min-cost"], 2, "--price"),
         (&["--launcher", "torchgpipe", "--shape", "uniform-grid"], 1, "PLAN_SHAPE_UNSUPPORTED"),
         (&["--launcher", "megatron", "--schedule", "gpipe"], 2, "megatron runs 1f1b"),
         (&["--launcher", "megatron", "--recompute", "none,layer", "--recompute-per-stage"], 2, "colossal-ai"),
-        (&["--global-batch", "33"], 2, "global_batch_size"),
-        (&["--pin", "0@7"], 2, "constraints.pins[0].device"),
-        (&["--cut-after", "5"], 2, "constraints.cut_after[0]"),
-        (&["--search-mode", "mcap-bayesian", "--shape", "uniform-grid"], 2, "search_mode"),
-        (&["--partition", "3-3", "--objective", "pareto"], 2, "objective"),
+        (&["--global-batch", "33"], 2, "--global-batch"),
+        (&["--pin", "0@7"], 2, "--pin"),
+        (&["--cut-after", "5"], 2, "--cut-after"),
+        (&["--search-mode", "mcap-bayesian", "--shape", "uniform-grid"], 2, "--search-mode"),
+        (&["--partition", "3-3", "--objective", "pareto"], 2, "--objective"),
     ];
     for (options, code, told) in cases {
         let output = refused(&planner, &[&["--devices", "2x1GiB"], options].concat());
@@ -453,7 +453,7 @@ fn mistakes_name_their_field() {
     }
     let kind = refused(&planner, &["--devices", "2x1GiB:other"]);
     assert_eq!(kind.code, 2, "{}", kind.stderr);
-    assert!(kind.stderr.contains("other_profiles"), "{}", kind.stderr);
+    assert!(kind.stderr.contains("--other-profiles"), "{}", kind.stderr);
 }
 
 /// Predictions and recommendations take equally many devices, in one group or in several.

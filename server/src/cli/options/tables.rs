@@ -96,7 +96,7 @@ pub(in super::super) const PLAN_PREDICT: Table = &[&[
     ("profile", "--profile"),
     ("profile_document", "--profile:"),
     ("partitioning", "--partition"),
-    ("partitioning.stages", "--partition"),
+    ("partitioning.stages", "--partition*"),
     ("stage", "--stage"),
     ("stage.stage_count", "--stage-count"),
     ("stage.stage_index", "--stage-index"),
@@ -142,7 +142,7 @@ pub(in super::super) const PLAN_RECOMMEND: Table = &[
         ("brief", "--brief"),
         ("merge_layers_to", "--merge-layers-to"),
         ("partitioning", "--partition"),
-        ("partitioning.stages", "--partition"),
+        ("partitioning.stages", "--partition*"),
     ],
     &[
         ("constraints.data_degrees", "--data-degrees*"),

@@ -13,7 +13,7 @@ use super::part::{Part, Parts};
 use super::ranking::{Ranking, rank, settle};
 use super::relaxed::{fewest_devices, least};
 use super::wish::Wish;
-use crate::planning::search::{Cuts, Fleet};
+use crate::planning::search::{Cuts, Fleet, Spanning};
 
 /// Most parts of one size that are searched.
 const MOST_OF_A_SIZE: usize = 256;
@@ -53,13 +53,19 @@ pub(super) fn fewest<M: Market>(
     let Some(fewest) = fewest_devices(market, &asked, &Part::whole(fleet), cuts, &effort.prices()) else {
         return tried.nothing();
     };
+    // Where stages may take any devices, of which all are of one kind, bytes do not depend on the nodes.
+    let is_any_alike = limit.is_none()
+        && wish.spanning_on(fleet) == Spanning::Anywhere
+        && fleet.nodes.iter().all(|node| node.kind == fleet.nodes[0].kind)
+        && wish.rules.is_none()
+        && cuts.pins().is_empty();
     let mut sizes = parts.sizes(worth);
     while let Some((worth, counts)) = sizes.next_size() {
         let devices: u32 = counts.iter().sum();
         if devices < fewest {
             continue;
         }
-        if effort.is_requested() || effort.is_spent() {
+        if effort.is_requested() || effort.is_spent() || effort.is_blind() {
             tried.is_stopped = effort.is_requested();
             tried.doubt(worth, devices);
             let worth_of_all = |part: &Part| match wish.objective {
@@ -74,7 +80,10 @@ pub(super) fn fewest<M: Market>(
             tried.passed_over.push((format!("{devices} devices"), worth));
             continue;
         }
-        let (own, is_complete) = parts.with(&counts, MOST_OF_A_SIZE);
+        let (own, is_complete) = match is_any_alike {
+            true => (parts.with(&counts, 1).0, true),
+            false => parts.with(&counts, MOST_OF_A_SIZE),
+        };
         let mut is_proven = is_complete;
         for part in &own {
             let ranking = rank(market, &asked, part, cuts, effort);

@@ -347,12 +347,20 @@ impl<'a, M: Market> Search<'a, M> {
 
     /// The plan with the lowest peaks of each variant, in the mode that the wish names.
     fn lowest_peaks(&self, ranking: &mut Ranking) {
+        let stop = self.effort.peaks();
         for variant in self.variants {
             if self.effort.is_requested() {
                 ranking.stop();
                 break;
             }
-            let solved = self.ask(variant).lowest_peaks(self.wish, &self.effort.peaks());
+            if stop.is_spent() {
+                // What was not asked about may hold anything.
+                (ranking.is_bounded, ranking.bound) = (true, None);
+                break;
+            }
+            let asked = self.ask(variant);
+            stop.take(asked.work());
+            let solved = asked.lowest_peaks(self.wish, &stop);
             ranking.add(variant, solved);
         }
     }

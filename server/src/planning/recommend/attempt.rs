@@ -17,6 +17,9 @@ use crate::planning::simulate::MAX_PASSES;
 /// Most parts of a fleet that are searched whole: the others only where a look at them says that they may be better.
 const MOST_SEARCHED: usize = 512;
 
+/// Most devices or micro-batches that are named as not looked at whole.
+pub(super) const MOST_NAMED: usize = 8;
+
 /// What a search for a wish came to.
 #[derive(Debug, Clone)]
 pub(super) struct Attempt {
@@ -204,21 +207,54 @@ pub(super) fn first_fit<M: Market>(
     })
 }
 
+/// The first of these micro-batches, the largest first, that fits if all after one that fits do too: where to begin,
+/// and no more.
+fn fits_by_halves<M: Market>(
+    market: &M,
+    wish: &Wish,
+    batches: &[Batch],
+    fleet: &Fleet,
+    cuts: &Cuts,
+    effort: &Effort,
+) -> Option<usize> {
+    let whole = Part::whole(fleet);
+    let (mut low, mut high) = (0, batches.len());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let one = Wish { batches: vec![*batches.get(middle)?], ..wish.clone() };
+        match first_fit(market, &one, &whole, cuts, effort) {
+            Some(_) => high = middle,
+            None => low = middle + 1,
+        }
+    }
+    (low < batches.len()).then_some(low)
+}
+
 /// The largest micro-batch that fits: from the largest listed one down, so that nothing is taken for granted of
-/// sizes in between.
+/// sizes in between. Those above one that fits are passed over, and said to be open, once nothing is left to look at
+/// them with.
 fn largest_batch<M: Market>(market: &M, wish: &Wish, fleet: &Fleet, cuts: &Cuts, effort: &Effort) -> Attempt {
     let timed = wish.constraints.max_iteration_seconds.is_some();
     let objective = if timed { Objective::MinIterationTime } else { Objective::MinPeakMemory };
     let mut batches: Vec<Batch> = wish.batches.clone();
     batches.sort_by_key(|batch| std::cmp::Reverse(batch.micro_batch_size));
-    let (mut states, mut passed_over) = (0_u64, Vec::new());
+    let (mut states, mut passed_over, mut open) = (0_u64, Vec::new(), Vec::new());
     let (mut is_stopped, mut is_bounded) = (false, false);
     // All sizes share it.
     let last = Effort::last_look();
     // The first size of which it is not proven that no plan fits.
     let mut doubtful = None;
-    for batch in batches {
+    let known = fits_by_halves(market, wish, &batches, fleet, cuts, effort);
+    for (index, batch) in batches.into_iter().enumerate() {
         let size = f64::from(batch.micro_batch_size);
+        if effort.is_blind() && !effort.is_requested() && known.is_some_and(|known| index < known) {
+            is_bounded = true;
+            doubtful = doubtful.or(Some(size));
+            if open.len() < MOST_NAMED {
+                open.push(format!("micro-batch {}", batch.micro_batch_size));
+            }
+            continue;
+        }
         let one = Wish { objective, batches: vec![batch], ..wish.clone() };
         // Stopped, it still looks for anything that fits, and says from where on it proved nothing.
         let ranking = if effort.is_requested() {
@@ -235,7 +271,7 @@ fn largest_batch<M: Market>(market: &M, wish: &Wish, fleet: &Fleet, cuts: &Cuts,
         if !ranking.candidates.is_empty() {
             let found =
                 Ranking { states, is_bounded, is_stopped: is_stopped && doubtful.is_some(), ..ranking };
-            return Attempt { passed_over, ..Attempt::of(found, Some(size), doubtful.or(Some(size))) };
+            return Attempt { passed_over, open, ..Attempt::of(found, Some(size), doubtful.or(Some(size))) };
         }
         if ranking.is_bounded || ranking.is_stopped {
             is_bounded |= ranking.is_bounded;
@@ -244,5 +280,5 @@ fn largest_batch<M: Market>(market: &M, wish: &Wish, fleet: &Fleet, cuts: &Cuts,
         passed_over.push((format!("micro-batch {}", batch.micro_batch_size), size));
     }
     let nothing = Ranking { states, is_bounded, is_stopped, ..Ranking::default() };
-    Attempt { passed_over, ..Attempt::of(nothing, None, doubtful) }
+    Attempt { passed_over, open, ..Attempt::of(nothing, None, doubtful) }
 }

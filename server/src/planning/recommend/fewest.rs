@@ -6,7 +6,7 @@
 
 use loadmaster_proto::objective::Objective;
 
-use super::attempt::{Attempt, first_fit};
+use super::attempt::{Attempt, MOST_NAMED, first_fit};
 use super::effort::Effort;
 use super::market::Market;
 use super::part::{Part, Parts};
@@ -17,9 +17,6 @@ use crate::planning::search::{Cuts, Fleet, Spanning};
 
 /// Most parts of one size that are searched.
 const MOST_OF_A_SIZE: usize = 256;
-
-/// Most sizes that are named as not looked at whole.
-const MOST_NAMED: usize = 8;
 
 /// By what part of itself a limit may be exceeded by rounding.
 const SAME: f64 = 1e-12;

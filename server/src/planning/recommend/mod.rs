@@ -281,7 +281,8 @@ pub fn recommend<M: Market>(
         notes.push(rules.note.to_owned());
     }
     if !found.open.is_empty() {
-        notes.push(format!("not looked at whole: {}; a plan on them may be enough", found.open.join(", ")));
+        notes
+            .push(format!("not looked at whole: {}; a better plan may be among them", found.open.join(", ")));
     }
     // What was told besides may have been cut short too: another deadline would have told more.
     certificate.is_stopped |= stop.is_requested();

@@ -93,7 +93,8 @@ pub trait StageCosts {
     }
 
     /// What it takes to make a stage need this many bytes less, by computing some of its layers again; none where
-    /// that cannot be. `exactly`, or with quick bounds.
+    /// that cannot be. `exactly`, or with quick bounds. A stage that holds more micro-batches is no easier to squeeze:
+    /// what its layers save of one is part of what it needs for it.
     fn squeezed(&self, stage: &StageAt, in_flight: u32, less: u64, exactly: bool) -> Option<Squeezed> {
         let _ = (stage, in_flight, less, exactly);
         None

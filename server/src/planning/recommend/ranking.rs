@@ -1,7 +1,7 @@
 //! The plans of a wish on one set of devices, best first.
 //!
 //! Every variant is first asked for its best plan by a formula, which takes no time; these are simulated. Then the
-//! search that simulates what it builds ([`simulated`](crate::planning::search::simulated)) looks for better ones, and says what no plan is better than.
+//! search that simulates what it builds ([`simulated`]) looks for better ones, and says what no plan is better than.
 
 use std::cmp::Ordering;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use loadmaster_proto::constraints::Constraints;
 use loadmaster_proto::error::{Invalid, in_range};
-use loadmaster_proto::name::ProfileName;
+use loadmaster_proto::name::{ProfileName, checked_kind};
 use loadmaster_proto::objective::{MemoryUnit, Objective};
 use loadmaster_proto::run::Ledger;
 use loadmaster_proto::training::TrainingSpec;
@@ -31,6 +31,9 @@ use crate::store::records::{AskedRecord, CorrectionRecord};
 
 /// Most profiles besides the main one, and most models to choose from.
 const MAX_PROFILES: usize = 32;
+
+/// Highest price of a device for an hour, as clusters have it.
+const MAX_PRICE: f64 = 1e9;
 
 /// What a request is answered with.
 #[derive(Debug)]
@@ -190,11 +193,10 @@ impl Subject {
 fn prices(prices: &std::collections::HashMap<String, f64>) -> Result<BTreeMap<String, f64>, Invalid> {
     in_range("hourly_prices", prices.len(), 0..=MAX_PROFILES)?;
     for (kind, price) in prices {
-        if !price.is_finite() || *price < 0.0 {
-            return Err(Invalid::field(
-                format!("hourly_prices[{kind}]"),
-                format!("is {price}, must be 0 or more"),
-            ));
+        checked_kind("hourly_prices", kind)?;
+        if !(0.0..=MAX_PRICE).contains(price) {
+            let why = format!("is {price}, must be 0 to {MAX_PRICE}");
+            return Err(Invalid::field(format!("hourly_prices[{kind}]"), why));
         }
     }
     Ok(prices.iter().map(|(kind, &price)| (kind.clone(), price)).collect())

@@ -86,6 +86,11 @@ impl Effort {
         self.peaks.is_over()
     }
 
+    /// Whether nothing is left of what it takes to look at more devices.
+    pub(super) fn is_short(&self) -> bool {
+        self.is_blind() || self.is_spent() || self.formula.is_spent()
+    }
+
     /// Whether nothing is left to weigh plans with.
     pub(super) fn is_spent(&self) -> bool {
         self.passes.is_spent()

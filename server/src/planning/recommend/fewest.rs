@@ -6,7 +6,7 @@
 
 use loadmaster_proto::objective::Objective;
 
-use super::attempt::{Attempt, MOST_NAMED, first_fit};
+use super::attempt::{Attempt, MOST_NAMED, first_fit, on_any_part};
 use super::effort::Effort;
 use super::market::Market;
 use super::part::{Part, Parts};
@@ -62,14 +62,10 @@ pub(super) fn fewest<M: Market>(
         if devices < fewest {
             continue;
         }
-        if effort.is_requested() || effort.is_spent() || effort.is_blind() {
+        if effort.is_requested() || effort.is_short() {
             tried.is_stopped = effort.is_requested();
             tried.doubt(worth, devices);
-            let worth_of_all = |part: &Part| match wish.objective {
-                Objective::MinCost => part.hourly_price().unwrap_or(f64::INFINITY),
-                _ => f64::from(part.devices()),
-            };
-            return tried.last_resort(market, &asked, fleet, cuts, worth_of_all);
+            return tried.last_resort(market, wish, &asked, fleet, cuts, effort);
         }
         let relaxed = least(market, &asked, fleet, &counts, cuts, &effort.prices());
         let is_late = limit.is_some_and(|limit| relaxed.seconds > limit * (1.0 + SAME));
@@ -136,24 +132,33 @@ impl Tried {
         Attempt { passed_over, open, ..Attempt::of(ranking, None, doubtful) }
     }
 
-    /// A search that was ended: all devices, if they are enough, with the gap to what it had come to.
+    /// A search that was ended: some devices that are enough, with the gap to what it had come to.
     fn last_resort<M: Market>(
         self,
         market: &M,
         wish: &Wish,
+        asked: &Wish,
         fleet: &Fleet,
         cuts: &Cuts,
-        worth: impl Fn(&Part) -> f64,
+        effort: &Effort,
     ) -> Attempt {
-        let whole = Part::whole(fleet);
         // An ended search may still take one look: the first variant that fits.
-        let plan = first_fit(market, wish, &whole, cuts, &Effort::last_look());
+        let plan = first_fit(market, asked, &Part::whole(fleet), cuts, &Effort::last_look());
         let mut ranking = Ranking { candidates: plan.into_iter().collect(), ..Ranking::default() };
-        settle(&mut ranking, wish);
-        if ranking.candidates.is_empty() {
-            return self.nothing();
+        settle(&mut ranking, asked);
+        if ranking.candidates.is_empty() && asked.objective.is_timed() && !effort.is_requested() {
+            // What is fastest keeps a limit on time the likeliest.
+            let mut fastest = asked.clone();
+            fastest.constraints.allow_idle_devices = true;
+            ranking = on_any_part(market, &fastest, fleet, cuts, &Effort::besides(&effort.stop));
         }
-        let worth = worth(&whole);
-        self.found(ranking, worth)
+        let worth = ranking.candidates.first().map(|plan| match wish.objective {
+            Objective::MinCost => plan.hourly_price.unwrap_or(f64::INFINITY),
+            _ => f64::from(plan.devices()),
+        });
+        match worth {
+            Some(worth) => self.found(ranking, worth),
+            None => self.nothing(),
+        }
     }
 }

@@ -431,8 +431,13 @@ fn beyond_limits<M: Market>(
     if let Some(limit) = wish.constraints.max_iteration_seconds
         && let Some(seconds) = unlimited(Objective::MinIterationTime).and_then(|plan| plan.seconds())
     {
+        let keeps = if seconds <= limit {
+            ", which is within it: what was asked for besides was not found in time, so restrict the search"
+        } else {
+            ""
+        };
         text.push_str(&format!(
-            "; the fastest takes {seconds:.4} s for an iteration, the limit is {limit} s (`--max-iteration`)"
+            "; the fastest takes {seconds:.4} s for an iteration, the limit is {limit} s (`--max-iteration`){keeps}"
         ));
     }
     if let Some(most) = wish.constraints.max_peak_bytes

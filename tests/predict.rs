@@ -142,5 +142,5 @@ fn what_does_not_fit_and_what_is_unknown_have_exit_codes() {
     assert!(short.stderr.contains("cover 6 layers, the model has 7"), "{}", short.stderr);
     let positionless = predict(&["--stage", "2..4", "--schedule", "1f1b"]);
     assert_eq!(positionless.code, 2, "{}", positionless.stderr);
-    assert!(positionless.stderr.contains("stage_count"), "{}", positionless.stderr);
+    assert!(positionless.stderr.contains("--stage-count"), "{}", positionless.stderr);
 }

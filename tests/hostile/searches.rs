@@ -50,7 +50,7 @@ fn document() -> String {
 
 fn devices(groups: usize, each: i32) -> Vec<v1::DeviceGroup> {
     (0..groups)
-        .map(|_| v1::DeviceGroup { count: each, capacity_bytes: 1 << 30, ..Default::default() })
+        .map(|_| v1::DeviceGroup { count: each, capacity_bytes: 8 << 30, ..Default::default() })
         .collect()
 }
 
@@ -132,7 +132,7 @@ async fn searches_that_nobody_waits_for_give_their_cores_back() {
         }
         let small = v1::RecommendPlanRequest {
             profile: "profiles/long".to_owned(),
-            devices: devices(1, 4),
+            devices: devices(1, 32),
             search_seed: 1,
             ..Default::default()
         };

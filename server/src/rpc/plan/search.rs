@@ -9,6 +9,7 @@ use tonic::metadata::MetadataMap;
 use crate::planning::search::Stop;
 use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
+use crate::rpc::transport::timeout;
 
 /// How long a search waits for another one to end.
 const MAX_WAIT: Duration = Duration::from_secs(2);
@@ -76,42 +77,13 @@ impl Searches {
 /// How long a search may take: as long as the request says, and no longer than its call lets it.
 pub(super) fn limit(metadata: &MetadataMap, seconds: f64) -> Duration {
     let asked = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
-    let call = metadata.get("grpc-timeout").and_then(|value| grpc_timeout(value.to_str().ok()?));
+    let call = metadata.get(timeout::HEADER).and_then(|value| timeout::parse(value.to_str().ok()?));
     call.map_or(asked, |call| asked.min(call.mul_f64(1.0 - ANSWERING)))
-}
-
-/// The `grpc-timeout` header: up to 8 digits and a unit.
-fn grpc_timeout(text: &str) -> Option<Duration> {
-    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let count: u64 = digits.parse().ok()?;
-    match unit {
-        "H" => Some(Duration::from_secs(count * 3_600)),
-        "M" => Some(Duration::from_secs(count * 60)),
-        "S" => Some(Duration::from_secs(count)),
-        "m" => Some(Duration::from_millis(count)),
-        "u" => Some(Duration::from_micros(count)),
-        "n" => Some(Duration::from_nanos(count)),
-        _ => None,
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The header of the gRPC specification, and nothing else.
-    #[test]
-    fn timeouts_of_calls_are_read() {
-        assert_eq!(grpc_timeout("15S"), Some(Duration::from_secs(15)));
-        assert_eq!(grpc_timeout("250m"), Some(Duration::from_millis(250)));
-        assert_eq!(grpc_timeout("1H"), Some(Duration::from_secs(3_600)));
-        for wrong in ["", "S", "15", "1.5S", "-1S", "123456789S", "15ſ"] {
-            assert_eq!(grpc_timeout(wrong), None, "{wrong:?}");
-        }
-    }
 
     /// The shorter of the two, with some time left to answer.
     #[test]

@@ -23,7 +23,7 @@ mod opening;
 mod receive;
 mod refusal;
 mod serving;
-mod timeout;
+pub(super) mod timeout;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -11,7 +11,7 @@ use super::refusal::Refusal;
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Where callers say how much.
-pub(super) const HEADER: &str = "grpc-timeout";
+pub(in crate::rpc) const HEADER: &str = "grpc-timeout";
 
 /// What is left until `deadline`, as a caller would say it.
 pub(super) fn left(deadline: Instant) -> HeaderValue {
@@ -31,7 +31,7 @@ pub(super) fn of(headers: &HeaderMap) -> Result<Duration, Refusal> {
 }
 
 /// Up to 8 digits and a unit, as gRPC over HTTP/2 specifies.
-fn parse(text: &str) -> Option<Duration> {
+pub(in crate::rpc) fn parse(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -51,6 +51,17 @@ fn parse(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The header of the gRPC specification, and nothing else.
+    #[test]
+    fn timeouts_of_calls_are_read() {
+        assert_eq!(parse("15S"), Some(Duration::from_secs(15)));
+        assert_eq!(parse("250m"), Some(Duration::from_millis(250)));
+        assert_eq!(parse("1H"), Some(Duration::from_secs(3_600)));
+        for wrong in ["", "S", "15", "1.5S", "-1S", "123456789S", "15ſ"] {
+            assert_eq!(parse(wrong), None, "{wrong:?}");
+        }
+    }
 
     fn limit(text: &str) -> Result<Duration, Refusal> {
         let mut headers = HeaderMap::new();

@@ -394,8 +394,8 @@ fn nothing<M: Market>(
     if lacking.is_none() && stop.is_requested() {
         return RecommendError::Stopped;
     }
-    let is_proven = explaining.is_over() && !found.is_bounded;
-    let why = if is_proven { UNEXPLAINED } else { UNPROVEN };
+    let is_unexplained = explaining.is_over() && !found.is_bounded;
+    let why = if is_unexplained { UNEXPLAINED } else { UNPROVEN };
     let lack = lacking.unwrap_or_else(|| Lack::NoPlan { why: why.to_owned() });
     let device = lack.short().and_then(|short| scene.device(*short.devices.first()?));
     let layer_name = match &lack {

@@ -154,32 +154,11 @@ struct Search<'a, M> {
 }
 
 /// A variant after the first look at it.
-enum Variety<'a, C> {
-    /// With its prices, and what no plan of it is faster than.
-    Kept(Box<Asked<'a, C>>, f64),
-    /// Its prices were too large to be kept; what no plan of it is faster than.
-    Dropped(f64),
-}
-
-impl<'a, C> Variety<'a, C> {
+struct Variety<'a, C> {
+    /// Its prices; none where they were too large to be kept.
+    asked: Option<Box<Asked<'a, C>>>,
     /// What no plan of it is faster than.
-    fn at_least(&self) -> f64 {
-        match self {
-            Self::Kept(_, at_least) | Self::Dropped(at_least) => *at_least,
-        }
-    }
-
-    fn kept(&self) -> Option<&Asked<'a, C>> {
-        match self {
-            Self::Kept(asked, _) => Some(asked),
-            Self::Dropped(_) => None,
-        }
-    }
-
-    /// Asks again for what was not kept.
-    fn or_asked(&self, ask: impl FnOnce() -> Asked<'a, C>) -> Option<Asked<'a, C>> {
-        matches!(self, Self::Dropped(_)).then(ask)
-    }
+    at_least: f64,
 }
 
 /// Variants, as far as they were looked at.
@@ -211,14 +190,11 @@ impl<'a, M: Market> Search<'a, M> {
             let asked = self.ask(variant);
             let at_least = asked.layers_take();
             size = size.saturating_add(asked.size());
-            kept.push(match size <= MOST_KEPT {
-                true => Variety::Kept(Box::new(asked), at_least),
-                false => Variety::Dropped(at_least),
-            });
+            kept.push(Variety { asked: (size <= MOST_KEPT).then(|| Box::new(asked)), at_least });
         }
         // Those whose layers take least first: what they have leaves out the more of the others.
         let mut order: Vec<usize> = (0..kept.len()).collect();
-        order.sort_by(|&one, &other| kept[one].at_least().total_cmp(&kept[other].at_least()));
+        order.sort_by(|&one, &other| kept[one].at_least.total_cmp(&kept[other].at_least));
         // The fastest that was simulated so far: no plan of a variant whose layers take longer is of interest.
         let mut simulated = f64::INFINITY;
         for index in order {
@@ -229,15 +205,20 @@ impl<'a, M: Market> Search<'a, M> {
             if formula.is_spent() {
                 break;
             }
-            let at_least = kept[index].at_least();
+            let at_least = kept[index].at_least;
             if at_least > simulated && wish.objective != Objective::Pareto && wish.mode == SearchMode::Exact {
-                kept[index] = Variety::Dropped(at_least);
+                kept[index].asked = None;
                 continue;
             }
-            let (variant, own) =
-                (&self.variants[index], kept[index].or_asked(|| self.ask(&self.variants[index])));
-            let asked = own.as_ref().or_else(|| kept[index].kept());
-            let Some(asked) = asked else { continue };
+            let variant = &self.variants[index];
+            let own;
+            let asked = match &kept[index].asked {
+                Some(asked) => asked,
+                None => {
+                    own = Box::new(self.ask(variant));
+                    &own
+                }
+            };
             if wish.objective == Objective::Pareto {
                 let (points, solved) = asked.front(wish.unit, &formula);
                 ranking.states = ranking.states.saturating_add(solved.states);
@@ -301,7 +282,7 @@ impl<'a, M: Market> Search<'a, M> {
         };
         let is_front = wish.objective == Objective::Pareto;
         let mut all = Outcome::NOTHING;
-        kept.resize_with(self.variants.len(), || Variety::Dropped(0.0));
+        kept.resize_with(self.variants.len(), || Variety { asked: None, at_least: 0.0 });
         // Those with the fastest plans first: what they have leaves out the more of the others.
         let mut order: Vec<usize> = (0..self.variants.len()).collect();
         let seconds = |index: &usize| {
@@ -315,12 +296,18 @@ impl<'a, M: Market> Search<'a, M> {
                 all = all.and(Outcome::STOPPED);
                 break;
             }
-            let at_least = kept[index].at_least();
+            let at_least = kept[index].at_least;
             if !is_front && at_least > fastest.below {
                 continue;
             }
-            let own = kept[index].or_asked(|| self.ask(&self.variants[index]));
-            let Some(asked) = own.as_ref().or_else(|| kept[index].kept()) else { continue };
+            let own;
+            let asked = match &kept[index].asked {
+                Some(asked) => asked,
+                None => {
+                    own = Box::new(self.ask(&self.variants[index]));
+                    &own
+                }
+            };
             let (plans, mut outcome) = if is_front {
                 asked.simulated(terms, &mut front, effort)
             } else {
@@ -329,7 +316,7 @@ impl<'a, M: Market> Search<'a, M> {
             outcome.open_seconds = outcome.open_seconds.max(at_least);
             found.extend(plans);
             all = all.and(outcome);
-            kept[index] = Variety::Dropped(0.0);
+            kept[index].asked = None;
         }
         ranking.candidates.extend(found);
         ranking.states = ranking.states.saturating_add(all.states);

@@ -47,7 +47,6 @@ struct Trial<'a, M> {
     effort: Effort,
     /// Parts of fleets that may yet be searched.
     parts_left: u32,
-    stop: &'a Stop,
     found: Vec<Remedy>,
 }
 
@@ -96,7 +95,7 @@ impl<M: Market> Trial<'_, M> {
 /// The remedies that work where nothing fits, those that cost least first. Stopping leaves out what was not tried yet.
 pub(super) fn remedies<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish, stop: &Stop) -> Vec<Remedy> {
     let effort = Effort::besides(stop);
-    let mut trial = Trial { market, scene, effort, parts_left: MOST_PARTS, stop, found: Vec::new() };
+    let mut trial = Trial { market, scene, effort, parts_left: MOST_PARTS, found: Vec::new() };
     let fleet = scene.fleet;
     // What a merger keeps together depends on the training and the devices: of others it is not known here.
     if !wish.is_merged {
@@ -152,7 +151,7 @@ fn other_training<M: Market>(trial: &mut Trial<'_, M>, wish: &Wish) {
 /// The remedies that work where plans fit, but none is fast or small enough.
 pub(super) fn for_limits<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish, stop: &Stop) -> Vec<Remedy> {
     let effort = Effort::besides(stop);
-    let mut trial = Trial { market, scene, effort, parts_left: MOST_PARTS, stop, found: Vec::new() };
+    let mut trial = Trial { market, scene, effort, parts_left: MOST_PARTS, found: Vec::new() };
     for batch in others(&wish.batches) {
         if wish.is_merged || check_batch(&mut trial, wish, batch) {
             break;
@@ -240,7 +239,7 @@ fn more_devices<M: Market>(trial: &mut Trial<'_, M>, wish: &Wish) {
     for more in first..first.saturating_add(MOST_TRIED) {
         let mut larger = fleet.clone();
         grow(&mut larger, more);
-        if larger.devices() > most || trial.stop.is_requested() {
+        if larger.devices() > most || trial.effort.is_requested() {
             return;
         }
         let option = if fleet.is_one_node {

@@ -49,14 +49,12 @@ macro_rules! select_operations {
     };
 }
 
-/// Queued runs end at once. Running ones are asked to; they end when their worker reports or its lease
-/// expires. One UPDATE for both, so that a run claimed or queued again at this moment is not missed.
-const CANCEL: &str = "
-WITH operation AS (
-    UPDATE operations SET cancel_requested = true
-    WHERE id = $1 AND state = 'running' AND NOT deleted
-    RETURNING id
-), held AS (
+/// What follows the row of an `operation` that makes no more runs, and whether there was one. Queued runs end at once.
+/// Running ones are asked to; they end when their worker reports or its lease expires. One UPDATE for both, so that a
+/// run claimed or queued again at this moment is not missed.
+macro_rules! runs_cancelled {
+    () => {
+        ", held AS (
     SELECT runs.id FROM runs JOIN operation ON runs.operation_id = operation.id
     WHERE runs.state IN ('queued', 'running')
     ORDER BY runs.id FOR UPDATE OF runs
@@ -67,7 +65,19 @@ WITH operation AS (
         end_time = CASE runs.state WHEN 'queued' THEN now() END
     FROM held WHERE runs.id = held.id AND runs.state IN ('queued', 'running')
 )
-SELECT EXISTS (SELECT FROM operation)";
+SELECT EXISTS (SELECT FROM operation)"
+    };
+}
+pub(super) use runs_cancelled;
+
+const CANCEL: &str = concat!(
+    "WITH operation AS (
+    UPDATE operations SET cancel_requested = true
+    WHERE id = $1 AND state = 'running' AND NOT deleted
+    RETURNING id
+)",
+    runs_cancelled!()
+);
 
 /// A run that is added at the moment of a cancellation (a repetition at a smaller size, or a follow-up) is not
 /// among the rows that the cancellation sees. After it none is added any more.

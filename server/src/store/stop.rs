@@ -7,6 +7,7 @@ use sqlx::types::Json;
 
 use super::Store;
 use super::error::{Result, retry};
+use super::operations::runs_cancelled;
 use super::records::{FailureRecord, Failures};
 use super::runs::name;
 use super::time::Time;
@@ -29,23 +30,14 @@ WHERE operations.id = (SELECT operation_id FROM runs WHERE id = $1)
   AND operations.profile_id IS NOT NULL AND operations.state = 'running'";
 
 /// As a cancellation, but the operation ends with an error. Again for what was added meanwhile.
-const STOP: &str = "
-WITH operation AS (
+const STOP: &str = concat!(
+    "WITH operation AS (
     UPDATE operations SET stopped = coalesce(stopped, $2)
     WHERE id = $1 AND state = 'running' AND NOT cancel_requested
     RETURNING id
-), held AS (
-    SELECT runs.id FROM runs JOIN operation ON runs.operation_id = operation.id
-    WHERE runs.state IN ('queued', 'running')
-    ORDER BY runs.id FOR UPDATE OF runs
-), cancelled AS (
-    UPDATE runs
-    SET cancel_requested = runs.state = 'running',
-        state = CASE runs.state WHEN 'queued' THEN 'cancelled' ELSE runs.state END,
-        end_time = CASE runs.state WHEN 'queued' THEN now() END
-    FROM held WHERE runs.id = held.id AND runs.state IN ('queued', 'running')
-)
-SELECT EXISTS (SELECT FROM operation)";
+)",
+    runs_cancelled!()
+);
 
 #[derive(FromRow)]
 struct FailuresRow {

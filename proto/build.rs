@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         // Callers bring their own channel; the generated `connect` would clash with WorkerService.Connect.
         .build_transport(false)
         // What a message stands for is bounded before it is decoded.
-        .codec_path("crate::codec::BoundedCodec")
+        .codec_path("crate::wire::codec::BoundedCodec")
         // Comments of the vendored Google files are not written for rustdoc.
         .disable_comments([".google"])
         .type_attribute(".", "#[allow(clippy::large_enum_variant)]")

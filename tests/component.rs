@@ -10,16 +10,16 @@ use std::sync::Mutex;
 use loadmaster::planning::component::Component;
 use loadmaster::planning::predictor::{Origin, Predictor, StageSetting};
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::device::{Backend, CPU_KIND};
-use loadmaster_proto::layer::{Layer, LayerKind};
-use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::cluster::device::{Backend, CPU_KIND};
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::rank::{Collectives, Edges, RankDevice, RankEvent, RankSpec};
+use loadmaster_proto::measure::run::SoloStage;
+use loadmaster_proto::measure::tape::LayerContent;
+use loadmaster_proto::model::layer::{Layer, LayerKind};
+use loadmaster_proto::model::zoo::{AmoebaNet, Bert, Gpt2, Llama, Vgg, Zoo};
 use loadmaster_proto::model::{Model, ModelInput};
-use loadmaster_proto::rank::{Collectives, Edges, RankDevice, RankEvent, RankSpec};
-use loadmaster_proto::run::SoloStage;
-use loadmaster_proto::stage::StageConfig;
-use loadmaster_proto::tape::LayerContent;
+use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
-use loadmaster_proto::zoo::{AmoebaNet, Bert, Gpt2, Llama, Vgg, Zoo};
 use loadmaster_tests::binary;
 
 const ADAM: Optimizer =

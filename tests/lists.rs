@@ -14,12 +14,12 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::{
     Cluster, ClusterDevice, ClusterParts, ClusterSource, DeviceKind, Link, LinkOrigin, Node,
 };
-use loadmaster_proto::links::{GroupLink, LinkMeasurement, LinkPoint, LinkWork, PairLink};
+use loadmaster_proto::measure::links::{GroupLink, LinkMeasurement, LinkPoint, LinkWork, PairLink};
+use loadmaster_proto::measure::rank::Collectives;
+use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::name::{ClusterName, PlanName, WorkerName};
-use loadmaster_proto::observation::{Measured, Observation};
-use loadmaster_proto::rank::Collectives;
-use loadmaster_proto::run::Work;
-use loadmaster_proto::stage::{Partitioning, StageConfig};
+use loadmaster_proto::plan::observation::{Measured, Observation};
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::wire::longrunning::ListOperationsRequest;
 use loadmaster_proto::wire::longrunning::operations_client::OperationsClient;
 use loadmaster_proto::wire::v1;

@@ -1,49 +1,32 @@
 //! The language that Loadmaster's planner, daemon and rank share.
 //!
-//! * [`wire`]: the messages and services generated from `loadmaster/v1/*.proto`.
-//! * Everything else: *checked* domain types. A value of one of them is valid by construction; the
-//!   conversions in [`convert`] turn a message into one or say which field is wrong.
+//! | room | what is in it |
+//! |---|---|
+//! | [`wire`] | the messages and services generated from `loadmaster/v1/*.proto`, and what is bounded before it is read |
+//! | [`model`] | models: layers and their arithmetic, the zoo, imports from other formats |
+//! | [`training`] | how a model is trained: settings, stages and their shards, the order of a schedule, who sends what |
+//! | [`cluster`] | devices, nodes and links, and the formats they are imported from |
+//! | [`measure`] | runs, what they measured, tapes, links, and the protocol between daemon and rank |
+//! | [`profile`] | what a profile is asked to measure, and profiles as documents |
+//! | [`plan`] | what a plan is asked to be, predicted to need and observed to have needed |
 //!
-//! Layer arithmetic (shapes, parameter counts), the order of a schedule and the protocol between
-//! daemon and rank are defined here once, because planner and rank must agree to the byte. Nothing
-//! in this crate does I/O.
+//! Everything but the generated messages is a *checked* domain type: valid by construction. The conversions in
+//! [`convert`] turn a message into one or say which field is wrong. Layer arithmetic (shapes, parameter counts), the
+//! order of a schedule and the protocol between daemon and rank are defined here once, because planner and rank must
+//! agree to the byte. Nothing in this crate does I/O.
 
-pub mod address;
-pub mod buckets;
 pub mod bytes;
 pub mod cluster;
-pub mod codec;
-pub mod constraints;
 pub mod convert;
-pub mod device;
-pub mod document;
-pub mod environment;
 pub mod error;
-pub mod import;
-pub mod layer;
-pub mod links;
-pub mod measurement;
+pub mod measure;
 pub mod model;
 pub mod name;
-pub mod notation;
-pub mod objective;
-pub mod observation;
-pub mod overlap;
-pub mod prediction;
+pub mod plan;
 pub mod profile;
-pub mod rank;
-pub mod reading;
 pub mod reason;
-pub mod reshard;
-pub mod run;
-pub mod scenario;
-pub mod schedule;
-pub mod shard;
-pub mod stage;
-pub mod tape;
 pub mod training;
 pub mod wire;
-pub mod zoo;
 
 /// Version of the protocol between planner and worker. Planner and worker must speak the same one.
 pub const WORKER_PROTOCOL_VERSION: i32 = 3;

@@ -4,10 +4,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
-use loadmaster_proto::document::{DocumentError, ProfileDocument, Subject};
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::import::{HuggingFaceConfig, LayerList, ModelSource};
 use loadmaster_proto::model::Model;
+use loadmaster_proto::model::import::{HuggingFaceConfig, LayerList, ModelSource};
+use loadmaster_proto::profile::document::{DocumentError, ProfileDocument, Subject};
 use loadmaster_proto::wire::v1;
 use serde_json::{Value, json};
 

@@ -9,8 +9,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use loadmaster_proto::document::ProfileDocument;
-use loadmaster_proto::zoo::{AmoebaNet, Bert, Llama, TransGan, Vgg, Zoo};
+use loadmaster_proto::model::zoo::{AmoebaNet, Bert, Llama, TransGan, Vgg, Zoo};
+use loadmaster_proto::profile::document::ProfileDocument;
 use serde_json::{Map, Value, json};
 
 mod samples;

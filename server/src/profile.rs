@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use loadmaster_proto::measurement::{Environment, Measurement};
+use loadmaster_proto::measure::measurement::{Environment, Measurement};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::ProfileName;
 

@@ -8,7 +8,7 @@ use loadmaster::planning::predict::{Forecast, forecast, settings};
 use loadmaster::planning::predictor::{MOST_BYTES, Margin};
 use loadmaster::planning::predictors::Kind;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::stage::Partitioning;
+use loadmaster_proto::training::stage::Partitioning;
 use serde_json::{Value, json};
 
 #[path = "../../proto/tests/samples/hostile.rs"]

@@ -10,11 +10,11 @@ use loadmaster::store::records::{
     RequestKey, ReusedRun, RunFilter, Software, SummaryRecord,
 };
 use loadmaster::store::{Store, StoreError};
-use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::run::FailureKind;
 use loadmaster_proto::name::{OperationName, PlanName, ProfileName, RunName};
-use loadmaster_proto::observation::{Measured, Observation};
-use loadmaster_proto::run::FailureKind;
-use loadmaster_proto::stage::Partitioning;
+use loadmaster_proto::plan::observation::{Measured, Observation};
+use loadmaster_proto::training::stage::Partitioning;
 use support::samples::{claim, failure, measurement, model, new_profile, out_of_memory, plan, run, worker};
 use support::{execute, store};
 use uuid::Uuid;

@@ -10,11 +10,11 @@ use loadmaster::profile::StoredProfile;
 use loadmaster::store::records::{Fenced, NewRun, NewWorker, PageRequest, ProfileState, RunNeed};
 use loadmaster::store::{Store, StoreError};
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::device::{Backend, Device};
-use loadmaster_proto::document::{FORMAT, ProfileDocument};
-use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::cluster::device::{Backend, Device};
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::run::Campaign;
 use loadmaster_proto::name::{CommandName, ModelName, ProfileName};
-use loadmaster_proto::run::Campaign;
+use loadmaster_proto::profile::document::{FORMAT, ProfileDocument};
 use serde_json::{Value, json};
 use support::samples::{
     LEASE, claim, measurement, model, new_profile, profile, run, training, try_claim, worker,

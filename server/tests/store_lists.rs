@@ -10,15 +10,15 @@ use loadmaster::store::records::{
     PlacedDeviceRecord, PlanContent, PlanStageRecord, TrainedSummary,
 };
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::run::Ledger;
 use loadmaster_proto::name::{ClusterName, PlanName};
-use loadmaster_proto::notation;
-use loadmaster_proto::objective::{Launcher, Objective, PlanShape};
-use loadmaster_proto::observation::{Measured, Observation, Peak};
-use loadmaster_proto::overlap::Overlap;
-use loadmaster_proto::prediction::Origin;
-use loadmaster_proto::run::Ledger;
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::plan::objective::{Launcher, Objective, PlanShape};
+use loadmaster_proto::plan::observation::{Measured, Observation, Peak};
+use loadmaster_proto::plan::prediction::Origin;
+use loadmaster_proto::training::notation;
+use loadmaster_proto::training::overlap::Overlap;
+use loadmaster_proto::training::stage::StageConfig;
 use support::samples::{claim, measurement, out_of_memory, plan, run, worker};
 use support::{execute, store, store_with};
 

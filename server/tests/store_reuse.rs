@@ -10,10 +10,10 @@ use loadmaster::store::records::{
     RunRecord, RunState, Software,
 };
 use loadmaster::store::{Store, StoreError};
-use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::run::{FailureKind, SoloStage, Work};
 use loadmaster_proto::name::{OperationName, ProfileName};
-use loadmaster_proto::run::{FailureKind, SoloStage, Work};
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::training::stage::StageConfig;
 use support::samples::{
     claim, failure, measured, measurement, model, new_profile, out_of_memory, profile, run, try_claim, worker,
 };

@@ -13,12 +13,12 @@ use loadmaster::store::records::{
 };
 use loadmaster::store::{ConnectOptions, MAX_QUEUED_RUNS, Store, StoreError};
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::device::{Backend, Device};
-use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::cluster::device::{Backend, Device};
+use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::{
     CommandName, ModelName, OperationName, PlanName, ProfileName, RunName, WorkerName,
 };
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::training::stage::StageConfig;
 use support::samples::{
     LEASE, claim, measurement, model, new_profile, plan, profile, run, training, worker, zoo,
 };

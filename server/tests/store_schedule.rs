@@ -10,8 +10,8 @@ use std::collections::{HashMap, HashSet};
 
 use loadmaster::store::records::{Claim, Fenced, HeldLease, OperationState, Renewal, RunState};
 use loadmaster::store::{RunFilter, Store};
+use loadmaster_proto::measure::run::FailureKind;
 use loadmaster_proto::name::{OperationName, RunName, WorkerName};
-use loadmaster_proto::run::FailureKind;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use support::samples::{LEASE, failure, measurement, out_of_memory, profile, try_claim, worker};

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use loadmaster::planning::campaign::PlannedRun;
 use loadmaster::planning::campaign::scenarios::sub_meshes;
-use loadmaster_proto::run::Campaign;
-use loadmaster_proto::scenario::Scenario;
-use loadmaster_proto::stage::{Parallelism, StageConfig};
+use loadmaster_proto::measure::run::Campaign;
+use loadmaster_proto::training::scenario::Scenario;
+use loadmaster_proto::training::stage::{Parallelism, StageConfig};
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
 use crate::measure::{ITERATIONS, Job, Measured, Outcome};

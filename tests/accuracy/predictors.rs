@@ -2,7 +2,7 @@
 
 use loadmaster::planning::campaign::{PlannedRun, Purpose};
 use loadmaster::planning::predictors::{AnyPredictor, Evidence, Kind, Profiled, predictor};
-use loadmaster_proto::run::Campaign;
+use loadmaster_proto::measure::run::Campaign;
 
 use crate::cost;
 use crate::measure::{Job, Measured, Outcome};

@@ -4,12 +4,12 @@ use loadmaster::planning::campaign::{PlannedRun, Purpose};
 use loadmaster::planning::layout::Layout;
 use loadmaster::planning::predictor::{Predictor, StageSetting};
 use loadmaster::planning::predictors::AnyPredictor;
+use loadmaster_proto::measure::run::{Campaign, Ledger, SoloStage, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::{ModelName, ProfileName};
 use loadmaster_proto::profile::ProfileSettings;
-use loadmaster_proto::run::{Campaign, Ledger, SoloStage, Work};
-use loadmaster_proto::scenario::Scenario;
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::training::scenario::Scenario;
+use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Precision, RecomputePolicy, TrainingSpec};
 
 use crate::cost;
@@ -106,7 +106,7 @@ impl Study {
             scale_by_pipeline: false,
             micro_batch_sizes: self.sizes.clone(),
             command: None,
-            device_kind: loadmaster_proto::device::CPU_KIND.to_owned(),
+            device_kind: loadmaster_proto::cluster::device::CPU_KIND.to_owned(),
             iterations: 1,
             min_capacity: 1,
             deadline_seconds: 600,

@@ -9,16 +9,16 @@ use loadmaster::store::records::{
 };
 use loadmaster::store::{ConnectOptions, Store};
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::device::{Backend, Device};
-use loadmaster_proto::import::ModelSource;
-use loadmaster_proto::measurement::{Environment, LayerTimes, Measurement};
+use loadmaster_proto::cluster::device::{Backend, Device};
+use loadmaster_proto::measure::measurement::{Environment, LayerTimes, Measurement};
+use loadmaster_proto::measure::run::{Ledger, SoloStage, Work};
+use loadmaster_proto::model::import::ModelSource;
+use loadmaster_proto::model::zoo::{Vgg, Zoo};
 use loadmaster_proto::name::{ModelName, PlanName, ProfileName, WorkerName};
-use loadmaster_proto::prediction::Origin;
-use loadmaster_proto::run::{Ledger, SoloStage, Work};
-use loadmaster_proto::scenario::Scenario;
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::plan::prediction::Origin;
+use loadmaster_proto::training::scenario::Scenario;
+use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, StaticBytes, TrainingSpec};
-use loadmaster_proto::zoo::{Vgg, Zoo};
 use loadmaster_tests::{Planner, PlannerOptions};
 use tempfile::TempDir;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use loadmaster_proto::stage::Partitioning;
+use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::wire::v1;
 use serde::Serialize;
 use serde_json::Value;

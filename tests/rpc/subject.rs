@@ -191,7 +191,7 @@ fn cluster(size: Size) -> v1::Cluster {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::document::ProfileDocument;
+    use loadmaster_proto::profile::document::ProfileDocument;
 
     use super::*;
 

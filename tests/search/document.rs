@@ -3,9 +3,9 @@
 
 use anyhow::{Context, Result};
 use loadmaster::planning::table::Table;
-use loadmaster_proto::document::ProfileDocument;
-use loadmaster_proto::layer::elements;
-use loadmaster_proto::zoo::{AmoebaNet, Zoo};
+use loadmaster_proto::model::layer::elements;
+use loadmaster_proto::model::zoo::{AmoebaNet, Zoo};
+use loadmaster_proto::profile::document::ProfileDocument;
 use serde_json::{Value, json};
 
 use crate::chain::Chain;

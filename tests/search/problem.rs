@@ -7,7 +7,7 @@ use loadmaster::planning::search::{
     Choice, Cuts, Fleet, FleetNode, Kind, Link, LinkOrigin, Places, Question, Spanning,
 };
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::document::ProfileDocument;
+use loadmaster_proto::profile::document::ProfileDocument;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
 use crate::document::table;

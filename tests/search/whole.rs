@@ -9,9 +9,9 @@ use loadmaster::planning::recommend::{
 };
 use loadmaster::planning::search::{Cuts, Fleet, Stop, Unit};
 use loadmaster::planning::simulate::Overlap;
-use loadmaster_proto::constraints::Constraints;
-use loadmaster_proto::document::ProfileDocument;
-use loadmaster_proto::objective::{NodeSpanning, Objective, PlanShape, SearchMode};
+use loadmaster_proto::plan::constraints::Constraints;
+use loadmaster_proto::plan::objective::{NodeSpanning, Objective, PlanShape, SearchMode};
+use loadmaster_proto::profile::document::ProfileDocument;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
 use crate::document::{gpt2, table};

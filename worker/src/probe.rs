@@ -9,7 +9,7 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use loadmaster_proto::LIBTORCH_VERSION;
-use loadmaster_proto::rank::{EXIT_WRONG_LIBTORCH, Probe};
+use loadmaster_proto::measure::rank::{EXIT_WRONG_LIBTORCH, Probe};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 use tokio::time::timeout;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use loadmaster_proto::run::{FailureKind, RunFailure, RunSpec, Task};
+use loadmaster_proto::measure::run::{FailureKind, RunFailure, RunSpec, Task};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 

@@ -11,6 +11,7 @@
 //! class; [`import`] reads the files that schedulers and NVIDIA's tools write.
 
 mod check;
+pub mod device;
 pub mod import;
 pub mod link;
 mod membership;
@@ -275,7 +276,7 @@ impl Cluster {
 
     /// 16 hexadecimal digits that follow from the content alone.
     pub fn id(&self) -> String {
-        let mut id = crate::layer::fingerprint(&self.parts);
+        let mut id = crate::model::layer::fingerprint(&self.parts);
         id.truncate(16);
         id
     }

@@ -4,7 +4,7 @@
 //! latencies are of the order of its own defaults for the simple protocol.
 
 use super::link::{Link, LinkClass, LinkOrigin};
-use crate::device::GpuLink;
+use crate::cluster::device::GpuLink;
 
 /// Bytes per second of one NVLink, by the compute capability as NCCL writes it: 90 is 9.0.
 pub fn nvlink_by_capability(sm: u32) -> f64 {
@@ -98,7 +98,7 @@ pub fn nvlinks_of(kind: &str) -> Option<(u32, u32)> {
 
 /// Between two devices of a node of this kind, where nothing but the kind is known.
 pub fn of_kind(kind: &str) -> (LinkClass, u32, Link) {
-    if kind == crate::device::CPU_KIND {
+    if kind == crate::cluster::device::CPU_KIND {
         return (LinkClass::System, 1, host_memory());
     }
     match nvlinks_of(kind) {

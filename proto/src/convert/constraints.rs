@@ -2,8 +2,8 @@
 
 use super::objective::spanning_from_wire;
 use super::{to_i32, to_i64, unsigned};
-use crate::constraints::{Constraints, LayerPin};
 use crate::error::Invalid;
+use crate::plan::constraints::{Constraints, LayerPin};
 use crate::training::{RecomputePolicy, Schedule};
 use crate::wire::v1;
 
@@ -130,7 +130,7 @@ fn policy(field: &str, wire: i32) -> Result<RecomputePolicy, Invalid> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objective::NodeSpanning;
+    use crate::plan::objective::NodeSpanning;
 
     /// What is sent back is what was asked.
     #[test]

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::{to_i32, unsigned};
 use crate::bytes::Bytes;
-use crate::device::{Backend, Device, GpuLink};
+use crate::cluster::device::{Backend, Device, GpuLink};
 use crate::error::{Invalid, in_range};
 use crate::wire::v1;
 

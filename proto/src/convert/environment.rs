@@ -1,8 +1,8 @@
 //! The software and the device behind a measurement.
 
 use super::{to_i32, unsigned};
-use crate::environment::{DeviceSample, Environment};
 use crate::error::{Invalid, in_range};
+use crate::measure::environment::{DeviceSample, Environment};
 use crate::wire::v1;
 
 impl From<Environment> for v1::Environment {

@@ -2,7 +2,7 @@
 
 use super::{or_default, to_i64};
 use crate::error::{Invalid, required};
-use crate::layer::{
+use crate::model::layer::{
     Activation, AmoebaCell, DEFAULT_EPSILON, Layer, LayerKind, NormKind, NormPosition, Perceptron,
     TokenEmbedding, TransformerBlock,
 };

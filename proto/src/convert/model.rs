@@ -2,7 +2,7 @@
 
 use super::{to_i32, to_i64};
 use crate::error::{Invalid, required};
-use crate::layer::Layer;
+use crate::model::layer::Layer;
 use crate::model::{Loss, Model, ModelInput};
 use crate::wire::v1;
 

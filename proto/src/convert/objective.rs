@@ -1,7 +1,7 @@
 //! Objectives, shapes, launchers and the ways to search; a wire value of 0 is none.
 
 use crate::error::Invalid;
-use crate::objective::{Launcher, MemoryUnit, NodeSpanning, Objective, PlanShape, SearchMode};
+use crate::plan::objective::{Launcher, MemoryUnit, NodeSpanning, Objective, PlanShape, SearchMode};
 use crate::wire::v1;
 
 /// Both directions between a wire enum and a domain enum.

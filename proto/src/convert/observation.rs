@@ -4,7 +4,7 @@ use super::{ledger_from_wire, to_i64, unsigned};
 use crate::bytes::Bytes;
 use crate::error::{Invalid, in_range};
 use crate::name::checked_name;
-use crate::observation::{Measured, Observation, Peak};
+use crate::plan::observation::{Measured, Observation, Peak};
 use crate::wire::v1;
 
 impl TryFrom<v1::Observation> for Observation {
@@ -115,7 +115,7 @@ mod tests {
     fn reports_survive_the_wire() {
         let observation = Observation::try_from(reported()).unwrap();
         assert_eq!(Observation::try_from(v1::Observation::from(&observation)).unwrap(), observation);
-        assert_eq!(observation.measured.stage_peaks[1].ledger, crate::run::Ledger::Device);
+        assert_eq!(observation.measured.stage_peaks[1].ledger, crate::measure::run::Ledger::Device);
     }
 
     /// Every number has a range, bytes have a ledger, and an empty report is refused by name.

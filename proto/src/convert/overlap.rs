@@ -1,7 +1,7 @@
 //! Whether transfers overlap computing; a wire value of 0 is none.
 
 use crate::error::Invalid;
-use crate::overlap::Overlap;
+use crate::training::overlap::Overlap;
 use crate::wire::v1;
 
 impl From<Overlap> for v1::Transfers {

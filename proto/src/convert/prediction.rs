@@ -1,8 +1,8 @@
 //! Parts of predictions; they only ever travel from the planner to its callers.
 
 use super::to_i64;
-use crate::prediction::{Breakdown, Interval, Origin, SecondsInterval, StageSeconds};
-use crate::run::Ledger;
+use crate::measure::run::Ledger;
+use crate::plan::prediction::{Breakdown, Interval, Origin, SecondsInterval, StageSeconds};
 use crate::wire::v1;
 
 impl Breakdown {

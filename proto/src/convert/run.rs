@@ -4,9 +4,11 @@ use super::training::recompute_from_wire;
 use super::{to_i32, to_i64, unsigned};
 use crate::bytes::Bytes;
 use crate::error::{Invalid, required};
-use crate::measurement::{LayerTimes, Measurement};
+use crate::measure::measurement::{LayerTimes, Measurement};
+use crate::measure::run::{
+    FailureKind, Ledger, OutOfMemory, Phase, RunFailure, RunSpec, SoloStage, Task, Work,
+};
 use crate::name::CommandName;
-use crate::run::{FailureKind, Ledger, OutOfMemory, Phase, RunFailure, RunSpec, SoloStage, Task, Work};
 use crate::training::StaticBytes;
 use crate::wire::v1;
 

@@ -2,7 +2,7 @@
 
 use super::{to_i32, unsigned};
 use crate::error::Invalid;
-use crate::stage::{Parallelism, Partitioning, StageConfig};
+use crate::training::stage::{Parallelism, Partitioning, StageConfig};
 use crate::wire::v1;
 
 impl From<StageConfig> for v1::StageConfig {

@@ -2,7 +2,7 @@
 
 use super::{to_i32, to_i64, unsigned};
 use crate::error::{Invalid, required};
-use crate::tape::{LayerComponents, LayerTape, Passage, Slot, Step};
+use crate::measure::tape::{LayerComponents, LayerTape, Passage, Slot, Step};
 use crate::wire::v1;
 
 impl From<&LayerTape> for v1::LayerTape {

@@ -2,11 +2,11 @@
 
 use super::{or_default, to_i32};
 use crate::error::{Invalid, required};
-use crate::import::{HuggingFaceConfig, LayerList, ModelSource};
+use crate::model::import::{HuggingFaceConfig, LayerList, ModelSource};
+use crate::model::zoo::{AmoebaNet, Bert, FAMILIES, Gpt2, Llama, TransGan, Vgg, Zoo};
 use crate::wire::v1;
 use crate::wire::v1::model_source::Source;
 use crate::wire::v1::zoo_model::Options;
-use crate::zoo::{AmoebaNet, Bert, FAMILIES, Gpt2, Llama, TransGan, Vgg, Zoo};
 
 impl TryFrom<v1::ModelSource> for ModelSource {
     type Error = Invalid;

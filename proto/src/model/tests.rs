@@ -1,7 +1,7 @@
 //! What a chain of layers must be to be a model.
 
 use super::*;
-use crate::layer::TokenEmbedding;
+use crate::model::layer::TokenEmbedding;
 
 const TOKENS: ModelInput = ModelInput::Tokens { sequence_length: 4, vocabulary_size: 9 };
 
@@ -44,7 +44,7 @@ fn any_family_makes_an_id() {
 
 #[test]
 fn one_tensor_leaves_a_model() {
-    let cell = crate::layer::AmoebaCell {
+    let cell = crate::model::layer::AmoebaCell {
         channels_before_previous: 4,
         channels_previous: 4,
         channels: 4,
@@ -55,7 +55,7 @@ fn one_tensor_leaves_a_model() {
     };
     let input = ModelInput::Image { channels: 4, height: 2, width: 2 };
     let model = |last| {
-        let cell = crate::layer::AmoebaCell { last, ..cell };
+        let cell = crate::model::layer::AmoebaCell { last, ..cell };
         Model::new("x".to_owned(), input, layers(&[LayerKind::AmoebaCell(cell)]))
     };
     assert!(model(true).is_ok());

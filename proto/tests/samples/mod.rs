@@ -1,13 +1,13 @@
 //! Profile documents that have everything.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::document::FORMAT;
-use loadmaster_proto::measurement::{DeviceSample, Environment, LayerTimes, Measurement};
-use loadmaster_proto::run::Ledger;
-use loadmaster_proto::stage::StageConfig;
-use loadmaster_proto::tape::{LayerTape, Passage, Step};
+use loadmaster_proto::measure::measurement::{DeviceSample, Environment, LayerTimes, Measurement};
+use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::measure::tape::{LayerTape, Passage, Step};
+use loadmaster_proto::model::zoo::{Gpt2, Zoo};
+use loadmaster_proto::profile::document::FORMAT;
+use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, StaticBytes};
-use loadmaster_proto::zoo::{Gpt2, Zoo};
 use serde_json::{Map, Value, json};
 
 /// Settings with this update rule.

@@ -3,13 +3,14 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
+use loadmaster_proto::MAX_MESSAGE_BYTES;
+use loadmaster_proto::wire::address;
 use loadmaster_proto::wire::longrunning::operations_client::OperationsClient;
 use loadmaster_proto::wire::v1::cluster_service_client::ClusterServiceClient;
 use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
 use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
 use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
 use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
-use loadmaster_proto::{MAX_MESSAGE_BYTES, address};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status};
 use tonic_types::StatusExt;

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use loadmaster_proto::document::MAX_DOCUMENT_BYTES;
+use loadmaster_proto::profile::document::MAX_DOCUMENT_BYTES;
 use loadmaster_proto::wire::v1;
 
 use super::client::profiles;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::quantity;
 use loadmaster_proto::name::is_valid_id;
-use loadmaster_proto::stage::{Partitioning as DomainPartitioning, StageConfig as DomainStage};
+use loadmaster_proto::training::stage::{Partitioning as DomainPartitioning, StageConfig as DomainStage};
 use loadmaster_proto::wire::v1::{DeviceGroup, Partitioning, StageConfig};
 
 /// A duration: `30s`, `2m`, `1h 30m`, `500ms`; a bare number is seconds.

@@ -3,8 +3,8 @@
 //! A command that cannot start fails each of a hundred runs three times. Whoever asked wants to know after the
 //! first few. A campaign that goes on elsewhere is left alone: one broken worker must not end it.
 
+use loadmaster_proto::measure::run::FailureKind;
 use loadmaster_proto::name::{RunName, WorkerName};
-use loadmaster_proto::run::FailureKind;
 
 use crate::store::records::{FailureRecord, Failures};
 use crate::store::{Store, StoreError};
@@ -91,8 +91,8 @@ fn without_numbers(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
+    use loadmaster_proto::measure::run::RunFailure;
     use loadmaster_proto::name::{OperationName, ProfileName};
-    use loadmaster_proto::run::RunFailure;
 
     use super::*;
 

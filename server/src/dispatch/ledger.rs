@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use loadmaster_proto::device::{Backend, Device};
+use loadmaster_proto::cluster::device::{Backend, Device};
 use loadmaster_proto::name::RunName;
 use tokio::time::Instant;
 
@@ -127,7 +127,7 @@ fn offered(device: &Device) -> FreeDevice {
 #[cfg(test)]
 mod tests {
     use loadmaster_proto::bytes::Bytes;
-    use loadmaster_proto::device::{Backend, CPU_KIND};
+    use loadmaster_proto::cluster::device::{Backend, CPU_KIND};
 
     use super::*;
 

@@ -1,8 +1,8 @@
 //! A stored profile as a document.
 
-use loadmaster_proto::document::{FORMAT, ProfileDocument, Provenance, RunMeasurement, Subject};
-use loadmaster_proto::measurement::{Environment, Measurement};
+use loadmaster_proto::measure::measurement::{Environment, Measurement};
 use loadmaster_proto::name::ProfileName;
+use loadmaster_proto::profile::document::{FORMAT, ProfileDocument, Provenance, RunMeasurement, Subject};
 
 use super::DocumentFault;
 use crate::profile::StoredProfile;

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use loadmaster_proto::document::{MeasuredStage, ProfileDocument, RunMeasurement, Subject};
 use loadmaster_proto::error::Invalid;
+use loadmaster_proto::measure::run::Campaign;
 use loadmaster_proto::name::{ModelName, ProfileName};
 use loadmaster_proto::profile::ProfileSettings;
-use loadmaster_proto::reading::{Wanted, always};
-use loadmaster_proto::run::Campaign;
-use loadmaster_proto::scenario::Scenario;
+use loadmaster_proto::profile::document::{MeasuredStage, ProfileDocument, RunMeasurement, Subject};
+use loadmaster_proto::training::scenario::Scenario;
+use loadmaster_proto::wire::reading::{Wanted, always};
 
 use crate::planning::layout::Layout;
 use crate::store::{DocumentRow, Store, StoreError};

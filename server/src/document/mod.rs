@@ -1,14 +1,14 @@
 //! Profiles as documents: out of this planner, and into it.
 //!
 //! A document is checked by its domain type
-//! ([`ProfileDocument`](loadmaster_proto::document::ProfileDocument)); here it becomes a stored profile, or
+//! ([`ProfileDocument`](loadmaster_proto::profile::document::ProfileDocument)); here it becomes a stored profile, or
 //! is made of one.
 
 mod export;
 mod import;
 
-use loadmaster_proto::document::DocumentError;
 use loadmaster_proto::error::Invalid;
+use loadmaster_proto::profile::document::DocumentError;
 
 pub use export::export;
 pub use import::Import;

@@ -1,6 +1,6 @@
 //! CPU slots share the cores of their host, which no simulation knows: what to say of seconds on them.
 
-use loadmaster_proto::environment::Environment;
+use loadmaster_proto::measure::environment::Environment;
 use serde_json::Value;
 
 /// A host that CPU slots were profiled on.

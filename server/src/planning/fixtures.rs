@@ -1,13 +1,13 @@
 //! What the tests of planning share: training settings and a memory oracle for VGG11.
 
-use loadmaster_proto::layer::elements;
+use loadmaster_proto::measure::run::Campaign;
 use loadmaster_proto::model::Model;
+use loadmaster_proto::model::layer::elements;
+use loadmaster_proto::model::zoo::{Vgg, Zoo};
 use loadmaster_proto::name::{ModelName, ProfileName};
 use loadmaster_proto::profile::ProfileSettings;
-use loadmaster_proto::run::Campaign;
-use loadmaster_proto::scenario::Scenario;
+use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
-use loadmaster_proto::zoo::{Vgg, Zoo};
 
 use super::metrics::StagePeak;
 use super::neighbours::Neighbours;

@@ -15,11 +15,11 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::run::{SoloStage, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::ProfileSettings;
-use loadmaster_proto::run::{SoloStage, Work};
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::training::stage::StageConfig;
 
 use super::campaign::{KeyedRun, PlannedRun};
 use super::layout::{Layout, Table};
@@ -150,10 +150,10 @@ mod tests {
     use std::collections::HashMap;
 
     use loadmaster_proto::bytes::Bytes;
-    use loadmaster_proto::measurement::Environment;
-    use loadmaster_proto::run::{Campaign, Ledger};
+    use loadmaster_proto::measure::measurement::Environment;
+    use loadmaster_proto::measure::run::{Campaign, Ledger};
+    use loadmaster_proto::model::zoo::{Vgg, Zoo};
     use loadmaster_proto::training::{RecomputePolicy, Schedule, StaticBytes};
-    use loadmaster_proto::zoo::{Vgg, Zoo};
 
     use super::*;
     use crate::planning::fixtures::{settings, training};

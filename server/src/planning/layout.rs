@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::run::{Campaign, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::ProfileSettings;
-use loadmaster_proto::run::{Campaign, Work};
-use loadmaster_proto::scenario::Scenario;
+use loadmaster_proto::training::scenario::Scenario;
 
 use super::campaign::minimal::minimal;
 use super::campaign::scenarios::{check_split, sizes, sub_meshes};
@@ -191,9 +191,9 @@ pub fn layer_names(model: &Model) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::stage::Parallelism;
+    use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
     use loadmaster_proto::training::Schedule;
-    use loadmaster_proto::zoo::{Gpt2, Vgg, Zoo};
+    use loadmaster_proto::training::stage::Parallelism;
 
     use super::*;
     use crate::planning::campaign::scenarios::{DEFAULT_DEGREES, scenarios};
@@ -251,7 +251,7 @@ mod tests {
         for run in &layout.runs {
             assert!(run.device_count() <= 16);
             assert_eq!(run.training.micro_batch_size % run.scenario().micro_batch_step(), 0);
-            let spec = loadmaster_proto::run::RunSpec {
+            let spec = loadmaster_proto::measure::run::RunSpec {
                 model: model.clone(),
                 training: run.training,
                 work: run.work.clone(),

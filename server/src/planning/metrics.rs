@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::measurement::Measurement;
-use loadmaster_proto::scenario::Scenario;
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::training::scenario::Scenario;
 use serde::{Deserialize, Serialize};
 
 use super::neighbours::Neighbours;
@@ -273,7 +273,7 @@ mod tests {
     /// A scenario is a world of its own: neither its peaks nor its neighbour sets touch another one.
     #[test]
     fn peaks_of_different_scenarios_are_never_subtracted() {
-        let data = Scenario { parallelism: loadmaster_proto::stage::Parallelism::Data, degree: 2 };
+        let data = Scenario { parallelism: loadmaster_proto::training::stage::Parallelism::Data, degree: 2 };
         let in_data =
             |peak: StagePeak| StagePeak { setting: Setting { scenario: data, ..peak.setting }, ..peak };
         let peaks = [

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::run::Campaign;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::ProfileSettings;
-use loadmaster_proto::run::Campaign;
-use loadmaster_proto::scenario::Scenario;
-use loadmaster_proto::stage::Parallelism;
+use loadmaster_proto::training::scenario::Scenario;
+use loadmaster_proto::training::stage::Parallelism;
 
 use super::campaign::{CampaignError, content, distinct_layers};
 use super::layout::Layout;

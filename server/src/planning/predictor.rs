@@ -1,10 +1,10 @@
 //! What every predictor answers: memory and time of a stage that nobody ran.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::run::Ledger;
-use loadmaster_proto::scenario::Scenario;
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::measure::run::Ledger;
 use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::scenario::Scenario;
+use loadmaster_proto::training::stage::StageConfig;
 use serde::Serialize;
 
 mod curve;
@@ -15,7 +15,7 @@ use super::metrics::Setting;
 pub use curve::{PeakCurve, margin_up_to};
 pub use layer::{Exchange, LayerCost, Share};
 
-pub use loadmaster_proto::prediction::{Breakdown, Interval, Origin, StageSeconds};
+pub use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
 
 /// Most bytes of one part of a [`Breakdown`]. An imported profile may list any numbers; beyond this they say
 /// no more than that nothing holds them, and all parts together can still be added up.
@@ -292,7 +292,7 @@ pub enum PredictionError {
 
 /// The options of `loadmaster profile run` that measure a scenario.
 fn campaign(scenario: &Scenario) -> String {
-    use loadmaster_proto::stage::Parallelism;
+    use loadmaster_proto::training::stage::Parallelism;
     match scenario.parallelism {
         Parallelism::None => "`--campaign stages` or `--campaign paper`".to_owned(),
         Parallelism::Data => "`--parallelism data --degrees 2,4`".to_owned(),

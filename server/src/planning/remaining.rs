@@ -69,9 +69,9 @@ pub fn remaining(planned: &[KeyedRun], attempts: &[Attempt<'_>]) -> Vec<KeyedRun
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::run::{SoloStage, Work};
-    use loadmaster_proto::stage::StageConfig;
+    use loadmaster_proto::measure::run::{SoloStage, Work};
     use loadmaster_proto::training::Schedule;
+    use loadmaster_proto::training::stage::StageConfig;
 
     use super::*;
     use crate::planning::campaign::{PlannedRun, Purpose};

@@ -1,9 +1,9 @@
 //! Which plan does best when plans are really trained: the last step of a search that trusts its predictions
 //! only to choose what to try (AMP, 3.1).
 
-use loadmaster_proto::objective::Objective;
-use loadmaster_proto::observation::Measured;
-use loadmaster_proto::run::Ledger;
+use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::plan::objective::Objective;
+use loadmaster_proto::plan::observation::Measured;
 
 /// What trained plans are compared by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +104,7 @@ fn value(criterion: Criterion, place: usize, plan: &Tried<'_>, measured: &Measur
 #[cfg(test)]
 mod tests {
     use loadmaster_proto::bytes::Bytes;
-    use loadmaster_proto::observation::Peak;
+    use loadmaster_proto::plan::observation::Peak;
     use proptest::prelude::*;
 
     use super::*;

@@ -1,8 +1,8 @@
 //! `ExportProfile` and `ImportProfile`.
 
-use loadmaster_proto::document::{ProfileDocument, Provenance};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::ProfileName;
+use loadmaster_proto::profile::document::{ProfileDocument, Provenance};
 use loadmaster_proto::wire::v1;
 
 use super::blocking::blocking;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::objective::{Launcher, PlanShape};
+use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::reason::{DOMAIN, Reason};
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::import::ModelSource;
-use loadmaster_proto::run::{Ledger, Work};
-use loadmaster_proto::scenario::Scenario;
+use loadmaster_proto::measure::run::{Ledger, Work};
+use loadmaster_proto::model::import::ModelSource;
+use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::wire::v1;
 
 use crate::planning::campaign::CampaignError;

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use loadmaster_proto::error::required;
-use loadmaster_proto::import::ModelSource;
 use loadmaster_proto::model::Model;
+use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::name::ModelName;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::model_service_server::ModelService;

@@ -2,13 +2,13 @@
 
 use loadmaster_proto::convert::{command_from_wire, unsigned};
 use loadmaster_proto::error::{Invalid, in_range, required};
+use loadmaster_proto::measure::run::{Campaign, RunSpec};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::{CommandName, ModelName, ProfileName};
 use loadmaster_proto::profile::ProfileSettings;
-use loadmaster_proto::run::{Campaign, RunSpec};
-use loadmaster_proto::scenario::Scenario;
-use loadmaster_proto::stage::Parallelism;
 use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::scenario::Scenario;
+use loadmaster_proto::training::stage::Parallelism;
 use loadmaster_proto::wire::v1;
 
 use super::validate::{count_or, deadline_seconds};

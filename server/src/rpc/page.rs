@@ -7,7 +7,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::layer::fingerprint;
+use loadmaster_proto::model::layer::fingerprint;
 use prost::Message;
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,8 @@
 //! `ProfileService`.
 
 use loadmaster_proto::error::{Invalid, required};
-use loadmaster_proto::import::ModelSource;
 use loadmaster_proto::model::Model;
+use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::name::{ModelName, OperationName, ProfileName, RunName, checked_kind};
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::wire::longrunning::{Operation, operation};

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use loadmaster_proto::device::Backend;
-use loadmaster_proto::measurement::Environment;
+use loadmaster_proto::cluster::device::Backend;
+use loadmaster_proto::measure::measurement::Environment;
 use loadmaster_proto::name::ProfileName;
 
 use super::error::ApiError;
@@ -99,7 +99,7 @@ fn versions_text((libtorch, cuda, driver): (&str, &str, &str)) -> String {
 mod tests {
     use jiff::Timestamp;
     use loadmaster_proto::bytes::Bytes;
-    use loadmaster_proto::device::Device;
+    use loadmaster_proto::cluster::device::Device;
     use loadmaster_proto::name::WorkerName;
 
     use super::*;

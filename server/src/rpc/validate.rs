@@ -1,7 +1,7 @@
 //! Checks that several services share.
 
 use loadmaster_proto::error::{Invalid, in_range};
-use loadmaster_proto::layer::fingerprint;
+use loadmaster_proto::model::layer::fingerprint;
 use prost::Message;
 use uuid::Uuid;
 

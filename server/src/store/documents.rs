@@ -2,11 +2,11 @@
 
 use std::fmt::Display;
 
-use loadmaster_proto::document::{OpaqueModel, ProfileDocument, Subject};
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::import::{LayerList, ModelSource};
 use loadmaster_proto::model::Model;
+use loadmaster_proto::model::import::{LayerList, ModelSource};
 use loadmaster_proto::name::{ModelName, ProfileName};
+use loadmaster_proto::profile::document::{OpaqueModel, ProfileDocument, Subject};
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
@@ -153,7 +153,7 @@ impl Store {
     ) -> Result<Option<Vec<MeasurementRecord>>> {
         let Some(found) = self.find_document(profile).await? else { return Ok(None) };
         let time = self.get_profile(profile).await?.create_time;
-        let record = |of: loadmaster_proto::document::RunMeasurement| MeasurementRecord {
+        let record = |of: loadmaster_proto::profile::document::RunMeasurement| MeasurementRecord {
             run: of.run,
             profile: Some(profile.clone()),
             held_out: of.held_out,

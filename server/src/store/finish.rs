@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use loadmaster_proto::links::LinkMeasurement;
-use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::measure::links::LinkMeasurement;
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::run::RunFailure;
 use loadmaster_proto::name::{RunName, WorkerName};
-use loadmaster_proto::run::RunFailure;
 use serde_json::Value;
 
 use super::Store;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use loadmaster_proto::measure::run::{RunSpec, Task};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::{RunName, WorkerName};
-use loadmaster_proto::run::{RunSpec, Task};
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use sqlx::FromRow;
 use sqlx::types::Json;

@@ -1,6 +1,6 @@
 //! Runs that measure links, and what they yielded.
 
-use loadmaster_proto::links::LinkMeasurement;
+use loadmaster_proto::measure::links::LinkMeasurement;
 use loadmaster_proto::name::{OperationName, RunName, WorkerName};
 use serde_json::{Value, json};
 use sqlx::types::Json;

@@ -1,9 +1,9 @@
 //! Models.
 
-use loadmaster_proto::document::Subject;
-use loadmaster_proto::import::ModelSource;
 use loadmaster_proto::model::Model;
+use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::name::ModelName;
+use loadmaster_proto::profile::document::Subject;
 use sqlx::FromRow;
 use sqlx::types::Json;
 

@@ -1,7 +1,7 @@
 //! What users report of their own training runs. Written once, never changed.
 
 use loadmaster_proto::name::PlanName;
-use loadmaster_proto::observation::Observation;
+use loadmaster_proto::plan::observation::Observation;
 use sqlx::types::Json;
 use sqlx::{FromRow, Postgres, QueryBuilder};
 use uuid::Uuid;

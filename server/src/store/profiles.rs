@@ -1,6 +1,6 @@
 //! Profiles and their measurements.
 
-use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::{OperationName, ProfileName, RunName};
 use sqlx::FromRow;
 use sqlx::types::Json;

@@ -1,11 +1,11 @@
 //! Reading runs.
 
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::links::LinkWork;
+use loadmaster_proto::measure::links::LinkWork;
+use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::name::{
     CommandName, ModelName, OperationName, PlanName, ProfileName, RunName, WorkerName,
 };
-use loadmaster_proto::run::Work;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use serde::Deserialize;
 use sqlx::types::Json;

@@ -2,7 +2,7 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::name::{OperationName, PlanName, RunName};
-use loadmaster_proto::observation::{Measured, Observation, Peak};
+use loadmaster_proto::plan::observation::{Measured, Observation, Peak};
 use sqlx::FromRow;
 use sqlx::types::Json;
 

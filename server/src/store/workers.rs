@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
-use loadmaster_proto::device::{Device, GpuLink};
+use loadmaster_proto::cluster::device::{Device, GpuLink};
 use loadmaster_proto::name::{CommandName, RunName, WorkerName};
 use sqlx::FromRow;
 use sqlx::types::Json;

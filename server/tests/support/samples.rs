@@ -8,15 +8,15 @@ use loadmaster::store::records::{
     ProfileSettings,
 };
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::import::ModelSource;
-use loadmaster_proto::measurement::{Environment, LayerTimes, Measurement};
+use loadmaster_proto::measure::measurement::{Environment, LayerTimes, Measurement};
+use loadmaster_proto::measure::run::{FailureKind, Ledger, OutOfMemory, Phase, RunFailure, SoloStage, Work};
+use loadmaster_proto::model::import::ModelSource;
+use loadmaster_proto::model::zoo::{Vgg, Zoo};
 use loadmaster_proto::name::{ModelName, OperationName, PlanName, ProfileName, WorkerName};
-use loadmaster_proto::prediction::{Breakdown, Interval, Origin, StageSeconds};
-use loadmaster_proto::run::{FailureKind, Ledger, OutOfMemory, Phase, RunFailure, SoloStage, Work};
-use loadmaster_proto::scenario::Scenario;
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
+use loadmaster_proto::training::scenario::Scenario;
+use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, StaticBytes, TrainingSpec};
-use loadmaster_proto::zoo::{Vgg, Zoo};
 
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use loadmaster::planning::table::Table;
-use loadmaster_proto::document::{BytesRow, LayerRows, LayerTable, ProfileDocument, TimesRow};
+use loadmaster_proto::profile::document::{BytesRow, LayerRows, LayerTable, ProfileDocument, TimesRow};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -177,7 +177,7 @@ fn document(file: &ProfileFile) -> Result<ProfileDocument> {
         })
         .collect();
     let mut document: ProfileDocument = serde_json::from_value(json!({
-        "format": loadmaster_proto::document::FORMAT,
+        "format": loadmaster_proto::profile::document::FORMAT,
         "provenance": {
             "source": "eth-easl/sailor, commit cf2c8e3, MIT licence",
             "tool": "sailor",

@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 
 use loadmaster::planning::predictor::{Predictor, StageSetting};
 use loadmaster::planning::table::Table;
-use loadmaster_proto::run::Ledger;
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::training::stage::StageConfig;
 
 use crate::goals::percent;
 use crate::row::{Answer, Group, Row};

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use loadmaster::planning::campaign::PlannedRun;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::device::{Backend, CPU_KIND};
-use loadmaster_proto::layer::fingerprint;
-use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::cluster::device::{Backend, CPU_KIND};
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::rank::{Collectives, Edges, RankDevice, RankSpec};
+use loadmaster_proto::measure::run::{RankPosition, RunSpec, Work};
 use loadmaster_proto::model::Model;
-use loadmaster_proto::rank::{Collectives, Edges, RankDevice, RankSpec};
-use loadmaster_proto::run::{RankPosition, RunSpec, Work};
+use loadmaster_proto::model::layer::fingerprint;
 use serde::{Deserialize, Serialize};
 
 /// Measured iterations after the warm-up. Peaks repeat exactly, so one is enough.

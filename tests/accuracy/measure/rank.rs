@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use futures_util::future::try_join_all;
-use loadmaster_proto::measurement::Measurement;
-use loadmaster_proto::rank::{EXIT_LOST_NEIGHBOUR, RankEvent, RankSpec};
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::rank::{EXIT_LOST_NEIGHBOUR, RankEvent, RankSpec};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

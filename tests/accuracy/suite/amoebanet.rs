@@ -1,9 +1,9 @@
 //! AmoebaNet-D(18, 208), whose edges carry two tensors: 24 layers, 81.5 million parameters, small images.
 
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::scenario::Scenario;
+use loadmaster_proto::model::zoo::{AmoebaNet, Zoo};
+use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
-use loadmaster_proto::zoo::{AmoebaNet, Zoo};
 
 use super::{Scope, group, of_pipelines, sgd, training};
 use crate::sample::Sampler;

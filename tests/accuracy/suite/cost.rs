@@ -1,9 +1,9 @@
 //! What a profile of a GPT-2 with 24 blocks costs, in all five scenarios of the paper.
 
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::scenario::Scenario;
+use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::training::Schedule;
-use loadmaster_proto::zoo::{Gpt2, Zoo};
+use loadmaster_proto::training::scenario::Scenario;
 
 use super::{adam, data, of_pipelines, tensor, training};
 use crate::row::Group;

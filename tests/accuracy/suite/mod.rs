@@ -15,8 +15,8 @@ mod vgg;
 use loadmaster::planning::predictor::StageSetting;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::Model;
-use loadmaster_proto::scenario::Scenario;
-use loadmaster_proto::stage::{Parallelism, Partitioning, StageConfig};
+use loadmaster_proto::training::scenario::Scenario;
+use loadmaster_proto::training::stage::{Parallelism, Partitioning, StageConfig};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 
 use crate::row::Group;

@@ -6,9 +6,9 @@
 
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::Model;
-use loadmaster_proto::scenario::Scenario;
+use loadmaster_proto::model::zoo::{AmoebaNet, Bert, Gpt2, Llama, Vgg, Zoo};
+use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
-use loadmaster_proto::zoo::{AmoebaNet, Bert, Gpt2, Llama, Vgg, Zoo};
 
 use super::{Scope, adam, of_pipelines, sgd, tensor, training};
 use crate::row::Group;

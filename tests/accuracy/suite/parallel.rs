@@ -3,9 +3,9 @@
 
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::Model;
-use loadmaster_proto::scenario::Scenario;
+use loadmaster_proto::model::zoo::{Vgg, Zoo};
+use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
-use loadmaster_proto::zoo::{Vgg, Zoo};
 
 use super::transformers::{gpt2, llama};
 use super::{Scope, adam, data, of_pipelines, sgd, tensor, training};

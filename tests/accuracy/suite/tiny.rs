@@ -1,9 +1,9 @@
 //! The smallest study that goes all the way: seconds, for the harness's own test.
 
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::scenario::Scenario;
+use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::training::Schedule;
-use loadmaster_proto::zoo::{Gpt2, Zoo};
+use loadmaster_proto::training::scenario::Scenario;
 
 use super::{of_pipelines, sgd, training};
 use crate::row::Group;

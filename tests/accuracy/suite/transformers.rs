@@ -3,9 +3,9 @@
 
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::Model;
-use loadmaster_proto::scenario::Scenario;
+use loadmaster_proto::model::zoo::{Bert, Gpt2, Llama, Zoo};
+use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule, TrainingSpec};
-use loadmaster_proto::zoo::{Bert, Gpt2, Llama, Zoo};
 
 use super::{Scope, adam, group, of_pipelines, sgd, training};
 use crate::sample::Sampler;

@@ -2,9 +2,9 @@
 //! partitionings over four devices.
 
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::scenario::Scenario;
+use loadmaster_proto::model::zoo::{Vgg, Zoo};
+use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
-use loadmaster_proto::zoo::{Vgg, Zoo};
 
 use super::{Scope, every_stage, group, sgd, training};
 use crate::sample::Sampler;

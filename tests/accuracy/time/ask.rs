@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use loadmaster_proto::stage::{Partitioning, StageConfig};
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_tests::{Planner, PlannerOptions, cli};
 use serde_json::{Value, json};
 use tempfile::TempDir;

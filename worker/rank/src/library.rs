@@ -1,6 +1,6 @@
 //! Which libtorch this process runs with.
 
-use loadmaster_proto::rank::Probe;
+use loadmaster_proto::measure::rank::Probe;
 
 use crate::error::RankError;
 use crate::ffi;

@@ -7,10 +7,10 @@
 
 use std::time::{Duration, Instant};
 
-use loadmaster_proto::links::{GroupLink, LinkPoint, LinkWork, PairLink};
-use loadmaster_proto::measurement::Environment;
-use loadmaster_proto::rank::{LinkSpec, RankLinks};
-use loadmaster_proto::run::Phase;
+use loadmaster_proto::measure::links::{GroupLink, LinkPoint, LinkWork, PairLink};
+use loadmaster_proto::measure::measurement::Environment;
+use loadmaster_proto::measure::rank::{LinkSpec, RankLinks};
+use loadmaster_proto::measure::run::Phase;
 use tch::{Device, Tensor};
 
 use crate::collective::{Mesh, Reduction};

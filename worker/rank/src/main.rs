@@ -3,7 +3,7 @@
 use std::io::{StdinLock, Write};
 
 use clap::{Parser, Subcommand};
-use loadmaster_proto::rank::RankEvent;
+use loadmaster_proto::measure::rank::RankEvent;
 use loadmaster_rank::error::RankError;
 use loadmaster_rank::{ffi, library, links, progress, spec, train};
 

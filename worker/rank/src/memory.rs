@@ -1,9 +1,9 @@
 //! The bytes of a device: counting them, keeping them below the capacity, and recognising excess.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::device::Backend;
-use loadmaster_proto::rank::RankDevice;
-use loadmaster_proto::run::{Ledger, OutOfMemory, Phase};
+use loadmaster_proto::cluster::device::Backend;
+use loadmaster_proto::measure::rank::RankDevice;
+use loadmaster_proto::measure::run::{Ledger, OutOfMemory, Phase};
 use tch::Device;
 
 use crate::error::RankError;

@@ -7,8 +7,8 @@ use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use loadmaster_proto::rank::RankEvent;
-use loadmaster_proto::run::Phase;
+use loadmaster_proto::measure::rank::RankEvent;
+use loadmaster_proto::measure::run::Phase;
 
 use crate::ffi;
 

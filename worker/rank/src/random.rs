@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use loadmaster_proto::shard::Shard;
+use loadmaster_proto::training::shard::Shard;
 
 /// What a seed is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

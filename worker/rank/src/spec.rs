@@ -3,11 +3,11 @@
 use std::io::Read;
 use std::path::Path;
 
-use loadmaster_proto::device::Backend;
+use loadmaster_proto::cluster::device::Backend;
 use loadmaster_proto::error::{Invalid, in_range};
-use loadmaster_proto::rank::{Edges, LinkSpec, RankDevice, RankSpec};
-use loadmaster_proto::run::RunSpec;
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::measure::rank::{Edges, LinkSpec, RankDevice, RankSpec};
+use loadmaster_proto::measure::run::RunSpec;
+use loadmaster_proto::training::stage::StageConfig;
 use serde::de::DeserializeOwned;
 
 use crate::error::RankError;

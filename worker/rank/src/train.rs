@@ -4,12 +4,12 @@ use std::path::Path;
 use std::time::Instant;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::layer::Buffer;
-use loadmaster_proto::measurement::{Environment, Measurement};
-use loadmaster_proto::rank::{Edges, RankSpec};
-use loadmaster_proto::run::{Ledger, Phase};
-use loadmaster_proto::schedule::Pass;
+use loadmaster_proto::measure::measurement::{Environment, Measurement};
+use loadmaster_proto::measure::rank::{Edges, RankSpec};
+use loadmaster_proto::measure::run::{Ledger, Phase};
+use loadmaster_proto::model::layer::Buffer;
 use loadmaster_proto::training::StaticBytes;
+use loadmaster_proto::training::schedule::Pass;
 use tch::{TchError, Tensor};
 
 use crate::collective::{gradients, operators};

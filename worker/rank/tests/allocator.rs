@@ -6,9 +6,9 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::model::zoo::{Gpt2, Zoo};
+use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
-use loadmaster_proto::zoo::{Gpt2, Zoo};
 use loadmaster_rank::ffi::{self, Excess};
 use loadmaster_rank::optimizer::Stepper;
 use loadmaster_rank::pipeline::{MicroBatch, Part, Stage};
@@ -161,8 +161,11 @@ fn static_bytes_are_what_the_allocator_holds() {
             let mut stage =
                 Stage::build(&model, &Part::single(config), &training, Device::Cpu, Clock::default())
                     .unwrap();
-            let scalars =
-                model.stage_parameters(0, 4).iter().map(loadmaster_proto::layer::Parameter::elements).sum();
+            let scalars = model
+                .stage_parameters(0, 4)
+                .iter()
+                .map(loadmaster_proto::model::layer::Parameter::elements)
+                .sum();
             let expected = training.static_bytes(scalars);
             assert_eq!(held() - before, expected.parameters);
 

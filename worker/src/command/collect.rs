@@ -3,9 +3,9 @@
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
-use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::run::{FailureKind, Ledger, OutOfMemory, RunFailure, RunSpec};
 use loadmaster_proto::name::CommandName;
-use loadmaster_proto::run::{FailureKind, Ledger, OutOfMemory, RunFailure, RunSpec};
 
 use super::process::{End, How};
 use super::rank_file::{self, RankResult};

@@ -21,9 +21,9 @@ use std::io;
 use std::path::Path;
 use std::process::Stdio;
 
-use loadmaster_proto::device::Device;
+use loadmaster_proto::cluster::device::Device;
+use loadmaster_proto::measure::run::{FailureKind, RunFailure, RunSpec};
 use loadmaster_proto::name::CommandName;
-use loadmaster_proto::run::{FailureKind, RunFailure, RunSpec};
 use tokio::process::Command;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;

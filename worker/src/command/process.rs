@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use loadmaster_proto::run::{Phase, RunSpec};
+use loadmaster_proto::measure::run::{Phase, RunSpec};
 use nix::unistd::Pid;
 use tokio::io::{AsyncRead, BufReader};
 use tokio::process::Command;

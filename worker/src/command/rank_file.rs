@@ -6,10 +6,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::device::Device;
-use loadmaster_proto::measurement::{Environment, LayerTimes, Measurement};
+use loadmaster_proto::cluster::device::Device;
+use loadmaster_proto::measure::measurement::{Environment, LayerTimes, Measurement};
+use loadmaster_proto::measure::run::{Ledger, OutOfMemory, Phase, RankPosition, RunSpec, Work};
 use loadmaster_proto::name::CommandName;
-use loadmaster_proto::run::{Ledger, OutOfMemory, Phase, RankPosition, RunSpec, Work};
 use loadmaster_proto::training::StaticBytes;
 use nix::libc;
 use serde::Deserialize;

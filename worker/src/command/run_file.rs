@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::device::Backend;
+use loadmaster_proto::cluster::device::Backend;
+use loadmaster_proto::measure::run::{Ledger, RunSpec, Work};
 use loadmaster_proto::model::Model;
-use loadmaster_proto::run::{Ledger, RunSpec, Work};
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use serde::Serialize;
 

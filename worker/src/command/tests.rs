@@ -4,8 +4,8 @@ use std::fs;
 use std::time::Duration;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::device::{Backend, CPU_KIND};
-use loadmaster_proto::run::Ledger;
+use loadmaster_proto::cluster::device::{Backend, CPU_KIND};
+use loadmaster_proto::measure::run::Ledger;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use loadmaster_proto::measure::run::Ledger;
 use loadmaster_proto::name::CommandName;
-use loadmaster_proto::run::Ledger;
 use serde::Deserialize;
 
 use super::value::wait;

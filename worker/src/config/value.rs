@@ -4,8 +4,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use loadmaster_proto::address;
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::wire::address;
 use tonic::transport::Uri;
 
 /// `--cpu-slots`: how many of what size.

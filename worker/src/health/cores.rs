@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use loadmaster_proto::device::{Backend, Device};
-use loadmaster_proto::environment::Environment;
+use loadmaster_proto::cluster::device::{Backend, Device};
+use loadmaster_proto::measure::environment::Environment;
 
 use super::judge::descends;
 use crate::host;

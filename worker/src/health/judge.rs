@@ -1,8 +1,8 @@
 //! What a look at GPUs means. Pure, but for [`is_ours`].
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::device::Device;
-use loadmaster_proto::measurement::{DeviceSample, Measurement};
+use loadmaster_proto::cluster::device::Device;
+use loadmaster_proto::measure::measurement::{DeviceSample, Measurement};
 
 use super::Looks;
 use crate::supervise::kernel;
@@ -105,7 +105,7 @@ pub(super) fn is_contended(
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::device::Backend;
+    use loadmaster_proto::cluster::device::Backend;
 
     use super::*;
     use crate::supervise::outcome::tests::measurement;

@@ -15,9 +15,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use loadmaster_proto::device::{Backend, Device};
-use loadmaster_proto::environment::Environment;
-use loadmaster_proto::run::{FailureKind, RunFailure};
+use loadmaster_proto::cluster::device::{Backend, Device};
+use loadmaster_proto::measure::environment::Environment;
+use loadmaster_proto::measure::run::{FailureKind, RunFailure};
 use tokio::time::timeout;
 use tracing::warn;
 

@@ -1,7 +1,7 @@
 //! CPU slots: shares of the host's memory with an enforced capacity.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::device::{Backend, CPU_KIND, Device};
+use loadmaster_proto::cluster::device::{Backend, CPU_KIND, Device};
 
 use crate::config::value::CpuSlots;
 

@@ -1,7 +1,7 @@
 //! What connects each two GPUs, from what the driver shows of each of them. Pure.
 
 use loadmaster_proto::cluster::LinkClass;
-use loadmaster_proto::device::GpuLink;
+use loadmaster_proto::cluster::device::GpuLink;
 
 /// Where a PCI function is: domain, bus, device.
 pub(super) type PciAddress = (u32, u32, u32);

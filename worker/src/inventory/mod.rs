@@ -5,7 +5,7 @@ mod links;
 mod nvml;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::device::{Backend, Device, GpuLink};
+use loadmaster_proto::cluster::device::{Backend, Device, GpuLink};
 use tracing::{info, warn};
 
 use crate::config::value::{CpuSlots, GpuSelection};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use loadmaster_proto::cluster::device::Device;
 use loadmaster_proto::convert::task_from_wire;
-use loadmaster_proto::device::Device;
-use loadmaster_proto::run::{FailureKind, RunFailure, Task};
+use loadmaster_proto::measure::run::{FailureKind, RunFailure, Task};
 use loadmaster_proto::wire::v1;
 
 use super::handed_back;

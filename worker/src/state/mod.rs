@@ -15,9 +15,9 @@ pub(crate) mod tests;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use loadmaster_proto::device::Device;
+use loadmaster_proto::cluster::device::Device;
+use loadmaster_proto::measure::run::{FailureKind, Phase, RunFailure};
 use loadmaster_proto::name::RunName;
-use loadmaster_proto::run::{FailureKind, Phase, RunFailure};
 use loadmaster_proto::wire::v1;
 use tracing::{debug, info, warn};
 use v1::planner_message::Message as FromPlanner;

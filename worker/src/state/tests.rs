@@ -1,11 +1,11 @@
 //! Pins what the daemon promises the planner, without processes, sockets or waiting.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::device::{Backend, CPU_KIND};
-use loadmaster_proto::layer::{Layer, LayerKind};
+use loadmaster_proto::cluster::device::{Backend, CPU_KIND};
+use loadmaster_proto::measure::run::{RunSpec, SoloStage, Work};
+use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::{Model, ModelInput};
-use loadmaster_proto::run::{RunSpec, SoloStage, Work};
-use loadmaster_proto::stage::{Partitioning, StageConfig};
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use v1::run_failure::Kind;
 

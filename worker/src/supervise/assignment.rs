@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use loadmaster_proto::device::{Backend, Device};
-use loadmaster_proto::links::LinkWork;
-use loadmaster_proto::rank::{Collectives, Edges, LinkSpec, RankDevice, RankSpec};
-use loadmaster_proto::run::{RankPosition, RunSpec, Task, Work};
+use loadmaster_proto::cluster::device::{Backend, Device};
+use loadmaster_proto::measure::links::LinkWork;
+use loadmaster_proto::measure::rank::{Collectives, Edges, LinkSpec, RankDevice, RankSpec};
+use loadmaster_proto::measure::run::{RankPosition, RunSpec, Task, Work};
 
 use super::Supervisor;
 use super::rank_id::RankId;

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use loadmaster_proto::device::Device;
-use loadmaster_proto::run::{FailureKind, Phase, RunFailure};
+use loadmaster_proto::cluster::device::Device;
+use loadmaster_proto::measure::run::{FailureKind, Phase, RunFailure};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use tokio::select;

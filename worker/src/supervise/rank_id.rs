@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use loadmaster_proto::run::RankPosition;
+use loadmaster_proto::measure::run::RankPosition;
 
 /// A rank of a run: a device of a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -6,9 +6,9 @@ use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use loadmaster_proto::device::Device;
-use loadmaster_proto::rank::RankEvent;
-use loadmaster_proto::run::Phase;
+use loadmaster_proto::cluster::device::Device;
+use loadmaster_proto::measure::rank::RankEvent;
+use loadmaster_proto::measure::run::Phase;
 use tokio::io::{AsyncRead, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::select;

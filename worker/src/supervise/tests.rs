@@ -4,8 +4,8 @@
 use std::fs;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::device::{Backend, CPU_KIND};
-use loadmaster_proto::run::Task;
+use loadmaster_proto::cluster::device::{Backend, CPU_KIND};
+use loadmaster_proto::measure::run::Task;
 use tempfile::TempDir;
 
 use super::*;

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use loadmaster_proto::links::{LinkMeasurement, LinkWork};
-use loadmaster_proto::rank::{Collectives, LinkSpec};
-use loadmaster_proto::run::Task;
+use loadmaster_proto::measure::links::{LinkMeasurement, LinkWork};
+use loadmaster_proto::measure::rank::{Collectives, LinkSpec};
+use loadmaster_proto::measure::run::Task;
 use loadmaster_proto::wire::v1;
 
 use crate::harness::{Daemon, Setup};

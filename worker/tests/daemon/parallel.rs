@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use loadmaster_proto::layer::{Layer, LayerKind};
+use loadmaster_proto::measure::rank::{Collectives, Edges, RankSpec};
+use loadmaster_proto::measure::run::{RunSpec, Work};
 use loadmaster_proto::model::Model;
-use loadmaster_proto::rank::{Collectives, Edges, RankSpec};
-use loadmaster_proto::run::{RunSpec, Work};
-use loadmaster_proto::stage::{Partitioning, StageConfig};
+use loadmaster_proto::model::layer::{Layer, LayerKind};
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use loadmaster_proto::wire::v1;
 

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use loadmaster_proto::WORKER_PROTOCOL_VERSION;
-use loadmaster_proto::layer::{Layer, LayerKind};
+use loadmaster_proto::measure::run::{RunSpec, SoloStage, Work};
+use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::{Model, ModelInput};
-use loadmaster_proto::run::{RunSpec, SoloStage, Work};
-use loadmaster_proto::stage::{Partitioning, StageConfig};
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_proto::wire::v1;
 use tokio::net::TcpListener;

@@ -34,7 +34,7 @@ use super::super::{
 use super::{fill, hostlist};
 use crate::bytes::Bytes;
 use crate::error::{Invalid, in_range, required};
-use crate::reading::{self, meter::Limits};
+use crate::wire::reading::{self, meter::Limits};
 
 /// The first key of every document of this version.
 pub const FORMAT: &str = "loadmaster.cluster/1";

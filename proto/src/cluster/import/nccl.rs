@@ -14,7 +14,7 @@ use super::super::{
 };
 use super::{ImportOptions, fill};
 use crate::error::{Invalid, in_range};
-use crate::reading::xml;
+use crate::wire::reading::xml;
 
 /// Most elements, texts and comments of the tree: around each element there may be two texts.
 const MAX_NODES: u32 = 4 * xml::MAX_ELEMENTS as u32;

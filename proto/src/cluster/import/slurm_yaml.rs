@@ -8,7 +8,7 @@ use super::slurm_conf::MAX_NAMES;
 use super::tree::{self, Switch};
 use super::{ImportOptions, hostlist, slurm_conf};
 use crate::error::Invalid;
-use crate::reading::{self, meter::Limits};
+use crate::wire::reading::{self, meter::Limits};
 
 // Other keys are Slurm's business: its plugins add some with every release.
 #[derive(Debug, Deserialize)]

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::super::{ClusterParts, ClusterSource, Domain, LinkClass, MAX_LABELS, Tier};
 use super::{ImportOptions, fill};
 use crate::error::Invalid;
-use crate::reading::{self, meter::Limits};
+use crate::wire::reading::{self, meter::Limits};
 
 /// Labels that name an NVLink domain, the preferred first.
 const ACCELERATOR_LABELS: [&str; 2] = ["accelerator.topograph.run/domain", "nvidia.com/gpu.clique"];

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use loadmaster_proto::import::MODEL_TYPES;
+use loadmaster_proto::model::import::MODEL_TYPES;
+use loadmaster_proto::model::zoo::FAMILIES;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::run_profile_request::Subject;
 use loadmaster_proto::wire::v1::{model_source, zoo_model};
-use loadmaster_proto::zoo::FAMILIES;
 
 use super::super::error::Failure;
 use super::super::parse;
@@ -288,7 +288,7 @@ fn stored_name(text: &str) -> Result<String, Failure> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use loadmaster_proto::import::ModelSource;
+    use loadmaster_proto::model::import::ModelSource;
 
     use super::*;
 

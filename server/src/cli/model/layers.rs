@@ -42,8 +42,8 @@ fn text(model: &Model) -> anyhow::Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::import::{LayerList, ModelSource};
-    use loadmaster_proto::zoo::{AmoebaNet, Bert, Gpt2, Llama, TransGan, Vgg, Zoo};
+    use loadmaster_proto::model::import::{LayerList, ModelSource};
+    use loadmaster_proto::model::zoo::{AmoebaNet, Bert, Gpt2, Llama, TransGan, Vgg, Zoo};
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use clap::ValueEnum;
-use loadmaster_proto::import::MAX_DOCUMENT_BYTES;
+use loadmaster_proto::model::import::MAX_DOCUMENT_BYTES;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::model_source::Source;
 

@@ -6,9 +6,9 @@ mod reports;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use loadmaster_proto::device::Device;
+use loadmaster_proto::cluster::device::Device;
+use loadmaster_proto::measure::run::{FailureKind, RunFailure};
 use loadmaster_proto::name::{RunName, WorkerName};
-use loadmaster_proto::run::{FailureKind, RunFailure};
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::planner_message::Message as ToWorker;
 use loadmaster_proto::wire::v1::worker_message::Message as FromWorker;

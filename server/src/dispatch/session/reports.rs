@@ -1,12 +1,12 @@
 //! What a worker reports: stored once, then acknowledged.
 
+use loadmaster_proto::cluster::device::Device;
 use loadmaster_proto::convert::failure_from_wire;
-use loadmaster_proto::device::Device;
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::links::LinkMeasurement;
-use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::measure::links::LinkMeasurement;
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::run::{FailureKind, RunFailure, Task};
 use loadmaster_proto::name::RunName;
-use loadmaster_proto::run::{FailureKind, RunFailure, Task};
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::planner_message::Message as ToWorker;
 

@@ -1,6 +1,6 @@
 //! What decides how much memory a stage needs, besides its training settings.
 
-use loadmaster_proto::layer::{LayerKind, Shape, fingerprint};
+use loadmaster_proto::model::layer::{LayerKind, Shape, fingerprint};
 use loadmaster_proto::model::{Loss, Model, ModelInput};
 use serde::Serialize;
 

@@ -16,10 +16,10 @@
 //! micro-batches, so that a check costs no more than a few runs of single layers. A check that does not
 //! fit is left out.
 
+use loadmaster_proto::measure::run::{SoloStage, Work};
 use loadmaster_proto::model::Model;
-use loadmaster_proto::run::{SoloStage, Work};
-use loadmaster_proto::scenario::Scenario;
-use loadmaster_proto::stage::{Parallelism, StageConfig};
+use loadmaster_proto::training::scenario::Scenario;
+use loadmaster_proto::training::stage::{Parallelism, StageConfig};
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
 use super::content::distinct_layers;
@@ -101,9 +101,9 @@ fn alone(model: &Model, stage: StageConfig) -> SoloStage {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::run::{Campaign, RunSpec};
+    use loadmaster_proto::measure::run::{Campaign, RunSpec};
+    use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
     use loadmaster_proto::training::{Optimizer, Precision};
-    use loadmaster_proto::zoo::{Gpt2, Vgg, Zoo};
 
     use super::*;
     use crate::planning::campaign::content::content;

@@ -14,8 +14,8 @@ pub mod planned;
 pub mod scenarios;
 pub mod stages;
 
-use loadmaster_proto::run::Campaign;
-use loadmaster_proto::scenario::Scenario;
+use loadmaster_proto::measure::run::Campaign;
+use loadmaster_proto::training::scenario::Scenario;
 
 pub use content::{content, distinct_layers};
 pub use paper::PaperCampaign;

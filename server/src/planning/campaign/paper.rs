@@ -35,8 +35,8 @@
 
 use std::collections::HashSet;
 
-use loadmaster_proto::scenario::Scenario;
-use loadmaster_proto::stage::{Partitioning, StageConfig};
+use loadmaster_proto::training::scenario::Scenario;
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Schedule, TrainingSpec};
 
 use super::{CampaignError, check_counts};

@@ -1,13 +1,13 @@
 //! One run of a campaign, before anybody looked whether it has been made.
 
-use loadmaster_proto::layer::fingerprint;
+use loadmaster_proto::measure::run::{SoloStage, Work};
 use loadmaster_proto::model::Model;
+use loadmaster_proto::model::layer::fingerprint;
 use loadmaster_proto::name::CommandName;
 use loadmaster_proto::profile::ProfileSettings;
-use loadmaster_proto::run::{SoloStage, Work};
-use loadmaster_proto::scenario::Scenario;
-use loadmaster_proto::stage::StageConfig;
 use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::scenario::Scenario;
+use loadmaster_proto::training::stage::StageConfig;
 use serde::Serialize;
 
 use super::content::content;

@@ -1,11 +1,11 @@
 //! Which scenarios a campaign measures, and at which micro-batch sizes.
 
+use loadmaster_proto::measure::run::Campaign;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::ProfileSettings;
-use loadmaster_proto::run::Campaign;
-use loadmaster_proto::scenario::Scenario;
-use loadmaster_proto::stage::Parallelism;
 use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::scenario::Scenario;
+use loadmaster_proto::training::stage::Parallelism;
 
 use super::paper::{PaperCampaign, paper};
 use super::{CampaignError, check_counts};

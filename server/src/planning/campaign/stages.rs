@@ -12,10 +12,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use loadmaster_proto::measure::run::SoloStage;
 use loadmaster_proto::model::Model;
-use loadmaster_proto::run::SoloStage;
-use loadmaster_proto::scenario::Scenario;
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::training::scenario::Scenario;
+use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Schedule, TrainingSpec};
 use serde::{Deserialize, Serialize};
 
@@ -158,8 +158,8 @@ fn position(stage: StageConfig, layers: usize, training: &TrainingSpec, in_fligh
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::run::{RunSpec, Work};
-    use loadmaster_proto::zoo::{Gpt2, Vgg, Zoo};
+    use loadmaster_proto::measure::run::{RunSpec, Work};
+    use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
 
     use super::*;
     use crate::planning::fixtures::training;

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use loadmaster_proto::scenario::Scenario;
+use loadmaster_proto::training::scenario::Scenario;
 
 use super::{Capture, NamedPeak};
 

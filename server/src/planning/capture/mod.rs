@@ -33,10 +33,10 @@ mod table;
 use std::collections::BTreeMap;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::run::Ledger;
-use loadmaster_proto::scenario::Scenario;
-use loadmaster_proto::stage::{Parallelism, StageConfig};
+use loadmaster_proto::measure::run::Ledger;
 use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::scenario::Scenario;
+use loadmaster_proto::training::stage::{Parallelism, StageConfig};
 
 use super::metrics::{LayerMetrics, Setting, StagePeak};
 use super::predictor::{Origin, Prediction, PredictionError, Predictor, StageSetting};

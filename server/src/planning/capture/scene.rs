@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use loadmaster_proto::scenario::Scenario;
+use loadmaster_proto::training::scenario::Scenario;
 
 use super::line::{self, Point};
 use super::table::Table;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use loadmaster_proto::scenario::Scenario;
+use loadmaster_proto::training::scenario::Scenario;
 
 use super::{NamedPeak, measured_for};
 use crate::planning::metrics::{LayerMetrics, Setting};

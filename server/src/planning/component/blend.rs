@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use loadmaster_proto::tape::{LayerTape, Passage, Step};
+use loadmaster_proto::measure::tape::{LayerTape, Passage, Step};
 
 use super::counterparts::counterparts;
 use super::scratch;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use loadmaster_proto::measurement::{LayerTimes, Measurement};
-use loadmaster_proto::tape::LayerTape;
+use loadmaster_proto::measure::measurement::{LayerTimes, Measurement};
+use loadmaster_proto::measure::tape::LayerTape;
 use loadmaster_proto::training::Precision;
 
 use super::blend::{Blended, OverDegree, OverSize, Reading, Scratch, blend};

@@ -1,6 +1,6 @@
 //! The bytes of a device while tapes are played on it.
 
-use loadmaster_proto::tape::{Event, Passage, Slot, Step, block_of};
+use loadmaster_proto::measure::tape::{Event, Passage, Slot, Step, block_of};
 
 /// What a block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The `component` predictor, `component/2`: replays a stage's allocations from the tapes of its layers.
 //!
 //! Every distinct layer was trained alone once and its allocations and frees recorded
-//! ([`loadmaster_proto::tape`]). The peak of a stage that nobody ran is found by playing the tapes of its
+//! ([`loadmaster_proto::measure::tape`]). The peak of a stage that nobody ran is found by playing the tapes of its
 //! layers in the order of its passes, with the tensors at edges shared between neighbours as the rank
 //! shares them. Schedule, recompute policy and micro-batches in flight decide only what is played when,
 //! so one profile answers for all of them.
@@ -67,11 +67,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use loadmaster_proto::bytes::Bytes as ByteCount;
-use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::tape::{Event, LayerContent, LayerTape, Passage};
 use loadmaster_proto::model::{Model, ModelInput};
-use loadmaster_proto::shard::Shard;
-use loadmaster_proto::stage::StageConfig;
-use loadmaster_proto::tape::{Event, LayerContent, LayerTape, Passage};
+use loadmaster_proto::training::shard::Shard;
+use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, TrainingSpec};
 
 use super::memo::Memo;

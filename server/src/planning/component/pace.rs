@@ -6,7 +6,7 @@
 //! below are for what no check shows, because all of them are trained at recorded sizes, on one device, minutes
 //! after the recordings. Without checks no margin is known.
 
-use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::training::TrainingSpec;
 
 use crate::planning::predictor::{Origin, StageSeconds};

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use loadmaster_proto::buckets::{BUCKET_BYTES, Bucket, buckets};
-use loadmaster_proto::shard::{Shard as Part, ShardParameter};
-use loadmaster_proto::stage::StageConfig;
-use loadmaster_proto::tape::{LayerTape, Passage};
+use loadmaster_proto::measure::tape::{LayerTape, Passage};
+use loadmaster_proto::training::gradient_buckets::{BUCKET_BYTES, Bucket, buckets};
+use loadmaster_proto::training::shard::{Shard as Part, ShardParameter};
+use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, StaticBytes};
 
 use super::library::{LayerSeconds, Shard, Tape};

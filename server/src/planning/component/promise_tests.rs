@@ -1,12 +1,12 @@
 //! What is promised of a prediction's upper end, with bytes as real recordings had them.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::layer::{Layer, LayerKind};
-use loadmaster_proto::measurement::{Environment, Measurement};
+use loadmaster_proto::measure::measurement::{Environment, Measurement};
+use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, Step};
+use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::{Model, ModelInput};
-use loadmaster_proto::run::Ledger;
-use loadmaster_proto::stage::StageConfig;
-use loadmaster_proto::tape::{LayerContent, LayerTape, Passage, Step};
+use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule, StaticBytes, TrainingSpec};
 
 use super::Component;

@@ -135,7 +135,7 @@ impl StageBytes {
 pub(super) fn replay(stage: &ReplayStage<'_>, place: Place) -> Bytes {
     use std::collections::HashMap;
 
-    use loadmaster_proto::schedule::Pass;
+    use loadmaster_proto::training::schedule::Pass;
 
     let mut machine = Machine::default();
     let mut in_flight = HashMap::new();

@@ -13,12 +13,12 @@
 
 use std::collections::BTreeSet;
 
-use loadmaster_proto::device::CPU_KIND;
-use loadmaster_proto::layer::LayerKind;
-use loadmaster_proto::measurement::Environment;
-use loadmaster_proto::shard::{Shard, ShardParameter};
-use loadmaster_proto::tape::{Passage, Slot};
+use loadmaster_proto::cluster::device::CPU_KIND;
+use loadmaster_proto::measure::measurement::Environment;
+use loadmaster_proto::measure::tape::{Passage, Slot};
+use loadmaster_proto::model::layer::LayerKind;
 use loadmaster_proto::training::Precision;
+use loadmaster_proto::training::shard::{Shard, ShardParameter};
 
 /// How much more scratch is allowed for than was recorded in proportion, as a fraction. In 1,400 recordings of
 /// layers in bf16 at up to 19 sizes none took more than 2.02 times as much.

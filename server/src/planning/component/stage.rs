@@ -2,7 +2,7 @@
 //!
 //! It mirrors `pipeline/` of the rank, which says why; a test of real ranks compares both to the byte.
 
-use loadmaster_proto::tape::{LayerTape, Passage, Slot};
+use loadmaster_proto::measure::tape::{LayerTape, Passage, Slot};
 use loadmaster_proto::training::RecomputePolicy;
 
 use super::machine::{BlockId, Class, Ends, Machine, Playing, play_step};

@@ -1,7 +1,7 @@
 //! The fold against a replay of every event, and both against pencil and paper.
 
-use loadmaster_proto::schedule::Pass;
-use loadmaster_proto::tape::{Event, LayerTape, Passage, Step};
+use loadmaster_proto::measure::tape::{Event, LayerTape, Passage, Step};
+use loadmaster_proto::training::schedule::Pass;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 use proptest::prelude::*;
 

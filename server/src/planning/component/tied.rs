@@ -3,7 +3,7 @@
 //! There the head's backward pass creates the gradient and the embedding's adds to it in the same
 //! micro-batch, and there is one weight to update. No layer alone shows that.
 
-use loadmaster_proto::tape::{Event, Passage, Slot, block_of};
+use loadmaster_proto::measure::tape::{Event, Passage, Slot, block_of};
 
 /// The embedding's first passage where the gradient of the shared weight, of this many bytes, exists
 /// already: its own contribution to that gradient is freed when it has been added, as in later passages.

@@ -1,6 +1,6 @@
 //! How long layers take at settings between and beyond the recorded ones, without their tapes.
 
-use loadmaster_proto::shard::{Shard, ShardParameter};
+use loadmaster_proto::training::shard::{Shard, ShardParameter};
 
 use super::Component;
 use super::library::LayerSeconds;
@@ -29,7 +29,7 @@ impl Component {
         let kind = &self.model.layers().get(layer)?.kind;
         let parameters = kind.shard_parameters(Shard { index: 0, degree: tensor_degree });
         let outputs = self.model.edge(layer + 1).iter();
-        let per_sample: u64 = outputs.map(|shape| loadmaster_proto::layer::elements(shape)).sum();
+        let per_sample: u64 = outputs.map(|shape| loadmaster_proto::model::layer::elements(shape)).sum();
         Some(LayerCost {
             seconds: StageSeconds { forward, backward, step },
             exchange: Exchange::default(),

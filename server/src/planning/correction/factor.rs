@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use loadmaster_proto::layer::fingerprint;
-use loadmaster_proto::run::Ledger;
+use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::model::layer::fingerprint;
 use serde::{Deserialize, Serialize};
 
 use super::{Pair, Quantity, Subject, by_subject, quantile};

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::cluster::device::{Backend, Device, GpuLink};
 use loadmaster_proto::cluster::{
     Cluster, ClusterDevice, ClusterParts, ClusterSource, DeviceKind, DeviceLink, Link, LinkClass, LinkOrigin,
     Node, priors,
 };
-use loadmaster_proto::device::{Backend, Device, GpuLink};
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::links::LinkMeasurement;
+use loadmaster_proto::measure::links::LinkMeasurement;
 
 /// A worker, as far as a cluster is concerned.
 #[derive(Debug, Clone, PartialEq)]
@@ -216,9 +216,9 @@ fn without_nvlink(host: &str, workers: &[&DiscoveredWorker<'_>]) -> Vec<String> 
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::environment::Environment;
-    use loadmaster_proto::links::{GroupLink, LinkPoint, PairLink};
-    use loadmaster_proto::rank::Collectives;
+    use loadmaster_proto::measure::environment::Environment;
+    use loadmaster_proto::measure::links::{GroupLink, LinkPoint, PairLink};
+    use loadmaster_proto::measure::rank::Collectives;
 
     use super::*;
 

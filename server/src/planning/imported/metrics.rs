@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::document::{MeasuredStage, MemoryRow, ProfileDocument};
-use loadmaster_proto::run::Ledger;
-use loadmaster_proto::scenario::Scenario;
+use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::profile::document::{MeasuredStage, MemoryRow, ProfileDocument};
+use loadmaster_proto::training::scenario::Scenario;
 
 use crate::planning::metrics::{self, AddedMemory, LayerMetrics, Setting, StagePeak};
 use crate::planning::neighbours::Neighbours;

@@ -5,9 +5,9 @@ mod metrics;
 #[cfg(test)]
 mod tests;
 
-use loadmaster_proto::document::{ProfileDocument, Subject};
+use loadmaster_proto::measure::run::Ledger;
 use loadmaster_proto::profile::ProfileSettings;
-use loadmaster_proto::run::Ledger;
+use loadmaster_proto::profile::document::{ProfileDocument, Subject};
 
 use super::capture::Capture;
 use super::metrics::LayerMetrics;

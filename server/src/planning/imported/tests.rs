@@ -1,11 +1,11 @@
 //! Pins which predictor a document has what it takes for, and what it says where it has not.
 
-use loadmaster_proto::document::FORMAT;
+use loadmaster_proto::measure::run::{Campaign, Ledger};
 use loadmaster_proto::name::{ModelName, ProfileName};
-use loadmaster_proto::run::{Campaign, Ledger};
-use loadmaster_proto::scenario::Scenario;
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::profile::document::FORMAT;
 use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::scenario::Scenario;
+use loadmaster_proto::training::stage::StageConfig;
 use serde_json::{Value, json};
 
 use super::*;

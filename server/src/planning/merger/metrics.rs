@@ -1,7 +1,7 @@
 //! The merger's metrics, from any predictor.
 
-use loadmaster_proto::stage::StageConfig;
 use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::stage::StageConfig;
 
 use super::Layer;
 use crate::planning::predictor::{PredictionError, Predictor, StageSetting};

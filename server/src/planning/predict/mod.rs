@@ -6,8 +6,8 @@ mod warnings;
 use std::collections::BTreeSet;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::stage::Partitioning;
 use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::stage::Partitioning;
 
 use super::predictor::{Interval, Margin, Prediction, PredictionError, Predictor, StageSetting};
 

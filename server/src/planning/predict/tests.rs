@@ -1,8 +1,8 @@
 //! Promises of a forecast.
 
-use loadmaster_proto::run::Ledger;
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::measure::run::Ledger;
 use loadmaster_proto::training::Schedule;
+use loadmaster_proto::training::stage::StageConfig;
 
 use super::*;
 use crate::planning::fixtures::training;

@@ -1,6 +1,6 @@
 //! CAPTURE's predictor from the measurements of a stored profile.
 
-use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::measure::measurement::Measurement;
 
 use super::{Evidence, NoPredictor, Profiled};
 use crate::planning::campaign::stages::expand;

@@ -1,6 +1,6 @@
 //! The `component` predictor from the measurements of a stored profile.
 
-use loadmaster_proto::run::Campaign;
+use loadmaster_proto::measure::run::Campaign;
 use loadmaster_proto::training::TrainingSpec;
 
 use super::{Evidence, NoPredictor, Profiled};

@@ -3,7 +3,7 @@
 mod captured;
 mod composed;
 
-use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::ProfileSettings;
 

@@ -1,11 +1,11 @@
 //! Which predictor is chosen, and what it is given.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::environment::Environment;
-use loadmaster_proto::run::{Campaign, Ledger, Work};
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::measure::environment::Environment;
+use loadmaster_proto::measure::run::{Campaign, Ledger, Work};
+use loadmaster_proto::model::zoo::{Gpt2, Zoo};
+use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, StaticBytes};
-use loadmaster_proto::zoo::{Gpt2, Zoo};
 
 use super::*;
 use crate::planning::fixtures::{settings, training};

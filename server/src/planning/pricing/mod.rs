@@ -33,9 +33,9 @@ mod tests;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use loadmaster_proto::buckets::BUCKET_BYTES;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::model::Model;
+use loadmaster_proto::training::gradient_buckets::BUCKET_BYTES;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
 use super::predictor::{Margin, Origin, Predictor, Share, StageSetting};

@@ -1,7 +1,7 @@
 //! What a choice makes of a stage, as predictors are asked for it.
 
 use loadmaster_proto::model::Model;
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Schedule, TrainingSpec};
 
 use crate::planning::predictor::{Share, StageSetting};

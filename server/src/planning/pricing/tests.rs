@@ -1,8 +1,8 @@
 //! Prices against what predictors say of whole stages, and their parts by hand.
 
-use loadmaster_proto::document::ProfileDocument;
-use loadmaster_proto::run::Ledger;
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::profile::document::ProfileDocument;
+use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, Schedule};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -264,7 +264,7 @@ fn what_has_no_price_says_why() {
     let choices =
         [Choice::SINGLE, Choice { data: 2, ..Choice::SINGLE }, Choice { tensor: 2, ..Choice::SINGLE }];
     let model: Model = {
-        use loadmaster_proto::zoo::{Gpt2, Zoo};
+        use loadmaster_proto::model::zoo::{Gpt2, Zoo};
         Zoo::Gpt2(Gpt2 { blocks: 2, heads: 3, hidden_size: 12, ..Gpt2::default() }).build().unwrap()
     };
     let terms = Terms { model: Some(&model), ..terms(adam(Schedule::Gpipe, 3, 4), &choices, &[]) };

@@ -1,6 +1,6 @@
 //! One search for a wish: which devices, which batch, and the best plans on them.
 
-use loadmaster_proto::objective::Objective;
+use loadmaster_proto::plan::objective::Objective;
 
 use super::candidate::Candidate;
 use super::effort::Effort;

@@ -3,7 +3,7 @@
 //! Devices are taken node by node, in every order of the nodes; where devices may be idle, in every subset. Only the
 //! prices of single stages and the simulator are those of the planner.
 
-use loadmaster_proto::objective::{NodeSpanning, PlanShape};
+use loadmaster_proto::plan::objective::{NodeSpanning, PlanShape};
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
 use super::market::{Batch, Market};

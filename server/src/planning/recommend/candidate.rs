@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::Schedule;
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
 use super::market::Batch;
 use super::part::Part;

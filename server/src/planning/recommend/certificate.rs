@@ -1,7 +1,7 @@
 //! What proves a plan, what was rejected for it, and what came next.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::objective::{Objective, SearchMode};
+use loadmaster_proto::plan::objective::{Objective, SearchMode};
 
 use super::Scene;
 use super::attempt::Attempt;

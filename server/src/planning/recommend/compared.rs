@@ -1,7 +1,7 @@
 //! What the plans of well-known rules need, by the same prices.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::training::stage::StageConfig;
 
 use super::Scene;
 use super::candidate::Candidate;

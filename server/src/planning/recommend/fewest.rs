@@ -4,7 +4,7 @@
 //! devices are ([`relaxed`](super::relaxed)) are left out at once, however large the fleet is; of the others, parts of
 //! the fleet with so many devices are searched, those on the fewest nodes first.
 
-use loadmaster_proto::objective::Objective;
+use loadmaster_proto::plan::objective::Objective;
 
 use super::attempt::{Attempt, MOST_NAMED, first_fit, on_any_part};
 use super::effort::Effort;

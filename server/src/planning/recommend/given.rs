@@ -1,7 +1,7 @@
 //! What a plan needs that its caller names: its stages on all devices in their order.
 
-use loadmaster_proto::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::RecomputePolicy;
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
 use super::candidate::Candidate;
 use super::market::Market;

@@ -11,7 +11,7 @@
 //! fp32, and whose FSDP keeps gathered bf16 weights and fp32 gradients of a stage through its micro-batches.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::objective::Launcher;
+use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::{Optimizer, Precision, StaticBytes, TrainingSpec};
 
 use crate::planning::predictor::{Breakdown, Prediction, StageSetting};
@@ -246,8 +246,8 @@ fn parameters(breakdown: &Breakdown, training: &TrainingSpec) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::stage::StageConfig;
     use loadmaster_proto::training::Schedule;
+    use loadmaster_proto::training::stage::StageConfig;
 
     use super::*;
     use crate::planning::fixtures::training;

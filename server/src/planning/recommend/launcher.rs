@@ -5,9 +5,9 @@
 //! which of them were binding. What the executed model does not have (context and expert parallelism, sharded
 //! optimizers) is 1 or off.
 
-use loadmaster_proto::layer::LayerKind;
 use loadmaster_proto::model::Model;
-use loadmaster_proto::objective::{Launcher, PlanShape};
+use loadmaster_proto::model::layer::LayerKind;
+use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::training::Schedule;
 
 use crate::planning::search::Cuts;
@@ -202,7 +202,7 @@ fn is_block(kind: &LayerKind) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::zoo::{Gpt2, Vgg, Zoo};
+    use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
 
     use super::*;
 

@@ -67,7 +67,7 @@ pub use wish::{MAX_BATCHES, Wish};
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::model::Model;
-use loadmaster_proto::objective::{Objective, SearchMode};
+use loadmaster_proto::plan::objective::{Objective, SearchMode};
 use loadmaster_proto::training::Optimizer;
 
 use super::search::{Fleet, Stop};

@@ -1,7 +1,7 @@
 //! Prices from predictors.
 
 use loadmaster_proto::model::Model;
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
 use super::candidate::Candidate;

@@ -5,7 +5,7 @@
 
 use std::cmp::Ordering;
 
-use loadmaster_proto::objective::{Objective, SearchMode};
+use loadmaster_proto::plan::objective::{Objective, SearchMode};
 
 use super::annealed::annealed;
 use super::candidate::Candidate;

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::objective::{Objective, PlanShape, SearchMode};
+use loadmaster_proto::plan::objective::{Objective, PlanShape, SearchMode};
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
 use super::attempt::first_fit;

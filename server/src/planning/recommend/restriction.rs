@@ -1,6 +1,6 @@
 //! What a shape and a launcher cost: the best plan without them, and which of their rules it breaks.
 
-use loadmaster_proto::objective::{PlanShape, SearchMode};
+use loadmaster_proto::plan::objective::{PlanShape, SearchMode};
 
 use super::Scene;
 use super::attempt::{Attempt, attempt, best_value, value};

@@ -1,6 +1,6 @@
 //! From a variant to its best plan: the one place that knows which search answers which objective.
 
-use loadmaster_proto::objective::{Objective, PlanShape, SearchMode};
+use loadmaster_proto::plan::objective::{Objective, PlanShape, SearchMode};
 
 use super::candidate::Candidate;
 use super::effort::Effort;

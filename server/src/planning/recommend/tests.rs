@@ -1,8 +1,8 @@
 //! Promises of the recommendation as a whole, held against every plan that there is.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::constraints::Constraints;
-use loadmaster_proto::objective::{Launcher, NodeSpanning, PlanShape, SearchMode};
+use loadmaster_proto::plan::constraints::Constraints;
+use loadmaster_proto::plan::objective::{Launcher, NodeSpanning, PlanShape, SearchMode};
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 use proptest::prelude::*;
 

@@ -5,9 +5,9 @@
 //! computing meanwhile: whether it does is the pipeline engine's doing. Most engines wait for what they sent and
 //! asked for before the next pass, because its kernels are queued behind it.
 
-use loadmaster_proto::device::CPU_KIND;
-use loadmaster_proto::objective::Launcher;
-use loadmaster_proto::overlap::Overlap;
+use loadmaster_proto::cluster::device::CPU_KIND;
+use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::training::overlap::Overlap;
 
 /// Whether transfers overlap computing.
 #[derive(Debug, Clone, PartialEq, Eq)]

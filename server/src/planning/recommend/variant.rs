@@ -3,8 +3,8 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use loadmaster_proto::objective::PlanShape;
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::plan::objective::PlanShape;
+use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
 use super::market::Batch;
@@ -207,8 +207,8 @@ pub fn divisors(number: u64) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use loadmaster_proto::bytes::Bytes;
-    use loadmaster_proto::constraints::Constraints;
-    use loadmaster_proto::objective::{Objective, SearchMode};
+    use loadmaster_proto::plan::constraints::Constraints;
+    use loadmaster_proto::plan::objective::{Objective, SearchMode};
 
     use super::*;
     use crate::planning::fleet::{self, DeviceGroup};

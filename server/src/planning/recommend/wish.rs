@@ -1,8 +1,8 @@
 //! What is asked for, with all defaults filled in.
 
-use loadmaster_proto::constraints::Constraints;
 use loadmaster_proto::model::Model;
-use loadmaster_proto::objective::{NodeSpanning, Objective, PlanShape, SearchMode};
+use loadmaster_proto::plan::constraints::Constraints;
+use loadmaster_proto::plan::objective::{NodeSpanning, Objective, PlanShape, SearchMode};
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
 use super::launcher::Rules;

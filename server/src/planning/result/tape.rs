@@ -1,10 +1,10 @@
 //! Whether a tape is of the layer that was trained, and leaves no more behind than was there.
 
-use loadmaster_proto::device::{Backend, Device};
+use loadmaster_proto::cluster::device::{Backend, Device};
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::measurement::Measurement;
-use loadmaster_proto::run::{RunSpec, Work};
-use loadmaster_proto::tape::{LayerContent, LayerTape, Passage, Slot, block_of};
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::run::{RunSpec, Work};
+use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, Slot, block_of};
 
 use super::same;
 

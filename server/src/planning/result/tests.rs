@@ -1,15 +1,15 @@
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::device::CPU_KIND;
-use loadmaster_proto::environment::Environment;
-use loadmaster_proto::links::LinkWork;
-use loadmaster_proto::measurement::LayerTimes;
+use loadmaster_proto::cluster::device::CPU_KIND;
+use loadmaster_proto::measure::environment::Environment;
+use loadmaster_proto::measure::links::LinkWork;
+use loadmaster_proto::measure::measurement::LayerTimes;
+use loadmaster_proto::measure::run::SoloStage;
+use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, Step};
 use loadmaster_proto::model::Model;
+use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
 use loadmaster_proto::name::CommandName;
-use loadmaster_proto::run::SoloStage;
-use loadmaster_proto::stage::{Partitioning, StageConfig};
-use loadmaster_proto::tape::{LayerContent, LayerTape, Passage, Step};
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
-use loadmaster_proto::zoo::{Gpt2, Vgg, Zoo};
 use proptest::prelude::*;
 
 use super::*;
@@ -325,7 +325,7 @@ fn links_are_those_of_the_workers_devices() {
     let work = LinkWork { devices: 2, payload_bytes: vec![1 << 10, 1 << 20], repeats: 1 };
     let measured = LinkMeasurement {
         device_ids: vec!["cpu0".to_owned(), "cpu1".to_owned()],
-        transport: loadmaster_proto::rank::Collectives::Host,
+        transport: loadmaster_proto::measure::rank::Collectives::Host,
         pairs: Vec::new(),
         groups: Vec::new(),
         environment: Environment { device_kind: CPU_KIND.to_owned(), ..Environment::default() },

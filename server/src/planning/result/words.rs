@@ -1,7 +1,7 @@
 //! Bounds of what a worker tells in words about a measurement: every byte of it is stored and shown.
 
-use loadmaster_proto::environment::Environment;
 use loadmaster_proto::error::{Invalid, in_range};
+use loadmaster_proto::measure::environment::Environment;
 
 /// Most bytes of a text.
 const MOST_TEXT: usize = 256;

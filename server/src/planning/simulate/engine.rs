@@ -1,6 +1,6 @@
 //! When each pass starts.
 
-use loadmaster_proto::schedule::Pass;
+use loadmaster_proto::training::schedule::Pass;
 
 use super::order::Turn;
 use super::{Lane, Overlap, Pipeline, SimulateError, TimedPass};

@@ -20,11 +20,11 @@ mod steady;
 #[cfg(test)]
 mod tests;
 
-pub use loadmaster_proto::overlap::Overlap;
+pub use loadmaster_proto::training::overlap::Overlap;
 pub use order::{Order, Turn};
 
-use loadmaster_proto::schedule::Pass;
 use loadmaster_proto::training::Schedule;
+use loadmaster_proto::training::schedule::Pass;
 
 use engine::Walk;
 

@@ -1,7 +1,7 @@
 //! The order of the passes on each device.
 
-use loadmaster_proto::schedule::Pass;
 use loadmaster_proto::training::Schedule;
+use loadmaster_proto::training::schedule::Pass;
 
 /// Who passes what when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

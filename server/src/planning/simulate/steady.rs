@@ -5,7 +5,7 @@
 //! S has S − s micro-batches in flight, which leaves these cycles alone: forward from stage i to stage j and
 //! back, which takes j − i + 1 micro-batches, and every link by itself.
 
-use loadmaster_proto::schedule::Pass;
+use loadmaster_proto::training::schedule::Pass;
 
 use super::engine::{self, Walk};
 use super::order::{self, Order};

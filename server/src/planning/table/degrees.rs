@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use loadmaster_proto::document::{LayerRows, LayerTable};
+use loadmaster_proto::profile::document::{LayerRows, LayerTable};
 
 /// The least and the largest tensor degree between which no layer is read beyond its rows; none where there is
 /// no such degree.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use loadmaster_proto::document::{BytesRow, LayerRows, TimesRow};
+use loadmaster_proto::profile::document::{BytesRow, LayerRows, TimesRow};
 
 use super::Table;
 use super::cells::{Cell, Scales, read};

@@ -1,7 +1,7 @@
 //! What a device of a stage holds at its peak, from the layers of a table.
 
-use loadmaster_proto::run::Ledger;
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, StaticBytes};
 
 use super::Table;

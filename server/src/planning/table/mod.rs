@@ -43,9 +43,9 @@ mod waiting;
 mod warnings;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::document::{LayerRows, LayerTable, ProfileDocument};
-use loadmaster_proto::run::Ledger;
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::profile::document::{LayerRows, LayerTable, ProfileDocument};
+use loadmaster_proto::training::stage::StageConfig;
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Pins what the parts of a prediction are, by hand-made tables whose sums are easy.
 
-use loadmaster_proto::run::Ledger;
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule, TrainingSpec};
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! How long the passes of a stage take, from the layers of a table.
 
-use loadmaster_proto::stage::StageConfig;
 use loadmaster_proto::training::RecomputePolicy;
+use loadmaster_proto::training::stage::StageConfig;
 
 use super::Table;
 use crate::planning::predictor::{Share, StageSeconds, StageSetting};

@@ -1,6 +1,6 @@
 //! What to know before trusting the figures of a table, for people.
 
-use loadmaster_proto::document::LayerRows;
+use loadmaster_proto::profile::document::LayerRows;
 
 use super::{MARGIN, Table, degrees};
 use crate::planning::predictor::{Share, StageSetting};

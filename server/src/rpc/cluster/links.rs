@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use loadmaster_proto::error::{Invalid, in_range};
-use loadmaster_proto::links::LinkWork;
+use loadmaster_proto::measure::links::LinkWork;
 use loadmaster_proto::wire::longrunning::Operation;
 use loadmaster_proto::wire::v1;
 

@@ -1,10 +1,10 @@
 //! A plan as it is stored, from what a search found.
 
-use loadmaster_proto::layer::fingerprint;
+use loadmaster_proto::model::layer::fingerprint;
 use loadmaster_proto::name::{PlanName, ProfileName};
-use loadmaster_proto::prediction::{Breakdown, Interval, StageSeconds};
-use loadmaster_proto::stage::Partitioning;
+use loadmaster_proto::plan::prediction::{Breakdown, Interval, StageSeconds};
 use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::stage::Partitioning;
 
 use super::Subject;
 use super::site::Site;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use loadmaster_proto::device::CPU_KIND;
+use loadmaster_proto::cluster::device::CPU_KIND;
 
 use crate::planning::cores::{Host, note};
 use crate::store::records::{HostRecord, PlanContent};

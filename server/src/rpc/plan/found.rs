@@ -1,8 +1,8 @@
 //! What was found besides a plan's stages, as messages.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::prediction::SecondsInterval;
-use loadmaster_proto::run::Ledger;
+use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::plan::prediction::SecondsInterval;
 use loadmaster_proto::wire::v1;
 
 use super::message::{figure, number};

@@ -2,7 +2,7 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::name::PlanName;
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::training::stage::StageConfig;
 
 use super::Plans;
 use crate::rpc::error::{ApiError, NoRoom};

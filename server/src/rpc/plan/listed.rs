@@ -1,7 +1,7 @@
 //! A plan as lists show it: what tells plans apart.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::prediction::SecondsInterval;
+use loadmaster_proto::plan::prediction::SecondsInterval;
 use loadmaster_proto::wire::v1;
 
 use super::message::{figure, number};

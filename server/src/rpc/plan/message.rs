@@ -1,8 +1,8 @@
 //! Plans and predictions as messages.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::notation;
-use loadmaster_proto::run::Ledger;
+use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::training::notation;
 use loadmaster_proto::wire::v1;
 
 use super::cores;

@@ -4,7 +4,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::convert::{launcher_from_wire, unsigned};
 use loadmaster_proto::error::{Invalid, in_range, required};
 use loadmaster_proto::name::PlanName;
-use loadmaster_proto::stage::{Partitioning, StageConfig};
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Schedule, TrainingSpec};
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::predict_memory_request::Subject as Asked;

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use loadmaster_proto::constraints::Constraints;
 use loadmaster_proto::error::{Invalid, in_range};
+use loadmaster_proto::measure::run::Ledger;
 use loadmaster_proto::name::{ProfileName, checked_kind};
-use loadmaster_proto::objective::{MemoryUnit, Objective};
-use loadmaster_proto::run::Ledger;
+use loadmaster_proto::plan::constraints::Constraints;
+use loadmaster_proto::plan::objective::{MemoryUnit, Objective};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::wire::v1;
 

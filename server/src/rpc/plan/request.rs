@@ -3,8 +3,8 @@
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::convert::unsigned;
 use loadmaster_proto::error::{Invalid, in_range};
-use loadmaster_proto::stage::Partitioning;
 use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::wire::v1;
 
 use super::Subject;

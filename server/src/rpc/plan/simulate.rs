@@ -6,8 +6,8 @@ use std::time::Duration;
 use loadmaster_proto::convert::{overlap_from_wire, unsigned};
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::name::PlanName;
-use loadmaster_proto::schedule::Pass;
 use loadmaster_proto::training::Schedule;
+use loadmaster_proto::training::schedule::Pass;
 use loadmaster_proto::wire::v1;
 
 use super::message::number;

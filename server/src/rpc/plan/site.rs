@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use loadmaster_proto::constraints::Constraints;
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::name::ClusterName;
+use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::wire::v1;
 
 use super::request::capacity;

@@ -1,8 +1,8 @@
 //! What the trials of a validation showed.
 
+use loadmaster_proto::measure::run::Ledger;
 use loadmaster_proto::name::{OperationName, PlanName};
-use loadmaster_proto::objective::{MemoryUnit, Objective};
-use loadmaster_proto::run::Ledger;
+use loadmaster_proto::plan::objective::{MemoryUnit, Objective};
 use loadmaster_proto::wire::v1;
 
 use super::{Plans, message, predicted};

@@ -1,10 +1,10 @@
 //! `ValidatePlan`.
 
 use loadmaster_proto::error::Invalid;
+use loadmaster_proto::measure::run::{RunSpec, Work};
 use loadmaster_proto::name::PlanName;
-use loadmaster_proto::run::{RunSpec, Work};
-use loadmaster_proto::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::RecomputePolicy;
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::wire::longrunning::Operation;
 use loadmaster_proto::wire::v1;
 

@@ -1,6 +1,5 @@
 //! What a request for a recommendation asks, checked.
 
-use loadmaster_proto::constraints::Constraints;
 use loadmaster_proto::convert::{
     launcher_from_wire, memory_unit_from_wire, objective_from_wire, overlap_from_wire, search_mode_from_wire,
     shape_from_wire, unsigned,
@@ -8,9 +7,10 @@ use loadmaster_proto::convert::{
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::model::MAX_LAYERS;
 use loadmaster_proto::name::checked_name;
-use loadmaster_proto::objective::{Launcher, MemoryUnit, Objective, PlanShape, SearchMode};
-use loadmaster_proto::overlap::Overlap;
-use loadmaster_proto::stage::Partitioning;
+use loadmaster_proto::plan::constraints::Constraints;
+use loadmaster_proto::plan::objective::{Launcher, MemoryUnit, Objective, PlanShape, SearchMode};
+use loadmaster_proto::training::overlap::Overlap;
+use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_proto::wire::v1;
 

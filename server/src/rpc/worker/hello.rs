@@ -1,10 +1,10 @@
 //! What a worker says of itself, checked: every byte of it is stored, and shown to whoever lists workers.
 
 use loadmaster_proto::WORKER_PROTOCOL_VERSION;
+use loadmaster_proto::cluster::device::{Device, GpuLink};
 use loadmaster_proto::convert::unsigned;
-use loadmaster_proto::device::{Device, GpuLink};
-use loadmaster_proto::environment::ranks_at_once;
 use loadmaster_proto::error::{Invalid, in_range};
+use loadmaster_proto::measure::environment::ranks_at_once;
 use loadmaster_proto::name::{CommandName, WorkerName};
 use loadmaster_proto::wire::v1;
 

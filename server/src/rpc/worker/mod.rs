@@ -129,7 +129,7 @@ impl WorkerService for Workers {
 mod tests {
     use jiff::Timestamp;
     use loadmaster_proto::bytes::Bytes;
-    use loadmaster_proto::device::{Backend, Device};
+    use loadmaster_proto::cluster::device::{Backend, Device};
     use prost::Message;
 
     use super::*;

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use loadmaster_proto::cluster::{Cluster, ClusterSource, DeviceKind, Tier};
-use loadmaster_proto::links::{LinkMeasurement, LinkWork};
+use loadmaster_proto::measure::links::{LinkMeasurement, LinkWork};
 use loadmaster_proto::name::{ClusterName, RunName, WorkerName};
 use serde::Deserialize;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use loadmaster_proto::measure::run::Task;
 use loadmaster_proto::name::{RunName, WorkerName};
-use loadmaster_proto::run::Task;
 
 /// A free device of a worker, as the queue needs to know it.
 #[derive(Debug, Clone, PartialEq, Eq)]

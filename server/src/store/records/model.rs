@@ -1,8 +1,8 @@
 //! Models.
 
 use jiff::Timestamp;
-use loadmaster_proto::import::ModelSource;
 use loadmaster_proto::model::Model;
+use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::name::ModelName;
 
 /// A model with what it was built from.

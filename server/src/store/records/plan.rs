@@ -1,12 +1,12 @@
 //! Plans.
 
 use jiff::Timestamp;
+use loadmaster_proto::measure::run::Ledger;
 use loadmaster_proto::name::{ClusterName, ModelName, PlanName, ProfileName, RunName};
-use loadmaster_proto::objective::{Launcher, MemoryUnit, Objective, PlanShape};
-use loadmaster_proto::observation::Measured;
-use loadmaster_proto::prediction::{Breakdown, Interval, Origin, StageSeconds};
-use loadmaster_proto::run::Ledger;
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::plan::objective::{Launcher, MemoryUnit, Objective, PlanShape};
+use loadmaster_proto::plan::observation::Measured;
+use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
+use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use serde::{Deserialize, Serialize};
 

@@ -5,8 +5,8 @@ use loadmaster_proto::name::OperationName;
 
 use super::RunCounts;
 
+pub use loadmaster_proto::measure::run::Campaign;
 pub use loadmaster_proto::profile::ProfileSettings;
-pub use loadmaster_proto::run::Campaign;
 
 /// Where a profile stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

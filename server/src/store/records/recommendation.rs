@@ -1,13 +1,13 @@
 //! What a plan was asked for, and what was found besides it. All of it is part of the plan's identity.
 
-use loadmaster_proto::constraints::Constraints;
+use loadmaster_proto::measure::run::Ledger;
 use loadmaster_proto::name::{ClusterName, PlanName};
-use loadmaster_proto::objective::{Launcher, MemoryUnit, Objective, PlanShape};
-use loadmaster_proto::overlap::Overlap;
-use loadmaster_proto::prediction::Origin;
-use loadmaster_proto::run::Ledger;
-use loadmaster_proto::stage::Partitioning;
+use loadmaster_proto::plan::constraints::Constraints;
+use loadmaster_proto::plan::objective::{Launcher, MemoryUnit, Objective, PlanShape};
+use loadmaster_proto::plan::prediction::Origin;
 use loadmaster_proto::training::RecomputePolicy;
+use loadmaster_proto::training::overlap::Overlap;
+use loadmaster_proto::training::stage::Partitioning;
 use serde::{Deserialize, Serialize};
 
 /// A device of a stage, as its cluster names it.

@@ -1,12 +1,12 @@
 //! Runs and what they yield.
 
 use jiff::Timestamp;
-use loadmaster_proto::links::LinkWork;
-use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::measure::links::LinkWork;
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::run::{RunFailure, Work};
 use loadmaster_proto::name::{
     CommandName, ModelName, OperationName, PlanName, ProfileName, RunName, WorkerName,
 };
-use loadmaster_proto::run::{RunFailure, Work};
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use serde::{Deserialize, Serialize};
 

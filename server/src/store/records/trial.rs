@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use loadmaster_proto::name::{PlanName, RunName};
-use loadmaster_proto::observation::{Measured, Observation};
+use loadmaster_proto::plan::observation::{Measured, Observation};
 
 use super::{NewRun, PlanContent, RunState};
 

@@ -1,8 +1,8 @@
 //! Workers.
 
 use jiff::Timestamp;
-use loadmaster_proto::device::{Backend, Device, GpuLink};
-use loadmaster_proto::environment::ranks_at_once;
+use loadmaster_proto::cluster::device::{Backend, Device, GpuLink};
+use loadmaster_proto::measure::environment::ranks_at_once;
 use loadmaster_proto::name::{CommandName, RunName, WorkerName};
 
 /// A worker as it introduces itself.

@@ -1,6 +1,6 @@
 //! The gradients of a data-parallel stage: every replica steps with the sum of all.
 
-use loadmaster_proto::buckets::{BUCKET_BYTES, buckets};
+use loadmaster_proto::training::gradient_buckets::{BUCKET_BYTES, buckets};
 use tch::Tensor;
 
 use super::{Group, Reduction};

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 
-use loadmaster_proto::shard::Shard;
+use loadmaster_proto::training::shard::Shard;
 use tch::{Kind, Tensor};
 
 use super::line::{Header, Line, Operation};

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
-use loadmaster_proto::rank::Collectives;
-use loadmaster_proto::shard::Shard;
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::measure::rank::Collectives;
+use loadmaster_proto::training::shard::Shard;
+use loadmaster_proto::training::stage::StageConfig;
 
 use super::host::Host;
 use super::{Collective, Group};

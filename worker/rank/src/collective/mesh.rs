@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use loadmaster_proto::rank::{Collectives, LinkSpec};
-use loadmaster_proto::shard::Shard;
+use loadmaster_proto::measure::rank::{Collectives, LinkSpec};
+use loadmaster_proto::training::shard::Shard;
 use tch::{Device, Kind, Tensor};
 
 use super::{Group, Membership, Reduction};

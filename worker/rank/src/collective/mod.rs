@@ -23,7 +23,7 @@ pub(crate) mod vocabulary;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use loadmaster_proto::shard::Shard;
+use loadmaster_proto::training::shard::Shard;
 use tch::{Device, Tensor};
 
 use crate::error::RankError;

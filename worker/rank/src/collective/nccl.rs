@@ -2,7 +2,7 @@
 //!
 //! NCCL's own buffers are in no ledger of libtorch's: the driver alone sees them.
 
-use loadmaster_proto::shard::Shard;
+use loadmaster_proto::training::shard::Shard;
 use tch::Tensor;
 
 use super::host::Host;

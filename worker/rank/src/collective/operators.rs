@@ -6,7 +6,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use loadmaster_proto::shard::Shard;
+use loadmaster_proto::training::shard::Shard;
 use tch::Tensor;
 
 use super::{Group, Reduction};

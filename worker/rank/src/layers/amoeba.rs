@@ -1,6 +1,6 @@
 //! AmoebaNet's cells, and the stem's convolution, which is built like theirs.
 
-use loadmaster_proto::layer::{AmoebaCell, CellConvolution, Operation};
+use loadmaster_proto::model::layer::{AmoebaCell, CellConvolution, Operation};
 use tch::{TchError, Tensor};
 
 use super::affine::Convolution;

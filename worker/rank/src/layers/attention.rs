@@ -1,6 +1,6 @@
 //! Attention: queries, keys and values, scaled dot products, and the map of what they mix.
 
-use loadmaster_proto::layer::TransformerBlock;
+use loadmaster_proto::model::layer::TransformerBlock;
 use tch::{TchError, Tensor};
 
 use super::affine::{Affine, Role};

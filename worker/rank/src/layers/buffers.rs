@@ -1,6 +1,6 @@
 //! Tensors that layers hold without training them.
 
-use loadmaster_proto::layer::{Buffer, BufferContent};
+use loadmaster_proto::model::layer::{Buffer, BufferContent};
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::parameters::{ParameterMaker, kind};

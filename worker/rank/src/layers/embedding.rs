@@ -1,6 +1,6 @@
 //! The embedding of tokens.
 
-use loadmaster_proto::layer::TokenEmbedding;
+use loadmaster_proto::model::layer::TokenEmbedding;
 use tch::Tensor;
 
 use super::affine::Split;

@@ -1,6 +1,6 @@
 //! Layers that make one tensor of one tensor.
 
-use loadmaster_proto::layer::LayerKind;
+use loadmaster_proto::model::layer::LayerKind;
 use tch::Tensor;
 
 use super::affine::{Affine, Convolution, Role};

@@ -17,8 +17,8 @@ mod perceptron;
 mod tokens;
 mod transformer;
 
-use loadmaster_proto::layer::LayerKind;
-use loadmaster_proto::shard::Shard;
+use loadmaster_proto::model::layer::LayerKind;
+use loadmaster_proto::training::shard::Shard;
 use tch::{TchError, Tensor};
 
 pub use affine::{Affine, Convolution, Role, Split};

@@ -1,6 +1,6 @@
 //! Normalisations.
 
-use loadmaster_proto::layer::DEFAULT_EPSILON;
+use loadmaster_proto::model::layer::DEFAULT_EPSILON;
 use tch::Tensor;
 
 use crate::collective::{Group, operators};

@@ -1,8 +1,8 @@
 //! Trained tensors: making them, and what is kept beside them.
 
-use loadmaster_proto::layer::{Init, Parameter};
-use loadmaster_proto::shard::ShardParameter;
+use loadmaster_proto::model::layer::{Init, Parameter};
 use loadmaster_proto::training::Precision;
+use loadmaster_proto::training::shard::ShardParameter;
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::error::RankError;

@@ -1,6 +1,6 @@
 //! The perceptron of a transformer block.
 
-use loadmaster_proto::layer::{Activation, Perceptron as Form, TransformerBlock};
+use loadmaster_proto::model::layer::{Activation, Perceptron as Form, TransformerBlock};
 use tch::Tensor;
 
 use super::affine::{Affine, Role};

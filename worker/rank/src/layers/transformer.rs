@@ -1,6 +1,6 @@
 //! The transformer block: attention, then a perceptron, each with a normalisation and a residual.
 
-use loadmaster_proto::layer::{NormKind, NormPosition, TransformerBlock};
+use loadmaster_proto::model::layer::{NormKind, NormPosition, TransformerBlock};
 use tch::Tensor;
 
 use super::attention::Attention;

@@ -1,7 +1,7 @@
 //! A rank's part in its stage.
 
-use loadmaster_proto::shard::Shard;
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::training::shard::Shard;
+use loadmaster_proto::training::stage::StageConfig;
 
 use crate::collective::{Group, Groups};
 

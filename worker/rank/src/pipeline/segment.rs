@@ -2,9 +2,9 @@
 
 use std::ops::RangeInclusive;
 
-use loadmaster_proto::run::Phase;
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::measure::run::Phase;
 use loadmaster_proto::training::RecomputePolicy;
+use loadmaster_proto::training::stage::StageConfig;
 use tch::Tensor;
 
 use super::stage::{MicroBatch, Passes};

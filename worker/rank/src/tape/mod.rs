@@ -1,11 +1,11 @@
 //! Recording what a layer allocates: from the allocator's entries to a
-//! [`LayerTape`](loadmaster_proto::tape::LayerTape).
+//! [`LayerTape`](loadmaster_proto::measure::tape::LayerTape).
 
 mod record;
 
 use std::collections::HashMap;
 
-use loadmaster_proto::tape::{Event, Passage, Slot, Step};
+use loadmaster_proto::measure::tape::{Event, Passage, Slot, Step};
 use tch::Tensor;
 
 use crate::error::RankError;

@@ -1,6 +1,6 @@
 //! One more iteration of a single layer, passage by passage, while every allocation is recorded.
 
-use loadmaster_proto::tape::{LayerContent, LayerTape, Passage};
+use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage};
 
 use super::{End, defect, passage, recorded, step};
 use crate::error::RankError;

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use loadmaster_proto::rank::{Edges, RankSpec};
+use loadmaster_proto::measure::rank::{Edges, RankSpec};
 use tch::{Device, Kind, Tensor};
 
 pub(crate) use host::to_host;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::net::UnixStream;
 
-use loadmaster_proto::links::LinkWork;
+use loadmaster_proto::measure::links::LinkWork;
 use tch::{Device, Kind, Tensor};
 
 use super::frame::{Frame, Header, Purpose, Tie};

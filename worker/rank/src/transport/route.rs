@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
+use loadmaster_proto::measure::run::SoloStage;
 use loadmaster_proto::model::Model;
-use loadmaster_proto::reshard::{Holding, transfers};
-use loadmaster_proto::run::SoloStage;
-use loadmaster_proto::stage::{Partitioning, StageConfig};
+use loadmaster_proto::training::reshard::{Holding, transfers};
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
 use super::{Address, Crossing};
 
@@ -97,7 +97,7 @@ impl Place<'_> {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::zoo::{Gpt2, Zoo};
+    use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 
     use super::*;
 

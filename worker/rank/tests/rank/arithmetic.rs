@@ -1,8 +1,8 @@
 //! The arithmetic of `loadmaster-proto` is that of the tensors that a rank really makes.
 
 use loadmaster_proto::model::Model;
-use loadmaster_proto::stage::StageConfig;
 use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_rank::pipeline::{Forwarded, MicroBatch, Part, Stage};
 use loadmaster_rank::timing::Clock;
 use tch::{Device, Kind, Tensor};

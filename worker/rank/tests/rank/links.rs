@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::process::Command;
 
-use loadmaster_proto::links::{LinkMeasurement, LinkWork};
-use loadmaster_proto::rank::{
+use loadmaster_proto::measure::links::{LinkMeasurement, LinkWork};
+use loadmaster_proto::measure::rank::{
     Collectives, EXIT_BAD_SPEC, EXIT_LOST_NEIGHBOUR, EXIT_OUT_OF_MEMORY, LinkSpec, RankEvent, RankLinks,
 };
-use loadmaster_proto::run::Phase;
+use loadmaster_proto::measure::run::Phase;
 
 use crate::processes::{Ended, cpu, with_input};
 

@@ -1,10 +1,10 @@
 //! What a rank measures is exact, repeatable and independent of its neighbours.
 
-use loadmaster_proto::layer::{Layer, LayerKind};
-use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::rank::RankSpec;
+use loadmaster_proto::measure::tape::{LayerContent, Retained};
+use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::{Model, ModelInput};
-use loadmaster_proto::rank::RankSpec;
-use loadmaster_proto::tape::{LayerContent, Retained};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 
 use crate::processes::{pipeline, positions, run, run_all, small_gpt, small_vgg, solo, training};

@@ -1,8 +1,8 @@
 //! A tiny model of every family.
 
-use loadmaster_proto::layer::{LayerKind, TransformerBlock};
 use loadmaster_proto::model::Model;
-use loadmaster_proto::zoo::{AmoebaNet, Bert, Llama, TransGan, Zoo};
+use loadmaster_proto::model::layer::{LayerKind, TransformerBlock};
+use loadmaster_proto::model::zoo::{AmoebaNet, Bert, Llama, TransGan, Zoo};
 
 /// Two post-norm blocks between embedding and classifier, with dropout.
 pub(crate) fn small_bert() -> Model {

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::layer::{Layer, LayerKind, TokenEmbedding, TransformerBlock};
-use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::rank::{EXIT_LOST_NEIGHBOUR, EXIT_OUT_OF_MEMORY, RankSpec};
+use loadmaster_proto::measure::run::SoloStage;
+use loadmaster_proto::model::layer::{Layer, LayerKind, TokenEmbedding, TransformerBlock};
+use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::model::{Model, ModelInput};
-use loadmaster_proto::rank::{EXIT_LOST_NEIGHBOUR, EXIT_OUT_OF_MEMORY, RankSpec};
-use loadmaster_proto::run::SoloStage;
-use loadmaster_proto::shard::ShardParameter;
-use loadmaster_proto::stage::{Partitioning, StageConfig};
+use loadmaster_proto::training::shard::ShardParameter;
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
-use loadmaster_proto::zoo::{Gpt2, Zoo};
 use tch::Tensor;
 
 use crate::correctness::{ADAM, SGD, assert_close};

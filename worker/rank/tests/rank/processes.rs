@@ -5,14 +5,14 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::device::{Backend, CPU_KIND};
-use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::cluster::device::{Backend, CPU_KIND};
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::rank::{Collectives, Edges, RankDevice, RankEvent, RankSpec};
+use loadmaster_proto::measure::run::{RunSpec, SoloStage, Work};
 use loadmaster_proto::model::Model;
-use loadmaster_proto::rank::{Collectives, Edges, RankDevice, RankEvent, RankSpec};
-use loadmaster_proto::run::{RunSpec, SoloStage, Work};
-use loadmaster_proto::stage::Partitioning;
+use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
+use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
-use loadmaster_proto::zoo::{Gpt2, Vgg, Zoo};
 
 /// VGG11 with a narrow classifier: 9.3 million parameters, nearly all of them convolutions'.
 pub(crate) fn small_vgg() -> Model {

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use loadmaster_proto::model::{Loss, Model};
-use loadmaster_proto::stage::StageConfig;
+use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, Precision, TrainingSpec};
 use loadmaster_rank::data::Data;
 use loadmaster_rank::layers::ParameterMaker;

@@ -1,6 +1,6 @@
 //! AmoebaNet's cells, operation by operation as torchgpipe lists them.
 
-use loadmaster_proto::layer::AmoebaCell;
+use loadmaster_proto::model::layer::AmoebaCell;
 use tch::Tensor;
 
 use super::layers::Named;

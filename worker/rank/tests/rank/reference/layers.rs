@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use loadmaster_proto::layer::LayerKind;
+use loadmaster_proto::model::layer::LayerKind;
 use tch::{Device, Kind, Tensor};
 
 use super::{cells, transformer};

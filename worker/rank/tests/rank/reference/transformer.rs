@@ -1,6 +1,6 @@
 //! The transformer block by its definition: scores, a softmax, sums.
 
-use loadmaster_proto::layer::{Activation, NormKind, NormPosition, Perceptron, TransformerBlock};
+use loadmaster_proto::model::layer::{Activation, NormKind, NormPosition, Perceptron, TransformerBlock};
 use tch::{Device, Kind, Tensor};
 
 use super::layers::{Named, affine, layer_norm, rms_norm};

@@ -1,0 +1,252 @@
+//! How fast the devices of a worker exchange bytes: what is measured, and what is read from it.
+//!
+//! A run of this kind trains nothing. Its ranks exchange tensors of several sizes over the transports
+//! that training uses: each pair of devices back and forth, one pair at a time, and then groups of 2, 4,
+//! 8, … devices in all-reduces. A straight line through the seconds over the sizes gives bandwidth and
+//! latency; the points that it was drawn through are kept.
+
+mod fit;
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::Link;
+use crate::error::{Invalid, in_range};
+use crate::measure::environment::Environment;
+use crate::measure::rank::{Collectives, RankLinks};
+
+/// What to exchange.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkWork {
+    /// Devices, all of one worker.
+    pub devices: u32,
+    /// Sizes of the tensors, bytes, ascending.
+    pub payload_bytes: Vec<u64>,
+    /// Timed exchanges of each size, after one that is not timed.
+    pub repeats: u32,
+}
+
+impl LinkWork {
+    /// Most devices: the pairs are measured one after the other.
+    pub const MAX_DEVICES: u32 = 64;
+    /// Smallest payload, bytes.
+    pub const MIN_PAYLOAD_BYTES: u64 = 1 << 10;
+    /// Largest payload, bytes.
+    pub const MAX_PAYLOAD_BYTES: u64 = 1 << 30;
+    /// Most payloads.
+    pub const MAX_PAYLOADS: usize = 16;
+    /// Most timed exchanges of each size.
+    pub const MAX_REPEATS: u32 = 100;
+    /// From what latency decides to what bandwidth decides.
+    const PAYLOADS: [u64; 6] = [4 << 10, 64 << 10, 512 << 10, 4 << 20, 16 << 20, 64 << 20];
+    const REPEATS: u32 = 9;
+
+    /// What suits devices of at least this capacity: a payload and its copy take a quarter of it at most.
+    pub fn standard(devices: u32, capacity: u64) -> Self {
+        let fits = |&payload: &u64| payload <= (capacity / 8).max(Self::PAYLOADS[1]);
+        Self {
+            devices,
+            payload_bytes: Self::PAYLOADS.into_iter().filter(fits).collect(),
+            repeats: Self::REPEATS,
+        }
+    }
+
+    /// Checks the numbers. A line needs two sizes.
+    ///
+    /// # Errors
+    /// Names the field that is out of range.
+    pub fn checked(self) -> Result<Self, Invalid> {
+        in_range("devices", self.devices, 2..=Self::MAX_DEVICES)?;
+        in_range("repeats", self.repeats, 1..=Self::MAX_REPEATS)?;
+        in_range("payload_bytes", self.payload_bytes.len(), 2..=Self::MAX_PAYLOADS)?;
+        let mut last = 0;
+        for (index, &bytes) in self.payload_bytes.iter().enumerate() {
+            let path = format!("payload_bytes[{index}]");
+            in_range(&path, bytes, Self::MIN_PAYLOAD_BYTES..=Self::MAX_PAYLOAD_BYTES)?;
+            // Tensors are of scalars of 4 bytes.
+            if bytes <= last || !bytes.is_multiple_of(4) {
+                let why = format!("is {bytes}, must be a multiple of 4 above the one before it, {last}");
+                return Err(Invalid::field(path, why));
+            }
+            last = bytes;
+        }
+        Ok(self)
+    }
+
+    /// The groups that all-reduce: the first 2, 4, 8, … devices, and all.
+    pub fn groups(&self) -> Vec<u32> {
+        let mut sizes: Vec<u32> =
+            (1..).map(|power| 1_u32 << power).take_while(|&size| size < self.devices).collect();
+        sizes.push(self.devices);
+        sizes
+    }
+
+    /// The pairs of devices, in the order in which they exchange.
+    pub fn pairs(&self) -> impl Iterator<Item = (u32, u32)> {
+        let devices = self.devices;
+        (0..devices).flat_map(move |first| (first + 1..devices).map(move |second| (first, second)))
+    }
+}
+
+/// Seconds of one exchange at one size.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkPoint {
+    /// Bytes of the tensor.
+    pub payload_bytes: u64,
+    /// Median seconds of the timed exchanges.
+    pub seconds: f64,
+}
+
+/// One way between two devices: half of a round trip.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PairLink {
+    /// Index of the earlier device.
+    pub first: u32,
+    /// Index of the later device.
+    pub second: u32,
+    /// Read from the points.
+    pub link: Link,
+    /// What was measured, by ascending payload.
+    pub points: Vec<LinkPoint>,
+}
+
+impl PairLink {
+    /// From what was measured, by ascending payload.
+    ///
+    /// # Errors
+    /// When the points give no possible link.
+    pub fn new(first: u32, second: u32, points: Vec<LinkPoint>) -> Result<Self, Invalid> {
+        Ok(Self { first, second, link: fit::link(&points, 1.0)?, points })
+    }
+}
+
+/// All-reduce over several devices.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupLink {
+    /// Indices of the devices, ascending.
+    pub devices: Vec<u32>,
+    /// The link that a ring over the devices would have: each of n sends 2 (n − 1) / n of the payload.
+    pub link: Link,
+    /// What was measured, by ascending payload.
+    pub points: Vec<LinkPoint>,
+}
+
+impl GroupLink {
+    /// From what was measured, by ascending payload.
+    ///
+    /// # Errors
+    /// When the points give no possible link.
+    pub fn new(devices: Vec<u32>, points: Vec<LinkPoint>) -> Result<Self, Invalid> {
+        let link = fit::link(&points, Self::ring_share(devices.len()))?;
+        Ok(Self { devices, link, points })
+    }
+
+    /// The share of the payload that each of n devices sends in a ring: 2 (n − 1) / n.
+    pub fn ring_share(devices: usize) -> f64 {
+        let devices = devices.max(1) as f64;
+        2.0 * (devices - 1.0) / devices
+    }
+}
+
+/// What a run of this kind yields. Indices of devices count `device_ids`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkMeasurement {
+    /// The worker's devices that took part.
+    pub device_ids: Vec<String>,
+    /// How they exchanged.
+    pub transport: Collectives,
+    /// Every pair of devices, each once.
+    pub pairs: Vec<PairLink>,
+    /// By ascending number of devices.
+    pub groups: Vec<GroupLink>,
+    /// Software and devices.
+    pub environment: Environment,
+}
+
+impl LinkMeasurement {
+    /// Longest id of a device.
+    const MAX_DEVICE_ID: usize = 128;
+
+    /// What the ranks of a run have found, put together in their order.
+    ///
+    /// # Errors
+    /// When something is missing, there twice, or not possible.
+    pub fn of_ranks(ranks: Vec<RankLinks>) -> Result<Self, Invalid> {
+        let mut whole = Self {
+            device_ids: Vec::with_capacity(ranks.len()),
+            transport: ranks.first().map_or(Collectives::Host, |rank| rank.transport),
+            pairs: Vec::new(),
+            groups: Vec::new(),
+            environment: ranks.first().map(|rank| rank.environment.clone()).unwrap_or_default(),
+        };
+        for (index, rank) in (0..).zip(ranks) {
+            in_range("index", rank.index, index..=index)?;
+            whole.device_ids.push(rank.device_id);
+            whole.pairs.extend(rank.pairs);
+            whole.groups.extend(rank.groups);
+        }
+        whole.checked()
+    }
+
+    /// Checks that all is there and possible.
+    ///
+    /// # Errors
+    /// Names the field that is missing or wrong.
+    pub fn checked(self) -> Result<Self, Invalid> {
+        let devices = u32::try_from(self.device_ids.len()).unwrap_or(u32::MAX);
+        in_range("device_ids", devices, 2..=LinkWork::MAX_DEVICES)?;
+        let mut ids = BTreeSet::new();
+        for (index, id) in self.device_ids.iter().enumerate() {
+            if id.is_empty() || id.len() > Self::MAX_DEVICE_ID || !ids.insert(id) {
+                let why = format!("is {id:?}: empty, longer than {} bytes, or twice", Self::MAX_DEVICE_ID);
+                return Err(Invalid::field(format!("device_ids[{index}]"), why));
+            }
+        }
+        let every: Vec<(u32, u32)> =
+            LinkWork { devices, payload_bytes: Vec::new(), repeats: 1 }.pairs().collect();
+        let mut pairs: Vec<(u32, u32)> = self.pairs.iter().map(|pair| (pair.first, pair.second)).collect();
+        pairs.sort_unstable();
+        if pairs != every {
+            let why = format!("are {} pairs, must be each of {} once", pairs.len(), every.len());
+            return Err(Invalid::field("pairs", why));
+        }
+        for (index, pair) in self.pairs.iter().enumerate() {
+            check(&pair.link, &pair.points).map_err(|invalid| invalid.under(&format!("pairs[{index}]")))?;
+        }
+        in_range("groups", self.groups.len(), 1..=LinkWork::MAX_DEVICES as usize)?;
+        for (index, group) in self.groups.iter().enumerate() {
+            let path = format!("groups[{index}]");
+            let ascends = group.devices.windows(2).all(|pair| pair[0] < pair[1]);
+            if group.devices.len() < 2 || !ascends || group.devices.last() >= Some(&devices) {
+                let why = format!("are {:?}, must be at least two of {devices}, ascending", group.devices);
+                return Err(Invalid::field(format!("{path}.devices"), why));
+            }
+            check(&group.link, &group.points).map_err(|invalid| invalid.under(&path))?;
+        }
+        Ok(self)
+    }
+}
+
+fn check(link: &Link, points: &[LinkPoint]) -> Result<(), Invalid> {
+    link.check()?;
+    in_range("points", points.len(), 2..=LinkWork::MAX_PAYLOADS)?;
+    let mut last = 0;
+    for (index, point) in points.iter().enumerate() {
+        let path = format!("points[{index}]");
+        let invalid = |invalid: Invalid| invalid.under(&path);
+        in_range("payload_bytes", point.payload_bytes, last + 1..=LinkWork::MAX_PAYLOAD_BYTES)
+            .map_err(invalid)?;
+        in_range("seconds", point.seconds, f64::MIN_POSITIVE..=fit::MAX_SECONDS).map_err(invalid)?;
+        last = point.payload_bytes;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

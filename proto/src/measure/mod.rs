@@ -1,0 +1,8 @@
+//! What is measured, and how: runs, what they need and how long they take, and the protocol of the rank that trains them.
+
+pub mod environment;
+pub mod links;
+pub mod measurement;
+pub mod rank;
+pub mod run;
+pub mod tape;

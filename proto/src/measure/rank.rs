@@ -1,0 +1,193 @@
+//! The protocol between the daemon and a rank.
+//!
+//! The daemon starts `loadmaster-rank train` with a [`RankSpec`] as JSON on standard input, or
+//! `loadmaster-rank links` with a [`LinkSpec`]. The rank
+//! writes one [`RankEvent`] as JSON per line to standard output and anything for people to standard
+//! error. It ends with one of the exit codes below.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bytes::Bytes;
+use crate::cluster::device::Backend;
+use crate::measure::links::{GroupLink, LinkWork, PairLink};
+use crate::measure::measurement::{Environment, Measurement};
+use crate::measure::run::{OutOfMemory, Phase, SoloStage};
+use crate::model::Model;
+use crate::training::TrainingSpec;
+use crate::training::stage::Partitioning;
+
+/// Exit code of a rank whose device was too small; an [`RankEvent::OutOfMemory`] came before it.
+pub const EXIT_OUT_OF_MEMORY: i32 = 77;
+/// Exit code of a rank that refuses its specification.
+pub const EXIT_BAD_SPEC: i32 = 64;
+/// Exit code of a rank that lost a neighbour. Never the cause of a failure: look at the neighbour.
+pub const EXIT_LOST_NEIGHBOUR: i32 = 76;
+/// Exit code of a rank that found another libtorch than it was built for.
+pub const EXIT_WRONG_LIBTORCH: i32 = 78;
+
+/// All that a rank needs to know.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RankSpec {
+    /// The whole model; the rank builds its stage's layers alone.
+    pub model: Model,
+    /// Settings.
+    pub training: TrainingSpec,
+    /// Which stage of how many.
+    pub position: SoloStage,
+    /// Which device of the stage, from 0.
+    pub shard: u32,
+    /// How it reaches its neighbours.
+    pub edges: Edges,
+    /// The run's private folder; exists, readable by this user alone. The rank of shard n of stage s
+    /// listens on `rank-{s}-{n}.sock` in it, for the ranks of the stages after it and for the shards of
+    /// its own stage after it.
+    pub folder: PathBuf,
+    /// How the ranks of a stage exchange what they add up or put together.
+    pub collectives: Collectives,
+    /// Measured iterations, after one warm-up iteration.
+    pub iterations: u32,
+    /// Where it computes.
+    pub device: RankDevice,
+    /// Threads that libtorch computes with.
+    pub threads: u32,
+    /// Seconds to wait for a neighbour before giving up.
+    pub neighbour_timeout_seconds: f64,
+    /// Write the parameters' gradients of the first iteration to this file (safetensors), for
+    /// checking against another partitioning. None in ordinary runs.
+    #[serde(default)]
+    pub dump_gradients: Option<PathBuf>,
+    /// Write the parameters after the last iteration to this file (safetensors), for checking that replicas
+    /// stay equal. None in ordinary runs.
+    #[serde(default)]
+    pub dump_parameters: Option<PathBuf>,
+}
+
+/// All that a rank needs to know to measure links (`loadmaster-rank links`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkSpec {
+    /// What to exchange, among how many ranks.
+    pub work: LinkWork,
+    /// Which of the ranks, from 0.
+    pub index: u32,
+    /// Id of its device, for the measurement.
+    pub device_id: String,
+    /// The run's private folder, as in [`RankSpec`]: all ranks are shards of one stage.
+    pub folder: PathBuf,
+    /// How the ranks exchange.
+    pub collectives: Collectives,
+    /// Where its tensors are.
+    pub device: RankDevice,
+    /// Threads that libtorch computes with.
+    pub threads: u32,
+    /// Seconds to wait for another rank before giving up.
+    pub neighbour_timeout_seconds: f64,
+}
+
+/// What one rank of a run that measures links has found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RankLinks {
+    /// Which rank.
+    pub index: u32,
+    /// Id of its device.
+    pub device_id: String,
+    /// How it exchanged: NCCL that is not there gives way to the host.
+    pub transport: Collectives,
+    /// The pairs whose earlier member it is.
+    pub pairs: Vec<PairLink>,
+    /// The groups, from the first rank alone.
+    pub groups: Vec<GroupLink>,
+    /// Its software and device.
+    pub environment: Environment,
+}
+
+/// How a rank reaches its neighbours.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Edges {
+    /// The stage runs alone: activations and gradients at its edges are made up.
+    Synthetic,
+    /// Over sockets in the run's folder, each rank to those whose share of the samples meets its own.
+    Sockets {
+        /// All stages of the pipeline: who holds what follows from them.
+        partitioning: Partitioning,
+    },
+}
+
+/// How the ranks of a stage exchange what they add up or put together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Collectives {
+    /// Over sockets, through the host's memory.
+    Host,
+    /// With NCCL: the run's devices are all different GPUs.
+    Nccl,
+}
+
+/// Where a rank computes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankDevice {
+    /// Backend.
+    pub backend: Backend,
+    /// Kind, for the measurement.
+    pub kind: String,
+    /// CUDA device index as seen by the rank (the daemon sets `CUDA_VISIBLE_DEVICES`); 0 on CPU.
+    pub ordinal: u32,
+    /// Bytes that it may use; exceeding them is out of memory.
+    pub capacity: Bytes,
+    /// Bytes of the whole physical device, as the driver says. For messages: the rank caps the
+    /// allocator at `capacity` by libtorch's own total, which may differ.
+    pub physical: Bytes,
+    /// Driver version, or empty.
+    pub driver_version: String,
+}
+
+/// What a rank says. One JSON object per line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum RankEvent {
+    /// It lives and works; sent at least at every change of phase and once per second of work.
+    Progress {
+        /// Share of its passes done, 0 to 1.
+        fraction: f64,
+        /// What it does.
+        phase: Phase,
+    },
+    /// It is done.
+    Measured {
+        /// What its stage needed.
+        measurement: Box<Measurement>,
+    },
+    /// It has measured its links.
+    LinksMeasured {
+        /// What it found.
+        links: Box<RankLinks>,
+    },
+    /// Its device was too small. Exit code [`EXIT_OUT_OF_MEMORY`] follows.
+    OutOfMemory {
+        /// Where, and by how much.
+        out_of_memory: OutOfMemory,
+    },
+    /// Something else went wrong. A non-zero exit code follows.
+    Error {
+        /// For people.
+        message: String,
+    },
+}
+
+/// Answer of `loadmaster-rank probe`: what it links and finds. One JSON object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probe {
+    /// Loadmaster version of the rank program.
+    pub loadmaster_version: String,
+    /// libtorch version found at run time.
+    pub libtorch_version: String,
+    /// CUDA version of libtorch, or empty.
+    pub cuda_version: String,
+    /// CUDA devices that libtorch can use.
+    pub cuda_devices: u32,
+}

@@ -1,0 +1,311 @@
+//! Runs: the unit of profiling work that one worker leases.
+
+use serde::{Deserialize, Serialize};
+
+use crate::bytes::Bytes;
+use crate::error::{Invalid, in_range};
+use crate::measure::links::LinkWork;
+use crate::model::Model;
+use crate::name::CommandName;
+use crate::training::stage::{Partitioning, StageConfig};
+use crate::training::{RecomputePolicy, TrainingSpec};
+
+/// What to train.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunSpec {
+    /// The model.
+    pub model: Model,
+    /// Settings, with the micro-batch size of this run.
+    pub training: TrainingSpec,
+    /// Which stages.
+    pub work: Work,
+    /// What the backward pass of each stage computes again, in order of the stages of `work`; empty where
+    /// `training.recompute` holds for all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stage_recompute: Vec<RecomputePolicy>,
+    /// Measured iterations, after one warm-up iteration.
+    pub iterations: u32,
+    /// The worker's command that trains instead of Loadmaster's rank; only workers that offer it take
+    /// the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<CommandName>,
+}
+
+/// Which runs a profile is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Campaign {
+    /// Each distinct layer alone: what the `component` predictor needs.
+    Minimal,
+    /// Whole partitionings, CAPTURE's Description 1.
+    Paper,
+    /// Each distinct stage that the predictor needs, alone.
+    Stages,
+    /// None: another tool measured, and its numbers came in a document.
+    Imported,
+}
+
+/// What a worker does under one lease.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Task {
+    /// Trains stages.
+    Train(Box<RunSpec>),
+    /// Measures how fast its devices exchange bytes.
+    Links(LinkWork),
+}
+
+impl Task {
+    /// Devices that it needs at once.
+    pub fn device_count(&self) -> u32 {
+        match self {
+            Self::Train(spec) => spec.device_count(),
+            Self::Links(work) => work.devices,
+        }
+    }
+
+    /// What it trains; none where it trains nothing.
+    pub fn trained(&self) -> Option<&RunSpec> {
+        match self {
+            Self::Train(spec) => Some(spec),
+            Self::Links(_) => None,
+        }
+    }
+}
+
+/// Which stages a run trains.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Work {
+    /// Every stage of the pipeline, connected.
+    Partitioning(Partitioning),
+    /// One stage alone with synthetic neighbours.
+    Solo(SoloStage),
+}
+
+/// One stage of an imagined pipeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SoloStage {
+    /// The stage.
+    pub stage: StageConfig,
+    /// Stages in the imagined pipeline.
+    pub stage_count: u32,
+    /// Position of this stage.
+    pub stage_index: u32,
+}
+
+/// One rank of a run: a device of a stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RankPosition {
+    /// Its stage, and where that is.
+    pub position: SoloStage,
+    /// Which device of the stage, from 0.
+    pub shard: u32,
+}
+
+impl RunSpec {
+    /// Measured iterations where nobody names a number: a median of three is not moved by one that was
+    /// disturbed.
+    pub const DEFAULT_ITERATIONS: u32 = 3;
+    /// Most measured iterations.
+    pub const MAX_ITERATIONS: u32 = 1_000;
+    /// Most devices: a run is one worker's.
+    pub const MAX_DEVICES: u32 = 1_024;
+
+    /// Checks that the stages are the model's and that the numbers are in range.
+    ///
+    /// # Errors
+    /// Names the field.
+    pub fn checked(self) -> Result<Self, Invalid> {
+        let layers = self.model.layers().len();
+        in_range("iterations", self.iterations, 1..=Self::MAX_ITERATIONS)?;
+        self.training.checked().map_err(|invalid| invalid.under("training"))?;
+        match &self.work {
+            Work::Partitioning(partitioning) => {
+                if partitioning.layer_count() != layers {
+                    return Err(Invalid::field(
+                        "partitioning.stages",
+                        format!("cover {} layers, the model has {layers}", partitioning.layer_count()),
+                    ));
+                }
+                for (index, stage) in partitioning.stages().iter().enumerate() {
+                    self.model
+                        .check_stage(stage, self.training.micro_batch_size)
+                        .map_err(|invalid| invalid.under(&format!("partitioning.stages[{index}]")))?;
+                }
+            }
+            Work::Solo(solo) => {
+                solo.stage.checked().map_err(|invalid| invalid.under("solo_stage.stage"))?;
+                in_range("solo_stage.stage.last_layer", solo.stage.last_layer, 0..=layers - 1)?;
+                in_range("solo_stage.stage_count", solo.stage_count, 1..=layers as u32)?;
+                in_range("solo_stage.stage_index", solo.stage_index, 0..=solo.stage_count - 1)?;
+                self.model
+                    .check_stage(&solo.stage, self.training.micro_batch_size)
+                    .map_err(|invalid| invalid.under("solo_stage.stage"))?;
+            }
+        }
+        in_range("work", self.device_count(), 1..=Self::MAX_DEVICES)?;
+        let (given, stages) = (self.stage_recompute.len(), self.stages().len());
+        if given > 0 && given != stages {
+            let why = format!("has {given} policies, must have one for each of {stages} stages, or none");
+            return Err(Invalid::field("stage_recompute", why));
+        }
+        Ok(self)
+    }
+
+    /// The settings of one of its stages: those of the run, with the stage's own recompute policy.
+    pub fn stage_training(&self, position: &SoloStage) -> TrainingSpec {
+        let index = match self.work {
+            Work::Partitioning(_) => position.stage_index as usize,
+            Work::Solo(_) => 0,
+        };
+        let recompute = self.stage_recompute.get(index).copied().unwrap_or(self.training.recompute);
+        TrainingSpec { recompute, ..self.training }
+    }
+
+    /// Devices that it needs at once: one per rank.
+    pub fn device_count(&self) -> u32 {
+        self.stages().iter().fold(0, |sum: u32, position| sum.saturating_add(position.stage.devices()))
+    }
+
+    /// Its ranks, in order of their stages and then of the devices of each.
+    pub fn ranks(&self) -> Vec<RankPosition> {
+        let ranks = |position: SoloStage| {
+            (0..position.stage.devices()).map(move |shard| RankPosition { position, shard })
+        };
+        self.stages().into_iter().flat_map(ranks).collect()
+    }
+
+    /// Its stages in order, as positions in the (perhaps imagined) pipeline.
+    pub fn stages(&self) -> Vec<SoloStage> {
+        self.work.positions()
+    }
+}
+
+impl Work {
+    /// Its stages in order, as positions in the (perhaps imagined) pipeline.
+    pub fn positions(&self) -> Vec<SoloStage> {
+        match self {
+            Self::Solo(solo) => vec![*solo],
+            Self::Partitioning(partitioning) => {
+                let stage_count = partitioning.stages().len() as u32;
+                (0..stage_count)
+                    .zip(partitioning.stages())
+                    .map(|(stage_index, &stage)| SoloStage { stage, stage_count, stage_index })
+                    .collect()
+            }
+        }
+    }
+}
+
+/// Where a device's capacity was exceeded, and by how much.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutOfMemory {
+    /// Bytes of the request that failed.
+    pub asked: Bytes,
+    /// Bytes held at that moment.
+    pub held: Bytes,
+    /// Bytes allowed.
+    pub allowed: Bytes,
+    /// Ledger of all three.
+    pub ledger: Ledger,
+    /// What the rank was doing.
+    pub phase: Phase,
+    /// The layer at work.
+    pub layer: Option<usize>,
+}
+
+/// The account that a byte count was read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ledger {
+    /// Bytes of live tensors.
+    #[default]
+    Allocated,
+    /// Bytes that the allocator holds.
+    Reserved,
+    /// Bytes in use as the driver sees them.
+    Device,
+}
+
+/// What a rank is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Making parameters and connecting.
+    Setup,
+    /// Forward pass.
+    Forward,
+    /// Backward pass.
+    Backward,
+    /// Optimizer step.
+    Step,
+    /// Exchanging tensors for nothing but their speed.
+    Exchange,
+}
+
+impl Ledger {
+    /// Its name in messages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allocated => "allocated",
+            Self::Reserved => "reserved",
+            Self::Device => "device",
+        }
+    }
+}
+
+impl Phase {
+    /// Its name in messages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Setup => "setup",
+            Self::Forward => "forward",
+            Self::Backward => "backward",
+            Self::Step => "step",
+            Self::Exchange => "exchange",
+        }
+    }
+}
+
+/// Why an attempt ended without a result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunFailure {
+    /// What happened.
+    #[serde(flatten)]
+    pub kind: FailureKind,
+    /// For people.
+    pub message: String,
+    /// Which stage's rank.
+    pub stage_index: Option<u32>,
+}
+
+/// What ended an attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum FailureKind {
+    /// A device's capacity was exceeded. A result: never retried blindly.
+    OutOfMemory {
+        /// Where, and by how much.
+        out_of_memory: OutOfMemory,
+    },
+    /// A rank was killed by a signal.
+    Crashed {
+        /// The signal.
+        signal: i32,
+    },
+    /// A rank reported nothing for too long, or the deadline passed.
+    Hung,
+    /// A rank ended with a non-zero exit code.
+    Exited {
+        /// The code.
+        code: i32,
+    },
+    /// A rank could not start: program or libtorch missing or of another version.
+    NotStarted,
+    /// The lease expired.
+    LeaseExpired,
+    /// The worker handed it back.
+    HandedBack,
+    /// What the worker measured contradicts the run, so none of it was stored.
+    ResultRefused,
+}

@@ -1,0 +1,93 @@
+//! Where models come from: the zoo, lists of layers, configurations of Hugging Face Transformers.
+
+mod huggingface;
+mod layers;
+
+use serde::{Deserialize, Serialize};
+
+pub use huggingface::{DEFAULT_MAX_SEQUENCE_LENGTH, MODEL_TYPES};
+
+use crate::error::Invalid;
+use crate::model::Model;
+use crate::model::zoo::Zoo;
+
+/// Longest document that is read, bytes. A layer takes about 100, so the largest models have room.
+pub const MAX_DOCUMENT_BYTES: usize = 4 << 20;
+
+/// Where a model comes from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ModelSource {
+    /// A model that Loadmaster knows by name.
+    Zoo(Zoo),
+    /// A list of layers.
+    LayerList(LayerList),
+    /// A configuration of Hugging Face Transformers.
+    HuggingFace(HuggingFaceConfig),
+}
+
+/// A model as a list of layers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerList {
+    /// JSON or YAML: the serialised form of [`Model`].
+    pub document: String,
+}
+
+/// A model as Hugging Face Transformers describes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HuggingFaceConfig {
+    /// The text of a `config.json`.
+    pub config: String,
+    /// Tokens per sample; the configuration's longest, but at most [`DEFAULT_MAX_SEQUENCE_LENGTH`],
+    /// unless set.
+    pub sequence_length: Option<i64>,
+}
+
+impl ModelSource {
+    /// Builds the model.
+    ///
+    /// # Errors
+    /// Names what is wrong by its path in the source's message: `zoo.gpt2.heads`,
+    /// `layer_list.document.layers[3]…`, `hugging_face.config.rope_scaling`.
+    pub fn build(&self) -> Result<Model, Invalid> {
+        match self {
+            Self::Zoo(zoo) => zoo.build().map_err(|invalid| invalid.under(zoo.options_field()).under("zoo")),
+            Self::LayerList(LayerList { document }) => text("document", document)
+                .and_then(|text| layers::model(text).map_err(|invalid| invalid.under("document")))
+                .map_err(|invalid| invalid.under("layer_list")),
+            Self::HuggingFace(HuggingFaceConfig { config, sequence_length }) => text("config", config)
+                .and_then(|text| huggingface::model(text, *sequence_length))
+                .map_err(|invalid| invalid.under("hugging_face")),
+        }
+    }
+}
+
+impl ModelSource {
+    /// What the source says and the model leaves out, because it changes neither memory nor time; for people.
+    pub fn notes(&self) -> Vec<String> {
+        match self {
+            Self::Zoo(_) | Self::LayerList(_) => Vec::new(),
+            Self::HuggingFace(HuggingFaceConfig { config, .. }) => huggingface::notes(config),
+        }
+    }
+}
+
+impl From<Zoo> for ModelSource {
+    fn from(zoo: Zoo) -> Self {
+        Self::Zoo(zoo)
+    }
+}
+
+/// A text that is neither empty nor too long.
+fn text<'a>(field: &str, text: &'a str) -> Result<&'a str, Invalid> {
+    if text.len() > MAX_DOCUMENT_BYTES {
+        return Err(Invalid::field(
+            field,
+            format!("is {} bytes long, must be at most {MAX_DOCUMENT_BYTES}", text.len()),
+        ));
+    }
+    if text.trim().is_empty() {
+        return Err(Invalid::field(field, "is empty"));
+    }
+    Ok(text)
+}

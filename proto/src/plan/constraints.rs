@@ -1,0 +1,244 @@
+//! What restricts the plans that a recommendation may choose from.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Invalid, in_range};
+use crate::model::MAX_LAYERS;
+use crate::plan::objective::NodeSpanning;
+use crate::training::stage::StageConfig;
+use crate::training::{RecomputePolicy, Schedule, TrainingSpec};
+
+/// Restrictions of a search; what is left out restricts nothing.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Constraints {
+    /// Data degrees that a stage may have, ascending; empty: any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub data_degrees: Vec<u32>,
+    /// Tensor degrees that a stage may have, ascending; empty: any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tensor_degrees: Vec<u32>,
+    /// Samples of one pass of a whole stage, ascending; empty: as the objective has it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub micro_batch_sizes: Vec<u32>,
+    /// Orders of the passes; empty: that of the training.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub schedules: Vec<Schedule>,
+    /// What may be computed again; empty: the training's policy.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub recompute: Vec<RecomputePolicy>,
+    /// Each stage may choose a policy of its own.
+    pub recompute_per_stage: bool,
+    /// Fewest stages, 1 or more; none: 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_stages: Option<usize>,
+    /// Most stages; none: as many as there are layers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_stages: Option<usize>,
+    /// Layers that have to be on a device.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pins: Vec<LayerPin>,
+    /// First and last layer of each range that is never cut.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub keep_together: Vec<(usize, usize)>,
+    /// Layers after which the chain must be cut.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cut_after: Vec<usize>,
+    /// Devices that no plan may use: `node` or `node/index`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub excluded_devices: Vec<String>,
+    /// Whether a stage may take devices of several nodes; none: as the shape has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spanning: Option<NodeSpanning>,
+    /// Longest iteration, seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_iteration_seconds: Option<f64>,
+    /// Most predicted bytes of any device, besides its capacity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_peak_bytes: Option<u64>,
+    /// Devices may stay idle.
+    pub allow_idle_devices: bool,
+}
+
+/// A layer that has to be on a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LayerPin {
+    /// Index of the layer, from 0.
+    pub layer: usize,
+    /// The device: `node/index`, or its position in the order of devices.
+    pub device: String,
+}
+
+impl Constraints {
+    /// Most entries of a list: what a person or a script may reasonably name.
+    pub const MAX_ENTRIES: usize = 1_000;
+    /// Longest name of a device.
+    pub const MAX_DEVICE_NAME: usize = 300;
+
+    /// Checks ranges, and puts lists of numbers in order, each once.
+    ///
+    /// # Errors
+    /// Names the first entry that is out of range.
+    pub fn checked(mut self) -> Result<Self, Invalid> {
+        let entries = |field: &str, count: usize| in_range(field, count, 0..=Self::MAX_ENTRIES).map(drop);
+        let layer = |field: String, layer: usize| in_range(&field, layer, 0..=MAX_LAYERS - 1).map(drop);
+        entries("data_degrees", self.data_degrees.len())?;
+        entries("tensor_degrees", self.tensor_degrees.len())?;
+        entries("micro_batch_sizes", self.micro_batch_sizes.len())?;
+        entries("pins", self.pins.len())?;
+        entries("keep_together", self.keep_together.len())?;
+        entries("cut_after", self.cut_after.len())?;
+        entries("excluded_devices", self.excluded_devices.len())?;
+        for (index, &degree) in self.data_degrees.iter().enumerate() {
+            in_range(&format!("data_degrees[{index}]"), degree, 1..=StageConfig::MAX_DATA_DEGREE)?;
+        }
+        for (index, &degree) in self.tensor_degrees.iter().enumerate() {
+            let field = format!("tensor_degrees[{index}]");
+            in_range(&field, degree, 1..=StageConfig::MAX_TENSOR_DEGREE)?;
+            if !degree.is_power_of_two() {
+                return Err(Invalid::field(field, format!("is {degree}, must be a power of two")));
+            }
+        }
+        for (index, &size) in self.micro_batch_sizes.iter().enumerate() {
+            let field = format!("micro_batch_sizes[{index}]");
+            in_range(&field, size, 1..=TrainingSpec::MAX_MICRO_BATCH_SIZE)?;
+        }
+        for numbers in [&mut self.data_degrees, &mut self.tensor_degrees, &mut self.micro_batch_sizes] {
+            numbers.sort_unstable();
+            numbers.dedup();
+        }
+        each_once(&mut self.schedules);
+        each_once(&mut self.recompute);
+        for (index, pin) in self.pins.iter().enumerate() {
+            layer(format!("pins[{index}].layer"), pin.layer)?;
+            device_name(&format!("pins[{index}].device"), &pin.device)?;
+        }
+        for (index, &(first, last)) in self.keep_together.iter().enumerate() {
+            layer(format!("keep_together[{index}].first_layer"), first)?;
+            in_range(&format!("keep_together[{index}].last_layer"), last, first..=MAX_LAYERS - 1)?;
+        }
+        for (index, &after) in self.cut_after.iter().enumerate() {
+            layer(format!("cut_after[{index}]"), after)?;
+        }
+        for (index, device) in self.excluded_devices.iter().enumerate() {
+            device_name(&format!("excluded_devices[{index}]"), device)?;
+        }
+        if let Some(least) = self.min_stages {
+            in_range("min_stages", least, 1..=MAX_LAYERS)?;
+        }
+        if let Some(most) = self.max_stages {
+            in_range("max_stages", most, self.min_stages.unwrap_or(1)..=MAX_LAYERS)?;
+        }
+        if self.max_iteration_seconds.is_some_and(|limit| !limit.is_finite() || limit <= 0.0) {
+            return Err(Invalid::field("max_iteration_seconds", "must be a number of seconds above 0"));
+        }
+        if self.max_peak_bytes == Some(0) {
+            return Err(Invalid::field("max_peak_bytes", "must be above 0"));
+        }
+        Ok(self)
+    }
+
+    /// Checks the layers that are named against a model's.
+    ///
+    /// # Errors
+    /// Names the first that the model does not have, or two that contradict each other.
+    pub fn check_layers(&self, layers: usize) -> Result<(), Invalid> {
+        let most = layers.saturating_sub(1);
+        for (index, pin) in self.pins.iter().enumerate() {
+            in_range(&format!("pins[{index}].layer"), pin.layer, 0..=most)?;
+        }
+        for (index, &(_, last)) in self.keep_together.iter().enumerate() {
+            in_range(&format!("keep_together[{index}].last_layer"), last, 0..=most)?;
+        }
+        for (index, &after) in self.cut_after.iter().enumerate() {
+            let field = format!("cut_after[{index}]");
+            // After the last layer there is nothing to cut.
+            in_range(&field, after, 0..=most.saturating_sub(1))?;
+            let inside = self.keep_together.iter().find(|&&(first, last)| (first..last).contains(&after));
+            if let Some((first, last)) = inside {
+                let why = format!("{after} cuts between layers that keep_together joins, {first} to {last}");
+                return Err(Invalid::field(field, why));
+            }
+        }
+        if let Some(least) = self.min_stages {
+            in_range("min_stages", least, 1..=layers)?;
+        }
+        Ok(())
+    }
+}
+
+fn each_once<T: PartialEq>(list: &mut Vec<T>) {
+    let mut kept: Vec<T> = Vec::with_capacity(list.len());
+    for entry in list.drain(..) {
+        if !kept.contains(&entry) {
+            kept.push(entry);
+        }
+    }
+    *list = kept;
+}
+
+fn device_name(field: &str, name: &str) -> Result<(), Invalid> {
+    if name.is_empty() {
+        return Err(Invalid::field(
+            field,
+            "is required: `node/index`, or a position in the order of devices",
+        ));
+    }
+    if name.contains(char::is_control) {
+        return Err(Invalid::field(field, "has control characters"));
+    }
+    in_range(field, name.len(), 1..=Constraints::MAX_DEVICE_NAME).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(constraints: Constraints) -> String {
+        constraints.checked().unwrap_err().violations()[0].field.clone()
+    }
+
+    /// What a user may get wrong is named with its place.
+    #[test]
+    fn every_wrong_entry_is_named() {
+        let some = Constraints::default;
+        assert_eq!(field(Constraints { data_degrees: vec![2, 0], ..some() }), "data_degrees[1]");
+        assert_eq!(field(Constraints { tensor_degrees: vec![3], ..some() }), "tensor_degrees[0]");
+        assert_eq!(field(Constraints { tensor_degrees: vec![128], ..some() }), "tensor_degrees[0]");
+        assert_eq!(field(Constraints { micro_batch_sizes: vec![0], ..some() }), "micro_batch_sizes[0]");
+        assert_eq!(
+            field(Constraints { keep_together: vec![(4, 2)], ..some() }),
+            "keep_together[0].last_layer"
+        );
+        let (min_stages, max_stages) = (Some(3), Some(2));
+        assert_eq!(field(Constraints { min_stages, max_stages, ..some() }), "max_stages");
+        for limit in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let max_iteration_seconds = Some(limit);
+            assert_eq!(field(Constraints { max_iteration_seconds, ..some() }), "max_iteration_seconds");
+        }
+        let pin = LayerPin { layer: 0, device: String::new() };
+        assert_eq!(field(Constraints { pins: vec![pin], ..some() }), "pins[0].device");
+        let many = Constraints { cut_after: vec![1; Constraints::MAX_ENTRIES + 1], ..some() };
+        assert_eq!(field(many), "cut_after");
+    }
+
+    /// Order and repetition of lists make no other request, so they make no other plan.
+    #[test]
+    fn lists_are_brought_into_one_order() {
+        let (data_degrees, micro_batch_sizes) = (vec![4, 2, 4], vec![8, 1]);
+        let checked = Constraints { data_degrees, micro_batch_sizes, ..Constraints::default() }.checked();
+        let checked = checked.unwrap();
+        assert_eq!((checked.data_degrees, checked.micro_batch_sizes), (vec![2, 4], vec![1, 8]));
+    }
+
+    /// A cut within layers that stay together can never be.
+    #[test]
+    fn cuts_that_contradict_each_other_are_refused() {
+        let constraints =
+            Constraints { cut_after: vec![3], keep_together: vec![(2, 5)], ..Constraints::default() };
+        assert!(constraints.check_layers(9).is_err());
+        let beside = Constraints { cut_after: vec![5], ..constraints };
+        assert!(beside.check_layers(9).is_ok() && beside.check_layers(6).is_err());
+    }
+}

@@ -1,0 +1,166 @@
+//! Stages and partitionings as people write them.
+//!
+//! * `8-8-7-7`: layers per stage, one device each;
+//! * `8-8d2-7t4-4d2t4`: the second stage on two replicas, the third on four shards, the fourth on two
+//!   replicas of four shards each;
+//! * `3..9`, `3..9t4`, `3..9d2t4`: the stage of layers 3 to 9, both included.
+//!
+//! The longer spelling that messages use, `8/data2/tensor4` and `3..9/tensor4`, is read as well.
+
+use std::str::FromStr;
+
+use crate::training::stage::{Partitioning, StageConfig};
+
+/// A text that is no stage or partitioning.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?}: {why}")]
+pub struct NotationError {
+    text: String,
+    why: String,
+}
+
+const PARTITIONING: &str = "write the layers of each stage joined by dashes, with d and the number of replicas, \
+                            t and the number of shards, or both where a stage has several devices: \
+                            8-8d2-7t4-4d2t4";
+const STAGE: &str = "write the first and last layer, both included, with d and the number of replicas, t and \
+                     the number of shards, or both where the stage has several devices: 3..9, 3..9t4, 3..9d2t4";
+
+/// Stages in the shorter spelling: `8-8d2-7t4-4d2t4`.
+pub fn short(stages: impl IntoIterator<Item = StageConfig>) -> String {
+    let part = |letter: char, degree: u32| {
+        if degree == 1 { String::new() } else { format!("{letter}{degree}") }
+    };
+    let stage = |of: StageConfig| {
+        format!("{}{}{}", of.layer_count(), part('d', of.data_degree), part('t', of.tensor_degree))
+    };
+    stages.into_iter().map(stage).collect::<Vec<_>>().join("-")
+}
+
+impl FromStr for Partitioning {
+    type Err = NotationError;
+
+    fn from_str(text: &str) -> Result<Self, NotationError> {
+        let wrong = |why: &str| NotationError { text: text.to_owned(), why: why.to_owned() };
+        let mut next = 0_usize;
+        let mut stages = Vec::new();
+        for part in text.trim().split('-') {
+            let (layers, data_degree, tensor_degree) = shared(part).ok_or_else(|| wrong(PARTITIONING))?;
+            let layers: usize = layers.parse().map_err(|_| wrong(PARTITIONING))?;
+            let end = next.checked_add(layers).ok_or_else(|| wrong(PARTITIONING))?;
+            let last_layer = end.checked_sub(1).filter(|_| layers > 0).ok_or_else(|| wrong(PARTITIONING))?;
+            stages.push(StageConfig { first_layer: next, last_layer, data_degree, tensor_degree });
+            next = end;
+        }
+        Self::new(stages).map_err(|invalid| wrong(&invalid.to_string()))
+    }
+}
+
+impl FromStr for StageConfig {
+    type Err = NotationError;
+
+    fn from_str(text: &str) -> Result<Self, NotationError> {
+        let wrong = |why: &str| NotationError { text: text.to_owned(), why: why.to_owned() };
+        let (first, rest) = text.trim().split_once("..").ok_or_else(|| wrong(STAGE))?;
+        let (last, data_degree, tensor_degree) = shared(rest).ok_or_else(|| wrong(STAGE))?;
+        let layer = |number: &str| number.parse().map_err(|_| wrong(STAGE));
+        let stage = Self { first_layer: layer(first)?, last_layer: layer(last)?, data_degree, tensor_degree };
+        stage.checked().map_err(|invalid| wrong(&invalid.to_string()))
+    }
+}
+
+/// A number, and the data and the tensor degree of the stage behind it.
+fn shared(text: &str) -> Option<(&str, u32, u32)> {
+    let (number, rest) = digits(text);
+    let (data_degree, rest) = degree(rest, ["/data", "d"])?;
+    let (tensor_degree, rest) = degree(rest, ["/tensor", "t"])?;
+    rest.is_empty().then_some((number, data_degree, tensor_degree))
+}
+
+/// The degree that follows one of these spellings, and what follows it; 1 where neither is there, none
+/// where it is no number.
+fn degree<'a>(text: &'a str, spellings: [&str; 2]) -> Option<(u32, &'a str)> {
+    let Some(rest) = spellings.into_iter().find_map(|spelling| text.strip_prefix(spelling)) else {
+        return Some((1, text));
+    };
+    let (number, rest) = digits(rest);
+    Some((number.parse().ok()?, rest))
+}
+
+/// The digits that a text begins with, and the rest.
+fn digits(text: &str) -> (&str, &str) {
+    text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn stage() -> impl Strategy<Value = (usize, u32, u32)> {
+        (1_usize..50, 1_u32..20, (0_u32..=6).prop_map(|power| 1 << power))
+    }
+
+    proptest! {
+        /// What a partitioning is printed as is read as that partitioning, in either spelling, and so are
+        /// its stages.
+        #[test]
+        fn printed_stages_are_read_again(parts in proptest::collection::vec(stage(), 1..10)) {
+            let mut first_layer = 0;
+            let stages: Vec<StageConfig> = parts
+                .into_iter()
+                .map(|(layers, data_degree, tensor_degree)| {
+                    let last_layer = first_layer + layers - 1;
+                    let stage = StageConfig { first_layer, last_layer, data_degree, tensor_degree };
+                    first_layer = last_layer + 1;
+                    stage
+                })
+                .collect();
+            for stage in &stages {
+                prop_assert_eq!(stage.to_string().parse::<StageConfig>().unwrap(), *stage);
+            }
+            let partitioning = Partitioning::new(stages).unwrap();
+            let long = partitioning.to_string();
+            let short = short(partitioning.stages().iter().copied());
+            for text in [long, short] {
+                prop_assert_eq!(&text.parse::<Partitioning>().unwrap(), &partitioning);
+            }
+        }
+
+        /// No text makes the reader fail in any other way than with an error.
+        #[test]
+        fn any_text_is_read_or_refused(text in "[0-9dt./a-z-]{0,24}") {
+            let _ = text.parse::<Partitioning>();
+            let _ = text.parse::<StageConfig>();
+        }
+    }
+
+    #[test]
+    fn wrong_texts_are_refused_with_an_example() {
+        let huge = "99999999999999999999";
+        for text in [
+            "",
+            "-",
+            "8-",
+            "0",
+            "8-0",
+            "8x2",
+            "8d",
+            "8t3",
+            "8d0",
+            "d2",
+            "8 d2",
+            "8t2d2",
+            huge,
+            "8d99999999999",
+        ] {
+            assert!(text.parse::<Partitioning>().is_err(), "{text:?}");
+        }
+        for text in ["", "3", "3..", "..3", "9..3", "3..9x", "3..9d", "3..9t3", "-1..2"] {
+            assert!(text.parse::<StageConfig>().is_err(), "{text:?}");
+        }
+        assert_eq!("8d1".parse::<Partitioning>().unwrap(), Partitioning::from_sizes(&[8]).unwrap());
+        let error = "8x2".parse::<Partitioning>().unwrap_err().to_string();
+        assert!(error.contains("8-8d2-7t4-4d2t4"), "{error}");
+    }
+}

@@ -14,8 +14,8 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::{
     Cluster, ClusterDevice, ClusterParts, ClusterSource, DeviceKind, Link, LinkOrigin, Node,
 };
+use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::links::{GroupLink, LinkMeasurement, LinkPoint, LinkWork, PairLink};
-use loadmaster_proto::measure::rank::Collectives;
 use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::name::{ClusterName, PlanName, WorkerName};
 use loadmaster_proto::plan::observation::{Measured, Observation};

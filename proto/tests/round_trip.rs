@@ -4,15 +4,18 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::convert::{failure_from_wire, run_spec_from_wire, task_from_wire};
+use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::environment::Environment;
+use loadmaster_proto::measure::failure::FailureKind;
+use loadmaster_proto::measure::failure::OutOfMemory;
+use loadmaster_proto::measure::failure::RunFailure;
 use loadmaster_proto::measure::links::{GroupLink, LinkMeasurement, LinkPoint, LinkWork, PairLink};
-use loadmaster_proto::measure::rank::Collectives;
-use loadmaster_proto::measure::run::{
-    FailureKind, Ledger, OutOfMemory, Phase, RunFailure, RunSpec, SoloStage, Task, Work,
-};
+use loadmaster_proto::measure::run::{RunSpec, SoloStage, Task, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::import::{HuggingFaceConfig, LayerList, ModelSource};
 use loadmaster_proto::model::zoo::{AmoebaNet, Bert, Gpt2, Llama, TransGan, Vgg, Zoo};
+use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_proto::wire::v1;

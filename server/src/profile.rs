@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use loadmaster_proto::measure::measurement::{Environment, Measurement};
+use loadmaster_proto::measure::environment::Environment;
+use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::ProfileName;
 

@@ -10,8 +10,8 @@ use loadmaster::store::records::{
     RequestKey, ReusedRun, RunFilter, Software, SummaryRecord,
 };
 use loadmaster::store::{Store, StoreError};
+use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::run::FailureKind;
 use loadmaster_proto::name::{OperationName, PlanName, ProfileName, RunName};
 use loadmaster_proto::plan::observation::{Measured, Observation};
 use loadmaster_proto::training::stage::Partitioning;

@@ -11,10 +11,11 @@ use loadmaster::store::records::{
 use loadmaster::store::{Store, StoreError};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::{Backend, Device};
+use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::environment::Environment;
+use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::measure::links::{GroupLink, LinkMeasurement, LinkPoint, LinkWork, PairLink};
-use loadmaster_proto::measure::rank::Collectives;
-use loadmaster_proto::measure::run::{FailureKind, Task};
+use loadmaster_proto::measure::run::Task;
 use loadmaster_proto::name::WorkerName;
 use support::samples::{LEASE, claim, cpu, failure, measurement, profile, worker};
 use support::store;

@@ -10,8 +10,8 @@ use loadmaster::store::records::{
     PlacedDeviceRecord, PlanContent, PlanStageRecord, TrainedSummary,
 };
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::run::Ledger;
 use loadmaster_proto::name::{ClusterName, PlanName};
 use loadmaster_proto::plan::objective::{Launcher, Objective, PlanShape};
 use loadmaster_proto::plan::observation::{Measured, Observation, Peak};

@@ -13,7 +13,7 @@ use loadmaster::store::records::{
     RunState,
 };
 use loadmaster::store::{MAX_HAND_BACKS, RunFilter, Store};
-use loadmaster_proto::measure::run::FailureKind;
+use loadmaster_proto::measure::failure::FailureKind;
 use support::samples::{
     LEASE, claim, cpu, failure, measurement, model, new_profile, out_of_memory, profile, run, try_claim,
     worker,

@@ -10,8 +10,9 @@ use loadmaster::store::records::{
     RunRecord, RunState, Software,
 };
 use loadmaster::store::{Store, StoreError};
+use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::run::{FailureKind, SoloStage, Work};
+use loadmaster_proto::measure::run::{SoloStage, Work};
 use loadmaster_proto::name::{OperationName, ProfileName};
 use loadmaster_proto::training::stage::StageConfig;
 use support::samples::{

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 
 use loadmaster::store::records::{Claim, Fenced, HeldLease, OperationState, Renewal, RunState};
 use loadmaster::store::{RunFilter, Store};
-use loadmaster_proto::measure::run::FailureKind;
+use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::name::{OperationName, RunName, WorkerName};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

@@ -11,7 +11,7 @@ use loadmaster::rpc::{Limits, Services};
 use loadmaster::store::Store;
 use loadmaster::store::records::{NewRun, OperationState, ProfileState, RunState, Software, WorkerState};
 use loadmaster_proto::WORKER_PROTOCOL_VERSION;
-use loadmaster_proto::measure::run::FailureKind;
+use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::name::{RunName, WorkerName};
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::planner_message::Message as FromPlanner;

@@ -9,8 +9,8 @@ use loadmaster::store::records::{
 };
 use loadmaster::store::{MAX_OBSERVATIONS, Store, StoreError};
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::run::Ledger;
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::observation::{Measured, Observation, Peak};
 use support::samples::{claim, measurement, out_of_memory, plan, run, worker};

@@ -1,6 +1,6 @@
 //! One comparison: what was predicted and what was measured.
 
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 
 /// Which of the goals a comparison belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -10,8 +10,11 @@ use loadmaster::store::records::{
 use loadmaster::store::{ConnectOptions, Store};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::{Backend, Device};
-use loadmaster_proto::measure::measurement::{Environment, LayerTimes, Measurement};
-use loadmaster_proto::measure::run::{Ledger, SoloStage, Work};
+use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::measure::environment::Environment;
+use loadmaster_proto::measure::layer_times::LayerTimes;
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::run::{SoloStage, Work};
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::model::zoo::{Vgg, Zoo};
 use loadmaster_proto::name::{ModelName, PlanName, ProfileName, WorkerName};

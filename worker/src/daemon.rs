@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use loadmaster_proto::WORKER_PROTOCOL_VERSION;
-use loadmaster_proto::measure::run::{FailureKind, RunFailure};
+use loadmaster_proto::measure::failure::FailureKind;
+use loadmaster_proto::measure::failure::RunFailure;
 use loadmaster_proto::name::WorkerName;
 use loadmaster_proto::wire::v1;
 use tokio::select;

@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
-use loadmaster_proto::measure::run::{FailureKind, RunFailure, RunSpec, Task};
+use loadmaster_proto::measure::failure::FailureKind;
+use loadmaster_proto::measure::failure::RunFailure;
+use loadmaster_proto::measure::run::{RunSpec, Task};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 

@@ -3,8 +3,8 @@
 use super::{to_i32, to_i64, unsigned};
 use crate::cluster::{Link, LinkOrigin};
 use crate::error::{Invalid, required};
+use crate::measure::collectives::Collectives;
 use crate::measure::links::{GroupLink, LinkMeasurement, LinkPoint, LinkWork, PairLink};
-use crate::measure::rank::Collectives;
 use crate::wire::v1;
 
 impl From<&LinkWork> for v1::LinkWork {

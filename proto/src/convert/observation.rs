@@ -115,7 +115,7 @@ mod tests {
     fn reports_survive_the_wire() {
         let observation = Observation::try_from(reported()).unwrap();
         assert_eq!(Observation::try_from(v1::Observation::from(&observation)).unwrap(), observation);
-        assert_eq!(observation.measured.stage_peaks[1].ledger, crate::measure::run::Ledger::Device);
+        assert_eq!(observation.measured.stage_peaks[1].ledger, crate::ledger::Ledger::Device);
     }
 
     /// Every number has a range, bytes have a ledger, and an empty report is refused by name.

@@ -1,7 +1,7 @@
 //! Parts of predictions; they only ever travel from the planner to its callers.
 
 use super::to_i64;
-use crate::measure::run::Ledger;
+use crate::ledger::Ledger;
 use crate::plan::prediction::{Breakdown, Interval, Origin, SecondsInterval, StageSeconds};
 use crate::wire::v1;
 

@@ -4,11 +4,15 @@ use super::training::recompute_from_wire;
 use super::{to_i32, to_i64, unsigned};
 use crate::bytes::Bytes;
 use crate::error::{Invalid, required};
-use crate::measure::measurement::{LayerTimes, Measurement};
-use crate::measure::run::{
-    FailureKind, Ledger, OutOfMemory, Phase, RunFailure, RunSpec, SoloStage, Task, Work,
-};
+use crate::ledger::Ledger;
+use crate::measure::failure::FailureKind;
+use crate::measure::failure::OutOfMemory;
+use crate::measure::failure::RunFailure;
+use crate::measure::layer_times::LayerTimes;
+use crate::measure::measurement::Measurement;
+use crate::measure::run::{RunSpec, SoloStage, Task, Work};
 use crate::name::CommandName;
+use crate::phase::Phase;
 use crate::training::StaticBytes;
 use crate::wire::v1;
 

@@ -3,12 +3,13 @@
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::bytes::Bytes;
-use crate::measure::run::Ledger;
+use crate::ledger::Ledger;
 use crate::measure::tape::{LayerComponents, LayerTape};
 use crate::training::stage::StageConfig;
 use crate::training::{RecomputePolicy, StaticBytes};
 
-pub use crate::measure::environment::{DeviceSample, Environment};
+use crate::measure::environment::Environment;
+use crate::measure::layer_times::LayerTimes;
 
 /// What one stage needed in one run. Bytes are of the allocated ledger but for `peak_reserved` and
 /// where `peak_ledger` says otherwise.
@@ -70,20 +71,6 @@ impl Measurement {
         let times = self.layers.iter().find(|times| times.layer == tape.layer).copied().unwrap_or_default();
         Some(LayerComponents::of(tape, self.static_bytes, times, self.step_seconds))
     }
-}
-
-/// Seconds of one pass of one micro-batch through a layer: of each micro-batch the median over the measured
-/// iterations, of these the mean.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct LayerTimes {
-    /// Index in the model.
-    pub layer: usize,
-    /// Forward pass.
-    pub forward_seconds: f64,
-    /// Backward pass, without recomputation.
-    pub backward_seconds: f64,
-    /// Forward pass done again in the backward pass.
-    pub recompute_seconds: f64,
 }
 
 fn null_is_not_a_number<'de, D: Deserializer<'de>>(json: D) -> Result<Vec<f64>, D::Error> {

@@ -1,6 +1,9 @@
 //! What is measured, and how: runs, what they need and how long they take, and the protocol of the rank that trains them.
 
+pub mod collectives;
 pub mod environment;
+pub mod failure;
+pub mod layer_times;
 pub mod links;
 pub mod measurement;
 pub mod rank;

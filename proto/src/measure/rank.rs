@@ -11,10 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
 use crate::cluster::device::Backend;
-use crate::measure::links::{GroupLink, LinkWork, PairLink};
-use crate::measure::measurement::{Environment, Measurement};
-use crate::measure::run::{OutOfMemory, Phase, SoloStage};
+use crate::measure::collectives::Collectives;
+use crate::measure::failure::OutOfMemory;
+use crate::measure::links::{LinkWork, RankLinks};
+use crate::measure::measurement::Measurement;
+use crate::measure::run::SoloStage;
 use crate::model::Model;
+use crate::phase::Phase;
 use crate::training::TrainingSpec;
 use crate::training::stage::Partitioning;
 
@@ -87,24 +90,6 @@ pub struct LinkSpec {
     pub neighbour_timeout_seconds: f64,
 }
 
-/// What one rank of a run that measures links has found.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RankLinks {
-    /// Which rank.
-    pub index: u32,
-    /// Id of its device.
-    pub device_id: String,
-    /// How it exchanged: NCCL that is not there gives way to the host.
-    pub transport: Collectives,
-    /// The pairs whose earlier member it is.
-    pub pairs: Vec<PairLink>,
-    /// The groups, from the first rank alone.
-    pub groups: Vec<GroupLink>,
-    /// Its software and device.
-    pub environment: Environment,
-}
-
 /// How a rank reaches its neighbours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -116,16 +101,6 @@ pub enum Edges {
         /// All stages of the pipeline: who holds what follows from them.
         partitioning: Partitioning,
     },
-}
-
-/// How the ranks of a stage exchange what they add up or put together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Collectives {
-    /// Over sockets, through the host's memory.
-    Host,
-    /// With NCCL: the run's devices are all different GPUs.
-    Nccl,
 }
 
 /// Where a rank computes.

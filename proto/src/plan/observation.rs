@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
-use crate::measure::run::Ledger;
+use crate::ledger::Ledger;
 
 /// A highest byte count with its account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

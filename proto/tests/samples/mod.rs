@@ -1,8 +1,11 @@
 //! Profile documents that have everything.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::measure::measurement::{DeviceSample, Environment, LayerTimes, Measurement};
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::measure::environment::DeviceSample;
+use loadmaster_proto::measure::environment::Environment;
+use loadmaster_proto::measure::layer_times::LayerTimes;
+use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::tape::{LayerTape, Passage, Step};
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::profile::document::FORMAT;

@@ -3,7 +3,7 @@
 //! A command that cannot start fails each of a hundred runs three times. Whoever asked wants to know after the
 //! first few. A campaign that goes on elsewhere is left alone: one broken worker must not end it.
 
-use loadmaster_proto::measure::run::FailureKind;
+use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::name::{RunName, WorkerName};
 
 use crate::store::records::{FailureRecord, Failures};
@@ -91,7 +91,7 @@ fn without_numbers(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use loadmaster_proto::measure::run::RunFailure;
+    use loadmaster_proto::measure::failure::RunFailure;
     use loadmaster_proto::name::{OperationName, ProfileName};
 
     use super::*;

@@ -1,6 +1,7 @@
 //! A stored profile as a document.
 
-use loadmaster_proto::measure::measurement::{Environment, Measurement};
+use loadmaster_proto::measure::environment::Environment;
+use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::ProfileName;
 use loadmaster_proto::profile::document::{FORMAT, ProfileDocument, Provenance, RunMeasurement, Subject};
 

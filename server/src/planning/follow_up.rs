@@ -150,8 +150,9 @@ mod tests {
     use std::collections::HashMap;
 
     use loadmaster_proto::bytes::Bytes;
-    use loadmaster_proto::measure::measurement::Environment;
-    use loadmaster_proto::measure::run::{Campaign, Ledger};
+    use loadmaster_proto::ledger::Ledger;
+    use loadmaster_proto::measure::environment::Environment;
+    use loadmaster_proto::measure::run::Campaign;
     use loadmaster_proto::model::zoo::{Vgg, Zoo};
     use loadmaster_proto::training::{RecomputePolicy, Schedule, StaticBytes};
 

@@ -1,7 +1,7 @@
 //! What every predictor answers: memory and time of a stage that nobody ran.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::StageConfig;

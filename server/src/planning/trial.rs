@@ -1,7 +1,7 @@
 //! Which plan does best when plans are really trained: the last step of a search that trusts its predictions
 //! only to choose what to try (AMP, 3.1).
 
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::plan::observation::Measured;
 

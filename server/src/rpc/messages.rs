@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::measure::run::{Ledger, Work};
+use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::wire::v1;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use loadmaster_proto::cluster::device::Backend;
-use loadmaster_proto::measure::measurement::Environment;
+use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::name::ProfileName;
 
 use super::error::ApiError;

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use loadmaster_proto::measure::failure::RunFailure;
 use loadmaster_proto::measure::links::LinkMeasurement;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::run::RunFailure;
 use loadmaster_proto::name::{RunName, WorkerName};
 use serde_json::Value;
 

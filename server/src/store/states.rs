@@ -1,7 +1,7 @@
 //! States as the tables write them.
 
 use super::error::{Result, StoreError};
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 
 use super::records::{OperationState, ProfileState, RunState, WorkerState};
 

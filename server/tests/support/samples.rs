@@ -8,11 +8,18 @@ use loadmaster::store::records::{
     ProfileSettings,
 };
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::measure::measurement::{Environment, LayerTimes, Measurement};
-use loadmaster_proto::measure::run::{FailureKind, Ledger, OutOfMemory, Phase, RunFailure, SoloStage, Work};
+use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::measure::environment::Environment;
+use loadmaster_proto::measure::failure::FailureKind;
+use loadmaster_proto::measure::failure::OutOfMemory;
+use loadmaster_proto::measure::failure::RunFailure;
+use loadmaster_proto::measure::layer_times::LayerTimes;
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::run::{SoloStage, Work};
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::model::zoo::{Vgg, Zoo};
 use loadmaster_proto::name::{ModelName, OperationName, PlanName, ProfileName, WorkerName};
+use loadmaster_proto::phase::Phase;
 use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::StageConfig;

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 use loadmaster::planning::predictor::{Predictor, StageSetting};
 use loadmaster::planning::table::Table;
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::training::stage::StageConfig;
 
 use crate::goals::percent;

@@ -1,10 +1,10 @@
 //! Why a rank ends without a measurement, and the exit code that says so.
 
 use loadmaster_proto::error::Invalid;
+use loadmaster_proto::measure::failure::OutOfMemory;
 use loadmaster_proto::measure::rank::{
     EXIT_BAD_SPEC, EXIT_LOST_NEIGHBOUR, EXIT_OUT_OF_MEMORY, EXIT_WRONG_LIBTORCH,
 };
-use loadmaster_proto::measure::run::OutOfMemory;
 use tch::TchError;
 
 use crate::ffi::ShimError;

@@ -7,10 +7,11 @@
 
 use std::time::{Duration, Instant};
 
+use loadmaster_proto::measure::environment::Environment;
+use loadmaster_proto::measure::links::RankLinks;
 use loadmaster_proto::measure::links::{GroupLink, LinkPoint, LinkWork, PairLink};
-use loadmaster_proto::measure::measurement::Environment;
-use loadmaster_proto::measure::rank::{LinkSpec, RankLinks};
-use loadmaster_proto::measure::run::Phase;
+use loadmaster_proto::measure::rank::LinkSpec;
+use loadmaster_proto::phase::Phase;
 use tch::{Device, Tensor};
 
 use crate::collective::{Mesh, Reduction};

@@ -3,7 +3,7 @@
 //! They are libtorch's algorithms (a test compares), but update a master copy where the trained tensor
 //! is less precise, and hold exactly the tensors that the arithmetic of `TrainingSpec` counts.
 
-use loadmaster_proto::measure::run::Phase;
+use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::Optimizer;
 use tch::{Kind, Tensor};
 

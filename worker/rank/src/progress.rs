@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use loadmaster_proto::measure::rank::RankEvent;
-use loadmaster_proto::measure::run::Phase;
+use loadmaster_proto::phase::Phase;
 
 use crate::ffi;
 

@@ -6,8 +6,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use loadmaster_proto::measure::measurement::LayerTimes;
-use loadmaster_proto::measure::run::Phase;
+use loadmaster_proto::measure::layer_times::LayerTimes;
+use loadmaster_proto::phase::Phase;
 use tch::Tensor;
 
 use crate::error::RankError;

@@ -4,10 +4,12 @@ use std::path::Path;
 use std::time::Instant;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::measure::measurement::{Environment, Measurement};
+use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::measure::environment::Environment;
+use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::rank::{Edges, RankSpec};
-use loadmaster_proto::measure::run::{Ledger, Phase};
 use loadmaster_proto::model::layer::Buffer;
+use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::StaticBytes;
 use loadmaster_proto::training::schedule::Pass;
 use tch::{TchError, Tensor};

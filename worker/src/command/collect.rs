@@ -3,8 +3,12 @@
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
+use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::measure::failure::FailureKind;
+use loadmaster_proto::measure::failure::OutOfMemory;
+use loadmaster_proto::measure::failure::RunFailure;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::run::{FailureKind, Ledger, OutOfMemory, RunFailure, RunSpec};
+use loadmaster_proto::measure::run::RunSpec;
 use loadmaster_proto::name::CommandName;
 
 use super::process::{End, How};

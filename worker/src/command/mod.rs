@@ -22,7 +22,9 @@ use std::path::Path;
 use std::process::Stdio;
 
 use loadmaster_proto::cluster::device::Device;
-use loadmaster_proto::measure::run::{FailureKind, RunFailure, RunSpec};
+use loadmaster_proto::measure::failure::FailureKind;
+use loadmaster_proto::measure::failure::RunFailure;
+use loadmaster_proto::measure::run::RunSpec;
 use loadmaster_proto::name::CommandName;
 use tokio::process::Command;
 use tokio::sync::mpsc;

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use loadmaster_proto::measure::run::{Phase, RunSpec};
+use loadmaster_proto::measure::run::RunSpec;
+use loadmaster_proto::phase::Phase;
 use nix::unistd::Pid;
 use tokio::io::{AsyncRead, BufReader};
 use tokio::process::Command;

@@ -1,6 +1,6 @@
 //! Lines of progress in a command's output: `loadmaster: progress 0.40 forward`.
 
-use loadmaster_proto::measure::run::Phase;
+use loadmaster_proto::phase::Phase;
 
 /// What such a line has, wherever in the line: launchers put the rank before it.
 const MARK: &str = "loadmaster: progress ";

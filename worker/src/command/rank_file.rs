@@ -7,9 +7,14 @@ use std::path::{Path, PathBuf};
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Device;
-use loadmaster_proto::measure::measurement::{Environment, LayerTimes, Measurement};
-use loadmaster_proto::measure::run::{Ledger, OutOfMemory, Phase, RankPosition, RunSpec, Work};
+use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::measure::environment::Environment;
+use loadmaster_proto::measure::failure::OutOfMemory;
+use loadmaster_proto::measure::layer_times::LayerTimes;
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::run::{RankPosition, RunSpec, Work};
 use loadmaster_proto::name::CommandName;
+use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::StaticBytes;
 use nix::libc;
 use serde::Deserialize;

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Backend;
-use loadmaster_proto::measure::run::{Ledger, RunSpec, Work};
+use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::measure::run::{RunSpec, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use serde::Serialize;

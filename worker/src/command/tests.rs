@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::{Backend, CPU_KIND};
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use clap::Parser;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 
 use super::*;
 

@@ -2,7 +2,8 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Device;
-use loadmaster_proto::measure::measurement::{DeviceSample, Measurement};
+use loadmaster_proto::measure::environment::DeviceSample;
+use loadmaster_proto::measure::measurement::Measurement;
 
 use super::Looks;
 use crate::supervise::kernel;

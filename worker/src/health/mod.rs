@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use loadmaster_proto::cluster::device::{Backend, Device};
 use loadmaster_proto::measure::environment::Environment;
-use loadmaster_proto::measure::run::{FailureKind, RunFailure};
+use loadmaster_proto::measure::failure::FailureKind;
+use loadmaster_proto::measure::failure::RunFailure;
 use tokio::time::timeout;
 use tracing::warn;
 

@@ -1,6 +1,6 @@
 //! A look at GPUs through NVIDIA's management library. What a GPU does not show is left out.
 
-use loadmaster_proto::measure::measurement::DeviceSample;
+use loadmaster_proto::measure::environment::DeviceSample;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use loadmaster_proto::cluster::device::Device;
 use loadmaster_proto::convert::task_from_wire;
-use loadmaster_proto::measure::run::{FailureKind, RunFailure, Task};
+use loadmaster_proto::measure::failure::FailureKind;
+use loadmaster_proto::measure::failure::RunFailure;
+use loadmaster_proto::measure::run::Task;
 use loadmaster_proto::wire::v1;
 
 use super::handed_back;

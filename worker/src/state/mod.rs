@@ -16,8 +16,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use loadmaster_proto::cluster::device::Device;
-use loadmaster_proto::measure::run::{FailureKind, Phase, RunFailure};
+use loadmaster_proto::measure::failure::FailureKind;
+use loadmaster_proto::measure::failure::RunFailure;
 use loadmaster_proto::name::RunName;
+use loadmaster_proto::phase::Phase;
 use loadmaster_proto::wire::v1;
 use tracing::{debug, info, warn};
 use v1::planner_message::Message as FromPlanner;

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use loadmaster_proto::cluster::device::{Backend, Device};
+use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::links::LinkWork;
-use loadmaster_proto::measure::rank::{Collectives, Edges, LinkSpec, RankDevice, RankSpec};
+use loadmaster_proto::measure::rank::{Edges, LinkSpec, RankDevice, RankSpec};
 use loadmaster_proto::measure::run::{RankPosition, RunSpec, Task, Work};
 
 use super::Supervisor;

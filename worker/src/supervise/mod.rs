@@ -17,7 +17,9 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use loadmaster_proto::cluster::device::Device;
-use loadmaster_proto::measure::run::{FailureKind, Phase, RunFailure};
+use loadmaster_proto::measure::failure::FailureKind;
+use loadmaster_proto::measure::failure::RunFailure;
+use loadmaster_proto::phase::Phase;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use tokio::select;

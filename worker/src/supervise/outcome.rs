@@ -5,12 +5,15 @@
 
 use std::fmt::Write;
 
+use loadmaster_proto::measure::failure::FailureKind;
+use loadmaster_proto::measure::failure::OutOfMemory;
+use loadmaster_proto::measure::failure::RunFailure;
 use loadmaster_proto::measure::links::LinkMeasurement;
+use loadmaster_proto::measure::links::RankLinks;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::rank::{
-    EXIT_BAD_SPEC, EXIT_LOST_NEIGHBOUR, EXIT_OUT_OF_MEMORY, EXIT_WRONG_LIBTORCH, RankLinks,
+    EXIT_BAD_SPEC, EXIT_LOST_NEIGHBOUR, EXIT_OUT_OF_MEMORY, EXIT_WRONG_LIBTORCH,
 };
-use loadmaster_proto::measure::run::{FailureKind, OutOfMemory, RunFailure};
 use nix::sys::signal::Signal;
 
 use super::lines::{Tail, last_bytes};
@@ -276,8 +279,9 @@ fn quote(said: &Said) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use loadmaster_proto::bytes::Bytes;
-    use loadmaster_proto::measure::measurement::Environment;
-    use loadmaster_proto::measure::run::{Ledger, Phase};
+    use loadmaster_proto::ledger::Ledger;
+    use loadmaster_proto::measure::environment::Environment;
+    use loadmaster_proto::phase::Phase;
     use loadmaster_proto::training::stage::StageConfig;
 
     use super::*;

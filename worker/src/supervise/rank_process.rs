@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use loadmaster_proto::cluster::device::Device;
 use loadmaster_proto::measure::rank::RankEvent;
-use loadmaster_proto::measure::run::Phase;
+use loadmaster_proto::phase::Phase;
 use tokio::io::{AsyncRead, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::select;

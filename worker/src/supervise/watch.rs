@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use loadmaster_proto::measure::run::Phase;
+use loadmaster_proto::phase::Phase;
 use tokio::time::Instant;
 
 use super::rank_id::RankId;

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::links::{LinkMeasurement, LinkWork};
-use loadmaster_proto::measure::rank::{Collectives, LinkSpec};
+use loadmaster_proto::measure::rank::LinkSpec;
 use loadmaster_proto::measure::run::Task;
 use loadmaster_proto::wire::v1;
 

@@ -1,6 +1,7 @@
 //! Pins that each way in which a run can end is reported as what it is, and that nothing of it stays.
 
-use loadmaster_proto::measure::rank::{Collectives, Edges, RankSpec};
+use loadmaster_proto::measure::collectives::Collectives;
+use loadmaster_proto::measure::rank::{Edges, RankSpec};
 use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::wire::v1;
 use v1::run_failure::Kind;

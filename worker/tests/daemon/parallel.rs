@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use loadmaster_proto::measure::rank::{Collectives, Edges, RankSpec};
+use loadmaster_proto::measure::collectives::Collectives;
+use loadmaster_proto::measure::rank::{Edges, RankSpec};
 use loadmaster_proto::measure::run::{RunSpec, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::layer::{Layer, LayerKind};

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::Link;
 use crate::error::{Invalid, in_range};
+use crate::measure::collectives::Collectives;
 use crate::measure::environment::Environment;
-use crate::measure::rank::{Collectives, RankLinks};
 
 /// What to exchange.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -151,6 +151,24 @@ impl GroupLink {
         let devices = devices.max(1) as f64;
         2.0 * (devices - 1.0) / devices
     }
+}
+
+/// What one rank of a run that measures links has found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RankLinks {
+    /// Which rank.
+    pub index: u32,
+    /// Id of its device.
+    pub device_id: String,
+    /// How it exchanged: NCCL that is not there gives way to the host.
+    pub transport: Collectives,
+    /// The pairs whose earlier member it is.
+    pub pairs: Vec<PairLink>,
+    /// The groups, from the first rank alone.
+    pub groups: Vec<GroupLink>,
+    /// Its software and device.
+    pub environment: Environment,
 }
 
 /// What a run of this kind yields. Indices of devices count `device_ids`.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::parse::{bytes, seconds};
 use crate::error::{Invalid, in_range};
-use crate::measure::run::Ledger;
+use crate::ledger::Ledger;
 use crate::training::TrainingSpec;
 use crate::training::scenario::Scenario;
 use crate::training::stage::Parallelism;

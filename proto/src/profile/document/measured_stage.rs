@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::parse::{bytes, seconds};
 use crate::error::{Invalid, in_range};
-use crate::measure::run::Ledger;
+use crate::ledger::Ledger;
 use crate::training::scenario::Scenario;
 use crate::training::stage::{Parallelism, StageConfig};
 use crate::training::{RecomputePolicy, Schedule, TrainingSpec};

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::parse::checked_text;
 use crate::error::Invalid;
-use crate::measure::run::Ledger;
+use crate::ledger::Ledger;
 use crate::name::checked_kind;
 
 /// Who measured, with what, on what. Only `source`, `tool` and `device_kind` are required; an empty text

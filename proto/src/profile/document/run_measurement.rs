@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use super::parse::{bytes, checked_text, seconds};
 use crate::error::{Invalid, in_range};
-use crate::measure::measurement::{Environment, LayerTimes, Measurement};
+use crate::measure::environment::Environment;
+use crate::measure::layer_times::LayerTimes;
+use crate::measure::measurement::Measurement;
 use crate::measure::run::RunSpec;
 use crate::measure::tape::LayerTape;
 use crate::model::Model;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::measure::run::Ledger;
+use crate::ledger::Ledger;
 use crate::model::zoo::{Gpt2, Zoo};
 
 /// Two opaque layers with everything that a document can say of them.

@@ -3,9 +3,11 @@
 use loadmaster_proto::cluster::device::Device;
 use loadmaster_proto::convert::failure_from_wire;
 use loadmaster_proto::error::Invalid;
+use loadmaster_proto::measure::failure::FailureKind;
+use loadmaster_proto::measure::failure::RunFailure;
 use loadmaster_proto::measure::links::LinkMeasurement;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::run::{FailureKind, RunFailure, Task};
+use loadmaster_proto::measure::run::Task;
 use loadmaster_proto::name::RunName;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::planner_message::Message as ToWorker;

@@ -33,7 +33,7 @@ mod table;
 use std::collections::BTreeMap;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::{Parallelism, StageConfig};

@@ -1,8 +1,9 @@
 //! What is promised of a prediction's upper end, with bytes as real recordings had them.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::measure::measurement::{Environment, Measurement};
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::measure::environment::Environment;
+use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, Step};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::{Model, ModelInput};

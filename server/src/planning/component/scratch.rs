@@ -14,7 +14,7 @@
 use std::collections::BTreeSet;
 
 use loadmaster_proto::cluster::device::CPU_KIND;
-use loadmaster_proto::measure::measurement::Environment;
+use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::tape::{Passage, Slot};
 use loadmaster_proto::model::layer::LayerKind;
 use loadmaster_proto::training::Precision;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::model::layer::fingerprint;
 use serde::{Deserialize, Serialize};
 

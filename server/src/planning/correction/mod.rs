@@ -15,7 +15,7 @@ mod tests;
 
 use std::fmt;
 
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 use serde::{Deserialize, Serialize};
 
 pub use errors::{ErrorStatistics, errors};

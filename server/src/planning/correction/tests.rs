@@ -1,6 +1,6 @@
 //! What a correction promises, on random pairs.
 
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 use proptest::prelude::*;
 
 use super::*;

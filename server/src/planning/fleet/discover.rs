@@ -216,9 +216,9 @@ fn without_nvlink(host: &str, workers: &[&DiscoveredWorker<'_>]) -> Vec<String> 
 
 #[cfg(test)]
 mod tests {
+    use loadmaster_proto::measure::collectives::Collectives;
     use loadmaster_proto::measure::environment::Environment;
     use loadmaster_proto::measure::links::{GroupLink, LinkPoint, PairLink};
-    use loadmaster_proto::measure::rank::Collectives;
 
     use super::*;
 

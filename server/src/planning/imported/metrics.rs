@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::profile::document::{MeasuredStage, MemoryRow, ProfileDocument};
 use loadmaster_proto::training::scenario::Scenario;
 

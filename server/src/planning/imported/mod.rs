@@ -5,7 +5,7 @@ mod metrics;
 #[cfg(test)]
 mod tests;
 
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::profile::document::{ProfileDocument, Subject};
 

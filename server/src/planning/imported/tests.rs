@@ -1,6 +1,7 @@
 //! Pins which predictor a document has what it takes for, and what it says where it has not.
 
-use loadmaster_proto::measure::run::{Campaign, Ledger};
+use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::measure::run::Campaign;
 use loadmaster_proto::name::{ModelName, ProfileName};
 use loadmaster_proto::profile::document::FORMAT;
 use loadmaster_proto::training::TrainingSpec;

@@ -2,7 +2,7 @@
 //!
 //! Published figures, so that people know the order of magnitude; none of them is added to a prediction.
 
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;

@@ -1,6 +1,6 @@
 //! Promises of a forecast.
 
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::stage::StageConfig;
 

@@ -1,6 +1,6 @@
 //! What to know before trusting predictions, for people.
 
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 
 use crate::planning::predictor::{Margin, Origin, Prediction, Predictor, Share, StageSetting};
 

@@ -1,8 +1,9 @@
 //! Which predictor is chosen, and what it is given.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::environment::Environment;
-use loadmaster_proto::measure::run::{Campaign, Ledger, Work};
+use loadmaster_proto::measure::run::{Campaign, Work};
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, StaticBytes};

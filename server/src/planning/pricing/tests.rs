@@ -1,6 +1,6 @@
 //! Prices against what predictors say of whole stages, and their parts by hand.
 
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::profile::document::ProfileDocument;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, Schedule};

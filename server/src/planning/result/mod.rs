@@ -16,9 +16,10 @@ use std::collections::BTreeSet;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::{Backend, Device};
 use loadmaster_proto::error::Invalid;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::links::{LinkMeasurement, LinkPoint, LinkWork};
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::run::{Ledger, RankPosition, RunSpec, Work};
+use loadmaster_proto::measure::run::{RankPosition, RunSpec, Work};
 
 /// Longest that a rank may be at work beyond its deadline: its end takes a moment.
 const GRACE_SECONDS: f64 = 60.0;

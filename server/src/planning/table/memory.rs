@@ -1,6 +1,6 @@
 //! What a device of a stage holds at its peak, from the layers of a table.
 
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, StaticBytes};
 

@@ -43,7 +43,7 @@ mod waiting;
 mod warnings;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::profile::document::{LayerRows, LayerTable, ProfileDocument};
 use loadmaster_proto::training::stage::StageConfig;
 

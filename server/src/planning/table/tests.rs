@@ -1,6 +1,6 @@
 //! Pins what the parts of a prediction are, by hand-made tables whose sums are easy.
 
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule, TrainingSpec};
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! What was found besides a plan's stages, as messages.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::plan::prediction::SecondsInterval;
 use loadmaster_proto::wire::v1;
 

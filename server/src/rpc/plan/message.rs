@@ -1,7 +1,7 @@
 //! Plans and predictions as messages.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::training::notation;
 use loadmaster_proto::wire::v1;
 

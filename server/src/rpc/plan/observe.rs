@@ -3,7 +3,7 @@
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::error::{Invalid, required};
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::name::{PlanName, is_valid_id};
 use loadmaster_proto::plan::observation::Observation;
 use loadmaster_proto::wire::v1;

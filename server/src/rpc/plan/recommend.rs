@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use loadmaster_proto::error::{Invalid, in_range};
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::name::{ProfileName, checked_kind};
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::objective::{MemoryUnit, Objective};

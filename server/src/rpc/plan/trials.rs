@@ -1,6 +1,6 @@
 //! What the trials of a validation showed.
 
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::name::{OperationName, PlanName};
 use loadmaster_proto::plan::objective::{MemoryUnit, Objective};
 use loadmaster_proto::wire::v1;

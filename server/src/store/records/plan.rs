@@ -1,7 +1,7 @@
 //! Plans.
 
 use jiff::Timestamp;
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::name::{ClusterName, ModelName, PlanName, ProfileName, RunName};
 use loadmaster_proto::plan::objective::{Launcher, MemoryUnit, Objective, PlanShape};
 use loadmaster_proto::plan::observation::Measured;

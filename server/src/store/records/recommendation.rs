@@ -1,6 +1,6 @@
 //! What a plan was asked for, and what was found besides it. All of it is part of the plan's identity.
 
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::name::{ClusterName, PlanName};
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::objective::{Launcher, MemoryUnit, Objective, PlanShape};

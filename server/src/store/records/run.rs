@@ -1,9 +1,10 @@
 //! Runs and what they yield.
 
 use jiff::Timestamp;
+use loadmaster_proto::measure::failure::RunFailure;
 use loadmaster_proto::measure::links::LinkWork;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::run::{RunFailure, Work};
+use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::name::{
     CommandName, ModelName, OperationName, PlanName, ProfileName, RunName, WorkerName,
 };

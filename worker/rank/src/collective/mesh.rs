@@ -6,7 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use loadmaster_proto::measure::rank::{Collectives, LinkSpec};
+use loadmaster_proto::measure::collectives::Collectives;
+use loadmaster_proto::measure::rank::LinkSpec;
 use loadmaster_proto::training::shard::Shard;
 use tch::{Device, Kind, Tensor};
 

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use loadmaster_proto::measure::run::Phase;
 use loadmaster_proto::model::Model;
+use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::TrainingSpec;
 use tch::{Device, Tensor};
 

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use loadmaster_proto::measure::run::Phase;
+use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::stage::StageConfig;
 use tch::Tensor;

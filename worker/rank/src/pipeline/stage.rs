@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-use loadmaster_proto::measure::run::Phase;
 use loadmaster_proto::model::Loss;
+use loadmaster_proto::phase::Phase;
 use tch::{Kind, Reduction, TchError, Tensor};
 
 use super::segment::{Inputs, Kept, Segment};

@@ -4,10 +4,9 @@ use std::process::{Child, Command};
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Backend;
-use loadmaster_proto::measure::rank::{
-    Collectives, EXIT_OUT_OF_MEMORY, Probe, RankDevice, RankEvent, RankSpec,
-};
-use loadmaster_proto::measure::run::Ledger;
+use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::measure::collectives::Collectives;
+use loadmaster_proto::measure::rank::{EXIT_OUT_OF_MEMORY, Probe, RankDevice, RankEvent, RankSpec};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule, TrainingSpec};
 

@@ -3,11 +3,13 @@
 use std::path::Path;
 use std::process::Command;
 
+use loadmaster_proto::measure::collectives::Collectives;
+use loadmaster_proto::measure::links::RankLinks;
 use loadmaster_proto::measure::links::{LinkMeasurement, LinkWork};
 use loadmaster_proto::measure::rank::{
-    Collectives, EXIT_BAD_SPEC, EXIT_LOST_NEIGHBOUR, EXIT_OUT_OF_MEMORY, LinkSpec, RankEvent, RankLinks,
+    EXIT_BAD_SPEC, EXIT_LOST_NEIGHBOUR, EXIT_OUT_OF_MEMORY, LinkSpec, RankEvent,
 };
-use loadmaster_proto::measure::run::Phase;
+use loadmaster_proto::phase::Phase;
 
 use crate::processes::{Ended, cpu, with_input};
 

@@ -6,8 +6,9 @@ use std::process::{Child, Command, Output, Stdio};
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::{Backend, CPU_KIND};
+use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::rank::{Collectives, Edges, RankDevice, RankEvent, RankSpec};
+use loadmaster_proto::measure::rank::{Edges, RankDevice, RankEvent, RankSpec};
 use loadmaster_proto::measure::run::{RunSpec, SoloStage, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};

@@ -1,6 +1,5 @@
 //! The Loadmaster planner and its command line.
 //!
-//! * [`planning`]: pure: values in, values out. No I/O, no clock.
 //! * [`store`]: all durable state, in Postgres; [`embedded`] Postgres when none is given.
 //! * [`profile`]: what a stored profile says, by the rules of planning.
 //! * [`document`]: profiles as documents, out of this planner and into it.
@@ -15,7 +14,6 @@ pub mod dispatch;
 pub mod document;
 pub mod embedded;
 mod folder;
-pub mod planning;
 pub mod profile;
 pub mod rpc;
 pub mod serve;

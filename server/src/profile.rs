@@ -7,17 +7,17 @@ use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::ProfileName;
 
-use crate::planning::campaign::{CampaignError, KeyedRun, Purpose};
-use crate::planning::follow_up::follow_up;
-use crate::planning::layout::Layout;
-use crate::planning::metrics::Metrics;
-use crate::planning::needs::{self, Needs};
-use crate::planning::remaining::{Attempt, Outcome, remaining};
 use crate::store::records::{
     AttemptRecord, MeasuredRun, MeasurementRecord, NewRun, ProfileRecord, ProfileSettings, ReusedRun,
     RunState,
 };
 use crate::store::{Store, StoreError};
+use loadmaster_planning::campaign::{CampaignError, KeyedRun, Purpose};
+use loadmaster_planning::follow_up::follow_up;
+use loadmaster_planning::layout::Layout;
+use loadmaster_planning::metrics::Metrics;
+use loadmaster_planning::needs::{self, Needs};
+use loadmaster_planning::remaining::{Attempt, Outcome, remaining};
 
 /// All that predictors are made from.
 #[derive(Debug, Clone)]

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use loadmaster::planning::campaign::PlannedRun;
-use loadmaster::planning::campaign::scenarios::sub_meshes;
+use loadmaster_planning::campaign::PlannedRun;
+use loadmaster_planning::campaign::scenarios::sub_meshes;
 use loadmaster_proto::measure::run::Campaign;
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::{Parallelism, StageConfig};
@@ -114,7 +114,7 @@ impl LayerSeconds {
                 && run.scenario() == Scenario::SINGLE
                 && run.work.positions().iter().all(|position| position.stage.layer_count() == 1)
         };
-        let content = |layer| loadmaster::planning::campaign::content(&study.model, layer, layer);
+        let content = |layer| loadmaster_planning::campaign::content(&study.model, layer, layer);
         let mut by_content = BTreeMap::new();
         let mut outcomes = Vec::new();
         for run in runs.iter().filter(alone) {

@@ -1,7 +1,7 @@
 //! From stages to whole partitionings: every stage is measured once, every partitioning is made of them.
 
-use loadmaster::planning::search::memory::leximax;
-use loadmaster::planning::search::{
+use loadmaster_planning::search::memory::leximax;
+use loadmaster_planning::search::{
     Choice, Cuts, Fleet, FleetNode, Kind, Link, LinkId, LinkOrigin, Peak, Places, Question, Seconds,
     Spanning, StageAt, StageCosts, Stop, Unit,
 };

@@ -1,8 +1,8 @@
 //! AMP's layer assignment (equation 5) and Alpa's objective, on the problems whose optima are published.
 
 use anyhow::Result;
-use loadmaster::planning::search::time::{Limits, fastest};
-use loadmaster::planning::search::{Choice, Spanning, Stop};
+use loadmaster_planning::search::time::{Limits, fastest};
+use loadmaster_planning::search::{Choice, Spanning, Stop};
 use loadmaster_proto::training::Schedule;
 
 use crate::chain::{Chain, Flavour};

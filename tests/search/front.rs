@@ -1,8 +1,8 @@
 //! The whole front between memory and time.
 
 use anyhow::Result;
-use loadmaster::planning::search::pareto::front;
-use loadmaster::planning::search::{Choice, Ended, Spanning, Stop, Unit};
+use loadmaster_planning::search::pareto::front;
+use loadmaster_planning::search::{Choice, Ended, Spanning, Stop, Unit};
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
 use crate::chain::{Chain, Flavour};

@@ -9,8 +9,8 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use loadmaster::planning::search::time::{Limits, Race, fastest_over, parts};
-use loadmaster::planning::search::{
+use loadmaster_planning::search::time::{Limits, Race, fastest_over, parts};
+use loadmaster_planning::search::{
     Choice, Cuts, Fleet, FleetNode, Kind, Layouts, Link, LinkId, LinkOrigin, Peak, PlacedStage, Places,
     Question, Seconds, Spanning, StageAt, StageCosts, Stop,
 };
@@ -230,7 +230,7 @@ impl Setup {
         }
         self.ask(&costs, &places, |question| {
             let fits =
-                loadmaster::planning::search::time::is_within_limits(question, &stages, &Limits::default());
+                loadmaster_planning::search::time::is_within_limits(question, &stages, &Limits::default());
             let parts = parts(question, &stages)?;
             fits.then(|| parts.time(question.micro_batches).0)
         })

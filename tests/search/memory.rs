@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use loadmaster::planning::search::memory::{Peaks, leximax};
-use loadmaster::planning::search::paper::{Bayesian, bayesian, brute_force, capture_choices, enumeration};
-use loadmaster::planning::search::{Choice, Ended, Searched, Spanning, Stop, Unit};
+use loadmaster_planning::search::memory::{Peaks, leximax};
+use loadmaster_planning::search::paper::{Bayesian, bayesian, brute_force, capture_choices, enumeration};
+use loadmaster_planning::search::{Choice, Ended, Searched, Spanning, Stop, Unit};
 use loadmaster_proto::training::Schedule;
 
 use crate::chain::{Chain, Flavour};

@@ -4,8 +4,8 @@
 //! ours is the whole iteration, of which that is a part, so values are not compared, times are.
 
 use anyhow::Result;
-use loadmaster::planning::search::time::{Limits, PerLayer, Saving, Savings, fastest};
-use loadmaster::planning::search::{
+use loadmaster_planning::search::time::{Limits, PerLayer, Saving, Savings, fastest};
+use loadmaster_planning::search::{
     Choice, Cuts, LinkId, Peak, Places, Question, Seconds, Spanning, StageAt, StageCosts, Stop,
 };
 use loadmaster_proto::training::{RecomputePolicy, Schedule};

@@ -1,9 +1,9 @@
 //! A planning problem that is ready to be searched.
 
 use anyhow::{Context, Result};
-use loadmaster::planning::predictor::{Margin, Predictor};
-use loadmaster::planning::pricing::{Pricing, Terms};
-use loadmaster::planning::search::{
+use loadmaster_planning::predictor::{Margin, Predictor};
+use loadmaster_planning::pricing::{Pricing, Terms};
+use loadmaster_planning::search::{
     Choice, Cuts, Fleet, FleetNode, Kind, Link, LinkOrigin, Places, Question, Spanning,
 };
 use loadmaster_proto::bytes::Bytes;

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use loadmaster::planning::predictor::{Margin, Predictor};
-use loadmaster::planning::recommend::{
+use loadmaster_planning::predictor::{Margin, Predictor};
+use loadmaster_planning::recommend::{
     Batch, Factors, Prices, RecommendError, Recommendation, Scene, Wish, divisors, recommend,
 };
-use loadmaster::planning::search::{Cuts, Fleet, Stop, Unit};
-use loadmaster::planning::simulate::Overlap;
+use loadmaster_planning::search::{Cuts, Fleet, Stop, Unit};
+use loadmaster_planning::simulate::Overlap;
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::objective::{NodeSpanning, Objective, PlanShape, SearchMode};
 use loadmaster_proto::profile::document::ProfileDocument;

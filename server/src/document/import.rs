@@ -10,8 +10,8 @@ use loadmaster_proto::profile::document::{MeasuredStage, ProfileDocument, RunMea
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::wire::reading::{Wanted, always};
 
-use crate::planning::layout::Layout;
 use crate::store::{DocumentRow, Store, StoreError};
+use loadmaster_planning::layout::Layout;
 
 /// Digits of the content's digest in a profile's default name.
 const NAME_DIGITS: usize = 12;

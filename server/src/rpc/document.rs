@@ -11,9 +11,9 @@ use super::imports::Imports;
 use super::messages;
 use super::profile::Profiles;
 use crate::document::{DocumentFault, Import, export};
-use crate::planning::imported;
 use crate::profile::StoredProfile;
 use crate::store::records::RunCounts;
+use loadmaster_planning::imported;
 
 impl Imports {
     /// A checked document, from the field `field` of a request.

@@ -13,11 +13,11 @@ use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::document::DocumentFault;
-use crate::planning::campaign::CampaignError;
-use crate::planning::predict::ForecastError;
-use crate::planning::predictors::NoPredictor;
-use crate::planning::recommend::RecommendError;
 use crate::store::{Dependent, StoreError};
+use loadmaster_planning::campaign::CampaignError;
+use loadmaster_planning::predict::ForecastError;
+use loadmaster_planning::predictors::NoPredictor;
+use loadmaster_planning::recommend::RecommendError;
 
 /// How long callers should wait when the planner cannot answer for the moment.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);

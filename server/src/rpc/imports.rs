@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use super::blocking::blocking;
 use super::error::ApiError;
-use crate::planning::search::Stop;
+use loadmaster_planning::search::Stop;
 
 /// Most documents that are read at once, however many cores there are.
 const MOST_AT_ONCE: usize = 2;

@@ -10,13 +10,13 @@ use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::wire::v1;
 
-use crate::planning::campaign::CampaignError;
-use crate::planning::metrics::LayerMetrics;
 use crate::profile::{Disturbance, StoredProfile};
 use crate::store::records::{
     Campaign, FailureRecord, MeasurementRecord, ModelRecord, ProfileRecord, ProfileSettings, ProfileState,
     RunCounts, RunRecord, RunState, RunWork, WorkerRecord, WorkerState,
 };
+use loadmaster_planning::campaign::CampaignError;
+use loadmaster_planning::metrics::LayerMetrics;
 
 pub(super) fn time(timestamp: Timestamp) -> prost_types::Timestamp {
     prost_types::Timestamp { seconds: timestamp.as_second(), nanos: timestamp.subsec_nanosecond() }

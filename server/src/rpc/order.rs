@@ -12,8 +12,8 @@ use loadmaster_proto::training::stage::Parallelism;
 use loadmaster_proto::wire::v1;
 
 use super::validate::{count_or, deadline_seconds};
-use crate::planning::campaign::default_micro_batch_sizes;
-use crate::planning::campaign::scenarios::scenarios;
+use loadmaster_planning::campaign::default_micro_batch_sizes;
+use loadmaster_planning::campaign::scenarios::scenarios;
 
 /// Most ways to share a stage that a request names: there are three.
 const MAX_PARALLELISMS: usize = 16;

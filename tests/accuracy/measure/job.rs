@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use loadmaster::planning::campaign::PlannedRun;
+use loadmaster_planning::campaign::PlannedRun;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::{Backend, CPU_KIND};
 use loadmaster_proto::measure::collectives::Collectives;

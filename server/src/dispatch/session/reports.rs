@@ -14,9 +14,9 @@ use loadmaster_proto::wire::v1::planner_message::Message as ToWorker;
 
 use super::{Session, Step};
 use crate::dispatch::{hopeless, settle};
-use crate::planning::result::{self, Leased};
 use crate::store::StoreError;
 use crate::store::records::{AskedRun, Fenced};
+use loadmaster_planning::result::{self, Leased};
 
 /// What a run yielded.
 enum Measured {

@@ -5,12 +5,12 @@ use loadmaster_proto::name::WorkerName;
 use loadmaster_proto::wire::v1;
 
 use super::Clusters;
-use crate::planning::fleet::{DiscoveredWorker, discover};
 use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
 use crate::rpc::validate::request_key;
 use crate::store::StoreError;
 use crate::store::records::{LinkRecord, PageRequest, WorkerRecord, WorkerState};
+use loadmaster_planning::fleet::{DiscoveredWorker, discover};
 
 /// Most workers that are looked at, the newest first.
 const MAX_WORKERS: u32 = 1_000;

@@ -8,19 +8,19 @@ use loadmaster_proto::training::stage::Partitioning;
 
 use super::Subject;
 use super::site::Site;
-use crate::planning::predict::{on_top, warnings};
-use crate::planning::predictor::{Margin, Origin, Prediction, StageSetting};
-use crate::planning::recommend::{
-    Candidate, Certificate, Compared, Factors, GIVEN, Prices, Recommendation, Rejected, Restriction,
-    Transfers, holds,
-};
-use crate::planning::search::KindSet;
 use crate::rpc::error::ApiError;
 use crate::store::records::{
     AlternativeRecord, AskedRecord, BaselineRecord, CertificateRecord, CorrectionRecord, FoundRecord,
     FrontRecord, IterationRecord, PlanContent, PlanStageRecord, RejectedRecord, RestrictionRecord,
     SummaryRecord,
 };
+use loadmaster_planning::predict::{on_top, warnings};
+use loadmaster_planning::predictor::{Margin, Origin, Prediction, StageSetting};
+use loadmaster_planning::recommend::{
+    Candidate, Certificate, Compared, Factors, GIVEN, Prices, Recommendation, Rejected, Restriction,
+    Transfers, holds,
+};
+use loadmaster_planning::search::KindSet;
 
 /// Everything that plans of one request have in common.
 pub(super) struct Writer<'a> {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use loadmaster_proto::cluster::device::CPU_KIND;
 
-use crate::planning::cores::{Host, note};
 use crate::store::records::{HostRecord, PlanContent};
+use loadmaster_planning::cores::{Host, note};
 
 impl From<HostRecord> for Host {
     fn from(HostRecord { cores, threads }: HostRecord) -> Self {

@@ -8,10 +8,10 @@ use loadmaster_proto::wire::v1;
 use super::cores;
 use super::found;
 use super::predicted::{self, error_ratio};
-use crate::planning::predict::{Excluded, Forecast, StageForecast, Verdict};
 use crate::profile::Disturbance;
 use crate::rpc::messages::time;
 use crate::store::records::{MeasurementRecord, PlanRecord, RunRecord, RunState};
+use loadmaster_planning::predict::{Excluded, Forecast, StageForecast, Verdict};
 
 /// Most names of measurements that an answer lists.
 const SHOWN_MEASUREMENTS: usize = 100;

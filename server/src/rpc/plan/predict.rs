@@ -11,12 +11,12 @@ use loadmaster_proto::wire::v1::predict_memory_request::Subject as Asked;
 
 use super::request::{self, Overrides};
 use super::{Plans, Subject, cores, message};
-use crate::planning::predict::{devices, excluded, forecast, settings};
-use crate::planning::predictor::{Prediction, StageSetting};
-use crate::planning::recommend::holds;
 use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
 use crate::store::records::PlanRecord;
+use loadmaster_planning::predict::{devices, excluded, forecast, settings};
+use loadmaster_planning::predictor::{Prediction, StageSetting};
+use loadmaster_planning::recommend::holds;
 
 impl Plans {
     pub(super) async fn predict(

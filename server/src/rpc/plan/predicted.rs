@@ -2,8 +2,8 @@
 
 use loadmaster_proto::name::PlanName;
 
-use crate::planning::correction::{Pair, Quantity, Subject};
 use crate::store::records::{CorrectionRecord, MeasuredPlan, PlanContent, PlanStageRecord};
+use loadmaster_planning::correction::{Pair, Quantity, Subject};
 
 /// Predicted seconds of one iteration; none where the profile has no times.
 pub(super) fn iteration_seconds(content: &PlanContent) -> Option<f64> {

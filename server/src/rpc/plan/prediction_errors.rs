@@ -3,12 +3,12 @@
 use loadmaster_proto::wire::v1;
 
 use super::{Plans, predicted};
-use crate::planning::correction::{
-    Correction, Corrections, ErrorStatistics, Pair, Quantity, Subject, errors,
-};
 use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
 use crate::rpc::messages::count;
+use loadmaster_planning::correction::{
+    Correction, Corrections, ErrorStatistics, Pair, Quantity, Subject, errors,
+};
 
 /// The newest trials, and the newest observations, that are judged: as many of each.
 const JUDGED: u32 = 2_000;

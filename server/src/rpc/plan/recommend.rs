@@ -18,16 +18,16 @@ use super::request::{self, Overrides};
 use super::site::Site;
 use super::wish::Asked;
 use super::{Plans, Subject};
-use crate::planning::correction::{Correction, Corrections};
-use crate::planning::merger;
-use crate::planning::predictor::Margin;
-use crate::planning::predictors::Kind;
-use crate::planning::recommend::{
-    Factors, Prices, RecommendError, Scene, Transfers, Wish, given, recommend, transfers,
-};
-use crate::planning::search::{Stop, Unit};
 use crate::rpc::error::ApiError;
 use crate::store::records::{AskedRecord, CorrectionRecord};
+use loadmaster_planning::correction::{Correction, Corrections};
+use loadmaster_planning::merger;
+use loadmaster_planning::predictor::Margin;
+use loadmaster_planning::predictors::Kind;
+use loadmaster_planning::recommend::{
+    Factors, Prices, RecommendError, Scene, Transfers, Wish, given, recommend, transfers,
+};
+use loadmaster_planning::search::{Stop, Unit};
 
 /// Most profiles besides the main one, and most models to choose from.
 const MAX_PROFILES: usize = 32;

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::metadata::MetadataMap;
 
-use crate::planning::search::Stop;
 use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
 use crate::rpc::transport::timeout;
+use loadmaster_planning::search::Stop;
 
 /// How long a search waits for another one to end.
 const MAX_WAIT: Duration = Duration::from_secs(2);

@@ -12,11 +12,11 @@ use loadmaster_proto::wire::v1;
 
 use super::message::number;
 use super::{Plans, cores};
-use crate::planning::search::Seconds;
-use crate::planning::simulate::{Lane, Order, Overlap, Pipeline, Simulated, simulate};
-use crate::planning::time::Edge;
 use crate::rpc::error::ApiError;
 use crate::store::records::{PlanContent, PlanRecord};
+use loadmaster_planning::search::Seconds;
+use loadmaster_planning::simulate::{Lane, Order, Overlap, Pipeline, Simulated, simulate};
+use loadmaster_planning::time::Edge;
 
 /// Passes that a timeline lists where the request names no number, and the most.
 const DEFAULT_PASSES: usize = 10_000;

@@ -8,11 +8,13 @@ use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::wire::v1;
 
 use super::request::capacity;
-use crate::planning::fleet::{self, DeviceGroup, Excluded, FleetError, MAX_DEVICES, PlannedFleet, Selection};
-use crate::planning::search::{Cuts, Pin};
 use crate::rpc::error::ApiError;
 use crate::store::Store;
 use crate::store::records::PlacedDeviceRecord;
+use loadmaster_planning::fleet::{
+    self, DeviceGroup, Excluded, FleetError, MAX_DEVICES, PlannedFleet, Selection,
+};
+use loadmaster_planning::search::{Cuts, Pin};
 
 /// The devices that a plan may use.
 #[derive(Debug, Clone)]
@@ -161,7 +163,7 @@ impl Site {
 
     /// Where the bandwidths come from, for people.
     pub(super) fn links(&self) -> String {
-        use crate::planning::search::LinkOrigin;
+        use loadmaster_planning::search::LinkOrigin;
         let fleet = &self.planned.fleet;
         let nodes = fleet.nodes.iter().flat_map(|node| [node.inside, node.outside]);
         let mut origins: Vec<LinkOrigin> =

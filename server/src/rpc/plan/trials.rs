@@ -6,10 +6,10 @@ use loadmaster_proto::plan::objective::{MemoryUnit, Objective};
 use loadmaster_proto::wire::v1;
 
 use super::{Plans, message, predicted};
-use crate::planning::trial::{Criterion, Tried, best, places};
 use crate::rpc::error::ApiError;
 use crate::rpc::messages;
 use crate::store::records::{PlanContent, RunState, TrialRecord};
+use loadmaster_planning::trial::{Criterion, Tried, best, places};
 
 /// Most plans that one validation trains.
 pub(super) const MAX_CANDIDATES: u32 = 20;

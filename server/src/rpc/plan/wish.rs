@@ -14,8 +14,8 @@ use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_proto::wire::v1;
 
-use crate::planning::recommend::{Batch, MAX_BATCHES, Rules, divisors, schedule_name};
 use crate::rpc::error::ApiError;
+use loadmaster_planning::recommend::{Batch, MAX_BATCHES, Rules, divisors, schedule_name};
 
 /// Seconds of a search where the request names none.
 const DEFAULT_SEARCH_SECONDS: f64 = 10.0;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use loadmaster_proto::name::ProfileName;
 use tokio::sync::OnceCell;
 
-use crate::planning::predictors::Kind;
 use crate::rpc::error::ApiError;
 use crate::rpc::plan::{Plans, Subject};
+use loadmaster_planning::predictors::Kind;
 
 /// A profile's id, and the predictor that was asked for.
 pub(super) type SubjectKey = (String, Option<&'static str>);

@@ -1,0 +1,117 @@
+//! How much a request may try, so that its answer depends on no machine's speed, and comes in time.
+//!
+//! Each kind of work has a share of its own: what is spent on finding plans is not missing where they are weighed.
+
+use crate::search::Stop;
+
+/// Units of work for each of the shares of a request: about a third of a second.
+const USUAL: u64 = 30_000_000;
+
+/// Of what is told besides: what a restriction costs, what would help.
+const BESIDES: u64 = 1_500_000;
+
+/// To find out what lacks least where nothing fits.
+const EXPLAINING: u64 = 50_000_000;
+
+/// What every look at a set of devices may take for a request's own plan, however little is left: without it nothing
+/// might be found.
+const LEAST: u64 = 500_000;
+
+/// What a search may still take when it was stopped with nothing in hand.
+const LAST_LOOK: u64 = 1_000_000;
+
+/// What is left to be tried for a request.
+#[derive(Debug, Clone)]
+pub(super) struct Effort {
+    /// The flag, without an effort.
+    pub(super) stop: Stop,
+    /// To find plans by a formula.
+    formula: Stop,
+    /// To price every stage of a question.
+    prices: Stop,
+    /// To simulate parts of plans.
+    pub(super) passes: Stop,
+    /// To find the lowest peaks.
+    peaks: Stop,
+    /// What every look may take.
+    least: u64,
+}
+
+impl Effort {
+    /// Of a request.
+    pub(super) fn usual(stop: &Stop) -> Self {
+        Self {
+            peaks: stop.within(5 * USUAL),
+            formula: stop.within(2 * USUAL),
+            prices: stop.within(2 * USUAL),
+            least: LEAST,
+            ..Self::of(stop, USUAL)
+        }
+    }
+
+    /// Of what is told besides.
+    pub(super) fn besides(stop: &Stop) -> Self {
+        Self::of(stop, BESIDES)
+    }
+
+    /// To find out why nothing fits.
+    pub(super) fn explaining(stop: &Stop) -> Stop {
+        stop.within(EXPLAINING)
+    }
+
+    /// One look that nobody can stop, and that is soon over.
+    pub(super) fn last_look() -> Self {
+        Self::of(&Stop::default(), LAST_LOOK)
+    }
+
+    fn of(stop: &Stop, each: u64) -> Self {
+        let share = || stop.within(each);
+        Self {
+            stop: stop.clone(),
+            formula: share(),
+            prices: share(),
+            passes: share(),
+            peaks: share(),
+            least: 0,
+        }
+    }
+
+    /// Whether somebody asked to end.
+    pub(super) fn is_requested(&self) -> bool {
+        self.stop.is_requested()
+    }
+
+    /// Whether nothing is left to find plans with.
+    pub(super) fn is_blind(&self) -> bool {
+        self.peaks.is_over()
+    }
+
+    /// Whether nothing is left of what it takes to look at more devices.
+    pub(super) fn is_short(&self) -> bool {
+        self.is_blind() || self.is_spent() || self.formula.is_spent()
+    }
+
+    /// Whether nothing is left to weigh plans with.
+    pub(super) fn is_spent(&self) -> bool {
+        self.passes.is_spent()
+    }
+
+    /// What a look at some devices by a formula may take.
+    pub(super) fn formula(&self) -> Stop {
+        self.least(&self.formula)
+    }
+
+    /// What a look at some devices for the lowest peaks may take.
+    pub(super) fn peaks(&self) -> Stop {
+        self.least(&self.peaks)
+    }
+
+    /// What a look at all stages of a question may take.
+    pub(super) fn prices(&self) -> Stop {
+        self.least(&self.prices)
+    }
+
+    fn least(&self, share: &Stop) -> Stop {
+        if share.is_spent() && self.least > 0 { self.stop.within(self.least) } else { share.clone() }
+    }
+}

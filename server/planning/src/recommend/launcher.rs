@@ -1,0 +1,253 @@
+//! What each launcher can run, as a table.
+//!
+//! Launchers build one grid of ranks and cut their models where they can, so most of what a search may find is
+//! of no use to them. The restrictions are part of the search, not a filter behind it, and the answer says
+//! which of them were binding. What the executed model does not have (context and expert parallelism, sharded
+//! optimizers) is 1 or off.
+
+use loadmaster_proto::model::Model;
+use loadmaster_proto::model::layer::LayerKind;
+use loadmaster_proto::plan::objective::{Launcher, PlanShape};
+use loadmaster_proto::training::Schedule;
+
+use crate::search::Cuts;
+
+/// Between which layers a launcher can cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CutUnit {
+    /// Anywhere between two layers.
+    Layer,
+    /// Only between transformer blocks; what comes before the first one is on its own or with it, and likewise
+    /// what comes after the last one.
+    Block,
+}
+
+/// What one launcher can run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// Who.
+    pub launcher: Launcher,
+    /// The most general shape that it runs; it is the default, and every shape within it is accepted.
+    pub shape: PlanShape,
+    /// Where it cuts.
+    pub cut: CutUnit,
+    /// Whether each stage may have a recompute policy of its own.
+    pub recompute_per_stage: bool,
+    /// Orders of the passes, the default first.
+    pub schedules: &'static [Schedule],
+    /// torchrun starts equally many processes on every node.
+    pub even_nodes: bool,
+    /// A stage takes a power of two of a node's devices, or whole nodes.
+    pub power_of_two_meshes: bool,
+    /// Whether two stages may share a weight (a head that is tied to the embedding).
+    pub shared_weights: bool,
+    /// What to know before running the plan with it, for people; empty where there is nothing.
+    pub note: &'static str,
+}
+
+const BOTH: &[Schedule] = &[Schedule::OneFOneB, Schedule::Gpipe];
+const FLUSHED: &[Schedule] = &[Schedule::OneFOneB];
+
+/// Megatron's rules, which several launchers share.
+const MEGATRON: Rules = Rules {
+    launcher: Launcher::Megatron,
+    shape: PlanShape::UniformGrid,
+    cut: CutUnit::Block,
+    recompute_per_stage: false,
+    schedules: FLUSHED,
+    even_nodes: true,
+    power_of_two_meshes: false,
+    shared_weights: true,
+    note: "Megatron pads the vocabulary to a multiple of 128 times the tensor degree: the ends of the model \
+           need up to that many rows more than predicted",
+};
+
+/// The table, a row per launcher.
+const TABLE: [Rules; 12] = [
+    MEGATRON,
+    Rules { launcher: Launcher::MegatronBridge, ..MEGATRON },
+    Rules {
+        launcher: Launcher::Accelerate,
+        note: "accelerate takes uneven stages only as \
+               `MegatronLMPlugin(other_megatron_args={\"pipeline_model_parallel_layout\": …})`, and turns \
+               context parallelism and recomputation on unless they are written down",
+        ..MEGATRON
+    },
+    Rules { launcher: Launcher::Torchtitan, cut: CutUnit::Layer, schedules: BOTH, note: "", ..MEGATRON },
+    Rules {
+        launcher: Launcher::TorchPipelining,
+        cut: CutUnit::Layer,
+        schedules: BOTH,
+        recompute_per_stage: true,
+        note: "torch.distributed.pipelining keeps each stage's output until its backward pass: in flight × \
+               output bytes more than predicted on every stage but the last",
+        ..MEGATRON
+    },
+    Rules {
+        launcher: Launcher::Deepspeed,
+        cut: CutUnit::Layer,
+        note: "DeepSpeed keeps each stage's output until its backward pass: in flight × output bytes more than \
+               predicted on every stage but the last",
+        ..MEGATRON
+    },
+    Rules {
+        launcher: Launcher::ColossalAi,
+        recompute_per_stage: true,
+        note: "Colossal-AI pads the vocabulary to a multiple of 64 times the tensor degree; its default rank \
+               order is not the plan's, set dp_outside=False",
+        ..MEGATRON
+    },
+    Rules {
+        launcher: Launcher::Galvatron,
+        shape: PlanShape::EqualDevices,
+        schedules: BOTH,
+        recompute_per_stage: true,
+        note: "",
+        ..MEGATRON
+    },
+    Rules {
+        launcher: Launcher::Alpa,
+        shape: PlanShape::PerStageMesh,
+        cut: CutUnit::Layer,
+        schedules: BOTH,
+        recompute_per_stage: true,
+        even_nodes: false,
+        power_of_two_meshes: true,
+        note: "",
+        ..MEGATRON
+    },
+    Rules {
+        launcher: Launcher::Nnscaler,
+        shape: PlanShape::PerStageMesh,
+        cut: CutUnit::Layer,
+        note: "",
+        ..MEGATRON
+    },
+    Rules {
+        launcher: Launcher::Pipedream,
+        shape: PlanShape::PerStageReplicas,
+        cut: CutUnit::Layer,
+        even_nodes: false,
+        note: "",
+        ..MEGATRON
+    },
+    Rules {
+        launcher: Launcher::Torchgpipe,
+        shape: PlanShape::SinglePipeline,
+        cut: CutUnit::Layer,
+        schedules: &[Schedule::Gpipe],
+        even_nodes: false,
+        shared_weights: false,
+        note: "",
+        ..MEGATRON
+    },
+];
+
+impl Rules {
+    /// Those of a launcher.
+    pub fn of(launcher: Launcher) -> Self {
+        TABLE.into_iter().find(|rules| rules.launcher == launcher).unwrap_or(MEGATRON)
+    }
+
+    /// Restricts where a model is cut. Of a chain that is known by name alone nobody knows where its blocks
+    /// are; every layer counts as one then.
+    ///
+    /// # Errors
+    /// The launcher cannot run such a model; the text says why and what to do.
+    pub fn restrict(&self, cuts: &mut Cuts, model: Option<&Model>) -> Result<(), String> {
+        let Some(model) = model else { return Ok(()) };
+        if !self.shared_weights && model.has_tied_head() {
+            return Err(format!(
+                "{} refuses models whose stages share a weight, and the head's is the embedding's: untie it, or \
+                 name another launcher",
+                self.launcher
+            ));
+        }
+        if self.cut == CutUnit::Layer {
+            return Ok(());
+        }
+        let is_block =
+            |index: usize| matches!(model.layers().get(index), Some(layer) if is_block(&layer.kind));
+        let count = model.layers().len();
+        let (Some(first), Some(last)) =
+            ((0..count).find(|&l| is_block(l)), (0..count).rfind(|&l| is_block(l)))
+        else {
+            return Err(format!(
+                "{} cuts between transformer blocks, and the model has none: name another launcher",
+                self.launcher
+            ));
+        };
+        // Blocks themselves are single layers; only what is around them could be cut.
+        if let Some(before) = first.checked_sub(1) {
+            cuts.keep_together(0..=before);
+        }
+        cuts.keep_together(last + 1..=count - 1);
+        Ok(())
+    }
+
+    /// Whether a stage may take this many devices, `per_node` of which make a node.
+    pub fn allows_mesh(&self, devices: u32, per_node: u32) -> bool {
+        !self.power_of_two_meshes
+            || if devices <= per_node {
+                devices.is_power_of_two()
+            } else {
+                per_node > 0 && devices.is_multiple_of(per_node)
+            }
+    }
+}
+
+fn is_block(kind: &LayerKind) -> bool {
+    matches!(kind, LayerKind::TransformerBlock(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
+
+    use super::*;
+
+    /// Every launcher has a row of its own, and accepts the shape that is its default.
+    #[test]
+    fn the_table_has_every_launcher_once() {
+        for rules in TABLE {
+            assert_eq!(Rules::of(rules.launcher), rules);
+            assert!(!rules.schedules.is_empty() && rules.shape.includes(PlanShape::SinglePipeline));
+        }
+        let names: std::collections::BTreeSet<String> =
+            TABLE.iter().map(|rules| rules.launcher.to_string()).collect();
+        assert_eq!(names.len(), TABLE.len());
+    }
+
+    /// Megatron's layout has one `E` and one `L`: nothing is cut within what they stand for.
+    #[test]
+    fn megatron_cuts_between_blocks_alone() {
+        let model = Zoo::Gpt2(Gpt2 { blocks: 4, ..Gpt2::default() }).build().unwrap();
+        let names: Vec<&str> = model.layers().iter().map(|layer| layer.name.as_str()).collect();
+        let mut cuts = Cuts::anywhere(names.len());
+        Rules::of(Launcher::Megatron).restrict(&mut cuts, Some(&model)).unwrap();
+        let after: Vec<&str> = (0..names.len() - 1).filter(|&l| cuts.may_end(l)).map(|l| names[l]).collect();
+        assert_eq!(after, names[..names.len() - 2], "{names:?}");
+        assert!(!cuts.may_end(names.len() - 2), "the last norm stays with the head");
+    }
+
+    /// A launcher that cannot run the model at all says so, and what to do.
+    #[test]
+    fn models_that_a_launcher_cannot_run_are_refused() {
+        let vgg = Zoo::Vgg11(Vgg::default()).build().unwrap();
+        let refusal = Rules::of(Launcher::Megatron).restrict(&mut Cuts::anywhere(30), Some(&vgg));
+        assert!(refusal.unwrap_err().contains("transformer blocks"));
+        assert!(Rules::of(Launcher::Torchgpipe).restrict(&mut Cuts::anywhere(30), Some(&vgg)).is_ok());
+        let tied = Zoo::Gpt2(Gpt2::default()).build().unwrap();
+        let refusal = Rules::of(Launcher::Torchgpipe).restrict(&mut Cuts::anywhere(15), Some(&tied));
+        assert!(refusal.unwrap_err().contains("share a weight"));
+    }
+
+    /// Alpa's sub-meshes: a power of two within a host, whole hosts beyond.
+    #[test]
+    fn alpa_takes_powers_of_two_or_whole_hosts() {
+        let alpa = Rules::of(Launcher::Alpa);
+        let allowed: Vec<u32> = (1..=24).filter(|&devices| alpa.allows_mesh(devices, 8)).collect();
+        assert_eq!(allowed, [1, 2, 4, 8, 16, 24]);
+        assert!((1..=24).all(|devices| Rules::of(Launcher::Galvatron).allows_mesh(devices, 8)));
+    }
+}

@@ -1,0 +1,112 @@
+//! What plans on so many devices need at least, wherever the devices are.
+//!
+//! As many devices in one node, all of the best of their kinds and with the best of their links, allow every plan that
+//! they allow where they are, and take no longer. So one look at them bounds every part of a fleet with as many.
+
+use super::market::Market;
+use super::part::Part;
+use super::ranking::terms;
+use super::variant::{Variant, variants, variants_of_any_size};
+use super::wish::Wish;
+use crate::search::fewest::{Chain, fewest};
+use crate::search::{
+    Best, Cuts, Fleet, FleetNode, KindSet, Link, Places, Question, StageAt, Stop, simulated,
+};
+
+/// What plans need at least.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Least {
+    /// Simulated seconds; infinite where there is no plan.
+    pub(super) seconds: f64,
+    /// The highest peak in the wish's unit; infinite where there is no plan.
+    pub(super) highest: f64,
+}
+
+/// So many devices of each kind, in nodes as large as the largest of the fleet: no part with as many has more on a node.
+fn stand_in(fleet: &Fleet, counts: &[u32]) -> Part {
+    let mut nodes = Vec::new();
+    for (kind, &count) in counts.iter().enumerate() {
+        let own = || fleet.nodes.iter().filter(|node| node.kind == kind);
+        let Some(largest) = own().max_by_key(|node| node.devices) else { continue };
+        let best = own().flat_map(|node| [node.inside, node.outside]).reduce(Link::faster);
+        let mut left = count;
+        while left > 0 {
+            let devices = left.min(largest.devices.max(1));
+            let inside = best.unwrap_or(largest.inside);
+            nodes.push(FleetNode { devices, inside, outside: inside, ..largest.clone() });
+            left -= devices;
+        }
+    }
+    let fleet = Fleet { nodes, ..fleet.clone() };
+    Part { origin: (0..fleet.devices()).collect(), fleet }
+}
+
+/// What plans of a wish need at least on so many devices of each kind of a fleet; 0 where nobody knows.
+pub(super) fn least<M: Market>(
+    market: &M,
+    wish: &Wish,
+    fleet: &Fleet,
+    counts: &[u32],
+    cuts: &Cuts,
+    stop: &Stop,
+) -> Least {
+    let part = &stand_in(fleet, counts);
+    let mut all = Least { seconds: f64::INFINITY, highest: f64::INFINITY };
+    let cuts = cuts.without_pins();
+    for variant in variants(wish, part, market.layers()) {
+        let (fleet, places) = Places::relaxed(&part.fleet, &variant.sizes());
+        let costs = market.costs(variant.schedule, variant.batch, &variant.choices, places.links());
+        let choices: Vec<usize> = (0..variant.choices.len()).collect();
+        let question = Question {
+            costs: &Best::of(&costs, &part.fleet),
+            fleet: &fleet,
+            places: &places,
+            choices: &choices,
+            schedule: variant.schedule,
+            micro_batches: variant.batch.micro_batches,
+            stages: variant.stages.clone(),
+            cuts: &cuts,
+            within_capacity: true,
+        };
+        let Some(whole) = simulated::at_least(&question, terms(market, wish), stop) else {
+            return Least { seconds: 0.0, highest: 0.0 };
+        };
+        // A share of a larger device is less.
+        let highest = if whole.highest == u64::MAX { f64::INFINITY } else { whole.highest as f64 };
+        all = Least { seconds: all.seconds.min(whole.seconds), highest: all.highest.min(highest) };
+    }
+    all
+}
+
+/// No plan of a wish takes fewer devices than this; none where no number of them is enough for its memory. 0 where
+/// nobody knows.
+pub(super) fn fewest_devices<M: Market>(
+    market: &M,
+    wish: &Wish,
+    part: &Part,
+    cuts: &Cuts,
+    stop: &Stop,
+) -> Option<u32> {
+    let capacity = part.fleet.kinds.iter().map(|kind| kind.capacity.0).max().unwrap_or(0);
+    let most_bytes = wish.constraints.max_peak_bytes.unwrap_or(u64::MAX);
+    let of = |variant: &Variant| {
+        let (_, places) = Places::relaxed(&part.fleet, &variant.sizes());
+        let costs = market.costs(variant.schedule, variant.batch, &variant.choices, places.links());
+        let choices: Vec<usize> = (0..variant.choices.len()).collect();
+        let chain = Chain {
+            costs: &Best::of(&costs, &part.fleet),
+            at: StageAt::anywhere(0, 0, KindSet::one(0)),
+            capacity,
+            most_bytes,
+            choices: &choices,
+            schedule: variant.schedule,
+            micro_batches: variant.batch.micro_batches,
+            most_stages: *variant.stages.end(),
+            cuts,
+        };
+        fewest(&chain, stop)
+    };
+    let all = variants_of_any_size(wish, part, market.layers());
+    let least = all.iter().filter_map(of).min();
+    if stop.is_over() { Some(0) } else { least }
+}

@@ -1,0 +1,267 @@
+//! What would make a plan possible where there is none: each remedy was tried by searching again, as it would be asked.
+
+use std::cmp::Reverse;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::plan::objective::{Objective, PlanShape, SearchMode};
+use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
+
+use super::attempt::first_fit;
+use super::candidate::Candidate;
+use super::effort::Effort;
+use super::market::{Batch, Market};
+use super::part::Part;
+use super::ranking::rank;
+use super::relaxed::fewest_devices;
+use super::solve::check_mode;
+use super::variant::{divisors, recompute_name};
+use super::wish::Wish;
+use super::{Scene, allowed_parts};
+use crate::search::{Fleet, Stop};
+
+/// Most times the devices that there are that are tried.
+const MOST_TIMES: u32 = 8;
+
+/// Most numbers of devices that are tried.
+const MOST_TRIED: u32 = 16;
+
+/// A change of the request after which a plan fits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Remedy {
+    /// What to change, for people.
+    pub what: String,
+    /// The option of the command line that does it.
+    pub option: String,
+    /// A plan that fits then.
+    pub plan: Candidate,
+}
+
+/// Most parts of fleets that all remedies of an answer search together.
+const MOST_PARTS: u32 = 192;
+
+/// Tries changes of a wish one after another.
+struct Trial<'a, M> {
+    market: &'a M,
+    scene: &'a Scene<'a>,
+    /// What all of them may cost together.
+    effort: Effort,
+    /// Parts of fleets that may yet be searched.
+    parts_left: u32,
+    found: Vec<Remedy>,
+}
+
+impl<M: Market> Trial<'_, M> {
+    /// Notes a change if a plan fits then; whether one does.
+    fn check(&mut self, what: String, option: String, wish: &Wish, fleet: &Fleet) -> bool {
+        let plan = self.fits(wish, fleet);
+        let works = plan.is_some();
+        self.found.extend(plan.map(|plan| Remedy { what, option, plan }));
+        works
+    }
+
+    /// A plan that keeps to all that a wish says; none where none was found.
+    fn fits(&mut self, wish: &Wish, fleet: &Fleet) -> Option<Candidate> {
+        if self.effort.is_blind() {
+            return None;
+        }
+        check_mode(wish).ok()?;
+        let cuts = wish.cuts_for(self.scene.model).ok()?;
+        let limits = &wish.constraints;
+        let scene = Scene { fleet, ..*self.scene };
+        let timed = Wish {
+            objective: Objective::MinIterationTime,
+            mode: SearchMode::Exact,
+            alternatives: 0,
+            ..wish.clone()
+        };
+        let most = limits.max_peak_bytes.unwrap_or(u64::MAX);
+        allowed_parts(&scene, wish, &cuts).iter().find_map(|part| {
+            self.parts_left = self.parts_left.checked_sub(1).filter(|_| !self.effort.is_blind())?;
+            if limits.max_iteration_seconds.is_some() && wish.mode == SearchMode::Exact {
+                let ranking = rank(self.market, &timed, part, &cuts, &self.effort);
+                return ranking.candidates.into_iter().next();
+            }
+            if wish.mode != SearchMode::Exact {
+                // The same program has to find it.
+                let ranking = rank(self.market, wish, part, &cuts, &self.effort);
+                return ranking.candidates.into_iter().next();
+            }
+            let plan = first_fit(self.market, wish, part, &cuts, &self.effort)?;
+            (plan.peak_bytes() <= most).then_some(plan)
+        })
+    }
+}
+
+/// The remedies that work where nothing fits, those that cost least first. Stopping leaves out what was not tried yet.
+pub(super) fn remedies<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish, stop: &Stop) -> Vec<Remedy> {
+    let effort = Effort::besides(stop);
+    let mut trial = Trial { market, scene, effort, parts_left: MOST_PARTS, found: Vec::new() };
+    let fleet = scene.fleet;
+    // What a merger keeps together depends on the training and the devices: of others it is not known here.
+    if !wish.is_merged {
+        other_training(&mut trial, wish);
+    }
+    for shape in PlanShape::ALL {
+        let is_new = !wish.shape.includes(shape);
+        if is_new && wish.rules.is_none_or(|rules| rules.shape.includes(shape)) {
+            let other = Wish { shape, ..wish.clone() };
+            if trial.check(format!("the shape {shape}"), format!("--shape {shape}"), &other, fleet) {
+                break;
+            }
+        }
+    }
+    let counts_devices = matches!(wish.objective, Objective::MinDevices | Objective::MinCost);
+    if !wish.constraints.allow_idle_devices && !counts_devices {
+        let mut other = wish.clone();
+        other.constraints.allow_idle_devices = true;
+        if let Some(plan) = trial.fits(&other, fleet).filter(|plan| plan.devices() < fleet.devices()) {
+            let what = format!("let devices stay idle: {} of {} are enough", plan.devices(), fleet.devices());
+            trial.found.push(Remedy { what, option: "--allow-idle-devices".to_owned(), plan });
+        }
+    }
+    if !wish.is_merged {
+        more_devices(&mut trial, wish);
+    }
+    trial.found
+}
+
+/// Another schedule, other recomputation, smaller micro-batches.
+fn other_training<M: Market>(trial: &mut Trial<'_, M>, wish: &Wish) {
+    let fleet = trial.scene.fleet;
+    if wish.schedules == [Schedule::Gpipe]
+        && wish.rules.is_none_or(|rules| rules.schedules.contains(&Schedule::OneFOneB))
+    {
+        let other = Wish { schedules: vec![Schedule::OneFOneB], ..wish.clone() };
+        trial.check("1F1B instead of GPipe".to_owned(), "--schedule 1f1b".to_owned(), &other, fleet);
+    }
+    for policy in [RecomputePolicy::Layer, RecomputePolicy::Stage] {
+        if !wish.recompute.contains(&policy) {
+            let name = recompute_name(policy);
+            let other = Wish { recompute: vec![policy], ..wish.clone() };
+            trial.check(format!("recompute each {name}"), format!("--recompute {name}"), &other, fleet);
+        }
+    }
+    for batch in smaller(&wish.batches) {
+        if check_batch(trial, wish, batch) {
+            break;
+        }
+    }
+}
+
+/// The remedies that work where plans fit, but none is fast or small enough.
+pub(super) fn for_limits<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish, stop: &Stop) -> Vec<Remedy> {
+    let effort = Effort::besides(stop);
+    let mut trial = Trial { market, scene, effort, parts_left: MOST_PARTS, found: Vec::new() };
+    for batch in others(&wish.batches) {
+        if wish.is_merged || check_batch(&mut trial, wish, batch) {
+            break;
+        }
+    }
+    trial.found
+}
+
+fn check_batch<M: Market>(trial: &mut Trial<'_, M>, wish: &Wish, batch: Batch) -> bool {
+    let option =
+        format!("--micro-batch-size {} --micro-batches {}", batch.micro_batch_size, batch.micro_batches);
+    let mut other = Wish { batches: vec![batch], ..wish.clone() };
+    other.constraints.micro_batch_sizes.clear();
+    trial.check(
+        format!("a micro-batch of {} samples", batch.micro_batch_size),
+        option,
+        &other,
+        trial.scene.fleet,
+    )
+}
+
+/// The option that names a fleet's devices.
+fn devices_option(fleet: &Fleet) -> Option<String> {
+    let groups = fleet.nodes.iter().map(|node| {
+        let kind = fleet.kinds.get(node.kind)?;
+        Some(format!("{}x{}:{}", node.devices, exact(kind.capacity), kind.name))
+    });
+    let groups = groups.collect::<Option<Vec<String>>>()?.join(",");
+    let is_plain = !groups.contains(|letter: char| letter.is_whitespace() || letter == '\'');
+    Some(if is_plain { format!("--devices {groups}") } else { format!("--devices '{groups}'") })
+}
+
+/// Bytes as an option takes them, without rounding.
+fn exact(bytes: Bytes) -> String {
+    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let whole = units.iter().find(|(_, shift)| bytes.0 > 0 && bytes.0.is_multiple_of(1_u64 << shift));
+    whole.map_or_else(|| format!("{}B", bytes.0), |(unit, shift)| format!("{}{unit}", bytes.0 >> shift))
+}
+
+/// Smaller micro-batches of the same iteration, the largest first.
+fn smaller(batches: &[Batch]) -> Vec<Batch> {
+    let Some(least) = batches.iter().min_by_key(|batch| batch.micro_batch_size) else { return Vec::new() };
+    let mut smaller = others(batches);
+    smaller.retain(|batch| batch.micro_batch_size < least.micro_batch_size);
+    smaller
+}
+
+/// Other micro-batches of the same iteration, the largest first.
+fn others(batches: &[Batch]) -> Vec<Batch> {
+    let Some(samples) = batches.first().map(|batch| batch.samples()) else { return Vec::new() };
+    let mut others: Vec<Batch> = divisors(samples)
+        .into_iter()
+        .filter_map(|size| {
+            let micro_batch_size = u32::try_from(size).ok()?;
+            let micro_batches = u32::try_from(samples / size).ok()?;
+            let is_allowed = micro_batches <= TrainingSpec::MAX_MICRO_BATCHES
+                && micro_batch_size <= TrainingSpec::MAX_MICRO_BATCH_SIZE;
+            let other = Batch { micro_batch_size, micro_batches };
+            (is_allowed && !batches.contains(&other)).then_some(other)
+        })
+        .collect();
+    others.sort_by_key(|batch| Reverse(batch.micro_batch_size));
+    others
+}
+
+/// The fewest devices like the last ones that are enough: one more device of a machine at a time, or one more node.
+fn more_devices<M: Market>(trial: &mut Trial<'_, M>, wish: &Wish) {
+    let fleet = trial.scene.fleet;
+    let Some(last) = fleet.nodes.last() else { return };
+    let step = if fleet.is_one_node { 1 } else { last.devices.max(1) };
+    let most = fleet.devices().saturating_mul(MOST_TIMES);
+    // What no number of devices below is enough for is not tried with fewer.
+    let mut largest = fleet.clone();
+    grow(&mut largest, (most - fleet.devices()).div_ceil(step));
+    let Ok(cuts) = wish.cuts_for(trial.scene.model) else { return };
+    let least = fewest_devices(
+        trial.market,
+        wish,
+        &Part::whole(&largest),
+        &cuts.without_pins(),
+        &trial.effort.prices(),
+    );
+    let Some(least) = least else { return };
+    let first = least.saturating_sub(fleet.devices()).div_ceil(step).max(1);
+    for more in first..first.saturating_add(MOST_TRIED) {
+        let mut larger = fleet.clone();
+        grow(&mut larger, more);
+        if larger.devices() > most || trial.effort.is_requested() {
+            return;
+        }
+        let option = if fleet.is_one_node {
+            devices_option(&larger)
+        } else {
+            Some(format!("{more} more nodes like {} in the cluster", last.name))
+        };
+        let what = format!("{} devices instead of {}", larger.devices(), fleet.devices());
+        if trial.check(what, option.unwrap_or_default(), wish, &larger) {
+            return;
+        }
+    }
+}
+
+/// More devices of a machine, or more nodes, like the last ones.
+fn grow(fleet: &mut Fleet, more: u32) {
+    let Some(last) = fleet.nodes.last_mut() else { return };
+    if fleet.is_one_node {
+        last.devices += more;
+        last.whole += more;
+        return;
+    }
+    let last = last.clone();
+    fleet.nodes.extend((0..more).map(|_| last.clone()));
+}

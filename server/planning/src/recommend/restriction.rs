@@ -1,0 +1,128 @@
+//! What a shape and a launcher cost: the best plan without them, and which of their rules it breaks.
+
+use loadmaster_proto::plan::objective::{PlanShape, SearchMode};
+
+use super::Scene;
+use super::attempt::{Attempt, attempt, best_value, value};
+use super::candidate::Candidate;
+use super::certificate::counted;
+use super::effort::Effort;
+use super::market::Market;
+use super::variant::{recompute_name, schedule_name};
+use super::wish::Wish;
+use crate::search::{Cuts, Stop};
+
+/// What a restriction costs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Restriction {
+    /// The best value without it.
+    pub free_value: f64,
+    /// The best value with it.
+    pub restricted_value: f64,
+    /// How many times worse the plan is: 1 or more.
+    pub ratio: f64,
+    /// The best plan without it.
+    pub free: Candidate,
+    /// Which of the rules that plan breaks, for people; empty where it breaks none.
+    pub binding: Vec<String>,
+    /// Whether the free value is proven; otherwise it is a plan that was found.
+    pub is_proven: bool,
+}
+
+/// Weighs the best of the restricted plans against the best free one; none where nothing restricts, or where no value
+/// can be compared.
+pub(super) fn restriction<M: Market>(
+    market: &M,
+    scene: &Scene<'_>,
+    wish: &Wish,
+    pool: &[Candidate],
+    stop: &Stop,
+) -> Option<Restriction> {
+    // Annealing finds plans that are none of the free ones either: they come to a node twice.
+    if !wish.is_restricted() || wish.mode == SearchMode::AmpAnnealing {
+        return None;
+    }
+    let free_wish = wish.free();
+    let found = attempt(market, &free_wish, scene.fleet, &wish.cuts, &Effort::besides(stop));
+    weigh(scene, wish, pool, &found)
+}
+
+fn weigh(scene: &Scene<'_>, wish: &Wish, pool: &[Candidate], found: &Attempt) -> Option<Restriction> {
+    let restricted_value = best_value(wish, pool)?;
+    let of_value = |plans: &[Candidate], wanted: f64| {
+        plans.iter().find(|plan| value(wish, plan) == Some(wanted)).cloned()
+    };
+    let worse = |one: f64, other: f64| if wish.objective.is_maximum() { one < other } else { one > other };
+    // A search that was stopped may have found less than the restricted one, whose plan is a free one too.
+    let (free_value, free, is_proven) = match found.value {
+        Some(value) if !worse(value, restricted_value) => {
+            // What a merger keeps together was not searched apart.
+            (value, of_value(&found.candidates, value)?, found.is_proven() && !wish.is_merged)
+        }
+        _ => (restricted_value, of_value(pool, restricted_value)?, false),
+    };
+    let ratio = match wish.objective.is_maximum() {
+        _ if free_value == restricted_value => 1.0,
+        true => free_value / restricted_value,
+        false => restricted_value / free_value,
+    };
+    let binding = if ratio > 1.0 { broken_rules(scene, wish, &free) } else { Vec::new() };
+    let [free_value, restricted_value] = [free_value, restricted_value].map(|value| counted(wish, value));
+    Some(Restriction { free_value, restricted_value, ratio, free, binding, is_proven })
+}
+
+/// The rules of a wish's shape and launcher that a plan breaks.
+pub(super) fn broken_rules(scene: &Scene<'_>, wish: &Wish, plan: &Candidate) -> Vec<String> {
+    let mut broken = Vec::new();
+    let shape = wish.shape;
+    let stages = &plan.stages;
+    let differ = |of: fn(&super::CandidateStage) -> (u32, u32)| {
+        stages.windows(2).any(|pair| of(&pair[0]) != of(&pair[1]))
+    };
+    let degrees = |stage: &super::CandidateStage| (stage.choice.data, stage.choice.tensor);
+    let devices = |stage: &super::CandidateStage| (stage.choice.devices(), 0);
+    match shape {
+        PlanShape::SinglePipeline if stages.iter().any(|stage| stage.choice.devices() > 1) => {
+            broken.push(format!("{shape}: every stage has one device"));
+        }
+        PlanShape::UniformGrid if differ(degrees) => {
+            broken.push(format!("{shape}: all stages have the same data and tensor degree"));
+        }
+        PlanShape::EqualDevices if differ(devices) => {
+            broken.push(format!("{shape}: all stages have equally many devices"));
+        }
+        PlanShape::PerStageReplicas if stages.iter().any(|stage| stage.choice.tensor > 1) => {
+            broken.push(format!("{shape}: no stage has tensor shards"));
+        }
+        _ => {}
+    }
+    let Some(rules) = &wish.rules else { return broken };
+    let launcher = rules.launcher;
+    let mut cuts = Cuts::anywhere(scene.names.len());
+    if rules.restrict(&mut cuts, scene.model).is_ok() {
+        let inner = stages.iter().take(stages.len().saturating_sub(1));
+        if let Some(stage) = inner.clone().find(|stage| !cuts.may_end(stage.last)) {
+            let name = scene.names.get(stage.last).map_or("", String::as_str);
+            broken.push(format!("{launcher}: the chain is not cut after layer {} ({name})", stage.last));
+        }
+    }
+    if !rules.recompute_per_stage {
+        let mut policies: Vec<_> = stages.iter().map(|stage| stage.choice.recompute).collect();
+        policies.dedup();
+        if let [one, other, ..] = policies.as_slice() {
+            broken.push(format!(
+                "{launcher}: all stages recompute alike, not {} beside {}",
+                recompute_name(*one),
+                recompute_name(*other)
+            ));
+        }
+    }
+    if !rules.schedules.contains(&plan.schedule) {
+        broken.push(format!("{launcher}: it does not run {}", schedule_name(plan.schedule)));
+    }
+    let largest = scene.fleet.largest_node();
+    if let Some(stage) = stages.iter().find(|stage| !rules.allows_mesh(stage.choice.devices(), largest)) {
+        broken.push(format!("{launcher}: no stage has {} devices", stage.choice.devices()));
+    }
+    broken
+}

@@ -1,0 +1,431 @@
+//! From a variant to its best plan: the one place that knows which search answers which objective.
+
+use loadmaster_proto::plan::objective::{Objective, PlanShape, SearchMode};
+
+use super::candidate::Candidate;
+use super::effort::Effort;
+use super::market::Market;
+use super::part::Part;
+use super::variant::Variant;
+use super::wish::Wish;
+use crate::search::memory;
+use crate::search::paper::{self, Bayesian, Recursion};
+use crate::search::pareto;
+use crate::search::simulated::{self, Outcome, Terms, Wanted, Whole};
+use crate::search::time::{self, Cap, Limits, Time};
+use crate::search::{
+    Best, Cuts, Ended, Fleet, KindSet, Layouts, LinkId, PlacedStage, Places, Question, Searched, StageAt,
+    StageCosts, Stop, Unit,
+};
+use crate::simulate::Overlap;
+
+/// Most places of one search over all orders of nodes; beyond it some good orders are searched.
+const MOST_PLACES: usize = 20_000;
+
+/// Name and version of the search that answers a wish.
+pub(super) fn solver(wish: &Wish) -> String {
+    match (wish.mode, wish.objective) {
+        (SearchMode::Exact, Objective::MinIterationTime | Objective::Pareto) => simulated::SOLVER.to_owned(),
+        (SearchMode::Exact, _) if wish.constraints.max_iteration_seconds.is_some() => {
+            simulated::SOLVER.to_owned()
+        }
+        (SearchMode::Exact, _) => memory::SOLVER.to_owned(),
+        (mode, _) => format!("{mode}/1"),
+    }
+}
+
+/// Whether the mode of a wish answers its objective and shape.
+///
+/// # Errors
+/// It does not; the text says what it answers.
+pub(super) fn check_mode(wish: &Wish) -> Result<(), String> {
+    let (objective, shape, mode) = (wish.objective, wish.shape, wish.mode);
+    let limited = wish.constraints.max_iteration_seconds.is_some();
+    match mode {
+        SearchMode::Exact => Ok(()),
+        SearchMode::Capture | SearchMode::McapBruteForce | SearchMode::McapBayesian => {
+            let is_memory = objective == Objective::MinPeakMemory && !limited;
+            if !is_memory {
+                return Err(format!(
+                    "the search mode {mode} minimises the peak memory alone: ask for min-peak-memory without a time \
+                     limit, or for the mode exact"
+                ));
+            }
+            if mode != SearchMode::Capture && shape != PlanShape::SinglePipeline {
+                return Err(format!(
+                    "the search mode {mode} knows one device per stage: ask for the shape single-pipeline, or for \
+                     the mode capture or exact"
+                ));
+            }
+            Ok(())
+        }
+        SearchMode::Amp | SearchMode::AmpAnnealing => {
+            if objective != Objective::MinIterationTime {
+                return Err(format!(
+                    "the search mode {mode} minimises the iteration time: ask for min-iteration-time, or for the mode \
+                     exact"
+                ));
+            }
+            if !PlanShape::UniformGrid.includes(shape) {
+                return Err(format!(
+                    "the search mode {mode} knows uniform grids alone: ask for the shape uniform-grid"
+                ));
+            }
+            Ok(())
+        }
+    }
+}
+
+/// What a search of one variant found.
+#[derive(Debug, Clone)]
+pub(super) struct Solved {
+    /// The best plan; none where there is none, or none was found in time.
+    pub(super) best: Option<Candidate>,
+    /// No plan of the variant is worth less: peak in the unit, or seconds by AMP's formula, which bounds no simulation.
+    /// Infinite where there is no plan; none where nothing is known.
+    pub(super) bound: Option<f64>,
+    /// States weighed.
+    pub(super) states: u64,
+    /// How it ended.
+    pub(super) ended: Ended,
+}
+
+impl Solved {
+    /// Nothing was there to be searched.
+    fn nothing() -> Self {
+        Self { best: None, bound: Some(f64::INFINITY), states: 0, ended: Ended::Proven }
+    }
+
+    /// What the searches of several orders of nodes come to; the first is the order to be kept on a tie.
+    fn all(solved: impl IntoIterator<Item = Self>, is_less: impl Fn(&Candidate, &Candidate) -> bool) -> Self {
+        solved.into_iter().fold(Self::nothing(), |all, one| {
+            let best = match (all.best, one.best) {
+                (Some(best), Some(other)) if is_less(&other, &best) => Some(other),
+                (Some(best), _) => Some(best),
+                (None, other) => other,
+            };
+            Self {
+                best,
+                bound: all.bound.zip(one.bound).map(|(a, b)| a.min(b)),
+                states: all.states.saturating_add(one.states),
+                ended: all.ended.and(one.ended),
+            }
+        })
+    }
+}
+
+/// A variant with its prices, ready to be asked about.
+#[derive(Debug)]
+pub(super) struct Asked<'a, C> {
+    costs: C,
+    layouts: Layouts,
+    choices: Vec<usize>,
+    variant: &'a Variant,
+    overlap: Overlap,
+    part: &'a Part,
+    cuts: &'a Cuts,
+}
+
+impl<'a, C: StageCosts> Asked<'a, C> {
+    /// Prices a variant on a part of the fleet.
+    pub(super) fn new<M: Market<Costs = C>>(
+        market: &M,
+        wish: &Wish,
+        variant: &'a Variant,
+        part: &'a Part,
+        cuts: &'a Cuts,
+    ) -> Self {
+        let (sizes, spanning) = (variant.sizes(), wish.spanning_on(&part.fleet));
+        let layouts = if wish.keeps_order {
+            Layouts {
+                places: vec![Places::in_order(&part.fleet, &sizes, spanning)],
+                is_complete: true,
+                relaxed: (Fleet::default(), Places::default()),
+            }
+        } else {
+            let pinned: Vec<usize> = cuts.pins().iter().map(|pin| pin.device).collect();
+            Layouts::of(&part.fleet, &sizes, spanning, &pinned, MOST_PLACES)
+        };
+        Self::priced(market, wish, variant, (part, cuts), layouts)
+    }
+
+    /// Prices the stages of a plan that is given: those of a variant, on so many devices in turn, in the fleet's order.
+    pub(super) fn along<M: Market<Costs = C>>(
+        market: &M,
+        wish: &Wish,
+        variant: &'a Variant,
+        part: &'a Part,
+        cuts: &'a Cuts,
+        stages: &[u32],
+    ) -> Self {
+        let layouts = Layouts {
+            places: vec![Places::along(&part.fleet, stages)],
+            is_complete: true,
+            relaxed: (Fleet::default(), Places::default()),
+        };
+        Self::priced(market, wish, variant, (part, cuts), layouts)
+    }
+
+    fn priced<M: Market<Costs = C>>(
+        market: &M,
+        wish: &Wish,
+        variant: &'a Variant,
+        (part, cuts): (&'a Part, &'a Cuts),
+        layouts: Layouts,
+    ) -> Self {
+        // All orders share their links.
+        let links = layouts.places.first().map_or(&[][..], Places::links);
+        let costs = market.costs(variant.schedule, variant.batch, &variant.choices, links);
+        let choices = (0..variant.choices.len()).collect();
+        Self { costs, layouts, choices, variant, overlap: wish.overlap, part, cuts }
+    }
+
+    /// The questions, one for each order of the nodes, with or without the devices' capacities.
+    pub(super) fn questions(&self, within_capacity: bool) -> impl Iterator<Item = Question<'_, C>> {
+        self.layouts.places.iter().map(move |places| self.question(places, within_capacity))
+    }
+
+    fn question<'q>(&'q self, places: &'q Places, within_capacity: bool) -> Question<'q, C> {
+        Question {
+            costs: &self.costs,
+            fleet: &self.part.fleet,
+            places,
+            choices: &self.choices,
+            schedule: self.variant.schedule,
+            micro_batches: self.variant.batch.micro_batches,
+            stages: self.variant.stages.clone(),
+            cuts: self.cuts,
+            within_capacity,
+        }
+    }
+
+    /// The plan with the lowest peaks that fits, in the mode that the wish names.
+    pub(super) fn lowest_peaks(&self, wish: &Wish, stop: &Stop) -> Solved {
+        let unit = wish.unit;
+        // CAPTURE knows replicas or shards, not replicas of shards.
+        let pure: Vec<usize> = self
+            .choices
+            .iter()
+            .copied()
+            .filter(|&choice| {
+                self.variant.choices[choice].data == 1 || self.variant.choices[choice].tensor == 1
+            })
+            .collect();
+        let solved = self.questions(true).map(|question| {
+            let found = match wish.mode {
+                SearchMode::Capture => {
+                    let question = Question { choices: &pure, stages: question.stages.clone(), ..question };
+                    let found = paper::enumeration(&question, unit, stop);
+                    match found.ended {
+                        // What was asked may have a better plan than what the paper searches.
+                        Ended::Proven if pure.len() < self.choices.len() => {
+                            Searched { bound: None, ended: Ended::Bounded, ..found }
+                        }
+                        _ => found,
+                    }
+                }
+                SearchMode::McapBruteForce => paper::brute_force(&question, unit, stop),
+                SearchMode::McapBayesian => {
+                    let settings = Bayesian { seed: wish.seed, ..Bayesian::default() };
+                    paper::bayesian(&question, unit, &settings, stop)
+                }
+                SearchMode::Exact | SearchMode::Amp | SearchMode::AmpAnnealing => {
+                    memory::leximax(&question, unit, stop)
+                }
+            };
+            let bound = found.bound.as_ref().map(|peaks| peaks.highest().map_or(0.0, |peak| peak as f64));
+            self.solved(&question, found, bound)
+        });
+        self.limited(Solved::all(solved, |a, b| a.peaks(unit) < b.peaks(unit)))
+    }
+
+    /// The fastest plan by the closed form, in the mode that the wish names, whose peaks keep to a cap and that is
+    /// faster than `below`.
+    pub(super) fn fastest(&self, wish: &Wish, cap: Option<Cap>, below: Option<f64>, stop: &Stop) -> Solved {
+        if wish.mode != SearchMode::Amp {
+            return self.fastest_of(true, cap, below, stop);
+        }
+        // AMP proves nothing, so nothing is pruned by what came before either.
+        let solved = self.questions(true).map(|question| {
+            let found = paper::pipe_ast(&question, Recursion::Equation, stop);
+            self.solved(&question, found, None)
+        });
+        Solved::all(solved.collect::<Vec<_>>(), |a, b| a.closed_form < b.closed_form)
+    }
+
+    /// The fastest plan by the closed form if devices held any number of bytes.
+    pub(super) fn fastest_of_any(&self, below: Option<f64>, stop: &Stop) -> Solved {
+        self.fastest_of(false, None, below, stop)
+    }
+
+    fn fastest_of(&self, within_capacity: bool, cap: Option<Cap>, below: Option<f64>, stop: &Stop) -> Solved {
+        let Some(any) = self.layouts.places.first() else { return Solved::nothing() };
+        let limits = Limits { cap, below: below.map(Time) };
+        let question = self.question(any, within_capacity);
+        let (order, found) = time::fastest_over(&question, &self.layouts, &limits, stop);
+        let places = order.and_then(|order| self.layouts.places.get(order)).unwrap_or(any);
+        let bound = found.bound.map(|bound| bound.0);
+        self.solved(&self.question(places, within_capacity), found, bound)
+    }
+
+    /// All plans of the variant that no other one beats in both memory and time by the closed form, and what the
+    /// search for them came to; the fastest of each order of the nodes first.
+    pub(super) fn front(&self, unit: Unit, stop: &Stop) -> (Vec<Candidate>, Solved) {
+        let mut points: Vec<Candidate> = Vec::new();
+        let solved: Vec<Solved> = self
+            .questions(true)
+            .map(|question| {
+                let front = pareto::front(&question, unit, stop);
+                let of = |point: &pareto::Point| self.candidate(&question, &point.plan.stages);
+                let fastest = front.points.first();
+                let solved = Solved {
+                    best: fastest.and_then(of),
+                    bound: match (fastest, front.ended) {
+                        (Some(point), Ended::Proven) => Some(point.plan.value.0),
+                        (None, Ended::Proven) => Some(f64::INFINITY),
+                        _ => None,
+                    },
+                    states: front.states,
+                    ended: front.ended,
+                };
+                points.extend(front.points.iter().filter_map(of));
+                solved
+            })
+            .collect();
+        (points, self.limited(Solved::all(solved, |a, b| a.closed_form < b.closed_form)))
+    }
+
+    /// Hands every plan of the variant that is wanted over, as far as the effort goes, and says what was left out.
+    pub(super) fn simulated<W: Wanted>(
+        &self,
+        terms: Terms,
+        wanted: &mut W,
+        effort: &Effort,
+    ) -> (Vec<Candidate>, Outcome) {
+        let (mut plans, mut all) = (Vec::new(), Outcome::NOTHING);
+        let outcomes: Vec<Outcome> = self
+            .questions(true)
+            .map(|question| {
+                let outcome = simulated::search(&question, terms, wanted, &effort.prices(), &effort.passes);
+                let found = wanted.found().into_iter();
+                plans.extend(found.filter_map(|plan| {
+                    let candidate = self.candidate(&question, &plan.stages)?;
+                    Some(Candidate { simulated: terms.is_timed.then_some(plan.seconds), ..candidate })
+                }));
+                outcome
+            })
+            .collect();
+        for outcome in outcomes {
+            all = all.and(outcome);
+        }
+        if !self.layouts.is_complete {
+            let least = self.relaxed(terms, &effort.prices()).unwrap_or(Whole { seconds: 0.0, highest: 0 });
+            all = all.and(Outcome {
+                states: 0,
+                ended: Ended::Bounded,
+                open_seconds: least.seconds,
+                open_peak: least.highest,
+            });
+        }
+        (plans, all)
+    }
+
+    /// What every plan needs at least in whatever order of the nodes; none where it is not known.
+    fn relaxed(&self, terms: Terms, stop: &Stop) -> Option<Whole> {
+        let (fleet, places) = &self.layouts.relaxed;
+        let cuts = self.cuts.without_pins();
+        let costs = Best::of(&self.costs, &self.part.fleet);
+        let question = Question {
+            costs: &costs,
+            fleet,
+            places,
+            choices: &self.choices,
+            schedule: self.variant.schedule,
+            micro_batches: self.variant.batch.micro_batches,
+            stages: self.variant.stages.clone(),
+            cuts: &cuts,
+            within_capacity: true,
+        };
+        simulated::at_least(&question, terms, stop)
+    }
+
+    /// What no plan is faster than, in a look at the layers one by one; 0 where stages may be faster than their layers.
+    pub(super) fn layers_take(&self) -> f64 {
+        if !self.costs.adds_up() {
+            return 0.0;
+        }
+        let links = self.layouts.places.first().map_or(0, |places| places.links().len()).max(1);
+        let kinds = || self.part.fleet.nodes.iter().map(|node| KindSet::one(node.kind));
+        let kinds: std::collections::BTreeSet<KindSet> = kinds().collect();
+        let of_layer = |layer: usize| {
+            let mut least = f64::INFINITY;
+            for &choice in &self.choices {
+                for &kinds in &kinds {
+                    for link in (0..links).filter_map(|link| LinkId::try_from(link).ok()) {
+                        let alone = StageAt::anywhere(layer, layer, kinds);
+                        let at = StageAt { choice, tensor_link: link, data_link: link, ..alone };
+                        let passes = self.costs.seconds(&at).map(|seconds| seconds.passes());
+                        least = least.min(passes.unwrap_or(f64::INFINITY));
+                    }
+                }
+            }
+            least
+        };
+        let layers = self.costs.layers();
+        let all: f64 = (0..layers).map(of_layer).sum();
+        let stages = (*self.variant.stages.end()).min(layers).max(1);
+        let batches = self.variant.batch.micro_batches;
+        let held = self.variant.schedule.in_flight(u32::try_from(stages).unwrap_or(u32::MAX), 0, batches);
+        let trips = f64::from(batches.div_ceil(held.max(1)));
+        // Some stage takes its share at least, of every micro-batch.
+        all * trips.max(f64::from(batches) / stages as f64)
+    }
+
+    /// Places of all orders together: what it takes to keep this.
+    pub(super) fn size(&self) -> usize {
+        self.layouts.places.iter().map(Places::count).sum()
+    }
+
+    /// Work that it took to list them.
+    pub(super) fn work(&self) -> u64 {
+        const PLACE: u64 = 50;
+        PLACE.saturating_mul(self.size() as u64)
+    }
+
+    /// Any plan that fits, and the states weighed for it.
+    pub(super) fn any_fit(&self, wish: &Wish, stop: &Stop) -> (Option<Candidate>, u64) {
+        let mut states = 0_u64;
+        for question in self.questions(true) {
+            let found = memory::bottleneck(&question, wish.unit, stop);
+            states = states.saturating_add(found.states);
+            if let Some(best) = found.best {
+                return (self.candidate(&question, &best.stages), states);
+            }
+        }
+        (None, states)
+    }
+
+    fn candidate(&self, question: &Question<'_, C>, stages: &[PlacedStage]) -> Option<Candidate> {
+        Candidate::of(question, stages, self.variant.batch, self.overlap, self.part)
+    }
+
+    fn solved<V>(&self, question: &Question<'_, C>, found: Searched<V>, bound: Option<f64>) -> Solved {
+        let nothing = found.best.is_none() && found.ended == Ended::Proven;
+        Solved {
+            best: found.best.and_then(|best| self.candidate(question, &best.stages)),
+            bound: bound.or_else(|| nothing.then_some(f64::INFINITY)),
+            states: found.states,
+            ended: found.ended,
+        }
+    }
+
+    /// Orders that were not searched may hold anything.
+    fn limited(&self, solved: Solved) -> Solved {
+        match solved.ended {
+            Ended::Proven if !self.layouts.is_complete => {
+                Solved { ended: Ended::Bounded, bound: None, ..solved }
+            }
+            _ => solved,
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! Every stage, asked once, and what the stages before any place and layer take at least.
+
+use super::super::{Peak, PlaceId, PlacedStage, Question, Seconds, StageAt, StageCosts, Step, Stop};
+use super::Terms;
+use crate::simulate::Overlap;
+
+/// Stages that tables may hold: half a GiB.
+const MOST_CELLS: usize = 12 << 20;
+
+/// States (a place and a layer) that the bounds may hold, and ways between them that may be looked at.
+const MOST_STATES: usize = 8 << 20;
+const MOST_WAYS: usize = 400 << 20;
+
+/// Work of asking for a stage, and of looking at so many ways between states.
+const CELL: u64 = 20;
+const WAYS_PER_UNIT: usize = 4;
+
+/// A stage of given layers on devices that are alike.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cell {
+    pub(super) seconds: Seconds,
+    /// The most micro-batches that it can hold; 0 where it cannot be.
+    pub(super) held: u32,
+    /// Its peak with as few micro-batches as a last stage holds, in the unit.
+    pub(super) least_peak: u64,
+}
+
+const NONE: Cell =
+    Cell { seconds: Seconds { forward: 0.0, backward: 0.0, step: 0.0 }, held: 0, least_peak: 0 };
+
+/// All stages under one choice on devices that are alike, by first and last layer.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) choice: usize,
+    pub(super) cells: Vec<Cell>,
+}
+
+/// What plans need at least up to a place and a layer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Before {
+    /// Forward passes and transfers of one micro-batch; infinite where no stages lead here.
+    pub(super) forward: f64,
+    /// Both ways.
+    pub(super) both: f64,
+    /// Until the busiest of the stages is done.
+    pub(super) busy: f64,
+    /// The highest peak.
+    pub(super) highest: u64,
+}
+
+const NOWHERE: Before =
+    Before { forward: f64::INFINITY, both: f64::INFINITY, busy: f64::INFINITY, highest: u64::MAX };
+
+/// What whole plans need at least.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Whole {
+    /// Simulated seconds of an iteration; infinite where there is no plan.
+    pub seconds: f64,
+    /// The highest peak; `u64::MAX` where there is no plan.
+    pub highest: u64,
+}
+
+/// A way into a place.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) from: PlaceId,
+    pub(super) step: usize,
+    /// Tables of its choices.
+    pub(super) tables: Vec<usize>,
+    /// By first layer: past the last layer that pins allow; empty without pins.
+    pub(super) walls: Vec<usize>,
+}
+
+/// All tables of a question.
+#[derive(Debug)]
+pub(super) struct Tables {
+    pub(super) layers: usize,
+    pub(super) list: Vec<Table>,
+    /// Ways into each place.
+    pub(super) into: Vec<Vec<Entry>>,
+    /// By row and layer.
+    before: Vec<Before>,
+    /// By place: its row; none of a place that no plan comes to.
+    rows: Vec<Option<u32>>,
+    /// How often a micro-batch has to be back before the next one goes: of as many as the longest pipeline holds.
+    trips: f64,
+}
+
+/// Whether stages on the devices of two steps cost the same, but for their inputs.
+fn are_alike(one: &Step, other: &Step) -> bool {
+    (one.devices, one.kinds, one.inside, one.across, one.per_node, one.split, one.others)
+        == (other.devices, other.kinds, other.inside, other.across, other.per_node, other.split, other.others)
+}
+
+impl Tables {
+    /// None where there would be too many, or when stopped.
+    pub(super) fn of<C: StageCosts>(question: &Question<'_, C>, terms: Terms, stop: &Stop) -> Option<Self> {
+        let (layers, places) = (question.costs.layers(), question.places.count());
+        if layers == 0 || places == 0 {
+            return None;
+        }
+        let most_stages = (*question.stages.end()).min(layers);
+        let rows = rows(question, most_stages);
+        if rows.iter().flatten().count().checked_mul(layers + 1)? > MOST_STATES {
+            return None;
+        }
+        let held = question.in_flight(most_stages.saturating_sub(1)).max(1);
+        let mut tables = Self {
+            layers,
+            list: Vec::new(),
+            into: vec![Vec::new(); places],
+            before: Vec::new(),
+            rows,
+            trips: f64::from(question.micro_batches.div_ceil(held)),
+        };
+        let mut alike: Vec<(Step, Vec<usize>)> = Vec::new();
+        let mut ways = 0_usize;
+        for from in 0..places {
+            if tables.rows[from].is_none() {
+                continue;
+            }
+            for (index, step) in question.places.steps(from as PlaceId).iter().enumerate() {
+                if tables.rows[step.to as usize].is_none() {
+                    continue;
+                }
+                let known = alike.iter().position(|(known, _)| are_alike(known, step));
+                let known = match known {
+                    Some(known) => known,
+                    None => {
+                        let own = tables.price(question, terms, step, stop)?;
+                        alike.push((*step, own));
+                        alike.len() - 1
+                    }
+                };
+                let own = alike[known].1.clone();
+                ways = ways.saturating_add(own.len().saturating_mul(layers * (layers + 1) / 2));
+                if own.is_empty() {
+                    continue;
+                }
+                let walls = question.walls(from as PlaceId, index);
+                tables.into[step.to as usize].push(Entry {
+                    from: from as PlaceId,
+                    step: index,
+                    tables: own,
+                    walls,
+                });
+            }
+        }
+        if ways > MOST_WAYS {
+            return None;
+        }
+        tables.fill(question, terms, stop)?;
+        Some(tables)
+    }
+
+    /// The tables of a step's choices.
+    fn price<C: StageCosts>(
+        &mut self,
+        question: &Question<'_, C>,
+        terms: Terms,
+        step: &Step,
+        stop: &Stop,
+    ) -> Option<Vec<usize>> {
+        let layers = self.layers;
+        let mut own = Vec::new();
+        for &choice in question.choices {
+            if question.costs.choices().get(choice).is_none_or(|is| is.devices() != step.devices) {
+                continue;
+            }
+            if (self.list.len() + 1).saturating_mul(layers * layers) > MOST_CELLS {
+                return None;
+            }
+            let at = question.stage_at(step, 0, 0, choice);
+            let mut cells = vec![NONE; layers * layers];
+            let mut is_any = false;
+            for first in (0..layers).filter(|&first| first == 0 || question.cuts.may_end(first - 1)) {
+                if !stop.take(CELL * (layers - first) as u64) || stop.is_requested() {
+                    return None;
+                }
+                for last in first..layers {
+                    if question.cuts.may_end(last) {
+                        let stage = StageAt { first, last, ..at };
+                        let cell = cell(question, terms, step, &stage);
+                        is_any |= cell.held > 0;
+                        cells[first * layers + last] = cell;
+                    }
+                    if question.cuts.must_end(last) {
+                        break;
+                    }
+                }
+            }
+            if is_any {
+                own.push(self.list.len());
+                self.list.push(Table { choice, cells });
+            }
+        }
+        Some(own)
+    }
+
+    /// What the stages before each place and layer need at least.
+    fn fill<C: StageCosts>(&mut self, question: &Question<'_, C>, terms: Terms, stop: &Stop) -> Option<()> {
+        let (layers, width) = (self.layers, self.layers + 1);
+        let reached = self.rows.iter().flatten().count();
+        let mut before = vec![NOWHERE; reached * width];
+        let Some(begin) = before.first_mut() else { return Some(()) };
+        *begin = Before { forward: 0.0, both: 0.0, busy: 0.0, highest: 0 };
+        let m = f64::from(question.micro_batches);
+        for place in 1..self.into.len() {
+            let Some(row) = self.rows[place] else { continue };
+            let (earlier, own) = before.split_at_mut(row as usize * width);
+            for entry in &self.into[place] {
+                let Some(begin) = self.rows[entry.from as usize] else { continue };
+                let from = &earlier[begin as usize * width..][..width];
+                let ways = entry.tables.len() * layers * (layers + 1) / 2;
+                if !stop.take((ways / WAYS_PER_UNIT) as u64) || stop.is_requested() {
+                    return None;
+                }
+                let step = &question.places.steps(entry.from)[entry.step];
+                for table in entry.tables.iter().map(|&table| &self.list[table]) {
+                    for (first, from) in from.iter().enumerate().take(layers) {
+                        if from.forward.is_infinite() {
+                            continue;
+                        }
+                        let input = match first.checked_sub(1) {
+                            Some(cut) => question.costs.cut_seconds(cut, step.entry, table.choice),
+                            None => 0.0,
+                        };
+                        let wall = entry.walls.get(first).copied().unwrap_or(layers);
+                        let cells = &table.cells[first * layers..][..layers];
+                        for last in first..wall {
+                            let cell = &cells[last];
+                            if cell.held == 0 {
+                                continue;
+                            }
+                            let (passes, one_way) = (cell.seconds.passes(), from.forward + input / 2.0);
+                            let (both, each) = match terms.overlap {
+                                Overlap::Computing => (from.both + input, passes),
+                                Overlap::Nothing => (from.both, passes + input),
+                            };
+                            let late = match terms.overlap {
+                                Overlap::Computing => one_way,
+                                Overlap::Nothing => from.forward,
+                            };
+                            let busy = (both + m * each).max(late + m * each + cell.seconds.step);
+                            let to = &mut own[last + 1];
+                            to.forward = to.forward.min(one_way + cell.seconds.forward);
+                            to.both = to.both.min(from.both + input + passes);
+                            to.busy = to.busy.min(from.busy.max(busy));
+                            to.highest = to.highest.min(from.highest.max(cell.least_peak));
+                        }
+                    }
+                }
+            }
+        }
+        self.before = before;
+        Some(())
+    }
+
+    /// What the stages before a place and a layer need at least.
+    pub(super) fn before(&self, place: PlaceId, layer: usize) -> Before {
+        let row = self.rows.get(place as usize).copied().flatten();
+        let at = row.and_then(|row| self.before.get(row as usize * (self.layers + 1) + layer));
+        at.copied().unwrap_or(NOWHERE)
+    }
+
+    /// What whole plans need at least.
+    pub(super) fn whole(&self) -> Whole {
+        let last = self.into.len().saturating_sub(1);
+        let all = self.before(last as PlaceId, self.layers);
+        Whole { seconds: all.busy.max(self.trips * all.both), highest: all.highest }
+    }
+
+    pub(super) fn cell(&self, table: usize, first: usize, last: usize) -> &Cell {
+        &self.list[table].cells[first * self.layers + last]
+    }
+
+    /// A stage of a table at a way into a place.
+    pub(super) fn placed(&self, entry: &Entry, table: usize, first: usize, last: usize) -> PlacedStage {
+        PlacedStage { first, last, choice: self.list[table].choice, from: entry.from, step: entry.step }
+    }
+}
+
+/// A row for each place that plans of so many stages come to, in order: from the first place, and on to the last.
+fn rows<C: StageCosts>(question: &Question<'_, C>, most_stages: usize) -> Vec<Option<u32>> {
+    let (places, steps) = (question.places, |place: usize| question.places.steps(place as PlaceId));
+    // The fewest stages before each place, and after it.
+    let mut before = vec![usize::MAX; places.count()];
+    before[0] = 0;
+    for place in 0..places.count() {
+        let next = before[place].saturating_add(1);
+        for step in steps(place).iter().filter(|_| next <= most_stages) {
+            let to = &mut before[step.to as usize];
+            *to = next.min(*to);
+        }
+    }
+    let mut after = vec![usize::MAX; places.count()];
+    after[places.last() as usize] = 0;
+    for place in (0..places.count()).rev() {
+        let next = steps(place).iter().map(|step| after[step.to as usize]).min();
+        after[place] = after[place].min(next.unwrap_or(usize::MAX).saturating_add(1));
+    }
+    let mut known = 0;
+    let row = |(before, after): (&usize, &usize)| {
+        let is_met = before.saturating_add(*after) <= most_stages;
+        is_met.then(|| {
+            known += 1;
+            known - 1
+        })
+    };
+    before.iter().zip(&after).map(row).collect()
+}
+
+fn cell<C: StageCosts>(question: &Question<'_, C>, terms: Terms, step: &Step, stage: &StageAt) -> Cell {
+    let seconds = if terms.is_timed { question.costs.seconds(stage) } else { Some(Seconds::default()) };
+    let Some(seconds) = seconds else { return NONE };
+    let least = question.in_flight(0);
+    let Some(lowest) = question.costs.peak(stage, least) else { return NONE };
+    let capacity = question.fleet.capacity(step.kinds);
+    let room = if question.within_capacity { capacity.0 } else { u64::MAX };
+    let cap = terms.most_bytes.unwrap_or(u64::MAX);
+    let is_within = |peak: Peak| peak.needed <= room && peak.bytes <= cap;
+    let fits = |held: u32| question.costs.peak(stage, held).is_some_and(is_within);
+    if !is_within(lowest) {
+        return NONE;
+    }
+    let most = question.in_flight(question.costs.layers().saturating_sub(1));
+    let mut held = most;
+    if !fits(most) {
+        let mut failing = most;
+        held = least;
+        while failing - held > 1 {
+            let middle = held + (failing - held) / 2;
+            if fits(middle) { held = middle } else { failing = middle }
+        }
+    }
+    Cell { seconds, held, least_peak: terms.unit.of(lowest.bytes, capacity) }
+}

@@ -1,4 +1,6 @@
-//! The Loadmaster planner and its command line.
+//! The Loadmaster planner.
+//!
+//! What it plans by is in `loadmaster-planning`, the verbs that ask it are in `loadmaster-cli`.
 //!
 //! * [`store`]: all durable state, in Postgres; [`embedded`] Postgres when none is given.
 //! * [`profile`]: what a stored profile says, by the rules of planning.
@@ -6,15 +8,15 @@
 //! * [`dispatch`]: hands queued runs to connected workers under fenced leases.
 //! * [`rpc`]: the gRPC services.
 //! * [`serve`]: from [`config`] to a serving planner and back.
-//! * [`cli`]: the verbs of the `loadmaster` program.
+//! * [`program`]: the command line of the `loadmaster` program.
 
-pub mod cli;
 pub mod config;
 pub mod dispatch;
 pub mod document;
 pub mod embedded;
 mod folder;
 pub mod profile;
+pub mod program;
 pub mod rpc;
 pub mod serve;
 pub mod store;

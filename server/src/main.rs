@@ -3,15 +3,16 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use loadmaster::cli::{Cli, Exit, report_startup};
+use loadmaster::program::Program;
+use loadmaster_cli::{Exit, report_startup};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let program = Program::parse();
     // The planner needs several threads; a client verb is done before a second one would help, but
     // one kind of runtime is one thing less that differs between them.
     match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => {
-            let exit = runtime.block_on(cli.run());
+            let exit = runtime.block_on(program.run());
             // Whatever a detached client left behind must not hold up its end.
             runtime.shutdown_background();
             exit.into()

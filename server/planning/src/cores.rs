@@ -1,7 +1,6 @@
 //! CPU slots share the cores of their host, which no simulation knows: what to say of seconds on them.
 
 use loadmaster_proto::measure::environment::Environment;
-use serde_json::Value;
 
 /// A host that CPU slots were profiled on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,8 +15,9 @@ impl Host {
     /// Of what was measured; none where one of the measurements does not say how many cores there were.
     pub fn of<'a>(environments: impl IntoIterator<Item = &'a Environment>) -> Option<Self> {
         let mut hosts = environments.into_iter().map(|environment| {
-            let cores = serde_json::to_value(environment).ok().as_ref().and_then(cores)?;
-            Some(Self { cores, threads: environment.threads.max(1) })
+            // Not every version has counted them.
+            (environment.cores > 0)
+                .then(|| Self { cores: environment.cores, threads: environment.threads.max(1) })
         });
         let first = hosts.next()??;
         hosts.try_fold(first, |all, host| {
@@ -25,12 +25,6 @@ impl Host {
             Some(Self { cores: all.cores.min(cores), threads: all.threads.max(threads) })
         })
     }
-}
-
-/// Cores of a measurement's host, by the document of its environment: not every version has counted them.
-fn cores(environment: &Value) -> Option<u32> {
-    let cores = environment.get("cores")?.as_u64().filter(|&cores| cores > 0)?;
-    u32::try_from(cores).ok()
 }
 
 /// What to know of seconds on so many CPU slots of a host; none where each has cores of its own.
@@ -77,7 +71,8 @@ mod tests {
     fn hosts_are_known_where_all_measurements_tell() {
         assert_eq!(Host::of(&[Environment { threads: 2, ..Environment::default() }]), None);
         assert_eq!(Host::of(&[]), None);
-        assert_eq!(cores(&serde_json::json!({"threads": 1, "cores": 6})), Some(6));
-        assert_eq!(cores(&serde_json::json!({"threads": 1, "cores": 0})), None);
+        let counted = Environment { threads: 2, cores: 6, ..Environment::default() };
+        assert_eq!(Host::of(&[counted.clone()]), Some(Host { cores: 6, threads: 2 }));
+        assert_eq!(Host::of(&[counted, Environment::default()]), None);
     }
 }

@@ -2,7 +2,26 @@
 
 use clap::{CommandFactory, Parser};
 
-use super::super::Cli;
+use super::Program;
+
+#[test]
+fn the_command_line_is_consistent() {
+    Program::command().debug_assert();
+}
+
+#[test]
+fn every_verb_teaches_by_example() {
+    fn check(command: &clap::Command) {
+        let leaf = command.get_subcommands().next().is_none();
+        assert!(
+            !leaf || command.get_name() == "help" || command.get_after_help().is_some(),
+            "`{}` has no examples",
+            command.get_name()
+        );
+        command.get_subcommands().for_each(check);
+    }
+    check(&Program::command());
+}
 
 /// The help texts of all commands.
 fn texts() -> Vec<(String, String)> {
@@ -12,7 +31,7 @@ fn texts() -> Vec<(String, String)> {
         command.get_subcommands().for_each(|below| collect(below, &name, texts));
     }
     let mut texts = Vec::new();
-    collect(&Cli::command(), "", &mut texts);
+    collect(&Program::command(), "", &mut texts);
     texts
 }
 
@@ -99,7 +118,7 @@ fn every_example_of_every_help_text_is_a_valid_command() {
             for words in ours.iter().filter(|words| words[0] == "loadmaster") {
                 // What an earlier command printed: a name.
                 let words = words.iter().map(|word| if word.starts_with('$') { "name" } else { word });
-                let parsed = Cli::try_parse_from(words);
+                let parsed = Program::try_parse_from(words);
                 assert!(parsed.is_ok(), "`{name}`: {example}\n{}", parsed.unwrap_err());
                 checked += 1;
             }

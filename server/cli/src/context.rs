@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 
 use super::client::Client;
-use super::error::Failure;
+use super::error::{Exit, Failure};
 use super::look::Look;
 use super::output::{Format, Output};
 use super::parse;
@@ -52,6 +52,34 @@ pub struct ClientArgs {
 }
 
 impl ClientArgs {
+    /// Refuses an output that a verb does not have: only some draw, and few answer with a model's layers.
+    ///
+    /// # Errors
+    /// Names the verbs that have it.
+    pub fn check_output(&self, draws: bool, shows_a_model: bool) -> Result<(), Failure> {
+        if let Some(file) = self.picture().filter(|_| !draws) {
+            return Err(Failure::Usage(format!(
+                "--output {}: pictures are drawn by `loadmaster plan show` and `loadmaster plan compare`",
+                file.path().display()
+            )));
+        }
+        if self.lists_layers() && !shows_a_model {
+            return Err(Failure::Usage(
+                "--output layers: lists of layers are printed by `loadmaster model show`, `create` and `import`"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Reports a failure on standard error, and says how to exit.
+    pub fn end(&self, done: Result<(), Failure>) -> Exit {
+        match done {
+            Ok(()) => Exit::Ok,
+            Err(failure) => failure.report(self.look_of_stderr()),
+        }
+    }
+
     pub(super) fn look_of_stderr(&self) -> Look {
         Look::of(&std::io::stderr())
     }

@@ -50,7 +50,7 @@ impl Output {
 }
 
 /// Writes to standard output, or says that nobody reads any more.
-pub(super) fn write_stdout(bytes: &[u8]) -> Result<(), Failure> {
+pub fn write_stdout(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| match error.kind() {
         ErrorKind::BrokenPipe => Failure::OutputClosed,

@@ -15,7 +15,11 @@ struct Versions {
     libtorch: &'static str,
 }
 
-pub(super) fn show(args: &ClientArgs) -> Result<(), Failure> {
+/// Prints the versions of this program.
+///
+/// # Errors
+/// When nothing can be printed.
+pub fn show(args: &ClientArgs) -> Result<(), Failure> {
     let versions = Versions {
         loadmaster: env!("CARGO_PKG_VERSION"),
         worker_protocol: loadmaster_proto::WORKER_PROTOCOL_VERSION,

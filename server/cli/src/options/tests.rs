@@ -4,8 +4,8 @@ use prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MessageDescriptor};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-use super::super::Cli;
 use super::*;
+use crate::tests::Cli;
 
 /// Commands, their requests, and what these hold that the command line does not fill.
 fn commands() -> Vec<(&'static str, &'static str, Table, &'static [&'static str])> {

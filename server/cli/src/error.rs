@@ -77,15 +77,30 @@ impl Exit {
 
 /// What ended a verb before it was done.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub enum Failure {
     /// The planner answered with an error.
     Refused(Box<Status>),
     /// No planner answers at this address.
-    Unreachable { address: String, cause: String },
+    Unreachable {
+        /// Where it was looked for.
+        address: String,
+        /// Why there is none.
+        cause: String,
+    },
     /// A long-running operation ended with an error.
-    Operation { name: String, status: Box<Status> },
+    Operation {
+        /// Which.
+        name: String,
+        /// Its error.
+        status: Box<Status>,
+    },
     /// The verb is over and printed its data, but not with the outcome that was asked for.
-    Outcome { exit: Exit, message: String },
+    Outcome {
+        /// What to exit with.
+        exit: Exit,
+        /// For people.
+        message: String,
+    },
     /// A value of the command line is wrong in a way that only shows together with others.
     Usage(String),
     /// Ctrl-C; the text says what goes on without us.

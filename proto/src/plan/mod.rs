@@ -9,6 +9,7 @@ pub mod goal;
 pub mod objective;
 pub mod observation;
 pub mod prediction;
+pub mod request;
 mod wire;
 
 use serde::{Deserialize, Serialize};

@@ -17,7 +17,7 @@ use crate::store::{Dependent, StoreError};
 use loadmaster_planning::campaign::CampaignError;
 use loadmaster_planning::predict::ForecastError;
 use loadmaster_planning::predictors::NoPredictor;
-use loadmaster_planning::recommend::RecommendError;
+use loadmaster_planning::recommend::{QuestionError, RecommendError};
 
 /// How long callers should wait when the planner cannot answer for the moment.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -204,6 +204,16 @@ pub struct NoRoom {
 /// Remedies for people, in one sentence.
 fn sentence(remedies: &[String]) -> String {
     format!("What can be done: {}", remedies.join("; or "))
+}
+
+impl From<QuestionError> for ApiError {
+    fn from(error: QuestionError) -> Self {
+        match error {
+            QuestionError::Invalid(invalid) => invalid.into(),
+            QuestionError::Prediction(error) => Self::Forecast(error.into()),
+            QuestionError::Recommend(error) => error.into(),
+        }
+    }
 }
 
 impl From<ApiError> for Status {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::model::layer::fingerprint;
+use loadmaster_proto::plan::findings::AppliedCorrection;
 use serde::{Deserialize, Serialize};
 
 use super::{Pair, Quantity, Subject, by_subject, quantile};
@@ -36,6 +37,25 @@ pub struct Correction {
     pub plans: usize,
     /// How it came about, for people.
     pub explanation: String,
+}
+
+impl Correction {
+    /// As plans keep it.
+    pub fn applied(&self) -> AppliedCorrection {
+        AppliedCorrection {
+            device_kind: self.subject.device_kind.clone(),
+            predictor: self.subject.predictor.clone(),
+            ledger: match self.subject.quantity {
+                Quantity::PeakBytes(ledger) => Some(ledger),
+                Quantity::IterationSeconds => None,
+            },
+            version: self.version.clone(),
+            factor: self.factor,
+            count: self.count,
+            plans: self.plans,
+            explanation: self.explanation.clone(),
+        }
+    }
 }
 
 /// Corrections by kind of device, predictor and quantity.

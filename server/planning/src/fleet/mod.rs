@@ -14,6 +14,7 @@ mod choose;
 mod discover;
 mod groups;
 mod order;
+mod placed;
 #[cfg(test)]
 mod tests;
 

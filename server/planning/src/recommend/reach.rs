@@ -1,28 +1,28 @@
 //! Tensor degrees that a search may use: those that its profiles have figures of, unless the request names others.
 
+use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::objective::PlanShape;
 use loadmaster_proto::training::stage::StageConfig;
 
-use super::wish::Asked;
-use loadmaster_planning::predictor::Predictor;
+use crate::predictor::Predictor;
 
 /// What a search is restricted to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Reach {
     /// Tensor degrees, ascending; none where nothing restricts them.
-    pub(super) tensor_degrees: Vec<u32>,
+    pub tensor_degrees: Vec<u32>,
     /// What to say about that, for people.
-    pub(super) note: Option<String>,
+    pub note: Option<String>,
 }
 
 impl Reach {
     /// Of a request that is answered with these predictors, on nodes of at most so many devices.
     pub(super) fn of<'a>(
-        asked: &Asked,
+        goal: &Goal,
         predictors: impl Iterator<Item = &'a (dyn Predictor + Send + Sync)>,
         largest_node: u32,
     ) -> Self {
-        let named = &asked.constraints.tensor_degrees;
+        let named = &goal.constraints.tensor_degrees;
         if !named.is_empty() {
             return Self { tensor_degrees: named.clone(), note: None };
         }
@@ -40,7 +40,7 @@ impl Reach {
             return Self::default();
         }
         // Only what would have been tried is missed.
-        let is_sharded = !matches!(asked.shape, PlanShape::SinglePipeline | PlanShape::PerStageReplicas);
+        let is_sharded = !matches!(goal.shape, PlanShape::SinglePipeline | PlanShape::PerStageReplicas);
         let is_missed = is_sharded && beyond.iter().any(|&degree| degree > largest && degree <= largest_node);
         let listed: Vec<String> = within.iter().map(u32::to_string).collect();
         let note = is_missed.then(|| {
@@ -56,10 +56,10 @@ impl Reach {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::wire::v1;
+    use loadmaster_proto::plan::constraints::Constraints;
 
     use super::*;
-    use loadmaster_planning::predictor::{Prediction, PredictionError, StageSetting};
+    use crate::predictor::{Prediction, PredictionError, StageSetting};
 
     /// Has figures of these tensor degrees.
     struct Rows(Option<(u32, u32)>);
@@ -86,34 +86,34 @@ mod tests {
         }
     }
 
-    fn reach(request: v1::RecommendPlanRequest, rows: &[Rows], largest_node: u32) -> Reach {
+    fn reach(goal: Goal, rows: &[Rows], largest_node: u32) -> Reach {
         let predictors = rows.iter().map(|rows| rows as &(dyn Predictor + Send + Sync));
-        Reach::of(&Asked::of(&request).unwrap(), predictors, largest_node)
+        Reach::of(&goal, predictors, largest_node)
     }
 
-    fn megatron() -> v1::RecommendPlanRequest {
-        v1::RecommendPlanRequest { launcher: v1::Launcher::Megatron.into(), ..Default::default() }
+    fn grid() -> Goal {
+        Goal { shape: PlanShape::UniformGrid, ..Goal::default() }
     }
 
     /// What no row is about is a guess, and the search says that it did not make it.
     #[test]
     fn a_search_stays_within_the_rows_and_says_so() {
-        let found = reach(megatron(), &[Rows(Some((1, 4)))], 8);
+        let found = reach(grid(), &[Rows(Some((1, 4)))], 8);
         assert_eq!(found.tensor_degrees, [1, 2, 4]);
         assert!(found.note.unwrap().contains("(1, 2, 4)"));
-        let small = reach(megatron(), &[Rows(Some((1, 4)))], 4);
+        let small = reach(grid(), &[Rows(Some((1, 4)))], 4);
         assert_eq!(small.note, None, "no node has more devices: nothing was left out");
-        let two = reach(megatron(), &[Rows(Some((1, 8))), Rows(Some((2, 4))), Rows(None)], 8);
+        let two = reach(grid(), &[Rows(Some((1, 8))), Rows(Some((2, 4))), Rows(None)], 8);
         assert_eq!(two.tensor_degrees, [2, 4], "what both kinds of devices have rows of");
     }
 
     /// Who names a degree gets it, and predictors without such limits restrict nothing.
     #[test]
     fn named_degrees_are_used_as_they_are() {
-        let constraints = Some(v1::Constraints { tensor_degrees: vec![8], ..Default::default() });
-        let named = v1::RecommendPlanRequest { constraints, ..megatron() };
+        let constraints = Constraints { tensor_degrees: vec![8], ..Constraints::default() };
+        let named = Goal { constraints, ..grid() };
         assert_eq!(reach(named, &[Rows(Some((1, 4)))], 8).tensor_degrees, [8]);
-        assert_eq!(reach(megatron(), &[Rows(None)], 8), Reach::default());
-        assert_eq!(reach(megatron(), &[Rows(Some((1, 1)))], 8), Reach::default());
+        assert_eq!(reach(grid(), &[Rows(None)], 8), Reach::default());
+        assert_eq!(reach(grid(), &[Rows(Some((1, 1)))], 8), Reach::default());
     }
 }

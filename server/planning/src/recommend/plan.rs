@@ -1,47 +1,48 @@
-//! A plan as it is stored, from what a search found.
+//! A candidate as a plan: what a search weighed becomes what is told and kept.
 
-use loadmaster_proto::name::{PlanName, ProfileName};
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::name::PlanName;
+use loadmaster_proto::plan::compared::{Alternative, FrontPoint};
+use loadmaster_proto::plan::findings::{AppliedCorrection, Findings, IterationEstimate};
+use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::prediction::{Breakdown, Interval, StageSeconds};
+use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::TrainingSpec;
 
-use super::Subject;
-use super::site::Site;
-use crate::rpc::error::ApiError;
-use loadmaster_planning::predict::{on_top, warnings};
-use loadmaster_planning::predictor::{Margin, Origin, Prediction, StageSetting};
-use loadmaster_planning::recommend::{Candidate, Factors, GIVEN, Prices, Recommendation, Transfers, holds};
-use loadmaster_planning::search::KindSet;
-use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::PlanStage;
-use loadmaster_proto::plan::compared::Alternative;
-use loadmaster_proto::plan::compared::FrontPoint;
-use loadmaster_proto::plan::findings::AppliedCorrection;
-use loadmaster_proto::plan::findings::Findings;
-use loadmaster_proto::plan::findings::IterationEstimate;
-use loadmaster_proto::plan::goal::Goal;
+use super::candidate::Candidate;
+use super::chain::ProfiledChain;
+use super::corrected::Factors;
+use super::given::GIVEN;
+use super::prices::Prices;
+use super::question::QuestionError;
+use super::transfers::Transfers;
+use super::{Recommendation, holds};
+use crate::fleet::PlannedFleet;
+use crate::predict::{on_top, warnings};
+use crate::predictor::{Margin, Origin, Prediction, StageSetting};
+use crate::search::KindSet;
 
-/// Everything that plans of one request have in common.
+/// A plan with its name, which follows from its content.
+pub type NamedPlan = (PlanName, Plan);
+
+/// Everything that plans of one question have in common.
 pub(super) struct Writer<'a> {
-    pub(super) profile: &'a ProfileName,
-    pub(super) subject: &'a Subject,
-    /// By kind of device, in the fleet's order; the predictor, and what it is multiplied with.
-    pub(super) kinds: &'a [(&'a Subject, Factors)],
+    pub(super) chain: &'a ProfiledChain,
+    /// By kind of device, in the fleet's order; and what its predictions are multiplied with.
+    pub(super) kinds: &'a [(&'a ProfiledChain, Factors)],
     pub(super) prices: &'a Prices<'a>,
-    pub(super) site: &'a Site,
+    pub(super) fleet: &'a PlannedFleet,
     pub(super) training: TrainingSpec,
     pub(super) margin: Margin,
-    pub(super) asked: Goal,
+    pub(super) goal: Goal,
     pub(super) corrections: Vec<AppliedCorrection>,
     pub(super) notes: Vec<String>,
     pub(super) transfers: Transfers,
 }
 
-/// A plan with its name, which follows from its content.
-pub(super) type Written = (PlanName, Plan);
-
 impl Writer<'_> {
     /// A plan without anything besides its stages and its iteration.
-    pub(super) fn plan(&self, plan: &Candidate, solver: &str) -> Result<Plan, ApiError> {
+    pub(super) fn plan(&self, plan: &Candidate, solver: &str) -> Result<Plan, QuestionError> {
         let first = plan.stages.first().map(|stage| stage.choice.recompute);
         let training = TrainingSpec {
             schedule: plan.schedule,
@@ -76,21 +77,20 @@ impl Writer<'_> {
                 breakdown: prediction
                     .breakdown
                     .map(|parts| scaled(parts, prediction.bytes.0, stage.peak.bytes)),
-                interval: margin
-                    .map(|margin| Interval::around(loadmaster_proto::bytes::Bytes(stage.peak.bytes), margin)),
+                interval: margin.map(|margin| Interval::around(Bytes(stage.peak.bytes), margin)),
                 seconds,
                 seconds_margin: seconds.and_then(|_| self.seconds_margin(stage.kinds, &setting)),
                 origin: prediction.origin,
                 in_flight: stage.in_flight,
                 recompute: stage.choice.recompute,
-                devices: stage.devices.iter().map(|&device| self.site.record(device)).collect(),
+                devices: stage.devices.iter().map(|&device| self.fleet.placed(device)).collect(),
             });
             settings.push(setting);
             predictions.push(prediction);
         }
         let margins: Option<Vec<f64>> = stages.iter().map(|stage| stage.seconds_margin).collect();
         let margin = margins.and_then(|margins| margins.into_iter().reduce(f64::max));
-        let predictor = &*self.subject.predictor;
+        let predictor = &*self.chain.predictor;
         let mut told = warnings(predictor, &settings, &predictions, self.margin);
         told.splice(0..0, on_top(predictor.ledger()).map(str::to_owned));
         // What makes a figure less than a peak comes before everything else.
@@ -103,24 +103,24 @@ impl Writer<'_> {
         );
         let copies = predictor.copies_bytes_per_parameter();
         told.extend(
-            self.asked.launcher.and_then(|launcher| holds::note(launcher, &settings, &predictions, copies)),
+            self.goal.launcher.and_then(|launcher| holds::note(launcher, &settings, &predictions, copies)),
         );
         told.extend(self.notes.iter().cloned());
         Ok(Plan {
-            profile: self.profile.clone(),
-            model: self.subject.profile.settings.model.clone(),
+            profile: self.chain.profile.clone(),
+            model: self.chain.model_name.clone(),
             training,
-            device_kind: self.subject.profile.settings.device_kind.clone(),
+            device_kind: self.chain.device_kind.clone(),
             stages,
             predictor: predictor.name().to_owned(),
             ledger: predictor.ledger(),
             solver: solver.to_owned(),
             warnings: told,
-            asked: self.asked.clone(),
+            asked: self.goal.clone(),
             found: Findings {
                 edge_seconds: if plan.closed_form.is_some() { plan.edges.clone() } else { Vec::new() },
                 iteration: self.iteration(plan).map(|of| IterationEstimate { margin, ..of }),
-                host: self.subject.host,
+                host: self.chain.host,
                 hourly_price: plan.hourly_price,
                 corrections: self.corrections.clone(),
                 ..Findings::default()
@@ -129,14 +129,17 @@ impl Writer<'_> {
     }
 
     /// The plan of a recommendation, and the plans that came next, as plans of their own.
-    pub(super) fn recommendation(&self, found: &Recommendation) -> Result<(Plan, Vec<Written>), ApiError> {
+    pub(super) fn recommendation(
+        &self,
+        found: &Recommendation,
+    ) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
         let solver = &found.solver;
-        let mut others: Vec<Written> = Vec::new();
-        let mut store = |plan: &Candidate| -> Result<PlanName, ApiError> {
-            let written = named(self.plan(plan, solver)?)?;
-            let name = written.0.clone();
+        let mut others: Vec<NamedPlan> = Vec::new();
+        let mut store = |plan: &Candidate| -> Result<PlanName, QuestionError> {
+            let plan = self.plan(plan, solver)?;
+            let name = plan.name()?;
             if others.iter().all(|(other, _)| *other != name) {
-                others.push(written);
+                others.push((name.clone(), plan));
             }
             Ok(name)
         };
@@ -164,45 +167,41 @@ impl Writer<'_> {
     }
 
     /// The plan that its caller named.
-    pub(super) fn given(&self, plan: &Candidate) -> Result<Plan, ApiError> {
+    pub(super) fn given(&self, plan: &Candidate) -> Result<Plan, QuestionError> {
         self.plan(plan, GIVEN)
     }
 
     /// What devices hold and no figure shows, of any kind of device.
     fn unknown(&self) -> Option<&'static str> {
-        let others = self.kinds.iter().map(|(subject, _)| *subject);
-        std::iter::once(self.subject).chain(others).find_map(|subject| subject.predictor.unknown())
+        let others = self.kinds.iter().map(|(chain, _)| *chain);
+        std::iter::once(self.chain).chain(others).find_map(|chain| chain.predictor.unknown())
     }
 
     /// The prediction of the kind of device that the stage fills most, before any correction.
-    fn fullest(&self, kinds: KindSet, setting: &StageSetting) -> Result<Prediction, ApiError> {
+    fn fullest(&self, kinds: KindSet, setting: &StageSetting) -> Result<Prediction, QuestionError> {
         let mut fullest: Option<Prediction> = None;
         for kind in kinds.kinds() {
-            let Some((subject, _)) = self.kinds.get(kind) else { continue };
-            let predicted =
-                subject.predictor.stage(setting).map_err(|error| ApiError::Forecast(error.into()))?;
+            let Some((chain, _)) = self.kinds.get(kind) else { continue };
+            let predicted = chain.predictor.stage(setting)?;
             if fullest.as_ref().is_none_or(|most| predicted.bytes > most.bytes) {
                 fullest = Some(predicted);
             }
         }
         match fullest {
             Some(fullest) => Ok(fullest),
-            None => {
-                let predicted = self.subject.predictor.stage(setting);
-                predicted.map_err(|error| ApiError::Forecast(error.into()))
-            }
+            None => Ok(self.chain.predictor.stage(setting)?),
         }
     }
 
     /// How far the seconds of a stage may be off, on the kind of device where they are known least.
     fn seconds_margin(&self, kinds: KindSet, setting: &StageSetting) -> Option<f64> {
-        let own = kinds.kinds().filter_map(|kind| self.kinds.get(kind)).map(|(subject, _)| *subject);
-        let mut subjects: Vec<&Subject> = own.collect();
-        if subjects.is_empty() {
-            subjects.push(self.subject);
+        let own = kinds.kinds().filter_map(|kind| self.kinds.get(kind)).map(|(chain, _)| *chain);
+        let mut chains: Vec<&ProfiledChain> = own.collect();
+        if chains.is_empty() {
+            chains.push(self.chain);
         }
         let margins: Option<Vec<f64>> =
-            subjects.iter().map(|subject| subject.predictor.stage(setting).ok()?.seconds_margin).collect();
+            chains.iter().map(|chain| chain.predictor.stage(setting).ok()?.seconds_margin).collect();
         margins?.into_iter().reduce(f64::max)
     }
 
@@ -217,17 +216,12 @@ impl Writer<'_> {
             bubble: timeline.as_ref().map_or(0.0, |of| of.bubble),
             step: timeline.map_or(step, |of| of.iteration_seconds - of.passes_seconds),
             origin: self.prices.origin(plan).unwrap_or(Origin::Extrapolated),
-            links: self.site.links(),
+            links: self.fleet.link_origins(),
             overlap: plan.overlap,
             overlap_reason: self.transfers.reason.clone(),
             margin: None,
         })
     }
-}
-
-/// Gives a plan the name that follows from its content.
-pub(super) fn named(content: Plan) -> Result<Written, ApiError> {
-    Ok((content.name()?, content))
 }
 
 /// Parts of a prediction in proportion, so that they add up to the corrected peak.

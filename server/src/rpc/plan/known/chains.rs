@@ -6,47 +6,51 @@ use loadmaster_proto::name::ProfileName;
 use tokio::sync::OnceCell;
 
 use crate::rpc::error::ApiError;
-use crate::rpc::plan::{Plans, Subject};
+use crate::rpc::plan::Plans;
 use loadmaster_planning::predictors::Kind;
+use loadmaster_planning::recommend::ProfiledChain;
 
 /// A profile's id, and the predictor that was asked for.
-pub(super) type SubjectKey = (String, Option<&'static str>);
+pub(super) type ChainKey = (String, Option<&'static str>);
 
 /// What a profile weighs before it is read.
 const UNREAD: usize = 1 << 10;
 
 /// A profile at a revision. Whoever comes first reads it, and the others wait.
 #[derive(Clone)]
-pub(super) struct KnownSubject {
+pub(super) struct KnownChain {
     revision: String,
-    subject: Arc<OnceCell<Arc<Subject>>>,
+    chain: Arc<OnceCell<(Arc<ProfiledChain>, usize)>>,
 }
 
 impl Plans {
     /// The profile of a request with its predictor: as it was read before, unless it has changed since.
-    pub(in crate::rpc::plan) async fn subject(
+    pub(in crate::rpc::plan) async fn chain(
         &self,
         name: ProfileName,
         kind: Option<Kind>,
-    ) -> Result<Arc<Subject>, ApiError> {
+    ) -> Result<Arc<ProfiledChain>, ApiError> {
         // Before it is read, so that what changes meanwhile has another revision.
         let mut revisions = self.store.revisions(&[name.id()], None).await?;
         let Some(revision) = revisions.remove(&name.to_string()) else {
             // Missing or unfinished: whoever reads it says which.
-            return Ok(Arc::new(self.read_subject(name, kind).await?));
+            return Ok(Arc::new(self.read_chain(name, kind).await?.0));
         };
-        let subjects = &self.memory.0.subjects;
+        let chains = &self.memory.0.chains;
         let key = (name.id().to_owned(), kind.map(Kind::name));
-        let known = subjects.get_or(
+        let known = chains.get_or(
             &key,
             |known| known.revision == revision,
             UNREAD,
-            || KnownSubject { revision: revision.clone(), subject: Arc::default() },
+            || KnownChain { revision: revision.clone(), chain: Arc::default() },
         );
-        let read = || async { Ok::<_, ApiError>(Arc::new(self.read_subject(name, kind).await?)) };
-        let subject = Arc::clone(known.subject.get_or_try_init(read).await?);
+        let read = || async {
+            let (chain, bytes) = self.read_chain(name, kind).await?;
+            Ok::<_, ApiError>((Arc::new(chain), bytes))
+        };
+        let (chain, bytes) = known.chain.get_or_try_init(read).await?;
         // The first question adds nothing to what it remembers; each later one is weighed with those before it.
-        subjects.weigh(&key, UNREAD + subject.bytes + subject.predictor.remembered_bytes());
-        Ok(subject)
+        chains.weigh(&key, UNREAD + bytes + chain.predictor.remembered_bytes());
+        Ok(Arc::clone(chain))
     }
 }

@@ -1,5 +1,8 @@
 //! What requests about plans have in common, checked.
 
+mod devices;
+mod question;
+
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::convert::unsigned;
 use loadmaster_proto::error::{Invalid, in_range};
@@ -7,18 +10,19 @@ use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::wire::v1;
 
-use super::Subject;
-use crate::store::records::ProfileRecord;
+pub(super) use devices::devices;
 use loadmaster_planning::fleet::MAX_DEVICES;
 use loadmaster_planning::predictor::Margin;
 use loadmaster_planning::predictors::Kind;
+use loadmaster_planning::recommend::ProfiledChain;
+pub(super) use question::question;
 
 /// The settings of a training that a request may name; what is 0 stays as it was profiled.
-pub(super) struct Overrides {
-    pub(super) micro_batch_size: i32,
-    pub(super) micro_batches: i32,
-    pub(super) schedule: i32,
-    pub(super) recompute: i32,
+pub(in crate::rpc::plan) struct Overrides {
+    pub(in crate::rpc::plan) micro_batch_size: i32,
+    pub(in crate::rpc::plan) micro_batches: i32,
+    pub(in crate::rpc::plan) schedule: i32,
+    pub(in crate::rpc::plan) recompute: i32,
 }
 
 impl Overrides {
@@ -26,7 +30,7 @@ impl Overrides {
     ///
     /// # Errors
     /// Names the setting that is out of range.
-    pub(super) fn apply(&self, training: TrainingSpec) -> Result<TrainingSpec, Invalid> {
+    pub(in crate::rpc::plan) fn apply(&self, training: TrainingSpec) -> Result<TrainingSpec, Invalid> {
         let or = |named: i32, profiled: i32| if named == 0 { profiled } else { named };
         let profiled = v1::TrainingSpec::from(training);
         v1::TrainingSpec {
@@ -47,12 +51,12 @@ impl Overrides {
 ///
 /// # Errors
 /// Names the stage and what is wrong with it.
-pub(super) fn check_partitioning(
-    subject: &Subject,
+pub(in crate::rpc::plan) fn check_partitioning(
+    chain: &ProfiledChain,
     partitioning: &Partitioning,
     micro_batch_size: u32,
 ) -> Result<(), Invalid> {
-    let (covered, layers) = (partitioning.layer_count(), subject.layer_names.len());
+    let (covered, layers) = (partitioning.layer_count(), chain.layer_names.len());
     if covered != layers {
         let why = format!("cover {covered} layers, the model has {layers}");
         return Err(Invalid::field("partitioning.stages", why));
@@ -61,8 +65,7 @@ pub(super) fn check_partitioning(
     let devices = partitioning.stages().iter().map(|stage| u64::from(stage.devices())).sum();
     in_range("partitioning.stages.devices", devices, 1..=u64::from(MAX_DEVICES))?;
     partitioning.stages().iter().enumerate().try_for_each(|(index, stage)| {
-        let checked =
-            subject.model.as_ref().map_or(Ok(()), |model| model.check_stage(stage, micro_batch_size));
+        let checked = chain.model.as_ref().map_or(Ok(()), |model| model.check_stage(stage, micro_batch_size));
         checked.map_err(|invalid| invalid.under(&format!("partitioning.stages[{index}]")))
     })
 }
@@ -71,18 +74,21 @@ pub(super) fn check_partitioning(
 ///
 /// # Errors
 /// Names the group and field that is wrong.
-pub(super) fn capacities(groups: &[v1::DeviceGroup], profile: &ProfileRecord) -> Result<Vec<Bytes>, Invalid> {
+pub(in crate::rpc::plan) fn capacities(
+    groups: &[v1::DeviceGroup],
+    chain: &ProfiledChain,
+) -> Result<Vec<Bytes>, Invalid> {
     let mut capacities = Vec::new();
     for (index, group) in groups.iter().enumerate() {
         let path = |field: &str| format!("devices[{index}].{field}");
         let count = in_range(&path("count"), group.count, 1..=MAX_DEVICES.cast_signed())?.unsigned_abs();
         let capacity = capacity(&path("capacity_bytes"), group.capacity_bytes)?;
-        if !group.kind.is_empty() && group.kind != profile.settings.device_kind {
+        if !group.kind.is_empty() && group.kind != chain.device_kind {
             return Err(Invalid::field(
                 path("kind"),
                 format!(
                     "is {:?}, but {} was measured on {:?}: profile on that kind of device",
-                    group.kind, profile.settings.name, profile.settings.device_kind
+                    group.kind, chain.profile, chain.device_kind
                 ),
             ));
         }
@@ -96,7 +102,7 @@ pub(super) fn capacities(groups: &[v1::DeviceGroup], profile: &ProfileRecord) ->
 ///
 /// # Errors
 /// When it is not.
-pub(super) fn capacity(field: &str, bytes: i64) -> Result<Bytes, Invalid> {
+pub(in crate::rpc::plan) fn capacity(field: &str, bytes: i64) -> Result<Bytes, Invalid> {
     let bytes: u64 = unsigned(field, bytes)?;
     in_range(field, bytes, 1..=i64::MAX.unsigned_abs()).map(Bytes)
 }
@@ -105,7 +111,7 @@ pub(super) fn capacity(field: &str, bytes: i64) -> Result<Bytes, Invalid> {
 ///
 /// # Errors
 /// When it is not a share.
-pub(super) fn margin(margin: Option<f64>) -> Result<Margin, Invalid> {
+pub(in crate::rpc::plan) fn margin(margin: Option<f64>) -> Result<Margin, Invalid> {
     match margin {
         None => Ok(Margin::Known),
         Some(share) if (0.0..=1.0).contains(&share) => Ok(Margin::Share(share)),
@@ -117,7 +123,7 @@ pub(super) fn margin(margin: Option<f64>) -> Result<Margin, Invalid> {
 ///
 /// # Errors
 /// When the kind is unknown.
-pub(super) fn kind(kind: i32) -> Result<Option<Kind>, Invalid> {
+pub(in crate::rpc::plan) fn kind(kind: i32) -> Result<Option<Kind>, Invalid> {
     match v1::PredictorKind::try_from(kind) {
         Ok(v1::PredictorKind::Unspecified) => Ok(None),
         Ok(v1::PredictorKind::Component) => Ok(Some(Kind::Component)),

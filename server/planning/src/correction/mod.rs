@@ -10,6 +10,7 @@
 
 mod errors;
 mod factor;
+mod pairs;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use errors::{ErrorStatistics, errors};
 pub use factor::{Correction, Corrections, LEAST_PLANS, METHOD};
+pub use pairs::{error_ratio, pairs};
 
 /// What is predicted and measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -24,6 +24,7 @@
 //! | `compared` | what do well-known rules need? |
 //! | `transfers` | do devices compute while they exchange with the stages next to them? |
 //! | `given` | what does a plan need that the caller names? |
+//! | `incomparable` | which plans must not be compared, in what? |
 //! | `largest_model` | which is the largest of several models that fits? |
 //! | `plan` | what is told and kept of a candidate? |
 //!
@@ -42,6 +43,7 @@ mod effort;
 mod fewest;
 mod given;
 pub mod holds;
+mod incomparable;
 mod lack;
 mod largest_model;
 mod launcher;
@@ -65,6 +67,7 @@ pub use candidate::{Candidate, CandidateStage};
 pub use chain::ProfiledChain;
 pub use corrected::{Corrected, Factors};
 pub use given::{GIVEN, given};
+pub use incomparable::incomparable;
 pub use lack::{Lack, Short};
 pub use largest_model::largest_model;
 pub use launcher::{CutUnit, Rules};

@@ -1,13 +1,11 @@
 //! `PlanService`.
 
-mod cores;
 mod holds_here;
 mod known;
 mod listed;
 mod message;
 mod observe;
 mod predict;
-mod predicted;
 mod prediction_errors;
 mod profile;
 mod recommend;

@@ -10,10 +10,11 @@ use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::predict_memory_request::Subject as Asked;
 
 use super::request::{self, Overrides};
-use super::{Plans, cores, message};
+use super::{Plans, message};
 use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
 use crate::store::records::PlanRecord;
+use loadmaster_planning::cores;
 use loadmaster_planning::predict::{devices, excluded, forecast, settings};
 use loadmaster_planning::predictor::{Prediction, StageSetting};
 use loadmaster_planning::recommend::{ProfiledChain, holds};

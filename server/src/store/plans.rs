@@ -2,14 +2,15 @@
 
 use loadmaster_proto::name::{ModelName, PlanName, ProfileName, RunName};
 use sqlx::FromRow;
+use sqlx::postgres::PgRow;
 use sqlx::types::Json;
 
 use super::Store;
+use super::columns::{name, unsigned};
 use super::error::{Result, StoreError};
 use super::records::{
     NewestTrial, Page, PageRequest, PlanContent, PlanRecord, PlanRow, PlanSummary, TrainedSummary,
 };
-use super::runs::{name, unsigned};
 use super::time::Time;
 use super::trials::{FigureRow, figures_of_run};
 
@@ -81,6 +82,12 @@ impl TryFrom<SummaryRow> for PlanRow {
     }
 }
 
+impl FromRow<'_, PgRow> for PlanRow {
+    fn from_row(row: &PgRow) -> sqlx::Result<Self> {
+        Ok(SummaryRow::from_row(row)?.try_into()?)
+    }
+}
+
 impl TryFrom<WholeRow> for PlanRecord {
     type Error = StoreError;
 
@@ -119,6 +126,6 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn list_plans(&self, request: &PageRequest) -> Result<Page<PlanRow>> {
-        request.fetch::<SummaryRow, _>(&self.pool, LIST).await
+        request.fetch(&self.pool, LIST).await
     }
 }

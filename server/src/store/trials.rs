@@ -1,15 +1,14 @@
 //! What trials and observations measured of plans.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::name::{OperationName, PlanName, RunName};
+use loadmaster_proto::name::{OperationName, PlanName};
 use loadmaster_proto::plan::observation::{Measured, Observation, Peak};
 use sqlx::FromRow;
-use sqlx::types::Json;
 
 use super::Store;
-use super::error::Result;
-use super::records::{MeasuredPlan, PlanContent, RunState, TrialRecord};
-use super::runs::{name, unsigned};
+use super::columns::{Stored, unsigned};
+use super::error::{Result, StoreError};
+use super::records::{MeasuredPlan, PlanContent, TrialRecord};
 use super::states::Word;
 
 /// Of a row of `runs`: the seconds of its slowest rank, and whether these are too long for any of them, and each
@@ -81,32 +80,46 @@ impl FigureRow {
     }
 }
 
+/// None where nothing was measured.
+impl TryFrom<FigureRow> for Option<Measured> {
+    type Error = StoreError;
+
+    fn try_from(row: FigureRow) -> Result<Self> {
+        row.measured()
+    }
+}
+
+/// Something that was measured of a plan.
 #[derive(FromRow)]
-struct TrialRow {
-    id: String,
-    plan_id: String,
-    content: Json<PlanContent>,
-    state: String,
-    failure: Option<String>,
-    #[sqlx(flatten)]
-    figures: FigureRow,
+struct MeasuredRow {
+    #[sqlx(rename = "plan_id", try_from = "Stored<String>")]
+    plan: PlanName,
+    #[sqlx(json)]
+    content: PlanContent,
+    device_kind: String,
 }
 
 #[derive(FromRow)]
 struct MeasuredTrialRow {
-    plan_id: String,
-    content: Json<PlanContent>,
-    device_kind: String,
+    #[sqlx(flatten)]
+    of: MeasuredRow,
     #[sqlx(flatten)]
     figures: FigureRow,
 }
 
 #[derive(FromRow)]
 struct MeasuredObservationRow {
-    plan_id: String,
-    content: Json<PlanContent>,
-    device_kind: String,
-    observation: Json<Observation>,
+    #[sqlx(flatten)]
+    of: MeasuredRow,
+    #[sqlx(json)]
+    observation: Observation,
+}
+
+impl MeasuredRow {
+    fn with(self, measured: Measured) -> MeasuredPlan {
+        let Self { plan, content, device_kind } = self;
+        MeasuredPlan { plan, content, device_kind, measured }
+    }
 }
 
 impl Store {
@@ -115,24 +128,9 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn trials(&self, operation: &OperationName, most: u32) -> Result<Vec<TrialRecord>> {
-        let rows: Vec<TrialRow> =
+        let trials =
             sqlx::query_as(TRIALS).bind(operation.id()).bind(i64::from(most)).fetch_all(&self.pool).await?;
-        rows.into_iter()
-            .map(|TrialRow { id, plan_id, content, state, failure, figures }| {
-                let state = RunState::from_sql(&state)?;
-                let (contended, oversubscribed) = (figures.contended, figures.oversubscribed);
-                Ok(TrialRecord {
-                    run: name(RunName::from_id(id))?,
-                    plan: name(PlanName::from_id(plan_id))?,
-                    content: content.0,
-                    state,
-                    failure,
-                    measured: figures.measured()?,
-                    contended,
-                    oversubscribed,
-                })
-            })
-            .collect()
+        Ok(trials)
     }
 
     /// The newest trials that succeeded and the newest observations, at most `most` of each. Without the seconds
@@ -146,18 +144,13 @@ impl Store {
         let observations: Vec<MeasuredObservationRow> =
             sqlx::query_as(MEASURED_OBSERVATIONS).bind(i64::from(most)).fetch_all(&self.pool).await?;
         let mut measured = Vec::with_capacity(trials.len() + observations.len());
-        for MeasuredTrialRow { plan_id, content, device_kind, figures } in trials {
+        for MeasuredTrialRow { of, figures } in trials {
             let is_contended = figures.contended;
             let Some(mut figures) = figures.measured()? else { continue };
             figures.iteration_seconds = figures.iteration_seconds.filter(|_| !is_contended);
-            let plan = name(PlanName::from_id(plan_id))?;
-            measured.push(MeasuredPlan { plan, content: content.0, device_kind, measured: figures });
+            measured.push(of.with(figures));
         }
-        for MeasuredObservationRow { plan_id, content, device_kind, observation } in observations {
-            let plan = name(PlanName::from_id(plan_id))?;
-            let measured_by_user = observation.0.measured;
-            measured.push(MeasuredPlan { plan, content: content.0, device_kind, measured: measured_by_user });
-        }
+        measured.extend(observations.into_iter().map(|row| row.of.with(row.observation.measured)));
         Ok(measured)
     }
 }

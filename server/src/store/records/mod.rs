@@ -2,10 +2,7 @@
 
 mod cluster;
 mod lease;
-mod model;
 mod operation;
-mod pace;
-mod page;
 mod plan;
 mod profile;
 mod recommendation;
@@ -14,23 +11,21 @@ mod run;
 mod trial;
 mod worker;
 
+pub use super::page::{Cursor, Page, PageRequest, Positioned};
 pub use cluster::{ClusterRecord, ClusterRow, ClusterSummary, LinkRecord, NewLinkRun};
 pub use lease::{AskedRun, Claim, Fenced, FreeDevice, Heartbeat, HeldLease, Renewal};
-pub use model::ModelRecord;
 pub use operation::{OperationRecord, OperationState, OperationTarget, RequestKey};
-pub use pace::Pace;
-pub use page::{Cursor, Page, PageRequest, Positioned};
 pub use plan::{
     DeviceGroupRecord, NewestTrial, PlanAsked, PlanContent, PlanRecord, PlanRow, PlanStageRecord,
     PlanSummary, TrainedSummary,
 };
-pub use profile::{Campaign, ProfileRecord, ProfileSettings, ProfileState};
+pub use profile::{Campaign, ModelRecord, ProfileRecord, ProfileSettings, ProfileState};
 pub use recommendation::{
     AlternativeRecord, AskedRecord, BaselineRecord, CertificateRecord, CorrectionRecord, FoundRecord,
     FrontRecord, HostRecord, IterationRecord, PlacedDeviceRecord, RejectedRecord, RestrictionRecord,
     SummaryRecord,
 };
-pub use reuse::{AttemptRecord, MeasuredRun, ReusedRun, Software};
+pub use reuse::{AttemptRecord, MeasuredRun, Pace, ReusedRun, Software};
 pub use run::{
     FailureRecord, Failures, MeasurementRecord, NewRun, RunCounts, RunFilter, RunNeed, RunRecord, RunState,
     RunWork, TrainedWork,

@@ -3,8 +3,12 @@
 use jiff::Timestamp;
 use loadmaster_proto::name::{PlanName, RunName};
 use loadmaster_proto::plan::observation::{Measured, Observation};
+use sqlx::FromRow;
 
 use super::{NewRun, PlanContent, RunState};
+use crate::store::columns::Stored;
+use crate::store::time::Time;
+use crate::store::trials::FigureRow;
 
 /// A run to be queued that validates a plan.
 #[derive(Debug, Clone)]
@@ -16,19 +20,24 @@ pub struct NewTrial {
 }
 
 /// One plan of a validation.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct TrialRecord {
     /// Its run.
+    #[sqlx(rename = "id", try_from = "Stored<String>")]
     pub run: RunName,
     /// The plan.
+    #[sqlx(rename = "plan_id", try_from = "Stored<String>")]
     pub plan: PlanName,
     /// What the plan is made of, predictions included.
+    #[sqlx(json)]
     pub content: PlanContent,
     /// Where the run stands.
+    #[sqlx(try_from = "Stored<String>")]
     pub state: RunState,
     /// The last thing that went wrong with it.
     pub failure: Option<String>,
     /// What it measured; none before it succeeded.
+    #[sqlx(flatten, try_from = "FigureRow")]
     pub measured: Option<Measured>,
     /// Others used its devices: its seconds are too long.
     pub contended: bool,
@@ -37,15 +46,18 @@ pub struct TrialRecord {
 }
 
 /// What a user reported of a plan.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct ObservationRecord {
     /// Its plan.
+    #[sqlx(rename = "plan_id", try_from = "Stored<String>")]
     pub plan: PlanName,
     /// The last part of its name.
     pub id: String,
     /// What was reported; its kind of device is stated.
+    #[sqlx(json)]
     pub observation: Observation,
     /// When.
+    #[sqlx(try_from = "Time")]
     pub create_time: Timestamp,
 }
 

@@ -6,21 +6,18 @@
 mod blocking;
 mod calls;
 mod cluster;
-mod document;
 mod error;
 mod estimate;
 mod imports;
+mod limits;
 mod messages;
 mod model;
 mod operations;
-mod order;
 mod page;
 mod plan;
 mod profile;
 mod serve;
-mod software;
 mod transport;
-mod validate;
 mod worker;
 
 pub use error::ApiError;

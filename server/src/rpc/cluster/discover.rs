@@ -7,7 +7,7 @@ use loadmaster_proto::wire::v1;
 use super::Clusters;
 use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
-use crate::rpc::validate::request_key;
+use crate::rpc::limits::request_key;
 use crate::store::StoreError;
 use crate::store::records::{LinkRecord, PageRequest, WorkerRecord, WorkerState};
 use loadmaster_planning::fleet::{DiscoveredWorker, discover};

@@ -18,8 +18,8 @@ use tonic::{Request, Response, Status};
 
 use super::error::ApiError;
 use super::imports::Imports;
+use super::limits::request_key;
 use super::page::Listing;
-use super::validate::request_key;
 use crate::store::Store;
 use crate::store::records::{ClusterRecord, PageRequest, RequestKey};
 pub(super) use message::measured;

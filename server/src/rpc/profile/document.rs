@@ -5,13 +5,13 @@ use loadmaster_proto::name::ProfileName;
 use loadmaster_proto::profile::document::{ProfileDocument, Provenance};
 use loadmaster_proto::wire::v1;
 
-use super::blocking::blocking;
-use super::error::ApiError;
-use super::imports::Imports;
-use super::messages;
-use super::profile::Profiles;
+use super::Profiles;
 use crate::document::{DocumentFault, Import, export};
 use crate::profile::StoredProfile;
+use crate::rpc::blocking::blocking;
+use crate::rpc::error::ApiError;
+use crate::rpc::imports::Imports;
+use crate::rpc::messages;
 use crate::store::records::RunCounts;
 use loadmaster_planning::imported;
 
@@ -20,7 +20,7 @@ impl Imports {
     ///
     /// # Errors
     /// Names the key that is wrong, or too many documents are read already.
-    pub(super) async fn document(
+    pub(in crate::rpc) async fn document(
         &self,
         field: &'static str,
         text: String,

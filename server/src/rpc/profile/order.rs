@@ -11,7 +11,7 @@ use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::Parallelism;
 use loadmaster_proto::wire::v1;
 
-use super::validate::{count_or, deadline_seconds};
+use crate::rpc::limits::{count_or, deadline_seconds};
 use loadmaster_planning::campaign::default_micro_batch_sizes;
 use loadmaster_planning::campaign::scenarios::scenarios;
 

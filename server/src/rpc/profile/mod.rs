@@ -1,5 +1,9 @@
 //! `ProfileService`.
 
+mod document;
+mod order;
+mod software;
+
 use loadmaster_proto::error::{Invalid, required};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::import::ModelSource;
@@ -14,16 +18,16 @@ use uuid::Uuid;
 use super::blocking::blocking;
 use super::error::ApiError;
 use super::imports::Imports;
+use super::limits::request_key;
 use super::operations::{operation_message, pack};
-use super::order::Order;
 use super::page::Listing;
-use super::validate::request_key;
-use super::{estimate, messages, software};
+use super::{estimate, messages};
 use crate::profile::{Prepared, StoredProfile};
 use crate::store::records::{
     AttemptRecord, PageRequest, RunCounts, RunState, Software, WorkerRecord, WorkerState,
 };
 use crate::store::{RunFilter, Store, StoreError};
+use order::Order;
 
 /// Most workers that are looked at, the newest first.
 const MAX_WORKERS: u32 = 1_000;

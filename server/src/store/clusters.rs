@@ -10,6 +10,10 @@ use super::json::document;
 use super::once::{once, refused};
 use super::records::{ClusterRecord, ClusterRow, Page, PageRequest, RequestKey};
 
+const INSERT: &str = "
+INSERT INTO clusters (id, digest, cluster, node_count, device_count, request_id, request_fingerprint)
+VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (id) DO NOTHING";
+
 impl Store {
     /// Stores a cluster, or finds it. The same cluster under the same name is stored once; the same request
     /// key returns the first call's cluster.
@@ -23,19 +27,16 @@ impl Store {
         request: Option<&RequestKey>,
     ) -> Result<ClusterRecord> {
         let create = async {
-            let inserted = sqlx::query(
-            "INSERT INTO clusters (id, digest, cluster, node_count, device_count, request_id, request_fingerprint)
-             VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (id) DO NOTHING",
-        )
-        .bind(name.id())
-        .bind(cluster.id())
-        .bind(document(cluster)?)
-        .bind(i32::try_from(cluster.nodes().len()).unwrap_or(i32::MAX))
-        .bind(i32::try_from(cluster.device_count()).unwrap_or(i32::MAX))
-        .bind(request.map(|request| request.id))
-        .bind(request.map(|request| &request.fingerprint))
-        .execute(&self.pool)
-        .await;
+            let inserted = sqlx::query(INSERT)
+                .bind(name.id())
+                .bind(cluster.id())
+                .bind(document(cluster)?)
+                .bind(i32::try_from(cluster.nodes().len()).unwrap_or(i32::MAX))
+                .bind(i32::try_from(cluster.device_count()).unwrap_or(i32::MAX))
+                .bind(request.map(|request| request.id))
+                .bind(request.map(|request| &request.fingerprint))
+                .execute(&self.pool)
+                .await;
             inserted.map_err(|error| refused(error, "clusters_request_id_key"))?;
             let digest: String = sqlx::query_scalar("SELECT digest FROM clusters WHERE id = $1")
                 .bind(name.id())

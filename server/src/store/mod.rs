@@ -97,7 +97,6 @@ mod stop;
 mod submit;
 mod time;
 mod trials;
-mod work;
 mod workers;
 
 use std::fmt;

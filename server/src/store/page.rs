@@ -6,10 +6,6 @@ use sqlx::postgres::PgRow;
 use sqlx::{FromRow, PgPool};
 
 use super::Result;
-use super::records::{
-    ClusterRow, LinkRecord, MeasurementRecord, ModelRecord, ObservationRecord, OperationRecord, PlanRow,
-    ProfileRecord, RunRecord, WorkerRecord,
-};
 use super::time::Time;
 
 /// Later than any row: 9999-12-30.
@@ -100,37 +96,6 @@ impl PageRequest {
 pub trait Positioned {
     /// Its place: a page that starts after it leaves nothing out.
     fn cursor(&self) -> Cursor;
-}
-
-macro_rules! by_time_and_id {
-    ($($row:ty: $record:ident => $id:expr;)*) => {$(
-        impl Positioned for $row {
-            fn cursor(&self) -> Cursor {
-                let $record = self;
-                Cursor { time: $record.create_time, id: $id.to_owned() }
-            }
-        }
-    )*};
-}
-
-by_time_and_id! {
-    ClusterRow: cluster => cluster.name.id();
-    LinkRecord: link => link.run.id();
-    ModelRecord: model => model.name.id();
-    ObservationRecord: observation => observation.id;
-    OperationRecord: operation => operation.name.id();
-    PlanRow: plan => plan.name.id();
-    ProfileRecord: profile => profile.settings.name.id();
-    RunRecord: run => run.name.id();
-    WorkerRecord: worker => worker.name.id();
-}
-
-/// Measurements are in the order of stages and sizes, which the row itself tells.
-impl Positioned for MeasurementRecord {
-    fn cursor(&self) -> Cursor {
-        let id = format!("{}/{}/{}", self.run.id(), self.measurement.stage_index, self.measurement.shard);
-        Cursor { time: self.time, id }
-    }
 }
 
 #[cfg(test)]

@@ -9,10 +9,10 @@ use super::Store;
 use super::columns::{name, unsigned};
 use super::error::{Result, StoreError};
 use super::records::{
-    NewestTrial, Page, PageRequest, PlanContent, PlanRecord, PlanRow, PlanSummary, TrainedSummary,
+    FigureRow, NewestTrial, Page, PageRequest, PlanContent, PlanRecord, PlanRow, PlanSummary, TrainedSummary,
 };
 use super::time::Time;
-use super::trials::{FigureRow, figures_of_run};
+use super::trials::figures_of_run;
 
 /// All that a page shows, in one query: what the database keeps of each plan for lists, and what became of its trials.
 /// `contended` and `oversubscribed` are false where nothing was measured.

@@ -1,8 +1,6 @@
 //! Profiles and their measurements.
 
-use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::{ProfileName, RunName};
-use sqlx::FromRow;
 
 use super::Store;
 use super::error::{Result, StoreError};
@@ -47,43 +45,6 @@ macro_rules! select_measurements {
                      measurements.shard"
         )
     };
-}
-
-/// A measurement, as a profile has it.
-#[derive(FromRow)]
-pub(super) struct MeasurementRow {
-    layer_offset: i32,
-    #[sqlx(json)]
-    measurement: Measurement,
-    losses: Vec<f64>,
-}
-
-impl TryFrom<MeasurementRow> for Measurement {
-    type Error = StoreError;
-
-    fn try_from(row: MeasurementRow) -> Result<Self> {
-        let MeasurementRow { layer_offset, measurement, losses } = row;
-        moved(Self { losses, ..measurement }, layer_offset)
-    }
-}
-
-/// The measurement of an equal stage elsewhere in a chain: every index of a layer is another one.
-fn moved(mut measurement: Measurement, offset: i32) -> Result<Measurement> {
-    let layer = |index: usize| {
-        let moved = i64::try_from(index).ok().and_then(|index| index.checked_add(i64::from(offset)));
-        moved.and_then(|index| usize::try_from(index).ok()).ok_or_else(|| {
-            StoreError::corrupt(format!("layer {index} of a reused measurement cannot be moved by {offset}"))
-        })
-    };
-    measurement.stage.first_layer = layer(measurement.stage.first_layer)?;
-    measurement.stage.last_layer = layer(measurement.stage.last_layer)?;
-    for times in &mut measurement.layers {
-        times.layer = layer(times.layer)?;
-    }
-    if let Some(tape) = &mut measurement.tape {
-        tape.layer = layer(tape.layer)?;
-    }
-    Ok(measurement)
 }
 
 impl Store {

@@ -1,15 +1,13 @@
 //! What trials and observations measured of plans.
 
-use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::name::{OperationName, PlanName};
-use loadmaster_proto::plan::observation::{Measured, Observation, Peak};
+use loadmaster_proto::plan::observation::{Measured, Observation};
 use sqlx::FromRow;
 
 use super::Store;
-use super::columns::{Stored, unsigned};
-use super::error::{Result, StoreError};
-use super::records::{MeasuredPlan, PlanContent, TrialRecord};
-use super::states::Word;
+use super::columns::Stored;
+use super::error::Result;
+use super::records::{FigureRow, MeasuredPlan, PlanContent, TrialRecord};
 
 /// Of a row of `runs`: the seconds of its slowest rank, and whether these are too long for any of them, and each
 /// stage's highest peak with its ledger.
@@ -58,36 +56,6 @@ FROM (SELECT id, plan_id, device_kind, observation, create_time FROM observation
       ORDER BY create_time DESC, id DESC LIMIT $1) AS newest
 JOIN plans ON plans.id = newest.plan_id
 ORDER BY newest.create_time DESC, newest.id DESC";
-
-#[derive(FromRow)]
-pub(super) struct FigureRow {
-    iteration_seconds: Option<f64>,
-    peaks: Option<Vec<i64>>,
-    ledgers: Option<Vec<String>>,
-    pub(super) contended: bool,
-    pub(super) oversubscribed: bool,
-}
-
-impl FigureRow {
-    /// None where nothing was measured.
-    pub(super) fn measured(self) -> Result<Option<Measured>> {
-        let (Some(peaks), Some(ledgers)) = (self.peaks, self.ledgers) else { return Ok(None) };
-        let stage_peaks = peaks.into_iter().zip(&ledgers).map(|(bytes, ledger)| {
-            Ok(Peak { bytes: Bytes(unsigned(bytes)?), ledger: Word::from_sql(ledger)? })
-        });
-        let iteration_seconds = self.iteration_seconds.filter(|&seconds| seconds > 0.0);
-        Ok(Some(Measured { iteration_seconds, stage_peaks: stage_peaks.collect::<Result<_>>()? }))
-    }
-}
-
-/// None where nothing was measured.
-impl TryFrom<FigureRow> for Option<Measured> {
-    type Error = StoreError;
-
-    fn try_from(row: FigureRow) -> Result<Self> {
-        row.measured()
-    }
-}
 
 /// Something that was measured of a plan.
 #[derive(FromRow)]

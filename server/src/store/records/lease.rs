@@ -8,8 +8,8 @@ use loadmaster_proto::name::{RunName, WorkerName};
 use sqlx::FromRow;
 use sqlx::types::Json;
 
+use super::work::WorkRow;
 use crate::store::columns::Stored;
-use crate::store::work::WorkRow;
 
 /// A free device of a worker, as the queue needs to know it.
 #[derive(Debug, Clone, PartialEq, Eq)]

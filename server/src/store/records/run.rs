@@ -3,7 +3,6 @@
 use jiff::Timestamp;
 use loadmaster_proto::measure::failure::RunFailure;
 use loadmaster_proto::measure::links::LinkWork;
-use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::name::{
     CommandName, ModelName, OperationName, PlanName, ProfileName, RunName, WorkerName,
@@ -13,10 +12,9 @@ use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 use sqlx::types::Json;
 
+use super::work::WorkRow;
 use crate::store::columns::Stored;
-use crate::store::profiles::MeasurementRow;
 use crate::store::time::Time;
-use crate::store::work::WorkRow;
 
 /// Runs by state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromRow)]
@@ -233,33 +231,6 @@ pub struct Failures {
     /// Workers that are at work on one of the runs.
     #[sqlx(try_from = "Stored<Vec<String>>")]
     pub at_work: Vec<WorkerName>,
-}
-
-/// A measurement with where it belongs.
-#[derive(Debug, Clone, PartialEq, FromRow)]
-pub struct MeasurementRecord {
-    /// The run.
-    #[sqlx(rename = "run_id", try_from = "Stored<String>")]
-    pub run: RunName,
-    /// The profile that it was asked for.
-    #[sqlx(rename = "profile_id", try_from = "Stored<Option<String>>")]
-    pub profile: Option<ProfileName>,
-    /// Predictions of that profile are held against it, and nothing is learnt from it.
-    pub held_out: bool,
-    /// The measurement.
-    #[sqlx(flatten, try_from = "MeasurementRow")]
-    pub measurement: Measurement,
-    /// When it was stored.
-    #[sqlx(rename = "create_time", try_from = "Time")]
-    pub time: Timestamp,
-}
-
-impl MeasurementRecord {
-    /// `runs/{run}/measurements/{stage_index}-{shard}`.
-    pub fn name(&self) -> String {
-        let Measurement { stage_index, shard, .. } = self.measurement;
-        format!("{}/measurements/{stage_index}-{shard}", self.run)
-    }
 }
 
 /// What a run needs of one worker.

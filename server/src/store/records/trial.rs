@@ -1,14 +1,16 @@
 //! What plans needed when they were trained, by trials and by their users' runs.
 
 use jiff::Timestamp;
+use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::name::{PlanName, RunName};
-use loadmaster_proto::plan::observation::{Measured, Observation};
+use loadmaster_proto::plan::observation::{Measured, Observation, Peak};
 use sqlx::FromRow;
 
 use super::{NewRun, PlanContent, RunState};
-use crate::store::columns::Stored;
+use crate::store::columns::{Stored, unsigned};
+use crate::store::error::{Result, StoreError};
+use crate::store::states::Word;
 use crate::store::time::Time;
-use crate::store::trials::FigureRow;
 
 /// A run to be queued that validates a plan.
 #[derive(Debug, Clone)]
@@ -79,4 +81,35 @@ pub struct MeasuredPlan {
     pub device_kind: String,
     /// The figures.
     pub measured: Measured,
+}
+
+/// What was measured of a trial, with what disturbed it.
+#[derive(FromRow)]
+pub(in crate::store) struct FigureRow {
+    iteration_seconds: Option<f64>,
+    peaks: Option<Vec<i64>>,
+    ledgers: Option<Vec<String>>,
+    pub(in crate::store) contended: bool,
+    pub(in crate::store) oversubscribed: bool,
+}
+
+impl FigureRow {
+    /// None where nothing was measured.
+    pub(in crate::store) fn measured(self) -> Result<Option<Measured>> {
+        let (Some(peaks), Some(ledgers)) = (self.peaks, self.ledgers) else { return Ok(None) };
+        let stage_peaks = peaks.into_iter().zip(&ledgers).map(|(bytes, ledger)| {
+            Ok(Peak { bytes: Bytes(unsigned(bytes)?), ledger: Word::from_sql(ledger)? })
+        });
+        let iteration_seconds = self.iteration_seconds.filter(|&seconds| seconds > 0.0);
+        Ok(Some(Measured { iteration_seconds, stage_peaks: stage_peaks.collect::<Result<_>>()? }))
+    }
+}
+
+/// None where nothing was measured.
+impl TryFrom<FigureRow> for Option<Measured> {
+    type Error = StoreError;
+
+    fn try_from(row: FigureRow) -> Result<Self> {
+        row.measured()
+    }
 }

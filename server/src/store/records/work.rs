@@ -9,9 +9,9 @@ use serde::Deserialize;
 use sqlx::FromRow;
 use sqlx::types::Json;
 
-use super::columns::Stored;
-use super::error::{Result, StoreError};
-use super::records::{RunWork, TrainedWork};
+use super::{RunWork, TrainedWork};
+use crate::store::columns::Stored;
+use crate::store::error::{Result, StoreError};
 
 /// The columns of a run's work. `M` is what is read of its model: its name, or all of it.
 #[derive(FromRow)]

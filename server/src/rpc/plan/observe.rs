@@ -10,9 +10,9 @@ use loadmaster_proto::wire::v1;
 
 use super::Plans;
 use crate::rpc::error::ApiError;
-use crate::rpc::limits::request_key;
 use crate::rpc::messages::time;
 use crate::rpc::page::Listing;
+use crate::rpc::request_key::request_key;
 use crate::store::records::{ObservationRecord, PageRequest, PlanContent};
 
 /// Stands for all plans in `ListObservations`.

@@ -11,8 +11,9 @@ use loadmaster_proto::wire::v1;
 use super::trials::MAX_CANDIDATES;
 use super::{Plans, predicted};
 use crate::rpc::error::ApiError;
-use crate::rpc::limits::{count_or, deadline_seconds, request_key};
-use crate::rpc::operations::operation_message;
+use crate::rpc::limits::{count_or, deadline_seconds};
+use crate::rpc::messages::operation_message;
+use crate::rpc::request_key::request_key;
 use crate::store::records::{NewRun, NewTrial, PlanContent, PlanRecord};
 
 impl Plans {

@@ -12,6 +12,7 @@ use loadmaster_proto::reason::{DOMAIN, Reason};
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
 
+use super::limits::MAX_ERROR_CHARACTERS;
 use crate::document::DocumentFault;
 use crate::store::{Dependent, StoreError};
 use loadmaster_planning::campaign::CampaignError;
@@ -289,8 +290,7 @@ impl From<ApiError> for Status {
 
 /// Errors travel in HTTP headers, which have little room, and may quote what a caller sent.
 fn short(text: &str) -> String {
-    const MOST: usize = 2_000;
-    match text.char_indices().nth(MOST) {
+    match text.char_indices().nth(MAX_ERROR_CHARACTERS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
@@ -318,7 +318,8 @@ pub(super) fn retry_after(pause: Duration, reason: Reason, message: String) -> S
     Status::with_error_details(reason.code(), message, details)
 }
 
-fn invalid_argument(message: String, invalid: &Invalid) -> Status {
+/// An error that names the fields which are wrong.
+pub(super) fn invalid_argument(message: String, invalid: &Invalid) -> Status {
     let mut details = details(Reason::InvalidField, []);
     for violation in invalid.violations() {
         details.add_bad_request_violation(short(&violation.field), short(&violation.description));

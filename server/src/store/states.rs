@@ -1,8 +1,9 @@
 //! States as the tables write them.
 
-use super::error::{Result, StoreError};
 use loadmaster_proto::ledger::Ledger;
 
+use super::columns::Stored;
+use super::error::{Result, StoreError};
 use super::records::{OperationState, ProfileState, RunState, WorkerState};
 
 /// A state or choice that the tables write as a word.
@@ -30,6 +31,14 @@ macro_rules! words {
                         concat!("a stored row cannot be read: {:?} is no ", stringify!($type)), word
                     ))),
                 }
+            }
+        }
+
+        impl TryFrom<Stored<String>> for $type {
+            type Error = StoreError;
+
+            fn try_from(Stored(word): Stored<String>) -> Result<Self> {
+                Self::from_sql(&word)
             }
         }
     };

@@ -5,13 +5,12 @@ use loadmaster_proto::name::ProfileName;
 use loadmaster_proto::profile::document::{ProfileDocument, Provenance};
 use loadmaster_proto::wire::v1;
 
-use super::blocking::blocking;
-use super::error::ApiError;
-use super::imports::Imports;
-use super::messages;
-use super::profile::Profiles;
+use super::{Profiles, message};
 use crate::document::{DocumentFault, Import, export};
 use crate::profile::StoredProfile;
+use crate::rpc::blocking::blocking;
+use crate::rpc::error::ApiError;
+use crate::rpc::imports::Imports;
 use crate::store::records::RunCounts;
 use loadmaster_planning::imported;
 
@@ -20,7 +19,7 @@ impl Imports {
     ///
     /// # Errors
     /// Names the key that is wrong, or too many documents are read already.
-    pub(super) async fn document(
+    pub(in crate::rpc) async fn document(
         &self,
         field: &'static str,
         text: String,
@@ -59,7 +58,7 @@ impl Profiles {
         };
         let import = self.imports.document("document", request.document, id).await?;
         if request.validate_only {
-            let row = messages::new_profile(&import.settings, RunCounts::default());
+            let row = message::new(&import.settings, RunCounts::default());
             return Ok(described(row, &import.document, &import.row.digest));
         }
         import.store(&self.store).await?;
@@ -81,10 +80,10 @@ impl Profiles {
         blocking("a profile cannot be shown", move || {
             let digest = document.digest().map_err(Invalid::from)?;
             match stored {
-                None => Ok::<_, ApiError>(described(messages::profile_row(&record), &document, &digest)),
+                None => Ok::<_, ApiError>(described(message::row(&record), &document, &digest)),
                 Some(stored) => Ok(v1::Profile {
                     provenance: Some(provenance(&document, &digest)),
-                    ..messages::profile(&record, &stored)?
+                    ..message::profile(&record, &stored)?
                 }),
             }
         })
@@ -96,7 +95,7 @@ impl Profiles {
 fn described(row: v1::Profile, document: &ProfileDocument, digest: &str) -> v1::Profile {
     let (metrics, ledger) = imported::layer_metrics(document);
     v1::Profile {
-        layers: metrics.iter().map(|of| messages::layer_memory(of, ledger)).collect(),
+        layers: metrics.iter().map(|of| message::layer_memory(of, ledger)).collect(),
         provenance: Some(provenance(document, digest)),
         ..row
     }

@@ -7,7 +7,7 @@ use loadmaster_proto::cluster::device::Backend;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::name::ProfileName;
 
-use super::error::ApiError;
+use crate::rpc::error::ApiError;
 use crate::store::records::{Software, WorkerRecord, WorkerState};
 
 /// The software of the workers that would take runs on this kind of device; none when there is no such

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Limits;
-use super::gate::PeerShare;
+use super::share::PeerShare;
 
 pub(super) use connection::{Connection, OpenCall, Unread};
 

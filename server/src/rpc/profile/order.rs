@@ -11,12 +11,9 @@ use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::Parallelism;
 use loadmaster_proto::wire::v1;
 
-use super::validate::{count_or, deadline_seconds};
+use crate::rpc::limits::{MAX_PARALLELISMS, count_or, deadline_seconds};
 use loadmaster_planning::campaign::default_micro_batch_sizes;
 use loadmaster_planning::campaign::scenarios::scenarios;
-
-/// Most ways to share a stage that a request names: there are three.
-const MAX_PARALLELISMS: usize = 16;
 
 /// A checked request, but for its subject and device kind.
 pub(super) struct Order {

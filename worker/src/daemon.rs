@@ -18,16 +18,17 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info, info_span};
 
-use crate::claim::Claim;
-use crate::config::Settings;
 use crate::fatal::Fatal;
 use crate::health::Health;
 use crate::link::{self, Link};
-use crate::run::Runner;
+use crate::process::folder::WorkFolder;
+use crate::process::group;
+use crate::ranks::blame::Outcome;
+use crate::ranks::{Progress, Supervisor};
+use crate::run::job::Claim;
+use crate::runner::Runner;
+use crate::settings::Settings;
 use crate::state::{Action, Event, Job, State};
-use crate::supervise::folder::WorkFolder;
-use crate::supervise::outcome::Outcome;
-use crate::supervise::{Progress, Supervisor, group};
 use crate::{host, inventory, probe};
 
 /// Reports of progress that wait to be looked at; more are dropped.

@@ -14,9 +14,9 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::supervise::lines::Tail;
-use crate::supervise::outcome::signal_name;
-use crate::supervise::spawn::spawn;
+use crate::process::lines::Tail;
+use crate::process::spawn::spawn;
+use crate::ranks::blame::signal_name;
 
 const RANK: &str = "loadmaster-rank";
 /// Loading libtorch with CUDA from a cold disk takes tens of seconds.

@@ -13,9 +13,9 @@ use loadmaster_proto::name::CommandName;
 
 use super::process::{End, How};
 use super::rank_file::{self, RankResult};
+use crate::process::lines::last_bytes;
+use crate::ranks::blame::{Outcome, describe, killed_by, signal_name};
 use crate::state::Job;
-use crate::supervise::lines::last_bytes;
-use crate::supervise::outcome::{Outcome, describe, killed_by, signal_name};
 
 /// Most bytes of a command's own words in a message.
 const QUOTE: usize = 1_500;

@@ -31,9 +31,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::command::TrainingCommand;
+use crate::ranks::Progress;
+use crate::ranks::blame::Outcome;
 use crate::state::Job;
-use crate::supervise::Progress;
-use crate::supervise::outcome::Outcome;
 use offspring::Offspring;
 use run_file::RunFile;
 

@@ -17,12 +17,12 @@ use tracing::debug;
 
 use super::offspring::Offspring;
 use super::{progress, rank_file};
+use crate::process::group::Group;
+use crate::process::kernel;
+use crate::process::lines::{Tail, read_line};
+use crate::process::spawn::spawn;
+use crate::ranks::Progress;
 use crate::state::Job;
-use crate::supervise::Progress;
-use crate::supervise::group::Group;
-use crate::supervise::kernel;
-use crate::supervise::lines::{Tail, read_line};
-use crate::supervise::spawn::spawn;
 
 /// Longest line of output that is kept whole.
 const MAX_LINE: usize = 2 << 10;

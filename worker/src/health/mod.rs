@@ -22,7 +22,7 @@ use loadmaster_proto::measure::failure::RunFailure;
 use tokio::time::timeout;
 use tracing::warn;
 
-use crate::supervise::outcome::Outcome;
+use crate::ranks::blame::Outcome;
 use cores::{Cores, Usage};
 use judge::Look;
 use nvml::Monitor;

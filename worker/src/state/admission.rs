@@ -10,7 +10,7 @@ use loadmaster_proto::measure::run::Task;
 use loadmaster_proto::wire::v1;
 
 use super::handed_back;
-use crate::claim::Claim;
+use crate::run::job::Claim;
 
 /// Longest deadline.
 const LONGEST: Duration = Duration::from_secs(7 * 86_400);

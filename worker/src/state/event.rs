@@ -8,8 +8,8 @@ use v1::planner_message::Message as FromPlanner;
 use v1::worker_message::Message as ToPlanner;
 
 use super::admission::Job;
-use crate::claim::Claim;
-use crate::supervise::outcome::Outcome;
+use crate::ranks::blame::Outcome;
+use crate::run::job::Claim;
 
 /// The planner's durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -25,8 +25,8 @@ use tracing::{debug, info, warn};
 use v1::planner_message::Message as FromPlanner;
 use v1::worker_message::Message as ToPlanner;
 
-use crate::claim::Claim;
-use crate::supervise::outcome::Outcome;
+use crate::ranks::blame::Outcome;
+use crate::run::job::Claim;
 pub(crate) use admission::Job;
 pub(crate) use event::{Action, Event, Terms};
 use reports::Reports;

@@ -16,9 +16,9 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use super::lines::{Tail, read_line};
-use super::outcome::{Exit, RankEnd, RankResult, Said};
+use super::blame::{Exit, RankEnd, RankResult, Said};
 use super::rank_id::RankId;
+use crate::process::lines::{Tail, read_line};
 
 /// Longest event; the measurement of a model with the most layers fits easily.
 const MAX_EVENT: usize = 8 << 20;

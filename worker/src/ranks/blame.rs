@@ -16,8 +16,8 @@ use loadmaster_proto::measure::rank::{
 };
 use nix::sys::signal::Signal;
 
-use super::lines::{Tail, last_bytes};
 use super::rank_id::RankId;
+use crate::process::lines::{Tail, last_bytes};
 
 /// Exit codes of a program that could not be loaded: 127 is the loader's and the shell's.
 const EXIT_NOT_LOADED: [i32; 2] = [126, 127];

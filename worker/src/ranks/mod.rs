@@ -1,15 +1,10 @@
 //! The processes of a run: started, watched, ended, and gone before their devices are free again.
 
 mod assignment;
-pub(crate) mod folder;
-pub(crate) mod group;
-pub(crate) mod kernel;
-pub(crate) mod lines;
-pub(crate) mod outcome;
+pub(crate) mod blame;
+mod lives;
 mod rank_id;
 mod rank_process;
-pub(crate) mod spawn;
-mod watch;
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -27,15 +22,16 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::claim::Claim;
+use crate::process::folder::{self, WorkFolder};
+use crate::process::group::Group;
+use crate::process::{kernel, spawn};
+use crate::run::job::Claim;
 use crate::state::Job;
 use assignment::{Assignment, Spec};
-use folder::WorkFolder;
-use group::Group;
-use outcome::{Exit, Outcome, RankEnd, Said, judge};
+use blame::{Exit, Outcome, RankEnd, Said, judge};
+use lives::Lives;
 use rank_id::RankId;
 use rank_process::{Heard, command, drive};
-use watch::Watch;
 
 /// How long the other ranks may take to end after one has failed.
 const GRACE: Duration = Duration::from_secs(2);
@@ -131,7 +127,7 @@ impl Supervisor {
             }
         }
         drop(heard_sender);
-        let watch = Watch::new(assignments.iter().map(|assignment| assignment.rank), Instant::now());
+        let watch = Lives::new(assignments.iter().map(|assignment| assignment.rank), Instant::now());
         let verdict = if ends.is_empty() {
             self.watch(job, watch, &mut ranks, &mut ends, heard, stop, progress).await
         } else {
@@ -184,7 +180,7 @@ impl Supervisor {
     async fn watch(
         &self,
         job: &Job,
-        mut watch: Watch,
+        mut watch: Lives,
         ranks: &mut FuturesUnordered<impl Future<Output = RankEnd>>,
         ends: &mut Vec<RankEnd>,
         mut heard: mpsc::Receiver<Heard>,
@@ -236,7 +232,7 @@ impl Supervisor {
         }
     }
 
-    fn hung(&self, rank: RankId, watch: &Watch) -> RunFailure {
+    fn hung(&self, rank: RankId, watch: &Lives) -> RunFailure {
         RunFailure {
             kind: FailureKind::Hung,
             message: format!(
@@ -249,7 +245,7 @@ impl Supervisor {
     }
 }
 
-fn past_deadline(job: &Job, watch: &Watch) -> RunFailure {
+fn past_deadline(job: &Job, watch: &Lives) -> RunFailure {
     let (fraction, phase) = watch.progress();
     RunFailure {
         kind: FailureKind::Hung,

@@ -12,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 use crate::command;
 use crate::config::command::Commands;
 use crate::health::Health;
+use crate::process::folder;
+use crate::ranks::blame::Outcome;
+use crate::ranks::{Progress, Supervisor};
 use crate::state::Job;
-use crate::supervise::folder;
-use crate::supervise::outcome::Outcome;
-use crate::supervise::{Progress, Supervisor};
 
 /// Works on runs.
 #[derive(Debug)]

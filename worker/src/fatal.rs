@@ -45,4 +45,13 @@ impl Fatal {
             Self::Devices(_) => 5,
         }
     }
+
+    /// Says it: through the log, or plainly where the log hides errors.
+    pub(crate) fn tell(&self) {
+        if tracing::enabled!(tracing::Level::ERROR) {
+            tracing::error!(exit_code = self.exit_code(), "{self}");
+        } else {
+            eprintln!("loadmaster-worker: {self}");
+        }
+    }
 }

@@ -30,6 +30,8 @@ mod run;
 mod runner;
 mod settings;
 mod state;
+#[cfg(test)]
+mod testing;
 
 use std::process::ExitCode;
 
@@ -44,7 +46,7 @@ fn main() -> ExitCode {
     match settings.map_err(Into::into).and_then(daemon::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(fatal) => {
-            logging::fatal(&fatal);
+            fatal.tell();
             ExitCode::from(fatal.exit_code())
         }
     }

@@ -14,9 +14,9 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::process::lines::Tail;
+use crate::process::exit::signal_name;
 use crate::process::spawn::spawn;
-use crate::ranks::blame::signal_name;
+use crate::process::tail::Tail;
 
 const RANK: &str = "loadmaster-rank";
 /// Loading libtorch with CUDA from a cold disk takes tens of seconds.

@@ -77,7 +77,7 @@ struct DidNotFit {
 
 /// What became of a rank.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum RankResult {
+pub(super) enum RankReport {
     /// It was measured.
     Measured(Box<Measurement>),
     /// Its device was too small.
@@ -133,7 +133,7 @@ impl RankFile {
         ledger: Ledger,
         spec: &RunSpec,
         (rank, place, device): (usize, RankPosition, &Device),
-    ) -> Result<RankResult, String> {
+    ) -> Result<RankReport, String> {
         if self.format != FORMAT {
             return Err(format!("format: is {:?}, must be {FORMAT:?}", self.format));
         }
@@ -148,7 +148,7 @@ impl RankFile {
             ));
         }
         match (self.peak_bytes, &self.out_of_memory) {
-            (None, Some(lack)) => Ok(RankResult::OutOfMemory(OutOfMemory {
+            (None, Some(lack)) => Ok(RankReport::OutOfMemory(OutOfMemory {
                 asked: bytes("out_of_memory.asked_bytes", lack.asked_bytes)?,
                 held: bytes("out_of_memory.held_bytes", lack.held_bytes)?,
                 allowed: match lack.allowed_bytes {
@@ -160,7 +160,7 @@ impl RankFile {
                 layer: lack.layer,
             })),
             (Some(peak), None) => {
-                self.measured(command, spec, place, device, peak).map(Box::new).map(RankResult::Measured)
+                self.measured(command, spec, place, device, peak).map(Box::new).map(RankReport::Measured)
             }
             (None, None) => Err("peak_bytes: is missing".to_owned()),
             (Some(_), Some(_)) => Err("peak_bytes: goes not with out_of_memory".to_owned()),

@@ -13,8 +13,7 @@ use serde::Deserialize;
 use tonic::transport::Uri;
 
 use super::command::{self, Commands, RawCommand};
-use super::value::{CpuSlots, GpuSelection, duration, server, wait};
-use crate::cli::MAX_GPU_SHARES;
+use super::value::{CpuSlots, GpuSelection, MAX_GPU_SHARES, duration, server, wait};
 use crate::logging::LogFormat;
 
 /// Longest file, bytes.

@@ -109,7 +109,7 @@ mod tests {
     use loadmaster_proto::cluster::device::Backend;
 
     use super::*;
-    use crate::ranks::blame::tests::measurement;
+    use crate::testing::measurement;
 
     fn gpu(ordinal: u32) -> Device {
         Device {

@@ -17,12 +17,11 @@ use std::time::Duration;
 
 use loadmaster_proto::cluster::device::{Backend, Device};
 use loadmaster_proto::measure::environment::Environment;
-use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::measure::failure::RunFailure;
 use tokio::time::timeout;
 use tracing::warn;
 
-use crate::ranks::blame::Outcome;
+use crate::run::outcome::{Outcome, handed_back};
 use cores::{Cores, Usage};
 use judge::Look;
 use nvml::Monitor;
@@ -74,11 +73,7 @@ impl Health {
             }
             return Ok(Before { gpus: looks, cores: self.usage(devices) });
         }
-        Err(RunFailure {
-            kind: FailureKind::HandedBack,
-            message: judge::refusal(&foreign),
-            stage_index: None,
-        })
+        Err(handed_back(judge::refusal(&foreign)))
     }
 
     /// Adds to a run's measurements what its devices looked like before and after it.

@@ -18,7 +18,7 @@ use tracing::{Instrument, error, info, info_span};
 
 use crate::fatal::Fatal;
 use crate::health::Health;
-use crate::link::{self, Link};
+use crate::link::{Link, LinkEvent};
 use crate::process::folder::WorkFolder;
 use crate::process::group;
 use crate::ranks::Supervisor;
@@ -176,18 +176,18 @@ impl Daemon {
         }
     }
 
-    fn linked(&mut self, event: link::Event) -> Option<Event> {
+    fn linked(&mut self, event: LinkEvent) -> Option<Event> {
         match event {
-            link::Event::Due => {
+            LinkEvent::Due => {
                 if self.refusal.is_none() {
                     self.link.open(self.hello());
                 }
                 None
             }
-            link::Event::Welcomed(terms) => Some(Event::Welcomed(terms)),
-            link::Event::Message(message) => Some(Event::Planner(message)),
-            link::Event::Lost => Some(Event::Lost),
-            link::Event::Refused(why) => {
+            LinkEvent::Welcomed(terms) => Some(Event::Welcomed(terms)),
+            LinkEvent::Message(message) => Some(Event::Planner(message)),
+            LinkEvent::Lost => Some(Event::Lost),
+            LinkEvent::Refused(why) => {
                 error!("the planner refuses this worker: {why}");
                 self.refusal = Some(why);
                 Some(Event::Refused)

@@ -29,7 +29,6 @@ pub(crate) enum Fatal {
     /// Nothing to offer.
     #[error(transparent)]
     Devices(#[from] InventoryError),
-    /// All else.
     #[error("{0:#}")]
     Other(#[from] anyhow::Error),
 }

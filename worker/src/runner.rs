@@ -14,7 +14,6 @@ use crate::run::Contact;
 use crate::run::job::Job;
 use crate::run::outcome::{Outcome, handed_back};
 
-/// Works on runs.
 #[derive(Debug)]
 pub(crate) struct Runner {
     /// Starts Loadmaster's own ranks.

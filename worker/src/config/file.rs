@@ -25,7 +25,6 @@ pub(crate) enum ConfigError {
     /// The file is not there, or may not be read.
     #[error("the configuration file {} cannot be read: {error}", path.display())]
     Unreadable {
-        /// Which.
         path: PathBuf,
         /// The system's words.
         error: io::Error,
@@ -37,7 +36,6 @@ pub(crate) enum ConfigError {
         path.display()
     )]
     NotPrivate {
-        /// Which.
         path: PathBuf,
         /// Who may.
         why: String,
@@ -45,7 +43,6 @@ pub(crate) enum ConfigError {
     /// It says something that cannot be.
     #[error("the configuration file {}: {why}", path.display())]
     Invalid {
-        /// Which.
         path: PathBuf,
         /// Which key, and what would be right.
         why: String,

@@ -10,7 +10,6 @@ use loadmaster_proto::ledger::Ledger;
 use super::value::CpuSlots;
 use super::*;
 
-/// The shipped example.
 const EXAMPLE: &str = include_str!("../../../deploy/worker.toml");
 
 fn parse(text: &str) -> Result<ConfigFile, String> {

@@ -14,9 +14,7 @@ pub(crate) const MAX_GPU_SHARES: i64 = 64;
 /// `--cpu-slots`: how many of what size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CpuSlots {
-    /// Slots.
     pub(crate) count: u32,
-    /// Bytes of each.
     pub(crate) capacity: Bytes,
 }
 

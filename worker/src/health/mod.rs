@@ -39,7 +39,6 @@ pub(crate) struct Before {
     cores: Option<Usage>,
 }
 
-/// Looks at devices.
 #[derive(Debug)]
 pub(crate) struct Health {
     monitor: Option<Arc<Monitor>>,
@@ -49,7 +48,6 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// For these devices.
     pub(crate) fn new(devices: &[Device], allow_shared: bool) -> Self {
         let gpus = devices.iter().any(|device| !device.uuid.is_empty());
         let monitor = if gpus { Monitor::open() } else { None };

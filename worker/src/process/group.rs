@@ -48,7 +48,7 @@ impl Group {
             .map_err(|error| io::Error::new(error.kind(), format!("{program}: {error}")))?;
         if let Some(pid) = child.id() {
             kernel::prefer_to_kill(pid);
-            self.leader.get_or_insert(Pid::from_raw(pid.cast_signed()));
+            self.leader.get_or_insert_with(|| Pid::from_raw(pid.cast_signed()));
         }
         Ok(child)
     }

@@ -21,13 +21,11 @@ const NEIGHBOUR_MARGIN: Duration = Duration::from_secs(30);
 /// What one rank is told.
 #[derive(Debug)]
 pub(super) struct Assignment {
-    /// Which rank.
     pub(super) rank: RankId,
     /// What it reads.
     pub(super) spec: Spec,
 }
 
-/// A rank's specification.
 #[derive(Debug)]
 pub(super) enum Spec {
     /// It trains.

@@ -44,7 +44,6 @@ pub(super) enum RankResult {
 pub(super) struct Said {
     /// Events of any kind.
     pub(super) events: u64,
-    /// Its result.
     pub(super) result: Option<RankResult>,
     /// Its device was too small.
     pub(super) out_of_memory: Option<OutOfMemory>,
@@ -61,7 +60,6 @@ pub(super) struct Said {
 /// The end of a rank.
 #[derive(Debug)]
 pub(super) struct RankEnd {
-    /// Which.
     pub(super) rank: RankId,
     /// How its process ended.
     pub(super) exit: Exit,

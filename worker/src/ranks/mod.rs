@@ -37,7 +37,6 @@ const HEARD: usize = 64;
 /// Starts and watches the ranks of runs.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
-    /// The rank program.
     pub(crate) program: PathBuf,
     /// Where runs have their folders.
     pub(crate) folder: WorkFolder,

@@ -27,7 +27,6 @@ const GARBAGE: usize = 200;
 /// A sign of life.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Heard {
-    /// Whose.
     pub(super) rank: RankId,
     /// How far it is, where it said so.
     pub(super) progress: Option<(f64, Phase)>,

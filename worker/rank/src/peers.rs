@@ -1,25 +1,46 @@
-//! Which ranks of a stage form a group, and how they come together.
+//! The ranks that a rank has to do with: where they are, why they talk, and the groups of a stage. Pure.
 
-use std::collections::BTreeMap;
-use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex};
+use std::fmt;
 
-use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::training::shard::Shard;
 use loadmaster_proto::training::stage::StageConfig;
 
-use super::host::Host;
-use super::{Collective, Group};
-use crate::error::RankError;
-use crate::transport::{Address, Appointment, Tie};
+/// A rank of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Address {
+    /// Index of its stage.
+    pub(crate) stage: u32,
+    /// Which device of the stage.
+    pub(crate) shard: u32,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "shard {} of stage {}", self.shard, self.stage)
+    }
+}
+
+/// What connects two ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Tie {
+    /// Their stages follow each other.
+    Neighbour,
+    /// Their stages share a weight.
+    SharedWeight,
+    /// They are devices of one stage.
+    Shard,
+}
+
+/// Who is to be met, and why.
+pub(crate) type Appointment = (Tie, Address);
 
 /// A rank's place in one of the groups of its stage.
 #[derive(Debug, Clone)]
 pub(crate) struct Membership {
     /// Which member it is, of how many.
-    pub(super) own: Shard,
+    pub(crate) own: Shard,
     /// All members, in order.
-    pub(super) members: Vec<Address>,
+    pub(crate) members: Vec<Address>,
 }
 
 impl Membership {
@@ -44,46 +65,13 @@ impl Membership {
         peers.unwrap_or_default()
     }
 
-    /// The group, over connections to all peers; none where there is one member.
-    ///
-    /// # Errors
-    /// When a peer is missing or gone.
-    pub(crate) fn join(
-        &self,
-        met: &mut BTreeMap<Appointment, UnixStream>,
-        collectives: Collectives,
-    ) -> Result<Option<Group>, RankError> {
-        if self.members.len() <= 1 {
-            return Ok(None);
+    /// The place of one of the first `size` devices of a stage in the group of these.
+    pub(crate) fn of_first(size: u32, own: Address) -> Self {
+        Self {
+            own: Shard { index: own.shard, degree: size },
+            members: (0..size).map(|shard| Address { shard, ..own }).collect(),
         }
-        let host = self.host(met)?;
-        let collective = match collectives {
-            Collectives::Host => Box::new(host),
-            Collectives::Nccl => between_gpus(self.own, host)?,
-        };
-        Ok(Some(Group { own: self.own, collective: Arc::new(Mutex::new(collective)) }))
     }
-
-    /// The members' exchange through the host's memory.
-    pub(super) fn host(&self, met: &mut BTreeMap<Appointment, UnixStream>) -> Result<Host, RankError> {
-        let peers = self.peers().iter();
-        let peers = peers.filter_map(|&peer| Some((peer, met.remove(&(Tie::Shard, peer))?)));
-        Host::new(self.own, peers.collect())
-    }
-}
-
-#[cfg(feature = "nccl")]
-fn between_gpus(own: Shard, mut host: Host) -> Result<Box<dyn Collective>, RankError> {
-    Ok(match super::nccl::Nccl::join(own, &mut host)? {
-        Some(nccl) => Box::new(nccl),
-        None => Box::new(host),
-    })
-}
-
-#[cfg(not(feature = "nccl"))]
-fn between_gpus(_own: Shard, host: Host) -> Result<Box<dyn Collective>, RankError> {
-    eprintln!("loadmaster-rank: built without NCCL: GPUs exchange through the host's memory");
-    Ok(Box::new(host))
 }
 
 #[cfg(test)]

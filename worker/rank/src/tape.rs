@@ -1,8 +1,6 @@
 //! Recording what a layer allocates: from the allocator's entries to a
 //! [`LayerTape`](loadmaster_proto::measure::tape::LayerTape).
 
-mod record;
-
 use std::collections::HashMap;
 
 use loadmaster_proto::measure::tape::{Event, Passage, Slot, Step};
@@ -10,8 +8,6 @@ use tch::Tensor;
 
 use crate::error::RankError;
 use crate::ffi::{self, TAPE_ALLOCATED, TAPE_EDGE, TAPE_FREED, TAPE_REMARK, TapeEntry};
-
-pub(crate) use record::{PASSES, record};
 
 /// Which of a layer's edges tensors are at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +20,7 @@ pub(crate) enum Edge {
 
 /// The parts of the end of an iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+pub(crate) enum End {
     Exchange,
     Update,
 }
@@ -62,7 +58,7 @@ impl Drop for Communication {
 }
 
 /// Runs `work` and returns what it allocated, in order.
-fn recorded(work: impl FnOnce() -> Result<(), RankError>) -> Result<Vec<TapeEntry>, RankError> {
+pub(crate) fn recorded(work: impl FnOnce() -> Result<(), RankError>) -> Result<Vec<TapeEntry>, RankError> {
     ffi::begin_tape()?;
     let result = work();
     let entries = ffi::end_tape();
@@ -99,12 +95,12 @@ impl Blocks {
     }
 }
 
-fn defect(what: &str) -> RankError {
+pub(crate) fn defect(what: &str) -> RankError {
     RankError::Other(format!("a defect: {what}"))
 }
 
 /// What entries say about a micro-batch.
-fn passage(entries: &[TapeEntry]) -> Result<Passage, RankError> {
+pub(crate) fn passage(entries: &[TapeEntry]) -> Result<Passage, RankError> {
     let mut passage = Passage::default();
     let mut blocks = Blocks::default();
     let mut slot = Slot::Input as usize;
@@ -134,7 +130,7 @@ fn passage(entries: &[TapeEntry]) -> Result<Passage, RankError> {
 }
 
 /// What entries say about the end of an iteration.
-fn step(entries: &[TapeEntry]) -> Result<Step, RankError> {
+pub(crate) fn step(entries: &[TapeEntry]) -> Result<Step, RankError> {
     let mut step = Step::default();
     let mut blocks = Blocks::default();
     let mut end = End::Exchange as u32;

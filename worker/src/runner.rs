@@ -3,21 +3,17 @@
 
 use std::path::Path;
 
-use loadmaster_proto::measure::failure::FailureKind;
-use loadmaster_proto::measure::failure::RunFailure;
 use loadmaster_proto::measure::run::{RunSpec, Task};
-use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 use crate::command;
 use crate::config::command::Commands;
 use crate::health::Health;
-use crate::state::Job;
-use crate::supervise::folder;
-use crate::supervise::outcome::Outcome;
-use crate::supervise::{Progress, Supervisor};
+use crate::process::folder;
+use crate::ranks::Supervisor;
+use crate::run::Contact;
+use crate::run::job::Job;
+use crate::run::outcome::{Outcome, handed_back};
 
-/// Works on runs.
 #[derive(Debug)]
 pub(crate) struct Runner {
     /// Starts Loadmaster's own ranks.
@@ -29,38 +25,28 @@ pub(crate) struct Runner {
 }
 
 impl Runner {
-    /// Works on a run until none of its processes is left. `stop` ends it early.
-    pub(crate) async fn run(
-        &self,
-        job: Job,
-        stop: CancellationToken,
-        progress: mpsc::Sender<Progress>,
-    ) -> Outcome {
-        let before = match self.health.before(&job.devices).await {
+    /// Works on a run until none of its processes is left.
+    pub(crate) async fn run(&self, job: Job, contact: &Contact) -> Outcome {
+        let before = match self.health.before(&job.lease.devices).await {
             Ok(before) => before,
             Err(refusal) => return Outcome::Failed(refusal),
         };
-        let devices = job.devices.clone();
-        let (lease, task) = job.with(());
+        let devices = job.lease.devices.clone();
+        let Job { lease, task } = job;
         let outcome = match task {
             Task::Train(spec) if spec.command.is_some() => {
-                self.command(&lease.with(*spec).0, &stop, &progress).await
+                self.command(&Job { lease, task: *spec }, contact).await
             }
-            task => self.supervisor.run(lease.with(task).0, stop, progress).await,
+            task => self.supervisor.run(&Job { lease, task }, contact).await,
         };
         self.health.after(&devices, before, outcome).await
     }
 
-    async fn command(
-        &self,
-        job: &Job<RunSpec>,
-        stop: &CancellationToken,
-        progress: &mpsc::Sender<Progress>,
-    ) -> Outcome {
+    async fn command(&self, job: &Job<RunSpec>, contact: &Contact) -> Outcome {
         let Some((name, command)) =
-            job.spec.command.as_ref().and_then(|name| self.commands.get_key_value(name))
+            job.task.command.as_ref().and_then(|name| self.commands.get_key_value(name))
         else {
-            let name = job.spec.command.as_ref().map(ToString::to_string).unwrap_or_default();
+            let name = job.task.command.as_ref().map(ToString::to_string).unwrap_or_default();
             return Outcome::Failed(handed_back(format!(
                 "this worker offers no command {name}: it was started with another configuration since"
             )));
@@ -70,13 +56,9 @@ impl Runner {
             Err(error) => return Outcome::Failed(handed_back(format!("the run's folder: {error}"))),
         };
         let path: &Path = folder.path();
-        let outcome = command::run(name, command, job, path, stop, progress).await;
+        let outcome = command::run(name, command, job, path, contact).await;
         let path = path.to_owned();
         folder::remove(folder, &path);
         outcome
     }
-}
-
-fn handed_back(message: String) -> RunFailure {
-    RunFailure { kind: FailureKind::HandedBack, message, stage_index: None }
 }

@@ -8,12 +8,16 @@ use std::time::Instant;
 
 use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::rank::LinkSpec;
-use loadmaster_proto::training::shard::Shard;
 use tch::{Device, Kind, Tensor};
 
-use super::{Group, Membership, Reduction};
+#[cfg(feature = "nccl")]
+use crate::collective::join;
+#[cfg(feature = "nccl")]
+use crate::collective::nccl::Nccl;
+use crate::collective::{Group, Reduction};
 use crate::error::RankError;
-use crate::transport::{Address, Appointment, Pairs, Tie, meet};
+use crate::peers::{Address, Appointment, Membership, Tie};
+use crate::transport::{Pairs, meet};
 
 /// All ranks, seen from one of them.
 #[derive(Debug)]
@@ -34,7 +38,7 @@ enum BetweenTwo {
     Host(Pairs),
     /// Between different GPUs, as launchers do.
     #[cfg(feature = "nccl")]
-    Nccl(Mutex<super::nccl::Nccl>),
+    Nccl(Mutex<Nccl>),
 }
 
 impl Mesh {
@@ -45,14 +49,14 @@ impl Mesh {
     pub(crate) fn connect(spec: &LinkSpec, device: Device, deadline: Instant) -> Result<Self, RankError> {
         let own = Address { stage: 0, shard: spec.index };
         let ranks = spec.work.devices;
-        let everybody = members(own, ranks);
+        let everybody = Membership::of_first(ranks, own);
         let mut wanted: BTreeSet<Appointment> = Pairs::appointments(own, ranks);
         wanted.extend(everybody.peers().iter().map(|&peer| (Tie::Shard, peer)));
         let mut met = meet(&spec.folder, own, &wanted, deadline)?;
         // One exchange of each size is not timed.
         let exchanges = spec.work.repeats.saturating_add(1);
         let pairs = Pairs::start(&mut met, &spec.work, exchanges, device)?;
-        let all = everybody.join(&mut copies(&met)?, Collectives::Host)?;
+        let all = Group::join(&everybody, &mut copies(&met)?, Collectives::Host)?;
         let between_two = between_two(spec, &everybody, &met, pairs)?;
         Ok(Self { own, ranks, streams: met, all, between_two })
     }
@@ -108,7 +112,7 @@ impl Mesh {
         if self.own.shard >= size.min(self.ranks) {
             return Ok(None);
         }
-        members(self.own, size).join(&mut copies(&self.streams)?, collectives)
+        Group::join(&Membership::of_first(size, self.own), &mut copies(&self.streams)?, collectives)
     }
 
     /// Waits until every rank waits here.
@@ -133,14 +137,6 @@ impl Mesh {
     }
 }
 
-/// The first `size` ranks, as one of them sees them.
-fn members(own: Address, size: u32) -> Membership {
-    Membership {
-        own: Shard { index: own.shard, degree: size },
-        members: (0..size).map(|shard| Address { shard, ..own }).collect(),
-    }
-}
-
 /// The same connections once more: what is written to either is read at their other end.
 fn copies(
     streams: &BTreeMap<Appointment, UnixStream>,
@@ -162,8 +158,7 @@ fn between_two(
     if spec.collectives == Collectives::Host {
         return Ok(BetweenTwo::Host(pairs));
     }
-    let mut host = everybody.host(&mut copies(met)?)?;
-    Ok(match super::nccl::Nccl::join(everybody.own, &mut host)? {
+    Ok(match join::nccl(everybody, &mut copies(met)?)? {
         Some(nccl) => BetweenTwo::Nccl(Mutex::new(nccl)),
         None => BetweenTwo::Host(pairs),
     })

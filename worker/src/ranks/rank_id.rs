@@ -7,7 +7,6 @@ use loadmaster_proto::measure::run::RankPosition;
 /// A rank of a run: a device of a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RankId {
-    /// Its stage.
     pub(super) stage_index: u32,
     /// Which device of the stage.
     pub(super) shard: u32,

@@ -2,22 +2,22 @@
 
 use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage};
 
-use super::{End, defect, passage, recorded, step};
+use super::trainer::Trainer;
 use crate::error::RankError;
 use crate::ffi;
 use crate::memory::Memory;
 use crate::pipeline::{Flow, MicroBatch};
 use crate::progress;
-use crate::train::Trainer;
+use crate::tape::{End, defect, passage, recorded, step};
 
 /// Passes that every recording has; progress counts no more.
-pub(crate) const PASSES: u64 = 3;
+pub(super) const PASSES: u64 = 3;
 
 /// Records the layer of a stage of one layer. Nothing of the training may be measured after it.
 ///
 /// # Errors
 /// Out of memory, for one; or a defect.
-pub(crate) fn record(trainer: &mut Trainer<'_>, memory: &Memory) -> Result<LayerTape, RankError> {
+pub(super) fn record(trainer: &mut Trainer<'_>, memory: &Memory) -> Result<LayerTape, RankError> {
     let layer = trainer.spec.position.stage.first_layer;
     let content = LayerContent::of(&trainer.spec.model, layer).ok_or_else(|| defect("no layer to record"))?;
     let statics = trainer.static_bytes();

@@ -11,7 +11,7 @@ use super::rank_process::Heard;
 
 /// What is known of a run's ranks.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct Lives {
     ranks: BTreeMap<RankId, Life>,
 }
 
@@ -23,7 +23,7 @@ struct Life {
     ended: bool,
 }
 
-impl Watch {
+impl Lives {
     /// Ranks that were started `now`.
     pub(super) fn new(ranks: impl IntoIterator<Item = RankId>, now: Instant) -> Self {
         let life = Life { last: now, fraction: 0.0, phase: Phase::Setup, ended: false };
@@ -88,12 +88,12 @@ mod tests {
     #[test]
     fn progress_is_the_mean_and_the_phase_is_the_slowest_ranks() {
         let now = Instant::now();
-        let mut watch = Watch::new([rank(0, 0), rank(0, 1)], now);
-        watch.heard(Heard { rank: rank(0, 0), progress: Some((0.5, Phase::Backward)) }, now);
-        assert_eq!(watch.progress(), (0.25, Phase::Setup));
-        watch.ended(rank(0, 0), true);
-        watch.heard(Heard { rank: rank(0, 1), progress: Some((f64::NAN, Phase::Forward)) }, now);
-        assert_eq!(watch.progress(), (0.5, Phase::Forward));
+        let mut lives = Lives::new([rank(0, 0), rank(0, 1)], now);
+        lives.heard(Heard { rank: rank(0, 0), progress: Some((0.5, Phase::Backward)) }, now);
+        assert_eq!(lives.progress(), (0.25, Phase::Setup));
+        lives.ended(rank(0, 0), true);
+        lives.heard(Heard { rank: rank(0, 1), progress: Some((f64::NAN, Phase::Forward)) }, now);
+        assert_eq!(lives.progress(), (0.5, Phase::Forward));
     }
 
     /// Pins that the rank blamed for a hang is the one that has been quiet longest and still lives.
@@ -101,13 +101,13 @@ mod tests {
     fn the_quietest_living_rank_is_the_suspect() {
         let start = Instant::now();
         let later = start + Duration::from_secs(5);
-        let mut watch = Watch::new([rank(0, 0), rank(0, 1), rank(1, 0)], start);
-        watch.heard(Heard { rank: rank(0, 0), progress: None }, later);
-        watch.ended(rank(0, 1), false);
-        assert_eq!(watch.quietest(), Some((rank(1, 0), start)));
-        assert_eq!(watch.hung_at(Duration::from_secs(9)), Some(start + Duration::from_secs(9)));
-        watch.ended(rank(1, 0), false);
-        watch.ended(rank(0, 0), true);
-        assert_eq!(watch.quietest(), None);
+        let mut lives = Lives::new([rank(0, 0), rank(0, 1), rank(1, 0)], start);
+        lives.heard(Heard { rank: rank(0, 0), progress: None }, later);
+        lives.ended(rank(0, 1), false);
+        assert_eq!(lives.quietest(), Some((rank(1, 0), start)));
+        assert_eq!(lives.hung_at(Duration::from_secs(9)), Some(start + Duration::from_secs(9)));
+        lives.ended(rank(1, 0), false);
+        lives.ended(rank(0, 0), true);
+        assert_eq!(lives.quietest(), None);
     }
 }

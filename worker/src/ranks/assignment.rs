@@ -12,7 +12,7 @@ use loadmaster_proto::measure::run::{RankPosition, RunSpec, Task, Work};
 
 use super::Supervisor;
 use super::rank_id::RankId;
-use crate::state::Job;
+use crate::run::job::Job;
 
 /// A rank waits for a neighbour longer than the daemon waits for a quiet rank, so that the daemon
 /// decides which of them hangs.
@@ -21,13 +21,11 @@ const NEIGHBOUR_MARGIN: Duration = Duration::from_secs(30);
 /// What one rank is told.
 #[derive(Debug)]
 pub(super) struct Assignment {
-    /// Which rank.
     pub(super) rank: RankId,
     /// What it reads.
     pub(super) spec: Spec,
 }
 
-/// A rank's specification.
 #[derive(Debug)]
 pub(super) enum Spec {
     /// It trains.
@@ -39,10 +37,10 @@ pub(super) enum Spec {
 impl Supervisor {
     /// What the ranks of a run are told, in order of the run's devices.
     pub(super) fn assignments(&self, job: &Job, folder: &Path) -> Vec<Assignment> {
-        match &job.spec {
+        match &job.task {
             Task::Train(spec) => {
                 let places = spec.ranks();
-                let each = places.into_iter().zip(&job.devices);
+                let each = places.into_iter().zip(&job.lease.devices);
                 each.map(|(place, device)| Assignment {
                     rank: RankId::of(&place),
                     spec: Spec::Train(Box::new(self.rank_spec(job, spec, place, device, folder))),
@@ -50,7 +48,7 @@ impl Supervisor {
                 .collect()
             }
             Task::Links(work) => {
-                let each = (0..work.devices).zip(&job.devices);
+                let each = (0..work.devices).zip(&job.lease.devices);
                 each.map(|(index, device)| Assignment {
                     rank: RankId { stage_index: 0, shard: index, devices: work.devices },
                     spec: Spec::Links(Box::new(self.link_spec(job, work, index, device, folder))),
@@ -78,7 +76,7 @@ impl Supervisor {
                 Work::Partitioning(partitioning) => Edges::Sockets { partitioning: partitioning.clone() },
             },
             folder: folder.to_owned(),
-            collectives: collectives(&job.devices),
+            collectives: collectives(&job.lease.devices),
             iterations: spec.iterations,
             device: rank_device(device),
             threads: self.threads,
@@ -94,7 +92,7 @@ impl Supervisor {
             index,
             device_id: device.id.clone(),
             folder: folder.to_owned(),
-            collectives: collectives(&job.devices),
+            collectives: collectives(&job.lease.devices),
             device: rank_device(device),
             threads: self.threads,
             neighbour_timeout_seconds: self.patience(),

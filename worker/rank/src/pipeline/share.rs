@@ -1,13 +1,13 @@
-//! A rank's part in its stage.
+//! A rank's share of its stage.
 
 use loadmaster_proto::training::shard::Shard;
 use loadmaster_proto::training::stage::StageConfig;
 
 use crate::collective::{Group, Groups};
 
-/// A rank's part in its stage.
+/// A rank's share of its stage.
 #[derive(Debug, Clone)]
-pub struct Part {
+pub struct Share {
     /// The stage.
     pub config: StageConfig,
     /// Which device of the stage.
@@ -16,7 +16,7 @@ pub struct Part {
     pub groups: Groups,
 }
 
-impl Part {
+impl Share {
     /// The only rank of a stage.
     pub fn single(config: StageConfig) -> Self {
         Self { config, shard: 0, groups: Groups::default() }

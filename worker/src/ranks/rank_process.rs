@@ -4,7 +4,6 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
-use std::time::Duration;
 
 use loadmaster_proto::cluster::device::Device;
 use loadmaster_proto::measure::rank::RankEvent;
@@ -16,24 +15,18 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use super::lines::{Tail, read_line};
-use super::outcome::{Exit, RankEnd, RankResult, Said};
+use super::blame::{Exit, RankEnd, RankResult, Said};
 use super::rank_id::RankId;
+use crate::process::lines::read_line;
+use crate::process::tail::{LAST_WORDS, Tail};
 
 /// Longest event; the measurement of a model with the most layers fits easily.
 const MAX_EVENT: usize = 8 << 20;
-/// Longest line of standard error that is kept whole.
-const MAX_STDERR_LINE: usize = 2 << 10;
 /// How much of a line that is no event is kept.
 const GARBAGE: usize = 200;
-/// How long to listen to a rank that has ended: its last words are in the pipes already, and only
-/// a child of its own can keep them open.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-
 /// A sign of life.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Heard {
-    /// Whose.
     pub(super) rank: RankId,
     /// How far it is, where it said so.
     pub(super) progress: Option<(f64, Phase)>,
@@ -69,7 +62,10 @@ pub(super) async fn drive(
             tokio::join!(
                 feed(stdin, &input),
                 listen(stdout, rank, &mut said, &heard),
-                keep_tail(stderr, rank, &mut tail)
+                tail.listen(stderr, |line| {
+                    debug!(%rank, "rank: {line}");
+                    true
+                })
             )
         });
         select! {
@@ -155,14 +151,4 @@ fn garbage(line: &[u8], rank: RankId, said: &mut Said) {
         said.first_garbage = start;
     }
     said.garbage += 1;
-}
-
-async fn keep_tail(stderr: Option<impl AsyncRead + Unpin>, rank: RankId, tail: &mut Tail) {
-    let Some(stderr) = stderr else { return };
-    let mut reader = BufReader::new(stderr);
-    let mut line = Vec::new();
-    while let Ok(Some(_)) = read_line(&mut reader, &mut line, MAX_STDERR_LINE).await {
-        debug!(%rank, "rank: {}", String::from_utf8_lossy(&line));
-        tail.push_line(&line);
-    }
 }

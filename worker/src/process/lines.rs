@@ -1,6 +1,5 @@
-//! Lines of a length that is limited, and the end of a long text.
+//! Lines of a length that is limited.
 
-use std::collections::VecDeque;
 use std::io;
 
 use tokio::io::{AsyncBufRead, AsyncBufReadExt};
@@ -33,40 +32,6 @@ pub(crate) async fn read_line<R: AsyncBufRead + Unpin>(
     }
 }
 
-/// The last bytes of a text.
-#[derive(Debug, Default)]
-pub(crate) struct Tail {
-    bytes: VecDeque<u8>,
-}
-
-impl Tail {
-    /// Bytes kept.
-    const LIMIT: usize = 4 << 10;
-
-    /// Adds a line.
-    pub(crate) fn push_line(&mut self, line: &[u8]) {
-        self.bytes.extend(line);
-        self.bytes.push_back(b'\n');
-        let surplus = self.bytes.len().saturating_sub(Self::LIMIT);
-        self.bytes.drain(..surplus);
-    }
-
-    /// What was kept, readable whatever the bytes are.
-    pub(crate) fn text(&self) -> String {
-        let bytes: Vec<u8> = self.bytes.iter().copied().collect();
-        String::from_utf8_lossy(&bytes).trim().to_owned()
-    }
-}
-
-/// The last part of a text, at most about `limit` bytes, cut between characters.
-pub(crate) fn last_bytes(text: &str, limit: usize) -> &str {
-    let mut start = text.len().saturating_sub(limit);
-    while !text.is_char_boundary(start) {
-        start += 1;
-    }
-    &text[start..]
-}
-
 #[cfg(test)]
 mod tests {
     use tokio::io::BufReader;
@@ -84,18 +49,5 @@ mod tests {
             lines.push((line.len(), cut));
         }
         assert_eq!(lines, [(5, false), (100, true), (5, false), (6, false)]);
-    }
-
-    #[test]
-    fn a_tail_keeps_the_end_and_survives_any_bytes() {
-        let mut tail = Tail::default();
-        for index in 0..10_000 {
-            tail.push_line(format!("line {index}").as_bytes());
-        }
-        tail.push_line(&[0xff, 0xfe]);
-        assert!(tail.text().len() <= 2 * Tail::LIMIT);
-        assert!(tail.text().contains("line 9999"));
-        assert_eq!(last_bytes("aéb", 2), "b");
-        assert_eq!(last_bytes("ab", 9), "ab");
     }
 }

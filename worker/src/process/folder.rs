@@ -86,7 +86,6 @@ impl WorkFolder {
         private_temp(RUN, self.folder.path())
     }
 
-    /// Removes it.
     pub(crate) fn remove(self) {
         let path = self.folder.path().to_owned();
         remove(self.folder, &path);

@@ -5,22 +5,23 @@
 //! training does: tensors between stages and sums within a stage, over host sockets, or with NCCL between
 //! different GPUs.
 
+mod mesh;
+
 use std::time::{Duration, Instant};
 
-use loadmaster_proto::measure::environment::Environment;
-use loadmaster_proto::measure::links::RankLinks;
-use loadmaster_proto::measure::links::{GroupLink, LinkPoint, LinkWork, PairLink};
+use loadmaster_proto::measure::links::{GroupLink, LinkPoint, LinkWork, PairLink, RankLinks};
 use loadmaster_proto::measure::rank::LinkSpec;
 use loadmaster_proto::phase::Phase;
 use tch::{Device, Tensor};
 
-use crate::collective::{Mesh, Reduction};
+use crate::collective::Reduction;
 use crate::error::RankError;
 use crate::library;
 use crate::memory::Memory;
 use crate::progress;
+use crate::tensor::Form;
 use crate::timing::{Clock, median};
-use crate::transport::Form;
+use mesh::Mesh;
 
 /// Exchanges with other ranks as one of them.
 ///
@@ -58,15 +59,7 @@ fn exchange(spec: &LinkSpec, memory: &Memory) -> Result<RankLinks, RankError> {
         transport,
         pairs,
         groups,
-        environment: Environment {
-            device_kind: spec.device.kind.clone(),
-            libtorch_version: library::version(),
-            cuda_version: library::cuda_version(),
-            driver_version: spec.device.driver_version.clone(),
-            loadmaster_version: env!("CARGO_PKG_VERSION").to_owned(),
-            threads: spec.threads,
-            ..Environment::default()
-        },
+        environment: library::environment(&spec.device, spec.threads),
     })
 }
 

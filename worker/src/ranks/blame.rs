@@ -1,41 +1,21 @@
-//! What became of a run: chosen from the ends of its ranks. Pure.
+//! Whom to blame: what became of a run, chosen from the ends of its ranks. Pure.
 //!
 //! When one rank fails, its neighbours fail after it, and the daemon kills the rest. What is reported
 //! is the cause: see [`blame`].
 
 use std::fmt::Write;
 
-use loadmaster_proto::measure::failure::FailureKind;
-use loadmaster_proto::measure::failure::OutOfMemory;
-use loadmaster_proto::measure::failure::RunFailure;
-use loadmaster_proto::measure::links::LinkMeasurement;
-use loadmaster_proto::measure::links::RankLinks;
+use loadmaster_proto::measure::failure::{FailureKind, OutOfMemory, RunFailure};
+use loadmaster_proto::measure::links::{LinkMeasurement, RankLinks};
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::rank::{
     EXIT_BAD_SPEC, EXIT_LOST_NEIGHBOUR, EXIT_OUT_OF_MEMORY, EXIT_WRONG_LIBTORCH,
 };
-use nix::sys::signal::Signal;
 
-use super::lines::{Tail, last_bytes};
 use super::rank_id::RankId;
-
-/// Exit codes of a program that could not be loaded: 127 is the loader's and the shell's.
-const EXIT_NOT_LOADED: [i32; 2] = [126, 127];
-/// Most bytes of a rank's own words in a message.
-const QUOTE: usize = 1_500;
-
-/// How a run ended.
-#[derive(Debug)]
-pub(crate) enum Outcome {
-    /// With a measurement per rank, in order of the stages and their devices.
-    Measured(Vec<Measurement>),
-    /// With how fast the devices exchange bytes.
-    Links(Box<LinkMeasurement>),
-    /// Without.
-    Failed(RunFailure),
-    /// The daemon was told to stop it.
-    Stopped,
-}
+use crate::process::exit::{EXIT_NOT_LOADED, killed_by, quoted};
+use crate::process::tail::Tail;
+use crate::run::outcome::{Outcome, describe};
 
 /// How a rank's process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +44,6 @@ pub(super) enum RankResult {
 pub(super) struct Said {
     /// Events of any kind.
     pub(super) events: u64,
-    /// Its result.
     pub(super) result: Option<RankResult>,
     /// Its device was too small.
     pub(super) out_of_memory: Option<OutOfMemory>,
@@ -81,7 +60,6 @@ pub(super) struct Said {
 /// The end of a rank.
 #[derive(Debug)]
 pub(super) struct RankEnd {
-    /// Which.
     pub(super) rank: RankId,
     /// How its process ended.
     pub(super) exit: Exit,
@@ -225,8 +203,7 @@ fn failure(blame: Blame, end: &RankEnd, kernel_killed: bool) -> RunFailure {
             (FailureKind::Exited { code: *code }, format!("{rank} ended with code {code}{said}"))
         }
         (Exit::Signal(signal), _) => {
-            let why = if *signal == Signal::SIGKILL as i32 { killed_by(kernel_killed) } else { "" };
-            let message = format!("{rank} was killed by {}{why}{said}", signal_name(*signal));
+            let message = format!("{rank} was killed by {}{said}", killed_by(*signal, kernel_killed));
             (FailureKind::Crashed { signal: *signal }, message)
         }
         (Exit::Killed, _) => (FailureKind::Hung, format!("{rank} did not end by itself{said}")),
@@ -234,42 +211,11 @@ fn failure(blame: Blame, end: &RankEnd, kernel_killed: bool) -> RunFailure {
     RunFailure { kind, message, stage_index: Some(end.rank.stage_index) }
 }
 
-/// Who may have sent SIGKILL, for messages.
-pub(crate) fn killed_by(kernel_killed: bool) -> &'static str {
-    if kernel_killed {
-        " while the kernel's out-of-memory killer was at work: the node has less memory than its devices promise; \
-         offer fewer or smaller CPU slots"
-    } else {
-        ", not by this worker: somebody's kill -9, or the out-of-memory killer of a container around it"
-    }
-}
-
-/// Where memory was lacking, and how much, for messages.
-pub(crate) fn describe(oom: &OutOfMemory) -> String {
-    let layer = oom.layer.map(|layer| format!(" of layer {layer}")).unwrap_or_default();
-    format!(
-        "in {}{layer}: asked for {} while holding {} of {} ({} ledger)",
-        oom.phase.as_str(),
-        oom.asked,
-        oom.held,
-        oom.allowed,
-        oom.ledger.as_str()
-    )
-}
-
-/// `SIGSEGV`, or the number where the signal has no name.
-pub(crate) fn signal_name(signal: i32) -> String {
-    Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |signal| signal.as_str().to_owned())
-}
-
 /// A rank's own words: what it reports, or else the end of its standard error.
 fn quote(said: &Said) -> String {
     let tail = said.tail.text();
-    let words = said.error.as_deref().unwrap_or(&tail).trim();
-    let mut text = String::new();
-    if !words.is_empty() {
-        let _ = write!(text, ": {}", last_bytes(words, QUOTE));
-    }
+    let words = said.error.as_deref().unwrap_or(&tail);
+    let mut text = quoted(words);
     if said.garbage > 0 {
         let _ = write!(text, " ({} lines that are no events, first {:?})", said.garbage, said.first_garbage);
     }
@@ -277,48 +223,13 @@ fn quote(said: &Said) -> String {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use loadmaster_proto::bytes::Bytes;
     use loadmaster_proto::ledger::Ledger;
-    use loadmaster_proto::measure::environment::Environment;
     use loadmaster_proto::phase::Phase;
-    use loadmaster_proto::training::stage::StageConfig;
 
     use super::*;
-
-    /// A measurement of a stage.
-    pub(crate) fn measurement(stage_index: u32) -> Box<Measurement> {
-        let environment = Environment {
-            device_kind: "cpu".into(),
-            libtorch_version: String::new(),
-            cuda_version: String::new(),
-            driver_version: String::new(),
-            loadmaster_version: String::new(),
-            threads: 1,
-            ..Environment::default()
-        };
-        Box::new(Measurement {
-            stage: StageConfig::single(0, 0),
-            stage_index,
-            shard: 0,
-            stage_count: 3,
-            solo: false,
-            micro_batch_size: 1,
-            in_flight: 1,
-            peak_allocated: Bytes(1),
-            recompute: loadmaster_proto::training::RecomputePolicy::None,
-            peak_ledger: Ledger::Allocated,
-            peak_reserved: None,
-            static_bytes: Default::default(),
-            capacity: Bytes(1),
-            iteration_seconds: 1.0,
-            step_seconds: 0.0,
-            tape: None,
-            layers: Vec::new(),
-            losses: Vec::new(),
-            environment,
-        })
-    }
+    use crate::testing::measurement;
 
     fn end(stage_index: u32, exit: Exit) -> RankEnd {
         RankEnd { rank: RankId { stage_index, shard: 0, devices: 1 }, exit, said: Said::default() }
@@ -458,7 +369,5 @@ pub(crate) mod tests {
         let mut ended_early = self::end(0, Exit::Code(0));
         ended_early.said.events = 3;
         assert!(failed(vec![ended_early]).message.contains("without a measurement"));
-        assert_eq!(signal_name(11), "SIGSEGV");
-        assert_eq!(signal_name(40), "signal 40");
     }
 }

@@ -12,12 +12,12 @@ use crate::store::records::{
     RunState,
 };
 use crate::store::{Store, StoreError};
+use loadmaster_planning::campaign::follow_up::follow_up;
+use loadmaster_planning::campaign::remaining::{Attempt, Outcome, remaining};
+use loadmaster_planning::campaign::runs::Layout;
 use loadmaster_planning::campaign::{CampaignError, KeyedRun, Purpose};
-use loadmaster_planning::follow_up::follow_up;
-use loadmaster_planning::layout::Layout;
-use loadmaster_planning::metrics::Metrics;
-use loadmaster_planning::needs::{self, Needs};
-use loadmaster_planning::remaining::{Attempt, Outcome, remaining};
+use loadmaster_planning::predict::capture::metrics::Metrics;
+use loadmaster_planning::predict::lacks::{self, Needs};
 
 /// All that predictors are made from.
 #[derive(Debug, Clone)]
@@ -111,7 +111,7 @@ impl StoredProfile {
     /// # Errors
     /// When the settings make no campaign.
     pub fn needs(&self) -> Result<Vec<Needs>, CampaignError> {
-        needs::of_all(&self.settings, &self.model, &self.fitted())
+        lacks::of_all(&self.settings, &self.model, &self.fitted())
     }
 
     /// What the predictor lacks that the campaign is for.
@@ -119,7 +119,7 @@ impl StoredProfile {
     /// # Errors
     /// When the settings make no campaign.
     pub fn missing(&self) -> Result<Vec<String>, CampaignError> {
-        needs::of_campaign(&self.settings, &self.model, &self.fitted())
+        lacks::of_campaign(&self.settings, &self.model, &self.fitted())
     }
 }
 

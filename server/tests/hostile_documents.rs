@@ -3,10 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 use loadmaster::document::Import;
-use loadmaster_planning::imported::predictor;
-use loadmaster_planning::predict::{Forecast, forecast, settings};
-use loadmaster_planning::predictor::{MOST_BYTES, Margin};
-use loadmaster_planning::predictors::Kind;
+use loadmaster_planning::predict::choose::Kind;
+use loadmaster_planning::predict::choose::imported::predictor;
+use loadmaster_planning::predict::forecast::{Forecast, forecast, settings};
+use loadmaster_planning::predict::{MOST_BYTES, Margin};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::stage::Partitioning;
 use serde_json::{Value, json};

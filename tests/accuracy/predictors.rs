@@ -1,7 +1,7 @@
 //! The predictors of a study, made from what was measured as a planner makes them from its store.
 
 use loadmaster_planning::campaign::{PlannedRun, Purpose};
-use loadmaster_planning::predictors::{AnyPredictor, Evidence, Kind, Profiled, predictor};
+use loadmaster_planning::predict::choose::{AnyPredictor, Evidence, Kind, Profiled, predictor};
 use loadmaster_proto::measure::run::Campaign;
 
 use crate::cost;

@@ -2,7 +2,7 @@
 //! framework's measurements come in.
 
 use anyhow::{Context, Result};
-use loadmaster_planning::table::Table;
+use loadmaster_planning::predict::layer_table::Table;
 use loadmaster_proto::model::layer::elements;
 use loadmaster_proto::model::zoo::{AmoebaNet, Zoo};
 use loadmaster_proto::profile::document::ProfileDocument;

@@ -13,7 +13,7 @@ use super::profile::Profiles;
 use crate::document::{DocumentFault, Import, export};
 use crate::profile::StoredProfile;
 use crate::store::records::RunCounts;
-use loadmaster_planning::imported;
+use loadmaster_planning::predict::choose::imported;
 
 impl Imports {
     /// A checked document, from the field `field` of a request.

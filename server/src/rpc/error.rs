@@ -15,8 +15,8 @@ use tonic_types::{ErrorDetails, StatusExt};
 use crate::document::DocumentFault;
 use crate::store::{Dependent, StoreError};
 use loadmaster_planning::campaign::CampaignError;
-use loadmaster_planning::predict::ForecastError;
-use loadmaster_planning::predictors::NoPredictor;
+use loadmaster_planning::predict::choose::NoPredictor;
+use loadmaster_planning::predict::forecast::ForecastError;
 use loadmaster_planning::recommend::RecommendError;
 
 /// How long callers should wait when the planner cannot answer for the moment.

@@ -16,7 +16,7 @@ use crate::store::records::{
     RunCounts, RunRecord, RunState, RunWork, WorkerRecord, WorkerState,
 };
 use loadmaster_planning::campaign::CampaignError;
-use loadmaster_planning::metrics::LayerMetrics;
+use loadmaster_planning::predict::capture::metrics::LayerMetrics;
 
 pub(super) fn time(timestamp: Timestamp) -> prost_types::Timestamp {
     prost_types::Timestamp { seconds: timestamp.as_second(), nanos: timestamp.subsec_nanosecond() }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use loadmaster_planning::table::Table;
+use loadmaster_planning::predict::layer_table::Table;
 use loadmaster_proto::profile::document::{BytesRow, LayerRows, LayerTable, ProfileDocument, TimesRow};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use serde::Deserialize;

@@ -19,8 +19,8 @@ pub(crate) mod import;
 
 use std::path::{Path, PathBuf};
 
-use loadmaster_planning::predictor::{Predictor, StageSetting};
-use loadmaster_planning::table::Table;
+use loadmaster_planning::predict::layer_table::Table;
+use loadmaster_planning::predict::{Predictor, StageSetting};
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::training::stage::StageConfig;
 

@@ -7,19 +7,24 @@
 //! * [`stages`]: CAPTURE's metrics too, but each distinct stage alone, with synthetic edges. Twice as many
 //!   stages, but identical ones are run once and the runs spread over all workers.
 
-pub mod content;
+pub mod follow_up;
 pub mod minimal;
+pub mod neighbours;
 pub mod paper;
 pub mod planned;
+pub mod remaining;
+pub mod result;
+pub mod runs;
 pub mod scenarios;
+pub mod stage_key;
 pub mod stages;
 
 use loadmaster_proto::measure::run::Campaign;
 use loadmaster_proto::training::scenario::Scenario;
 
-pub use content::{content, distinct_layers};
 pub use paper::PaperCampaign;
 pub use planned::{KeyedRun, PlannedRun, Purpose};
+pub use stage_key::{content, distinct_layers};
 pub use stages::{Representative, StagesCampaign};
 
 /// Why no campaign could be laid out.

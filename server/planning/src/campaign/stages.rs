@@ -19,10 +19,10 @@ use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Schedule, TrainingSpec};
 use serde::{Deserialize, Serialize};
 
-use super::content::content;
+use super::stage_key::content;
 use super::{CampaignError, check_counts};
-use crate::metrics::StagePeak;
-use crate::neighbours::Neighbours;
+use crate::campaign::neighbours::Neighbours;
+use crate::predict::capture::metrics::StagePeak;
 
 /// The runs to make at each profiled micro-batch size, and what they stand for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -162,7 +162,7 @@ mod tests {
     use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
 
     use super::*;
-    use crate::fixtures::training;
+    use crate::testing::training;
 
     fn gpt2(blocks: i64) -> Model {
         Zoo::Gpt2(Gpt2 { blocks, ..Gpt2::default() }).build().unwrap()
@@ -264,7 +264,9 @@ mod tests {
             .map(|run| StagePeak::new(run.stage.first_layer, run.stage.last_layer, 4, 12, 1 << 30))
             .collect();
         let names: Vec<String> = model.layers().iter().map(|layer| layer.name.clone()).collect();
-        let metrics = |peaks: &[StagePeak]| crate::metrics::derive(&names, &campaign.neighbours, &[], peaks);
+        let metrics = |peaks: &[StagePeak]| {
+            crate::predict::capture::metrics::derive(&names, &campaign.neighbours, &[], peaks)
+        };
         assert!(!metrics(&peaks).missing.is_empty());
         assert!(metrics(&expand(&campaign.representatives, &peaks)).missing.is_empty());
     }

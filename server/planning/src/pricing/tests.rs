@@ -8,10 +8,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::fixtures::training;
-use crate::predictor::{Exchange, LayerCost, Prediction, PredictionError, StageSeconds};
+use crate::predict::layer_table::Table;
+use crate::predict::{Exchange, LayerCost, Prediction, PredictionError, StageSeconds};
 use crate::search::LinkOrigin;
-use crate::table::Table;
+use crate::testing::training;
 
 const RECOMPUTES: [RecomputePolicy; 3] =
     [RecomputePolicy::None, RecomputePolicy::Stage, RecomputePolicy::Layer];

@@ -14,8 +14,8 @@ use crate::store::records::{
     FrontRecord, IterationRecord, PlanContent, PlanStageRecord, RejectedRecord, RestrictionRecord,
     SummaryRecord,
 };
-use loadmaster_planning::predict::{on_top, warnings};
-use loadmaster_planning::predictor::{Margin, Origin, Prediction, StageSetting};
+use loadmaster_planning::predict::forecast::{on_top, warnings};
+use loadmaster_planning::predict::{Margin, Origin, Prediction, StageSetting};
 use loadmaster_planning::recommend::{
     Candidate, Certificate, Compared, Factors, GIVEN, Prices, Recommendation, Rejected, Restriction,
     Transfers, holds,

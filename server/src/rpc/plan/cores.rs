@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use loadmaster_proto::cluster::device::CPU_KIND;
 
 use crate::store::records::{HostRecord, PlanContent};
-use loadmaster_planning::cores::{Host, note};
+use loadmaster_planning::predict::cores::{Host, note};
 
 impl From<HostRecord> for Host {
     fn from(HostRecord { cores, threads }: HostRecord) -> Self {

@@ -11,7 +11,7 @@ use super::predicted::{self, error_ratio};
 use crate::profile::Disturbance;
 use crate::rpc::messages::time;
 use crate::store::records::{MeasurementRecord, PlanRecord, RunRecord, RunState};
-use loadmaster_planning::predict::{Excluded, Forecast, StageForecast, Verdict};
+use loadmaster_planning::predict::forecast::{Excluded, Forecast, StageForecast, Verdict};
 
 /// Most names of measurements that an answer lists.
 const SHOWN_MEASUREMENTS: usize = 100;

@@ -39,10 +39,10 @@ use crate::store::records::{PageRequest, PlanRecord, ProfileRecord, ProfileState
 use crate::store::{RunFilter, Store};
 pub(super) use known::Memory;
 use known::json_bytes;
-use loadmaster_planning::cores::Host;
-use loadmaster_planning::imported;
-use loadmaster_planning::layout::layer_names;
-use loadmaster_planning::predictors::{self, AnyPredictor, Evidence, Kind, Profiled};
+use loadmaster_planning::campaign::runs::layer_names;
+use loadmaster_planning::predict::choose::imported;
+use loadmaster_planning::predict::choose::{self, AnyPredictor, Evidence, Kind, Profiled};
+use loadmaster_planning::predict::cores::Host;
 use message::Trial;
 use recommend::Answer;
 pub(super) use search::Searches;
@@ -175,7 +175,7 @@ impl Plans {
                 .collect();
             let bytes = evidence.iter().map(|of| json_bytes(&of.measurement)).sum();
             let profiled = Profiled { settings: &settings, model: &model, evidence: &evidence };
-            let predictor = predictors::predictor(profiled, kind).map_err(without)?;
+            let predictor = choose::predictor(profiled, kind).map_err(without)?;
             Ok::<_, ApiError>(Subject {
                 host: Host::of(evidence.iter().map(|of| &of.measurement.environment)),
                 layer_names: layer_names(&model),

@@ -14,8 +14,8 @@ use super::{Plans, Subject, cores, message};
 use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
 use crate::store::records::PlanRecord;
-use loadmaster_planning::predict::{devices, excluded, forecast, settings};
-use loadmaster_planning::predictor::{Prediction, StageSetting};
+use loadmaster_planning::predict::forecast::{devices, excluded, forecast, settings};
+use loadmaster_planning::predict::{Prediction, StageSetting};
 use loadmaster_planning::recommend::holds;
 
 impl Plans {

@@ -3,7 +3,7 @@
 use loadmaster_proto::name::PlanName;
 
 use crate::store::records::{CorrectionRecord, MeasuredPlan, PlanContent, PlanStageRecord};
-use loadmaster_planning::correction::{Pair, Quantity, Subject};
+use loadmaster_planning::learn::{Pair, Quantity, Subject};
 
 /// Predicted seconds of one iteration; none where the profile has no times.
 pub(super) fn iteration_seconds(content: &PlanContent) -> Option<f64> {

@@ -6,9 +6,7 @@ use super::{Plans, predicted};
 use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
 use crate::rpc::messages::count;
-use loadmaster_planning::correction::{
-    Correction, Corrections, ErrorStatistics, Pair, Quantity, Subject, errors,
-};
+use loadmaster_planning::learn::{Correction, Corrections, ErrorStatistics, Pair, Quantity, Subject, errors};
 
 /// The newest trials, and the newest observations, that are judged: as many of each.
 const JUDGED: u32 = 2_000;

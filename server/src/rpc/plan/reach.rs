@@ -4,7 +4,7 @@ use loadmaster_proto::plan::objective::PlanShape;
 use loadmaster_proto::training::stage::StageConfig;
 
 use super::wish::Asked;
-use loadmaster_planning::predictor::Predictor;
+use loadmaster_planning::predict::Predictor;
 
 /// What a search is restricted to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -59,7 +59,7 @@ mod tests {
     use loadmaster_proto::wire::v1;
 
     use super::*;
-    use loadmaster_planning::predictor::{Prediction, PredictionError, StageSetting};
+    use loadmaster_planning::predict::{Prediction, PredictionError, StageSetting};
 
     /// Has figures of these tensor degrees.
     struct Rows(Option<(u32, u32)>);

@@ -20,10 +20,10 @@ use super::wish::Asked;
 use super::{Plans, Subject};
 use crate::rpc::error::ApiError;
 use crate::store::records::{AskedRecord, CorrectionRecord};
-use loadmaster_planning::correction::{Correction, Corrections};
-use loadmaster_planning::merger;
-use loadmaster_planning::predictor::Margin;
-use loadmaster_planning::predictors::Kind;
+use loadmaster_planning::learn::{Correction, Corrections};
+use loadmaster_planning::predict::Margin;
+use loadmaster_planning::predict::capture::merger;
+use loadmaster_planning::predict::choose::Kind;
 use loadmaster_planning::recommend::{
     Factors, Prices, RecommendError, Scene, Transfers, Wish, given, recommend, transfers,
 };

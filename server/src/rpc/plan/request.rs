@@ -10,8 +10,8 @@ use loadmaster_proto::wire::v1;
 use super::Subject;
 use crate::store::records::ProfileRecord;
 use loadmaster_planning::fleet::MAX_DEVICES;
-use loadmaster_planning::predictor::Margin;
-use loadmaster_planning::predictors::Kind;
+use loadmaster_planning::predict::Margin;
+use loadmaster_planning::predict::choose::Kind;
 
 /// The settings of a training that a request may name; what is 0 stays as it was profiled.
 pub(super) struct Overrides {

@@ -9,7 +9,7 @@ use super::{Plans, message, predicted};
 use crate::rpc::error::ApiError;
 use crate::rpc::messages;
 use crate::store::records::{PlanContent, RunState, TrialRecord};
-use loadmaster_planning::trial::{Criterion, Tried, best, places};
+use loadmaster_planning::learn::best_trial::{Criterion, Tried, best, places};
 
 /// Most plans that one validation trains.
 pub(super) const MAX_CANDIDATES: u32 = 20;

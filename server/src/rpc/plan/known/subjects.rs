@@ -7,7 +7,7 @@ use tokio::sync::OnceCell;
 
 use crate::rpc::error::ApiError;
 use crate::rpc::plan::{Plans, Subject};
-use loadmaster_planning::predictors::Kind;
+use loadmaster_planning::predict::choose::Kind;
 
 /// A profile's id, and the predictor that was asked for.
 pub(super) type SubjectKey = (String, Option<&'static str>);

@@ -1,0 +1,309 @@
+//! What every predictor answers: memory and time of a stage that nobody ran.
+
+pub mod capture;
+pub mod choose;
+pub mod component;
+pub mod cores;
+mod curve;
+pub mod forecast;
+pub mod lacks;
+mod layer_costs;
+pub mod layer_table;
+mod memo;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::scenario::Scenario;
+use loadmaster_proto::training::stage::StageConfig;
+use serde::Serialize;
+
+use crate::predict::capture::metrics::Setting;
+
+pub use curve::{PeakCurve, margin_up_to};
+pub use layer_costs::{Exchange, LayerCost, Share};
+
+pub use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
+
+/// Most bytes of one part of a [`Breakdown`]. An imported profile may list any numbers; beyond this they say
+/// no more than that nothing holds them, and all parts together can still be added up.
+pub const MOST_BYTES: u64 = 1 << 59;
+
+/// Turns a profile into bytes and seconds of stages (CAPTURE, III-B).
+pub trait Predictor {
+    /// Name and version, for example `component/1`. A change that may change a figure changes it.
+    fn name(&self) -> &'static str;
+
+    /// Number of layers of the profiled model.
+    fn layers(&self) -> usize;
+
+    /// Ledger of all bytes that it predicts: that of its profile.
+    fn ledger(&self) -> Ledger {
+        Ledger::Allocated
+    }
+
+    /// What each device of a stage needs.
+    ///
+    /// # Errors
+    /// What the profile lacks for this stage and setting.
+    fn stage(&self, setting: &StageSetting) -> Result<Prediction, PredictionError>;
+
+    /// Names of the measurements that the prediction is made from (`runs/…/measurements/…`), in a fixed
+    /// order and each once. Empty where the profile has no names.
+    fn sources(&self, setting: &StageSetting) -> Vec<String>;
+
+    /// What to know before trusting this prediction besides its origin and margin, for people. It is
+    /// asked for the few stages that are shown, never within a search.
+    fn warnings(&self, _setting: &StageSetting) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// What every device holds of the predictor's ledger and nobody can tell how much it is, with what to do about
+    /// it: a figure without it is no peak, so that nothing is said to fit. None, the default, where the
+    /// figures are whole.
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Bytes of every parameter that its figures count besides what precision and optimizer make: copies that the
+    /// profile's launcher keeps.
+    fn copies_bytes_per_parameter(&self) -> u32 {
+        0
+    }
+
+    /// The least and the largest tensor degree that the profile has figures of; none, the default, where the
+    /// predictor has no such limits. Searches stay within unless the request names others.
+    fn tensor_degrees(&self) -> Option<(u32, u32)> {
+        None
+    }
+
+    /// What to know of stages whose shards are on several nodes; none, the default, where nothing is.
+    fn across_nodes(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// What every layer costs a device besides the bytes of its peak, in order: seconds, and bytes that it
+    /// exchanges. None for a layer whose seconds at this share the profile does not tell; none at all, the
+    /// default, where the predictor knows no times.
+    fn layer_costs(&self, _share: Share) -> Vec<Option<LayerCost>> {
+        Vec::new()
+    }
+
+    /// The bytes of the stages that begin with the first layer of `setting`'s stage, one for each last layer in
+    /// order, up to the first that cannot be predicted; its place in the pipeline does not matter. None, the
+    /// default, where the predictor has to be asked for each place: a search then does.
+    fn curves(&self, _setting: &StageSetting) -> Option<Vec<PeakCurve>> {
+        None
+    }
+
+    /// The fewest samples of a device's pass at which the profile has seconds of every layer: below that they are only
+    /// known to be no more. None, the default, where the predictor knows no times.
+    fn smallest_share(&self) -> Option<u32> {
+        None
+    }
+
+    /// About how many bytes its answers take that it keeps in case they are asked for again; 0, the default, where it
+    /// keeps none.
+    fn remembered_bytes(&self) -> usize {
+        0
+    }
+
+    /// Bytes of the gradient that both ends of a tied weight exchange, on each shard of this degree; 0 where
+    /// nothing is tied.
+    fn tied_bytes(&self, _tensor_degree: u32) -> u64 {
+        0
+    }
+}
+
+/// A stage as it will be trained.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StageSetting {
+    /// Layers and degrees.
+    pub stage: StageConfig,
+    /// Position in its pipeline, from 0.
+    pub stage_index: u32,
+    /// Stages of that pipeline.
+    pub stage_count: u32,
+    /// Everything else. The micro-batch size is that of the whole stage: a device of a
+    /// stage of d replicas takes one d-th of it.
+    pub training: TrainingSpec,
+}
+
+impl StageSetting {
+    /// The most micro-batches between forward and backward at once.
+    pub fn in_flight(&self) -> u32 {
+        self.training.schedule.in_flight(self.stage_count, self.stage_index, self.training.micro_batches)
+    }
+}
+
+/// What a device of a stage is predicted to need.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Prediction {
+    /// Highest bytes on one device, in the predictor's ledger: the fullest device of the stage.
+    pub bytes: Bytes,
+    /// What those bytes are; none where the predictor cannot tell.
+    pub breakdown: Option<Breakdown>,
+    /// How long the passes take; none where the profile has no times.
+    pub seconds: Option<StageSeconds>,
+    /// The real peak is expected between `bytes · (1 − margin)` and `bytes · (1 + margin)`, from the
+    /// errors on stages that were held out. None where nobody has measured that.
+    pub margin: Option<f64>,
+    /// The real seconds are expected between `seconds · (1 − margin)` and `seconds · (1 + margin)`, from the
+    /// errors on stages that were held out. None where nobody has measured that, or there are no seconds.
+    pub seconds_margin: Option<f64>,
+    /// Name and version of the predictor.
+    pub predictor: &'static str,
+    /// How far from the profile.
+    pub origin: Origin,
+}
+
+impl Prediction {
+    /// The interval that the margin spans; none where no margin is known.
+    pub fn interval(&self) -> Option<Interval> {
+        self.margin.map(|margin| Interval::around(self.bytes, margin))
+    }
+}
+
+/// How much of a device must stay free besides what is predicted.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Margin {
+    /// As much as the predictor's own errors ask for; nothing where they are not known.
+    #[default]
+    Known,
+    /// This share of the predicted bytes, whatever the predictor knows; 0 keeps nothing free.
+    Share(f64),
+}
+
+impl Margin {
+    /// The interval that a capacity must hold the upper end of; none where no margin is known.
+    pub fn interval(self, prediction: &Prediction) -> Option<Interval> {
+        match self {
+            Self::Known => prediction.interval(),
+            Self::Share(share) => Some(Interval::around(prediction.bytes, share)),
+        }
+    }
+
+    /// The bytes that a capacity must hold.
+    pub fn needed(self, prediction: &Prediction) -> Bytes {
+        self.needed_for(prediction.bytes, prediction.margin)
+    }
+
+    /// The same, for bytes whose own margin is known or not.
+    pub fn needed_for(self, bytes: Bytes, known: Option<f64>) -> Bytes {
+        let share = match self {
+            Self::Known => known,
+            Self::Share(share) => Some(share),
+        };
+        share.map_or(bytes, |share| Interval::around(bytes, share).high)
+    }
+}
+
+/// Why a peak cannot be predicted. Each text ends with what to do about it.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PredictionError {
+    /// The profile has nothing of this kind.
+    #[error("{0}")]
+    NotProfiled(String),
+    /// No such stage.
+    #[error("stage {first}..{last} is not part of a model of {layers} layers")]
+    NoSuchStage {
+        /// First layer asked for.
+        first: usize,
+        /// Last layer asked for.
+        last: usize,
+        /// Layers of the model.
+        layers: usize,
+    },
+    /// Nothing was measured.
+    #[error("the profile has no measurement of stages on {scenario}: profile with {}", campaign(scenario))]
+    NothingProfiled {
+        /// How the stage is shared among devices.
+        scenario: Scenario,
+    },
+    /// A metric that the stage needs was not measured.
+    #[error(
+        "the {metric} memory of layer {layer} was not measured at {setting}: `loadmaster profile show` says \
+         which stages are missing"
+    )]
+    MetricMissing {
+        /// `isolated` or `added`.
+        metric: &'static str,
+        /// Index of the layer.
+        layer: usize,
+        /// Where it is missing.
+        setting: Setting,
+    },
+    /// A line needs two micro-batch sizes.
+    #[error(
+        "profiled at micro-batch {profiled} alone on {scenario}, which cannot be scaled to {target}: profile \
+         a second micro-batch size, or parallel stages with `--scale-by-pipeline`"
+    )]
+    OneMicroBatchSize {
+        /// How the stage is shared among devices.
+        scenario: Scenario,
+        /// The profiled size.
+        profiled: u32,
+        /// The size asked for.
+        target: u32,
+    },
+    /// A line needs two numbers of micro-batches in flight.
+    #[error(
+        "profiled with {profiled} micro-batches in flight alone, which cannot be scaled to {target}: \
+         profile with {target} in flight, or under 1F1B with the `stages` campaign"
+    )]
+    OneInFlight {
+        /// The profiled number.
+        profiled: u32,
+        /// The number asked for.
+        target: u32,
+    },
+    /// The paper's rules know replicas and shards, not replicas that consist of shards.
+    #[error(
+        "`{predictor}` cannot tell about stages of {data_degree} replicas of {tensor_degree} shards each: \
+         profile with `--campaign minimal --parallelism tensor --degrees 2,4`, whose predictor can"
+    )]
+    MixedStage {
+        /// Replicas.
+        data_degree: u32,
+        /// Shards of each.
+        tensor_degree: u32,
+        /// Name and version of the predictor.
+        predictor: &'static str,
+    },
+    /// A curve needs two degrees.
+    #[error(
+        "profiled on {profiled} alone, which cannot be scaled to degree {target}: profile with \
+         `--degrees 2,4`"
+    )]
+    OneDegree {
+        /// The profiled scenario.
+        profiled: Scenario,
+        /// The degree asked for.
+        target: u32,
+    },
+    /// The figures of one training say nothing about another.
+    #[error(
+        "profiled with {what} {profiled}, and `{predictor}` cannot tell about {target}: profile with it, or \
+         with `--campaign minimal`, whose predictor answers for every schedule and recompute policy"
+    )]
+    OtherTraining {
+        /// What differs.
+        what: &'static str,
+        /// As it was profiled.
+        profiled: String,
+        /// As it was asked for.
+        target: String,
+        /// Name and version of the predictor.
+        predictor: &'static str,
+    },
+}
+
+/// The options of `loadmaster profile run` that measure a scenario.
+fn campaign(scenario: &Scenario) -> String {
+    use loadmaster_proto::training::stage::Parallelism;
+    match scenario.parallelism {
+        Parallelism::None => "`--campaign stages` or `--campaign paper`".to_owned(),
+        Parallelism::Data => "`--parallelism data --degrees 2,4`".to_owned(),
+        Parallelism::Tensor => "`--parallelism tensor --degrees 2,4`".to_owned(),
+    }
+}

@@ -17,7 +17,7 @@ use loadmaster_planning::campaign::remaining::{Attempt, Outcome, remaining};
 use loadmaster_planning::campaign::runs::Layout;
 use loadmaster_planning::campaign::{CampaignError, KeyedRun, Purpose};
 use loadmaster_planning::predict::capture::metrics::Metrics;
-use loadmaster_planning::predict::lacks::{self, Needs};
+use loadmaster_planning::predict::lacks::{self, PredictorLacks};
 
 /// All that predictors are made from.
 #[derive(Debug, Clone)]
@@ -110,7 +110,7 @@ impl StoredProfile {
     ///
     /// # Errors
     /// When the settings make no campaign.
-    pub fn needs(&self) -> Result<Vec<Needs>, CampaignError> {
+    pub fn needs(&self) -> Result<Vec<PredictorLacks>, CampaignError> {
         lacks::of_all(&self.settings, &self.model, &self.fitted())
     }
 

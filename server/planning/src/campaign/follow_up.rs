@@ -1,7 +1,7 @@
 //! Which runs a profile needs besides those of its campaign, because of what these showed.
 //!
 //! CAPTURE's added memory is a difference of two peaks at the same micro-batch size. A run that did not fit
-//! was repeated at a smaller size by itself, but its partner was not, so the tables of the scenario have
+//! was repeated at a smaller size by itself, but its partner was not, so the metrics of the scenario have
 //! gaps at every size. Two rules close them (III-A1 asks for every `M_i` and `M_a`):
 //!
 //! * *A smaller size for all.* If fewer sizes are complete than were to be measured, the largest sizes
@@ -22,7 +22,7 @@ use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::training::stage::StageConfig;
 
 use crate::campaign::remaining::{Attempt, Outcome};
-use crate::campaign::runs::{Layout, Table};
+use crate::campaign::runs::{Layout, ScenarioLayout};
 use crate::campaign::{KeyedRun, PlannedRun};
 
 /// The runs to add, none where nothing can be gained. `measurements` are those of the profile.
@@ -37,24 +37,24 @@ pub fn follow_up(
     let mut made: HashSet<(String, u32)> =
         attempts.iter().map(|attempt| (attempt.key.to_owned(), attempt.micro_batch_size)).collect();
     let mut more = Vec::new();
-    for table in &layout.tables {
-        let of_scenario = keyed.iter().filter(|keyed| keyed.run.scenario() == table.scenario);
-        let mut works: BTreeMap<String, Tried> = BTreeMap::new();
+    for part in &layout.scenarios {
+        let of_scenario = keyed.iter().filter(|keyed| keyed.run.scenario() == part.scenario);
+        let mut works: BTreeMap<String, WorkAnswers> = BTreeMap::new();
         for KeyedRun { key, run } in of_scenario {
-            works.entry(key.clone()).or_insert_with(|| Tried::new(run.clone(), key, attempts));
+            works.entry(key.clone()).or_insert_with(|| WorkAnswers::new(run.clone(), key, attempts));
         }
         let split: Vec<PlannedRun> = works
             .values()
             .filter(|work| work.is_hopeless())
-            .flat_map(|work| alone(&work.run, table))
+            .flat_map(|work| alone(&work.run, part))
             .collect();
         for run in split {
             let key = run.key(model, settings);
-            works.entry(key.clone()).or_insert_with(|| Tried::new(run, &key, attempts));
+            works.entry(key.clone()).or_insert_with(|| WorkAnswers::new(run, &key, attempts));
         }
         works.retain(|_, work| !work.is_hopeless());
-        let works: Vec<Tried> = works.into_values().collect();
-        for run in closing(&works, table, measurements) {
+        let works: Vec<WorkAnswers> = works.into_values().collect();
+        for run in closing(&works, part, measurements) {
             let key = run.key(model, settings);
             if made.insert((key.clone(), run.training.micro_batch_size)) {
                 more.push(KeyedRun { key, run });
@@ -66,13 +66,13 @@ pub fn follow_up(
 
 /// A work of a scenario, at any size, and the sizes at which it has an answer.
 #[derive(Debug)]
-struct Tried {
+struct WorkAnswers {
     run: PlannedRun,
     measured: BTreeSet<u32>,
     too_large: BTreeSet<u32>,
 }
 
-impl Tried {
+impl WorkAnswers {
     fn new(run: PlannedRun, key: &str, attempts: &[Attempt<'_>]) -> Self {
         let sizes = |outcome| {
             let own = attempts.iter().filter(move |of| of.key == key && of.outcome == outcome);
@@ -90,32 +90,32 @@ impl Tried {
 
 /// The stages of a partitioning that the metrics are made of, each alone, as the one that stands for its
 /// equals; nothing for what is alone already.
-fn alone(run: &PlannedRun, table: &Table) -> Vec<PlannedRun> {
+fn alone(run: &PlannedRun, part: &ScenarioLayout) -> Vec<PlannedRun> {
     if matches!(run.work, Work::Solo(_)) {
         return Vec::new();
     }
     let layers = |stage: StageConfig| (stage.first_layer, stage.last_layer);
-    let representatives = table.representatives.iter();
+    let representatives = part.representatives.iter();
     let stands_for: HashMap<(usize, usize), (usize, usize)> =
         representatives.map(|of| (layers(of.needed), layers(of.measured))).collect();
     let positions = run.work.positions().into_iter();
     let alone = positions.filter_map(|position| {
         let &(first, last) = stands_for.get(&layers(position.stage))?;
-        let position = SoloStage { stage: table.scenario.stage(first, last), ..position };
+        let position = SoloStage { stage: part.scenario.stage(first, last), ..position };
         Some(PlannedRun { work: Work::Solo(position), ..run.clone() })
     });
     alone.collect()
 }
 
 /// The runs that close the gaps of one scenario, some of which may have been made.
-fn closing(works: &[Tried], table: &Table, measurements: &[&Measurement]) -> Vec<PlannedRun> {
+fn closing(works: &[WorkAnswers], part: &ScenarioLayout, measurements: &[&Measurement]) -> Vec<PlannedRun> {
     let seen: HashSet<(usize, usize, u32)> = measurements
         .iter()
-        .filter(|of| of.stage.scenario() == Some(table.scenario))
+        .filter(|of| of.stage.scenario() == Some(part.scenario))
         .map(|of| (of.stage.first_layer, of.stage.last_layer, of.micro_batch_size))
         .collect();
     // A stage alone need not run where a partitioning showed it.
-    let is_known = |work: &Tried, size: u32| {
+    let is_known = |work: &WorkAnswers, size: u32| {
         work.measured.contains(&size)
             || match &work.run.work {
                 Work::Solo(SoloStage { stage, .. }) => {
@@ -124,10 +124,10 @@ fn closing(works: &[Tried], table: &Table, measurements: &[&Measurement]) -> Vec
                 Work::Partitioning(_) => false,
             }
     };
-    let wanted = table.micro_batch_sizes.len();
+    let wanted = part.micro_batch_sizes.len();
     let feasible = || works.iter().filter(|work| !work.measured.is_empty());
     let sizes: Vec<u32> = match feasible().filter_map(|work| work.measured.last()).min() {
-        None => table.micro_batch_sizes.clone(),
+        None => part.micro_batch_sizes.clone(),
         // The largest size that everything fits at which fits at all.
         Some(&largest) => {
             let measured: BTreeSet<u32> = feasible().flat_map(|work| work.measured.iter().copied()).collect();

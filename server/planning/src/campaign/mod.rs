@@ -24,7 +24,7 @@ use loadmaster_proto::training::scenario::Scenario;
 
 pub use paper::PaperCampaign;
 pub use planned::{KeyedRun, PlannedRun, Purpose};
-pub use stage_key::{content, distinct_layers};
+pub use stage_key::{distinct_layers, stage_key};
 pub use stages::{Representative, StagesCampaign};
 
 /// Why no campaign could be laid out.

@@ -31,12 +31,12 @@ pub struct Layout {
     pub runs: Vec<PlannedRun>,
     /// CAPTURE's metrics that the runs show, scenario by scenario. Empty under `minimal`, whose stages
     /// are measured for other predictors.
-    pub tables: Vec<Table>,
+    pub scenarios: Vec<ScenarioLayout>,
 }
 
 /// What the runs of one scenario show.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Table {
+pub struct ScenarioLayout {
     /// How its stages are shared among devices.
     pub scenario: Scenario,
     /// Micro-batch sizes that it is measured at, ascending.
@@ -62,7 +62,7 @@ impl Layout {
         }
         let layers = model.layers().len();
         let mut runs = Vec::new();
-        let mut tables = Vec::new();
+        let mut scenarios = Vec::new();
         for &scenario in &settings.scenarios {
             let micro_batch_sizes = sizes(settings, scenario);
             let (works, in_flight, neighbours, representatives) = match settings.campaign {
@@ -74,7 +74,7 @@ impl Layout {
                     if count > MAX_RUNS {
                         return Err(CampaignError::TooLarge { runs: count, layers });
                     }
-                    // Its scenarios have no tables, and those of data parallelism not even runs.
+                    // Its runs show no metrics, and scenarios of data parallelism not even runs.
                     runs = minimal(model, training, &settings.micro_batch_sizes, &settings.scenarios);
                     break;
                 }
@@ -106,9 +106,15 @@ impl Layout {
                     purpose: Purpose::Fit,
                 }));
             }
-            tables.push(Table { scenario, micro_batch_sizes, in_flight, neighbours, representatives });
+            scenarios.push(ScenarioLayout {
+                scenario,
+                micro_batch_sizes,
+                in_flight,
+                neighbours,
+                representatives,
+            });
         }
-        Ok(Self { runs, tables })
+        Ok(Self { runs, scenarios })
     }
 
     /// The runs with their keys; a run that measures the same as an earlier one is left out.
@@ -126,8 +132,8 @@ impl Layout {
             |of: Vec<&Measurement>| of.into_iter().filter_map(StagePeak::of).collect::<Vec<StagePeak>>();
         let (alone, whole) = (peaks(alone), peaks(whole));
         let mut all = Metrics::default();
-        for table in &self.tables {
-            let Metrics { layers, missing } = table.metrics(model, &alone, &whole);
+        for part in &self.scenarios {
+            let Metrics { layers, missing } = part.metrics(model, &alone, &whole);
             all.layers.extend(layers);
             all.missing.extend(missing);
         }
@@ -135,7 +141,7 @@ impl Layout {
     }
 }
 
-impl Table {
+impl ScenarioLayout {
     /// The metrics of this scenario, from stages that ran alone, each for all its equals, and from stages
     /// of whole partitionings. Nothing is missing where as many micro-batch sizes are complete as were to
     /// be measured, be they other ones: runs that do not fit are made at smaller sizes.
@@ -247,7 +253,7 @@ mod tests {
         let model = vgg11();
         let settings = ordered(Campaign::Paper, &model, 16);
         let layout = Layout::new(&settings, &model).unwrap();
-        assert_eq!(layout.tables.len(), 5);
+        assert_eq!(layout.scenarios.len(), 5);
         for run in &layout.runs {
             assert!(run.device_count() <= 16);
             assert_eq!(run.training.micro_batch_size % run.scenario().micro_batch_step(), 0);
@@ -277,9 +283,9 @@ mod tests {
                 }
             })
             .collect();
-        for table in &layout.tables {
-            assert_eq!(table.metrics(&model, &[], &measured).missing, [""; 0], "{}", table.scenario);
-            assert_eq!(table.metrics(&model, &[], &[]).missing.len(), 2 * (2 * 30 - 1));
+        for part in &layout.scenarios {
+            assert_eq!(part.metrics(&model, &[], &measured).missing, [""; 0], "{}", part.scenario);
+            assert_eq!(part.metrics(&model, &[], &[]).missing.len(), 2 * (2 * 30 - 1));
         }
     }
 
@@ -299,7 +305,7 @@ mod tests {
         let both = ordered(Campaign::Paper, &model, 16);
         let scaled = ProfileSettings { scale_by_pipeline: true, ..both.clone() };
         let layout = Layout::new(&scaled, &model).unwrap();
-        let sizes: Vec<&[u32]> = layout.tables.iter().map(|table| &table.micro_batch_sizes[..]).collect();
+        let sizes: Vec<&[u32]> = layout.scenarios.iter().map(|part| &part.micro_batch_sizes[..]).collect();
         assert_eq!(sizes, [&[4, 8][..], &[8], &[8], &[8], &[8]]);
         let single = layout.runs.iter().filter(|run| run.scenario() == Scenario::SINGLE).count();
         let all = Layout::new(&both, &model).unwrap().runs.len();
@@ -358,12 +364,12 @@ mod tests {
         let model = gpt2();
         let settings = ordered(Campaign::Stages, &model, 4);
         let layout = Layout::new(&settings, &model).unwrap();
-        let table = &layout.tables[0];
+        let part = &layout.scenarios[0];
         let at = |size| -> Vec<StagePeak> {
             let stages = layout.runs.iter().flat_map(|run| run.work.positions());
             stages.map(|of| StagePeak::new(of.stage.first_layer, of.stage.last_layer, size, 4, 1)).collect()
         };
-        let missing = |peaks: &[StagePeak]| table.metrics(&model, peaks, &[]).missing.len();
+        let missing = |peaks: &[StagePeak]| part.metrics(&model, peaks, &[]).missing.len();
         assert_eq!(missing(&[at(4), at(8)].concat()), 0);
         assert_eq!(missing(&[at(4), at(2)].concat()), 0);
         assert_eq!(missing(&at(4)), 2 * model.layers().len() - 1, "one size is not two");

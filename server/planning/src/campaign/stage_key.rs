@@ -11,7 +11,7 @@ use serde::Serialize;
 /// as well.
 ///
 /// Names of layers do not count: `block.3` and `block.4` are equal.
-pub fn content(model: &Model, first_layer: usize, last_layer: usize) -> String {
+pub fn stage_key(model: &Model, first_layer: usize, last_layer: usize) -> String {
     #[derive(Serialize)]
     struct Content<'a> {
         layers: Vec<&'a LayerKind>,
@@ -41,5 +41,5 @@ pub fn content(model: &Model, first_layer: usize, last_layer: usize) -> String {
 /// The first layer of each content, in order: what has to be measured of a model whose layers repeat.
 pub fn distinct_layers(model: &Model) -> Vec<usize> {
     let mut seen = std::collections::HashSet::new();
-    (0..model.layers().len()).filter(|&layer| seen.insert(content(model, layer, layer))).collect()
+    (0..model.layers().len()).filter(|&layer| seen.insert(stage_key(model, layer, layer))).collect()
 }

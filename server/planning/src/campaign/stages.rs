@@ -19,7 +19,7 @@ use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Schedule, TrainingSpec};
 use serde::{Deserialize, Serialize};
 
-use super::stage_key::content;
+use super::stage_key::stage_key;
 use super::{CampaignError, check_counts};
 use crate::campaign::neighbours::Neighbours;
 use crate::predict::capture::metrics::StagePeak;
@@ -115,7 +115,7 @@ pub fn representatives(model: &Model, neighbours: &Neighbours) -> Vec<Representa
     needed
         .into_iter()
         .map(|needed| {
-            let content = content(model, needed.first_layer, needed.last_layer);
+            let content = stage_key(model, needed.first_layer, needed.last_layer);
             Representative { needed, measured: *first_of_content.entry(content).or_insert(needed) }
         })
         .collect()
@@ -191,8 +191,8 @@ mod tests {
             for &Representative { needed, measured } in &campaign.representatives {
                 assert!(campaign.runs.iter().any(|run| run.stage == measured), "{needed}");
                 assert_eq!(
-                    content(&model, needed.first_layer, needed.last_layer),
-                    content(&model, measured.first_layer, measured.last_layer)
+                    stage_key(&model, needed.first_layer, needed.last_layer),
+                    stage_key(&model, measured.first_layer, measured.last_layer)
                 );
             }
         }
@@ -203,13 +203,13 @@ mod tests {
     #[test]
     fn ends_of_the_model_and_input_shapes_make_stages_different() {
         let model = vgg11();
-        assert_ne!(content(&model, 1, 1), content(&model, 4, 4), "same relu, other shape");
-        assert_eq!(content(&model, 11, 12), content(&model, 11, 12));
+        assert_ne!(stage_key(&model, 1, 1), stage_key(&model, 4, 4), "same relu, other shape");
+        assert_eq!(stage_key(&model, 11, 12), stage_key(&model, 11, 12));
         let blocks = gpt2(4);
-        assert_eq!(content(&blocks, 1, 2), content(&blocks, 3, 4));
-        assert_ne!(content(&blocks, 5, 6), content(&blocks, 4, 5));
+        assert_eq!(stage_key(&blocks, 1, 2), stage_key(&blocks, 3, 4));
+        assert_ne!(stage_key(&blocks, 5, 6), stage_key(&blocks, 4, 5));
         let untied = Zoo::Gpt2(Gpt2 { blocks: 4, untied_head: true, ..Gpt2::default() }).build().unwrap();
-        assert_ne!(content(&blocks, 6, 6), content(&untied, 6, 6));
+        assert_ne!(stage_key(&blocks, 6, 6), stage_key(&untied, 6, 6));
     }
 
     /// A worker accepts every run, and the run holds as many micro-batches as it was made for.

@@ -10,11 +10,11 @@ use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::Parallelism;
 
 use crate::campaign::runs::Layout;
-use crate::campaign::{CampaignError, content, distinct_layers};
+use crate::campaign::{CampaignError, distinct_layers, stage_key};
 
 /// What one predictor lacks, for people; nothing when it can predict.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Needs {
+pub struct PredictorLacks {
     /// `component` or `capture`.
     pub predictor: &'static str,
     /// What is missing.
@@ -46,10 +46,10 @@ pub fn of_all(
     settings: &ProfileSettings,
     model: &Model,
     measurements: &[&Measurement],
-) -> Result<Vec<Needs>, CampaignError> {
+) -> Result<Vec<PredictorLacks>, CampaignError> {
     let mut needs = vec![
-        Needs { predictor: "component", missing: component(settings, model, measurements) },
-        Needs { predictor: "capture", missing: capture(settings, model, measurements)? },
+        PredictorLacks { predictor: "component", missing: component(settings, model, measurements) },
+        PredictorLacks { predictor: "capture", missing: capture(settings, model, measurements)? },
     ];
     if settings.campaign != Campaign::Minimal {
         needs.reverse();
@@ -64,14 +64,14 @@ fn component(settings: &ProfileSettings, model: &Model, measurements: &[&Measure
     for measurement in measurements.iter().filter(|measurement| measurement.tape.is_some()) {
         let Some(scenario) = measurement.stage.scenario() else { continue };
         let layer = measurement.stage.first_layer;
-        let of = (scenario, content(model, layer, layer));
+        let of = (scenario, stage_key(model, layer, layer));
         sizes.entry(of).or_default().insert(measurement.micro_batch_size);
     }
     let wanted = settings.micro_batch_sizes.len().min(2);
     let mut missing = Vec::new();
     for &scenario in settings.scenarios.iter().filter(|of| of.parallelism != Parallelism::Data) {
         for &layer in &distinct_layers(model) {
-            let measured = sizes.get(&(scenario, content(model, layer, layer)));
+            let measured = sizes.get(&(scenario, stage_key(model, layer, layer)));
             let count = measured.map_or(0, BTreeSet::len);
             if count >= wanted {
                 continue;

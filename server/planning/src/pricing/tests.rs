@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::predict::layer_table::Table;
+use crate::predict::layer_table::TablePredictor;
 use crate::predict::{Exchange, LayerCost, Prediction, PredictionError, StageSeconds};
 use crate::search::LinkOrigin;
 use crate::testing::training;
@@ -50,8 +50,8 @@ fn document(layers: &[[u64; 4]], ledger: &str) -> Value {
     })
 }
 
-fn table(document: &Value) -> Table {
-    Table::new(&ProfileDocument::parse(&document.to_string()).unwrap()).unwrap()
+fn table(document: &Value) -> TablePredictor {
+    TablePredictor::new(&ProfileDocument::parse(&document.to_string()).unwrap()).unwrap()
 }
 
 fn terms<'a>(training: TrainingSpec, choices: &'a [Choice], links: &'a [Link]) -> Terms<'a> {

@@ -41,7 +41,7 @@ pub(super) use known::Memory;
 use known::json_bytes;
 use loadmaster_planning::campaign::runs::layer_names;
 use loadmaster_planning::predict::choose::imported;
-use loadmaster_planning::predict::choose::{self, AnyPredictor, Evidence, Kind, Profiled};
+use loadmaster_planning::predict::choose::{self, AnyPredictor, Evidence, PredictorKind, Profiled};
 use loadmaster_planning::predict::cores::Host;
 use message::Trial;
 use recommend::Answer;
@@ -132,7 +132,11 @@ impl Plans {
 
     /// The profile of a request with a predictor made from its measurements, or from the document that it
     /// was imported from.
-    async fn read_subject(&self, name: ProfileName, kind: Option<Kind>) -> Result<Subject, ApiError> {
+    async fn read_subject(
+        &self,
+        name: ProfileName,
+        kind: Option<PredictorKind>,
+    ) -> Result<Subject, ApiError> {
         let profile = self.store.get_profile(&name).await?;
         refuse_unfinished(&profile)?;
         let without = move |why| ApiError::NoPredictor { profile: name.to_string(), why };

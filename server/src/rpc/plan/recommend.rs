@@ -23,7 +23,7 @@ use crate::store::records::{AskedRecord, CorrectionRecord};
 use loadmaster_planning::learn::{Correction, Corrections};
 use loadmaster_planning::predict::Margin;
 use loadmaster_planning::predict::capture::merger;
-use loadmaster_planning::predict::choose::Kind;
+use loadmaster_planning::predict::choose::PredictorKind;
 use loadmaster_planning::recommend::{
     Factors, Prices, RecommendError, Scene, Transfers, Wish, given, recommend, transfers,
 };
@@ -159,7 +159,7 @@ impl Plans {
         &self,
         names: &[String],
         subject: &Subject,
-        kind: Option<Kind>,
+        kind: Option<PredictorKind>,
     ) -> Result<Vec<Arc<Subject>>, ApiError> {
         in_range("other_profiles", names.len(), 0..=MAX_PROFILES)?;
         let mut others = Vec::with_capacity(names.len());

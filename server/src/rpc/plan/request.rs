@@ -11,7 +11,7 @@ use super::Subject;
 use crate::store::records::ProfileRecord;
 use loadmaster_planning::fleet::MAX_DEVICES;
 use loadmaster_planning::predict::Margin;
-use loadmaster_planning::predict::choose::Kind;
+use loadmaster_planning::predict::choose::PredictorKind;
 
 /// The settings of a training that a request may name; what is 0 stays as it was profiled.
 pub(super) struct Overrides {
@@ -117,12 +117,12 @@ pub(super) fn margin(margin: Option<f64>) -> Result<Margin, Invalid> {
 ///
 /// # Errors
 /// When the kind is unknown.
-pub(super) fn kind(kind: i32) -> Result<Option<Kind>, Invalid> {
+pub(super) fn kind(kind: i32) -> Result<Option<PredictorKind>, Invalid> {
     match v1::PredictorKind::try_from(kind) {
         Ok(v1::PredictorKind::Unspecified) => Ok(None),
-        Ok(v1::PredictorKind::Component) => Ok(Some(Kind::Component)),
-        Ok(v1::PredictorKind::Capture) => Ok(Some(Kind::Capture)),
-        Ok(v1::PredictorKind::Table) => Ok(Some(Kind::Table)),
+        Ok(v1::PredictorKind::Component) => Ok(Some(PredictorKind::Component)),
+        Ok(v1::PredictorKind::Capture) => Ok(Some(PredictorKind::Capture)),
+        Ok(v1::PredictorKind::Table) => Ok(Some(PredictorKind::Table)),
         Err(_) => Err(Invalid::field("predictor", format!("{kind} is unknown"))),
     }
 }

@@ -10,7 +10,7 @@ use crate::predict::Origin;
 
 /// A value at a profiled micro-batch size or number of micro-batches in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Point {
+pub(super) struct ProfiledPoint {
     /// Where.
     pub(super) at: u32,
     /// The value there.
@@ -19,7 +19,7 @@ pub(super) struct Point {
 
 /// Reads the value at `target`. None when that takes a line and there are not two points, which must
 /// ascend.
-pub(super) fn read(points: &[Point], target: u32) -> Option<(i128, Origin)> {
+pub(super) fn read(points: &[ProfiledPoint], target: u32) -> Option<(i128, Origin)> {
     let above = points.partition_point(|point| point.at < target);
     if let Some(point) = points.get(above).filter(|point| point.at == target) {
         return Some((point.bytes, Origin::Profiled));
@@ -33,7 +33,7 @@ pub(super) fn read(points: &[Point], target: u32) -> Option<(i128, Origin)> {
     Some((bytes, if above == 0 { Origin::Extrapolated } else { Origin::Interpolated }))
 }
 
-fn through(low: Point, high: Point, target: u32) -> i128 {
+fn through(low: ProfiledPoint, high: ProfiledPoint, target: u32) -> i128 {
     let run = i128::from(high.at) - i128::from(low.at);
     let rise = (high.bytes - low.bytes) * (i128::from(target) - i128::from(low.at));
     // Rounded towards more bytes, for either sign.
@@ -45,7 +45,8 @@ mod tests {
     use super::*;
 
     fn read_at(points: &[(u32, i128)], target: u32) -> Option<(i128, Origin)> {
-        let points: Vec<Point> = points.iter().map(|&(at, bytes)| Point { at, bytes }).collect();
+        let points: Vec<ProfiledPoint> =
+            points.iter().map(|&(at, bytes)| ProfiledPoint { at, bytes }).collect();
         read(&points, target)
     }
 

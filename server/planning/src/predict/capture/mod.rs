@@ -43,7 +43,7 @@ use loadmaster_proto::training::stage::{Parallelism, StageConfig};
 use crate::predict::capture::metrics::{LayerMetrics, Setting, StagePeak};
 use crate::predict::{Origin, Prediction, PredictionError, Predictor, StageSetting};
 use degree::Curve;
-use reading::{Scene, Slopes, Target};
+use reading::{Reading, Slopes, Target};
 use sources::Sources;
 
 /// Name and version in predictions.
@@ -66,7 +66,7 @@ pub struct NamedPeak {
 #[derive(Debug, Clone)]
 pub struct Capture {
     layers: usize,
-    scenes: BTreeMap<Scenario, Scene>,
+    readings: BTreeMap<Scenario, Reading>,
     sources: Sources,
     margins: BTreeMap<Scenario, f64>,
     profiled: Option<TrainingSpec>,
@@ -82,13 +82,13 @@ impl Capture {
         for layer in metrics.iter().filter(|metrics| metrics.layer < layers) {
             by_scenario.entry(layer.setting.scenario).or_default().push(layer);
         }
-        let scenes = by_scenario
+        let readings = by_scenario
             .into_iter()
-            .map(|(scenario, metrics)| (scenario, Scene::new(scenario, layers, &metrics)))
+            .map(|(scenario, metrics)| (scenario, Reading::new(scenario, layers, &metrics)))
             .collect();
         Self {
             layers,
-            scenes,
+            readings,
             sources: Sources::new(metrics),
             margins: BTreeMap::new(),
             profiled: None,
@@ -146,7 +146,7 @@ impl Capture {
         }
         let scenario = scenario(stage)?;
         let target = Target { first, last, micro_batch_size, in_flight };
-        let (bytes, origin) = if self.scenes.contains_key(&scenario) {
+        let (bytes, origin) = if self.readings.contains_key(&scenario) {
             self.read(scenario, target)?
         } else {
             let (curve, origin) = self.curve(scenario, target)?;
@@ -164,9 +164,9 @@ impl Capture {
     }
 
     fn read(&self, scenario: Scenario, target: Target) -> Result<(i128, Origin), PredictionError> {
-        let scene = self.scenes.get(&scenario).ok_or(PredictionError::NothingProfiled { scenario })?;
-        let pipeline = self.scenes.get(&Scenario::SINGLE).filter(|_| scenario != Scenario::SINGLE);
-        scene.read(target, pipeline.filter(|_| self.scale_by_pipeline).map(Slopes))
+        let reading = self.readings.get(&scenario).ok_or(PredictionError::NothingProfiled { scenario })?;
+        let pipeline = self.readings.get(&Scenario::SINGLE).filter(|_| scenario != Scenario::SINGLE);
+        reading.read(target, pipeline.filter(|_| self.scale_by_pipeline).map(Slopes))
     }
 
     /// The two profiled degrees that a degree in between or beyond is read from.
@@ -188,7 +188,7 @@ impl Capture {
         let same = |scenario: &&Scenario| scenario.parallelism == wanted.parallelism && scenario.degree > 1;
         let profiled: Vec<Scenario> = match wanted.parallelism {
             Parallelism::None => Vec::new(),
-            Parallelism::Data | Parallelism::Tensor => self.scenes.keys().filter(same).copied().collect(),
+            Parallelism::Data | Parallelism::Tensor => self.readings.keys().filter(same).copied().collect(),
         };
         match profiled.as_slice() {
             [] => Err(PredictionError::NothingProfiled { scenario: wanted }),
@@ -204,7 +204,7 @@ impl Capture {
     /// The margin of a scenario, or the larger one of the degrees that it is read from.
     fn margin(&self, scenario: Scenario) -> Option<f64> {
         let of = |scenario: Scenario| self.margins.get(&scenario).copied();
-        if self.scenes.contains_key(&scenario) {
+        if self.readings.contains_key(&scenario) {
             return of(scenario);
         }
         let (low, high) = self.nearest(scenario).ok()?;
@@ -235,7 +235,7 @@ impl Predictor for Capture {
     fn sources(&self, setting: &StageSetting) -> Vec<String> {
         let Some(scenario) = setting.stage.scenario() else { return Vec::new() };
         let mut scenarios = match self.nearest(scenario) {
-            Ok((low, high)) if !self.scenes.contains_key(&scenario) => vec![low, high],
+            Ok((low, high)) if !self.readings.contains_key(&scenario) => vec![low, high],
             Ok(_) | Err(_) => vec![scenario],
         };
         if self.scale_by_pipeline {
@@ -252,7 +252,7 @@ impl Predictor for Capture {
             micro_batch_size: setting.training.micro_batch_size,
             in_flight: setting.in_flight(),
         };
-        if self.scenes.contains_key(&scenario) || target.last >= self.layers {
+        if self.readings.contains_key(&scenario) || target.last >= self.layers {
             return Vec::new();
         }
         let Ok((curve, _)) = self.curve(scenario, target) else { return Vec::new() };

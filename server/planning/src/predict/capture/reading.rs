@@ -13,16 +13,16 @@ use std::collections::BTreeMap;
 
 use loadmaster_proto::training::scenario::Scenario;
 
-use super::line::{self, Point};
-use super::sums::Table;
+use super::line::{self, ProfiledPoint};
+use super::sums::MetricSums;
 use crate::predict::capture::metrics::{LayerMetrics, Setting};
 use crate::predict::{Origin, PredictionError};
 
-/// Tables by micro-batches in flight, then by micro-batch size, both ascending.
+/// Sums by micro-batches in flight, then by micro-batch size, both ascending.
 #[derive(Debug, Clone)]
-pub(super) struct Scene {
+pub(super) struct Reading {
     scenario: Scenario,
-    tables: BTreeMap<u32, BTreeMap<u32, Table>>,
+    by_in_flight: BTreeMap<u32, BTreeMap<u32, MetricSums>>,
 }
 
 /// Where and what to read: layers `first..=last`, checked to be the model's.
@@ -36,21 +36,21 @@ pub(super) struct Target {
 
 /// The pipeline scenario that lends its slopes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Slopes<'a>(pub(super) &'a Scene);
+pub(super) struct Slopes<'a>(pub(super) &'a Reading);
 
-impl Scene {
+impl Reading {
     /// From the metrics of one scenario; all of their layers are below `layers`.
     pub(super) fn new(scenario: Scenario, layers: usize, metrics: &[&LayerMetrics]) -> Self {
         let mut by_setting: BTreeMap<Setting, Vec<&LayerMetrics>> = BTreeMap::new();
         for &layer in metrics {
             by_setting.entry(layer.setting).or_default().push(layer);
         }
-        let mut tables: BTreeMap<u32, BTreeMap<u32, Table>> = BTreeMap::new();
+        let mut by_in_flight: BTreeMap<u32, BTreeMap<u32, MetricSums>> = BTreeMap::new();
         for (setting, metrics) in by_setting {
-            let table = Table::new(setting, layers, &metrics);
-            tables.entry(setting.in_flight).or_default().insert(setting.micro_batch_size, table);
+            let sums = MetricSums::new(setting, layers, &metrics);
+            by_in_flight.entry(setting.in_flight).or_default().insert(setting.micro_batch_size, sums);
         }
-        Self { scenario, tables }
+        Self { scenario, by_in_flight }
     }
 
     /// The peak of a stage at a target, bytes; may be negative.
@@ -62,19 +62,19 @@ impl Scene {
         target: Target,
         slopes: Option<Slopes<'_>>,
     ) -> Result<(i128, Origin), PredictionError> {
-        if let Some(tables) = self.tables.get(&target.in_flight)
-            && let Ok(read) = self.at_size(tables, target, slopes)
+        if let Some(by_size) = self.by_in_flight.get(&target.in_flight)
+            && let Ok(read) = self.at_size(by_size, target, slopes)
         {
             return Ok(read);
         }
-        let mut points = Vec::with_capacity(self.tables.len());
+        let mut points = Vec::with_capacity(self.by_in_flight.len());
         let mut worst = Origin::Profiled;
         let mut gap = None;
-        for (&in_flight, tables) in &self.tables {
-            match self.at_size(tables, Target { in_flight, ..target }, slopes) {
+        for (&in_flight, by_size) in &self.by_in_flight {
+            match self.at_size(by_size, Target { in_flight, ..target }, slopes) {
                 Ok((bytes, origin)) => {
                     worst = worst.max(origin);
-                    points.push(Point { at: in_flight, bytes });
+                    points.push(ProfiledPoint { at: in_flight, bytes });
                 }
                 Err(error) => gap = Some(gap.unwrap_or(error)),
             }
@@ -93,15 +93,15 @@ impl Scene {
     /// The peak at one profiled number of micro-batches in flight, read at a micro-batch size.
     fn at_size(
         &self,
-        tables: &BTreeMap<u32, Table>,
+        by_size: &BTreeMap<u32, MetricSums>,
         target: Target,
         slopes: Option<Slopes<'_>>,
     ) -> Result<(i128, Origin), PredictionError> {
-        let mut points = Vec::with_capacity(tables.len());
+        let mut points = Vec::with_capacity(by_size.len());
         let mut gap = None;
-        for (&size, table) in tables {
-            match table.peak(target.first, target.last) {
-                Ok(bytes) => points.push(Point { at: size, bytes }),
+        for (&size, sums) in by_size {
+            match sums.peak(target.first, target.last) {
+                Ok(bytes) => points.push(ProfiledPoint { at: size, bytes }),
                 Err(error) => gap = Some(gap.unwrap_or(error)),
             }
         }
@@ -124,17 +124,22 @@ impl Scene {
 
     /// The least and the largest profiled micro-batch size, if they differ.
     fn sizes(&self) -> Option<(u32, u32)> {
-        let sizes = || self.tables.values().flat_map(BTreeMap::keys).copied();
+        let sizes = || self.by_in_flight.values().flat_map(BTreeMap::keys).copied();
         let (least, largest) = (sizes().min()?, sizes().max()?);
         (least < largest).then_some((least, largest))
     }
 }
 
 impl Slopes<'_> {
-    fn scaled(self, profiled: Point, degree: u32, target: Target) -> Result<(i128, Origin), PredictionError> {
+    fn scaled(
+        self,
+        profiled: ProfiledPoint,
+        degree: u32,
+        target: Target,
+    ) -> Result<(i128, Origin), PredictionError> {
         let Self(pipeline) = self;
         let Some((least, largest)) = pipeline.sizes() else {
-            let size = pipeline.tables.values().flat_map(BTreeMap::keys).next();
+            let size = pipeline.by_in_flight.values().flat_map(BTreeMap::keys).next();
             return Err(PredictionError::OneMicroBatchSize {
                 scenario: pipeline.scenario,
                 profiled: size.copied().unwrap_or(profiled.at),

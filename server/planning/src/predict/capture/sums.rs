@@ -5,7 +5,7 @@ use crate::predict::capture::metrics::{LayerMetrics, Setting};
 
 /// See the module.
 #[derive(Debug, Clone)]
-pub(super) struct Table {
+pub(super) struct MetricSums {
     setting: Setting,
     isolated: Vec<Option<u64>>,
     /// `added[k]`: sum over the layers below k that have the metric.
@@ -14,7 +14,7 @@ pub(super) struct Table {
     complete_since: Vec<usize>,
 }
 
-impl Table {
+impl MetricSums {
     /// From the metrics of one setting; all of their layers are below `layers`.
     pub(super) fn new(setting: Setting, layers: usize, metrics: &[&LayerMetrics]) -> Self {
         let mut isolated = vec![None; layers];

@@ -10,14 +10,14 @@ use super::NAME;
 use crate::predict::PredictionError;
 
 /// Reads the name of one setting.
-type Setting = fn(&TrainingSpec) -> &'static str;
+type NameOf = fn(&TrainingSpec) -> &'static str;
 
 /// Whether metrics of one training hold for another.
 ///
 /// # Errors
 /// The first setting that differs.
 pub(super) fn check(profiled: &TrainingSpec, target: &TrainingSpec) -> Result<(), PredictionError> {
-    let settings: [(&str, Setting); 4] = [
+    let settings: [(&str, NameOf); 4] = [
         ("schedule", schedule),
         ("recompute policy", recompute),
         ("precision", precision),

@@ -5,10 +5,10 @@ use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::profile::document::{ProfileDocument, Subject};
 
-use super::{AnyPredictor, Evidence, Kind, NoPredictor, Profiled};
+use super::{AnyPredictor, Evidence, NoPredictor, PredictorKind, Profiled};
 use crate::predict::capture::Capture;
 use crate::predict::capture::metrics::{LayerMetrics, of_document};
-use crate::predict::layer_table::Table;
+use crate::predict::layer_table::TablePredictor;
 
 /// The predictor of this kind for a document that was imported as a profile of these settings, or the best
 /// one that the document has what it takes for.
@@ -18,11 +18,11 @@ use crate::predict::layer_table::Table;
 pub fn predictor(
     document: &ProfileDocument,
     settings: &ProfileSettings,
-    kind: Option<Kind>,
+    kind: Option<PredictorKind>,
 ) -> Result<AnyPredictor, NoPredictor> {
     match kind {
-        Some(Kind::Table) => table(document),
-        Some(Kind::Capture) if document.measurements.is_empty() => capture(document, settings),
+        Some(PredictorKind::Table) => table(document),
+        Some(PredictorKind::Capture) if document.measurements.is_empty() => capture(document, settings),
         Some(kind) if document.measurements.is_empty() => Err(NoPredictor::Lacks(format!(
             "it was imported without Loadmaster's own measurements, which the {} predictor needs: export it \
              from the planner that measured it, or ask `table` or `capture`",
@@ -46,7 +46,7 @@ pub fn layer_metrics(document: &ProfileDocument) -> (Vec<LayerMetrics>, Ledger) 
 fn measured(
     document: &ProfileDocument,
     settings: &ProfileSettings,
-    kind: Option<Kind>,
+    kind: Option<PredictorKind>,
 ) -> Result<AnyPredictor, NoPredictor> {
     let Subject::Known(model) = &document.model else {
         return Err(NoPredictor::Lacks("its measurements are of a chain that is opaque".to_owned()));
@@ -60,7 +60,7 @@ fn measured(
 }
 
 fn table(document: &ProfileDocument) -> Result<AnyPredictor, NoPredictor> {
-    match Table::new(document) {
+    match TablePredictor::new(document) {
         Ok(table) => Ok(Box::new(table)),
         Err(why) => Err(NoPredictor::Lacks(why.to_string())),
     }

@@ -16,7 +16,7 @@ pub type AnyPredictor = Box<dyn Predictor + Send + Sync>;
 
 /// The kinds of predictors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum PredictorKind {
     /// Replays the recordings of single layers.
     Component,
     /// CAPTURE's.
@@ -25,7 +25,7 @@ pub enum Kind {
     Table,
 }
 
-impl Kind {
+impl PredictorKind {
     /// Its name without a version.
     pub fn name(self) -> &'static str {
         match self {
@@ -74,11 +74,11 @@ pub enum NoPredictor {
 ///
 /// # Errors
 /// The profile lacks what the kind needs; the text says how to measure it.
-pub fn predictor(profiled: Profiled<'_>, kind: Option<Kind>) -> Result<AnyPredictor, NoPredictor> {
+pub fn predictor(profiled: Profiled<'_>, kind: Option<PredictorKind>) -> Result<AnyPredictor, NoPredictor> {
     match kind {
-        Some(Kind::Component) => Ok(Box::new(composed::component(profiled)?)),
-        Some(Kind::Capture) => Ok(Box::new(stored::capture(profiled)?)),
-        Some(Kind::Table) => Err(NoPredictor::Lacks(
+        Some(PredictorKind::Component) => Ok(Box::new(composed::component(profiled)?)),
+        Some(PredictorKind::Capture) => Ok(Box::new(stored::capture(profiled)?)),
+        Some(PredictorKind::Table) => Err(NoPredictor::Lacks(
             "it was measured by Loadmaster, and only imported profiles have per-layer tables".to_owned(),
         )),
         None if composed::is_recorded(profiled) => Ok(Box::new(composed::component(profiled)?)),

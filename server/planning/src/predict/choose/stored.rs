@@ -15,7 +15,7 @@ use crate::predict::capture::{Capture, NamedPeak};
 pub(super) fn capture(profiled: Profiled<'_>) -> Result<Capture, NoPredictor> {
     let Profiled { settings, model, evidence } = profiled;
     let layout = Layout::new(settings, model)?;
-    if layout.tables.is_empty() {
+    if layout.scenarios.is_empty() {
         return Err(NoPredictor::Lacks(
             "it measured single layers, and the `capture` predictor needs the peaks of neighbouring ones: \
              profile with `--campaign stages` or `--campaign paper`, or ask the `component` predictor"
@@ -45,10 +45,10 @@ fn peaks(layout: &Layout, evidence: &[Evidence]) -> Vec<NamedPeak> {
     let mut peaks = Vec::with_capacity(evidence.len());
     for Evidence { name, measurement, .. } in evidence {
         let Some(measured) = StagePeak::of(measurement) else { continue };
-        let table = layout.tables.iter().find(|table| table.scenario == measured.setting.scenario);
-        let stand_ins = table.map_or_else(
+        let part = layout.scenarios.iter().find(|part| part.scenario == measured.setting.scenario);
+        let stand_ins = part.map_or_else(
             || vec![measured],
-            |table| expand(&table.representatives, std::slice::from_ref(&measured)),
+            |part| expand(&part.representatives, std::slice::from_ref(&measured)),
         );
         peaks.extend(stand_ins.into_iter().map(|peak| NamedPeak { peak, name: name.clone() }));
     }

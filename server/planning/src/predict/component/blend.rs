@@ -38,7 +38,7 @@ pub(super) enum Scratch {
 }
 
 /// How bytes are read between or beyond two recordings.
-pub(super) trait Reading {
+pub(super) trait BlendRule {
     /// The bytes of a block that has these in the two recordings.
     fn read(&self, first: u64, second: u64) -> u64;
 
@@ -66,7 +66,7 @@ pub(super) struct OverSize {
     pub(super) target: u32,
 }
 
-impl Reading for OverSize {
+impl BlendRule for OverSize {
     fn read(&self, first: u64, second: u64) -> u64 {
         let [low, high] = self.recorded.map(i128::from);
         let (first, second) = (i128::from(first), i128::from(second));
@@ -106,7 +106,7 @@ pub(super) struct OverDegree {
     pub(super) target: u32,
 }
 
-impl Reading for OverDegree {
+impl BlendRule for OverDegree {
     fn read(&self, first: u64, second: u64) -> u64 {
         let [low, high] = self.recorded.map(i128::from);
         let target = i128::from(self.target.max(1));
@@ -160,7 +160,7 @@ fn rounded_up(dividend: i128, divisor: i128) -> u64 {
 pub(super) fn blend(
     first: &LayerTape,
     second: &LayerTape,
-    reading: &impl Reading,
+    rule: &impl BlendRule,
     scratch: Scratch,
 ) -> Blended {
     let gradients: BTreeSet<u64> =
@@ -172,16 +172,15 @@ pub(super) fn blend(
         let counterparts = if aligned {
             (0..second.blocks.len()).map(Some).collect()
         } else {
-            counterparts(first, second, &|first, second| reading.fit(first, second))
+            counterparts(first, second, &|first, second| rule.fit(first, second))
         };
         let mut blocks = if aligned {
-            read_all(&first.blocks, &second.blocks, reading)
+            read_all(&first.blocks, &second.blocks, rule)
         } else {
-            read_alike(first, second, &counterparts, &gradients, reading)
+            read_alike(first, second, &counterparts, &gradients, rule)
         };
         if scratch != Scratch::Steady {
-            let alone =
-                read_scratch(scratch, [first, second], &counterparts, &gradients, &mut blocks, reading);
+            let alone = read_scratch(scratch, [first, second], &counterparts, &gradients, &mut blocks, rule);
             unseen = unseen.max(alone);
         }
         Passage { blocks, ..second.clone() }
@@ -199,8 +198,8 @@ pub(super) fn blend(
         later: passage(&first.later, &second.later),
         without_graph: passage(&first.without_graph, &second.without_graph),
         untrained_input,
-        step: blend_steps(&first.step, &second.step, reading),
-        overhead: reading.read(first.overhead, second.overhead),
+        step: blend_steps(&first.step, &second.step, rule),
+        overhead: rule.read(first.overhead, second.overhead),
     };
     Blended { tape, is_aligned, unseen }
 }
@@ -213,16 +212,16 @@ fn read_scratch(
     counterparts: &[Option<usize>],
     gradients: &BTreeSet<u64>,
     blocks: &mut [u64],
-    reading: &impl Reading,
+    rule: &impl BlendRule,
 ) -> u64 {
     let bytes = |of: &Passage, block: usize| of.blocks.get(block).copied().unwrap_or_default();
     for block in scratch::of(second) {
         let counterpart = counterparts.get(block).copied().flatten().map_or(0, |block| bytes(first, block));
         let recorded = bytes(second, block);
-        if is_tensor(counterpart, recorded, gradients, reading) {
+        if is_tensor(counterpart, recorded, gradients, rule) {
             continue;
         }
-        let in_proportion = reading.in_proportion(counterpart, recorded);
+        let in_proportion = rule.in_proportion(counterpart, recorded);
         if let Some(place) = blocks.get_mut(block) {
             *place = match scratch {
                 Scratch::Most => scratch::most(in_proportion),
@@ -235,15 +234,15 @@ fn read_scratch(
         alone.remove(block);
     });
     let largest = alone.into_iter().map(|block| bytes(first, block)).max().unwrap_or_default();
-    scratch::most(reading.in_proportion(largest, 0))
+    scratch::most(rule.in_proportion(largest, 0))
 }
 
 /// Whether a block that lives as scratch does is a tensor all the same: in proportion to the setting to the byte, or
 /// a copy of a parameter, perhaps in fp32. Of 157 thousand triples of sizes in which two showed such a block in bf16,
 /// none was off its line at the third.
-fn is_tensor(first: u64, second: u64, gradients: &BTreeSet<u64>, reading: &impl Reading) -> bool {
+fn is_tensor(first: u64, second: u64, gradients: &BTreeSet<u64>, rule: &impl BlendRule) -> bool {
     let is_copy = || gradients.iter().any(|&gradient| second == gradient || second == 2 * gradient);
-    reading.fit(first, second) == EXACT_FIT && (first != second || is_copy())
+    rule.fit(first, second) == EXACT_FIT && (first != second || is_copy())
 }
 
 fn without_bytes(passage: &Passage) -> Passage {
@@ -256,32 +255,32 @@ fn read_alike(
     second: &Passage,
     counterparts: &[Option<usize>],
     gradients: &BTreeSet<u64>,
-    reading: &impl Reading,
+    rule: &impl BlendRule,
 ) -> Vec<u64> {
     let left = second.left();
     let read = |(block, (&bytes, &counterpart)): (usize, (&u64, &Option<usize>))| {
         match counterpart.and_then(|block| first.blocks.get(block)) {
-            Some(&counterpart) if !left.contains(&block) => reading.read(counterpart, bytes),
+            Some(&counterpart) if !left.contains(&block) => rule.read(counterpart, bytes),
             // A gradient, or what is as large and was made from a parameter or for one.
-            _ if gradients.contains(&bytes) => reading.read(bytes, bytes),
-            _ => reading.scale(bytes),
+            _ if gradients.contains(&bytes) => rule.read(bytes, bytes),
+            _ => rule.scale(bytes),
         }
     };
     second.blocks.iter().zip(counterparts).enumerate().map(read).collect()
 }
 
-fn blend_steps(first: &Step, second: &Step, reading: &impl Reading) -> Step {
+fn blend_steps(first: &Step, second: &Step, rule: &impl BlendRule) -> Step {
     let is_aligned = first.update == second.update && first.exchange == second.exchange;
     let blocks = if is_aligned {
-        read_all(&first.blocks, &second.blocks, reading)
+        read_all(&first.blocks, &second.blocks, rule)
     } else {
-        second.blocks.iter().map(|&bytes| reading.scale(bytes)).collect()
+        second.blocks.iter().map(|&bytes| rule.scale(bytes)).collect()
     };
     Step { blocks, ..second.clone() }
 }
 
-fn read_all(first: &[u64], second: &[u64], reading: &impl Reading) -> Vec<u64> {
-    first.iter().zip(second).map(|(&first, &second)| reading.read(first, second)).collect()
+fn read_all(first: &[u64], second: &[u64], rule: &impl BlendRule) -> Vec<u64> {
+    first.iter().zip(second).map(|(&first, &second)| rule.read(first, second)).collect()
 }
 
 #[cfg(test)]
@@ -324,8 +323,8 @@ mod tests {
         #[test]
         fn lines_are_exact(a in 0_u64..1 << 40, b in 0_u64..1 << 24, low in 1_u32..64, more in 1_u32..64, target in 1_u32..512) {
             let at = |size: u32| a + b * u64::from(size);
-            let reading = OverSize { recorded: [low, low + more], target };
-            prop_assert_eq!(reading.read(at(low), at(low + more)), at(target));
+            let rule = OverSize { recorded: [low, low + more], target };
+            prop_assert_eq!(rule.read(at(low), at(low + more)), at(target));
         }
 
         /// So does A + B/n, up to the rounding of the division.
@@ -334,8 +333,8 @@ mod tests {
             let (low, high, target) = (1 << n, 2 << n, 1 << target);
             let b = b * 64;
             let at = |degree: u32| a + b / u64::from(degree);
-            let reading = OverDegree { recorded: [low, high], target };
-            prop_assert_eq!(reading.read(at(low), at(high)), at(target));
+            let rule = OverDegree { recorded: [low, high], target };
+            prop_assert_eq!(rule.read(at(low), at(high)), at(target));
         }
 
         /// No reading goes below zero, nor, over the degree, above what fewer shards need.

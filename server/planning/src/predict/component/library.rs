@@ -8,7 +8,7 @@ use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::tape::LayerTape;
 use loadmaster_proto::training::Precision;
 
-use super::blend::{Blended, OverDegree, OverSize, Reading, Scratch, blend};
+use super::blend::{BlendRule, Blended, OverDegree, OverSize, Scratch, blend};
 use super::scratch;
 use super::times::{origin, over_degree, over_size};
 use crate::predict::Origin;
@@ -17,7 +17,7 @@ use crate::predict::Origin;
 #[derive(Debug, Clone)]
 pub(super) struct Tape {
     /// By shard. They hold parts of an axis that are not always equal; equal tapes are one.
-    pub(super) shards: BTreeMap<u32, Shard>,
+    pub(super) shards: BTreeMap<u32, ShardTapes>,
     pub(super) seconds: LayerSeconds,
     /// How far from the recordings.
     pub(super) origin: Origin,
@@ -33,7 +33,7 @@ pub(super) struct Tape {
 
 /// What one shard allocates.
 #[derive(Debug, Clone)]
-pub(super) struct Shard {
+pub(super) struct ShardTapes {
     pub(super) tape: Arc<LayerTape>,
     /// With as much scratch as kernels may take; the same one where that is known.
     pub(super) most: Arc<LayerTape>,
@@ -41,7 +41,7 @@ pub(super) struct Shard {
     pub(super) unseen: u64,
 }
 
-impl Shard {
+impl ShardTapes {
     fn recorded(tape: Arc<LayerTape>) -> Self {
         Self { most: Arc::clone(&tape), tape, unseen: 0 }
     }
@@ -54,7 +54,7 @@ impl Shard {
 
 impl Tape {
     /// The tapes of this shard; where it was not recorded, those of the first one, which holds most.
-    pub(super) fn shard(&self, index: u32) -> Option<&Shard> {
+    pub(super) fn shard(&self, index: u32) -> Option<&ShardTapes> {
         self.shards.get(&index).or_else(|| self.shards.values().next())
     }
 
@@ -131,7 +131,7 @@ impl Library {
         kept.is_steady &= scratch::is_steady(precision, &measurement.environment);
         let new = match kept.shards.values().find(|known| is_same(&known.tape, tape)) {
             Some(known) => known.clone(),
-            None => Shard::recorded(Arc::new(LayerTape::clone(tape))),
+            None => ShardTapes::recorded(Arc::new(LayerTape::clone(tape))),
         };
         let most_so_far = kept.shards.values().map(|known| bytes(&known.tape)).max();
         if most_so_far.is_none_or(|most| most < bytes(tape)) {
@@ -170,11 +170,11 @@ impl Library {
             return Err(Gap::Degree { recorded: degrees.keys().copied().collect() });
         };
         let [low, high] = [at_size(&degrees[&recorded[0]], size)?, at_size(&degrees[&recorded[1]], size)?];
-        let reading = OverDegree { recorded, target: degree };
+        let rule = OverDegree { recorded, target: degree };
         // Parts that are not all equal follow no curve over the degree.
         let parts = if low.is_even() && high.is_even() { Origin::Profiled } else { Origin::Extrapolated };
         let origin = origin(recorded, degree).max(low.origin).max(high.origin).max(parts);
-        Ok(low.and(&high, degree, &reading, origin, over_degree(recorded, degree)))
+        Ok(low.and(&high, degree, &rule, origin, over_degree(recorded, degree)))
     }
 
     /// The seconds alone; none where [`Self::read`] fails.
@@ -202,9 +202,9 @@ fn at_size(sizes: &BTreeMap<u32, Tape>, target: u32) -> Result<Tape, Gap> {
         return Err(recorded.first().map_or(Gap::Layer, |&recorded| Gap::Size { recorded }));
     };
     let [low, high] = recorded.map(|size| &sizes[&size]);
-    let reading = OverSize { recorded, target };
+    let rule = OverSize { recorded, target };
     let shards = low.shards.len().max(high.shards.len()) as u32;
-    let mut tape = low.and(high, shards, &reading, origin(recorded, target), over_size(recorded, target));
+    let mut tape = low.and(high, shards, &rule, origin(recorded, target), over_size(recorded, target));
     // Kernels choose other algorithms for one sample than for several, on whichever side the recordings are.
     if target == 1 || recorded[0] == 1 {
         tape.not_aligned();
@@ -234,21 +234,21 @@ impl Tape {
         &self,
         other: &Self,
         shards: u32,
-        reading: &impl Reading,
+        rule: &impl BlendRule,
         origin: Origin,
         read: impl Fn(f64, f64) -> f64,
     ) -> Self {
         let is_steady = self.is_steady && other.is_steady;
         let mut is_aligned = self.is_aligned && other.is_aligned;
-        let mut blended: BTreeMap<u32, Shard> = BTreeMap::new();
-        let mut pairs: Vec<(&Shard, &Shard, u32)> = Vec::new();
+        let mut blended: BTreeMap<u32, ShardTapes> = BTreeMap::new();
+        let mut pairs: Vec<(&ShardTapes, &ShardTapes, u32)> = Vec::new();
         for shard in 0..shards {
             let (Some(low), Some(high)) = (self.shard(shard), other.shard(shard)) else { continue };
             // Most shards are alike.
             let like = pairs.iter().find(|(first, second, _)| first.is(low) && second.is(high));
             let known = like.and_then(|(_, _, index)| blended.get(index)).cloned();
             let new = known.unwrap_or_else(|| {
-                let (shard, aligned) = blend_shards(low, high, is_steady, reading);
+                let (shard, aligned) = blend_shards(low, high, is_steady, rule);
                 is_aligned &= aligned;
                 shard
             });
@@ -281,18 +281,23 @@ impl Tape {
 }
 
 /// Both tapes of a shard, and whether the recordings have the same events.
-fn blend_shards(low: &Shard, high: &Shard, is_steady: bool, reading: &impl Reading) -> (Shard, bool) {
+fn blend_shards(
+    low: &ShardTapes,
+    high: &ShardTapes,
+    is_steady: bool,
+    rule: &impl BlendRule,
+) -> (ShardTapes, bool) {
     if is_steady {
-        let Blended { tape, is_aligned, .. } = blend(&low.tape, &high.tape, reading, Scratch::Steady);
-        return (Shard::recorded(Arc::new(tape)), is_aligned);
+        let Blended { tape, is_aligned, .. } = blend(&low.tape, &high.tape, rule, Scratch::Steady);
+        return (ShardTapes::recorded(Arc::new(tape)), is_aligned);
     }
-    let Blended { tape, is_aligned, .. } = blend(&low.tape, &high.tape, reading, Scratch::Expected);
-    let most = blend(&low.most, &high.most, reading, Scratch::Most);
+    let Blended { tape, is_aligned, .. } = blend(&low.tape, &high.tape, rule, Scratch::Expected);
+    let most = blend(&low.most, &high.most, rule, Scratch::Most);
     let unseen = most.unseen.max(low.unseen).max(high.unseen);
     let tape = Arc::new(tape);
     // Without scratch both are the same.
     let most = if most.tape == *tape { Arc::clone(&tape) } else { Arc::new(most.tape) };
-    (Shard { tape, most, unseen }, is_aligned)
+    (ShardTapes { tape, most, unseen }, is_aligned)
 }
 
 fn is_same(one: &LayerTape, other: &LayerTape) -> bool {

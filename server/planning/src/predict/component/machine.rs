@@ -4,7 +4,7 @@ use loadmaster_proto::measure::tape::{Event, Passage, Slot, Step, block_of};
 
 /// What a block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
+pub(super) enum BlockClass {
     /// A parameter's gradient.
     Gradient,
     /// Lies between forward and backward passes.
@@ -20,10 +20,10 @@ pub(super) enum Class {
 /// Bytes of each class. Recordings may come from a file and say any number of bytes, so sums stop at the
 /// largest number instead of beginning again at 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Bytes([u64; 5]);
+pub(super) struct ClassBytes([u64; 5]);
 
-impl Bytes {
-    pub(super) fn of(self, class: Class) -> u64 {
+impl ClassBytes {
+    pub(super) fn of(self, class: BlockClass) -> u64 {
         self.0[class as usize]
     }
 
@@ -31,11 +31,11 @@ impl Bytes {
         self.0.iter().fold(0, |sum, &bytes| sum.saturating_add(bytes))
     }
 
-    pub(super) fn add(&mut self, class: Class, bytes: u64) {
+    pub(super) fn add(&mut self, class: BlockClass, bytes: u64) {
         self.0[class as usize] = self.0[class as usize].saturating_add(bytes);
     }
 
-    fn remove(&mut self, class: Class, bytes: u64) {
+    fn remove(&mut self, class: BlockClass, bytes: u64) {
         // A tape frees only what it allocated, so nothing can be missing.
         self.0[class as usize] = self.0[class as usize].saturating_sub(bytes);
     }
@@ -62,7 +62,7 @@ pub(super) type BlockId = usize;
 #[derive(Debug, Clone, Copy)]
 struct Block {
     bytes: u64,
-    class: Class,
+    class: BlockClass,
     holders: u32,
 }
 
@@ -70,20 +70,20 @@ struct Block {
 #[derive(Debug, Default)]
 pub(super) struct Machine {
     blocks: Vec<Block>,
-    held: Bytes,
-    peak: Bytes,
+    held: ClassBytes,
+    peak: ClassBytes,
     peak_total: u64,
     total: u64,
 }
 
 impl Machine {
     /// What is live now.
-    pub(super) fn held(&self) -> Bytes {
+    pub(super) fn held(&self) -> ClassBytes {
         self.held
     }
 
     /// What was live when it was most, since the last reset. The first such moment counts.
-    pub(super) fn peak(&self) -> Bytes {
+    pub(super) fn peak(&self) -> ClassBytes {
         self.peak
     }
 
@@ -94,7 +94,7 @@ impl Machine {
     }
 
     /// Allocates a block for one holder.
-    pub(super) fn allocate(&mut self, bytes: u64, class: Class) -> BlockId {
+    pub(super) fn allocate(&mut self, bytes: u64, class: BlockClass) -> BlockId {
         self.blocks.push(Block { bytes, class, holders: 1 });
         self.held.add(class, bytes);
         self.total = self.total.saturating_add(bytes);
@@ -124,7 +124,7 @@ impl Machine {
     }
 
     /// From now on a live block is something else.
-    pub(super) fn reclassify(&mut self, id: BlockId, class: Class) {
+    pub(super) fn reclassify(&mut self, id: BlockId, class: BlockClass) {
         if let Some(block) = self.blocks.get_mut(id).filter(|block| block.holders > 0) {
             self.held.remove(block.class, block.bytes);
             self.held.add(class, block.bytes);
@@ -135,7 +135,7 @@ impl Machine {
 
 /// Which of its edges a layer shares with the stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Ends {
+pub(super) struct StageEnds {
     pub(super) first: bool,
     pub(super) last: bool,
 }
@@ -144,12 +144,12 @@ pub(super) struct Ends {
 #[derive(Debug)]
 pub(super) struct Playing<'a> {
     passage: &'a Passage,
-    classes: Vec<Class>,
+    classes: Vec<BlockClass>,
     on_device: Vec<Option<BlockId>>,
 }
 
 impl<'a> Playing<'a> {
-    pub(super) fn new(passage: &'a Passage, ends: Ends) -> Self {
+    pub(super) fn new(passage: &'a Passage, ends: StageEnds) -> Self {
         Self { passage, classes: classes(passage, ends), on_device: vec![None; passage.blocks.len()] }
     }
 
@@ -212,10 +212,10 @@ impl<'a> Playing<'a> {
 /// Plays a part of the end of an iteration: everything in it is transient.
 pub(super) fn play_step(machine: &mut Machine, step: &Step, events: &[Event]) {
     let mut on_device = vec![None; step.blocks.len()];
-    let mut classes = vec![Class::Transient; step.blocks.len()];
+    let mut classes = vec![BlockClass::Transient; step.blocks.len()];
     for &block in &step.communication {
         if let Some(class) = classes.get_mut(block as usize) {
-            *class = Class::Communication;
+            *class = BlockClass::Communication;
         }
     }
     for &event in events {
@@ -234,9 +234,9 @@ pub(super) fn play_step(machine: &mut Machine, step: &Step, events: &[Event]) {
     on_device.into_iter().flatten().for_each(|id| machine.release(id));
 }
 
-fn classes(passage: &Passage, ends: Ends) -> Vec<Class> {
-    let mut classes = vec![Class::Transient; passage.blocks.len()];
-    let mut set = |block: usize, class: Class| {
+fn classes(passage: &Passage, ends: StageEnds) -> Vec<BlockClass> {
+    let mut classes = vec![BlockClass::Transient; passage.blocks.len()];
+    let mut set = |block: usize, class: BlockClass| {
         if let Some(place) = classes.get_mut(block) {
             *place = class;
         }
@@ -245,15 +245,15 @@ fn classes(passage: &Passage, ends: Ends) -> Vec<Class> {
     for slot in [Slot::Forward, Slot::Output] {
         for &event in passage.slot(slot) {
             let (block, allocated) = block_of(event);
-            set(block, if allocated { Class::Activation } else { Class::Transient });
+            set(block, if allocated { BlockClass::Activation } else { BlockClass::Transient });
         }
     }
     let edges = [
-        (&passage.communication, Class::Communication),
-        (&passage.input_gradients, if ends.first { Class::Edge } else { Class::Transient }),
-        (&passage.output_gradients, if ends.last { Class::Edge } else { Class::Transient }),
-        (&passage.outputs, if ends.last { Class::Edge } else { Class::Activation }),
-        (&passage.inputs, if ends.first { Class::Edge } else { Class::Activation }),
+        (&passage.communication, BlockClass::Communication),
+        (&passage.input_gradients, if ends.first { BlockClass::Edge } else { BlockClass::Transient }),
+        (&passage.output_gradients, if ends.last { BlockClass::Edge } else { BlockClass::Transient }),
+        (&passage.outputs, if ends.last { BlockClass::Edge } else { BlockClass::Activation }),
+        (&passage.inputs, if ends.first { BlockClass::Edge } else { BlockClass::Activation }),
     ];
     for (blocks, class) in edges {
         blocks.iter().for_each(|&block| set(block as usize, class));

@@ -62,7 +62,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use loadmaster_proto::bytes::Bytes as ByteCount;
+use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::tape::{Event, LayerContent, LayerTape, Passage};
 use loadmaster_proto::model::{Model, ModelInput};
@@ -77,7 +77,7 @@ use crate::predict::{
 };
 use equal_stages::Runs;
 use library::{Gap, Library, Tape};
-use machine::Class;
+use machine::BlockClass;
 use replay::{Played, PlayedKey};
 use schedule::{Place, StageBytes};
 
@@ -243,7 +243,7 @@ impl Component {
 
     fn seconds_margin(&self, played: &Played, setting: &StageSetting) -> Option<f64> {
         let StageConfig { data_degree, .. } = setting.stage;
-        let reading = pace::Reading {
+        let reading = pace::SecondsOrigin {
             origin: played.origin,
             data_degree,
             size: Share::of(setting).micro_batch_size,
@@ -321,15 +321,15 @@ impl Predictor for Component {
         };
         let peak = played.bytes.peak(place, played.synchronisation(setting.stage.data_degree));
         let fixed = played.fixed;
-        let part = |class: Class| peak.of(class).min(MOST_BYTES);
+        let part = |class: BlockClass| peak.of(class).min(MOST_BYTES);
         let breakdown = Breakdown {
             weights: fixed.parameters.saturating_add(fixed.buffers).min(MOST_BYTES),
-            gradients: part(Class::Gradient),
+            gradients: part(BlockClass::Gradient),
             optimizer: fixed.optimizer.min(MOST_BYTES),
-            activations: part(Class::Activation),
-            edges: part(Class::Edge),
-            communication: part(Class::Communication),
-            transient: part(Class::Transient),
+            activations: part(BlockClass::Activation),
+            edges: part(BlockClass::Edge),
+            communication: part(BlockClass::Communication),
+            transient: part(BlockClass::Transient),
             overhead: played.overhead.min(MOST_BYTES),
         };
         let bytes = breakdown.total();
@@ -339,7 +339,7 @@ impl Predictor for Component {
         });
         let least = margin::margin(played.origin, played.is_aligned, self.largest_error);
         Ok(Prediction {
-            bytes: ByteCount(bytes),
+            bytes: Bytes(bytes),
             breakdown: Some(breakdown),
             seconds: Some(played.seconds),
             seconds_margin: self.seconds_margin(&played, setting),

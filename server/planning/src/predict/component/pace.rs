@@ -25,7 +25,7 @@ pub const ALLOWANCE: f64 = 1.5;
 
 /// How a stage was predicted, as far as its seconds depend on it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Reading {
+pub(super) struct SecondsOrigin {
     pub(super) origin: Origin,
     /// Replicas of the stage.
     pub(super) data_degree: u32,
@@ -36,7 +36,7 @@ pub(super) struct Reading {
 }
 
 /// The margin of predicted seconds; `largest_error` is that of the checks.
-pub(super) fn margin(of: Reading, largest_error: Option<f64>) -> Option<f64> {
+pub(super) fn margin(of: SecondsOrigin, largest_error: Option<f64>) -> Option<f64> {
     let base = match of.origin {
         Origin::Profiled => PROFILED,
         Origin::Interpolated => INTERPOLATED,
@@ -61,25 +61,25 @@ pub(super) fn error(predicted: StageSeconds, training: &TrainingSpec, measured: 
 mod tests {
     use super::*;
 
-    const RECORDED: Reading =
-        Reading { origin: Origin::Profiled, data_degree: 1, size: 4, smallest: Some(4) };
+    const RECORDED: SecondsOrigin =
+        SecondsOrigin { origin: Origin::Profiled, data_degree: 1, size: 4, smallest: Some(4) };
 
     /// No check, no margin; else never less than what checks cannot show.
     #[test]
     fn a_margin_is_learnt_and_has_a_floor() {
         assert_eq!(margin(RECORDED, None), None);
-        let known = |of: Reading| margin(of, Some(0.02)).unwrap();
+        let known = |of: SecondsOrigin| margin(of, Some(0.02)).unwrap();
         assert_eq!(known(RECORDED), PROFILED);
-        assert_eq!(known(Reading { data_degree: 2, ..RECORDED }), REPLICATED);
-        assert_eq!(known(Reading { origin: Origin::Interpolated, size: 6, ..RECORDED }), INTERPOLATED);
-        assert_eq!(known(Reading { origin: Origin::Extrapolated, size: 16, ..RECORDED }), EXTRAPOLATED);
+        assert_eq!(known(SecondsOrigin { data_degree: 2, ..RECORDED }), REPLICATED);
+        assert_eq!(known(SecondsOrigin { origin: Origin::Interpolated, size: 6, ..RECORDED }), INTERPOLATED);
+        assert_eq!(known(SecondsOrigin { origin: Origin::Extrapolated, size: 16, ..RECORDED }), EXTRAPOLATED);
         assert_eq!(margin(RECORDED, Some(0.4)), Some(0.4 * ALLOWANCE));
     }
 
     /// One of four samples may take a quarter of the seconds that four take.
     #[test]
     fn below_the_smallest_size_the_interval_reaches_down_to_its_share() {
-        let one = Reading { origin: Origin::Extrapolated, size: 1, ..RECORDED };
+        let one = SecondsOrigin { origin: Origin::Extrapolated, size: 1, ..RECORDED };
         assert_eq!(margin(one, Some(0.02)), Some(0.75));
     }
 }

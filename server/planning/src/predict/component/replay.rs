@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use loadmaster_proto::measure::tape::{LayerTape, Passage};
 use loadmaster_proto::training::gradient_buckets::{BUCKET_BYTES, Bucket, buckets};
-use loadmaster_proto::training::shard::{Shard as Part, ShardParameter};
+use loadmaster_proto::training::shard::{Shard, ShardParameter};
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, StaticBytes};
 
-use super::library::{LayerSeconds, Shard, Tape};
-use super::machine::{Bytes, Class};
+use super::library::{LayerSeconds, ShardTapes, Tape};
+use super::machine::{BlockClass, ClassBytes};
 use super::schedule::StageBytes;
 use super::stage::{ReplayStage, StageLayer};
 use super::{Component, tied};
@@ -57,8 +57,8 @@ impl Component {
             .map(|layer| self.tape(layer, key.tensor_degree, key.size))
             .collect::<Result<_, _>>()?;
         let shards = different_shards(key.tensor_degree, &tapes);
-        let play = |tape: fn(&Shard) -> &LayerTape| {
-            let of_shard = |(index, shards): &(u32, Vec<&Shard>)| {
+        let play = |tape: fn(&ShardTapes) -> &LayerTape| {
+            let of_shard = |(index, shards): &(u32, Vec<&ShardTapes>)| {
                 let tapes: Vec<&LayerTape> = shards.iter().map(|shard| tape(shard)).collect();
                 let shared = self.added_to_shared(&tapes, key, *index);
                 StageBytes::of(&self.replay_stage(key, &tapes, shared.as_ref()))
@@ -128,7 +128,7 @@ impl Component {
     fn added_to_shared(&self, tapes: &[&LayerTape], key: PlayedKey, shard: u32) -> Option<Passage> {
         let has_both_ends = key.first == 0 && key.last + 1 == self.contents.len();
         let embedding = tapes.first().filter(|_| has_both_ends && self.model.has_tied_head())?;
-        let part = Part { index: shard, degree: key.tensor_degree };
+        let part = Shard { index: shard, degree: key.tensor_degree };
         let shared = self.model.layers().last()?.kind.shard_shared_parameter(part)?;
         let bytes = shared.elements().saturating_mul(self.training.precision.gradient_bytes());
         Some(tied::adding_to_shared(&embedding.first, &embedding.later, bytes))
@@ -152,19 +152,19 @@ impl Played {
     }
 
     /// Buffers that a device of a stage of this many replicas holds while gradients are summed.
-    pub(super) fn synchronisation(&self, data_degree: u32) -> Bytes {
-        let mut bytes = Bytes::default();
-        bytes.add(Class::Communication, if data_degree > 1 { self.largest_bucket } else { 0 });
+    pub(super) fn synchronisation(&self, data_degree: u32) -> ClassBytes {
+        let mut bytes = ClassBytes::default();
+        bytes.add(BlockClass::Communication, if data_degree > 1 { self.largest_bucket } else { 0 });
         bytes
     }
 }
 
 /// The tapes of the stage's layers on each shard, by the shard's number, without those that are the same as those
 /// of an earlier one.
-fn different_shards(degree: u32, tapes: &[Arc<Tape>]) -> Vec<(u32, Vec<&Shard>)> {
-    let mut different: Vec<(u32, Vec<&Shard>)> = Vec::new();
+fn different_shards(degree: u32, tapes: &[Arc<Tape>]) -> Vec<(u32, Vec<&ShardTapes>)> {
+    let mut different: Vec<(u32, Vec<&ShardTapes>)> = Vec::new();
     for index in 0..degree.max(1) {
-        let shards: Vec<&Shard> = tapes.iter().filter_map(|tape| tape.shard(index)).collect();
+        let shards: Vec<&ShardTapes> = tapes.iter().filter_map(|tape| tape.shard(index)).collect();
         let is_known =
             different.iter().any(|(_, known)| known.iter().zip(&shards).all(|(one, other)| one.is(other)));
         if !is_known {

@@ -6,25 +6,25 @@
 
 use loadmaster_proto::training::Schedule;
 
-use super::machine::{Bytes, Machine};
-use super::stage::{ReplayStage, Turn};
+use super::machine::{ClassBytes, Machine};
+use super::stage::{PassTurn, ReplayStage};
 use crate::predict::{MOST_BYTES, PeakCurve};
 
 /// Bytes of a stage's kinds of passes, from which the peak of any schedule is read.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct StageBytes {
     /// What a micro-batch in flight holds.
-    in_flight: Bytes,
+    in_flight: ClassBytes,
     /// The parameters' gradients.
-    gradients: Bytes,
+    gradients: ClassBytes,
     /// Highest moment of a forward pass: what this micro-batch holds then.
-    forward: Bytes,
+    forward: ClassBytes,
     /// Highest moment of the first backward pass: what this micro-batch and the new gradients hold then.
-    first_backward: Bytes,
+    first_backward: ClassBytes,
     /// Highest moment of a later backward pass: what this micro-batch holds then.
-    later_backward: Bytes,
+    later_backward: ClassBytes,
     /// Highest moment of the step, beyond the gradients.
-    step: Bytes,
+    step: ClassBytes,
 }
 
 /// Where a stage is in its pipeline, and how often it is passed.
@@ -40,7 +40,8 @@ impl StageBytes {
     /// The larger of both for each kind of pass: no less than the peak of either, and exactly that where one of
     /// them needs more in all.
     pub(super) fn fullest(self, other: Self) -> Self {
-        let larger = |one: Bytes, other: Bytes| if other.total() > one.total() { other } else { one };
+        let larger =
+            |one: ClassBytes, other: ClassBytes| if other.total() > one.total() { other } else { one };
         Self {
             in_flight: larger(self.in_flight, other.in_flight),
             gradients: larger(self.gradients, other.gradients),
@@ -54,16 +55,16 @@ impl StageBytes {
     /// Plays each kind of pass once.
     pub(super) fn of(stage: &ReplayStage<'_>) -> Self {
         let mut machine = Machine::default();
-        let micro_batch = stage.forward(&mut machine, Turn::Later);
+        let micro_batch = stage.forward(&mut machine, PassTurn::Later);
         let (forward, in_flight) = (machine.peak(), machine.held());
         machine.reset_peak();
-        stage.backward(&mut machine, micro_batch, Turn::Later);
+        stage.backward(&mut machine, micro_batch, PassTurn::Later);
         let later_backward = machine.peak();
 
         let mut machine = Machine::default();
-        let micro_batch = stage.forward(&mut machine, Turn::First);
+        let micro_batch = stage.forward(&mut machine, PassTurn::First);
         machine.reset_peak();
-        let created = stage.backward(&mut machine, micro_batch, Turn::First);
+        let created = stage.backward(&mut machine, micro_batch, PassTurn::First);
         let (first_backward, gradients) = (machine.peak(), machine.held());
         machine.reset_peak();
         stage.step(&mut machine, created);
@@ -73,9 +74,9 @@ impl StageBytes {
 
     /// What is held at the highest moment of an iteration, parameters and optimizer state not counted.
     /// `synchronisation` are buffers that are held once, between the last backward pass and the step.
-    pub(super) fn peak(&self, place: Place, synchronisation: Bytes) -> Bytes {
-        let mut peak = Bytes::default();
-        let mut consider = |candidate: Bytes| {
+    pub(super) fn peak(&self, place: Place, synchronisation: ClassBytes) -> ClassBytes {
+        let mut peak = ClassBytes::default();
+        let mut consider = |candidate: ClassBytes| {
             if candidate.total() > peak.total() {
                 peak = candidate;
             }
@@ -132,7 +133,7 @@ impl StageBytes {
 
 /// The same peak from a replay of every event of every micro-batch.
 #[cfg(test)]
-pub(super) fn replay(stage: &ReplayStage<'_>, place: Place) -> Bytes {
+pub(super) fn replay(stage: &ReplayStage<'_>, place: Place) -> ClassBytes {
     use std::collections::HashMap;
 
     use loadmaster_proto::training::schedule::Pass;
@@ -146,7 +147,7 @@ pub(super) fn replay(stage: &ReplayStage<'_>, place: Place) -> Bytes {
         Pass::Backward(index) => Some(*index),
         Pass::Forward(_) => None,
     });
-    let turn = |index: u32| if Some(index) == first { Turn::First } else { Turn::Later };
+    let turn = |index: u32| if Some(index) == first { PassTurn::First } else { PassTurn::Later };
     for pass in passes {
         match pass {
             Pass::Forward(index) => {
@@ -162,6 +163,6 @@ pub(super) fn replay(stage: &ReplayStage<'_>, place: Place) -> Bytes {
         }
     }
     stage.step(&mut machine, gradients.unwrap_or_default());
-    assert_eq!(machine.held(), Bytes::default(), "an iteration leaves nothing behind");
+    assert_eq!(machine.held(), ClassBytes::default(), "an iteration leaves nothing behind");
     machine.peak()
 }

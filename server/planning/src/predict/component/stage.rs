@@ -5,7 +5,7 @@
 use loadmaster_proto::measure::tape::{LayerTape, Passage, Slot};
 use loadmaster_proto::training::RecomputePolicy;
 
-use super::machine::{BlockId, Class, Ends, Machine, Playing, play_step};
+use super::machine::{BlockClass, BlockId, Machine, Playing, StageEnds, play_step};
 
 /// A layer of a stage with what is played for it.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +32,7 @@ pub(super) struct ReplayStage<'a> {
 
 /// Which of an iteration's micro-batches a backward pass is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Turn {
+pub(super) enum PassTurn {
     /// The first: gradients are created.
     First,
     /// A later one: they are added to.
@@ -49,24 +49,24 @@ pub(super) struct InFlight<'a> {
 }
 
 impl<'a> StageLayer<'a> {
-    fn passage(&self, turn: Turn) -> &'a Passage {
+    fn passage(&self, turn: PassTurn) -> &'a Passage {
         match (turn, self.first, self.tape.untrained_input.as_deref().filter(|_| self.untrained_input)) {
-            (Turn::First, Some(first), _) => first,
-            (Turn::First, None, Some([first, _])) => first,
-            (Turn::Later, _, Some([_, later])) => later,
-            (Turn::First, None, None) => &self.tape.first,
-            (Turn::Later, _, None) => &self.tape.later,
+            (PassTurn::First, Some(first), _) => first,
+            (PassTurn::First, None, Some([first, _])) => first,
+            (PassTurn::Later, _, Some([_, later])) => later,
+            (PassTurn::First, None, None) => &self.tape.first,
+            (PassTurn::Later, _, None) => &self.tape.later,
         }
     }
 }
 
 impl<'a> ReplayStage<'a> {
     fn playing(&self, index: usize, passage: &'a Passage) -> Playing<'a> {
-        Playing::new(passage, Ends { first: index == 0, last: index + 1 == self.layers.len() })
+        Playing::new(passage, StageEnds { first: index == 0, last: index + 1 == self.layers.len() })
     }
 
     /// The forward pass of a micro-batch whose backward pass will be this turn's.
-    pub(super) fn forward(&self, machine: &mut Machine, turn: Turn) -> InFlight<'a> {
+    pub(super) fn forward(&self, machine: &mut Machine, turn: PassTurn) -> InFlight<'a> {
         let keeps_graph = self.recompute == RecomputePolicy::None;
         let mut layers: Vec<Playing<'a>> = Vec::with_capacity(self.layers.len());
         let mut inputs = Vec::new();
@@ -104,7 +104,7 @@ impl<'a> ReplayStage<'a> {
         &self,
         machine: &mut Machine,
         micro_batch: InFlight<'a>,
-        turn: Turn,
+        turn: PassTurn,
     ) -> Vec<BlockId> {
         let InFlight { mut layers, mut inputs } = micro_batch;
         let mut done: Vec<Playing<'a>> = Vec::with_capacity(self.layers.len());
@@ -155,11 +155,11 @@ impl<'a> ReplayStage<'a> {
         layers.into_iter().flat_map(Playing::left).for_each(|id| machine.release(id));
         let left: Vec<BlockId> = done.into_iter().flat_map(Playing::left).collect();
         match turn {
-            Turn::First => {
-                left.iter().for_each(|&id| machine.reclassify(id, Class::Gradient));
+            PassTurn::First => {
+                left.iter().for_each(|&id| machine.reclassify(id, BlockClass::Gradient));
                 left
             }
-            Turn::Later => {
+            PassTurn::Later => {
                 left.into_iter().for_each(|id| machine.release(id));
                 Vec::new()
             }

@@ -51,12 +51,12 @@ pub struct StageForecast {
     /// Position of its first device in the order of the pipeline.
     pub first_device: usize,
     /// What the smallest of its devices allows, and which one that is; none where nobody said.
-    pub smallest: Option<Device>,
+    pub smallest: Option<SmallestDevice>,
 }
 
 /// A device in the order of the pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Device {
+pub struct SmallestDevice {
     /// Its position.
     pub index: usize,
     /// Bytes that it allows.
@@ -150,7 +150,7 @@ pub fn forecast(
             // An interval around a part of the bytes would promise an upper end that nobody knows.
             interval: predictor.unknown().map_or_else(|| margin.interval(&prediction), |_| None),
             first_device,
-            smallest: smallest.map(|(index, &capacity)| Device { index, capacity }),
+            smallest: smallest.map(|(index, &capacity)| SmallestDevice { index, capacity }),
         });
         first_device = next;
     }

@@ -87,7 +87,7 @@ fn a_parallel_stage_takes_as_many_devices_as_its_degree() {
     let forecast = forecast(&Hundreds, &stages, &capacities, Margin::Known).unwrap();
     assert_eq!((forecast.stages[1].first_device, forecast.first_too_small()), (1, Some(2)));
     let smallest = forecast.stages[1].smallest;
-    assert_eq!(smallest, Some(Device { index: 2, capacity: Bytes(100) }));
+    assert_eq!(smallest, Some(SmallestDevice { index: 2, capacity: Bytes(100) }));
     assert_eq!(
         super::forecast(&Hundreds, &stages, &capacities[..2], Margin::Known).unwrap_err(),
         ForecastError::DeviceCount { needed: 3, given: 2 }

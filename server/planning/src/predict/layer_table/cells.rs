@@ -10,7 +10,7 @@ use crate::predict::Origin;
 
 /// One value of a table.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Cell {
+pub(super) struct TableCell {
     pub(super) micro_batch_size: u32,
     pub(super) tensor_degree: u32,
     pub(super) value: f64,
@@ -29,7 +29,7 @@ pub(super) enum Scales {
 
 /// Reads `cells` at a setting; none where they do not reach.
 pub(super) fn read(
-    cells: &[Cell],
+    cells: &[TableCell],
     scales: Scales,
     micro_batch_size: u32,
     tensor_degree: u32,
@@ -100,11 +100,11 @@ mod tests {
 
     use super::*;
 
-    fn cell(micro_batch_size: u32, tensor_degree: u32, value: f64) -> Cell {
-        Cell { micro_batch_size, tensor_degree, value }
+    fn cell(micro_batch_size: u32, tensor_degree: u32, value: f64) -> TableCell {
+        TableCell { micro_batch_size, tensor_degree, value }
     }
 
-    fn at(cells: &[Cell], size: u32, degree: u32) -> Option<(f64, Origin)> {
+    fn at(cells: &[TableCell], size: u32, degree: u32) -> Option<(f64, Origin)> {
         read(cells, Scales::WithSamples, size, degree)
     }
 
@@ -116,7 +116,7 @@ mod tests {
         ) {
             let truth = |size: u32, degree: u32| f64::from(size) * (fixed + split / f64::from(degree)) + 7.0;
             let listed = [(2, 1), (2, 4), (8, 1), (8, 4), (16, 4)];
-            let cells: Vec<Cell> = listed.iter().map(|&(s, n)| cell(s, n, truth(s, n))).collect();
+            let cells: Vec<TableCell> = listed.iter().map(|&(s, n)| cell(s, n, truth(s, n))).collect();
             let (value, _) = at(&cells, size, degree).unwrap();
             prop_assert!((value - truth(size, degree)).abs() < 1e-6, "{value}");
         }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use loadmaster_proto::profile::document::{BytesRow, LayerRows, TimesRow};
 
-use super::Table;
-use super::cells::{Cell, Scales, read};
+use super::TablePredictor;
+use super::cells::{Scales, TableCell, read};
 use super::waiting::without_waiting;
 use crate::predict::{Exchange, LayerCost, Origin, PredictionError, Share, StageSeconds};
 
@@ -15,7 +15,7 @@ const EXCHANGES: u32 = 2;
 
 /// A layer on one device.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Level {
+pub(super) struct LayerLevel {
     pub(super) parameters: u64,
     /// What replicas sum of its parameters.
     gradients: u64,
@@ -31,7 +31,7 @@ pub(super) struct Level {
     exchange: Exchange,
 }
 
-impl Level {
+impl LayerLevel {
     /// What it costs besides the bytes of a peak.
     pub(super) fn cost(&self) -> Option<LayerCost> {
         let (seconds, origin) = self.seconds?;
@@ -45,11 +45,11 @@ impl Level {
     }
 }
 
-impl Table {
+impl TablePredictor {
     /// All layers at a setting; none for those that the rows do not reach.
-    pub(super) fn levels(&self, share: Share) -> Arc<Vec<Option<Level>>> {
+    pub(super) fn levels(&self, share: Share) -> Arc<Vec<Option<LayerLevel>>> {
         let levels = self.read.get(share, || {
-            let mut levels: Vec<Option<Level>> = Vec::with_capacity(self.layers);
+            let mut levels: Vec<Option<LayerLevel>> = Vec::with_capacity(self.layers);
             for (index, rows) in self.rows.layers.iter().enumerate() {
                 for layer in rows.first_layer..=rows.last_layer {
                     // Beyond the second of its group a layer has the neighbours that the one before has.
@@ -63,14 +63,14 @@ impl Table {
         levels
     }
 
-    /// Why [`Table::levels`] has none for a layer.
+    /// Why [`TablePredictor::levels`] has none for a layer.
     pub(super) fn gap(&self, layer: usize, share: Share) -> Option<PredictionError> {
         let rows = &self.rows.layers;
         let index = rows.iter().position(|rows| (rows.first_layer..=rows.last_layer).contains(&layer))?;
         self.level(index, layer, share).err()
     }
 
-    fn level(&self, index: usize, layer: usize, share: Share) -> Result<Level, PredictionError> {
+    fn level(&self, index: usize, layer: usize, share: Share) -> Result<LayerLevel, PredictionError> {
         let lacks = |field: &str| self.lacks(layer, field, share);
         let rows = self.rows.layers.get(index).ok_or_else(|| lacks("rows"))?;
         let mut origin = Origin::Profiled;
@@ -78,9 +78,9 @@ impl Table {
             // A float holds up to 8 PiB exactly, which no device has.
             let cells = rows.bytes.iter().filter_map(|row| {
                 let (micro_batch_size, tensor_degree) = (row.micro_batch_size, row.tensor_degree);
-                Some(Cell { micro_batch_size, tensor_degree, value: field(row)? as f64 })
+                Some(TableCell { micro_batch_size, tensor_degree, value: field(row)? as f64 })
             });
-            let cells: Vec<Cell> = cells.collect();
+            let cells: Vec<TableCell> = cells.collect();
             let (value, read_as) = read(&cells, scales, share.micro_batch_size, share.tensor_degree)?;
             origin = origin.max(read_as);
             Some(value.round() as u64)
@@ -109,7 +109,17 @@ impl Table {
         };
         let seconds = seconds(rows, share);
         let gradients = parameters.saturating_mul(self.gradient_ratio);
-        Ok(Level { parameters, gradients, activation, transient, input, output, origin, seconds, exchange })
+        Ok(LayerLevel {
+            parameters,
+            gradients,
+            activation,
+            transient,
+            input,
+            output,
+            origin,
+            seconds,
+            exchange,
+        })
     }
 
     fn lacks(&self, layer: usize, field: &str, at: Share) -> PredictionError {
@@ -123,10 +133,10 @@ impl Table {
 }
 
 /// The seconds of a group's rows.
-fn times(rows: &LayerRows, field: fn(&TimesRow) -> Option<f64>) -> Vec<Cell> {
+fn times(rows: &LayerRows, field: fn(&TimesRow) -> Option<f64>) -> Vec<TableCell> {
     let cells = rows.times.iter().filter_map(|row| {
         let (micro_batch_size, tensor_degree) = (row.micro_batch_size, row.tensor_degree);
-        Some(Cell { micro_batch_size, tensor_degree, value: field(row)? })
+        Some(TableCell { micro_batch_size, tensor_degree, value: field(row)? })
     });
     cells.collect()
 }
@@ -137,8 +147,9 @@ const PASSES: [fn(&TimesRow) -> Option<f64>; 2] =
 
 /// Passes and update of each layer of a group; none where its times do not reach.
 fn seconds(rows: &LayerRows, share: Share) -> Option<(StageSeconds, Origin)> {
-    let at =
-        |cells: &[Cell], scales: Scales| read(cells, scales, share.micro_batch_size, share.tensor_degree);
+    let at = |cells: &[TableCell], scales: Scales| {
+        read(cells, scales, share.micro_batch_size, share.tensor_degree)
+    };
     let [forward, backward] = PASSES.map(|field| {
         let mut cells = times(rows, field);
         without_waiting(&mut cells);

@@ -4,8 +4,8 @@ use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, StaticBytes};
 
-use super::Table;
-use super::level::Level;
+use super::TablePredictor;
+use super::level::LayerLevel;
 use crate::predict::{
     Breakdown, MOST_BYTES, Origin, PeakCurve, PredictionError, Predictor, Share, StageSetting,
 };
@@ -23,7 +23,7 @@ struct Layers {
     largest: u64,
     /// Largest transient bytes of each kind of layer: same parameters, input and output.
     kinds: Vec<((u64, u64, u64), u64)>,
-    /// What the passes hold besides, see the module of [`Table`].
+    /// What the passes hold besides, see the module of [`TablePredictor`].
     transient: u64,
     origin: Origin,
 }
@@ -44,7 +44,7 @@ impl Layers {
         }
     }
 
-    fn push(&mut self, level: &Level) {
+    fn push(&mut self, level: &LayerLevel) {
         if self.kinds.is_empty() {
             self.first_input = level.input;
         }
@@ -73,7 +73,13 @@ impl Layers {
     }
 
     /// The parts of the peak of a stage of these layers, up to `last`.
-    fn breakdown(&self, table: &Table, setting: &StageSetting, last: usize, in_flight: u32) -> Breakdown {
+    fn breakdown(
+        &self,
+        table: &TablePredictor,
+        setting: &StageSetting,
+        last: usize,
+        in_flight: u32,
+    ) -> Breakdown {
         let training = &setting.training;
         let StageConfig { first_layer, data_degree, .. } = setting.stage;
         // Of no state has a scalar more than 16 bytes.
@@ -110,7 +116,7 @@ impl Layers {
 
 /// The bytes of a device of a stage.
 pub(super) fn breakdown(
-    table: &Table,
+    table: &TablePredictor,
     setting: &StageSetting,
 ) -> Result<(Breakdown, Origin), PredictionError> {
     let share = Share::of(setting);
@@ -128,7 +134,7 @@ pub(super) fn breakdown(
 }
 
 /// The same, for all stages that begin with the first layer and every number of micro-batches in flight.
-pub(super) fn curves(table: &Table, setting: &StageSetting) -> Vec<PeakCurve> {
+pub(super) fn curves(table: &TablePredictor, setting: &StageSetting) -> Vec<PeakCurve> {
     let levels = table.levels(Share::of(setting));
     let first = setting.stage.first_layer;
     let mut layers = Layers::new(table.ledger);

@@ -51,7 +51,7 @@ use std::sync::Arc;
 
 use crate::predict::memo::Memo;
 use crate::predict::{LayerCost, PeakCurve, Prediction, PredictionError, Predictor, Share, StageSetting};
-use level::Level;
+use level::LayerLevel;
 
 /// Name and version in predictions.
 pub const NAME: &str = "table/2";
@@ -63,7 +63,7 @@ pub const MARGIN: f64 = 0.1;
 
 /// The predictor of one imported table.
 #[derive(Debug, Clone)]
-pub struct Table {
+pub struct TablePredictor {
     layers: usize,
     names: Vec<String>,
     rows: LayerTable,
@@ -73,7 +73,7 @@ pub struct Table {
     /// Bytes of a gradient for each byte of its parameter.
     gradient_ratio: u64,
     /// Layers at settings that were asked for before.
-    read: Arc<Memo<Share, Vec<Option<Level>>>>,
+    read: Arc<Memo<Share, Vec<Option<LayerLevel>>>>,
 }
 
 /// Why a document makes no table predictor.
@@ -87,7 +87,7 @@ pub enum TableError {
     NoBytes,
 }
 
-impl Table {
+impl TablePredictor {
     /// From a checked document.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ impl Table {
     }
 }
 
-impl Predictor for Table {
+impl Predictor for TablePredictor {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -159,7 +159,7 @@ impl Predictor for Table {
     }
 
     fn remembered_bytes(&self) -> usize {
-        self.read.len().saturating_mul(self.layers).saturating_mul(size_of::<Option<Level>>())
+        self.read.len().saturating_mul(self.layers).saturating_mul(size_of::<Option<LayerLevel>>())
     }
 
     fn smallest_share(&self) -> Option<u32> {

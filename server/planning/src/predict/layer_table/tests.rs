@@ -34,8 +34,8 @@ fn document(ledger: &str) -> Value {
     })
 }
 
-fn table(document: &Value) -> Table {
-    Table::new(&ProfileDocument::parse(&document.to_string()).unwrap()).unwrap()
+fn table(document: &Value) -> TablePredictor {
+    TablePredictor::new(&ProfileDocument::parse(&document.to_string()).unwrap()).unwrap()
 }
 
 fn adam(schedule: Schedule, micro_batches: u32) -> TrainingSpec {
@@ -48,7 +48,7 @@ fn setting(stage: StageConfig, training: TrainingSpec) -> StageSetting {
     StageSetting { stage, stage_index: 1, stage_count: 3, training }
 }
 
-fn parts(table: &Table, setting: &StageSetting) -> Breakdown {
+fn parts(table: &TablePredictor, setting: &StageSetting) -> Breakdown {
     let prediction = table.stage(setting).unwrap();
     let breakdown = prediction.breakdown.unwrap();
     assert_eq!(breakdown.total(), prediction.bytes.0);
@@ -253,7 +253,11 @@ fn degrees_beyond_the_rows_are_named() {
         row["tensor_degree"] = json!(4);
         group["times"].as_array_mut().unwrap().push(row);
     }
-    assert_eq!(super::Table::tensor_degrees(&self::table(&timed)), Some((1, 2)), "bytes reach to 2 alone");
+    assert_eq!(
+        super::TablePredictor::tensor_degrees(&self::table(&timed)),
+        Some((1, 2)),
+        "bytes reach to 2 alone"
+    );
 }
 
 /// A profiler that times layer by layer waits for the host where kernels are short: a pass over one sample is
@@ -303,7 +307,7 @@ fn gaps_are_named() {
         group.as_object_mut().unwrap().remove("bytes");
     }
     let bare = ProfileDocument::parse(&bare.to_string()).unwrap();
-    assert_eq!(Table::new(&bare).unwrap_err(), TableError::NoBytes);
+    assert_eq!(TablePredictor::new(&bare).unwrap_err(), TableError::NoBytes);
 }
 
 /// The largest numbers that a file may have, of as many micro-batches and layers as there may be, stay the largest

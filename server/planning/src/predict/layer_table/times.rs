@@ -3,12 +3,12 @@
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::stage::StageConfig;
 
-use super::Table;
+use super::TablePredictor;
 use crate::predict::{Share, StageSeconds, StageSetting};
 
 /// Seconds on one device of a stage, collectives between stages and replicas not included; none where a layer
 /// has no times.
-pub(super) fn seconds(table: &Table, setting: &StageSetting) -> Option<StageSeconds> {
+pub(super) fn seconds(table: &TablePredictor, setting: &StageSetting) -> Option<StageSeconds> {
     let StageConfig { first_layer, last_layer, .. } = setting.stage;
     let levels = table.levels(Share::of(setting));
     let mut seconds = StageSeconds::default();

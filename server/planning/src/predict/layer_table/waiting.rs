@@ -5,13 +5,13 @@
 //! where the first run of a layer was counted. Such noise only ever adds, so the shorter figure is the better
 //! one: seconds are read as the least of all rows of the same degree with as many samples or more.
 
-use super::cells::Cell;
+use super::cells::TableCell;
 
 /// Shortens what takes longer than the same over more samples; whether there was any.
-pub(super) fn without_waiting(cells: &mut [Cell]) -> bool {
+pub(super) fn without_waiting(cells: &mut [TableCell]) -> bool {
     cells.sort_by_key(|cell| (cell.tensor_degree, std::cmp::Reverse(cell.micro_batch_size)));
     let mut is_shortened = false;
-    let mut larger: Option<Cell> = None;
+    let mut larger: Option<TableCell> = None;
     for cell in cells {
         if let Some(larger) = larger.filter(|larger| larger.tensor_degree == cell.tensor_degree)
             && larger.value < cell.value
@@ -30,11 +30,11 @@ mod tests {
 
     use super::*;
 
-    fn any_cells() -> impl Strategy<Value = Vec<Cell>> {
+    fn any_cells() -> impl Strategy<Value = Vec<TableCell>> {
         let rows = proptest::collection::btree_map((1_u32..9, 1_u32..4), 0.0..10.0_f64, 1..12);
         rows.prop_map(|rows| {
             rows.into_iter()
-                .map(|((micro_batch_size, tensor_degree), value)| Cell {
+                .map(|((micro_batch_size, tensor_degree), value)| TableCell {
                     micro_batch_size,
                     tensor_degree,
                     value,

@@ -2,7 +2,7 @@
 
 use loadmaster_proto::profile::document::LayerRows;
 
-use super::{MARGIN, Table, degrees};
+use super::{MARGIN, TablePredictor, degrees};
 use crate::predict::{Share, StageSetting};
 
 /// Nobody knows what a device holds besides tensors.
@@ -20,7 +20,7 @@ pub(super) const SHARDS_APART_PRICED: &str = "the shards of a stage are on sever
      whose bandwidth the predicted seconds rest on";
 
 /// What a stage's figures assume that the table could say, and where they are read beyond its rows.
-pub(super) fn of_stage(table: &Table, setting: &StageSetting) -> Vec<String> {
+pub(super) fn of_stage(table: &TablePredictor, setting: &StageSetting) -> Vec<String> {
     let mut warnings = Vec::new();
     let degree = Share::of(setting).tensor_degree;
     if let Some(rows) = table.groups(setting.stage).find(|rows| is_beyond(rows, degree)) {

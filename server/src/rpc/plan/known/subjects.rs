@@ -7,7 +7,7 @@ use tokio::sync::OnceCell;
 
 use crate::rpc::error::ApiError;
 use crate::rpc::plan::{Plans, Subject};
-use loadmaster_planning::predict::choose::Kind;
+use loadmaster_planning::predict::choose::PredictorKind;
 
 /// A profile's id, and the predictor that was asked for.
 pub(super) type SubjectKey = (String, Option<&'static str>);
@@ -27,7 +27,7 @@ impl Plans {
     pub(in crate::rpc::plan) async fn subject(
         &self,
         name: ProfileName,
-        kind: Option<Kind>,
+        kind: Option<PredictorKind>,
     ) -> Result<Arc<Subject>, ApiError> {
         // Before it is read, so that what changes meanwhile has another revision.
         let mut revisions = self.store.revisions(&[name.id()], None).await?;
@@ -36,7 +36,7 @@ impl Plans {
             return Ok(Arc::new(self.read_subject(name, kind).await?));
         };
         let subjects = &self.memory.0.subjects;
-        let key = (name.id().to_owned(), kind.map(Kind::name));
+        let key = (name.id().to_owned(), kind.map(PredictorKind::name));
         let known = subjects.get_or(
             &key,
             |known| known.revision == revision,

@@ -3,7 +3,7 @@
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::stage::StageConfig;
 
-use super::Layer;
+use super::MergedLayer;
 use crate::predict::{PredictionError, Predictor, StageSetting};
 
 /// The two metrics of every layer as a predictor sees them, on one device at the head of a pipeline of
@@ -16,7 +16,7 @@ pub fn metrics<P: Predictor + ?Sized>(
     predictor: &P,
     training: &TrainingSpec,
     stage_count: u32,
-) -> Result<Vec<Layer>, PredictionError> {
+) -> Result<Vec<MergedLayer>, PredictionError> {
     let peak = |first: usize, last: usize| -> Result<i128, PredictionError> {
         let stage = StageConfig::single(first, last);
         let setting = StageSetting { stage, stage_index: 0, stage_count, training: *training };
@@ -29,7 +29,7 @@ pub fn metrics<P: Predictor + ?Sized>(
                 Some(before) => peak(before, layer)? - peak(before, before)?,
                 None => 0,
             };
-            Ok(Layer { isolated, added })
+            Ok(MergedLayer { isolated, added })
         })
         .collect()
 }

@@ -21,14 +21,14 @@ pub use metrics::metrics;
 
 /// The two metrics of a layer, bytes. The added memory of the first layer counts as 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Layer {
+pub struct MergedLayer {
     /// `M_i`.
     pub isolated: i128,
     /// `M_a`.
     pub added: i128,
 }
 
-impl Layer {
+impl MergedLayer {
     /// Two neighbours as one layer.
     fn with(self, next: Self) -> Self {
         Self { isolated: self.isolated + next.added, added: self.added + next.added }
@@ -38,14 +38,14 @@ impl Layer {
 /// Merges until `left` groups are left, at least one, and returns them in order.
 ///
 /// Takes O(L · log L) comparisons for L layers.
-pub fn merge(layers: &[Layer], left: usize) -> Vec<RangeInclusive<usize>> {
+pub fn merge(layers: &[MergedLayer], left: usize) -> Vec<RangeInclusive<usize>> {
     let count = layers.len();
-    let mut merged: Vec<Layer> = layers.to_vec();
+    let mut merged: Vec<MergedLayer> = layers.to_vec();
     // A group is named by its first layer; of the others neither list entry is read.
     let mut next: Vec<usize> = (1..=count).collect();
     let mut previous: Vec<Option<usize>> = (0..count).map(|layer| layer.checked_sub(1)).collect();
     let together =
-        |merged: &[Layer], first: usize, second: usize| merged[first].isolated + merged[second].added;
+        |merged: &[MergedLayer], first: usize, second: usize| merged[first].isolated + merged[second].added;
     let mut pairs: BTreeSet<(i128, usize)> =
         (1..count).map(|second| (together(&merged, second - 1, second), second - 1)).collect();
 

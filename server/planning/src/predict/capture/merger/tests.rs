@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::*;
 
 /// Merges as the paper says it: look at all pairs, merge the smallest, begin again.
-fn by_definition(layers: &[Layer], left: usize) -> Vec<RangeInclusive<usize>> {
-    let mut groups: Vec<(Layer, RangeInclusive<usize>)> =
+fn by_definition(layers: &[MergedLayer], left: usize) -> Vec<RangeInclusive<usize>> {
+    let mut groups: Vec<(MergedLayer, RangeInclusive<usize>)> =
         layers.iter().enumerate().map(|(index, &layer)| (layer, index..=index)).collect();
     while groups.len() > left.max(1) {
         let together = |pair: usize| groups[pair].0.isolated + groups[pair + 1].0.added;
@@ -19,14 +19,14 @@ fn by_definition(layers: &[Layer], left: usize) -> Vec<RangeInclusive<usize>> {
     groups.into_iter().map(|(_, range)| range).collect()
 }
 
-fn layers() -> impl Strategy<Value = Vec<Layer>> {
+fn layers() -> impl Strategy<Value = Vec<MergedLayer>> {
     // Few values, so that ties abound.
-    let layer = (0_i128..20, -5_i128..10).prop_map(|(isolated, added)| Layer { isolated, added });
+    let layer = (0_i128..20, -5_i128..10).prop_map(|(isolated, added)| MergedLayer { isolated, added });
     proptest::collection::vec(layer, 0..30)
 }
 
 /// `M_i(first) + Σ M_a`, the additive rule.
-fn additive(layers: &[Layer]) -> i128 {
+fn additive(layers: &[MergedLayer]) -> i128 {
     layers[0].isolated + layers[1..].iter().map(|layer| layer.added).sum::<i128>()
 }
 
@@ -50,9 +50,9 @@ proptest! {
     #[test]
     fn merging_never_changes_what_a_stage_needs(layers in layers(), left in 1_usize..35) {
         let groups = merge(&layers, left);
-        let merged: Vec<Layer> = groups
+        let merged: Vec<MergedLayer> = groups
             .iter()
-            .map(|group| layers[group.clone()].iter().copied().reduce(Layer::with).unwrap())
+            .map(|group| layers[group.clone()].iter().copied().reduce(MergedLayer::with).unwrap())
             .collect();
         for first in 0..groups.len() {
             for last in first..groups.len() {
@@ -66,7 +66,7 @@ proptest! {
 /// A worked example: the cheap end of the chain is merged, not the dear beginning.
 #[test]
 fn the_pair_that_is_smallest_together_goes_first() {
-    let layer = |isolated, added| Layer { isolated, added };
+    let layer = |isolated, added| MergedLayer { isolated, added };
     let layers = [layer(100, 0), layer(60, 50), layer(20, 5), layer(10, 4)];
     // Together: 150, 65, 24.
     assert_eq!(merge(&layers, 3), [0..=0, 1..=1, 2..=3]);

@@ -137,16 +137,16 @@ pub fn derive(
     wanted: &[Setting],
     peaks: &[StagePeak],
 ) -> Metrics {
-    let mut settings: BTreeMap<Setting, Peaks> =
-        wanted.iter().map(|&setting| (setting, Peaks::default())).collect();
+    let mut settings: BTreeMap<Setting, StagePeaks> =
+        wanted.iter().map(|&setting| (setting, StagePeaks::default())).collect();
     for peak in peaks {
         settings.entry(peak.setting).or_default().insert(peak);
     }
-    let mut comparable: BTreeMap<Scenario, Vec<&Peaks>> = BTreeMap::new();
+    let mut comparable: BTreeMap<Scenario, Vec<&StagePeaks>> = BTreeMap::new();
     for (setting, peaks) in &settings {
         comparable.entry(setting.scenario).or_default().push(peaks);
     }
-    let in_common = |peaks: Vec<&Peaks>| -> Vec<Option<usize>> {
+    let in_common = |peaks: Vec<&StagePeaks>| -> Vec<Option<usize>> {
         let shared =
             |layer: usize| (0..layer).find(|&first| peaks.iter().all(|peaks| peaks.has_pair(first, layer)));
         (0..layer_names.len()).map(shared).collect()
@@ -182,9 +182,9 @@ pub fn derive(
 
 /// The highest measured peak of each stage at one setting, by (last layer, first layer).
 #[derive(Debug, Default)]
-struct Peaks(BTreeMap<(usize, usize), u64>);
+struct StagePeaks(BTreeMap<(usize, usize), u64>);
 
-impl Peaks {
+impl StagePeaks {
     fn insert(&mut self, peak: &StagePeak) {
         let highest = self.0.entry((peak.last_layer, peak.first_layer)).or_default();
         *highest = (*highest).max(peak.peak.0);
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(nothing.missing.len(), 3, "a wanted setting without any peak is missing, not absent");
     }
 
-    /// Peaks at different numbers of micro-batches in flight are different things.
+    /// StagePeaks at different numbers of micro-batches in flight are different things.
     #[test]
     fn peaks_with_different_in_flight_are_never_subtracted() {
         let peaks = [StagePeak::new(0, 0, 4, 1, 10), StagePeak::new(0, 1, 4, 2, 99)];

@@ -11,7 +11,7 @@ use loadmaster_proto::training::stage::StageConfig;
 use serde_json::{Value, json};
 
 use super::super::imported::{layer_metrics, predictor};
-use super::super::{AnyPredictor, Kind, NoPredictor};
+use super::super::{AnyPredictor, NoPredictor, PredictorKind};
 use crate::predict::StageSetting;
 
 /// Three opaque layers without numbers.
@@ -52,12 +52,12 @@ fn settings(training: TrainingSpec) -> ProfileSettings {
     }
 }
 
-fn made(parts: &Value, kind: Option<Kind>) -> Result<AnyPredictor, NoPredictor> {
+fn made(parts: &Value, kind: Option<PredictorKind>) -> Result<AnyPredictor, NoPredictor> {
     let document = document(parts);
     predictor(&document, &settings(document.training.unwrap()), kind)
 }
 
-fn lacks(parts: &Value, kind: Option<Kind>) -> String {
+fn lacks(parts: &Value, kind: Option<PredictorKind>) -> String {
     match made(parts, kind) {
         Ok(predictor) => panic!("it has {}", predictor.name()),
         Err(why) => why.to_string(),
@@ -106,7 +106,7 @@ fn metrics_follow_from_measured_stages() {
     let stages = json!({"stages": [
         stage(0, 0, 10), stage(1, 1, 20), stage(2, 2, 30), stage(0, 1, 15), stage(0, 2, 24)
     ]});
-    let capture = made(&stages, Some(Kind::Capture)).unwrap();
+    let capture = made(&stages, Some(PredictorKind::Capture)).unwrap();
     assert_eq!(bytes(&capture, &stages, 0, 2), 24);
     assert_eq!(bytes(&capture, &stages, 1, 2), 20 + 9);
     let mut mixed = stages;
@@ -114,7 +114,7 @@ fn metrics_follow_from_measured_stages() {
     assert!(lacks(&mixed, None).contains("different ledgers"));
     let mut other = json!({"stages": [stage(0, 0, 10)]});
     other["stages"][0]["schedule"] = json!("one_f_one_b");
-    assert!(lacks(&other, Some(Kind::Capture)).contains("another schedule or recompute policy"));
+    assert!(lacks(&other, Some(PredictorKind::Capture)).contains("another schedule or recompute policy"));
 }
 
 /// Pins that a table of times alone is an answer to no question about memory, and that the text says which
@@ -126,9 +126,9 @@ fn what_a_document_lacks_is_named() {
     ]}]}});
     let text = lacks(&times, None);
     assert!(text.contains("`memory` rows") && text.contains("`bytes` rows"), "{text}");
-    assert!(lacks(&times, Some(Kind::Table)).contains("`bytes` rows"));
-    assert!(lacks(&listed(), Some(Kind::Component)).contains("Loadmaster's own measurements"));
-    assert!(lacks(&listed(), Some(Kind::Table)).contains("`bytes` rows"));
+    assert!(lacks(&times, Some(PredictorKind::Table)).contains("`bytes` rows"));
+    assert!(lacks(&listed(), Some(PredictorKind::Component)).contains("Loadmaster's own measurements"));
+    assert!(lacks(&listed(), Some(PredictorKind::Table)).contains("`bytes` rows"));
 }
 
 /// A few lines must not stand for more metrics than a planner has memory for.
@@ -142,7 +142,7 @@ fn far_too_many_metrics_are_refused() {
         "model": {"opaque": {"name": "long", "layers": names}},
         "layer_table": {"layers": [{"first_layer": 0, "last_layer": 2_000, "memory": rows}]}
     });
-    assert!(lacks(&parts, Some(Kind::Capture)).contains("at most 200000"));
+    assert!(lacks(&parts, Some(PredictorKind::Capture)).contains("at most 200000"));
     assert!(layer_metrics(&document(&parts)).0.is_empty());
 }
 
@@ -154,5 +154,5 @@ fn a_table_with_bytes_is_the_default_and_capture_can_be_asked_for() {
                                 "activation_bytes": 10, "input_bytes": 4, "output_bytes": 4}]);
     }
     assert_eq!(made(&both, None).unwrap().name(), "table/2");
-    assert_eq!(made(&both, Some(Kind::Capture)).unwrap().name(), "capture/1");
+    assert_eq!(made(&both, Some(PredictorKind::Capture)).unwrap().name(), "capture/1");
 }

@@ -98,7 +98,7 @@ fn held_out_stages_make_the_margin() {
             stage_count: 1,
             training: settings.training,
         };
-        predictor(profiled, Some(Kind::Capture)).unwrap().stage(&setting).unwrap().margin
+        predictor(profiled, Some(PredictorKind::Capture)).unwrap().stage(&setting).unwrap().margin
     };
     assert_eq!(margin(&evidence_of), None);
     evidence_of.push(evidence(2, 11, 4, true));
@@ -118,11 +118,11 @@ fn a_predictor_without_its_measurements_is_refused_with_a_remedy() {
             other => panic!("{:?}", other.map(|predictor| predictor.name())),
         }
     };
-    assert!(lacks(&stages, &evidence_of, Kind::Component).contains("--campaign minimal"));
-    assert!(lacks(&stages, &evidence_of, Kind::Table).contains("imported"));
+    assert!(lacks(&stages, &evidence_of, PredictorKind::Component).contains("--campaign minimal"));
+    assert!(lacks(&stages, &evidence_of, PredictorKind::Table).contains("imported"));
     let minimal = settings(Campaign::Minimal, training(Schedule::Gpipe, 8, 4), None);
-    assert!(lacks(&minimal, &[], Kind::Capture).contains("--campaign stages"));
+    assert!(lacks(&minimal, &[], PredictorKind::Capture).contains("--campaign stages"));
     let mut mixed = evidence_of;
     mixed[0].measurement.peak_ledger = Ledger::Reserved;
-    assert!(lacks(&stages, &mixed, Kind::Capture).contains("different ledgers"));
+    assert!(lacks(&stages, &mixed, PredictorKind::Capture).contains("different ledgers"));
 }

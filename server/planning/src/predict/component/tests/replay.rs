@@ -5,7 +5,7 @@ use loadmaster_proto::training::schedule::Pass;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 use proptest::prelude::*;
 
-use super::super::machine::{Bytes, Class};
+use super::super::machine::{BlockClass, ClassBytes};
 use super::super::schedule::{Place, StageBytes, replay};
 use super::super::stage::{ReplayStage, StageLayer};
 
@@ -164,7 +164,7 @@ proptest! {
         let tapes = tapes(&shapes, is_first);
         let stage = stage(&tapes, recompute, is_first);
         let place = Place { schedule, stages, stage: stage_index, micro_batches };
-        let folded = StageBytes::of(&stage).peak(place, Bytes::default());
+        let folded = StageBytes::of(&stage).peak(place, ClassBytes::default());
         prop_assert_eq!(folded.total(), replay(&stage, place).total());
     }
 
@@ -182,8 +182,8 @@ proptest! {
         let tapes = tapes(&shapes, is_first);
         let bytes = StageBytes::of(&stage(&tapes, recompute, is_first));
         let place = Place { schedule, stages, stage: stage_index, micro_batches };
-        let mut synchronisation = Bytes::default();
-        synchronisation.add(Class::Communication, buffer);
+        let mut synchronisation = ClassBytes::default();
+        synchronisation.add(BlockClass::Communication, buffer);
         let in_flight = schedule.in_flight(stages, stage_index, micro_batches);
         let read = bytes.curve(micro_batches, buffer, constant).bytes(in_flight);
         prop_assert_eq!(read, bytes.peak(place, synchronisation).total() + constant);
@@ -197,7 +197,7 @@ proptest! {
         let bytes = StageBytes::of(&stage(&tapes, recompute, false));
         let peak = |micro_batches| {
             let place = Place { schedule: Schedule::Gpipe, stages: 3, stage: 1, micro_batches };
-            bytes.peak(place, Bytes::default()).total()
+            bytes.peak(place, ClassBytes::default()).total()
         };
         prop_assert!(peak(micro_batches) <= peak(micro_batches + 1));
     }
@@ -224,13 +224,13 @@ fn a_linear_layer_is_what_theory_says() {
     let stage = stage(&tapes, RecomputePolicy::None, false);
     let peak = |schedule, micro_batches| {
         let place = Place { schedule, stages: 3, stage: 1, micro_batches };
-        StageBytes::of(&stage).peak(place, Bytes::default())
+        StageBytes::of(&stage).peak(place, ClassBytes::default())
     };
     // The first backward pass leaves one input less when gradients exist.
     let gpipe = peak(Schedule::Gpipe, 5);
     assert_eq!(gpipe.total(), 4 * edge + 2 * edge + 2 * weights);
-    assert_eq!(gpipe.of(Class::Gradient), weights);
-    assert_eq!(gpipe.of(Class::Edge), 6 * edge);
+    assert_eq!(gpipe.of(BlockClass::Gradient), weights);
+    assert_eq!(gpipe.of(BlockClass::Edge), 6 * edge);
     let one_f_one_b = peak(Schedule::OneFOneB, 5);
     assert_eq!(one_f_one_b.total(), 2 * edge + 2 * edge + 2 * weights);
     assert_eq!(

@@ -1,7 +1,8 @@
 //! The predictors of a study, made from what was measured as a planner makes them from its store.
 
 use loadmaster_planning::campaign::{PlannedRun, Purpose};
-use loadmaster_planning::predict::choose::{AnyPredictor, Evidence, PredictorKind, Profiled, predictor};
+use loadmaster_planning::predict::choose::stored::predictor;
+use loadmaster_planning::predict::choose::{AnyPredictor, Evidence, PredictorKind, Profiled};
 use loadmaster_proto::measure::run::Campaign;
 
 use crate::cost;

@@ -21,9 +21,9 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::training::stage::StageConfig;
 
-use crate::campaign::remaining::{Attempt, Outcome};
-use crate::campaign::runs::{Layout, ScenarioLayout};
-use crate::campaign::{KeyedRun, PlannedRun};
+use super::remaining::{Attempt, Outcome};
+use super::runs::{Layout, ScenarioLayout};
+use super::{KeyedRun, PlannedRun};
 
 /// The runs to add, none where nothing can be gained. `measurements` are those of the profile.
 pub fn follow_up(

@@ -18,6 +18,14 @@ impl Neighbours {
     /// block has the whole block before it as neighbours (Description 1, lines 5 and 11).
     ///
     /// L = 30 over G = 4 has blocks of 8, 7, 8 and 7 layers. `blocks` of 0 count as 1.
+    ///
+    /// ```
+    /// use loadmaster_planning::campaign::neighbours::Neighbours;
+    ///
+    /// let of = Neighbours::growing(30, 4);
+    /// assert_eq!(of.first_of(8), Some(0), "a block's first layer has the block before it");
+    /// assert_eq!(of.first_of(9), Some(8));
+    /// ```
     pub fn growing(layers: usize, blocks: usize) -> Self {
         let starts = block_starts(layers, blocks);
         let mut start = 0;

@@ -39,8 +39,8 @@ use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Schedule, TrainingSpec};
 
-use super::{CampaignError, check_counts};
-use crate::campaign::neighbours::{Neighbours, block_starts};
+use super::error::{CampaignError, check_counts};
+use super::neighbours::{Neighbours, block_starts};
 
 /// Most stages of all partitionings together. A model that needs more has more runs than a
 /// [layout](crate::campaign::runs::Layout) takes; it is refused before they are written down.

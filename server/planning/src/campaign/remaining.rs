@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::campaign::KeyedRun;
+use super::KeyedRun;
 
 /// A run that a profile has, as far as it tells what is left to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,22 +1,20 @@
-//! The campaign of one profile: its runs, and what their measurements say.
+//! The campaign of one profile: its runs, and what each scenario measures with them.
 //!
 //! A layout follows from the profile's settings alone, so it is computed again whenever it is needed
 //! rather than stored.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
-use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::run::{Campaign, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::training::scenario::Scenario;
 
-use crate::campaign::minimal::minimal;
-use crate::campaign::neighbours::Neighbours;
-use crate::campaign::scenarios::{check_split, sizes, sub_meshes};
-use crate::campaign::stages::{Representative, expand, representatives, stages};
-use crate::campaign::{CampaignError, KeyedRun, PlannedRun, Purpose, distinct_layers};
-use crate::predict::capture::metrics::{self, Metrics, Setting, StagePeak};
+use super::minimal::minimal;
+use super::neighbours::Neighbours;
+use super::scenarios::{check_split, sizes, sub_meshes};
+use super::stages::{Representative, representatives, stages};
+use super::{CampaignError, KeyedRun, PlannedRun, Purpose, distinct_layers};
 
 /// Most layers that the runs of a campaign may train, added up over whole models: a model of 1,000 layers
 /// may have 20,000 runs.
@@ -24,7 +22,8 @@ const MAX_LAYERS_TRAINED: usize = 20_000_000;
 /// Most runs of single layers: twice as many as the queue holds.
 const MAX_RUNS: usize = 200_000;
 
-/// A campaign laid out for one model and settings.
+/// A campaign laid out for one model and settings. What its measurements say, its `metrics`, is
+/// [read by CAPTURE's rules](crate::predict::capture::metrics::of_campaign).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layout {
     /// What to train, in the order of the queue. Keys may repeat where scenarios share runs.
@@ -34,7 +33,7 @@ pub struct Layout {
     pub scenarios: Vec<ScenarioLayout>,
 }
 
-/// What the runs of one scenario show.
+/// What the runs of one scenario are to show.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScenarioLayout {
     /// How its stages are shared among devices.
@@ -123,71 +122,6 @@ impl Layout {
         let keyed = self.runs.iter().map(|run| KeyedRun { key: run.key(model, settings), run: run.clone() });
         keyed.filter(|keyed| seen.insert((keyed.key.clone(), keyed.run.training.micro_batch_size))).collect()
     }
-
-    /// Both metrics of every layer at every setting that was measured or was to be, and what is missing.
-    pub fn metrics(&self, model: &Model, measurements: &[&Measurement]) -> Metrics {
-        let (alone, whole): (Vec<&Measurement>, Vec<&Measurement>) =
-            measurements.iter().copied().partition(|measurement| measurement.solo);
-        let peaks =
-            |of: Vec<&Measurement>| of.into_iter().filter_map(StagePeak::of).collect::<Vec<StagePeak>>();
-        let (alone, whole) = (peaks(alone), peaks(whole));
-        let mut all = Metrics::default();
-        for part in &self.scenarios {
-            let Metrics { layers, missing } = part.metrics(model, &alone, &whole);
-            all.layers.extend(layers);
-            all.missing.extend(missing);
-        }
-        all
-    }
-}
-
-impl ScenarioLayout {
-    /// The metrics of this scenario, from stages that ran alone, each for all its equals, and from stages
-    /// of whole partitionings. Nothing is missing where as many micro-batch sizes are complete as were to
-    /// be measured, be they other ones: runs that do not fit are made at smaller sizes.
-    fn metrics(&self, model: &Model, alone: &[StagePeak], whole: &[StagePeak]) -> Metrics {
-        let own = |peaks: &[StagePeak]| -> Vec<StagePeak> {
-            peaks.iter().copied().filter(|peak| peak.setting.scenario == self.scenario).collect()
-        };
-        let mut peaks = expand(&self.representatives, &own(alone));
-        peaks.extend(own(whole));
-        let wanted = self.micro_batch_sizes.iter().flat_map(|&micro_batch_size| {
-            self.in_flight.iter().map(move |&in_flight| Setting {
-                scenario: self.scenario,
-                micro_batch_size,
-                in_flight,
-            })
-        });
-        let wanted: Vec<Setting> = wanted.collect();
-        let mut derived = metrics::derive(&layer_names(model), &self.neighbours, &wanted, &peaks);
-        if self.complete_sizes(&derived).len() >= self.micro_batch_sizes.len() {
-            derived.missing.clear();
-        }
-        derived
-    }
-
-    /// The micro-batch sizes at which every layer has both metrics with every number of micro-batches in
-    /// flight.
-    fn complete_sizes(&self, derived: &Metrics) -> BTreeSet<u32> {
-        let mut sizes: BTreeSet<u32> =
-            derived.layers.iter().map(|layer| layer.setting.micro_batch_size).collect();
-        for &in_flight in &self.in_flight {
-            let complete = |&size: &u32| {
-                let mut of_size = derived
-                    .layers
-                    .iter()
-                    .filter(|layer| {
-                        layer.setting.micro_batch_size == size && layer.setting.in_flight == in_flight
-                    })
-                    .peekable();
-                of_size.peek().is_some()
-                    && of_size
-                        .all(|layer| layer.isolated.is_some() && (layer.layer == 0 || layer.added.is_some()))
-            };
-            sizes.retain(complete);
-        }
-        sizes
-    }
 }
 
 /// Names of a model's layers, in order.
@@ -244,49 +178,6 @@ mod tests {
         assert_eq!(of_devices(12), five);
         assert_eq!(of_devices(16), five);
         assert_eq!(DEFAULT_DEGREES, [2, 4]);
-    }
-
-    /// Every run of every scenario uses whole sub-meshes, at most all devices, and sizes that replicas can
-    /// share; each scenario shows both metrics of every layer.
-    #[test]
-    fn every_scenario_of_the_paper_yields_its_own_metrics() {
-        let model = vgg11();
-        let settings = ordered(Campaign::Paper, &model, 16);
-        let layout = Layout::new(&settings, &model).unwrap();
-        assert_eq!(layout.scenarios.len(), 5);
-        for run in &layout.runs {
-            assert!(run.device_count() <= 16);
-            assert_eq!(run.training.micro_batch_size % run.scenario().micro_batch_step(), 0);
-            let spec = loadmaster_proto::measure::run::RunSpec {
-                model: model.clone(),
-                training: run.training,
-                work: run.work.clone(),
-                iterations: 1,
-                stage_recompute: Vec::new(),
-                command: None,
-            };
-            spec.checked().unwrap();
-        }
-        let measured: Vec<StagePeak> = layout
-            .runs
-            .iter()
-            .flat_map(|run| run.work.positions().into_iter().map(move |position| (run, position.stage)))
-            .map(|(run, stage)| {
-                let setting = Setting {
-                    scenario: stage.scenario().unwrap(),
-                    micro_batch_size: run.training.micro_batch_size,
-                    in_flight: 4,
-                };
-                StagePeak {
-                    setting,
-                    ..StagePeak::new(stage.first_layer, stage.last_layer, 1, 1, stage.layer_count() as u64)
-                }
-            })
-            .collect();
-        for part in &layout.scenarios {
-            assert_eq!(part.metrics(&model, &[], &measured).missing, [""; 0], "{}", part.scenario);
-            assert_eq!(part.metrics(&model, &[], &[]).missing.len(), 2 * (2 * 30 - 1));
-        }
     }
 
     /// Runs of the paper's campaign against the minimal one's, for GPT-2 with 24 blocks.
@@ -356,22 +247,5 @@ mod tests {
             split.contains("tensor parallelism of degree 2: layer 1") && split.contains("heads"),
             "{split}"
         );
-    }
-
-    /// A size that did not fit is no gap when a smaller one is complete in its place.
-    #[test]
-    fn a_table_is_complete_with_as_many_sizes_as_were_wanted_whichever_they_are() {
-        let model = gpt2();
-        let settings = ordered(Campaign::Stages, &model, 4);
-        let layout = Layout::new(&settings, &model).unwrap();
-        let part = &layout.scenarios[0];
-        let at = |size| -> Vec<StagePeak> {
-            let stages = layout.runs.iter().flat_map(|run| run.work.positions());
-            stages.map(|of| StagePeak::new(of.stage.first_layer, of.stage.last_layer, size, 4, 1)).collect()
-        };
-        let missing = |peaks: &[StagePeak]| part.metrics(&model, peaks, &[]).missing.len();
-        assert_eq!(missing(&[at(4), at(8)].concat()), 0);
-        assert_eq!(missing(&[at(4), at(2)].concat()), 0);
-        assert_eq!(missing(&at(4)), 2 * model.layers().len() - 1, "one size is not two");
     }
 }

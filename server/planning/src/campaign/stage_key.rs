@@ -11,6 +11,16 @@ use serde::Serialize;
 /// as well.
 ///
 /// Names of layers do not count: `block.3` and `block.4` are equal.
+///
+/// ```
+/// use loadmaster_planning::campaign::stage_key;
+/// use loadmaster_proto::model::zoo::{Gpt2, Zoo};
+///
+/// let model = Zoo::Gpt2(Gpt2 { blocks: 8, ..Gpt2::default() }).build()?;
+/// assert_eq!(stage_key(&model, 3, 4), stage_key(&model, 4, 5));
+/// assert_ne!(stage_key(&model, 3, 4), stage_key(&model, 3, 5));
+/// # Ok::<(), loadmaster_proto::error::Invalid>(())
+/// ```
 pub fn stage_key(model: &Model, first_layer: usize, last_layer: usize) -> String {
     #[derive(Serialize)]
     struct Content<'a> {

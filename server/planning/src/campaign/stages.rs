@@ -10,7 +10,7 @@
 //!
 //! CAPTURE's other scenarios are the same stages, each shared among several devices.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use loadmaster_proto::measure::run::SoloStage;
 use loadmaster_proto::model::Model;
@@ -19,10 +19,9 @@ use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Schedule, TrainingSpec};
 use serde::{Deserialize, Serialize};
 
+use super::error::{CampaignError, check_counts};
+use super::neighbours::Neighbours;
 use super::stage_key::stage_key;
-use super::{CampaignError, check_counts};
-use crate::campaign::neighbours::Neighbours;
-use crate::predict::capture::metrics::StagePeak;
 
 /// The runs to make at each profiled micro-batch size, and what they stand for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,27 +82,6 @@ impl StagesCampaign {
         }
         self
     }
-}
-
-/// Adds to the measured peaks those of the stages that they stand for. Peaks of stages that no campaign
-/// asked for are kept.
-pub fn expand(representatives: &[Representative], peaks: &[StagePeak]) -> Vec<StagePeak> {
-    let mut stands_for: BTreeMap<(usize, usize), Vec<StageConfig>> = BTreeMap::new();
-    for &Representative { needed, measured } in representatives {
-        if needed != measured {
-            stands_for.entry((measured.first_layer, measured.last_layer)).or_default().push(needed);
-        }
-    }
-    let mut expanded = peaks.to_vec();
-    for &peak in peaks {
-        let others = stands_for.get(&(peak.first_layer, peak.last_layer)).into_iter().flatten();
-        expanded.extend(others.map(|needed| StagePeak {
-            first_layer: needed.first_layer,
-            last_layer: needed.last_layer,
-            ..peak
-        }));
-    }
-    expanded
 }
 
 /// The stages that the metrics are made of, in order, each with the first one of the same content.
@@ -251,24 +229,6 @@ mod tests {
         assert_eq!(in_flight(Schedule::OneFOneB, 3, 4), [1, 3]);
         assert_eq!(in_flight(Schedule::OneFOneB, 1, 4), [1]);
         assert_eq!(in_flight(Schedule::OneFOneB, 12, 1), [1]);
-    }
-
-    /// Measured peaks reach all stages that they stand for, and nothing is lost.
-    #[test]
-    fn expanded_peaks_complete_the_metrics() {
-        let model = gpt2(24);
-        let campaign = stages(&model, &training(Schedule::Gpipe, 8, 12), 4).unwrap();
-        let peaks: Vec<StagePeak> = campaign
-            .runs
-            .iter()
-            .map(|run| StagePeak::new(run.stage.first_layer, run.stage.last_layer, 4, 12, 1 << 30))
-            .collect();
-        let names: Vec<String> = model.layers().iter().map(|layer| layer.name.clone()).collect();
-        let metrics = |peaks: &[StagePeak]| {
-            crate::predict::capture::metrics::derive(&names, &campaign.neighbours, &[], peaks)
-        };
-        assert!(!metrics(&peaks).missing.is_empty());
-        assert!(metrics(&expand(&campaign.representatives, &peaks)).missing.is_empty());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How far predictions were from what was measured.
 
-use super::{Pair, Subject, by_subject, quantile};
+use super::pairs::{Pair, Subject, by_subject, quantile};
 
 /// The errors of the predictions of one quantity by one predictor on one kind of device. An error is
 /// predicted / measured − 1: negative where the prediction was too low.

@@ -6,7 +6,7 @@ use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::model::layer::fingerprint;
 use serde::{Deserialize, Serialize};
 
-use super::{Pair, Quantity, Subject, by_subject, quantile};
+use super::pairs::{Pair, Quantity, Subject, by_subject, quantile};
 
 /// Name and version of the method. A change that may change a factor changes it.
 pub const METHOD: &str = "correction/1";
@@ -39,6 +39,24 @@ pub struct Correction {
 }
 
 /// Corrections by kind of device, predictor and quantity.
+///
+/// ```
+/// use loadmaster_planning::learn::{Corrections, Pair, Quantity, Subject};
+///
+/// let pair = |plan: &str, measured| Pair {
+///     subject: Subject {
+///         device_kind: "cpu".to_owned(),
+///         predictor: "component/2".to_owned(),
+///         quantity: Quantity::IterationSeconds,
+///     },
+///     plan: plan.to_owned(),
+///     predicted: 10.0,
+///     measured,
+/// };
+/// let learnt = Corrections::of(&[pair("a", 11.0), pair("b", 12.0), pair("c", 19.0)]);
+/// assert_eq!(learnt.seconds("cpu", "component/2").map(|of| of.factor), Some(1.2), "the median");
+/// assert_eq!(learnt.seconds("cuda", "component/2"), None);
+/// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Corrections {
     learnt: HashMap<Subject, Correction>,

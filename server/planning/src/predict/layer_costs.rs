@@ -1,26 +1,6 @@
 //! What layers cost one by one, besides the bytes of a stage's peak.
 
-use super::{Origin, StageSeconds, StageSetting};
-
-/// What one device of a stage works on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Share {
-    /// Samples of one of its passes.
-    pub micro_batch_size: u32,
-    /// Shards of each layer's tensors, of which it holds one.
-    pub tensor_degree: u32,
-}
-
-impl Share {
-    /// A replica takes its part of the micro-batch, each of its shards all of that.
-    pub fn of(setting: &StageSetting) -> Self {
-        let stage = setting.stage;
-        Self {
-            micro_batch_size: setting.training.micro_batch_size.div_ceil(stage.data_degree.max(1)),
-            tensor_degree: stage.tensor_degree.max(1),
-        }
-    }
-}
+use loadmaster_proto::plan::prediction::{Origin, StageSeconds};
 
 /// What the shards of a layer sum while a micro-batch passes it in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

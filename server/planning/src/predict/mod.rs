@@ -1,27 +1,39 @@
-//! What every predictor answers: memory and time of a stage that nobody ran.
+//! What a stage needs that nobody ran: memory and time, and whether it fits.
+//!
+//! Here is what every predictor answers, the trait [`Predictor`]; three of them, each from other evidence, and
+//! what is made of their answers:
+//!
+//! | module | question | paper |
+//! |---|---|---|
+//! | [`component`] | what does a stage need, from what each of its layers allocates and frees? | |
+//! | [`capture`] | the same, by the paper's rule, from the peaks of neighbouring layers? | III-A1, III-A3, III-B |
+//! | [`layer_table`] | the same, from another tool's per-layer table? | |
+//! | [`lacks`] | what does each predictor lack of a profile? | |
+//! | [`choose`] | which predictor does a profile have what it takes for? | |
+//! | [`forecast`] | what does each device of given stages need, and does it fit? | |
+//! | [`cores`] | what do seconds on CPU slots not contain? | |
 
 pub mod capture;
 pub mod choose;
 pub mod component;
 pub mod cores;
 mod curve;
+mod error;
 pub mod forecast;
 pub mod lacks;
 mod layer_costs;
 pub mod layer_table;
 mod memo;
+mod setting;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
-use loadmaster_proto::training::TrainingSpec;
-use loadmaster_proto::training::scenario::Scenario;
-use loadmaster_proto::training::stage::StageConfig;
 use serde::Serialize;
 
-use crate::predict::capture::metrics::Setting;
-
 pub use curve::{PeakCurve, margin_up_to};
-pub use layer_costs::{Exchange, LayerCost, Share};
+pub use error::PredictionError;
+pub use layer_costs::{Exchange, LayerCost};
+pub use setting::{Share, StageSetting};
 
 pub use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
 
@@ -115,27 +127,6 @@ pub trait Predictor {
     }
 }
 
-/// A stage as it will be trained.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct StageSetting {
-    /// Layers and degrees.
-    pub stage: StageConfig,
-    /// Position in its pipeline, from 0.
-    pub stage_index: u32,
-    /// Stages of that pipeline.
-    pub stage_count: u32,
-    /// Everything else. The micro-batch size is that of the whole stage: a device of a
-    /// stage of d replicas takes one d-th of it.
-    pub training: TrainingSpec,
-}
-
-impl StageSetting {
-    /// The most micro-batches between forward and backward at once.
-    pub fn in_flight(&self) -> u32 {
-        self.training.schedule.in_flight(self.stage_count, self.stage_index, self.training.micro_batches)
-    }
-}
-
 /// What a device of a stage is predicted to need.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Prediction {
@@ -195,115 +186,5 @@ impl Margin {
             Self::Share(share) => Some(share),
         };
         share.map_or(bytes, |share| Interval::around(bytes, share).high)
-    }
-}
-
-/// Why a peak cannot be predicted. Each text ends with what to do about it.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum PredictionError {
-    /// The profile has nothing of this kind.
-    #[error("{0}")]
-    NotProfiled(String),
-    /// No such stage.
-    #[error("stage {first}..{last} is not part of a model of {layers} layers")]
-    NoSuchStage {
-        /// First layer asked for.
-        first: usize,
-        /// Last layer asked for.
-        last: usize,
-        /// Layers of the model.
-        layers: usize,
-    },
-    /// Nothing was measured.
-    #[error("the profile has no measurement of stages on {scenario}: profile with {}", campaign(scenario))]
-    NothingProfiled {
-        /// How the stage is shared among devices.
-        scenario: Scenario,
-    },
-    /// A metric that the stage needs was not measured.
-    #[error(
-        "the {metric} memory of layer {layer} was not measured at {setting}: `loadmaster profile show` says \
-         which stages are missing"
-    )]
-    MetricMissing {
-        /// `isolated` or `added`.
-        metric: &'static str,
-        /// Index of the layer.
-        layer: usize,
-        /// Where it is missing.
-        setting: Setting,
-    },
-    /// A line needs two micro-batch sizes.
-    #[error(
-        "profiled at micro-batch {profiled} alone on {scenario}, which cannot be scaled to {target}: profile \
-         a second micro-batch size, or parallel stages with `--scale-by-pipeline`"
-    )]
-    OneMicroBatchSize {
-        /// How the stage is shared among devices.
-        scenario: Scenario,
-        /// The profiled size.
-        profiled: u32,
-        /// The size asked for.
-        target: u32,
-    },
-    /// A line needs two numbers of micro-batches in flight.
-    #[error(
-        "profiled with {profiled} micro-batches in flight alone, which cannot be scaled to {target}: \
-         profile with {target} in flight, or under 1F1B with the `stages` campaign"
-    )]
-    OneInFlight {
-        /// The profiled number.
-        profiled: u32,
-        /// The number asked for.
-        target: u32,
-    },
-    /// The paper's rules know replicas and shards, not replicas that consist of shards.
-    #[error(
-        "`{predictor}` cannot tell about stages of {data_degree} replicas of {tensor_degree} shards each: \
-         profile with `--campaign minimal --parallelism tensor --degrees 2,4`, whose predictor can"
-    )]
-    MixedStage {
-        /// Replicas.
-        data_degree: u32,
-        /// Shards of each.
-        tensor_degree: u32,
-        /// Name and version of the predictor.
-        predictor: &'static str,
-    },
-    /// A curve needs two degrees.
-    #[error(
-        "profiled on {profiled} alone, which cannot be scaled to degree {target}: profile with \
-         `--degrees 2,4`"
-    )]
-    OneDegree {
-        /// The profiled scenario.
-        profiled: Scenario,
-        /// The degree asked for.
-        target: u32,
-    },
-    /// The figures of one training say nothing about another.
-    #[error(
-        "profiled with {what} {profiled}, and `{predictor}` cannot tell about {target}: profile with it, or \
-         with `--campaign minimal`, whose predictor answers for every schedule and recompute policy"
-    )]
-    OtherTraining {
-        /// What differs.
-        what: &'static str,
-        /// As it was profiled.
-        profiled: String,
-        /// As it was asked for.
-        target: String,
-        /// Name and version of the predictor.
-        predictor: &'static str,
-    },
-}
-
-/// The options of `loadmaster profile run` that measure a scenario.
-fn campaign(scenario: &Scenario) -> String {
-    use loadmaster_proto::training::stage::Parallelism;
-    match scenario.parallelism {
-        Parallelism::None => "`--campaign stages` or `--campaign paper`".to_owned(),
-        Parallelism::Data => "`--parallelism data --degrees 2,4`".to_owned(),
-        Parallelism::Tensor => "`--parallelism tensor --degrees 2,4`".to_owned(),
     }
 }

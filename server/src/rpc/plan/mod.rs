@@ -40,8 +40,9 @@ use crate::store::{RunFilter, Store};
 pub(super) use known::Memory;
 use known::json_bytes;
 use loadmaster_planning::campaign::runs::layer_names;
-use loadmaster_planning::predict::choose::imported;
-use loadmaster_planning::predict::choose::{self, AnyPredictor, Evidence, PredictorKind, Profiled};
+use loadmaster_planning::predict::choose::{
+    AnyPredictor, Evidence, PredictorKind, Profiled, imported, stored,
+};
 use loadmaster_planning::predict::cores::Host;
 use message::Trial;
 use recommend::Answer;
@@ -179,7 +180,7 @@ impl Plans {
                 .collect();
             let bytes = evidence.iter().map(|of| json_bytes(&of.measurement)).sum();
             let profiled = Profiled { settings: &settings, model: &model, evidence: &evidence };
-            let predictor = choose::predictor(profiled, kind).map_err(without)?;
+            let predictor = stored::predictor(profiled, kind).map_err(without)?;
             Ok::<_, ApiError>(Subject {
                 host: Host::of(evidence.iter().map(|of| &of.measurement.environment)),
                 layer_names: layer_names(&model),

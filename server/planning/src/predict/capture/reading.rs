@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use loadmaster_proto::training::scenario::Scenario;
 
 use super::line::{self, ProfiledPoint};
+use super::metrics::{LayerMetrics, Setting};
 use super::sums::MetricSums;
-use crate::predict::capture::metrics::{LayerMetrics, Setting};
 use crate::predict::{Origin, PredictionError};
 
 /// Sums by micro-batches in flight, then by micro-batch size, both ascending.

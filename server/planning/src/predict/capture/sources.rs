@@ -4,8 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use loadmaster_proto::training::scenario::Scenario;
 
-use super::{NamedPeak, measured_for};
-use crate::predict::capture::metrics::{LayerMetrics, Setting};
+use super::metrics::{LayerMetrics, Setting, StagePeak};
+
+/// A measured peak and the name of its measurement (`runs/…/measurements/…`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedPeak {
+    /// The peak.
+    pub peak: StagePeak,
+    /// Where it comes from.
+    pub name: String,
+}
 
 /// A measured stage: setting, first and last layer.
 type Measured = (Setting, usize, usize);
@@ -62,4 +70,13 @@ impl Sources {
         }
         names.into_iter().collect()
     }
+}
+
+/// The stages that a layer's metrics were derived from.
+fn measured_for(metrics: &LayerMetrics) -> impl Iterator<Item = (Setting, usize, usize)> {
+    let (setting, layer) = (metrics.setting, metrics.layer);
+    let isolated = metrics.isolated.map(|_| (setting, layer, layer));
+    let added = metrics.added.map(|added| added.neighbour_first_layer);
+    let pair = added.map(|first| [(setting, first, layer.saturating_sub(1)), (setting, first, layer)]);
+    isolated.into_iter().chain(pair.into_iter().flatten())
 }

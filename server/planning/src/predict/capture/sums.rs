@@ -1,7 +1,7 @@
 //! The metrics of all layers at one setting, summed up so that any stage is read in two look-ups.
 
+use super::metrics::{LayerMetrics, Setting};
 use crate::predict::PredictionError;
-use crate::predict::capture::metrics::{LayerMetrics, Setting};
 
 /// See the module.
 #[derive(Debug, Clone)]

@@ -6,17 +6,20 @@
 
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 
-use super::NAME;
 use crate::predict::PredictionError;
 
 /// Reads the name of one setting.
 type NameOf = fn(&TrainingSpec) -> &'static str;
 
-/// Whether metrics of one training hold for another.
+/// Whether metrics of one training hold for another; `predictor` is the one that asks.
 ///
 /// # Errors
 /// The first setting that differs.
-pub(super) fn check(profiled: &TrainingSpec, target: &TrainingSpec) -> Result<(), PredictionError> {
+pub(super) fn check(
+    predictor: &'static str,
+    profiled: &TrainingSpec,
+    target: &TrainingSpec,
+) -> Result<(), PredictionError> {
     let settings: [(&str, NameOf); 4] = [
         ("schedule", schedule),
         ("recompute policy", recompute),
@@ -27,7 +30,7 @@ pub(super) fn check(profiled: &TrainingSpec, target: &TrainingSpec) -> Result<()
         let (profiled, target) = (name(profiled), name(target));
         if profiled != target {
             let (profiled, target) = (profiled.to_owned(), target.to_owned());
-            return Err(PredictionError::OtherTraining { what, profiled, target, predictor: NAME });
+            return Err(PredictionError::OtherTraining { what, profiled, target, predictor });
         }
     }
     Ok(())

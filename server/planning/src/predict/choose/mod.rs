@@ -1,8 +1,7 @@
 //! Which predictor answers for a profile, and what it is made from.
 
-mod composed;
 pub mod imported;
-mod stored;
+pub mod stored;
 
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::model::Model;
@@ -67,23 +66,6 @@ pub enum NoPredictor {
     /// It has nothing of what the predictor needs.
     #[error("{0}")]
     Lacks(String),
-}
-
-/// The predictor of this kind for a profile. Without a kind: `component` where the campaign was made for it
-/// or every layer was recorded, else `capture`.
-///
-/// # Errors
-/// The profile lacks what the kind needs; the text says how to measure it.
-pub fn predictor(profiled: Profiled<'_>, kind: Option<PredictorKind>) -> Result<AnyPredictor, NoPredictor> {
-    match kind {
-        Some(PredictorKind::Component) => Ok(Box::new(composed::component(profiled)?)),
-        Some(PredictorKind::Capture) => Ok(Box::new(stored::capture(profiled)?)),
-        Some(PredictorKind::Table) => Err(NoPredictor::Lacks(
-            "it was measured by Loadmaster, and only imported profiles have per-layer tables".to_owned(),
-        )),
-        None if composed::is_recorded(profiled) => Ok(Box::new(composed::component(profiled)?)),
-        None => Ok(Box::new(stored::capture(profiled)?)),
-    }
 }
 
 #[cfg(test)]

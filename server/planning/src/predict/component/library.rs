@@ -9,8 +9,8 @@ use loadmaster_proto::measure::tape::LayerTape;
 use loadmaster_proto::training::Precision;
 
 use super::blend::{BlendRule, Blended, OverDegree, OverSize, Scratch, blend};
+use super::layer_seconds::{LayerSeconds, origin, over_degree, over_size};
 use super::scratch;
-use super::times::{origin, over_degree, over_size};
 use crate::predict::Origin;
 
 /// The recordings of a layer on the devices that share it, or what was put together from several.
@@ -70,17 +70,6 @@ impl Tape {
         let mut shards = self.shards.values();
         shards.next().is_none_or(|first| shards.all(|shard| shard.is(first)))
     }
-}
-
-/// Seconds of a layer.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(super) struct LayerSeconds {
-    /// A forward pass of a micro-batch.
-    pub(super) forward: f64,
-    /// A backward pass of a micro-batch, without recomputation.
-    pub(super) backward: f64,
-    /// Its part of the end of an iteration.
-    pub(super) step: f64,
 }
 
 /// What a library lacks.

@@ -23,7 +23,8 @@
 //! | `replay` | what does a stage hold, from the tapes of its layers? |
 //! | `equal_stages` | which stages play the same? |
 //! | `schedule` | which moment of an iteration is the highest? |
-//! | `times` | how long does each layer take? |
+//! | `layer_seconds` | how long does a layer take at a setting between or beyond two recordings? |
+//! | `costs` | what does each layer cost one by one: seconds, and bytes that it sends? |
 //! | `tied` | what if both ends of a shared weight are in one stage? |
 //! | `margin`, `pace` | how sure is it, of bytes and of seconds? |
 //!
@@ -43,8 +44,10 @@
 //!   needs most.
 
 mod blend;
+mod costs;
 mod counterparts;
 mod equal_stages;
+mod layer_seconds;
 mod library;
 mod machine;
 pub mod margin;
@@ -54,7 +57,6 @@ mod schedule;
 mod scratch;
 mod stage;
 mod tied;
-mod times;
 
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,8 @@ use loadmaster_proto::training::shard::{Shard, ShardParameter};
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, StaticBytes};
 
-use super::library::{LayerSeconds, ShardTapes, Tape};
+use super::layer_seconds::LayerSeconds;
+use super::library::{ShardTapes, Tape};
 use super::machine::{BlockClass, ClassBytes};
 use super::schedule::StageBytes;
 use super::stage::{ReplayStage, StageLayer};

@@ -38,19 +38,21 @@ mod level;
 mod memory;
 #[cfg(test)]
 mod tests;
-mod times;
 mod waiting;
 mod warnings;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::profile::document::{LayerRows, LayerTable, ProfileDocument};
+use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::stage::StageConfig;
 
 use std::sync::Arc;
 
 use crate::predict::memo::Memo;
-use crate::predict::{LayerCost, PeakCurve, Prediction, PredictionError, Predictor, Share, StageSetting};
+use crate::predict::{
+    LayerCost, PeakCurve, Prediction, PredictionError, Predictor, Share, StageSeconds, StageSetting,
+};
 use level::LayerLevel;
 
 /// Name and version in predictions.
@@ -118,6 +120,22 @@ impl TablePredictor {
             .iter()
             .filter(move |rows| rows.first_layer <= stage.last_layer && stage.first_layer <= rows.last_layer)
     }
+
+    /// Seconds on one device of a stage, collectives between stages and replicas not included; none where a layer
+    /// has no times.
+    fn seconds(&self, setting: &StageSetting) -> Option<StageSeconds> {
+        let StageConfig { first_layer, last_layer, .. } = setting.stage;
+        let levels = self.levels(Share::of(setting));
+        let mut seconds = StageSeconds::default();
+        for level in levels.get(first_layer..=last_layer)? {
+            let (own, _) = level.as_ref()?.seconds?;
+            let again = if setting.training.recompute == RecomputePolicy::None { 0.0 } else { own.forward };
+            seconds.forward += own.forward;
+            seconds.backward += own.backward + again;
+            seconds.step += own.step;
+        }
+        Some(seconds)
+    }
 }
 
 impl Predictor for TablePredictor {
@@ -142,7 +160,7 @@ impl Predictor for TablePredictor {
         Ok(Prediction {
             bytes: Bytes(breakdown.total()),
             breakdown: Some(breakdown),
-            seconds: times::seconds(self, setting),
+            seconds: self.seconds(setting),
             margin: Some(self.margin),
             seconds_margin: None,
             predictor: NAME,

@@ -15,6 +15,7 @@
 //!   with like; if no set was, the largest of each setting. Larger sets predict better.
 //! * Of the devices of a data- or tensor-parallel stage the fullest counts, as every device must hold.
 
+pub mod of_campaign;
 pub mod of_document;
 
 use std::collections::BTreeMap;

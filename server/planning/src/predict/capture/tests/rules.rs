@@ -2,7 +2,7 @@
 
 use super::super::*;
 use crate::campaign::neighbours::Neighbours;
-use crate::predict::capture::metrics::{AddedMemory, derive};
+use crate::predict::capture::metrics::{AddedMemory, Setting, StagePeak, derive};
 use crate::testing::{Oracle, WorkingSet};
 
 fn metrics(layer: usize, (size, in_flight): (u32, u32), isolated: u64, added: Option<i64>) -> LayerMetrics {

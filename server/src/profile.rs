@@ -13,7 +13,7 @@ use crate::store::records::{
 };
 use crate::store::{Store, StoreError};
 use loadmaster_planning::campaign::follow_up::follow_up;
-use loadmaster_planning::campaign::remaining::{Attempt, Outcome, remaining};
+use loadmaster_planning::campaign::remaining::{Attempt, AttemptOutcome, remaining};
 use loadmaster_planning::campaign::runs::Layout;
 use loadmaster_planning::campaign::{CampaignError, KeyedRun, Purpose};
 use loadmaster_planning::predict::capture::metrics::Metrics;
@@ -204,11 +204,11 @@ fn attempts_of(attempts: &[AttemptRecord]) -> Vec<Attempt<'_>> {
             key: work_key,
             micro_batch_size: *micro_batch_size,
             outcome: match state {
-                RunState::Succeeded => Outcome::Measured,
-                RunState::OutOfMemory => Outcome::TooLarge,
-                RunState::Queued | RunState::Running => Outcome::Pending,
-                RunState::Cancelled if !failed => Outcome::GivenUp,
-                RunState::Parked | RunState::Cancelled => Outcome::Failed,
+                RunState::Succeeded => AttemptOutcome::Measured,
+                RunState::OutOfMemory => AttemptOutcome::TooLarge,
+                RunState::Queued | RunState::Running => AttemptOutcome::Pending,
+                RunState::Cancelled if !failed => AttemptOutcome::GivenUp,
+                RunState::Parked | RunState::Cancelled => AttemptOutcome::Failed,
             },
         })
         .collect()

@@ -21,7 +21,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::training::stage::StageConfig;
 
-use super::remaining::{Attempt, Outcome};
+use super::remaining::{Attempt, AttemptOutcome};
 use super::runs::{Layout, ScenarioLayout};
 use super::{KeyedRun, PlannedRun};
 
@@ -79,7 +79,7 @@ impl WorkAnswers {
             own.map(|attempt| attempt.micro_batch_size).collect()
         };
         // What was given up without an answer is left to a resumption.
-        Self { run, measured: sizes(Outcome::Measured), too_large: sizes(Outcome::TooLarge) }
+        Self { run, measured: sizes(AttemptOutcome::Measured), too_large: sizes(AttemptOutcome::TooLarge) }
     }
 
     /// It was too large for its devices at every size.
@@ -165,7 +165,7 @@ mod tests {
         settings: ProfileSettings,
         layout: Layout,
         largest: fn(StageConfig) -> u32,
-        outcomes: HashMap<(String, u32), Outcome>,
+        outcomes: HashMap<(String, u32), AttemptOutcome>,
         measured: Vec<Measurement>,
     }
 
@@ -185,13 +185,13 @@ mod tests {
             let size = keyed.run.training.micro_batch_size;
             let stages = keyed.run.work.positions();
             if stages.iter().all(|position| size <= (self.largest)(position.stage)) {
-                self.outcomes.insert((keyed.key, size), Outcome::Measured);
+                self.outcomes.insert((keyed.key, size), AttemptOutcome::Measured);
                 let solo = matches!(keyed.run.work, Work::Solo(_));
                 let measured = stages.iter().map(|position| measurement(position.stage, size));
                 self.measured.extend(measured.map(|measured| Measurement { solo, ..measured }));
                 return;
             }
-            self.outcomes.insert((keyed.key.clone(), size), Outcome::TooLarge);
+            self.outcomes.insert((keyed.key.clone(), size), AttemptOutcome::TooLarge);
             let smaller = std::iter::successors(Some(size / 2), |size| Some(size / 2))
                 .take_while(|&size| size >= 1)
                 .find(|&size| !self.outcomes.contains_key(&(keyed.key.clone(), size)));

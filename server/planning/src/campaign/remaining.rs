@@ -12,12 +12,12 @@ pub struct Attempt<'a> {
     /// At which micro-batch size.
     pub micro_batch_size: u32,
     /// What became of it.
-    pub outcome: Outcome,
+    pub outcome: AttemptOutcome,
 }
 
 /// What became of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AttemptOutcome {
     /// It yielded measurements.
     Measured,
     /// It did not fit.
@@ -30,7 +30,7 @@ pub enum Outcome {
     Failed,
 }
 
-impl Outcome {
+impl AttemptOutcome {
     /// Nothing came of it, and nothing will.
     fn is_open(self) -> bool {
         matches!(self, Self::GivenUp | Self::Failed)
@@ -60,7 +60,7 @@ pub fn remaining(planned: &[KeyedRun], attempts: &[Attempt<'_>]) -> Vec<KeyedRun
     }
     let failed: HashSet<(&str, u32)> = attempts
         .iter()
-        .filter(|attempt| attempt.outcome == Outcome::Failed)
+        .filter(|attempt| attempt.outcome == AttemptOutcome::Failed)
         .map(|attempt| (attempt.key, attempt.micro_batch_size))
         .collect();
     left.sort_by_key(|keyed| failed.contains(&(keyed.key.as_str(), keyed.run.training.micro_batch_size)));
@@ -92,7 +92,7 @@ mod tests {
         let attempts: Vec<Attempt<'_>> = attempts
             .iter()
             .map(|&(key, micro_batch_size, answered)| {
-                let outcome = if answered { Outcome::TooLarge } else { Outcome::GivenUp };
+                let outcome = if answered { AttemptOutcome::TooLarge } else { AttemptOutcome::GivenUp };
                 Attempt { key, micro_batch_size, outcome }
             })
             .collect();
@@ -120,9 +120,9 @@ mod tests {
         let planned = [planned("a", 2), planned("a", 4), planned("b", 2), planned("b", 4)];
         let attempt = |key, micro_batch_size, outcome| Attempt { key, micro_batch_size, outcome };
         let attempts = [
-            attempt("a", 2, Outcome::Failed),
-            attempt("a", 4, Outcome::GivenUp),
-            attempt("b", 2, Outcome::Measured),
+            attempt("a", 2, AttemptOutcome::Failed),
+            attempt("a", 4, AttemptOutcome::GivenUp),
+            attempt("b", 2, AttemptOutcome::Measured),
         ];
         let left = remaining(&planned, &attempts);
         let order = left.iter().map(|keyed| (keyed.key.clone(), keyed.run.training.micro_batch_size));

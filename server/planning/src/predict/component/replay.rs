@@ -49,8 +49,6 @@ pub(super) struct Played {
 }
 
 impl Component {
-    /// Plays the stage.
-    ///
     /// # Errors
     /// A layer was not recorded at this setting.
     pub(super) fn play(&self, key: PlayedKey) -> Result<Played, PredictionError> {

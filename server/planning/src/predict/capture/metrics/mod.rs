@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(nothing.missing.len(), 3, "a wanted setting without any peak is missing, not absent");
     }
 
-    /// StagePeaks at different numbers of micro-batches in flight are different things.
+    /// Peaks at different numbers of micro-batches in flight are different things.
     #[test]
     fn peaks_with_different_in_flight_are_never_subtracted() {
         let peaks = [StagePeak::new(0, 0, 4, 1, 10), StagePeak::new(0, 1, 4, 2, 99)];

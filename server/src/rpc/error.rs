@@ -16,8 +16,8 @@ use super::limits::MAX_ERROR_CHARACTERS;
 use crate::document::DocumentFault;
 use crate::store::{Dependent, StoreError};
 use loadmaster_planning::campaign::CampaignError;
-use loadmaster_planning::predict::ForecastError;
-use loadmaster_planning::predictors::NoPredictor;
+use loadmaster_planning::predict::choose::NoPredictor;
+use loadmaster_planning::predict::forecast::ForecastError;
 use loadmaster_planning::recommend::{QuestionError, RecommendError};
 
 /// How long callers should wait when the planner cannot answer for the moment.

@@ -5,7 +5,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::name::{ModelName, ProfileName};
 use loadmaster_proto::training::TrainingSpec;
 
-use crate::predictors::AnyPredictor;
+use crate::predict::choose::AnyPredictor;
 
 /// What is known of a profile and its model, with the predictor that answers for it.
 pub struct ProfiledChain {

@@ -18,8 +18,8 @@ use super::question::QuestionError;
 use super::transfers::Transfers;
 use super::{Recommendation, holds};
 use crate::fleet::PlannedFleet;
-use crate::predict::{on_top, warnings};
-use crate::predictor::{Margin, Origin, Prediction, StageSetting};
+use crate::predict::forecast::{on_top, warnings};
+use crate::predict::{Margin, Origin, Prediction, StageSetting};
 use crate::search::KindSet;
 
 /// A plan with its name, which follows from its content.

@@ -19,10 +19,10 @@ use super::reach::Reach;
 use super::transfers::{Transfers, transfers};
 use super::wish::Wish;
 use super::{RecommendError, Scene, recommend};
-use crate::correction::{Correction, Corrections};
 use crate::fleet::PlannedFleet;
-use crate::merger;
-use crate::predictor::{Margin, PredictionError};
+use crate::learn::{Correction, Corrections};
+use crate::predict::capture::merger;
+use crate::predict::{Margin, PredictionError};
 use crate::search::{Cuts, Pin, Stop, Unit};
 
 /// A request for a recommendation, with the profiles and devices that it names.

@@ -4,7 +4,7 @@ use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::objective::PlanShape;
 use loadmaster_proto::training::stage::StageConfig;
 
-use crate::predictor::Predictor;
+use crate::predict::Predictor;
 
 /// What a search is restricted to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -59,7 +59,7 @@ mod tests {
     use loadmaster_proto::plan::constraints::Constraints;
 
     use super::*;
-    use crate::predictor::{Prediction, PredictionError, StageSetting};
+    use crate::predict::{Prediction, PredictionError, StageSetting};
 
     /// Has figures of these tensor degrees.
     struct Rows(Option<(u32, u32)>);

@@ -7,7 +7,7 @@ use loadmaster_proto::wire::v1;
 use super::message::number;
 use crate::rpc::messages::time;
 use crate::store::records::{NewestTrial, PlanRow, PlanSummary};
-use loadmaster_planning::correction::error_ratio;
+use loadmaster_planning::learn::error_ratio;
 
 /// A plan in short.
 pub(super) fn plan(row: &PlanRow) -> v1::Plan {

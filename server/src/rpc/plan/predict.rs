@@ -14,9 +14,9 @@ use super::{Plans, message};
 use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
 use crate::store::records::PlanRecord;
-use loadmaster_planning::cores;
-use loadmaster_planning::predict::{devices, excluded, forecast, settings};
-use loadmaster_planning::predictor::{Prediction, StageSetting};
+use loadmaster_planning::predict::cores;
+use loadmaster_planning::predict::forecast::{devices, excluded, forecast, settings};
+use loadmaster_planning::predict::{Prediction, StageSetting};
 use loadmaster_planning::recommend::{ProfiledChain, holds};
 
 impl Plans {

@@ -7,7 +7,7 @@ use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
 use crate::rpc::messages::count;
 use crate::store::records::MeasuredPlan;
-use loadmaster_planning::correction::{Corrections, ErrorStatistics, Pair, Quantity, Subject, errors, pairs};
+use loadmaster_planning::learn::{Corrections, ErrorStatistics, Pair, Quantity, Subject, errors, pairs};
 
 /// The newest trials, and the newest observations, that are judged: as many of each.
 const JUDGED: u32 = 2_000;

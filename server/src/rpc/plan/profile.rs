@@ -1,8 +1,8 @@
 //! The profile of a request, with a predictor that answers for it.
 
-use loadmaster_planning::imported;
-use loadmaster_planning::layout::layer_names;
-use loadmaster_planning::predictors::{self, Evidence, Kind, NoPredictor, Profiled};
+use loadmaster_planning::campaign::runs::layer_names;
+use loadmaster_planning::predict::choose::imported;
+use loadmaster_planning::predict::choose::{Evidence, NoPredictor, PredictorKind, Profiled, stored};
 use loadmaster_planning::recommend::ProfiledChain;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::environment::Host;
@@ -41,7 +41,7 @@ impl Plans {
     pub(super) async fn read_chain(
         &self,
         name: ProfileName,
-        kind: Option<Kind>,
+        kind: Option<PredictorKind>,
     ) -> Result<ReadChain, ApiError> {
         let profile = self.store.get_profile(&name).await?;
         refuse_unfinished(&profile)?;
@@ -56,7 +56,7 @@ impl Plans {
 fn of_document(
     profile: &ProfileRecord,
     document: &ProfileDocument,
-    kind: Option<Kind>,
+    kind: Option<PredictorKind>,
 ) -> Result<ReadChain, ApiError> {
     let settings = &profile.settings;
     let predictor = imported::predictor(document, settings, kind).map_err(|why| without(profile, why))?;
@@ -77,10 +77,10 @@ fn of_document(
 
 fn of_measurements(
     profile: &ProfileRecord,
-    stored: StoredProfile,
-    kind: Option<Kind>,
+    read: StoredProfile,
+    kind: Option<PredictorKind>,
 ) -> Result<ReadChain, ApiError> {
-    let StoredProfile { settings, model, measurements } = stored;
+    let StoredProfile { settings, model, measurements } = read;
     let first = measurements.first();
     let framework = first.map(|record| record.measurement.environment.framework.clone()).unwrap_or_default();
     let evidence: Vec<Evidence> = measurements
@@ -92,7 +92,7 @@ fn of_measurements(
         })
         .collect();
     let profiled = Profiled { settings: &settings, model: &model, evidence: &evidence };
-    let predictor = predictors::predictor(profiled, kind).map_err(|why| without(profile, why))?;
+    let predictor = stored::predictor(profiled, kind).map_err(|why| without(profile, why))?;
     let chain = ProfiledChain {
         profile: profile.settings.name.clone(),
         model_name: profile.settings.model.clone(),

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use loadmaster_planning::correction::Corrections;
 use loadmaster_planning::fleet::PlannedFleet;
-use loadmaster_planning::predictor::Margin;
-use loadmaster_planning::predictors::Kind;
+use loadmaster_planning::learn::Corrections;
+use loadmaster_planning::predict::Margin;
+use loadmaster_planning::predict::choose::PredictorKind;
 use loadmaster_planning::recommend::{NamedPlan, ProfiledChain, Question, QuestionError, largest_model};
 use loadmaster_planning::search::Stop;
 use loadmaster_proto::error::{Invalid, in_range};
@@ -167,7 +167,7 @@ impl Plans {
         &self,
         names: &[String],
         chain: &ProfiledChain,
-        kind: Option<Kind>,
+        kind: Option<PredictorKind>,
     ) -> Result<Vec<Arc<ProfiledChain>>, ApiError> {
         in_range("other_profiles", names.len(), 0..=MAX_PROFILES)?;
         let mut others = Vec::with_capacity(names.len());

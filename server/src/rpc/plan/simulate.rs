@@ -13,7 +13,7 @@ use super::Plans;
 use super::message::number;
 use crate::rpc::error::ApiError;
 use crate::store::records::PlanRecord;
-use loadmaster_planning::cores;
+use loadmaster_planning::predict::cores;
 use loadmaster_planning::recommend::incomparable;
 use loadmaster_planning::simulate::{self, AskedOrder, Lane, Order, Overlap, Simulated};
 

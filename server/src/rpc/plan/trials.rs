@@ -8,8 +8,8 @@ use super::Plans;
 use crate::rpc::error::ApiError;
 use crate::rpc::messages;
 use crate::store::records::{RunState, TrialRecord};
-use loadmaster_planning::correction::error_ratio;
-use loadmaster_planning::trial::{Criterion, Tried, best, places};
+use loadmaster_planning::learn::best_trial::{Criterion, Tried, best, places};
+use loadmaster_planning::learn::error_ratio;
 use loadmaster_proto::plan::Plan;
 
 /// Most plans that one validation trains.

@@ -12,7 +12,7 @@ use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
 use crate::rpc::imports::Imports;
 use crate::store::records::RunCounts;
-use loadmaster_planning::imported;
+use loadmaster_planning::predict::choose::imported;
 
 impl Imports {
     /// A checked document, from the field `field` of a request.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use loadmaster_planning::campaign::CampaignError;
-use loadmaster_planning::metrics::LayerMetrics;
+use loadmaster_planning::predict::capture::metrics::LayerMetrics;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::training::scenario::Scenario;

@@ -7,7 +7,7 @@ use tokio::sync::OnceCell;
 
 use crate::rpc::error::ApiError;
 use crate::rpc::plan::Plans;
-use loadmaster_planning::predictors::Kind;
+use loadmaster_planning::predict::choose::PredictorKind;
 use loadmaster_planning::recommend::ProfiledChain;
 
 /// A profile's id, and the predictor that was asked for.
@@ -28,7 +28,7 @@ impl Plans {
     pub(in crate::rpc::plan) async fn chain(
         &self,
         name: ProfileName,
-        kind: Option<Kind>,
+        kind: Option<PredictorKind>,
     ) -> Result<Arc<ProfiledChain>, ApiError> {
         // Before it is read, so that what changes meanwhile has another revision.
         let mut revisions = self.store.revisions(&[name.id()], None).await?;
@@ -37,7 +37,7 @@ impl Plans {
             return Ok(Arc::new(self.read_chain(name, kind).await?.0));
         };
         let chains = &self.memory.0.chains;
-        let key = (name.id().to_owned(), kind.map(Kind::name));
+        let key = (name.id().to_owned(), kind.map(PredictorKind::name));
         let known = chains.get_or(
             &key,
             |known| known.revision == revision,

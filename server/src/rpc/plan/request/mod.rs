@@ -12,8 +12,8 @@ use loadmaster_proto::wire::v1;
 
 pub(super) use devices::devices;
 use loadmaster_planning::fleet::MAX_DEVICES;
-use loadmaster_planning::predictor::Margin;
-use loadmaster_planning::predictors::Kind;
+use loadmaster_planning::predict::Margin;
+use loadmaster_planning::predict::choose::PredictorKind;
 use loadmaster_planning::recommend::ProfiledChain;
 pub(super) use question::question;
 
@@ -123,12 +123,12 @@ pub(in crate::rpc::plan) fn margin(margin: Option<f64>) -> Result<Margin, Invali
 ///
 /// # Errors
 /// When the kind is unknown.
-pub(in crate::rpc::plan) fn kind(kind: i32) -> Result<Option<Kind>, Invalid> {
+pub(in crate::rpc::plan) fn kind(kind: i32) -> Result<Option<PredictorKind>, Invalid> {
     match v1::PredictorKind::try_from(kind) {
         Ok(v1::PredictorKind::Unspecified) => Ok(None),
-        Ok(v1::PredictorKind::Component) => Ok(Some(Kind::Component)),
-        Ok(v1::PredictorKind::Capture) => Ok(Some(Kind::Capture)),
-        Ok(v1::PredictorKind::Table) => Ok(Some(Kind::Table)),
+        Ok(v1::PredictorKind::Component) => Ok(Some(PredictorKind::Component)),
+        Ok(v1::PredictorKind::Capture) => Ok(Some(PredictorKind::Capture)),
+        Ok(v1::PredictorKind::Table) => Ok(Some(PredictorKind::Table)),
         Err(_) => Err(Invalid::field("predictor", format!("{kind} is unknown"))),
     }
 }

@@ -1,0 +1,111 @@
+//! The memory of the devices as text: a bar of letters per device.
+
+use super::line::{Line, legend};
+use crate::output::picture::figure::memory::{Bar, Memory};
+use crate::output::picture::tint::Tint;
+use crate::text::bytes;
+use crate::text::label::{cells, column};
+use crate::text::terminal_abilities::Look;
+
+/// Cells of a bar that is still worth drawing.
+const LEAST_CELLS: usize = 10;
+
+pub(super) fn draw(memory: &Memory, width: usize, look: Look) -> Vec<Line> {
+    let names = memory.columns.0.min(width / 4);
+    let amounts = memory.columns.1.min(width / 2);
+    let room = width.saturating_sub(names + amounts + 3);
+    // Where there is no room for both, the bar is worth more than the end of the numbers.
+    let room = room.max(LEAST_CELLS);
+
+    let mut lines = vec![axis(memory, names, room, look)];
+    for bar in &memory.bars {
+        let mut line = Line::plain(format!("{} ", column(&bar.label, names, look)));
+        line.append(cells_of(bar, memory, room, look));
+        line.text(format!(" {}", bar.amount));
+        lines.push(line);
+    }
+    lines.extend(signs(memory, width, look));
+    lines
+}
+
+/// What the two ends of the bars are.
+fn axis(memory: &Memory, names: usize, room: usize, look: Look) -> Line {
+    let end = bytes(memory.scale_bytes);
+    let what = memory.axis();
+    let mut line = Line::plain(format!("{} 0 B", " ".repeat(names)));
+    let free = room.saturating_sub(3 + cells(&end));
+    if cells(&what) + 2 <= free {
+        let before = (free - cells(&what)) / 2;
+        line.text(format!("{}{what}{}", " ".repeat(before), " ".repeat(free - cells(&what) - before)));
+    } else {
+        line.text(" ".repeat(free));
+    }
+    line.text(column(&end, cells(&end).min(room), look));
+    line
+}
+
+/// A bar of exactly `room` cells, marks included.
+fn cells_of(bar: &Bar, memory: &Memory, room: usize, look: Look) -> Line {
+    let scaled = |bytes: i64| {
+        let exact = bytes.max(0) as f64 / memory.scale_bytes.max(1) as f64 * room as f64;
+        (exact.round() as usize).min(room)
+    };
+    let free = if look.unicode { '·' } else { '.' };
+    let capacity = bar.capacity_bytes.map(scaled);
+    let mut row: Vec<(char, Option<Tint>)> = vec![(' ', None); room];
+    let mut paint = |from: usize, to: usize, c: char, tint: Option<Tint>| {
+        row.iter_mut().take(to).skip(from).for_each(|cell| *cell = (c, tint));
+    };
+    paint(0, capacity.unwrap_or(0), free, Some(Tint::Faint));
+    let mut sum = 0_i64;
+    let mut at = 0;
+    for &(place, bytes) in &bar.parts {
+        sum = sum.saturating_add(bytes.max(0));
+        // What is not nothing may be less than a cell, but the first of it is always seen.
+        let end = if at == 0 && sum > 0 { scaled(sum).max(1) } else { scaled(sum) };
+        let part = memory.parts.iter().find(|part| place == Some(part.0));
+        let (letter, tint) = part.map_or(('=', Tint::Whole), |part| (part.1, Tint::Part(part.0)));
+        paint(at, end, letter, Some(tint));
+        at = end.max(at);
+    }
+    if let Some(high) = bar.high_bytes {
+        paint(at, scaled(high), '~', Some(Tint::Margin));
+    }
+    // A mark stands in the last cell of what it ends.
+    if let Some(capacity) = capacity {
+        let mark = if look.unicode { '│' } else { '|' };
+        paint(capacity.saturating_sub(1), capacity.max(1), mark, Some(Tint::Capacity));
+    }
+    if let Some(measured) = bar.measured_bytes {
+        let at = scaled(measured).max(1);
+        paint(at - 1, at, if look.unicode { '◆' } else { '^' }, Some(Tint::Measured));
+    }
+    let mut line = Line::default();
+    for run in row.chunk_by(|a, b| a.1 == b.1) {
+        line.tinted(run.iter().map(|&(c, _)| c).collect::<String>(), run[0].1);
+    }
+    line
+}
+
+/// What the letters mean, of those that are seen.
+fn signs(memory: &Memory, width: usize, look: Look) -> Vec<Line> {
+    let letters: Vec<String> = memory.parts.iter().map(|part| part.1.to_string()).collect();
+    let mut entries: Vec<(&str, Tint, &str)> = Vec::new();
+    if memory.has_whole() {
+        entries.push(("=", Tint::Whole, "predicted"));
+    }
+    let parts = memory.parts.iter().zip(&letters);
+    entries.extend(parts.map(|(&(place, _, name), letter)| (letter.as_str(), Tint::Part(place), name)));
+    if memory.has_margin {
+        entries.push(("~", Tint::Margin, "margin"));
+    }
+    if memory.has_capacity() {
+        entries.push((if look.unicode { "·" } else { "." }, Tint::Faint, "free"));
+        entries.push((if look.unicode { "│" } else { "|" }, Tint::Capacity, "allowed to training"));
+    }
+    if memory.has_measured {
+        let mark = if look.unicode { "◆" } else { "^" };
+        entries.push((mark, Tint::Measured, "measured peak of the stage's fullest device"));
+    }
+    legend(&entries, width)
+}

@@ -1,0 +1,96 @@
+//! `loadmaster run`.
+
+use clap::{Subcommand, ValueEnum};
+use loadmaster_proto::wire::v1;
+
+use super::help;
+use crate::failure::Failure;
+use crate::failure::options;
+use crate::input::parse;
+use crate::session::client::profiles;
+use crate::session::context::Context;
+use crate::session::page::{self, Limit};
+
+/// Verbs of runs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Runs, newest first.
+    #[command(after_help = help::RUN_LIST)]
+    List {
+        /// Only runs of this operation: `operations/ID` or the id alone.
+        #[arg(long, value_name = "OPERATION", value_parser = parse::operation)]
+        operation: Option<String>,
+        /// Only runs in this state.
+        #[arg(long, value_enum)]
+        state: Option<State>,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// One run with its failures and measurements.
+    #[command(visible_alias = "get", after_help = help::RUN_SHOW)]
+    Show {
+        /// The run: `runs/ID` or the id alone.
+        #[arg(value_parser = parse::run)]
+        name: String,
+    },
+}
+
+/// Where a run stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum State {
+    /// Waits for a worker.
+    Queued,
+    /// Leased by a worker.
+    Running,
+    /// Yielded measurements.
+    Succeeded,
+    /// Did not fit.
+    OutOfMemory,
+    /// Failed as often as allowed.
+    Parked,
+    /// Its operation was cancelled.
+    Cancelled,
+}
+
+impl From<State> for v1::run::State {
+    fn from(state: State) -> Self {
+        match state {
+            State::Queued => Self::Queued,
+            State::Running => Self::Running,
+            State::Succeeded => Self::Succeeded,
+            State::OutOfMemory => Self::OutOfMemory,
+            State::Parked => Self::Parked,
+            State::Cancelled => Self::Cancelled,
+        }
+    }
+}
+
+impl Verb {
+    /// The options that fill the fields of its request.
+    pub(crate) fn options(&self) -> options::Table {
+        match self {
+            Self::List { .. } => options::RUN_LIST,
+            Self::Show { .. } => options::NAME,
+        }
+    }
+}
+
+pub(crate) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
+    match verb {
+        Verb::List { operation, state, limit } => {
+            let state = state.map_or(v1::run::State::Unspecified, Into::into);
+            let runs = page::all(context, limit, async |page_size, page_token| {
+                let operation = operation.clone().unwrap_or_default();
+                let request = v1::ListRunsRequest { page_size, page_token, operation, state: state.into() };
+                context.client.call(request, async |channel, q| profiles(channel).list_runs(q).await).await
+            });
+            context.output.print(&runs.await?)
+        }
+        Verb::Show { name } => {
+            let request = v1::GetRunRequest { name };
+            let run =
+                context.client.call(request, async |channel, q| profiles(channel).get_run(q).await).await?;
+            context.output.print(&run)
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! Answers on standard output, in the format that the user chose.
 
 pub(crate) mod devices;
+mod json;
 pub(crate) mod picture;
 pub(crate) mod show;
 pub(crate) mod table;
@@ -44,8 +45,8 @@ impl Output {
     fn render(self, answer: &impl Show) -> Result<String, Failure> {
         let mut text = match self.format {
             Format::Table => wrapped(&answer.table(self.look), self.look.width),
-            Format::Json => show::json(answer)?,
-            Format::Yaml => show::yaml(answer)?,
+            Format::Json => json::json(answer)?,
+            Format::Yaml => json::yaml(answer)?,
             Format::Name => answer.names().iter().map(|name| plain(name)).collect::<Vec<_>>().join("\n"),
         };
         if !text.is_empty() && !text.ends_with('\n') {

@@ -10,11 +10,12 @@ use tonic::{Code, Status};
 use super::client::{lost_contact, operations, root_cause};
 use super::context::{Context, LeftBehind, come_back};
 use super::next;
-use super::progress::{Progress, metadata_of};
+use super::progress::Progress;
 use crate::failure::{Exit, Failure};
 use crate::input::parse;
 use crate::output::show::Show;
-use crate::output::table;
+use crate::output::table::operation::metadata_of;
+use crate::output::table::plan::trial;
 use crate::output::{Format, write_stdout};
 use crate::text::{plain, seconds};
 
@@ -207,7 +208,7 @@ async fn print_made(
         let trials = metadata_of(operation).and_then(|metadata| metadata.trials).unwrap_or_default();
         match context.output.format {
             Format::Table if trials.trials.len() > 1 => {
-                let table = table::plan::trial::all(&trials, context.output.look);
+                let table = trial::all(&trials, context.output.look);
                 write_stdout(format!("{table}\n").as_bytes())?;
                 context.output.print(&plan)?;
             }

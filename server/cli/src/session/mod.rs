@@ -5,4 +5,4 @@ pub(crate) mod context;
 pub(crate) mod follow;
 mod next;
 pub(crate) mod page;
-pub(crate) mod progress;
+mod progress;

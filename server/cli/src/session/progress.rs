@@ -4,13 +4,12 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
-use loadmaster_proto::wire::longrunning::Operation;
-use loadmaster_proto::wire::v1::{RunCounts, RunMetadata, Trials};
-use prost::Message;
+use loadmaster_proto::wire::v1::{RunMetadata, Trials};
 
+use crate::output::table::operation::runs;
 use crate::output::table::plan::trial;
 use crate::text::terminal_abilities::Look;
-use crate::text::{about, plain, plural, to_stderr};
+use crate::text::{about, plain, to_stderr};
 
 /// Steps of the bar.
 const STEPS: u64 = 1000;
@@ -100,15 +99,6 @@ fn bar(look: Look) -> ProgressBar {
         .with_finish(ProgressFinish::AndClear)
 }
 
-/// The progress that an operation of ours carries.
-pub(crate) fn metadata_of(operation: &Operation) -> Option<RunMetadata> {
-    let any = operation.metadata.as_ref()?;
-    any.type_url
-        .ends_with("/loadmaster.v1.RunMetadata")
-        .then(|| RunMetadata::decode(any.value.as_slice()).ok())
-        .flatten()
-}
-
 /// The share done, 0 to 1 whatever the planner says.
 fn share(metadata: &RunMetadata) -> f64 {
     if metadata.progress.is_finite() { metadata.progress.clamp(0.0, 1.0) } else { 0.0 }
@@ -129,20 +119,6 @@ fn line(metadata: &RunMetadata, left: Option<f64>) -> String {
     }
     if !metadata.message.is_empty() {
         text.push_str(&format!("  {}", plain(&metadata.message)));
-    }
-    text
-}
-
-/// `6 of 12 runs done, 1 failed`. What did not fit is a result, so it is done and named.
-pub(crate) fn runs(counts: &RunCounts) -> String {
-    let done = counts.succeeded.saturating_add(counts.out_of_memory).saturating_add(counts.parked);
-    let mut text = format!("{done} of {} done", plural(counts.total, "run"));
-    for (number, what) in
-        [(counts.parked, "failed"), (counts.out_of_memory, "out of memory"), (counts.cancelled, "cancelled")]
-    {
-        if number != 0 {
-            text.push_str(&format!(", {number} {what}"));
-        }
     }
     text
 }
@@ -191,6 +167,8 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
+    use loadmaster_proto::wire::v1::RunCounts;
+
     use super::*;
 
     fn metadata(progress: f64) -> RunMetadata {

@@ -23,6 +23,9 @@ impl Look {
     #[cfg(test)]
     pub(crate) const UNICODE: Self = Self { unicode: true, color: false, width: None };
 
+    /// What files are drawn with: they can show all characters, and have colours of their own.
+    pub(crate) const FILE: Self = Self { unicode: true, color: false, width: None };
+
     /// What suits `stream` in this environment.
     pub(crate) fn of(stream: &(impl IsTerminal + AsFd)) -> Self {
         let variable = |name: &str| std::env::var(name).ok();

@@ -4,7 +4,7 @@ use super::figure::Figure;
 use super::sheet::{Block, Sheet};
 use super::svg;
 use super::xml::Xml;
-use crate::output::picture::figure::table::Table;
+use crate::output::picture::figure::Table;
 
 const RULES: &str = "\
     :root{color-scheme:light dark}\

@@ -22,16 +22,22 @@ mod xml;
 
 use loadmaster_proto::wire::v1::ComparePlansResponse;
 
+use crate::output::show::Show;
 use crate::text::terminal_abilities::Look;
 use sheet::{Sheet, Which};
 
-/// What files are drawn with: they can show all characters.
-pub(crate) const FILE_LOOK: Look = svg::LOOK;
+impl Show for ComparePlansResponse {
+    const TYPE: &'static str = "loadmaster.v1.ComparePlansResponse";
 
-/// The table of a comparison, without pictures, as wide as a table may be.
-pub(crate) fn of_comparison(answer: &ComparePlansResponse, look: Look) -> String {
-    let width = look.width.unwrap_or(terminal::WIDEST);
-    terminal::render(&Sheet::of_comparison(answer, Which::NONE, look), width, look)
+    fn names(&self) -> Vec<String> {
+        self.plans.iter().map(|plan| plan.name.clone()).collect()
+    }
+
+    /// The table of a comparison, without pictures, as wide as a table may be.
+    fn table(&self, look: Look) -> String {
+        let width = look.width.unwrap_or(terminal::WIDEST);
+        terminal::render(&Sheet::of_comparison(self, Which::NONE, look), width, look)
+    }
 }
 
 #[cfg(test)]

@@ -6,14 +6,17 @@ use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::id;
 use super::{components, disturbed, training};
+use crate::output::show::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, maybe_bytes, seconds, word};
+
+show!(ListMeasurementsResponse of measurements as list);
 
 /// The ledgers of the columns; all sources are the same.
 const NOTE: &str = "all bytes are measured: peak reserved in the reserved ledger, all others in the allocated ledger \
                     unless they name one\n";
 
-pub(crate) fn list(measurements: &[Measurement], look: Look) -> String {
+pub(super) fn list(measurements: &[Measurement], look: Look) -> String {
     if measurements.is_empty() {
         return "no measurements\n".to_owned();
     }

@@ -6,10 +6,14 @@ use loadmaster_proto::wire::v1::{Layer, Loss, Model, TransformerBlock, model_inp
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
 use super::{id, or_none};
+use crate::output::show::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{count, plain, time};
 
-pub(crate) fn one(model: &Model, look: Look) -> String {
+show!(Model as one);
+show!(ListModelsResponse of models as list);
+
+fn one(model: &Model, look: Look) -> String {
     let mut facts = Facts::default();
     facts.add("model", or_none(&model.name, look));
     facts.add("family", &model.family);
@@ -34,7 +38,7 @@ pub(crate) fn one(model: &Model, look: Look) -> String {
     facts.render() + "\n" + &grid.render()
 }
 
-pub(crate) fn list(models: &[Model], look: Look) -> String {
+fn list(models: &[Model], look: Look) -> String {
     if models.is_empty() {
         return "no models\n".to_owned();
     }

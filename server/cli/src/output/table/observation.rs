@@ -5,11 +5,15 @@ use loadmaster_proto::wire::v1::{MemoryFigure, Observation};
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
 use super::{common_ledger, figure, id, ledger, or_none};
+use crate::output::show::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{count, plain, plural, seconds, time};
 
+show!(Observation as one);
+show!(ListObservationsResponse of observations as list);
+
 /// One observation.
-pub(crate) fn one(observation: &Observation, look: Look) -> String {
+fn one(observation: &Observation, look: Look) -> String {
     let mut facts = Facts::default();
     facts.add("observation", &observation.name);
     facts.add("plan", or_none(&observation.plan, look));
@@ -23,7 +27,7 @@ pub(crate) fn one(observation: &Observation, look: Look) -> String {
 }
 
 /// Observations, one per line.
-pub(crate) fn list(observations: &[Observation], look: Look) -> String {
+fn list(observations: &[Observation], look: Look) -> String {
     if observations.is_empty() {
         return "no observations\n".to_owned();
     }

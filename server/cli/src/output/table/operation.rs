@@ -1,17 +1,53 @@
 //! Long-running operations.
 
-use loadmaster_proto::wire::longrunning::{Operation, operation};
+use loadmaster_proto::wire::longrunning::{ListOperationsResponse, Operation, operation};
+use loadmaster_proto::wire::v1::{RunCounts, RunMetadata};
+use prost::Message;
 use tonic::Code;
 
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
 use super::{id, or_none};
+use crate::output::json::without_unknown;
+use crate::output::show::Show;
 use crate::output::table::plan::trial;
-use crate::session::progress::{metadata_of, runs};
 use crate::text::terminal_abilities::Look;
-use crate::text::{percent, time};
+use crate::text::{percent, plural, time};
 
-pub(crate) fn one(operation: &Operation, look: Look) -> String {
+impl Show for Operation {
+    const TYPE: &'static str = "google.longrunning.Operation";
+
+    fn names(&self) -> Vec<String> {
+        vec![self.name.clone()]
+    }
+
+    fn table(&self, look: Look) -> String {
+        one(self, look)
+    }
+
+    fn translatable(&self) -> Vec<u8> {
+        without_unknown(self).encode_to_vec()
+    }
+}
+
+impl Show for ListOperationsResponse {
+    const TYPE: &'static str = "google.longrunning.ListOperationsResponse";
+
+    fn names(&self) -> Vec<String> {
+        self.operations.iter().map(|operation| operation.name.clone()).collect()
+    }
+
+    fn table(&self, look: Look) -> String {
+        list(&self.operations, look)
+    }
+
+    fn translatable(&self) -> Vec<u8> {
+        let operations = self.operations.iter().map(without_unknown).collect();
+        Self { operations, ..self.clone() }.encode_to_vec()
+    }
+}
+
+fn one(operation: &Operation, look: Look) -> String {
     let mut facts = Facts::default();
     let mut trials = None;
     facts.add("operation", or_none(&operation.name, look));
@@ -33,7 +69,7 @@ pub(crate) fn one(operation: &Operation, look: Look) -> String {
     facts.render() + &trials.map_or_else(String::new, |trials| format!("\n{}", trial::all(&trials, look)))
 }
 
-pub(crate) fn list(operations: &[Operation], look: Look) -> String {
+fn list(operations: &[Operation], look: Look) -> String {
     if operations.is_empty() {
         return "no operations\n".to_owned();
     }
@@ -71,6 +107,29 @@ fn state(operation: &Operation) -> String {
         (Some(operation::Result::Response(_)) | None, true) => "done".to_owned(),
         (Some(operation::Result::Response(_)) | None, false) => "running".to_owned(),
     }
+}
+
+/// The progress that an operation of ours carries.
+pub(crate) fn metadata_of(operation: &Operation) -> Option<RunMetadata> {
+    let any = operation.metadata.as_ref()?;
+    any.type_url
+        .ends_with("/loadmaster.v1.RunMetadata")
+        .then(|| RunMetadata::decode(any.value.as_slice()).ok())
+        .flatten()
+}
+
+/// `6 of 12 runs done, 1 failed`. What did not fit is a result, so it is done and named.
+pub(crate) fn runs(counts: &RunCounts) -> String {
+    let done = counts.succeeded.saturating_add(counts.out_of_memory).saturating_add(counts.parked);
+    let mut text = format!("{done} of {} done", plural(counts.total, "run"));
+    for (number, what) in
+        [(counts.parked, "failed"), (counts.out_of_memory, "out of memory"), (counts.cancelled, "cancelled")]
+    {
+        if number != 0 {
+            text.push_str(&format!(", {number} {what}"));
+        }
+    }
+    text
 }
 
 #[cfg(test)]

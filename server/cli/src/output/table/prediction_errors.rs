@@ -1,15 +1,30 @@
 //! How right predictions were, and what would correct them.
 
-use loadmaster_proto::wire::v1::{PredictionErrors, Quantity};
+use loadmaster_proto::wire::v1::{ListPredictionErrorsResponse, PredictionErrors, Quantity};
 
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::{ledger, or_none};
+use crate::output::show::Show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{percent, plain, ratio};
 
+impl Show for ListPredictionErrorsResponse {
+    const TYPE: &'static str = "loadmaster.v1.ListPredictionErrorsResponse";
+
+    /// Statistics are no resource; what can be named is what would correct them.
+    fn names(&self) -> Vec<String> {
+        let corrections = self.errors.iter().filter_map(|of| of.correction.as_ref());
+        corrections.map(|correction| correction.version.clone()).collect()
+    }
+
+    fn table(&self, look: Look) -> String {
+        list(&self.errors, look)
+    }
+}
+
 /// A row per kind of device, predictor and quantity; below it where each correction comes from.
-pub(crate) fn list(errors: &[PredictionErrors], look: Look) -> String {
+fn list(errors: &[PredictionErrors], look: Look) -> String {
     if errors.is_empty() {
         return "no pairs of predicted and measured figures: validate plans with `loadmaster plan validate`, or \
                 report real runs with `loadmaster plan report`\n"

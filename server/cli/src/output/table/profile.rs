@@ -5,13 +5,17 @@ use loadmaster_proto::wire::v1::{self, Campaign, LayerMemory, Profile};
 
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
+use super::operation::runs;
 use super::{disturbed, training};
 use super::{id, ledger, or_none};
-use crate::session::progress::runs;
+use crate::output::show::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{maybe_bytes, plain, plural, seconds, time, word};
 
-pub(crate) fn one(profile: &Profile, look: Look) -> String {
+show!(Profile as one);
+show!(ListProfilesResponse of profiles as list);
+
+fn one(profile: &Profile, look: Look) -> String {
     let mut facts = Facts::default();
     facts.add("profile", &profile.name);
     facts.add("state", state(profile));
@@ -218,7 +222,7 @@ fn state(profile: &Profile) -> String {
     State::try_from(profile.state).map_or_else(|_| "unknown".to_owned(), |s| word(s.as_str_name(), ""))
 }
 
-pub(crate) fn list(profiles: &[Profile], look: Look) -> String {
+fn list(profiles: &[Profile], look: Look) -> String {
     if profiles.is_empty() {
         return "no profiles\n".to_owned();
     }

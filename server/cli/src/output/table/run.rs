@@ -7,10 +7,14 @@ use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
 use super::{id, ledger, or_none};
 use super::{measurement, training};
+use crate::output::show::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, percent, plain, plural, time, word};
 
-pub(crate) fn one(run: &Run, look: Look) -> String {
+show!(Run as one);
+show!(ListRunsResponse of runs as list);
+
+fn one(run: &Run, look: Look) -> String {
     let mut facts = Facts::default();
     facts.add("run", &run.name);
     facts.add("state", state(run));
@@ -74,7 +78,7 @@ fn failure(failure: &RunFailure, look: Look) -> String {
     text
 }
 
-pub(crate) fn list(runs: &[Run], look: Look) -> String {
+fn list(runs: &[Run], look: Look) -> String {
     if runs.is_empty() {
         return "no runs\n".to_owned();
     }

@@ -6,10 +6,14 @@ use loadmaster_proto::wire::v1::{Backend, Device, LinkClass, Worker};
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
 use super::{id, or_none};
+use crate::output::show::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, plain, plural, time, word};
 
-pub(crate) fn one(worker: &Worker, look: Look) -> String {
+show!(Worker as one);
+show!(ListWorkersResponse of workers as list);
+
+fn one(worker: &Worker, look: Look) -> String {
     let mut facts = Facts::default();
     facts.add("worker", &worker.name);
     facts.add("state", state(worker));
@@ -89,7 +93,7 @@ fn links(worker: &Worker, look: Look) -> String {
     format!("\n{}", grid.render())
 }
 
-pub(crate) fn list(workers: &[Worker], look: Look) -> String {
+fn list(workers: &[Worker], look: Look) -> String {
     if workers.is_empty() {
         return "no workers\n".to_owned();
     }

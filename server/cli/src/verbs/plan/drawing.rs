@@ -5,7 +5,6 @@ use std::io::IsTerminal;
 use clap::{Args, ValueEnum};
 
 use crate::failure::Failure;
-use crate::output::picture::FILE_LOOK;
 use crate::output::picture::sheet::{Sheet, Which};
 use crate::output::picture::terminal;
 use crate::output::{Format, write_stdout};
@@ -94,7 +93,7 @@ impl Drawing {
             let look = context.output.look;
             return write_stdout(terminal::render(&sheet(look), width(look), look).as_bytes());
         };
-        let sheet = sheet(FILE_LOOK);
+        let sheet = sheet(Look::FILE);
         if sheet.is_empty() {
             let why = "there is nothing to draw: the plan has none of the pictures that were asked for";
             return Err(Failure::Usage(format!("--output {}: {why}", file.path().display())));

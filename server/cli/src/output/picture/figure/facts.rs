@@ -2,8 +2,8 @@
 
 use loadmaster_proto::wire::v1::{Launcher, Objective, Plan, PlanShape, Schedule, Timeline};
 
+use super::Table;
 use super::placement::recompute;
-use super::table::Table;
 use crate::output::devices::notation;
 use crate::output::table::plan::recommendation::{BY_PREDICTIONS, rests_on_seconds};
 use crate::output::table::{common_ledger, ledger};

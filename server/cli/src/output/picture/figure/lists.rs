@@ -2,8 +2,8 @@
 
 use loadmaster_proto::wire::v1::{MemoryBreakdown, MemoryFigure, Partitioning, Plan, PlanStage};
 
+use super::Table;
 use super::placement::{layers, recompute};
-use super::table::Table;
 use crate::output::devices::{self, notation};
 use crate::output::table::ledger;
 use crate::output::table::parts;

@@ -7,13 +7,11 @@ pub(super) mod lists;
 pub(super) mod memory;
 pub(super) mod placement;
 pub(super) mod schedule;
-pub(super) mod table;
 
 use front::Front;
 use memory::Memory;
 use placement::Placement;
 use schedule::Schedule;
-use table::Table;
 
 /// One picture.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,4 +49,15 @@ impl Figure {
             Self::Memory(_) | Self::Table(_) => "",
         }
     }
+}
+
+/// Cells under a header.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Table {
+    /// Titles of the columns.
+    pub(crate) head: Vec<String>,
+    /// Rows of as many cells.
+    pub(crate) rows: Vec<Vec<String>>,
+    /// What is to be known about it, for people.
+    pub(crate) notes: Vec<String>,
 }

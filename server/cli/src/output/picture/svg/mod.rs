@@ -13,7 +13,6 @@ use super::figure::Figure;
 use super::sheet::{Block, Sheet};
 use super::tint::Tint;
 use super::xml::Xml;
-use crate::text::terminal_abilities::Look;
 use scene::{Scene, Side, Style};
 
 pub(super) use write::rules;
@@ -24,8 +23,6 @@ const WIDTH: f64 = 960.0;
 const COLUMN: f64 = 640.0;
 /// Space between pictures.
 const GAP: f64 = 28.0;
-/// Files can show all characters; colours are theirs.
-pub(super) const LOOK: Look = Look { unicode: true, color: false, width: None };
 
 /// All pictures of a sheet, one below the other; those of several plans side by side. Tables about single
 /// plans are left to pages.

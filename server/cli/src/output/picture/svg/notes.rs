@@ -1,10 +1,10 @@
 //! Text in a picture: how much room it takes, and sentences in lines. Whoever looks at an SVG brings the
 //! fonts, so widths are estimates on the safe side.
 
-use super::LOOK;
 use super::scene::{Scene, Side, Style};
 use crate::output::picture::tint::Tint;
 use crate::text::label::{cells, fit};
+use crate::text::terminal_abilities::Look;
 
 /// Height of a line.
 const LINE: f64 = 17.0;
@@ -25,7 +25,7 @@ pub(super) fn width_of_cells(cells: usize) -> f64 {
 
 /// A text of 12 pixels, cut to a width.
 pub(super) fn within(text: &str, width: f64) -> String {
-    fit(text, (width / CHARACTER).max(0.0) as usize, LOOK)
+    fit(text, (width / CHARACTER).max(0.0) as usize, Look::FILE)
 }
 
 /// Sentences below each other, each in as many lines as it needs.
@@ -53,7 +53,7 @@ pub(super) fn lines(sentences: &[String], prefix: &str, width: f64) -> Scene {
 fn put(scene: &mut Scene, line: &str, most: usize) {
     scene.height += LINE;
     let y = scene.height - 4.0;
-    scene.text((0.0, y), Side::Start, Style::Tint(Tint::Faint), &fit(line, most, LOOK));
+    scene.text((0.0, y), Side::Start, Style::Tint(Tint::Faint), &fit(line, most, Look::FILE));
 }
 
 /// Coloured squares with what they mean, in as many rows as they need.

@@ -2,7 +2,7 @@
 
 use super::notes::{width_of, within};
 use super::scene::{Scene, Side, Style};
-use crate::output::picture::figure::table::Table;
+use crate::output::picture::figure::Table;
 use crate::output::picture::tint::Tint;
 
 /// Height of a row.

@@ -9,7 +9,7 @@ mod schedule;
 use super::figure::Figure;
 use super::sheet::Sheet;
 use super::tint::Tint;
-use crate::output::picture::figure::table::Table;
+use crate::output::picture::figure::Table;
 use crate::output::table::grid::{Grid, Side};
 use crate::text::label::fit;
 use crate::text::terminal_abilities::Look;

@@ -22,7 +22,7 @@ fn only(of: fn(&mut Which)) -> Which {
 }
 
 fn files(plan: &Plan, timeline: Option<&Timeline>) -> [String; 2] {
-    let sheet = Sheet::of_plan(plan, timeline, Which::ALL, svg::LOOK);
+    let sheet = Sheet::of_plan(plan, timeline, Which::ALL, Look::FILE);
     [svg::render(&sheet), html::render(&sheet)]
 }
 

@@ -172,7 +172,7 @@ proptest! {
                 prop_assert!(cells(line) <= width, "{} cells of {width}: {line:?}", cells(line));
             }
         }
-        for sheet in sheets(svg::LOOK) {
+        for sheet in sheets(Look::FILE) {
             for file in [svg::render(&sheet), html::render(&sheet)] {
                 let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
                 let document = roxmltree::Document::parse_with_options(&file, options);

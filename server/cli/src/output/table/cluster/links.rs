@@ -3,16 +3,20 @@
 use loadmaster_proto::cluster::quantity;
 use loadmaster_proto::wire::v1::{LinkMeasurement, LinkTransport, WorkerLinks};
 
+use crate::output::show::show;
 use crate::output::table::grid::Grid;
 use crate::output::table::grid::Side::{Left, Right};
 use crate::output::table::id;
 use crate::text::terminal_abilities::Look;
 use crate::text::{plain, plural, time, word};
 
+show!(MeasureLinksResponse of measurements as list);
+show!(ListLinkMeasurementsResponse of measurements as list);
+
 /// Most pairs of one worker that are listed.
 const MOST_PAIRS: usize = 36;
 
-pub(crate) fn list(measurements: &[WorkerLinks], look: Look) -> String {
+fn list(measurements: &[WorkerLinks], look: Look) -> String {
     if measurements.is_empty() {
         return "no links were measured; `loadmaster cluster measure` does\n".to_owned();
     }

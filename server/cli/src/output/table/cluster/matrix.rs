@@ -3,7 +3,7 @@
 use loadmaster_proto::cluster::quantity;
 use loadmaster_proto::wire::v1::{ClusterNode, LinkOrigin, LinkSpeed};
 
-use super::class;
+use super::speed::class;
 use crate::output::table::grid::Grid;
 use crate::output::table::grid::Side::{Left, Right};
 use crate::text::plural;

@@ -3,20 +3,25 @@
 mod domains;
 pub(crate) mod links;
 mod matrix;
+mod speed;
 
-use loadmaster_proto::cluster::quantity;
-use loadmaster_proto::wire::v1::{Cluster, ClusterNode, ClusterSource, LinkClass, LinkOrigin, LinkSpeed};
+use loadmaster_proto::wire::v1::{Cluster, ClusterNode, ClusterSource};
 
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
 use super::{id, or_none};
+use crate::output::show::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, count, plain, time, word};
+use speed::{class, speed};
+
+show!(Cluster as one);
+show!(ListClustersResponse of clusters as list);
 
 /// Most groups of equal nodes whose links are drawn as a matrix.
 const MOST_MATRICES: usize = 4;
 
-pub(crate) fn one(cluster: &Cluster, look: Look) -> String {
+fn one(cluster: &Cluster, look: Look) -> String {
     let mut facts = Facts::default();
     facts.add("cluster", or_none(&cluster.name, look));
     facts.add("from", source(cluster));
@@ -37,7 +42,7 @@ pub(crate) fn one(cluster: &Cluster, look: Look) -> String {
     text + &domains::draw(cluster, look)
 }
 
-pub(crate) fn list(clusters: &[Cluster], look: Look) -> String {
+fn list(clusters: &[Cluster], look: Look) -> String {
     if clusters.is_empty() {
         return "no clusters\n".to_owned();
     }
@@ -174,40 +179,6 @@ fn inside(node: &ClusterNode, look: Look) -> String {
             format!("{} {}", class(node.link_class, 1), speed(link, look)).trim().to_owned()
         }
         _ => "see below".to_owned(),
-    }
-}
-
-/// `NV18`, `SYS`, or nothing.
-fn class(class: i32, count: i32) -> String {
-    use loadmaster_proto::cluster::LinkClass as Domain;
-    let known = match LinkClass::try_from(class) {
-        Ok(LinkClass::Unspecified) | Err(_) => return String::new(),
-        Ok(LinkClass::Nvlink) if count > 1 => return format!("NV{count}"),
-        Ok(LinkClass::Nvlink) => return "NVLink".to_owned(),
-        Ok(LinkClass::C2c) => Domain::ChipToChip,
-        Ok(LinkClass::Pix) => Domain::PcieBridge,
-        Ok(LinkClass::Pxb) => Domain::PcieBridges,
-        Ok(LinkClass::Phb) => Domain::HostBridge,
-        Ok(LinkClass::Node) => Domain::NumaNode,
-        Ok(LinkClass::Sys) => Domain::System,
-    };
-    known.as_str().to_owned()
-}
-
-/// `371 GB/s, 2 us, assumed`.
-fn speed(link: &LinkSpeed, look: Look) -> String {
-    format!(
-        "{}, {}, {}",
-        quantity::show_bytes_per_second(link.bytes_per_second),
-        quantity::show_seconds(link.latency_seconds, look.unicode),
-        origin(link.origin)
-    )
-}
-
-fn origin(origin: i32) -> String {
-    match LinkOrigin::try_from(origin) {
-        Ok(LinkOrigin::Unspecified) | Err(_) => "unknown origin".to_owned(),
-        Ok(known) => word(known.as_str_name(), "LINK_ORIGIN_"),
     }
 }
 

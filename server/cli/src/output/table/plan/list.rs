@@ -3,11 +3,14 @@
 use loadmaster_proto::wire::v1::{Launcher, Plan};
 
 use super::recommendation;
+use crate::output::show::show;
 use crate::output::table::grid::Grid;
 use crate::output::table::grid::Side::{self, Left, Right};
 use crate::output::table::{common_ledger, figure, id, ledger, or_none};
 use crate::text::terminal_abilities::Look;
 use crate::text::{plain, plural, ratio, seconds, time};
+
+show!(ListPlansResponse of plans as list);
 
 /// Longest partition that is shown whole.
 const LONGEST: usize = 28;
@@ -18,7 +21,7 @@ type Cell = Box<dyn Fn(&Plan) -> Option<String>>;
 type Column = (String, Side, Cell);
 
 /// Plans, one per line. Columns in which no plan has anything are left out.
-pub(crate) fn list(plans: &[Plan], look: Look) -> String {
+fn list(plans: &[Plan], look: Look) -> String {
     if plans.is_empty() {
         return "no plans\n".to_owned();
     }

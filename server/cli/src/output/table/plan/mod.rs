@@ -12,11 +12,14 @@ use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::{common_ledger, disturbed, figure, id, ledger, observation, or_none, parts, training};
 use crate::output::devices::devices_of_stages;
+use crate::output::show::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{self, bytes, percent, plain, ratio, seconds};
 
+show!(Plan as one);
+
 /// All of one plan.
-pub(crate) fn one(plan: &Plan, look: Look) -> String {
+fn one(plan: &Plan, look: Look) -> String {
     // What the plan turned out to be is known before what it was taken to be.
     let mut text: String = contradiction::of(plan, look).into_iter().map(|line| line + "\n").collect();
     text.push_str(&format!("plan {}  {}", plain(&plan.name), id(&plan.model)));

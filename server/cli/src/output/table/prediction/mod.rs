@@ -9,11 +9,25 @@ use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::{common_ledger, figure, id, ledger, or_none};
 use super::{parts, stack, training};
+use crate::output::show::Show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, maybe_bytes, percent, plain, plural, word};
 
+impl Show for PredictMemoryResponse {
+    const TYPE: &'static str = "loadmaster.v1.PredictMemoryResponse";
+
+    /// A prediction is no resource; what can be looked up is what it was made from.
+    fn names(&self) -> Vec<String> {
+        self.measurements.clone()
+    }
+
+    fn table(&self, look: Look) -> String {
+        one(self, look)
+    }
+}
+
 /// All of one prediction.
-pub(crate) fn one(answer: &PredictMemoryResponse, look: Look) -> String {
+fn one(answer: &PredictMemoryResponse, look: Look) -> String {
     let mut text = format!("predicted for {}", id(&answer.model));
     if let Some(spec) = &answer.training {
         text.push_str(&format!(" {} {}", look.dot(), training::line(spec, look)));

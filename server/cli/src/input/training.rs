@@ -3,6 +3,7 @@
 use clap::{Args, ValueEnum};
 use loadmaster_proto::wire::v1;
 
+use super::choice::choice;
 use crate::failure::Failure;
 
 /// How the model is trained.
@@ -23,21 +24,21 @@ pub(crate) struct TrainingArgs {
     global_batch_size: Option<i64>,
 
     /// Order of the forward and backward passes.
-    #[arg(long, value_enum, default_value_t = Schedule::Gpipe)]
-    schedule: Schedule,
+    #[arg(long, value_parser = choice::<v1::Schedule>(), default_value = "gpipe")]
+    schedule: v1::Schedule,
 
     /// What the backward pass computes again instead of keeping it.
-    #[arg(long, value_enum, default_value_t = Recompute::None)]
-    recompute: Recompute,
+    #[arg(long, value_parser = choice::<v1::RecomputePolicy>(), default_value = "none")]
+    recompute: v1::RecomputePolicy,
 
     /// Number formats.
-    #[arg(long, value_enum, default_value_t = Precision::Fp32)]
-    precision: Precision,
+    #[arg(long, value_parser = choice::<v1::Precision>(), default_value = "fp32")]
+    precision: v1::Precision,
 
     /// Number format in which gradients are accumulated: fp32 beside bf16 parameters is Megatron's default [default:
     /// that of --precision].
-    #[arg(long, value_enum)]
-    gradient_precision: Option<Precision>,
+    #[arg(long, value_parser = choice::<v1::Precision>())]
+    gradient_precision: Option<v1::Precision>,
 
     /// Update rule.
     #[arg(long, value_enum, default_value_t = OptimizerKind::Sgd)]
@@ -74,33 +75,6 @@ pub(crate) struct TrainingArgs {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Schedule {
-    /// All forward passes, then all backward passes.
-    Gpipe,
-    /// One forward, one backward (PipeDream-Flush, DAPPLE).
-    #[value(name = "1f1b")]
-    OneFOneB,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Recompute {
-    /// Nothing.
-    None,
-    /// Everything inside a stage.
-    Stage,
-    /// Everything inside a layer.
-    Layer,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Precision {
-    /// 32-bit everywhere.
-    Fp32,
-    /// bfloat16 with fp32 master weights and optimizer state.
-    Bf16,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum OptimizerKind {
     /// Stochastic gradient descent.
     Sgd,
@@ -110,47 +84,18 @@ enum OptimizerKind {
     Adamw,
 }
 
-impl From<Schedule> for v1::Schedule {
-    fn from(schedule: Schedule) -> Self {
-        match schedule {
-            Schedule::Gpipe => Self::Gpipe,
-            Schedule::OneFOneB => Self::OneFOneB,
-        }
-    }
-}
-
-impl From<Precision> for v1::Precision {
-    fn from(precision: Precision) -> Self {
-        match precision {
-            Precision::Fp32 => Self::Fp32,
-            Precision::Bf16 => Self::Bf16,
-        }
-    }
-}
-
-impl From<Recompute> for v1::RecomputePolicy {
-    fn from(recompute: Recompute) -> Self {
-        match recompute {
-            Recompute::None => Self::None,
-            Recompute::Stage => Self::Stage,
-            Recompute::Layer => Self::Layer,
-        }
-    }
-}
-
 impl TrainingArgs {
     /// As a message.
     pub(crate) fn spec(&self) -> Result<v1::TrainingSpec, Failure> {
-        let gradients = self.gradient_precision.map_or(v1::Precision::Unspecified, Into::into);
         Ok(v1::TrainingSpec {
-            precision: v1::Precision::from(self.precision).into(),
-            gradient_precision: gradients.into(),
+            precision: self.precision.into(),
+            gradient_precision: self.gradient_precision.unwrap_or_default().into(),
             optimizer: Some(self.optimizer()?),
-            schedule: v1::Schedule::from(self.schedule).into(),
+            schedule: self.schedule.into(),
             micro_batch_size: self.micro_batch_size,
             micro_batches: self.micro_batches.unwrap_or_default(),
             global_batch_size: self.global_batch_size.unwrap_or_default(),
-            recompute: v1::RecomputePolicy::from(self.recompute).into(),
+            recompute: self.recompute.into(),
             seed: self.seed,
         })
     }

@@ -1,11 +1,12 @@
 //! `loadmaster run`.
 
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
 use loadmaster_proto::wire::v1;
 
 use super::help;
 use crate::failure::Failure;
 use crate::failure::options;
+use crate::input::choice::choice;
 use crate::input::parse;
 use crate::session::client::profiles;
 use crate::session::context::Context;
@@ -21,8 +22,8 @@ pub(crate) enum Verb {
         #[arg(long, value_name = "OPERATION", value_parser = parse::operation)]
         operation: Option<String>,
         /// Only runs in this state.
-        #[arg(long, value_enum)]
-        state: Option<State>,
+        #[arg(long, value_parser = choice::<v1::run::State>())]
+        state: Option<v1::run::State>,
         #[command(flatten)]
         limit: Limit,
     },
@@ -33,36 +34,6 @@ pub(crate) enum Verb {
         #[arg(value_parser = parse::run)]
         name: String,
     },
-}
-
-/// Where a run stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum State {
-    /// Waits for a worker.
-    Queued,
-    /// Leased by a worker.
-    Running,
-    /// Yielded measurements.
-    Succeeded,
-    /// Did not fit.
-    OutOfMemory,
-    /// Failed as often as allowed.
-    Parked,
-    /// Its operation was cancelled.
-    Cancelled,
-}
-
-impl From<State> for v1::run::State {
-    fn from(state: State) -> Self {
-        match state {
-            State::Queued => Self::Queued,
-            State::Running => Self::Running,
-            State::Succeeded => Self::Succeeded,
-            State::OutOfMemory => Self::OutOfMemory,
-            State::Parked => Self::Parked,
-            State::Cancelled => Self::Cancelled,
-        }
-    }
 }
 
 impl Verb {
@@ -78,7 +49,7 @@ impl Verb {
 pub(crate) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
     match verb {
         Verb::List { operation, state, limit } => {
-            let state = state.map_or(v1::run::State::Unspecified, Into::into);
+            let state = state.unwrap_or_default();
             let runs = page::all(context, limit, async |page_size, page_token| {
                 let operation = operation.clone().unwrap_or_default();
                 let request = v1::ListRunsRequest { page_size, page_token, operation, state: state.into() };

@@ -1,36 +1,16 @@
 //! `loadmaster plan report`, `observations` and `errors`: what real runs needed, and how right predictions
 //! were.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use loadmaster_proto::wire::v1;
 
 use crate::failure::Failure;
+use crate::input::choice::choice;
 use crate::input::parse;
 use crate::session::client::plans;
 use crate::session::context::Context;
 use crate::session::page::{self, Limit};
 use crate::verbs::profile::request_id;
-
-/// The account that byte counts were read from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Ledger {
-    /// Bytes of live tensors, for example `torch.cuda.max_memory_allocated`.
-    Allocated,
-    /// Bytes that the framework's allocator holds, for example `torch.cuda.max_memory_reserved`.
-    Reserved,
-    /// Bytes in use as the driver sees them, for example what `nvidia-smi` shows.
-    Device,
-}
-
-impl From<Ledger> for v1::Ledger {
-    fn from(ledger: Ledger) -> Self {
-        match ledger {
-            Ledger::Allocated => Self::Allocated,
-            Ledger::Reserved => Self::Reserved,
-            Ledger::Device => Self::Device,
-        }
-    }
-}
 
 /// See [`Verb::Report`](super::Verb::Report).
 #[derive(Debug, Args)]
@@ -48,8 +28,8 @@ pub(crate) struct Report {
     peak: Vec<i64>,
 
     /// The account that the peaks were read from; numbers of different ledgers are never compared.
-    #[arg(long, value_enum, requires = "peak")]
-    ledger: Option<Ledger>,
+    #[arg(long, value_parser = choice::<v1::Ledger>(), requires = "peak")]
+    ledger: Option<v1::Ledger>,
 
     /// How many iterations the numbers are of.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(i64).range(1..))]
@@ -70,7 +50,7 @@ pub(crate) struct Report {
 
 impl Report {
     fn request(self) -> v1::ReportObservationRequest {
-        let ledger = self.ledger.map_or(v1::Ledger::Unspecified, Into::into);
+        let ledger = self.ledger.unwrap_or_default();
         let figure = |bytes| v1::MemoryFigure { bytes, ledger: ledger.into(), ..v1::MemoryFigure::default() };
         v1::ReportObservationRequest {
             plan: self.plan,

@@ -5,8 +5,8 @@ use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::predict_memory_request::Subject;
 
 use super::prediction_options::Basis;
-use super::recommend::Launcher;
 use crate::failure::{Exit, Failure};
+use crate::input::choice::choice;
 use crate::input::parse::{self, Devices};
 use crate::output::table::prediction::verdict;
 use crate::session::client::plans;
@@ -44,8 +44,8 @@ pub(crate) struct Predict {
 
     /// The program that is to train this: what it holds of every parameter is told beside what is counted [default:
     /// the plan's].
-    #[arg(long, value_enum)]
-    launcher: Option<Launcher>,
+    #[arg(long, value_parser = choice::<v1::Launcher>())]
+    launcher: Option<v1::Launcher>,
 
     #[command(flatten)]
     basis: Basis,
@@ -102,14 +102,14 @@ impl Predict {
             subject,
             micro_batch_size: micro_batch_size.unwrap_or_default(),
             micro_batches: micro_batches.unwrap_or_default(),
-            schedule: schedule.map_or(v1::Schedule::Unspecified, Into::into).into(),
-            recompute: recompute.map_or(v1::RecomputePolicy::Unspecified, Into::into).into(),
+            schedule: schedule.unwrap_or_default().into(),
+            recompute: recompute.unwrap_or_default().into(),
             devices: self.devices.map(|devices| devices.0).unwrap_or_default(),
             capacity_bytes: self.capacity.unwrap_or_default(),
-            predictor: predictor.map_or(v1::PredictorKind::Unspecified, Into::into).into(),
+            predictor: predictor.unwrap_or_default().into(),
             margin,
             profile_document: String::new(),
-            launcher: self.launcher.map_or(v1::Launcher::Unspecified, Into::into).into(),
+            launcher: self.launcher.unwrap_or_default().into(),
         }
     }
 }

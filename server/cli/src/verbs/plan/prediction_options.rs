@@ -1,10 +1,10 @@
 //! What predictions are made for and from, on the command line.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use loadmaster_proto::wire::v1;
 
+use crate::input::choice::choice;
 use crate::input::parse;
-use crate::input::training::{Recompute, Schedule};
 
 /// Settings of the training and of the prediction.
 #[derive(Debug, Clone, Args)]
@@ -19,57 +19,19 @@ pub(super) struct Basis {
     pub(super) micro_batches: Option<i32>,
 
     /// Order of the passes [default: the profile's]. Another one takes the component predictor.
-    #[arg(long, value_enum)]
-    pub(super) schedule: Option<Schedule>,
+    #[arg(long, value_parser = choice::<v1::Schedule>())]
+    pub(super) schedule: Option<v1::Schedule>,
 
     /// What is computed again [default: the profile's]. Another policy takes the component predictor.
-    #[arg(long, value_enum)]
-    pub(super) recompute: Option<Recompute>,
+    #[arg(long, value_parser = choice::<v1::RecomputePolicy>())]
+    pub(super) recompute: Option<v1::RecomputePolicy>,
 
     /// What computes the prediction [default: the best one that the profile has what it takes for].
-    #[arg(long, value_enum)]
-    pub(super) predictor: Option<Predictor>,
+    #[arg(long, value_parser = choice::<v1::PredictorKind>())]
+    pub(super) predictor: Option<v1::PredictorKind>,
 
     /// Share of the predicted bytes that must stay free, for example 5% [default: the predictor's own
     /// margin]. 0 keeps nothing free.
     #[arg(long, value_name = "SHARE", value_parser = parse::share)]
     pub(super) margin: Option<f64>,
-}
-
-/// Whether devices compute while they exchange with the stages next to them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Transfers {
-    /// They do.
-    Overlapping,
-    /// They wait.
-    Blocking,
-}
-
-impl From<Transfers> for v1::Transfers {
-    fn from(transfers: Transfers) -> Self {
-        match transfers {
-            Transfers::Overlapping => Self::Overlapping,
-            Transfers::Blocking => Self::Blocking,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Predictor {
-    /// Replays what each layer allocates and frees.
-    Component,
-    /// CAPTURE's: isolated and added memory.
-    Capture,
-    /// Sums the tables of an imported profile.
-    Table,
-}
-
-impl From<Predictor> for v1::PredictorKind {
-    fn from(predictor: Predictor) -> Self {
-        match predictor {
-            Predictor::Component => Self::Component,
-            Predictor::Capture => Self::Capture,
-            Predictor::Table => Self::Table,
-        }
-    }
 }

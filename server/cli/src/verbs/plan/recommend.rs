@@ -1,12 +1,11 @@
 //! `loadmaster plan recommend`.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use loadmaster_proto::wire::v1;
 
-use super::prediction_options::{Predictor, Transfers};
 use crate::failure::Failure;
+use crate::input::choice::choice;
 use crate::input::parse::{self, Devices};
-use crate::input::training::{Recompute, Schedule};
 use crate::session::client::plans;
 use crate::session::context::Context;
 use crate::verbs::profile::document::{ProfileRef, profile_or_file};
@@ -73,8 +72,8 @@ struct On {
     allow_idle_devices: bool,
 
     /// Whether a stage may take devices of several nodes [default: never; anywhere for uniform-grid].
-    #[arg(long, value_enum)]
-    spanning: Option<Spanning>,
+    #[arg(long, value_parser = choice::<v1::NodeSpanning>())]
+    spanning: Option<v1::NodeSpanning>,
 }
 
 /// What is asked for.
@@ -82,16 +81,16 @@ struct On {
 #[command(next_help_heading = "Goal")]
 struct Goal {
     /// What the plan should be best at [default: min-peak-memory].
-    #[arg(long, value_enum)]
-    objective: Option<Objective>,
+    #[arg(long, value_parser = choice::<v1::Objective>())]
+    objective: Option<v1::Objective>,
 
     /// What kinds of stages it may mix [default: what the launcher runs, else single-pipeline].
-    #[arg(long, value_enum)]
-    shape: Option<Shape>,
+    #[arg(long, value_parser = choice::<v1::PlanShape>())]
+    shape: Option<v1::PlanShape>,
 
     /// The program that is to run it; restricts shape, cuts, schedules and recomputation.
-    #[arg(long, value_enum)]
-    launcher: Option<Launcher>,
+    #[arg(long, value_parser = choice::<v1::Launcher>())]
+    launcher: Option<v1::Launcher>,
 
     /// Version of the launcher.
     #[arg(long, value_name = "VERSION", requires = "launcher")]
@@ -99,12 +98,12 @@ struct Goal {
 
     /// Whether devices compute while they exchange with the stages next to them [default: as the launcher does,
     /// or what fits runs on their kind better].
-    #[arg(long, value_enum)]
-    transfers: Option<Transfers>,
+    #[arg(long, value_parser = choice::<v1::Transfers>())]
+    transfers: Option<v1::Transfers>,
 
     /// Compare peaks as bytes, or as shares of each device's capacity.
-    #[arg(long, value_enum)]
-    memory_unit: Option<MemoryUnit>,
+    #[arg(long, value_parser = choice::<v1::MemoryUnit>())]
+    memory_unit: Option<v1::MemoryUnit>,
 
     /// For max-model: profiles of the models to choose from, separated by commas.
     #[arg(long, value_name = "PROFILES", value_delimiter = ',', value_parser = parse::profile,
@@ -134,12 +133,12 @@ struct Batch {
     micro_batch_sizes: Vec<i32>,
 
     /// Order of the passes, or several to choose from [default: the profile's].
-    #[arg(long, value_enum, value_delimiter = ',')]
-    schedule: Vec<Schedule>,
+    #[arg(long, value_parser = choice::<v1::Schedule>(), value_delimiter = ',')]
+    schedule: Vec<v1::Schedule>,
 
     /// What is computed again, or several policies to choose from [default: the profile's].
-    #[arg(long, value_enum, value_delimiter = ',')]
-    recompute: Vec<Recompute>,
+    #[arg(long, value_parser = choice::<v1::RecomputePolicy>(), value_delimiter = ',')]
+    recompute: Vec<v1::RecomputePolicy>,
 
     /// Let each stage choose its own policy out of --recompute.
     #[arg(long, requires = "recompute")]
@@ -197,16 +196,16 @@ struct Limits {
 #[command(next_help_heading = "Search")]
 struct Search {
     /// What computes the predictions [default: the best one that the profile has what it takes for].
-    #[arg(long, value_enum)]
-    predictor: Option<Predictor>,
+    #[arg(long, value_parser = choice::<v1::PredictorKind>())]
+    predictor: Option<v1::PredictorKind>,
 
     /// Multiply predictions with what trials and reports on the same kind of device taught.
     #[arg(long)]
     correct: bool,
 
     /// How to search: exactly, or as a paper did.
-    #[arg(long, value_enum)]
-    search_mode: Option<Mode>,
+    #[arg(long, value_parser = choice::<v1::SearchMode>())]
+    search_mode: Option<v1::SearchMode>,
 
     /// Seed of search modes that draw lots.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..))]
@@ -228,131 +227,6 @@ struct Search {
     /// long to search layer by layer.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
     merge_layers_to: Option<i32>,
-}
-
-/// A value of the command line and the message that it stands for, name by name.
-macro_rules! values {
-    ($(#[$doc:meta])* $name:ident -> $wire:ident { $($(#[$value:meta])* $variant:ident),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-        pub(super) enum $name {
-            $($(#[$value])* $variant,)+
-        }
-
-        impl From<$name> for v1::$wire {
-            fn from(value: $name) -> Self {
-                match value {
-                    $($name::$variant => Self::$variant,)+
-                }
-            }
-        }
-    };
-}
-
-values! {
-    /// What a plan should be best at.
-    Objective -> Objective {
-        /// The lowest highest peak, then the lowest second highest, and so on (CAPTURE).
-        MinPeakMemory,
-        /// The shortest iteration that fits (AMP, with memory).
-        MinIterationTime,
-        /// All plans that no other one beats in both.
-        Pareto,
-        /// The fewest devices that hold the training.
-        MinDevices,
-        /// The cheapest devices that do.
-        MinCost,
-        /// The largest micro-batch that fits.
-        MaxBatch,
-        /// The model with the most parameters that fits.
-        MaxModel,
-    }
-}
-
-values! {
-    /// What kinds of stages a plan may mix.
-    Shape -> PlanShape {
-        /// One device per stage.
-        SinglePipeline,
-        /// The same data and tensor degree for every stage (Megatron, torchtitan, DeepSpeed).
-        UniformGrid,
-        /// Equally many devices for every stage, shared as each likes (Galvatron).
-        EqualDevices,
-        /// Any number of replicas per stage, no tensor shards (PipeDream).
-        PerStageReplicas,
-        /// Any degrees per stage (CAPTURE, Alpa).
-        PerStageMesh,
-    }
-}
-
-values! {
-    /// The program that is to run a plan.
-    Launcher -> Launcher {
-        /// Megatron-LM and Megatron-Core.
-        Megatron,
-        /// `NeMo` and Megatron-Bridge.
-        MegatronBridge,
-        /// torchtitan.
-        Torchtitan,
-        /// torch.distributed.pipelining.
-        TorchPipelining,
-        /// DeepSpeed.
-        Deepspeed,
-        /// Colossal-AI.
-        ColossalAi,
-        /// accelerate with Megatron-LM.
-        Accelerate,
-        /// Hetu-Galvatron.
-        Galvatron,
-        /// Alpa.
-        Alpa,
-        /// nnScaler.
-        Nnscaler,
-        /// PipeDream's runtime.
-        Pipedream,
-        /// torchgpipe.
-        Torchgpipe,
-    }
-}
-
-values! {
-    /// What peaks are compared as.
-    MemoryUnit -> MemoryUnit {
-        /// Bytes.
-        Bytes,
-        /// Shares of each device's capacity.
-        Share,
-    }
-}
-
-values! {
-    /// How plans are searched.
-    Mode -> SearchMode {
-        /// Exactly, where the space allows.
-        Exact,
-        /// CAPTURE's enumeration with pruning.
-        Capture,
-        /// mCAP's brute force; one device per stage.
-        McapBruteForce,
-        /// mCAP's Bayesian optimisation; one device per stage.
-        McapBayesian,
-        /// AMP's dynamic program; uniform grids.
-        Amp,
-        /// AMP's with simulated annealing over placements; uniform grids.
-        AmpAnnealing,
-    }
-}
-
-values! {
-    /// Whether a stage may take devices of several nodes.
-    Spanning -> NodeSpanning {
-        /// Never.
-        Never,
-        /// Only all devices of each.
-        WholeNodes,
-        /// Any devices that follow each other.
-        Anywhere,
-    }
 }
 
 /// `KIND=PRICE`; a kind may have equals signs.
@@ -402,9 +276,8 @@ impl Recommend {
         // One value is the training's; several are there to choose from.
         let one = |values: &[i32]| if let [only] = values { *only } else { 0 };
         let several = |values: Vec<i32>| if values.len() > 1 { values } else { Vec::new() };
-        let schedules: Vec<i32> = batch.schedule.iter().map(|&of| v1::Schedule::from(of).into()).collect();
-        let policies: Vec<i32> =
-            batch.recompute.iter().map(|&of| v1::RecomputePolicy::from(of).into()).collect();
+        let schedules: Vec<i32> = batch.schedule.into_iter().map(Into::into).collect();
+        let policies: Vec<i32> = batch.recompute.into_iter().map(Into::into).collect();
         let constraints = v1::Constraints {
             data_degrees: limits.data_degrees,
             tensor_degrees: limits.tensor_degrees,
@@ -418,7 +291,7 @@ impl Recommend {
             keep_together: limits.keep_together,
             cut_after: limits.cut_after,
             excluded_devices: on.exclude,
-            spanning: on.spanning.map_or(v1::NodeSpanning::Unspecified, Into::into).into(),
+            spanning: on.spanning.unwrap_or_default().into(),
             max_iteration_seconds: limits.max_iteration.map_or(0.0, |limit| limit.as_secs_f64()),
             max_peak_bytes: limits.max_peak.unwrap_or_default(),
             allow_idle_devices: on.allow_idle_devices,
@@ -429,12 +302,12 @@ impl Recommend {
             cluster: on.cluster.unwrap_or_default(),
             other_profiles: on.other_profiles,
             hourly_prices: on.prices.into_iter().collect(),
-            objective: goal.objective.map_or(v1::Objective::Unspecified, Into::into).into(),
-            shape: goal.shape.map_or(v1::PlanShape::Unspecified, Into::into).into(),
-            launcher: goal.launcher.map_or(v1::Launcher::Unspecified, Into::into).into(),
+            objective: goal.objective.unwrap_or_default().into(),
+            shape: goal.shape.unwrap_or_default().into(),
+            launcher: goal.launcher.unwrap_or_default().into(),
             launcher_version: goal.launcher_version.unwrap_or_default(),
-            transfers: goal.transfers.map_or(v1::Transfers::Unspecified, Into::into).into(),
-            memory_unit: goal.memory_unit.map_or(v1::MemoryUnit::Unspecified, Into::into).into(),
+            transfers: goal.transfers.unwrap_or_default().into(),
+            memory_unit: goal.memory_unit.unwrap_or_default().into(),
             candidate_profiles: goal.candidate_profiles,
             micro_batch_size: batch.micro_batch_size.unwrap_or_default(),
             micro_batches: batch.micro_batches.unwrap_or_default(),
@@ -443,9 +316,9 @@ impl Recommend {
             recompute: one(&policies),
             constraints: Some(constraints).filter(|constraints| *constraints != v1::Constraints::default()),
             margin: limits.margin,
-            predictor: search.predictor.map_or(v1::PredictorKind::Unspecified, Into::into).into(),
+            predictor: search.predictor.unwrap_or_default().into(),
             correct: search.correct,
-            search_mode: search.search_mode.map_or(v1::SearchMode::Unspecified, Into::into).into(),
+            search_mode: search.search_mode.unwrap_or_default().into(),
             search_seed: search.search_seed.unwrap_or_default(),
             search_seconds: search.deadline.map_or(0.0, |deadline| deadline.as_secs_f64()),
             // On the wire 0 is the default.

@@ -1,11 +1,11 @@
 //! `loadmaster plan show`: a plan as a table and as pictures.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use loadmaster_proto::wire::v1;
 
 use super::drawing::Drawing;
-use super::prediction_options::Transfers;
 use crate::failure::Failure;
+use crate::input::choice::choice;
 use crate::input::parse;
 use crate::output::picture::sheet::{Sheet, Which};
 use crate::session::client::plans;
@@ -22,44 +22,19 @@ pub(crate) struct Show {
     name: String,
 
     /// Draw the iteration in another order of the passes than the plan's.
-    #[arg(long, value_enum)]
-    schedule: Option<Order>,
+    #[arg(long, value_parser = choice::<v1::SimulatedSchedule>())]
+    schedule: Option<v1::SimulatedSchedule>,
 
     /// Chunks of layers per device of an interleaved schedule [default: 2].
     #[arg(long, value_name = "N", requires = "schedule", value_parser = clap::value_parser!(i32).range(2..=64))]
     virtual_stages: Option<i32>,
 
     /// Draw it with transfers that overlap computing, or do not [default: as the plan was predicted].
-    #[arg(long, value_enum)]
-    transfers: Option<Transfers>,
+    #[arg(long, value_parser = choice::<v1::Transfers>())]
+    transfers: Option<v1::Transfers>,
 
     #[command(flatten)]
     drawing: Drawing,
-}
-
-/// Orders of passes that can be drawn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Order {
-    /// All forward, then all backward passes.
-    Gpipe,
-    /// One forward, one backward.
-    #[value(name = "1f1b")]
-    OneFOneB,
-    /// One forward, one backward, with several chunks of layers per device (Megatron).
-    Interleaved,
-    /// One forward, one backward without a flush between iterations.
-    Pipedream,
-}
-
-impl From<Order> for v1::SimulatedSchedule {
-    fn from(order: Order) -> Self {
-        match order {
-            Order::Gpipe => Self::Gpipe,
-            Order::OneFOneB => Self::OneFOneB,
-            Order::Interleaved => Self::Interleaved,
-            Order::Pipedream => Self::Pipedream,
-        }
-    }
 }
 
 impl Show {
@@ -91,10 +66,10 @@ impl Show {
         }
         let request = v1::SimulatePlanRequest {
             name: self.name.clone(),
-            schedule: self.schedule.map_or(v1::SimulatedSchedule::Unspecified, Into::into).into(),
+            schedule: self.schedule.unwrap_or_default().into(),
             virtual_stages: self.virtual_stages.unwrap_or_default(),
             max_passes: MOST_PASSES,
-            transfers: self.transfers.map_or(v1::Transfers::Unspecified, Into::into).into(),
+            transfers: self.transfers.unwrap_or_default().into(),
         };
         let answer =
             context.client.call(request, async |channel, q| plans(channel).simulate_plan(q).await).await;

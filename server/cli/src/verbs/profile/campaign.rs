@@ -1,9 +1,10 @@
 //! What `loadmaster profile run` measures, and on what.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use loadmaster_proto::wire::v1;
 
 use super::{request_id, whole_seconds};
+use crate::input::choice::choice;
 use crate::input::parse;
 
 /// What is measured, and on what.
@@ -11,8 +12,8 @@ use crate::input::parse;
 #[command(next_help_heading = "Profiling")]
 pub(crate) struct CampaignArgs {
     /// Which runs the profile is made of.
-    #[arg(long, value_enum, default_value_t = Campaign::Minimal)]
-    campaign: Campaign,
+    #[arg(long, value_parser = choice::<v1::Campaign>(), default_value = "minimal")]
+    campaign: v1::Campaign,
 
     /// Devices of the pipelines that plans will be made for. `stages` and `paper` need it; `minimal` serves
     /// any number.
@@ -21,8 +22,8 @@ pub(crate) struct CampaignArgs {
 
     /// Measure stages that several devices share, too: data, tensor, or both; `none` under `paper` for
     /// single devices alone [default: all that the devices allow under `paper`, none otherwise].
-    #[arg(long, value_enum, value_name = "KIND,KIND", value_delimiter = ',')]
-    parallelism: Vec<Parallelism>,
+    #[arg(long, value_parser = choice::<v1::Parallelism>(), value_name = "KIND,KIND", value_delimiter = ',')]
+    parallelism: Vec<v1::Parallelism>,
 
     /// How many devices share such a stage, powers of two [default: 2 and 4].
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(i32).range(2..))]
@@ -81,43 +82,13 @@ pub(crate) struct CampaignArgs {
     pub(crate) dry_run: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Campaign {
-    /// Each distinct layer alone: a few runs of one device, for every schedule and number of devices.
-    Minimal,
-    /// Each distinct stage that CAPTURE's predictor needs, alone, so the runs spread over all workers.
-    Stages,
-    /// CAPTURE's: whole partitionings over all devices.
-    Paper,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Parallelism {
-    /// One device per stage, which is always measured.
-    None,
-    /// Replicas that split the micro-batch.
-    Data,
-    /// Shards that split the tensors.
-    Tensor,
-}
-
 impl CampaignArgs {
     /// The request but for its model and training.
     pub(crate) fn request(&self) -> v1::RunProfileRequest {
-        let campaign = match self.campaign {
-            Campaign::Minimal => v1::Campaign::Minimal,
-            Campaign::Stages => v1::Campaign::Stages,
-            Campaign::Paper => v1::Campaign::Paper,
-        };
-        let parallelism = |kind: &Parallelism| match kind {
-            Parallelism::None => v1::Parallelism::None.into(),
-            Parallelism::Data => v1::Parallelism::Data.into(),
-            Parallelism::Tensor => v1::Parallelism::Tensor.into(),
-        };
         v1::RunProfileRequest {
-            campaign: campaign.into(),
+            campaign: self.campaign.into(),
             devices: self.devices.unwrap_or_default(),
-            parallelisms: self.parallelism.iter().map(parallelism).collect(),
+            parallelisms: self.parallelism.iter().map(|&kind| kind.into()).collect(),
             degrees: self.degrees.clone(),
             scale_by_pipeline: self.scale_by_pipeline,
             micro_batch_sizes: self.profile_micro_batch_sizes.clone(),

@@ -3,7 +3,6 @@
 //! Every byte count names its unit, and its cell, header or footnote names ledger and source: numbers
 //! of different ledgers must never look comparable.
 
-mod bar;
 pub(crate) mod cluster;
 mod components;
 mod disturbed;
@@ -18,7 +17,6 @@ pub(crate) mod prediction;
 pub(crate) mod prediction_errors;
 pub(crate) mod profile;
 pub(crate) mod run;
-mod stack;
 mod training;
 pub(crate) mod worker;
 

@@ -1,5 +1,6 @@
 //! Plans: a row per stage with a bar of predicted, measured and capacity.
 
+mod bar;
 pub(crate) mod contradiction;
 pub(crate) mod list;
 pub(crate) mod recommendation;
@@ -7,7 +8,6 @@ pub(crate) mod trial;
 
 use loadmaster_proto::wire::v1::{MemoryFigure, Plan, PlanStage, PlanValidation};
 
-use super::bar::{Glyphs, draw};
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::{common_ledger, disturbed, figure, id, ledger, observation, or_none, parts, training};
@@ -15,6 +15,7 @@ use crate::output::devices::devices_of_stages;
 use crate::output::show::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{self, bytes, percent, plain, ratio, seconds};
+use bar::{Glyphs, draw};
 
 show!(Plan as one);
 

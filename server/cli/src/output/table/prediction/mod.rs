@@ -1,6 +1,8 @@
 //! What stages are predicted to need: a row per stage with a bar of its parts, the parts in bytes, times,
 //! and the verdict.
 
+mod bar;
+
 use loadmaster_proto::wire::v1::{
     ExcludedMemory, PredictMemoryResponse, PredictionOrigin, StageConfig, StagePrediction, Verdict,
 };
@@ -8,7 +10,7 @@ use loadmaster_proto::wire::v1::{
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::{common_ledger, figure, id, ledger, or_none};
-use super::{parts, stack, training};
+use super::{parts, training};
 use crate::output::show::Show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, maybe_bytes, percent, plain, plural, word};
@@ -87,7 +89,7 @@ pub(crate) fn verdict(answer: &PredictMemoryResponse) -> String {
 fn stages(answer: &PredictMemoryResponse, look: Look) -> String {
     let common = common_ledger(answer.stages.iter().filter_map(|stage| stage.peak.as_ref()));
     let note = common.map_or_else(String::new, |common| format!(" ({})", ledger(common)));
-    let scale = answer.stages.iter().map(stack::extent).max().unwrap_or(0);
+    let scale = answer.stages.iter().map(bar::extent).max().unwrap_or(0);
     // One capacity stands in the header, different ones at their stages.
     let capacity = common_capacity(&answer.stages);
     let free = capacity.map_or_else(|| "free".to_owned(), |capacity| format!("free of {}", bytes(capacity)));
@@ -127,14 +129,14 @@ fn stages(answer: &PredictMemoryResponse, look: Look) -> String {
         if asked {
             cells.push(maybe_bytes(stage.slack_bytes, look));
         }
-        cells.push(stack::draw(stage, scale));
+        cells.push(bar::draw(stage, scale));
         if asked {
             cells.push(fits(stage, look));
         }
         grid.rows(cells);
     }
     let broken_down = answer.stages.iter().any(|stage| stage.breakdown.is_some());
-    let legend = if broken_down { stack::LEGEND } else { stack::PLAIN_LEGEND };
+    let legend = if broken_down { bar::LEGEND } else { bar::PLAIN_LEGEND };
     format!("{}{legend}\n", grid.render())
 }
 

@@ -2,7 +2,7 @@
 
 use loadmaster_proto::wire::v1::StagePrediction;
 
-use super::parts::parts;
+use crate::output::table::parts::parts;
 
 /// Cells of a bar, its capacity mark not counted.
 const CELLS: usize = 24;

@@ -1,5 +1,6 @@
 //! Small texts: numbers with units, and strings of others made safe to print.
 
+pub(crate) mod bar;
 pub(crate) mod label;
 pub(crate) mod terminal_abilities;
 

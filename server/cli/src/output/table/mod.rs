@@ -44,9 +44,14 @@ pub(crate) fn ledger(ledger: i32) -> String {
 
 /// The ledger that all figures share, if there is one.
 pub(crate) fn common_ledger<'a>(figures: impl IntoIterator<Item = &'a MemoryFigure>) -> Option<i32> {
-    let mut ledgers = figures.into_iter().map(|figure| figure.ledger);
-    let first = ledgers.next()?;
-    ledgers.all(|ledger| ledger == first).then_some(first)
+    shared(figures.into_iter().map(|figure| figure.ledger))
+}
+
+/// The value that all have, if there is one.
+fn shared<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Option<T> {
+    let mut values = values.into_iter();
+    let first = values.next()?;
+    values.all(|value| value == first).then_some(first)
 }
 
 /// The bytes of a figure, with its ledger unless all around it is of `common`.

@@ -3,7 +3,7 @@
 use loadmaster_proto::wire::v1::{self, optimizer};
 
 use crate::text::terminal_abilities::Look;
-use crate::text::word;
+use crate::text::{plain, word};
 
 /// `gpipe · micro-batch 8 × 4 · sgd · fp32`.
 pub(super) fn line(spec: &v1::TrainingSpec, look: Look) -> String {
@@ -48,20 +48,8 @@ pub(super) fn stage(config: Option<&v1::StageConfig>, look: Look) -> String {
     text
 }
 
-/// Layers of each stage with its degrees, as options take them: `8-8d2-7d2t4`.
-pub(super) fn partitioning(partitioning: &v1::Partitioning) -> String {
-    let stages: Vec<String> = partitioning
-        .stages
-        .iter()
-        .map(|config| {
-            let mut text = (config.last_layer - config.first_layer + 1).to_string();
-            for (letter, degree) in [('d', config.data_degree), ('t', config.tensor_degree)] {
-                if degree > 1 {
-                    text.push_str(&format!("{letter}{degree}"));
-                }
-            }
-            text
-        })
-        .collect();
-    stages.join("-")
+/// The same with the names of its first and last layer: `3..7  conv5-pool5`.
+pub(super) fn layers(config: Option<&v1::StageConfig>, first: &str, last: &str, look: Look) -> String {
+    let (range, first, last) = (stage(config, look), plain(first), plain(last));
+    if first == last { format!("{range}  {first}") } else { format!("{range}  {first}{}{last}", look.to()) }
 }

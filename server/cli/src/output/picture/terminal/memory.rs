@@ -3,6 +3,7 @@
 use super::line::{Line, legend};
 use crate::output::picture::figure::memory::{Bar, Memory};
 use crate::output::picture::tint::Tint;
+use crate::text::bar::Bar as Row;
 use crate::text::bytes;
 use crate::text::label::{cells, column};
 use crate::text::terminal_abilities::Look;
@@ -46,42 +47,26 @@ fn axis(memory: &Memory, names: usize, room: usize, look: Look) -> Line {
 
 /// A bar of exactly `room` cells, marks included.
 fn cells_of(bar: &Bar, memory: &Memory, room: usize, look: Look) -> Line {
-    let scaled = |bytes: i64| {
-        let exact = bytes.max(0) as f64 / memory.scale_bytes.max(1) as f64 * room as f64;
-        (exact.round() as usize).min(room)
-    };
-    let free = if look.unicode { '·' } else { '.' };
-    let capacity = bar.capacity_bytes.map(scaled);
-    let mut row: Vec<(char, Option<Tint>)> = vec![(' ', None); room];
-    let mut paint = |from: usize, to: usize, c: char, tint: Option<Tint>| {
-        row.iter_mut().take(to).skip(from).for_each(|cell| *cell = (c, tint));
-    };
-    paint(0, capacity.unwrap_or(0), free, Some(Tint::Faint));
-    let mut sum = 0_i64;
-    let mut at = 0;
-    for &(place, bytes) in &bar.parts {
-        sum = sum.saturating_add(bytes.max(0));
-        // What is not nothing may be less than a cell, but the first of it is always seen.
-        let end = if at == 0 && sum > 0 { scaled(sum).max(1) } else { scaled(sum) };
+    let mut row: Row<(char, Option<Tint>)> = Row::new(room, memory.scale_bytes, (' ', None));
+    row.parts(bar.parts.iter().map(|&(place, bytes)| {
         let part = memory.parts.iter().find(|part| place == Some(part.0));
         let (letter, tint) = part.map_or(('=', Tint::Whole), |part| (part.1, Tint::Part(part.0)));
-        paint(at, end, letter, Some(tint));
-        at = end.max(at);
-    }
+        ((letter, Some(tint)), bytes)
+    }));
     if let Some(high) = bar.high_bytes {
-        paint(at, scaled(high), '~', Some(Tint::Margin));
+        row.fill_to(row.cells(high), ('~', Some(Tint::Margin)));
     }
+    let capacity = bar.capacity_bytes.map(|bytes| row.cells(bytes));
+    row.fill_to(capacity.unwrap_or(0), (if look.unicode { '·' } else { '.' }, Some(Tint::Faint)));
     // A mark stands in the last cell of what it ends.
     if let Some(capacity) = capacity {
-        let mark = if look.unicode { '│' } else { '|' };
-        paint(capacity.saturating_sub(1), capacity.max(1), mark, Some(Tint::Capacity));
+        row.mark_in(capacity, (if look.unicode { '│' } else { '|' }, Some(Tint::Capacity)));
     }
     if let Some(measured) = bar.measured_bytes {
-        let at = scaled(measured).max(1);
-        paint(at - 1, at, if look.unicode { '◆' } else { '^' }, Some(Tint::Measured));
+        row.mark_in(row.cells(measured), (if look.unicode { '◆' } else { '^' }, Some(Tint::Measured)));
     }
     let mut line = Line::default();
-    for run in row.chunk_by(|a, b| a.1 == b.1) {
+    for run in row.into_cells().chunk_by(|a, b| a.1 == b.1) {
         line.tinted(run.iter().map(|&(c, _)| c).collect::<String>(), run[0].1);
     }
     line

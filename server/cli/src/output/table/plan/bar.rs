@@ -1,5 +1,6 @@
 //! The bar that shows predicted and measured bytes against a capacity.
 
+use crate::text::bar::Bar;
 use crate::text::terminal_abilities::Look;
 
 /// Cells of a bar, its capacity mark not counted.
@@ -43,34 +44,19 @@ impl Glyphs {
 /// Draws bytes against `capacity`. Bytes past the capacity are drawn behind its mark, as far as there
 /// is room for them.
 pub(super) fn draw(predicted: Option<i64>, measured: Option<i64>, capacity: i64, glyphs: Glyphs) -> String {
-    let most = predicted.max(measured).unwrap_or(0).max(capacity).max(1);
-    let cells = |bytes: i64| {
-        let exact = bytes.max(0) as f64 / most as f64 * CELLS as f64;
-        // What is not nothing is seen, and so is what is left.
-        let rounded = if exact > 0.0 { exact.round().max(1.0) } else { 0.0 };
-        (rounded as usize).min(CELLS)
-    };
-    let predicted = predicted.map_or(0, cells);
-    let measured = measured.map_or(0, cells);
-    let capacity = cells(capacity);
-    let mut bar = String::with_capacity((CELLS + 1) * 3);
-    for cell in 0..=CELLS {
-        if cell == capacity {
-            bar.push(glyphs.capacity);
-        }
-        if cell == CELLS {
-            break;
-        }
-        bar.push(match (cell < measured, cell < predicted) {
-            (true, false) if predicted > 0 => glyphs.measured_above,
-            (true, _) => glyphs.measured,
-            (false, true) => glyphs.predicted_above,
-            // Behind the capacity nothing is free.
-            (false, false) if cell >= capacity => ' ',
-            (false, false) => glyphs.free,
-        });
+    let (predicted, measured) = (predicted.unwrap_or(0), measured.unwrap_or(0));
+    let mut bar = Bar::new(CELLS, predicted.max(measured).max(capacity), ' ');
+    if predicted > 0 {
+        bar.part_to(measured.min(predicted), glyphs.measured);
+        bar.part_to(measured, glyphs.measured_above);
+        bar.part_to(predicted, glyphs.predicted_above);
+    } else {
+        bar.part_to(measured, glyphs.measured);
     }
-    bar
+    // Behind the capacity nothing is free.
+    let end = bar.cells(capacity).max(usize::from(capacity > 0));
+    bar.fill_to(end, glyphs.free);
+    bar.marked_at(end, glyphs.capacity).into_iter().collect()
 }
 
 #[cfg(test)]

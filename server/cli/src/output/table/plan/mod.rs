@@ -10,7 +10,8 @@ use loadmaster_proto::wire::v1::{MemoryFigure, Plan, PlanStage, PlanValidation};
 
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
-use super::{common_ledger, disturbed, figure, id, ledger, observation, or_none, parts, training};
+use super::training::layers;
+use super::{common_ledger, disturbed, figure, id, ledger, observation, or_none, parts, shared, training};
 use crate::output::devices::devices_of_stages;
 use crate::output::show::show;
 use crate::text::terminal_abilities::Look;
@@ -56,7 +57,7 @@ fn one(plan: &Plan, look: Look) -> String {
 
 fn stages(plan: &Plan, look: Look) -> String {
     let common = common_ledger(figures(plan));
-    let capacity = common_capacity(&plan.stages);
+    let capacity = shared(plan.stages.iter().map(|stage| stage.capacity_bytes));
     let ledger_note = common.map_or_else(String::new, |common| format!(" ({} ledger)", ledger(common)));
     let of_capacity = match capacity {
         Some(capacity) => format!("of capacity {}{ledger_note}", bytes(capacity)),
@@ -72,7 +73,10 @@ fn stages(plan: &Plan, look: Look) -> String {
         let maybe = |value: &Option<MemoryFigure>| {
             value.as_ref().map_or_else(|| look.none().to_owned(), |value| figure(value, common))
         };
-        let mut cells = vec![index.to_string(), layers(stage, look)];
+        let mut cells = vec![
+            index.to_string(),
+            layers(stage.config.as_ref(), &stage.first_layer_name, &stage.last_layer_name, look),
+        ];
         cells.extend(devices.as_ref().and_then(|devices| devices.get(index).cloned()));
         cells.extend([
             maybe(&stage.predicted_peak) + &margin(stage, look),
@@ -90,12 +94,6 @@ fn stages(plan: &Plan, look: Look) -> String {
 fn margin(stage: &PlanStage, look: Look) -> String {
     let known = stage.interval.as_ref().map(|interval| interval.margin);
     known.map_or_else(String::new, |share| format!(" {}", text::margin(Some(share), look)))
-}
-
-fn layers(stage: &PlanStage, look: Look) -> String {
-    let range = training::stage(stage.config.as_ref(), look);
-    let (first, last) = (plain(&stage.first_layer_name), plain(&stage.last_layer_name));
-    if first == last { format!("{range}  {first}") } else { format!("{range}  {first}{}{last}", look.to()) }
 }
 
 fn use_of_capacity(stage: &PlanStage, name_capacity: bool, look: Look) -> String {
@@ -175,11 +173,6 @@ fn measured_peak(plan: &Plan) -> Option<&MemoryFigure> {
 
 fn figures(plan: &Plan) -> impl Iterator<Item = &MemoryFigure> {
     plan.stages.iter().flat_map(|stage| [&stage.predicted_peak, &stage.measured_peak]).flatten()
-}
-
-fn common_capacity(stages: &[PlanStage]) -> Option<i64> {
-    let first = stages.first()?.capacity_bytes;
-    stages.iter().all(|stage| stage.capacity_bytes == first).then_some(first)
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@ use loadmaster_proto::wire::v1::{
     Baseline, Certificate, IterationEstimate, MemoryFigure, Partitioning, Plan, RestrictionCost,
 };
 
+use crate::output::devices::notation;
 use crate::output::table::grid::Grid;
 use crate::output::table::grid::Side::{Left, Right};
 use crate::output::table::id;
-use crate::output::table::training;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, margin, percent, plain, plural, seconds};
 
@@ -221,7 +221,7 @@ fn peak(figure: Option<&MemoryFigure>, look: Look) -> String {
 }
 
 fn stages(partitioning: Option<&Partitioning>) -> String {
-    partitioning.map_or_else(String::new, training::partitioning)
+    partitioning.map_or_else(String::new, |of| notation(&of.stages))
 }
 
 fn times(factor: f64, look: Look) -> String {

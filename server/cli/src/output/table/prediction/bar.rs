@@ -3,6 +3,7 @@
 use loadmaster_proto::wire::v1::StagePrediction;
 
 use crate::output::table::parts::parts;
+use crate::text::bar::Bar;
 
 /// Cells of a bar, its capacity mark not counted.
 const CELLS: usize = 24;
@@ -18,34 +19,19 @@ pub(super) const PLAIN_LEGEND: &str = "= predicted  ~ margin  . free  | capacity
 /// table shows, so that bars can be compared.
 pub(super) fn draw(stage: &StagePrediction, scale: i64) -> String {
     let peak = stage.peak.as_ref().map_or(0, |peak| peak.bytes);
-    let mut segments: Vec<(char, i64)> = match &stage.breakdown {
-        Some(breakdown) => parts(breakdown).map(|(letter, _, bytes)| (letter, bytes)).into(),
-        None => vec![('=', peak)],
-    };
+    let mut bar = Bar::new(CELLS, scale, ' ');
     let margin = stage.interval.as_ref().map_or(0, |interval| interval.high_bytes.saturating_sub(peak));
-    segments.push(('~', margin));
-
-    let cells = |bytes: i64| {
-        let exact = bytes.max(0) as f64 / scale.max(1) as f64 * CELLS as f64;
-        (exact.round() as usize).min(CELLS)
-    };
-    let capacity = stage.capacity_bytes.map(cells);
-    let mut letters = String::with_capacity(CELLS);
-    let mut sum = 0_i64;
-    for (letter, bytes) in segments {
-        sum = sum.saturating_add(bytes.max(0));
-        // What is not nothing may be less than a cell, but the first of it is always seen.
-        let end = if letters.is_empty() && sum > 0 { cells(sum).max(1) } else { cells(sum) };
-        letters.extend(std::iter::repeat_n(letter, end.saturating_sub(letters.len())));
+    match &stage.breakdown {
+        Some(breakdown) => {
+            let parts = parts(breakdown).map(|(letter, _, bytes)| (letter, bytes));
+            bar.parts(parts.into_iter().chain([('~', margin)]));
+        }
+        None => bar.parts([('=', peak), ('~', margin)]),
     }
-    let free = capacity.unwrap_or(0).saturating_sub(letters.len());
-    letters.extend(std::iter::repeat_n('.', free));
-    let width = CELLS - letters.len();
-    letters.extend(std::iter::repeat_n(' ', width));
-    if let Some(capacity) = capacity {
-        letters.insert(capacity, '|');
-    }
-    letters
+    let Some(capacity) = stage.capacity_bytes else { return bar.into_cells().into_iter().collect() };
+    let end = bar.cells(capacity);
+    bar.fill_to(end, '.');
+    bar.marked_at(end, '|').into_iter().collect()
 }
 
 /// The most bytes that a stage's bar shows.

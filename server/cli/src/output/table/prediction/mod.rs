@@ -9,11 +9,12 @@ use loadmaster_proto::wire::v1::{
 
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
-use super::{common_ledger, figure, id, ledger, or_none};
+use super::training::layers;
+use super::{common_ledger, figure, id, ledger, or_none, shared};
 use super::{parts, training};
 use crate::output::show::Show;
 use crate::text::terminal_abilities::Look;
-use crate::text::{bytes, maybe_bytes, percent, plain, plural, word};
+use crate::text::{self, bytes, maybe_bytes, plain, plural, word};
 
 impl Show for PredictMemoryResponse {
     const TYPE: &'static str = "loadmaster.v1.PredictMemoryResponse";
@@ -91,7 +92,7 @@ fn stages(answer: &PredictMemoryResponse, look: Look) -> String {
     let note = common.map_or_else(String::new, |common| format!(" ({})", ledger(common)));
     let scale = answer.stages.iter().map(bar::extent).max().unwrap_or(0);
     // One capacity stands in the header, different ones at their stages.
-    let capacity = common_capacity(&answer.stages);
+    let capacity = shared(answer.stages.iter().map(|stage| stage.capacity_bytes)).flatten();
     let free = capacity.map_or_else(|| "free".to_owned(), |capacity| format!("free of {}", bytes(capacity)));
     let peak = format!("peak{note}");
     let mut columns = vec![
@@ -117,7 +118,7 @@ fn stages(answer: &PredictMemoryResponse, look: Look) -> String {
     for (index, stage) in answer.stages.iter().enumerate() {
         let mut cells = vec![
             index.to_string(),
-            layers(stage, look),
+            layers(stage.config.as_ref(), &stage.first_layer_name, &stage.last_layer_name, look),
             devices(stage, look),
             stage.peak.as_ref().map_or_else(|| look.none().to_owned(), |peak| figure(peak, common)),
             margin(stage, look),
@@ -140,12 +141,6 @@ fn stages(answer: &PredictMemoryResponse, look: Look) -> String {
     format!("{}{legend}\n", grid.render())
 }
 
-fn layers(stage: &StagePrediction, look: Look) -> String {
-    let range = training::stage(stage.config.as_ref(), look);
-    let (first, last) = (plain(&stage.first_layer_name), plain(&stage.last_layer_name));
-    if first == last { format!("{range}  {first}") } else { format!("{range}  {first}{}{last}", look.to()) }
-}
-
 /// Devices of a stage; a degree of 0 is the default, 1.
 fn devices_of(stage: &StageConfig) -> i32 {
     stage.data_degree.max(1).saturating_mul(stage.tensor_degree.max(1))
@@ -162,23 +157,14 @@ fn devices(stage: &StagePrediction, look: Look) -> String {
     }
 }
 
-/// The capacity that all stages share, if there is one.
-fn common_capacity(stages: &[StagePrediction]) -> Option<i64> {
-    let first = stages.first()?.capacity_bytes?;
-    stages.iter().all(|stage| stage.capacity_bytes == Some(first)).then_some(first)
-}
-
 /// Half the interval, and how far the figure is from the profile: `±2.0 % profiled`.
 fn margin(stage: &StagePrediction, look: Look) -> String {
     let origin = match stage.origin() {
         PredictionOrigin::Unspecified => "",
         origin => &word(origin.as_str_name(), "PREDICTION_ORIGIN_"),
     };
-    let sign = if look.unicode { "±" } else { "+-" };
-    match &stage.interval {
-        Some(interval) => format!("{sign}{} {origin}", percent(interval.margin)),
-        None => format!("{sign}? {origin}"),
-    }
+    let share = stage.interval.as_ref().map(|interval| interval.margin);
+    format!("{} {origin}", text::margin(share, look))
 }
 
 fn fits(stage: &StagePrediction, look: Look) -> String {

@@ -4,4 +4,5 @@ pub(crate) mod choice;
 pub(crate) mod file;
 pub(crate) mod model;
 pub(crate) mod parse;
+pub(crate) mod profile;
 pub(crate) mod training;

@@ -135,6 +135,17 @@ pub(crate) fn uuid(text: &str) -> Result<String, String> {
     uuid::Uuid::parse_str(text).map(|id| id.to_string()).map_err(|error| error.to_string())
 }
 
+/// The given id, or a fresh one, so that a repeated call of this command begins nothing twice.
+pub(crate) fn request_id(given: Option<&String>) -> String {
+    given.cloned().unwrap_or_else(|| uuid::Uuid::new_v4().to_string())
+}
+
+/// Rounded up: 0 would mean "the default".
+pub(crate) fn whole_seconds(duration: std::time::Duration) -> i32 {
+    let up = u64::from(duration.subsec_nanos() > 0);
+    i32::try_from(duration.as_secs().saturating_add(up)).unwrap_or(i32::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,9 +10,9 @@ use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::create_cluster_request::Subject;
 
 use super::help;
-use super::profile::{request_id, whole_seconds};
 use crate::failure::Failure;
 use crate::failure::options;
+use crate::input::parse::{request_id, whole_seconds};
 use crate::input::{file, parse};
 use crate::session::client::clusters;
 use crate::session::context::{Context, LeftBehind};

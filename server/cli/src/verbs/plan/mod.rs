@@ -18,10 +18,10 @@ use recommend::Recommend;
 use show::Show;
 
 use super::help;
-use super::profile::{request_id, whole_seconds};
 use crate::failure::Failure;
 use crate::failure::options;
 use crate::input::parse;
+use crate::input::parse::{request_id, whole_seconds};
 use crate::session::client::plans;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};

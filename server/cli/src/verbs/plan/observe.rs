@@ -7,10 +7,10 @@ use loadmaster_proto::wire::v1;
 use crate::failure::Failure;
 use crate::input::choice::choice;
 use crate::input::parse;
+use crate::input::parse::request_id;
 use crate::session::client::plans;
 use crate::session::context::Context;
 use crate::session::page::{self, Limit};
-use crate::verbs::profile::request_id;
 
 /// See [`Verb::Report`](super::Verb::Report).
 #[derive(Debug, Args)]

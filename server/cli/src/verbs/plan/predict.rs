@@ -8,10 +8,10 @@ use super::prediction_options::Basis;
 use crate::failure::{Exit, Failure};
 use crate::input::choice::choice;
 use crate::input::parse::{self, Devices};
+use crate::input::profile::{ProfileRef, profile_or_file};
 use crate::output::table::prediction::verdict;
 use crate::session::client::plans;
 use crate::session::context::Context;
-use crate::verbs::profile::document::{ProfileRef, profile_or_file};
 
 /// See [`super::Verb::Predict`].
 #[derive(Debug, Args)]

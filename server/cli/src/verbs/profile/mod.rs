@@ -1,7 +1,7 @@
 //! `loadmaster profile`.
 
 mod campaign;
-pub(crate) mod document;
+mod document;
 
 use clap::{Args, Subcommand};
 use loadmaster_proto::wire::longrunning::{Operation, operation};
@@ -110,7 +110,7 @@ pub(crate) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
     match verb {
         Verb::Run(run) => measure(context, *run).await,
         Verb::Resume { name, request_id: given, wait } => {
-            let request = v1::ResumeProfileRequest { name, request_id: request_id(given.as_ref()) };
+            let request = v1::ResumeProfileRequest { name, request_id: parse::request_id(given.as_ref()) };
             context.leaves(LeftBehind::Request { request_id: request.request_id.clone() });
             let operation = context
                 .client
@@ -238,17 +238,6 @@ impl RunProfile {
         };
         Ok(request)
     }
-}
-
-/// The given id, or a fresh one, so that a repeated call of this command begins nothing twice.
-pub(crate) fn request_id(given: Option<&String>) -> String {
-    given.cloned().unwrap_or_else(|| uuid::Uuid::new_v4().to_string())
-}
-
-/// Rounded up: 0 would mean "the default".
-pub(crate) fn whole_seconds(duration: std::time::Duration) -> i32 {
-    let up = u64::from(duration.subsec_nanos() > 0);
-    i32::try_from(duration.as_secs().saturating_add(up)).unwrap_or(i32::MAX)
 }
 
 #[cfg(test)]

@@ -135,6 +135,11 @@ pub(crate) fn uuid(text: &str) -> Result<String, String> {
     uuid::Uuid::parse_str(text).map(|id| id.to_string()).map_err(|error| error.to_string())
 }
 
+/// On the wire 0 means "the default"; on the command line it is a mistake.
+pub(crate) fn positive() -> clap::builder::RangedI64ValueParser<i32> {
+    clap::value_parser!(i32).range(1..)
+}
+
 /// The given id, or a fresh one, so that a repeated call of this command begins nothing twice.
 pub(crate) fn request_id(given: Option<&String>) -> String {
     given.cloned().unwrap_or_else(|| uuid::Uuid::new_v4().to_string())

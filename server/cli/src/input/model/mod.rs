@@ -1,6 +1,7 @@
 //! The options that name a model.
 
 pub(crate) mod source;
+mod zoo;
 
 use std::path::PathBuf;
 
@@ -8,8 +9,9 @@ use clap::Args;
 use loadmaster_proto::model::import::MODEL_TYPES;
 use loadmaster_proto::model::zoo::FAMILIES;
 use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::model_source;
 use loadmaster_proto::wire::v1::run_profile_request::Subject;
-use loadmaster_proto::wire::v1::{model_source, zoo_model};
+use zoo::ZooOptions;
 
 use super::parse;
 use crate::failure::Failure;
@@ -31,244 +33,34 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_enum, value_name = "FORMAT", requires = "model_file")]
     model_format: Option<Format>,
 
-    /// vgg11, amoebanet_d: height and width of the input [default: 224].
-    #[arg(long, value_name = "PIXELS", value_parser = positive())]
-    image_size: Option<i32>,
-    /// vgg11, amoebanet_d, bert: classes [default: 1000; bert: 2].
-    #[arg(long, value_name = "N", value_parser = positive())]
-    classes: Option<i32>,
-    /// vgg11: width of the two hidden layers of the classifier [default: 4096].
-    #[arg(long, value_name = "N", value_parser = positive())]
-    classifier_width: Option<i32>,
-
-    /// amoebanet_d: L, the normal cells, a multiple of 3 [default: 18].
-    #[arg(long, value_name = "N", value_parser = positive())]
-    cells: Option<i32>,
-    /// amoebanet_d: F, the filters, a multiple of 8 [default: 208].
-    #[arg(long, value_name = "N", value_parser = positive())]
-    filters: Option<i32>,
-
-    /// gpt2, bert, llama: transformer blocks [default: 12; llama: 32]. transgan: those of its three
-    /// groups, for example 5,4,2, which is the default.
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = positive())]
-    blocks: Vec<i32>,
-    /// gpt2, bert, llama, transgan: hidden size, a multiple of the heads [default: 768; llama: 4096;
-    /// transgan: 1024].
-    #[arg(long, value_name = "N", value_parser = positive())]
-    hidden_size: Option<i32>,
-    /// gpt2, bert, llama, transgan: attention heads [default: gpt2: 12; bert: hidden size / 64; llama:
-    /// hidden size / 128; transgan: 4].
-    #[arg(long, value_name = "N", value_parser = positive())]
-    heads: Option<i32>,
-    /// llama: heads of keys and values, a divisor of the heads [default: the heads].
-    #[arg(long, value_name = "N", value_parser = positive())]
-    key_value_heads: Option<i32>,
-    /// llama: width of the perceptron [default: 8/3 of the hidden size, rounded up to 256].
-    #[arg(long, value_name = "N", value_parser = positive())]
-    feed_forward_size: Option<i32>,
-    /// gpt2, bert, llama, --model-file with hf: tokens per sample [default: 1024; bert: 512; llama: 4096;
-    /// hf: the configuration's longest, at most 4096].
-    #[arg(long, value_name = "N", value_parser = positive())]
-    sequence_length: Option<i32>,
-    /// gpt2, bert: learned positions [default: 1024, bert: 512, or the sequence length where that is
-    /// larger].
-    #[arg(long, value_name = "N", value_parser = positive())]
-    positions: Option<i32>,
-    /// gpt2, bert, llama: vocabulary [default: 50257; bert: 30522; llama: 32000].
-    #[arg(long, value_name = "N", value_parser = positive())]
-    vocabulary_size: Option<i32>,
-    /// llama: base of the rotary positions [default: 10000].
-    #[arg(long, value_name = "NUMBER")]
-    rotary_base: Option<f64>,
-    /// gpt2: give the head a weight of its own.
-    #[arg(long)]
-    untied_head: bool,
-    /// llama: share the embedding's weight with the head.
-    #[arg(long)]
-    tied_head: bool,
-    /// gpt2, bert: dropout of embedding, attention and residuals [default: 0.1].
-    #[arg(long, value_name = "SHARE")]
-    dropout: Option<f64>,
-
-    /// transgan: size of the latent vector [default: 256].
-    #[arg(long, value_name = "N", value_parser = positive())]
-    latent_size: Option<i32>,
-    /// transgan: height and width of the first group's image; the generated one is four times as large
-    /// [default: 8].
-    #[arg(long, value_name = "PIXELS", value_parser = positive())]
-    bottom_size: Option<i32>,
-}
-
-/// On the wire 0 means "the default"; on the command line it is a mistake.
-pub(crate) fn positive() -> clap::builder::RangedI64ValueParser<i32> {
-    clap::value_parser!(i32).range(1..)
+    #[command(flatten)]
+    zoo: ZooOptions,
 }
 
 impl ModelArgs {
     /// The model to profile.
     pub(crate) fn subject(&self) -> Result<Subject, Failure> {
+        let mut options = self.zoo.clone();
         let model = match (&self.model, &self.model_file) {
             (Some(model), _) => model.as_str(),
             (None, Some(path)) => {
-                self.takes("--model-file", &["--sequence-length"])?;
-                return source::read(path, self.model_format, self.sequence_length).map(Subject::Source);
+                let sequence_length = options.sequence_length.take();
+                options.all_are_taken("--model-file")?;
+                return source::read(path, self.model_format, sequence_length).map(Subject::Source);
             }
             (None, None) => return Err(Failure::Usage("name a --model or a --model-file".to_owned())),
         };
-        let takes = |options: &[&str]| self.takes(&format!("--model {model}"), options);
-        let options = match model {
-            "vgg11" => {
-                takes(&["--image-size", "--classes", "--classifier-width"])?;
-                zoo_model::Options::Vgg(self.vgg())
-            }
-            "gpt2" => {
-                takes(&[TRANSFORMER, &["--positions", "--untied-head", "--dropout"]].concat())?;
-                zoo_model::Options::Gpt2(self.gpt2()?)
-            }
-            "bert" => {
-                takes(&[TRANSFORMER, &["--positions", "--classes", "--dropout"]].concat())?;
-                zoo_model::Options::Bert(self.bert()?)
-            }
-            "llama" => {
-                let own = ["--key-value-heads", "--feed-forward-size", "--rotary-base", "--tied-head"];
-                takes(&[TRANSFORMER, &own].concat())?;
-                zoo_model::Options::Llama(self.llama()?)
-            }
-            "amoebanet_d" => {
-                takes(&["--cells", "--filters", "--image-size", "--classes"])?;
-                zoo_model::Options::AmoebanetD(self.amoebanet())
-            }
-            "transgan" => {
-                takes(&["--latent-size", "--hidden-size", "--heads", "--bottom-size", "--blocks"])?;
-                zoo_model::Options::Transgan(self.transgan()?)
-            }
-            stored => {
-                let name = stored_name(stored)?;
-                takes(&[])?;
-                return Ok(Subject::Model(name));
-            }
+        let what = format!("--model {model}");
+        let Some(taken) = options.take_of(model) else {
+            let name = stored_name(model)?;
+            options.all_are_taken(&what)?;
+            return Ok(Subject::Model(name));
         };
-        let zoo = v1::ZooModel { family: model.to_owned(), options: Some(options) };
+        options.all_are_taken(&what)?;
+        let zoo = v1::ZooModel { family: model.to_owned(), options: Some(taken?) };
         Ok(Subject::Source(v1::ModelSource { source: Some(model_source::Source::Zoo(zoo)) }))
     }
-
-    fn vgg(&self) -> v1::VggOptions {
-        v1::VggOptions {
-            image_size: self.image_size.unwrap_or_default(),
-            classes: self.classes.unwrap_or_default(),
-            classifier_width: self.classifier_width.unwrap_or_default(),
-        }
-    }
-
-    fn gpt2(&self) -> Result<v1::Gpt2Options, Failure> {
-        Ok(v1::Gpt2Options {
-            blocks: self.one_group()?,
-            hidden_size: self.hidden_size.unwrap_or_default(),
-            heads: self.heads.unwrap_or_default(),
-            sequence_length: self.sequence_length.unwrap_or_default(),
-            positions: self.positions.unwrap_or_default(),
-            vocabulary_size: self.vocabulary_size.unwrap_or_default(),
-            untied_head: self.untied_head,
-            dropout: self.dropout,
-        })
-    }
-
-    fn bert(&self) -> Result<v1::BertOptions, Failure> {
-        Ok(v1::BertOptions {
-            blocks: self.one_group()?,
-            hidden_size: self.hidden_size.unwrap_or_default(),
-            heads: self.heads.unwrap_or_default(),
-            sequence_length: self.sequence_length.unwrap_or_default(),
-            positions: self.positions.unwrap_or_default(),
-            vocabulary_size: self.vocabulary_size.unwrap_or_default(),
-            classes: self.classes.unwrap_or_default(),
-            dropout: self.dropout,
-        })
-    }
-
-    fn llama(&self) -> Result<v1::LlamaOptions, Failure> {
-        Ok(v1::LlamaOptions {
-            blocks: self.one_group()?,
-            hidden_size: self.hidden_size.unwrap_or_default(),
-            heads: self.heads.unwrap_or_default(),
-            key_value_heads: self.key_value_heads.unwrap_or_default(),
-            feed_forward_size: self.feed_forward_size.unwrap_or_default(),
-            sequence_length: self.sequence_length.unwrap_or_default(),
-            vocabulary_size: self.vocabulary_size.unwrap_or_default(),
-            rotary_base: self.rotary_base,
-            tied_head: self.tied_head,
-        })
-    }
-
-    fn amoebanet(&self) -> v1::AmoebaNetOptions {
-        v1::AmoebaNetOptions {
-            cells: self.cells.unwrap_or_default(),
-            filters: self.filters.unwrap_or_default(),
-            image_size: self.image_size.unwrap_or_default(),
-            classes: self.classes.unwrap_or_default(),
-        }
-    }
-
-    fn transgan(&self) -> Result<v1::TransGanOptions, Failure> {
-        if ![0, GROUPS].contains(&self.blocks.len()) {
-            return Err(Failure::Usage(format!(
-                "--blocks of transgan are {GROUPS} numbers, for example 5,4,2"
-            )));
-        }
-        Ok(v1::TransGanOptions {
-            latent_size: self.latent_size.unwrap_or_default(),
-            hidden_size: self.hidden_size.unwrap_or_default(),
-            heads: self.heads.unwrap_or_default(),
-            bottom_size: self.bottom_size.unwrap_or_default(),
-            blocks: self.blocks.clone(),
-        })
-    }
-
-    /// The number of blocks of a model with one group of them.
-    fn one_group(&self) -> Result<i32, Failure> {
-        match *self.blocks.as_slice() {
-            [] => Ok(0),
-            [blocks] => Ok(blocks),
-            _ => Err(Failure::Usage("--blocks takes one number for this model".to_owned())),
-        }
-    }
-
-    /// An option that would silently change nothing is a mistake.
-    fn takes(&self, what: &str, options: &[&str]) -> Result<(), Failure> {
-        let given = [
-            ("--image-size", self.image_size.is_some()),
-            ("--classes", self.classes.is_some()),
-            ("--classifier-width", self.classifier_width.is_some()),
-            ("--cells", self.cells.is_some()),
-            ("--filters", self.filters.is_some()),
-            ("--blocks", !self.blocks.is_empty()),
-            ("--hidden-size", self.hidden_size.is_some()),
-            ("--heads", self.heads.is_some()),
-            ("--key-value-heads", self.key_value_heads.is_some()),
-            ("--feed-forward-size", self.feed_forward_size.is_some()),
-            ("--sequence-length", self.sequence_length.is_some()),
-            ("--positions", self.positions.is_some()),
-            ("--vocabulary-size", self.vocabulary_size.is_some()),
-            ("--rotary-base", self.rotary_base.is_some()),
-            ("--untied-head", self.untied_head),
-            ("--tied-head", self.tied_head),
-            ("--dropout", self.dropout.is_some()),
-            ("--latent-size", self.latent_size.is_some()),
-            ("--bottom-size", self.bottom_size.is_some()),
-        ];
-        match given.iter().find(|(option, given)| *given && !options.contains(option)) {
-            Some((option, _)) => Err(Failure::Usage(format!("{what} does not take {option}"))),
-            None => Ok(()),
-        }
-    }
 }
-
-/// Groups of blocks of `TransGAN`'s generator.
-const GROUPS: usize = 3;
-
-/// What every transformer over tokens takes.
-const TRANSFORMER: &[&str] =
-    &["--blocks", "--hidden-size", "--heads", "--sequence-length", "--vocabulary-size"];
 
 /// The name of a stored model. An id alone is taken for one where it begins with a family, as ids do
 /// that are derived from models: a mistyped family is more likely than any other id.

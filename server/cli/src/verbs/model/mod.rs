@@ -11,8 +11,8 @@ use loadmaster_proto::wire::v1::run_profile_request::Subject;
 use super::help;
 use crate::failure::Failure;
 use crate::failure::options;
+use crate::input::model::ModelArgs;
 use crate::input::model::source::{self, Format as SourceFormat};
-use crate::input::model::{self, ModelArgs};
 use crate::input::parse;
 use crate::output::{Format, write_stdout};
 use crate::session::client::models;
@@ -63,7 +63,7 @@ pub(crate) struct Import {
     format: Option<SourceFormat>,
 
     /// hf: tokens per sample [default: the configuration's longest, at most 4096].
-    #[arg(long, value_name = "N", value_parser = model::positive())]
+    #[arg(long, value_name = "N", value_parser = parse::positive())]
     sequence_length: Option<i32>,
 
     /// Check and show the model without storing it.

@@ -119,7 +119,6 @@ impl From<anyhow::Error> for Failure {
 }
 
 impl Failure {
-    /// The exit code.
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::Refused(status) | Self::Operation { status, .. } => Exit::of(status),
@@ -132,7 +131,7 @@ impl Failure {
     }
 
     /// In the words of the command line: a planner names the fields of requests.
-    pub(crate) fn in_options(self, table: options::Table) -> Self {
+    pub(crate) fn in_options(self, table: options::OptionTable) -> Self {
         match self {
             Self::Refused(status) => Self::Refused(Box::new(options::in_options(&status, table))),
             other => other,

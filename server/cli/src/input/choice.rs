@@ -129,6 +129,14 @@ choices! {
         Pipedream: "PipeDream's runtime",
         Torchgpipe: "torchgpipe",
     }
+    v1::ClusterFormat {
+        Loadmaster: "Loadmaster's own form, YAML or JSON: see deploy/clusters/",
+        Topograph: "Answer of NVIDIA Topograph's engine `graph`",
+        NcclXml: "NCCL's topology: run a job with `NCCL_TOPO_DUMP_FILE=topo.xml`",
+        SlurmYaml: "Slurm's topology.yaml",
+        SlurmConf: "Slurm's topology.conf",
+        NvidiaSmi: "Output of `nvidia-smi topo -m`",
+    }
     v1::MemoryUnit {
         Bytes: "Bytes",
         Share: "Shares of each device's capacity",
@@ -185,6 +193,7 @@ mod tests {
         is_whole::<v1::Objective>();
         is_whole::<v1::PlanShape>();
         is_whole::<v1::Launcher>();
+        is_whole::<v1::ClusterFormat>();
         is_whole::<v1::MemoryUnit>();
         is_whole::<v1::SearchMode>();
         is_whole::<v1::NodeSpanning>();

@@ -37,7 +37,6 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Prints an answer.
     pub(crate) fn print(self, answer: &impl Show) -> Result<(), Failure> {
         write_stdout(self.render(answer)?.as_bytes())
     }

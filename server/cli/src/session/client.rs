@@ -50,7 +50,6 @@ impl Client {
         Ok(Self { channel: endpoint.connect_lazy(), address, timeout, verbose })
     }
 
-    /// Where the planner is.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }

@@ -106,7 +106,6 @@ impl ClientArgs {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) client: Client,
@@ -122,12 +121,15 @@ pub(crate) struct Context {
 /// What goes on at the planner when this program is interrupted.
 #[derive(Debug, Clone)]
 pub(crate) enum LeftBehind {
-    /// Nothing.
     Nothing,
     /// Perhaps the work of a call whose answer has not arrived.
-    Request { request_id: String },
+    Request {
+        request_id: String,
+    },
     /// A long-running operation.
-    Operation { name: String },
+    Operation {
+        name: String,
+    },
 }
 
 impl Context {

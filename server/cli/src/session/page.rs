@@ -19,9 +19,7 @@ pub(crate) struct Limit {
 
 /// An answer that holds one page of a list.
 pub(crate) trait Page {
-    /// One row.
     type Row;
-    /// The rows.
     fn rows(&mut self) -> &mut Vec<Self::Row>;
     /// The token of the page that follows; empty on the last one.
     fn next(&mut self) -> &mut String;

@@ -11,13 +11,11 @@ use crate::output::table::plan::trial;
 use crate::text::terminal_abilities::Look;
 use crate::text::{about, plain, to_stderr};
 
-/// Steps of the bar.
 const STEPS: u64 = 1000;
 /// Without a terminal: the least change worth a line, and the least time between two.
 const LEAST_CHANGE: f64 = 0.05;
 const LEAST_GAP: Duration = Duration::from_secs(1);
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Progress {
     estimate: Estimate,
@@ -63,7 +61,6 @@ impl Progress {
         }
     }
 
-    /// Shows the last state.
     pub(crate) fn end(&mut self, metadata: &RunMetadata, now: Instant) {
         match &mut self.display {
             Display::Silent => {}

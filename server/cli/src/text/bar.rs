@@ -57,7 +57,6 @@ impl<T: Copy> Bar<T> {
         self.cells
     }
 
-    /// The cells.
     pub(crate) fn into_cells(self) -> Vec<T> {
         self.cells
     }

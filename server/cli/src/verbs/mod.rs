@@ -24,25 +24,25 @@ pub struct Verb(Noun);
 enum Noun {
     /// Measure models by training pieces of them.
     #[command(subcommand)]
-    Profile(profile::Verb),
+    Profile(profile::ProfileVerb),
     /// Recommend plans and check them by training.
     #[command(subcommand)]
-    Plan(plan::Verb),
+    Plan(plan::PlanVerb),
     /// Store and show models.
     #[command(subcommand)]
-    Model(model::Verb),
+    Model(model::ModelVerb),
     /// Describe, discover and measure clusters: nodes, devices and links.
     #[command(subcommand)]
-    Cluster(cluster::Verb),
+    Cluster(cluster::ClusterVerb),
     /// Look at the single runs that profiles and validations are made of.
     #[command(subcommand)]
-    Run(run::Verb),
+    Run(run::RunVerb),
     /// See, drain and forget the daemons that have the devices.
     #[command(subcommand)]
-    Worker(worker::Verb),
+    Worker(worker::WorkerVerb),
     /// Watch, await and cancel slow work.
     #[command(subcommand)]
-    Operation(operation::Verb),
+    Operation(operation::OperationVerb),
 }
 
 // As derived for `Noun`, whose verbs and their options are nobody else's business.
@@ -108,7 +108,7 @@ impl Noun {
     }
 
     /// The options that fill the fields of its request.
-    fn options(&self) -> options::Table {
+    fn options(&self) -> options::OptionTable {
         match self {
             Self::Profile(verb) => verb.options(),
             Self::Plan(verb) => verb.options(),

@@ -13,9 +13,8 @@ use crate::session::context::Context;
 use crate::session::follow::{self, WaitLimit};
 use crate::session::page::{self, Limit};
 
-/// Verbs of operations.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Verb {
+pub(crate) enum OperationVerb {
     /// Operations, newest first.
     #[command(after_help = help::OPERATION_LIST)]
     List(Limit),
@@ -51,9 +50,9 @@ pub(crate) enum Verb {
     },
 }
 
-pub(crate) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
+pub(crate) async fn run(context: &Context, verb: OperationVerb) -> Result<(), Failure> {
     match verb {
-        Verb::List(limit) => {
+        OperationVerb::List(limit) => {
             let operations = page::all(context, limit, async |page_size, page_token| {
                 let request = ListOperationsRequest {
                     name: "operations".to_owned(),
@@ -68,12 +67,12 @@ pub(crate) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
             });
             context.output.print(&operations.await?)
         }
-        Verb::Show { name } => context.output.print(&get(context, name).await?),
-        Verb::Wait { name, limit } => {
+        OperationVerb::Show { name } => context.output.print(&get(context, name).await?),
+        OperationVerb::Wait { name, limit } => {
             let operation = get(context, name).await?;
             follow::to_result(context, operation, limit).await
         }
-        Verb::Cancel { name } => {
+        OperationVerb::Cancel { name } => {
             let request = CancelOperationRequest { name: name.clone() };
             context
                 .client
@@ -81,7 +80,7 @@ pub(crate) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
                 .await?;
             context.output.print(&get(context, name).await?)
         }
-        Verb::Delete { name } => {
+        OperationVerb::Delete { name } => {
             let request = DeleteOperationRequest { name: name.clone() };
             context
                 .client

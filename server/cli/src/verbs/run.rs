@@ -12,9 +12,8 @@ use crate::session::client::profiles;
 use crate::session::context::Context;
 use crate::session::page::{self, Limit};
 
-/// Verbs of runs.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Verb {
+pub(crate) enum RunVerb {
     /// Runs, newest first.
     #[command(after_help = help::RUN_LIST)]
     List {
@@ -36,9 +35,9 @@ pub(crate) enum Verb {
     },
 }
 
-impl Verb {
+impl RunVerb {
     /// The options that fill the fields of its request.
-    pub(crate) fn options(&self) -> options::Table {
+    pub(crate) fn options(&self) -> options::OptionTable {
         match self {
             Self::List { .. } => options::RUN_LIST,
             Self::Show { .. } => options::NAME,
@@ -46,9 +45,9 @@ impl Verb {
     }
 }
 
-pub(crate) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
+pub(crate) async fn run(context: &Context, verb: RunVerb) -> Result<(), Failure> {
     match verb {
-        Verb::List { operation, state, limit } => {
+        RunVerb::List { operation, state, limit } => {
             let state = state.unwrap_or_default();
             let runs = page::all(context, limit, async |page_size, page_token| {
                 let operation = operation.clone().unwrap_or_default();
@@ -57,7 +56,7 @@ pub(crate) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
             });
             context.output.print(&runs.await?)
         }
-        Verb::Show { name } => {
+        RunVerb::Show { name } => {
             let request = v1::GetRunRequest { name };
             let run =
                 context.client.call(request, async |channel, q| profiles(channel).get_run(q).await).await?;

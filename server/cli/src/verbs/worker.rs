@@ -11,9 +11,8 @@ use crate::session::client::workers;
 use crate::session::context::Context;
 use crate::session::page::{self, Limit};
 
-/// Verbs of workers.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Verb {
+pub(crate) enum WorkerVerb {
     /// Workers that ever connected, newest first.
     #[command(after_help = help::WORKER_LIST)]
     List(Limit),
@@ -43,9 +42,9 @@ pub(crate) enum Verb {
     },
 }
 
-impl Verb {
+impl WorkerVerb {
     /// The options that fill the fields of its request.
-    pub(crate) fn options(&self) -> options::Table {
+    pub(crate) fn options(&self) -> options::OptionTable {
         match self {
             Self::List(_) => options::LIST,
             Self::Show { .. } | Self::Delete { .. } => options::NAME,
@@ -54,28 +53,28 @@ impl Verb {
     }
 }
 
-pub(crate) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
+pub(crate) async fn run(context: &Context, verb: WorkerVerb) -> Result<(), Failure> {
     match verb {
-        Verb::List(limit) => {
+        WorkerVerb::List(limit) => {
             let workers = page::all(context, limit, async |page_size, page_token| {
                 let request = v1::ListWorkersRequest { page_size, page_token };
                 context.client.call(request, async |channel, q| workers(channel).list_workers(q).await).await
             });
             context.output.print(&workers.await?)
         }
-        Verb::Show { name } => {
+        WorkerVerb::Show { name } => {
             let request = v1::GetWorkerRequest { name };
             let worker =
                 context.client.call(request, async |channel, q| workers(channel).get_worker(q).await).await?;
             context.output.print(&worker)
         }
-        Verb::Delete { name } => {
+        WorkerVerb::Delete { name } => {
             let request = v1::DeleteWorkerRequest { name: name.clone() };
             context.client.call(request, async |channel, q| workers(channel).delete_worker(q).await).await?;
             context.remark(&format!("{name} is deleted"));
             Ok(())
         }
-        Verb::Drain { name, undo } => {
+        WorkerVerb::Drain { name, undo } => {
             let request = v1::DrainWorkerRequest { name, undo };
             let worker = context
                 .client

@@ -15,10 +15,10 @@ pub(crate) use tables::{
 /// Paths of fields and the options that fill them, in parts that commands share. What belongs to a field below
 /// belongs to its option. A star in a path is any one name. An option that ends with a colon names a document, whose
 /// own fields are told; one that ends with a star takes several values, of which the one is told.
-pub(crate) type Table = &'static [&'static [(&'static str, &'static str)]];
+pub(crate) type OptionTable = &'static [&'static [(&'static str, &'static str)]];
 
 /// The same status with options in place of fields.
-pub(crate) fn in_options(status: &Status, table: Table) -> Status {
+pub(crate) fn in_options(status: &Status, table: OptionTable) -> Status {
     let mut details: ErrorDetails = status.get_error_details();
     let violations: Vec<(String, String)> = details
         .bad_request()
@@ -54,7 +54,7 @@ fn joined(violations: &[(String, String)]) -> String {
 }
 
 /// The option that a field was filled from, if it was.
-fn place(field: &str, table: Table) -> Option<String> {
+fn place(field: &str, table: OptionTable) -> Option<String> {
     let parts = parts(field);
     (1..=parts.len()).rev().find_map(|length| {
         let (above, below) = parts.split_at(length);
@@ -70,7 +70,7 @@ fn place(field: &str, table: Table) -> Option<String> {
     })
 }
 
-fn find(path: &str, table: Table) -> Option<&'static str> {
+fn find(path: &str, table: OptionTable) -> Option<&'static str> {
     table.iter().copied().flatten().find(|(of, _)| is(of, path)).map(|&(_, option)| option)
 }
 
@@ -115,7 +115,7 @@ fn without_index(part: &str) -> (&str, Option<&str>) {
 
 /// A text with options in place of the names of fields: of those that cannot be taken for words, which have an
 /// underscore or stand in back quotes.
-fn words(text: &str, table: Table) -> String {
+fn words(text: &str, table: OptionTable) -> String {
     let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '.');
     let mut told = String::with_capacity(text.len());
     let mut rest = text;
@@ -138,7 +138,7 @@ fn words(text: &str, table: Table) -> String {
 }
 
 /// The option of a field that is named by its path or by the end of it.
-fn known(name: &str, table: Table) -> Option<&'static str> {
+fn known(name: &str, table: OptionTable) -> Option<&'static str> {
     let ends =
         |path: &str| path.strip_suffix(name).is_some_and(|above| above.is_empty() || above.ends_with('.'));
     find(name, table)

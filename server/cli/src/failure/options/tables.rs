@@ -1,6 +1,6 @@
 //! Which option fills which field, command by command. A test holds the tables to the protocol and to the options.
 
-use super::Table;
+use super::OptionTable;
 
 type Part = &'static [(&'static str, &'static str)];
 
@@ -77,21 +77,21 @@ const DRY_RUN: Part = &[("validate_only", "--dry-run")];
 const PAGE: Part = &[("page_size", "--limit"), ("page_token", "--limit")];
 
 /// Of commands whose only argument is a name.
-pub(crate) const NAME: Table = &[&[("name", "NAME")]];
+pub(crate) const NAME: OptionTable = &[&[("name", "NAME")]];
 /// Of a worker that is drained.
-pub(crate) const WORKER_DRAIN: Table = &[&[("name", "NAME"), ("undo", "--undo")]];
+pub(crate) const WORKER_DRAIN: OptionTable = &[&[("name", "NAME"), ("undo", "--undo")]];
 /// Of lists without a filter.
-pub(crate) const LIST: Table = &[PAGE];
+pub(crate) const LIST: OptionTable = &[PAGE];
 
-pub(crate) const PROFILE_RUN: Table =
+pub(crate) const PROFILE_RUN: OptionTable =
     &[MODEL, MODEL_FILE, TRAINING, CAMPAIGN, REQUEST_ID, RUN_DEADLINE, DRY_RUN];
-pub(crate) const PROFILE_RESUME: Table = &[&[("name", "NAME")], REQUEST_ID];
-pub(crate) const PROFILE_MEASUREMENTS: Table = &[&[("parent", "NAME")], PAGE];
-pub(crate) const PROFILE_IMPORT: Table = &[&[("document", "PATH:"), ("profile_id", "--id")], DRY_RUN];
+pub(crate) const PROFILE_RESUME: OptionTable = &[&[("name", "NAME")], REQUEST_ID];
+pub(crate) const PROFILE_MEASUREMENTS: OptionTable = &[&[("parent", "NAME")], PAGE];
+pub(crate) const PROFILE_IMPORT: OptionTable = &[&[("document", "PATH:"), ("profile_id", "--id")], DRY_RUN];
 
-pub(crate) const RUN_LIST: Table = &[&[("operation", "--operation"), ("state", "--state")], PAGE];
+pub(crate) const RUN_LIST: OptionTable = &[&[("operation", "--operation"), ("state", "--state")], PAGE];
 
-pub(crate) const PLAN_PREDICT: Table = &[&[
+pub(crate) const PLAN_PREDICT: OptionTable = &[&[
     ("profile", "--profile"),
     ("profile_document", "--profile:"),
     ("partitioning", "--partition"),
@@ -111,7 +111,7 @@ pub(crate) const PLAN_PREDICT: Table = &[&[
     ("launcher", "--launcher"),
 ]];
 
-pub(crate) const PLAN_RECOMMEND: Table = &[
+pub(crate) const PLAN_RECOMMEND: OptionTable = &[
     &[
         ("profile", "--profile"),
         ("profile_document", "--profile:"),
@@ -164,20 +164,20 @@ pub(crate) const PLAN_RECOMMEND: Table = &[
     DRY_RUN,
 ];
 
-pub(crate) const PLAN_SHOW: Table = &[&[
+pub(crate) const PLAN_SHOW: OptionTable = &[&[
     ("name", "NAME"),
     ("schedule", "--schedule"),
     ("virtual_stages", "--virtual-stages"),
     ("max_passes", "--picture"),
     ("transfers", "--transfers"),
 ]];
-pub(crate) const PLAN_COMPARE: Table = &[&[("names", "PLAN")]];
-pub(crate) const PLAN_VALIDATE: Table = &[
+pub(crate) const PLAN_COMPARE: OptionTable = &[&[("names", "PLAN")]];
+pub(crate) const PLAN_VALIDATE: OptionTable = &[
     &[("name", "NAME"), ("iterations", "--iterations"), ("candidates", "--candidates")],
     RUN_DEADLINE,
     REQUEST_ID,
 ];
-pub(crate) const PLAN_REPORT: Table = &[
+pub(crate) const PLAN_REPORT: OptionTable = &[
     &[
         ("plan", "PLAN"),
         ("observation", "--iteration"),
@@ -190,11 +190,11 @@ pub(crate) const PLAN_REPORT: Table = &[
     ],
     REQUEST_ID,
 ];
-pub(crate) const OBSERVATIONS: Table = &[&[("plan", "PLAN")], PAGE];
-pub(crate) const PLAN_ERRORS: Table = &[&[("device_kind", "--device-kind")]];
+pub(crate) const OBSERVATIONS: OptionTable = &[&[("plan", "PLAN")], PAGE];
+pub(crate) const PLAN_ERRORS: OptionTable = &[&[("device_kind", "--device-kind")]];
 
-pub(crate) const MODEL_CREATE: Table = &[MODEL, MODEL_FILE, DRY_RUN];
-pub(crate) const MODEL_IMPORT: Table = &[
+pub(crate) const MODEL_CREATE: OptionTable = &[MODEL, MODEL_FILE, DRY_RUN];
+pub(crate) const MODEL_IMPORT: OptionTable = &[
     &[
         ("source", "PATH"),
         ("source.hugging_face", "PATH:"),
@@ -208,7 +208,7 @@ pub(crate) const MODEL_IMPORT: Table = &[
 
 const CLUSTER_ID: Part = &[("cluster_id", "--id")];
 
-pub(crate) const CLUSTER_IMPORT: Table = &[
+pub(crate) const CLUSTER_IMPORT: OptionTable = &[
     &[
         ("file", "PATH:"),
         ("file.document", "PATH:"),
@@ -227,7 +227,7 @@ pub(crate) const CLUSTER_IMPORT: Table = &[
     CLUSTER_ID,
     DRY_RUN,
 ];
-pub(crate) const CLUSTER_CREATE: Table = &[
+pub(crate) const CLUSTER_CREATE: OptionTable = &[
     &[
         ("cluster", "--nodes"),
         ("cluster.kinds", "--device-kind"),
@@ -246,11 +246,11 @@ pub(crate) const CLUSTER_CREATE: Table = &[
     CLUSTER_ID,
     DRY_RUN,
 ];
-pub(crate) const CLUSTER_DISCOVER: Table = &[
+pub(crate) const CLUSTER_DISCOVER: OptionTable = &[
     &[("workers", "--workers*"), ("device_kind", "--device-kind"), ("network_bytes_per_second", "--network")],
     CLUSTER_ID,
     DRY_RUN,
 ];
-pub(crate) const CLUSTER_MEASURE: Table =
+pub(crate) const CLUSTER_MEASURE: OptionTable =
     &[&[("workers", "--workers*"), ("devices", "--devices")], RUN_DEADLINE, REQUEST_ID];
-pub(crate) const CLUSTER_LINKS: Table = &[&[("worker", "--worker")], PAGE];
+pub(crate) const CLUSTER_LINKS: OptionTable = &[&[("worker", "--worker")], PAGE];

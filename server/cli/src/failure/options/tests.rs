@@ -8,7 +8,7 @@ use super::*;
 use crate::verbs::tests::Cli;
 
 /// Commands, their requests, and what these hold that the command line does not fill.
-fn commands() -> Vec<(&'static str, &'static str, Table, &'static [&'static str])> {
+fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'static str])> {
     let list: &[&str] = &[];
     vec![
         ("profile run", "RunProfileRequest", PROFILE_RUN, list),

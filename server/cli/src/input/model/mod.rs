@@ -15,7 +15,7 @@ use zoo::ZooOptions;
 
 use super::parse;
 use crate::failure::Failure;
-use source::Format;
+use source::ModelFormat;
 
 /// A model: a family of the zoo with its hyper-parameters, one that is stored, or a file.
 #[derive(Debug, Clone, Args)]
@@ -31,7 +31,7 @@ pub(crate) struct ModelArgs {
     model_file: Option<PathBuf>,
     /// What the file is [default: hf where it has a model_type, else layers].
     #[arg(long, value_enum, value_name = "FORMAT", requires = "model_file")]
-    model_format: Option<Format>,
+    model_format: Option<ModelFormat>,
 
     #[command(flatten)]
     zoo: ZooOptions,

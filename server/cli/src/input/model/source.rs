@@ -12,7 +12,7 @@ use crate::input::file;
 
 /// What a file describes a model in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum ModelFormat {
     /// A `config.json` of Hugging Face Transformers.
     Hf,
     /// A list of layers in JSON or YAML.
@@ -22,7 +22,7 @@ pub(crate) enum Format {
 /// Reads a file; the planner checks it.
 pub(crate) fn read(
     path: &Path,
-    format: Option<Format>,
+    format: Option<ModelFormat>,
     sequence_length: Option<i32>,
 ) -> Result<v1::ModelSource, Failure> {
     source(file::read("model file", path, MAX_DOCUMENT_BYTES)?, format, sequence_length)
@@ -30,29 +30,29 @@ pub(crate) fn read(
 
 fn source(
     text: String,
-    format: Option<Format>,
+    format: Option<ModelFormat>,
     sequence_length: Option<i32>,
 ) -> Result<v1::ModelSource, Failure> {
     let source = match format.unwrap_or_else(|| format_of(&text)) {
-        Format::Hf => {
+        ModelFormat::Hf => {
             let sequence_length = sequence_length.unwrap_or_default();
             Source::HuggingFace(v1::HuggingFaceConfig { config: text, sequence_length })
         }
-        Format::Layers if sequence_length.is_some() => {
+        ModelFormat::Layers if sequence_length.is_some() => {
             return Err(Failure::Usage(
                 "a list of layers does not take --sequence-length: its input says it".to_owned(),
             ));
         }
-        Format::Layers => Source::LayerList(v1::LayerList { document: text }),
+        ModelFormat::Layers => Source::LayerList(v1::LayerList { document: text }),
     };
     Ok(v1::ModelSource { source: Some(source) })
 }
 
 /// Configurations say their `model_type`, lists of layers have none.
-fn format_of(text: &str) -> Format {
+fn format_of(text: &str) -> ModelFormat {
     match serde_json::from_str::<serde_json::Value>(text) {
-        Ok(value) if value.get("model_type").is_some() => Format::Hf,
-        _ => Format::Layers,
+        Ok(value) if value.get("model_type").is_some() => ModelFormat::Hf,
+        _ => ModelFormat::Layers,
     }
 }
 
@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(format(r#"{"model_type": "gpt2"}"#, None), "hf");
         assert_eq!(format(r#"{"family": "mine", "layers": []}"#, None), "layers");
         assert_eq!(format("family: mine\nlayers: []\n", None), "layers");
-        assert_eq!(format(r#"{"n_embd": 768}"#, Some(Format::Hf)), "hf");
+        assert_eq!(format(r#"{"n_embd": 768}"#, Some(ModelFormat::Hf)), "hf");
     }
 
     #[test]

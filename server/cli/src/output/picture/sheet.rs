@@ -15,7 +15,6 @@ use crate::text::terminal_abilities::Look;
 /// Warnings that are shown.
 const MOST_WARNINGS: usize = 50;
 
-/// See the module.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Sheet {
     /// What it is of.
@@ -55,9 +54,7 @@ pub(crate) struct Which {
 }
 
 impl Which {
-    /// All of them.
     pub(crate) const ALL: Self = Self { devices: true, memory: true, schedule: true, front: true };
-    /// None.
     pub(crate) const NONE: Self = Self { devices: false, memory: false, schedule: false, front: false };
 }
 
@@ -159,7 +156,6 @@ impl Sheet {
         Self { title, contradictions, blocks, warnings: warnings(&answer.warnings), follows_table: false }
     }
 
-    /// Whether nothing is drawn.
     pub(crate) fn is_empty(&self) -> bool {
         self.blocks.iter().all(|block| block.file_only)
     }

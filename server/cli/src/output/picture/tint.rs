@@ -15,11 +15,9 @@ pub(super) enum Tint {
     Measured,
     /// The end of a capacity.
     Capacity,
-    /// A forward pass.
     Forward,
     /// A forward pass of a chunk after the first.
     ForwardLater,
-    /// A backward pass.
     Backward,
     /// A backward pass of a chunk after the first.
     BackwardLater,

@@ -30,7 +30,6 @@ impl Xml {
         self.element(name, attributes, |xml| xml.text(text));
     }
 
-    /// Text.
     pub(super) fn text(&mut self, text: &str) {
         escape(text, &mut self.text);
     }
@@ -52,7 +51,6 @@ impl Xml {
         self.line();
     }
 
-    /// The document.
     pub(super) fn finish(self) -> String {
         self.text
     }

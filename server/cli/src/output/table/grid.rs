@@ -38,7 +38,6 @@ impl Grid {
         Self { sides: columns.iter().map(|&(_, side)| side).collect(), rows: vec![header], look }
     }
 
-    /// Adds a row.
     pub(super) fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.rows(cells.into());
     }
@@ -150,7 +149,6 @@ fn keep_bars(cell: &str) -> String {
 pub(super) struct Facts(Vec<(&'static str, String)>);
 
 impl Facts {
-    /// Adds a fact.
     pub(super) fn add(&mut self, name: &'static str, value: impl AsRef<str>) {
         self.0.push((name, plain(value.as_ref())));
     }

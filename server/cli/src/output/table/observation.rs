@@ -12,7 +12,6 @@ use crate::text::{count, plain, plural, seconds, time};
 show!(Observation as one);
 show!(ListObservationsResponse of observations as list);
 
-/// One observation.
 fn one(observation: &Observation, look: Look) -> String {
     let mut facts = Facts::default();
     facts.add("observation", &observation.name);

@@ -1,42 +1,12 @@
 //! What a file of a cluster does not say, and clusters without a file.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use loadmaster_proto::cluster::import::hostlist;
 use loadmaster_proto::cluster::priors;
 use loadmaster_proto::wire::v1;
 
 use crate::failure::Failure;
 use crate::input::parse;
-
-/// What a file describes a cluster in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Format {
-    /// Loadmaster's own form, YAML or JSON: see deploy/clusters/.
-    Loadmaster,
-    /// Answer of NVIDIA Topograph's engine `graph`.
-    Topograph,
-    /// NCCL's topology: run a job with `NCCL_TOPO_DUMP_FILE=topo.xml`.
-    NcclXml,
-    /// Slurm's topology.yaml.
-    SlurmYaml,
-    /// Slurm's topology.conf.
-    SlurmConf,
-    /// Output of `nvidia-smi topo -m`.
-    NvidiaSmi,
-}
-
-impl From<Format> for v1::ClusterFormat {
-    fn from(format: Format) -> Self {
-        match format {
-            Format::Loadmaster => Self::Loadmaster,
-            Format::Topograph => Self::Topograph,
-            Format::NcclXml => Self::NcclXml,
-            Format::SlurmYaml => Self::SlurmYaml,
-            Format::SlurmConf => Self::SlurmConf,
-            Format::NvidiaSmi => Self::NvidiaSmi,
-        }
-    }
-}
 
 /// What a file does not say.
 #[derive(Debug, Args)]

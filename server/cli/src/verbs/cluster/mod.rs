@@ -12,23 +12,23 @@ use loadmaster_proto::wire::v1::create_cluster_request::Subject;
 use super::help;
 use crate::failure::Failure;
 use crate::failure::options;
+use crate::input::choice::choice;
 use crate::input::parse::{request_id, whole_seconds};
 use crate::input::{file, parse};
 use crate::session::client::clusters;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
 use crate::session::page::{self, Limit};
-use import::{CreateArgs, Format, ImportArgs};
+use import::{CreateArgs, ImportArgs};
 
-/// Verbs of clusters.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Verb {
+pub(crate) enum ClusterVerb {
     /// Store the cluster that a file of a scheduler or of NVIDIA's tools describes, or that was written by hand.
     #[command(after_help = help::CLUSTER_IMPORT)]
-    Import(Box<Import>),
+    Import(Box<ImportCluster>),
     /// Store a cluster of equal nodes.
     #[command(after_help = help::CLUSTER_CREATE)]
-    Create(Box<Create>),
+    Create(Box<CreateCluster>),
     /// Store the cluster that the connected workers are.
     #[command(after_help = help::CLUSTER_DISCOVER)]
     Discover(Discover),
@@ -68,16 +68,16 @@ struct Keep {
     dry_run: bool,
 }
 
-/// See [`Verb::Import`].
+/// See [`ClusterVerb::Import`].
 #[derive(Debug, Args)]
-pub(crate) struct Import {
+pub(crate) struct ImportCluster {
     /// The file, or `-` for standard input.
     #[arg(value_name = "PATH")]
     file: PathBuf,
 
     /// What it is written in [default: what it looks like].
-    #[arg(long, value_enum)]
-    format: Option<Format>,
+    #[arg(long, value_parser = choice::<v1::ClusterFormat>())]
+    format: Option<v1::ClusterFormat>,
 
     #[command(flatten)]
     options: ImportArgs,
@@ -86,9 +86,9 @@ pub(crate) struct Import {
     keep: Keep,
 }
 
-/// See [`Verb::Create`].
+/// See [`ClusterVerb::Create`].
 #[derive(Debug, Args)]
-pub(crate) struct Create {
+pub(crate) struct CreateCluster {
     #[command(flatten)]
     nodes: CreateArgs,
 
@@ -96,7 +96,7 @@ pub(crate) struct Create {
     keep: Keep,
 }
 
-/// See [`Verb::Discover`].
+/// See [`ClusterVerb::Discover`].
 #[derive(Debug, Args)]
 pub(crate) struct Discover {
     /// Only these workers: `workers/ID` or the id alone [default: all that are connected].
@@ -115,7 +115,7 @@ pub(crate) struct Discover {
     keep: Keep,
 }
 
-/// See [`Verb::Measure`].
+/// See [`ClusterVerb::Measure`].
 #[derive(Debug, Args)]
 pub(crate) struct Measure {
     /// Only these workers: `workers/ID` or the id alone [default: all with two devices of a kind].
@@ -138,9 +138,9 @@ pub(crate) struct Measure {
     wait: Wait,
 }
 
-impl Verb {
+impl ClusterVerb {
     /// The options that fill the fields of its request.
-    pub(crate) fn options(&self) -> options::Table {
+    pub(crate) fn options(&self) -> options::OptionTable {
         match self {
             Self::Import(_) => options::CLUSTER_IMPORT,
             Self::Create(_) => options::CLUSTER_CREATE,
@@ -153,20 +153,20 @@ impl Verb {
     }
 }
 
-pub(crate) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
+pub(crate) async fn run(context: &Context, verb: ClusterVerb) -> Result<(), Failure> {
     match verb {
-        Verb::Import(import) => {
-            let Import { file, format, options, keep } = *import;
+        ClusterVerb::Import(import) => {
+            let ImportCluster { file, format, options, keep } = *import;
             let document = file::read("cluster file", &file, MAX_DOCUMENT_BYTES)?;
-            let format = format.map_or(v1::ClusterFormat::Unspecified, v1::ClusterFormat::from).into();
+            let format = format.unwrap_or_default().into();
             let file = v1::ClusterFile { document, format, options: Some(options.options()) };
             create(context, Subject::File(file), keep).await
         }
-        Verb::Create(wanted) => {
-            let Create { nodes, keep } = *wanted;
+        ClusterVerb::Create(wanted) => {
+            let CreateCluster { nodes, keep } = *wanted;
             create(context, Subject::Cluster(nodes.cluster()?), keep).await
         }
-        Verb::Discover(discover) => {
+        ClusterVerb::Discover(discover) => {
             let Discover { workers, device_kind, network, keep } = discover;
             let request = v1::DiscoverClusterRequest {
                 workers,
@@ -182,7 +182,7 @@ pub(crate) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
                 .await?;
             print(context, &answer, &keep)
         }
-        Verb::Measure(measure) => {
+        ClusterVerb::Measure(measure) => {
             let request = v1::MeasureLinksRequest {
                 workers: measure.workers,
                 devices: measure.devices.unwrap_or_default(),
@@ -196,7 +196,7 @@ pub(crate) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
                 .await?;
             follow::begun(context, operation, &measure.wait).await
         }
-        Verb::Links { worker, limit } => {
+        ClusterVerb::Links { worker, limit } => {
             let worker = worker.unwrap_or_default();
             let links = page::all(context, limit, async |page_size, page_token| {
                 let request =
@@ -208,7 +208,7 @@ pub(crate) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
             });
             context.output.print(&links.await?)
         }
-        Verb::List(limit) => {
+        ClusterVerb::List(limit) => {
             let all = page::all(context, limit, async |page_size, page_token| {
                 let request = v1::ListClustersRequest { page_size, page_token };
                 context
@@ -218,7 +218,7 @@ pub(crate) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
             });
             context.output.print(&all.await?)
         }
-        Verb::Show { name } => {
+        ClusterVerb::Show { name } => {
             let request = v1::GetClusterRequest { name };
             let cluster = context
                 .client

@@ -12,16 +12,15 @@ use super::help;
 use crate::failure::Failure;
 use crate::failure::options;
 use crate::input::model::ModelArgs;
-use crate::input::model::source::{self, Format as SourceFormat};
+use crate::input::model::source::{self, ModelFormat};
 use crate::input::parse;
 use crate::output::{Format, write_stdout};
 use crate::session::client::models;
 use crate::session::context::Context;
 use crate::session::page::{self, Limit};
 
-/// Verbs of models.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Verb {
+pub(crate) enum ModelVerb {
     /// Stored models, newest first.
     #[command(after_help = help::MODEL_LIST)]
     List(Limit),
@@ -34,15 +33,15 @@ pub(crate) enum Verb {
     },
     /// Store a model of the zoo. The same model always gets the same name.
     #[command(after_help = help::MODEL_CREATE, allow_negative_numbers = true)]
-    Create(Box<Create>),
+    Create(Box<CreateModel>),
     /// Store a model from a file: a Hugging Face config.json, or a list of layers in JSON or YAML.
     #[command(after_help = help::MODEL_IMPORT)]
-    Import(Import),
+    Import(ImportModel),
 }
 
-/// See [`Verb::Create`].
+/// See [`ModelVerb::Create`].
 #[derive(Debug, Args)]
-pub(crate) struct Create {
+pub(crate) struct CreateModel {
     #[command(flatten)]
     model: ModelArgs,
 
@@ -51,16 +50,16 @@ pub(crate) struct Create {
     dry_run: bool,
 }
 
-/// See [`Verb::Import`].
+/// See [`ModelVerb::Import`].
 #[derive(Debug, Args)]
-pub(crate) struct Import {
+pub(crate) struct ImportModel {
     /// The file, or `-` for standard input.
     #[arg(value_name = "PATH")]
     file: PathBuf,
 
     /// What the file is [default: hf where it has a `model_type`, else layers].
     #[arg(long, value_enum)]
-    format: Option<SourceFormat>,
+    format: Option<ModelFormat>,
 
     /// hf: tokens per sample [default: the configuration's longest, at most 4096].
     #[arg(long, value_name = "N", value_parser = parse::positive())]
@@ -71,28 +70,28 @@ pub(crate) struct Import {
     dry_run: bool,
 }
 
-pub(crate) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
+pub(crate) async fn run(context: &Context, verb: ModelVerb) -> Result<(), Failure> {
     match verb {
-        Verb::List(limit) => {
+        ModelVerb::List(limit) => {
             let models = page::all(context, limit, async |page_size, page_token| {
                 let request = v1::ListModelsRequest { page_size, page_token };
                 context.client.call(request, async |channel, q| models(channel).list_models(q).await).await
             });
             context.output.print(&models.await?)
         }
-        Verb::Show { name } => {
+        ModelVerb::Show { name } => {
             let request = v1::GetModelRequest { name };
             let model =
                 context.client.call(request, async |channel, q| models(channel).get_model(q).await).await?;
             print(context, model)
         }
-        Verb::Create(create) => match create.model.subject()? {
+        ModelVerb::Create(create) => match create.model.subject()? {
             Subject::Source(source) => store(context, source, create.dry_run).await,
             Subject::Model(name) => {
                 Err(Failure::Usage(format!("{name} is stored already; name a family of the zoo")))
             }
         },
-        Verb::Import(Import { file, format, sequence_length, dry_run }) => {
+        ModelVerb::Import(ImportModel { file, format, sequence_length, dry_run }) => {
             store(context, source::read(&file, format, sequence_length)?, dry_run).await
         }
     }
@@ -120,9 +119,9 @@ fn print(context: &Context, model: v1::Model) -> Result<(), Failure> {
     }
 }
 
-impl Verb {
+impl ModelVerb {
     /// The options that fill the fields of its request.
-    pub(crate) fn options(&self) -> options::Table {
+    pub(crate) fn options(&self) -> options::OptionTable {
         match self {
             Self::List(_) => options::LIST,
             Self::Show { .. } => options::NAME,

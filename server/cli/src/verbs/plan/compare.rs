@@ -11,7 +11,7 @@ use crate::output::picture::sheet::Sheet;
 use crate::session::client::plans;
 use crate::session::context::Context;
 
-/// See [`super::Verb::Compare`].
+/// See [`super::PlanVerb::Compare`].
 #[derive(Debug, Args)]
 pub(crate) struct Compare {
     /// 2 to 8 plans: `plans/ID` or the ids alone.

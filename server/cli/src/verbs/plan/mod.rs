@@ -4,7 +4,6 @@ mod compare;
 mod drawing;
 mod observe;
 mod predict;
-mod prediction_options;
 mod recommend;
 mod show;
 
@@ -15,7 +14,7 @@ use compare::Compare;
 use observe::{Errors, Observations, Report};
 use predict::Predict;
 use recommend::Recommend;
-use show::Show;
+use show::ShowPlan;
 
 use super::help;
 use crate::failure::Failure;
@@ -27,9 +26,8 @@ use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
 use crate::session::page::{self, Limit};
 
-/// Verbs of plans.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Verb {
+pub(crate) enum PlanVerb {
     /// Will it fit? Memory and times of a stage, a partitioning or a plan, without running it.
     #[command(after_help = help::PLAN_PREDICT, allow_negative_numbers = true)]
     Predict(Box<Predict>),
@@ -38,7 +36,7 @@ pub(crate) enum Verb {
     Recommend(Box<Recommend>),
     /// One plan with its stages: predicted, measured, capacity; and pictures of it.
     #[command(visible_alias = "get", after_help = help::PLAN_SHOW)]
-    Show(Show),
+    Show(ShowPlan),
     /// Plans side by side: what differs, and pictures on common scales.
     #[command(after_help = help::PLAN_COMPARE)]
     Compare(Compare),
@@ -66,7 +64,7 @@ pub(crate) enum Verb {
     Errors(Errors),
 }
 
-/// See [`Verb::Validate`].
+/// See [`PlanVerb::Validate`].
 #[derive(Debug, Args)]
 pub(crate) struct Validate {
     /// The plan: `plans/ID` or the id alone.
@@ -93,9 +91,9 @@ pub(crate) struct Validate {
     wait: Wait,
 }
 
-impl Verb {
+impl PlanVerb {
     /// The options that fill the fields of its request.
-    pub(crate) fn options(&self) -> options::Table {
+    pub(crate) fn options(&self) -> options::OptionTable {
         match self {
             Self::Predict(_) => options::PLAN_PREDICT,
             Self::Recommend(_) => options::PLAN_RECOMMEND,
@@ -116,20 +114,20 @@ impl Verb {
     }
 }
 
-pub(crate) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
+pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure> {
     match verb {
-        Verb::Predict(predict) => predict.run(context).await,
-        Verb::Recommend(recommend) => recommend.run(context).await,
-        Verb::Show(show) => show.run(context).await,
-        Verb::Compare(compare) => compare.run(context).await,
-        Verb::List(limit) => {
+        PlanVerb::Predict(predict) => predict.run(context).await,
+        PlanVerb::Recommend(recommend) => recommend.run(context).await,
+        PlanVerb::Show(show) => show.run(context).await,
+        PlanVerb::Compare(compare) => compare.run(context).await,
+        PlanVerb::List(limit) => {
             let plans = page::all(context, limit, async |page_size, page_token| {
                 let request = v1::ListPlansRequest { page_size, page_token };
                 context.client.call(request, async |channel, q| plans(channel).list_plans(q).await).await
             });
             context.output.print(&plans.await?)
         }
-        Verb::Validate(validate) => {
+        PlanVerb::Validate(validate) => {
             let request = v1::ValidatePlanRequest {
                 name: validate.name,
                 iterations: validate.iterations,
@@ -144,10 +142,10 @@ pub(crate) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
                 .await?;
             follow::begun(context, operation, &validate.wait).await
         }
-        Verb::Report(report) => report.run(context).await,
-        Verb::Delete { name } => delete(context, name).await,
-        Verb::Observations(observations) => observations.run(context).await,
-        Verb::Errors(errors) => errors.run(context).await,
+        PlanVerb::Report(report) => report.run(context).await,
+        PlanVerb::Delete { name } => delete(context, name).await,
+        PlanVerb::Observations(observations) => observations.run(context).await,
+        PlanVerb::Errors(errors) => errors.run(context).await,
     }
 }
 

@@ -12,7 +12,7 @@ use crate::session::client::plans;
 use crate::session::context::Context;
 use crate::session::page::{self, Limit};
 
-/// See [`Verb::Report`](super::Verb::Report).
+/// See [`PlanVerb::Report`](super::PlanVerb::Report).
 #[derive(Debug, Args)]
 pub(crate) struct Report {
     /// The plan that was trained: `plans/ID` or the id alone.
@@ -76,7 +76,7 @@ impl Report {
     }
 }
 
-/// See [`Verb::Observations`](super::Verb::Observations).
+/// See [`PlanVerb::Observations`](super::PlanVerb::Observations).
 #[derive(Debug, Args)]
 pub(crate) struct Observations {
     /// The plan: `plans/ID` or the id alone. Default: all plans.
@@ -99,7 +99,7 @@ impl Observations {
     }
 }
 
-/// See [`Verb::Errors`](super::Verb::Errors).
+/// See [`PlanVerb::Errors`](super::PlanVerb::Errors).
 #[derive(Debug, Args)]
 pub(crate) struct Errors {
     /// Only this kind of device, as `loadmaster worker list` shows it.

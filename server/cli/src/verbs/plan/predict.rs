@@ -4,7 +4,6 @@ use clap::Args;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::predict_memory_request::Subject;
 
-use super::prediction_options::Basis;
 use crate::failure::{Exit, Failure};
 use crate::input::choice::choice;
 use crate::input::parse::{self, Devices};
@@ -13,7 +12,7 @@ use crate::output::table::prediction::verdict;
 use crate::session::client::plans;
 use crate::session::context::Context;
 
-/// See [`super::Verb::Predict`].
+/// See [`super::PlanVerb::Predict`].
 #[derive(Debug, Args)]
 pub(crate) struct Predict {
     /// The profile behind the prediction: `profiles/ID`, the id alone, or a document (a path that ends with
@@ -66,6 +65,36 @@ struct Asked {
     /// A stored plan with its training and its devices: `plans/ID` or the id alone.
     #[arg(long, value_name = "PLAN", value_parser = parse::plan)]
     plan: Option<String>,
+}
+
+/// Settings of the training and of the prediction.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Prediction")]
+struct Basis {
+    /// Samples of one stage pass [default: the profile's target].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=1_000_000))]
+    micro_batch_size: Option<i32>,
+
+    /// Stage passes per iteration [default: the profile's target].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=10_000))]
+    micro_batches: Option<i32>,
+
+    /// Order of the passes [default: the profile's]. Another one takes the component predictor.
+    #[arg(long, value_parser = choice::<v1::Schedule>())]
+    schedule: Option<v1::Schedule>,
+
+    /// What is computed again [default: the profile's]. Another policy takes the component predictor.
+    #[arg(long, value_parser = choice::<v1::RecomputePolicy>())]
+    recompute: Option<v1::RecomputePolicy>,
+
+    /// What computes the prediction [default: the best one that the profile has what it takes for].
+    #[arg(long, value_parser = choice::<v1::PredictorKind>())]
+    predictor: Option<v1::PredictorKind>,
+
+    /// Share of the predicted bytes that must stay free, for example 5% [default: the predictor's own
+    /// margin]. 0 keeps nothing free.
+    #[arg(long, value_name = "SHARE", value_parser = parse::share)]
+    margin: Option<f64>,
 }
 
 impl Predict {

@@ -14,9 +14,9 @@ use crate::session::context::Context;
 /// Passes that a picture is made of. More of them than this are not told apart anywhere.
 const MOST_PASSES: i32 = 50_000;
 
-/// See [`super::Verb::Show`].
+/// See [`super::PlanVerb::Show`].
 #[derive(Debug, Args)]
-pub(crate) struct Show {
+pub(crate) struct ShowPlan {
     /// The plan: `plans/ID` or the id alone.
     #[arg(value_parser = parse::plan)]
     name: String,
@@ -37,7 +37,7 @@ pub(crate) struct Show {
     drawing: Drawing,
 }
 
-impl Show {
+impl ShowPlan {
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
         self.drawing.check(context, self.schedule.is_some())?;
         let request = v1::GetPlanRequest { name: self.name.clone() };

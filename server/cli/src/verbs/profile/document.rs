@@ -13,7 +13,7 @@ use crate::session::context::Context;
 
 /// See the verb `export`.
 #[derive(Debug, Args)]
-pub(crate) struct Export {
+pub(crate) struct ExportProfile {
     /// The profile: `profiles/ID` or the id alone.
     #[arg(value_parser = parse::profile)]
     name: String,
@@ -25,7 +25,7 @@ pub(crate) struct Export {
 
 /// See the verb `import`.
 #[derive(Debug, Args)]
-pub(crate) struct Import {
+pub(crate) struct ImportProfile {
     /// The document, or `-` for standard input.
     #[arg(value_name = "PATH")]
     file: PathBuf,
@@ -40,8 +40,8 @@ pub(crate) struct Import {
 }
 
 /// Prints the document of a profile, or writes it to a file.
-pub(crate) async fn export(context: &Context, export: Export) -> Result<(), Failure> {
-    let Export { name, file } = export;
+pub(crate) async fn export(context: &Context, export: ExportProfile) -> Result<(), Failure> {
+    let ExportProfile { name, file } = export;
     let request = v1::ExportProfileRequest { name };
     let answer =
         context.client.call(request, async |channel, q| profiles(channel).export_profile(q).await).await?;
@@ -58,7 +58,7 @@ pub(crate) async fn export(context: &Context, export: Export) -> Result<(), Fail
 }
 
 /// Stores a document as a profile.
-pub(crate) async fn import(context: &Context, import: Import) -> Result<(), Failure> {
+pub(crate) async fn import(context: &Context, import: ImportProfile) -> Result<(), Failure> {
     let request = v1::ImportProfileRequest {
         document: profile::read(&import.file)?,
         profile_id: import.id.unwrap_or_default(),

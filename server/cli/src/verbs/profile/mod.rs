@@ -20,11 +20,10 @@ use crate::session::follow::{self, Wait};
 use crate::session::page::{self, Limit};
 use crate::text::{about, count, plain, plural};
 use campaign::CampaignArgs;
-use document::{Export, Import};
+use document::{ExportProfile, ImportProfile};
 
-/// Verbs of profiles.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Verb {
+pub(crate) enum ProfileVerb {
     /// Measure a model: train pieces of it on the connected workers.
     #[command(after_help = help::PROFILE_RUN, allow_negative_numbers = true)]
     Run(Box<RunProfile>),
@@ -61,10 +60,10 @@ pub(crate) enum Verb {
     },
     /// A complete profile as a JSON document: for another planner, or to look at.
     #[command(after_help = help::PROFILE_EXPORT)]
-    Export(Export),
+    Export(ExportProfile),
     /// Store a JSON document as a profile, whoever measured it.
     #[command(after_help = help::PROFILE_IMPORT)]
-    Import(Import),
+    Import(ImportProfile),
     /// What each run of a profile measured.
     #[command(after_help = help::PROFILE_MEASUREMENTS)]
     Measurements {
@@ -76,7 +75,7 @@ pub(crate) enum Verb {
     },
 }
 
-/// See [`Verb::Run`].
+/// See [`ProfileVerb::Run`].
 #[derive(Debug, Args)]
 pub(crate) struct RunProfile {
     #[command(flatten)]
@@ -92,9 +91,9 @@ pub(crate) struct RunProfile {
     wait: Wait,
 }
 
-impl Verb {
+impl ProfileVerb {
     /// The options that fill the fields of its request.
-    pub(crate) fn options(&self) -> options::Table {
+    pub(crate) fn options(&self) -> options::OptionTable {
         match self {
             Self::Run(_) => options::PROFILE_RUN,
             Self::Resume { .. } => options::PROFILE_RESUME,
@@ -106,10 +105,10 @@ impl Verb {
     }
 }
 
-pub(crate) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
+pub(crate) async fn run(context: &Context, verb: ProfileVerb) -> Result<(), Failure> {
     match verb {
-        Verb::Run(run) => measure(context, *run).await,
-        Verb::Resume { name, request_id: given, wait } => {
+        ProfileVerb::Run(run) => measure(context, *run).await,
+        ProfileVerb::Resume { name, request_id: given, wait } => {
             let request = v1::ResumeProfileRequest { name, request_id: parse::request_id(given.as_ref()) };
             context.leaves(LeftBehind::Request { request_id: request.request_id.clone() });
             let operation = context
@@ -118,7 +117,7 @@ pub(crate) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
                 .await?;
             follow::begun(context, operation, &wait).await
         }
-        Verb::List(limit) => {
+        ProfileVerb::List(limit) => {
             let profiles = page::all(context, limit, async |page_size, page_token| {
                 let request = v1::ListProfilesRequest { page_size, page_token };
                 context
@@ -128,7 +127,7 @@ pub(crate) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
             });
             context.output.print(&profiles.await?)
         }
-        Verb::Show { name } => {
+        ProfileVerb::Show { name } => {
             let request = v1::GetProfileRequest { name };
             let profile = context
                 .client
@@ -136,7 +135,7 @@ pub(crate) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
                 .await?;
             context.output.print(&profile)
         }
-        Verb::Delete { name } => {
+        ProfileVerb::Delete { name } => {
             let request = v1::DeleteProfileRequest { name: name.clone() };
             context
                 .client
@@ -145,9 +144,9 @@ pub(crate) async fn run(context: &Context, verb: Verb) -> Result<(), Failure> {
             context.remark(&format!("{name} is deleted"));
             Ok(())
         }
-        Verb::Export(export) => document::export(context, export).await,
-        Verb::Import(import) => document::import(context, import).await,
-        Verb::Measurements { name, limit } => {
+        ProfileVerb::Export(export) => document::export(context, export).await,
+        ProfileVerb::Import(import) => document::import(context, import).await,
+        ProfileVerb::Measurements { name, limit } => {
             let measurements = page::all(context, limit, async |page_size, page_token| {
                 let request = v1::ListMeasurementsRequest { parent: name.clone(), page_size, page_token };
                 context

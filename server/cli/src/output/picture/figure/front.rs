@@ -11,7 +11,6 @@ use crate::text::{bytes, count, plural, seconds};
 /// Points that are drawn; of more, some of them.
 const MOST_POINTS: usize = 500;
 
-/// The picture's content.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Front {
     /// In the order of the answer.

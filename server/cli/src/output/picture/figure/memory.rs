@@ -14,11 +14,10 @@ const ONE_BY_ONE: usize = 16;
 /// Bars that are drawn; of more, the fullest.
 const MOST_BARS: usize = 48;
 
-/// The picture's content.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Memory {
     /// In the order of the pipeline.
-    pub(crate) bars: Vec<Bar>,
+    pub(crate) bars: Vec<DeviceBar>,
     /// Bytes at the right end, the same for all bars.
     pub(crate) scale_bytes: i64,
     /// Ledger of the scale; none where predictions are of several, and bars must not be compared.
@@ -37,12 +36,11 @@ pub(crate) struct Memory {
 
 /// The memory of one device, or of each of several equal ones.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Bar {
+pub(crate) struct DeviceBar {
     /// `0: node0/0–3`: its stage and which devices.
     pub(crate) label: String,
     /// Bytes of each part, by its place; of what has no parts, one without a place.
     pub(crate) parts: Vec<(Option<usize>, i64)>,
-    /// Predicted peak.
     pub(crate) peak_bytes: i64,
     /// Upper end of the interval of the prediction, where one is known.
     pub(crate) high_bytes: Option<i64>,
@@ -70,7 +68,7 @@ impl Memory {
         let capacity = all.first().map_or(0, |device| device.capacity_bytes);
         let capacities_differ = all.iter().any(|device| device.capacity_bytes != capacity);
         let differ = (common.is_none(), capacities_differ);
-        let mut bars: Vec<Bar> =
+        let mut bars: Vec<DeviceBar> =
             all.chunk_by(equal).filter_map(|group| bar(plan, group, differ, look)).collect();
         let mut notes = vec![source(plan, common)];
         if capacity > 0 && !capacities_differ {
@@ -90,7 +88,7 @@ impl Memory {
         let has =
             |part: usize| bars.iter().flat_map(|bar| &bar.parts).any(|&(at, n)| at == Some(part) && n > 0);
         Some(Self {
-            scale_bytes: bars.iter().map(Bar::extent).max().unwrap_or(0).max(1),
+            scale_bytes: bars.iter().map(DeviceBar::extent).max().unwrap_or(0).max(1),
             ledger: common,
             parts: names
                 .into_iter()
@@ -125,7 +123,7 @@ impl Memory {
     }
 }
 
-impl Bar {
+impl DeviceBar {
     /// The most bytes that it shows.
     fn extent(&self) -> i64 {
         let of = |bytes: Option<i64>| bytes.unwrap_or(0);
@@ -138,7 +136,7 @@ impl Bar {
     }
 }
 
-fn bar(plan: &Plan, group: &[Device], differ: (bool, bool), look: Look) -> Option<Bar> {
+fn bar(plan: &Plan, group: &[Device], differ: (bool, bool), look: Look) -> Option<DeviceBar> {
     let first = group.first()?;
     let stage = plan.stages.get(first.stage)?;
     let predicted = stage.predicted_peak.as_ref()?;
@@ -155,7 +153,7 @@ fn bar(plan: &Plan, group: &[Device], differ: (bool, bool), look: Look) -> Optio
     let capacity_bytes = Some(first.capacity_bytes).filter(|&capacity| capacity > 0);
     let measured = stage.measured_peak.as_ref().filter(|measured| measured.ledger == predicted.ledger);
     let high_bytes = stage.interval.as_ref().map(|interval| interval.high_bytes);
-    let mut bar = Bar {
+    let mut bar = DeviceBar {
         label: format!("{}: {}", first.stage, devices::names(group, look)),
         parts,
         peak_bytes: predicted.bytes.max(0),
@@ -170,12 +168,12 @@ fn bar(plan: &Plan, group: &[Device], differ: (bool, bool), look: Look) -> Optio
     Some(bar)
 }
 
-fn widest(bars: &[Bar], of: fn(&Bar) -> &str) -> usize {
+fn widest(bars: &[DeviceBar], of: fn(&DeviceBar) -> &str) -> usize {
     bars.iter().map(|bar| cells(of(bar))).max().unwrap_or(0)
 }
 
 /// What stands beside a bar. Ledger and capacity are told where not all bars have the same.
-fn amount(stage: &PlanStage, bar: &Bar, ledgers_differ: bool, capacities_differ: bool) -> String {
+fn amount(stage: &PlanStage, bar: &DeviceBar, ledgers_differ: bool, capacities_differ: bool) -> String {
     let mut text = bytes(bar.peak_bytes);
     if let Some(predicted) = stage.predicted_peak.as_ref().filter(|_| ledgers_differ) {
         text.push_str(&format!(" {}", ledger(predicted.ledger)));
@@ -190,7 +188,7 @@ fn amount(stage: &PlanStage, bar: &Bar, ledgers_differ: bool, capacities_differ:
     text
 }
 
-fn title(bar: &Bar, stage: &PlanStage, look: Look) -> String {
+fn title(bar: &DeviceBar, stage: &PlanStage, look: Look) -> String {
     let figure = |what: &str, figure: &MemoryFigure| {
         format!("{what} {} ({} ledger, {})", bytes(figure.bytes), ledger(figure.ledger), safe(&figure.origin))
     };
@@ -209,7 +207,7 @@ fn title(bar: &Bar, stage: &PlanStage, look: Look) -> String {
 }
 
 /// Leaves the fullest bars, and says what it took away.
-fn keep_fullest(bars: &mut Vec<Bar>) -> Option<String> {
+fn keep_fullest(bars: &mut Vec<DeviceBar>) -> Option<String> {
     if bars.len() <= MOST_BARS {
         return None;
     }

@@ -24,7 +24,6 @@ pub(super) enum Figure {
     Schedule(Schedule),
     /// Memory against time.
     Front(Front),
-    /// Facts.
     Table(Table),
 }
 
@@ -54,7 +53,6 @@ impl Figure {
 /// Cells under a header.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Table {
-    /// Titles of the columns.
     pub(crate) head: Vec<String>,
     /// Rows of as many cells.
     pub(crate) rows: Vec<Vec<String>>,

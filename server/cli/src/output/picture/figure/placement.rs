@@ -16,7 +16,6 @@ const ONE_BY_ONE: usize = 64;
 /// Stages that are listed; of more, the first and the last.
 const MOST_STAGES: usize = 64;
 
-/// The picture's content.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Placement {
     /// Nodes in the order in which the pipeline comes to them.
@@ -38,14 +37,12 @@ pub(crate) struct NodeBox {
     pub(crate) nodes: usize,
     /// Kinds of its devices.
     pub(crate) kind: String,
-    /// Its devices.
     pub(crate) cells: Vec<Cell>,
 }
 
 /// One device, or several of the same stage that follow each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cell {
-    /// Index of the stage.
     pub(crate) stage: usize,
     /// How many devices it stands for.
     pub(crate) devices: usize,
@@ -73,7 +70,6 @@ pub(crate) struct StageNote {
 }
 
 impl Placement {
-    /// Of a plan.
     pub(crate) fn of(plan: &Plan, look: Look) -> Self {
         let (all, more) = devices::of(plan);
         let nodes = by_node(&all);

@@ -10,7 +10,6 @@ use crate::text::{count, percent, plural, seconds, word};
 /// Lanes that are drawn; of more, the first and the last.
 const MOST_LANES: usize = 32;
 
-/// The picture's content.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Schedule {
     /// One per stage.
@@ -32,7 +31,6 @@ pub(crate) struct Schedule {
 pub(crate) struct Row {
     /// `stage 3`; of the row that stands for lanes left out, how many they are.
     pub(crate) label: String,
-    /// Index of the stage.
     pub(crate) stage: usize,
     /// Its passes in order, each within the iteration.
     pub(crate) passes: Vec<Pass>,
@@ -45,7 +43,6 @@ pub(crate) struct Row {
 /// One pass, or the step at the end.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Pass {
-    /// What is done.
     pub(crate) kind: Kind,
     /// Which micro-batch, from 0.
     pub(crate) micro_batch: i32,
@@ -57,12 +54,9 @@ pub(crate) struct Pass {
     pub(crate) end: f64,
 }
 
-/// What is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Forward pass.
     Forward,
-    /// Backward pass.
     Backward,
     /// Gradient synchronisation and optimizer step.
     Step,

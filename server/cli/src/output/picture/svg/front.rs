@@ -1,7 +1,7 @@
 //! The front: memory across, time up, a disc per plan.
 
 use super::notes::{width_of, within};
-use super::scene::{Scene, Shape, Side, Style};
+use super::scene::{Anchor, Scene, Shape, Style};
 use crate::output::picture::axis;
 use crate::output::picture::figure::front::{Front, Point};
 use crate::output::picture::tint::Tint;
@@ -19,19 +19,19 @@ pub(super) fn draw(front: &Front, width: f64) -> Scene {
     let x = |bytes: f64| left + (bytes - low_bytes) / (high_bytes - low_bytes) * room;
     let y = |seconds: f64| top + HEIGHT - (seconds - low_seconds) / (high_seconds - low_seconds) * HEIGHT;
 
-    scene.text((0.0, 12.0), Side::Start, Style::Tint(Tint::Faint), front.seconds_axis);
+    scene.text((0.0, 12.0), Anchor::Start, Style::Tint(Tint::Faint), front.seconds_axis);
     scene.rect((left, top), (room, HEIGHT), Style::Frame, "");
     for mark in marks {
         scene.line((left, y(mark.at)), (left + room, y(mark.at)), Style::Tint(Tint::Faint));
-        scene.text((left - 6.0, y(mark.at) + 4.0), Side::End, Style::Tint(Tint::Faint), &mark.text);
+        scene.text((left - 6.0, y(mark.at) + 4.0), Anchor::End, Style::Tint(Tint::Faint), &mark.text);
     }
     for mark in axis::bytes(low_bytes, high_bytes, (room / 100.0) as usize) {
         scene.line((x(mark.at), top), (x(mark.at), top + HEIGHT), Style::Tint(Tint::Faint));
-        scene.text((x(mark.at), top + HEIGHT + 15.0), Side::Middle, Style::Tint(Tint::Faint), &mark.text);
+        scene.text((x(mark.at), top + HEIGHT + 15.0), Anchor::Middle, Style::Tint(Tint::Faint), &mark.text);
     }
     scene.text(
         (left + room / 2.0, top + HEIGHT + 32.0),
-        Side::Middle,
+        Anchor::Middle,
         Style::Tint(Tint::Faint),
         &front.bytes_axis,
     );
@@ -58,7 +58,7 @@ pub(super) fn draw(front: &Front, width: f64) -> Scene {
         let (style, title) = (Style::Tint(Tint::Chosen), String::new());
         scene.shapes.push(Shape::Disc { x: left + 6.0, y: bottom - 4.0, radius: 5.0, style, title });
         let text = within(&format!("this plan: {}", point.title), room - 18.0);
-        scene.text((left + 18.0, bottom), Side::Start, Style::Plain, &text);
+        scene.text((left + 18.0, bottom), Anchor::Start, Style::Plain, &text);
     }
     scene.height = bottom + 8.0;
     scene

@@ -1,13 +1,12 @@
 //! The memory of the devices: a stacked bar per device, with its capacity and what was measured.
 
 use super::notes::{legend, width_of_cells, within};
-use super::scene::{Scene, Side, Style};
+use super::scene::{Anchor, Scene, Style};
 use crate::output::picture::axis;
-use crate::output::picture::figure::memory::{Bar, Memory};
+use crate::output::picture::figure::memory::{DeviceBar, Memory};
 use crate::output::picture::tint::Tint;
 use crate::text::bytes;
 
-/// Height of a bar.
 const BAR: f64 = 18.0;
 /// Height of a bar with the space below it.
 const ROW: f64 = 26.0;
@@ -24,22 +23,33 @@ pub(super) fn draw(memory: &Memory, width: f64) -> Scene {
     for mark in axis::bytes(0.0, memory.scale_bytes as f64, (room / 80.0) as usize) {
         let x = left + scale(mark.at);
         scene.line((x, 0.0), (x, bottom), Style::Tint(Tint::Faint));
-        scene.text((x, bottom + 13.0), Side::Middle, Style::Tint(Tint::Faint), &mark.text);
+        scene.text((x, bottom + 13.0), Anchor::Middle, Style::Tint(Tint::Faint), &mark.text);
     }
-    scene.text((left + room / 2.0, bottom + 29.0), Side::Middle, Style::Tint(Tint::Faint), &memory.axis());
+    scene.text((left + room / 2.0, bottom + 29.0), Anchor::Middle, Style::Tint(Tint::Faint), &memory.axis());
     for (row, bar) in memory.bars.iter().enumerate() {
         let y = row as f64 * ROW + 4.0;
         let name = within(&bar.label, names);
-        scene.text((names, y + 13.0), Side::End, Style::Plain, &name);
+        scene.text((names, y + 13.0), Anchor::End, Style::Plain, &name);
         one(&mut scene, memory, bar, (left, y), &scale);
-        scene.text((left + room + 12.0, y + 13.0), Side::Start, Style::Plain, &within(&bar.amount, amounts));
+        scene.text(
+            (left + room + 12.0, y + 13.0),
+            Anchor::Start,
+            Style::Plain,
+            &within(&bar.amount, amounts),
+        );
     }
     scene.height = bottom + 36.0;
     scene.below(legend(&entries(memory), width));
     scene
 }
 
-fn one(scene: &mut Scene, memory: &Memory, bar: &Bar, (left, y): (f64, f64), scale: &impl Fn(f64) -> f64) {
+fn one(
+    scene: &mut Scene,
+    memory: &Memory,
+    bar: &DeviceBar,
+    (left, y): (f64, f64),
+    scale: &impl Fn(f64) -> f64,
+) {
     let capacity = bar.capacity_bytes.map(|capacity| scale(capacity as f64));
     if let Some(capacity) = capacity {
         scene.rect((left, y), (capacity, BAR), Style::Frame, &bar.title);

@@ -13,7 +13,7 @@ use super::figure::Figure;
 use super::sheet::{Block, Sheet};
 use super::tint::Tint;
 use super::xml::Xml;
-use scene::{Scene, Side, Style};
+use scene::{Anchor, Scene, Style};
 
 pub(super) use write::rules;
 
@@ -28,7 +28,7 @@ const GAP: f64 = 28.0;
 /// plans are left to pages.
 pub(crate) fn render(sheet: &Sheet) -> String {
     let mut page = Scene::new(WIDTH);
-    page.text((0.0, 16.0), Side::Start, Style::Heading, &sheet.title);
+    page.text((0.0, 16.0), Anchor::Start, Style::Heading, &sheet.title);
     page.height = 24.0;
     page.below(notes::lines(&sheet.contradictions, "", page.width));
     for block in sheet.blocks.iter().filter(|block| !block.file_only) {
@@ -53,14 +53,14 @@ fn block(block: &Block) -> Scene {
     let several = block.figures.len() > 1;
     let width = if several { COLUMN } else { WIDTH };
     let mut scene = Scene::new(0.0);
-    scene.text((0.0, 14.0), Side::Start, Style::Heading, block.title);
+    scene.text((0.0, 14.0), Anchor::Start, Style::Heading, block.title);
     scene.height = 22.0;
     let top = scene.height;
     for (column, (plan, figure)) in block.figures.iter().enumerate() {
         let mut one = Scene::new(width);
         for caption in [plan.as_str(), figure.summary()].into_iter().filter(|caption| !caption.is_empty()) {
             let text = notes::within(caption, width);
-            one.text((0.0, one.height + 14.0), Side::Start, Style::Tint(Tint::Strong), &text);
+            one.text((0.0, one.height + 14.0), Anchor::Start, Style::Tint(Tint::Strong), &text);
             one.height += 22.0;
         }
         one.below(draw(figure, width));

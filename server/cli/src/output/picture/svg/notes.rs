@@ -1,12 +1,11 @@
 //! Text in a picture: how much room it takes, and sentences in lines. Whoever looks at an SVG brings the
 //! fonts, so widths are estimates on the safe side.
 
-use super::scene::{Scene, Side, Style};
+use super::scene::{Anchor, Scene, Style};
 use crate::output::picture::tint::Tint;
 use crate::text::label::{cells, fit};
 use crate::text::terminal_abilities::Look;
 
-/// Height of a line.
 const LINE: f64 = 17.0;
 /// Width of a character of 12 pixels; most are narrower.
 const CHARACTER: f64 = 7.0;
@@ -53,7 +52,7 @@ pub(super) fn lines(sentences: &[String], prefix: &str, width: f64) -> Scene {
 fn put(scene: &mut Scene, line: &str, most: usize) {
     scene.height += LINE;
     let y = scene.height - 4.0;
-    scene.text((0.0, y), Side::Start, Style::Tint(Tint::Faint), &fit(line, most, Look::FILE));
+    scene.text((0.0, y), Anchor::Start, Style::Tint(Tint::Faint), &fit(line, most, Look::FILE));
 }
 
 /// Coloured squares with what they mean, in as many rows as they need.
@@ -76,7 +75,7 @@ pub(super) fn legend(entries: &[(Tint, &str)], width: f64) -> Scene {
             }
             _ => scene.rect((x, y), (SQUARE, SQUARE), Style::Tint(tint), ""),
         }
-        scene.text((x + SQUARE + 6.0, y + 10.0), Side::Start, Style::Plain, text);
+        scene.text((x + SQUARE + 6.0, y + 10.0), Anchor::Start, Style::Plain, text);
         x += wide;
     }
     scene

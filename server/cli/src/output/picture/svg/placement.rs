@@ -1,7 +1,7 @@
 //! The stages on the devices: nodes as boxes, devices as squares in them, and a line per stage.
 
 use super::notes::{width_of, within};
-use super::scene::{Scene, Side, Style};
+use super::scene::{Anchor, Scene, Style};
 use crate::output::picture::figure::placement::{NodeBox, Placement, StageNote};
 use crate::output::picture::tint::Tint;
 
@@ -33,7 +33,7 @@ pub(super) fn draw(placement: &Placement, width: f64) -> Scene {
     scene.height += 8.0;
     scene.text(
         (0.0, scene.height + 12.0),
-        Side::Start,
+        Anchor::Start,
         Style::Tint(Tint::Faint),
         "in each device: its stage, r replica, t shard, × devices drawn as one; # its index",
     );
@@ -53,7 +53,7 @@ fn one(node: &NodeBox, device: f64, width: f64) -> Scene {
     scene.height = TITLE + rows as f64 * (DEVICE + SPACE) + SPACE;
     let height = scene.height;
     scene.rect((0.0, 0.0), (wide, height), Style::Frame, &title);
-    scene.text((SPACE, 15.0), Side::Start, Style::Plain, &within(&title, wide - 2.0 * SPACE));
+    scene.text((SPACE, 15.0), Anchor::Start, Style::Plain, &within(&title, wide - 2.0 * SPACE));
     for (index, cell) in node.cells.iter().enumerate() {
         let (row, column) = (index / per_row, index % per_row);
         let x = SPACE + column as f64 * (device + SPACE);
@@ -61,10 +61,10 @@ fn one(node: &NodeBox, device: f64, width: f64) -> Scene {
         scene.rect((x, y), (device, DEVICE), Style::Tint(Tint::Stage(cell.stage)), &cell.title);
         let (label, middle) = (within(&cell.label, device), x + device / 2.0);
         let base = if cell.index.is_empty() { y + DEVICE / 2.0 + 4.0 } else { y + 16.0 };
-        scene.text((middle, base), Side::Middle, Style::OnColour, &label);
+        scene.text((middle, base), Anchor::Middle, Style::OnColour, &label);
         if !cell.index.is_empty() {
             let index = within(&cell.index, device);
-            scene.text((middle, y + 28.0), Side::Middle, Style::OnColourSmall, &index);
+            scene.text((middle, y + 28.0), Anchor::Middle, Style::OnColourSmall, &index);
         }
     }
     scene
@@ -84,19 +84,19 @@ fn stages(notes: &[StageNote], width: f64) -> Scene {
         match note.stage {
             Some(stage) => {
                 scene.rect((0.0, y - 11.0), (30.0, 15.0), Style::Tint(Tint::Stage(stage)), "");
-                scene.text((15.0, y), Side::Middle, Style::OnColour, &stage.to_string());
+                scene.text((15.0, y), Anchor::Middle, Style::OnColour, &stage.to_string());
                 let mut x = 40.0;
-                scene.text((x, y), Side::Start, Style::Plain, &within(&note.layers, layers));
+                scene.text((x, y), Anchor::Start, Style::Plain, &within(&note.layers, layers));
                 x += layers + 16.0;
-                scene.text((x, y), Side::Start, Style::Plain, &within(&note.sharing, sharing));
+                scene.text((x, y), Anchor::Start, Style::Plain, &within(&note.sharing, sharing));
                 x += sharing + 16.0;
                 let mut place = note.devices.clone();
                 if !note.recompute.is_empty() {
                     place.push_str(&format!(", recomputes {}", note.recompute));
                 }
-                scene.text((x, y), Side::Start, Style::Plain, &within(&place, width - x));
+                scene.text((x, y), Anchor::Start, Style::Plain, &within(&place, width - x));
             }
-            None => scene.text((40.0, y), Side::Start, Style::Tint(Tint::Faint), &note.layers),
+            None => scene.text((40.0, y), Anchor::Start, Style::Tint(Tint::Faint), &note.layers),
         }
         scene.height += LINE;
     }

@@ -10,19 +10,45 @@ pub(super) struct Scene {
     pub(super) shapes: Vec<Shape>,
 }
 
-/// One shape.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Shape {
     /// A filled rectangle with what is told of it when the pointer rests on it.
-    Box { x: f64, y: f64, width: f64, height: f64, style: Style, title: String },
-    /// A straight line.
-    Line { x1: f64, y1: f64, x2: f64, y2: f64, style: Style },
+    Box {
+        x: f64,
+        y: f64,
+        width: f64,
+        height: f64,
+        style: Style,
+        title: String,
+    },
+    Line {
+        x1: f64,
+        y1: f64,
+        x2: f64,
+        y2: f64,
+        style: Style,
+    },
     /// A line through points.
-    Path { points: Vec<(f64, f64)>, style: Style },
+    Path {
+        points: Vec<(f64, f64)>,
+        style: Style,
+    },
     /// A disc with what is told of it when the pointer rests on it.
-    Disc { x: f64, y: f64, radius: f64, style: Style, title: String },
+    Disc {
+        x: f64,
+        y: f64,
+        radius: f64,
+        style: Style,
+        title: String,
+    },
     /// One line of text; `y` is its base line.
-    Text { x: f64, y: f64, side: Side, style: Style, text: String },
+    Text {
+        x: f64,
+        y: f64,
+        side: Anchor,
+        style: Style,
+        text: String,
+    },
 }
 
 /// How a shape looks: a class of the style sheet.
@@ -44,14 +70,13 @@ pub(super) enum Style {
 
 /// Which end of a text is at its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum Anchor {
     Start,
     Middle,
     End,
 }
 
 impl Style {
-    /// Its class.
     pub(super) fn class(self) -> &'static str {
         match self {
             Self::Tint(tint) => tint.class(),
@@ -70,7 +95,6 @@ impl Scene {
         Self { width, height: 0.0, shapes: Vec::new() }
     }
 
-    /// Adds a rectangle.
     pub(super) fn rect(
         &mut self,
         (x, y): (f64, f64),
@@ -82,13 +106,11 @@ impl Scene {
         self.shapes.push(Shape::Box { x, y, width: width.max(0.0), height, style, title });
     }
 
-    /// Adds a line.
     pub(super) fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), style: Style) {
         self.shapes.push(Shape::Line { x1, y1, x2, y2, style });
     }
 
-    /// Adds text.
-    pub(super) fn text(&mut self, (x, y): (f64, f64), side: Side, style: Style, text: &str) {
+    pub(super) fn text(&mut self, (x, y): (f64, f64), side: Anchor, style: Style, text: &str) {
         self.shapes.push(Shape::Text { x, y, side, style, text: text.to_owned() });
     }
 

@@ -1,12 +1,11 @@
 //! One iteration: a lane per stage over a common axis of seconds.
 
 use super::notes::{legend, width_of, width_of_cells, within};
-use super::scene::{Scene, Side, Style};
+use super::scene::{Anchor, Scene, Style};
 use crate::output::picture::axis;
 use crate::output::picture::figure::schedule::{Kind, Pass, Row, Schedule, columns};
 use crate::output::picture::tint::Tint;
 
-/// Height of a lane.
 const LANE: f64 = 22.0;
 /// Height of a lane with the space below it.
 const ROW: f64 = 28.0;
@@ -26,12 +25,12 @@ pub(super) fn draw(schedule: &Schedule, width: f64) -> Scene {
     for mark in axis::seconds(0.0, schedule.end_seconds, (room / 80.0) as usize) {
         let x = left + mark.at * scale;
         scene.line((x, 0.0), (x, bottom), Style::Tint(Tint::Faint));
-        scene.text((x, bottom + 13.0), Side::Middle, Style::Tint(Tint::Faint), &mark.text);
+        scene.text((x, bottom + 13.0), Anchor::Middle, Style::Tint(Tint::Faint), &mark.text);
     }
     let passes: usize = schedule.lanes.iter().map(|lane| lane.passes.len()).sum();
     for (row, lane) in schedule.lanes.iter().enumerate() {
         let y = row as f64 * ROW + 3.0;
-        scene.text((names, y + 15.0), Side::End, Style::Plain, &within(&lane.label, names));
+        scene.text((names, y + 15.0), Anchor::End, Style::Plain, &within(&lane.label, names));
         if lane.title.is_empty() {
             continue;
         }
@@ -41,7 +40,7 @@ pub(super) fn draw(schedule: &Schedule, width: f64) -> Scene {
         } else {
             pieces(&mut scene, lane, schedule.end_seconds, (left, y), room);
         }
-        scene.text((left + room + 12.0, y + 15.0), Side::Start, Style::Plain, &lane.busy);
+        scene.text((left + room + 12.0, y + 15.0), Anchor::Start, Style::Plain, &lane.busy);
     }
     scene.height = bottom + 20.0;
     let mut entries: Vec<(Tint, &str)> = Kind::ALL.map(|kind| (tint(kind, 0), kind.name())).into();
@@ -75,7 +74,7 @@ fn one(scene: &mut Scene, pass: &Pass, (left, y): (f64, f64), scale: f64) {
     scene.rect((left + from, y), (drawn, LANE), Style::Tint(tint(pass.kind, pass.chunk)), &pass.title());
     let number = pass.micro_batch.to_string();
     if pass.kind != Kind::Step && width_of(&number) < wide {
-        scene.text((left + from + wide / 2.0, y + 15.0), Side::Middle, Style::OnColourSmall, &number);
+        scene.text((left + from + wide / 2.0, y + 15.0), Anchor::Middle, Style::OnColourSmall, &number);
     }
 }
 

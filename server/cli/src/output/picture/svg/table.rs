@@ -1,11 +1,10 @@
 //! Facts in rows and columns.
 
 use super::notes::{width_of, within};
-use super::scene::{Scene, Side, Style};
+use super::scene::{Anchor, Scene, Style};
 use crate::output::picture::figure::Table;
 use crate::output::picture::tint::Tint;
 
-/// Height of a row.
 const ROW: f64 = 20.0;
 /// Space between columns.
 const SPACE: f64 = 16.0;
@@ -28,7 +27,7 @@ pub(super) fn draw(table: &Table, width: f64) -> Scene {
         let mut x = 0.0;
         for (text, width) in row.iter().zip(&widths) {
             let style = if index == 0 { Style::Tint(Tint::Strong) } else { Style::Plain };
-            scene.text((x, y), Side::Start, style, &within(text, *width + 1.0));
+            scene.text((x, y), Anchor::Start, style, &within(text, *width + 1.0));
             x += width + SPACE;
         }
         scene.height += ROW;

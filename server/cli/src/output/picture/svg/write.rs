@@ -1,6 +1,6 @@
 //! Scenes as SVG.
 
-use super::scene::{Scene, Shape, Side};
+use super::scene::{Anchor, Scene, Shape};
 use crate::output::picture::tint::Tint;
 use crate::output::picture::xml::{Xml, number};
 
@@ -112,9 +112,9 @@ fn shape(xml: &mut Xml, shape: &Shape) {
         Shape::Text { x, y, side, style, text } => {
             let [x, y] = [x, y].map(|value| number(*value));
             let anchor = match side {
-                Side::Start => "start",
-                Side::Middle => "middle",
-                Side::End => "end",
+                Anchor::Start => "start",
+                Anchor::Middle => "middle",
+                Anchor::End => "end",
             };
             xml.leaf(
                 "text",

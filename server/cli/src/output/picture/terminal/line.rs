@@ -19,12 +19,10 @@ impl Line {
         Self(vec![(text.into(), Some(tint))])
     }
 
-    /// Adds plain text.
     pub(super) fn text(&mut self, text: impl Into<String>) {
         self.0.push((text.into(), None));
     }
 
-    /// Adds coloured text.
     pub(super) fn tinted(&mut self, text: impl Into<String>, tint: impl Into<Option<Tint>>) {
         self.0.push((text.into(), tint.into()));
     }

@@ -1,9 +1,9 @@
 //! The memory of the devices as text: a bar of letters per device.
 
 use super::line::{Line, legend};
-use crate::output::picture::figure::memory::{Bar, Memory};
+use crate::output::picture::figure::memory::{DeviceBar, Memory};
 use crate::output::picture::tint::Tint;
-use crate::text::bar::Bar as Row;
+use crate::text::bar::Bar;
 use crate::text::bytes;
 use crate::text::label::{cells, column};
 use crate::text::terminal_abilities::Look;
@@ -46,8 +46,8 @@ fn axis(memory: &Memory, names: usize, room: usize, look: Look) -> Line {
 }
 
 /// A bar of exactly `room` cells, marks included.
-fn cells_of(bar: &Bar, memory: &Memory, room: usize, look: Look) -> Line {
-    let mut row: Row<(char, Option<Tint>)> = Row::new(room, memory.scale_bytes, (' ', None));
+fn cells_of(bar: &DeviceBar, memory: &Memory, room: usize, look: Look) -> Line {
+    let mut row: Bar<(char, Option<Tint>)> = Bar::new(room, memory.scale_bytes, (' ', None));
     row.parts(bar.parts.iter().map(|&(place, bytes)| {
         let part = memory.parts.iter().find(|part| place == Some(part.0));
         let (letter, tint) = part.map_or(('=', Tint::Whole), |part| (part.1, Tint::Part(part.0)));

@@ -16,16 +16,16 @@ show!(ListPlansResponse of plans as list);
 const LONGEST: usize = 28;
 
 /// What a plan has in a column.
-type Cell = Box<dyn Fn(&Plan) -> Option<String>>;
-/// A column: its title, its side and its cells.
-type Column = (String, Side, Cell);
+type Reading = Box<dyn Fn(&Plan) -> Option<String>>;
+/// A column: its title, its side and what its cells read.
+type PlanColumn = (String, Side, Reading);
 
 /// Plans, one per line. Columns in which no plan has anything are left out.
 fn list(plans: &[Plan], look: Look) -> String {
     if plans.is_empty() {
         return "no plans\n".to_owned();
     }
-    let columns: Vec<Column> = columns(plans, look)
+    let columns: Vec<PlanColumn> = columns(plans, look)
         .into_iter()
         .filter(|(_, _, of)| plans.iter().any(|plan| of(plan).is_some()))
         .collect();
@@ -38,13 +38,13 @@ fn list(plans: &[Plan], look: Look) -> String {
     grid.render()
 }
 
-fn columns(plans: &[Plan], look: Look) -> Vec<Column> {
+fn columns(plans: &[Plan], look: Look) -> Vec<PlanColumn> {
     let measured = |plan: &Plan| plan.trainings.as_ref().and_then(|of| of.measured_peak.clone());
     let peaks: Vec<_> =
         plans.iter().flat_map(|plan| [plan.predicted_peak.clone(), measured(plan)]).flatten().collect();
     let common = common_ledger(&peaks);
     let note = common.map_or_else(String::new, |common| format!(" ({})", ledger(common)));
-    let column = |title: &str, side, of: Cell| (title.to_owned(), side, of);
+    let column = |title: &str, side, of: Reading| (title.to_owned(), side, of);
     let named = |text: &str| (!text.is_empty()).then(|| id(text));
     vec![
         column("plan", Left, Box::new(move |plan| Some(id(&plan.name)))),

@@ -20,7 +20,6 @@ use bar::{Glyphs, draw};
 
 show!(Plan as one);
 
-/// All of one plan.
 fn one(plan: &Plan, look: Look) -> String {
     // What the plan turned out to be is known before what it was taken to be.
     let mut text: String = contradiction::of(plan, look).into_iter().map(|line| line + "\n").collect();

@@ -29,7 +29,6 @@ impl Show for PredictMemoryResponse {
     }
 }
 
-/// All of one prediction.
 fn one(answer: &PredictMemoryResponse, look: Look) -> String {
     let mut text = format!("predicted for {}", id(&answer.model));
     if let Some(spec) = &answer.training {

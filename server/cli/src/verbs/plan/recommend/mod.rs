@@ -14,7 +14,7 @@ use crate::input::profile::{ProfileRef, profile_or_file};
 use crate::session::client::plans;
 use crate::session::context::Context;
 
-/// See [`super::Verb::Recommend`].
+/// See [`super::PlanVerb::Recommend`].
 #[derive(Debug, Args)]
 pub(crate) struct Recommend {
     /// The profile behind the predictions: `profiles/ID`, the id alone, or a document (a path that ends with

@@ -7,8 +7,8 @@
 use comfy_table::{Attribute, Cell, CellAlignment, Table, presets};
 
 use crate::text::label::fit;
-use crate::text::plain;
 use crate::text::terminal_abilities::Look;
+use crate::text::{plain, wrapped};
 
 /// Cells between two columns.
 const GAP: usize = 2;
@@ -79,12 +79,12 @@ impl Grid {
         }
         let mut text: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
         if !left_out.is_empty() {
-            text.push_str(&format!("(a wider terminal shows more: {})\n", left_out.join(", ")));
+            text.push_str(&told(&left_out, self.look.width));
         }
         text
     }
 
-    /// Makes every line fit, and returns the titles of the columns that had to go.
+    /// Makes every line fit, and returns what the columns that had to go are called.
     fn narrow(&mut self, width: usize) -> Vec<String> {
         let mut columns: Vec<Column> = (0..self.sides.len()).map(|column| self.column(column)).collect();
         let mut left_out = Vec::new();
@@ -102,14 +102,14 @@ impl Grid {
             let title = |of: &Column| self.rows.first().map_or("", |header| header[of.index].as_str());
             let bar = columns.iter().rposition(|of| title(of).is_empty()).filter(|&of| of > 0);
             let gone = columns.remove(bar.unwrap_or(columns.len() - 1));
-            left_out.insert(0, title(&gone).to_owned());
+            left_out
+                .insert(0, Some(title(&gone)).filter(|title| !title.is_empty()).unwrap_or("bars").to_owned());
             columns.iter_mut().for_each(|of| of.width = of.wanted);
         }
         for row in &mut self.rows {
             *row = columns.iter().map(|of| fit(&row[of.index], of.width, self.look)).collect();
         }
         self.sides = columns.iter().map(|of| of.side).collect();
-        left_out.retain(|title| !title.is_empty());
         left_out
     }
 
@@ -127,6 +127,12 @@ impl Grid {
         };
         Column { index, side, wanted, least, width: wanted }
     }
+}
+
+/// Which columns are not there, and where they are.
+fn told(left_out: &[String], width: Option<usize>) -> String {
+    let line = format!("(left out: {}; -o json or a wider terminal shows them)", left_out.join(", "));
+    wrapped(&line, width)
 }
 
 /// A column that is fitted in.
@@ -200,8 +206,8 @@ mod tests {
     fn a_table_keeps_to_the_width_of_the_terminal() {
         for width in 1..90 {
             let table = wide(width);
-            let lines = table.lines().filter(|line| !line.starts_with("(a wider"));
-            for line in lines {
+            let rows = table.find("(left").map_or(table.as_str(), |end| &table[..end]);
+            for line in rows.lines() {
                 assert!(line.len() <= width.max(4), "{width}:\n{table}");
             }
             assert!(table.contains("7f3c"), "{width}:\n{table}");
@@ -209,9 +215,25 @@ mod tests {
         let table = wide(60);
         assert!(table.contains("1.54 GiB") && table.contains("0..22 conv1-flat"), "{table}");
         assert!(wide(40).contains("1.54 GiB") && wide(40).contains("####~"), "{}", wide(40));
-        assert!(wide(28).contains("shows more: bar"), "{}", wide(28));
+        assert!(wide(28).contains("(left out: bar; -o json or a\n"), "{}", wide(28));
         assert!(wide(28).contains("1.54 GiB"), "{}", wide(28));
         assert_eq!(wide(200), wide(64), "what fits is not touched");
+    }
+
+    /// Whoever reads a table on a narrow terminal learns what is not in it, bars included, and how to see it.
+    #[test]
+    fn columns_are_never_left_out_in_silence() {
+        let look = Look { width: Some(60), ..Look::PLAIN };
+        let header =
+            [("plan", Side::Left), ("peak", Side::Right), ("", Side::Left), ("created", Side::Right)];
+        let mut grid = Grid::new(&header, look);
+        let numbers = ["1.54 GiB", "2026-11-22T10:43:29.123456789Z"].map(str::to_owned);
+        let [peak, created] = numbers;
+        grid.row(["7f3c91d2a8b4".to_owned(), peak, "#".repeat(24), created]);
+        let table = grid.render();
+        let last = table.lines().last().unwrap();
+        assert_eq!(last, "(left out: bars; -o json or a wider terminal shows them)", "{table}");
+        assert!(table.lines().all(|line| line.len() <= 60), "{table}");
     }
 
     #[test]

@@ -122,6 +122,8 @@ pub(crate) struct Context {
 #[derive(Debug, Clone)]
 pub(crate) enum LeftBehind {
     Nothing,
+    /// Nothing either: a search ends with the call that waits for it.
+    Search,
     /// Perhaps the work of a call whose answer has not arrived.
     Request {
         request_id: String,
@@ -180,6 +182,9 @@ impl LeftBehind {
     fn text(&self) -> String {
         match self {
             Self::Nothing => "interrupted".to_owned(),
+            Self::Search => "interrupted: the planner ends the search, nothing goes on.\n  \
+                             the best plan so far:  the same command with --deadline, for example 2s"
+                .to_owned(),
             Self::Request { request_id } => format!(
                 "interrupted before the planner answered; it may have begun.\n  \
                  the same command with --request-id {request_id} finds out and does not begin twice"
@@ -195,4 +200,21 @@ pub(crate) fn come_back(operation: &str) -> String {
         "  come back:  loadmaster operation wait {operation}\n  \
            stop it:    loadmaster operation cancel {operation}"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What goes on is named with the command that comes back to it; what ends is said to end.
+    #[test]
+    fn an_interruption_says_what_goes_on() {
+        let operation = LeftBehind::Operation { name: "operations/7f".to_owned() }.text();
+        assert!(operation.contains("operations/7f goes on"), "{operation}");
+        assert!(operation.contains("loadmaster operation wait operations/7f"), "{operation}");
+        let request = LeftBehind::Request { request_id: "67e55044".to_owned() }.text();
+        assert!(request.contains("may have begun") && request.contains("--request-id 67e55044"), "{request}");
+        let search = LeftBehind::Search.text();
+        assert!(search.contains("nothing goes on") && search.contains("--deadline"), "{search}");
+    }
 }

@@ -9,7 +9,7 @@ use super::help;
 use crate::failure::Failure;
 use crate::input::parse;
 use crate::session::client::operations;
-use crate::session::context::Context;
+use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, WaitLimit};
 use crate::session::page::{self, Limit};
 
@@ -69,6 +69,7 @@ pub(crate) async fn run(context: &Context, verb: OperationVerb) -> Result<(), Fa
         }
         OperationVerb::Show { name } => context.output.print(&get(context, name).await?),
         OperationVerb::Wait { name, limit } => {
+            context.leaves(LeftBehind::Operation { name: name.clone() });
             let operation = get(context, name).await?;
             follow::to_result(context, operation, limit).await
         }

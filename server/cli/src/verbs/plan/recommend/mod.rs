@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::input::parse;
 use crate::input::profile::{ProfileRef, profile_or_file};
 use crate::session::client::plans;
-use crate::session::context::Context;
+use crate::session::context::{Context, LeftBehind};
 
 /// See [`super::PlanVerb::Recommend`].
 #[derive(Debug, Args)]
@@ -53,6 +53,7 @@ impl Recommend {
         let document = self.profile.as_ref().map(ProfileRef::document).transpose()?;
         let profile_document = document.unwrap_or_default();
         let request = v1::RecommendPlanRequest { profile_document, ..self.request() };
+        context.leaves(LeftBehind::Search);
         let plan =
             context.client.call(request, async |channel, q| plans(channel).recommend_plan(q).await).await?;
         if dry_run {

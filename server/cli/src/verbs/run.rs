@@ -4,8 +4,7 @@ use clap::Subcommand;
 use loadmaster_proto::wire::v1;
 
 use super::help;
-use crate::failure::Failure;
-use crate::failure::options;
+use crate::failure::{Failure, options};
 use crate::input::choice::choice;
 use crate::input::parse;
 use crate::session::client::profiles;

@@ -4,8 +4,7 @@ use clap::Subcommand;
 use loadmaster_proto::wire::v1;
 
 use super::help;
-use crate::failure::Failure;
-use crate::failure::options;
+use crate::failure::{Failure, options};
 use crate::input::parse;
 use crate::session::client::workers;
 use crate::session::context::Context;

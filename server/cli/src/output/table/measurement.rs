@@ -4,8 +4,7 @@ use loadmaster_proto::wire::v1::{Ledger, Measurement};
 
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
-use super::id;
-use super::{components, disturbed, training};
+use super::{components, disturbed, id, training};
 use crate::output::show::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, maybe_bytes, seconds, word};

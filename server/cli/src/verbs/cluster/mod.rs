@@ -10,8 +10,7 @@ use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::create_cluster_request::Subject;
 
 use super::help;
-use crate::failure::Failure;
-use crate::failure::options;
+use crate::failure::{Failure, options};
 use crate::input::choice::choice;
 use crate::input::parse::{request_id, whole_seconds};
 use crate::input::{file, parse};

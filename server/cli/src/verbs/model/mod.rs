@@ -9,8 +9,7 @@ use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::run_profile_request::Subject;
 
 use super::help;
-use crate::failure::Failure;
-use crate::failure::options;
+use crate::failure::{Failure, options};
 use crate::input::model::ModelArgs;
 use crate::input::model::source::{self, ModelFormat};
 use crate::input::parse;

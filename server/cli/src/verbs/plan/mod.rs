@@ -17,8 +17,7 @@ use recommend::Recommend;
 use show::ShowPlan;
 
 use super::help;
-use crate::failure::Failure;
-use crate::failure::options;
+use crate::failure::{Failure, options};
 use crate::input::parse;
 use crate::input::parse::{request_id, whole_seconds};
 use crate::session::client::plans;

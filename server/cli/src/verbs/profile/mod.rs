@@ -8,8 +8,7 @@ use loadmaster_proto::wire::longrunning::{Operation, operation};
 use loadmaster_proto::wire::v1;
 
 use super::help;
-use crate::failure::Failure;
-use crate::failure::options;
+use crate::failure::{Failure, options};
 use crate::input::model::ModelArgs;
 use crate::input::parse;
 use crate::input::training::TrainingArgs;

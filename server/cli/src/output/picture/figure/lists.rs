@@ -5,8 +5,7 @@ use loadmaster_proto::wire::v1::{MemoryBreakdown, MemoryFigure, Partitioning, Pl
 use super::Table;
 use super::placement::{layers, recompute};
 use crate::output::devices::{self, notation};
-use crate::output::table::ledger;
-use crate::output::table::parts;
+use crate::output::table::{ledger, parts};
 use crate::text::label::{id, safe, sentence};
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, plural, seconds};

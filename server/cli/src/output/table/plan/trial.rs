@@ -3,10 +3,9 @@
 use loadmaster_proto::wire::v1::run::State;
 use loadmaster_proto::wire::v1::{MemoryFigure, PlanTrial, Trials};
 
-use crate::output::table::disturbed;
 use crate::output::table::grid::Grid;
 use crate::output::table::grid::Side::{Left, Right};
-use crate::output::table::{common_ledger, figure, id, ledger};
+use crate::output::table::{common_ledger, disturbed, figure, id, ledger};
 use crate::text::terminal_abilities::Look;
 use crate::text::{plain, ratio, seconds, word};
 

@@ -10,8 +10,7 @@ use loadmaster_proto::wire::v1::{
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::training::layers;
-use super::{common_ledger, figure, id, ledger, or_none, shared};
-use super::{parts, training};
+use super::{common_ledger, figure, id, ledger, or_none, parts, shared, training};
 use crate::output::show::Show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{self, bytes, maybe_bytes, plain, plural, word};

@@ -629,6 +629,24 @@ fn the_fewest_devices_of_a_large_cluster_are_those_of_a_small_one() {
     }
 }
 
+/// Listing the places of many parts of a large cluster is work: a search that has none left ends, says what it did not
+/// look at, and has priced no more than that.
+#[test]
+fn a_search_that_cannot_list_all_places_ends_by_its_effort() {
+    let mut case = simple(Objective::MinIterationTime, PlanShape::UniformGrid, 90);
+    case.fleet.nodes = vec![case.fleet.nodes[0].clone(); 40];
+    case.devices = (0..case.fleet.devices()).map(|device| format!("d{device}")).collect();
+    (case.wish.keeps_order, case.wish.brief) = (false, true);
+    case.wish.constraints.allow_idle_devices = true;
+    let (effort, cuts) = (effort::Effort::usual(&Stop::default()), case.wish.cuts.clone());
+    let whole = attempt::on_any_part(&case.casino, &case.wish, &case.fleet, &cuts, &effort);
+    effort.list(u64::MAX);
+    assert!(effort.is_short());
+    let short = attempt::on_any_part(&case.casino, &case.wish, &case.fleet, &cuts, &effort);
+    assert!(short.is_bounded && !short.is_stopped && short.bound.is_none());
+    assert!(!short.candidates.is_empty() && short.states < whole.states, "{} {}", short.states, whole.states);
+}
+
 /// What needs times or prices says so before anything is searched.
 #[test]
 fn objectives_without_their_numbers_are_refused() {

@@ -138,22 +138,21 @@ pub(super) fn curves(table: &TablePredictor, setting: &StageSetting) -> Vec<Peak
     let levels = table.levels(Share::of(setting));
     let first = setting.stage.first_layer;
     let mut layers = Layers::new(table.ledger);
-    let from_first = (first..).zip(levels.get(first..).unwrap_or_default());
-    from_first
-        .map_while(|(last, level)| Some((last, level.as_ref()?)))
-        .map(|(last, level)| {
-            layers.push(level);
-            let [one, two] =
-                [1, 2].map(|in_flight| layers.breakdown(table, setting, last, in_flight).total());
-            PeakCurve {
-                least: 0,
-                one,
-                one_of_last: one,
-                each: two.saturating_sub(one),
-                micro_batches: setting.training.micro_batches,
-                margin: Some(table.margin),
-                most: None,
-            }
-        })
-        .collect()
+    let from_first = levels.get(first..).unwrap_or_default();
+    let mut curves = Vec::with_capacity(from_first.len());
+    for (last, level) in (first..).zip(from_first) {
+        let Some(level) = level else { break };
+        layers.push(level);
+        let [one, two] = [1, 2].map(|in_flight| layers.breakdown(table, setting, last, in_flight).total());
+        curves.push(PeakCurve {
+            least: 0,
+            one,
+            one_of_last: one,
+            each: two.saturating_sub(one),
+            micro_batches: setting.training.micro_batches,
+            margin: Some(table.margin),
+            most: None,
+        });
+    }
+    curves
 }

@@ -10,7 +10,7 @@ use loadmaster_tests::Planner;
 use serde_json::{Value, json};
 use tonic::{Code, Request};
 
-use crate::meter::{others_are_served, processor_seconds, resident_bytes};
+use super::meter::{others_are_served, processor_seconds, resident_bytes};
 
 const LAYERS: usize = 96;
 const MIB: u64 = 1 << 20;

@@ -1,9 +1,9 @@
 //! What nothing rests on can be deleted; what was measured outlives what it was measured for.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what fails here fails the test")]
-
-mod support;
-
+use crate::support::samples::{
+    claim, failure, measurement, model, new_profile, out_of_memory, plan, run, worker,
+};
+use crate::support::{execute, store};
 use loadmaster::document::Import;
 use loadmaster::store::records::{
     AlternativeRecord, Fenced, FoundRecord, FrontRecord, NewTrial, OperationState, PageRequest, PlanContent,
@@ -15,8 +15,6 @@ use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::{OperationName, PlanName, ProfileName, RunName};
 use loadmaster_proto::plan::observation::{Measured, Observation};
 use loadmaster_proto::training::stage::Partitioning;
-use support::samples::{claim, failure, measurement, model, new_profile, out_of_memory, plan, run, worker};
-use support::{execute, store};
 use uuid::Uuid;
 
 const FIRST_PAGE: PageRequest = PageRequest { size: 100, after: None };

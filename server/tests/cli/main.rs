@@ -1,8 +1,8 @@
 //! The `loadmaster` program against a planner with canned answers: exit codes, what is printed where,
 //! paging, progress, detaching and a planner that goes away.
 
-#[cfg(test)]
-#[path = "cli/fake.rs"]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what fails here fails the test")]
+
 mod fake;
 
 use std::io::{BufRead, BufReader, Read};
@@ -36,7 +36,6 @@ fn loadmaster(address: &str) -> Command {
     command
 }
 
-#[cfg(test)]
 fn run(fake: &Fake, line: &str) -> Output {
     loadmaster(fake.address()).args(line.split(' ')).output().expect("the program starts")
 }

@@ -10,8 +10,8 @@ use tokio::net::TcpStream;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::meter::{open_connections, others_are_served, processor_seconds, sockets};
-use crate::raw::{Peer, socket};
+use super::meter::{open_connections, others_are_served, processor_seconds, sockets};
+use super::raw::{Peer, socket};
 
 fn with(arguments: &[&str]) -> PlannerOptions {
     PlannerOptions { arguments: arguments.iter().map(ToString::to_string).collect() }

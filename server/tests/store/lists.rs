@@ -1,9 +1,7 @@
 //! Plans in lists: what the database keeps of each, and what a page costs.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what fails here fails the test")]
-
-mod support;
-
+use crate::support::samples::{claim, measurement, out_of_memory, plan, run, worker};
+use crate::support::{execute, store, store_with};
 use loadmaster::store::Store;
 use loadmaster::store::records::{
     AskedRecord, DeviceGroupRecord, Fenced, FoundRecord, IterationRecord, NewTrial, PageRequest,
@@ -19,8 +17,6 @@ use loadmaster_proto::plan::prediction::Origin;
 use loadmaster_proto::training::notation;
 use loadmaster_proto::training::overlap::Overlap;
 use loadmaster_proto::training::stage::StageConfig;
-use support::samples::{claim, measurement, out_of_memory, plan, run, worker};
-use support::{execute, store, store_with};
 
 fn page(size: u32) -> PageRequest {
     PageRequest { size, after: None }

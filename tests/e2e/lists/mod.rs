@@ -1,7 +1,6 @@
 //! Lists over the wire: every page fits into any client's messages, and every row comes once; what nothing rests on
 //! is deleted; and a plan that nobody here could train is told so.
 
-#[path = "lists/scene.rs"]
 mod scene;
 
 use std::collections::BTreeSet;

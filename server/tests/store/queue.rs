@@ -1,24 +1,20 @@
 //! The queue's promises: a run is claimed by one worker at a time, a late finisher is refused, a result
 //! is stored once, and every attempt comes to an end.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what fails here fails the test")]
-
-mod support;
-
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use crate::support::samples::{
+    LEASE, claim, cpu, failure, measurement, model, new_profile, out_of_memory, profile, run, try_claim,
+    worker,
+};
+use crate::support::{execute, store};
 use loadmaster::store::records::{
     Claim, Fenced, FreeDevice, HeldLease, NewRun, OperationState, PageRequest, ProfileState, Renewal,
     RunState,
 };
 use loadmaster::store::{MAX_HAND_BACKS, RunFilter, Store};
 use loadmaster_proto::measure::failure::FailureKind;
-use support::samples::{
-    LEASE, claim, cpu, failure, measurement, model, new_profile, out_of_memory, profile, run, try_claim,
-    worker,
-};
-use support::{execute, store};
 
 /// What a worker says about a claim that it works on.
 fn held(claim: &Claim, progress: f64) -> HeldLease {

@@ -1,10 +1,10 @@
 //! What was measured once is not measured again: reuse across profiles, resumption, and repetition at
 //! smaller sizes.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what fails here fails the test")]
-
-mod support;
-
+use crate::support::samples::{
+    claim, failure, measured, measurement, model, new_profile, out_of_memory, profile, run, try_claim, worker,
+};
+use crate::support::{execute, store};
 use loadmaster::store::records::{
     Claim, Fenced, NewRun, OperationState, PageRequest, ProfileState, RequestKey, ReusedRun, RunFilter,
     RunRecord, RunState, Software,
@@ -15,10 +15,6 @@ use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::run::{SoloStage, Work};
 use loadmaster_proto::name::{OperationName, ProfileName};
 use loadmaster_proto::training::stage::StageConfig;
-use support::samples::{
-    claim, failure, measured, measurement, model, new_profile, out_of_memory, profile, run, try_claim, worker,
-};
-use support::{execute, store};
 use uuid::Uuid;
 
 fn sized(key: &str, micro_batch_size: u32) -> NewRun {

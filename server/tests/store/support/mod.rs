@@ -3,8 +3,6 @@
 //! The server is started by the first test and stopped by the end of the process, however it comes: the
 //! kernel tells the server, and a small shell waits for the process to be gone and removes the folder.
 
-#![allow(dead_code, reason = "each test program uses its part")]
-
 pub(crate) mod samples;
 
 use std::path::PathBuf;

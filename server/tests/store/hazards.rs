@@ -1,20 +1,16 @@
 //! What has gone wrong elsewhere and must not here: a transaction that leaks into the next borrower of
 //! its connection, a hot query that loses its index, and notifications that nobody hears.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what fails here fails the test")]
-
-mod support;
-
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
+use crate::support::samples::{claim, measurement, profile, try_claim, worker};
+use crate::support::{execute, store, store_with};
 use loadmaster::store::CLAIM;
 use serde_json::Value;
 use sqlx::{Connection, PgConnection};
-use support::samples::{claim, profile, try_claim, worker};
-use support::{execute, store, store_with};
 
 /// Polls a future that cannot be ready yet so many times, and drops it: what a server does to a handler
 /// whose client goes away.
@@ -185,7 +181,7 @@ async fn listeners_hear_of_new_work_and_of_nothing_else() {
     let w = worker("w");
     let first = claim(&store, &w).await;
     claim(&store, &w).await;
-    let result = [support::samples::measurement(0)];
+    let result = [measurement(0)];
     assert!(store.complete_run(&w, &first.run, 1, &result, 1.0).await.is_ok());
     store.renew_leases(&w, &[], Duration::from_secs(1)).await.unwrap();
     store.expire_leases().await.unwrap();

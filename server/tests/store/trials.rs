@@ -1,9 +1,7 @@
 //! Trials of several plans by one operation, and what users report of their own runs.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what fails here fails the test")]
-
-mod support;
-
+use crate::support::samples::{claim, measurement, out_of_memory, plan, run, worker};
+use crate::support::{execute, store};
 use loadmaster::store::records::{
     Fenced, NewTrial, OperationState, OperationTarget, PageRequest, PlanContent, RequestKey, RunState,
 };
@@ -13,8 +11,6 @@ use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::observation::{Measured, Observation, Peak};
-use support::samples::{claim, measurement, out_of_memory, plan, run, worker};
-use support::{execute, store};
 use uuid::Uuid;
 
 const FIRST_PAGE: PageRequest = PageRequest { size: 100, after: None };

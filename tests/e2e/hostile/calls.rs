@@ -11,8 +11,8 @@ use loadmaster_tests::Planner;
 use tonic::Code;
 use tonic_types::StatusExt;
 
-use crate::meter::others_are_served;
-use crate::raw::{Peer, framed, reason};
+use super::meter::others_are_served;
+use super::raw::{Peer, framed, reason};
 
 const GET_PLAN: &str = "/loadmaster.v1.PlanService/GetPlan";
 const CONNECT: &str = "/loadmaster.v1.WorkerService/Connect";

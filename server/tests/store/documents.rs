@@ -1,10 +1,10 @@
 //! Documents become profiles and profiles documents, without a number that changes; and runs of a command
 //! wait for a worker that offers it.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what fails here fails the test")]
-
-mod support;
-
+use crate::support::samples::{
+    LEASE, claim, measurement, model, new_profile, profile, run, training, try_claim, worker,
+};
+use crate::support::store;
 use loadmaster::document::{Import, export};
 use loadmaster::profile::StoredProfile;
 use loadmaster::store::records::{Fenced, NewRun, NewWorker, PageRequest, ProfileState, RunNeed};
@@ -16,10 +16,6 @@ use loadmaster_proto::measure::run::Campaign;
 use loadmaster_proto::name::{CommandName, ModelName, ProfileName};
 use loadmaster_proto::profile::document::{FORMAT, ProfileDocument};
 use serde_json::{Value, json};
-use support::samples::{
-    LEASE, claim, measurement, model, new_profile, profile, run, training, try_claim, worker,
-};
-use support::store;
 
 fn name(id: &str) -> ProfileName {
     ProfileName::from_id(id).unwrap()

@@ -1,11 +1,9 @@
 //! Workers over the wire: what a planner promises them about their leases and reports.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what fails here fails the test")]
-
-mod support;
-
 use std::time::Duration;
 
+use crate::support::samples::{LEASE, claim, measurement, model, new_profile, profile, run, worker};
+use crate::support::{execute, store};
 use loadmaster::dispatch::{Dispatcher, LeaseTerms};
 use loadmaster::rpc::{Limits, Services};
 use loadmaster::store::Store;
@@ -17,8 +15,6 @@ use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::planner_message::Message as FromPlanner;
 use loadmaster_proto::wire::v1::worker_message::Message as ToPlanner;
 use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
-use support::samples::{LEASE, claim, measurement, model, new_profile, profile, run, worker};
-use support::{execute, store};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;

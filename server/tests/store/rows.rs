@@ -1,12 +1,12 @@
 //! What is stored comes back as it was, once, and in pages.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what fails here fails the test")]
-
-mod support;
-
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
+use crate::support::samples::{
+    LEASE, claim, measurement, model, new_profile, plan, profile, run, training, worker, zoo,
+};
+use crate::support::{database, execute, store};
 use loadmaster::store::records::{
     Campaign, Cursor, Fenced, Heartbeat, NewTrial, NewWorker, OperationState, OperationTarget, Page,
     PageRequest, PlanContent, ProfileState, RequestKey, RunFilter, RunNeed, RunState, WorkerState,
@@ -19,10 +19,6 @@ use loadmaster_proto::name::{
     CommandName, ModelName, OperationName, PlanName, ProfileName, RunName, WorkerName,
 };
 use loadmaster_proto::training::stage::StageConfig;
-use support::samples::{
-    LEASE, claim, measurement, model, new_profile, plan, profile, run, training, worker, zoo,
-};
-use support::{database, execute, store};
 use uuid::Uuid;
 
 fn page(size: u32, after: Option<Cursor>) -> PageRequest {

@@ -1,15 +1,11 @@
 //! Clusters are stored once, found again, and listed without being read whole.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what fails here fails the test")]
-
-mod support;
-
+use crate::support::{execute, store};
 use loadmaster::store::StoreError;
 use loadmaster::store::records::{PageRequest, RequestKey};
 use loadmaster_proto::cluster::Cluster;
 use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
 use loadmaster_proto::name::ClusterName;
-use support::{execute, store};
 use uuid::Uuid;
 
 const EXAMPLE: &str = include_str!("../../deploy/clusters/two-kinds.yaml");

@@ -7,8 +7,8 @@ use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
 use loadmaster_tests::{Planner, PlannerOptions};
 
-use crate::meter::{others_are_served, resident_bytes};
-use crate::raw::{Peer, framed};
+use super::meter::{others_are_served, resident_bytes};
+use super::raw::{Peer, framed};
 
 const GET_MODEL: &str = "/loadmaster.v1.ModelService/GetModel";
 const MIB: u64 = 1 << 20;

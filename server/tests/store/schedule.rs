@@ -1,21 +1,17 @@
 //! A random schedule of everything that may happen to runs, with invariants checked after each step.
 //!
-//! `LOADMASTER_TEST_SEED=… cargo test --test store_schedule` replays a failing seed.
-
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what fails here fails the test")]
-
-mod support;
+//! `LOADMASTER_TEST_SEED=… cargo test --test store schedule::` replays a failing seed.
 
 use std::collections::{HashMap, HashSet};
 
+use crate::support::samples::{LEASE, failure, measurement, out_of_memory, profile, try_claim, worker};
+use crate::support::{execute, store};
 use loadmaster::store::records::{Claim, Fenced, HeldLease, OperationState, Renewal, RunState};
 use loadmaster::store::{RunFilter, Store};
 use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::name::{OperationName, RunName, WorkerName};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use support::samples::{LEASE, failure, measurement, out_of_memory, profile, try_claim, worker};
-use support::{execute, store};
 
 const SEEDS: u64 = 6;
 const STEPS: usize = 220;

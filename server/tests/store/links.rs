@@ -1,9 +1,7 @@
 //! Runs that measure links: one worker's, fenced like any other, stored once.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what fails here fails the test")]
-
-mod support;
-
+use crate::support::samples::{LEASE, claim, cpu, failure, measurement, profile, worker};
+use crate::support::{execute, store};
 use loadmaster::store::records::{
     Fenced, FreeDevice, NewLinkRun, NewWorker, OperationState, OperationTarget, PageRequest, RequestKey,
     RunState, RunWork,
@@ -17,8 +15,6 @@ use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::measure::links::{GroupLink, LinkMeasurement, LinkPoint, LinkWork, PairLink};
 use loadmaster_proto::measure::run::Task;
 use loadmaster_proto::name::WorkerName;
-use support::samples::{LEASE, claim, cpu, failure, measurement, profile, worker};
-use support::store;
 use uuid::Uuid;
 
 async fn join(store: &Store, id: &str) -> WorkerName {
@@ -104,12 +100,12 @@ async fn a_run_of_another_worker_blocks_nobody() {
     let store = store().await;
     let (own, other) = (join(&store, "own").await, join(&store, "other").await);
     let operation = store.create_link_runs(&[run(&own)], None).await.unwrap();
-    support::execute(&store, "UPDATE runs SET not_before = now() - interval '1 minute'").await;
+    execute(&store, "UPDATE runs SET not_before = now() - interval '1 minute'").await;
     profile(&store, "a", 1).await;
     let claimed = store.claim_run(&other, &free()[..1], &free(), LEASE).await.unwrap();
     assert!(claimed.expect("the training run").task.trained().is_some());
     assert_eq!(store.unplaceable_run(&operation).await.unwrap(), None);
-    support::execute(&store, "UPDATE workers SET state = 'lost' WHERE id = 'own'").await;
+    execute(&store, "UPDATE workers SET state = 'lost' WHERE id = 'own'").await;
     assert!(store.unplaceable_run(&operation).await.unwrap().is_some(), "others have the devices, in vain");
 }
 
@@ -123,7 +119,7 @@ async fn a_late_result_is_refused_and_a_repeated_one_stored_once() {
     let broke = failure(FailureKind::Crashed { signal: 11 });
     let failed = store.fail_run(&own, &first.run, first.lease_token, &broke, 1.0).await.unwrap();
     assert_eq!(failed, Fenced::Applied);
-    support::execute(&store, "UPDATE runs SET not_before = now()").await;
+    execute(&store, "UPDATE runs SET not_before = now()").await;
     let second = store.claim_run(&own, &free(), &free(), LEASE).await.unwrap().unwrap();
     let complete = async |token, bytes_per_second| {
         store.complete_links(&own, &first.run, token, &links(bytes_per_second), 1.0).await.unwrap()

@@ -1,9 +1,5 @@
 //! The private Postgres: it starts, stops, survives its planner, and is nobody else's.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what fails here fails the test")]
-
-mod support;
-
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -11,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::samples::{model, zoo};
+use crate::support::scratch_folder;
 use loadmaster::embedded::{EmbeddedError, EmbeddedOptions, EmbeddedPostgres};
 use loadmaster::store::{ConnectOptions, Store};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
-use support::samples::{model, zoo};
-use support::scratch_folder;
 
 const DATA_DIR: &str = "LOADMASTER_TEST_DATA_DIR";
 
@@ -67,7 +63,7 @@ fn planner() {
 /// A planner in a process of its own, ready to be killed.
 fn spawn_planner(data_dir: &Path) -> Child {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "planner", "--nocapture"])
+        .args(["--ignored", "--exact", "embedded::planner", "--nocapture"])
         .env(DATA_DIR, data_dir)
         .stdout(Stdio::piped())
         .spawn()

@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(Host::of(&[Environment { threads: 2, ..Environment::default() }]), None);
         assert_eq!(Host::of(&[]), None);
         let counted = Environment { threads: 2, cores: 6, ..Environment::default() };
-        assert_eq!(Host::of(&[counted.clone()]), Some(Host { cores: 6, threads: 2 }));
+        assert_eq!(Host::of(std::slice::from_ref(&counted)), Some(Host { cores: 6, threads: 2 }));
         assert_eq!(Host::of(&[counted, Environment::default()]), None);
     }
 }

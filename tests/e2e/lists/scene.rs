@@ -19,9 +19,8 @@ use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::model::zoo::{Vgg, Zoo};
 use loadmaster_proto::name::{ModelName, PlanName, ProfileName, WorkerName};
 use loadmaster_proto::plan::prediction::Origin;
-use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::StageConfig;
-use loadmaster_proto::training::{RecomputePolicy, StaticBytes, TrainingSpec};
+use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_tests::{Planner, PlannerOptions};
 use tempfile::TempDir;
 
@@ -71,32 +70,18 @@ impl Scene {
     }
 }
 
-pub(crate) fn training() -> TrainingSpec {
-    serde_json::from_str(
-        r#"{"precision": "fp32", "optimizer": {"kind": "sgd", "learning_rate": 0.01, "momentum": 0.9,
-            "weight_decay": 0.0}, "schedule": "gpipe", "micro_batch_size": 4, "micro_batches": 2,
-            "recompute": "none", "seed": 1}"#,
-    )
-    .unwrap()
+fn training() -> TrainingSpec {
+    loadmaster_samples::training(Schedule::Gpipe, 4, 2)
 }
 
-pub(crate) fn settings(id: &str, model: &ModelName) -> ProfileSettings {
+fn settings(id: &str, model: &ModelName) -> ProfileSettings {
     ProfileSettings {
         name: ProfileName::from_id(id).unwrap(),
         model: model.clone(),
-        training: training(),
-        campaign: Campaign::Stages,
-        devices: Some(4),
-        scenarios: vec![Scenario::SINGLE],
-        scale_by_pipeline: false,
-        micro_batch_sizes: vec![2, 4],
-        command: None,
         device_kind: "nobody has it".to_owned(),
         iterations: 1_000,
         min_capacity: 1 << 20,
-        deadline_seconds: 600,
-        fresh: false,
-        reuse_contended: false,
+        ..loadmaster_samples::settings(Campaign::Stages, training(), Some(4))
     }
 }
 
@@ -123,28 +108,17 @@ pub(crate) fn free(count: usize) -> Vec<FreeDevice> {
 }
 
 pub(crate) fn measurement() -> Measurement {
-    let layer =
+    let times =
         |layer| LayerTimes { layer, forward_seconds: 0.5, backward_seconds: 1.0, recompute_seconds: 0.0 };
+    let stage = StageConfig::single(0, 3);
     Measurement {
-        stage: StageConfig::single(0, 3),
-        stage_index: 0,
-        shard: 0,
         stage_count: 4,
-        solo: true,
         micro_batch_size: 4,
         in_flight: 2,
-        peak_allocated: Bytes(123_456_789),
-        recompute: RecomputePolicy::None,
-        peak_ledger: Ledger::Allocated,
-        peak_reserved: None,
-        static_bytes: StaticBytes { parameters: 10, gradients: 10, optimizer: 20, buffers: 0 },
-        capacity: Bytes(1 << 30),
-        iteration_seconds: 0.25,
-        step_seconds: 0.0,
-        tape: None,
-        layers: (0..4).map(layer).collect(),
+        layers: stage.layers().map(times).collect(),
         losses: vec![1.0 / 3.0; 1_000],
         environment: Environment { device_kind: "nobody has it".to_owned(), ..Environment::default() },
+        ..loadmaster_samples::measurement(stage)
     }
 }
 

@@ -280,7 +280,6 @@ fn quote(said: &Said) -> String {
 pub(crate) mod tests {
     use loadmaster_proto::bytes::Bytes;
     use loadmaster_proto::ledger::Ledger;
-    use loadmaster_proto::measure::environment::Environment;
     use loadmaster_proto::phase::Phase;
     use loadmaster_proto::training::stage::StageConfig;
 
@@ -288,36 +287,8 @@ pub(crate) mod tests {
 
     /// A measurement of a stage.
     pub(crate) fn measurement(stage_index: u32) -> Box<Measurement> {
-        let environment = Environment {
-            device_kind: "cpu".into(),
-            libtorch_version: String::new(),
-            cuda_version: String::new(),
-            driver_version: String::new(),
-            loadmaster_version: String::new(),
-            threads: 1,
-            ..Environment::default()
-        };
-        Box::new(Measurement {
-            stage: StageConfig::single(0, 0),
-            stage_index,
-            shard: 0,
-            stage_count: 3,
-            solo: false,
-            micro_batch_size: 1,
-            in_flight: 1,
-            peak_allocated: Bytes(1),
-            recompute: loadmaster_proto::training::RecomputePolicy::None,
-            peak_ledger: Ledger::Allocated,
-            peak_reserved: None,
-            static_bytes: Default::default(),
-            capacity: Bytes(1),
-            iteration_seconds: 1.0,
-            step_seconds: 0.0,
-            tape: None,
-            layers: Vec::new(),
-            losses: Vec::new(),
-            environment,
-        })
+        let alone = loadmaster_samples::measurement(StageConfig::single(0, 0));
+        Box::new(Measurement { stage_index, stage_count: 3, solo: false, ..alone })
     }
 
     fn end(stage_index: u32, exit: Exit) -> RankEnd {

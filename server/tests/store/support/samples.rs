@@ -10,9 +10,7 @@ use loadmaster::store::records::{
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::environment::Environment;
-use loadmaster_proto::measure::failure::FailureKind;
-use loadmaster_proto::measure::failure::OutOfMemory;
-use loadmaster_proto::measure::failure::RunFailure;
+use loadmaster_proto::measure::failure::{FailureKind, OutOfMemory, RunFailure};
 use loadmaster_proto::measure::layer_times::LayerTimes;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::run::{SoloStage, Work};
@@ -21,9 +19,8 @@ use loadmaster_proto::model::zoo::{Vgg, Zoo};
 use loadmaster_proto::name::{ModelName, OperationName, PlanName, ProfileName, WorkerName};
 use loadmaster_proto::phase::Phase;
 use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
-use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::StageConfig;
-use loadmaster_proto::training::{RecomputePolicy, StaticBytes, TrainingSpec};
+use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
@@ -36,12 +33,7 @@ pub(crate) async fn model(store: &Store) -> ModelName {
 }
 
 pub(crate) fn training() -> TrainingSpec {
-    serde_json::from_str(
-        r#"{"precision": "fp32", "optimizer": {"kind": "sgd", "learning_rate": 0.01, "momentum": 0.9,
-            "weight_decay": 0.0}, "schedule": "gpipe", "micro_batch_size": 4, "micro_batches": 2,
-            "recompute": "none", "seed": 1}"#,
-    )
-    .unwrap()
+    loadmaster_samples::training(Schedule::Gpipe, 4, 2)
 }
 
 pub(crate) fn run() -> NewRun {
@@ -65,19 +57,8 @@ pub(crate) fn new_profile(id: &str, model: &ModelName) -> ProfileSettings {
     ProfileSettings {
         name: ProfileName::from_id(id).unwrap(),
         model: model.clone(),
-        training: training(),
-        campaign: Campaign::Stages,
-        devices: Some(4),
-        scenarios: vec![Scenario::SINGLE],
-        scale_by_pipeline: false,
-        micro_batch_sizes: vec![2, 4],
-        command: None,
-        device_kind: "cpu".to_owned(),
-        iterations: 1,
         min_capacity: 1 << 20,
-        deadline_seconds: 600,
-        fresh: false,
-        reuse_contended: false,
+        ..loadmaster_samples::settings(Campaign::Stages, training(), Some(4))
     }
 }
 
@@ -105,48 +86,29 @@ pub(crate) async fn claim(store: &Store, by: &WorkerName) -> Claim {
     try_claim(store, by).await.expect("a run is queued")
 }
 
-/// What the stage of [`run`] holds.
-fn static_bytes() -> StaticBytes {
-    zoo().build().unwrap().rank_static_bytes(&StageConfig::single(0, 3), 0, &training())
-}
-
 /// What [`run`] measures, where `stage_index` is 0.
 pub(crate) fn measurement(stage_index: u32) -> Measurement {
+    let times =
+        |layer| LayerTimes { layer, forward_seconds: 0.5, backward_seconds: 1.0, recompute_seconds: 0.0 };
+    let stage = StageConfig::single(0, 3);
     Measurement {
-        stage: StageConfig::single(0, 3),
         stage_index,
-        shard: 0,
         stage_count: 4,
-        solo: true,
         micro_batch_size: 4,
         in_flight: 2,
         peak_allocated: Bytes(123_456_789),
-        recompute: RecomputePolicy::None,
-        peak_ledger: Ledger::Allocated,
-        peak_reserved: None,
-        static_bytes: static_bytes(),
-        capacity: Bytes(1 << 30),
+        static_bytes: zoo().build().unwrap().rank_static_bytes(&stage, 0, &training()),
         iteration_seconds: 0.25,
-        step_seconds: 0.0,
-        tape: None,
-        layers: (0..=3)
-            .map(|layer| LayerTimes {
-                layer,
-                forward_seconds: 0.5,
-                backward_seconds: 1.0,
-                recompute_seconds: 0.0,
-            })
-            .collect(),
+        layers: stage.layers().map(times).collect(),
         losses: vec![2.5, 1.0 / 3.0],
         environment: Environment {
             device_kind: "cpu".to_owned(),
             libtorch_version: "2.11.0".to_owned(),
-            cuda_version: String::new(),
-            driver_version: String::new(),
             loadmaster_version: "0.1.0".to_owned(),
             threads: 2,
             ..Environment::default()
         },
+        ..loadmaster_samples::measurement(stage)
     }
 }
 

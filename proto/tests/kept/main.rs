@@ -19,11 +19,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-#[path = "kept/differences.rs"]
 mod differences;
-#[path = "kept/fields.rs"]
 mod fields;
-#[path = "kept/types.rs"]
 mod types;
 
 use std::collections::BTreeSet;

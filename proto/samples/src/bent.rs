@@ -38,14 +38,17 @@ const PLACE: &str = "the place of a value";
 
 /// A document with another value at a place, and that place as errors name it.
 #[derive(Debug)]
-pub(crate) struct Bent {
-    pub(crate) text: String,
-    pub(crate) path: String,
-    pub(crate) value: String,
+pub struct Bent {
+    /// The document.
+    pub text: String,
+    /// Where it was bent.
+    pub path: String,
+    /// What is there now, cut after some characters.
+    pub value: String,
 }
 
 /// Every document that differs from `whole` in one number or text.
-pub(crate) fn bent(whole: &Value) -> impl Iterator<Item = Bent> + '_ {
+pub fn bent(whole: &Value) -> impl Iterator<Item = Bent> + '_ {
     let mut places = Vec::new();
     collect(whole, "", "", &mut places);
     places.into_iter().flat_map(move |(pointer, path, is_number)| {

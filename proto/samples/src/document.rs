@@ -1,20 +1,19 @@
 //! Profile documents that have everything.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::ledger::Ledger;
-use loadmaster_proto::measure::environment::DeviceSample;
-use loadmaster_proto::measure::environment::Environment;
+use loadmaster_proto::measure::environment::{DeviceSample, Environment};
 use loadmaster_proto::measure::layer_times::LayerTimes;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::tape::{LayerTape, Passage, Step};
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::profile::document::FORMAT;
 use loadmaster_proto::training::stage::StageConfig;
-use loadmaster_proto::training::{RecomputePolicy, StaticBytes};
 use serde_json::{Map, Value, json};
 
+use crate::measurement::measurement;
+
 /// Settings with this update rule.
-pub(crate) fn training(optimizer: &str) -> Value {
+fn training(optimizer: &str) -> Value {
     let mut rule = match optimizer {
         "sgd" => json!({"momentum": 0.9}),
         _ => json!({"beta1": 0.9, "beta2": 0.95, "epsilon": 1e-8}),
@@ -27,7 +26,7 @@ pub(crate) fn training(optimizer: &str) -> Value {
 }
 
 /// A document of a model with these parts.
-pub(crate) fn document(model: Value, optimizer: &str, parts: Value) -> Value {
+pub fn document(model: Value, optimizer: &str, parts: Value) -> Value {
     let mut document = json!({
         "format": FORMAT,
         "provenance": {"source": "a test", "tool": "hand", "device_kind": "cpu", "ledger": "reserved"},
@@ -40,7 +39,7 @@ pub(crate) fn document(model: Value, optimizer: &str, parts: Value) -> Value {
 }
 
 /// Another tool's: stages and a table.
-pub(crate) fn foreign() -> Value {
+pub fn foreign() -> Value {
     document(
         json!({"opaque": {"name": "two", "layers": [{"name": "first"}, {"name": "second"}]}}),
         "sgd",
@@ -60,7 +59,7 @@ pub(crate) fn foreign() -> Value {
 }
 
 /// Loadmaster's own: a measurement with everything.
-pub(crate) fn own() -> Value {
+pub fn own() -> Value {
     let model = Zoo::Gpt2(Gpt2 { blocks: 1, ..Gpt2::default() }).build().unwrap();
     let passage = || Passage {
         blocks: vec![1, 1],
@@ -87,25 +86,15 @@ pub(crate) fn own() -> Value {
         ..Environment::default()
     };
     let measurement = Measurement {
-        stage: StageConfig::single(0, 0),
-        stage_index: 0,
-        shard: 0,
-        stage_count: 1,
-        solo: true,
         micro_batch_size: 2,
-        in_flight: 1,
-        recompute: RecomputePolicy::None,
         peak_allocated: Bytes(10),
-        peak_ledger: Ledger::Allocated,
         peak_reserved: Some(Bytes(12)),
-        static_bytes: StaticBytes::default(),
         capacity: Bytes(100),
-        iteration_seconds: 1.0,
         step_seconds: 0.5,
         layers: vec![LayerTimes { layer: 0, ..LayerTimes::default() }],
         tape: Some(Box::new(tape)),
-        losses: Vec::new(),
         environment,
+        ..measurement(StageConfig::single(0, 0))
     };
     let settings = json!({
         "name": "profiles/p", "model": format!("models/{}", model.id()), "training": training("adamw"),

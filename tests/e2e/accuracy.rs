@@ -2,23 +2,14 @@
 //! imported plans. What `make accuracy` finds on larger ones is no test's business.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
-use loadmaster_tests::{Program, is_alive, wait_until};
+use loadmaster_tests::{Output, Program, binary, children, is_alive, wait_until};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 fn accuracy(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_accuracy"))
-        .args(arguments)
-        .arg("--out")
-        .arg(folder)
-        .output()
-        .expect("the harness can be started")
-}
-
-fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    Output::of(Command::new(binary("accuracy")).args(arguments).arg("--out").arg(folder))
 }
 
 /// Profile, hold out, predict, report; a second time nothing is measured again.
@@ -26,15 +17,15 @@ fn text(output: &Output) -> String {
 fn the_smallest_study_goes_all_the_way() {
     let folder = tempfile::tempdir().unwrap();
     let first = accuracy(folder.path(), &["--only", "tiny"]);
-    assert!(first.status.success(), "{}", text(&first));
-    let said = text(&first);
+    assert!(first.code == 0, "{}", first.text());
+    let said = first.text();
     assert!(!said.contains("problem:") && said.contains(" 0 failed"), "{said}");
     let csv = std::fs::read_to_string(folder.path().join("accuracy.csv")).unwrap();
     assert!(csv.lines().skip(1).any(|line| line.starts_with("tiny,gpt2,none,stages,component/")), "{csv}");
     assert!(std::fs::read_to_string(folder.path().join("accuracy.svg")).unwrap().ends_with("</svg>\n"));
 
     let second = accuracy(folder.path(), &["--only", "tiny"]);
-    assert!(text(&second).contains("measuring 0 runs"), "{}", text(&second));
+    assert!(second.text().contains("measuring 0 runs"), "{}", second.text());
     assert_eq!(std::fs::read_to_string(folder.path().join("accuracy.csv")).unwrap(), csv);
 }
 
@@ -43,12 +34,12 @@ fn the_smallest_study_goes_all_the_way() {
 fn imported_plans_are_predicted_within_the_goal() {
     let folder = tempfile::tempdir().unwrap();
     let output = accuracy(folder.path(), &["--only", "gh200", "--strict"]);
-    let said = text(&output);
+    let said = output.text();
     if said.contains("SKIPPED") {
         eprintln!("{said}");
         return;
     }
-    assert!(output.status.success() && said.contains("14 plans"), "{said}");
+    assert!(output.code == 0 && said.contains("14 plans"), "{said}");
 }
 
 /// The goals for iteration times hold wherever the published measurements are, asked of a real planner: errors,
@@ -57,12 +48,12 @@ fn imported_plans_are_predicted_within_the_goal() {
 fn iteration_times_are_predicted_within_the_goals() {
     let folder = tempfile::tempdir().unwrap();
     let output = accuracy(folder.path(), &["--only", "time", "--strict"]);
-    let said = text(&output);
+    let said = output.text();
     if said.contains("SKIPPED") {
         eprintln!("{said}");
         return;
     }
-    assert!(output.status.success() && said.contains("14 real runs"), "{said}");
+    assert!(output.code == 0 && said.contains("14 real runs"), "{said}");
 }
 
 /// A name that nothing has is an error that says where the names are.
@@ -70,19 +61,13 @@ fn iteration_times_are_predicted_within_the_goals() {
 fn an_unknown_study_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let output = accuracy(folder.path(), &["--only", "no-such-study"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output).contains("--list shows them"), "{}", text(&output));
+    assert_eq!(output.code, 1);
+    assert!(output.text().contains("--list shows them"), "{}", output.text());
 }
 
 /// The first children of the harness, as soon as there are any.
 fn ranks_of(harness: &Program) -> Vec<Pid> {
-    let children = format!("/proc/{0}/task/{0}/children", harness.pid());
-    wait_until("ranks run", || {
-        let text = std::fs::read_to_string(&children).ok()?;
-        let pids: Vec<Pid> =
-            text.split_whitespace().filter_map(|pid| Some(Pid::from_raw(pid.parse().ok()?))).collect();
-        (!pids.is_empty()).then_some(pids)
-    })
+    wait_until("ranks run", || Some(children(harness.pid())).filter(|ranks| !ranks.is_empty()))
 }
 
 /// Whether a process has a handler for a signal.
@@ -97,7 +82,7 @@ fn handles(pid: Pid, signal: Signal) -> bool {
 #[test]
 fn a_killed_harness_leaves_no_rank_behind() {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_accuracy"));
+    let mut command = Command::new(binary("accuracy"));
     command.args(["--only", "gpt2-24", "--out"]).arg(folder.path());
     let mut harness = Program::start("accuracy", command, folder.path().join("log"));
     let ranks = ranks_of(&harness);
@@ -109,7 +94,7 @@ fn a_killed_harness_leaves_no_rank_behind() {
 #[test]
 fn an_interruption_leaves_no_rank_behind() {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_accuracy"));
+    let mut command = Command::new(binary("accuracy"));
     command.args(["--only", "gpt2-24", "--out"]).arg(folder.path());
     let mut harness = Program::start("accuracy", command, folder.path().join("log"));
     let ranks = ranks_of(&harness);

@@ -9,34 +9,21 @@ use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::cluster_service_client::ClusterServiceClient;
 use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
 use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
-use loadmaster_tests::{Planner, PlannerOptions, binary};
+use loadmaster_tests::{Planner, binary, chain};
 use prost::Message as _;
-use serde_json::{Value, json};
+use serde_json::json;
 use tonic::transport::Channel;
 
 /// A table of equal layers whose passes take this long.
 fn document(layers: usize, seconds: f64) -> String {
-    let names: Vec<Value> = (0..layers)
-        .map(|layer| json!({"name": format!("layer {layer}"), "parameter_count": 1_000_000}))
-        .collect();
-    let document = json!({
-        "format": "loadmaster.profile/1",
-        "provenance": {"source": "made up for a test", "tool": "by hand", "device_kind": "gpu", "ledger": "reserved"},
-        "model": {"opaque": {"name": format!("chain of {layers}"), "layers": names}},
-        "training": {
-            "precision": "fp32", "optimizer": {"kind": "sgd", "learning_rate": 0.01, "momentum": 0.9,
-            "weight_decay": 0.0}, "schedule": "one_f_one_b", "micro_batch_size": 4, "micro_batches": 8,
-            "recompute": "none", "seed": 0
-        },
-        "layer_table": {"ledger": "reserved", "times_without_collectives": false, "margin": 0.0, "layers": [{
-            "first_layer": 0, "last_layer": layers - 1,
-            "times": [{"micro_batch_size": 4, "tensor_degree": 1, "update_seconds": 1e-4,
-                       "forward_seconds": seconds, "backward_seconds": 2.0 * seconds}],
-            "bytes": [{"micro_batch_size": 4, "tensor_degree": 1, "parameter_bytes": 8 << 20,
-                       "activation_bytes": 4 << 20, "input_bytes": 65_536, "output_bytes": 65_536}],
-        }]},
+    let rows = json!({
+        "first_layer": 0, "last_layer": layers - 1,
+        "times": [{"micro_batch_size": 4, "tensor_degree": 1, "update_seconds": 1e-4,
+                   "forward_seconds": seconds, "backward_seconds": 2.0 * seconds}],
+        "bytes": [{"micro_batch_size": 4, "tensor_degree": 1, "parameter_bytes": 8 << 20,
+                   "activation_bytes": 4 << 20, "input_bytes": 65_536, "output_bytes": 65_536}],
     });
-    document.to_string()
+    chain(layers, &[rows]).to_string()
 }
 
 /// Clients of one planner.
@@ -212,8 +199,7 @@ async fn what_another_planner_changed_is_read_anew() {
     let migrated =
         std::process::Command::new(binary("loadmaster")).args(["migrate", "--database-url", &url]).output();
     assert!(migrated.unwrap().status.success());
-    let options = PlannerOptions { arguments: ["--database-url", &url].map(str::to_owned).to_vec() };
-    let (one, two) = (Planner::start_with(options.clone()), Planner::start_with(options));
+    let [one, two] = [0, 1].map(|_| Planner::start_with(&["--database-url", &url]));
     let (mut one, mut two) = ((Asker::of(&one).await, one), (Asker::of(&two).await, two));
     one.0.import("table", document(12, 1e-3)).await;
     one.0.create("nodes", 4).await;

@@ -9,7 +9,7 @@ use loadmaster_proto::wire::v1::create_cluster_request::Subject;
 use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
 use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
 use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
-use loadmaster_tests::{Planner, cli, json};
+use loadmaster_tests::{Planner, cli, json, peak_resident_bytes};
 use serde_json::{Value, json as value};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -93,15 +93,6 @@ fn field(status: &Status) -> String {
     request.and_then(|of| of.field_violations.into_iter().next()).map(|of| of.field).unwrap_or_default()
 }
 
-/// The most memory that a process ever had, bytes.
-fn peak_memory(planner: &mut Planner) -> u64 {
-    let path = format!("/proc/{}/status", planner.program().pid());
-    let status = std::fs::read_to_string(path).expect("a running process has a status");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("it says its peak");
-    let kibibytes: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
-    kibibytes << 10
-}
-
 /// `unit` again and again.
 fn much(unit: &str) -> String {
     unit.repeat(SIZE / unit.len())
@@ -135,7 +126,8 @@ fn explosions() -> Vec<Hostile> {
 async fn documents_that_explode_are_refused_within_bounded_memory_while_others_are_answered() {
     let mut planner = Planner::start();
     let channel = planner.channel().await;
-    let before = peak_memory(&mut planner);
+    let pid = planner.program().pid();
+    let before = peak_resident_bytes(pid);
     let is_over = Arc::new(AtomicBool::new(false));
     let other = {
         let (channel, is_over) = (planner.channel().await, Arc::clone(&is_over));
@@ -164,7 +156,7 @@ async fn documents_that_explode_are_refused_within_bounded_memory_while_others_a
     }
     is_over.store(true, Ordering::Relaxed);
     assert!(other.await.expect("others are answered") > 0);
-    let taken = peak_memory(&mut planner) - before;
+    let taken = peak_resident_bytes(pid) - before;
     println!("the planner took {} MiB besides its {} MiB", taken >> 20, before >> 20);
     assert!(taken < MOST_MEMORY, "{} MiB", taken >> 20);
 }
@@ -302,13 +294,14 @@ async fn a_partitioning_of_more_devices_than_there_are_is_refused() {
 async fn a_message_of_millions_of_empty_parts_is_refused_before_it_is_decoded() {
     let mut planner = Planner::start();
     let channel = planner.channel().await;
-    let before = peak_memory(&mut planner);
+    let pid = planner.program().pid();
+    let before = peak_resident_bytes(pid);
     let cluster = v1::Cluster { nodes: vec![v1::ClusterNode::default(); 2_000_000], ..Default::default() };
     let request = v1::CreateClusterRequest { subject: Some(Subject::Cluster(cluster)), ..Default::default() };
     let mut client = ClusterServiceClient::new(channel);
     let status = client.create_cluster(request).await.expect_err("far too many nodes");
     assert_eq!(status.code(), Code::OutOfRange, "{status}");
-    let taken = peak_memory(&mut planner) - before;
+    let taken = peak_resident_bytes(pid) - before;
     assert!(taken < 128 << 20, "{} MiB", taken >> 20);
 }
 

@@ -4,7 +4,7 @@ use bytes::{Buf, BufMut};
 use loadmaster_proto::reason::{DOMAIN, Reason};
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
-use loadmaster_tests::{Planner, PlannerOptions};
+use loadmaster_tests::Planner;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
@@ -104,8 +104,7 @@ async fn errors_of_the_libraries_have_reasons_too() {
 /// A stream that does not begin is told so; it takes up nothing of what other callers may have.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_says_nothing_is_told_so() {
-    let arguments = ["--max-calls", "1"].map(str::to_owned).to_vec();
-    let planner = Planner::start_with(PlannerOptions { arguments });
+    let planner = Planner::start_with(&["--max-calls", "1"]);
     let mut workers = WorkerServiceClient::new(planner.channel().await);
     let silent = tokio::spawn(async move { workers.connect(tokio_stream::pending()).await.unwrap_err() });
     let mut client = Grpc::new(planner.channel().await);

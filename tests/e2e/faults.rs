@@ -5,8 +5,7 @@ use std::time::Duration;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
 use loadmaster_tests::{
-    Planner, PlannerOptions, TINY_GPT2, Worker, WorkerOptions, binary, cli, is_alive, json, script,
-    wait_until,
+    Planner, TINY_GPT2, Worker, WorkerOptions, binary, cli, is_alive, json, script, wait_until,
 };
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
@@ -159,8 +158,7 @@ async fn an_embedded_postgres_that_cannot_be_started_again_ends_its_planner() {
 #[test]
 fn a_cancelled_operation_stops_its_ranks_and_frees_the_devices() {
     let folder = TempDir::new().unwrap();
-    let arguments = ["--lease", "3600", "--heartbeat", "0.5"];
-    let planner = Planner::start_with(PlannerOptions { arguments: arguments.map(str::to_owned).to_vec() });
+    let planner = Planner::start_with(&["--lease", "3600", "--heartbeat", "0.5"]);
     let options = slowed_worker(&folder, "sleep 600");
     let worker = Worker::start(&planner, &options);
     let operation = start_profile(&planner);
@@ -299,7 +297,7 @@ fn the_planner_enforces_a_deadline_although_heartbeats_continue() {
 fn a_worker_that_drains_finishes_its_run_and_leaves_nothing() {
     let folder = TempDir::new().unwrap();
     // A lease that outlasts the test: only the worker's own report can end the run.
-    let planner = Planner::start_with(PlannerOptions::default());
+    let planner = Planner::start_with(&[]);
     let options = slowed_worker(&folder, "sleep 1");
     let mut worker = Worker::start(&planner, &options);
     let operation = start_profile(&planner);

@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, cli, json};
+use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, bytes, cli, json};
 use serde_json::{Value, json as document};
 use tempfile::TempDir;
 
@@ -36,16 +36,12 @@ fn profiled_by_command(planner: &Planner) -> Value {
     json(planner, &run)
 }
 
-fn bytes(figure: &Value) -> f64 {
-    figure["bytes"].as_str().and_then(|text| text.parse().ok()).expect("a figure has bytes")
-}
-
-fn predicted(plan: &Value) -> Vec<f64> {
+fn predicted(plan: &Value) -> Vec<u64> {
     plan["stages"]
         .as_array()
         .expect("a plan has stages")
         .iter()
-        .map(|of| bytes(&of["predictedPeak"]))
+        .map(|of| bytes(&of["predictedPeak"]["bytes"]))
         .collect()
 }
 
@@ -196,7 +192,7 @@ fn another_tools_table_is_planned_with_and_its_limits_are_named() {
         json(&planner, &["plan", "predict", "--profile", file, "--partition", "2-2", "--capacity", "1GiB"]);
     let stage = &fits["stages"][0];
     assert!(
-        bytes(&stage["peak"]) >= f64::from(2 * 4 * (1 << 20)),
+        bytes(&stage["peak"]["bytes"]) >= 2 * 4 * (1 << 20),
         "weights, gradients and Adam's state: {fits}"
     );
     assert_eq!(stage["peak"]["ledger"], "LEDGER_RESERVED");

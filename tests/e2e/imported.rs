@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use loadmaster_tests::{Output, Planner, cli, json};
+use loadmaster_tests::{Output, Planner, cli, json, warnings};
 use serde_json::{Value, json as value};
 use tempfile::TempDir;
 
@@ -61,11 +61,6 @@ impl Setting {
         let file = self.write("table.json", &document.to_string());
         json(&self.planner, &[&["plan", "recommend", "--profile", &file], options].concat())
     }
-}
-
-fn warnings(answer: &Value) -> Vec<String> {
-    let listed = answer["warnings"].as_array().expect("an answer has warnings");
-    listed.iter().filter_map(|warning| Some(warning.as_str()?.to_owned())).collect()
 }
 
 fn tensor_degrees(plan: &Value) -> Vec<i64> {
@@ -161,8 +156,9 @@ fn shards_on_several_nodes_are_warned_of() {
     cluster("together", "2");
     let spans = |document: &Value, cluster: &str| {
         let on = ["--cluster", cluster, "--shape", "uniform-grid", "--tensor-degrees", "2"];
-        let told = warnings(&setting.recommend(document, &on));
-        told.into_iter().find(|warning| warning.contains("shards of a stage are on several nodes"))
+        let plan = setting.recommend(document, &on);
+        let mut told = warnings(&plan).into_iter();
+        told.find(|warning| warning.contains("shards of a stage are on several nodes")).map(str::to_owned)
     };
     let mut document = table("reserved", "fp32");
     assert!(spans(&document, "apart").is_some_and(|told| told.contains("longer than predicted")));
@@ -176,7 +172,8 @@ fn shards_on_several_nodes_are_warned_of() {
 fn what_launchers_hold_is_told_beside_what_is_counted() {
     let setting = Setting::start();
     let told = |answer: &Value| {
-        warnings(answer).into_iter().find(|warning| warning.starts_with("bytes per parameter: "))
+        let mut told = warnings(answer).into_iter();
+        told.find(|warning| warning.starts_with("bytes per parameter: ")).map(str::to_owned)
     };
     let bf16 = table("reserved", "bf16");
     for (launcher, holds) in [

@@ -1,11 +1,10 @@
 //! What operators find in the planner's log.
 
-use loadmaster_tests::{Planner, PlannerOptions, TINY_GPT2, Worker, WorkerOptions, cli, json, wait_until};
+use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, cli, json, wait_until};
 use serde_json::Value;
 
 fn start() -> Planner {
-    let arguments = ["--log-format", "json", "--lease", "3", "--heartbeat", "0.5"];
-    Planner::start_with(PlannerOptions { arguments: arguments.map(str::to_owned).to_vec() })
+    Planner::start_with(&["--log-format", "json", "--lease", "3", "--heartbeat", "0.5"])
 }
 
 /// The fields of all lines with this message.

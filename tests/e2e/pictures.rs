@@ -2,14 +2,12 @@
 
 use std::path::Path;
 
-use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, cli, json};
+use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, cli, json, profile};
 
-/// A profile of single layers, and a plan of it.
-fn profile(planner: &Planner) {
-    let mut run = vec!["profile", "run", "--id", "gpt"];
-    run.extend(TINY_GPT2);
-    run.extend(["--micro-batch-size", "4", "--micro-batches", "6", "--profile-micro-batch-sizes", "2,4"]);
-    assert_eq!(json(planner, &run)["state"], "COMPLETE");
+/// A profile of single layers.
+fn recorded(planner: &Planner) {
+    let options = ["--id", "gpt", "--micro-batch-size", "4", "--micro-batches", "6"];
+    profile(planner, &TINY_GPT2, &[&options[..], &["--profile-micro-batch-sizes", "2,4"]].concat());
 }
 
 fn recommend(planner: &Planner, options: &[&str]) -> String {
@@ -41,7 +39,7 @@ fn a_plan_is_drawn_in_the_terminal_and_into_files() {
     let planner = Planner::start();
     let _worker =
         Worker::start(&planner, &WorkerOptions { slots: "3x1GiB".to_owned(), ..Default::default() });
-    profile(&planner);
+    recorded(&planner);
     let plan = recommend(&planner, &[]);
     let folder = tempfile::tempdir().expect("a folder");
 
@@ -83,7 +81,7 @@ fn plans_are_compared_side_by_side() {
     let planner = Planner::start();
     let _worker =
         Worker::start(&planner, &WorkerOptions { slots: "3x1GiB".to_owned(), ..Default::default() });
-    profile(&planner);
+    recorded(&planner);
     let best = recommend(&planner, &[]);
     let given = recommend(&planner, &["--partition", "1-1-4"]);
     let folder = tempfile::tempdir().expect("a folder");
@@ -109,7 +107,7 @@ fn a_front_is_a_plot_with_the_plan_marked() {
     let planner = Planner::start();
     let _worker =
         Worker::start(&planner, &WorkerOptions { slots: "3x1GiB".to_owned(), ..Default::default() });
-    profile(&planner);
+    recorded(&planner);
     let plan = recommend(&planner, &["--objective", "pareto"]);
     let folder = tempfile::tempdir().expect("a folder");
     let front = draw(&planner, &["plan", "show", &plan, "--picture=front"], &folder.path().join("front.svg"));

@@ -3,7 +3,7 @@
 
 use std::io::Write as _;
 
-use loadmaster_tests::{Output, Planner, cli, json};
+use loadmaster_tests::{Output, Planner, chain, cli, json, warnings};
 use serde_json::{Value, json as value};
 use tempfile::NamedTempFile;
 
@@ -15,7 +15,6 @@ fn document(blocks: usize) -> NamedTempFile {
 
 /// The same on another kind of device, and at other micro-batch sizes.
 fn document_of(blocks: usize, kind: &str, sizes: [u64; 2]) -> NamedTempFile {
-    let layers = blocks + 2;
     let rows = |first: usize, last: usize, seconds: f64, parameters: u64, activation: u64| {
         let settings = [1_u64, 2, 4].into_iter().flat_map(|degree| sizes.map(|size| (degree, size)));
         let (mut times, mut bytes) = (Vec::new(), Vec::new());
@@ -34,24 +33,13 @@ fn document_of(blocks: usize, kind: &str, sizes: [u64; 2]) -> NamedTempFile {
         }
         value!({"first_layer": first, "last_layer": last, "times": times, "bytes": bytes})
     };
-    let name = |index: usize| value!({"name": format!("layer {index}"), "parameter_count": 1_000_000});
-    let document = value!({
-        "format": "loadmaster.profile/1",
-        "provenance": {"source": "made up for a test", "tool": "by hand", "device_kind": kind, "ledger": "reserved"},
-        "model": {"opaque": {
-            "name": format!("chain of {layers}"), "layers": (0..layers).map(name).collect::<Vec<_>>()
-        }},
-        "training": {
-            "precision": "fp32", "optimizer": {"kind": "sgd", "learning_rate": 0.01, "momentum": 0.9,
-            "weight_decay": 0.0}, "schedule": "one_f_one_b", "micro_batch_size": 4, "micro_batches": 8,
-            "recompute": "none", "seed": 0
-        },
-        "layer_table": {"ledger": "reserved", "times_without_collectives": false, "margin": 0.0, "layers": [
-            rows(0, 0, 1e-4, 4 << 20, 1 << 20),
-            rows(1, blocks, 1e-3, 8 << 20, 12 << 20),
-            rows(blocks + 1, blocks + 1, 2e-3, 16 << 20, 24 << 20),
-        ]},
-    });
+    let rows = [
+        rows(0, 0, 1e-4, 4 << 20, 1 << 20),
+        rows(1, blocks, 1e-3, 8 << 20, 12 << 20),
+        rows(blocks + 1, blocks + 1, 2e-3, 16 << 20, 24 << 20),
+    ];
+    let mut document = chain(blocks + 2, &rows);
+    document["provenance"]["device_kind"] = value!(kind);
     let mut file = tempfile::Builder::new().suffix(".json").tempfile().expect("a file can be made");
     file.write_all(document.to_string().as_bytes()).expect("it can be written");
     file
@@ -248,10 +236,6 @@ fn answers_are_reproducible_and_dry_runs_store_nothing() {
 fn least_share(plan: &Value) -> i64 {
     let whole = plan["training"]["microBatchSize"].as_i64().expect("a plan has a micro-batch");
     degrees(plan).into_iter().map(|(data, _)| whole / data).min().expect("a plan has stages")
-}
-
-fn warnings(answer: &Value) -> Vec<&str> {
-    answer["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
 fn warns(answer: &Value, of: &str) -> bool {

@@ -5,7 +5,7 @@ use loadmaster_proto::wire::longrunning::operations_client::OperationsClient;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
 use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
-use loadmaster_tests::{Planner, PlannerOptions, TINY_GPT2, Worker, WorkerOptions, cli, json, wait_until};
+use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, cli, json, wait_until};
 use nix::sys::signal::Signal;
 use tonic::Code;
 use tonic_health::pb::health_client::HealthClient;
@@ -67,8 +67,7 @@ async fn a_stopping_planner_says_so_drains_and_takes_its_database_along() {
 /// A client that never lets go of its stream must not keep the planner from stopping.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_open_stream_delays_a_stop_no_longer_than_the_limit() {
-    let options = PlannerOptions { arguments: ["--drain", "1"].map(str::to_owned).to_vec() };
-    let mut planner = Planner::start_with(options);
+    let mut planner = Planner::start_with(&["--drain", "1"]);
     let mut health = HealthClient::new(planner.channel().await);
     let mut watch = health.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
     watch.message().await.unwrap();

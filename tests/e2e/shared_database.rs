@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use loadmaster::embedded::EmbeddedPostgres;
-use loadmaster_tests::{Planner, PlannerOptions, TINY_GPT2, Worker, WorkerOptions, binary, cli, json};
+use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, binary, cli, json};
 use tempfile::TempDir;
 
 fn loadmaster(verb: &str, url: &str) -> std::process::Output {
@@ -31,9 +31,8 @@ async fn two_planners_share_a_migrated_database_and_its_queue() {
     }
 
     let arguments = ["--database-url", &url, "--lease", "3", "--heartbeat", "0.5"];
-    let options = PlannerOptions { arguments: arguments.map(str::to_owned).to_vec() };
-    let mut asked = Planner::start_with(options.clone());
-    let working = Planner::start_with(options);
+    let mut asked = Planner::start_with(&arguments);
+    let working = Planner::start_with(&arguments);
     let _worker = Worker::start(&working, &WorkerOptions::default());
 
     // Asked of one planner, leased by the other one's worker, answered by both.

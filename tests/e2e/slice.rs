@@ -1,21 +1,17 @@
 //! From nothing to a served plan: profile, recommend, validate, all through the command line.
 
-use loadmaster_tests::{Planner, Worker, WorkerOptions, cli, json};
+use loadmaster_tests::{Planner, Worker, WorkerOptions, bytes, cli, json};
 use serde_json::Value;
-
-fn bytes(figure: &Value) -> i64 {
-    figure["bytes"].as_str().and_then(|text| text.parse().ok()).expect("a figure has bytes")
-}
 
 /// Every stage has a prediction, a measurement of a real training run, and a finite error.
 fn assert_validated(plan: &Value, stages: usize) {
     let rows = plan["stages"].as_array().expect("a plan has stages");
     assert_eq!(rows.len(), stages);
     for stage in rows {
-        assert!(bytes(&stage["predictedPeak"]) > 0, "{stage}");
+        assert!(bytes(&stage["predictedPeak"]["bytes"]) > 0, "{stage}");
         assert_eq!(stage["predictedPeak"]["ledger"], "LEDGER_ALLOCATED");
         assert_eq!(stage["predictedPeak"]["source"], "FIGURE_SOURCE_PREDICTED");
-        assert!(bytes(&stage["measuredPeak"]) > 0, "{stage}");
+        assert!(bytes(&stage["measuredPeak"]["bytes"]) > 0, "{stage}");
         assert_eq!(stage["measuredPeak"]["source"], "FIGURE_SOURCE_MEASURED");
         assert!(stage["measuredPeak"]["origin"].as_str().unwrap().starts_with("runs/"));
         let error = stage["errorRatio"].as_f64().expect("a validated stage has an error");

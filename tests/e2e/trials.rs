@@ -3,28 +3,15 @@
 
 use std::path::Path;
 
-use loadmaster_tests::{Planner, Worker, WorkerOptions, binary, cli, json, script};
+use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, binary, cli, json, profile, script};
 use serde_json::Value;
 
 const REQUEST_ID: &str = "4f3c2b1a-0000-4000-8000-000000000001";
 
 /// A small GPT-2, recorded on one and on two devices per layer.
-fn profile(planner: &Planner) {
-    let mut run = vec!["profile", "run", "--id", "gpt", "--model", "gpt2", "--blocks", "4"];
-    run.extend([
-        "--hidden-size",
-        "64",
-        "--heads",
-        "4",
-        "--sequence-length",
-        "32",
-        "--vocabulary-size",
-        "500",
-    ]);
-    run.extend(["--micro-batch-size", "4", "--micro-batches", "2"]);
-    run.extend(["--parallelism", "tensor", "--degrees", "2"]);
-    let profile = json(planner, &run);
-    assert_eq!(profile["state"], "COMPLETE", "{profile}");
+fn recorded(planner: &Planner) {
+    let options = ["--id", "gpt", "--micro-batch-size", "4", "--micro-batches", "2"];
+    profile(planner, &SMALL_GPT2, &[&options[..], &["--parallelism", "tensor", "--degrees", "2"]].concat());
 }
 
 /// Four devices for stages of any degrees: the best plans share a stage by tensor parallelism.
@@ -94,7 +81,7 @@ fn plans_are_tried_reported_and_corrected() {
     let planner = Planner::start();
     let rank = breakable_rank(folder.path());
     let _worker = Worker::start(&planner, &WorkerOptions { rank, ..WorkerOptions::default() });
-    profile(&planner);
+    recorded(&planner);
     let plan = json(&planner, &RECOMMEND);
     let name = plan["name"].as_str().unwrap();
     assert_eq!(plan["corrections"], serde_json::json!([]), "nothing is corrected unless asked");

@@ -7,8 +7,9 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use crate::cli::json;
+use crate::kernel::children;
 use crate::planner::Planner;
-use crate::process::{Program, binary, parent_of, wait_until};
+use crate::process::{Program, binary, wait_until};
 
 /// How a worker is started.
 #[derive(Debug, Clone)]
@@ -91,17 +92,6 @@ impl Worker {
     pub fn ranks(&self) -> Vec<Pid> {
         children(self.program.pid())
     }
-}
-
-/// Process ids of the living children of `parent`.
-fn children(parent: Pid) -> Vec<Pid> {
-    let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
-    processes
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .map(Pid::from_raw)
-        .filter(|&pid| parent_of(pid) == Some(parent))
-        .collect()
 }
 
 /// Writes an executable shell script and returns its path.

@@ -5,9 +5,9 @@ use std::path::Path;
 use futures_util::future::join_all;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
-use loadmaster_tests::{Planner, PlannerOptions};
+use loadmaster_tests::{Planner, resident_bytes};
 
-use super::meter::{others_are_served, resident_bytes};
+use super::meter::others_are_served;
 use super::raw::{Peer, framed};
 
 const GET_MODEL: &str = "/loadmaster.v1.ModelService/GetModel";
@@ -26,8 +26,7 @@ fn large_model() -> v1::ModelSource {
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_answers_take_a_bounded_amount_of_memory_and_end_with_their_connections() {
     // Where every call was refused for want of room, the connection is idle.
-    let options = ["--idle", "5"].map(str::to_owned).to_vec();
-    let mut planner = Planner::start_with(PlannerOptions { arguments: options });
+    let mut planner = Planner::start_with(&["--idle", "5"]);
     let mut models = ModelServiceClient::new(planner.channel().await);
     let source = Some(large_model());
     let created = models.create_model(v1::CreateModelRequest { source, validate_only: false }).await;

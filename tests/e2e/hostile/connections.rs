@@ -3,19 +3,15 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use loadmaster_tests::{Planner, PlannerOptions, Worker, WorkerOptions, wait_until};
+use loadmaster_tests::{Planner, Worker, WorkerOptions, processor_seconds, wait_until};
 use nix::sys::signal::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::meter::{open_connections, others_are_served, processor_seconds, sockets};
+use super::meter::{open_connections, others_are_served, sockets};
 use super::raw::{Peer, socket};
-
-fn with(arguments: &[&str]) -> PlannerOptions {
-    PlannerOptions { arguments: arguments.iter().map(ToString::to_string).collect() }
-}
 
 async fn silent(planner: &Planner) -> TcpStream {
     TcpStream::connect(socket(planner.address())).await.expect("the planner accepts connections")
@@ -30,7 +26,7 @@ async fn closed(mut stream: TcpStream) {
 /// 800 of them: silent ones, ones that begin to speak HTTP/2, and ones that speak it and have nothing to say.
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_connections_are_closed_and_open_streams_are_not() {
-    let planner = Planner::start_with(with(&["--idle", "2"]));
+    let planner = Planner::start_with(&["--idle", "2"]);
     let mut health = HealthClient::new(planner.channel().await);
     let mut watch = health.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
     watch.message().await.unwrap().unwrap();
@@ -57,7 +53,7 @@ async fn idle_connections_are_closed_and_open_streams_are_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_connections_of_an_address_make_room_for_new_ones() {
-    let planner = Planner::start_with(with(&["--max-connections-per-peer", "20"]));
+    let planner = Planner::start_with(&["--max-connections-per-peer", "20"]);
     let peers = join_all((0..60).map(|_| Peer::connect(planner.address()))).await;
     others_are_served(&planner, "60 connections are idle where 20 may be").await;
     wait_until("most of them are closed", || {
@@ -70,7 +66,7 @@ async fn idle_connections_of_an_address_make_room_for_new_ones() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_planner_short_of_descriptors_rests_and_goes_on_serving() {
     let limited = ["sh", "-c", "ulimit -n 200; exec \"$@\"", "sh"];
-    let mut planner = Planner::start_under(&limited, with(&[]));
+    let mut planner = Planner::start_under(&limited, &[]);
     let mut held = Vec::new();
     for _ in 0..400 {
         held.push(silent(&planner).await);

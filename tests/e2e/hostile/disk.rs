@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Duration;
 
-use loadmaster_tests::{Planner, PlannerOptions};
+use loadmaster_tests::Planner;
 use tempfile::TempDir;
 use tonic::Streaming;
 use tonic_health::pb::health_client::HealthClient;
@@ -38,7 +38,7 @@ async fn health_says_that_a_full_disk_takes_nothing_and_when_it_does_again() {
     let preload = format!("LD_PRELOAD={}", library.display());
     let flag = format!("FULL_DISK={}", full.display());
 
-    let planner = Planner::start_under(&["env", &preload, &flag], PlannerOptions::default());
+    let planner = Planner::start_under(&["env", &preload, &flag], &[]);
     let mut health = HealthClient::new(planner.channel().await);
     let service = "loadmaster.v1.ClusterService".to_owned();
     let mut watch = health.watch(HealthCheckRequest { service }).await.unwrap().into_inner();

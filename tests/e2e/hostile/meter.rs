@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
 use loadmaster_tests::Planner;
-use nix::unistd::Pid;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
@@ -27,23 +26,6 @@ pub(crate) async fn others_are_served(planner: &Planner, meanwhile: &str) {
         worst = worst.max(begin.elapsed());
     }
     eprintln!("{meanwhile}: health and a small call took {:.1} ms at most", worst.as_secs_f64() * 1e3);
-}
-
-/// Memory that a process has, in bytes.
-pub(crate) fn resident_bytes(pid: Pid) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process lives");
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("Linux says so");
-    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number") * 1_024
-}
-
-/// Seconds of processor time that a process took so far.
-pub(crate) fn processor_seconds(pid: Pid) -> f64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process lives");
-    // Fields are counted after the parenthesised name: user and system time are the 12th and 13th.
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
-    let ticks: f64 = fields[11..13].iter().map(|field| field.parse::<f64>().unwrap()).sum();
-    // USER_HZ, which Linux shows to programs on every architecture that we run on.
-    ticks / 100.0
 }
 
 /// Connections of a planner that are open on its side.

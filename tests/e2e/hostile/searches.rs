@@ -6,23 +6,18 @@ use futures_util::future::join_all;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
 use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
-use loadmaster_tests::Planner;
-use serde_json::{Value, json};
+use loadmaster_tests::{Planner, chain, processor_seconds, resident_bytes};
+use serde_json::json;
 use tonic::{Code, Request};
 
-use super::meter::{others_are_served, processor_seconds, resident_bytes};
+use super::meter::others_are_served;
 
 const LAYERS: usize = 96;
 const MIB: u64 = 1 << 20;
 
 /// A table of layers of which no two are alike.
 fn document() -> String {
-    let layers = 0..LAYERS;
-    let names: Vec<Value> = layers
-        .clone()
-        .map(|layer| json!({"name": format!("layer {layer}"), "parameter_count": 1_000_000}))
-        .collect();
-    let table = layers.map(|layer| {
+    let row = |layer: usize| {
         let seconds = 1e-3 * (1.0 + (layer * 37 % 11) as f64);
         let kept = (4 + layer * 53 % 7) << 20;
         json!({
@@ -32,19 +27,10 @@ fn document() -> String {
             "bytes": [{"micro_batch_size": 1, "tensor_degree": 1, "parameter_bytes": 8 << 20,
                        "activation_bytes": kept, "input_bytes": 65_536, "output_bytes": 65_536}],
         })
-    });
-    let document = json!({
-        "format": "loadmaster.profile/1",
-        "provenance": {"source": "made up for a test", "tool": "by hand", "device_kind": "gpu", "ledger": "reserved"},
-        "model": {"opaque": {"name": "a long chain", "layers": names}},
-        "training": {
-            "precision": "fp32", "optimizer": {"kind": "sgd", "learning_rate": 0.01, "momentum": 0.9,
-            "weight_decay": 0.0}, "schedule": "one_f_one_b", "micro_batch_size": 8, "micro_batches": 256,
-            "recompute": "none", "seed": 0
-        },
-        "layer_table": {"ledger": "reserved", "times_without_collectives": false, "margin": 0.0,
-                        "layers": table.collect::<Vec<_>>()},
-    });
+    };
+    let mut document = chain(LAYERS, &(0..LAYERS).map(row).collect::<Vec<_>>());
+    document["training"]["micro_batch_size"] = json!(8);
+    document["training"]["micro_batches"] = json!(256);
     document.to_string()
 }
 

@@ -21,7 +21,7 @@ use loadmaster_proto::name::{ModelName, PlanName, ProfileName, WorkerName};
 use loadmaster_proto::plan::prediction::Origin;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
-use loadmaster_tests::{Planner, PlannerOptions};
+use loadmaster_tests::Planner;
 use tempfile::TempDir;
 
 pub(crate) const LEASE: Duration = Duration::from_secs(3_600);
@@ -42,8 +42,7 @@ impl Scene {
         store.migrate().await.unwrap();
         let url = postgres.url();
         // Nothing that the test holds is taken away from it.
-        let arguments = ["--database-url", &url, "--lease", "60"].map(str::to_owned).to_vec();
-        let planner = Planner::start_with(PlannerOptions { arguments });
+        let planner = Planner::start_with(&["--database-url", &url, "--lease", "60"]);
         Self { planner, store, _postgres: postgres, _folder: folder }
     }
 

@@ -1,6 +1,5 @@
 //! Clusters are stored once, found again, and listed without being read whole.
 
-use crate::support::{execute, store};
 use loadmaster::store::StoreError;
 use loadmaster::store::records::{PageRequest, RequestKey};
 use loadmaster_proto::cluster::Cluster;
@@ -8,7 +7,9 @@ use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
 use loadmaster_proto::name::ClusterName;
 use uuid::Uuid;
 
-const EXAMPLE: &str = include_str!("../../deploy/clusters/two-kinds.yaml");
+use crate::support::{execute, store};
+
+const EXAMPLE: &str = include_str!("../../../deploy/clusters/two-kinds.yaml");
 
 fn example() -> Cluster {
     import(ClusterFormat::Loadmaster, EXAMPLE, &ImportOptions::default()).unwrap()

@@ -1,9 +1,5 @@
 //! What nothing rests on can be deleted; what was measured outlives what it was measured for.
 
-use crate::support::samples::{
-    claim, failure, measurement, model, new_profile, out_of_memory, plan, run, worker,
-};
-use crate::support::{execute, store};
 use loadmaster::document::Import;
 use loadmaster::store::records::{
     AlternativeRecord, Fenced, FoundRecord, FrontRecord, NewTrial, OperationState, PageRequest, PlanContent,
@@ -16,6 +12,11 @@ use loadmaster_proto::name::{OperationName, PlanName, ProfileName, RunName};
 use loadmaster_proto::plan::observation::{Measured, Observation};
 use loadmaster_proto::training::stage::Partitioning;
 use uuid::Uuid;
+
+use crate::support::samples::{
+    claim, failure, measurement, model, new_profile, out_of_memory, plan, run, worker,
+};
+use crate::support::{execute, store};
 
 const FIRST_PAGE: PageRequest = PageRequest { size: 100, after: None };
 

@@ -1,10 +1,6 @@
 //! Documents become profiles and profiles documents, without a number that changes; and runs of a command
 //! wait for a worker that offers it.
 
-use crate::support::samples::{
-    LEASE, claim, measurement, model, new_profile, profile, run, training, try_claim, worker,
-};
-use crate::support::store;
 use loadmaster::document::{Import, export};
 use loadmaster::profile::StoredProfile;
 use loadmaster::store::records::{Fenced, NewRun, NewWorker, PageRequest, ProfileState, RunNeed};
@@ -16,6 +12,11 @@ use loadmaster_proto::measure::run::Campaign;
 use loadmaster_proto::name::{CommandName, ModelName, ProfileName};
 use loadmaster_proto::profile::document::{FORMAT, ProfileDocument};
 use serde_json::{Value, json};
+
+use crate::support::samples::{
+    LEASE, claim, measurement, model, new_profile, profile, run, training, try_claim, worker,
+};
+use crate::support::store;
 
 fn name(id: &str) -> ProfileName {
     ProfileName::from_id(id).unwrap()

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::samples::{model, zoo};
-use crate::support::scratch_folder;
 use loadmaster::embedded::{EmbeddedError, EmbeddedOptions, EmbeddedPostgres};
 use loadmaster::store::{ConnectOptions, Store};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
+
+use crate::support::samples::{model, zoo};
+use crate::support::scratch_folder;
 
 const DATA_DIR: &str = "LOADMASTER_TEST_DATA_DIR";
 

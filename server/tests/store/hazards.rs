@@ -6,11 +6,12 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use crate::support::samples::{claim, measurement, profile, try_claim, worker};
-use crate::support::{execute, store, store_with};
 use loadmaster::store::CLAIM;
 use serde_json::Value;
 use sqlx::{Connection, PgConnection};
+
+use crate::support::samples::{claim, measurement, profile, try_claim, worker};
+use crate::support::{execute, store, store_with};
 
 /// Polls a future that cannot be ready yet so many times, and drops it: what a server does to a handler
 /// whose client goes away.

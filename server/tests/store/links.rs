@@ -1,7 +1,5 @@
 //! Runs that measure links: one worker's, fenced like any other, stored once.
 
-use crate::support::samples::{LEASE, claim, cpu, failure, measurement, profile, worker};
-use crate::support::{execute, store};
 use loadmaster::store::records::{
     Fenced, FreeDevice, NewLinkRun, NewWorker, OperationState, OperationTarget, PageRequest, RequestKey,
     RunState, RunWork,
@@ -16,6 +14,9 @@ use loadmaster_proto::measure::links::{GroupLink, LinkMeasurement, LinkPoint, Li
 use loadmaster_proto::measure::run::Task;
 use loadmaster_proto::name::WorkerName;
 use uuid::Uuid;
+
+use crate::support::samples::{LEASE, claim, cpu, failure, measurement, profile, worker};
+use crate::support::{execute, store};
 
 async fn join(store: &Store, id: &str) -> WorkerName {
     let device = |ordinal: u32| Device {

@@ -1,7 +1,5 @@
 //! Plans in lists: what the database keeps of each, and what a page costs.
 
-use crate::support::samples::{claim, measurement, out_of_memory, plan, run, worker};
-use crate::support::{execute, store, store_with};
 use loadmaster::store::Store;
 use loadmaster::store::records::{
     AskedRecord, DeviceGroupRecord, Fenced, FoundRecord, IterationRecord, NewTrial, PageRequest,
@@ -17,6 +15,9 @@ use loadmaster_proto::plan::prediction::Origin;
 use loadmaster_proto::training::notation;
 use loadmaster_proto::training::overlap::Overlap;
 use loadmaster_proto::training::stage::StageConfig;
+
+use crate::support::samples::{claim, measurement, out_of_memory, plan, run, worker};
+use crate::support::{execute, store, store_with};
 
 fn page(size: u32) -> PageRequest {
     PageRequest { size, after: None }

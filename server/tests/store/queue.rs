@@ -4,17 +4,18 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use crate::support::samples::{
-    LEASE, claim, cpu, failure, measurement, model, new_profile, out_of_memory, profile, run, try_claim,
-    worker,
-};
-use crate::support::{execute, store};
 use loadmaster::store::records::{
     Claim, Fenced, FreeDevice, HeldLease, NewRun, OperationState, PageRequest, ProfileState, Renewal,
     RunState,
 };
 use loadmaster::store::{MAX_HAND_BACKS, RunFilter, Store};
 use loadmaster_proto::measure::failure::FailureKind;
+
+use crate::support::samples::{
+    LEASE, claim, cpu, failure, measurement, model, new_profile, out_of_memory, profile, run, try_claim,
+    worker,
+};
+use crate::support::{execute, store};
 
 /// What a worker says about a claim that it works on.
 fn held(claim: &Claim, progress: f64) -> HeldLease {

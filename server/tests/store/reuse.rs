@@ -1,10 +1,6 @@
 //! What was measured once is not measured again: reuse across profiles, resumption, and repetition at
 //! smaller sizes.
 
-use crate::support::samples::{
-    claim, failure, measured, measurement, model, new_profile, out_of_memory, profile, run, try_claim, worker,
-};
-use crate::support::{execute, store};
 use loadmaster::store::records::{
     Claim, Fenced, NewRun, OperationState, PageRequest, ProfileState, RequestKey, ReusedRun, RunFilter,
     RunRecord, RunState, Software,
@@ -16,6 +12,11 @@ use loadmaster_proto::measure::run::{SoloStage, Work};
 use loadmaster_proto::name::{OperationName, ProfileName};
 use loadmaster_proto::training::stage::StageConfig;
 use uuid::Uuid;
+
+use crate::support::samples::{
+    claim, failure, measured, measurement, model, new_profile, out_of_memory, profile, run, try_claim, worker,
+};
+use crate::support::{execute, store};
 
 fn sized(key: &str, micro_batch_size: u32) -> NewRun {
     NewRun {

@@ -3,10 +3,6 @@
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
-use crate::support::samples::{
-    LEASE, claim, measurement, model, new_profile, plan, profile, run, training, worker, zoo,
-};
-use crate::support::{database, execute, store};
 use loadmaster::store::records::{
     Campaign, Cursor, Fenced, Heartbeat, NewTrial, NewWorker, OperationState, OperationTarget, Page,
     PageRequest, PlanContent, ProfileState, RequestKey, RunFilter, RunNeed, RunState, WorkerState,
@@ -20,6 +16,11 @@ use loadmaster_proto::name::{
 };
 use loadmaster_proto::training::stage::StageConfig;
 use uuid::Uuid;
+
+use crate::support::samples::{
+    LEASE, claim, measurement, model, new_profile, plan, profile, run, training, worker, zoo,
+};
+use crate::support::{database, execute, store};
 
 fn page(size: u32, after: Option<Cursor>) -> PageRequest {
     PageRequest { size, after }

@@ -4,14 +4,15 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::support::samples::{LEASE, failure, measurement, out_of_memory, profile, try_claim, worker};
-use crate::support::{execute, store};
 use loadmaster::store::records::{Claim, Fenced, HeldLease, OperationState, Renewal, RunState};
 use loadmaster::store::{RunFilter, Store};
 use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::name::{OperationName, RunName, WorkerName};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+
+use crate::support::samples::{LEASE, failure, measurement, out_of_memory, profile, try_claim, worker};
+use crate::support::{execute, store};
 
 const SEEDS: u64 = 6;
 const STEPS: usize = 220;

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use crate::support::samples::{LEASE, claim, measurement, model, new_profile, profile, run, worker};
-use crate::support::{execute, store};
 use loadmaster::dispatch::{Dispatcher, LeaseTerms};
 use loadmaster::rpc::{Limits, Services};
 use loadmaster::store::Store;
@@ -23,6 +21,9 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 use tonic_health::server::HealthReporter;
 use tonic_types::StatusExt;
+
+use crate::support::samples::{LEASE, claim, measurement, model, new_profile, profile, run, worker};
+use crate::support::{execute, store};
 
 /// Longest wait for what must come.
 const SOON: Duration = Duration::from_secs(20);

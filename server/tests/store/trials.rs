@@ -1,7 +1,5 @@
 //! Trials of several plans by one operation, and what users report of their own runs.
 
-use crate::support::samples::{claim, measurement, out_of_memory, plan, run, worker};
-use crate::support::{execute, store};
 use loadmaster::store::records::{
     Fenced, NewTrial, OperationState, OperationTarget, PageRequest, PlanContent, RequestKey, RunState,
 };
@@ -12,6 +10,9 @@ use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::observation::{Measured, Observation, Peak};
 use uuid::Uuid;
+
+use crate::support::samples::{claim, measurement, out_of_memory, plan, run, worker};
+use crate::support::{execute, store};
 
 const FIRST_PAGE: PageRequest = PageRequest { size: 100, after: None };
 

@@ -1,62 +1,19 @@
 //! Every error says why in a way that programs can rely on, also where no service of ours was reached.
 
-use bytes::{Buf, BufMut};
 use loadmaster_proto::reason::{DOMAIN, Reason};
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
-use loadmaster_tests::Planner;
+use loadmaster_tests::{Planner, raw_call};
 use tonic::client::Grpc;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
-use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_types::StatusExt;
 
-/// Sends bytes as they are.
-#[derive(Debug, Default)]
-struct Raw;
-
-impl Codec for Raw {
-    type Encode = Vec<u8>;
-    type Decode = ();
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Encoder for Raw {
-    type Item = Vec<u8>;
-    type Error = Status;
-
-    fn encode(&mut self, item: Vec<u8>, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        buffer.put_slice(&item);
-        Ok(())
-    }
-}
-
-impl Decoder for Raw {
-    type Item = ();
-    type Error = Status;
-
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<()>, Status> {
-        buffer.advance(buffer.remaining());
-        Ok(Some(()))
-    }
-}
-
 /// What the planner says to these bytes.
 async fn refusal(client: &mut Grpc<Channel>, path: &'static str, bytes: Vec<u8>) -> Status {
-    client.ready().await.expect("the planner accepts calls");
-    client.unary(Request::new(bytes), PathAndQuery::from_static(path), Raw).await.unwrap_err()
+    raw_call(client, path, Request::new(bytes)).await.unwrap_err()
 }
 
 fn assert_reason(status: &Status, code: Code, reason: Reason) {
@@ -86,8 +43,7 @@ async fn errors_of_the_libraries_have_reasons_too() {
     assert_reason(&long, Code::OutOfRange, Reason::MessageTooLarge);
     let mut request = Request::new(Vec::new());
     request.metadata_mut().insert("grpc-encoding", "gzip".parse().unwrap());
-    client.ready().await.unwrap();
-    let compressed = client.unary(request, PathAndQuery::from_static(GET), Raw).await.unwrap_err();
+    let compressed = raw_call(&mut client, GET, request).await.unwrap_err();
     assert_reason(&compressed, Code::Unimplemented, Reason::Unsupported);
 
     let request = HealthCheckRequest { service: "nonsense".to_owned() };

@@ -1,12 +1,11 @@
 //! What a worker reports is held against what it was asked for: nothing wrong is stored, or ever reused.
 
-use loadmaster_proto::WORKER_PROTOCOL_VERSION;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::planner_message::Message as FromPlanner;
 use loadmaster_proto::wire::v1::run_spec::Work;
 use loadmaster_proto::wire::v1::worker_message::Message as ToPlanner;
 use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
-use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, cli, json};
+use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, cli, hello, json};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
@@ -15,7 +14,7 @@ use tonic::transport::Channel;
 async fn lie(channel: Channel) {
     let (outgoing, to_send) = mpsc::channel(64);
     let say = async |message| outgoing.send(v1::WorkerMessage { message: Some(message) }).await;
-    say(ToPlanner::Hello(hello())).await.unwrap();
+    say(ToPlanner::Hello(hello("liar", 1))).await.unwrap();
     let mut heard =
         WorkerServiceClient::new(channel).connect(ReceiverStream::new(to_send)).await.unwrap().into_inner();
     let mut ticks = tokio::time::interval(std::time::Duration::from_millis(500));
@@ -30,25 +29,6 @@ async fn lie(channel: Channel) {
                 Ok(None) | Err(_) => return,
             },
         }
-    }
-}
-
-fn hello() -> v1::Hello {
-    let slot = v1::Device {
-        id: "cpu0".to_owned(),
-        backend: v1::Backend::Cpu.into(),
-        kind: "cpu".to_owned(),
-        capacity_bytes: 1 << 30,
-        physical_bytes: 1 << 30,
-        ..v1::Device::default()
-    };
-    v1::Hello {
-        protocol_version: WORKER_PROTOCOL_VERSION,
-        worker: "workers/liar".to_owned(),
-        libtorch_version: loadmaster_proto::LIBTORCH_VERSION.to_owned(),
-        devices: vec![slot],
-        session_id: "liar".to_owned(),
-        ..v1::Hello::default()
     }
 }
 

@@ -10,6 +10,7 @@ mod interruption;
 mod kernel;
 mod planner;
 mod process;
+mod raw;
 mod worker;
 
 pub use answer::{bytes, warnings};
@@ -21,4 +22,5 @@ pub use kernel::{
 };
 pub use planner::{AnyPlanner, Planner};
 pub use process::{Program, binary, wait_until};
-pub use worker::{Worker, WorkerOptions, script};
+pub use raw::raw_call;
+pub use worker::{Worker, WorkerOptions, hello, script};

@@ -7,7 +7,7 @@ use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
 use loadmaster_tests::{Planner, resident_bytes};
 
-use super::meter::others_are_served;
+use super::meter::Others;
 use super::raw::{Peer, framed};
 
 const GET_MODEL: &str = "/loadmaster.v1.ModelService/GetModel";
@@ -37,6 +37,7 @@ async fn unread_answers_take_a_bounded_amount_of_memory_and_end_with_their_conne
 
     let pid = planner.program().pid();
     let before = resident_bytes(pid);
+    let others = Others::of(&planner);
     let request = framed(&v1::GetModelRequest { name });
     let wanted = 2_048 * MIB;
     let mut asked = 0;
@@ -58,7 +59,7 @@ async fn unread_answers_take_a_bounded_amount_of_memory_and_end_with_their_conne
     let grown = most.saturating_sub(before) / MIB;
     eprintln!("{} MiB of answers were asked for, the planner grew by {grown} MiB", asked / MIB);
     assert!(grown < 700, "unread answers took {grown} MiB");
-    others_are_served(&planner, "nobody reads 2 GiB of answers").await;
+    others.were_served("nobody reads 2 GiB of answers").await;
     join_all(peers.into_iter().map(Peer::closed)).await;
     drop(calls);
 

@@ -1,17 +1,16 @@
 //! Calls that are begun and not ended.
 
 use futures_util::future::join_all;
-use loadmaster_proto::WORKER_PROTOCOL_VERSION;
 use loadmaster_proto::wire::longrunning::WaitOperationRequest;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::planner_message::Message as FromPlanner;
 use loadmaster_proto::wire::v1::worker_message::Message as FromWorker;
 use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
-use loadmaster_tests::Planner;
+use loadmaster_tests::{Planner, hello};
 use tonic::Code;
 use tonic_types::StatusExt;
 
-use super::meter::others_are_served;
+use super::meter::{Others, others_are_served};
 use super::raw::{Peer, framed, reason};
 
 const GET_PLAN: &str = "/loadmaster.v1.PlanService/GetPlan";
@@ -22,6 +21,7 @@ const WAIT: &str = "/google.longrunning.Operations/WaitOperation";
 #[tokio::test(flavor = "multi_thread")]
 async fn half_sent_calls_lock_nobody_out_and_end_with_a_reason() {
     let planner = Planner::start();
+    let others = Others::of(&planner);
     let mut held = Vec::new();
     let mut peers = Vec::new();
     for _ in 0..40 {
@@ -34,7 +34,7 @@ async fn half_sent_calls_lock_nobody_out_and_end_with_a_reason() {
         peers.push(peer);
     }
     assert_eq!(held.len(), 2_000);
-    others_are_served(&planner, "2,000 calls are half sent").await;
+    others.were_served("2,000 calls are half sent").await;
     for status in join_all(held.into_iter().map(|call| call.refusal())).await {
         assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
         assert_eq!(reason(&status), ("REQUEST_INCOMPLETE".to_owned(), false), "{status}");
@@ -46,6 +46,7 @@ async fn half_sent_calls_lock_nobody_out_and_end_with_a_reason() {
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_without_a_hello_lock_no_worker_out_and_end_with_a_reason() {
     let planner = Planner::start();
+    let others = Others::of(&planner);
     let mut held = Vec::new();
     let mut peers = Vec::new();
     for _ in 0..100 {
@@ -55,15 +56,9 @@ async fn streams_without_a_hello_lock_no_worker_out_and_end_with_a_reason() {
         }
         peers.push(peer);
     }
-    others_are_served(&planner, "2,000 streams say nothing").await;
+    others.were_served("2,000 streams say nothing").await;
 
-    let hello = v1::Hello {
-        protocol_version: WORKER_PROTOCOL_VERSION,
-        worker: "workers/polite".to_owned(),
-        session_id: "1".to_owned(),
-        ..v1::Hello::default()
-    };
-    let first = v1::WorkerMessage { message: Some(FromWorker::Hello(hello)) };
+    let first = v1::WorkerMessage { message: Some(FromWorker::Hello(hello("polite", 1))) };
     let mut worker = WorkerServiceClient::new(planner.channel().await);
     let mut answers = worker.connect(tokio_stream::iter([first])).await.unwrap().into_inner();
     let welcome = answers.message().await.unwrap().unwrap().message.unwrap();

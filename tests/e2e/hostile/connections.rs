@@ -3,14 +3,13 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use loadmaster_tests::{Planner, Worker, WorkerOptions, processor_seconds, wait_until};
-use nix::sys::signal::Signal;
+use loadmaster_tests::{Planner, processor_seconds, wait_until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::meter::{open_connections, others_are_served, sockets};
+use super::meter::others_are_served;
 use super::raw::{Peer, socket};
 
 async fn silent(planner: &Planner) -> TcpStream {
@@ -81,28 +80,4 @@ async fn a_planner_short_of_descriptors_rests_and_goes_on_serving() {
 
     drop(held);
     others_are_served(&planner, "the descriptors are free again").await;
-}
-
-/// Neither end of a worker's connection waits for ever for a machine that was switched off.
-#[test]
-fn both_ends_of_a_workers_connection_ask_whether_the_other_is_there() {
-    let planner = Planner::start();
-    let _worker = Worker::start(&planner, &WorkerOptions::default());
-    // Other timers take the place of this one while something is being sent.
-    wait_until("both sockets are kept alive", || {
-        let sockets = sockets(&planner);
-        (sockets.len() == 2 && sockets.iter().all(|socket| socket.is_kept_alive)).then_some(())
-    });
-}
-
-/// A stopped process keeps its connection open and says nothing; its machine answers for it.
-#[test]
-fn a_peer_that_was_stopped_is_disconnected() {
-    let planner = Planner::start();
-    let mut worker = Worker::start(&planner, &WorkerOptions::default());
-    wait_until("the worker is the only one connected", || (open_connections(&planner) == 1).then_some(()));
-    worker.program().signal(Signal::SIGSTOP);
-    wait_until("the planner ends its connection", || (open_connections(&planner) == 0).then_some(()));
-    worker.program().signal(Signal::SIGCONT);
-    wait_until("the worker comes back", || (open_connections(&planner) == 1).then_some(()));
 }

@@ -9,3 +9,4 @@ mod disk;
 mod meter;
 mod raw;
 mod searches;
+mod workers;

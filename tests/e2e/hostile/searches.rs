@@ -10,7 +10,7 @@ use loadmaster_tests::{Planner, chain, processor_seconds, resident_bytes};
 use serde_json::json;
 use tonic::{Code, Request};
 
-use super::meter::others_are_served;
+use super::meter::Others;
 
 const LAYERS: usize = 96;
 const MIB: u64 = 1 << 20;
@@ -101,6 +101,7 @@ async fn searches_that_nobody_waits_for_give_their_cores_back() {
     profiles.import_profile(request).await.expect("the document is valid");
     let plans = PlanServiceClient::new(channel);
     let before = resident_bytes(pid);
+    let others = Others::of(&planner);
     for heavy in heavy() {
         let asked = (0..4).map(|_| {
             let (mut plans, mut request) = (plans.clone(), Request::new(heavy.clone()));
@@ -125,7 +126,7 @@ async fn searches_that_nobody_waits_for_give_their_cores_back() {
         let answer = plans.clone().recommend_plan(small).await;
         answer.unwrap_or_else(|status| panic!("after {:?}: {status}", heavy.objective()));
     }
-    others_are_served(&planner, "searches were left").await;
+    others.were_served("searches of minutes are asked for and left").await;
     let grown = resident_bytes(pid).saturating_sub(before) / MIB;
     eprintln!("searches that were left: the planner grew by {grown} MiB");
     assert!(grown < 512, "{grown} MiB");

@@ -17,7 +17,7 @@ unexport LIBTORCH_INCLUDE LIBTORCH_LIB LIBTORCH_STATIC LIBTORCH_CXX11_ABI LIBTOR
 # nextest runs tests of different crates side by side and ends those that hang (.config/nextest.toml).
 has_nextest := $(CARGO) nextest --version >/dev/null 2>&1
 
-.PHONY: help setup binaries build demo test accuracy accuracy-full bench-search bench-idle bench-rpc certificates quality fmt lint doc clean
+.PHONY: help setup binaries build demo test accuracy accuracy-full bench-search bench-idle bench-rpc bench-hostile certificates quality fmt lint doc clean
 
 help: ## Show this list
 	@echo "Loadmaster plans how to train a neural network on many GPUs."
@@ -74,6 +74,14 @@ bench-idle: setup ## Connect 500 idle workers to a planner: what it and its data
 bench-rpc: setup ## Measure planning calls: latency, calls a second, every objective (a few minutes)
 	$(CARGO) build --release --locked -p loadmaster -p loadmaster-tests --bin loadmaster --bin bench-rpc
 	@$(target)/release/bench-rpc
+
+# The tests that attack a planner, against an optimised one: they fail where others are not served, and print for how
+# long these waited.
+hostile := $(addprefix hostile::,answers calls connections searches)
+bench-hostile: setup ## Attack a planner in many ways, and measure how long others wait meanwhile (a few minutes)
+	$(CARGO) build --release --locked -p loadmaster -p loadmaster-tests --bin loadmaster
+	@$(CARGO) test --release --locked -p loadmaster -p loadmaster-tests --test e2e -- $(hostile) --test-threads 1 --nocapture \
+		2>&1 | grep --line-buffered -E ' at most|^error|panicked|FAILED|^test result'
 
 # Keeps the instances that failed in $(target)/certificates. More: $(target)/release/certificates --help
 certificates: setup ## Hold the planner's answers to every plan there is, on 20,000 small problems (some minutes)

@@ -1,22 +1,14 @@
 //! Whatever number or text a document has in place of another, it is refused by name or means something: no sum
 //! overflows, and nothing that cannot be stored gets in.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
 use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::import::{HuggingFaceConfig, LayerList, ModelSource};
 use loadmaster_proto::profile::document::{DocumentError, ProfileDocument, Subject};
 use loadmaster_proto::wire::v1;
+use loadmaster_samples::{Bent, bent, foreign, own};
 use serde_json::{Value, json};
-
-#[path = "samples/hostile.rs"]
-mod hostile;
-mod samples;
-
-use hostile::{Bent, bent};
-use samples::{foreign, own};
 
 /// What an error names must be where the document was bent, or what contradicts it.
 fn check_named(bent: &Bent, field: &str, why: &str) {

@@ -11,11 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use loadmaster_proto::model::zoo::{AmoebaNet, Bert, Llama, TransGan, Vgg, Zoo};
 use loadmaster_proto::profile::document::ProfileDocument;
+use loadmaster_samples::{document, foreign, own};
 use serde_json::{Map, Value, json};
-
-mod samples;
-
-use samples::{document, foreign, own};
 
 const DOCUMENTED: &str = include_str!("../../deploy/profile/keys.md");
 /// A key and a value that nothing has.

@@ -9,15 +9,8 @@ use loadmaster_planning::predict::forecast::{Forecast, forecast, settings};
 use loadmaster_planning::predict::{MOST_BYTES, Margin};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::stage::Partitioning;
+use loadmaster_samples::{Bent, bent, foreign, own};
 use serde_json::{Value, json};
-
-#[path = "../../proto/tests/samples/hostile.rs"]
-mod hostile;
-#[path = "../../proto/tests/samples/mod.rs"]
-mod samples;
-
-use hostile::{Bent, bent};
-use samples::{foreign, own};
 
 /// Three layers with CAPTURE's metrics, and stages that they could be derived from.
 fn metrics() -> Value {

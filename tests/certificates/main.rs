@@ -51,7 +51,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use loadmaster_tests::PlannerOptions;
+use loadmaster_tests::AnyPlanner;
 use tonic::transport::Endpoint;
 
 use ask::{Answer, Planner, Stored};
@@ -76,8 +76,11 @@ const MOST_SHRUNK: usize = 120;
 
 fn main() -> ExitCode {
     let options = Options::parse();
+    let planner = AnyPlanner::at(options.address.as_deref());
+    let address = planner.address().to_owned();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let result = runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(run(options)));
+    let result =
+        runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(run(options, address)));
     match result {
         Ok(code) => code,
         Err(error) => {
@@ -87,28 +90,13 @@ fn main() -> ExitCode {
     }
 }
 
-async fn run(options: Options) -> Result<ExitCode> {
-    // A planner of its own ends with this program.
-    let own = match &options.address {
-        Some(_) => None,
-        None => {
-            let start = || loadmaster_tests::Planner::start_with(PlannerOptions::default());
-            Some(tokio::task::spawn_blocking(start).await?)
-        }
-    };
-    let address = match (&options.address, &own) {
-        (Some(address), _) => address.clone(),
-        (None, Some(own)) => own.address().to_owned(),
-        (None, None) => anyhow::bail!("there is no planner"),
-    };
+async fn run(options: Options, address: String) -> Result<ExitCode> {
     let channel = Endpoint::from_shared(address)?.connect().await.context("the planner does not answer")?;
     let planner = Planner::new(channel);
-    let code = match &options.replay {
+    match &options.replay {
         Some(path) => replay(&planner, &options, &Instance::read(path)?).await,
         None => ask_all(planner, options).await,
-    };
-    tokio::task::spawn_blocking(move || drop(own)).await?;
-    code
+    }
 }
 
 fn terms(options: &Options) -> Terms {

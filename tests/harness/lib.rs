@@ -3,14 +3,24 @@
 //! Nothing here is a stand-in: planners run their embedded Postgres, workers start real ranks that
 //! train on libtorch, and the command line is the one that users type at.
 
+mod answer;
 mod cli;
+mod document;
 mod interruption;
+mod kernel;
 mod planner;
 mod process;
+mod raw;
 mod worker;
 
-pub use cli::{Output, TINY_GPT2, cli, json};
+pub use answer::{bytes, warnings};
+pub use cli::{Output, SMALL_GPT2, TINY_GPT2, cli, json, profile};
+pub use document::chain;
 pub use interruption::Interruption;
-pub use planner::{Planner, PlannerOptions};
-pub use process::{Program, binary, is_alive, wait_until};
-pub use worker::{Worker, WorkerOptions, script};
+pub use kernel::{
+    children, is_alive, peak_resident_bytes, processor_seconds, processor_seconds_of_tree, resident_bytes,
+};
+pub use planner::{AnyPlanner, Planner};
+pub use process::{Program, binary, wait_until};
+pub use raw::raw_call;
+pub use worker::{Worker, WorkerOptions, hello, script};

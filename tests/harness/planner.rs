@@ -1,5 +1,6 @@
 //! A planner with its embedded Postgres.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -10,20 +11,13 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::process::{Program, binary, wait_until};
 
-/// How a planner is started.
-#[derive(Debug, Clone, Default)]
-pub struct PlannerOptions {
-    /// More arguments of `loadmaster serve`.
-    pub arguments: Vec<String>,
-}
-
 /// A running planner; stopped and cleaned up on drop.
 #[derive(Debug)]
 pub struct Planner {
     program: Program,
     address: String,
-    options: PlannerOptions,
-    wrapper: Vec<String>,
+    /// What starts it, but for where it listens and keeps its data.
+    line: Line,
     folder: TempDir,
     starts: u32,
 }
@@ -31,23 +25,31 @@ pub struct Planner {
 impl Planner {
     /// A planner on a free port with short leases, so that tests of lost workers take seconds.
     pub fn start() -> Self {
-        let arguments = ["--lease", "3", "--heartbeat", "0.5"];
-        Self::start_with(PlannerOptions { arguments: arguments.map(str::to_owned).to_vec() })
+        Self::start_with(&["--lease", "3", "--heartbeat", "0.5"])
     }
 
-    /// A planner with these options.
-    pub fn start_with(options: PlannerOptions) -> Self {
-        Self::start_under(&[], options)
+    /// A planner on a free port with more arguments of `loadmaster serve`; without any, as a user has it.
+    pub fn start_with(arguments: &[&str]) -> Self {
+        Self::start_under(&[], arguments)
     }
 
     /// A planner that another program starts: `wrapper` is that program with its arguments, which ends by being
     /// the planner, such as `env NAME=VALUE`.
-    pub fn start_under(wrapper: &[&str], options: PlannerOptions) -> Self {
-        let wrapper: Vec<String> = wrapper.iter().map(ToString::to_string).collect();
+    pub fn start_under(wrapper: &[&str], arguments: &[&str]) -> Self {
+        let wrapper = wrapper.iter().map(OsString::from);
+        Self::start_line(Line::new(wrapper.chain([binary("loadmaster").into()]), arguments))
+    }
+
+    /// The planner of another build, as a user has it.
+    pub fn start_program(program: &Path) -> Self {
+        Self::start_line(Line::new([program.into()], &[]))
+    }
+
+    fn start_line(line: Line) -> Self {
         let folder = tempfile::Builder::new().prefix("lm").tempdir().expect("a folder can be made");
         make_traversable(folder.path());
-        let (program, address) = launch(folder.path(), &wrapper, &options, "127.0.0.1:0", 0);
-        Self { program, address, options, wrapper, folder, starts: 0 }
+        let (program, address) = launch(folder.path(), &line, "127.0.0.1:0", 0);
+        Self { program, address, line, folder, starts: 0 }
     }
 
     /// Its address, `http://127.0.0.1:PORT`.
@@ -60,7 +62,7 @@ impl Planner {
         self.folder.path().join("data")
     }
 
-    /// Process id of its embedded Postgres, while there is one.
+    /// Process id of the server of its embedded Postgres, while there is one.
     pub fn postmaster(&self) -> Option<Pid> {
         let text = std::fs::read_to_string(self.data_dir().join("postgres").join("postmaster.pid")).ok()?;
         text.lines().next()?.trim().parse().ok().map(Pid::from_raw)
@@ -81,8 +83,7 @@ impl Planner {
     pub fn restart(&mut self) {
         self.starts += 1;
         let listen = self.address.trim_start_matches("http://").to_owned();
-        let (program, address) =
-            launch(self.folder.path(), &self.wrapper, &self.options, &listen, self.starts);
+        let (program, address) = launch(self.folder.path(), &self.line, &listen, self.starts);
         assert_eq!(address, self.address);
         self.program = program;
     }
@@ -103,30 +104,34 @@ fn make_traversable(folder: &Path) {
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).expect("permissions can be set");
 }
 
-fn launch(
-    folder: &Path,
-    wrapper: &[String],
-    options: &PlannerOptions,
-    listen: &str,
-    number: u32,
-) -> (Program, String) {
+/// What is typed to start a planner.
+#[derive(Debug)]
+struct Line {
+    /// The program, after those that start it.
+    programs: Vec<OsString>,
+    arguments: Vec<String>,
+}
+
+impl Line {
+    fn new(programs: impl IntoIterator<Item = OsString>, arguments: &[&str]) -> Self {
+        let arguments = arguments.iter().map(ToString::to_string).collect();
+        Self { programs: programs.into_iter().collect(), arguments }
+    }
+}
+
+fn launch(folder: &Path, line: &Line, listen: &str, number: u32) -> (Program, String) {
     let address_file = folder.join(format!("address{number}"));
-    let mut command = match wrapper {
-        [] => Command::new(binary("loadmaster")),
-        [program, arguments @ ..] => {
-            let mut command = Command::new(program);
-            command.args(arguments).arg(binary("loadmaster"));
-            command
-        }
-    };
+    let [first, more @ ..] = line.programs.as_slice() else { panic!("no program") };
+    let mut command = Command::new(first);
     command
+        .args(more)
         .arg("serve")
         .args(["--listen", listen])
         .arg("--address-file")
         .arg(&address_file)
         .arg("--data-dir")
         .arg(folder.join("data"))
-        .args(&options.arguments)
+        .args(&line.arguments)
         .env_remove("DATABASE_URL")
         .env_remove("DATABASE_URL_FILE");
     let mut program = Program::start("planner", command, folder.join(format!("planner{number}.log")));
@@ -135,4 +140,31 @@ fn launch(
         std::fs::read_to_string(&address_file).ok()
     });
     (program, address.trim().to_owned())
+}
+
+/// A planner to ask: one that somebody else runs, or one of one's own, which ends with this.
+#[derive(Debug)]
+pub enum AnyPlanner {
+    /// The address of one that runs already.
+    Running(String),
+    /// Our own.
+    Own(Box<Planner>),
+}
+
+impl AnyPlanner {
+    /// The planner with this address; without one, a new one as a user has it.
+    pub fn at(address: Option<&str>) -> Self {
+        match address {
+            Some(address) => Self::Running(address.to_owned()),
+            None => Self::Own(Box::new(Planner::start_with(&[]))),
+        }
+    }
+
+    /// Its address, `http://HOST:PORT`.
+    pub fn address(&self) -> &str {
+        match self {
+            Self::Running(address) => address,
+            Self::Own(planner) => planner.address(),
+        }
+    }
 }

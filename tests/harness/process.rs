@@ -42,21 +42,6 @@ pub fn wait_until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T 
     }
 }
 
-/// The parent of a living process; none once it ended, also while nobody has reaped it.
-pub(crate) fn parent_of(pid: Pid) -> Option<Pid> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // State and parent follow the parenthesised name, which may hold anything.
-    let mut fields = stat.rsplit(')').next()?.split_whitespace();
-    let state = fields.next()?;
-    let parent = fields.next()?.parse().ok()?;
-    (state != "Z").then(|| Pid::from_raw(parent))
-}
-
-/// Whether a process lives.
-pub fn is_alive(pid: Pid) -> bool {
-    parent_of(pid).is_some()
-}
-
 /// A running program in a process group of its own, with its output in a file.
 #[derive(Debug)]
 pub struct Program {

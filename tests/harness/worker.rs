@@ -3,12 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use loadmaster_proto::cluster::device::CPU_KIND;
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::{LIBTORCH_VERSION, WORKER_PROTOCOL_VERSION};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use crate::cli::json;
+use crate::kernel::children;
 use crate::planner::Planner;
-use crate::process::{Program, binary, parent_of, wait_until};
+use crate::process::{Program, binary, wait_until};
 
 /// How a worker is started.
 #[derive(Debug, Clone)]
@@ -93,17 +97,6 @@ impl Worker {
     }
 }
 
-/// Process ids of the living children of `parent`.
-fn children(parent: Pid) -> Vec<Pid> {
-    let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
-    processes
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .map(Pid::from_raw)
-        .filter(|&pid| parent_of(pid) == Some(parent))
-        .collect()
-}
-
 /// Writes an executable shell script and returns its path.
 pub fn script(folder: &Path, name: &str, body: &str) -> PathBuf {
     use std::os::unix::fs::PermissionsExt;
@@ -111,4 +104,29 @@ pub fn script(folder: &Path, name: &str, body: &str) -> PathBuf {
     std::fs::write(&path, format!("#!/bin/sh\n{body}\n")).expect("a script can be written");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("permissions can be set");
     path
+}
+
+/// What a worker with so many CPU slots of 1 GiB says first; for tests and programs that play one.
+pub fn hello(name: &str, slots: i32) -> v1::Hello {
+    let slot = |ordinal: i32| v1::Device {
+        id: format!("cpu{ordinal}"),
+        backend: v1::Backend::Cpu.into(),
+        kind: CPU_KIND.to_owned(),
+        capacity_bytes: 1 << 30,
+        physical_bytes: 1 << 30,
+        ordinal,
+        ..v1::Device::default()
+    };
+    v1::Hello {
+        protocol_version: WORKER_PROTOCOL_VERSION,
+        worker: format!("workers/{name}"),
+        host: name.to_owned(),
+        version: "0.1.0".to_owned(),
+        libtorch_version: LIBTORCH_VERSION.to_owned(),
+        session_id: name.to_owned(),
+        devices: (0..slots).map(slot).collect(),
+        cores: slots,
+        threads: 1,
+        ..v1::Hello::default()
+    }
 }

@@ -5,16 +5,15 @@
 //! computed meanwhile. Seconds of a processor mean something on a busy machine too; what a second takes does
 //! not.
 
-mod processes;
 mod workers;
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use loadmaster_tests::{Program, binary, wait_until};
+use loadmaster_tests::{Planner, processor_seconds, processor_seconds_of_tree};
 
 /// Connects idle workers to a planner and prints which share of a core planner and database take.
 #[derive(Debug, Parser)]
@@ -58,18 +57,19 @@ async fn main() -> ExitCode {
 }
 
 async fn run(options: &Options) -> Result<[f64; 2]> {
-    let folder = tempfile::Builder::new().prefix("lmi").tempdir().context("no folder")?;
-    traversable(folder.path())?;
-    let (planner, address) = start(options, folder.path())?;
-    let workers = workers::connect(&address, options.workers).await?;
+    let mut planner = match &options.planner {
+        Some(program) => Planner::start_program(program),
+        None => Planner::start_with(&[]),
+    };
+    let workers = workers::connect(planner.address(), options.workers).await?;
     // Whatever follows from the hellos is over by then.
     tokio::time::sleep(Duration::from_secs(5)).await;
 
-    let postmaster = processes::postmaster(&folder.path().join("data"))?;
-    let before = [processes::seconds(planner.pid())?, processes::seconds_of_tree(postmaster)?];
-    let (start, heartbeats) = (Instant::now(), workers.heartbeats());
+    let (pid, postmaster) = (planner.program().pid(), planner.postmaster().context("no Postgres runs")?);
+    let taken = || [processor_seconds(pid), processor_seconds_of_tree(postmaster)];
+    let (before, start, heartbeats) = (taken(), Instant::now(), workers.heartbeats());
     tokio::time::sleep(Duration::from_secs(options.seconds)).await;
-    let after = [processes::seconds(planner.pid())?, processes::seconds_of_tree(postmaster)?];
+    let after = taken();
     let passed = start.elapsed().as_secs_f64();
     workers.check()?;
 
@@ -84,26 +84,4 @@ async fn run(options: &Options) -> Result<[f64; 2]> {
         println!("{who:9} {:5.1} % of a core (goal: at most {:.0} %)", share * 100.0, goal * 100.0);
     }
     Ok(shares)
-}
-
-/// The embedded Postgres runs as another user when this runs as root.
-fn traversable(folder: &Path) -> Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).context("no permission")
-}
-
-/// A planner with the settings that it has by itself, and its address.
-fn start(options: &Options, folder: &Path) -> Result<(Program, String)> {
-    let program = options.planner.clone().unwrap_or_else(|| binary("loadmaster"));
-    let address_file = folder.join("address");
-    let mut command = Command::new(program);
-    command.args(["serve", "--listen", "127.0.0.1:0", "--address-file"]).arg(&address_file);
-    command.arg("--data-dir").arg(folder.join("data"));
-    command.env_remove("DATABASE_URL").env_remove("DATABASE_URL_FILE");
-    let mut planner = Program::start("planner", command, folder.join("planner.log"));
-    let address = wait_until("the planner serves", || {
-        assert!(planner.is_running(), "the planner ended early:\n{}", planner.output());
-        std::fs::read_to_string(&address_file).ok()
-    });
-    Ok((planner, address.trim().to_owned()))
 }

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use loadmaster_proto::WORKER_PROTOCOL_VERSION;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::planner_message::Message as FromPlanner;
 use loadmaster_proto::wire::v1::worker_message::Message as ToPlanner;
 use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
+use loadmaster_tests::hello;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
@@ -30,7 +30,7 @@ pub(crate) async fn connect(address: &str, count: u32) -> Result<Workers> {
     let mut heartbeat = Duration::ZERO;
     for index in 0..count {
         let (to_planner, to_send) = mpsc::channel(4);
-        to_planner.send(message(ToPlanner::Hello(hello(index)))).await?;
+        to_planner.send(message(ToPlanner::Hello(hello(&format!("idle{index}"), 4)))).await?;
         let channel = Endpoint::from_shared(address.to_owned())?.connect().await?;
         let mut incoming =
             WorkerServiceClient::new(channel).connect(ReceiverStream::new(to_send)).await?.into_inner();
@@ -79,28 +79,4 @@ impl Workers {
 
 fn message(message: ToPlanner) -> v1::WorkerMessage {
     v1::WorkerMessage { message: Some(message) }
-}
-
-fn hello(index: u32) -> v1::Hello {
-    let slot = |ordinal: i32| v1::Device {
-        id: format!("cpu{ordinal}"),
-        backend: v1::Backend::Cpu.into(),
-        kind: "cpu".to_owned(),
-        capacity_bytes: 1 << 30,
-        physical_bytes: 1 << 30,
-        ordinal,
-        ..v1::Device::default()
-    };
-    v1::Hello {
-        protocol_version: WORKER_PROTOCOL_VERSION,
-        worker: format!("workers/idle{index}"),
-        host: format!("host{index}"),
-        version: "0.1.0".to_owned(),
-        libtorch_version: "2.11.0".to_owned(),
-        session_id: format!("session{index}"),
-        devices: (0..4).map(slot).collect(),
-        cores: 4,
-        threads: 1,
-        ..v1::Hello::default()
-    }
 }

@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use loadmaster_tests::{Interruption, Planner, PlannerOptions, Worker, WorkerOptions};
+use loadmaster_tests::{Interruption, Planner, Worker, WorkerOptions};
 
 use call::Caller;
 use options::Options;
@@ -66,7 +66,7 @@ fn run(options: &Options) -> Result<()> {
     let started = Instant::now();
     let folder = options.folder()?;
     std::fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
-    let planner = Planner::start_with(PlannerOptions::default());
+    let planner = Planner::start_with(&[]);
     let worker =
         WorkerOptions { name: "quality".to_owned(), slots: options.slots(), ..WorkerOptions::default() };
     let _worker = Worker::start(&planner, &worker);

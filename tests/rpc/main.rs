@@ -22,7 +22,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Parser;
 use loadmaster_proto::wire::v1;
-use loadmaster_tests::PlannerOptions;
+use loadmaster_tests::AnyPlanner;
 use tonic::transport::{Channel, Endpoint};
 
 use call::{Call, OBJECTIVES};
@@ -94,8 +94,11 @@ impl Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
+    let planner = AnyPlanner::at(options.address.as_deref());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let result = runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(run(options)));
+    let result = runtime
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| runtime.block_on(run(&options, planner.address())));
     match result {
         Ok(code) => code,
         Err(error) => {
@@ -105,28 +108,13 @@ fn main() -> ExitCode {
     }
 }
 
-async fn run(options: Options) -> Result<ExitCode> {
-    // A planner of its own ends with this program.
-    let own = match &options.address {
-        Some(_) => None,
-        None => {
-            let start = || loadmaster_tests::Planner::start_with(PlannerOptions::default());
-            Some(tokio::task::spawn_blocking(start).await?)
-        }
-    };
-    let address = match (&options.address, &own) {
-        (Some(address), _) => address.clone(),
-        (None, Some(own)) => own.address().to_owned(),
-        (None, None) => anyhow::bail!("there is no planner"),
-    };
+async fn run(options: &Options, address: &str) -> Result<ExitCode> {
     let mut channels = Vec::with_capacity(MOST_CONNECTIONS);
     for _ in 0..MOST_CONNECTIONS {
-        let endpoint = Endpoint::from_shared(address.clone())?.tcp_nodelay(true);
+        let endpoint = Endpoint::from_shared(address.to_owned())?.tcp_nodelay(true);
         channels.push(endpoint.connect().await.context("the planner does not answer")?);
     }
-    let missed = measure(&options, &channels).await;
-    tokio::task::spawn_blocking(move || drop(own)).await?;
-    let missed = missed?;
+    let missed = measure(options, &channels).await?;
     for miss in &missed {
         println!("MISSED {miss}");
     }

@@ -76,34 +76,6 @@ pub(crate) fn lease(slots: u32) -> Lease {
 
 /// A measurement of a stage.
 pub(crate) fn measurement(stage_index: u32) -> Box<Measurement> {
-    let environment = Environment {
-        device_kind: "cpu".into(),
-        libtorch_version: String::new(),
-        cuda_version: String::new(),
-        driver_version: String::new(),
-        loadmaster_version: String::new(),
-        threads: 1,
-        ..Environment::default()
-    };
-    Box::new(Measurement {
-        stage: StageConfig::single(0, 0),
-        stage_index,
-        shard: 0,
-        stage_count: 3,
-        solo: false,
-        micro_batch_size: 1,
-        in_flight: 1,
-        peak_allocated: Bytes(1),
-        recompute: RecomputePolicy::None,
-        peak_ledger: Ledger::Allocated,
-        peak_reserved: None,
-        static_bytes: StaticBytes::default(),
-        capacity: Bytes(1),
-        iteration_seconds: 1.0,
-        step_seconds: 0.0,
-        tape: None,
-        layers: Vec::new(),
-        losses: Vec::new(),
-        environment,
-    })
+    let alone = loadmaster_samples::measurement(StageConfig::single(0, 0));
+    Box::new(Measurement { stage_index, stage_count: 3, solo: false, ..alone })
 }

@@ -127,11 +127,17 @@ mod tests {
             }
         }
 
-        /// No text makes the reader fail in any other way than with an error.
+        /// Any text is refused by its own words, or is written so that it reads the same.
         #[test]
         fn any_text_is_read_or_refused(text in "[0-9dt./a-z-]{0,24}") {
-            let _ = text.parse::<Partitioning>();
-            let _ = text.parse::<StageConfig>();
+            match text.parse::<Partitioning>() {
+                Ok(read) => prop_assert_eq!(read.to_string().parse::<Partitioning>().unwrap(), read),
+                Err(error) => prop_assert!(error.to_string().contains(&text)),
+            }
+            match text.parse::<StageConfig>() {
+                Ok(read) => prop_assert_eq!(read.to_string().parse::<StageConfig>().unwrap(), read),
+                Err(error) => prop_assert!(error.to_string().contains(&text)),
+            }
         }
     }
 

@@ -1,50 +1,13 @@
-//! What the tests of planning share: training settings and a memory oracle for VGG11.
+//! What the tests of planning share: samples, and a memory oracle for VGG11.
 
-use loadmaster_proto::measure::run::Campaign;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::layer::elements;
 use loadmaster_proto::model::zoo::{Vgg, Zoo};
-use loadmaster_proto::name::{ModelName, ProfileName};
-use loadmaster_proto::profile::ProfileSettings;
-use loadmaster_proto::training::scenario::Scenario;
-use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 
 use crate::campaign::neighbours::Neighbours;
 use crate::predict::capture::metrics::StagePeak;
 
-/// fp32 SGD with momentum.
-pub(super) fn training(schedule: Schedule, micro_batch_size: u32, micro_batches: u32) -> TrainingSpec {
-    TrainingSpec {
-        precision: Precision::Fp32,
-        optimizer: Optimizer::default(),
-        schedule,
-        micro_batch_size,
-        micro_batches,
-        recompute: RecomputePolicy::None,
-        seed: 1,
-    }
-}
-
-/// A profile of VGG11 as its defaults have it.
-pub(super) fn settings(campaign: Campaign, training: TrainingSpec, devices: Option<u32>) -> ProfileSettings {
-    ProfileSettings {
-        name: ProfileName::from_id("p").unwrap(),
-        model: ModelName::from_id("m").unwrap(),
-        training,
-        campaign,
-        devices,
-        scenarios: vec![Scenario::SINGLE],
-        scale_by_pipeline: false,
-        micro_batch_sizes: vec![2, 4],
-        command: None,
-        device_kind: "cpu".to_owned(),
-        iterations: 1,
-        min_capacity: 0,
-        deadline_seconds: 600,
-        fresh: false,
-        reuse_contended: false,
-    }
-}
+pub(crate) use loadmaster_samples::{measurement, settings, training};
 
 /// How the working set of a stage is made up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

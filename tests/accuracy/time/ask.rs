@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
-use loadmaster_tests::{Planner, PlannerOptions, cli};
+use loadmaster_tests::{Planner, cli};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -40,7 +40,7 @@ impl Service {
     /// # Errors
     /// It does not take the document.
     pub(super) fn start(imported: &Imported) -> Result<Self> {
-        let planner = Planner::start_with(PlannerOptions::default());
+        let planner = Planner::start_with(&[]);
         let service = Self { planner, folder: tempfile::tempdir()? };
         let document = service.write("profile.json", &imported.planning_document().to_text()?)?;
         service.json(&["profile", "import", &document, "--id", PROFILE])?;

@@ -149,15 +149,12 @@ fn closing(works: &[WorkAnswers], part: &ScenarioLayout, measurements: &[&Measur
 mod tests {
     use std::collections::HashMap;
 
-    use loadmaster_proto::bytes::Bytes;
-    use loadmaster_proto::ledger::Ledger;
-    use loadmaster_proto::measure::environment::Environment;
     use loadmaster_proto::measure::run::Campaign;
     use loadmaster_proto::model::zoo::{Vgg, Zoo};
-    use loadmaster_proto::training::{RecomputePolicy, Schedule, StaticBytes};
+    use loadmaster_proto::training::Schedule;
 
     use super::*;
-    use crate::testing::{settings, training};
+    use crate::testing::{measurement, settings, training};
 
     /// A fleet that says how large a micro-batch of a stage it holds, and keeps what it was asked.
     struct Fleet {
@@ -187,8 +184,15 @@ mod tests {
             if stages.iter().all(|position| size <= (self.largest)(position.stage)) {
                 self.outcomes.insert((keyed.key, size), AttemptOutcome::Measured);
                 let solo = matches!(keyed.run.work, Work::Solo(_));
-                let measured = stages.iter().map(|position| measurement(position.stage, size));
-                self.measured.extend(measured.map(|measured| Measurement { solo, ..measured }));
+                let measured = stages.iter().map(|position| measurement(position.stage));
+                let as_made = |of| Measurement {
+                    solo,
+                    micro_batch_size: size,
+                    in_flight: 4,
+                    iteration_seconds: 0.0,
+                    ..of
+                };
+                self.measured.extend(measured.map(as_made));
                 return;
             }
             self.outcomes.insert((keyed.key.clone(), size), AttemptOutcome::TooLarge);
@@ -226,30 +230,6 @@ mod tests {
         fn missing(&self) -> usize {
             let measured: Vec<&Measurement> = self.measured.iter().collect();
             self.layout.metrics(&self.model, &measured).missing.len()
-        }
-    }
-
-    fn measurement(stage: StageConfig, micro_batch_size: u32) -> Measurement {
-        Measurement {
-            stage,
-            stage_index: 0,
-            shard: 0,
-            stage_count: 1,
-            solo: true,
-            micro_batch_size,
-            in_flight: 4,
-            peak_allocated: Bytes(1),
-            recompute: RecomputePolicy::None,
-            peak_ledger: Ledger::Allocated,
-            peak_reserved: None,
-            static_bytes: StaticBytes::default(),
-            capacity: Bytes(1),
-            iteration_seconds: 0.0,
-            step_seconds: 0.0,
-            layers: Vec::new(),
-            tape: None,
-            losses: Vec::new(),
-            environment: Environment::default(),
         }
     }
 

@@ -13,7 +13,7 @@ use loadmaster_proto::training::{RecomputePolicy, Schedule};
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::training;
+use crate::testing::{measurement, training};
 
 const CAPACITY: u64 = 1 << 32;
 const DEADLINE: u32 = 600;
@@ -113,7 +113,6 @@ fn measured(spec: &RunSpec, rank: &RankPosition) -> Measurement {
     let times =
         |layer| LayerTimes { layer, forward_seconds: 0.01, backward_seconds: 0.02, recompute_seconds: 0.0 };
     Measurement {
-        stage: position.stage,
         stage_index: position.stage_index,
         shard,
         stage_count: position.stage_count,
@@ -126,8 +125,6 @@ fn measured(spec: &RunSpec, rank: &RankPosition) -> Measurement {
         ),
         recompute: training.recompute,
         peak_allocated: Bytes(statics.total() + 1_000),
-        peak_ledger: Ledger::Allocated,
-        peak_reserved: None,
         static_bytes: statics,
         capacity: Bytes(CAPACITY),
         iteration_seconds: 0.5,
@@ -140,6 +137,7 @@ fn measured(spec: &RunSpec, rank: &RankPosition) -> Measurement {
             command: spec.command.as_ref().map(ToString::to_string).unwrap_or_default(),
             ..Environment::default()
         },
+        ..measurement(position.stage)
     }
 }
 

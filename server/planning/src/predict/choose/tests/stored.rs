@@ -9,13 +9,12 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::training::stage::StageConfig;
-use loadmaster_proto::training::{RecomputePolicy, Schedule, StaticBytes};
 
 use super::super::stored::predictor;
 use super::super::{AnyPredictor, Evidence, NoPredictor, PredictorKind, Profiled};
 use crate::campaign::runs::Layout;
 use crate::predict::StageSetting;
-use crate::testing::{settings, training};
+use crate::testing::{measurement, settings, training};
 
 fn model() -> Model {
     Zoo::Gpt2(Gpt2 { blocks: 12, ..Gpt2::default() }).build().unwrap()
@@ -25,25 +24,11 @@ fn model() -> Model {
 fn evidence(first: usize, last: usize, micro_batch_size: u32, held_out: bool) -> Evidence {
     let layers = (last + 1 - first) as u64;
     let measurement = Measurement {
-        stage: StageConfig::single(first, last),
-        stage_index: 0,
-        shard: 0,
-        stage_count: 1,
-        solo: true,
         micro_batch_size,
         in_flight: 4,
         peak_allocated: Bytes(100 * layers + 10 * u64::from(micro_batch_size)),
-        recompute: RecomputePolicy::None,
-        peak_ledger: Ledger::Allocated,
-        peak_reserved: None,
-        static_bytes: StaticBytes::default(),
-        capacity: Bytes(1 << 30),
-        iteration_seconds: 1.0,
         step_seconds: 0.1,
-        layers: Vec::new(),
-        tape: None,
-        losses: Vec::new(),
-        environment: Environment::default(),
+        ..measurement(StageConfig::single(first, last))
     };
     Evidence {
         name: format!("runs/{first}-{last}-{micro_batch_size}/measurements/0-0"),

@@ -1,14 +1,13 @@
 //! What is promised of a prediction's upper end, with bytes as real recordings had them.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, Step};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::training::stage::StageConfig;
-use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule, StaticBytes, TrainingSpec};
+use loadmaster_proto::training::{Precision, Schedule, TrainingSpec};
 
 use super::super::{Component, margin as margins};
 use crate::predict::{Predictor, StageSetting};
@@ -76,26 +75,16 @@ fn tape(model: &Model, layer: usize, edge: u64, scratch: u64) -> LayerTape {
 }
 
 fn measurement(tape: LayerTape, size: u32, (shard, tensor_degree): (u32, u32), kind: &str) -> Measurement {
+    let stage = StageConfig { tensor_degree, ..StageConfig::single(tape.layer, tape.layer) };
     Measurement {
-        stage: StageConfig { tensor_degree, ..StageConfig::single(tape.layer, tape.layer) },
-        stage_index: 0,
         shard,
-        stage_count: 1,
-        solo: true,
         micro_batch_size: size,
         in_flight: 2,
         peak_allocated: Bytes(0),
-        recompute: RecomputePolicy::None,
-        peak_ledger: Ledger::Allocated,
-        peak_reserved: None,
-        static_bytes: StaticBytes::default(),
-        capacity: Bytes(1 << 30),
-        iteration_seconds: 1.0,
         step_seconds: 0.1,
-        layers: Vec::new(),
         tape: Some(Box::new(tape)),
-        losses: Vec::new(),
         environment: Environment { device_kind: kind.to_owned(), ..Environment::default() },
+        ..crate::fixtures::measurement(stage)
     }
 }
 

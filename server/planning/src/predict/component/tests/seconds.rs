@@ -1,17 +1,15 @@
 //! Seconds of a predictor whose recordings are made up, so that only their times matter.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::ledger::Ledger;
-use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::layer_times::LayerTimes;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::tape::{LayerTape, Passage, Step};
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
-use loadmaster_proto::training::{RecomputePolicy, Schedule};
+use loadmaster_proto::training::Schedule;
 
 use super::super::*;
 use crate::predict::{Origin, StageSeconds};
-use crate::testing::training;
+use crate::testing::{measurement, training};
 
 fn model() -> Model {
     Zoo::Gpt2(Gpt2 { blocks: 2, ..Gpt2::default() }).build().unwrap()
@@ -42,25 +40,16 @@ fn run(
         recompute_seconds: 0.0,
     };
     Measurement {
-        stage: StageConfig::single(first, last),
         stage_index: u32::from(first > 0),
-        shard: 0,
         stage_count: 3,
-        solo: true,
         micro_batch_size: size,
         in_flight: 2,
-        recompute: RecomputePolicy::None,
-        peak_allocated: Bytes(1),
-        peak_ledger: Ledger::Allocated,
-        peak_reserved: None,
-        static_bytes: loadmaster_proto::training::StaticBytes::default(),
         capacity: Bytes(1 << 40),
         iteration_seconds: iteration,
         step_seconds: 0.5,
         layers: (first..=last).map(times).collect(),
         tape: (first == last).then(|| Box::new(tape(first))),
-        losses: Vec::new(),
-        environment: Environment::default(),
+        ..measurement(StageConfig::single(first, last))
     }
 }
 

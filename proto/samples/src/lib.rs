@@ -1,0 +1,18 @@
+//! Small, sound values of the domain's types, which tests change where they look: whatever has many fields is written
+//! out here and nowhere else.
+//!
+//! Not a feature of `loadmaster-proto`: with it on for the tests alone, everything would be built twice.
+
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+mod bent;
+mod differences;
+mod document;
+mod measurement;
+mod settings;
+
+pub use bent::{Bent, bent};
+pub use differences::differences;
+pub use document::{document, foreign, own};
+pub use measurement::measurement;
+pub use settings::{settings, training};

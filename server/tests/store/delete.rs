@@ -1,0 +1,309 @@
+//! What nothing rests on can be deleted; what was measured outlives what it was measured for.
+
+use loadmaster::document::Import;
+use loadmaster::store::records::{
+    Fenced, NewTrial, OperationState, PageRequest, RequestKey, ReusedRun, RunFilter, Software,
+};
+use loadmaster::store::{Store, StoreError};
+use loadmaster_proto::measure::failure::FailureKind;
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::name::{OperationName, PlanName, ProfileName, RunName};
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::compared::Alternative;
+use loadmaster_proto::plan::compared::FrontPoint;
+use loadmaster_proto::plan::compared::Outline;
+use loadmaster_proto::plan::findings::Findings;
+use loadmaster_proto::plan::observation::{Measured, Observation};
+use loadmaster_proto::training::stage::Partitioning;
+use uuid::Uuid;
+
+use crate::support::samples::{
+    claim, failure, measurement, model, new_profile, out_of_memory, plan, run, worker,
+};
+use crate::support::{execute, store};
+
+const FIRST_PAGE: PageRequest = PageRequest { size: 100, after: None };
+
+fn plan_name(id: &str) -> PlanName {
+    PlanName::from_id(id).unwrap()
+}
+
+/// Plans that differ.
+async fn plans<const N: usize>(store: &Store, ids: [&str; N]) -> [PlanName; N] {
+    let (_, content) = plan(store).await;
+    for id in ids {
+        let content = Plan { solver: format!("solver/{id}"), ..content.clone() };
+        store.put_plan(&plan_name(id), &content).await.unwrap();
+    }
+    ids.map(plan_name)
+}
+
+/// The call changed something.
+fn applied(fenced: Result<Fenced, StoreError>) {
+    assert_eq!(fenced.unwrap(), Fenced::Applied);
+}
+
+fn observation() -> Observation {
+    Observation {
+        measured: Measured { iteration_seconds: Some(0.5), stage_peaks: Vec::new() },
+        iterations: 1,
+        device_kind: None,
+        source: String::new(),
+    }
+}
+
+/// What an answer says rests on the row, as kinds and names, and how many there are.
+fn dependents(refused: Result<(), StoreError>) -> (Vec<(String, String)>, u64) {
+    match refused {
+        Err(StoreError::InUse { by, count, .. }) => {
+            (by.into_iter().map(|of| (of.kind, of.name)).collect(), count)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The one thing that rests on the row.
+fn only(refused: Result<(), StoreError>) -> (String, String) {
+    let (mut by, count) = dependents(refused);
+    assert_eq!((by.len(), count), (1, 1), "{by:?}");
+    by.remove(0)
+}
+
+fn named(kind: &str, name: impl ToString) -> (String, String) {
+    (kind.to_owned(), name.to_string())
+}
+
+#[tokio::test]
+async fn a_plan_that_nothing_rests_on_is_deleted_once_and_may_be_stored_again() {
+    let store = store().await;
+    let (name, content) = plan(&store).await;
+    store.put_plan(&name, &content).await.unwrap();
+    store.delete_plan(&name).await.unwrap();
+    assert!(matches!(store.get_plan(&name).await, Err(StoreError::NotFound { .. })));
+    assert!(store.list_plans(&FIRST_PAGE).await.unwrap().rows.is_empty());
+    let again = store.delete_plan(&name).await;
+    assert!(matches!(again, Err(StoreError::NotFound { what }) if what == "plans/p1"));
+    store.put_plan(&name, &content).await.expect("its name is free");
+}
+
+/// A plan's alternatives and the points of its front must be there when it is read.
+#[tokio::test]
+async fn a_plan_that_another_one_names_stays() {
+    let store = store().await;
+    let [alternative, point] = plans(&store, ["alternative", "point"]).await;
+    let summary = Outline {
+        partitioning: Partitioning::from_sizes(&[30]).unwrap(),
+        micro_batch_size: 4,
+        peak: 1,
+        seconds: None,
+    };
+    let found = Findings {
+        alternatives: vec![
+            Alternative { plan: Some(alternative.clone()), summary: summary.clone(), value: 1.0 },
+            Alternative { plan: None, summary: summary.clone(), value: 2.0 },
+        ],
+        front: vec![FrontPoint { plan: Some(point.clone()), summary, recompute: Vec::new() }],
+        ..Findings::default()
+    };
+    let content = Plan { found, ..store.get_plan(&point).await.unwrap().content };
+    let best = plan_name("best");
+    store.put_plan(&best, &content).await.unwrap();
+    for name in [&alternative, &point] {
+        assert_eq!(only(store.delete_plan(name).await), named("PLAN", &best));
+    }
+    store.delete_plan(&best).await.unwrap();
+    for name in [&alternative, &point] {
+        store.delete_plan(name).await.unwrap();
+    }
+}
+
+/// Observations are deleted one by one, and teach nothing any more.
+#[tokio::test]
+async fn a_plan_keeps_its_observations_until_they_are_deleted() {
+    let store = store().await;
+    let [name, other] = plans(&store, ["a", "b"]).await;
+    let mut observed = Vec::new();
+    for _ in 0..12 {
+        observed.push(store.put_observation(&name, &observation(), None).await.unwrap());
+    }
+    let (by, count) = dependents(store.delete_plan(&name).await);
+    assert_eq!((by.len(), count), (10, 12), "the first ones are named, all are counted");
+    assert!(by.iter().all(|(kind, _)| kind == "OBSERVATION"));
+    let text = store.delete_plan(&name).await.unwrap_err().to_string();
+    assert!(text.contains("and 9 more rest on it"), "{text}");
+
+    let foreign = store.delete_observation(&other, &observed[0].id).await;
+    assert!(matches!(foreign, Err(StoreError::NotFound { .. })), "it is of another plan: {foreign:?}");
+    for observation in &observed {
+        store.delete_observation(&name, &observation.id).await.unwrap();
+    }
+    assert!(store.measured_plans(100).await.unwrap().is_empty());
+    let again = store.delete_observation(&name, &observed[0].id).await;
+    assert!(matches!(again, Err(StoreError::NotFound { what }) if what == observed[0].name()));
+    store.delete_plan(&name).await.unwrap();
+}
+
+async fn validate(store: &Store, plan: &PlanName) -> (OperationName, RunName) {
+    let trial = NewTrial { plan: plan.clone(), run: run() };
+    let operation = store.create_validation(plan, &[trial], None).await.unwrap();
+    let filter = RunFilter { operation: Some(operation.clone()), ..RunFilter::default() };
+    let run = store.list_runs(&filter, &FIRST_PAGE).await.unwrap().rows.remove(0).name;
+    (operation, run)
+}
+
+/// A trial that waits, that measured something or that did not fit rests on its plan; one that yielded nothing is no
+/// reason to keep it, and stays as a run of nobody.
+#[tokio::test]
+async fn a_plan_keeps_its_trials_results() {
+    let store = store().await;
+    let [waits, succeeded, too_large, failed] = plans(&store, ["a", "b", "c", "d"]).await;
+    let w = worker("w");
+
+    let (operation, trial) = validate(&store, &waits).await;
+    let (by, _) = dependents(store.delete_plan(&waits).await);
+    assert_eq!(by, [named("OPERATION", &operation), named("TRIAL", &trial)]);
+    assert!(store.cancel_operation(&operation).await.unwrap());
+    store.delete_plan(&waits).await.expect("a cancelled trial is nothing");
+    let gone = store.get_operation(&operation).await;
+    assert!(matches!(gone, Err(StoreError::NotFound { .. })), "its operation went with it: {gone:?}");
+    let left = store.get_run(&trial).await.unwrap();
+    assert_eq!((left.plan, left.profile), (None, None));
+
+    let end =
+        async |operation: &OperationName, state| applied(store.finish_operation(operation, state).await);
+    let (operation, trial) = validate(&store, &succeeded).await;
+    let claimed = claim(&store, &w).await;
+    applied(store.complete_run(&w, &claimed.run, 1, &[measurement(0)], 1.0).await);
+    end(&operation, OperationState::Succeeded).await;
+    assert_eq!(only(store.delete_plan(&succeeded).await), named("TRIAL", &trial));
+
+    let (operation, trial) = validate(&store, &too_large).await;
+    let claimed = claim(&store, &w).await;
+    applied(store.fail_run(&w, &claimed.run, 1, &out_of_memory(), 1.0).await);
+    end(&operation, OperationState::Succeeded).await;
+    assert_eq!(only(store.delete_plan(&too_large).await), named("TRIAL", &trial));
+
+    let (operation, trial) = validate(&store, &failed).await;
+    for _ in 0..loadmaster::store::MAX_ATTEMPTS {
+        execute(&store, "UPDATE runs SET not_before = now()").await;
+        let claimed = claim(&store, &w).await;
+        let lost = failure(FailureKind::Hung);
+        applied(store.fail_run(&w, &claimed.run, claimed.lease_token, &lost, 1.0).await);
+    }
+    end(&operation, OperationState::Cancelled).await;
+    store.delete_plan(&failed).await.expect("it measured nothing");
+    assert_eq!(store.get_run(&trial).await.unwrap().plan, None);
+    assert_eq!(store.list_plans(&FIRST_PAGE).await.unwrap().rows.len(), 2);
+}
+
+fn software() -> Software {
+    let (cuda_version, driver_version) = (String::new(), String::new());
+    Software {
+        libtorch_version: "2.11.0".to_owned(),
+        cuda_version,
+        driver_version,
+        threads: None,
+        cores: None,
+    }
+}
+
+/// A complete profile of one run.
+async fn measured(store: &Store, id: &str) -> (ProfileName, OperationName) {
+    let model = model(store).await;
+    let operation = store.create_profile(new_profile(id, &model), vec![run()], &[], None).await.unwrap();
+    let claim = claim(store, &worker("w")).await;
+    let results = [Measurement { losses: Vec::new(), ..measurement(0) }];
+    applied(store.complete_run(&worker("w"), &claim.run, claim.lease_token, &results, 1.0).await);
+    applied(store.finish_profile_operation(&operation, &[]).await);
+    (ProfileName::from_id(id).unwrap(), operation)
+}
+
+/// The profile that reuses a deleted one's measurements keeps them, and so does whoever needs the same later.
+#[tokio::test]
+async fn measurements_outlive_their_profile() {
+    let store = store().await;
+    let (first, operation) = measured(&store, "first").await;
+    let wanted = [("work".to_owned(), 4)];
+    let find = async || store.find_measured(&wanted, "cpu", &software(), false).await.unwrap();
+    let found = find().await;
+    let reused = ReusedRun { run: found[0].run.clone(), layer_offset: 0, held_out: false };
+    let model = model(&store).await;
+    let key = RequestKey { id: Uuid::from_u128(5), fingerprint: "f".to_owned() };
+    store.create_profile(new_profile("second", &model), vec![], &[reused], Some(key)).await.unwrap();
+    let second = ProfileName::from_id("second").unwrap();
+    let before = store.profile_measurements(&second).await.unwrap();
+    assert_eq!(before.len(), 1);
+
+    store.delete_profile(&first).await.unwrap();
+    assert!(matches!(store.get_profile(&first).await, Err(StoreError::NotFound { .. })));
+    assert!(matches!(store.get_operation(&operation).await, Err(StoreError::NotFound { .. })));
+    let again = store.delete_profile(&first).await;
+    assert!(matches!(again, Err(StoreError::NotFound { what }) if what == "profiles/first"));
+    assert_eq!(store.profile_measurements(&second).await.unwrap(), before);
+    assert_eq!(find().await, found, "and are found by whoever needs the same");
+    let left = store.get_run(&found[0].run).await.unwrap();
+    assert_eq!((left.profile, left.plan), (None, None));
+    assert_eq!(store.run_measurements(&found[0].run).await.unwrap().len(), 1);
+    assert!(store.unsettled_operations().await.unwrap().iter().all(|of| *of != operation));
+
+    let name = new_profile("first", &model);
+    store.create_profile(name, vec![run()], &[], None).await.expect("the name is free");
+    assert!(store.profile_measurements(&first).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_profile_that_plans_were_made_from_or_that_is_measured_stays() {
+    let store = store().await;
+    let (name, content) = plan(&store).await;
+    store.put_plan(&name, &content).await.unwrap();
+    let profile = content.profile;
+    let operations = store.list_operations(&FIRST_PAGE).await.unwrap().rows;
+    let (by, _) = dependents(store.delete_profile(&profile).await);
+    assert_eq!(by, [named("OPERATION", &operations[0].name), named("PLAN", &name)]);
+    applied(store.finish_profile_operation(&operations[0].name, &[]).await);
+    assert_eq!(only(store.delete_profile(&profile).await), named("PLAN", &name));
+    store.delete_plan(&name).await.unwrap();
+    store.delete_profile(&profile).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_imported_profile_goes_with_its_document() {
+    let store = store().await;
+    measured(&store, "a").await;
+    let exported = loadmaster::document::export(&store, &ProfileName::from_id("a").unwrap()).await.unwrap();
+    let text = exported.to_text().unwrap();
+    let copy = ProfileName::from_id("copy").unwrap();
+    let import = || Import::check(&text, Some(copy.clone())).unwrap();
+    import().store(&store).await.unwrap();
+    store.delete_profile(&copy).await.unwrap();
+    assert!(store.find_document(&copy).await.unwrap().is_none());
+    import().store(&store).await.expect("it may be imported again");
+}
+
+/// Whoever reports at the moment of the deletion is told that the plan is gone, or the deletion is told of the
+/// report: no report is lost, and no error is the database's.
+#[tokio::test]
+async fn simultaneous_reports_and_deletions_agree() {
+    let store = store().await;
+    for round in 0..20 {
+        let (name, content) = match store.list_plans(&FIRST_PAGE).await.unwrap().rows.first() {
+            Some(row) => {
+                let content = store.get_plan(&row.name).await.unwrap().content;
+                (plan_name(&format!("r{round}")), Plan { solver: format!("{round}"), ..content })
+            }
+            None => {
+                let (_, content) = plan(&store).await;
+                store.put_plan(&plan_name("kept"), &content).await.unwrap();
+                (plan_name("r0"), content)
+            }
+        };
+        store.put_plan(&name, &content).await.unwrap();
+        let observation = observation();
+        let (deleted, reported) =
+            tokio::join!(store.delete_plan(&name), store.put_observation(&name, &observation, None));
+        match (&deleted, &reported) {
+            (Ok(()), Err(StoreError::NotFound { .. })) | (Err(StoreError::InUse { .. }), Ok(_)) => {}
+            other => panic!("round {round}: {other:?}"),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Documents become profiles and profiles documents, without a number that changes; and runs of a command
+//! wait for a worker that offers it.
+
+use loadmaster::document::{Import, export};
+use loadmaster::profile::StoredProfile;
+use loadmaster::store::records::{Fenced, NewRun, NewWorker, PageRequest, ProfileState, RunNeed};
+use loadmaster::store::{Store, StoreError};
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::cluster::device::{Backend, Device};
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::run::Campaign;
+use loadmaster_proto::name::{CommandName, ModelName, ProfileName};
+use loadmaster_proto::profile::document::{FORMAT, ProfileDocument};
+use serde_json::{Value, json};
+
+use crate::support::samples::{
+    LEASE, claim, measurement, model, new_profile, profile, run, training, try_claim, worker,
+};
+use crate::support::store;
+
+fn name(id: &str) -> ProfileName {
+    ProfileName::from_id(id).unwrap()
+}
+
+/// A table of two opaque layers.
+fn foreign() -> Value {
+    json!({
+        "format": FORMAT,
+        "provenance": {"source": "test", "tool": "other", "device_kind": "NVIDIA H200", "ledger": "device"},
+        "model": {"opaque": {"name": "other model", "layers": [{"name": "a"}, {"name": "b"}]}},
+        "training": serde_json::to_value(training()).unwrap(),
+        "layer_table": {"layers": [{"first_layer": 0, "last_layer": 1, "bytes": [
+            {"micro_batch_size": 3, "tensor_degree": 1, "parameter_bytes": 10, "activation_bytes": 20}
+        ]}]}
+    })
+}
+
+/// The profile of a document, as planning calls store it.
+async fn adopt(store: &Store, text: &str) -> Result<ProfileName, StoreError> {
+    let import = Import::check(text, None).unwrap();
+    import.store(store).await.map(|()| import.settings.name)
+}
+
+/// A complete profile of one run with one measurement.
+async fn measured(store: &Store, id: &str) -> Measurement {
+    let (_, operation) = profile(store, id, 1).await;
+    let claim = claim(store, &worker("w")).await;
+    let result = Measurement { losses: vec![f64::NAN], ..measurement(0) };
+    let results = [result.clone()];
+    let stored =
+        store.complete_run(&worker("w"), &claim.run, claim.lease_token, &results, 1.0).await.unwrap();
+    assert_eq!(stored, Fenced::Applied);
+    assert_eq!(store.finish_profile_operation(&operation, &[]).await.unwrap(), Fenced::Applied);
+    result
+}
+
+#[tokio::test]
+async fn an_exported_profile_comes_back_under_another_name_with_the_same_measurements() {
+    let store = store().await;
+    let result = measured(&store, "a").await;
+    let text = export(&store, &name("a")).await.unwrap().to_text().unwrap();
+    let import = Import::check(&text, Some(name("b"))).unwrap();
+    import.store(&store).await.unwrap();
+
+    let (original, of) = StoredProfile::load(&store, &name("a")).await.unwrap();
+    let (copy, copied) = StoredProfile::load(&store, &name("b")).await.unwrap();
+    assert_eq!(copy.state, ProfileState::Complete);
+    assert_eq!(copy.settings.campaign, original.settings.campaign);
+    assert_eq!(copied.model, of.model);
+    let numbers = |profile: &StoredProfile| -> Vec<(String, Measurement)> {
+        let each = profile.measurements.iter();
+        each.map(|of| (of.name(), Measurement { losses: Vec::new(), ..of.measurement.clone() })).collect()
+    };
+    assert_eq!(numbers(&copied), numbers(&of), "names of the original runs included");
+    assert_eq!(copied.measurements[0].measurement.peak_allocated, result.peak_allocated);
+    // What was imported is exported as it came.
+    let again = export(&store, &name("b")).await.unwrap();
+    assert_eq!(again, ProfileDocument::parse(&text).unwrap());
+    let page = PageRequest { size: 1, after: None };
+    let listed = store.list_measurements(&name("b"), &page).await.unwrap();
+    assert_eq!((listed.rows.len(), listed.next), (1, None));
+}
+
+/// Pins that importing again, also of a text that is written otherwise, stores nothing new.
+#[tokio::test]
+async fn the_same_document_is_the_same_profile() {
+    let store = store().await;
+    let first = adopt(&store, &foreign().to_string()).await.unwrap();
+    let again = adopt(&store, &serde_json::to_string_pretty(&foreign()).unwrap()).await.unwrap();
+    assert_eq!(first, again);
+    assert!(first.id().starts_with("other-model-"), "{first}");
+    let all = store.list_profiles(&PageRequest { size: 10, after: None }).await.unwrap();
+    assert_eq!(all.rows.len(), 1);
+    let record = &all.rows[0];
+    assert_eq!((record.state, record.settings.campaign), (ProfileState::Complete, Campaign::Imported));
+    assert_eq!((record.settings.device_kind.as_str(), record.runs.total()), ("NVIDIA H200", 0));
+    assert_eq!(record.settings.micro_batch_sizes, [3]);
+    // Under a name of its own it is another profile, and a name that is taken is not taken over.
+    let named = Import::check(&foreign().to_string(), Some(name("mine"))).unwrap();
+    named.store(&store).await.unwrap();
+    named.store(&store).await.unwrap();
+    let mut other = foreign();
+    other["provenance"]["notes"] = json!("changed");
+    let other = Import::check(&other.to_string(), Some(name("mine"))).unwrap();
+    assert!(matches!(other.store(&store).await, Err(StoreError::AlreadyExists { .. })));
+    let stored = store.find_document(&name("mine")).await.unwrap().unwrap();
+    assert_eq!(stored, named.document);
+}
+
+#[tokio::test]
+async fn a_name_of_a_measured_profile_is_not_taken_over() {
+    let store = store().await;
+    measured(&store, "a").await;
+    let import = Import::check(&foreign().to_string(), Some(name("a"))).unwrap();
+    assert!(matches!(import.store(&store).await, Err(StoreError::AlreadyExists { .. })));
+    assert!(store.find_document(&name("a")).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn an_opaque_chain_has_names_and_no_model() {
+    let store = store().await;
+    adopt(&store, &foreign().to_string()).await.unwrap();
+    let chain: ModelName =
+        ModelName::from_id(ProfileDocument::parse(&foreign().to_string()).unwrap().model.id()).unwrap();
+    assert_eq!(store.get_subject(&chain).await.unwrap().layer_names(), ["a", "b"]);
+    assert!(matches!(store.get_model(&chain).await, Err(StoreError::Opaque { .. })));
+    assert!(store.list_models(&PageRequest { size: 10, after: None }).await.unwrap().rows.is_empty());
+    let known = model(&store).await;
+    assert!(store.get_subject(&known).await.unwrap().model().is_ok());
+}
+
+#[tokio::test]
+async fn a_document_without_training_is_refused_with_what_it_lacks() {
+    let mut without = foreign();
+    without.as_object_mut().unwrap().remove("training");
+    let error = Import::check(&without.to_string(), None).unwrap_err();
+    assert_eq!(error.violations()[0].field, "training");
+    assert!(error.to_string().contains("cannot be planned with"), "{error}");
+}
+
+/// Pins that measurements in a file obey the rules of those that a worker sends.
+#[tokio::test]
+async fn measurements_of_a_bent_document_are_refused() {
+    let store = store().await;
+    measured(&store, "a").await;
+    let whole: Value = serde_json::to_value(export(&store, &name("a")).await.unwrap()).unwrap();
+    let bend = |path: &str, to: Value| {
+        let mut bent = whole.clone();
+        *bent.pointer_mut(path).unwrap() = to;
+        Import::check(&bent.to_string(), None).unwrap_err().to_string()
+    };
+    let measurement = "measurements[0].measurement";
+    for (path, to, words) in [
+        ("/measurements/0/measurement/stage/last_layer", json!(99), measurement),
+        ("/measurements/0/measurement/stage_index", json!(4), "stage_index: is 4, must be 0 to 3"),
+        ("/measurements/0/measurement/iteration_seconds", json!(-1.0), "iteration_seconds: is -1"),
+        ("/measurements/0/run", json!("profiles/x"), "measurements[0].run"),
+        ("/measurements", json!([]), "measurements: is empty"),
+        ("/settings/model", json!("models/other-12345678"), "settings.model: is models/other-12345678"),
+        ("/settings/scenarios", json!([]), "settings.scenarios: is 0"),
+        ("/settings/campaign", json!("imported"), "settings.campaign: is imported"),
+        ("/training/micro_batches", json!(3), "training: must be settings.training"),
+    ] {
+        let error = bend(path, to);
+        assert!(error.contains(words), "{error:?} lacks {words:?}");
+    }
+}
+
+fn command(name: &str) -> CommandName {
+    CommandName::parse("command", name).unwrap()
+}
+
+fn slot() -> Device {
+    Device {
+        id: "cpu0".to_owned(),
+        backend: Backend::Cpu,
+        kind: "cpu".to_owned(),
+        capacity: Bytes(1 << 30),
+        physical: Bytes(1 << 30),
+        uuid: String::new(),
+        ordinal: 0,
+        driver_version: String::new(),
+        pci_bus_id: String::new(),
+    }
+}
+
+fn offering(id: &str, commands: &[&str]) -> NewWorker {
+    NewWorker {
+        name: worker(id),
+        devices: vec![slot()],
+        links: Vec::new(),
+        version: "0.1.0".to_owned(),
+        libtorch_version: "2.11.0".to_owned(),
+        cuda_version: String::new(),
+        threads: 1,
+        cores: 8,
+        host: "node".to_owned(),
+        session_id: "s".to_owned(),
+        connection: "s".to_owned(),
+        commands: commands.iter().map(|name| command(name)).collect(),
+    }
+}
+
+/// Pins that a run of a command is never given to a worker that does not list it, and does not hold up
+/// the runs behind it.
+#[tokio::test]
+async fn a_run_of_a_command_waits_for_a_worker_that_offers_it() {
+    let store = store().await;
+    let model = model(&store).await;
+    let special = NewRun { command: Some(command("special")), ..run() };
+    let runs = vec![special, run()];
+    let operation = store.create_profile(new_profile("a", &model), runs, &[], None).await.unwrap();
+    store.upsert_worker(&offering("plain", &["other"]), LEASE).await.unwrap();
+    let need = store.unplaceable_run(&operation).await.unwrap();
+    assert_eq!(
+        need,
+        Some(RunNeed {
+            device_kind: "cpu".to_owned(),
+            device_count: 1,
+            min_capacity: 1 << 20,
+            command: Some(command("special")),
+        })
+    );
+    let first = try_claim(&store, &worker("plain")).await.expect("the run without a command");
+    assert_eq!(first.task.trained().unwrap().command, None);
+    assert_eq!(try_claim(&store, &worker("plain")).await, None);
+    assert_eq!(try_claim(&store, &worker("unknown")).await, None);
+
+    store.upsert_worker(&offering("able", &["other", "special"]), LEASE).await.unwrap();
+    assert_eq!(store.unplaceable_run(&operation).await.unwrap(), None);
+    let second = try_claim(&store, &worker("able")).await.expect("the run of the command");
+    assert_eq!(second.task.trained().unwrap().command, Some(command("special")));
+    // What a worker offers is what its newest start offers.
+    let now = store.upsert_worker(&offering("able", &[]), LEASE).await.unwrap();
+    assert!(now.commands.is_empty());
+}

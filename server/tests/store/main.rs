@@ -1,0 +1,18 @@
+//! What the store promises, on a real Postgres: one module for each promise.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what fails here fails the test")]
+
+mod clusters;
+mod delete;
+mod documents;
+mod embedded;
+mod hazards;
+mod links;
+mod lists;
+mod queue;
+mod reuse;
+mod rows;
+mod schedule;
+mod sessions;
+mod support;
+mod trials;

@@ -1,0 +1,591 @@
+//! What is stored comes back as it was, once, and in pages.
+
+use std::collections::{BTreeSet, HashSet};
+use std::time::Duration;
+
+use loadmaster::store::records::{
+    Campaign, Cursor, Fenced, Heartbeat, NewTrial, NewWorker, OperationState, OperationTarget, Page,
+    PageRequest, ProfileState, RequestKey, RunFilter, RunNeed, RunState, WorkerState,
+};
+use loadmaster::store::{ConnectOptions, MAX_QUEUED_RUNS, Store, StoreError};
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::cluster::device::{Backend, Device};
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::name::{
+    CommandName, ModelName, OperationName, PlanName, ProfileName, RunName, WorkerName,
+};
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::training::stage::StageConfig;
+use uuid::Uuid;
+
+use crate::support::samples::{
+    LEASE, claim, measurement, model, new_profile, plan, profile, run, training, worker, zoo,
+};
+use crate::support::{database, execute, store};
+
+fn page(size: u32, after: Option<Cursor>) -> PageRequest {
+    PageRequest { size, after }
+}
+
+fn request(fingerprint: &str) -> RequestKey {
+    RequestKey { id: Uuid::from_u128(7), fingerprint: fingerprint.to_owned() }
+}
+
+/// All rows of a list, page by page.
+macro_rules! all_pages {
+    ($size:expr, |$request:ident| $list:expr) => {{
+        let mut rows = Vec::new();
+        let mut after = None;
+        loop {
+            let $request = page($size, after);
+            let Page { rows: more, next } = $list.await.unwrap();
+            assert!(more.len() <= $size);
+            rows.extend(more);
+            match next {
+                Some(cursor) => after = Some(cursor),
+                None => break rows,
+            }
+        }
+    }};
+}
+
+#[tokio::test]
+async fn a_model_is_stored_once_and_comes_back_whole() {
+    let store = store().await;
+    let model = zoo().build().unwrap();
+    let first = store.put_model(&model, &zoo()).await.unwrap();
+    let second = store.put_model(&model, &zoo()).await.unwrap();
+    assert_eq!(first, second);
+    assert_eq!((&first.model, &first.source), (&model, &zoo()));
+    assert_eq!(store.get_model(&first.name).await.unwrap(), first);
+    assert_eq!(store.list_models(&page(10, None)).await.unwrap().rows, std::slice::from_ref(&first));
+
+    // Two contents with the same short name must not be taken for each other.
+    execute(&store, r#"UPDATE models SET model = jsonb_set(model, '{family}', '"other"')"#).await;
+    let collision = store.put_model(&model, &zoo()).await;
+    assert!(matches!(collision, Err(StoreError::Corrupt { .. })), "{collision:?}");
+    let missing = store.get_model(&ModelName::from_id("none").unwrap()).await;
+    assert!(matches!(missing, Err(StoreError::NotFound { what }) if what == "models/none"));
+}
+
+#[tokio::test]
+async fn a_profile_comes_back_with_its_runs_counted() {
+    let store = store().await;
+    let (name, operation) = profile(&store, "a", 3).await;
+    let w = worker("w");
+    let done = claim(&store, &w).await;
+    claim(&store, &w).await;
+    let result = [measurement(0)];
+    assert_eq!(store.complete_run(&w, &done.run, 1, &result, 4.0).await.unwrap(), Fenced::Applied);
+
+    let record = store.get_profile(&name).await.unwrap();
+    assert_eq!(record.operation, operation);
+    assert_eq!(record.settings.training, training());
+    assert_eq!((record.settings.campaign, record.settings.devices), (Campaign::Stages, Some(4)));
+    assert_eq!(record.settings.micro_batch_sizes, [2, 4]);
+    assert_eq!((record.runs.queued, record.runs.running, record.runs.succeeded), (1, 1, 1));
+    assert_eq!((record.state, record.device_seconds), (ProfileState::Running, 4.0));
+    assert_eq!(store.list_profiles(&page(10, None)).await.unwrap().rows, [record]);
+
+    let operation = store.get_operation(&operation).await.unwrap();
+    assert_eq!(operation.target, OperationTarget::Profile(name.clone()));
+    assert!((operation.progress - 1.0 / 3.0).abs() < 1e-9, "{}", operation.progress);
+
+    let run = store.get_run(&done.run).await.unwrap();
+    assert_eq!((run.state, run.profile, run.plan), (RunState::Succeeded, Some(name), None));
+    assert_eq!(run.worker, Some(w));
+    assert!(run.start_time.unwrap() >= run.create_time && run.end_time.unwrap() >= run.start_time.unwrap());
+}
+
+#[tokio::test]
+async fn a_repeated_request_finds_the_first_ones_operation() {
+    let store = store().await;
+    let model = model(&store).await;
+    let create = |id: &'static str, fingerprint: &'static str| {
+        store.create_profile(new_profile(id, &model), vec![run()], &[], Some(request(fingerprint)))
+    };
+    // At the same moment, with the same name and with names made up by each call.
+    let (a, b) = tokio::join!(create("a", "x"), create("a", "x"));
+    let first = a.unwrap();
+    assert_eq!(b.unwrap(), first);
+    assert_eq!(create("b", "x").await.unwrap(), first);
+    assert!(matches!(create("a", "y").await, Err(StoreError::RequestIdReused)));
+    assert_eq!(store.list_runs(&RunFilter::default(), &page(10, None)).await.unwrap().rows.len(), 1);
+
+    // Forgetting the operation does not free the request: its work was done.
+    store.cancel_operation(&first).await.unwrap();
+    store.delete_operation(&first).await.unwrap();
+    assert_eq!(create("c", "x").await.unwrap(), first);
+}
+
+#[tokio::test]
+async fn simultaneous_requests_with_different_names_make_one_profile() {
+    let store = store().await;
+    let model = model(&store).await;
+    let ids = ["p1", "p2", "p3", "p4", "p5", "p6"];
+    let calls =
+        ids.map(|id| store.create_profile(new_profile(id, &model), vec![run()], &[], Some(request("x"))));
+    let operations: Vec<OperationName> =
+        futures_util::future::join_all(calls).await.into_iter().map(Result::unwrap).collect();
+    assert!(operations.iter().all(|operation| *operation == operations[0]), "{operations:?}");
+    assert_eq!(store.list_profiles(&page(10, None)).await.unwrap().rows.len(), 1);
+}
+
+#[tokio::test]
+async fn what_cannot_be_created_leaves_nothing_behind() {
+    let store = store().await;
+    let (name, _) = profile(&store, "a", 1).await;
+    let taken = store.create_profile(new_profile("a", &model(&store).await), vec![run(); 5], &[], None).await;
+    assert!(matches!(taken, Err(StoreError::AlreadyExists { what }) if what == name.to_string()));
+    let unknown = ModelName::from_id("none").unwrap();
+    let missing = store.create_profile(new_profile("b", &unknown), vec![run(); 5], &[], None).await;
+    assert!(matches!(missing, Err(StoreError::NotFound { what }) if what == "models/none"));
+    let missing = store.create_validation(&PlanName::from_id("none").unwrap(), &[], None).await;
+    assert!(matches!(missing, Err(StoreError::NotFound { what }) if what == "plans/none"));
+    assert_eq!(store.list_runs(&RunFilter::default(), &page(10, None)).await.unwrap().rows.len(), 1);
+    assert_eq!(store.list_operations(&page(10, None)).await.unwrap().rows.len(), 1);
+}
+
+#[tokio::test]
+async fn the_queue_has_an_end() {
+    let store = store().await;
+    let model = model(&store).await;
+    let too_many = vec![run(); MAX_QUEUED_RUNS as usize + 1];
+    let full = store.create_profile(new_profile("a", &model), too_many, &[], None).await;
+    assert!(matches!(full, Err(StoreError::QueueFull)));
+}
+
+#[tokio::test]
+async fn lists_are_paged_without_gaps_or_repetitions() {
+    let store = store().await;
+    let (name, operation) = profile(&store, "a", 7).await;
+    for id in ["b", "c", "d", "e"] {
+        profile(&store, id, 1).await;
+    }
+    let filter = RunFilter::default();
+    let runs = all_pages!(3, |request| store.list_runs(&filter, &request));
+    let mut ids: Vec<&RunName> = runs.iter().map(|run| &run.name).collect();
+    assert_eq!(ids.len(), 11);
+    assert!(runs.windows(2).all(|w| w[0].create_time >= w[1].create_time), "newest first");
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 11);
+
+    let filter = RunFilter { operation: Some(operation), ..RunFilter::default() };
+    assert_eq!(all_pages!(2, |request| store.list_runs(&filter, &request)).len(), 7);
+    let filter = RunFilter { state: Some(RunState::Running), ..filter };
+    assert_eq!(all_pages!(2, |request| store.list_runs(&filter, &request)).len(), 0);
+    let profiles = all_pages!(2, |request| store.list_profiles(&request));
+    let ids: Vec<&str> = profiles.iter().map(|profile| profile.settings.name.id()).collect();
+    assert_eq!(ids, ["e", "d", "c", "b", "a"]);
+    assert_eq!(all_pages!(2, |request| store.list_operations(&request)).len(), 5);
+
+    // Measurements are in order of stage and size instead.
+    let w = worker("w");
+    for (index, size) in [(2, 4), (0, 4), (0, 2), (1, 2), (2, 2)] {
+        let claim = claim(&store, &w).await;
+        let result = Measurement {
+            stage: StageConfig::single(index, 3),
+            micro_batch_size: size,
+            losses: vec![f64::NAN, f64::NEG_INFINITY, 0.1 + 0.2],
+            ..measurement(0)
+        };
+        let fenced = store.complete_run(&w, &claim.run, 1, &[result], 1.0).await.unwrap();
+        assert_eq!(fenced, Fenced::Applied);
+    }
+    let measurements = all_pages!(2, |request| store.list_measurements(&name, &request));
+    let order: Vec<(usize, u32)> = measurements
+        .iter()
+        .map(|row| (row.measurement.stage.first_layer, row.measurement.micro_batch_size))
+        .collect();
+    assert_eq!(order, [(0, 2), (0, 4), (1, 2), (2, 2), (2, 4)]);
+    let losses = &measurements[0].measurement.losses;
+    assert!(losses[0].is_nan() && losses[1] == f64::NEG_INFINITY && losses[2] == 0.1 + 0.2, "{losses:?}");
+    let stray = page(2, Some(Cursor { time: measurements[0].time, id: "nonsense".to_owned() }));
+    assert!(matches!(store.list_measurements(&name, &stray).await, Err(StoreError::NotFound { .. })));
+    let unknown = ProfileName::from_id("none").unwrap();
+    assert!(matches!(
+        store.list_measurements(&unknown, &page(2, None)).await,
+        Err(StoreError::NotFound { .. })
+    ));
+}
+
+#[tokio::test]
+async fn measurements_can_be_queried_by_their_columns() {
+    let store = store().await;
+    profile(&store, "a", 1).await;
+    let w = worker("w");
+    let claim = claim(&store, &w).await;
+    let mut result = measurement(2);
+    result.peak_reserved = Some(Bytes(200_000_000));
+    // A crashed driver's version may be anything.
+    result.environment.driver_version = "5\0".to_owned();
+    assert_eq!(store.complete_run(&w, &claim.run, 1, &[result], 1.0).await.unwrap(), Fenced::Applied);
+    let row: (String, i32, i32, bool, i64, i64, String) = sqlx::query_as(
+        "SELECT profile_runs.profile_id, last_layer, stage_index, solo, peak_allocated_bytes, peak_reserved_bytes,
+                device_kind
+         FROM measurements JOIN profile_runs USING (run_id)",
+    )
+    .fetch_one(store.pool())
+    .await
+    .unwrap();
+    assert_eq!(row, ("a".to_owned(), 3, 2, true, 123_456_789, 200_000_000, "cpu".to_owned()));
+}
+
+#[tokio::test]
+async fn what_cannot_be_stored_is_no_result() {
+    let store = store().await;
+    profile(&store, "a", 1).await;
+    let w = worker("w");
+    let claim = claim(&store, &w).await;
+    let twice = [measurement(1), measurement(1)];
+    let refused = store.complete_run(&w, &claim.run, 1, &twice, 1.0).await;
+    assert!(matches!(refused, Err(StoreError::Corrupt { .. })));
+    // What no column takes is the report's fault as well, not the database's.
+    let no_time = Measurement { iteration_seconds: f64::NAN, ..measurement(0) };
+    let refused = store.complete_run(&w, &claim.run, 1, &[no_time], 1.0).await;
+    assert!(matches!(refused, Err(StoreError::Corrupt { .. })), "{refused:?}");
+    assert_eq!(store.get_run(&claim.run).await.unwrap().state, RunState::Running);
+    let absurd = store.complete_run(&w, &claim.run, 1, &[measurement(0)], f64::MAX).await;
+    assert_eq!(absurd.unwrap(), Fenced::Applied);
+    let nobody = RunName::from_id("none").unwrap();
+    let missing = store.complete_run(&w, &nobody, 1, &[measurement(1)], 1.0).await;
+    assert!(matches!(missing, Err(StoreError::NotFound { .. })));
+}
+
+#[tokio::test]
+async fn a_plan_is_stored_once_and_keeps_its_first_time() {
+    let store = store().await;
+    let (name, content) = plan(&store).await;
+    let first = store.put_plan(&name, &content).await.unwrap();
+    assert_eq!(first.content, content);
+    assert_eq!(store.put_plan(&name, &content).await.unwrap(), first);
+    let listed = store.list_plans(&page(10, None)).await.unwrap().rows;
+    assert_eq!(listed.iter().map(|row| &row.name).collect::<Vec<_>>(), [&first.name]);
+    let other = Plan { solver: "exact-2".to_owned(), ..content.clone() };
+    assert!(matches!(store.put_plan(&name, &other).await, Err(StoreError::Corrupt { .. })));
+    let stray = Plan { profile: ProfileName::from_id("none").unwrap(), ..content };
+    let stray = store.put_plan(&PlanName::from_id("p2").unwrap(), &stray).await;
+    assert!(matches!(stray, Err(StoreError::NotFound { what }) if what == "profiles/none"));
+}
+
+#[tokio::test]
+async fn a_validation_is_a_run_of_its_plan() {
+    let store = store().await;
+    let (name, content) = plan(&store).await;
+    store.put_plan(&name, &content).await.unwrap();
+    let trials = [NewTrial { plan: name.clone(), run: run() }];
+    let first = store.create_validation(&name, &trials, Some(request("v"))).await.unwrap();
+    assert_eq!(store.create_validation(&name, &trials, Some(request("v"))).await.unwrap(), first);
+    let filter = RunFilter { plan: Some(name.clone()), ..RunFilter::default() };
+    let runs = store.list_runs(&filter, &page(10, None)).await.unwrap().rows;
+    assert_eq!(runs.len(), 1);
+    assert_eq!((&runs[0].plan, &runs[0].profile, &runs[0].operation), (&Some(name.clone()), &None, &first));
+    let operation = store.get_operation(&first).await.unwrap();
+    assert_eq!(operation.target, OperationTarget::Plan(name));
+
+    let w = worker("w");
+    let claim = claim(&store, &w).await;
+    assert_eq!(store.finish_operation(&first, OperationState::Succeeded).await.unwrap(), Fenced::Stale);
+    let fenced = store.complete_run(&w, &claim.run, 1, &[measurement(0)], 1.0).await.unwrap();
+    assert_eq!(fenced, Fenced::Applied);
+    assert_eq!(store.run_measurements(&claim.run).await.unwrap()[0].profile, None);
+    assert_eq!(store.finish_operation(&first, OperationState::Succeeded).await.unwrap(), Fenced::Applied);
+    assert_eq!(store.get_operation(&first).await.unwrap().state, OperationState::Succeeded);
+}
+
+#[tokio::test]
+async fn an_operation_ends_once() {
+    let store = store().await;
+    let (complete, first) = profile(&store, "a", 0).await;
+    let (incomplete, second) = profile(&store, "b", 0).await;
+    let (failed, third) = profile(&store, "c", 0).await;
+    let mut due = store.unsettled_operations().await.unwrap();
+    due.sort();
+    let mut all = [first.clone(), second.clone(), third.clone()];
+    all.sort();
+    assert_eq!(due, all);
+    assert!(matches!(store.delete_operation(&first).await, Err(StoreError::NotDone { .. })));
+
+    let missing = ["added memory of layer 3".to_owned()];
+    assert_eq!(store.finish_profile_operation(&first, &[]).await.unwrap(), Fenced::Applied);
+    assert_eq!(store.finish_profile_operation(&first, &missing).await.unwrap(), Fenced::Stale);
+    assert_eq!(store.finish_profile_operation(&second, &missing).await.unwrap(), Fenced::Applied);
+    let error =
+        OperationState::Failed { code: 9, reason: "NO".to_owned(), message: "nothing fits".to_owned() };
+    assert_eq!(store.finish_operation(&third, error.clone()).await.unwrap(), Fenced::Applied);
+    assert!(store.finish_operation(&third, OperationState::Running).await.is_err());
+    assert_eq!(store.unsettled_operations().await.unwrap(), []);
+
+    assert_eq!(store.get_operation(&third).await.unwrap().state, error);
+    assert!(store.get_operation(&first).await.unwrap().end_time.is_some());
+    let states = [
+        (complete, ProfileState::Complete, vec![]),
+        (incomplete, ProfileState::Incomplete, missing.to_vec()),
+        (failed, ProfileState::Incomplete, vec!["nothing fits".to_owned()]),
+    ];
+    for (name, state, missing) in states {
+        let profile = store.get_profile(&name).await.unwrap();
+        assert_eq!((profile.state, profile.missing), (state, missing), "{name}");
+        assert!(profile.end_time.is_some());
+    }
+
+    store.delete_operation(&first).await.unwrap();
+    assert!(matches!(store.get_operation(&first).await, Err(StoreError::NotFound { .. })));
+    assert!(matches!(store.delete_operation(&first).await, Err(StoreError::NotFound { .. })));
+    assert!(matches!(store.cancel_operation(&first).await, Err(StoreError::NotFound { .. })));
+    assert_eq!(store.list_operations(&page(10, None)).await.unwrap().rows.len(), 2);
+}
+
+fn cpu_slot(index: u32) -> Device {
+    Device {
+        id: format!("cpu{index}"),
+        backend: Backend::Cpu,
+        kind: "cpu".to_owned(),
+        capacity: Bytes(1 << 30),
+        physical: Bytes(1 << 30),
+        uuid: String::new(),
+        ordinal: index,
+        driver_version: String::new(),
+        pci_bus_id: String::new(),
+    }
+}
+
+fn new_worker(id: &str, session: &str) -> NewWorker {
+    NewWorker {
+        name: worker(id),
+        devices: vec![cpu_slot(0), cpu_slot(1)],
+        links: Vec::new(),
+        version: "0.1.0".to_owned(),
+        libtorch_version: "2.11.0".to_owned(),
+        cuda_version: String::new(),
+        threads: 2,
+        cores: 8,
+        host: "node\0".to_owned(),
+        session_id: session.to_owned(),
+        connection: session.to_owned(),
+        commands: Vec::new(),
+    }
+}
+
+/// Hears of a worker by a stream; says whose stream is nobody's.
+async fn beat(store: &Store, worker: &WorkerName, connection: &str) -> Vec<WorkerName> {
+    let heard = [Heartbeat { worker, connection, age: Duration::from_millis(10) }];
+    store.note_heartbeats(&heard).await.unwrap()
+}
+
+/// While a process is connected and heard of, its name is its own; both its host and the time are told.
+#[tokio::test]
+async fn a_name_belongs_to_the_process_that_is_connected_with_it() {
+    let store = store().await;
+    let name = worker("w");
+    let first = store.upsert_worker(&new_worker("w", "one"), LEASE).await.unwrap();
+    let second = || async { store.upsert_worker(&new_worker("w", "two"), LEASE).await };
+    match second().await.unwrap_err() {
+        StoreError::NameTaken { what, host, heartbeat_time } => {
+            assert_eq!((what, host), ("workers/w".to_owned(), first.host.clone()));
+            assert_eq!(heartbeat_time, first.heartbeat_time);
+        }
+        other => panic!("{other}"),
+    }
+    assert_eq!(store.get_worker(&name).await.unwrap(), first, "nothing of the second is stored");
+    store.upsert_worker(&new_worker("w", "one"), LEASE).await.expect("a reconnect of the same process");
+
+    // A stream of the first that ended long ago does not give the name away.
+    store.disconnect_worker(&name, "earlier").await.unwrap();
+    assert!(matches!(second().await, Err(StoreError::NameTaken { .. })));
+    store.disconnect_worker(&name, "one").await.unwrap();
+    assert_eq!(second().await.unwrap().session_id, "two");
+    // Nobody said that the second has gone, but its leases have ended.
+    execute(&store, "UPDATE workers SET heartbeat_time = now() - interval '31 seconds'").await;
+    assert_eq!(store.upsert_worker(&new_worker("w", "one"), LEASE).await.unwrap().session_id, "one");
+}
+
+#[tokio::test]
+async fn a_worker_that_is_gone_can_be_deleted_and_its_runs_stay_readable() {
+    let store = store().await;
+    let name = worker("w");
+    store.upsert_worker(&new_worker("w", "one"), LEASE).await.unwrap();
+    profile(&store, "a", 1).await;
+    let claim = claim(&store, &name).await;
+    let refused = async || match store.delete_worker(&name).await.unwrap_err() {
+        StoreError::WorkerInUse { why, .. } => why,
+        other => panic!("{other}"),
+    };
+    assert!(refused().await.contains("is connected"));
+    store.set_worker_state(&name, "one", WorkerState::Gone).await.unwrap();
+    assert!(refused().await.contains("holds 1 leases"));
+    let result = [measurement(0)];
+    let stored = store.complete_run(&name, &claim.run, claim.lease_token, &result, 1.0).await;
+    assert_eq!(stored.unwrap(), Fenced::Applied);
+    store.delete_worker(&name).await.unwrap();
+    assert!(matches!(store.delete_worker(&name).await, Err(StoreError::NotFound { .. })));
+    let run = store.get_run(&claim.run).await.unwrap();
+    assert_eq!((run.state, run.worker), (RunState::Succeeded, Some(name.clone())));
+    assert_eq!(beat(&store, &name, "one").await, [name], "a stream that it left behind speaks for nobody");
+}
+
+#[tokio::test]
+async fn a_worker_is_alive_lost_and_back_and_stays_drained() {
+    let store = store().await;
+    let name = worker("w");
+    let first = store.upsert_worker(&new_worker("w", "one"), LEASE).await.unwrap();
+    assert_eq!((first.state, first.devices.len()), (WorkerState::Alive, 2));
+    assert_eq!(store.get_worker(&name).await.unwrap(), first);
+    profile(&store, "a", 1).await;
+    let claim = claim(&store, &name).await;
+    assert_eq!(store.get_worker(&name).await.unwrap().runs, [claim.run]);
+
+    let state = async || store.get_worker(&name).await.unwrap().state;
+    store.set_worker_state(&name, "one", WorkerState::Draining).await.unwrap();
+    store.mark_lost_workers(LEASE).await.unwrap();
+    assert_eq!(state().await, WorkerState::Draining);
+    execute(&store, "UPDATE workers SET heartbeat_time = now() - interval '31 seconds'").await;
+    store.mark_lost_workers(LEASE).await.unwrap();
+    assert_eq!(state().await, WorkerState::Lost);
+    assert_eq!(beat(&store, &name, "one").await, []);
+    assert_eq!(state().await, WorkerState::Draining, "a heartbeat takes it back to what it was");
+
+    // The same process reconnects, then another one of the same name.
+    assert_eq!(
+        store.upsert_worker(&new_worker("w", "one"), LEASE).await.unwrap().state,
+        WorkerState::Draining
+    );
+    store.disconnect_worker(&name, "one").await.unwrap();
+    let second = store.upsert_worker(&new_worker("w", "two"), LEASE).await.unwrap();
+    assert_eq!(beat(&store, &name, "one").await, std::slice::from_ref(&name), "the first stream is nobody's");
+    assert_eq!((second.state, second.create_time), (WorkerState::Alive, first.create_time));
+    store.set_worker_state(&name, "one", WorkerState::Gone).await.unwrap();
+    assert_eq!(state().await, WorkerState::Alive, "the first process does not speak for the second");
+    store.set_worker_state(&name, "two", WorkerState::Gone).await.unwrap();
+    assert_eq!(state().await, WorkerState::Gone);
+    let back = store.upsert_worker(&new_worker("w", "two"), LEASE).await.unwrap();
+    assert_eq!(back.state, WorkerState::Gone, "who said goodbye is given nothing after a reconnect");
+    store.set_worker_state(&name, "two", WorkerState::Draining).await.unwrap();
+    assert_eq!(state().await, WorkerState::Gone, "nobody is there to drain");
+    let looked = store.look(&BTreeSet::from(["cpu".to_owned()])).await.unwrap();
+    assert_eq!(looked.1, HashSet::from([name.clone()]), "should it come back");
+    store.set_worker_state(&name, "two", WorkerState::Alive).await.unwrap();
+    assert_eq!(state().await, WorkerState::Gone, "nobody is there to work again");
+    assert!(store.look(&BTreeSet::from(["cpu".to_owned()])).await.unwrap().1.is_empty());
+    let nobody = WorkerName::from_id("nobody").unwrap();
+    assert!(matches!(store.get_worker(&nobody).await, Err(StoreError::NotFound { .. })));
+}
+
+/// Heartbeats between two pages move nobody.
+#[tokio::test]
+async fn workers_are_listed_newest_first_whatever_they_do_meanwhile() {
+    let store = store().await;
+    for id in ["a", "b", "c"] {
+        store.upsert_worker(&new_worker(id, "s"), LEASE).await.unwrap();
+    }
+    beat(&store, &worker("a"), "s").await;
+    let workers = all_pages!(2, |request| store.list_workers(&request));
+    let ids: Vec<&str> = workers.iter().map(|worker| worker.name.id()).collect();
+    assert_eq!(ids, ["c", "b", "a"]);
+}
+
+#[tokio::test]
+async fn a_run_that_no_worker_could_ever_take_is_found() {
+    let store = store().await;
+    let model = model(&store).await;
+    let mut wide = run();
+    wide.device_count = 3;
+    let operation =
+        store.create_profile(new_profile("a", &model), vec![run(), wide], &[], None).await.unwrap();
+    let unplaceable = async || store.unplaceable_run(&operation).await.unwrap();
+    let need = |device_count| RunNeed {
+        device_kind: "cpu".to_owned(),
+        device_count,
+        min_capacity: 1 << 20,
+        command: None,
+    };
+    assert_eq!(unplaceable().await, Some(need(1)));
+    store.upsert_worker(&new_worker("w", "s"), LEASE).await.unwrap();
+    assert_eq!(unplaceable().await, Some(need(3)));
+    let large = NewWorker { devices: (0..3).map(cpu_slot).collect(), ..new_worker("v", "s") };
+    store.upsert_worker(&large, LEASE).await.unwrap();
+    assert_eq!(unplaceable().await, None);
+    store.set_worker_state(&worker("v"), "s", WorkerState::Draining).await.unwrap();
+    assert_eq!(unplaceable().await, Some(need(3)));
+}
+
+/// The worker that could hold a run is found, busy or draining as it may be; else the one that lacks least.
+#[tokio::test]
+async fn the_worker_that_comes_nearest_to_a_run_is_found() {
+    let store = store().await;
+    let train = CommandName::parse("command", "train").unwrap();
+    let nearest = async |device_count, min_capacity, command: Option<&CommandName>| {
+        let device_kind = "cpu".to_owned();
+        let need = RunNeed { device_kind, device_count, min_capacity, command: command.cloned() };
+        let found = store.nearest_worker(&need).await.unwrap();
+        found.map(|of| (of.worker.id().to_owned(), of.devices_of(min_capacity), of.offers_command))
+    };
+    assert_eq!(nearest(1, 1, None).await, None, "nobody is there");
+    let with = async |id: &str, capacities: &[u64], commands: &[&CommandName]| {
+        let slots = (0..).zip(capacities);
+        let devices =
+            slots.map(|(index, &bytes)| Device { capacity: Bytes(bytes), ..cpu_slot(index) }).collect();
+        let commands = commands.iter().map(|&command| command.clone()).collect();
+        store.upsert_worker(&NewWorker { devices, commands, ..new_worker(id, "s") }, LEASE).await.unwrap();
+    };
+    with("many-small", &[10, 10, 10, 10], &[]).await;
+    with("few-large", &[40, 30], &[&train]).await;
+    let gpu = Device { kind: "NVIDIA H200".to_owned(), capacity: Bytes(1 << 40), ..cpu_slot(0) };
+    let other_kind = NewWorker { devices: vec![gpu; 8], ..new_worker("gpu", "s") };
+    store.upsert_worker(&other_kind, LEASE).await.unwrap();
+
+    assert_eq!(nearest(4, 10, None).await, Some(("many-small".to_owned(), 4, true)));
+    assert_eq!(nearest(4, 11, None).await, Some(("few-large".to_owned(), 2, true)), "it lacks two");
+    assert_eq!(
+        nearest(4, 10, Some(&train)).await,
+        Some(("few-large".to_owned(), 2, true)),
+        "the command decides"
+    );
+    store.set_worker_state(&worker("few-large"), "s", WorkerState::Draining).await.unwrap();
+    assert_eq!(nearest(2, 30, None).await, Some(("few-large".to_owned(), 2, true)), "draining may be undone");
+    store.set_worker_state(&worker("few-large"), "s", WorkerState::Gone).await.unwrap();
+    assert_eq!(nearest(2, 30, None).await, Some(("many-small".to_owned(), 0, true)));
+    assert_eq!(nearest(2, 10, Some(&train)).await, Some(("many-small".to_owned(), 4, false)));
+}
+
+#[tokio::test]
+async fn other_tables_than_this_programs_are_refused() {
+    let store = store().await;
+    store.check_schema().await.unwrap();
+    let report = store.migrate().await.unwrap();
+    assert_eq!(report.applied, [""; 0]);
+
+    execute(&store, "UPDATE _sqlx_migrations SET version = 9999 WHERE version = 1").await;
+    let message = store.check_schema().await.unwrap_err().to_string();
+    assert!(message.contains("newer than this program"), "{message}");
+    let message = store.migrate().await.unwrap_err().to_string();
+    assert!(message.contains("newer than this program"), "{message}");
+    execute(&store, "DELETE FROM _sqlx_migrations WHERE version = 9999").await;
+    let message = store.check_schema().await.unwrap_err().to_string();
+    assert!(message.contains("run `loadmaster migrate`"), "{message}");
+    execute(&store, "DROP TABLE _sqlx_migrations").await;
+    let message = store.check_schema().await.unwrap_err().to_string();
+    assert!(message.contains("run `loadmaster migrate`"), "{message}");
+}
+
+#[tokio::test]
+async fn migrating_an_empty_database_says_what_it_did_and_may_be_done_by_several_at_once() {
+    let url = database().await;
+    let store = Store::connect(&ConnectOptions::new(&url)).await.unwrap();
+    execute(&store, "DROP SCHEMA public CASCADE").await;
+    execute(&store, "CREATE SCHEMA public").await;
+    let (a, b) = tokio::join!(store.migrate(), store.migrate());
+    let (a, b) = (a.unwrap(), b.unwrap());
+    assert_eq!(a.version, b.version);
+    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../migrations")).unwrap().count();
+    assert!(a.applied.len() == files || b.applied.len() == files, "{a:?} {b:?}");
+    store.check_schema().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_know_us_says_so() {
+    let url = database().await.replacen("loadmaster@", "somebody:geheim@", 1);
+    let message = Store::connect(&ConnectOptions::new(url)).await.unwrap_err().to_string();
+    assert!(message.contains("somebody") && !message.contains("geheim"), "{message}");
+}

@@ -1,0 +1,493 @@
+//! Workers over the wire: what a planner promises them about their leases and reports.
+
+use std::time::Duration;
+
+use loadmaster::dispatch::{Dispatcher, LeaseTerms};
+use loadmaster::rpc::{Limits, Services};
+use loadmaster::store::Store;
+use loadmaster::store::records::{NewRun, OperationState, ProfileState, RunState, Software, WorkerState};
+use loadmaster_proto::WORKER_PROTOCOL_VERSION;
+use loadmaster_proto::measure::failure::FailureKind;
+use loadmaster_proto::name::{RunName, WorkerName};
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::planner_message::Message as FromPlanner;
+use loadmaster_proto::wire::v1::worker_message::Message as ToPlanner;
+use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status, Streaming};
+use tonic_health::server::HealthReporter;
+use tonic_types::StatusExt;
+
+use crate::support::samples::{LEASE, claim, measurement, model, new_profile, profile, run, worker};
+use crate::support::{execute, store};
+
+/// Longest wait for what must come.
+const SOON: Duration = Duration::from_secs(20);
+
+/// A planner on a port of its own.
+struct Planner {
+    address: String,
+    _stop: DropGuard,
+}
+
+async fn planner(store: &Store, heartbeat: Duration) -> Planner {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let stop = CancellationToken::new();
+    let services = Services {
+        store: store.clone(),
+        dispatcher: Dispatcher::start(store.clone(), LeaseTerms { lease: LEASE, heartbeat }),
+        reflection: false,
+        limits: Limits { calls: 8, ..Limits::default() },
+    };
+    let served = services.build(HealthReporter::new()).unwrap();
+    tokio::spawn(served.serve(listener, stop.clone()));
+    Planner { address, _stop: stop.drop_guard() }
+}
+
+impl Planner {
+    async fn client(&self) -> WorkerServiceClient<Channel> {
+        let endpoint = Endpoint::from_shared(self.address.clone()).unwrap();
+        WorkerServiceClient::new(endpoint.connect().await.unwrap())
+    }
+}
+
+/// The worker's end of a stream.
+struct Worker {
+    outgoing: mpsc::Sender<v1::WorkerMessage>,
+    incoming: Streaming<v1::PlannerMessage>,
+}
+
+impl Worker {
+    async fn connect(planner: &Planner, held_runs: Vec<v1::HeldRun>) -> Self {
+        Self::with(planner, v1::Hello { held_runs, ..hello(1) }).await
+    }
+
+    async fn with(planner: &Planner, hello: v1::Hello) -> Self {
+        Self::try_with(planner, hello).await.unwrap()
+    }
+
+    async fn try_with(planner: &Planner, hello: v1::Hello) -> Result<Self, Status> {
+        let (outgoing, to_send) = mpsc::channel(8);
+        outgoing.send(message(ToPlanner::Hello(hello))).await.unwrap();
+        let mut client = planner.client().await;
+        let incoming = client.connect(ReceiverStream::new(to_send)).await?.into_inner();
+        let mut worker = Self { outgoing, incoming };
+        assert!(matches!(worker.next().await, FromPlanner::Welcome(_)));
+        Ok(worker)
+    }
+
+    /// Reports what it likes of a run, and waits until that is taken note of.
+    async fn reported(&mut self, lease: &v1::Lease, measurements: Vec<v1::Measurement>) {
+        let (run, lease_token) = (lease.run.clone(), lease.lease_token);
+        let result = v1::RunResult { run, lease_token, measurements, links: None, seconds: 1.0 };
+        self.send(ToPlanner::Result(result)).await;
+        self.is_acknowledged().await;
+    }
+
+    /// Fails a run.
+    async fn failed(&mut self, lease: &v1::Lease, message: &str) {
+        let failure = v1::RunFailure {
+            kind: v1::run_failure::Kind::Exited.into(),
+            code: 1,
+            message: message.to_owned(),
+            stage_index: -1,
+            ..v1::RunFailure::default()
+        };
+        let (run, lease_token) = (lease.run.clone(), lease.lease_token);
+        let failed = v1::RunFailed { run, lease_token, failure: Some(failure), seconds: 1.0 };
+        self.send(ToPlanner::Failed(failed)).await;
+        self.is_acknowledged().await;
+    }
+
+    async fn is_acknowledged(&mut self) {
+        let answer = self.next().await;
+        assert!(matches!(&answer, FromPlanner::Acknowledged(stored) if stored.applied), "{answer:?}");
+    }
+
+    /// Ends a run with a result, and waits until that is stored.
+    async fn measured(&mut self, lease: &v1::Lease) {
+        let v1::Lease { run, lease_token, device_ids, .. } = lease;
+        let measurements = (0..).zip(device_ids).map(|(stage, _)| (&measurement(stage)).into()).collect();
+        let (run, lease_token) = (run.clone(), *lease_token);
+        self.send(ToPlanner::Result(v1::RunResult {
+            run,
+            lease_token,
+            measurements,
+            links: None,
+            seconds: 1.0,
+        }))
+        .await;
+        let answer = self.next().await;
+        assert!(matches!(&answer, FromPlanner::Acknowledged(stored) if stored.applied), "{answer:?}");
+    }
+
+    async fn is_given_nothing(&mut self) {
+        let message = tokio::time::timeout(Duration::from_millis(500), self.incoming.message()).await;
+        assert!(message.is_err(), "{message:?}");
+    }
+
+    async fn send(&self, what: ToPlanner) {
+        self.outgoing.send(message(what)).await.unwrap();
+    }
+
+    async fn next(&mut self) -> FromPlanner {
+        let message = tokio::time::timeout(SOON, self.incoming.message()).await.expect("in time");
+        message.unwrap().expect("the stream goes on").message.unwrap()
+    }
+
+    async fn lease(&mut self) -> v1::Lease {
+        match self.next().await {
+            FromPlanner::Lease(lease) => lease,
+            other => panic!("not a lease: {other:?}"),
+        }
+    }
+}
+
+/// A worker with this many CPU slots.
+fn hello(slots: i32) -> v1::Hello {
+    let slot = |ordinal: i32| v1::Device {
+        id: format!("cpu{ordinal}"),
+        backend: v1::Backend::Cpu.into(),
+        kind: "cpu".to_owned(),
+        capacity_bytes: 1 << 30,
+        physical_bytes: 1 << 30,
+        ordinal,
+        ..v1::Device::default()
+    };
+    v1::Hello {
+        protocol_version: WORKER_PROTOCOL_VERSION,
+        worker: "workers/w".to_owned(),
+        devices: (0..slots).map(slot).collect(),
+        session_id: "one".to_owned(),
+        host: "here".to_owned(),
+        ..v1::Hello::default()
+    }
+}
+
+fn message(message: ToPlanner) -> v1::WorkerMessage {
+    v1::WorkerMessage { message: Some(message) }
+}
+
+#[tokio::test]
+async fn a_hello_renews_the_leases_that_it_names() {
+    let store = store().await;
+    profile(&store, "a", 1).await;
+    let claim = claim(&store, &worker("w")).await;
+    execute(&store, "UPDATE runs SET lease_expires_at = now() + interval '3 seconds'").await;
+    // No heartbeat comes in time, and none may be waited for.
+    let planner = planner(&store, LEASE / 3).await;
+    let held = v1::HeldRun {
+        run: claim.run.to_string(),
+        lease_token: claim.lease_token,
+        device_ids: vec!["cpu0".to_owned()],
+        ..v1::HeldRun::default()
+    };
+    let _worker = Worker::connect(&planner, vec![held]).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let run = store.get_run(&claim.run).await.unwrap();
+    assert_eq!((run.state, run.failures.len()), (RunState::Running, 0));
+}
+
+#[tokio::test]
+async fn a_result_that_cannot_be_stored_is_a_failed_attempt_and_ends_no_connection() {
+    let store = store().await;
+    let planner = planner(&store, Duration::from_secs(1)).await;
+    profile(&store, "a", 1).await;
+    let mut worker = Worker::connect(&planner, Vec::new()).await;
+    let v1::Lease { run, lease_token, .. } = worker.lease().await;
+    let twice = vec![v1::Measurement::from(&measurement(0)); 2];
+    let result =
+        v1::RunResult { run: run.clone(), lease_token, measurements: twice, links: None, seconds: 1.0 };
+    worker.send(ToPlanner::Result(result)).await;
+    let answer = worker.next().await;
+    assert_eq!(
+        answer,
+        FromPlanner::Acknowledged(v1::Acknowledged { run: run.clone(), lease_token, applied: true })
+    );
+    let name = RunName::parse("run", &run).unwrap();
+    let failed = store.get_run(&name).await.unwrap();
+    let why = &failed.failures.last().unwrap().failure.message;
+    assert!(why.contains("two measurements of device 0 of stage 0"), "{why}");
+    execute(&store, "UPDATE runs SET not_before = now()").await;
+    let again = worker.lease().await;
+    assert!((&again.run, again.lease_token) == (&run, 2), "{again:?}");
+}
+
+#[tokio::test]
+async fn a_worker_whose_heartbeats_fail_to_come_is_given_nothing() {
+    let store = store().await;
+    let heartbeat = Duration::from_millis(200);
+    let planner = planner(&store, heartbeat).await;
+    let mut worker = Worker::connect(&planner, Vec::new()).await;
+    tokio::time::sleep(heartbeat * 4).await;
+    let (_, operation) = profile(&store, "a", 1).await;
+    tokio::time::sleep(heartbeat * 4).await;
+    assert_eq!(store.get_operation(&operation).await.unwrap().runs.queued, 1);
+    worker.send(ToPlanner::Heartbeat(v1::Heartbeat::default())).await;
+    assert_eq!(worker.lease().await.device_ids, ["cpu0"]);
+}
+
+/// Four slots on two cores: runs are timed two at a time, and one that needs all four slots alone.
+#[tokio::test]
+async fn no_more_runs_are_leased_at_once_than_there_are_cores_for() {
+    let store = store().await;
+    let planner = planner(&store, LEASE / 3).await;
+    let all_slots = NewRun { device_count: 4, ..run() };
+    let model = model(&store).await;
+    let runs = vec![run(), run(), run(), all_slots];
+    store.create_profile(new_profile("a", &model), runs, &[], None).await.unwrap();
+
+    let mut worker = Worker::with(&planner, v1::Hello { cores: 2, threads: 1, ..hello(4) }).await;
+    let (first, second) = (worker.lease().await, worker.lease().await);
+    worker.is_given_nothing().await;
+    worker.measured(&first).await;
+    let third = worker.lease().await;
+    worker.is_given_nothing().await;
+    worker.measured(&second).await;
+    worker.is_given_nothing().await;
+    worker.measured(&third).await;
+    assert_eq!(worker.lease().await.device_ids.len(), 4, "idle, it is given what needs more than its cores");
+}
+
+/// A worker that does not know its cores is given a run per slot.
+#[tokio::test]
+async fn unknown_cores_limit_nothing() {
+    let store = store().await;
+    let planner = planner(&store, LEASE / 3).await;
+    profile(&store, "a", 3).await;
+    let mut worker = Worker::with(&planner, hello(3)).await;
+    for _ in 0..3 {
+        assert_eq!(worker.lease().await.device_ids.len(), 1);
+    }
+}
+
+/// What a worker measured is held against what it was asked for: a field that contradicts is named, nothing is
+/// stored, and the run is free for somebody else.
+#[tokio::test]
+async fn a_result_that_contradicts_its_run_is_refused_by_its_field() {
+    let store = store().await;
+    let planner = planner(&store, LEASE / 3).await;
+    profile(&store, "a", 1).await;
+    let mut worker = Worker::connect(&planner, Vec::new()).await;
+    type Bend = fn(&mut v1::Measurement);
+    let lie: [(&str, Bend); 3] = [
+        ("measurements[0].micro_batch_size: is 8, the run asks for 4", |of| of.micro_batch_size = 8),
+        ("measurements[0].peak_allocated_bytes", |of| of.peak_allocated_bytes = 1 << 40),
+        ("measurements[0].iteration_seconds", |of| of.iteration_seconds = f64::NAN),
+    ];
+    let mut name = None;
+    for (token, (field, bend)) in (1..).zip(lie) {
+        let lease = worker.lease().await;
+        assert_eq!(lease.lease_token, token);
+        let mut measurement = v1::Measurement::from(&measurement(0));
+        bend(&mut measurement);
+        worker.reported(&lease, vec![measurement]).await;
+        let run = RunName::parse("run", &lease.run).unwrap();
+        let failed = store.get_run(&run).await.unwrap();
+        let last = failed.failures.last().unwrap();
+        assert_eq!(last.failure.kind, FailureKind::ResultRefused);
+        assert!(last.failure.message.contains(field), "{}", last.failure.message);
+        execute(&store, "UPDATE runs SET not_before = now()").await;
+        name = Some(run);
+    }
+    assert_eq!(store.get_run(&name.unwrap()).await.unwrap().state, RunState::Parked);
+    let stored: i64 =
+        sqlx::query_scalar("SELECT count(*) FROM measurements").fetch_one(store.pool()).await.unwrap();
+    assert_eq!(stored, 0);
+}
+
+/// What an earlier release stored although it contradicts its run serves no other profile, and does not count
+/// as an answer of its own.
+#[tokio::test]
+async fn a_stored_result_that_contradicts_its_run_is_never_reused() {
+    let store = store().await;
+    let planner = planner(&store, LEASE / 3).await;
+    let (name, _) = profile(&store, "a", 1).await;
+    let mut worker = Worker::connect(&planner, Vec::new()).await;
+    let lease = worker.lease().await;
+    worker.measured(&lease).await;
+    let software = Software {
+        libtorch_version: "2.11.0".to_owned(),
+        cuda_version: String::new(),
+        driver_version: String::new(),
+        threads: None,
+        cores: None,
+    };
+    let wanted = [("work".to_owned(), 4)];
+    let found = async || store.find_measured(&wanted, "cpu", &software, false).await.unwrap().len();
+    let state = async || store.profile_attempts(&name).await.unwrap()[0].state;
+    assert_eq!((found().await, state().await), (1, RunState::Succeeded));
+    for (path, wrong, right) in [
+        ("{stage,last_layer}", "7", "3"),
+        ("{micro_batch_size}", "8", "4"),
+        ("{iteration_seconds}", "0", "0.25"),
+        ("{peak_allocated}", "99999999999", "123456789"),
+        ("{layers}", "[]", "[{}, {}, {}, {}]"),
+    ] {
+        let set = async |value: &str| {
+            sqlx::query(
+                "UPDATE measurements SET measurement = jsonb_set(measurement, $1::text[], $2::jsonb)",
+            )
+            .bind(path)
+            .bind(value)
+            .execute(store.pool())
+            .await
+            .unwrap();
+        };
+        set(wrong).await;
+        assert_eq!((found().await, state().await), (0, RunState::Parked), "{path}");
+        set(right).await;
+        assert_eq!(found().await, 1, "{path}");
+    }
+    execute(&store, "DELETE FROM measurements").await;
+    assert_eq!(found().await, 0, "a rank was never measured");
+}
+
+/// The first keeps name and leases, the second is refused until the first has gone; both are told.
+#[tokio::test]
+async fn of_two_workers_of_one_name_the_second_is_refused_and_both_are_told() {
+    let store = store().await;
+    let planner = planner(&store, LEASE / 3).await;
+    let mut first = Worker::connect(&planner, Vec::new()).await;
+    let twin = || v1::Hello { session_id: "two".to_owned(), host: "there".to_owned(), ..hello(1) };
+    let refused = Worker::try_with(&planner, twin()).await.err().unwrap();
+    assert_eq!(refused.code(), Code::AlreadyExists);
+    assert!(refused.message().contains("from host \"here\", last heard of at 20"), "{}", refused.message());
+    let info = refused.get_details_error_info().unwrap();
+    assert_eq!((info.reason.as_str(), info.metadata["host"].as_str()), ("WORKER_NAME_TAKEN", "here"));
+    match first.next().await {
+        FromPlanner::Notice(v1::Notice { text }) => assert!(text.contains("on host \"there\""), "{text}"),
+        other => panic!("{other:?}"),
+    }
+    profile(&store, "a", 1).await;
+    let lease = first.lease().await;
+    first.measured(&lease).await;
+
+    drop(first);
+    let mut tries = 0;
+    while Worker::try_with(&planner, twin()).await.is_err() {
+        tries += 1;
+        assert!(tries < 200, "the name is never free");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Heartbeats of all workers are written together, and a drain is told and taken back without asking for each.
+#[tokio::test]
+async fn heartbeats_are_written_and_drains_followed_and_undone() {
+    let store = store().await;
+    let heartbeat = Duration::from_millis(200);
+    let planner = planner(&store, heartbeat).await;
+    let mut worker = Worker::connect(&planner, Vec::new()).await;
+    let name = WorkerName::from_id("w").unwrap();
+    let begin = store.get_worker(&name).await.unwrap().heartbeat_time;
+    let mut client = planner.client().await;
+    let mut drain = async |undo: bool| {
+        let request = v1::DrainWorkerRequest { name: name.to_string(), undo };
+        client.drain_worker(request).await.unwrap().into_inner().state()
+    };
+    worker.send(ToPlanner::Heartbeat(v1::Heartbeat::default())).await;
+    assert_eq!(drain(false).await, v1::worker::State::Draining);
+    assert_eq!(worker.next().await, FromPlanner::Drain(v1::Drain { undo: false }));
+    profile(&store, "a", 1).await;
+    worker.send(ToPlanner::Heartbeat(v1::Heartbeat::default())).await;
+    worker.is_given_nothing().await;
+    worker.send(ToPlanner::Heartbeat(v1::Heartbeat::default())).await;
+    assert_eq!(drain(true).await, v1::worker::State::Alive);
+    assert_eq!(worker.next().await, FromPlanner::Drain(v1::Drain { undo: true }));
+    // Heard of within two heartbeats, or it is given nothing.
+    worker.send(ToPlanner::Heartbeat(v1::Heartbeat::default())).await;
+    let lease = worker.lease().await;
+    worker.measured(&lease).await;
+    let mut tries = 0;
+    while store.get_worker(&name).await.unwrap().heartbeat_time <= begin {
+        tries += 1;
+        assert!(tries < 200, "no heartbeat is written");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// A command that cannot work is not started for every run three times: three runs are enough.
+#[tokio::test]
+async fn a_campaign_whose_runs_fail_alike_stops_and_says_how_to_go_on() {
+    let store = store().await;
+    let planner = planner(&store, LEASE / 3).await;
+    let (name, operation) = profile(&store, "a", 50).await;
+    let mut worker = Worker::connect(&planner, Vec::new()).await;
+    // Alike but for a number; the first one's own second attempt does not count twice.
+    for process in 1..=3 {
+        let lease = worker.lease().await;
+        worker
+            .failed(&lease, &format!("the command gpt ended with code 1: process {process}: no megatron"))
+            .await;
+    }
+    worker.is_given_nothing().await;
+    let ended = store.get_operation(&operation).await.unwrap();
+    let OperationState::Failed { reason, message, .. } = &ended.state else { panic!("{ended:?}") };
+    assert_eq!(reason, "RUN_FAILED");
+    for part in ["3 runs failed alike", "no megatron", "workers/w", "loadmaster profile resume a"] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert_eq!((ended.runs.cancelled, ended.runs.total()), (50, 50));
+    let attempts = store.profile_attempts(&name).await.unwrap();
+    assert_eq!(attempts.iter().filter(|attempt| attempt.failed).count(), 3);
+    assert_eq!(store.get_profile(&name).await.unwrap().state, ProfileState::Incomplete);
+}
+
+/// What succeeds between failures shows that the command can work.
+#[tokio::test]
+async fn a_campaign_that_yields_something_between_failures_goes_on() {
+    let store = store().await;
+    let planner = planner(&store, LEASE / 3).await;
+    let (_, operation) = profile(&store, "a", 10).await;
+    let mut worker = Worker::connect(&planner, Vec::new()).await;
+    for _ in 0..2 {
+        for _ in 0..2 {
+            let lease = worker.lease().await;
+            worker.failed(&lease, "no megatron").await;
+        }
+        let lease = worker.lease().await;
+        worker.measured(&lease).await;
+    }
+    worker.lease().await;
+    assert_eq!(store.get_operation(&operation).await.unwrap().state, OperationState::Running);
+}
+
+/// What workers without work cost does not grow with their heartbeats: these are written together.
+#[tokio::test]
+async fn heartbeats_of_idle_workers_ask_the_database_for_nothing() {
+    const HEARTBEATS: i64 = 200;
+    let store = store().await;
+    let planner = planner(&store, LEASE / 3).await;
+    let mut workers = Vec::new();
+    for id in ["a", "b", "c", "d"] {
+        let hello = v1::Hello { worker: format!("workers/{id}"), session_id: id.to_owned(), ..hello(1) };
+        workers.push((WorkerName::from_id(id).unwrap(), Worker::with(&planner, hello).await));
+    }
+    for (name, worker) in &workers {
+        for _ in 0..HEARTBEATS {
+            worker.send(ToPlanner::Heartbeat(v1::Heartbeat::default())).await;
+        }
+        worker.send(ToPlanner::Goodbye(v1::Goodbye {})).await;
+        // Messages are heard in order: once this one was, the others were.
+        let mut tries = 0;
+        while store.get_worker(name).await.unwrap().state != WorkerState::Gone {
+            tries += 1;
+            assert!(tries < 200, "the goodbye is not heard");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+    // Connections tell their statistics about once a second.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let statements: i64 =
+        sqlx::query_scalar("SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()")
+            .fetch_one(store.pool())
+            .await
+            .unwrap();
+    assert!(statements < HEARTBEATS * 4 / 2, "{statements} statements");
+}

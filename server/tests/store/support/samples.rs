@@ -1,0 +1,177 @@
+//! Small models, profiles, runs and results.
+
+use std::time::Duration;
+
+use loadmaster::store::Store;
+use loadmaster::store::records::{Campaign, Claim, FreeDevice, NewRun, ProfileSettings};
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::measure::environment::Environment;
+use loadmaster_proto::measure::failure::{FailureKind, OutOfMemory, RunFailure};
+use loadmaster_proto::measure::layer_times::LayerTimes;
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::run::{SoloStage, Work};
+use loadmaster_proto::model::import::ModelSource;
+use loadmaster_proto::model::zoo::{Vgg, Zoo};
+use loadmaster_proto::name::{ModelName, OperationName, PlanName, ProfileName, WorkerName};
+use loadmaster_proto::phase::Phase;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::PlanStage;
+use loadmaster_proto::plan::findings::Findings;
+use loadmaster_proto::plan::goal::Goal;
+use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
+use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
+
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
+
+pub(crate) fn zoo() -> ModelSource {
+    Zoo::Vgg11(Vgg { image_size: 32, classes: 10, classifier_width: 64 }).into()
+}
+
+pub(crate) async fn model(store: &Store) -> ModelName {
+    store.put_model(&zoo().build().unwrap(), &zoo()).await.unwrap().name
+}
+
+pub(crate) fn training() -> TrainingSpec {
+    loadmaster_samples::training(Schedule::Gpipe, 4, 2)
+}
+
+pub(crate) fn run() -> NewRun {
+    NewRun {
+        training: training(),
+        work: Work::Solo(SoloStage { stage: StageConfig::single(0, 3), stage_count: 4, stage_index: 0 }),
+        stage_recompute: Vec::new(),
+        iterations: 2,
+        command: None,
+        device_kind: "cpu".to_owned(),
+        device_count: 1,
+        min_capacity: 1 << 20,
+        deadline_seconds: 600,
+        work_key: Some("work".to_owned()),
+        smallest_micro_batch_size: None,
+        held_out: false,
+    }
+}
+
+pub(crate) fn new_profile(id: &str, model: &ModelName) -> ProfileSettings {
+    ProfileSettings {
+        name: ProfileName::from_id(id).unwrap(),
+        model: model.clone(),
+        min_capacity: 1 << 20,
+        ..loadmaster_samples::settings(Campaign::Stages, training(), Some(4))
+    }
+}
+
+/// A profile of `count` runs.
+pub(crate) async fn profile(store: &Store, id: &str, count: usize) -> (ProfileName, OperationName) {
+    let model = model(store).await;
+    let operation =
+        store.create_profile(new_profile(id, &model), vec![run(); count], &[], None).await.unwrap();
+    (ProfileName::from_id(id).unwrap(), operation)
+}
+
+pub(crate) fn worker(id: &str) -> WorkerName {
+    WorkerName::from_id(id).unwrap()
+}
+
+pub(crate) fn cpu(capacity: u64) -> FreeDevice {
+    FreeDevice { kind: "cpu".to_owned(), capacity }
+}
+
+pub(crate) async fn try_claim(store: &Store, by: &WorkerName) -> Option<Claim> {
+    store.claim_run(by, &[cpu(1 << 30)], &[cpu(1 << 30)], LEASE).await.unwrap()
+}
+
+pub(crate) async fn claim(store: &Store, by: &WorkerName) -> Claim {
+    try_claim(store, by).await.expect("a run is queued")
+}
+
+/// What [`run`] measures, where `stage_index` is 0.
+pub(crate) fn measurement(stage_index: u32) -> Measurement {
+    let times =
+        |layer| LayerTimes { layer, forward_seconds: 0.5, backward_seconds: 1.0, recompute_seconds: 0.0 };
+    let stage = StageConfig::single(0, 3);
+    Measurement {
+        stage_index,
+        stage_count: 4,
+        micro_batch_size: 4,
+        in_flight: 2,
+        peak_allocated: Bytes(123_456_789),
+        static_bytes: zoo().build().unwrap().rank_static_bytes(&stage, 0, &training()),
+        iteration_seconds: 0.25,
+        layers: stage.layers().map(times).collect(),
+        losses: vec![2.5, 1.0 / 3.0],
+        environment: Environment {
+            device_kind: "cpu".to_owned(),
+            libtorch_version: "2.11.0".to_owned(),
+            loadmaster_version: "0.1.0".to_owned(),
+            threads: 2,
+            ..Environment::default()
+        },
+        ..loadmaster_samples::measurement(stage)
+    }
+}
+
+/// What a claimed run of one device measures, where its stage is alone.
+pub(crate) fn measured(claim: &Claim) -> Measurement {
+    let Some(spec) = claim.task.trained() else { panic!("it trains nothing") };
+    let Work::Solo(SoloStage { stage, stage_count, stage_index }) = spec.work else { panic!("not alone") };
+    let times = |layer| LayerTimes { layer, ..LayerTimes::default() };
+    Measurement {
+        stage,
+        stage_count,
+        micro_batch_size: spec.training.micro_batch_size,
+        layers: stage.layers().map(times).collect(),
+        ..measurement(stage_index)
+    }
+}
+
+pub(crate) fn failure(kind: FailureKind) -> RunFailure {
+    RunFailure { kind, message: "it broke".to_owned(), stage_index: Some(0) }
+}
+
+pub(crate) fn out_of_memory() -> RunFailure {
+    failure(FailureKind::OutOfMemory {
+        out_of_memory: OutOfMemory {
+            asked: Bytes(64),
+            held: Bytes(1000),
+            allowed: Bytes(1024),
+            ledger: Ledger::Allocated,
+            phase: Phase::Backward,
+            layer: Some(3),
+        },
+    })
+}
+
+/// A plan to be stored, with the profile and model that it is of.
+pub(crate) async fn plan(store: &Store) -> (PlanName, Plan) {
+    let (profile, _) = profile(store, "measured", 0).await;
+    let content = Plan {
+        profile,
+        model: model(store).await,
+        training: training(),
+        device_kind: "cpu".to_owned(),
+        stages: vec![PlanStage {
+            config: StageConfig::single(0, 29),
+            capacity: u64::MAX,
+            predicted_peak: 1 << 40,
+            breakdown: Some(Breakdown { weights: 1 << 40, ..Breakdown::default() }),
+            // Fractions that no binary number has must come back bit by bit: a plan's name follows from them.
+            interval: Some(Interval::around(Bytes(1 << 40), 0.1 + 0.2)),
+            seconds: Some(StageSeconds { forward: 1e-7 / 3.0, ..StageSeconds::default() }),
+            seconds_margin: Some(0.1 + 0.2),
+            origin: Origin::Extrapolated,
+            in_flight: 4,
+            recompute: RecomputePolicy::None,
+            devices: Vec::new(),
+        }],
+        predictor: "capture-1".to_owned(),
+        ledger: Ledger::Allocated,
+        solver: "exact-1".to_owned(),
+        warnings: vec!["guessed".to_owned()],
+        asked: Goal::default(),
+        found: Findings::default(),
+    };
+    (PlanName::from_id("p1").unwrap(), content)
+}

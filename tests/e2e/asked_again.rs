@@ -1,0 +1,249 @@
+//! What a planner keeps between calls: a request that was answered before is answered the same without a search, as long
+//! as nothing has changed that its answer rests on, whoever changed it.
+//!
+//! Whether there was a search is told by its seconds: two searches never take the same number of nanoseconds.
+
+use loadmaster::embedded::EmbeddedPostgres;
+use loadmaster::store::{ConnectOptions, Store};
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::cluster_service_client::ClusterServiceClient;
+use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
+use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
+use loadmaster_tests::{Planner, binary, chain};
+use prost::Message as _;
+use serde_json::json;
+use tonic::transport::Channel;
+
+/// A table of equal layers whose passes take this long.
+fn document(layers: usize, seconds: f64) -> String {
+    let rows = json!({
+        "first_layer": 0, "last_layer": layers - 1,
+        "times": [{"micro_batch_size": 4, "tensor_degree": 1, "update_seconds": 1e-4,
+                   "forward_seconds": seconds, "backward_seconds": 2.0 * seconds}],
+        "bytes": [{"micro_batch_size": 4, "tensor_degree": 1, "parameter_bytes": 8 << 20,
+                   "activation_bytes": 4 << 20, "input_bytes": 65_536, "output_bytes": 65_536}],
+    });
+    chain(layers, &[rows]).to_string()
+}
+
+/// Clients of one planner.
+struct Asker {
+    plans: PlanServiceClient<Channel>,
+    profiles: ProfileServiceClient<Channel>,
+    clusters: ClusterServiceClient<Channel>,
+}
+
+impl Asker {
+    async fn of(planner: &Planner) -> Self {
+        let channel = planner.channel().await;
+        Self {
+            plans: PlanServiceClient::new(channel.clone()),
+            profiles: ProfileServiceClient::new(channel.clone()),
+            clusters: ClusterServiceClient::new(channel),
+        }
+    }
+
+    async fn import(&mut self, id: &str, document: String) {
+        let request = v1::ImportProfileRequest { document, profile_id: id.to_owned(), ..Default::default() };
+        self.profiles.import_profile(request).await.expect("the document is valid");
+    }
+
+    /// A node of this many devices.
+    async fn create(&mut self, id: &str, devices: i32) {
+        let device = |index| v1::ClusterDevice { index, kind: "gpu".to_owned(), ..Default::default() };
+        let node = v1::ClusterNode {
+            name: "node".to_owned(),
+            devices: (0..devices).map(device).collect(),
+            link: Some(v1::LinkSpeed { bytes_per_second: 1e11, ..Default::default() }),
+            ..Default::default()
+        };
+        let kind = v1::DeviceKind { name: "gpu".to_owned(), memory_bytes: 1 << 30, ..Default::default() };
+        let cluster = v1::Cluster { kinds: vec![kind], nodes: vec![node], ..Default::default() };
+        let subject = Some(v1::create_cluster_request::Subject::Cluster(cluster));
+        let request = v1::CreateClusterRequest { subject, cluster_id: id.to_owned(), ..Default::default() };
+        self.clusters.create_cluster(request).await.expect("the cluster is valid");
+    }
+
+    async fn ask(&mut self, request: &v1::RecommendPlanRequest) -> v1::Plan {
+        self.plans.recommend_plan(request.clone()).await.expect("there is a plan").into_inner()
+    }
+
+    async fn get(&mut self, name: &str) -> v1::Plan {
+        let request = v1::GetPlanRequest { name: name.to_owned() };
+        self.plans.get_plan(request).await.expect("the plan is stored").into_inner()
+    }
+
+    async fn report(&mut self, plan: &v1::Plan, iteration_seconds: f64) {
+        let observation = v1::Observation { iteration_seconds, iterations: 10, ..Default::default() };
+        let request = v1::ReportObservationRequest {
+            plan: plan.name.clone(),
+            observation: Some(observation),
+            ..Default::default()
+        };
+        self.plans.report_observation(request).await.expect("the observation is stored");
+    }
+}
+
+fn on_devices(count: i32) -> v1::RecommendPlanRequest {
+    let group = v1::DeviceGroup { count, capacity_bytes: 1 << 30, ..Default::default() };
+    v1::RecommendPlanRequest {
+        profile: "profiles/table".to_owned(),
+        devices: vec![group],
+        objective: v1::Objective::MinIterationTime.into(),
+        hourly_prices: ["gpu", "other", "third"].map(|kind| (kind.to_owned(), 2.0)).into(),
+        ..Default::default()
+    }
+}
+
+fn search_seconds(plan: &v1::Plan) -> f64 {
+    plan.certificate.as_ref().expect("a search has a certificate").search_seconds
+}
+
+/// To the byte, and quickly; another request, or one that stores nothing, is searched for.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_request_is_answered_with_the_same_bytes_without_a_search() {
+    let planner = Planner::start();
+    let mut asker = Asker::of(&planner).await;
+    asker.import("table", document(12, 1e-3)).await;
+    let first = asker.ask(&on_devices(4)).await;
+    assert!(search_seconds(&first) > 0.0 && !first.alternatives.is_empty(), "{first:?}");
+    for _ in 0..3 {
+        assert_eq!(asker.ask(&on_devices(4)).await.encode_to_vec(), first.encode_to_vec());
+    }
+
+    // The same plan, of another search.
+    let seeded = v1::RecommendPlanRequest { search_seed: 7, ..on_devices(4) };
+    let other = asker.ask(&seeded).await;
+    assert_eq!(other.name, first.name);
+    assert_ne!(search_seconds(&other), search_seconds(&first));
+    let unstored = v1::RecommendPlanRequest { validate_only: true, ..on_devices(4) };
+    let checked = asker.ask(&unstored).await;
+    assert_ne!(search_seconds(&checked), search_seconds(&first));
+    assert!(checked.alternatives.iter().all(|other| other.plan.is_empty()), "{checked:?}");
+    let dry = v1::RecommendPlanRequest { validate_only: true, ..on_devices(3) };
+    let dry = asker.ask(&dry).await;
+    let missing = asker.plans.get_plan(v1::GetPlanRequest { name: dry.name.clone() }).await;
+    assert_eq!(missing.map(drop).unwrap_err().code(), tonic::Code::NotFound);
+    assert_eq!(asker.ask(&on_devices(3)).await.name, dry.name);
+    assert_eq!(asker.get(&dry.name).await.name, dry.name);
+
+    // Only the seconds of its search are not part of a stored plan.
+    let mut stored = asker.get(&first.name).await;
+    stored.certificate.as_mut().unwrap().search_seconds = search_seconds(&first);
+    assert_eq!(stored.encode_to_vec(), first.encode_to_vec());
+
+    // What was observed since stands in the answer, and nothing else has changed.
+    asker.report(&first, 0.5).await;
+    let mut observed = asker.ask(&on_devices(4)).await;
+    assert_eq!(observed.observations.len(), 1);
+    assert_eq!(asker.get(&first.name).await.observations, observed.observations);
+    observed.observations.clear();
+    assert_eq!(observed.encode_to_vec(), first.encode_to_vec());
+}
+
+/// Whoever comes next may have more time than a search that was stopped.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_stopped_search_found_answers_nobody_else() {
+    let planner = Planner::start();
+    let mut asker = Asker::of(&planner).await;
+    asker.import("table", document(60, 1e-3)).await;
+    let hurried = v1::RecommendPlanRequest {
+        shape: v1::PlanShape::PerStageReplicas.into(),
+        objective: v1::Objective::Pareto.into(),
+        search_seconds: 0.02,
+        ..on_devices(32)
+    };
+    let mut seconds = Vec::new();
+    for _ in 0..2 {
+        match asker.plans.recommend_plan(hurried.clone()).await {
+            Ok(plan) => {
+                let certificate = plan.into_inner().certificate.expect("a search has a certificate");
+                assert!(certificate.stopped, "the search should take longer: {certificate:?}");
+                seconds.push(certificate.search_seconds);
+            }
+            // It had nothing yet.
+            Err(status) => assert_eq!(status.code(), tonic::Code::DeadlineExceeded, "{status:?}"),
+        }
+    }
+    assert!(seconds.windows(2).all(|pair| pair[0] != pair[1]), "{seconds:?}");
+}
+
+/// A factor that is learnt from new observations is another request's answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn corrections_that_were_learnt_since_are_searched_with() {
+    let planner = Planner::start();
+    let mut asker = Asker::of(&planner).await;
+    asker.import("table", document(12, 1e-3)).await;
+    let corrected = v1::RecommendPlanRequest { correct: true, ..on_devices(4) };
+    let first = asker.ask(&corrected).await;
+    assert!(first.corrections.is_empty(), "{first:?}");
+    assert_eq!(asker.ask(&corrected).await, first);
+    for count in [1, 2, 3] {
+        let plan = asker.ask(&on_devices(count)).await;
+        let predicted = plan.iteration.as_ref().expect("a table has times").iteration_seconds;
+        asker.report(&plan, 1.5 * predicted).await;
+    }
+    let second = asker.ask(&corrected).await;
+    assert!(!second.corrections.is_empty(), "{second:?}");
+    assert_ne!(search_seconds(&second), search_seconds(&first));
+    assert_eq!(asker.ask(&corrected).await, second);
+}
+
+/// A profile and a cluster that are deleted and stored anew under their names by another planner are read anew by the
+/// one that knew them.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_planner_changed_is_read_anew() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let postgres = EmbeddedPostgres::start(&folder.path().join("postgres")).await.unwrap();
+    let url = postgres.url();
+    let migrated =
+        std::process::Command::new(binary("loadmaster")).args(["migrate", "--database-url", &url]).output();
+    assert!(migrated.unwrap().status.success());
+    let [one, two] = [0, 1].map(|_| Planner::start_with(&["--database-url", &url]));
+    let (mut one, mut two) = ((Asker::of(&one).await, one), (Asker::of(&two).await, two));
+    one.0.import("table", document(12, 1e-3)).await;
+    one.0.create("nodes", 4).await;
+    let request = v1::RecommendPlanRequest {
+        devices: Vec::new(),
+        cluster: "clusters/nodes".to_owned(),
+        ..on_devices(4)
+    };
+    let first = one.0.ask(&request).await;
+    assert_eq!(one.0.ask(&request).await, first);
+    // Each planner knows what it searched for itself, and both name the plan alike.
+    let of_two = two.0.ask(&request).await;
+    assert_eq!(of_two.name, first.name);
+    assert_eq!(two.0.ask(&request).await, of_two);
+    assert_eq!(one.0.ask(&request).await, first);
+
+    let store = Store::connect(&ConnectOptions::new(&url)).await.unwrap();
+    let delete = |tables: &'static [&'static str]| {
+        let pool = store.pool().clone();
+        async move {
+            for table in tables {
+                let statement = sqlx::AssertSqlSafe(format!("DELETE FROM {table}"));
+                sqlx::query(statement).execute(&pool).await.unwrap();
+            }
+        }
+    };
+    // The plan is gone, and all else is there: it is found again.
+    delete(&["plans"]).await;
+    let again = one.0.ask(&request).await;
+    assert_eq!(again.name, first.name);
+    assert_ne!(search_seconds(&again), search_seconds(&first));
+    assert_eq!(one.0.get(&first.name).await.create_time, again.create_time);
+
+    delete(&["plans", "documents", "operations", "profiles"]).await;
+    two.0.import("table", document(12, 2e-3)).await;
+    let slower = one.0.ask(&request).await;
+    let seconds = |plan: &v1::Plan| plan.iteration.as_ref().expect("a table has times").closed_form_seconds;
+    assert!(seconds(&slower) > 1.5 * seconds(&first), "{slower:?}");
+
+    delete(&["clusters"]).await;
+    two.0.create("nodes", 2).await;
+    let smaller = one.0.ask(&request).await;
+    assert_eq!(smaller.device_count, 2, "{smaller:?}");
+    drop((one, two));
+    store.close().await;
+    postgres.stop().await;
+}

@@ -1,0 +1,212 @@
+//! What answers from imported tables say of themselves: margins, what is not known of a device, what no row is about,
+//! and what launchers hold besides.
+
+use std::path::PathBuf;
+
+use loadmaster_tests::{Output, Planner, cli, json, warnings};
+use serde_json::{Value, json as value};
+use tempfile::TempDir;
+
+/// Four equal layers with rows at tensor degrees 1 and 2, in a ledger and a precision.
+fn table(ledger: &str, precision: &str) -> Value {
+    let degrees = [1_u64, 2];
+    let bytes = degrees.map(|degree| {
+        value!({"micro_batch_size": 1, "tensor_degree": degree, "parameter_bytes": (4 << 20) / degree,
+                "activation_bytes": 65_536, "transient_bytes": 65_536, "input_bytes": 4_096,
+                "output_bytes": 4_096})
+    });
+    let times = degrees.map(|degree| {
+        value!({"micro_batch_size": 1, "tensor_degree": degree, "forward_seconds": 0.1 / degree as f64,
+                "backward_seconds": 0.2 / degree as f64, "update_seconds": 0.01})
+    });
+    let layers: Vec<Value> = (0..4).map(|layer| value!({"name": format!("layer {layer}")})).collect();
+    value!({
+        "format": "loadmaster.profile/1",
+        "provenance": {"source": "made up for a test", "tool": "by hand", "device_kind": "gpu", "ledger": ledger},
+        "model": {"opaque": {"name": "chain", "layers": layers}},
+        "training": {
+            "precision": precision, "optimizer": {"kind": "adamw", "learning_rate": 0.001, "beta1": 0.9,
+            "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.01}, "schedule": "one_f_one_b",
+            "micro_batch_size": 4, "micro_batches": 4, "recompute": "none", "seed": 0
+        },
+        "layer_table": {"times_without_collectives": false, "layers": [
+            {"first_layer": 0, "last_layer": 3, "bytes": bytes, "times": times}
+        ]}
+    })
+}
+
+/// A planner with a folder for documents.
+struct Setting {
+    planner: Planner,
+    folder: TempDir,
+}
+
+impl Setting {
+    fn start() -> Self {
+        Self { planner: Planner::start(), folder: tempfile::tempdir().expect("a folder can be made") }
+    }
+
+    fn write(&self, name: &str, text: &str) -> String {
+        let path: PathBuf = self.folder.path().join(name);
+        std::fs::write(&path, text).expect("a file can be written");
+        path.to_str().expect("a path is text").to_owned()
+    }
+
+    fn predict(&self, document: &Value, options: &[&str]) -> Value {
+        let file = self.write("table.json", &document.to_string());
+        json(&self.planner, &[&["plan", "predict", "--profile", &file], options].concat())
+    }
+
+    fn recommend(&self, document: &Value, options: &[&str]) -> Value {
+        let file = self.write("table.json", &document.to_string());
+        json(&self.planner, &[&["plan", "recommend", "--profile", &file], options].concat())
+    }
+}
+
+fn tensor_degrees(plan: &Value) -> Vec<i64> {
+    let stages = plan["stages"].as_array().expect("a plan has stages");
+    stages.iter().map(|stage| stage["config"]["tensorDegree"].as_i64().unwrap_or(1).max(1)).collect()
+}
+
+/// Real peaks are expected within a tenth, unless the document says otherwise.
+#[test]
+fn a_table_without_a_margin_of_its_own_has_ten_percent() {
+    let setting = Setting::start();
+    let margin = |document: &Value| {
+        let answer = setting.predict(document, &["--partition", "2-2", "--capacity", "1GiB"]);
+        assert_eq!(answer["predictor"], "table/2");
+        assert_eq!(answer["verdict"], "VERDICT_FITS", "{answer}");
+        answer["stages"][0]["interval"]["margin"].as_f64()
+    };
+    let mut document = table("reserved", "fp32");
+    assert_eq!(margin(&document), Some(0.1));
+    document["layer_table"]["margin"] = value!(0.02);
+    assert_eq!(margin(&document), Some(0.02));
+}
+
+/// In the driver's ledger nothing fits before the device's own bytes are known, and every answer begins with that.
+#[test]
+fn the_device_constant_is_asked_for_by_name() {
+    let setting = Setting::start();
+    let mut document = table("device", "fp32");
+    let room = ["--partition", "2-2", "--capacity", "64GiB"];
+    for options in [&room[..], &[&room[..], &["--margin", "0"]].concat()] {
+        let answer = setting.predict(&document, options);
+        assert_eq!(answer["verdict"], "VERDICT_FITS_WITHOUT_MARGIN", "{answer}");
+        assert!(answer["stages"][0]["interval"].is_null(), "{answer}");
+        assert!(warnings(&answer)[0].contains("layer_table.overhead_bytes"), "{answer}");
+    }
+    for options in [&["--devices", "2x64GiB"][..], &["--devices", "2x64GiB", "--partition", "2-2"]] {
+        let plan = setting.recommend(&document, options);
+        assert!(warnings(&plan)[0].contains("layer_table.overhead_bytes"), "{plan}");
+        assert!(plan["stages"][0]["interval"].is_null(), "{plan}");
+    }
+    document["layer_table"]["overhead_bytes"] = value!(1 << 30);
+    let answer = setting.predict(&document, &room);
+    assert_eq!(answer["verdict"], "VERDICT_FITS");
+    assert!(!warnings(&answer).iter().any(|warning| warning.contains("overhead_bytes")), "{answer}");
+}
+
+/// Seconds of shards without a word on their collectives are refused, by the key that lacks.
+#[test]
+fn seconds_of_shards_must_say_whether_collectives_are_in_them() {
+    let setting = Setting::start();
+    let mut document = table("reserved", "fp32");
+    document["layer_table"].as_object_mut().expect("a table").remove("times_without_collectives");
+    let file = setting.write("silent.json", &document.to_string());
+    let Output { code, stderr, .. } = cli(&setting.planner, &["profile", "import", &file]);
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains("layer_table.times_without_collectives"), "{stderr}");
+}
+
+/// What no row is about is used when it is asked for by name alone, and then named.
+#[test]
+fn degrees_beyond_the_rows_are_used_when_they_are_named() {
+    let setting = Setting::start();
+    let document = table("reserved", "fp32");
+    let on = ["--devices", "4x1GiB", "--shape", "uniform-grid"];
+    let extrapolated = |answer: &Value| {
+        warnings(answer).iter().any(|warning| warning.contains("tensor degree 4 is beyond the rows"))
+    };
+    for objective in ["min-peak-memory", "min-iteration-time"] {
+        let plan = setting.recommend(&document, &[&on[..], &["--objective", objective]].concat());
+        assert!(tensor_degrees(&plan).iter().all(|&degree| degree <= 2), "{plan}");
+        let told = warnings(&plan);
+        assert!(told.iter().any(|warning| warning.contains("constraints.tensor_degrees")), "{told:?}");
+        assert!(!extrapolated(&plan), "{told:?}");
+    }
+    let named = setting.recommend(&document, &[&on[..], &["--tensor-degrees", "4"]].concat());
+    assert_eq!(tensor_degrees(&named), [4]);
+    assert!(extrapolated(&named), "{named}");
+    let given = setting.recommend(&document, &["--devices", "4x1GiB", "--partition", "4t4"]);
+    assert!(tensor_degrees(&given) == [4] && extrapolated(&given), "{given}");
+    assert!(extrapolated(&setting.predict(&document, &["--partition", "4t4"])));
+}
+
+/// Seconds of shards were measured over some links: a plan whose shards are on several nodes says so.
+#[test]
+fn shards_on_several_nodes_are_warned_of() {
+    let setting = Setting::start();
+    let kind = ["--device-kind", "gpu", "--memory", "1GiB"];
+    let cluster = |id: &str, devices: &str| {
+        let nodes = ["--nodes", "n[1-2]", "--devices-per-node", devices, "--network", "100Gb/s", "--id", id];
+        json(&setting.planner, &[&["cluster", "create"], &kind[..], &nodes].concat());
+    };
+    cluster("apart", "1");
+    cluster("together", "2");
+    let spans = |document: &Value, cluster: &str| {
+        let on = ["--cluster", cluster, "--shape", "uniform-grid", "--tensor-degrees", "2"];
+        let plan = setting.recommend(document, &on);
+        let mut told = warnings(&plan).into_iter();
+        told.find(|warning| warning.contains("shards of a stage are on several nodes")).map(str::to_owned)
+    };
+    let mut document = table("reserved", "fp32");
+    assert!(spans(&document, "apart").is_some_and(|told| told.contains("longer than predicted")));
+    assert_eq!(spans(&document, "together"), None);
+    document["layer_table"]["times_without_collectives"] = value!(true);
+    assert!(spans(&document, "apart").is_some_and(|told| told.contains("bandwidth")));
+}
+
+/// Every plan and prediction for a launcher names its bytes per parameter and those that are counted.
+#[test]
+fn what_launchers_hold_is_told_beside_what_is_counted() {
+    let setting = Setting::start();
+    let told = |answer: &Value| {
+        let mut told = warnings(answer).into_iter();
+        told.find(|warning| warning.starts_with("bytes per parameter: ")).map(str::to_owned)
+    };
+    let bf16 = table("reserved", "bf16");
+    for (launcher, holds) in [
+        ("megatron", "megatron holds 18 bytes by default"),
+        ("deepspeed", "deepspeed holds 18 bytes (6 + 12/d at data degree d)"),
+        ("torchtitan", "trained in fp32"),
+    ] {
+        let plan = setting.recommend(&bf16, &["--devices", "2x1GiB", "--launcher", launcher]);
+        let answers = [
+            told(&plan),
+            told(&setting.predict(&bf16, &["--partition", "2-2", "--launcher", launcher])),
+            told(&json(&setting.planner, &["plan", "predict", "--plan", plan["name"].as_str().unwrap()])),
+        ];
+        for answer in answers {
+            let answer = answer.unwrap_or_else(|| panic!("{launcher}"));
+            assert!(answer.contains(holds) && answer.contains("these figures count 16"), "{answer}");
+        }
+    }
+    assert_eq!(told(&setting.predict(&bf16, &["--partition", "2-2"])), None, "no launcher is named");
+    let main = table("reserved", "bf16_fp32_gradients");
+    assert_eq!(told(&setting.predict(&main, &["--partition", "2-2", "--launcher", "megatron"])), None);
+    let mut copies = table("reserved", "fp32");
+    copies["layer_table"]["copies_bytes_per_parameter"] = value!(8);
+    let deepspeed = ["--partition", "2-2", "--launcher", "deepspeed"];
+    assert!(told(&setting.predict(&copies, &deepspeed)).is_some_and(|told| told.contains("count 24")));
+    let state = |answer: &Value| {
+        let held = answer["stages"][0]["breakdown"]["optimizerBytes"].as_str();
+        held.and_then(|bytes| bytes.parse::<u64>().ok()).expect("a breakdown")
+    };
+    let plain = table("reserved", "fp32");
+    // Two layers of 2²⁰ parameters.
+    assert_eq!(
+        state(&setting.predict(&copies, &deepspeed)) - state(&setting.predict(&plain, &deepspeed)),
+        8 * (2 << 20)
+    );
+}

@@ -1,0 +1,78 @@
+//! What operators find in the planner's log.
+
+use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, cli, json, wait_until};
+use serde_json::Value;
+
+fn start() -> Planner {
+    Planner::start_with(&["--log-format", "json", "--lease", "3", "--heartbeat", "0.5"])
+}
+
+/// The fields of all lines with this message.
+fn lines(planner: &mut Planner, message: &str) -> Vec<Value> {
+    let output = planner.program().output();
+    let lines = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut fields = lines.map(|line| line["fields"].clone());
+    fields.by_ref().filter(|fields| fields["message"] == message).collect()
+}
+
+/// The calls of one method, once the last one is logged.
+fn calls(planner: &mut Planner, method: &str, number: usize) -> Vec<Value> {
+    let method = format!("loadmaster.v1.{method}");
+    wait_until("calls are logged", || {
+        let calls = lines(planner, "call").into_iter().filter(|call| call["method"] == *method);
+        Some(calls.collect::<Vec<_>>()).filter(|calls| calls.len() >= number)
+    })
+}
+
+#[test]
+fn every_call_is_logged_once_with_what_it_concerns_but_not_the_polling_ones() {
+    let mut planner = start();
+    let model = json(&planner, &["model", "create", "--model", "vgg11"])["name"].clone();
+    assert_eq!(cli(&planner, &["model", "show", model.as_str().unwrap()]).code, 0);
+    assert_eq!(cli(&planner, &["plan", "show", "7f3c"]).code, 3);
+    assert_eq!(cli(&planner, &["run", "list"]).code, 0);
+    assert_eq!(cli(&planner, &["operation", "show", "0197"]).code, 3);
+    assert_eq!(cli(&planner, &["profile", "list"]).code, 0);
+
+    let created = calls(&mut planner, "ModelService/CreateModel", 1);
+    assert_eq!(created.len(), 1, "{created:?}");
+    assert_eq!((&created[0]["code"], &created[0]["names"]), (&"OK".into(), &model));
+    assert!(created[0]["seconds"].as_f64().unwrap() > 0.0);
+    assert_eq!(created[0]["peer"], "127.0.0.1", "{created:?}");
+    let shown = calls(&mut planner, "ModelService/GetModel", 1);
+    assert_eq!((shown.len(), &shown[0]["names"]), (1, &model));
+    let refused = calls(&mut planner, "PlanService/GetPlan", 1);
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    let told = ["code", "reason", "names"].map(|field| refused[0][field].as_str().unwrap_or_default());
+    assert_eq!(told, ["NOT_FOUND", "NOT_FOUND", "plans/7f3c"]);
+    // Calls are logged in order, and this one was the last.
+    calls(&mut planner, "ProfileService/ListProfiles", 1);
+    let methods: Vec<Value> = lines(&mut planner, "call").iter().map(|call| call["method"].clone()).collect();
+    for polled in ["ListRuns", "GetOperation"] {
+        assert!(!methods.iter().any(|method| method.as_str().unwrap().ends_with(polled)), "{methods:?}");
+    }
+    assert!(!planner.program().output().contains("postgres://"), "no database URL is in the log");
+}
+
+#[test]
+fn the_end_of_an_operation_says_what_ended_and_how() {
+    let mut planner = start();
+    let worker = Worker::start(&planner, &WorkerOptions::default());
+    let mut run = vec!["profile", "run", "--id", "p", "--micro-batch-size", "2", "--micro-batches", "2"];
+    run.extend(TINY_GPT2);
+    assert_eq!(cli(&planner, &run).code, 0);
+    drop(worker);
+    run[3] = "q";
+    run.extend(["--fresh", "--device-kind", "cpu", "--no-wait"]);
+    let cancelled = json(&planner, &run)["name"].as_str().unwrap().to_owned();
+    assert_eq!(cli(&planner, &["operation", "cancel", &cancelled]).code, 0);
+
+    let ended = wait_until("both ends are logged", || {
+        Some(lines(&mut planner, "operation ended")).filter(|ended| ended.len() >= 2)
+    });
+    let told = |index: usize| ["kind", "target", "outcome"].map(|field: &str| ended[index][field].clone());
+    assert_eq!(told(0), ["profile", "profiles/p", "succeeded"].map(Value::from));
+    assert_eq!(told(1), ["profile", "profiles/q", "cancelled"].map(Value::from));
+    assert!(ended[0]["seconds"].as_f64().unwrap() > 0.0, "{ended:?}");
+    assert!(ended[0]["runs"].as_u64().unwrap() > 0 && ended[0]["runs"] == ended[0]["succeeded"], "{ended:?}");
+}

@@ -1,0 +1,31 @@
+//! Loadmaster from the outside: one module for each thing that it promises.
+//!
+//! `cargo nextest run -p loadmaster-tests faults::` runs those of one module.
+
+mod accuracy;
+mod asked_again;
+mod bad_documents;
+mod bad_input;
+mod campaigns;
+mod certificates;
+mod clusters;
+mod command_line;
+mod component;
+mod errors;
+mod examples;
+mod faults;
+mod frameworks;
+mod hostile;
+mod imported;
+mod kept;
+mod lists;
+mod log;
+mod models;
+mod pictures;
+mod predict;
+mod recommend;
+mod results;
+mod service;
+mod shared_database;
+mod slice;
+mod trials;

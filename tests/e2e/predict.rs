@@ -1,0 +1,130 @@
+//! "Will it fit?", through the command line, and whether the answer was right.
+
+use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, bytes, cli, json, profile};
+use serde_json::Value;
+
+/// A profile of single layers.
+fn recorded(planner: &Planner) {
+    let mut options = vec!["--id", "gpt", "--micro-batch-size", "4", "--micro-batches", "4"];
+    options.extend(["--profile-micro-batch-sizes", "2,4", "--campaign", "minimal"]);
+    profile(planner, &SMALL_GPT2, &[&options[..], &["--parallelism", "tensor", "--degrees", "2,4"]].concat());
+}
+
+/// The parts add up, the interval is around the peak, and times and measurements are told.
+fn assert_explained(answer: &Value) {
+    for stage in answer["stages"].as_array().expect("stages") {
+        let peak = bytes(&stage["peak"]["bytes"]);
+        assert_eq!(stage["peak"]["origin"], "component/2");
+        let parts = stage["breakdown"].as_object().expect("a breakdown");
+        let sum: u64 = parts.iter().filter(|(name, _)| *name != "ledger").map(|(_, part)| bytes(part)).sum();
+        assert_eq!(sum, peak, "{stage}");
+        assert!(
+            (bytes(&stage["interval"]["lowBytes"])..=bytes(&stage["interval"]["highBytes"])).contains(&peak)
+        );
+        assert!(stage["seconds"]["forwardSeconds"].as_f64().is_some_and(|seconds| seconds > 0.0), "{stage}");
+        // The profile's checks were timed; how far off they were depends on the machine.
+        assert!(stage["secondsMargin"].as_f64().is_some_and(|margin| margin > 0.0), "{stage}");
+    }
+    let named = answer["measurements"].as_array().expect("measurements");
+    assert!(!named.is_empty());
+    assert!(named.iter().all(|name| name.as_str().is_some_and(|name| name.starts_with("runs/"))));
+    assert!(!answer["excluded"].as_array().expect("what is excluded").is_empty());
+}
+
+/// The least certain stage decides how certain an iteration is.
+fn assert_iteration_is_as_sure_as_its_stages(plan: &Value) {
+    let number = |value: &Value| value.as_f64().expect("a number");
+    let stages = plan["stages"].as_array().expect("stages");
+    let least_sure = stages.iter().map(|stage| number(&stage["secondsMargin"])).fold(0.0, f64::max);
+    let (iteration, interval) = (&plan["iteration"]["iterationSeconds"], &plan["iteration"]["interval"]);
+    assert_eq!(number(&interval["margin"]), least_sure, "{plan}");
+    let (low, high) = (number(&interval["lowSeconds"]), number(&interval["highSeconds"]));
+    assert!((low..=high).contains(&number(iteration)) && low < high, "{plan}");
+}
+
+/// One profile of single layers answers for schedules, recompute policies and ways to share a stage that
+/// were never run; and what it says is what a trial then measures, within the margin.
+#[test]
+fn predictions_of_pipelines_never_run_hold_when_they_are_run() {
+    let planner = Planner::start();
+    let _worker =
+        Worker::start(&planner, &WorkerOptions { slots: "4x1GiB".to_owned(), ..Default::default() });
+    recorded(&planner);
+
+    for (options, stages) in [
+        (["--partition", "2-2-3", "--schedule", "1f1b", "--recompute", "layer"], "3x1GiB"),
+        (["--partition", "3-4", "--schedule", "gpipe", "--recompute", "none"], "2x1GiB"),
+        (["--partition", "2-3d2-2", "--schedule", "gpipe", "--recompute", "stage"], "4x1GiB"),
+        (["--partition", "2-3t2-2", "--schedule", "1f1b", "--recompute", "none"], "4x1GiB"),
+    ] {
+        let asked = [&["plan", "predict", "--profile", "gpt", "--capacity", "1GiB"], &options[..]].concat();
+        let answer = json(&planner, &asked);
+        assert_eq!(answer["verdict"], "VERDICT_FITS", "{options:?}");
+        assert_explained(&answer);
+
+        let make = [&["plan", "recommend", "--profile", "gpt", "--devices", stages], &options[..]].concat();
+        let plan = json(&planner, &make);
+        assert_eq!(plan["solver"], "given");
+        let name = plan["name"].as_str().expect("a name");
+        assert_iteration_is_as_sure_as_its_stages(&plan);
+        let validated = json(&planner, &["plan", "validate", name]);
+        for (stage, predicted) in validated["stages"]
+            .as_array()
+            .expect("stages")
+            .iter()
+            .zip(answer["stages"].as_array().expect("stages"))
+        {
+            assert_eq!(
+                stage["predictedPeak"]["bytes"], predicted["peak"]["bytes"],
+                "one question, one answer"
+            );
+            let measured = bytes(&stage["measuredPeak"]["bytes"]);
+            let (low, high) = (&stage["interval"]["lowBytes"], &stage["interval"]["highBytes"]);
+            assert!((bytes(low)..=bytes(high)).contains(&measured), "{options:?} {stage}");
+        }
+
+        let again = json(&planner, &["plan", "predict", "--plan", name]);
+        assert_eq!(again["stages"], answer["stages"], "a stored plan is predicted as it was");
+    }
+}
+
+/// What does not fit names the device and the bytes and ends with exit code 5; what the profile cannot
+/// answer ends with 6 and says what to measure.
+#[test]
+fn what_does_not_fit_and_what_is_unknown_have_exit_codes() {
+    let planner = Planner::start();
+    let _worker =
+        Worker::start(&planner, &WorkerOptions { slots: "4x1GiB".to_owned(), ..Default::default() });
+    recorded(&planner);
+
+    let predict = |options: &[&str]| {
+        cli(&planner, &[&["plan", "predict", "--profile", "gpt", "-o", "json"], options].concat())
+    };
+    let tight = predict(&["--partition", "3-4", "--devices", "1x1GiB,1x64KiB"]);
+    assert_eq!(tight.code, 5, "{}", tight.stderr);
+    assert!(tight.stderr.contains("device 1 (layers 3 to 6) lacks"), "{}", tight.stderr);
+    let answer: Value = serde_json::from_str(&tight.stdout).expect("the whole answer is printed");
+    assert_eq!(
+        (&answer["verdict"], &answer["firstDeviceTooSmall"]),
+        (&"VERDICT_DOES_NOT_FIT".into(), &1.into())
+    );
+    assert_eq!(answer["stages"][0]["verdict"], "VERDICT_FITS");
+
+    let unasked = predict(&["--stage", "2..4t4"]);
+    assert_eq!(unasked.code, 0, "{}", unasked.stderr);
+    assert!(unasked.stdout.contains("VERDICT_UNSPECIFIED"), "{}", unasked.stdout);
+
+    let lacking = predict(&["--partition", "3-4", "--predictor", "capture"]);
+    assert_eq!(lacking.code, 6, "{}", lacking.stderr);
+    assert!(lacking.stderr.contains("PROFILE_LACKS") && lacking.stderr.contains("--campaign stages"));
+
+    let uneven = predict(&["--partition", "3-4d2", "--micro-batch-size", "3"]);
+    assert_eq!(uneven.code, 2, "{}", uneven.stderr);
+    assert!(uneven.stderr.contains("--partition (value 2)"), "{}", uneven.stderr);
+    let short = predict(&["--partition", "3-3"]);
+    assert_eq!(short.code, 2, "{}", short.stderr);
+    assert!(short.stderr.contains("cover 6 layers, the model has 7"), "{}", short.stderr);
+    let positionless = predict(&["--stage", "2..4", "--schedule", "1f1b"]);
+    assert_eq!(positionless.code, 2, "{}", positionless.stderr);
+    assert!(positionless.stderr.contains("--stage-count"), "{}", positionless.stderr);
+}

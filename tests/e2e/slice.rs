@@ -1,0 +1,90 @@
+//! From nothing to a served plan: profile, recommend, validate, all through the command line.
+
+use loadmaster_tests::{Planner, Worker, WorkerOptions, bytes, cli, json};
+use serde_json::Value;
+
+/// Every stage has a prediction, a measurement of a real training run, and a finite error.
+fn assert_validated(plan: &Value, stages: usize) {
+    let rows = plan["stages"].as_array().expect("a plan has stages");
+    assert_eq!(rows.len(), stages);
+    for stage in rows {
+        assert!(bytes(&stage["predictedPeak"]["bytes"]) > 0, "{stage}");
+        assert_eq!(stage["predictedPeak"]["ledger"], "LEDGER_ALLOCATED");
+        assert_eq!(stage["predictedPeak"]["source"], "FIGURE_SOURCE_PREDICTED");
+        assert!(bytes(&stage["measuredPeak"]["bytes"]) > 0, "{stage}");
+        assert_eq!(stage["measuredPeak"]["source"], "FIGURE_SOURCE_MEASURED");
+        assert!(stage["measuredPeak"]["origin"].as_str().unwrap().starts_with("runs/"));
+        let error = stage["errorRatio"].as_f64().expect("a validated stage has an error");
+        assert!(error.abs() < 1.0, "prediction and measurement are of the same size: {stage}");
+    }
+    let losses = plan["validations"][0]["losses"].as_array().expect("a trial reports its losses");
+    assert!(losses.len() >= 2 && losses.iter().all(|loss| loss.as_f64().is_some_and(f64::is_finite)));
+}
+
+/// The whole path with CAPTURE's campaign: real pipelines of four ranks.
+#[test]
+fn vgg11_is_profiled_planned_and_validated_by_real_pipelines() {
+    let planner = Planner::start();
+    let _worker = Worker::start(&planner, &WorkerOptions::default());
+    let model = ["--model", "vgg11", "--image-size", "32", "--classes", "10", "--classifier-width", "32"];
+    let mut run = vec!["profile", "run", "--id", "vgg"];
+    run.extend(model);
+    run.extend(["--micro-batch-size", "4", "--micro-batches", "2", "--devices", "4"]);
+    run.extend(["--profile-micro-batch-sizes", "2", "--campaign", "paper"]);
+    let profile = json(&planner, &run);
+    assert_eq!(profile["name"], "profiles/vgg");
+    assert_eq!(profile["state"], "COMPLETE", "{profile}");
+    assert_eq!(profile["runs"]["total"], profile["runs"]["succeeded"]);
+
+    let recommend =
+        ["plan", "recommend", "--profile", "vgg", "--devices", "4x1GiB", "--micro-batch-size", "2"];
+    let plan = json(&planner, &recommend);
+    assert_eq!(json(&planner, &recommend)["name"], plan["name"], "the same request gives the same plan");
+    let name = plan["name"].as_str().unwrap();
+    let validated = json(&planner, &["plan", "validate", name]);
+    assert_eq!(validated["name"], plan["name"]);
+    assert_validated(&validated, 4);
+
+    let table = cli(&planner, &["plan", "show", name]);
+    assert_eq!(table.code, 0);
+    for word in ["predicted", "measured", "MiB", "allocated"] {
+        assert!(table.stdout.contains(word), "{word} is not in\n{}", table.stdout);
+    }
+}
+
+/// Stages measured alone, at several micro-batches in flight, predict a 1F1B pipeline.
+#[test]
+fn gpt2_is_profiled_stage_by_stage_for_one_f_one_b() {
+    let planner = Planner::start();
+    let _worker =
+        Worker::start(&planner, &WorkerOptions { slots: "3x1GiB".to_owned(), ..Default::default() });
+    let mut run = vec!["profile", "run", "--id", "gpt", "--model", "gpt2", "--blocks", "4"];
+    run.extend([
+        "--hidden-size",
+        "64",
+        "--heads",
+        "4",
+        "--sequence-length",
+        "32",
+        "--vocabulary-size",
+        "500",
+    ]);
+    run.extend(["--micro-batch-size", "4", "--micro-batches", "6", "--devices", "3"]);
+    run.extend(["--schedule", "1f1b", "--recompute", "layer", "--optimizer", "adam", "--campaign", "stages"]);
+    let profile = json(&planner, &run);
+    assert_eq!(profile["state"], "COMPLETE", "{profile}");
+
+    let plan = json(&planner, &["plan", "recommend", "--profile", "gpt", "--devices", "3x1GiB"]);
+    let validated = json(&planner, &["plan", "validate", plan["name"].as_str().unwrap()]);
+    assert_validated(&validated, 3);
+
+    // What an operator looks at afterwards.
+    let runs = json(&planner, &["run", "list", "--limit", "0"]);
+    let runs = runs["runs"].as_array().unwrap();
+    assert!(runs.iter().all(|run| run["state"] == "SUCCEEDED"));
+    let shown = json(&planner, &["run", "show", runs[0]["name"].as_str().unwrap()]);
+    assert_eq!(shown["measurements"].as_array().map(Vec::len), Some(3), "{shown}");
+    let measured = json(&planner, &["profile", "measurements", "gpt", "--limit", "0"]);
+    assert!(measured["measurements"].as_array().unwrap().len() > 4);
+    assert_eq!(json(&planner, &["model", "list"])["models"].as_array().map(Vec::len), Some(1));
+}

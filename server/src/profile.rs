@@ -2,6 +2,12 @@
 
 use std::collections::HashMap;
 
+use loadmaster_planning::campaign::follow_up::follow_up;
+use loadmaster_planning::campaign::remaining::{Attempt, AttemptOutcome, remaining};
+use loadmaster_planning::campaign::runs::Layout;
+use loadmaster_planning::campaign::{CampaignError, KeyedRun, Purpose};
+use loadmaster_planning::predict::capture::metrics::Metrics;
+use loadmaster_planning::predict::lacks::{self, PredictorLacks};
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::model::Model;
@@ -12,12 +18,6 @@ use crate::store::records::{
     RunState,
 };
 use crate::store::{Store, StoreError};
-use loadmaster_planning::campaign::follow_up::follow_up;
-use loadmaster_planning::campaign::remaining::{Attempt, AttemptOutcome, remaining};
-use loadmaster_planning::campaign::runs::Layout;
-use loadmaster_planning::campaign::{CampaignError, KeyedRun, Purpose};
-use loadmaster_planning::predict::capture::metrics::Metrics;
-use loadmaster_planning::predict::lacks::{self, PredictorLacks};
 
 /// All that predictors are made from.
 #[derive(Debug, Clone)]

@@ -4,17 +4,13 @@ use std::time::Duration;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::{Backend, CPU_KIND, Device};
-use loadmaster_proto::ledger::Ledger;
-use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::run::{RunSpec, SoloStage, Work};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::name::RunName;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
-use loadmaster_proto::training::{
-    Optimizer, Precision, RecomputePolicy, Schedule, StaticBytes, TrainingSpec,
-};
+use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 
 use crate::run::job::{Claim, Lease};
 

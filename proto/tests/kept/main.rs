@@ -27,6 +27,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use loadmaster_proto::profile::document::ProfileDocument;
+use loadmaster_samples::differences;
 use prost_reflect::{DescriptorPool, DynamicMessage};
 use types::{KINDS, Kind, Wire};
 

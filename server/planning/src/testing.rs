@@ -3,11 +3,10 @@
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::layer::elements;
 use loadmaster_proto::model::zoo::{Vgg, Zoo};
+pub(crate) use loadmaster_samples::{measurement, settings, training};
 
 use crate::campaign::neighbours::Neighbours;
 use crate::predict::capture::metrics::StagePeak;
-
-pub(crate) use loadmaster_samples::{measurement, settings, training};
 
 /// How the working set of a stage is made up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

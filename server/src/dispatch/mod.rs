@@ -24,10 +24,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use session::{Inbox, Introduction, MAX_DEVICES, Outbox, held_leases};
-
 use crate::store::Store;
 use board::{Beats, Board};
+pub use session::{Inbox, Introduction, MAX_DEVICES, Outbox, held_leases};
 
 /// A worker is told of others that ask for its name once in this time: they try again and again.
 const NOTICE_EVERY: Duration = Duration::from_secs(60);

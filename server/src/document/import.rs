@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use loadmaster_planning::campaign::runs::Layout;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::run::Campaign;
 use loadmaster_proto::name::{ModelName, ProfileName};
@@ -11,7 +12,6 @@ use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::wire::reading::{Wanted, always};
 
 use crate::store::{DocumentRow, Store, StoreError};
-use loadmaster_planning::campaign::runs::Layout;
 
 /// Digits of the content's digest in a profile's default name.
 const NAME_DIGITS: usize = 12;

@@ -10,10 +10,9 @@ mod import;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::profile::document::DocumentError;
 
+use crate::store::StoreError;
 pub use export::export;
 pub use import::Import;
-
-use crate::store::StoreError;
 
 /// Why a document is not taken, or none can be made.
 #[derive(Debug, thiserror::Error)]

@@ -5,6 +5,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use loadmaster_planning::campaign::CampaignError;
+use loadmaster_planning::predict::choose::NoPredictor;
+use loadmaster_planning::predict::forecast::ForecastError;
+use loadmaster_planning::recommend::{QuestionError, RecommendError};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
@@ -15,10 +19,6 @@ use tonic_types::{ErrorDetails, StatusExt};
 use super::limits::MAX_ERROR_CHARACTERS;
 use crate::document::DocumentFault;
 use crate::store::{Dependent, StoreError};
-use loadmaster_planning::campaign::CampaignError;
-use loadmaster_planning::predict::choose::NoPredictor;
-use loadmaster_planning::predict::forecast::ForecastError;
-use loadmaster_planning::recommend::{QuestionError, RecommendError};
 
 /// How long callers should wait when the planner cannot answer for the moment.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);

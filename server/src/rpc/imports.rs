@@ -7,12 +7,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use loadmaster_planning::search::Stop;
 use tokio::sync::Semaphore;
 
 use super::blocking::blocking;
 use super::error::ApiError;
 use super::limits::{MAX_IMPORT_WAIT, MAX_IMPORTS, MAX_WAITING_IMPORTS};
-use loadmaster_planning::search::Stop;
 
 /// Turns to read documents.
 #[derive(Debug, Clone)]

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 use loadmaster_proto::name::PlanName;
+use loadmaster_proto::plan::Plan;
 use serde_json::{Value, json};
 use sqlx::FromRow;
 
@@ -11,7 +12,6 @@ use super::Store;
 use super::error::{Result, StoreError, broken_constraint, retry};
 use super::json::document;
 use super::time::Time;
-use loadmaster_proto::plan::Plan;
 
 /// All or none. Rows come in the order of their ids, so that two statements with the same plans wait for each other
 /// instead of locking each other out; times say what comes last in a list. The last part sees what was there before.

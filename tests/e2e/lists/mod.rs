@@ -31,9 +31,10 @@ use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
 use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
 use loadmaster_tests::{Worker, WorkerOptions, cli, json};
 use prost::Message;
-use scene::{LEASE, Scene, content, free, measurement, run, worker};
 use tonic::Code;
 use tonic_types::StatusExt;
+
+use scene::{LEASE, Scene, content, free, measurement, run, worker};
 
 /// What every page ends before.
 const MOST_BYTES: usize = 1 << 20;

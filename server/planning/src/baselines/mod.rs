@@ -13,12 +13,11 @@
 mod balance;
 mod block_partition;
 
-pub use balance::{uniform, uniform_weights};
-pub use block_partition::block_partition;
-
 use loadmaster_proto::training::Optimizer;
 
 use super::recommend::LayerFacts;
+pub use balance::{uniform, uniform_weights};
+pub use block_partition::block_partition;
 
 /// A rule that cuts a chain for a number of stages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

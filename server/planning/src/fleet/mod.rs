@@ -23,10 +23,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::{Cluster, ClusterDevice, Link, LinkOrigin, Node};
 
+use super::search::{Fleet, FleetNode, Kind, KindSet};
 pub use discover::{DiscoveredWorker, discover};
 pub use groups::{DeviceGroup, MAX_DEVICES, of_groups};
-
-use super::search::{Fleet, FleetNode, Kind, KindSet};
 
 /// Which devices of a cluster a plan may use.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -28,14 +28,13 @@ mod setting;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
+pub use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
 use serde::Serialize;
 
 pub use curve::{PeakCurve, margin_up_to};
 pub use error::PredictionError;
 pub use layer_costs::{Exchange, LayerCost};
 pub use setting::{Share, StageSetting};
-
-pub use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
 
 /// Most bytes of one part of a [`Breakdown`]. An imported profile may list any numbers; beyond this they say
 /// no more than that nothing holds them, and all parts together can still be added up.

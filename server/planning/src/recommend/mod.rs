@@ -62,24 +62,6 @@ mod transfers;
 mod variant;
 mod wish;
 
-pub use batches::{batches, least_share, left_out, recompute, schedules};
-pub use candidate::{Candidate, CandidateStage};
-pub use chain::ProfiledChain;
-pub use corrected::{Corrected, Factors};
-pub use given::{GIVEN, given};
-pub use incomparable::incomparable;
-pub use lack::{Lack, Short};
-pub use largest_model::largest_model;
-pub use launcher::{CutUnit, Rules};
-pub use market::{Batch, LayerFacts, Market};
-pub use plan::NamedPlan;
-pub use prices::Prices;
-pub use question::{Question, QuestionError};
-pub use remedies::Remedy;
-pub use transfers::{Transfers, transfers};
-pub use variant::{Variant, divisors, recompute_name, schedule_name, variants};
-pub use wish::{MAX_BATCHES, Wish};
-
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::plan::certificate::Certificate;
@@ -89,8 +71,25 @@ use loadmaster_proto::training::Optimizer;
 
 use super::search::{Fleet, Stop};
 use attempt::attempt;
+pub use batches::{batches, least_share, left_out, recompute, schedules};
+pub use candidate::{Candidate, CandidateStage};
+pub use chain::ProfiledChain;
+pub use corrected::{Corrected, Factors};
 use effort::Effort;
+pub use given::{GIVEN, given};
+pub use incomparable::incomparable;
+pub use lack::{Lack, Short};
+pub use largest_model::largest_model;
+pub use launcher::{CutUnit, Rules};
+pub use market::{Batch, LayerFacts, Market};
 use part::{Part, Parts};
+pub use plan::NamedPlan;
+pub use prices::Prices;
+pub use question::{Question, QuestionError};
+pub use remedies::Remedy;
+pub use transfers::{Transfers, transfers};
+pub use variant::{Variant, divisors, recompute_name, schedule_name, variants};
+pub use wish::{MAX_BATCHES, Wish};
 
 /// What a recommendation is about.
 #[derive(Debug, Clone, Copy)]

@@ -35,6 +35,10 @@ pub(crate) mod testing;
 pub mod time;
 mod unit;
 
+use std::ops::RangeInclusive;
+
+pub use loadmaster_proto::training::Schedule;
+
 pub use best::Best;
 pub use choice::Choice;
 pub use costs::{Peak, Seconds, Squeezed, StageAt, StageCosts};
@@ -44,10 +48,6 @@ pub use outcome::{Assignment, Ended, PlacedStage, Searched};
 pub use places::{Layouts, LinkId, PlaceId, Places, Spanning, Step};
 pub use stop::Stop;
 pub use unit::Unit;
-
-use std::ops::RangeInclusive;
-
-pub use loadmaster_proto::training::Schedule;
 
 /// What is asked of a search, for one micro-batch size and one number of micro-batches.
 #[derive(Debug)]

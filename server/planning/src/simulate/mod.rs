@@ -22,17 +22,15 @@ mod steady;
 #[cfg(test)]
 mod tests;
 
-pub use loadmaster_proto::training::overlap::Overlap;
-pub use of_plan::{AskedOrder, PlanTimeline, has_times, timeline};
-pub use order::{Order, Turn};
-
 use loadmaster_proto::training::Schedule;
+pub use loadmaster_proto::training::overlap::Overlap;
 use loadmaster_proto::training::schedule::Pass;
-
-use engine::Walk;
 
 use super::search::Seconds;
 use super::time::{Edge, lower_bound};
+use engine::Walk;
+pub use of_plan::{AskedOrder, PlanTimeline, has_times, timeline};
+pub use order::{Order, Turn};
 
 /// Most passes of a simulation, both ways: beyond it the answer would take seconds.
 pub const MAX_PASSES: u64 = 1 << 23;

@@ -22,7 +22,6 @@ use super::Dispatcher;
 use super::ledger::{DeviceLedger, LeaseKey};
 use crate::store::StoreError;
 use crate::store::records::{Claim, HeldLease, Renewal, WorkerState};
-
 pub use held::{MAX_DEVICES, held_leases};
 
 /// Messages from a worker.

@@ -1,5 +1,6 @@
 //! What a worker reports: stored once, then acknowledged.
 
+use loadmaster_planning::campaign::result::{self, Leased};
 use loadmaster_proto::cluster::device::Device;
 use loadmaster_proto::convert::failure_from_wire;
 use loadmaster_proto::error::Invalid;
@@ -16,7 +17,6 @@ use super::{Session, Step};
 use crate::dispatch::{hopeless, settle};
 use crate::store::StoreError;
 use crate::store::records::{AskedRun, Fenced};
-use loadmaster_planning::campaign::result::{self, Leased};
 
 /// What a run yielded.
 enum Measured {

@@ -1,5 +1,6 @@
 //! `DiscoverCluster`.
 
+use loadmaster_planning::fleet::{DiscoveredWorker, discover};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::WorkerName;
 use loadmaster_proto::wire::v1;
@@ -11,7 +12,6 @@ use crate::rpc::limits::MAX_WORKERS;
 use crate::rpc::request_key::request_key;
 use crate::store::StoreError;
 use crate::store::records::{LinkRecord, PageRequest, WorkerRecord, WorkerState};
-use loadmaster_planning::fleet::{DiscoveredWorker, discover};
 
 impl Clusters {
     pub(super) async fn discover(

@@ -2,12 +2,12 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::name::PlanName;
+use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::stage::StageConfig;
 
 use super::Plans;
 use crate::rpc::error::{ApiError, NoRoom};
 use crate::store::records::{NearestWorker, NewTrial, RunNeed};
-use loadmaster_proto::plan::Plan;
 
 /// Most stages that are named.
 const MOST_STAGES: usize = 16;

@@ -1,5 +1,6 @@
 //! A plan as lists show it: what tells plans apart.
 
+use loadmaster_planning::learn::error_ratio;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::prediction::SecondsInterval;
 use loadmaster_proto::wire::v1;
@@ -7,7 +8,6 @@ use loadmaster_proto::wire::v1;
 use super::message::number;
 use crate::rpc::messages::time;
 use crate::store::records::{NewestTrial, PlanRow, PlanSummary};
-use loadmaster_planning::learn::error_ratio;
 
 /// A plan in short.
 pub(super) fn plan(row: &PlanRow) -> v1::Plan {

@@ -1,5 +1,8 @@
 //! Plans and predictions as messages.
 
+use loadmaster_planning::learn::error_ratio;
+use loadmaster_planning::predict::cores;
+use loadmaster_planning::predict::forecast::{Excluded, Forecast, StageForecast, Verdict};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::plan::observation::Peak;
@@ -8,9 +11,6 @@ use loadmaster_proto::wire::v1;
 use crate::profile::Disturbance;
 use crate::rpc::messages::time;
 use crate::store::records::{MeasurementRecord, PlanRecord, RunRecord, RunState};
-use loadmaster_planning::learn::error_ratio;
-use loadmaster_planning::predict::cores;
-use loadmaster_planning::predict::forecast::{Excluded, Forecast, StageForecast, Verdict};
 
 /// Most names of measurements that an answer lists.
 const SHOWN_MEASUREMENTS: usize = 100;

@@ -1,5 +1,9 @@
 //! `PredictMemory`.
 
+use loadmaster_planning::predict::cores;
+use loadmaster_planning::predict::forecast::{devices, excluded, forecast, settings};
+use loadmaster_planning::predict::{Prediction, StageSetting};
+use loadmaster_planning::recommend::{ProfiledChain, holds};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::convert::{launcher_from_wire, unsigned};
 use loadmaster_proto::error::{Invalid, in_range, required};
@@ -14,10 +18,6 @@ use super::{Plans, message};
 use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
 use crate::store::records::PlanRecord;
-use loadmaster_planning::predict::cores;
-use loadmaster_planning::predict::forecast::{devices, excluded, forecast, settings};
-use loadmaster_planning::predict::{Prediction, StageSetting};
-use loadmaster_planning::recommend::{ProfiledChain, holds};
 
 impl Plans {
     pub(super) async fn predict(

@@ -1,5 +1,6 @@
 //! `ListPredictionErrors`, and the corrections that follow from the same pairs.
 
+use loadmaster_planning::learn::{Corrections, ErrorStatistics, Pair, Quantity, Subject, errors, pairs};
 use loadmaster_proto::wire::v1;
 
 use super::Plans;
@@ -7,7 +8,6 @@ use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
 use crate::rpc::messages::count;
 use crate::store::records::MeasuredPlan;
-use loadmaster_planning::learn::{Corrections, ErrorStatistics, Pair, Quantity, Subject, errors, pairs};
 
 /// The newest trials, and the newest observations, that are judged: as many of each.
 const JUDGED: u32 = 2_000;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use loadmaster_planning::search::Stop;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::metadata::MetadataMap;
 
 use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
 use crate::rpc::transport::timeout;
-use loadmaster_planning::search::Stop;
 
 /// How long a search waits for another one to end.
 const MAX_WAIT: Duration = Duration::from_secs(2);

@@ -3,6 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use loadmaster_planning::predict::cores;
+use loadmaster_planning::recommend::incomparable;
+use loadmaster_planning::simulate::{self, AskedOrder, Lane, Order, Overlap, Simulated};
 use loadmaster_proto::convert::{overlap_from_wire, unsigned};
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::name::PlanName;
@@ -13,9 +16,6 @@ use super::Plans;
 use super::message::number;
 use crate::rpc::error::ApiError;
 use crate::store::records::PlanRecord;
-use loadmaster_planning::predict::cores;
-use loadmaster_planning::recommend::incomparable;
-use loadmaster_planning::simulate::{self, AskedOrder, Lane, Order, Overlap, Simulated};
 
 /// Passes that a timeline lists where the request names no number, and the most.
 const DEFAULT_PASSES: usize = 10_000;

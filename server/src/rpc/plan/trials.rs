@@ -1,6 +1,9 @@
 //! What the trials of a validation showed.
 
+use loadmaster_planning::learn::best_trial::{Criterion, Tried, best, places};
+use loadmaster_planning::learn::error_ratio;
 use loadmaster_proto::name::{OperationName, PlanName};
+use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::{MemoryUnit, Objective};
 use loadmaster_proto::wire::v1;
 
@@ -8,9 +11,6 @@ use super::Plans;
 use crate::rpc::error::ApiError;
 use crate::rpc::messages;
 use crate::store::records::{RunState, TrialRecord};
-use loadmaster_planning::learn::best_trial::{Criterion, Tried, best, places};
-use loadmaster_planning::learn::error_ratio;
-use loadmaster_proto::plan::Plan;
 
 /// Most plans that one validation trains.
 pub(super) const MAX_CANDIDATES: u32 = 20;

@@ -1,5 +1,6 @@
 //! `ExportProfile` and `ImportProfile`.
 
+use loadmaster_planning::predict::choose::imported;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::ProfileName;
 use loadmaster_proto::profile::document::{ProfileDocument, Provenance};
@@ -12,7 +13,6 @@ use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
 use crate::rpc::imports::Imports;
 use crate::store::records::RunCounts;
-use loadmaster_planning::predict::choose::imported;
 
 impl Imports {
     /// A checked document, from the field `field` of a request.

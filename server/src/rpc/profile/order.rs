@@ -1,5 +1,7 @@
 //! What a `RunProfileRequest` asks for, checked.
 
+use loadmaster_planning::campaign::default_micro_batch_sizes;
+use loadmaster_planning::campaign::scenarios::scenarios;
 use loadmaster_proto::convert::{command_from_wire, unsigned};
 use loadmaster_proto::error::{Invalid, in_range, required};
 use loadmaster_proto::measure::run::{Campaign, RunSpec};
@@ -12,8 +14,6 @@ use loadmaster_proto::training::stage::Parallelism;
 use loadmaster_proto::wire::v1;
 
 use crate::rpc::limits::{MAX_PARALLELISMS, count_or, deadline_seconds};
-use loadmaster_planning::campaign::default_micro_batch_sizes;
-use loadmaster_planning::campaign::scenarios::scenarios;
 
 /// A checked request, but for its subject and device kind.
 pub(super) struct Order {

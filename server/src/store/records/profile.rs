@@ -1,17 +1,16 @@
 //! Models and profiles.
 
 use jiff::Timestamp;
+pub use loadmaster_proto::measure::run::Campaign;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::name::{ModelName, OperationName};
+pub use loadmaster_proto::profile::ProfileSettings;
 use sqlx::FromRow;
 
 use super::RunCounts;
 use crate::store::columns::Stored;
 use crate::store::time::Time;
-
-pub use loadmaster_proto::measure::run::Campaign;
-pub use loadmaster_proto::profile::ProfileSettings;
 
 /// A model with what it was built from.
 #[derive(Debug, Clone, PartialEq, FromRow)]

@@ -21,15 +21,14 @@ use loadmaster_proto::model::layer::LayerKind;
 use loadmaster_proto::training::shard::Shard;
 use tch::{TchError, Tensor};
 
+use crate::collective::Group;
+use crate::error::RankError;
+use crate::timing::ForwardKind;
 pub use affine::{Affine, Convolution, Role, Split};
 use amoeba::Cell;
 use map::Map;
 pub use parameters::{ParameterMaker, Trained};
 use parts::Parts;
-
-use crate::collective::Group;
-use crate::error::RankError;
-use crate::timing::ForwardKind;
 
 /// A layer of a stage.
 #[derive(Debug)]

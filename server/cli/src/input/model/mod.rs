@@ -11,11 +11,11 @@ use loadmaster_proto::model::zoo::FAMILIES;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::model_source;
 use loadmaster_proto::wire::v1::run_profile_request::Subject;
-use zoo::ZooOptions;
 
 use super::parse;
 use crate::failure::Failure;
 use source::ModelFormat;
+use zoo::ZooOptions;
 
 /// A model: a family of the zoo with its hyper-parameters, one that is stored, or a file.
 #[derive(Debug, Clone, Args)]

@@ -10,12 +10,6 @@ mod show;
 use clap::{Args, Subcommand};
 use loadmaster_proto::wire::v1;
 
-use compare::Compare;
-use observe::{Errors, Observations, Report};
-use predict::Predict;
-use recommend::Recommend;
-use show::ShowPlan;
-
 use super::help;
 use crate::failure::{Failure, options};
 use crate::input::parse;
@@ -24,6 +18,11 @@ use crate::session::client::plans;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
 use crate::session::page::{self, Limit};
+use compare::Compare;
+use observe::{Errors, Observations, Report};
+use predict::Predict;
+use recommend::Recommend;
+use show::ShowPlan;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PlanVerb {

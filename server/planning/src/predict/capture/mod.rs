@@ -50,9 +50,8 @@ use crate::predict::{Origin, Prediction, PredictionError, Predictor, StageSettin
 use degree::Curve;
 use metrics::LayerMetrics;
 use reading::{Reading, Slopes, Target};
-use sources::Sources;
-
 pub use sources::NamedPeak;
+use sources::Sources;
 
 /// Name and version in predictions.
 pub const NAME: &str = "capture/1";

@@ -10,7 +10,6 @@ use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::stage::Partitioning;
 
 use crate::predict::{Interval, Margin, Prediction, PredictionError, Predictor, StageSetting};
-
 pub use excluded::{Excluded, excluded};
 pub use warnings::{on_top, warnings};
 

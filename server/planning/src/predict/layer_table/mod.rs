@@ -41,13 +41,13 @@ mod tests;
 mod waiting;
 mod warnings;
 
+use std::sync::Arc;
+
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::profile::document::{LayerRows, LayerTable, ProfileDocument};
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::stage::StageConfig;
-
-use std::sync::Arc;
 
 use crate::predict::memo::Memo;
 use crate::predict::{

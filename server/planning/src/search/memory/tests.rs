@@ -1,11 +1,11 @@
 //! The search against all plans there are.
 
+use loadmaster_proto::bytes::Bytes;
 use proptest::prelude::*;
 
 use super::super::testing::{Dice, Instance, Shape, WeighedStage, cases, enumerate, instances};
 use super::super::{Cuts, Ended, Places, Spanning};
 use super::*;
-use loadmaster_proto::bytes::Bytes;
 
 /// What a plan is worth, and its place among equals.
 fn value(instance: &Instance, plan: &[WeighedStage], unit: Unit) -> Peaks {

@@ -1,13 +1,13 @@
 //! The papers' modes against the exact search.
 
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::training::Schedule;
 use proptest::prelude::*;
 
 use super::super::memory::leximax;
 use super::super::testing::{Dice, Instance, Shape, cases, instances};
 use super::super::*;
 use super::{Bayesian, bayesian, brute_force, capture_choices, enumeration};
-use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::training::Schedule;
 
 fn units() -> impl Strategy<Value = Unit> {
     prop_oneof![Just(Unit::Bytes), Just(Unit::Share)]

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use loadmaster_planning::predict::choose::PredictorKind;
+use loadmaster_planning::recommend::ProfiledChain;
 use loadmaster_proto::name::ProfileName;
 use tokio::sync::OnceCell;
 
 use crate::rpc::error::ApiError;
 use crate::rpc::plan::Plans;
-use loadmaster_planning::predict::choose::PredictorKind;
-use loadmaster_planning::recommend::ProfiledChain;
 
 /// A profile's id, and the predictor that was asked for.
 pub(super) type ChainKey = (String, Option<&'static str>);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use loadmaster_planning::recommend::NamedPlan;
 use loadmaster_proto::name::{ModelName, PlanName};
 use loadmaster_proto::wire::v1;
 use prost::Message as _;
@@ -11,7 +12,6 @@ use crate::rpc::messages::time;
 use crate::rpc::plan::{Plans, message};
 use crate::store::StoreError;
 use crate::store::records::PlanRecord;
-use loadmaster_planning::recommend::NamedPlan;
 
 /// How much more a message takes than its bytes on the wire: strings and lists have room, numbers have all their bytes.
 const IN_MEMORY: usize = 4;

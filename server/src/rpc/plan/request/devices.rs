@@ -1,5 +1,8 @@
 //! The devices of a request: from a cluster, or named in groups.
 
+use loadmaster_planning::fleet::{
+    self, DeviceGroup, Excluded, FleetError, MAX_DEVICES, PlannedFleet, Selection,
+};
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::name::ClusterName;
 use loadmaster_proto::plan::constraints::Constraints;
@@ -8,9 +11,6 @@ use loadmaster_proto::wire::v1;
 use super::capacity;
 use crate::rpc::error::ApiError;
 use crate::store::Store;
-use loadmaster_planning::fleet::{
-    self, DeviceGroup, Excluded, FleetError, MAX_DEVICES, PlannedFleet, Selection,
-};
 
 /// The devices of a request, and the cluster that they are of; groups without a kind are of `kind`.
 ///

@@ -3,6 +3,10 @@
 mod devices;
 mod question;
 
+use loadmaster_planning::fleet::MAX_DEVICES;
+use loadmaster_planning::predict::Margin;
+use loadmaster_planning::predict::choose::PredictorKind;
+use loadmaster_planning::recommend::ProfiledChain;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::convert::unsigned;
 use loadmaster_proto::error::{Invalid, in_range};
@@ -11,10 +15,6 @@ use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::wire::v1;
 
 pub(super) use devices::devices;
-use loadmaster_planning::fleet::MAX_DEVICES;
-use loadmaster_planning::predict::Margin;
-use loadmaster_planning::predict::choose::PredictorKind;
-use loadmaster_planning::recommend::ProfiledChain;
 pub(super) use question::question;
 
 /// The settings of a training that a request may name; what is 0 stays as it was profiled.

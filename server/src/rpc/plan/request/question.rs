@@ -1,5 +1,6 @@
 //! What a request for a recommendation asks, checked.
 
+use loadmaster_planning::recommend::Rules;
 use loadmaster_proto::convert::{
     launcher_from_wire, memory_unit_from_wire, objective_from_wire, overlap_from_wire, search_mode_from_wire,
     shape_from_wire, unsigned,
@@ -16,7 +17,6 @@ use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::wire::v1;
 
 use crate::rpc::error::ApiError;
-use loadmaster_planning::recommend::Rules;
 
 /// Seconds of a search where the request names none.
 const DEFAULT_SEARCH_SECONDS: f64 = 10.0;

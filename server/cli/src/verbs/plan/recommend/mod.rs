@@ -6,13 +6,12 @@ mod request;
 use clap::Args;
 use loadmaster_proto::wire::v1;
 
-use options::{Batch, Goal, Limits, On, Search};
-
 use crate::failure::Failure;
 use crate::input::parse;
 use crate::input::profile::{ProfileRef, profile_or_file};
 use crate::session::client::plans;
 use crate::session::context::{Context, LeftBehind};
+use options::{Batch, Goal, Limits, On, Search};
 
 /// See [`super::PlanVerb::Recommend`].
 #[derive(Debug, Args)]

@@ -2,12 +2,13 @@
 //! 12 in flight, against two memory oracles. The figures were computed independently from the same
 //! definitions; they pin the metrics, the neighbour rules and the predictor together.
 
+use loadmaster_proto::training::Schedule;
+
 use super::super::*;
 use crate::campaign::neighbours::Neighbours;
 use crate::campaign::paper;
 use crate::predict::capture::metrics::{StagePeak, derive};
 use crate::testing::{Oracle, WorkingSet, training};
-use loadmaster_proto::training::Schedule;
 
 const LAYERS: usize = 30;
 

@@ -279,8 +279,9 @@ fn sources_are_the_measurements_behind_the_stage() {
 /// Bytes that were measured under one training say nothing about another, and the error says so.
 #[test]
 fn other_trainings_than_the_profiled_one_are_refused() {
-    use crate::testing::training;
     use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule};
+
+    use crate::testing::training;
     let profiled = training(Schedule::Gpipe, 2, 1);
     let capture = Capture::new(1, &[metrics(0, (2, 1), 100, None)]).profiled_under(profiled);
     let ask = |training| {

@@ -2,12 +2,12 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
-use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::run::{Campaign, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::profile::ProfileSettings;
+use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::stage::StageConfig;
 
 use super::super::stored::predictor;

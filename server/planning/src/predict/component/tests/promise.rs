@@ -84,7 +84,7 @@ fn measurement(tape: LayerTape, size: u32, (shard, tensor_degree): (u32, u32), k
         step_seconds: 0.1,
         tape: Some(Box::new(tape)),
         environment: Environment { device_kind: kind.to_owned(), ..Environment::default() },
-        ..crate::fixtures::measurement(stage)
+        ..crate::testing::measurement(stage)
     }
 }
 

@@ -1,8 +1,8 @@
 //! A planning problem that is ready to be searched.
 
 use anyhow::{Context, Result};
+use loadmaster_planning::cost::{Pricing, Terms};
 use loadmaster_planning::predict::{Margin, Predictor};
-use loadmaster_planning::pricing::{Pricing, Terms};
 use loadmaster_planning::search::{
     Choice, Cuts, Fleet, FleetNode, Kind, Link, LinkOrigin, Places, Question, Spanning,
 };

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use loadmaster_planning::cost::{Batch, Factors, Prices};
+use loadmaster_planning::iteration::Overlap;
 use loadmaster_planning::predict::{Margin, Predictor};
-use loadmaster_planning::recommend::{
-    Batch, Factors, Prices, RecommendError, Recommendation, Scene, Wish, divisors, recommend,
-};
+use loadmaster_planning::recommend::{RecommendError, Recommendation, Scene, Wish, divisors, recommend};
 use loadmaster_planning::search::{Cuts, Fleet, Stop, Unit};
-use loadmaster_planning::simulate::Overlap;
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::objective::{NodeSpanning, Objective, PlanShape, SearchMode};
 use loadmaster_proto::profile::document::ProfileDocument;

@@ -7,13 +7,11 @@
 //! |---|---|---|
 //! | [`campaign`] | which runs is a profile made of, and what is left to do of them? | III-A |
 //! | [`predict`] | what does a stage need that nobody ran, and does it fit? | III-A1, III-A3, III-B |
-//! | [`time`] | how long does an iteration take, in closed form, and how long at least? | AMP, 3.3 |
-//! | [`simulate`] | how long exactly, and who does what when? | |
-//! | [`pricing`] | what does a stage cost a search: bytes and seconds? | |
+//! | [`iteration`] | how long does an iteration take: in closed form, at least, and exactly? | AMP, 3.2, 3.3 |
+//! | [`cost`] | what does a stage cost a search: bytes and seconds? | AMP, 3.3 |
 //! | [`fleet`] | which devices does a search see, and which ones are they? | |
 //! | [`search`] | which plan is best, of all that there are? | III-C; AMP, 3.4 |
 //! | [`recommend`] | which plan is best by what was asked for, and what proves it? | III-C; AMP, 3 |
-//! | [`baselines`] | what do well-known rules make of it? | |
 //! | [`learn`] | how right were predictions, and which plan did best when it was trained? | AMP, 3.1 |
 //!
 //! Layers and stages are numbered from 0, ranges of layers include both ends, and all bytes are of
@@ -22,13 +20,12 @@
 pub mod campaign;
 pub mod predict;
 
-pub mod baselines;
+pub mod cost;
 pub mod fleet;
-pub mod pricing;
-pub mod recommend;
+pub mod iteration;
 pub mod search;
-pub mod simulate;
-pub mod time;
+
+pub mod recommend;
 
 pub mod learn;
 

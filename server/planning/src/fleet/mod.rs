@@ -15,6 +15,8 @@ mod discover;
 mod groups;
 mod order;
 mod placed;
+mod subset;
+mod subsets;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +28,8 @@ use loadmaster_proto::cluster::{Cluster, ClusterDevice, Link, LinkOrigin, Node};
 use super::search::{Fleet, FleetNode, Kind, KindSet};
 pub use discover::{DiscoveredWorker, discover};
 pub use groups::{DeviceGroup, MAX_DEVICES, of_groups};
+pub use subset::Subset;
+pub(crate) use subsets::Subsets;
 
 /// Which devices of a cluster a plan may use.
 #[derive(Debug, Clone, Default, PartialEq)]

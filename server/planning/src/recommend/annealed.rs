@@ -2,22 +2,22 @@
 //! by AMP's own program.
 
 use super::candidate::Candidate;
-use super::market::Market;
-use super::part::Part;
 use super::solve::Solved;
 use super::variant::Variant;
 use super::wish::Wish;
+use crate::cost::Market;
+use crate::fleet::Subset;
+use crate::iteration::Overlap;
 use crate::search::paper::{Annealing, Recursion, Strategy, annealing, pipe_ast};
 use crate::search::time::Time;
 use crate::search::{Assignment, Cuts, Places, Question, Spanning, Stop};
-use crate::simulate::Overlap;
 
 /// The best plan of uniform grids that annealing comes by; nothing is proven of it.
 pub(super) fn annealed<M: Market>(
     market: &M,
     wish: &Wish,
     variants: &[Variant],
-    part: &Part,
+    part: &Subset,
     cuts: &Cuts,
     stop: &Stop,
 ) -> Solved {
@@ -45,7 +45,7 @@ pub(super) fn annealed<M: Market>(
 
 /// Whether no stage takes devices of more nodes than the wish allows. A tiling need not take the nodes one after another,
 /// so that exact searches, which do, bound nothing here.
-fn keeps_spanning(wish: &Wish, part: &Part, places: &Places) -> bool {
+fn keeps_spanning(wish: &Wish, part: &Subset, places: &Places) -> bool {
     let spanning = wish.spanning_on(&part.fleet);
     let begins = part.fleet.begins();
     let node = |device: u32| begins.partition_point(|&begin| begin <= device);
@@ -83,7 +83,7 @@ fn best_on<M: Market>(
     market: &M,
     variants: &[Variant],
     wanted: &Strategy,
-    part: &Part,
+    part: &Subset,
     cuts: &Cuts,
     places: &Places,
     stop: &Stop,

@@ -6,13 +6,13 @@ use super::candidate::Candidate;
 use super::effort::Effort;
 use super::fewest::fewest;
 use super::lack::may_start_on;
-use super::market::{Batch, Market};
-use super::part::{Part, Parts};
 use super::ranking::{Ranking, rank};
 use super::relaxed::least;
 use super::wish::Wish;
+use crate::cost::{Batch, Market};
+use crate::fleet::{Subset, Subsets};
+use crate::iteration::MAX_PASSES;
 use crate::search::{Cuts, Fleet};
-use crate::simulate::MAX_PASSES;
 
 /// Most parts of a fleet that are searched whole: the others only where a look at them says that they may be better.
 const MOST_SEARCHED: usize = 512;
@@ -117,10 +117,10 @@ pub(super) fn on_any_part<M: Market>(
     effort: &Effort,
 ) -> Ranking {
     if !wish.constraints.allow_idle_devices {
-        return rank(market, wish, &Part::whole(fleet), cuts, effort);
+        return rank(market, wish, &Subset::whole(fleet), cuts, effort);
     }
     let is_even = wish.rules.is_some_and(|rules| rules.even_nodes);
-    let (parts, is_complete) = Parts::of(fleet, cuts, is_even).all();
+    let (parts, is_complete) = Subsets::of(fleet, cuts, is_even).all();
     let mut all = Ranking { bound: Some(f64::INFINITY), ..Ranking::default() };
     let mut known: Vec<(Vec<u32>, f64)> = Vec::new();
     let mut searched = 0;
@@ -194,7 +194,7 @@ pub(super) fn on_any_part<M: Market>(
 pub(super) fn first_fit<M: Market>(
     market: &M,
     wish: &Wish,
-    part: &Part,
+    part: &Subset,
     cuts: &Cuts,
     effort: &Effort,
 ) -> Option<Candidate> {
@@ -223,7 +223,7 @@ fn fits_by_halves<M: Market>(
     cuts: &Cuts,
     effort: &Effort,
 ) -> Option<usize> {
-    let whole = Part::whole(fleet);
+    let whole = Subset::whole(fleet);
     let (mut low, mut high) = (0, batches.len());
     while low < high {
         let middle = low + (high - low) / 2;
@@ -270,7 +270,7 @@ fn largest_batch<M: Market>(market: &M, wish: &Wish, fleet: &Fleet, cuts: &Cuts,
         let one = Wish { objective, batches: vec![batch], ..wish.clone() };
         // Stopped, it still looks for anything that fits, and says from where on it proved nothing.
         let ranking = if effort.is_requested() {
-            let plan = first_fit(market, &one, &Part::whole(fleet), cuts, &last);
+            let plan = first_fit(market, &one, &Subset::whole(fleet), cuts, &last);
             let mut ranking =
                 Ranking { candidates: plan.into_iter().collect(), is_stopped: true, ..Ranking::default() };
             super::ranking::settle(&mut ranking, &one);

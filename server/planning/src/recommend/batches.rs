@@ -6,9 +6,9 @@ use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
 use super::launcher::Rules;
-use super::market::Batch;
 use super::variant::{divisors, schedule_name};
 use super::wish::MAX_BATCHES;
+use crate::cost::Batch;
 
 /// The fewest samples of a micro-batch that a device may take, where `smallest` is the fewest that were profiled:
 /// seconds below that are not known. It restricts nothing where no seconds decide, or the request names its

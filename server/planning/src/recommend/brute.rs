@@ -6,11 +6,11 @@
 use loadmaster_proto::plan::objective::{NodeSpanning, PlanShape};
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
-use super::market::{Batch, Market};
 use super::wish::Wish;
+use crate::cost::{Batch, Market};
+use crate::iteration::Edge;
+use crate::iteration::{Order, Pipeline, iteration_seconds};
 use crate::search::{Choice, Fleet, KindSet, Link, Pin, Seconds, StageAt, StageCosts};
-use crate::simulate::{Order, Pipeline, iteration_seconds};
-use crate::time::Edge;
 
 /// A plan that fits.
 #[derive(Debug, Clone)]

@@ -8,12 +8,12 @@ use loadmaster_proto::plan::compared::Outline;
 use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
-use super::market::Batch;
-use super::part::Part;
+use crate::cost::Batch;
+use crate::fleet::Subset;
+use crate::iteration::{Edge, iteration};
+use crate::iteration::{Order, Overlap, Pipeline, Simulated, at_least, iteration_seconds, simulate};
 use crate::search::memory::{Peaks, Run};
 use crate::search::{Choice, KindSet, Peak, PlacedStage, Places, Question, Seconds, StageCosts, Step, Unit};
-use crate::simulate::{Order, Overlap, Pipeline, Simulated, at_least, iteration_seconds, simulate};
-use crate::time::{Edge, iteration};
 
 /// A stage of a [`Candidate`].
 #[derive(Debug, Clone, PartialEq)]
@@ -83,7 +83,7 @@ impl Candidate {
         placed: &[PlacedStage],
         batch: Batch,
         overlap: Overlap,
-        part: &Part,
+        part: &Subset,
     ) -> Option<Self> {
         let devices = question.places.resolve(placed);
         let count = placed.len();
@@ -131,7 +131,7 @@ impl Candidate {
     }
 
     /// Gives stages the very devices that their layers are pinned to: like devices of a node are interchangeable.
-    fn keep_pins<C: StageCosts>(&mut self, question: &Question<'_, C>, part: &Part) {
+    fn keep_pins<C: StageCosts>(&mut self, question: &Question<'_, C>, part: &Subset) {
         for pin in question.cuts.pins() {
             let Some(&wanted) = part.origin.get(pin.device) else { continue };
             let is_its = |stage: &CandidateStage| (stage.first..=stage.last).contains(&pin.layer);
@@ -173,7 +173,7 @@ impl Candidate {
         stages: &[(usize, usize, usize)],
         batch: Batch,
         overlap: Overlap,
-        part: &Part,
+        part: &Subset,
     ) -> Option<Self> {
         let placed = path(question.places, question.costs.choices(), stages)?;
         Self::of(question, &placed, batch, overlap, part)

@@ -9,11 +9,11 @@ use super::attempt::Attempt;
 use super::candidate::Candidate;
 use super::effort::Effort;
 use super::lack::lack;
-use super::market::Market;
-use super::part::Part;
 use super::solve::Asked;
 use super::variant::{Variant, variants};
 use super::wish::Wish;
+use crate::cost::Market;
+use crate::fleet::Subset;
 use crate::search::{Cuts, Fleet, Stop, Unit};
 
 /// Most alternatives that a certificate names.
@@ -116,7 +116,7 @@ fn faster_without_limits<M: Market>(
         return None;
     }
     let mut least = best.seconds()?;
-    let part = Part::whole(scene.fleet);
+    let part = Subset::whole(scene.fleet);
     let cuts = part.cuts(cuts)?;
     let mut faster: Option<Candidate> = None;
     let formula = Effort::besides(stop).formula();
@@ -168,7 +168,7 @@ fn unfit<M: Market>(
     if !on_all_devices || stop.is_requested() {
         return None;
     }
-    let part = Part::whole(scene.fleet);
+    let part = Subset::whole(scene.fleet);
     let one = Wish {
         batches: vec![variant.batch],
         schedules: vec![variant.schedule],
@@ -269,7 +269,7 @@ pub(super) fn pool<M: Market>(
             }
             let mut without = cuts.clone();
             without.keep_together(layer..=layer + 1);
-            let part = Part::whole(fleet);
+            let part = Subset::whole(fleet);
             let others = super::ranking::rank_by_formula(market, &one, &part, &without, &effort);
             pool.extend(others.into_iter().take(1));
         }

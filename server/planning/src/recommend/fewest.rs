@@ -8,11 +8,11 @@ use loadmaster_proto::plan::objective::Objective;
 
 use super::attempt::{Attempt, MOST_NAMED, first_fit, on_any_part};
 use super::effort::Effort;
-use super::market::Market;
-use super::part::{Part, Parts};
 use super::ranking::{Ranking, rank, settle};
 use super::relaxed::{fewest_devices, least};
 use super::wish::Wish;
+use crate::cost::Market;
+use crate::fleet::{Subset, Subsets};
 use crate::search::{Cuts, Fleet, Spanning};
 
 /// Most parts of one size that are searched.
@@ -34,7 +34,7 @@ pub(super) fn fewest<M: Market>(
     let objective = if limit.is_some() { Objective::MinIterationTime } else { Objective::MinPeakMemory };
     let asked = Wish { objective, ..wish.clone() };
     let is_even = wish.rules.is_some_and(|rules| rules.even_nodes);
-    let parts = Parts::of(fleet, cuts, is_even);
+    let parts = Subsets::of(fleet, cuts, is_even);
     let price = |kind: usize| fleet.kinds.get(kind).and_then(|kind| kind.hourly_price);
     let worth = |counts: &Vec<u32>| -> f64 {
         let each = counts.iter().enumerate();
@@ -47,7 +47,7 @@ pub(super) fn fewest<M: Market>(
     };
     let mut tried = Tried::default();
     // Whatever the nodes, fewer are not enough.
-    let Some(fewest) = fewest_devices(market, &asked, &Part::whole(fleet), cuts, &effort.prices()) else {
+    let Some(fewest) = fewest_devices(market, &asked, &Subset::whole(fleet), cuts, &effort.prices()) else {
         return tried.nothing();
     };
     // Where stages may take any devices, of which all are of one kind, bytes do not depend on the nodes.
@@ -143,7 +143,7 @@ impl Tried {
         effort: &Effort,
     ) -> Attempt {
         // An ended search may still take one look: the first variant that fits.
-        let plan = first_fit(market, asked, &Part::whole(fleet), cuts, &Effort::last_look());
+        let plan = first_fit(market, asked, &Subset::whole(fleet), cuts, &Effort::last_look());
         let mut ranking = Ranking { candidates: plan.into_iter().collect(), ..Ranking::default() };
         settle(&mut ranking, asked);
         if ranking.candidates.is_empty() && asked.objective.is_timed() && !effort.is_requested() {

@@ -4,12 +4,12 @@ use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
 use super::candidate::Candidate;
-use super::market::Market;
-use super::part::Part;
 use super::solve::Asked;
 use super::variant::Variant;
 use super::wish::Wish;
 use super::{RecommendError, Scene};
+use crate::cost::Market;
+use crate::fleet::Subset;
 use crate::search::{Choice, Cuts};
 
 /// Solver of plans whose partitioning was named by their caller.
@@ -50,7 +50,7 @@ pub fn given<M: Market>(
         stages.push((stage.first_layer, stage.last_layer, index));
     }
     let variant = Variant { batch, schedule, choices, stages: stages.len()..=stages.len() };
-    let (part, anywhere) = (Part::whole(scene.fleet), Cuts::anywhere(layers));
+    let (part, anywhere) = (Subset::whole(scene.fleet), Cuts::anywhere(layers));
     let sizes: Vec<u32> = partitioning.stages().iter().map(StageConfig::devices).collect();
     let asked = Asked::along(market, wish, &variant, &part, &anywhere, &sizes);
     let plan = asked

@@ -4,11 +4,11 @@ use loadmaster_proto::bytes::Bytes;
 
 use super::Scene;
 use super::candidate::Candidate;
-use super::market::Market;
-use super::part::Part;
 use super::solve::Asked;
 use super::variant::Variant;
 use super::wish::Wish;
+use crate::cost::Market;
+use crate::fleet::Subset;
 use crate::search::memory::{self, Obstacle};
 use crate::search::{Choice, Cuts, Stop};
 
@@ -110,7 +110,7 @@ pub(super) fn lack<M: Market>(
     market: &M,
     wish: &Wish,
     variants: &[Variant],
-    part: &Part,
+    part: &Subset,
     cuts: &Cuts,
     stop: &Stop,
 ) -> Option<Lack> {
@@ -188,7 +188,7 @@ fn unknown<M: Market>(market: &M, variant: &Variant) -> Option<String> {
     })
 }
 
-fn in_words(obstacle: Obstacle, wish: &Wish, part: &Part, layers: usize) -> String {
+fn in_words(obstacle: Obstacle, wish: &Wish, part: &Subset, layers: usize) -> String {
     let devices = part.devices();
     match obstacle {
         Obstacle::Devices => no_cover(wish, part, layers),
@@ -202,7 +202,7 @@ fn in_words(obstacle: Obstacle, wish: &Wish, part: &Part, layers: usize) -> Stri
     }
 }
 
-fn no_cover(wish: &Wish, part: &Part, layers: usize) -> String {
+fn no_cover(wish: &Wish, part: &Subset, layers: usize) -> String {
     let devices = part.devices();
     format!(
         "no plan of the shape {} with at most {layers} stages takes all {devices} devices: each stage has a layer \
@@ -218,12 +218,12 @@ fn no_cover(wish: &Wish, part: &Part, layers: usize) -> String {
 }
 
 /// Whether the launcher can start its processes on a part.
-pub(super) fn may_start_on(wish: &Wish, part: &Part) -> bool {
+pub(super) fn may_start_on(wish: &Wish, part: &Subset) -> bool {
     part.is_even() || !wish.rules.is_some_and(|rules| rules.even_nodes)
 }
 
 /// Where not even a variant exists.
-fn no_variant(wish: &Wish, variants: &[Variant], part: &Part, layers: usize) -> Option<Lack> {
+fn no_variant(wish: &Wish, variants: &[Variant], part: &Subset, layers: usize) -> Option<Lack> {
     if !may_start_on(wish, part) {
         let launcher = wish.rules.map_or_else(String::new, |rules| rules.launcher.to_string());
         return Some(Lack::NoPlan {

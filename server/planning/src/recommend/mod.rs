@@ -7,9 +7,6 @@
 //! | `wish` | what is asked for, with all defaults filled in? |
 //! | `launcher` | what can each launcher run? |
 //! | `holds` | what does it hold of every parameter? |
-//! | `market` | where do the prices of stages come from? |
-//! | `prices`, `corrected` | how do predictors give them, and what are they multiplied with? |
-//! | `part` | which part of the devices does a plan take? |
 //! | `variant` | which questions have to be asked: batch, schedule, degrees? |
 //! | `solve` | which search answers which question? |
 //! | `annealed` | what does AMP's annealing come by? |
@@ -21,7 +18,7 @@
 //! | `certificate` | how good is the answer, and what was rejected? |
 //! | `restriction` | what do shape and launcher cost? |
 //! | `lack`, `remedies` | why does nothing fit, and what would help? |
-//! | `compared` | what do well-known rules need? |
+//! | `baselines` | what do well-known rules need? |
 //! | `transfers` | do devices compute while they exchange with the stages next to them? |
 //! | `given` | what does a plan need that the caller names? |
 //! | `incomparable` | which plans must not be compared, in what? |
@@ -33,12 +30,11 @@
 
 mod annealed;
 mod attempt;
+mod baselines;
 mod batches;
 mod candidate;
 mod certificate;
 mod chain;
-mod compared;
-mod corrected;
 mod effort;
 mod fewest;
 mod given;
@@ -47,10 +43,7 @@ mod incomparable;
 mod lack;
 mod largest_model;
 mod launcher;
-mod market;
-mod part;
 mod plan;
-mod prices;
 mod question;
 mod ranking;
 mod reach;
@@ -69,22 +62,20 @@ use loadmaster_proto::plan::compared::{Baseline, RestrictionCost};
 use loadmaster_proto::plan::objective::{Objective, SearchMode};
 use loadmaster_proto::training::Optimizer;
 
-use super::search::{Fleet, Stop};
+use crate::cost::Market;
+use crate::fleet::{Subset, Subsets};
+use crate::search::{Fleet, Stop};
 use attempt::attempt;
 pub use batches::{batches, least_share, left_out, recompute, schedules};
 pub use candidate::{Candidate, CandidateStage};
 pub use chain::ProfiledChain;
-pub use corrected::{Corrected, Factors};
 use effort::Effort;
 pub use given::{GIVEN, given};
 pub use incomparable::incomparable;
 pub use lack::{Lack, Short};
 pub use largest_model::largest_model;
 pub use launcher::{CutUnit, Rules};
-pub use market::{Batch, LayerFacts, Market};
-use part::{Part, Parts};
 pub use plan::NamedPlan;
-pub use prices::Prices;
 pub use question::{Question, QuestionError};
 pub use remedies::Remedy;
 pub use transfers::{Transfers, transfers};
@@ -293,7 +284,7 @@ pub fn recommend<M: Market>(
     } else {
         alternatives = certificate::alternatives(wish, &pool);
     }
-    let compared = if is_brief { Vec::new() } else { compared::compared(market, scene, wish, &best, &cuts) };
+    let compared = if is_brief { Vec::new() } else { baselines::compared(market, scene, wish, &best, &cuts) };
     let mut notes: Vec<String> = Vec::new();
     if let Some(rules) = wish.rules.filter(|rules| !rules.note.is_empty()) {
         notes.push(rules.note.to_owned());
@@ -340,14 +331,14 @@ const MOST_EXPLAINED: usize = 64;
 const MOST_BATCHES_EXPLAINED: usize = 16;
 
 /// The parts of the devices that a wish's plans may take: all of them, or some where they may be idle.
-fn allowed_parts(scene: &Scene<'_>, wish: &Wish, cuts: &super::search::Cuts) -> Vec<Part> {
+fn allowed_parts(scene: &Scene<'_>, wish: &Wish, cuts: &super::search::Cuts) -> Vec<Subset> {
     let may_idle = wish.constraints.allow_idle_devices
         || matches!(wish.objective, Objective::MinDevices | Objective::MinCost);
     if !may_idle {
-        return vec![Part::whole(scene.fleet)];
+        return vec![Subset::whole(scene.fleet)];
     }
     let is_even = wish.rules.is_some_and(|rules| rules.even_nodes);
-    let (mut parts, _) = Parts::of(scene.fleet, cuts, is_even).all();
+    let (mut parts, _) = Subsets::of(scene.fleet, cuts, is_even).all();
     parts.truncate(MOST_EXPLAINED);
     parts
 }
@@ -365,7 +356,7 @@ fn nothing<M: Market>(
     let is_limited =
         wish.constraints.max_iteration_seconds.is_some() || wish.constraints.max_peak_bytes.is_some();
     let effort = Effort::usual(stop);
-    let fits = |part: &Part| attempt::first_fit(market, wish, part, cuts, &effort).is_some();
+    let fits = |part: &Subset| attempt::first_fit(market, wish, part, cuts, &effort).is_some();
     if is_limited && parts.iter().any(fits) {
         return RecommendError::Limits {
             reason: beyond_limits(market, scene, wish, cuts, stop),

@@ -9,18 +9,18 @@ use loadmaster_proto::plan::prediction::{Breakdown, Interval, StageSeconds};
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::TrainingSpec;
 
-use super::candidate::Candidate;
+use super::candidate::{Candidate, CandidateStage};
 use super::chain::ProfiledChain;
-use super::corrected::Factors;
 use super::given::GIVEN;
-use super::prices::Prices;
 use super::question::QuestionError;
 use super::transfers::Transfers;
 use super::{Recommendation, holds};
+use crate::cost::Factors;
+use crate::cost::Prices;
 use crate::fleet::PlannedFleet;
 use crate::predict::forecast::{on_top, warnings};
 use crate::predict::{Margin, Origin, Prediction, StageSetting};
-use crate::search::KindSet;
+use crate::search::{KindSet, StageAt};
 
 /// A plan with its name, which follows from its content.
 pub type NamedPlan = (PlanName, Plan);
@@ -205,6 +205,15 @@ impl Writer<'_> {
         margins?.into_iter().reduce(f64::max)
     }
 
+    /// How far the seconds of a plan's stages are from what was profiled; none without times.
+    fn origin(&self, plan: &Candidate) -> Option<Origin> {
+        let of_stage = |stage: &CandidateStage| {
+            let at = StageAt::anywhere(stage.first, stage.last, stage.kinds);
+            self.prices.origin(plan.schedule, plan.batch, stage.choice, &at)
+        };
+        plan.stages.iter().map(of_stage).collect::<Option<Vec<Origin>>>()?.into_iter().max()
+    }
+
     fn iteration(&self, plan: &Candidate) -> Option<IterationEstimate> {
         let closed_form = plan.closed_form?;
         let timeline = plan.timeline();
@@ -215,7 +224,7 @@ impl Writer<'_> {
             closed_form,
             bubble: timeline.as_ref().map_or(0.0, |of| of.bubble),
             step: timeline.map_or(step, |of| of.iteration_seconds - of.passes_seconds),
-            origin: self.prices.origin(plan).unwrap_or(Origin::Extrapolated),
+            origin: self.origin(plan).unwrap_or(Origin::Extrapolated),
             links: self.fleet.link_origins(),
             overlap: plan.overlap,
             overlap_reason: self.transfers.reason.clone(),

@@ -10,15 +10,15 @@ use loadmaster_proto::training::TrainingSpec;
 
 use super::batches::{batches, least_share, left_out, recompute, schedules};
 use super::chain::ProfiledChain;
-use super::corrected::Factors;
 use super::given::given;
 use super::launcher::Rules;
 use super::plan::{NamedPlan, Writer};
-use super::prices::Prices;
 use super::reach::Reach;
 use super::transfers::{Transfers, transfers};
 use super::wish::Wish;
 use super::{RecommendError, Scene, recommend};
+use crate::cost::Factors;
+use crate::cost::Prices;
 use crate::fleet::PlannedFleet;
 use crate::learn::{Correction, Corrections};
 use crate::predict::capture::merger;

@@ -11,11 +11,11 @@ use super::annealed::annealed;
 use super::candidate::Candidate;
 use super::effort::Effort;
 use super::lack::may_start_on;
-use super::market::Market;
-use super::part::Part;
 use super::solve::{Asked, Solved};
 use super::variant::{Variant, variants};
 use super::wish::Wish;
+use crate::cost::Market;
+use crate::fleet::Subset;
 use crate::search::simulated::{self, Fastest, Front, LowestPeaks, Outcome, Terms};
 use crate::search::time::Cap;
 use crate::search::{Cuts, Ended, Unit};
@@ -95,7 +95,13 @@ pub(super) fn terms<M: Market>(market: &M, wish: &Wish) -> Terms {
 }
 
 /// Searches every variant of a wish on a part of the fleet.
-pub(super) fn rank<M: Market>(market: &M, wish: &Wish, part: &Part, cuts: &Cuts, effort: &Effort) -> Ranking {
+pub(super) fn rank<M: Market>(
+    market: &M,
+    wish: &Wish,
+    part: &Subset,
+    cuts: &Cuts,
+    effort: &Effort,
+) -> Ranking {
     let mut ranking = Ranking::none();
     let Some(cuts) = part.cuts(cuts) else { return ranking };
     if !may_start_on(wish, part) {
@@ -126,7 +132,7 @@ pub(super) fn rank<M: Market>(market: &M, wish: &Wish, part: &Part, cuts: &Cuts,
 pub(super) fn rank_by_formula<M: Market>(
     market: &M,
     wish: &Wish,
-    part: &Part,
+    part: &Subset,
     cuts: &Cuts,
     effort: &Effort,
 ) -> Vec<Candidate> {
@@ -147,7 +153,7 @@ pub(super) fn rank_by_formula<M: Market>(
 struct Search<'a, M> {
     market: &'a M,
     wish: &'a Wish,
-    part: &'a Part,
+    part: &'a Subset,
     cuts: &'a Cuts,
     variants: &'a [Variant],
     effort: &'a Effort,

@@ -4,12 +4,12 @@
 //! they allow where they are, and take no longer. So one look at them bounds every part of a fleet with as many.
 
 use super::effort::Effort;
-use super::market::Market;
-use super::part::Part;
 use super::ranking::terms;
 use super::solve::work_of;
 use super::variant::{Variant, variants, variants_of_any_size};
 use super::wish::Wish;
+use crate::cost::Market;
+use crate::fleet::Subset;
 use crate::search::fewest::{Chain, fewest};
 use crate::search::{
     Best, Cuts, Fleet, FleetNode, KindSet, Link, Places, Question, StageAt, Stop, simulated,
@@ -25,7 +25,7 @@ pub(super) struct Least {
 }
 
 /// So many devices of each kind, in nodes as large as the largest of the fleet: no part with as many has more on a node.
-fn stand_in(fleet: &Fleet, counts: &[u32]) -> Part {
+fn stand_in(fleet: &Fleet, counts: &[u32]) -> Subset {
     let mut nodes = Vec::new();
     for (kind, &count) in counts.iter().enumerate() {
         let own = || fleet.nodes.iter().filter(|node| node.kind == kind);
@@ -40,7 +40,7 @@ fn stand_in(fleet: &Fleet, counts: &[u32]) -> Part {
         }
     }
     let fleet = fleet.with_nodes(nodes);
-    Part { origin: (0..fleet.devices()).collect(), fleet }
+    Subset { origin: (0..fleet.devices()).collect(), fleet }
 }
 
 /// What plans of a wish need at least on so many devices of each kind of a fleet; 0 where nobody knows.
@@ -87,7 +87,7 @@ pub(super) fn least<M: Market>(
 pub(super) fn fewest_devices<M: Market>(
     market: &M,
     wish: &Wish,
-    part: &Part,
+    part: &Subset,
     cuts: &Cuts,
     stop: &Stop,
 ) -> Option<u32> {

@@ -9,14 +9,14 @@ use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 use super::attempt::first_fit;
 use super::candidate::Candidate;
 use super::effort::Effort;
-use super::market::{Batch, Market};
-use super::part::Part;
 use super::ranking::rank;
 use super::relaxed::fewest_devices;
 use super::solve::check_mode;
 use super::variant::{divisors, recompute_name};
 use super::wish::Wish;
 use super::{Scene, allowed_parts};
+use crate::cost::{Batch, Market};
+use crate::fleet::Subset;
 use crate::search::{Fleet, Stop};
 
 /// Most times the devices that there are that are tried.
@@ -230,7 +230,7 @@ fn more_devices<M: Market>(trial: &mut Trial<'_, M>, wish: &Wish) {
     let least = fewest_devices(
         trial.market,
         wish,
-        &Part::whole(&largest),
+        &Subset::whole(&largest),
         &cuts.without_pins(),
         &trial.effort.prices(),
     );

@@ -8,9 +8,9 @@ use super::attempt::{Attempt, attempt, best_value, value};
 use super::candidate::Candidate;
 use super::certificate::counted;
 use super::effort::Effort;
-use super::market::Market;
 use super::variant::{recompute_name, schedule_name};
 use super::wish::Wish;
+use crate::cost::Market;
 use crate::search::{Cuts, Stop};
 
 /// Weighs the best of the restricted plans against the best free one; none where nothing restricts, or where no value

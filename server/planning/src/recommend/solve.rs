@@ -4,10 +4,11 @@ use loadmaster_proto::plan::objective::{Objective, PlanShape, SearchMode};
 
 use super::candidate::Candidate;
 use super::effort::Effort;
-use super::market::Market;
-use super::part::Part;
 use super::variant::Variant;
 use super::wish::Wish;
+use crate::cost::Market;
+use crate::fleet::Subset;
+use crate::iteration::Overlap;
 use crate::search::memory;
 use crate::search::paper::{self, Bayesian, Recursion};
 use crate::search::pareto;
@@ -17,7 +18,6 @@ use crate::search::{
     Best, Cuts, Ended, Fleet, KindSet, Layouts, LinkId, PlacedStage, Places, Question, Searched, StageAt,
     StageCosts, Stop, Unit,
 };
-use crate::simulate::Overlap;
 
 /// Most places of one search over all orders of nodes; beyond it some good orders are searched.
 const MOST_PLACES: usize = 20_000;
@@ -128,7 +128,7 @@ pub(super) struct Asked<'a, C> {
     choices: Vec<usize>,
     variant: &'a Variant,
     overlap: Overlap,
-    part: &'a Part,
+    part: &'a Subset,
     cuts: &'a Cuts,
 }
 
@@ -138,7 +138,7 @@ impl<'a, C: StageCosts> Asked<'a, C> {
         market: &M,
         wish: &Wish,
         variant: &'a Variant,
-        part: &'a Part,
+        part: &'a Subset,
         cuts: &'a Cuts,
     ) -> Self {
         let (sizes, spanning) = (variant.sizes(), wish.spanning_on(&part.fleet));
@@ -160,7 +160,7 @@ impl<'a, C: StageCosts> Asked<'a, C> {
         market: &M,
         wish: &Wish,
         variant: &'a Variant,
-        part: &'a Part,
+        part: &'a Subset,
         cuts: &'a Cuts,
         stages: &[u32],
     ) -> Self {
@@ -176,7 +176,7 @@ impl<'a, C: StageCosts> Asked<'a, C> {
         market: &M,
         wish: &Wish,
         variant: &'a Variant,
-        (part, cuts): (&'a Part, &'a Cuts),
+        (part, cuts): (&'a Subset, &'a Cuts),
         layouts: Layouts,
     ) -> Self {
         // All orders share their links.

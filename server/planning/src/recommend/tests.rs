@@ -11,11 +11,12 @@ use super::attempt::value;
 use super::brute::{Plan, every_plan, highest};
 use super::restriction::broken_rules;
 use super::*;
+use crate::cost::{Batch, LayerFacts};
+use crate::iteration::Overlap;
 use crate::search::testing::cases;
 use crate::search::{
     Choice, Cuts, FleetNode, Kind, Link, LinkId, LinkOrigin, Peak, Pin, Seconds, StageAt, StageCosts, Unit,
 };
-use crate::simulate::Overlap;
 
 /// Prices that are thrown, not computed: every stage has its own, the same each time it is asked for, whatever
 /// else is asked about.

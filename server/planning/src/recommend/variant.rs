@@ -7,9 +7,9 @@ use loadmaster_proto::plan::objective::PlanShape;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
-use super::market::Batch;
-use super::part::Part;
 use super::wish::Wish;
+use crate::cost::Batch;
+use crate::fleet::Subset;
 use crate::search::{Choice, Spanning};
 
 /// One question to a search.
@@ -64,7 +64,7 @@ pub fn recompute_name(policy: RecomputePolicy) -> &'static str {
 }
 
 /// Everything that has to be asked for a wish on these devices; no plan of the shape is in none of them.
-pub fn variants(wish: &Wish, part: &Part, layers: usize) -> Vec<Variant> {
+pub fn variants(wish: &Wish, part: &Subset, layers: usize) -> Vec<Variant> {
     let mut variants = Vec::new();
     let policies: Vec<Vec<RecomputePolicy>> = if wish.constraints.recompute_per_stage {
         vec![wish.recompute.clone()]
@@ -90,7 +90,7 @@ pub fn variants(wish: &Wish, part: &Part, layers: usize) -> Vec<Variant> {
 type Group = (Vec<(u32, u32)>, RangeInclusive<usize>);
 
 /// The sets of (data, tensor) degrees that stages of a plan may mix, each with the number of stages.
-fn degrees(wish: &Wish, part: &Part, batch: Batch, layers: usize) -> Vec<Group> {
+fn degrees(wish: &Wish, part: &Subset, batch: Batch, layers: usize) -> Vec<Group> {
     let counts = wish.stage_counts(layers);
     let devices = part.devices();
     let all = pairs(wish, part, batch);
@@ -133,7 +133,7 @@ fn families(wish: &Wish, all: &[(u32, u32)]) -> Vec<Vec<(u32, u32)>> {
 
 /// Everything that has to be asked for a wish on parts of these devices of any size: the variants, whatever number of
 /// stages their degrees make.
-pub(super) fn variants_of_any_size(wish: &Wish, part: &Part, layers: usize) -> Vec<Variant> {
+pub(super) fn variants_of_any_size(wish: &Wish, part: &Subset, layers: usize) -> Vec<Variant> {
     let stages = wish.stage_counts(layers);
     let mut variants = Vec::new();
     for &batch in &wish.batches {
@@ -154,7 +154,7 @@ pub(super) fn variants_of_any_size(wish: &Wish, part: &Part, layers: usize) -> V
 
 /// The (data, tensor) degrees that one stage may have: what request, launcher and nodes allow. Replicas split a
 /// micro-batch evenly, so that the data degree divides it, and leave each device its least share.
-fn pairs(wish: &Wish, part: &Part, batch: Batch) -> Vec<(u32, u32)> {
+fn pairs(wish: &Wish, part: &Subset, batch: Batch) -> Vec<(u32, u32)> {
     let constraints = &wish.constraints;
     let is_listed = |list: &[u32], degree: u32| list.is_empty() || list.contains(&degree);
     let largest = part.fleet.nodes.iter().map(|node| node.devices).max().unwrap_or(0);
@@ -212,8 +212,8 @@ mod tests {
 
     use super::*;
     use crate::fleet::{self, DeviceGroup};
+    use crate::iteration::Overlap;
     use crate::search::{Cuts, Unit};
-    use crate::simulate::Overlap;
 
     /// The data degrees that are asked about on eight devices of a node, by micro-batch size.
     fn data_degrees(least_share: u32, sizes: &[u32]) -> Vec<(u32, Vec<u32>)> {
@@ -244,7 +244,7 @@ mod tests {
             let degrees = variant.choices.iter().map(|choice| choice.data);
             (variant.batch.micro_batch_size, degrees.collect())
         };
-        variants(&wish, &Part::whole(&fleet), 8).into_iter().map(degrees).collect()
+        variants(&wish, &Subset::whole(&fleet), 8).into_iter().map(degrees).collect()
     }
 
     /// Replicas leave each device no fewer samples than were profiled; a micro-batch that is smaller as a whole, which

@@ -6,9 +6,9 @@ use loadmaster_proto::plan::objective::{NodeSpanning, Objective, PlanShape, Sear
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
 use super::launcher::Rules;
-use super::market::Batch;
+use crate::cost::Batch;
+use crate::iteration::Overlap;
 use crate::search::{Cuts, Fleet, Spanning, Unit};
-use crate::simulate::Overlap;
 
 /// Most micro-batch sizes of one request.
 pub const MAX_BATCHES: usize = 1_000;

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use loadmaster_planning::iteration::{self, AskedOrder, Lane, Order, Overlap, Simulated};
 use loadmaster_planning::predict::cores;
 use loadmaster_planning::recommend::incomparable;
-use loadmaster_planning::simulate::{self, AskedOrder, Lane, Order, Overlap, Simulated};
 use loadmaster_proto::convert::{overlap_from_wire, unsigned};
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::name::PlanName;
@@ -79,7 +79,7 @@ impl Plans {
         warnings.extend(notes);
         let simulations = self.searches.run(PATIENCE, move |_| {
             let (mut timelines, mut lacking) = (Vec::new(), Vec::new());
-            for record in records.iter().filter(|record| simulate::has_times(&record.content)) {
+            for record in records.iter().filter(|record| iteration::has_times(&record.content)) {
                 match timeline(record, AskedOrder::Own, None, COMPARED_PASSES) {
                     Ok(timeline) => timelines.push(timeline),
                     // The other figures are compared all the same.
@@ -101,7 +101,7 @@ fn timeline(
     listed: usize,
 ) -> Result<v1::Timeline, ApiError> {
     let plan = &record.content;
-    let timeline = simulate::timeline(plan, asked, overlap)
+    let timeline = iteration::timeline(plan, asked, overlap)
         .map_err(|error| Invalid::field("schedule", error.to_string()))?;
     let Some(timeline) = timeline else {
         return Err(ApiError::NoTimes { plan: record.name.to_string() });

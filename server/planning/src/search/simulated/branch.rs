@@ -4,8 +4,8 @@ use super::super::memory::{Peaks, Run};
 use super::super::{Ended, PlaceId, PlacedStage, Question, Seconds, StageCosts, Stop};
 use super::tables::Tables;
 use super::{Least, Outcome, Terms, Wanted, Weighed};
-use crate::simulate::{Order, Pipeline, ends};
-use crate::time::Edge;
+use crate::iteration::Edge;
+use crate::iteration::{Order, Pipeline, ends};
 
 /// Work of a simulated pass.
 pub const PASS: u64 = 5;

@@ -30,7 +30,7 @@ mod wanted;
 pub use wanted::{Fastest, Front, Least, LowestPeaks, Wanted, Weighed};
 
 use super::{Ended, Question, StageCosts, Stop, Unit};
-use crate::simulate::Overlap;
+use crate::iteration::Overlap;
 use branch::Branch;
 pub use branch::PASS;
 use tables::Tables;

@@ -4,7 +4,7 @@ use loadmaster_proto::bytes::Bytes;
 
 use super::super::{Peak, PlaceId, PlacedStage, Question, Seconds, StageAt, StageCosts, Step, Stop};
 use super::Terms;
-use crate::simulate::Overlap;
+use crate::iteration::Overlap;
 
 /// Stages that tables may hold: half a GiB.
 const MOST_CELLS: usize = 12 << 20;

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use super::super::testing::{Instance, Shape, WeighedStage, cases, enumerate, instances};
 use super::*;
+use crate::iteration::Edge;
+use crate::iteration::{Order, Pipeline, iteration_seconds};
 use crate::search::memory::{Peaks, Run};
-use crate::simulate::{Order, Pipeline, iteration_seconds};
-use crate::time::Edge;
 
 /// A plan's simulated seconds, peaks and highest peak; none where its seconds are not known.
 fn weigh(instance: &Instance, plan: &[WeighedStage], terms: Terms) -> Option<(f64, Peaks)> {

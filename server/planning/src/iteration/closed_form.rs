@@ -1,8 +1,7 @@
 //! AMP's formula.
 
-use super::Edge;
+use super::{Edge, Overlap};
 use crate::search::Seconds;
-use crate::simulate::Overlap;
 
 /// Seconds of one pipeline's passes (AMP, eq. 4): `(m − 1) · max t_i + Σ e_i + Σ t_i`, where `t_i` are both
 /// passes of a micro-batch through a stage and `e_i` its way over an edge and back.
@@ -10,7 +9,7 @@ use crate::simulate::Overlap;
 /// AMP takes links to be idle whenever they are needed. One that is busy longer in a direction than any stage
 /// computes keeps the pipeline waiting like a stage that slow, so the largest of both counts here; transfers that
 /// keep devices from computing count as part of the stages at both of their ends.
-pub fn pipeline(stages: &[Seconds], edges: &[Edge], micro_batches: u32, overlap: Overlap) -> f64 {
+pub(super) fn pipeline(stages: &[Seconds], edges: &[Edge], micro_batches: u32, overlap: Overlap) -> f64 {
     let all: f64 = stages.iter().map(|stage| stage.passes()).sum();
     let ways: f64 = edges.iter().map(|edge| edge.both()).sum();
     let longest = match overlap {

@@ -1,27 +1,14 @@
-//! Plans of well-known rules, to hold a recommendation against.
-//!
-//! | name | rule |
-//! |---|---|
-//! | `uniform-layers` | as many layers in each stage, the first stages one more |
-//! | `uniform-parameters` | the largest number of parameters of a stage as small as possible |
-//! | `torchgpipe-time` | torchgpipe's `balance_by_time`: its block partition of both passes' seconds |
-//! | `torchgpipe-size` | torchgpipe's `balance_by_size`: the same of kept bytes plus scaled parameter bytes |
-//! | `megatron` | Megatron's heuristic: the smallest tensor × pipeline degree that fits, tensor within a node first |
-//!
-//! A rule is a partitioning; what it costs is asked of the same prices as the recommendation.
-
-mod balance;
-mod block_partition;
+//! The rules: how many layers each of them gives every stage.
 
 use loadmaster_proto::training::Optimizer;
 
-use super::recommend::LayerFacts;
-pub use balance::{uniform, uniform_weights};
-pub use block_partition::block_partition;
+use super::block_partition::block_partition;
+use super::uniform::{uniform, uniform_weights};
+use crate::cost::LayerFacts;
 
 /// A rule that cuts a chain for a number of stages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rule {
+pub(super) enum Rule {
     /// As many layers in each.
     UniformLayers,
     /// As many parameters.
@@ -34,11 +21,11 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 4] =
+    pub(super) const ALL: [Self; 4] =
         [Self::UniformLayers, Self::UniformParameters, Self::TorchgpipeTime, Self::TorchgpipeSize];
 
     /// For people.
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::UniformLayers => "uniform-layers",
             Self::UniformParameters => "uniform-parameters",
@@ -51,7 +38,7 @@ impl Rule {
     ///
     /// # Errors
     /// What the rule needs and is not known, or more stages than layers.
-    pub fn cut(
+    pub(super) fn cut(
         self,
         facts: &[LayerFacts],
         stages: usize,
@@ -87,13 +74,13 @@ impl Rule {
 
 /// torchgpipe's `param_scale`: how many times a parameter's bytes its training takes. Its documentation gives 2
 /// to 3 for SGD and 4 to 5 for Adam; the parameter, its gradient and its state are 2 and 3, and 4.
-pub fn parameter_scale(optimizer: &Optimizer) -> f64 {
+pub(super) fn parameter_scale(optimizer: &Optimizer) -> f64 {
     2.0 + optimizer.state_scalars() as f64
 }
 
 /// Degrees of Megatron's heuristic in the order in which it tries them: (tensor, pipeline), by their product,
 /// tensor shards as far as a node reaches first. The rest are replicas.
-pub fn megatron_degrees(devices: u32, per_node: u32, layers: usize) -> Vec<(u32, u32)> {
+pub(super) fn megatron_degrees(devices: u32, per_node: u32, layers: usize) -> Vec<(u32, u32)> {
     let mut degrees = Vec::new();
     let products = (0..u32::BITS).map(|power| 1_u32 << power).take_while(|&product| product <= devices);
     for product in products.filter(|&product| devices.is_multiple_of(product)) {

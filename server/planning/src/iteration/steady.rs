@@ -9,8 +9,8 @@ use loadmaster_proto::training::schedule::Pass;
 
 use super::engine::{self, Walk};
 use super::order::{self, Order};
-use super::{Lane, Overlap, Pipeline, SimulateError, Simulated, TimedPass, bubble};
-use crate::time::Edge;
+use super::pipeline::{Lane, Pipeline, SimulateError, Simulated, TimedPass, bubble};
+use super::{Edge, Overlap};
 
 /// Micro-batches, in multiples of the stages, after which a window is drawn.
 const FILLING: u32 = 4;
@@ -46,7 +46,7 @@ pub(super) fn simulate(pipeline: &Pipeline<'_>) -> Result<Simulated, SimulateErr
     // As many again let the window end before the pipeline runs dry.
     let all = micro_batches.saturating_add(filled.saturating_mul(2));
     let endless = Pipeline { micro_batches: all, ..*pipeline };
-    super::check(&endless)?;
+    endless.check()?;
     let turns = Order::PipeDream.turns(stages.len(), all);
     let run = engine::run(&endless, &turns, Walk { keep_passes: true, updates_always: true })?;
     let iteration_seconds = f64::from(micro_batches) * period(pipeline);

@@ -1,22 +1,41 @@
-//! How long an iteration takes, in closed form (AMP, 3.2 and 3.3).
+//! How long an iteration takes: in closed form (AMP, 3.2 and 3.3), at least, and exactly.
 //!
 //! | module | question | AMP |
 //! |---|---|---|
 //! | `links` | how long do bytes take between two devices, or around a ring of them? | 3.3 |
 //! | `closed_form` | how long does a pipeline take? | eq. 4, eq. 5 |
 //! | `bound` | how long does it take at least? | |
+//! | `simulate` | how long exactly? | |
+//! | `pipeline` | what is simulated, and what comes of it? | |
+//! | `order` | which pass comes after which on a device? | |
+//! | `engine` | when does each start? | |
+//! | `steady` | how long does PipeDream take for a micro-batch in the long run? | |
+//! | `of_plan` | what does a plan do, under its own schedule or another one? | |
 //!
 //! AMP's formula prices a search in constant time per stage. It is no bound: under 1F1B a heavy early stage
 //! works while the others pass micro-batches on, and under GPipe the slowest forward and the slowest backward
-//! pass may be of different stages. [`bound`] is one, and [`simulate`](super::simulate) is exact.
+//! pass may be of different stages. [`lower_bound`] is one, and [`simulate`] is exact.
 
 mod bound;
 mod closed_form;
+mod engine;
 mod links;
+mod of_plan;
+mod order;
+mod pipeline;
+mod simulate;
+mod steady;
+#[cfg(test)]
+mod tests;
 
 pub use bound::lower_bound;
-pub use closed_form::{iteration, pipeline};
+pub use closed_form::iteration;
 pub use links::{all_reduce, point_to_point};
+pub use loadmaster_proto::training::overlap::Overlap;
+pub use of_plan::{AskedOrder, PlanTimeline, has_times, timeline};
+pub use order::{Order, Turn};
+pub use pipeline::{Lane, MAX_PASSES, Pipeline, SimulateError, Simulated, TimedPass};
+pub use simulate::{Ends, at_least, ends, iteration_seconds, simulate};
 
 /// Seconds that one micro-batch takes between two neighbouring stages.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

@@ -2,8 +2,9 @@
 
 use loadmaster_proto::training::schedule::Pass;
 
+use super::Overlap;
 use super::order::Turn;
-use super::{Lane, Overlap, Pipeline, SimulateError, TimedPass};
+use super::pipeline::{Lane, Pipeline, SimulateError, TimedPass};
 
 /// What a walk does besides finding the end.
 #[derive(Debug, Clone, Copy, Default)]

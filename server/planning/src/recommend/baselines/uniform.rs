@@ -1,14 +1,14 @@
 //! Equal numbers of layers, and equal sums.
 
 /// As many of `layers` in each of `stages`; the first stages have one more where they do not divide.
-pub fn uniform(layers: usize, stages: usize) -> Vec<usize> {
+pub(super) fn uniform(layers: usize, stages: usize) -> Vec<usize> {
     let (each, more) = (layers / stages.max(1), layers % stages.max(1));
     (0..stages).map(|stage| each + usize::from(stage < more)).collect()
 }
 
 /// The cut into `stages` runs of at least one weight each whose largest sum is smallest; of those the one whose
 /// first runs are longest.
-pub fn uniform_weights(weights: &[u64], stages: usize) -> Vec<usize> {
+pub(super) fn uniform_weights(weights: &[u64], stages: usize) -> Vec<usize> {
     let total: u64 = weights.iter().fold(0, |sum, &weight| sum.saturating_add(weight));
     let (mut low, mut high) = (weights.iter().copied().max().unwrap_or(0), total);
     while low < high {

@@ -1,4 +1,18 @@
-//! What the plans of well-known rules need, by the same prices.
+//! Plans of well-known rules, to hold a recommendation against.
+//!
+//! | name | rule |
+//! |---|---|
+//! | `uniform-layers` | as many layers in each stage, the first stages one more |
+//! | `uniform-parameters` | the largest number of parameters of a stage as small as possible |
+//! | `torchgpipe-time` | torchgpipe's `balance_by_time`: its block partition of both passes' seconds |
+//! | `torchgpipe-size` | torchgpipe's `balance_by_size`: the same of kept bytes plus scaled parameter bytes |
+//! | `megatron` | Megatron's heuristic: the smallest tensor × pipeline degree that fits, tensor within a node first |
+//!
+//! A rule is a partitioning; what it costs is asked of the same prices as the recommendation.
+
+mod block_partition;
+mod rule;
+mod uniform;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::compared::Baseline;
@@ -6,13 +20,14 @@ use loadmaster_proto::training::stage::StageConfig;
 
 use super::Scene;
 use super::candidate::Candidate;
-use super::market::Market;
-use super::part::Part;
 use super::solve::Asked;
 use super::variant::Variant;
 use super::wish::Wish;
-use crate::baselines::{Rule, megatron_degrees, uniform};
+use crate::cost::Market;
+use crate::fleet::Subset;
 use crate::search::{Choice, Cuts};
+use rule::{Rule, megatron_degrees};
+use uniform::uniform;
 
 /// The rules on the devices of a recommended plan, at its batch and schedule.
 ///
@@ -157,7 +172,7 @@ fn weigh<M: Market>(
 }
 
 /// The devices that a plan takes, in the fleet's order.
-fn used(scene: &Scene<'_>, plan: &Candidate) -> Part {
+fn used(scene: &Scene<'_>, plan: &Candidate) -> Subset {
     let mut taken = vec![0; scene.fleet.nodes.len()];
     let begins = scene.fleet.begins();
     for device in plan.stages.iter().flat_map(|stage| &stage.devices) {
@@ -166,5 +181,5 @@ fn used(scene: &Scene<'_>, plan: &Candidate) -> Part {
             *taken += 1;
         }
     }
-    Part::of(scene.fleet, &taken, &[])
+    Subset::of(scene.fleet, &taken, &[])
 }

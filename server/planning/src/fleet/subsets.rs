@@ -1,97 +1,22 @@
-//! A part of a fleet: what a plan on fewer devices than there are takes.
+//! The subsets of a fleet that a plan may take.
 //!
-//! Nodes that are alike are one *class*: a part says how many devices it takes of each node, and which of the nodes of
-//! a class it takes how many of makes no difference. Nodes with a pinned device are like no other.
+//! Nodes that are alike are one *class*: a subset says how many devices it takes of each node, and which of the nodes
+//! of a class it takes how many of makes no difference. Nodes with a pinned device are like no other.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashSet};
 
+use super::subset::{Subset, pinned};
 use crate::search::{Cuts, Fleet, FleetNode, Pin};
 
-/// Most parts of a fleet that are looked at one by one.
-const MOST_PARTS: usize = 4_096;
+/// Most subsets of a fleet that are looked at one by one.
+const MOST_SUBSETS: usize = 4_096;
 
 /// Most classes of nodes that are told apart.
 const MOST_CLASSES: usize = 512;
 
-/// Most nodes of all parts together: each part has nodes of its own.
+/// Most nodes of all subsets together: each subset has nodes of its own.
 const MOST_NODES: usize = 1 << 21;
-
-/// Some devices of a fleet, as a fleet of their own.
-#[derive(Debug, Clone)]
-pub struct Part {
-    /// The devices.
-    pub fleet: Fleet,
-    /// Which of the whole fleet's devices each of them is, ascending.
-    pub origin: Vec<u32>,
-}
-
-impl Part {
-    /// All of it.
-    pub fn whole(fleet: &Fleet) -> Self {
-        Self { fleet: fleet.clone(), origin: (0..fleet.devices()).collect() }
-    }
-
-    /// So many devices of each node, pinned ones before others; nodes of none are left out.
-    pub fn of(fleet: &Fleet, taken: &[u32], pins: &[Pin]) -> Self {
-        let mut part = Self { fleet: fleet.with_nodes(Vec::new()), origin: Vec::new() };
-        let mut begin = 0;
-        for (node, &devices) in fleet.nodes.iter().zip(taken) {
-            let devices = devices.min(node.devices);
-            let own = begin..begin + node.devices;
-            begin = own.end;
-            if devices == 0 {
-                continue;
-            }
-            let mut chosen: Vec<u32> = pinned(pins, &own);
-            chosen.truncate(devices as usize);
-            let others: Vec<u32> = own.filter(|device| !chosen.contains(device)).collect();
-            chosen.extend(others.into_iter().take(devices as usize - chosen.len()));
-            chosen.sort_unstable();
-            part.origin.extend(chosen);
-            part.fleet.nodes.push(FleetNode { devices, ..node.clone() });
-        }
-        part
-    }
-
-    /// Devices.
-    pub fn devices(&self) -> u32 {
-        self.fleet.devices()
-    }
-
-    /// Price of an hour of its devices; none where the price of one is not known.
-    pub fn hourly_price(&self) -> Option<f64> {
-        let nodes = self.fleet.nodes.iter();
-        nodes.map(|node| Some(f64::from(node.devices) * self.fleet.kinds.get(node.kind)?.hourly_price?)).sum()
-    }
-
-    /// Restrictions on the whole fleet as restrictions on this part; none where a layer is pinned to a device
-    /// that the part does not have.
-    pub fn cuts(&self, cuts: &Cuts) -> Option<Cuts> {
-        if cuts.pins().is_empty() {
-            return Some(cuts.clone());
-        }
-        let pins = cuts.pins().iter().map(|pin| {
-            let device = self.origin.binary_search(&u32::try_from(pin.device).ok()?).ok()?;
-            Some(Pin { layer: pin.layer, device })
-        });
-        Some(cuts.with_pins(pins.collect::<Option<Vec<Pin>>>()?))
-    }
-
-    /// Whether all of its nodes have equally many devices, as torchrun starts processes.
-    pub fn is_even(&self) -> bool {
-        self.fleet.is_one_node || self.fleet.nodes.windows(2).all(|pair| pair[0].devices == pair[1].devices)
-    }
-}
-
-/// The pinned devices of a node, ascending, each once.
-fn pinned(pins: &[Pin], node: &std::ops::Range<u32>) -> Vec<u32> {
-    let devices = pins.iter().filter_map(|pin| u32::try_from(pin.device).ok());
-    let mut devices: Vec<u32> = devices.filter(|device| node.contains(device)).collect();
-    devices.sort_unstable();
-    devices.dedup();
-    devices
-}
 
 /// Nodes that nothing tells apart.
 #[derive(Debug)]
@@ -101,17 +26,17 @@ struct Class {
     nodes: Vec<usize>,
     /// Devices of each.
     devices: u32,
-    /// Devices of each that every part must have, because layers are pinned to them.
+    /// Devices of each that every subset must have, because layers are pinned to them.
     least: u32,
 }
 
-/// The parts of a fleet that a plan may take.
+/// The subsets of a fleet that a plan may take.
 #[derive(Debug)]
-pub(super) struct Parts<'a> {
+pub(crate) struct Subsets<'a> {
     fleet: &'a Fleet,
     pins: &'a [Pin],
     classes: Vec<Class>,
-    /// Whether all nodes of a part have equally many devices.
+    /// Whether all nodes of a subset have equally many devices.
     is_even: bool,
     /// Whether classes have unlike nodes, because there are too many.
     is_coarse: bool,
@@ -121,9 +46,9 @@ pub(super) struct Parts<'a> {
 /// Devices of each kind.
 type Counts = Vec<u32>;
 
-impl<'a> Parts<'a> {
-    /// The parts that have every pinned device; of all nodes equally many where the launcher starts processes so.
-    pub(super) fn of(fleet: &'a Fleet, cuts: &'a Cuts, is_even: bool) -> Self {
+impl<'a> Subsets<'a> {
+    /// The subsets that have every pinned device; of all nodes equally many where the launcher starts processes so.
+    pub(crate) fn of(fleet: &'a Fleet, cuts: &'a Cuts, is_even: bool) -> Self {
         let has_tiers = fleet.tiers.iter().any(Option::is_some);
         let classes = Self::classes(fleet, cuts.pins(), |one, other| {
             one.is_like(other) && (!has_tiers || one.domains == other.domains)
@@ -134,7 +59,7 @@ impl<'a> Parts<'a> {
                 (one.kind, one.devices) == (other.kind, other.devices)
             })
         };
-        let most = MOST_PARTS.min(MOST_NODES / fleet.nodes.len().max(1)).max(2);
+        let most = MOST_SUBSETS.min(MOST_NODES / fleet.nodes.len().max(1)).max(2);
         let classes = classes.or_else(of_kind).unwrap_or_default();
         Self { fleet, pins: cuts.pins(), classes, is_even: is_even && !fleet.is_one_node, is_coarse, most }
     }
@@ -168,9 +93,9 @@ impl<'a> Parts<'a> {
 
     /// All of them, the largest first, and whether none is left out. Where they are too many, those of each number of
     /// devices that take the fewest nodes.
-    pub(super) fn all(&self) -> (Vec<Part>, bool) {
+    pub(crate) fn all(&self) -> (Vec<Subset>, bool) {
         let total = self.fleet.devices();
-        let (mut parts, mut is_complete) = (Vec::new(), true);
+        let (mut subsets, mut is_complete) = (Vec::new(), true);
         let mut by_size: Vec<Counts> = Vec::new();
         let mut sizes = self.sizes(|counts| f64::from(counts.iter().sum::<u32>()));
         while let Some((_, counts)) = sizes.next_size() {
@@ -184,15 +109,15 @@ impl<'a> Parts<'a> {
             by_size.retain(|counts| counts.iter().sum::<u32>().is_power_of_two());
             by_size.push(self.totals());
         }
-        let left = |parts: &Vec<Part>| self.most.saturating_sub(parts.len());
+        let left = |subsets: &Vec<Subset>| self.most.saturating_sub(subsets.len());
         for (index, counts) in by_size.iter().enumerate().rev() {
-            let fair = left(&parts) / (index + 1);
+            let fair = left(&subsets) / (index + 1);
             let (own, all) = self.with(counts, fair.max(1));
             is_complete &= all;
-            parts.extend(own);
+            subsets.extend(own);
         }
-        parts.retain(|part| part.devices() > 0 && part.devices() <= total);
-        (parts, is_complete)
+        subsets.retain(|subset| subset.devices() > 0 && subset.devices() <= total);
+        (subsets, is_complete)
     }
 
     /// Devices of each kind.
@@ -206,7 +131,7 @@ impl<'a> Parts<'a> {
 
     /// Numbers of devices of each kind in the order of what they are worth, the least first; of equals those with the
     /// fewest devices.
-    pub(super) fn sizes(&self, worth: impl Fn(&Counts) -> f64) -> Sizes<impl Fn(&Counts) -> f64> {
+    pub(crate) fn sizes(&self, worth: impl Fn(&Counts) -> f64) -> Sizes<impl Fn(&Counts) -> f64> {
         let totals = self.totals();
         let mut least = vec![0; totals.len()];
         for class in &self.classes {
@@ -217,11 +142,11 @@ impl<'a> Parts<'a> {
         sizes
     }
 
-    /// The parts with so many devices of each kind, at most `most` of them, those that take the fewest nodes
+    /// The subsets with so many devices of each kind, at most `most` of them, those that take the fewest nodes
     /// first; and whether none is left out.
-    pub(super) fn with(&self, counts: &Counts, most: usize) -> (Vec<Part>, bool) {
+    pub(crate) fn with(&self, counts: &Counts, most: usize) -> (Vec<Subset>, bool) {
         let mut filling = Filling {
-            parts: self,
+            subsets: self,
             left: counts.clone(),
             taken: vec![0; self.fleet.nodes.len()],
             found: Vec::new(),
@@ -243,7 +168,7 @@ impl<'a> Parts<'a> {
 
 /// Numbers of devices of each kind, the least worth first.
 #[derive(Debug)]
-pub(super) struct Sizes<F> {
+pub(crate) struct Sizes<F> {
     worth: F,
     totals: Counts,
     waiting: BinaryHeap<Size>,
@@ -282,7 +207,7 @@ impl<F: Fn(&Counts) -> f64> Sizes<F> {
     }
 
     /// The next one with what it is worth; never no devices at all.
-    pub(super) fn next_size(&mut self) -> Option<(f64, Counts)> {
+    pub(crate) fn next_size(&mut self) -> Option<(f64, Counts)> {
         loop {
             let Size { worth, counts } = self.waiting.pop()?;
             for kind in 0..counts.len() {
@@ -302,11 +227,11 @@ impl<F: Fn(&Counts) -> f64> Sizes<F> {
 
 /// Parts in the making.
 struct Filling<'a> {
-    parts: &'a Parts<'a>,
+    subsets: &'a Subsets<'a>,
     /// Devices of each kind that are not taken yet.
     left: Counts,
     taken: Vec<u32>,
-    found: Vec<Part>,
+    found: Vec<Subset>,
     most: usize,
     is_complete: bool,
 }
@@ -319,15 +244,15 @@ impl Filling<'_> {
             self.is_complete = false;
             return;
         }
-        let Some(of) = self.parts.classes.get(class) else {
+        let Some(of) = self.subsets.classes.get(class) else {
             if self.left.iter().all(|&left| left == 0) {
-                self.found.push(Part::of(self.parts.fleet, &self.taken, self.parts.pins));
+                self.found.push(Subset::of(self.subsets.fleet, &self.taken, self.subsets.pins));
             }
             return;
         };
         let (left, nodes) = (self.left[of.kind], (of.nodes.len() - node) as u32);
         let largest = of.devices.min(left).min(most);
-        let later = self.parts.classes[class + 1..].iter().filter(|other| other.kind == of.kind);
+        let later = self.subsets.classes[class + 1..].iter().filter(|other| other.kind == of.kind);
         let later: u32 = later.map(|other| other.devices * other.nodes.len() as u32).sum();
         if later.saturating_add(largest.saturating_mul(nodes)) < left {
             return;
@@ -346,7 +271,7 @@ impl Filling<'_> {
 
     /// Takes so many devices of each of these nodes of a class.
     fn take(&mut self, class: usize, nodes: std::ops::Range<usize>, devices: u32) {
-        let of = &self.parts.classes[class];
+        let of = &self.subsets.classes[class];
         for &node in &of.nodes[nodes] {
             self.left[of.kind] = self.left[of.kind] + self.taken[node] - devices;
             self.taken[node] = devices;
@@ -382,62 +307,64 @@ mod tests {
         }
     }
 
-    fn taken(part: &Part) -> Vec<(usize, u32)> {
-        part.fleet.nodes.iter().map(|node| (node.kind, node.devices)).collect()
+    fn taken(subset: &Subset) -> Vec<(usize, u32)> {
+        subset.fleet.nodes.iter().map(|node| (node.kind, node.devices)).collect()
     }
 
     /// Every way to take devices of nodes, once where nodes are alike, never none at all: counted by hand.
     #[test]
-    fn parts_are_all_ways_to_take_devices_of_nodes() {
+    fn subsets_are_all_ways_to_take_devices_of_nodes() {
         let (fleet, cuts) = (fleet(&[(0, 2), (1, 1), (0, 2)]), Cuts::anywhere(1));
-        let (parts, is_complete) = Parts::of(&fleet, &cuts, false).all();
+        let (subsets, is_complete) = Subsets::of(&fleet, &cuts, false).all();
         // {0,0} {1,0} {1,1} {2,0} {2,1} {2,2} of the two, with and without the other.
-        assert_eq!((parts.len(), is_complete), (6 * 2 - 1, true));
-        assert!(parts.iter().any(|part| taken(part) == [(0, 1), (0, 1)] && part.origin == [0, 3]));
-        assert_eq!(parts[0].devices(), 5, "the largest first");
-        let distinct: HashSet<Vec<u32>> = parts.iter().map(|part| part.origin.clone()).collect();
-        assert_eq!(distinct.len(), parts.len());
+        assert_eq!((subsets.len(), is_complete), (6 * 2 - 1, true));
+        assert!(subsets.iter().any(|subset| taken(subset) == [(0, 1), (0, 1)] && subset.origin == [0, 3]));
+        assert_eq!(subsets[0].devices(), 5, "the largest first");
+        let distinct: HashSet<Vec<u32>> = subsets.iter().map(|subset| subset.origin.clone()).collect();
+        assert_eq!(distinct.len(), subsets.len());
     }
 
-    /// A launcher that starts equally many processes on every node gets no other parts.
+    /// A launcher that starts equally many processes on every node gets no other subsets.
     #[test]
-    fn even_parts_have_equally_many_devices_on_each_node() {
+    fn even_subsets_have_equally_many_devices_on_each_node() {
         let (fleet, cuts) = (fleet(&[(0, 3), (0, 3)]), Cuts::anywhere(1));
-        let (parts, _) = Parts::of(&fleet, &cuts, true).all();
-        let mut all: Vec<Vec<u32>> =
-            parts.iter().map(|part| part.fleet.nodes.iter().map(|node| node.devices).collect()).collect();
+        let (subsets, _) = Subsets::of(&fleet, &cuts, true).all();
+        let mut all: Vec<Vec<u32>> = subsets
+            .iter()
+            .map(|subset| subset.fleet.nodes.iter().map(|node| node.devices).collect())
+            .collect();
         all.sort();
         assert_eq!(all, [vec![1], vec![1, 1], vec![2], vec![2, 2], vec![3], vec![3, 3]]);
     }
 
-    /// Of a large fleet the smallest parts come at once, and those with the cheapest devices first.
+    /// Of a large fleet the smallest subsets come at once, and those with the cheapest devices first.
     #[test]
     fn sizes_come_in_the_order_of_their_worth() {
         let nodes: Vec<(usize, u32)> = (0..3_000).map(|node| (node % 2, 8)).collect();
         let (fleet, cuts) = (fleet(&nodes), Cuts::anywhere(1));
-        let parts = Parts::of(&fleet, &cuts, false);
-        let mut sizes = parts.sizes(|counts| 2.0 * f64::from(counts[0]) + 3.0 * f64::from(counts[1]));
+        let subsets = Subsets::of(&fleet, &cuts, false);
+        let mut sizes = subsets.sizes(|counts| 2.0 * f64::from(counts[0]) + 3.0 * f64::from(counts[1]));
         let first: Vec<(f64, Counts)> = std::iter::from_fn(|| sizes.next_size()).take(5).collect();
         let worth: Vec<f64> = first.iter().map(|(worth, _)| *worth).collect();
         assert_eq!(worth, [2.0, 3.0, 4.0, 5.0, 6.0]);
-        let (two, is_complete) = parts.with(&vec![2, 0], 10);
+        let (two, is_complete) = subsets.with(&vec![2, 0], 10);
         assert!(is_complete);
         assert_eq!(two.iter().map(taken).collect::<Vec<_>>(), [vec![(0, 2)], vec![(0, 1), (0, 1)]]);
     }
 
-    /// A pinned device is in every part, whichever of its node's devices it is.
+    /// A pinned device is in every subset, whichever of its node's devices it is.
     #[test]
-    fn parts_have_the_pinned_devices() {
+    fn subsets_have_the_pinned_devices() {
         let whole = fleet(&[(0, 4), (1, 2)]);
         let mut cuts = Cuts::anywhere(3);
         cuts.pin(Pin { layer: 1, device: 3 });
-        let (parts, _) = Parts::of(&whole, &cuts, false).all();
-        assert!(parts.iter().all(|part| part.origin.contains(&3)));
-        let one = parts.iter().find(|part| part.devices() == 1).unwrap();
+        let (subsets, _) = Subsets::of(&whole, &cuts, false).all();
+        assert!(subsets.iter().all(|subset| subset.origin.contains(&3)));
+        let one = subsets.iter().find(|subset| subset.devices() == 1).unwrap();
         assert_eq!(
             (&*one.origin, one.cuts(&cuts).unwrap().pins()),
             (&[3][..], &[Pin { layer: 1, device: 0 }][..])
         );
-        assert!(Part::of(&whole, &[0, 2], &[]).cuts(&cuts).is_none());
+        assert!(Subset::of(&whole, &[0, 2], &[]).cuts(&cuts).is_none());
     }
 }

@@ -6,7 +6,7 @@
 //! best there is; that is why it is a baseline.
 
 /// Lengths of the blocks. There are at least as many values as blocks.
-pub fn block_partition(values: &[f64], blocks: usize) -> Vec<usize> {
+pub(super) fn block_partition(values: &[f64], blocks: usize) -> Vec<usize> {
     let count = values.len();
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     let spread = values.iter().copied().fold(f64::NEG_INFINITY, f64::max) - least;

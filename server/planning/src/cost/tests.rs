@@ -1,16 +1,21 @@
 //! Prices against what predictors say of whole stages, and their parts by hand.
 
+use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::document::ProfileDocument;
 use loadmaster_proto::training::stage::StageConfig;
-use loadmaster_proto::training::{Optimizer, Schedule};
+use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule, TrainingSpec};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::predict::layer_table::TablePredictor;
-use crate::predict::{Exchange, LayerCost, Prediction, PredictionError, StageSeconds};
-use crate::search::LinkOrigin;
+use crate::predict::{
+    Exchange, LayerCost, Margin, Origin, Prediction, PredictionError, Predictor, Share, StageSeconds,
+    StageSetting,
+};
+use crate::search::{Choice, KindSet, Link, LinkOrigin, Peak, Seconds, StageAt, StageCosts};
 use crate::testing::training;
 
 const RECOMPUTES: [RecomputePolicy; 3] =

@@ -1,8 +1,12 @@
 //! Known cases by hand, and every order against a slow clock that is obviously right.
 
+use loadmaster_proto::training::Schedule;
+use loadmaster_proto::training::schedule::Pass;
 use proptest::prelude::*;
 
+use super::engine::Walk;
 use super::*;
+use crate::search::Seconds;
 
 fn equal(stages: usize, forward: f64, backward: f64) -> Vec<Seconds> {
     vec![Seconds { forward, backward, step: 0.0 }; stages]
@@ -303,7 +307,7 @@ fn amps_formula_can_exceed_the_simulation() {
     let edges = [Edge::default()];
     let pipeline = pipeline(&stages, &edges, 4, Order::OneFOneB);
     assert_eq!(iteration_seconds(&pipeline).unwrap(), 80.0);
-    assert_eq!(crate::time::iteration(&stages, &edges, 4, Overlap::Computing), 82.0);
+    assert_eq!(iteration(&stages, &edges, 4, Overlap::Computing), 82.0);
     assert_eq!(at_least(&pipeline), 80.0);
 }
 

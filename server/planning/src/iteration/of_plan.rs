@@ -3,9 +3,11 @@
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::Schedule;
 
-use super::{Order, Overlap, Pipeline, SimulateError, Simulated, simulate};
+use super::order::Order;
+use super::pipeline::{Pipeline, SimulateError, Simulated};
+use super::simulate::simulate;
+use super::{Edge, Overlap};
 use crate::search::Seconds;
-use crate::time::Edge;
 
 /// The order of the passes that is asked about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

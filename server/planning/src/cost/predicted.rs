@@ -4,16 +4,15 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
-use super::candidate::Candidate;
 use super::corrected::{Corrected, Factors};
 use super::market::{Batch, LayerFacts, Market};
+use super::pricing::{Pricing, SharedPredictor, Terms};
 use crate::predict::{Margin, Origin, Share, StageSetting};
-use crate::pricing::{AnyPredictor, Pricing, Terms};
 use crate::search::{Choice, KindSet, Link, StageAt};
 
 /// The predictors of each kind of device, and the training that they are asked about.
 pub struct Prices<'a> {
-    predictors: Vec<AnyPredictor<'a>>,
+    predictors: Vec<SharedPredictor<'a>>,
     training: TrainingSpec,
     margin: Margin,
     model: Option<&'a Model>,
@@ -33,7 +32,7 @@ impl<'a> Prices<'a> {
     /// From one predictor for each of the fleet's kinds, in its order, with what its predictions are multiplied
     /// with.
     pub fn new(
-        predictors: Vec<(AnyPredictor<'a>, Factors)>,
+        predictors: Vec<(SharedPredictor<'a>, Factors)>,
         training: TrainingSpec,
         margin: Margin,
         model: Option<&'a Model>,
@@ -62,17 +61,15 @@ impl<'a> Prices<'a> {
         )
     }
 
-    /// How far the seconds of a plan's stages are from what was profiled; none without times.
-    pub fn origin(&self, plan: &Candidate) -> Option<Origin> {
-        let origins: Option<Vec<Origin>> = plan
-            .stages
-            .iter()
-            .map(|stage| {
-                let priced = self.priced(plan.schedule, plan.batch, &[stage.choice], &[]);
-                priced.origin(&StageAt::anywhere(stage.first, stage.last, stage.kinds))
-            })
-            .collect();
-        origins?.into_iter().max()
+    /// How far the seconds of a stage of this choice are from what was profiled; none without times.
+    pub fn origin(
+        &self,
+        schedule: Schedule,
+        batch: Batch,
+        choice: Choice,
+        stage: &StageAt,
+    ) -> Option<Origin> {
+        self.priced(schedule, batch, &[choice], &[]).origin(stage)
     }
 
     fn facts_of_layers(&self) -> Vec<LayerFacts> {

@@ -24,12 +24,6 @@
 //! * Groups of replicas or shards that reach beyond a node share its link to the outside while they all work;
 //!   transfers between stages are priced as if each had it for itself.
 
-mod rows;
-mod stage;
-mod sums;
-#[cfg(test)]
-mod tests;
-
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -38,15 +32,15 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::training::gradient_buckets::BUCKET_BYTES;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
-use super::search::{Choice, KindSet, Link, LinkId, Peak, Seconds, StageAt, StageCosts};
-use super::time::{all_reduce, point_to_point};
+use super::rows::Row;
+use super::stage::{refusal, setting, share, unfit};
+use super::sums::Sums;
+use crate::iteration::{all_reduce, point_to_point};
 use crate::predict::{Margin, Origin, Predictor, Share, StageSetting};
-use rows::Row;
-use stage::{refusal, setting, share, unfit};
-use sums::Sums;
+use crate::search::{Choice, KindSet, Link, LinkId, Peak, Seconds, StageAt, StageCosts};
 
 /// A predictor that may be asked from several threads.
-pub type AnyPredictor<'a> = &'a (dyn Predictor + Sync);
+pub type SharedPredictor<'a> = &'a (dyn Predictor + Sync);
 
 /// What prices are asked for.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +50,7 @@ pub struct Terms<'a> {
     pub training: TrainingSpec,
     /// The ways to run a stage.
     pub choices: &'a [Choice],
-    /// The links between devices: [`Places::links`](super::search::Places::links).
+    /// The links between devices: [`Places::links`](crate::search::Places::links).
     pub links: &'a [Link],
     /// What has to stay free on every device.
     pub margin: Margin,
@@ -84,7 +78,7 @@ pub struct Pricing<'a> {
 
 /// Prices on one kind of device.
 struct KindPrices<'a> {
-    predictor: AnyPredictor<'a>,
+    predictor: SharedPredictor<'a>,
     /// By choice; none where the choice is refused.
     ways: Vec<Option<Way>>,
 }
@@ -106,7 +100,7 @@ impl fmt::Debug for KindPrices<'_> {
 impl<'a> Pricing<'a> {
     /// Prices from the predictors of each kind of device, in the fleet's order of kinds; all are of the same
     /// model. Layers are read here; the bytes of stages when they are asked for.
-    pub fn new(predictors: &[AnyPredictor<'a>], terms: Terms<'_>) -> Self {
+    pub fn new(predictors: &[SharedPredictor<'a>], terms: Terms<'_>) -> Self {
         let Terms { training, choices, links, margin, model } = terms;
         let layers = predictors.iter().map(|predictor| predictor.layers()).min().unwrap_or(0);
         let refused: Vec<Option<String>> =

@@ -1,0 +1,79 @@
+//! Some devices of a fleet: what a plan on fewer devices than there are takes.
+
+use crate::search::{Cuts, Fleet, FleetNode, Pin};
+
+/// Some devices of a fleet, as a fleet of their own.
+#[derive(Debug, Clone)]
+pub struct Subset {
+    /// The devices.
+    pub fleet: Fleet,
+    /// Which of the whole fleet's devices each of them is, ascending.
+    pub origin: Vec<u32>,
+}
+
+impl Subset {
+    /// All of it.
+    pub fn whole(fleet: &Fleet) -> Self {
+        Self { fleet: fleet.clone(), origin: (0..fleet.devices()).collect() }
+    }
+
+    /// So many devices of each node, pinned ones before others; nodes of none are left out.
+    pub fn of(fleet: &Fleet, taken: &[u32], pins: &[Pin]) -> Self {
+        let mut subset = Self { fleet: fleet.with_nodes(Vec::new()), origin: Vec::new() };
+        let mut begin = 0;
+        for (node, &devices) in fleet.nodes.iter().zip(taken) {
+            let devices = devices.min(node.devices);
+            let own = begin..begin + node.devices;
+            begin = own.end;
+            if devices == 0 {
+                continue;
+            }
+            let mut chosen: Vec<u32> = pinned(pins, &own);
+            chosen.truncate(devices as usize);
+            let others: Vec<u32> = own.filter(|device| !chosen.contains(device)).collect();
+            chosen.extend(others.into_iter().take(devices as usize - chosen.len()));
+            chosen.sort_unstable();
+            subset.origin.extend(chosen);
+            subset.fleet.nodes.push(FleetNode { devices, ..node.clone() });
+        }
+        subset
+    }
+
+    /// Devices.
+    pub fn devices(&self) -> u32 {
+        self.fleet.devices()
+    }
+
+    /// Price of an hour of its devices; none where the price of one is not known.
+    pub fn hourly_price(&self) -> Option<f64> {
+        let nodes = self.fleet.nodes.iter();
+        nodes.map(|node| Some(f64::from(node.devices) * self.fleet.kinds.get(node.kind)?.hourly_price?)).sum()
+    }
+
+    /// Restrictions on the whole fleet as restrictions on this subset; none where a layer is pinned to a device
+    /// that the subset does not have.
+    pub fn cuts(&self, cuts: &Cuts) -> Option<Cuts> {
+        if cuts.pins().is_empty() {
+            return Some(cuts.clone());
+        }
+        let pins = cuts.pins().iter().map(|pin| {
+            let device = self.origin.binary_search(&u32::try_from(pin.device).ok()?).ok()?;
+            Some(Pin { layer: pin.layer, device })
+        });
+        Some(cuts.with_pins(pins.collect::<Option<Vec<Pin>>>()?))
+    }
+
+    /// Whether all of its nodes have equally many devices, as torchrun starts processes.
+    pub fn is_even(&self) -> bool {
+        self.fleet.is_one_node || self.fleet.nodes.windows(2).all(|pair| pair[0].devices == pair[1].devices)
+    }
+}
+
+/// The pinned devices of a node, ascending, each once.
+pub(super) fn pinned(pins: &[Pin], node: &std::ops::Range<u32>) -> Vec<u32> {
+    let devices = pins.iter().filter_map(|pin| u32::try_from(pin.device).ok());
+    let mut devices: Vec<u32> = devices.filter(|device| node.contains(device)).collect();
+    devices.sort_unstable();
+    devices.dedup();
+    devices
+}

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use loadmaster_planning::cost::{Batch, Factors, Prices};
 use loadmaster_planning::iteration::Overlap;
 use loadmaster_planning::predict::{Margin, Predictor};
-use loadmaster_planning::recommend::{RecommendError, Recommendation, Scene, Wish, divisors, recommend};
+use loadmaster_planning::recommend::{Job, RecommendError, Recommendation, Wish, divisors, recommend};
 use loadmaster_planning::search::{Cuts, Fleet, Stop, Unit};
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::objective::{NodeSpanning, Objective, PlanShape, SearchMode};
@@ -55,7 +55,7 @@ impl Request {
         let prices = Prices::new(predictors, training, Margin::Share(0.0), None);
         let names = document.model.layer_names();
         let devices: Vec<String> = (0..self.fleet.devices()).map(|device| device.to_string()).collect();
-        let scene = Scene {
+        let job = Job {
             names: &names,
             model: None,
             fleet: &self.fleet,
@@ -86,7 +86,7 @@ impl Request {
             alternatives: 3,
             brief: self.brief,
         };
-        Ok(recommend(&prices, &scene, &wish, stop))
+        Ok(recommend(&prices, &job, &wish, stop))
     }
 
     fn timed(&self, runs: usize, problem: String) -> Result<Row> {

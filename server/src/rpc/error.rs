@@ -434,12 +434,15 @@ fn recommend_status(error: RecommendError, message: String) -> Status {
                 ],
             )
         }
-        RecommendError::NoPlan { lack, device, layer_name, remedies, .. } => {
+        RecommendError::NoPlan { why_not, device, layer_name, remedies, .. } => {
             let options: Vec<String> = remedies.into_iter().map(|remedy| remedy.option).collect();
             infeasible(
                 message,
                 [
-                    ("missing_bytes", lack.missing().map_or_else(String::new, |bytes| bytes.0.to_string())),
+                    (
+                        "missing_bytes",
+                        why_not.missing().map_or_else(String::new, |bytes| bytes.0.to_string()),
+                    ),
                     ("layer", layer_name),
                     ("device", device),
                     ("remedies", options.join("; ")),

@@ -45,7 +45,7 @@ pub(super) fn keep_first(parts: &mut Vec<Part<'_>>, first: Option<u32>) {
 
 fn is_selected(selection: &Selection, node: &str, device: &ClusterDevice) -> bool {
     let is_kind = selection.kinds.is_empty() || selection.kinds.contains(&device.kind);
-    let is_excluded = |excluded: &super::Excluded| {
+    let is_excluded = |excluded: &super::Exclusion| {
         excluded.node == node && excluded.device.is_none_or(|index| index == device.index)
     };
     is_kind && !selection.excluded.iter().any(is_excluded)

@@ -41,14 +41,14 @@ pub struct Selection {
     /// Only nodes that have all of these labels.
     pub labels: BTreeMap<String, String>,
     /// Not these devices.
-    pub excluded: Vec<Excluded>,
+    pub excluded: Vec<Exclusion>,
     /// At most the first so many devices in the fleet's order; all unless set.
     pub first: Option<u32>,
 }
 
 /// A node or a device that must not be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Excluded {
+pub struct Exclusion {
     /// Name of the node.
     pub node: String,
     /// Index of the device within it; the whole node unless set.

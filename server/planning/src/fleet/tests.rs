@@ -47,7 +47,7 @@ fn domains_stand_together_and_shares_are_a_kind_of_their_own() {
 /// A further node like one whose devices are used in part has all of them.
 #[test]
 fn a_node_is_whole_with_the_devices_that_may_not_be_used() {
-    let excluded = vec![Excluded { node: "h01".to_owned(), device: Some(3) }];
+    let excluded = vec![Exclusion { node: "h01".to_owned(), device: Some(3) }];
     let planned = fleet(&example(), &Selection { excluded, ..Selection::default() }).unwrap();
     let nodes = planned.fleet.nodes.iter().map(|node| (node.name.as_str(), node.devices, node.whole));
     let nodes: Vec<_> = nodes.collect();
@@ -64,8 +64,8 @@ fn a_selection_takes_kinds_nodes_labels_and_the_first_devices() {
     assert_eq!(devices(&Selection { kinds, ..Selection::default() }), Ok(16));
     let labels = BTreeMap::from([("rack".to_owned(), "1".to_owned())]);
     assert_eq!(devices(&Selection { labels: labels.clone(), ..Selection::default() }), Ok(64));
-    let without = |device| Excluded { node: "h01".to_owned(), device };
-    let excluded = vec![without(Some(3)), Excluded { node: "h02".to_owned(), device: None }];
+    let without = |device| Exclusion { node: "h01".to_owned(), device };
+    let excluded = vec![without(Some(3)), Exclusion { node: "h02".to_owned(), device: None }];
     assert_eq!(devices(&Selection { labels, excluded, ..Selection::default() }), Ok(55));
     let first = fleet(&cluster, &Selection { first: Some(12), ..Selection::default() }).unwrap();
     let shape: Vec<(&str, u32)> = first.fleet.nodes.iter().map(|of| (of.name.as_str(), of.devices)).collect();
@@ -86,7 +86,7 @@ fn what_is_not_there_is_named() {
     assert!(kinds.contains("kinds names \"TPU\"") && kinds.contains("NVIDIA H100"), "{kinds}");
     let nodes = refused(Selection { nodes: vec!["x".to_owned()], ..Selection::default() });
     assert!(nodes.contains("nodes names \"x\"") && nodes.contains("and more"), "{nodes}");
-    let excluded = vec![Excluded { node: "h01".to_owned(), device: Some(8) }];
+    let excluded = vec![Exclusion { node: "h01".to_owned(), device: Some(8) }];
     let device = refused(Selection { excluded, ..Selection::default() });
     assert!(device.contains("\"h01/8\"") && device.contains("0, 1, 2"), "{device}");
     assert!(refused(Selection { first: Some(0), ..Selection::default() }).contains("first 0"));

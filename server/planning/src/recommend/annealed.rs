@@ -2,52 +2,43 @@
 //! by AMP's own program.
 
 use super::candidate::Candidate;
+use super::inquiry::Inquiry;
 use super::solve::Solved;
 use super::variant::Variant;
-use super::wish::Wish;
 use crate::cost::Market;
-use crate::fleet::Subset;
 use crate::iteration::Overlap;
 use crate::search::paper::{Annealing, Recursion, Strategy, annealing, pipe_ast};
 use crate::search::time::Time;
-use crate::search::{Assignment, Cuts, Places, Question, Spanning, Stop};
+use crate::search::{Assignment, Places, Question, Spanning};
 
 /// The best plan of uniform grids that annealing comes by; nothing is proven of it.
-pub(super) fn annealed<M: Market>(
-    market: &M,
-    wish: &Wish,
-    variants: &[Variant],
-    part: &Subset,
-    cuts: &Cuts,
-    stop: &Stop,
-) -> Solved {
+pub(super) fn annealed<M: Market>(inquiry: Inquiry<'_, M>, variants: &[Variant]) -> Solved {
     let mut strategies: Vec<Strategy> = Vec::new();
     for strategy in variants.iter().filter_map(strategy) {
         if !strategies.contains(&strategy) {
             strategies.push(strategy);
         }
     }
-    let settings = Annealing { seed: wish.seed, ..Annealing::default() };
+    let settings = Annealing { seed: inquiry.wish.seed, ..Annealing::default() };
     let estimate = |wanted: &Strategy, places: &Places| {
-        if !keeps_spanning(wish, part, places) {
+        if !keeps_spanning(inquiry, places) {
             return None;
         }
-        best_on(market, variants, wanted, part, cuts, places, stop).map(|(plan, _)| plan)
+        best_on(inquiry, variants, wanted, places).map(|(plan, _)| plan)
     };
-    let (found, searched) = annealing(&part.fleet, &strategies, settings, stop, estimate);
+    let (found, searched) = annealing(inquiry.fleet(), &strategies, settings, &inquiry.effort.stop, estimate);
     let best = found.and_then(|found| {
-        let on = &found.places;
-        let (_, candidate) = best_on(market, variants, &found.strategy, part, cuts, on, stop)?;
-        candidate.map(|candidate| Candidate { overlap: wish.overlap, ..candidate })
+        let (_, candidate) = best_on(inquiry, variants, &found.strategy, &found.places)?;
+        candidate.map(|candidate| Candidate { overlap: inquiry.wish.overlap, ..candidate })
     });
     Solved { best, bound: None, states: searched.states, ended: searched.ended }
 }
 
 /// Whether no stage takes devices of more nodes than the wish allows. A tiling need not take the nodes one after another,
 /// so that exact searches, which do, bound nothing here.
-fn keeps_spanning(wish: &Wish, part: &Subset, places: &Places) -> bool {
-    let spanning = wish.spanning_on(&part.fleet);
-    let begins = part.fleet.begins();
+fn keeps_spanning<M: Market>(inquiry: Inquiry<'_, M>, places: &Places) -> bool {
+    let fleet = inquiry.fleet();
+    let (spanning, begins) = (inquiry.wish.spanning_on(fleet), fleet.begins());
     let node = |device: u32| begins.partition_point(|&begin| begin <= device);
     (0..places.count()).all(|from| {
         let from = u32::try_from(from).unwrap_or(u32::MAX);
@@ -57,7 +48,7 @@ fn keeps_spanning(wish: &Wish, part: &Subset, places: &Places) -> bool {
             nodes.sort_unstable();
             nodes.dedup();
             let is_whole = |&node: &usize| {
-                let of = node.checked_sub(1).and_then(|index| part.fleet.nodes.get(index));
+                let of = node.checked_sub(1).and_then(|index| fleet.nodes.get(index));
                 let own = devices
                     .iter()
                     .filter(|&&device| begins.partition_point(|&begin| begin <= device) == node);
@@ -80,31 +71,29 @@ fn strategy(variant: &Variant) -> Option<Strategy> {
 
 /// The best assignment of layers on given places, over the schedules and recompute policies of a strategy.
 fn best_on<M: Market>(
-    market: &M,
+    inquiry: Inquiry<'_, M>,
     variants: &[Variant],
     wanted: &Strategy,
-    part: &Subset,
-    cuts: &Cuts,
     places: &Places,
-    stop: &Stop,
 ) -> Option<(Assignment<Time>, Option<Candidate>)> {
     let of_strategy = variants.iter().filter(|variant| strategy(variant).as_ref() == Some(wanted));
     let assigned = of_strategy.filter_map(|variant| {
-        let costs = market.costs(variant.schedule, variant.batch, &variant.choices, places.links());
+        let costs = inquiry.market.costs(variant.schedule, variant.batch, &variant.choices, places.links());
         let choices: Vec<usize> = (0..variant.choices.len()).collect();
         let question = Question {
             costs: &costs,
-            fleet: &part.fleet,
+            fleet: inquiry.fleet(),
             places,
             choices: &choices,
             schedule: variant.schedule,
             micro_batches: variant.batch.micro_batches,
             stages: variant.stages.clone(),
-            cuts,
+            cuts: inquiry.cuts,
             within_capacity: true,
         };
-        let best = pipe_ast(&question, Recursion::Equation, stop).best?;
-        let candidate = Candidate::of(&question, &best.stages, variant.batch, Overlap::default(), part);
+        let best = pipe_ast(&question, Recursion::Equation, &inquiry.effort.stop).best?;
+        let candidate =
+            Candidate::of(&question, &best.stages, variant.batch, Overlap::default(), inquiry.subset);
         Some((best, candidate))
     });
     assigned.min_by(|(one, _), (other, _)| one.value.0.total_cmp(&other.value.0))

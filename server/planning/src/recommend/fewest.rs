@@ -1,40 +1,36 @@
 //! The fewest or cheapest devices that hold the training within its limits.
 //!
 //! Numbers of devices are tried in the order of what they are worth. Those on which no plan is possible wherever the
-//! devices are ([`relaxed`](super::relaxed)) are left out at once, however large the fleet is; of the others, parts of
+//! devices are ([`relaxed`](super::relaxed)) are left out at once, however large the fleet is; of the others, subsets of
 //! the fleet with so many devices are searched, those on the fewest nodes first.
 
 use loadmaster_proto::plan::objective::Objective;
 
-use super::attempt::{Attempt, MOST_NAMED, first_fit, on_any_part};
+use super::any_subset::{first_fit, on_any_subset};
 use super::effort::Effort;
+use super::found::{Found, MOST_NAMED};
+use super::inquiry::Inquiry;
 use super::ranking::{Ranking, rank, settle};
 use super::relaxed::{fewest_devices, least};
 use super::wish::Wish;
 use crate::cost::Market;
-use crate::fleet::{Subset, Subsets};
-use crate::search::{Cuts, Fleet, Spanning};
+use crate::search::Spanning;
 
-/// Most parts of one size that are searched.
+/// Most subsets of one size that are searched.
 const MOST_OF_A_SIZE: usize = 256;
 
 /// By what part of itself a limit may be exceeded by rounding.
 const SAME: f64 = 1e-12;
 
 /// The fewest or cheapest devices, with the best plan on them.
-pub(super) fn fewest<M: Market>(
-    market: &M,
-    wish: &Wish,
-    fleet: &Fleet,
-    cuts: &Cuts,
-    effort: &Effort,
-) -> Attempt {
+pub(super) fn fewest<M: Market>(inquiry: Inquiry<'_, M>) -> Found {
+    let (Inquiry { wish, effort, .. }, fleet) = (inquiry, inquiry.fleet());
     // Whatever the limits leave, the plan should be good besides: the fastest where time counts.
     let limit = wish.constraints.max_iteration_seconds;
     let objective = if limit.is_some() { Objective::MinIterationTime } else { Objective::MinPeakMemory };
     let asked = Wish { objective, ..wish.clone() };
-    let is_even = wish.rules.is_some_and(|rules| rules.even_nodes);
-    let parts = Subsets::of(fleet, cuts, is_even);
+    let inquiry = inquiry.with(&asked);
+    let subsets = inquiry.subsets();
     let price = |kind: usize| fleet.kinds.get(kind).and_then(|kind| kind.hourly_price);
     let worth = |counts: &Vec<u32>| -> f64 {
         let each = counts.iter().enumerate();
@@ -45,9 +41,9 @@ pub(super) fn fewest<M: Market>(
         })
         .sum()
     };
-    let mut tried = Tried::default();
+    let mut tried = SoFar::default();
     // Whatever the nodes, fewer are not enough.
-    let Some(fewest) = fewest_devices(market, &asked, &Subset::whole(fleet), cuts, &effort.prices()) else {
+    let Some(fewest) = fewest_devices(inquiry) else {
         return tried.nothing();
     };
     // Where stages may take any devices, of which all are of one kind, bytes do not depend on the nodes.
@@ -55,8 +51,8 @@ pub(super) fn fewest<M: Market>(
         && wish.spanning_on(fleet) == Spanning::Anywhere
         && fleet.nodes.iter().all(|node| node.kind == fleet.nodes[0].kind)
         && wish.rules.is_none()
-        && cuts.pins().is_empty();
-    let mut sizes = parts.sizes(worth);
+        && inquiry.cuts.pins().is_empty();
+    let mut sizes = subsets.sizes(worth);
     while let Some((worth, counts)) = sizes.next_size() {
         let devices: u32 = counts.iter().sum();
         if devices < fewest {
@@ -65,21 +61,22 @@ pub(super) fn fewest<M: Market>(
         if effort.is_requested() || effort.is_short() {
             tried.is_stopped = effort.is_requested();
             tried.doubt(worth, devices);
-            return tried.last_resort(market, wish, &asked, fleet, cuts, effort);
+            return tried.last_resort(inquiry, wish.objective);
         }
-        let relaxed = least(market, &asked, fleet, &counts, cuts, effort);
+        let relaxed = least(inquiry, &counts);
         let is_late = limit.is_some_and(|limit| relaxed.seconds > limit * (1.0 + SAME));
         if relaxed.highest.is_infinite() || is_late {
             tried.passed_over.push((format!("{devices} devices"), worth));
             continue;
         }
         let (own, is_complete) = match is_any_alike {
-            true => (parts.with(&counts, 1).0, true),
-            false => parts.with(&counts, MOST_OF_A_SIZE),
+            true => (subsets.with(&counts, 1).0, true),
+            false => subsets.with(&counts, MOST_OF_A_SIZE),
         };
         let mut is_proven = is_complete;
-        for part in &own {
-            let ranking = rank(market, &asked, part, cuts, effort);
+        for subset in &own {
+            let Some(cuts) = subset.cuts(inquiry.cuts) else { continue };
+            let ranking = rank(inquiry.on(subset, &cuts));
             tried.states = tried.states.saturating_add(ranking.states);
             if !ranking.candidates.is_empty() {
                 return tried.found(ranking, worth);
@@ -99,7 +96,7 @@ pub(super) fn fewest<M: Market>(
 
 /// What was tried before anything was found.
 #[derive(Debug, Default)]
-struct Tried {
+struct SoFar {
     states: u64,
     is_stopped: bool,
     passed_over: Vec<(String, f64)>,
@@ -108,7 +105,7 @@ struct Tried {
     open: Vec<String>,
 }
 
-impl Tried {
+impl SoFar {
     fn doubt(&mut self, worth: f64, devices: u32) {
         self.doubtful = self.doubtful.or(Some(worth));
         let name = format!("{devices} devices");
@@ -118,41 +115,34 @@ impl Tried {
     }
 
     /// A plan that was found fits, whether or not the search for a better one on the same devices was ended.
-    fn found(self, ranking: Ranking, worth: f64) -> Attempt {
+    fn found(self, ranking: Ranking, worth: f64) -> Found {
         let is_bounded = self.doubtful.is_some();
         let ranking =
             Ranking { states: self.states, is_stopped: self.is_stopped && is_bounded, is_bounded, ..ranking };
         let bound = self.doubtful.or(Some(worth));
-        Attempt { passed_over: self.passed_over, open: self.open, ..Attempt::of(ranking, Some(worth), bound) }
+        Found { passed_over: self.passed_over, open: self.open, ..Found::of(ranking, Some(worth), bound) }
     }
 
-    fn nothing(self) -> Attempt {
+    fn nothing(self) -> Found {
         let Self { states, is_stopped, passed_over, doubtful, open } = self;
         let ranking = Ranking { states, is_stopped, is_bounded: doubtful.is_some(), ..Ranking::default() };
-        Attempt { passed_over, open, ..Attempt::of(ranking, None, doubtful) }
+        Found { passed_over, open, ..Found::of(ranking, None, doubtful) }
     }
 
     /// A search that was ended: some devices that are enough, with the gap to what it had come to.
-    fn last_resort<M: Market>(
-        self,
-        market: &M,
-        wish: &Wish,
-        asked: &Wish,
-        fleet: &Fleet,
-        cuts: &Cuts,
-        effort: &Effort,
-    ) -> Attempt {
+    fn last_resort<M: Market>(self, inquiry: Inquiry<'_, M>, objective: Objective) -> Found {
+        let Inquiry { wish: asked, effort, .. } = inquiry;
         // An ended search may still take one look: the first variant that fits.
-        let plan = first_fit(market, asked, &Subset::whole(fleet), cuts, &Effort::last_look());
+        let plan = first_fit(inquiry.within(&Effort::last_look()));
         let mut ranking = Ranking { candidates: plan.into_iter().collect(), ..Ranking::default() };
         settle(&mut ranking, asked);
         if ranking.candidates.is_empty() && asked.objective.is_timed() && !effort.is_requested() {
             // What is fastest keeps a limit on time the likeliest.
             let mut fastest = asked.clone();
             fastest.constraints.allow_idle_devices = true;
-            ranking = on_any_part(market, &fastest, fleet, cuts, &Effort::besides(&effort.stop));
+            ranking = on_any_subset(inquiry.with(&fastest).within(&Effort::besides(&effort.stop)));
         }
-        let worth = ranking.candidates.first().map(|plan| match wish.objective {
+        let worth = ranking.candidates.first().map(|plan| match objective {
             Objective::MinCost => plan.hourly_price.unwrap_or(f64::INFINITY),
             _ => f64::from(plan.devices()),
         });

@@ -3,9 +3,9 @@
 use loadmaster_proto::plan::certificate::{Certificate, Rejected};
 use loadmaster_proto::plan::objective::Objective;
 
-use super::RecommendError;
+use super::error::{QuestionError, RecommendError};
 use super::plan::NamedPlan;
-use super::question::{Question, QuestionError};
+use super::question::Question;
 use crate::search::Stop;
 
 /// Most models that a certificate names as rejected.

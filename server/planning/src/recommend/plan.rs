@@ -11,8 +11,8 @@ use loadmaster_proto::training::TrainingSpec;
 
 use super::candidate::{Candidate, CandidateStage};
 use super::chain::ProfiledChain;
-use super::given::GIVEN;
-use super::question::QuestionError;
+use super::error::QuestionError;
+use super::named_stages::GIVEN;
 use super::transfers::Transfers;
 use super::{Recommendation, holds};
 use crate::cost::Factors;

@@ -10,19 +10,21 @@ use loadmaster_proto::training::TrainingSpec;
 
 use super::batches::{batches, least_share, left_out, recompute, schedules};
 use super::chain::ProfiledChain;
-use super::given::given;
+use super::error::{QuestionError, RecommendError};
+use super::inquiry::Job;
 use super::launcher::Rules;
+use super::named_stages::named_stages;
 use super::plan::{NamedPlan, Writer};
 use super::reach::Reach;
+use super::recommend;
 use super::transfers::{Transfers, transfers};
 use super::wish::Wish;
-use super::{RecommendError, Scene, recommend};
 use crate::cost::Factors;
 use crate::cost::Prices;
 use crate::fleet::PlannedFleet;
 use crate::learn::{Correction, Corrections};
+use crate::predict::Margin;
 use crate::predict::capture::merger;
-use crate::predict::{Margin, PredictionError};
 use crate::search::{Cuts, Pin, Stop, Unit};
 
 /// A request for a recommendation, with the profiles and devices that it names.
@@ -44,20 +46,6 @@ pub struct Question<'a> {
     pub corrections: Option<&'a Corrections>,
 }
 
-/// Why a question has no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum QuestionError {
-    /// A field of the request is wrong.
-    #[error(transparent)]
-    Invalid(#[from] Invalid),
-    /// A stage cannot be predicted.
-    #[error(transparent)]
-    Prediction(#[from] PredictionError),
-    /// No plan can be recommended.
-    #[error(transparent)]
-    Recommend(#[from] RecommendError),
-}
-
 impl Question<'_> {
     /// Searches: the plan, and the plans that it names.
     ///
@@ -69,7 +57,7 @@ impl Question<'_> {
         let predictors = kinds.iter().map(|(chain, factors)| (&*chain.predictor as _, *factors)).collect();
         let prices = Prices::new(predictors, self.training, self.margin, chain.model.as_ref());
         let names = self.fleet.names();
-        let scene = Scene {
+        let job = Job {
             names: &chain.layer_names,
             model: chain.model.as_ref(),
             fleet: &self.fleet.fleet,
@@ -93,15 +81,15 @@ impl Question<'_> {
         };
         if let Some(partitioning) = &request.partitioning {
             // Nothing was searched.
-            let plan = given(&prices, &scene, &wish, partitioning)?;
+            let plan = named_stages(&prices, &job, &wish, partitioning)?;
             writer.goal = Goal { objective: None, ..writer.goal };
             let plan = writer.given(&plan)?;
             return Ok(((plan.name()?, plan), Vec::new()));
         }
-        let left_out = left_out(request, &wish.batches, wish.least_share, scene.fleet.devices());
+        let left_out = left_out(request, &wish.batches, wish.least_share, job.fleet.devices());
         writer.notes.extend(reach.note);
         writer.notes.extend(left_out.clone());
-        let found = recommend(&prices, &scene, &wish, stop).map_err(|error| among(error, left_out))?;
+        let found = recommend(&prices, &job, &wish, stop).map_err(|error| among(error, left_out))?;
         let (plan, others) = writer.recommendation(&found)?;
         Ok(((plan.name()?, plan), others))
     }
@@ -241,9 +229,9 @@ fn cuts(
 fn among(error: RecommendError, left_out: Option<String>) -> RecommendError {
     let Some(left_out) = left_out else { return error };
     match error {
-        RecommendError::NoPlan { reason, lack, device, layer_name, remedies } => {
+        RecommendError::NoPlan { reason, why_not, device, layer_name, remedies } => {
             let reason = format!("{reason}; {left_out}");
-            RecommendError::NoPlan { reason, lack, device, layer_name, remedies }
+            RecommendError::NoPlan { reason, why_not, device, layer_name, remedies }
         }
         RecommendError::Limits { reason, is_proof, remedies } => {
             RecommendError::Limits { reason: format!("{reason}; {left_out}"), is_proof, remedies }

@@ -9,16 +9,14 @@ use loadmaster_proto::plan::objective::{Objective, SearchMode};
 
 use super::annealed::annealed;
 use super::candidate::Candidate;
-use super::effort::Effort;
-use super::lack::may_start_on;
+use super::inquiry::Inquiry;
 use super::solve::{Asked, Solved};
-use super::variant::{Variant, variants};
+use super::variant::Variant;
 use super::wish::Wish;
 use crate::cost::Market;
-use crate::fleet::Subset;
-use crate::search::simulated::{self, Fastest, Front, LowestPeaks, Outcome, Terms};
+use crate::search::simulated::{self, Fastest, Front, LowestPeaks, Outcome};
 use crate::search::time::Cap;
-use crate::search::{Cuts, Ended, Unit};
+use crate::search::{Ended, Unit};
 
 /// Of plans whose formula is this much above the lowest nothing is asked any more before simulations begin.
 const NEAR: f64 = 1.1;
@@ -83,35 +81,16 @@ impl Ranking {
     }
 }
 
-/// How a wish's plans are weighed.
-pub(super) fn terms<M: Market>(market: &M, wish: &Wish) -> Terms {
-    Terms {
-        overlap: wish.overlap,
-        unit: wish.unit,
-        most_bytes: wish.constraints.max_peak_bytes,
-        is_timed: market.has_times()
-            && (wish.objective.is_timed() || wish.constraints.max_iteration_seconds.is_some()),
-    }
-}
-
-/// Searches every variant of a wish on a part of the fleet.
-pub(super) fn rank<M: Market>(
-    market: &M,
-    wish: &Wish,
-    part: &Subset,
-    cuts: &Cuts,
-    effort: &Effort,
-) -> Ranking {
+/// Searches every variant of a wish on its devices.
+pub(super) fn rank<M: Market>(inquiry: Inquiry<'_, M>) -> Ranking {
     let mut ranking = Ranking::none();
-    let Some(cuts) = part.cuts(cuts) else { return ranking };
-    if !may_start_on(wish, part) {
+    if !inquiry.may_start() {
         return ranking;
     }
-    let variants = variants(wish, part, market.layers());
-    let search = Search { market, wish, part, cuts: &cuts, variants: &variants, effort };
-    if wish.objective.is_timed() {
+    let search = Search { inquiry, variants: &inquiry.variants() };
+    if inquiry.wish.objective.is_timed() {
         let kept = search.by_formula(&mut ranking);
-        if wish.mode == SearchMode::Exact {
+        if inquiry.wish.mode == SearchMode::Exact {
             search.by_simulation(&mut ranking, kept);
         } else {
             // The papers' programs prove nothing.
@@ -120,43 +99,31 @@ pub(super) fn rank<M: Market>(
         }
     } else {
         search.lowest_peaks(&mut ranking);
-        if wish.mode == SearchMode::Exact {
+        if inquiry.wish.mode == SearchMode::Exact {
             search.within_limits(&mut ranking);
         }
     }
-    settle(&mut ranking, wish);
+    settle(&mut ranking, inquiry.wish);
     ranking
 }
 
 /// The best plans of a wish by its formula alone, simulated: quick, and nothing is proven.
-pub(super) fn rank_by_formula<M: Market>(
-    market: &M,
-    wish: &Wish,
-    part: &Subset,
-    cuts: &Cuts,
-    effort: &Effort,
-) -> Vec<Candidate> {
+pub(super) fn rank_by_formula<M: Market>(inquiry: Inquiry<'_, M>) -> Vec<Candidate> {
     let mut ranking = Ranking::none();
-    let Some(cuts) = part.cuts(cuts) else { return Vec::new() };
-    let variants = variants(wish, part, market.layers());
-    let search = Search { market, wish, part, cuts: &cuts, variants: &variants, effort };
-    if wish.objective.is_timed() {
+    let search = Search { inquiry, variants: &inquiry.variants() };
+    if inquiry.wish.objective.is_timed() {
         search.by_formula(&mut ranking);
     } else {
         search.lowest_peaks(&mut ranking);
     }
-    settle(&mut ranking, wish);
+    settle(&mut ranking, inquiry.wish);
     ranking.candidates
 }
 
 /// One search over the variants of a wish.
 struct Search<'a, M> {
-    market: &'a M,
-    wish: &'a Wish,
-    part: &'a Subset,
-    cuts: &'a Cuts,
+    inquiry: Inquiry<'a, M>,
     variants: &'a [Variant],
-    effort: &'a Effort,
 }
 
 /// A variant after the first look at it.
@@ -172,15 +139,15 @@ type Kept<'a, C> = Vec<Variety<'a, C>>;
 
 impl<'a, M: Market> Search<'a, M> {
     fn ask(&self, variant: &'a Variant) -> Asked<'a, M::Costs> {
-        Asked::new(self.market, self.wish, variant, self.part, self.cuts)
+        Asked::new(self.inquiry, variant)
     }
 
     /// The fastest plan of each variant by AMP's formula, or its front, as far as it is near the fastest of all.
     fn by_formula(&self, ranking: &mut Ranking) -> Kept<'a, M::Costs> {
-        let Self { wish, effort, .. } = *self;
+        let Inquiry { wish, effort, .. } = self.inquiry;
         if wish.mode == SearchMode::AmpAnnealing {
             if let Some(first) = self.variants.first() {
-                let solved = annealed(self.market, wish, self.variants, self.part, self.cuts, &effort.stop);
+                let solved = annealed(self.inquiry, self.variants);
                 ranking.add(first, solved);
             }
             return Vec::new();
@@ -227,7 +194,7 @@ impl<'a, M: Market> Search<'a, M> {
                 }
             };
             if wish.objective == Objective::Pareto {
-                let (points, solved) = asked.front(wish.unit, &formula);
+                let (points, solved) = asked.front(&formula);
                 ranking.states = ranking.states.saturating_add(solved.states);
                 ranking.is_stopped |= solved.ended == Ended::Stopped;
                 if points.is_empty() && solved.ended == Ended::Proven {
@@ -236,7 +203,7 @@ impl<'a, M: Market> Search<'a, M> {
                 ranking.candidates.extend(points);
             } else {
                 let below = (least * NEAR).is_finite().then_some(least * NEAR);
-                let solved = asked.fastest(wish, cap, below, &formula);
+                let solved = asked.fastest(cap, below, &formula);
                 let found = solved.best.as_ref().and_then(|best| best.closed_form);
                 least = least.min(found.unwrap_or(f64::INFINITY));
                 let is_pruned = below.is_some() && solved.best.is_none();
@@ -269,7 +236,7 @@ impl<'a, M: Market> Search<'a, M> {
 
     /// Better plans than those that are known, by simulation; and what no plan is better than.
     fn by_simulation(&self, ranking: &mut Ranking, mut kept: Kept<'a, M::Costs>) {
-        let (wish, effort, terms) = (self.wish, self.effort, terms(self.market, self.wish));
+        let (Inquiry { wish, effort, .. }, terms) = (self.inquiry, self.inquiry.terms());
         let limit = wish.constraints.max_iteration_seconds;
         let within = |plan: &&Candidate| {
             let most = wish.constraints.max_peak_bytes.unwrap_or(u64::MAX);
@@ -299,7 +266,7 @@ impl<'a, M: Market> Search<'a, M> {
         order.sort_by(|one, other| seconds(one).total_cmp(&seconds(other)).then(one.cmp(other)));
         let mut found = Vec::new();
         for index in order {
-            if self.effort.is_requested() {
+            if self.inquiry.effort.is_requested() {
                 all = all.and(Outcome::STOPPED);
                 break;
             }
@@ -341,9 +308,9 @@ impl<'a, M: Market> Search<'a, M> {
 
     /// The plan with the lowest peaks of each variant, in the mode that the wish names.
     fn lowest_peaks(&self, ranking: &mut Ranking) {
-        let stop = self.effort.peaks();
+        let stop = self.inquiry.effort.peaks();
         for variant in self.variants {
-            if self.effort.is_requested() {
+            if self.inquiry.effort.is_requested() {
                 ranking.stop();
                 break;
             }
@@ -354,14 +321,14 @@ impl<'a, M: Market> Search<'a, M> {
             }
             let asked = self.ask(variant);
             stop.take(asked.work());
-            let solved = asked.lowest_peaks(self.wish, &stop);
+            let solved = asked.lowest_peaks(&stop);
             ranking.add(variant, solved);
         }
     }
 
     /// Where limits rule out plans with the lowest peaks: the lowest ones within them.
     fn within_limits(&self, ranking: &mut Ranking) {
-        let Self { wish, effort, .. } = *self;
+        let Inquiry { wish, effort, .. } = self.inquiry;
         let constraints = &wish.constraints;
         let limit = constraints.max_iteration_seconds;
         // The lowest share of a device need not be the fewest bytes.
@@ -387,7 +354,7 @@ impl<'a, M: Market> Search<'a, M> {
                 if effort.is_requested() {
                     break;
                 }
-                let (mut points, solved) = self.ask(variant).front(wish.unit, &effort.formula());
+                let (mut points, solved) = self.ask(variant).front(&effort.formula());
                 points.iter_mut().for_each(Candidate::simulate);
                 ranking.states = ranking.states.saturating_add(solved.states);
                 ranking.candidates.extend(points.into_iter().filter(keeps));
@@ -404,7 +371,7 @@ impl<'a, M: Market> Search<'a, M> {
                 all = all.and(Outcome::STOPPED);
                 break;
             }
-            let (plans, outcome) = self.ask(variant).simulated(terms(self.market, wish), &mut wanted, effort);
+            let (plans, outcome) = self.ask(variant).simulated(self.inquiry.terms(), &mut wanted, effort);
             found.extend(plans);
             all = all.and(outcome);
         }

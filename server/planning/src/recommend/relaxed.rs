@@ -1,19 +1,15 @@
 //! What plans on so many devices need at least, wherever the devices are.
 //!
 //! As many devices in one node, all of the best of their kinds and with the best of their links, allow every plan that
-//! they allow where they are, and take no longer. So one look at them bounds every part of a fleet with as many.
+//! they allow where they are, and take no longer. So one look at them bounds every subset of a fleet with as many.
 
-use super::effort::Effort;
-use super::ranking::terms;
+use super::inquiry::Inquiry;
 use super::solve::work_of;
-use super::variant::{Variant, variants, variants_of_any_size};
-use super::wish::Wish;
+use super::variant::{Variant, variants_of_any_size};
 use crate::cost::Market;
 use crate::fleet::Subset;
 use crate::search::fewest::{Chain, fewest};
-use crate::search::{
-    Best, Cuts, Fleet, FleetNode, KindSet, Link, Places, Question, StageAt, Stop, simulated,
-};
+use crate::search::{Best, Fleet, FleetNode, KindSet, Link, Places, Question, StageAt, simulated};
 
 /// What plans need at least.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,7 +20,7 @@ pub(super) struct Least {
     pub(super) highest: f64,
 }
 
-/// So many devices of each kind, in nodes as large as the largest of the fleet: no part with as many has more on a node.
+/// So many devices of each kind, in nodes as large as the largest of the fleet: no subset with as many has more on a node.
 fn stand_in(fleet: &Fleet, counts: &[u32]) -> Subset {
     let mut nodes = Vec::new();
     for (kind, &count) in counts.iter().enumerate() {
@@ -43,26 +39,20 @@ fn stand_in(fleet: &Fleet, counts: &[u32]) -> Subset {
     Subset { origin: (0..fleet.devices()).collect(), fleet }
 }
 
-/// What plans of a wish need at least on so many devices of each kind of a fleet; 0 where nobody knows.
-pub(super) fn least<M: Market>(
-    market: &M,
-    wish: &Wish,
-    fleet: &Fleet,
-    counts: &[u32],
-    cuts: &Cuts,
-    effort: &Effort,
-) -> Least {
+/// What plans need at least on so many devices of each kind; 0 where nobody knows.
+pub(super) fn least<M: Market>(inquiry: Inquiry<'_, M>, counts: &[u32]) -> Least {
+    let Inquiry { market, effort, .. } = inquiry;
     let stop = &effort.prices();
-    let part = &stand_in(fleet, counts);
+    let (stand_in, cuts) = (stand_in(inquiry.fleet(), counts), inquiry.cuts.without_pins());
+    let inquiry = inquiry.on(&stand_in, &cuts);
     let mut all = Least { seconds: f64::INFINITY, highest: f64::INFINITY };
-    let cuts = cuts.without_pins();
-    for variant in variants(wish, part, market.layers()) {
-        let (fleet, places) = Places::relaxed(&part.fleet, &variant.sizes());
+    for variant in inquiry.variants() {
+        let (fleet, places) = Places::relaxed(inquiry.fleet(), &variant.sizes());
         effort.list(work_of(places.count()));
         let costs = market.costs(variant.schedule, variant.batch, &variant.choices, places.links());
         let choices: Vec<usize> = (0..variant.choices.len()).collect();
         let question = Question {
-            costs: &Best::of(&costs, &part.fleet),
+            costs: &Best::of(&costs, inquiry.fleet()),
             fleet: &fleet,
             places: &places,
             choices: &choices,
@@ -72,7 +62,7 @@ pub(super) fn least<M: Market>(
             cuts: &cuts,
             within_capacity: true,
         };
-        let Some(whole) = simulated::at_least(&question, terms(market, wish), stop) else {
+        let Some(whole) = simulated::at_least(&question, inquiry.terms(), stop) else {
             return Least { seconds: 0.0, highest: 0.0 };
         };
         // A share of a larger device is less.
@@ -84,21 +74,17 @@ pub(super) fn least<M: Market>(
 
 /// No plan of a wish takes fewer devices than this; none where no number of them is enough for its memory. 0 where
 /// nobody knows.
-pub(super) fn fewest_devices<M: Market>(
-    market: &M,
-    wish: &Wish,
-    part: &Subset,
-    cuts: &Cuts,
-    stop: &Stop,
-) -> Option<u32> {
-    let capacity = part.fleet.kinds.iter().map(|kind| kind.capacity.0).max().unwrap_or(0);
+pub(super) fn fewest_devices<M: Market>(inquiry: Inquiry<'_, M>) -> Option<u32> {
+    let Inquiry { market, subset, wish, cuts, .. } = inquiry;
+    let stop = &inquiry.effort.prices();
+    let capacity = subset.fleet.kinds.iter().map(|kind| kind.capacity.0).max().unwrap_or(0);
     let most_bytes = wish.constraints.max_peak_bytes.unwrap_or(u64::MAX);
     let of = |variant: &Variant, below: u32| {
-        let (_, places) = Places::relaxed(&part.fleet, &variant.sizes());
+        let (_, places) = Places::relaxed(&subset.fleet, &variant.sizes());
         let costs = market.costs(variant.schedule, variant.batch, &variant.choices, places.links());
         let choices: Vec<usize> = (0..variant.choices.len()).collect();
         let chain = Chain {
-            costs: &Best::of(&costs, &part.fleet),
+            costs: &Best::of(&costs, &subset.fleet),
             at: StageAt::anywhere(0, 0, KindSet::one(0)),
             capacity,
             most_bytes,
@@ -111,7 +97,7 @@ pub(super) fn fewest_devices<M: Market>(
         fewest(&chain, below, stop)
     };
     let mut least = None;
-    for variant in variants_of_any_size(wish, part, market.layers()) {
+    for variant in variants_of_any_size(wish, subset, market.layers()) {
         // Fewer than one there are never.
         let below = least.unwrap_or(u32::MAX);
         if below > 1 && !stop.is_over() {

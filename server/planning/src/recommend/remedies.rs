@@ -6,18 +6,18 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::objective::{Objective, PlanShape, SearchMode};
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
-use super::attempt::first_fit;
+use super::any_subset::first_fit;
 use super::candidate::Candidate;
 use super::effort::Effort;
+use super::inquiry::Inquiry;
 use super::ranking::rank;
 use super::relaxed::fewest_devices;
 use super::solve::check_mode;
 use super::variant::{divisors, recompute_name};
 use super::wish::Wish;
-use super::{Scene, allowed_parts};
 use crate::cost::{Batch, Market};
 use crate::fleet::Subset;
-use crate::search::{Fleet, Stop};
+use crate::search::Fleet;
 
 /// Most times the devices that there are that are tried.
 const MOST_TIMES: u32 = 8;
@@ -36,21 +36,23 @@ pub struct Remedy {
     pub plan: Candidate,
 }
 
-/// Most parts of fleets that all remedies of an answer search together.
-const MOST_PARTS: u32 = 192;
+/// Most subsets of fleets that all remedies of an answer search together.
+const MOST_SUBSETS: u32 = 192;
 
 /// Tries changes of a wish one after another.
 struct Trial<'a, M> {
-    market: &'a M,
-    scene: &'a Scene<'a>,
-    /// What all of them may cost together.
-    effort: Effort,
-    /// Parts of fleets that may yet be searched.
-    parts_left: u32,
+    /// What was asked, within what all of them may cost together.
+    inquiry: Inquiry<'a, M>,
+    /// Subsets of fleets that may yet be searched.
+    subsets_left: u32,
     found: Vec<Remedy>,
 }
 
-impl<M: Market> Trial<'_, M> {
+impl<'a, M: Market> Trial<'a, M> {
+    fn within(inquiry: Inquiry<'a, M>, effort: &'a Effort) -> Self {
+        Self { inquiry: inquiry.within(effort), subsets_left: MOST_SUBSETS, found: Vec::new() }
+    }
+
     /// Notes a change if a plan fits then; whether one does.
     fn check(&mut self, what: String, option: String, wish: &Wish, fleet: &Fleet) -> bool {
         let plan = self.fits(wish, fleet);
@@ -61,13 +63,14 @@ impl<M: Market> Trial<'_, M> {
 
     /// A plan that keeps to all that a wish says; none where none was found.
     fn fits(&mut self, wish: &Wish, fleet: &Fleet) -> Option<Candidate> {
-        if self.effort.is_blind() {
+        let effort = self.inquiry.effort;
+        if effort.is_blind() {
             return None;
         }
         check_mode(wish).ok()?;
-        let cuts = wish.cuts_for(self.scene.model).ok()?;
+        let (whole, cuts) = (Subset::whole(fleet), wish.cuts_for(self.inquiry.job.model).ok()?);
+        let inquiry = self.inquiry.with(wish).on(&whole, &cuts);
         let limits = &wish.constraints;
-        let scene = Scene { fleet, ..*self.scene };
         let timed = Wish {
             objective: Objective::MinIterationTime,
             mode: SearchMode::Exact,
@@ -75,28 +78,28 @@ impl<M: Market> Trial<'_, M> {
             ..wish.clone()
         };
         let most = limits.max_peak_bytes.unwrap_or(u64::MAX);
-        allowed_parts(&scene, wish, &cuts).iter().find_map(|part| {
-            self.parts_left = self.parts_left.checked_sub(1).filter(|_| !self.effort.is_blind())?;
+        inquiry.allowed_subsets().iter().find_map(|subset| {
+            self.subsets_left = self.subsets_left.checked_sub(1).filter(|_| !effort.is_blind())?;
+            let cuts = subset.cuts(&cuts)?;
+            let inquiry = inquiry.on(subset, &cuts);
             if limits.max_iteration_seconds.is_some() && wish.mode == SearchMode::Exact {
-                let ranking = rank(self.market, &timed, part, &cuts, &self.effort);
-                return ranking.candidates.into_iter().next();
+                return rank(inquiry.with(&timed)).candidates.into_iter().next();
             }
             if wish.mode != SearchMode::Exact {
                 // The same program has to find it.
-                let ranking = rank(self.market, wish, part, &cuts, &self.effort);
-                return ranking.candidates.into_iter().next();
+                return rank(inquiry).candidates.into_iter().next();
             }
-            let plan = first_fit(self.market, wish, part, &cuts, &self.effort)?;
+            let plan = first_fit(inquiry)?;
             (plan.peak_bytes() <= most).then_some(plan)
         })
     }
 }
 
 /// The remedies that work where nothing fits, those that cost least first. Stopping leaves out what was not tried yet.
-pub(super) fn remedies<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish, stop: &Stop) -> Vec<Remedy> {
-    let effort = Effort::besides(stop);
-    let mut trial = Trial { market, scene, effort, parts_left: MOST_PARTS, found: Vec::new() };
-    let fleet = scene.fleet;
+pub(super) fn remedies<M: Market>(inquiry: Inquiry<'_, M>) -> Vec<Remedy> {
+    let effort = Effort::besides(&inquiry.effort.stop);
+    let (wish, fleet) = (inquiry.wish, inquiry.fleet());
+    let mut trial = Trial::within(inquiry, &effort);
     // What a merger keeps together depends on the training and the devices: of others it is not known here.
     if !wish.is_merged {
         other_training(&mut trial, wish);
@@ -127,7 +130,7 @@ pub(super) fn remedies<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish, st
 
 /// Another schedule, other recomputation, smaller micro-batches.
 fn other_training<M: Market>(trial: &mut Trial<'_, M>, wish: &Wish) {
-    let fleet = trial.scene.fleet;
+    let fleet = trial.inquiry.fleet();
     if wish.schedules == [Schedule::Gpipe]
         && wish.rules.is_none_or(|rules| rules.schedules.contains(&Schedule::OneFOneB))
     {
@@ -149,9 +152,10 @@ fn other_training<M: Market>(trial: &mut Trial<'_, M>, wish: &Wish) {
 }
 
 /// The remedies that work where plans fit, but none is fast or small enough.
-pub(super) fn for_limits<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish, stop: &Stop) -> Vec<Remedy> {
-    let effort = Effort::besides(stop);
-    let mut trial = Trial { market, scene, effort, parts_left: MOST_PARTS, found: Vec::new() };
+pub(super) fn for_limits<M: Market>(inquiry: Inquiry<'_, M>) -> Vec<Remedy> {
+    let effort = Effort::besides(&inquiry.effort.stop);
+    let wish = inquiry.wish;
+    let mut trial = Trial::within(inquiry, &effort);
     for batch in others(&wish.batches) {
         if wish.is_merged || check_batch(&mut trial, wish, batch) {
             break;
@@ -169,7 +173,7 @@ fn check_batch<M: Market>(trial: &mut Trial<'_, M>, wish: &Wish, batch: Batch) -
         format!("a micro-batch of {} samples", batch.micro_batch_size),
         option,
         &other,
-        trial.scene.fleet,
+        trial.inquiry.fleet(),
     )
 }
 
@@ -219,27 +223,22 @@ fn others(batches: &[Batch]) -> Vec<Batch> {
 
 /// The fewest devices like the last ones that are enough: one more device of a machine at a time, or one more node.
 fn more_devices<M: Market>(trial: &mut Trial<'_, M>, wish: &Wish) {
-    let fleet = trial.scene.fleet;
+    let fleet = trial.inquiry.fleet();
     let Some(last) = fleet.nodes.last() else { return };
     let step = if fleet.is_one_node { 1 } else { last.whole.max(1) };
     let most = fleet.devices().saturating_mul(MOST_TIMES);
     // What no number of devices below is enough for is not tried with fewer.
     let mut largest = fleet.clone();
     grow(&mut largest, (most - fleet.devices()).div_ceil(step));
-    let Ok(cuts) = wish.cuts_for(trial.scene.model) else { return };
-    let least = fewest_devices(
-        trial.market,
-        wish,
-        &Subset::whole(&largest),
-        &cuts.without_pins(),
-        &trial.effort.prices(),
-    );
+    let Ok(cuts) = wish.cuts_for(trial.inquiry.job.model) else { return };
+    let (largest, cuts) = (Subset::whole(&largest), cuts.without_pins());
+    let least = fewest_devices(trial.inquiry.with(wish).on(&largest, &cuts));
     let Some(least) = least else { return };
     let first = least.saturating_sub(fleet.devices()).div_ceil(step).max(1);
     for more in first..first.saturating_add(MOST_TRIED) {
         let mut larger = fleet.clone();
         grow(&mut larger, more);
-        if larger.devices() > most || trial.effort.is_requested() {
+        if larger.devices() > most || trial.inquiry.effort.is_requested() {
             return;
         }
         let option = if fleet.is_one_node {

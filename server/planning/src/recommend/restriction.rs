@@ -3,35 +3,31 @@
 use loadmaster_proto::plan::compared::RestrictionCost;
 use loadmaster_proto::plan::objective::{PlanShape, SearchMode};
 
-use super::Scene;
-use super::attempt::{Attempt, attempt, best_value, value};
+use super::attempt::attempt;
 use super::candidate::Candidate;
-use super::certificate::counted;
 use super::effort::Effort;
+use super::found::Found;
+use super::inquiry::{Inquiry, Job};
+use super::value::{best_value, counted, value};
 use super::variant::{recompute_name, schedule_name};
 use super::wish::Wish;
 use crate::cost::Market;
-use crate::search::{Cuts, Stop};
+use crate::search::Cuts;
 
 /// Weighs the best of the restricted plans against the best free one; none where nothing restricts, or where no value
 /// can be compared.
-pub(super) fn restriction<M: Market>(
-    market: &M,
-    scene: &Scene<'_>,
-    wish: &Wish,
-    pool: &[Candidate],
-    stop: &Stop,
-) -> Option<RestrictionCost> {
+pub(super) fn restriction<M: Market>(inquiry: Inquiry<'_, M>, pool: &[Candidate]) -> Option<RestrictionCost> {
+    let wish = inquiry.wish;
     // Annealing finds plans that are none of the free ones either: they come to a node twice.
     if !wish.is_restricted() || wish.mode == SearchMode::AmpAnnealing {
         return None;
     }
-    let free_wish = wish.free();
-    let found = attempt(market, &free_wish, scene.fleet, &wish.cuts, &Effort::besides(stop));
-    weigh(scene, wish, pool, &found)
+    let (free, effort) = (wish.free(), Effort::besides(&inquiry.effort.stop));
+    let found = attempt(inquiry.with(&free).on(inquiry.subset, &wish.cuts).within(&effort));
+    weigh(inquiry.job, wish, pool, &found)
 }
 
-fn weigh(scene: &Scene<'_>, wish: &Wish, pool: &[Candidate], found: &Attempt) -> Option<RestrictionCost> {
+fn weigh(job: &Job<'_>, wish: &Wish, pool: &[Candidate], found: &Found) -> Option<RestrictionCost> {
     let restricted_value = best_value(wish, pool)?;
     let of_value = |plans: &[Candidate], wanted: f64| {
         plans.iter().find(|plan| value(wish, plan) == Some(wanted)).cloned()
@@ -50,7 +46,7 @@ fn weigh(scene: &Scene<'_>, wish: &Wish, pool: &[Candidate], found: &Attempt) ->
         true => free_value / restricted_value,
         false => restricted_value / free_value,
     };
-    let binding = if ratio > 1.0 { broken_rules(scene, wish, &free) } else { Vec::new() };
+    let binding = if ratio > 1.0 { broken_rules(job, wish, &free) } else { Vec::new() };
     let [free_value, restricted_value] = [free_value, restricted_value].map(|value| counted(wish, value));
     Some(RestrictionCost {
         free_value,
@@ -63,7 +59,7 @@ fn weigh(scene: &Scene<'_>, wish: &Wish, pool: &[Candidate], found: &Attempt) ->
 }
 
 /// The rules of a wish's shape and launcher that a plan breaks.
-pub(super) fn broken_rules(scene: &Scene<'_>, wish: &Wish, plan: &Candidate) -> Vec<String> {
+pub(super) fn broken_rules(job: &Job<'_>, wish: &Wish, plan: &Candidate) -> Vec<String> {
     let mut broken = Vec::new();
     let shape = wish.shape;
     let stages = &plan.stages;
@@ -89,11 +85,11 @@ pub(super) fn broken_rules(scene: &Scene<'_>, wish: &Wish, plan: &Candidate) -> 
     }
     let Some(rules) = &wish.rules else { return broken };
     let launcher = rules.launcher;
-    let mut cuts = Cuts::anywhere(scene.names.len());
-    if rules.restrict(&mut cuts, scene.model).is_ok() {
+    let mut cuts = Cuts::anywhere(job.names.len());
+    if rules.restrict(&mut cuts, job.model).is_ok() {
         let inner = stages.iter().take(stages.len().saturating_sub(1));
         if let Some(stage) = inner.clone().find(|stage| !cuts.may_end(stage.last)) {
-            let name = scene.names.get(stage.last).map_or("", String::as_str);
+            let name = job.names.get(stage.last).map_or("", String::as_str);
             broken.push(format!("{launcher}: the chain is not cut after layer {} ({name})", stage.last));
         }
     }
@@ -111,7 +107,7 @@ pub(super) fn broken_rules(scene: &Scene<'_>, wish: &Wish, plan: &Candidate) -> 
     if !rules.schedules.contains(&plan.schedule) {
         broken.push(format!("{launcher}: it does not run {}", schedule_name(plan.schedule)));
     }
-    let largest = scene.fleet.largest_node();
+    let largest = job.fleet.largest_node();
     if let Some(stage) = stages.iter().find(|stage| !rules.allows_mesh(stage.choice.devices(), largest)) {
         broken.push(format!("{launcher}: no stage has {} devices", stage.choice.devices()));
     }

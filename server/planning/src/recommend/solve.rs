@@ -4,11 +4,11 @@ use loadmaster_proto::plan::objective::{Objective, PlanShape, SearchMode};
 
 use super::candidate::Candidate;
 use super::effort::Effort;
+use super::inquiry::Inquiry;
 use super::variant::Variant;
 use super::wish::Wish;
 use crate::cost::Market;
 use crate::fleet::Subset;
-use crate::iteration::Overlap;
 use crate::search::memory;
 use crate::search::paper::{self, Bayesian, Recursion};
 use crate::search::pareto;
@@ -16,7 +16,7 @@ use crate::search::simulated::{self, Outcome, Terms, Wanted, Whole};
 use crate::search::time::{self, Cap, Limits, Time};
 use crate::search::{
     Best, Cuts, Ended, Fleet, KindSet, Layouts, LinkId, PlacedStage, Places, Question, Searched, StageAt,
-    StageCosts, Stop, Unit,
+    StageCosts, Stop,
 };
 
 /// Most places of one search over all orders of nodes; beyond it some good orders are searched.
@@ -127,63 +127,50 @@ pub(super) struct Asked<'a, C> {
     layouts: Layouts,
     choices: Vec<usize>,
     variant: &'a Variant,
-    overlap: Overlap,
-    part: &'a Subset,
+    wish: &'a Wish,
+    subset: &'a Subset,
     cuts: &'a Cuts,
 }
 
 impl<'a, C: StageCosts> Asked<'a, C> {
-    /// Prices a variant on a part of the fleet.
-    pub(super) fn new<M: Market<Costs = C>>(
-        market: &M,
-        wish: &Wish,
-        variant: &'a Variant,
-        part: &'a Subset,
-        cuts: &'a Cuts,
-    ) -> Self {
-        let (sizes, spanning) = (variant.sizes(), wish.spanning_on(&part.fleet));
+    /// Prices a variant on the devices.
+    pub(super) fn new<M: Market<Costs = C>>(inquiry: Inquiry<'a, M>, variant: &'a Variant) -> Self {
+        let (fleet, wish) = (inquiry.fleet(), inquiry.wish);
+        let (sizes, spanning) = (variant.sizes(), wish.spanning_on(fleet));
         let layouts = if wish.keeps_order {
             Layouts {
-                places: vec![Places::in_order(&part.fleet, &sizes, spanning)],
+                places: vec![Places::in_order(fleet, &sizes, spanning)],
                 is_complete: true,
                 relaxed: (Fleet::default(), Places::default()),
             }
         } else {
-            let pinned: Vec<usize> = cuts.pins().iter().map(|pin| pin.device).collect();
-            Layouts::of(&part.fleet, &sizes, spanning, &pinned, MOST_PLACES)
+            let pinned: Vec<usize> = inquiry.cuts.pins().iter().map(|pin| pin.device).collect();
+            Layouts::of(fleet, &sizes, spanning, &pinned, MOST_PLACES)
         };
-        Self::priced(market, wish, variant, (part, cuts), layouts)
+        Self::priced(inquiry, variant, layouts)
     }
 
     /// Prices the stages of a plan that is given: those of a variant, on so many devices in turn, in the fleet's order.
     pub(super) fn along<M: Market<Costs = C>>(
-        market: &M,
-        wish: &Wish,
+        inquiry: Inquiry<'a, M>,
         variant: &'a Variant,
-        part: &'a Subset,
-        cuts: &'a Cuts,
         stages: &[u32],
     ) -> Self {
         let layouts = Layouts {
-            places: vec![Places::along(&part.fleet, stages)],
+            places: vec![Places::along(inquiry.fleet(), stages)],
             is_complete: true,
             relaxed: (Fleet::default(), Places::default()),
         };
-        Self::priced(market, wish, variant, (part, cuts), layouts)
+        Self::priced(inquiry, variant, layouts)
     }
 
-    fn priced<M: Market<Costs = C>>(
-        market: &M,
-        wish: &Wish,
-        variant: &'a Variant,
-        (part, cuts): (&'a Subset, &'a Cuts),
-        layouts: Layouts,
-    ) -> Self {
+    fn priced<M: Market<Costs = C>>(inquiry: Inquiry<'a, M>, variant: &'a Variant, layouts: Layouts) -> Self {
+        let Inquiry { market, subset, wish, cuts, .. } = inquiry;
         // All orders share their links.
         let links = layouts.places.first().map_or(&[][..], Places::links);
         let costs = market.costs(variant.schedule, variant.batch, &variant.choices, links);
         let choices = (0..variant.choices.len()).collect();
-        Self { costs, layouts, choices, variant, overlap: wish.overlap, part, cuts }
+        Self { costs, layouts, choices, variant, wish, subset, cuts }
     }
 
     /// The questions, one for each order of the nodes, with or without the devices' capacities.
@@ -194,7 +181,7 @@ impl<'a, C: StageCosts> Asked<'a, C> {
     fn question<'q>(&'q self, places: &'q Places, within_capacity: bool) -> Question<'q, C> {
         Question {
             costs: &self.costs,
-            fleet: &self.part.fleet,
+            fleet: &self.subset.fleet,
             places,
             choices: &self.choices,
             schedule: self.variant.schedule,
@@ -206,8 +193,8 @@ impl<'a, C: StageCosts> Asked<'a, C> {
     }
 
     /// The plan with the lowest peaks that fits, in the mode that the wish names.
-    pub(super) fn lowest_peaks(&self, wish: &Wish, stop: &Stop) -> Solved {
-        let unit = wish.unit;
+    pub(super) fn lowest_peaks(&self, stop: &Stop) -> Solved {
+        let (wish, unit) = (self.wish, self.wish.unit);
         // CAPTURE knows replicas or shards, not replicas of shards.
         let pure: Vec<usize> = self
             .choices
@@ -247,8 +234,8 @@ impl<'a, C: StageCosts> Asked<'a, C> {
 
     /// The fastest plan by the closed form, in the mode that the wish names, whose peaks keep to a cap and that is
     /// faster than `below`.
-    pub(super) fn fastest(&self, wish: &Wish, cap: Option<Cap>, below: Option<f64>, stop: &Stop) -> Solved {
-        if wish.mode != SearchMode::Amp {
+    pub(super) fn fastest(&self, cap: Option<Cap>, below: Option<f64>, stop: &Stop) -> Solved {
+        if self.wish.mode != SearchMode::Amp {
             return self.fastest_of(true, cap, below, stop);
         }
         // AMP proves nothing, so nothing is pruned by what came before either.
@@ -276,12 +263,12 @@ impl<'a, C: StageCosts> Asked<'a, C> {
 
     /// All plans of the variant that no other one beats in both memory and time by the closed form, and what the
     /// search for them came to; the fastest of each order of the nodes first.
-    pub(super) fn front(&self, unit: Unit, stop: &Stop) -> (Vec<Candidate>, Solved) {
+    pub(super) fn front(&self, stop: &Stop) -> (Vec<Candidate>, Solved) {
         let mut points: Vec<Candidate> = Vec::new();
         let solved: Vec<Solved> = self
             .questions(true)
             .map(|question| {
-                let front = pareto::front(&question, unit, stop);
+                let front = pareto::front(&question, self.wish.unit, stop);
                 let of = |point: &pareto::Point| self.candidate(&question, &point.plan.stages);
                 let fastest = front.points.first();
                 let solved = Solved {
@@ -340,7 +327,7 @@ impl<'a, C: StageCosts> Asked<'a, C> {
     fn relaxed(&self, terms: Terms, stop: &Stop) -> Option<Whole> {
         let (fleet, places) = &self.layouts.relaxed;
         let cuts = self.cuts.without_pins();
-        let costs = Best::of(&self.costs, &self.part.fleet);
+        let costs = Best::of(&self.costs, &self.subset.fleet);
         let question = Question {
             costs: &costs,
             fleet,
@@ -361,7 +348,7 @@ impl<'a, C: StageCosts> Asked<'a, C> {
             return 0.0;
         }
         let links = self.layouts.places.first().map_or(0, |places| places.links().len()).max(1);
-        let kinds = || self.part.fleet.nodes.iter().map(|node| KindSet::one(node.kind));
+        let kinds = || self.subset.fleet.nodes.iter().map(|node| KindSet::one(node.kind));
         let kinds: std::collections::BTreeSet<KindSet> = kinds().collect();
         let of_layer = |layer: usize| {
             let mut least = f64::INFINITY;
@@ -398,10 +385,10 @@ impl<'a, C: StageCosts> Asked<'a, C> {
     }
 
     /// Any plan that fits, and the states weighed for it.
-    pub(super) fn any_fit(&self, wish: &Wish, stop: &Stop) -> (Option<Candidate>, u64) {
+    pub(super) fn any_fit(&self, stop: &Stop) -> (Option<Candidate>, u64) {
         let mut states = 0_u64;
         for question in self.questions(true) {
-            let found = memory::bottleneck(&question, wish.unit, stop);
+            let found = memory::bottleneck(&question, self.wish.unit, stop);
             states = states.saturating_add(found.states);
             if let Some(best) = found.best {
                 return (self.candidate(&question, &best.stages), states);
@@ -410,8 +397,17 @@ impl<'a, C: StageCosts> Asked<'a, C> {
         (None, states)
     }
 
-    fn candidate(&self, question: &Question<'_, C>, stages: &[PlacedStage]) -> Option<Candidate> {
-        Candidate::of(question, stages, self.variant.batch, self.overlap, self.part)
+    /// The plan of given stages on all devices in their order, each by its layers and its choice's index; none where its
+    /// costs do not know one of them. Whether it fits does not matter.
+    pub(super) fn given(&self, stages: &[(usize, usize, usize)]) -> Option<Candidate> {
+        let (batch, overlap) = (self.variant.batch, self.wish.overlap);
+        let mut questions = self.questions(false);
+        questions.find_map(|question| Candidate::given(&question, stages, batch, overlap, self.subset))
+    }
+
+    /// The plan that placed stages are; none where its costs do not know one of them.
+    pub(super) fn candidate(&self, question: &Question<'_, C>, stages: &[PlacedStage]) -> Option<Candidate> {
+        Candidate::of(question, stages, self.variant.batch, self.wish.overlap, self.subset)
     }
 
     fn solved<V>(&self, question: &Question<'_, C>, found: Searched<V>, bound: Option<f64>) -> Solved {

@@ -2,20 +2,25 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::constraints::Constraints;
-use loadmaster_proto::plan::objective::{Launcher, NodeSpanning, PlanShape, SearchMode};
+use loadmaster_proto::plan::objective::{Launcher, NodeSpanning, Objective, PlanShape, SearchMode};
 use loadmaster_proto::training::stage::StageConfig;
-use loadmaster_proto::training::{RecomputePolicy, Schedule};
+use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule};
 use proptest::prelude::*;
 
-use super::attempt::value;
+use super::any_subset::on_any_subset;
 use super::brute::{Plan, every_plan, highest};
+use super::effort::Effort;
+use super::inquiry::Inquiry;
 use super::restriction::broken_rules;
+use super::value::value;
 use super::*;
-use crate::cost::{Batch, LayerFacts};
+use crate::cost::{Batch, LayerFacts, Market};
+use crate::fleet::Subset;
 use crate::iteration::Overlap;
 use crate::search::testing::cases;
 use crate::search::{
-    Choice, Cuts, FleetNode, Kind, Link, LinkId, LinkOrigin, Peak, Pin, Seconds, StageAt, StageCosts, Unit,
+    Choice, Cuts, Fleet, FleetNode, Kind, Link, LinkId, LinkOrigin, Peak, Pin, Seconds, StageAt, StageCosts,
+    Stop, Unit,
 };
 
 /// Prices that are thrown, not computed: every stage has its own, the same each time it is asked for, whatever
@@ -150,8 +155,8 @@ struct Case {
 }
 
 impl Case {
-    fn scene(&self) -> Scene<'_> {
-        Scene {
+    fn job(&self) -> Job<'_> {
+        Job {
             names: &self.names,
             model: None,
             fleet: &self.fleet,
@@ -161,7 +166,7 @@ impl Case {
     }
 
     fn recommend(&self) -> Result<Recommendation, RecommendError> {
-        recommend(&self.casino, &self.scene(), &self.wish, &Stop::default())
+        recommend(&self.casino, &self.job(), &self.wish, &Stop::default())
     }
 
     /// Every plan that fits, enumerated.
@@ -364,7 +369,7 @@ fn check_answer(case: &Case, least: Option<f64>) -> Result<(), TestCaseError> {
             prop_assert_eq!(certificate.gap, Some(0.0));
             prop_assert!(found.best.fits() && keeps_pins(case, &found.best));
             prop_assert!(!is_timed || found.best.simulated.is_some());
-            prop_assert_eq!(broken_rules(&case.scene(), &case.wish, &found.best), Vec::<String>::new());
+            prop_assert_eq!(broken_rules(&case.job(), &case.wish, &found.best), Vec::<String>::new());
             let mut devices: Vec<u32> =
                 found.best.stages.iter().flat_map(|stage| stage.devices.iter().copied()).collect();
             devices.sort_unstable();
@@ -375,14 +380,14 @@ fn check_answer(case: &Case, least: Option<f64>) -> Result<(), TestCaseError> {
                 prop_assert!(!is_timed || other.seconds() >= found.best.seconds());
             }
         }
-        Err(RecommendError::NoPlan { remedies, lack, .. }) => {
+        Err(RecommendError::NoPlan { remedies, why_not, .. }) => {
             prop_assert!(least.is_none());
             check_remedies(case, &remedies)?;
             let may_idle = case.wish.constraints.allow_idle_devices
                 || matches!(case.wish.objective, Objective::MinDevices | Objective::MinCost);
             let all = every_plan(&case.casino, &case.wish, &case.fleet, may_idle);
             let lacks = all.iter().map(|plan| plan.lacks).min();
-            prop_assert_eq!(lack.missing().map(|bytes| bytes.0), lacks, "{:?}", lack);
+            prop_assert_eq!(why_not.missing().map(|bytes| bytes.0), lacks, "{:?}", why_not);
         }
         Err(RecommendError::Limits { is_proof, remedies, .. }) => {
             prop_assert!(least.is_none() && is_proof);
@@ -588,7 +593,7 @@ proptest! {
                 let bound = found.certificate.bound.map(|bound| bound * whole);
                 prop_assert!(bound.is_none_or(|bound| bound <= least || !differ(bound, least)));
                 prop_assert!(found.best.fits() && keeps_pins(&case, &found.best));
-                prop_assert_eq!(broken_rules(&case.scene(), &case.wish, &found.best), Vec::<String>::new());
+                prop_assert_eq!(broken_rules(&case.job(), &case.wish, &found.best), Vec::<String>::new());
             }
             Err(error) => prop_assert!(!error.is_proof() || least.is_none(), "{error}"),
         }
@@ -655,11 +660,13 @@ fn a_search_that_cannot_list_all_places_ends_by_its_effort() {
     case.devices = (0..case.fleet.devices()).map(|device| format!("d{device}")).collect();
     (case.wish.keeps_order, case.wish.brief) = (false, true);
     case.wish.constraints.allow_idle_devices = true;
-    let (effort, cuts) = (effort::Effort::usual(&Stop::default()), case.wish.cuts.clone());
-    let whole = attempt::on_any_part(&case.casino, &case.wish, &case.fleet, &cuts, &effort);
+    let (effort, subset, job) = (Effort::usual(&Stop::default()), Subset::whole(&case.fleet), case.job());
+    let (market, wish, cuts) = (&case.casino, &case.wish, &case.wish.cuts);
+    let inquiry = Inquiry { market, job: &job, subset: &subset, wish, cuts, effort: &effort };
+    let whole = on_any_subset(inquiry);
     effort.list(u64::MAX);
     assert!(effort.is_short());
-    let short = attempt::on_any_part(&case.casino, &case.wish, &case.fleet, &cuts, &effort);
+    let short = on_any_subset(inquiry);
     assert!(short.is_bounded && !short.is_stopped && short.bound.is_none());
     assert!(!short.candidates.is_empty() && short.states < whole.states, "{} {}", short.states, whole.states);
 }
@@ -697,7 +704,7 @@ fn a_search_that_is_stopped_at_once_finds_nothing() {
     let case = simple(Objective::MinPeakMemory, PlanShape::SinglePipeline, 1 << 40);
     let stop = Stop::default();
     stop.request();
-    let answer = recommend(&case.casino, &case.scene(), &case.wish, &stop);
+    let answer = recommend(&case.casino, &case.job(), &case.wish, &stop);
     assert!(matches!(answer, Err(RecommendError::Stopped)), "{answer:?}");
 }
 
@@ -705,8 +712,8 @@ fn a_search_that_is_stopped_at_once_finds_nothing() {
 #[test]
 fn what_lacks_is_told_with_its_device_and_what_helps() {
     let error = simple(Objective::MinPeakMemory, PlanShape::SinglePipeline, 1).recommend().unwrap_err();
-    let RecommendError::NoPlan { lack, device, .. } = &error else { panic!("{error}") };
-    assert!(lack.missing().is_some_and(|missing| missing.0 > 0));
+    let RecommendError::NoPlan { why_not, device, .. } = &error else { panic!("{error}") };
+    assert!(why_not.missing().is_some_and(|missing| missing.0 > 0));
     assert!(device.starts_with("n/"), "{device}");
     assert!(error.to_string().contains("too much"), "{error}");
 }

@@ -89,6 +89,11 @@ impl Wish {
         if fleet.is_one_node { Spanning::Anywhere } else { self.spanning() }
     }
 
+    /// Whether the launcher starts equally many processes on every node.
+    pub fn starts_evenly(&self) -> bool {
+        self.rules.is_some_and(|rules| rules.even_nodes)
+    }
+
     /// The numbers of stages to choose from.
     pub fn stage_counts(&self, layers: usize) -> std::ops::RangeInclusive<usize> {
         let least = self.constraints.min_stages.unwrap_or(1);

@@ -18,14 +18,13 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::compared::Baseline;
 use loadmaster_proto::training::stage::StageConfig;
 
-use super::Scene;
 use super::candidate::Candidate;
+use super::inquiry::Inquiry;
 use super::solve::Asked;
 use super::variant::Variant;
-use super::wish::Wish;
 use crate::cost::Market;
 use crate::fleet::Subset;
-use crate::search::{Choice, Cuts};
+use crate::search::{Choice, Cuts, Fleet};
 use rule::{Rule, megatron_degrees};
 use uniform::uniform;
 
@@ -33,13 +32,8 @@ use uniform::uniform;
 ///
 /// They know nothing of degrees, so they take the plan's own where all of its stages have the same; else one
 /// device per stage, or as many replicas as let the most stages share the devices evenly.
-pub(super) fn compared<M: Market>(
-    market: &M,
-    scene: &Scene<'_>,
-    wish: &Wish,
-    best: &Candidate,
-    cuts: &Cuts,
-) -> Vec<Baseline> {
+pub(super) fn compared<M: Market>(inquiry: Inquiry<'_, M>, best: &Candidate) -> Vec<Baseline> {
+    let market = inquiry.market;
     let (facts, devices) = (market.facts(), best.devices());
     let like = best.stages.first().map_or(Choice::SINGLE, |stage| stage.choice);
     let (choice, stages) = if best.stages.iter().all(|stage| stage.choice == like) {
@@ -49,18 +43,18 @@ pub(super) fn compared<M: Market>(
     };
     let mut compared: Vec<Baseline> = Rule::ALL
         .into_iter()
-        .map(|rule| match rule.cut(facts, stages, scene.optimizer) {
-            Ok(sizes) => weigh(market, scene, wish, best, rule.name(), choice, &sizes),
+        .map(|rule| match rule.cut(facts, stages, inquiry.job.optimizer) {
+            Ok(sizes) => weigh(inquiry, best, rule.name(), choice, &sizes),
             Err(note) => nothing(rule.name(), note),
         })
         .collect();
-    compared.push(megatron(market, scene, wish, best, like));
+    compared.push(megatron(inquiry, best, like));
     // The rules cut where they like; where this request does not, they say so.
     for one in &mut compared {
         let Some(plan) = one.plan.as_ref().filter(|_| one.note.is_empty()) else { continue };
         let stages = plan.partitioning.stages();
         let inner = stages.iter().take(stages.len().saturating_sub(1));
-        if let Some(stage) = inner.clone().find(|stage| !cuts.may_end(stage.last_layer)) {
+        if let Some(stage) = inner.clone().find(|stage| !inquiry.cuts.may_end(stage.last_layer)) {
             one.note = format!("cuts after layer {}, where the request does not", stage.last_layer);
         }
     }
@@ -80,27 +74,21 @@ fn evenly(devices: u32, layers: usize, best: &Candidate, like: Choice) -> (Choic
 }
 
 /// Megatron's heuristic: the smallest tensor × pipeline degree that fits.
-fn megatron<M: Market>(
-    market: &M,
-    scene: &Scene<'_>,
-    wish: &Wish,
-    best: &Candidate,
-    like: Choice,
-) -> Baseline {
+fn megatron<M: Market>(inquiry: Inquiry<'_, M>, best: &Candidate, like: Choice) -> Baseline {
     const NAME: &str = "megatron";
+    let (layers, fleet) = (inquiry.market.layers(), inquiry.fleet());
     let devices = best.devices();
-    let smallest = scene.fleet.nodes.iter().map(|node| node.devices).min().unwrap_or(1);
-    let per_node = if scene.fleet.is_one_node { devices } else { smallest };
-    for (tensor, pipeline) in
-        megatron_degrees(devices, per_node.min(StageConfig::MAX_TENSOR_DEGREE), market.layers())
+    let smallest = fleet.nodes.iter().map(|node| node.devices).min().unwrap_or(1);
+    let per_node = if fleet.is_one_node { devices } else { smallest };
+    for (tensor, pipeline) in megatron_degrees(devices, per_node.min(StageConfig::MAX_TENSOR_DEGREE), layers)
     {
         let data = devices / (tensor * pipeline);
         if !best.batch.micro_batch_size.is_multiple_of(data) {
             continue;
         }
         let choice = Choice { data, tensor, recompute: like.recompute };
-        let sizes = uniform(market.layers(), pipeline as usize);
-        let one = weigh(market, scene, wish, best, NAME, choice, &sizes);
+        let sizes = uniform(layers, pipeline as usize);
+        let one = weigh(inquiry, best, NAME, choice, &sizes);
         if one.fits {
             return one;
         }
@@ -114,15 +102,13 @@ fn nothing(name: &str, note: String) -> Baseline {
 
 /// What stages of these many layers need, all of one choice.
 fn weigh<M: Market>(
-    market: &M,
-    scene: &Scene<'_>,
-    wish: &Wish,
+    inquiry: Inquiry<'_, M>,
     best: &Candidate,
     name: &str,
     choice: Choice,
     sizes: &[usize],
 ) -> Baseline {
-    let part = used(scene, best);
+    let market = inquiry.market;
     let variant = Variant {
         batch: best.batch,
         schedule: best.schedule,
@@ -137,12 +123,9 @@ fn weigh<M: Market>(
             (first - size, first - 1, 0)
         })
         .collect();
-    let anywhere = Cuts::anywhere(market.layers());
-    let asked = Asked::along(market, wish, &variant, &part, &anywhere, &vec![choice.devices(); stages.len()]);
-    let plan = asked
-        .questions(false)
-        .find_map(|question| Candidate::given(&question, &stages, best.batch, wish.overlap, &part));
-    let Some(mut plan) = plan else {
+    let (used, anywhere) = (used(inquiry.fleet(), best), Cuts::anywhere(market.layers()));
+    let asked = Asked::along(inquiry.on(&used, &anywhere), &variant, &vec![choice.devices(); stages.len()]);
+    let Some(mut plan) = asked.given(&stages) else {
         let known = stages
             .iter()
             .find_map(|&(first, last, _)| market.obstacle(best.schedule, best.batch, choice, first, last));
@@ -153,7 +136,7 @@ fn weigh<M: Market>(
         plan.stages.iter().enumerate().filter_map(|(index, stage)| Some((stage.lacks()?, index, stage)));
     let note = match lacking.max_by_key(|&(lacks, index, _)| (lacks, std::cmp::Reverse(index))) {
         Some((lacks, index, stage)) => {
-            format!("stage {index} lacks {lacks} on {}", scene.device_range(&stage.devices))
+            format!("stage {index} lacks {lacks} on {}", inquiry.job.device_range(&stage.devices))
         }
         None => String::new(),
     };
@@ -172,14 +155,14 @@ fn weigh<M: Market>(
 }
 
 /// The devices that a plan takes, in the fleet's order.
-fn used(scene: &Scene<'_>, plan: &Candidate) -> Subset {
-    let mut taken = vec![0; scene.fleet.nodes.len()];
-    let begins = scene.fleet.begins();
+fn used(fleet: &Fleet, plan: &Candidate) -> Subset {
+    let mut taken = vec![0; fleet.nodes.len()];
+    let begins = fleet.begins();
     for device in plan.stages.iter().flat_map(|stage| &stage.devices) {
         let after = begins.partition_point(|begin| begin <= device);
         if let Some(taken) = after.checked_sub(1).and_then(|node| taken.get_mut(node)) {
             *taken += 1;
         }
     }
-    Subset::of(scene.fleet, &taken, &[])
+    Subset::of(fleet, &taken, &[])
 }

@@ -1,7 +1,7 @@
 //! The devices of a request: from a cluster, or named in groups.
 
 use loadmaster_planning::fleet::{
-    self, DeviceGroup, Excluded, FleetError, MAX_DEVICES, PlannedFleet, Selection,
+    self, DeviceGroup, Exclusion, FleetError, MAX_DEVICES, PlannedFleet, Selection,
 };
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::name::ClusterName;
@@ -73,16 +73,16 @@ fn of_groups(
 }
 
 /// `node` or `node/index`.
-fn excluded(devices: &[String]) -> Result<Vec<Excluded>, Invalid> {
+fn excluded(devices: &[String]) -> Result<Vec<Exclusion>, Invalid> {
     let one = |(index, name): (usize, &String)| {
         let Some((node, device)) = name.rsplit_once('/') else {
-            return Ok(Excluded { node: name.clone(), device: None });
+            return Ok(Exclusion { node: name.clone(), device: None });
         };
         let device = device.parse().map_err(|_| {
             let why = format!("is {name:?}: write `node`, or `node/index` with a number");
             Invalid::field(format!("constraints.excluded_devices[{index}]"), why)
         })?;
-        Ok(Excluded { node: node.to_owned(), device: Some(device) })
+        Ok(Exclusion { node: node.to_owned(), device: Some(device) })
     };
     devices.iter().enumerate().map(one).collect()
 }

@@ -2,15 +2,13 @@
 
 use loadmaster_proto::bytes::Bytes;
 
-use super::Scene;
 use super::candidate::Candidate;
+use super::inquiry::{Inquiry, Job};
 use super::solve::Asked;
 use super::variant::Variant;
-use super::wish::Wish;
 use crate::cost::Market;
-use crate::fleet::Subset;
 use crate::search::memory::{self, Obstacle};
-use crate::search::{Choice, Cuts, Stop};
+use crate::search::{Choice, Spanning, Stop};
 
 /// A stage that does not fit.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,7 +36,7 @@ impl Short {
 
 /// Why no plan of any variant fits.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Lack {
+pub enum WhyNot {
     /// The plan that comes closest, and its stage that lacks most: no plan lacks less.
     Plan {
         /// Index of a layer that fits nowhere, in whatever stage; none where each fits somewhere.
@@ -57,7 +55,7 @@ pub enum Lack {
     },
 }
 
-impl Lack {
+impl WhyNot {
     /// What is missing on each device of the stage that lacks most; none where memory is not what lacks.
     pub fn missing(&self) -> Option<Bytes> {
         match self {
@@ -75,13 +73,13 @@ impl Lack {
     }
 
     /// For people: which stage of which plan lacks how many bytes on which devices.
-    pub fn describe(&self, scene: &Scene<'_>) -> String {
+    pub fn describe(&self, job: &Job<'_>) -> String {
         let needs = |short: &Short| {
             format!(
                 "layers {} to {} on {} need {} of {}, {} too much",
                 short.first,
                 short.last,
-                scene.device_range(&short.devices),
+                job.device_range(&short.devices),
                 short.needed,
                 short.capacity,
                 short.missing()
@@ -91,7 +89,7 @@ impl Lack {
             Self::NoPlan { why } => why.clone(),
             Self::Plan { layer, plan, stage, short } => {
                 let nowhere = layer.map_or_else(String::new, |layer| {
-                    let name = scene.names.get(layer).map_or("", String::as_str);
+                    let name = job.names.get(layer).map_or("", String::as_str);
                     format!("layer {layer} ({name}) fits on no device; ")
                 });
                 format!(
@@ -104,57 +102,50 @@ impl Lack {
     }
 }
 
-/// What lacks in the one of a wish's variants that comes closest; none where one fits, or when stopped. The cuts
-/// are those of the part.
-pub(super) fn lack<M: Market>(
-    market: &M,
-    wish: &Wish,
+/// What lacks in the one of a wish's variants that comes closest; none where one fits, or when stopped.
+pub(super) fn why_not<M: Market>(
+    inquiry: Inquiry<'_, M>,
     variants: &[Variant],
-    part: &Subset,
-    cuts: &Cuts,
     stop: &Stop,
-) -> Option<Lack> {
-    if !may_start_on(wish, part) {
-        return no_variant(wish, variants, part, market.layers());
+) -> Option<WhyNot> {
+    if !inquiry.may_start() {
+        return no_variant(inquiry, variants);
     }
-    let mut closest: Option<Lack> = None;
+    let mut closest: Option<WhyNot> = None;
     // A layer is said to fit nowhere if that is so in all variants.
     let mut nowhere: Option<Option<usize>> = None;
     for variant in variants {
         if stop.is_over() {
             return None;
         }
-        let asked = Asked::new(market, wish, variant, part, cuts);
+        let asked = Asked::new(inquiry, variant);
         stop.take(asked.work());
         for question in asked.questions(true) {
             let Some(one) = memory::explain(&question, stop) else { continue };
             let one = match one {
                 memory::Lack::Plan { layer, best, shortage } => {
-                    let plan = Candidate::of(&question, &best.stages, variant.batch, wish.overlap, part);
-                    plan.and_then(|plan| {
+                    asked.candidate(&question, &best.stages).and_then(|plan| {
                         let stage = best.stages.iter().position(|stage| *stage == shortage.stage)?;
                         let short = short(&plan, stage)?;
                         nowhere = Some(nowhere.map_or(layer, |other| other.filter(|_| other == layer)));
-                        Some(Lack::Plan { layer, plan: Box::new(plan), stage, short })
+                        Some(WhyNot::Plan { layer, plan: Box::new(plan), stage, short })
                     })
                 }
                 memory::Lack::NoPlan(obstacle) => {
                     let why = match obstacle {
-                        Obstacle::Costs => unknown(market, variant),
+                        Obstacle::Costs => unknown(inquiry.market, variant),
                         _ => None,
                     };
-                    Some(Lack::NoPlan {
-                        why: why.unwrap_or_else(|| in_words(obstacle, wish, part, market.layers())),
-                    })
+                    Some(WhyNot::NoPlan { why: why.unwrap_or_else(|| in_words(inquiry, obstacle)) })
                 }
             };
             closest = closer(closest, one);
         }
     }
-    if let Some(Lack::Plan { layer, .. }) = &mut closest {
+    if let Some(WhyNot::Plan { layer, .. }) = &mut closest {
         *layer = nowhere.flatten();
     }
-    closest.or_else(|| no_variant(wish, variants, part, market.layers()))
+    closest.or_else(|| no_variant(inquiry, variants))
 }
 
 fn short(plan: &Candidate, stage: usize) -> Option<Short> {
@@ -170,8 +161,8 @@ fn short(plan: &Candidate, stage: usize) -> Option<Short> {
 }
 
 /// The one that lacks fewer bytes; one that lacks bytes before one that has no plan at all.
-pub(super) fn closer(one: Option<Lack>, other: Option<Lack>) -> Option<Lack> {
-    let missing = |lack: &Lack| lack.missing().map_or(u64::MAX, |bytes| bytes.0);
+pub(super) fn closer(one: Option<WhyNot>, other: Option<WhyNot>) -> Option<WhyNot> {
+    let missing = |of: &WhyNot| of.missing().map_or(u64::MAX, |bytes| bytes.0);
     one.into_iter().chain(other).min_by_key(missing)
 }
 
@@ -188,10 +179,10 @@ fn unknown<M: Market>(market: &M, variant: &Variant) -> Option<String> {
     })
 }
 
-fn in_words(obstacle: Obstacle, wish: &Wish, part: &Subset, layers: usize) -> String {
-    let devices = part.devices();
+fn in_words<M: Market>(inquiry: Inquiry<'_, M>, obstacle: Obstacle) -> String {
+    let (layers, devices, wish) = (inquiry.market.layers(), inquiry.subset.devices(), inquiry.wish);
     match obstacle {
-        Obstacle::Devices => no_cover(wish, part, layers),
+        Obstacle::Devices => no_cover(inquiry),
         Obstacle::Cuts => format!(
             "no plan of the shape {} cuts the {layers} layers only where it is allowed and takes all {devices} \
              devices",
@@ -202,36 +193,31 @@ fn in_words(obstacle: Obstacle, wish: &Wish, part: &Subset, layers: usize) -> St
     }
 }
 
-fn no_cover(wish: &Wish, part: &Subset, layers: usize) -> String {
-    let devices = part.devices();
+fn no_cover<M: Market>(inquiry: Inquiry<'_, M>) -> String {
+    let (layers, devices, wish) = (inquiry.market.layers(), inquiry.subset.devices(), inquiry.wish);
     format!(
         "no plan of the shape {} with at most {layers} stages takes all {devices} devices: each stage has a layer \
          at least, its data degree divides the micro-batch, and {}; let devices stay idle \
          (`--allow-idle-devices`), or allow other degrees, shapes or node spanning",
         wish.shape,
-        match wish.spanning_on(&part.fleet) {
-            crate::search::Spanning::Never => "it stays on one node",
-            crate::search::Spanning::WholeNodes => "it takes whole nodes",
-            crate::search::Spanning::Anywhere => "its degrees are those that are allowed",
+        match wish.spanning_on(inquiry.fleet()) {
+            Spanning::Never => "it stays on one node",
+            Spanning::WholeNodes => "it takes whole nodes",
+            Spanning::Anywhere => "its degrees are those that are allowed",
         }
     )
 }
 
-/// Whether the launcher can start its processes on a part.
-pub(super) fn may_start_on(wish: &Wish, part: &Subset) -> bool {
-    part.is_even() || !wish.rules.is_some_and(|rules| rules.even_nodes)
-}
-
 /// Where not even a variant exists.
-fn no_variant(wish: &Wish, variants: &[Variant], part: &Subset, layers: usize) -> Option<Lack> {
-    if !may_start_on(wish, part) {
-        let launcher = wish.rules.map_or_else(String::new, |rules| rules.launcher.to_string());
-        return Some(Lack::NoPlan {
+fn no_variant<M: Market>(inquiry: Inquiry<'_, M>, variants: &[Variant]) -> Option<WhyNot> {
+    if !inquiry.may_start() {
+        let launcher = inquiry.wish.rules.map_or_else(String::new, |rules| rules.launcher.to_string());
+        return Some(WhyNot::NoPlan {
             why: format!(
                 "{launcher} starts equally many processes on every node, and the nodes have different numbers of \
                  devices: exclude some, or let devices stay idle (`--allow-idle-devices`)"
             ),
         });
     }
-    variants.is_empty().then(|| Lack::NoPlan { why: no_cover(wish, part, layers) })
+    variants.is_empty().then(|| WhyNot::NoPlan { why: no_cover(inquiry) })
 }

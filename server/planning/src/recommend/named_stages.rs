@@ -4,25 +4,27 @@ use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
 use super::candidate::Candidate;
+use super::effort::Effort;
+use super::error::RecommendError;
+use super::inquiry::{Inquiry, Job};
 use super::solve::Asked;
 use super::variant::Variant;
 use super::wish::Wish;
-use super::{RecommendError, Scene};
 use crate::cost::Market;
 use crate::fleet::Subset;
 use crate::search::{Choice, Cuts};
 
 /// Solver of plans whose partitioning was named by their caller.
-pub const GIVEN: &str = "given";
+pub(super) const GIVEN: &str = "given";
 
 /// The plan of a partitioning on all devices, in order. Batch, schedule and recompute policy are the first that
 /// the wish names.
 ///
 /// # Errors
 /// Another number of layers or devices, a stage that cannot be predicted, or the first stage that does not fit.
-pub fn given<M: Market>(
+pub(super) fn named_stages<M: Market>(
     market: &M,
-    scene: &Scene<'_>,
+    job: &Job<'_>,
     wish: &Wish,
     partitioning: &Partitioning,
 ) -> Result<Candidate, RecommendError> {
@@ -31,7 +33,7 @@ pub fn given<M: Market>(
         return Err(RecommendError::CoversOther { covered, layers });
     }
     let needed = partitioning.stages().iter().fold(0_u32, |sum, stage| sum.saturating_add(stage.devices()));
-    let there = scene.fleet.devices();
+    let there = job.fleet.devices();
     if needed != there {
         return Err(RecommendError::DeviceCount { needed, there });
     }
@@ -50,13 +52,12 @@ pub fn given<M: Market>(
         stages.push((stage.first_layer, stage.last_layer, index));
     }
     let variant = Variant { batch, schedule, choices, stages: stages.len()..=stages.len() };
-    let (part, anywhere) = (Subset::whole(scene.fleet), Cuts::anywhere(layers));
+    let (whole, anywhere) = (Subset::whole(job.fleet), Cuts::anywhere(layers));
+    let effort = Effort::last_look();
+    let inquiry = Inquiry { market, job, subset: &whole, wish, cuts: &anywhere, effort: &effort };
     let sizes: Vec<u32> = partitioning.stages().iter().map(StageConfig::devices).collect();
-    let asked = Asked::along(market, wish, &variant, &part, &anywhere, &sizes);
-    let plan = asked
-        .questions(false)
-        .find_map(|question| Candidate::given(&question, &stages, batch, wish.overlap, &part));
-    let Some(mut plan) = plan else {
+    let asked = Asked::along(inquiry, &variant, &sizes);
+    let Some(mut plan) = asked.given(&stages) else {
         let why = stages.iter().find_map(|&(first, last, choice)| {
             market.obstacle(schedule, batch, *variant.choices.get(choice)?, first, last)
         });
@@ -70,7 +71,7 @@ pub fn given<M: Market>(
         return Err(RecommendError::GivenDoesNotFit {
             partitioning: partitioning.to_string(),
             position: device,
-            device: scene.device(device).unwrap_or_default(),
+            device: job.device(device).unwrap_or_default(),
             needed: loadmaster_proto::bytes::Bytes(stage.peak.needed),
             capacity: stage.capacity,
             missing,

@@ -1,0 +1,156 @@
+//! Why a question has no answer.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::objective::Objective;
+
+use super::remedies::Remedy;
+use super::why_not::WhyNot;
+use crate::predict::PredictionError;
+
+/// Of a search that found nothing, where it is not known either that there is nothing.
+pub(super) const UNPROVEN: &str = "the search found no plan, which does not prove that there is none: ask for the search mode \
+                        exact, or restrict shape, degrees or devices";
+
+/// Why a question has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum QuestionError {
+    /// A field of the request is wrong.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// A stage cannot be predicted.
+    #[error(transparent)]
+    Prediction(#[from] PredictionError),
+    /// No plan can be recommended.
+    #[error(transparent)]
+    Recommend(#[from] RecommendError),
+}
+
+/// Why nothing is recommended.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum RecommendError {
+    /// The launcher cannot run the model.
+    #[error("{0}")]
+    Launcher(String),
+    /// An objective in seconds without any.
+    #[error(
+        "the profile has no times, which {objective} and limits on time need: profile with \
+         `--campaign minimal`, or ask for the lowest peak memory"
+    )]
+    NoTimes {
+        /// What was asked for.
+        objective: Objective,
+    },
+    /// An objective in money without prices.
+    #[error(
+        "{objective} needs the hourly price of every kind of device: name them in the cluster, or with `--price`"
+    )]
+    NoPrices {
+        /// What was asked for.
+        objective: Objective,
+    },
+    /// A mode of a paper that answers another question.
+    #[error("{0}")]
+    Mode(String),
+    /// The search was stopped before it found anything.
+    #[error(
+        "the search was stopped before it found a plan: give it more time with `--deadline`, or restrict it"
+    )]
+    Stopped,
+    /// A stage that was given cannot be predicted.
+    #[error("{0}")]
+    Unpredictable(String),
+    /// The partitioning that was given covers another number of layers.
+    #[error("the partitioning covers {covered} layers, the model has {layers}")]
+    CoversOther {
+        /// Layers of the partitioning.
+        covered: usize,
+        /// Layers of the model.
+        layers: usize,
+    },
+    /// The partitioning that was given takes another number of devices.
+    #[error(
+        "the stages need {needed} devices, {there} are given: name as many devices as the degrees add up to"
+    )]
+    DeviceCount {
+        /// The degrees of the stages, added up.
+        needed: u32,
+        /// Devices.
+        there: u32,
+    },
+    /// The partitioning that was given does not fit.
+    #[error(
+        "{partitioning} does not fit: device {position} ({device}) needs {needed} of {capacity}, {missing} too much"
+    )]
+    GivenDoesNotFit {
+        /// The partitioning.
+        partitioning: String,
+        /// Position of the first device that is too small.
+        position: u32,
+        /// That device, as people know it.
+        device: String,
+        /// What it must hold, the margin included.
+        needed: Bytes,
+        /// What it allows.
+        capacity: Bytes,
+        /// What is missing.
+        missing: Bytes,
+    },
+    /// Plans fit, but none is fast enough or small enough.
+    #[error("{}", no_plan(.reason, .remedies))]
+    Limits {
+        /// How far plans are from the limits, for people.
+        reason: String,
+        /// Whether it is proven that no plan keeps to them.
+        is_proof: bool,
+        /// What would keep to them; each was checked.
+        remedies: Vec<Remedy>,
+    },
+    /// Nothing fits.
+    #[error("{}", no_plan(.reason, .remedies))]
+    NoPlan {
+        /// Why, for people.
+        reason: String,
+        /// What lacks in the best attempt.
+        why_not: Box<WhyNot>,
+        /// The first device that lacks it, as people know it.
+        device: String,
+        /// Name of the layer that fits nowhere, or empty.
+        layer_name: String,
+        /// What would help; each was checked.
+        remedies: Vec<Remedy>,
+    },
+}
+
+impl RecommendError {
+    /// Where nothing but the reason is known.
+    pub(super) fn no_plan(why: &str) -> Self {
+        Self::NoPlan {
+            reason: why.to_owned(),
+            why_not: Box::new(WhyNot::NoPlan { why: why.to_owned() }),
+            device: String::new(),
+            layer_name: String::new(),
+            remedies: Vec::new(),
+        }
+    }
+
+    /// Whether it is proven that no plan fits. A search that looked at a part of the plans proves nothing.
+    pub fn is_proof(&self) -> bool {
+        match self {
+            Self::NoPlan { why_not, .. } => !matches!(&**why_not, WhyNot::NoPlan { why } if why == UNPROVEN),
+            Self::Limits { is_proof, .. } => *is_proof,
+            _ => false,
+        }
+    }
+}
+
+fn no_plan(reason: &str, remedies: &[Remedy]) -> String {
+    if remedies.is_empty() {
+        return reason.to_owned();
+    }
+    let each: Vec<String> = remedies
+        .iter()
+        .map(|remedy| format!("{} (`{}`: {})", remedy.what, remedy.option, remedy.plan.describe()))
+        .collect();
+    format!("{reason}; what would fit: {}", each.join("; or "))
+}

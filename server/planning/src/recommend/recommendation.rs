@@ -1,0 +1,109 @@
+//! From a wish to a plan, with what proves it, what came next, and what restricted it.
+
+use loadmaster_proto::plan::certificate::Certificate;
+use loadmaster_proto::plan::compared::{Baseline, RestrictionCost};
+use loadmaster_proto::plan::objective::Objective;
+
+use super::attempt::attempt;
+use super::candidate::Candidate;
+use super::certificate::certificate;
+use super::effort::Effort;
+use super::error::RecommendError;
+use super::inquiry::{Inquiry, Job};
+use super::no_plan::no_plan;
+use super::restriction::restriction;
+use super::runners_up::pool;
+use super::solve::{check_mode, solver};
+use super::wish::Wish;
+use super::{baselines, runners_up};
+use crate::cost::Market;
+use crate::fleet::Subset;
+use crate::search::Stop;
+
+/// The answer to a wish.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recommendation {
+    /// The best plan.
+    pub best: Candidate,
+    /// What proves it.
+    pub certificate: Certificate,
+    /// Name and version of the search.
+    pub solver: String,
+    /// The plans that came next, best first, with their values as the certificate counts them.
+    pub alternatives: Vec<(Candidate, f64)>,
+    /// The whole front between memory and time, the fastest first; empty but for that objective.
+    pub front: Vec<Candidate>,
+    /// Plans of well-known rules.
+    pub compared: Vec<Baseline>,
+    /// What shape and launcher cost; none where they restrict nothing.
+    pub restriction: Option<RestrictionCost>,
+    /// What to know besides, for people.
+    pub notes: Vec<String>,
+}
+
+/// Recommends the plan that is best by the wish's objective.
+/// Stopped, it gives the best that it has, and leaves out what it would tell besides: what was rejected, what the
+/// restrictions cost, what would help.
+///
+/// # Errors
+/// What cannot be asked of this profile or launcher, or why no plan fits, with what would help.
+pub fn recommend<M: Market>(
+    market: &M,
+    job: &Job<'_>,
+    wish: &Wish,
+    stop: &Stop,
+) -> Result<Recommendation, RecommendError> {
+    check(market, job, wish)?;
+    let cuts = wish.cuts_for(job.model).map_err(RecommendError::Launcher)?;
+    let whole = Subset::whole(job.fleet);
+    // A pin names a device by its place in the fleet.
+    let Some(cuts) = whole.cuts(&cuts) else {
+        return Err(RecommendError::no_plan("a layer is pinned to a device that is not there"));
+    };
+    let effort = Effort::usual(stop);
+    let inquiry = Inquiry { market, job, subset: &whole, wish, cuts: &cuts, effort: &effort };
+    let found = attempt(inquiry);
+    let pool = pool(inquiry, &found);
+    let Some(best) = pool.first().cloned() else {
+        return Err(if found.is_stopped { RecommendError::Stopped } else { no_plan(inquiry, &found) });
+    };
+    let mut certificate = certificate(inquiry, &found, &pool);
+    let is_brief = wish.brief || stop.is_requested();
+    let restriction = if is_brief { None } else { restriction(inquiry, &pool) };
+    let (mut alternatives, mut front) = (Vec::new(), Vec::new());
+    if wish.objective == Objective::Pareto {
+        front = pool;
+    } else {
+        alternatives = runners_up::alternatives(wish, &pool);
+    }
+    let compared = if is_brief { Vec::new() } else { baselines::compared(inquiry, &best) };
+    let mut notes: Vec<String> = Vec::new();
+    if let Some(rules) = wish.rules.filter(|rules| !rules.note.is_empty()) {
+        notes.push(rules.note.to_owned());
+    }
+    if !found.open.is_empty() {
+        notes
+            .push(format!("not looked at whole: {}; a better plan may be among them", found.open.join(", ")));
+    }
+    // What was told besides may have been cut short too: another deadline would have told more.
+    certificate.stopped |= stop.is_requested();
+    let solver = solver(wish);
+    Ok(Recommendation { best, certificate, solver, alternatives, front, compared, restriction, notes })
+}
+
+fn check<M: Market>(market: &M, job: &Job<'_>, wish: &Wish) -> Result<(), RecommendError> {
+    let needs_times = matches!(wish.objective, Objective::MinIterationTime | Objective::Pareto)
+        || wish.constraints.max_iteration_seconds.is_some();
+    if needs_times && !market.has_times() {
+        return Err(RecommendError::NoTimes { objective: wish.objective });
+    }
+    let is_priced = job
+        .fleet
+        .nodes
+        .iter()
+        .all(|node| job.fleet.kinds.get(node.kind).is_some_and(|kind| kind.hourly_price.is_some()));
+    if wish.objective == Objective::MinCost && !is_priced {
+        return Err(RecommendError::NoPrices { objective: wish.objective });
+    }
+    check_mode(wish).map_err(RecommendError::Mode)
+}

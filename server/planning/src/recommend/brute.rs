@@ -6,7 +6,7 @@
 use loadmaster_proto::plan::objective::{NodeSpanning, PlanShape};
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
-use super::wish::Wish;
+use super::ask::Wish;
 use crate::cost::{Batch, Market};
 use crate::iteration::Edge;
 use crate::iteration::{Order, Pipeline, iteration_seconds};

@@ -3,7 +3,7 @@
 use loadmaster_proto::plan::certificate::{Certificate, Rejected};
 use loadmaster_proto::plan::objective::Objective;
 
-use super::error::{QuestionError, RecommendError};
+use super::answer::{QuestionError, RecommendError};
 use super::plan::NamedPlan;
 use super::question::Question;
 use crate::search::Stop;

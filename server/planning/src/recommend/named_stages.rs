@@ -3,13 +3,9 @@
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
-use super::candidate::Candidate;
-use super::effort::Effort;
-use super::error::RecommendError;
-use super::inquiry::{Inquiry, Job};
-use super::solve::Asked;
-use super::variant::Variant;
-use super::wish::Wish;
+use super::answer::RecommendError;
+use super::ask::{Variant, Wish};
+use super::find::{Asked, Candidate, Effort, Inquiry, Job};
 use crate::cost::Market;
 use crate::fleet::Subset;
 use crate::search::{Choice, Cuts};

@@ -9,12 +9,11 @@ use loadmaster_proto::plan::prediction::{Breakdown, Interval, StageSeconds};
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::TrainingSpec;
 
-use super::candidate::{Candidate, CandidateStage};
-use super::chain::ProfiledChain;
-use super::error::QuestionError;
+use super::answer::{QuestionError, Recommendation};
+use super::ask::{ProfiledChain, Transfers};
+use super::find::{Candidate, CandidateStage};
+use super::holds;
 use super::named_stages::GIVEN;
-use super::transfers::Transfers;
-use super::{Recommendation, holds};
 use crate::cost::Factors;
 use crate::cost::Prices;
 use crate::fleet::PlannedFleet;

@@ -8,17 +8,15 @@ use loadmaster_proto::plan::objective::MemoryUnit;
 use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::TrainingSpec;
 
-use super::batches::{batches, least_share, left_out, recompute, schedules};
-use super::chain::ProfiledChain;
-use super::error::{QuestionError, RecommendError};
-use super::inquiry::Job;
-use super::launcher::Rules;
+use super::answer::{QuestionError, RecommendError, recommend};
+use super::ask::{
+    ProfiledChain, Reach, Rules, Transfers, Wish, batches, least_share, left_out, recompute, schedules,
+    transfers,
+};
+use super::find::Job;
 use super::named_stages::named_stages;
 use super::plan::{NamedPlan, Writer};
-use super::reach::Reach;
-use super::recommend;
-use super::transfers::{Transfers, transfers};
-use super::wish::Wish;
+
 use crate::cost::Factors;
 use crate::cost::Prices;
 use crate::fleet::PlannedFleet;

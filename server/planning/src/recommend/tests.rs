@@ -7,12 +7,9 @@ use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule};
 use proptest::prelude::*;
 
-use super::any_subset::on_any_subset;
+use super::answer::broken_rules;
 use super::brute::{Plan, every_plan, highest};
-use super::effort::Effort;
-use super::inquiry::Inquiry;
-use super::restriction::broken_rules;
-use super::value::value;
+use super::find::{Effort, Inquiry, on_any_subset, value};
 use super::*;
 use crate::cost::{Batch, LayerFacts, Market};
 use crate::fleet::Subset;

@@ -2,11 +2,9 @@
 
 use loadmaster_proto::bytes::Bytes;
 
-use super::candidate::Candidate;
-use super::inquiry::{Inquiry, Job};
-use super::solve::Asked;
-use super::variant::Variant;
 use crate::cost::Market;
+use crate::recommend::ask::Variant;
+use crate::recommend::find::{Asked, Candidate, Inquiry, Job};
 use crate::search::memory::{self, Obstacle};
 use crate::search::{Choice, Spanning, Stop};
 

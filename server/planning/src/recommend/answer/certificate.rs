@@ -4,16 +4,10 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::certificate::{Certificate, Rejected};
 use loadmaster_proto::plan::objective::Objective;
 
-use super::candidate::Candidate;
-use super::effort::Effort;
-use super::found::Found;
-use super::inquiry::Inquiry;
-use super::solve::Asked;
-use super::value::{counted, value};
-use super::variant::Variant;
 use super::why_not::why_not;
-use super::wish::Wish;
 use crate::cost::Market;
+use crate::recommend::ask::{Variant, Wish};
+use crate::recommend::find::{Asked, Candidate, Effort, Found, Inquiry, counted, value};
 use crate::search::Unit;
 
 /// Most alternatives that a certificate names.

@@ -5,10 +5,9 @@ use loadmaster_proto::plan::objective::{Objective, PlanShape, SearchMode};
 use super::candidate::Candidate;
 use super::effort::Effort;
 use super::inquiry::Inquiry;
-use super::variant::Variant;
-use super::wish::Wish;
 use crate::cost::Market;
 use crate::fleet::Subset;
+use crate::recommend::ask::{Variant, Wish};
 use crate::search::memory;
 use crate::search::paper::{self, Bayesian, Recursion};
 use crate::search::pareto;
@@ -23,13 +22,13 @@ use crate::search::{
 const MOST_PLACES: usize = 20_000;
 
 /// Work of listing so many places.
-pub(super) fn work_of(places: usize) -> u64 {
+pub(in crate::recommend) fn work_of(places: usize) -> u64 {
     const PLACE: u64 = 50;
     PLACE.saturating_mul(places as u64)
 }
 
 /// Name and version of the search that answers a wish.
-pub(super) fn solver(wish: &Wish) -> String {
+pub(in crate::recommend) fn solver(wish: &Wish) -> String {
     match (wish.mode, wish.objective) {
         (SearchMode::Exact, Objective::MinIterationTime | Objective::Pareto) => simulated::SOLVER.to_owned(),
         (SearchMode::Exact, _) if wish.constraints.max_iteration_seconds.is_some() => {
@@ -44,7 +43,7 @@ pub(super) fn solver(wish: &Wish) -> String {
 ///
 /// # Errors
 /// It does not; the text says what it answers.
-pub(super) fn check_mode(wish: &Wish) -> Result<(), String> {
+pub(in crate::recommend) fn check_mode(wish: &Wish) -> Result<(), String> {
     let (objective, shape, mode) = (wish.objective, wish.shape, wish.mode);
     let limited = wish.constraints.max_iteration_seconds.is_some();
     match mode {
@@ -84,16 +83,16 @@ pub(super) fn check_mode(wish: &Wish) -> Result<(), String> {
 
 /// What a search of one variant found.
 #[derive(Debug, Clone)]
-pub(super) struct Solved {
+pub(in crate::recommend) struct Solved {
     /// The best plan; none where there is none, or none was found in time.
-    pub(super) best: Option<Candidate>,
+    pub(in crate::recommend) best: Option<Candidate>,
     /// No plan of the variant is worth less: peak in the unit, or seconds by AMP's formula, which bounds no simulation.
     /// Infinite where there is no plan; none where nothing is known.
-    pub(super) bound: Option<f64>,
+    pub(in crate::recommend) bound: Option<f64>,
     /// States weighed.
-    pub(super) states: u64,
+    pub(in crate::recommend) states: u64,
     /// How it ended.
-    pub(super) ended: Ended,
+    pub(in crate::recommend) ended: Ended,
 }
 
 impl Solved {
@@ -122,7 +121,7 @@ impl Solved {
 
 /// A variant with its prices, ready to be asked about.
 #[derive(Debug)]
-pub(super) struct Asked<'a, C> {
+pub(in crate::recommend) struct Asked<'a, C> {
     costs: C,
     layouts: Layouts,
     choices: Vec<usize>,
@@ -134,7 +133,10 @@ pub(super) struct Asked<'a, C> {
 
 impl<'a, C: StageCosts> Asked<'a, C> {
     /// Prices a variant on the devices.
-    pub(super) fn new<M: Market<Costs = C>>(inquiry: Inquiry<'a, M>, variant: &'a Variant) -> Self {
+    pub(in crate::recommend) fn new<M: Market<Costs = C>>(
+        inquiry: Inquiry<'a, M>,
+        variant: &'a Variant,
+    ) -> Self {
         let (fleet, wish) = (inquiry.fleet(), inquiry.wish);
         let (sizes, spanning) = (variant.sizes(), wish.spanning_on(fleet));
         let layouts = if wish.keeps_order {
@@ -151,7 +153,7 @@ impl<'a, C: StageCosts> Asked<'a, C> {
     }
 
     /// Prices the stages of a plan that is given: those of a variant, on so many devices in turn, in the fleet's order.
-    pub(super) fn along<M: Market<Costs = C>>(
+    pub(in crate::recommend) fn along<M: Market<Costs = C>>(
         inquiry: Inquiry<'a, M>,
         variant: &'a Variant,
         stages: &[u32],
@@ -174,7 +176,10 @@ impl<'a, C: StageCosts> Asked<'a, C> {
     }
 
     /// The questions, one for each order of the nodes, with or without the devices' capacities.
-    pub(super) fn questions(&self, within_capacity: bool) -> impl Iterator<Item = Question<'_, C>> {
+    pub(in crate::recommend) fn questions(
+        &self,
+        within_capacity: bool,
+    ) -> impl Iterator<Item = Question<'_, C>> {
         self.layouts.places.iter().map(move |places| self.question(places, within_capacity))
     }
 
@@ -193,7 +198,7 @@ impl<'a, C: StageCosts> Asked<'a, C> {
     }
 
     /// The plan with the lowest peaks that fits, in the mode that the wish names.
-    pub(super) fn lowest_peaks(&self, stop: &Stop) -> Solved {
+    pub(in crate::recommend) fn lowest_peaks(&self, stop: &Stop) -> Solved {
         let (wish, unit) = (self.wish, self.wish.unit);
         // CAPTURE knows replicas or shards, not replicas of shards.
         let pure: Vec<usize> = self
@@ -234,7 +239,7 @@ impl<'a, C: StageCosts> Asked<'a, C> {
 
     /// The fastest plan by the closed form, in the mode that the wish names, whose peaks keep to a cap and that is
     /// faster than `below`.
-    pub(super) fn fastest(&self, cap: Option<Cap>, below: Option<f64>, stop: &Stop) -> Solved {
+    pub(in crate::recommend) fn fastest(&self, cap: Option<Cap>, below: Option<f64>, stop: &Stop) -> Solved {
         if self.wish.mode != SearchMode::Amp {
             return self.fastest_of(true, cap, below, stop);
         }
@@ -247,7 +252,7 @@ impl<'a, C: StageCosts> Asked<'a, C> {
     }
 
     /// The fastest plan by the closed form if devices held any number of bytes.
-    pub(super) fn fastest_of_any(&self, below: Option<f64>, stop: &Stop) -> Solved {
+    pub(in crate::recommend) fn fastest_of_any(&self, below: Option<f64>, stop: &Stop) -> Solved {
         self.fastest_of(false, None, below, stop)
     }
 
@@ -263,7 +268,7 @@ impl<'a, C: StageCosts> Asked<'a, C> {
 
     /// All plans of the variant that no other one beats in both memory and time by the closed form, and what the
     /// search for them came to; the fastest of each order of the nodes first.
-    pub(super) fn front(&self, stop: &Stop) -> (Vec<Candidate>, Solved) {
+    pub(in crate::recommend) fn front(&self, stop: &Stop) -> (Vec<Candidate>, Solved) {
         let mut points: Vec<Candidate> = Vec::new();
         let solved: Vec<Solved> = self
             .questions(true)
@@ -289,7 +294,7 @@ impl<'a, C: StageCosts> Asked<'a, C> {
     }
 
     /// Hands every plan of the variant that is wanted over, as far as the effort goes, and says what was left out.
-    pub(super) fn simulated<W: Wanted>(
+    pub(in crate::recommend) fn simulated<W: Wanted>(
         &self,
         terms: Terms,
         wanted: &mut W,
@@ -343,7 +348,7 @@ impl<'a, C: StageCosts> Asked<'a, C> {
     }
 
     /// What no plan is faster than, in a look at the layers one by one; 0 where stages may be faster than their layers.
-    pub(super) fn layers_take(&self) -> f64 {
+    pub(in crate::recommend) fn layers_take(&self) -> f64 {
         if !self.costs.adds_up() {
             return 0.0;
         }
@@ -375,17 +380,17 @@ impl<'a, C: StageCosts> Asked<'a, C> {
     }
 
     /// Places of all orders together: what it takes to keep this.
-    pub(super) fn size(&self) -> usize {
+    pub(in crate::recommend) fn size(&self) -> usize {
         self.layouts.places.iter().map(Places::count).sum()
     }
 
     /// Work that it took to list them.
-    pub(super) fn work(&self) -> u64 {
+    pub(in crate::recommend) fn work(&self) -> u64 {
         work_of(self.size())
     }
 
     /// Any plan that fits, and the states weighed for it.
-    pub(super) fn any_fit(&self, stop: &Stop) -> (Option<Candidate>, u64) {
+    pub(in crate::recommend) fn any_fit(&self, stop: &Stop) -> (Option<Candidate>, u64) {
         let mut states = 0_u64;
         for question in self.questions(true) {
             let found = memory::bottleneck(&question, self.wish.unit, stop);
@@ -399,14 +404,18 @@ impl<'a, C: StageCosts> Asked<'a, C> {
 
     /// The plan of given stages on all devices in their order, each by its layers and its choice's index; none where its
     /// costs do not know one of them. Whether it fits does not matter.
-    pub(super) fn given(&self, stages: &[(usize, usize, usize)]) -> Option<Candidate> {
+    pub(in crate::recommend) fn given(&self, stages: &[(usize, usize, usize)]) -> Option<Candidate> {
         let (batch, overlap) = (self.variant.batch, self.wish.overlap);
         let mut questions = self.questions(false);
         questions.find_map(|question| Candidate::given(&question, stages, batch, overlap, self.subset))
     }
 
     /// The plan that placed stages are; none where its costs do not know one of them.
-    pub(super) fn candidate(&self, question: &Question<'_, C>, stages: &[PlacedStage]) -> Option<Candidate> {
+    pub(in crate::recommend) fn candidate(
+        &self,
+        question: &Question<'_, C>,
+        stages: &[PlacedStage],
+    ) -> Option<Candidate> {
         Candidate::of(question, stages, self.variant.batch, self.wish.overlap, self.subset)
     }
 

@@ -12,6 +12,7 @@ use crate::cost::Batch;
 use crate::fleet::Subset;
 use crate::iteration::{Edge, iteration};
 use crate::iteration::{Order, Overlap, Pipeline, Simulated, at_least, iteration_seconds, simulate};
+use crate::recommend::ask::{recompute_name, schedule_name};
 use crate::search::memory::{Peaks, Run};
 use crate::search::{Choice, KindSet, Peak, PlacedStage, Places, Question, Seconds, StageCosts, Step, Unit};
 
@@ -78,7 +79,7 @@ pub struct Candidate {
 
 impl Candidate {
     /// The plan that stages placed on a part of a fleet are; none where its costs do not know one of them.
-    pub(super) fn of<C: StageCosts>(
+    pub(in crate::recommend) fn of<C: StageCosts>(
         question: &Question<'_, C>,
         placed: &[PlacedStage],
         batch: Batch,
@@ -168,7 +169,7 @@ impl Candidate {
 
     /// The plan of given stages on all devices of a part in their order; none where no run of places is it, or
     /// its costs do not know one of the stages. Each stage is given by its layers and its choice's index.
-    pub(super) fn given<C: StageCosts>(
+    pub(in crate::recommend) fn given<C: StageCosts>(
         question: &Question<'_, C>,
         stages: &[(usize, usize, usize)],
         batch: Batch,
@@ -204,12 +205,12 @@ impl Candidate {
     }
 
     /// Passes that a simulation looks at.
-    pub(super) fn passes(&self) -> u64 {
+    pub(in crate::recommend) fn passes(&self) -> u64 {
         (self.stages.len() as u64).saturating_mul(2 * u64::from(self.batch.micro_batches))
     }
 
     /// What an iteration takes at least; none without times.
-    pub(super) fn at_least(&self) -> Option<f64> {
+    pub(in crate::recommend) fn at_least(&self) -> Option<f64> {
         self.simulated_with(|pipeline| Some(at_least(pipeline)))
     }
 
@@ -300,9 +301,9 @@ impl Candidate {
     /// For people: `8-8d2-7t4, micro-batch 8 × 4, 1f1b`, with the recompute policy where there is one.
     pub fn describe(&self) -> String {
         let stages = self.partitioning().map_or_else(|_| String::new(), |stages| stages.to_string());
-        let schedule = super::variant::schedule_name(self.schedule);
+        let schedule = schedule_name(self.schedule);
         let mut policies: Vec<&str> =
-            self.stages.iter().map(|stage| super::variant::recompute_name(stage.choice.recompute)).collect();
+            self.stages.iter().map(|stage| recompute_name(stage.choice.recompute)).collect();
         policies.dedup();
         let recompute = match policies.as_slice() {
             ["none"] => String::new(),

@@ -12,8 +12,8 @@ use super::found::{Found, MOST_NAMED};
 use super::inquiry::Inquiry;
 use super::ranking::{Ranking, rank, settle};
 use super::relaxed::{fewest_devices, least};
-use super::wish::Wish;
 use crate::cost::Market;
+use crate::recommend::ask::Wish;
 use crate::search::Spanning;
 
 /// Most subsets of one size that are searched.

@@ -18,12 +18,10 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::compared::Baseline;
 use loadmaster_proto::training::stage::StageConfig;
 
-use super::candidate::Candidate;
-use super::inquiry::Inquiry;
-use super::solve::Asked;
-use super::variant::Variant;
 use crate::cost::Market;
 use crate::fleet::Subset;
+use crate::recommend::ask::Variant;
+use crate::recommend::find::{Asked, Candidate, Inquiry};
 use crate::search::{Choice, Cuts, Fleet};
 use rule::{Rule, megatron_degrees};
 use uniform::uniform;

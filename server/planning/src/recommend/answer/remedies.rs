@@ -6,17 +6,10 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::objective::{Objective, PlanShape, SearchMode};
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
-use super::any_subset::first_fit;
-use super::candidate::Candidate;
-use super::effort::Effort;
-use super::inquiry::Inquiry;
-use super::ranking::rank;
-use super::relaxed::fewest_devices;
-use super::solve::check_mode;
-use super::variant::{divisors, recompute_name};
-use super::wish::Wish;
 use crate::cost::{Batch, Market};
 use crate::fleet::Subset;
+use crate::recommend::ask::{Wish, divisors, recompute_name};
+use crate::recommend::find::{Candidate, Effort, Inquiry, check_mode, fewest_devices, first_fit, rank};
 use crate::search::Fleet;
 
 /// Most times the devices that there are that are tried.

@@ -3,12 +3,12 @@
 use loadmaster_proto::plan::objective::Objective;
 
 use super::candidate::Candidate;
-use super::wish::Wish;
 use crate::iteration::MAX_PASSES;
+use crate::recommend::ask::Wish;
 use crate::search::Unit;
 
 /// A plan's value in the objective's terms.
-pub(super) fn value(wish: &Wish, candidate: &Candidate) -> Option<f64> {
+pub(in crate::recommend) fn value(wish: &Wish, candidate: &Candidate) -> Option<f64> {
     match wish.objective {
         // The formula stands in for what is too large to be simulated, and for nothing else.
         Objective::MinIterationTime | Objective::Pareto => {
@@ -25,13 +25,13 @@ pub(super) fn value(wish: &Wish, candidate: &Candidate) -> Option<f64> {
 }
 
 /// The best value of any of these plans.
-pub(super) fn best_value(wish: &Wish, plans: &[Candidate]) -> Option<f64> {
+pub(in crate::recommend) fn best_value(wish: &Wish, plans: &[Candidate]) -> Option<f64> {
     let values = plans.iter().filter_map(|plan| value(wish, plan));
     if wish.objective.is_maximum() { values.reduce(f64::max) } else { values.reduce(f64::min) }
 }
 
 /// A value in what a certificate counts: shares are stored as whole parts.
-pub(super) fn counted(wish: &Wish, value: f64) -> f64 {
+pub(in crate::recommend) fn counted(wish: &Wish, value: f64) -> f64 {
     match (wish.objective, wish.unit) {
         (Objective::MinPeakMemory | Objective::MaxModel, Unit::Share) => value / Unit::WHOLE as f64,
         _ => value,

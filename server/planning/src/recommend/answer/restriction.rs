@@ -3,15 +3,11 @@
 use loadmaster_proto::plan::compared::RestrictionCost;
 use loadmaster_proto::plan::objective::{PlanShape, SearchMode};
 
-use super::attempt::attempt;
-use super::candidate::Candidate;
-use super::effort::Effort;
-use super::found::Found;
-use super::inquiry::{Inquiry, Job};
-use super::value::{best_value, counted, value};
-use super::variant::{recompute_name, schedule_name};
-use super::wish::Wish;
 use crate::cost::Market;
+use crate::recommend::ask::{Wish, recompute_name, schedule_name};
+use crate::recommend::find::{
+    Candidate, CandidateStage, Effort, Found, Inquiry, Job, attempt, best_value, counted, value,
+};
 use crate::search::Cuts;
 
 /// Weighs the best of the restricted plans against the best free one; none where nothing restricts, or where no value
@@ -59,15 +55,14 @@ fn weigh(job: &Job<'_>, wish: &Wish, pool: &[Candidate], found: &Found) -> Optio
 }
 
 /// The rules of a wish's shape and launcher that a plan breaks.
-pub(super) fn broken_rules(job: &Job<'_>, wish: &Wish, plan: &Candidate) -> Vec<String> {
+pub(in crate::recommend) fn broken_rules(job: &Job<'_>, wish: &Wish, plan: &Candidate) -> Vec<String> {
     let mut broken = Vec::new();
     let shape = wish.shape;
     let stages = &plan.stages;
-    let differ = |of: fn(&super::CandidateStage) -> (u32, u32)| {
-        stages.windows(2).any(|pair| of(&pair[0]) != of(&pair[1]))
-    };
-    let degrees = |stage: &super::CandidateStage| (stage.choice.data, stage.choice.tensor);
-    let devices = |stage: &super::CandidateStage| (stage.choice.devices(), 0);
+    let differ =
+        |of: fn(&CandidateStage) -> (u32, u32)| stages.windows(2).any(|pair| of(&pair[0]) != of(&pair[1]));
+    let degrees = |stage: &CandidateStage| (stage.choice.data, stage.choice.tensor);
+    let devices = |stage: &CandidateStage| (stage.choice.devices(), 0);
     match shape {
         PlanShape::SinglePipeline if stages.iter().any(|stage| stage.choice.devices() > 1) => {
             broken.push(format!("{shape}: every stage has one device"));

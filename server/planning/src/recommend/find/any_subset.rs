@@ -14,7 +14,7 @@ use crate::cost::Market;
 const MOST_SEARCHED: usize = 512;
 
 /// All devices, or any subset of them where devices may stay idle.
-pub(super) fn on_any_subset<M: Market>(inquiry: Inquiry<'_, M>) -> Ranking {
+pub(in crate::recommend) fn on_any_subset<M: Market>(inquiry: Inquiry<'_, M>) -> Ranking {
     let Inquiry { wish, effort, .. } = inquiry;
     if !wish.constraints.allow_idle_devices {
         return rank(inquiry);
@@ -91,7 +91,7 @@ pub(super) fn on_any_subset<M: Market>(inquiry: Inquiry<'_, M>) -> Ranking {
 }
 
 /// The first variant of a wish that fits, if any, whatever the limits on time and peaks.
-pub(super) fn first_fit<M: Market>(inquiry: Inquiry<'_, M>) -> Option<Candidate> {
+pub(in crate::recommend) fn first_fit<M: Market>(inquiry: Inquiry<'_, M>) -> Option<Candidate> {
     if !inquiry.may_start() {
         return None;
     }

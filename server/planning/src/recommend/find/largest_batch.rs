@@ -7,8 +7,8 @@ use super::effort::Effort;
 use super::found::{Found, MOST_NAMED};
 use super::inquiry::Inquiry;
 use super::ranking::{Ranking, settle};
-use super::wish::Wish;
 use crate::cost::{Batch, Market};
+use crate::recommend::ask::Wish;
 
 /// The first of these micro-batches, the largest first, that fits if all after one that fits do too: where to begin,
 /// and no more.

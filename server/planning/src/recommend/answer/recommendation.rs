@@ -4,20 +4,16 @@ use loadmaster_proto::plan::certificate::Certificate;
 use loadmaster_proto::plan::compared::{Baseline, RestrictionCost};
 use loadmaster_proto::plan::objective::Objective;
 
-use super::attempt::attempt;
-use super::candidate::Candidate;
 use super::certificate::certificate;
-use super::effort::Effort;
 use super::error::RecommendError;
-use super::inquiry::{Inquiry, Job};
 use super::no_plan::no_plan;
 use super::restriction::restriction;
 use super::runners_up::pool;
-use super::solve::{check_mode, solver};
-use super::wish::Wish;
 use super::{baselines, runners_up};
 use crate::cost::Market;
 use crate::fleet::Subset;
+use crate::recommend::ask::Wish;
+use crate::recommend::find::{Candidate, Effort, Inquiry, Job, attempt, check_mode, solver};
 use crate::search::Stop;
 
 /// The answer to a wish.

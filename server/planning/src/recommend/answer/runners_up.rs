@@ -2,14 +2,11 @@
 
 use loadmaster_proto::plan::objective::{Objective, SearchMode};
 
-use super::candidate::Candidate;
-use super::effort::Effort;
-use super::found::Found;
-use super::inquiry::Inquiry;
-use super::ranking::{order, rank_by_formula, simulate_best};
-use super::value::{counted, value};
-use super::wish::Wish;
 use crate::cost::Market;
+use crate::recommend::ask::Wish;
+use crate::recommend::find::{
+    Candidate, Effort, Found, Inquiry, counted, order, rank_by_formula, simulate_best, value,
+};
 
 /// Most cuts of the best plan that are forbidden, one at a time, to find the plans that come next.
 const MOST_FORBIDDEN: usize = 8;

@@ -133,7 +133,7 @@ fn families(wish: &Wish, all: &[(u32, u32)]) -> Vec<Vec<(u32, u32)>> {
 
 /// Everything that has to be asked for a wish on parts of these devices of any size: the variants, whatever number of
 /// stages their degrees make.
-pub(super) fn variants_of_any_size(wish: &Wish, part: &Subset, layers: usize) -> Vec<Variant> {
+pub(in crate::recommend) fn variants_of_any_size(wish: &Wish, part: &Subset, layers: usize) -> Vec<Variant> {
     let stages = wish.stage_counts(layers);
     let mut variants = Vec::new();
     for &batch in &wish.batches {

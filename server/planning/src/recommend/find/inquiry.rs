@@ -5,10 +5,9 @@ use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::training::Optimizer;
 
 use super::effort::Effort;
-use super::variant::{Variant, variants};
-use super::wish::Wish;
 use crate::cost::Market;
 use crate::fleet::{Subset, Subsets};
+use crate::recommend::ask::{Variant, Wish, variants};
 use crate::search::simulated::Terms;
 use crate::search::{Cuts, Fleet};
 
@@ -45,19 +44,19 @@ impl Job<'_> {
 
 /// One question to the searches, and how much may be tried to answer it.
 #[derive(Debug)]
-pub(super) struct Inquiry<'a, M> {
+pub(in crate::recommend) struct Inquiry<'a, M> {
     /// What stages cost.
-    pub(super) market: &'a M,
+    pub(in crate::recommend) market: &'a M,
     /// What is trained, and what everything of it is called.
-    pub(super) job: &'a Job<'a>,
+    pub(in crate::recommend) job: &'a Job<'a>,
     /// The devices of a plan; it takes all of them, unless the wish lets some be idle.
-    pub(super) subset: &'a Subset,
+    pub(in crate::recommend) subset: &'a Subset,
     /// What is asked for.
-    pub(super) wish: &'a Wish,
+    pub(in crate::recommend) wish: &'a Wish,
     /// Where the chain may be cut, and what is pinned to which of the subset's devices.
-    pub(super) cuts: &'a Cuts,
+    pub(in crate::recommend) cuts: &'a Cuts,
     /// How much may be tried.
-    pub(super) effort: &'a Effort,
+    pub(in crate::recommend) effort: &'a Effort,
 }
 
 // Derived, they would ask the market for the same.
@@ -71,35 +70,35 @@ impl<M> Copy for Inquiry<'_, M> {}
 
 impl<'a, M: Market> Inquiry<'a, M> {
     /// Most subsets of the devices that are looked at to say why nothing fits.
-    pub(super) const MOST_ALLOWED: usize = 64;
+    pub(in crate::recommend) const MOST_ALLOWED: usize = 64;
 
     /// The same on other devices, with the cuts as restrictions on these.
-    pub(super) fn on(self, subset: &'a Subset, cuts: &'a Cuts) -> Self {
+    pub(in crate::recommend) fn on(self, subset: &'a Subset, cuts: &'a Cuts) -> Self {
         Self { subset, cuts, ..self }
     }
 
     /// The same, asked for otherwise.
-    pub(super) fn with(self, wish: &'a Wish) -> Self {
+    pub(in crate::recommend) fn with(self, wish: &'a Wish) -> Self {
         Self { wish, ..self }
     }
 
     /// The same with as much to be tried.
-    pub(super) fn within(self, effort: &'a Effort) -> Self {
+    pub(in crate::recommend) fn within(self, effort: &'a Effort) -> Self {
         Self { effort, ..self }
     }
 
     /// Its devices, as a fleet.
-    pub(super) fn fleet(self) -> &'a Fleet {
+    pub(in crate::recommend) fn fleet(self) -> &'a Fleet {
         &self.subset.fleet
     }
 
     /// Everything that has to be asked of the searches.
-    pub(super) fn variants(self) -> Vec<Variant> {
+    pub(in crate::recommend) fn variants(self) -> Vec<Variant> {
         variants(self.wish, self.subset, self.market.layers())
     }
 
     /// How plans are weighed.
-    pub(super) fn terms(self) -> Terms {
+    pub(in crate::recommend) fn terms(self) -> Terms {
         let wish = self.wish;
         Terms {
             overlap: wish.overlap,
@@ -111,17 +110,17 @@ impl<'a, M: Market> Inquiry<'a, M> {
     }
 
     /// Whether the launcher can start its processes on the devices.
-    pub(super) fn may_start(self) -> bool {
+    pub(in crate::recommend) fn may_start(self) -> bool {
         self.subset.is_even() || !self.wish.starts_evenly()
     }
 
     /// The subsets of the devices that the launcher can start its processes on, those with all pinned devices.
-    pub(super) fn subsets(self) -> Subsets<'a> {
+    pub(in crate::recommend) fn subsets(self) -> Subsets<'a> {
         Subsets::of(self.fleet(), self.cuts, self.wish.starts_evenly())
     }
 
     /// The subsets that a plan may take: all devices, or some of the subsets where devices may be idle.
-    pub(super) fn allowed_subsets(self) -> Vec<Subset> {
+    pub(in crate::recommend) fn allowed_subsets(self) -> Vec<Subset> {
         let may_idle = self.wish.constraints.allow_idle_devices
             || matches!(self.wish.objective, Objective::MinDevices | Objective::MinCost);
         if !may_idle {

@@ -25,15 +25,15 @@ const LAST_LOOK: u64 = 1_000_000;
 
 /// What is left to be tried for a request.
 #[derive(Debug, Clone)]
-pub(super) struct Effort {
+pub(in crate::recommend) struct Effort {
     /// The flag, without an effort.
-    pub(super) stop: Stop,
+    pub(in crate::recommend) stop: Stop,
     /// To find plans by a formula.
     formula: Stop,
     /// To price every stage of a question.
     prices: Stop,
     /// To simulate parts of plans.
-    pub(super) passes: Stop,
+    pub(in crate::recommend) passes: Stop,
     /// To find the lowest peaks.
     peaks: Stop,
     /// To find where to begin once nothing is left to prove with.
@@ -46,7 +46,7 @@ pub(super) struct Effort {
 
 impl Effort {
     /// Of a request.
-    pub(super) fn usual(stop: &Stop) -> Self {
+    pub(in crate::recommend) fn usual(stop: &Stop) -> Self {
         Self {
             peaks: stop.within(5 * USUAL),
             formula: stop.within(2 * USUAL),
@@ -57,17 +57,17 @@ impl Effort {
     }
 
     /// Of what is told besides.
-    pub(super) fn besides(stop: &Stop) -> Self {
+    pub(in crate::recommend) fn besides(stop: &Stop) -> Self {
         Self::of(stop, BESIDES)
     }
 
     /// To find out why nothing fits.
-    pub(super) fn explaining(stop: &Stop) -> Stop {
+    pub(in crate::recommend) fn explaining(stop: &Stop) -> Stop {
         stop.within(EXPLAINING)
     }
 
     /// One look that nobody can stop, and that is soon over.
-    pub(super) fn last_look() -> Self {
+    pub(in crate::recommend) fn last_look() -> Self {
         Self::of(&Stop::default(), LAST_LOOK)
     }
 
@@ -86,52 +86,52 @@ impl Effort {
     }
 
     /// Whether somebody asked to end.
-    pub(super) fn is_requested(&self) -> bool {
+    pub(in crate::recommend) fn is_requested(&self) -> bool {
         self.stop.is_requested()
     }
 
     /// Whether nothing is left to find plans with.
-    pub(super) fn is_blind(&self) -> bool {
+    pub(in crate::recommend) fn is_blind(&self) -> bool {
         self.peaks.is_over()
     }
 
     /// Whether nothing is left of what it takes to look at more devices.
-    pub(super) fn is_short(&self) -> bool {
+    pub(in crate::recommend) fn is_short(&self) -> bool {
         self.is_blind() || self.is_spent() || self.formula.is_spent() || self.is_listed_out()
     }
 
     /// Whether nothing is left to weigh plans with.
-    pub(super) fn is_spent(&self) -> bool {
+    pub(in crate::recommend) fn is_spent(&self) -> bool {
         self.passes.is_spent()
     }
 
     /// What a look at some devices by a formula may take.
-    pub(super) fn formula(&self) -> Stop {
+    pub(in crate::recommend) fn formula(&self) -> Stop {
         self.least(&self.formula)
     }
 
     /// What a look at some devices for the lowest peaks may take.
-    pub(super) fn peaks(&self) -> Stop {
+    pub(in crate::recommend) fn peaks(&self) -> Stop {
         self.least(&self.peaks)
     }
 
     /// To try what fits by halves, when all else is spent.
-    pub(super) fn to_halve(&self) -> Self {
+    pub(in crate::recommend) fn to_halve(&self) -> Self {
         Self { peaks: self.halves.clone(), ..self.clone() }
     }
 
     /// Counts work of listing places.
-    pub(super) fn list(&self, work: u64) {
+    pub(in crate::recommend) fn list(&self, work: u64) {
         self.places.take(work);
     }
 
     /// Whether nothing is left of what it takes to list the places of more devices.
-    pub(super) fn is_listed_out(&self) -> bool {
+    pub(in crate::recommend) fn is_listed_out(&self) -> bool {
         self.places.is_spent()
     }
 
     /// What a look at all stages of a question may take.
-    pub(super) fn prices(&self) -> Stop {
+    pub(in crate::recommend) fn prices(&self) -> Stop {
         self.least(&self.prices)
     }
 

@@ -11,9 +11,8 @@ use super::annealed::annealed;
 use super::candidate::Candidate;
 use super::inquiry::Inquiry;
 use super::solve::{Asked, Solved};
-use super::variant::Variant;
-use super::wish::Wish;
 use crate::cost::Market;
+use crate::recommend::ask::{Variant, Wish};
 use crate::search::simulated::{self, Fastest, Front, LowestPeaks, Outcome};
 use crate::search::time::Cap;
 use crate::search::{Ended, Unit};
@@ -32,7 +31,7 @@ const ROUNDING: f64 = 1e-9;
 
 /// What a wish comes to on one set of devices.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Ranking {
+pub(in crate::recommend) struct Ranking {
     /// Plans, best first; one for each variant that has any, and of a front all.
     pub candidates: Vec<Candidate>,
     /// No plan is worth less: peak in the wish's unit, or simulated seconds. Infinite where there is none; unset where
@@ -82,7 +81,7 @@ impl Ranking {
 }
 
 /// Searches every variant of a wish on its devices.
-pub(super) fn rank<M: Market>(inquiry: Inquiry<'_, M>) -> Ranking {
+pub(in crate::recommend) fn rank<M: Market>(inquiry: Inquiry<'_, M>) -> Ranking {
     let mut ranking = Ranking::none();
     if !inquiry.may_start() {
         return ranking;
@@ -108,7 +107,7 @@ pub(super) fn rank<M: Market>(inquiry: Inquiry<'_, M>) -> Ranking {
 }
 
 /// The best plans of a wish by its formula alone, simulated: quick, and nothing is proven.
-pub(super) fn rank_by_formula<M: Market>(inquiry: Inquiry<'_, M>) -> Vec<Candidate> {
+pub(in crate::recommend) fn rank_by_formula<M: Market>(inquiry: Inquiry<'_, M>) -> Vec<Candidate> {
     let mut ranking = Ranking::none();
     let search = Search { inquiry, variants: &inquiry.variants() };
     if inquiry.wish.objective.is_timed() {
@@ -396,7 +395,7 @@ fn is_of(plan: &Candidate, variant: &Variant) -> bool {
 }
 
 /// Drops what the wish does not allow, simulates what is shown, and puts all in order.
-pub(super) fn settle(ranking: &mut Ranking, wish: &Wish) {
+pub(in crate::recommend) fn settle(ranking: &mut Ranking, wish: &Wish) {
     let Ranking { candidates, is_bounded, .. } = ranking;
     if let Some(most) = wish.constraints.max_peak_bytes {
         candidates.retain(|candidate| candidate.peak_bytes() <= most);
@@ -423,7 +422,7 @@ pub(super) fn settle(ranking: &mut Ranking, wish: &Wish) {
 
 /// Simulates all plans that may be the fastest: those that take no longer at least than the fastest of them. The
 /// others are not ranked by simulation.
-pub(super) fn simulate_best(plans: &mut [Candidate]) {
+pub(in crate::recommend) fn simulate_best(plans: &mut [Candidate]) {
     plans.sort_by(|a, b| {
         a.closed_form.unwrap_or(f64::INFINITY).total_cmp(&b.closed_form.unwrap_or(f64::INFINITY))
     });
@@ -437,7 +436,7 @@ pub(super) fn simulate_best(plans: &mut [Candidate]) {
 }
 
 /// The order of a wish's objective.
-pub(super) fn order(wish: &Wish, one: &Candidate, other: &Candidate) -> Ordering {
+pub(in crate::recommend) fn order(wish: &Wish, one: &Candidate, other: &Candidate) -> Ordering {
     if !wish.objective.is_timed() {
         return one.by_peaks(other, wish.unit);
     }
@@ -448,7 +447,7 @@ pub(super) fn order(wish: &Wish, one: &Candidate, other: &Candidate) -> Ordering
 
 /// Keeps the plans that no other one beats in both, the fastest first: the highest peak, and simulated seconds.
 /// Plans whose seconds differ by rounding are equally fast.
-pub(super) fn keep_front(candidates: &mut Vec<Candidate>, unit: Unit) {
+pub(in crate::recommend) fn keep_front(candidates: &mut Vec<Candidate>, unit: Unit) {
     candidates.iter_mut().for_each(Candidate::simulate);
     let peak = |candidate: &Candidate| candidate.peaks(unit).highest().unwrap_or(0);
     let seconds = |candidate: &Candidate| candidate.seconds().unwrap_or(f64::INFINITY);

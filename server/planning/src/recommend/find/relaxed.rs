@@ -5,19 +5,19 @@
 
 use super::inquiry::Inquiry;
 use super::solve::work_of;
-use super::variant::{Variant, variants_of_any_size};
 use crate::cost::Market;
 use crate::fleet::Subset;
+use crate::recommend::ask::{Variant, variants_of_any_size};
 use crate::search::fewest::{Chain, fewest};
 use crate::search::{Best, Fleet, FleetNode, KindSet, Link, Places, Question, StageAt, simulated};
 
 /// What plans need at least.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Least {
+pub(in crate::recommend) struct Least {
     /// Simulated seconds; infinite where there is no plan.
-    pub(super) seconds: f64,
+    pub(in crate::recommend) seconds: f64,
     /// The highest peak in the wish's unit; infinite where there is no plan.
-    pub(super) highest: f64,
+    pub(in crate::recommend) highest: f64,
 }
 
 /// So many devices of each kind, in nodes as large as the largest of the fleet: no subset with as many has more on a node.
@@ -40,7 +40,7 @@ fn stand_in(fleet: &Fleet, counts: &[u32]) -> Subset {
 }
 
 /// What plans need at least on so many devices of each kind; 0 where nobody knows.
-pub(super) fn least<M: Market>(inquiry: Inquiry<'_, M>, counts: &[u32]) -> Least {
+pub(in crate::recommend) fn least<M: Market>(inquiry: Inquiry<'_, M>, counts: &[u32]) -> Least {
     let Inquiry { market, effort, .. } = inquiry;
     let stop = &effort.prices();
     let (stand_in, cuts) = (stand_in(inquiry.fleet(), counts), inquiry.cuts.without_pins());
@@ -74,7 +74,7 @@ pub(super) fn least<M: Market>(inquiry: Inquiry<'_, M>, counts: &[u32]) -> Least
 
 /// No plan of a wish takes fewer devices than this; none where no number of them is enough for its memory. 0 where
 /// nobody knows.
-pub(super) fn fewest_devices<M: Market>(inquiry: Inquiry<'_, M>) -> Option<u32> {
+pub(in crate::recommend) fn fewest_devices<M: Market>(inquiry: Inquiry<'_, M>) -> Option<u32> {
     let Inquiry { market, subset, wish, cuts, .. } = inquiry;
     let stop = &inquiry.effort.prices();
     let capacity = subset.fleet.kinds.iter().map(|kind| kind.capacity.0).max().unwrap_or(0);

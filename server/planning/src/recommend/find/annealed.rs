@@ -4,9 +4,9 @@
 use super::candidate::Candidate;
 use super::inquiry::Inquiry;
 use super::solve::Solved;
-use super::variant::Variant;
 use crate::cost::Market;
 use crate::iteration::Overlap;
+use crate::recommend::ask::Variant;
 use crate::search::paper::{Annealing, Recursion, Strategy, annealing, pipe_ast};
 use crate::search::time::Time;
 use crate::search::{Assignment, Places, Question, Spanning};

@@ -2,14 +2,14 @@
 
 use super::candidate::Candidate;
 use super::ranking::Ranking;
-use super::variant::Variant;
+use crate::recommend::ask::Variant;
 
 /// Most devices or micro-batches that are named as not looked at whole.
-pub(super) const MOST_NAMED: usize = 8;
+pub(in crate::recommend) const MOST_NAMED: usize = 8;
 
 /// What a search for a wish came to.
 #[derive(Debug, Clone)]
-pub(super) struct Found {
+pub(in crate::recommend) struct Found {
     /// Plans, best first.
     pub candidates: Vec<Candidate>,
     /// The best one's value in the objective's terms; none without a plan.
@@ -31,7 +31,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    pub(super) fn of(ranking: Ranking, value: Option<f64>, bound: Option<f64>) -> Self {
+    pub(in crate::recommend) fn of(ranking: Ranking, value: Option<f64>, bound: Option<f64>) -> Self {
         Self {
             candidates: ranking.candidates,
             value,
@@ -46,7 +46,7 @@ impl Found {
     }
 
     /// Whether the best plan is proven best.
-    pub(super) fn is_proven(&self) -> bool {
+    pub(in crate::recommend) fn is_proven(&self) -> bool {
         !self.is_stopped && !self.is_bounded && self.value.is_some()
     }
 }

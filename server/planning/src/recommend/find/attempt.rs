@@ -11,7 +11,7 @@ use super::value::best_value;
 use crate::cost::Market;
 
 /// Searches for what is asked.
-pub(super) fn attempt<M: Market>(inquiry: Inquiry<'_, M>) -> Found {
+pub(in crate::recommend) fn attempt<M: Market>(inquiry: Inquiry<'_, M>) -> Found {
     let wish = inquiry.wish;
     match wish.objective {
         Objective::MinDevices | Objective::MinCost => fewest(inquiry),

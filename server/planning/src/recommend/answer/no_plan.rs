@@ -3,16 +3,13 @@
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::objective::{Objective, SearchMode};
 
-use super::any_subset::{first_fit, on_any_subset};
-use super::effort::Effort;
 use super::error::{RecommendError, UNPROVEN};
-use super::found::Found;
-use super::inquiry::Inquiry;
 use super::remedies;
 use super::why_not::{WhyNot, closer, why_not};
-use super::wish::Wish;
 use crate::cost::Market;
 use crate::fleet::Subset;
+use crate::recommend::ask::Wish;
+use crate::recommend::find::{Effort, Found, Inquiry, first_fit, on_any_subset};
 
 /// Of a search that proved that there is nothing, where finding out why takes too long.
 const UNEXPLAINED: &str = "no plan fits, and what comes closest would take too long to find out: restrict shape, degrees \

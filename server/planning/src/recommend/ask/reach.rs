@@ -8,7 +8,7 @@ use crate::predict::Predictor;
 
 /// What a search is restricted to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Reach {
+pub(in crate::recommend) struct Reach {
     /// Tensor degrees, ascending; none where nothing restricts them.
     pub tensor_degrees: Vec<u32>,
     /// What to say about that, for people.
@@ -17,7 +17,7 @@ pub(super) struct Reach {
 
 impl Reach {
     /// Of a request that is answered with these predictors, on nodes of at most so many devices.
-    pub(super) fn of<'a>(
+    pub(in crate::recommend) fn of<'a>(
         goal: &Goal,
         predictors: impl Iterator<Item = &'a (dyn Predictor + Send + Sync)>,
         largest_node: u32,

@@ -1,0 +1,42 @@
+//! Which plans are best by a wish.
+//!
+//! | file | question |
+//! |---|---|
+//! | `inquiry` | what is a search asked? |
+//! | `effort` | how much may it try? |
+//! | `attempt` | which search for which objective, and what did it come to (`found`)? |
+//! | `fewest` | how few devices, or how cheap ones, are enough? |
+//! | `largest_batch` | how large a micro-batch fits? |
+//! | `any_subset` | which of the devices? |
+//! | `relaxed` | what does any plan on so many devices need at least? |
+//! | `ranking` | which plans are best on given devices? |
+//! | `solve` | which search answers which question? |
+//! | `annealed` | what does AMP's annealing come by? |
+//! | `candidate` | what is a plan weighed by? |
+//! | `value` | what is it worth? |
+
+mod annealed;
+mod any_subset;
+mod attempt;
+mod candidate;
+mod effort;
+mod fewest;
+mod found;
+mod inquiry;
+mod largest_batch;
+mod ranking;
+mod relaxed;
+mod solve;
+mod value;
+
+pub(super) use any_subset::{first_fit, on_any_subset};
+pub(super) use attempt::attempt;
+pub use candidate::{Candidate, CandidateStage};
+pub(super) use effort::Effort;
+pub(super) use found::Found;
+pub(super) use inquiry::Inquiry;
+pub use inquiry::Job;
+pub(super) use ranking::{order, rank, rank_by_formula, simulate_best};
+pub(super) use relaxed::fewest_devices;
+pub(super) use solve::{Asked, check_mode, solver};
+pub(super) use value::{best_value, counted, value};

@@ -1,7 +1,7 @@
 //! A planning problem that is ready to be searched.
 
 use anyhow::{Context, Result};
-use loadmaster_planning::cost::{Pricing, Terms};
+use loadmaster_planning::cost::{PriceTerms, Pricing};
 use loadmaster_planning::predict::{Margin, Predictor};
 use loadmaster_planning::search::{
     Choice, Cuts, Fleet, FleetNode, Kind, Link, LinkOrigin, Places, Question, Spanning,
@@ -98,7 +98,7 @@ impl Problem {
     ) -> R {
         let predictors: Vec<&(dyn Predictor + Sync)> = self.predictors.iter().map(AsRef::as_ref).collect();
         let training = TrainingSpec { schedule, ..self.training };
-        let terms = Terms {
+        let terms = PriceTerms {
             training,
             choices: &self.choices,
             links: self.places.links(),

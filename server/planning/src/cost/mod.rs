@@ -23,4 +23,4 @@ mod tests;
 pub use corrected::{Corrected, Factors};
 pub use market::{Batch, LayerFacts, Market};
 pub use predicted::Prices;
-pub use pricing::{Pricing, SharedPredictor, Terms};
+pub use pricing::{PriceTerms, Pricing, SharedPredictor};

@@ -6,7 +6,7 @@ use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
 use super::corrected::{Corrected, Factors};
 use super::market::{Batch, LayerFacts, Market};
-use super::pricing::{Pricing, SharedPredictor, Terms};
+use super::pricing::{PriceTerms, Pricing, SharedPredictor};
 use crate::predict::{Margin, Origin, Share, StageSetting};
 use crate::search::{Choice, KindSet, Link, StageAt};
 
@@ -57,7 +57,7 @@ impl<'a> Prices<'a> {
         };
         Pricing::new(
             &self.predictors,
-            Terms { training, choices, links, margin: self.margin, model: self.model },
+            PriceTerms { training, choices, links, margin: self.margin, model: self.model },
         )
     }
 

@@ -44,7 +44,7 @@ pub type SharedPredictor<'a> = &'a (dyn Predictor + Sync);
 
 /// What prices are asked for.
 #[derive(Debug, Clone, Copy)]
-pub struct Terms<'a> {
+pub struct PriceTerms<'a> {
     /// How it is trained. The micro-batch size is that of a whole stage, B; the recompute policy is each
     /// choice's own.
     pub training: TrainingSpec,
@@ -100,8 +100,8 @@ impl fmt::Debug for KindPrices<'_> {
 impl<'a> Pricing<'a> {
     /// Prices from the predictors of each kind of device, in the fleet's order of kinds; all are of the same
     /// model. Layers are read here; the bytes of stages when they are asked for.
-    pub fn new(predictors: &[SharedPredictor<'a>], terms: Terms<'_>) -> Self {
-        let Terms { training, choices, links, margin, model } = terms;
+    pub fn new(predictors: &[SharedPredictor<'a>], terms: PriceTerms<'_>) -> Self {
+        let PriceTerms { training, choices, links, margin, model } = terms;
         let layers = predictors.iter().map(|predictor| predictor.layers()).min().unwrap_or(0);
         let refused: Vec<Option<String>> =
             choices.iter().map(|&choice| refusal(choice, training.micro_batch_size)).collect();

@@ -59,8 +59,8 @@ fn table(document: &Value) -> TablePredictor {
     TablePredictor::new(&ProfileDocument::parse(&document.to_string()).unwrap()).unwrap()
 }
 
-fn terms<'a>(training: TrainingSpec, choices: &'a [Choice], links: &'a [Link]) -> Terms<'a> {
-    Terms { training, choices, links, margin: Margin::default(), model: None }
+fn terms<'a>(training: TrainingSpec, choices: &'a [Choice], links: &'a [Link]) -> PriceTerms<'a> {
+    PriceTerms { training, choices, links, margin: Margin::default(), model: None }
 }
 
 fn at(first: usize, last: usize, choice: usize) -> StageAt {
@@ -272,7 +272,7 @@ fn what_has_no_price_says_why() {
         use loadmaster_proto::model::zoo::{Gpt2, Zoo};
         Zoo::Gpt2(Gpt2 { blocks: 2, heads: 3, hidden_size: 12, ..Gpt2::default() }).build().unwrap()
     };
-    let terms = Terms { model: Some(&model), ..terms(adam(Schedule::Gpipe, 3, 4), &choices, &[]) };
+    let terms = PriceTerms { model: Some(&model), ..terms(adam(Schedule::Gpipe, 3, 4), &choices, &[]) };
     let pricing = Pricing::new(&[&asked], terms);
     let why = |stage: &StageAt| pricing.why_not(stage, 4).unwrap();
     assert!(!pricing.has_seconds());

@@ -17,7 +17,7 @@ pub(super) struct Walk {
 
 /// What one walk over all passes finds.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct Walked {
     /// When the last step ends.
     pub(super) iteration: f64,
     /// When the last pass ends.
@@ -40,7 +40,7 @@ struct Device {
 
 /// Walks over the turns of all devices: a device goes on until the input of its next pass is not there yet,
 /// and again when its neighbour has sent it. Every pass is looked at once, plus once per wait.
-pub(super) fn run(pipeline: &Pipeline<'_>, turns: &[Vec<Turn>], walk: Walk) -> Result<Run, SimulateError> {
+pub(super) fn run(pipeline: &Pipeline<'_>, turns: &[Vec<Turn>], walk: Walk) -> Result<Walked, SimulateError> {
     let (stages, devices) = (pipeline.stages.len(), turns.len());
     let micro_batches = turns.iter().flatten().map(|turn| index(turn.pass) + 1).max().unwrap_or(0);
     let mut arrivals = Arrivals::new(stages, micro_batches);
@@ -125,7 +125,7 @@ pub(super) fn run(pipeline: &Pipeline<'_>, turns: &[Vec<Turn>], walk: Walk) -> R
         iteration = iteration.max(own.free + step);
         passes = passes.max(own.free);
     }
-    Ok(Run { iteration, passes, lanes })
+    Ok(Walked { iteration, passes, lanes })
 }
 
 /// When the inputs of passes are there.

@@ -1,4 +1,4 @@
-//! Every plan of a wish, enumerated from what a plan is: nothing here knows places, parts, variants or any search.
+//! Every plan of a wish, enumerated from what a plan is: nothing here knows places, subsets, variants or any search.
 //!
 //! Devices are taken node by node, in every order of the nodes; where devices may be idle, in every subset. Only the
 //! prices of single stages and the simulator are those of the planner.

@@ -566,7 +566,7 @@ proptest! {
         ][which];
         (case.wish.mode, case.wish.shape) = (mode, shape);
         if matches!(mode, SearchMode::McapBayesian | SearchMode::AmpAnnealing) {
-            // They take their time, on every part of the devices anew.
+            // They take their time, on every subset of the devices anew.
             case.wish.constraints.allow_idle_devices = false;
             case.wish.batches.truncate(1);
             case.wish.schedules.truncate(1);
@@ -648,7 +648,7 @@ fn the_fewest_devices_of_a_large_cluster_are_those_of_a_small_one() {
     }
 }
 
-/// Listing the places of many parts of a large cluster is work: a search that has none left ends, says what it did not
+/// Listing the places of many subsets of a large cluster is work: a search that has none left ends, says what it did not
 /// look at, and has priced no more than that.
 #[test]
 fn a_search_that_cannot_list_all_places_ends_by_its_effort() {

@@ -64,7 +64,7 @@ pub fn recompute_name(policy: RecomputePolicy) -> &'static str {
 }
 
 /// Everything that has to be asked for a wish on these devices; no plan of the shape is in none of them.
-pub fn variants(wish: &Wish, part: &Subset, layers: usize) -> Vec<Variant> {
+pub fn variants(wish: &Wish, subset: &Subset, layers: usize) -> Vec<Variant> {
     let mut variants = Vec::new();
     let policies: Vec<Vec<RecomputePolicy>> = if wish.constraints.recompute_per_stage {
         vec![wish.recompute.clone()]
@@ -74,7 +74,7 @@ pub fn variants(wish: &Wish, part: &Subset, layers: usize) -> Vec<Variant> {
     for &batch in &wish.batches {
         for &schedule in &wish.schedules {
             for policies in &policies {
-                for (degrees, stages) in degrees(wish, part, batch, layers) {
+                for (degrees, stages) in degrees(wish, subset, batch, layers) {
                     let choices = degrees.iter().flat_map(|&(data, tensor)| {
                         policies.iter().map(move |&recompute| Choice { data, tensor, recompute })
                     });
@@ -90,10 +90,10 @@ pub fn variants(wish: &Wish, part: &Subset, layers: usize) -> Vec<Variant> {
 type Group = (Vec<(u32, u32)>, RangeInclusive<usize>);
 
 /// The sets of (data, tensor) degrees that stages of a plan may mix, each with the number of stages.
-fn degrees(wish: &Wish, part: &Subset, batch: Batch, layers: usize) -> Vec<Group> {
+fn degrees(wish: &Wish, subset: &Subset, batch: Batch, layers: usize) -> Vec<Group> {
     let counts = wish.stage_counts(layers);
-    let devices = part.devices();
-    let all = pairs(wish, part, batch);
+    let devices = subset.devices();
+    let all = pairs(wish, subset, batch);
     // Stages of n devices each, where n times their number is all of them.
     let equal = |size: u32| {
         let stages = usize::try_from(devices / size.max(1)).unwrap_or(usize::MAX);
@@ -131,13 +131,17 @@ fn families(wish: &Wish, all: &[(u32, u32)]) -> Vec<Vec<(u32, u32)>> {
     }
 }
 
-/// Everything that has to be asked for a wish on parts of these devices of any size: the variants, whatever number of
+/// Everything that has to be asked for a wish on subsets of these devices of any size: the variants, whatever number of
 /// stages their degrees make.
-pub(in crate::recommend) fn variants_of_any_size(wish: &Wish, part: &Subset, layers: usize) -> Vec<Variant> {
+pub(in crate::recommend) fn variants_of_any_size(
+    wish: &Wish,
+    subset: &Subset,
+    layers: usize,
+) -> Vec<Variant> {
     let stages = wish.stage_counts(layers);
     let mut variants = Vec::new();
     for &batch in &wish.batches {
-        for degrees in families(wish, &pairs(wish, part, batch)) {
+        for degrees in families(wish, &pairs(wish, subset, batch)) {
             for &schedule in &wish.schedules {
                 let choices = degrees.iter().flat_map(|&(data, tensor)| {
                     wish.recompute.iter().map(move |&recompute| Choice { data, tensor, recompute })
@@ -154,14 +158,14 @@ pub(in crate::recommend) fn variants_of_any_size(wish: &Wish, part: &Subset, lay
 
 /// The (data, tensor) degrees that one stage may have: what request, launcher and nodes allow. Replicas split a
 /// micro-batch evenly, so that the data degree divides it, and leave each device its least share.
-fn pairs(wish: &Wish, part: &Subset, batch: Batch) -> Vec<(u32, u32)> {
+fn pairs(wish: &Wish, subset: &Subset, batch: Batch) -> Vec<(u32, u32)> {
     let constraints = &wish.constraints;
     let is_listed = |list: &[u32], degree: u32| list.is_empty() || list.contains(&degree);
-    let largest = part.fleet.nodes.iter().map(|node| node.devices).max().unwrap_or(0);
-    let per_node = part.fleet.largest_node();
-    let most = match wish.spanning_on(&part.fleet) {
+    let largest = subset.fleet.nodes.iter().map(|node| node.devices).max().unwrap_or(0);
+    let per_node = subset.fleet.largest_node();
+    let most = match wish.spanning_on(&subset.fleet) {
         Spanning::Never => largest,
-        Spanning::WholeNodes | Spanning::Anywhere => part.devices(),
+        Spanning::WholeNodes | Spanning::Anywhere => subset.devices(),
     };
     let tensors = (0..=StageConfig::MAX_TENSOR_DEGREE.ilog2()).map(|power| 1 << power);
     let tensors: Vec<u32> =

@@ -4,7 +4,8 @@ use loadmaster_proto::plan::objective::Objective;
 
 use super::candidate::Candidate;
 use super::inquiry::Inquiry;
-use super::ranking::{Ranking, keep_front, order, rank};
+use super::rank::rank;
+use super::ranking::{Ranking, keep_front, order};
 use super::relaxed::least;
 use super::solve::Asked;
 use super::value::best_value;

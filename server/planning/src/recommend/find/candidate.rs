@@ -78,13 +78,13 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// The plan that stages placed on a part of a fleet are; none where its costs do not know one of them.
+    /// The plan that stages placed on a subset of a fleet are; none where its costs do not know one of them.
     pub(in crate::recommend) fn of<C: StageCosts>(
         question: &Question<'_, C>,
         placed: &[PlacedStage],
         batch: Batch,
         overlap: Overlap,
-        part: &Subset,
+        subset: &Subset,
     ) -> Option<Self> {
         let devices = question.places.resolve(placed);
         let count = placed.len();
@@ -105,7 +105,7 @@ impl Candidate {
                 choice: *question.costs.choices().get(stage.choice)?,
                 devices: devices
                     .iter()
-                    .filter_map(|&device| part.origin.get(device as usize).copied())
+                    .filter_map(|&device| subset.origin.get(device as usize).copied())
                     .collect(),
                 kinds: step.kinds,
                 capacity: question.fleet.capacity(step.kinds),
@@ -122,33 +122,33 @@ impl Candidate {
             edges,
             closed_form: None,
             simulated: None,
-            hourly_price: part.hourly_price(),
+            hourly_price: subset.hourly_price(),
         };
         candidate.closed_form = candidate
             .timed()
             .map(|(stages, edges)| iteration(&stages, &edges, candidate.batch.micro_batches, overlap));
-        candidate.keep_pins(question, part);
+        candidate.keep_pins(question, subset);
         Some(candidate)
     }
 
     /// Gives stages the very devices that their layers are pinned to: like devices of a node are interchangeable.
-    fn keep_pins<C: StageCosts>(&mut self, question: &Question<'_, C>, part: &Subset) {
+    fn keep_pins<C: StageCosts>(&mut self, question: &Question<'_, C>, subset: &Subset) {
         for pin in question.cuts.pins() {
-            let Some(&wanted) = part.origin.get(pin.device) else { continue };
+            let Some(&wanted) = subset.origin.get(pin.device) else { continue };
             let is_its = |stage: &CandidateStage| (stage.first..=stage.last).contains(&pin.layer);
             let Some(own) = self.stages.iter().position(is_its) else { continue };
             if self.stages[own].devices.contains(&wanted) {
                 continue;
             }
             let node = |device: u32| {
-                let at = part.origin.binary_search(&device).ok()?;
+                let at = subset.origin.binary_search(&device).ok()?;
                 let begins = question.fleet.begins();
                 Some(begins.partition_point(|&begin| begin as usize <= at))
             };
             // One of its devices that none of its own layers is pinned to.
             let is_kept = |device: u32| {
                 question.cuts.pins().iter().any(|other| {
-                    part.origin.get(other.device) == Some(&device)
+                    subset.origin.get(other.device) == Some(&device)
                         && (self.stages[own].first..=self.stages[own].last).contains(&other.layer)
                 })
             };
@@ -167,17 +167,17 @@ impl Candidate {
         }
     }
 
-    /// The plan of given stages on all devices of a part in their order; none where no run of places is it, or
+    /// The plan of given stages on all devices of a subset in their order; none where no run of places is it, or
     /// its costs do not know one of the stages. Each stage is given by its layers and its choice's index.
     pub(in crate::recommend) fn given<C: StageCosts>(
         question: &Question<'_, C>,
         stages: &[(usize, usize, usize)],
         batch: Batch,
         overlap: Overlap,
-        part: &Subset,
+        subset: &Subset,
     ) -> Option<Self> {
         let placed = path(question.places, question.costs.choices(), stages)?;
-        Self::of(question, &placed, batch, overlap, part)
+        Self::of(question, &placed, batch, overlap, subset)
     }
 
     /// Seconds of the stages, and of the edges between them; none where a time is not known.

@@ -9,7 +9,8 @@
 //! | `largest_batch` | how large a micro-batch fits? |
 //! | `any_subset` | which of the devices? |
 //! | `relaxed` | what does any plan on so many devices need at least? |
-//! | `ranking` | which plans are best on given devices? |
+//! | `rank`, `ranking` | which plans are best on given devices, in which order? |
+//! | `modes` | what does each search mode answer? |
 //! | `solve` | which search answers which question? |
 //! | `annealed` | what does AMP's annealing come by? |
 //! | `candidate` | what is a plan weighed by? |
@@ -24,6 +25,8 @@ mod fewest;
 mod found;
 mod inquiry;
 mod largest_batch;
+mod modes;
+mod rank;
 mod ranking;
 mod relaxed;
 mod solve;
@@ -36,7 +39,9 @@ pub(super) use effort::Effort;
 pub(super) use found::Found;
 pub(super) use inquiry::Inquiry;
 pub use inquiry::Job;
-pub(super) use ranking::{order, rank, rank_by_formula, simulate_best};
+pub(super) use modes::{check_mode, solver};
+pub(super) use rank::{rank, rank_by_formula};
+pub(super) use ranking::{order, simulate_best};
 pub(super) use relaxed::fewest_devices;
-pub(super) use solve::{Asked, check_mode, solver};
+pub(super) use solve::Asked;
 pub(super) use value::{best_value, counted, value};

@@ -7,9 +7,7 @@ mod scene;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use loadmaster::store::records::{
-    AskedRecord, Fenced, NewLinkRun, NewRun, PlacedDeviceRecord, PlanContent, PlanStageRecord,
-};
+use loadmaster::store::records::{Fenced, NewLinkRun, NewRun};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::{
     Cluster, ClusterDevice, ClusterParts, ClusterSource, DeviceKind, Link, LinkOrigin, Node,
@@ -18,6 +16,10 @@ use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::links::{GroupLink, LinkMeasurement, LinkPoint, LinkWork, PairLink};
 use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::name::{ClusterName, PlanName, WorkerName};
+use loadmaster_proto::plan::PlacedDevice;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::PlanStage;
+use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::observation::{Measured, Observation};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::wire::longrunning::ListOperationsRequest;
@@ -71,9 +73,9 @@ fn once_each(list: &str, (names, _): &(Vec<String>, usize), mut expected: Vec<St
 }
 
 /// A plan whose row is long: its launcher's version is.
-fn wordy(plan: &PlanContent, solver: usize) -> PlanContent {
-    let asked = AskedRecord { launcher_version: "v".repeat(2_000), ..AskedRecord::default() };
-    PlanContent { solver: format!("solver/{solver}"), asked, ..plan.clone() }
+fn wordy(plan: &Plan, solver: usize) -> Plan {
+    let asked = Goal { launcher_version: "v".repeat(2_000), ..Goal::default() };
+    Plan { solver: format!("solver/{solver}"), asked, ..plan.clone() }
 }
 
 /// A run whose row is long: a stage for each layer.
@@ -92,7 +94,7 @@ fn reported() -> Observation {
 }
 
 /// Keeps storing newer rows of every kind until it is told to stop.
-async fn meanwhile(scene: &Scene, plan: &PlanContent, observed: &PlanName, stop: &AtomicBool) {
+async fn meanwhile(scene: &Scene, plan: &Plan, observed: &PlanName, stop: &AtomicBool) {
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {
             return;
@@ -328,7 +330,7 @@ async fn page_sizes_and_tokens_are_checked() {
 async fn devices_are_ranges() {
     let scene = Scene::new().await;
     let (profile, model) = (scene.profile("first", Vec::new()).await, scene.model(10).await);
-    let devices = (0..1_024).map(|device: u32| PlacedDeviceRecord {
+    let devices = (0..1_024).map(|device: u32| PlacedDevice {
         node: format!("node{:03}", device / 8),
         index: device % 8,
         uuid: String::new(),
@@ -336,12 +338,12 @@ async fn devices_are_ranges() {
         capacity: 1 << 30,
     });
     let plan = content(&profile, &model, "cpu", &[30]);
-    let wide = PlanStageRecord {
+    let wide = PlanStage {
         config: StageConfig { first_layer: 0, last_layer: 29, data_degree: 512, tensor_degree: 2 },
         devices: devices.collect(),
         ..plan.stages[0].clone()
     };
-    scene.plan("wide", &PlanContent { stages: vec![wide], ..plan }).await;
+    scene.plan("wide", &Plan { stages: vec![wide], ..plan }).await;
     let mut client = PlanServiceClient::new(scene.planner.channel().await);
     let request = v1::GetPlanRequest { name: "plans/wide".to_owned() };
     let whole = client.get_plan(request).await.unwrap().into_inner();

@@ -30,7 +30,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use loadmaster_proto::document::ProfileDocument;
+use loadmaster_proto::profile::document::ProfileDocument;
 use prost_reflect::{DescriptorPool, DynamicMessage};
 use types::{KINDS, Kind, Wire};
 

@@ -6,13 +6,17 @@ mod support;
 
 use loadmaster::document::Import;
 use loadmaster::store::records::{
-    AlternativeRecord, Fenced, FoundRecord, FrontRecord, NewTrial, OperationState, PageRequest, PlanContent,
-    RequestKey, ReusedRun, RunFilter, Software, SummaryRecord,
+    Fenced, NewTrial, OperationState, PageRequest, RequestKey, ReusedRun, RunFilter, Software,
 };
 use loadmaster::store::{Store, StoreError};
 use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::{OperationName, PlanName, ProfileName, RunName};
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::compared::Alternative;
+use loadmaster_proto::plan::compared::FrontPoint;
+use loadmaster_proto::plan::compared::Outline;
+use loadmaster_proto::plan::findings::Findings;
 use loadmaster_proto::plan::observation::{Measured, Observation};
 use loadmaster_proto::training::stage::Partitioning;
 use support::samples::{claim, failure, measurement, model, new_profile, out_of_memory, plan, run, worker};
@@ -29,7 +33,7 @@ fn plan_name(id: &str) -> PlanName {
 async fn plans<const N: usize>(store: &Store, ids: [&str; N]) -> [PlanName; N] {
     let (_, content) = plan(store).await;
     for id in ids {
-        let content = PlanContent { solver: format!("solver/{id}"), ..content.clone() };
+        let content = Plan { solver: format!("solver/{id}"), ..content.clone() };
         store.put_plan(&plan_name(id), &content).await.unwrap();
     }
     ids.map(plan_name)
@@ -88,21 +92,21 @@ async fn a_plan_that_nothing_rests_on_is_deleted_once_and_may_be_stored_again() 
 async fn a_plan_that_another_one_names_stays() {
     let store = store().await;
     let [alternative, point] = plans(&store, ["alternative", "point"]).await;
-    let summary = SummaryRecord {
+    let summary = Outline {
         partitioning: Partitioning::from_sizes(&[30]).unwrap(),
         micro_batch_size: 4,
         peak: 1,
         seconds: None,
     };
-    let found = FoundRecord {
+    let found = Findings {
         alternatives: vec![
-            AlternativeRecord { plan: Some(alternative.clone()), summary: summary.clone(), value: 1.0 },
-            AlternativeRecord { plan: None, summary: summary.clone(), value: 2.0 },
+            Alternative { plan: Some(alternative.clone()), summary: summary.clone(), value: 1.0 },
+            Alternative { plan: None, summary: summary.clone(), value: 2.0 },
         ],
-        front: vec![FrontRecord { plan: Some(point.clone()), summary, recompute: Vec::new() }],
-        ..FoundRecord::default()
+        front: vec![FrontPoint { plan: Some(point.clone()), summary, recompute: Vec::new() }],
+        ..Findings::default()
     };
-    let content = PlanContent { found, ..store.get_plan(&point).await.unwrap().content };
+    let content = Plan { found, ..store.get_plan(&point).await.unwrap().content };
     let best = plan_name("best");
     store.put_plan(&best, &content).await.unwrap();
     for name in [&alternative, &point] {
@@ -286,7 +290,7 @@ async fn simultaneous_reports_and_deletions_agree() {
         let (name, content) = match store.list_plans(&FIRST_PAGE).await.unwrap().rows.first() {
             Some(row) => {
                 let content = store.get_plan(&row.name).await.unwrap().content;
-                (plan_name(&format!("r{round}")), PlanContent { solver: format!("{round}"), ..content })
+                (plan_name(&format!("r{round}")), Plan { solver: format!("{round}"), ..content })
             }
             None => {
                 let (_, content) = plan(&store).await;

@@ -5,14 +5,17 @@
 mod support;
 
 use loadmaster::store::Store;
-use loadmaster::store::records::{
-    AskedRecord, DeviceGroupRecord, Fenced, FoundRecord, IterationRecord, NewTrial, PageRequest,
-    PlacedDeviceRecord, PlanContent, PlanStageRecord, TrainedSummary,
-};
+use loadmaster::store::records::{DeviceGroupRecord, Fenced, NewTrial, PageRequest, TrainedSummary};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::{ClusterName, PlanName};
+use loadmaster_proto::plan::PlacedDevice;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::PlanStage;
+use loadmaster_proto::plan::findings::Findings;
+use loadmaster_proto::plan::findings::IterationEstimate;
+use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::objective::{Launcher, Objective, PlanShape};
 use loadmaster_proto::plan::observation::{Measured, Observation, Peak};
 use loadmaster_proto::plan::prediction::Origin;
@@ -27,40 +30,40 @@ fn page(size: u32) -> PageRequest {
 }
 
 /// Three stages of several degrees, on devices of two capacities.
-fn varied(content: &PlanContent) -> PlanContent {
-    let device = |(node, index, capacity): (&str, u32, u64)| PlacedDeviceRecord {
+fn varied(content: &Plan) -> Plan {
+    let device = |(node, index, capacity): (&str, u32, u64)| PlacedDevice {
         node: node.to_owned(),
         index,
         uuid: String::new(),
         kind: "cpu".to_owned(),
         capacity,
     };
-    let stage = |layers: (usize, usize), degrees: (u32, u32), peak: u64, devices: Vec<PlacedDeviceRecord>| {
+    let stage = |layers: (usize, usize), degrees: (u32, u32), peak: u64, devices: Vec<PlacedDevice>| {
         let (first_layer, last_layer) = layers;
         let (data_degree, tensor_degree) = degrees;
-        PlanStageRecord {
+        PlanStage {
             config: StageConfig { first_layer, last_layer, data_degree, tensor_degree },
             predicted_peak: peak,
             devices,
             ..content.stages[0].clone()
         }
     };
-    PlanContent {
+    Plan {
         stages: vec![
             stage((0, 7), (1, 1), 5, vec![device(("a", 0, 1 << 30))]),
             stage((8, 15), (2, 1), u64::MAX - 1, vec![device(("a", 1, 1 << 30)), device(("b", 0, 1 << 20))]),
             stage((16, 29), (1, 2), 9, vec![device(("b", 1, 1 << 20)), device(("c", 0, 1 << 30))]),
         ],
-        asked: AskedRecord {
+        asked: Goal {
             objective: Some(Objective::MinIterationTime),
             shape: PlanShape::PerStageMesh,
             launcher: Some(Launcher::Megatron),
             launcher_version: "0.15".to_owned(),
             cluster: Some(ClusterName::from_id("pod1").unwrap()),
-            ..AskedRecord::default()
+            ..Goal::default()
         },
-        found: FoundRecord {
-            iteration: Some(IterationRecord {
+        found: Findings {
+            iteration: Some(IterationEstimate {
                 seconds: 0.1 + 0.2,
                 closed_form: 0.25,
                 bubble: 0.5,
@@ -72,7 +75,7 @@ fn varied(content: &PlanContent) -> PlanContent {
                 margin: Some(0.1),
             }),
             hourly_price: Some(12.5),
-            ..FoundRecord::default()
+            ..Findings::default()
         },
         ..content.clone()
     }
@@ -132,7 +135,7 @@ async fn plans_of_earlier_releases_are_listed() {
     assert_eq!((of.asked.objective, of.asked.launcher), (None, None));
     let devices = DeviceGroupRecord { count: 1, kind: "cpu".to_owned(), capacity: u64::MAX };
     assert_eq!(of.devices, [devices]);
-    assert_eq!(store.get_plan(&name).await.unwrap().content.found, FoundRecord::default());
+    assert_eq!(store.get_plan(&name).await.unwrap().content.found, Findings::default());
 }
 
 /// Trials and reports are counted, and the newest trial that measured something is told.
@@ -143,7 +146,7 @@ async fn a_row_says_what_trainings_showed() {
     let mut names = Vec::new();
     for id in ["a", "b"] {
         let name = PlanName::from_id(id).unwrap();
-        let content = PlanContent { solver: format!("solver/{id}"), ..content.clone() };
+        let content = Plan { solver: format!("solver/{id}"), ..content.clone() };
         store.put_plan(&name, &content).await.unwrap();
         names.push(name);
     }
@@ -198,7 +201,7 @@ async fn a_page_of_plans_costs_one_query_whatever_its_size() {
     let (_, content) = plan(&store).await;
     for index in 0..200 {
         let name = PlanName::from_id(format!("p{index}")).unwrap();
-        let content = PlanContent { solver: format!("solver/{index}"), ..content.clone() };
+        let content = Plan { solver: format!("solver/{index}"), ..content.clone() };
         store.put_plan(&name, &content).await.unwrap();
     }
     execute(

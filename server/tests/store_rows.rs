@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use loadmaster::store::records::{
     Campaign, Cursor, Fenced, Heartbeat, NewTrial, NewWorker, OperationState, OperationTarget, Page,
-    PageRequest, PlanContent, ProfileState, RequestKey, RunFilter, RunNeed, RunState, WorkerState,
+    PageRequest, ProfileState, RequestKey, RunFilter, RunNeed, RunState, WorkerState,
 };
 use loadmaster::store::{ConnectOptions, MAX_QUEUED_RUNS, Store, StoreError};
 use loadmaster_proto::bytes::Bytes;
@@ -18,6 +18,7 @@ use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::{
     CommandName, ModelName, OperationName, PlanName, ProfileName, RunName, WorkerName,
 };
+use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::stage::StageConfig;
 use support::samples::{
     LEASE, claim, measurement, model, new_profile, plan, profile, run, training, worker, zoo,
@@ -264,9 +265,9 @@ async fn a_plan_is_stored_once_and_keeps_its_first_time() {
     assert_eq!(store.put_plan(&name, &content).await.unwrap(), first);
     let listed = store.list_plans(&page(10, None)).await.unwrap().rows;
     assert_eq!(listed.iter().map(|row| &row.name).collect::<Vec<_>>(), [&first.name]);
-    let other = PlanContent { solver: "exact-2".to_owned(), ..content.clone() };
+    let other = Plan { solver: "exact-2".to_owned(), ..content.clone() };
     assert!(matches!(store.put_plan(&name, &other).await, Err(StoreError::Corrupt { .. })));
-    let stray = PlanContent { profile: ProfileName::from_id("none").unwrap(), ..content };
+    let stray = Plan { profile: ProfileName::from_id("none").unwrap(), ..content };
     let stray = store.put_plan(&PlanName::from_id("p2").unwrap(), &stray).await;
     assert!(matches!(stray, Err(StoreError::NotFound { what }) if what == "profiles/none"));
 }

@@ -5,13 +5,14 @@
 mod support;
 
 use loadmaster::store::records::{
-    Fenced, NewTrial, OperationState, OperationTarget, PageRequest, PlanContent, RequestKey, RunState,
+    Fenced, NewTrial, OperationState, OperationTarget, PageRequest, RequestKey, RunState,
 };
 use loadmaster::store::{MAX_OBSERVATIONS, Store, StoreError};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::PlanName;
+use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::observation::{Measured, Observation, Peak};
 use support::samples::{claim, measurement, out_of_memory, plan, run, worker};
 use support::{execute, store};
@@ -29,7 +30,7 @@ async fn plans(store: &Store) -> Vec<PlanName> {
     let mut names = Vec::new();
     for id in ["a", "b", "c"] {
         let name = PlanName::from_id(id).unwrap();
-        let content = PlanContent { solver: format!("solver/{id}"), ..content.clone() };
+        let content = Plan { solver: format!("solver/{id}"), ..content.clone() };
         store.put_plan(&name, &content).await.unwrap();
         names.push(name);
     }

@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use loadmaster::embedded::EmbeddedPostgres;
-use loadmaster::store::records::{
-    AskedRecord, Campaign, FoundRecord, FreeDevice, NewRun, NewWorker, PlanContent, PlanStageRecord,
-    ProfileSettings,
-};
+use loadmaster::store::records::{Campaign, FreeDevice, NewRun, NewWorker, ProfileSettings};
 use loadmaster::store::{ConnectOptions, Store};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::{Backend, Device};
@@ -18,6 +15,10 @@ use loadmaster_proto::measure::run::{SoloStage, Work};
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::model::zoo::{Vgg, Zoo};
 use loadmaster_proto::name::{ModelName, PlanName, ProfileName, WorkerName};
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::PlanStage;
+use loadmaster_proto::plan::findings::Findings;
+use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::prediction::Origin;
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::StageConfig;
@@ -64,7 +65,7 @@ impl Scene {
     }
 
     /// Stores a plan on so many single devices.
-    pub(crate) async fn plan(&self, id: &str, content: &PlanContent) -> PlanName {
+    pub(crate) async fn plan(&self, id: &str, content: &Plan) -> PlanName {
         let name = PlanName::from_id(id).unwrap();
         self.store.put_plan(&name, content).await.unwrap();
         name
@@ -149,12 +150,12 @@ pub(crate) fn measurement() -> Measurement {
 }
 
 /// A plan of VGG11, 30 layers, on as many single devices as there are sizes.
-pub(crate) fn content(profile: &ProfileName, model: &ModelName, kind: &str, sizes: &[usize]) -> PlanContent {
+pub(crate) fn content(profile: &ProfileName, model: &ModelName, kind: &str, sizes: &[usize]) -> Plan {
     let mut first_layer = 0;
     let stages = sizes.iter().map(|&layers| {
         let config = StageConfig::single(first_layer, first_layer + layers - 1);
         first_layer += layers;
-        PlanStageRecord {
+        PlanStage {
             config,
             capacity: 1 << 30,
             predicted_peak: 1 << 29,
@@ -168,7 +169,7 @@ pub(crate) fn content(profile: &ProfileName, model: &ModelName, kind: &str, size
             devices: Vec::new(),
         }
     });
-    PlanContent {
+    Plan {
         profile: profile.clone(),
         model: model.clone(),
         training: training(),
@@ -178,8 +179,8 @@ pub(crate) fn content(profile: &ProfileName, model: &ModelName, kind: &str, size
         ledger: Ledger::Allocated,
         solver: "leximax/2".to_owned(),
         warnings: Vec::new(),
-        asked: AskedRecord::default(),
-        found: FoundRecord::default(),
+        asked: Goal::default(),
+        found: Findings::default(),
     }
 }
 

@@ -99,7 +99,7 @@ impl Request {
             seconds,
             states: certificate.map_or(0, |of| of.states),
             value: certificate.map(|of| of.value),
-            bound: certificate.filter(|of| !of.is_proven).and_then(|of| of.bound),
+            bound: certificate.filter(|of| !of.proven).and_then(|of| of.bound),
             references: Vec::new(),
             goal: None,
         })

@@ -44,11 +44,11 @@ fn or_default<T: Default + PartialEq>(value: T, default: T) -> T {
 }
 
 /// A number for the wire; those past its range are cut.
-fn to_i32(value: impl TryInto<i32>) -> i32 {
+pub(crate) fn to_i32(value: impl TryInto<i32>) -> i32 {
     value.try_into().unwrap_or(i32::MAX)
 }
 
 /// A number for the wire; those past its range are cut.
-fn to_i64(value: impl TryInto<i64>) -> i64 {
+pub(crate) fn to_i64(value: impl TryInto<i64>) -> i64 {
     value.try_into().unwrap_or(i64::MAX)
 }

@@ -82,6 +82,31 @@ pub struct DeviceSample {
     pub throttle_reasons: Vec<String>,
 }
 
+/// A host that CPU slots were profiled on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    /// Cores; of different hosts the fewest.
+    pub cores: u32,
+    /// Threads that each slot computed with; of different ones the most.
+    pub threads: u32,
+}
+
+impl Host {
+    /// Of what was measured; none where one of the measurements does not say how many cores there were.
+    pub fn of<'a>(environments: impl IntoIterator<Item = &'a Environment>) -> Option<Self> {
+        let mut hosts = environments.into_iter().map(|environment| {
+            // Not every version has counted them.
+            (environment.cores > 0)
+                .then(|| Self { cores: environment.cores, threads: environment.threads.max(1) })
+        });
+        let first = hosts.next()??;
+        hosts.try_fold(first, |all, host| {
+            let Self { cores, threads } = host?;
+            Some(Self { cores: all.cores.min(cores), threads: all.threads.max(threads) })
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,5 +118,15 @@ mod tests {
         assert_eq!(ranks_at_once(2, 4), Some(1), "one works in any case");
         assert_eq!(ranks_at_once(0, 1), None);
         assert_eq!(ranks_at_once(4, 0), None);
+    }
+
+    /// A measurement of a version that did not count cores tells nothing about the host.
+    #[test]
+    fn hosts_are_known_where_all_measurements_tell() {
+        assert_eq!(Host::of(&[Environment { threads: 2, ..Environment::default() }]), None);
+        assert_eq!(Host::of(&[]), None);
+        let counted = Environment { threads: 2, cores: 6, ..Environment::default() };
+        assert_eq!(Host::of(&[counted.clone()]), Some(Host { cores: 6, threads: 2 }));
+        assert_eq!(Host::of(&[counted, Environment::default()]), None);
     }
 }

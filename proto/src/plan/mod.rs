@@ -1,6 +1,183 @@
-//! What a plan is asked to be, what it is predicted to need, and what it needed when it was trained.
+//! Plans: what one is asked to be, what it is made of, what it is predicted to need, and what it needed when it was
+//! trained.
 
+pub mod certificate;
+pub mod compared;
 pub mod constraints;
+pub mod findings;
+pub mod goal;
 pub mod objective;
 pub mod observation;
 pub mod prediction;
+mod wire;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Invalid;
+use crate::ledger::Ledger;
+use crate::model::layer::fingerprint;
+use crate::name::{ModelName, PlanName, ProfileName};
+use crate::plan::findings::Findings;
+use crate::plan::goal::Goal;
+use crate::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
+use crate::training::stage::StageConfig;
+use crate::training::{RecomputePolicy, TrainingSpec, notation};
+
+/// How a model is trained on which devices, with what it is predicted to need. It never changes: its name follows from
+/// all of it, so its serialised form is an interface too.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The profile behind the predictions.
+    pub profile: ProfileName,
+    /// Its model.
+    pub model: ModelName,
+    /// Settings that it is for.
+    pub training: TrainingSpec,
+    /// Kind of the devices.
+    pub device_kind: String,
+    /// The stages in order.
+    pub stages: Vec<PlanStage>,
+    /// Predictor and version.
+    pub predictor: String,
+    /// Ledger of all bytes.
+    pub ledger: Ledger,
+    /// Solver and version.
+    pub solver: String,
+    /// What to know before trusting the numbers.
+    pub warnings: Vec<String>,
+    /// What it was asked for.
+    #[serde(default)]
+    pub asked: Goal,
+    /// What was found besides it.
+    #[serde(default)]
+    pub found: Findings,
+}
+
+/// One stage of a plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlanStage {
+    /// Layers and degrees.
+    pub config: StageConfig,
+    /// Bytes that each of its devices allows; of different ones the least.
+    pub capacity: u64,
+    /// Predicted peak of its fullest device, in the plan's ledger.
+    pub predicted_peak: u64,
+    /// What those bytes are; none where the predictor cannot tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub breakdown: Option<Breakdown>,
+    /// Where the real peak is expected; none where no margin is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<Interval>,
+    /// Predicted times; none where the profile has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<StageSeconds>,
+    /// The real seconds are expected within this share of those above; none where nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds_margin: Option<f64>,
+    /// How far the prediction is from what was profiled.
+    pub origin: Origin,
+    /// The most micro-batches between forward and backward at once.
+    pub in_flight: u32,
+    /// What it computes again.
+    #[serde(default)]
+    pub recompute: RecomputePolicy,
+    /// Its devices in the order of its ranks.
+    #[serde(default)]
+    pub devices: Vec<PlacedDevice>,
+}
+
+/// A device of a stage, as its cluster names it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PlacedDevice {
+    /// Node; empty where devices were named without a cluster.
+    pub node: String,
+    /// Index within the node.
+    pub index: u32,
+    /// NVML's UUID, or empty.
+    pub uuid: String,
+    /// Kind.
+    pub kind: String,
+    /// Bytes that it allows.
+    pub capacity: u64,
+}
+
+impl Plan {
+    /// The name that follows from all of it.
+    ///
+    /// # Errors
+    /// Never: a fingerprint is a valid id.
+    pub fn name(&self) -> Result<PlanName, Invalid> {
+        PlanName::from_id(&fingerprint(self)[..16])
+    }
+
+    /// Its stages in short: `8-8d2-7t4`.
+    pub fn partition(&self) -> String {
+        notation::short(self.stages.iter().map(|stage| stage.config))
+    }
+
+    /// Devices that it takes.
+    pub fn device_count(&self) -> u64 {
+        self.stages.iter().map(|stage| u64::from(stage.config.devices())).sum()
+    }
+
+    /// Predicted peak of the fullest device, bytes of the plan's ledger.
+    pub fn peak(&self) -> u64 {
+        self.stages.iter().map(|stage| stage.predicted_peak).max().unwrap_or(0)
+    }
+
+    /// Predicted seconds of one iteration; none where the profile has no times.
+    pub fn iteration_seconds(&self) -> Option<f64> {
+        self.found.iteration.as_ref().map(|iteration| iteration.seconds)
+    }
+
+    /// The stored plans that came next, best first.
+    pub fn alternatives(&self) -> Vec<PlanName> {
+        self.found.alternatives.iter().filter_map(|alternative| alternative.plan.clone()).collect()
+    }
+
+    /// What each stage computes again; empty where the settings say it for all of them.
+    pub fn stage_recompute(&self) -> Vec<RecomputePolicy> {
+        let policies: Vec<RecomputePolicy> = self.stages.iter().map(|stage| stage.recompute).collect();
+        if policies.iter().all(|&policy| policy == self.training.recompute) { Vec::new() } else { policies }
+    }
+}
+
+impl PlanStage {
+    /// Whether the shards of some replica are on several nodes: its devices are in the order of its ranks, shards next
+    /// to each other.
+    pub fn spans_nodes(&self) -> bool {
+        let shards = self.config.tensor_degree.max(1) as usize;
+        self.devices.chunks(shards).any(|replica| {
+            let mut nodes = replica.iter().map(|device| &device.node);
+            let first = nodes.next();
+            nodes.any(|node| Some(node) != first)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::findings::IterationEstimate;
+
+    /// Plans that were stored before seconds had intervals are read as plans whose intervals nobody knows, and written
+    /// without any.
+    #[test]
+    fn older_plans_have_no_intervals_of_seconds() {
+        let stage = r#"{"config":{"first_layer":0,"last_layer":3,"data_degree":1,"tensor_degree":1},"capacity":9,
+            "predicted_peak":5,"seconds":{"forward":1.0,"backward":2.0,"step":0.5},"origin":"profiled","in_flight":2,
+            "recompute":"none","devices":[]}"#;
+        let stage: PlanStage = serde_json::from_str(stage).unwrap();
+        assert_eq!(stage.seconds_margin, None);
+        assert!(serde_json::to_value(&stage).unwrap().get("seconds_margin").is_none());
+        let iteration =
+            r#"{"seconds":3.0,"closed_form":2.5,"bubble":0.1,"step":0.5,"origin":"profiled","links":""}"#;
+        let iteration: IterationEstimate = serde_json::from_str(iteration).unwrap();
+        assert_eq!(iteration.margin, None);
+        assert!(serde_json::to_value(&iteration).unwrap().get("margin").is_none());
+        let found: Findings = serde_json::from_str("{}").unwrap();
+        assert_eq!(found.host, None);
+        assert!(serde_json::to_value(&found).unwrap().get("host").is_none());
+    }
+}

@@ -3,32 +3,38 @@
 use std::fmt::Display;
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::cluster::device::{Backend, Device, GpuLink};
 use loadmaster_proto::cluster::import::ClusterFormat;
 use loadmaster_proto::cluster::{Cluster, ClusterSource, LinkClass, LinkOrigin};
-use loadmaster_proto::constraints::Constraints;
 use loadmaster_proto::convert::{failure_from_wire, run_spec_from_wire};
-use loadmaster_proto::device::{Backend, Device, GpuLink};
-use loadmaster_proto::document::ProfileDocument;
-use loadmaster_proto::environment::Environment;
-use loadmaster_proto::import::ModelSource;
-use loadmaster_proto::layer::{Activation, Layer, NormKind, NormPosition, Perceptron};
-use loadmaster_proto::links::{LinkMeasurement, LinkWork};
-use loadmaster_proto::measurement::Measurement;
+use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::measure::collectives::Collectives;
+use loadmaster_proto::measure::environment::Environment;
+use loadmaster_proto::measure::failure::OutOfMemory;
+use loadmaster_proto::measure::failure::RunFailure;
+use loadmaster_proto::measure::links::RankLinks;
+use loadmaster_proto::measure::links::{LinkMeasurement, LinkWork};
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::rank::{LinkSpec, Probe, RankEvent, RankSpec};
+use loadmaster_proto::measure::run::{Campaign, RunSpec, SoloStage, Task, Work};
+use loadmaster_proto::measure::tape::{LayerComponents, LayerContent, LayerTape};
+use loadmaster_proto::model::import::ModelSource;
+use loadmaster_proto::model::layer::{Activation, Layer, NormKind, NormPosition, Perceptron};
 use loadmaster_proto::model::{Loss, Model};
 use loadmaster_proto::name::CommandName;
-use loadmaster_proto::objective::{Launcher, MemoryUnit, NodeSpanning, Objective, PlanShape, SearchMode};
-use loadmaster_proto::observation::Observation;
-use loadmaster_proto::overlap::Overlap;
-use loadmaster_proto::prediction::{Breakdown, Interval, Origin, SecondsInterval, StageSeconds};
-use loadmaster_proto::profile::ProfileSettings;
-use loadmaster_proto::rank::{Collectives, LinkSpec, Probe, RankEvent, RankLinks, RankSpec};
-use loadmaster_proto::reason::Reason;
-use loadmaster_proto::run::{
-    Campaign, Ledger, OutOfMemory, Phase, RunFailure, RunSpec, SoloStage, Task, Work,
+use loadmaster_proto::phase::Phase;
+use loadmaster_proto::plan::constraints::Constraints;
+use loadmaster_proto::plan::objective::{
+    Launcher, MemoryUnit, NodeSpanning, Objective, PlanShape, SearchMode,
 };
-use loadmaster_proto::scenario::Scenario;
-use loadmaster_proto::stage::{Parallelism, Partitioning, StageConfig};
-use loadmaster_proto::tape::{LayerComponents, LayerContent, LayerTape};
+use loadmaster_proto::plan::observation::Observation;
+use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, SecondsInterval, StageSeconds};
+use loadmaster_proto::profile::ProfileSettings;
+use loadmaster_proto::profile::document::ProfileDocument;
+use loadmaster_proto::reason::Reason;
+use loadmaster_proto::training::overlap::Overlap;
+use loadmaster_proto::training::scenario::Scenario;
+use loadmaster_proto::training::stage::{Parallelism, Partitioning, StageConfig};
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule, StaticBytes, TrainingSpec};
 use loadmaster_proto::wire::v1;
 use prost::{Message, Name};

@@ -1,31 +1,6 @@
 //! CPU slots share the cores of their host, which no simulation knows: what to say of seconds on them.
 
-use loadmaster_proto::measure::environment::Environment;
-
-/// A host that CPU slots were profiled on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Host {
-    /// Cores; of different hosts the fewest.
-    pub cores: u32,
-    /// Threads that each slot computed with; of different hosts the most.
-    pub threads: u32,
-}
-
-impl Host {
-    /// Of what was measured; none where one of the measurements does not say how many cores there were.
-    pub fn of<'a>(environments: impl IntoIterator<Item = &'a Environment>) -> Option<Self> {
-        let mut hosts = environments.into_iter().map(|environment| {
-            // Not every version has counted them.
-            (environment.cores > 0)
-                .then(|| Self { cores: environment.cores, threads: environment.threads.max(1) })
-        });
-        let first = hosts.next()??;
-        hosts.try_fold(first, |all, host| {
-            let Self { cores, threads } = host?;
-            Some(Self { cores: all.cores.min(cores), threads: all.threads.max(threads) })
-        })
-    }
-}
+use loadmaster_proto::measure::environment::Host;
 
 /// What to know of seconds on so many CPU slots of a host; none where each has cores of its own.
 pub fn note(slots: u32, host: Option<Host>) -> Option<String> {
@@ -64,15 +39,5 @@ mod tests {
         let threads = note(4, Some(Host { threads: 2, ..HOST })).unwrap();
         assert!(threads.contains("4 CPU slots of 2 threads outnumber"), "{threads}");
         assert!(note(1, None).unwrap().contains("not known"));
-    }
-
-    /// A measurement of a version that did not count cores tells nothing about the host.
-    #[test]
-    fn hosts_are_known_where_all_measurements_tell() {
-        assert_eq!(Host::of(&[Environment { threads: 2, ..Environment::default() }]), None);
-        assert_eq!(Host::of(&[]), None);
-        let counted = Environment { threads: 2, cores: 6, ..Environment::default() };
-        assert_eq!(Host::of(&[counted.clone()]), Some(Host { cores: 6, threads: 2 }));
-        assert_eq!(Host::of(&[counted, Environment::default()]), None);
     }
 }

@@ -1,14 +1,13 @@
 //! Plans.
 
 use loadmaster_proto::name::{ModelName, PlanName, ProfileName, RunName};
+use loadmaster_proto::plan::Plan;
 use sqlx::FromRow;
 use sqlx::types::Json;
 
 use super::Store;
 use super::error::{Result, StoreError};
-use super::records::{
-    NewestTrial, Page, PageRequest, PlanContent, PlanRecord, PlanRow, PlanSummary, TrainedSummary,
-};
+use super::records::{NewestTrial, Page, PageRequest, PlanRecord, PlanRow, PlanSummary, TrainedSummary};
 use super::runs::{name, unsigned};
 use super::time::Time;
 use super::trials::{FigureRow, figures_of_run};
@@ -35,7 +34,7 @@ const LIST: &str = concat!(
 #[derive(FromRow)]
 struct WholeRow {
     id: String,
-    content: Json<PlanContent>,
+    content: Json<Plan>,
     create_time: Time,
 }
 
@@ -96,7 +95,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotFound`] when its profile or model is not stored, [`StoreError::Corrupt`] when
     /// another plan has the same name.
-    pub async fn put_plan(&self, name: &PlanName, content: &PlanContent) -> Result<PlanRecord> {
+    pub async fn put_plan(&self, name: &PlanName, content: &Plan) -> Result<PlanRecord> {
         self.put_plans(&[(name.clone(), content.clone())]).await?;
         self.get_plan(name).await
     }

@@ -10,8 +10,8 @@ use sqlx::FromRow;
 use super::Store;
 use super::error::{Result, StoreError, broken_constraint, retry};
 use super::json::document;
-use super::records::PlanContent;
 use super::time::Time;
+use loadmaster_proto::plan::Plan;
 
 /// All or none. Rows come in the order of their ids, so that two statements with the same plans wait for each other
 /// instead of locking each other out; times say what comes last in a list. The last part sees what was there before.
@@ -67,7 +67,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotFound`] when a profile or model is not stored, [`StoreError::Corrupt`] when another plan has
     /// the name of one of them.
-    pub async fn put_plans(&self, plans: &[(PlanName, PlanContent)]) -> Result<Vec<PutPlan>> {
+    pub async fn put_plans(&self, plans: &[(PlanName, Plan)]) -> Result<Vec<PutPlan>> {
         let documents: Value = (1..)
             .zip(plans)
             .map(|(position, (name, content))| {
@@ -83,11 +83,7 @@ impl Store {
         retry(|| self.put_documents(plans, &documents)).await
     }
 
-    async fn put_documents(
-        &self,
-        plans: &[(PlanName, PlanContent)],
-        documents: &Value,
-    ) -> Result<Vec<PutPlan>> {
+    async fn put_documents(&self, plans: &[(PlanName, Plan)], documents: &Value) -> Result<Vec<PutPlan>> {
         let rows: Vec<PutRow> =
             sqlx::query_as(PUT).bind(documents).fetch_all(&self.pool).await.map_err(|error| {
                 // Plans that are stored together are of one profile.

@@ -8,9 +8,10 @@ use sqlx::types::Json;
 
 use super::Store;
 use super::error::Result;
-use super::records::{MeasuredPlan, PlanContent, RunState, TrialRecord};
+use super::records::{MeasuredPlan, RunState, TrialRecord};
 use super::runs::{name, unsigned};
 use super::states::Word;
+use loadmaster_proto::plan::Plan;
 
 /// Of a row of `runs`: the seconds of its slowest rank, and whether these are too long for any of them, and each
 /// stage's highest peak with its ledger.
@@ -85,7 +86,7 @@ impl FigureRow {
 struct TrialRow {
     id: String,
     plan_id: String,
-    content: Json<PlanContent>,
+    content: Json<Plan>,
     state: String,
     failure: Option<String>,
     #[sqlx(flatten)]
@@ -95,7 +96,7 @@ struct TrialRow {
 #[derive(FromRow)]
 struct MeasuredTrialRow {
     plan_id: String,
-    content: Json<PlanContent>,
+    content: Json<Plan>,
     device_kind: String,
     #[sqlx(flatten)]
     figures: FigureRow,
@@ -104,7 +105,7 @@ struct MeasuredTrialRow {
 #[derive(FromRow)]
 struct MeasuredObservationRow {
     plan_id: String,
-    content: Json<PlanContent>,
+    content: Json<Plan>,
     device_kind: String,
     observation: Json<Observation>,
 }

@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use loadmaster::store::Store;
-use loadmaster::store::records::{
-    AskedRecord, Campaign, Claim, FoundRecord, FreeDevice, NewRun, PlanContent, PlanStageRecord,
-    ProfileSettings,
-};
+use loadmaster::store::records::{Campaign, Claim, FreeDevice, NewRun, ProfileSettings};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::environment::Environment;
@@ -20,6 +17,10 @@ use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::model::zoo::{Vgg, Zoo};
 use loadmaster_proto::name::{ModelName, OperationName, PlanName, ProfileName, WorkerName};
 use loadmaster_proto::phase::Phase;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::PlanStage;
+use loadmaster_proto::plan::findings::Findings;
+use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::StageConfig;
@@ -182,14 +183,14 @@ pub(crate) fn out_of_memory() -> RunFailure {
 }
 
 /// A plan to be stored, with the profile and model that it is of.
-pub(crate) async fn plan(store: &Store) -> (PlanName, PlanContent) {
+pub(crate) async fn plan(store: &Store) -> (PlanName, Plan) {
     let (profile, _) = profile(store, "measured", 0).await;
-    let content = PlanContent {
+    let content = Plan {
         profile,
         model: model(store).await,
         training: training(),
         device_kind: "cpu".to_owned(),
-        stages: vec![PlanStageRecord {
+        stages: vec![PlanStage {
             config: StageConfig::single(0, 29),
             capacity: u64::MAX,
             predicted_peak: 1 << 40,
@@ -207,8 +208,8 @@ pub(crate) async fn plan(store: &Store) -> (PlanName, PlanContent) {
         ledger: Ledger::Allocated,
         solver: "exact-1".to_owned(),
         warnings: vec!["guessed".to_owned()],
-        asked: AskedRecord::default(),
-        found: FoundRecord::default(),
+        asked: Goal::default(),
+        found: Findings::default(),
     };
     (PlanName::from_id("p1").unwrap(), content)
 }

@@ -25,6 +25,8 @@ pub(super) struct Plan {
     pub(super) seconds: f64,
     /// What the fullest device lacks of its capacity.
     pub(super) lacks: u64,
+    /// Its stages: layers, data and tensor degree.
+    pub(super) stages: Vec<(usize, usize, u32, u32)>,
     /// What a failed assertion prints.
     #[expect(dead_code, reason = "read by Debug alone")]
     pub(super) text: String,
@@ -329,6 +331,7 @@ impl<M: Market> Enumeration<'_, M> {
             bytes,
             seconds: simulated.unwrap_or(0.0),
             lacks,
+            stages: stages.iter().map(|of| (of.first, of.last, of.choice.data, of.choice.tensor)).collect(),
             text: format!("{:?} {:?} {stages:?}", self.batch, self.schedule),
         })
     }

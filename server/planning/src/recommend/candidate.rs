@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::compared::Outline;
 use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
@@ -251,6 +252,19 @@ impl Candidate {
     /// The stages do not follow each other.
     pub fn partitioning(&self) -> Result<Partitioning, Invalid> {
         Partitioning::new(self.stages.iter().map(CandidateStage::config).collect())
+    }
+
+    /// What is compared of it.
+    ///
+    /// # Errors
+    /// The stages do not follow each other.
+    pub fn outline(&self) -> Result<Outline, Invalid> {
+        Ok(Outline {
+            partitioning: self.partitioning()?,
+            micro_batch_size: self.batch.micro_batch_size,
+            peak: self.peak_bytes(),
+            seconds: self.seconds(),
+        })
     }
 
     /// Less memory first; of equals the faster one.

@@ -1,6 +1,7 @@
 //! What proves a plan, what was rejected for it, and what came next.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::plan::certificate::{Certificate, Rejected};
 use loadmaster_proto::plan::objective::{Objective, SearchMode};
 
 use super::Scene;
@@ -10,7 +11,7 @@ use super::effort::Effort;
 use super::lack::lack;
 use super::market::Market;
 use super::part::Part;
-use super::solve::{Asked, solver};
+use super::solve::Asked;
 use super::variant::{Variant, variants};
 use super::wish::Wish;
 use crate::search::{Cuts, Fleet, Stop, Unit};
@@ -23,46 +24,6 @@ const MOST_FORBIDDEN: usize = 8;
 
 /// By what part of itself a bound in seconds may differ from a value that it equals but for rounding.
 const SAME: f64 = 1e-11;
-
-/// What proves a plan, or says how far from proven it is.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Certificate {
-    /// Name and version of the search.
-    pub solver: String,
-    /// The plan's value; of time the simulated seconds.
-    pub value: f64,
-    /// No plan within the constraints has a better value; none where nothing is known.
-    pub bound: Option<f64>,
-    /// What values are counted in.
-    pub unit: &'static str,
-    /// States weighed.
-    pub states: u64,
-    /// Whether the search was stopped from outside.
-    pub is_stopped: bool,
-    /// Whether no better plan exists.
-    pub is_proven: bool,
-    /// The first alternatives that were rejected.
-    pub rejected: Vec<Rejected>,
-}
-
-impl Certificate {
-    /// |value − bound| / bound; 0 where the plan is proven best, none where no bound is known.
-    pub fn gap(&self) -> Option<f64> {
-        let bound = self.bound.filter(|&bound| bound > 0.0)?;
-        Some(((self.value - bound) / bound).abs())
-    }
-}
-
-/// An alternative that was not chosen.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Rejected {
-    /// What it is, for people.
-    pub what: String,
-    /// Its value; none where it has none.
-    pub value: Option<f64>,
-    /// Why, for people.
-    pub reason: String,
-}
 
 /// A value in what a certificate counts: shares are stored as whole parts.
 pub(super) fn counted(wish: &Wish, value: f64) -> f64 {
@@ -97,14 +58,15 @@ pub(super) fn certificate<M: Market>(
     let is_same = |bound: f64| wish.objective.is_timed() && (value - bound).abs() <= SAME * bound.abs();
     let bound = bound.map(|bound| if is_same(bound) { value } else { bound });
     let closed = bound == Some(value);
+    let (value, bound) = (counted(wish, value), bound.map(|bound| counted(wish, bound)));
     Certificate {
-        solver: solver(wish),
-        value: counted(wish, value),
-        bound: bound.map(|bound| counted(wish, bound)),
-        unit: if is_share { "share" } else { wish.objective.unit() },
+        value,
+        bound,
+        gap: bound.filter(|&bound| bound > 0.0).map(|bound| ((value - bound) / bound).abs()),
+        unit: if is_share { "share" } else { wish.objective.unit() }.to_owned(),
+        proven: found.is_proven() && closed,
+        stopped: found.is_stopped,
         states: found.states,
-        is_stopped: found.is_stopped,
-        is_proven: found.is_proven() && closed,
         rejected: rejected(market, scene, wish, (found, pool), cuts, stop),
     }
 }

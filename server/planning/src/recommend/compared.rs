@@ -1,6 +1,7 @@
 //! What the plans of well-known rules need, by the same prices.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::plan::compared::Baseline;
 use loadmaster_proto::training::stage::StageConfig;
 
 use super::Scene;
@@ -13,21 +14,6 @@ use super::wish::Wish;
 use crate::baselines::{Rule, megatron_degrees, uniform};
 use crate::search::{Choice, Cuts};
 
-/// A well-known rule beside a recommendation.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Compared {
-    /// The rule.
-    pub name: &'static str,
-    /// Its plan; none where it makes none here.
-    pub plan: Option<Candidate>,
-    /// Its peak by the recommended plan's.
-    pub peak_ratio: Option<f64>,
-    /// Its iteration by the recommended plan's, both simulated.
-    pub time_ratio: Option<f64>,
-    /// Why it makes no plan, or what its plan lacks, for people; empty where it fits.
-    pub note: String,
-}
-
 /// The rules on the devices of a recommended plan, at its batch and schedule.
 ///
 /// They know nothing of degrees, so they take the plan's own where all of its stages have the same; else one
@@ -38,7 +24,7 @@ pub(super) fn compared<M: Market>(
     wish: &Wish,
     best: &Candidate,
     cuts: &Cuts,
-) -> Vec<Compared> {
+) -> Vec<Baseline> {
     let (facts, devices) = (market.facts(), best.devices());
     let like = best.stages.first().map_or(Choice::SINGLE, |stage| stage.choice);
     let (choice, stages) = if best.stages.iter().all(|stage| stage.choice == like) {
@@ -46,7 +32,7 @@ pub(super) fn compared<M: Market>(
     } else {
         evenly(devices, market.layers(), best, like)
     };
-    let mut compared: Vec<Compared> = Rule::ALL
+    let mut compared: Vec<Baseline> = Rule::ALL
         .into_iter()
         .map(|rule| match rule.cut(facts, stages, scene.optimizer) {
             Ok(sizes) => weigh(market, scene, wish, best, rule.name(), choice, &sizes),
@@ -57,9 +43,10 @@ pub(super) fn compared<M: Market>(
     // The rules cut where they like; where this request does not, they say so.
     for one in &mut compared {
         let Some(plan) = one.plan.as_ref().filter(|_| one.note.is_empty()) else { continue };
-        let inner = plan.stages.iter().take(plan.stages.len().saturating_sub(1));
-        if let Some(stage) = inner.clone().find(|stage| !cuts.may_end(stage.last)) {
-            one.note = format!("cuts after layer {}, where the request does not", stage.last);
+        let stages = plan.partitioning.stages();
+        let inner = stages.iter().take(stages.len().saturating_sub(1));
+        if let Some(stage) = inner.clone().find(|stage| !cuts.may_end(stage.last_layer)) {
+            one.note = format!("cuts after layer {}, where the request does not", stage.last_layer);
         }
     }
     compared
@@ -84,7 +71,7 @@ fn megatron<M: Market>(
     wish: &Wish,
     best: &Candidate,
     like: Choice,
-) -> Compared {
+) -> Baseline {
     const NAME: &str = "megatron";
     let devices = best.devices();
     let smallest = scene.fleet.nodes.iter().map(|node| node.devices).min().unwrap_or(1);
@@ -99,15 +86,15 @@ fn megatron<M: Market>(
         let choice = Choice { data, tensor, recompute: like.recompute };
         let sizes = uniform(market.layers(), pipeline as usize);
         let one = weigh(market, scene, wish, best, NAME, choice, &sizes);
-        if one.plan.as_ref().is_some_and(Candidate::fits) {
+        if one.fits {
             return one;
         }
     }
     nothing(NAME, "no tensor × pipeline degree of equal stages fits".to_owned())
 }
 
-fn nothing(name: &'static str, note: String) -> Compared {
-    Compared { name, plan: None, peak_ratio: None, time_ratio: None, note }
+fn nothing(name: &str, note: String) -> Baseline {
+    Baseline { name: name.to_owned(), plan: None, fits: false, peak_ratio: None, time_ratio: None, note }
 }
 
 /// What stages of these many layers need, all of one choice.
@@ -116,10 +103,10 @@ fn weigh<M: Market>(
     scene: &Scene<'_>,
     wish: &Wish,
     best: &Candidate,
-    name: &'static str,
+    name: &str,
     choice: Choice,
     sizes: &[usize],
-) -> Compared {
+) -> Baseline {
     let part = used(scene, best);
     let variant = Variant {
         batch: best.batch,
@@ -159,11 +146,12 @@ fn weigh<M: Market>(
     let mut reference = best.clone();
     reference.simulate();
     let bytes = |plan: &Candidate| Some(Bytes(plan.peak_bytes()).0 as f64);
-    Compared {
-        name,
+    Baseline {
+        name: name.to_owned(),
+        fits: plan.fits(),
         peak_ratio: ratio(bytes(&plan), bytes(best)),
         time_ratio: ratio(plan.seconds(), reference.seconds()),
-        plan: Some(plan),
+        plan: plan.outline().ok(),
         note,
     }
 }

@@ -51,8 +51,6 @@ mod variant;
 mod wish;
 
 pub use candidate::{Candidate, CandidateStage};
-pub use certificate::{Certificate, Rejected};
-pub use compared::Compared;
 pub use corrected::{Corrected, Factors};
 pub use given::{GIVEN, given};
 pub use lack::{Lack, Short};
@@ -60,13 +58,14 @@ pub use launcher::{CutUnit, Rules};
 pub use market::{Batch, LayerFacts, Market};
 pub use prices::Prices;
 pub use remedies::Remedy;
-pub use restriction::Restriction;
 pub use transfers::{Transfers, transfers};
 pub use variant::{Variant, divisors, recompute_name, schedule_name, variants};
 pub use wish::{MAX_BATCHES, Wish};
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::model::Model;
+use loadmaster_proto::plan::certificate::Certificate;
+use loadmaster_proto::plan::compared::{Baseline, RestrictionCost};
 use loadmaster_proto::plan::objective::{Objective, SearchMode};
 use loadmaster_proto::training::Optimizer;
 
@@ -113,14 +112,16 @@ pub struct Recommendation {
     pub best: Candidate,
     /// What proves it.
     pub certificate: Certificate,
+    /// Name and version of the search.
+    pub solver: String,
     /// The plans that came next, best first, with their values as the certificate counts them.
     pub alternatives: Vec<(Candidate, f64)>,
     /// The whole front between memory and time, the fastest first; empty but for that objective.
     pub front: Vec<Candidate>,
     /// Plans of well-known rules.
-    pub compared: Vec<Compared>,
+    pub compared: Vec<Baseline>,
     /// What shape and launcher cost; none where they restrict nothing.
-    pub restriction: Option<Restriction>,
+    pub restriction: Option<RestrictionCost>,
     /// What to know besides, for people.
     pub notes: Vec<String>,
 }
@@ -285,8 +286,9 @@ pub fn recommend<M: Market>(
             .push(format!("not looked at whole: {}; a better plan may be among them", found.open.join(", ")));
     }
     // What was told besides may have been cut short too: another deadline would have told more.
-    certificate.is_stopped |= stop.is_requested();
-    Ok(Recommendation { best, certificate, alternatives, front, compared, restriction, notes })
+    certificate.stopped |= stop.is_requested();
+    let solver = solve::solver(wish);
+    Ok(Recommendation { best, certificate, solver, alternatives, front, compared, restriction, notes })
 }
 
 fn check<M: Market>(market: &M, scene: &Scene<'_>, wish: &Wish) -> Result<(), RecommendError> {

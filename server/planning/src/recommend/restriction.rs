@@ -1,5 +1,6 @@
 //! What a shape and a launcher cost: the best plan without them, and which of their rules it breaks.
 
+use loadmaster_proto::plan::compared::RestrictionCost;
 use loadmaster_proto::plan::objective::{PlanShape, SearchMode};
 
 use super::Scene;
@@ -12,23 +13,6 @@ use super::variant::{recompute_name, schedule_name};
 use super::wish::Wish;
 use crate::search::{Cuts, Stop};
 
-/// What a restriction costs.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Restriction {
-    /// The best value without it.
-    pub free_value: f64,
-    /// The best value with it.
-    pub restricted_value: f64,
-    /// How many times worse the plan is: 1 or more.
-    pub ratio: f64,
-    /// The best plan without it.
-    pub free: Candidate,
-    /// Which of the rules that plan breaks, for people; empty where it breaks none.
-    pub binding: Vec<String>,
-    /// Whether the free value is proven; otherwise it is a plan that was found.
-    pub is_proven: bool,
-}
-
 /// Weighs the best of the restricted plans against the best free one; none where nothing restricts, or where no value
 /// can be compared.
 pub(super) fn restriction<M: Market>(
@@ -37,7 +21,7 @@ pub(super) fn restriction<M: Market>(
     wish: &Wish,
     pool: &[Candidate],
     stop: &Stop,
-) -> Option<Restriction> {
+) -> Option<RestrictionCost> {
     // Annealing finds plans that are none of the free ones either: they come to a node twice.
     if !wish.is_restricted() || wish.mode == SearchMode::AmpAnnealing {
         return None;
@@ -47,7 +31,7 @@ pub(super) fn restriction<M: Market>(
     weigh(scene, wish, pool, &found)
 }
 
-fn weigh(scene: &Scene<'_>, wish: &Wish, pool: &[Candidate], found: &Attempt) -> Option<Restriction> {
+fn weigh(scene: &Scene<'_>, wish: &Wish, pool: &[Candidate], found: &Attempt) -> Option<RestrictionCost> {
     let restricted_value = best_value(wish, pool)?;
     let of_value = |plans: &[Candidate], wanted: f64| {
         plans.iter().find(|plan| value(wish, plan) == Some(wanted)).cloned()
@@ -68,7 +52,14 @@ fn weigh(scene: &Scene<'_>, wish: &Wish, pool: &[Candidate], found: &Attempt) ->
     };
     let binding = if ratio > 1.0 { broken_rules(scene, wish, &free) } else { Vec::new() };
     let [free_value, restricted_value] = [free_value, restricted_value].map(|value| counted(wish, value));
-    Some(Restriction { free_value, restricted_value, ratio, free, binding, is_proven })
+    Some(RestrictionCost {
+        free_value,
+        restricted_value,
+        ratio,
+        free_partitioning: free.partitioning().ok()?,
+        binding,
+        free_proven: is_proven,
+    })
 }
 
 /// The rules of a wish's shape and launcher that a plan breaks.

@@ -1,26 +1,24 @@
 //! A plan as it is stored, from what a search found.
 
-use loadmaster_proto::model::layer::fingerprint;
 use loadmaster_proto::name::{PlanName, ProfileName};
 use loadmaster_proto::plan::prediction::{Breakdown, Interval, StageSeconds};
 use loadmaster_proto::training::TrainingSpec;
-use loadmaster_proto::training::stage::Partitioning;
 
 use super::Subject;
 use super::site::Site;
 use crate::rpc::error::ApiError;
-use crate::store::records::{
-    AlternativeRecord, AskedRecord, BaselineRecord, CertificateRecord, CorrectionRecord, FoundRecord,
-    FrontRecord, IterationRecord, PlanContent, PlanStageRecord, RejectedRecord, RestrictionRecord,
-    SummaryRecord,
-};
 use loadmaster_planning::predict::{on_top, warnings};
 use loadmaster_planning::predictor::{Margin, Origin, Prediction, StageSetting};
-use loadmaster_planning::recommend::{
-    Candidate, Certificate, Compared, Factors, GIVEN, Prices, Recommendation, Rejected, Restriction,
-    Transfers, holds,
-};
+use loadmaster_planning::recommend::{Candidate, Factors, GIVEN, Prices, Recommendation, Transfers, holds};
 use loadmaster_planning::search::KindSet;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::PlanStage;
+use loadmaster_proto::plan::compared::Alternative;
+use loadmaster_proto::plan::compared::FrontPoint;
+use loadmaster_proto::plan::findings::AppliedCorrection;
+use loadmaster_proto::plan::findings::Findings;
+use loadmaster_proto::plan::findings::IterationEstimate;
+use loadmaster_proto::plan::goal::Goal;
 
 /// Everything that plans of one request have in common.
 pub(super) struct Writer<'a> {
@@ -32,18 +30,18 @@ pub(super) struct Writer<'a> {
     pub(super) site: &'a Site,
     pub(super) training: TrainingSpec,
     pub(super) margin: Margin,
-    pub(super) asked: AskedRecord,
-    pub(super) corrections: Vec<CorrectionRecord>,
+    pub(super) asked: Goal,
+    pub(super) corrections: Vec<AppliedCorrection>,
     pub(super) notes: Vec<String>,
     pub(super) transfers: Transfers,
 }
 
 /// A plan with its name, which follows from its content.
-pub(super) type Written = (PlanName, PlanContent);
+pub(super) type Written = (PlanName, Plan);
 
 impl Writer<'_> {
     /// A plan without anything besides its stages and its iteration.
-    pub(super) fn plan(&self, plan: &Candidate, solver: &str) -> Result<PlanContent, ApiError> {
+    pub(super) fn plan(&self, plan: &Candidate, solver: &str) -> Result<Plan, ApiError> {
         let first = plan.stages.first().map(|stage| stage.choice.recompute);
         let training = TrainingSpec {
             schedule: plan.schedule,
@@ -71,7 +69,7 @@ impl Writer<'_> {
             });
             let margin = self.margin.interval(&prediction).map(|interval| interval.margin);
             let margin = margin.filter(|_| self.unknown().is_none());
-            stages.push(PlanStageRecord {
+            stages.push(PlanStage {
                 config: stage.config(),
                 capacity: stage.capacity.0,
                 predicted_peak: stage.peak.bytes,
@@ -100,13 +98,15 @@ impl Writer<'_> {
             told.retain(|warning| warning != unknown);
             told.insert(0, unknown.to_owned());
         }
-        told.extend(predictor.across_nodes().filter(|_| stages.iter().any(spans_nodes)).map(str::to_owned));
+        told.extend(
+            predictor.across_nodes().filter(|_| stages.iter().any(PlanStage::spans_nodes)).map(str::to_owned),
+        );
         let copies = predictor.copies_bytes_per_parameter();
         told.extend(
             self.asked.launcher.and_then(|launcher| holds::note(launcher, &settings, &predictions, copies)),
         );
         told.extend(self.notes.iter().cloned());
-        Ok(PlanContent {
+        Ok(Plan {
             profile: self.profile.clone(),
             model: self.subject.profile.settings.model.clone(),
             training,
@@ -117,23 +117,20 @@ impl Writer<'_> {
             solver: solver.to_owned(),
             warnings: told,
             asked: self.asked.clone(),
-            found: FoundRecord {
+            found: Findings {
                 edge_seconds: if plan.closed_form.is_some() { plan.edges.clone() } else { Vec::new() },
-                iteration: self.iteration(plan).map(|of| IterationRecord { margin, ..of }),
-                host: self.subject.host.map(Into::into),
+                iteration: self.iteration(plan).map(|of| IterationEstimate { margin, ..of }),
+                host: self.subject.host,
                 hourly_price: plan.hourly_price,
                 corrections: self.corrections.clone(),
-                ..FoundRecord::default()
+                ..Findings::default()
             },
         })
     }
 
     /// The plan of a recommendation, and the plans that came next, as plans of their own.
-    pub(super) fn recommendation(
-        &self,
-        found: &Recommendation,
-    ) -> Result<(PlanContent, Vec<Written>), ApiError> {
-        let solver = &found.certificate.solver;
+    pub(super) fn recommendation(&self, found: &Recommendation) -> Result<(Plan, Vec<Written>), ApiError> {
+        let solver = &found.solver;
         let mut others: Vec<Written> = Vec::new();
         let mut store = |plan: &Candidate| -> Result<PlanName, ApiError> {
             let written = named(self.plan(plan, solver)?)?;
@@ -146,28 +143,28 @@ impl Writer<'_> {
         let mut alternatives = Vec::with_capacity(found.alternatives.len());
         for (plan, value) in &found.alternatives {
             let name = store(plan)?;
-            alternatives.push(AlternativeRecord { plan: Some(name), summary: summary(plan)?, value: *value });
+            alternatives.push(Alternative { plan: Some(name), summary: plan.outline()?, value: *value });
         }
         let mut front = Vec::with_capacity(found.front.len());
         for plan in found.front.iter().rev() {
-            front.push(FrontRecord {
+            front.push(FrontPoint {
                 plan: Some(store(plan)?),
-                summary: summary(plan)?,
+                summary: plan.outline()?,
                 recompute: plan.stages.iter().map(|stage| stage.choice.recompute).collect(),
             });
         }
         let mut content = self.plan(&found.best, solver)?;
         content.warnings.extend(found.notes.iter().cloned());
-        content.found.certificate = Some(certificate(&found.certificate));
+        content.found.certificate = Some(found.certificate.clone());
         content.found.alternatives = alternatives;
         content.found.front = front;
-        content.found.baselines = found.compared.iter().map(baseline).collect::<Result<_, _>>()?;
-        content.found.restriction = found.restriction.as_ref().map(restriction).transpose()?;
+        content.found.baselines = found.compared.clone();
+        content.found.restriction = found.restriction.clone();
         Ok((content, others))
     }
 
     /// The plan that its caller named.
-    pub(super) fn given(&self, plan: &Candidate) -> Result<PlanContent, ApiError> {
+    pub(super) fn given(&self, plan: &Candidate) -> Result<Plan, ApiError> {
         self.plan(plan, GIVEN)
     }
 
@@ -209,12 +206,12 @@ impl Writer<'_> {
         margins?.into_iter().reduce(f64::max)
     }
 
-    fn iteration(&self, plan: &Candidate) -> Option<IterationRecord> {
+    fn iteration(&self, plan: &Candidate) -> Option<IterationEstimate> {
         let closed_form = plan.closed_form?;
         let timeline = plan.timeline();
         let step = plan.stages.iter().filter_map(|stage| stage.seconds).map(|of| of.step).fold(0.0, f64::max);
         let simulated = timeline.as_ref().map(|of| of.iteration_seconds);
-        Some(IterationRecord {
+        Some(IterationEstimate {
             seconds: simulated.unwrap_or(closed_form),
             closed_form,
             bubble: timeline.as_ref().map_or(0.0, |of| of.bubble),
@@ -228,21 +225,9 @@ impl Writer<'_> {
     }
 }
 
-/// Whether the shards of some replica of a stage are on several nodes: its devices are in the order of its ranks,
-/// shards next to each other.
-fn spans_nodes(stage: &PlanStageRecord) -> bool {
-    let shards = stage.config.tensor_degree.max(1) as usize;
-    stage.devices.chunks(shards).any(|replica| {
-        let mut nodes = replica.iter().map(|device| &device.node);
-        let first = nodes.next();
-        nodes.any(|node| Some(node) != first)
-    })
-}
-
 /// Gives a plan the name that follows from its content.
-pub(super) fn named(content: PlanContent) -> Result<Written, ApiError> {
-    let name = PlanName::from_id(&fingerprint(&content)[..16])?;
-    Ok((name, content))
+pub(super) fn named(content: Plan) -> Result<Written, ApiError> {
+    Ok((content.name()?, content))
 }
 
 /// Parts of a prediction in proportion, so that they add up to the corrected peak.
@@ -265,54 +250,4 @@ fn scaled(parts: Breakdown, predicted: u64, peak: u64) -> Breakdown {
     // What rounding took away.
     scaled.overhead += peak.saturating_sub(scaled.total());
     scaled
-}
-
-fn partitioning(plan: &Candidate) -> Result<Partitioning, ApiError> {
-    Ok(plan.partitioning()?)
-}
-
-fn summary(plan: &Candidate) -> Result<SummaryRecord, ApiError> {
-    Ok(SummaryRecord {
-        partitioning: partitioning(plan)?,
-        micro_batch_size: plan.batch.micro_batch_size,
-        peak: plan.peak_bytes(),
-        seconds: plan.seconds(),
-    })
-}
-
-fn certificate(of: &Certificate) -> CertificateRecord {
-    let rejected =
-        |of: &Rejected| RejectedRecord { what: of.what.clone(), value: of.value, reason: of.reason.clone() };
-    CertificateRecord {
-        value: of.value,
-        bound: of.bound,
-        gap: of.gap(),
-        unit: of.unit.to_owned(),
-        proven: of.is_proven,
-        stopped: of.is_stopped,
-        states: of.states,
-        rejected: of.rejected.iter().map(rejected).collect(),
-    }
-}
-
-fn baseline(of: &Compared) -> Result<BaselineRecord, ApiError> {
-    Ok(BaselineRecord {
-        name: of.name.to_owned(),
-        fits: of.plan.as_ref().is_some_and(Candidate::fits),
-        plan: of.plan.as_ref().map(summary).transpose()?,
-        peak_ratio: of.peak_ratio,
-        time_ratio: of.time_ratio,
-        note: of.note.clone(),
-    })
-}
-
-fn restriction(of: &Restriction) -> Result<RestrictionRecord, ApiError> {
-    Ok(RestrictionRecord {
-        free_value: of.free_value,
-        restricted_value: of.restricted_value,
-        ratio: of.ratio,
-        free_partitioning: partitioning(&of.free)?,
-        binding: of.binding.clone(),
-        free_proven: of.is_proven,
-    })
 }

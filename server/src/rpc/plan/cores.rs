@@ -4,23 +4,12 @@ use std::collections::BTreeMap;
 
 use loadmaster_proto::cluster::device::CPU_KIND;
 
-use crate::store::records::{HostRecord, PlanContent};
-use loadmaster_planning::cores::{Host, note};
-
-impl From<HostRecord> for Host {
-    fn from(HostRecord { cores, threads }: HostRecord) -> Self {
-        Self { cores, threads }
-    }
-}
-
-impl From<Host> for HostRecord {
-    fn from(Host { cores, threads }: Host) -> Self {
-        Self { cores, threads }
-    }
-}
+use loadmaster_planning::cores::note;
+use loadmaster_proto::measure::environment::Host;
+use loadmaster_proto::plan::Plan;
 
 /// Of a plan, whenever it was stored; none where it has no seconds, or no two of its slots share a core.
-pub(super) fn of_plan(content: &PlanContent) -> Option<String> {
+pub(super) fn of_plan(content: &Plan) -> Option<String> {
     content.stages.iter().find(|stage| stage.seconds.is_some())?;
     // Slots of the node that has most of them. Devices that were named without a cluster are of one node.
     let mut slots: BTreeMap<&str, u32> = BTreeMap::new();
@@ -35,7 +24,7 @@ pub(super) fn of_plan(content: &PlanContent) -> Option<String> {
             *slots.entry(&device.node).or_default() += 1;
         }
     }
-    note(slots.into_values().max()?, content.found.host.map(Into::into))
+    note(slots.into_values().max()?, content.found.host)
 }
 
 /// Of stages that are asked about on this kind of device: as many slots as they take, or as their pipeline has

@@ -6,7 +6,8 @@ use loadmaster_proto::training::stage::StageConfig;
 
 use super::Plans;
 use crate::rpc::error::{ApiError, NoRoom};
-use crate::store::records::{NearestWorker, NewTrial, PlanContent, RunNeed};
+use crate::store::records::{NearestWorker, NewTrial, RunNeed};
+use loadmaster_proto::plan::Plan;
 
 /// Most stages that are named.
 const MOST_STAGES: usize = 16;
@@ -14,11 +15,7 @@ const MOST_STAGES: usize = 16;
 impl Plans {
     /// Refuses a trial that would wait for ever: workers with devices of its kind are connected, and none of them
     /// could hold it, were it idle. Without any the trial waits for one.
-    pub(super) async fn check_holds_here(
-        &self,
-        trial: &NewTrial,
-        plan: &PlanContent,
-    ) -> Result<(), ApiError> {
+    pub(super) async fn check_holds_here(&self, trial: &NewTrial, plan: &Plan) -> Result<(), ApiError> {
         let need = RunNeed {
             device_kind: trial.run.device_kind.clone(),
             device_count: trial.run.device_count,
@@ -38,7 +35,7 @@ fn holds(nearest: &NearestWorker, need: &RunNeed) -> bool {
     nearest.offers_command && nearest.devices_of(need.min_capacity) >= need.device_count
 }
 
-fn no_room(plan: &PlanName, content: &PlanContent, need: RunNeed, nearest: NearestWorker) -> NoRoom {
+fn no_room(plan: &PlanName, content: &Plan, need: RunNeed, nearest: NearestWorker) -> NoRoom {
     let RunNeed { device_kind: kind, device_count, min_capacity, command } = need;
     let (here, enough) = (nearest.capacities.len(), nearest.devices_of(min_capacity));
     let largest = Bytes(nearest.capacities.first().copied().unwrap_or(0));
@@ -92,7 +89,7 @@ fn no_room(plan: &PlanName, content: &PlanContent, need: RunNeed, nearest: Neare
 }
 
 /// The stages that the worker could hold one at a time.
-fn alone(content: &PlanContent, nearest: &NearestWorker) -> Vec<usize> {
+fn alone(content: &Plan, nearest: &NearestWorker) -> Vec<usize> {
     let fits = |stage: &StageConfig, capacity| nearest.devices_of(capacity) >= stage.devices();
     let stages = content.stages.iter().enumerate();
     stages.filter(|(_, stage)| fits(&stage.config, stage.capacity)).map(|(index, _)| index).collect()

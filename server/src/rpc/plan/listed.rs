@@ -4,7 +4,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::prediction::SecondsInterval;
 use loadmaster_proto::wire::v1;
 
-use super::message::{figure, number};
+use super::message::number;
 use super::predicted::error_ratio;
 use crate::rpc::messages::time;
 use crate::store::records::{NewestTrial, PlanRow, PlanSummary};
@@ -28,7 +28,7 @@ pub(super) fn plan(row: &PlanRow) -> v1::Plan {
                 kind: group.kind.clone(),
             })
             .collect(),
-        predicted_peak: Some(figure(of.peak, of.ledger, v1::FigureSource::Predicted, &of.predictor)),
+        predicted_peak: Some(v1::MemoryFigure::predicted(of.peak, of.ledger, &of.predictor)),
         solver: of.solver.clone(),
         create_time: Some(time(row.create_time)),
         objective: of.asked.objective.map_or(v1::Objective::Unspecified, Into::into).into(),

@@ -2,12 +2,11 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
-use loadmaster_proto::training::notation;
+use loadmaster_proto::plan::observation::Peak;
 use loadmaster_proto::wire::v1;
 
 use super::cores;
-use super::found;
-use super::predicted::{self, error_ratio};
+use super::predicted::error_ratio;
 use crate::profile::Disturbance;
 use crate::rpc::messages::time;
 use crate::store::records::{MeasurementRecord, PlanRecord, RunRecord, RunState};
@@ -18,15 +17,6 @@ const SHOWN_MEASUREMENTS: usize = 100;
 
 pub(super) fn number(value: impl TryInto<i32>) -> i32 {
     value.try_into().unwrap_or(i32::MAX)
-}
-
-pub(super) fn figure(bytes: u64, ledger: Ledger, source: v1::FigureSource, origin: &str) -> v1::MemoryFigure {
-    v1::MemoryFigure {
-        bytes: Bytes(bytes).to_wire(),
-        ledger: v1::Ledger::from(ledger).into(),
-        source: source.into(),
-        origin: origin.to_owned(),
-    }
 }
 
 /// One trial of a plan: its run and, when it succeeded, a measurement per device.
@@ -56,54 +46,23 @@ pub(super) fn plan(record: &PlanRecord, layer_names: &[String], trials: &[Trial]
     let content = &record.content;
     let newest = trials.iter().find_map(|trial| trial.fullest(content.stages.len()));
     let layer_name = |layer: usize| layer_names.get(layer).cloned().unwrap_or_default();
-    let predicted = |bytes| figure(bytes, content.ledger, v1::FigureSource::Predicted, &content.predictor);
-    let stages = content
-        .stages
-        .iter()
-        .enumerate()
-        .map(|(index, stage)| {
-            let measured = newest.as_ref().and_then(|fullest| fullest.get(index)).map(|of| measured(of));
-            // Bytes of two ledgers have no ratio.
-            let comparable = measured.as_ref().filter(|figure| figure.ledger == ledger(content.ledger));
-            v1::PlanStage {
-                config: Some(stage.config.into()),
-                first_layer_name: layer_name(stage.config.first_layer),
-                last_layer_name: layer_name(stage.config.last_layer),
-                capacity_bytes: Bytes(stage.capacity).to_wire(),
-                predicted_peak: Some(predicted(stage.predicted_peak)),
-                error_ratio: comparable
-                    .and_then(|figure| error_ratio(stage.predicted_peak as f64, figure.bytes as f64)),
-                measured_peak: measured,
-                breakdown: stage.breakdown.map(|breakdown| breakdown.to_wire(content.ledger)),
-                interval: stage.interval.map(Into::into),
-                seconds: stage.seconds.map(Into::into),
-                seconds_margin: stage.seconds_margin,
-                origin: v1::PredictionOrigin::from(stage.origin).into(),
-                in_flight: number(stage.in_flight),
-                recompute: v1::RecomputePolicy::from(stage.recompute).into(),
-                devices: Vec::new(),
-                device_ranges: v1::DeviceRange::of(stage.devices.iter().map(found::device)),
-            }
-        })
-        .collect();
     let mut plan = v1::Plan {
         name: record.name.to_string(),
-        profile: content.profile.to_string(),
-        model: content.model.to_string(),
-        training: Some(content.training.into()),
-        devices: device_groups(record),
-        stages,
-        predicted_peak: Some(predicted(predicted::peak(content))),
-        solver: content.solver.clone(),
-        warnings: content.warnings.iter().cloned().chain(cores::of_plan(content)).collect(),
         create_time: Some(time(record.create_time)),
         validations: trials.iter().filter_map(|trial| validation(record, trial)).collect(),
-        ..v1::Plan::default()
+        ..v1::Plan::from(content)
     };
-    plan.partition = notation::short(content.stages.iter().map(|stage| stage.config));
-    plan.device_count =
-        number(content.stages.iter().map(|stage| u64::from(stage.config.devices())).sum::<u64>());
-    found::fill(&mut plan, content);
+    plan.warnings.extend(cores::of_plan(content));
+    for (index, (message, stage)) in plan.stages.iter_mut().zip(&content.stages).enumerate() {
+        message.first_layer_name = layer_name(stage.config.first_layer);
+        message.last_layer_name = layer_name(stage.config.last_layer);
+        message.measured_peak = newest.as_ref().and_then(|fullest| fullest.get(index)).map(|of| measured(of));
+        // Bytes of two ledgers have no ratio.
+        let comparable =
+            message.measured_peak.as_ref().filter(|figure| figure.ledger == ledger(content.ledger));
+        message.error_ratio =
+            comparable.and_then(|figure| error_ratio(stage.predicted_peak as f64, figure.bytes as f64));
+    }
     plan
 }
 
@@ -113,30 +72,8 @@ fn ledger(ledger: Ledger) -> i32 {
 
 fn measured(record: &MeasurementRecord) -> v1::MemoryFigure {
     let measurement = &record.measurement;
-    let (bytes, source) = (measurement.peak_allocated.0, v1::FigureSource::Measured);
-    figure(bytes, measurement.peak_ledger, source, &record.run.to_string())
-}
-
-/// Neighbouring devices of equal kind and capacity as one group.
-fn device_groups(record: &PlanRecord) -> Vec<v1::DeviceGroup> {
-    let mut groups: Vec<v1::DeviceGroup> = Vec::new();
-    for stage in &record.content.stages {
-        // Plans name their devices, but for those that were stored without.
-        let unnamed = stage.devices.is_empty().then(|| {
-            let capacity = Bytes(stage.capacity).to_wire();
-            (number(stage.config.devices()), capacity, record.content.device_kind.clone())
-        });
-        let named = stage.devices.iter().map(|of| (1, Bytes(of.capacity).to_wire(), of.kind.clone()));
-        for (count, capacity_bytes, kind) in unnamed.into_iter().chain(named) {
-            match groups.last_mut() {
-                Some(group) if (group.capacity_bytes, &group.kind) == (capacity_bytes, &kind) => {
-                    group.count += count;
-                }
-                _ => groups.push(v1::DeviceGroup { count, capacity_bytes, kind }),
-            }
-        }
-    }
-    groups
+    Peak { bytes: measurement.peak_allocated, ledger: measurement.peak_ledger }
+        .to_wire(&record.run.to_string())
 }
 
 /// An ended trial; none while it waits or runs.
@@ -164,8 +101,10 @@ fn validation(record: &PlanRecord, trial: &Trial) -> Option<v1::PlanValidation> 
         measured_peaks: fullest.iter().map(|of| measured(of)).collect(),
         iteration_seconds,
         peak_error_ratio: measured_peak
-            .and_then(|measured| error_ratio(predicted::peak(&record.content) as f64, measured)),
-        iteration_error_ratio: predicted::iteration_seconds(&record.content)
+            .and_then(|measured| error_ratio(record.content.peak() as f64, measured)),
+        iteration_error_ratio: record
+            .content
+            .iteration_seconds()
             .and_then(|predicted| error_ratio(predicted, iteration_seconds)),
         losses,
         failure,
@@ -210,7 +149,7 @@ fn stage_forecast(stage: &StageForecast, ledger: Ledger, layer_names: &[String])
         config: Some(config.into()),
         first_layer_name: layer_name(config.first_layer),
         last_layer_name: layer_name(config.last_layer),
-        peak: Some(figure(prediction.bytes.0, ledger, v1::FigureSource::Predicted, prediction.predictor)),
+        peak: Some(v1::MemoryFigure::predicted(prediction.bytes.0, ledger, prediction.predictor)),
         breakdown: prediction.breakdown.map(|breakdown| breakdown.to_wire(ledger)),
         interval: stage.interval.map(Into::into),
         seconds: prediction.seconds.map(Into::into),

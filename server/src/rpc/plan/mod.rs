@@ -2,7 +2,6 @@
 
 mod content;
 mod cores;
-mod found;
 mod holds_here;
 mod known;
 mod listed;
@@ -39,10 +38,10 @@ use crate::store::records::{PageRequest, PlanRecord, ProfileRecord, ProfileState
 use crate::store::{RunFilter, Store};
 pub(super) use known::Memory;
 use known::json_bytes;
-use loadmaster_planning::cores::Host;
 use loadmaster_planning::imported;
 use loadmaster_planning::layout::layer_names;
 use loadmaster_planning::predictors::{self, AnyPredictor, Evidence, Kind, Profiled};
+use loadmaster_proto::measure::environment::Host;
 use message::Trial;
 use recommend::Answer;
 pub(super) use search::Searches;

@@ -13,7 +13,8 @@ use crate::rpc::error::ApiError;
 use crate::rpc::messages::time;
 use crate::rpc::page::Listing;
 use crate::rpc::validate::request_key;
-use crate::store::records::{ObservationRecord, PageRequest, PlanContent};
+use crate::store::records::{ObservationRecord, PageRequest};
+use loadmaster_proto::plan::Plan;
 
 /// Stands for all plans in `ListObservations`.
 const ALL_PLANS: &str = "plans/-";
@@ -84,7 +85,7 @@ fn observation_name(name: &str) -> Result<(PlanName, &str), Invalid> {
 
 /// Refuses what cannot have been measured of a plan on its kind of device. On another kind devices are of other
 /// sizes, which nobody here knows.
-fn believable(name: &PlanName, plan: &PlanContent, observation: &Observation) -> Result<(), Invalid> {
+fn believable(name: &PlanName, plan: &Plan, observation: &Observation) -> Result<(), Invalid> {
     let (reported, stages) = (observation.measured.stage_peaks.len(), plan.stages.len());
     if reported != 0 && reported != stages {
         return Err(Invalid::field(

@@ -1,19 +1,10 @@
 //! What a stored plan predicted of itself, beside what was measured.
 
-use loadmaster_proto::name::PlanName;
-
-use crate::store::records::{CorrectionRecord, MeasuredPlan, PlanContent, PlanStageRecord};
+use crate::store::records::MeasuredPlan;
 use loadmaster_planning::correction::{Pair, Quantity, Subject};
-
-/// Predicted seconds of one iteration; none where the profile has no times.
-pub(super) fn iteration_seconds(content: &PlanContent) -> Option<f64> {
-    content.found.iteration.as_ref().map(|iteration| iteration.seconds)
-}
-
-/// Predicted peak of the fullest device, bytes of the plan's ledger.
-pub(super) fn peak(content: &PlanContent) -> u64 {
-    content.stages.iter().map(|stage| stage.predicted_peak).max().unwrap_or(0)
-}
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::PlanStage;
+use loadmaster_proto::plan::findings::AppliedCorrection;
 
 /// predicted / measured − 1: negative where the prediction was too low.
 pub(super) fn error_ratio(predicted: f64, measured: f64) -> Option<f64> {
@@ -21,15 +12,10 @@ pub(super) fn error_ratio(predicted: f64, measured: f64) -> Option<f64> {
     (measured > 0.0 && ratio.is_finite()).then_some(ratio)
 }
 
-/// The stored plans that came next, best first.
-pub(super) fn alternatives(content: &PlanContent) -> Vec<PlanName> {
-    content.found.alternatives.iter().filter_map(|alternative| alternative.plan.clone()).collect()
-}
-
 /// What the predictions of one quantity were multiplied with for a plan on its own kind of device alone; 1 where
 /// they were not. Corrections of the other kinds that its request offered did not touch it.
-fn factor(content: &PlanContent, quantity: Quantity) -> f64 {
-    let corrects = |correction: &&CorrectionRecord| match quantity {
+fn factor(content: &Plan, quantity: Quantity) -> f64 {
+    let corrects = |correction: &&AppliedCorrection| match quantity {
         Quantity::PeakBytes(ledger) => correction.ledger == Some(ledger),
         Quantity::IterationSeconds => correction.ledger.is_none(),
     };
@@ -38,7 +24,7 @@ fn factor(content: &PlanContent, quantity: Quantity) -> f64 {
 }
 
 /// Whether all devices of a stage are of the plan's own kind.
-fn is_of_one_kind(stage: &PlanStageRecord, kind: &str) -> bool {
+fn is_of_one_kind(stage: &PlanStage, kind: &str) -> bool {
     stage.devices.iter().all(|device| device.kind.is_empty() || device.kind == kind)
 }
 
@@ -63,7 +49,7 @@ pub(super) fn pairs(measured: &MeasuredPlan) -> Vec<Pair> {
             pair(Quantity::PeakBytes(peak.ledger), stage.predicted_peak as f64, peak.bytes.0 as f64)
         })
         .collect();
-    let seconds = iteration_seconds(content).zip(measured.iteration_seconds);
+    let seconds = content.iteration_seconds().zip(measured.iteration_seconds);
     pairs.extend(seconds.map(|(predicted, measured)| pair(Quantity::IterationSeconds, predicted, measured)));
     pairs
 }

@@ -19,7 +19,6 @@ use super::site::Site;
 use super::wish::Asked;
 use super::{Plans, Subject};
 use crate::rpc::error::ApiError;
-use crate::store::records::{AskedRecord, CorrectionRecord};
 use loadmaster_planning::correction::{Correction, Corrections};
 use loadmaster_planning::merger;
 use loadmaster_planning::predictor::Margin;
@@ -28,6 +27,8 @@ use loadmaster_planning::recommend::{
     Factors, Prices, RecommendError, Scene, Transfers, Wish, given, recommend, transfers,
 };
 use loadmaster_planning::search::{Stop, Unit};
+use loadmaster_proto::plan::findings::AppliedCorrection;
+use loadmaster_proto::plan::goal::Goal;
 
 /// Most profiles besides the main one, and most models to choose from.
 const MAX_PROFILES: usize = 32;
@@ -237,7 +238,7 @@ impl Task {
             // Nothing was searched.
             writer.notes.clone_from(&self.site.planned.notes);
             let plan = given(&prices, &scene, &wish, partitioning)?;
-            writer.asked = AskedRecord { objective: None, ..writer.asked };
+            writer.asked = Goal { objective: None, ..writer.asked };
             return Ok((named(writer.given(&plan)?)?, Vec::new()));
         }
         writer.notes.extend(left_out.clone());
@@ -281,8 +282,8 @@ impl Task {
     }
 
     /// What was multiplied with what, once for each kind of device.
-    fn corrections(&self) -> Vec<CorrectionRecord> {
-        let record = |ledger, of: &Correction| CorrectionRecord {
+    fn corrections(&self) -> Vec<AppliedCorrection> {
+        let record = |ledger, of: &Correction| AppliedCorrection {
             device_kind: of.subject.device_kind.clone(),
             predictor: of.subject.predictor.clone(),
             ledger,
@@ -292,7 +293,7 @@ impl Task {
             plans: of.plans,
             explanation: of.explanation.clone(),
         };
-        let mut records: Vec<CorrectionRecord> = Vec::new();
+        let mut records: Vec<AppliedCorrection> = Vec::new();
         for (subject, _) in self.by_kind() {
             let (bytes, seconds) = self.learnt(subject);
             let both = bytes.map(|(ledger, of)| record(Some(ledger), of)).into_iter();
@@ -357,9 +358,9 @@ impl Task {
         transfers(asked.overlap, asked.launcher, &subject.framework, &kinds)
     }
 
-    fn asked_record(&self) -> AskedRecord {
+    fn asked_record(&self) -> Goal {
         let asked = &self.asked;
-        AskedRecord {
+        Goal {
             objective: Some(asked.objective),
             memory_unit: asked.unit,
             shape: asked.shape,
@@ -388,12 +389,13 @@ fn among(error: RecommendError, left_out: Option<String>) -> RecommendError {
 
 /// The model with the most parameters that fits: from the largest one down.
 fn largest_model(mut tasks: Vec<(u64, Task)>, stop: &Stop) -> Result<(Written, Vec<Written>), ApiError> {
-    use crate::store::records::{CertificateRecord, RejectedRecord};
+    use loadmaster_proto::plan::certificate::Certificate;
+    use loadmaster_proto::plan::certificate::Rejected;
     // Of equally large ones the first that was named.
     tasks.sort_by_key(|(parameters, _)| std::cmp::Reverse(*parameters));
     // The largest of which it is not proven that it does not fit.
     let mut open: Option<u64> = None;
-    let mut rejected: Vec<RejectedRecord> = Vec::new();
+    let mut rejected: Vec<Rejected> = Vec::new();
     let mut last = None;
     for (parameters, task) in &tasks {
         match task.search(stop) {
@@ -402,7 +404,7 @@ fn largest_model(mut tasks: Vec<(u64, Task)>, stop: &Stop) -> Result<(Written, V
                 let value = *parameters as f64;
                 let is_proven = open.is_none();
                 let bound = open.map_or(value, |open| open as f64);
-                content.found.certificate = Some(CertificateRecord {
+                content.found.certificate = Some(Certificate {
                     value,
                     bound: Some(bound),
                     gap: Some(if is_proven { 0.0 } else { (bound - value) / bound }),
@@ -422,7 +424,7 @@ fn largest_model(mut tasks: Vec<(u64, Task)>, stop: &Stop) -> Result<(Written, V
                     open = open.or(Some(*parameters));
                 }
                 if rejected.len() < 3 {
-                    rejected.push(RejectedRecord {
+                    rejected.push(Rejected {
                         what: task.name.to_string(),
                         value: Some(*parameters as f64),
                         reason: error.to_string(),

@@ -13,10 +13,11 @@ use loadmaster_proto::wire::v1;
 use super::message::number;
 use super::{Plans, cores};
 use crate::rpc::error::ApiError;
-use crate::store::records::{PlanContent, PlanRecord};
+use crate::store::records::PlanRecord;
 use loadmaster_planning::search::Seconds;
 use loadmaster_planning::simulate::{Lane, Order, Overlap, Pipeline, Simulated, simulate};
 use loadmaster_planning::time::Edge;
+use loadmaster_proto::plan::Plan;
 
 /// Passes that a timeline lists where the request names no number, and the most.
 const DEFAULT_PASSES: usize = 10_000;
@@ -92,7 +93,7 @@ impl Plans {
 
 /// What makes the numbers of plans incomparable.
 fn incomparable(records: &[PlanRecord]) -> Vec<String> {
-    let differ = |of: &dyn Fn(&PlanContent) -> String| {
+    let differ = |of: &dyn Fn(&Plan) -> String| {
         let values: BTreeSet<String> = records.iter().map(|record| of(&record.content)).collect();
         (values.len() > 1).then(|| values.into_iter().collect::<Vec<_>>().join(", "))
     };
@@ -114,7 +115,7 @@ fn incomparable(records: &[PlanRecord]) -> Vec<String> {
     if let Some(predictors) = differ(&|content| content.predictor.clone()) {
         warnings.push(format!("the predictions come from different predictors: {predictors}"));
     }
-    let corrected = |content: &PlanContent| {
+    let corrected = |content: &Plan| {
         let versions: Vec<&str> =
             content.found.corrections.iter().map(|correction| correction.version.as_str()).collect();
         if versions.is_empty() { "none".to_owned() } else { versions.join("+") }
@@ -134,7 +135,7 @@ fn incomparable(records: &[PlanRecord]) -> Vec<String> {
 }
 
 /// Seconds of a plan's stages and edges; none where its profile has no times.
-fn pipeline_of(content: &PlanContent) -> Option<(Vec<Seconds>, Vec<Edge>)> {
+fn pipeline_of(content: &Plan) -> Option<(Vec<Seconds>, Vec<Edge>)> {
     let stages: Option<Vec<Seconds>> = content
         .stages
         .iter()
@@ -208,7 +209,7 @@ fn timeline(
     })
 }
 
-fn own_schedule(content: &PlanContent) -> v1::SimulatedSchedule {
+fn own_schedule(content: &Plan) -> v1::SimulatedSchedule {
     match content.training.schedule {
         Schedule::Gpipe => v1::SimulatedSchedule::Gpipe,
         Schedule::OneFOneB => v1::SimulatedSchedule::OneFOneB,

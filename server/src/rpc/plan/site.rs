@@ -10,11 +10,11 @@ use loadmaster_proto::wire::v1;
 use super::request::capacity;
 use crate::rpc::error::ApiError;
 use crate::store::Store;
-use crate::store::records::PlacedDeviceRecord;
 use loadmaster_planning::fleet::{
     self, DeviceGroup, Excluded, FleetError, MAX_DEVICES, PlannedFleet, Selection,
 };
 use loadmaster_planning::search::{Cuts, Pin};
+use loadmaster_proto::plan::PlacedDevice;
 
 /// The devices that a plan may use.
 #[derive(Debug, Clone)]
@@ -144,7 +144,7 @@ impl Site {
     }
 
     /// A device as plans store it.
-    pub(super) fn record(&self, device: u32) -> PlacedDeviceRecord {
+    pub(super) fn record(&self, device: u32) -> PlacedDevice {
         let known = self.planned.device(device).cloned().unwrap_or_default();
         let mut begin = 0;
         let node = self.planned.fleet.nodes.iter().find(|node| {
@@ -152,7 +152,7 @@ impl Site {
             device < begin
         });
         let kind = node.and_then(|node| self.planned.fleet.kinds.get(node.kind));
-        PlacedDeviceRecord {
+        PlacedDevice {
             node: known.node,
             index: known.index,
             uuid: known.uuid,

@@ -1,15 +1,15 @@
 //! What the trials of a validation showed.
 
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::name::{OperationName, PlanName};
 use loadmaster_proto::plan::objective::{MemoryUnit, Objective};
 use loadmaster_proto::wire::v1;
 
-use super::{Plans, message, predicted};
+use super::{Plans, predicted};
 use crate::rpc::error::ApiError;
 use crate::rpc::messages;
-use crate::store::records::{PlanContent, RunState, TrialRecord};
+use crate::store::records::{RunState, TrialRecord};
 use loadmaster_planning::trial::{Criterion, Tried, best, places};
+use loadmaster_proto::plan::Plan;
 
 /// Most plans that one validation trains.
 pub(super) const MAX_CANDIDATES: u32 = 20;
@@ -51,14 +51,14 @@ fn compare(trials: &[TrialRecord]) -> Compared {
 }
 
 /// What the plans were chosen for, and whether they were compared as shares of the devices.
-fn goal(content: &PlanContent) -> (Objective, bool) {
+fn goal(content: &Plan) -> (Objective, bool) {
     (content.asked.objective.unwrap_or_default(), content.asked.memory_unit == MemoryUnit::Share)
 }
 
 fn row(trial: &TrialRecord, predicted_rank: i32, place: Option<u32>) -> v1::PlanTrial {
     let TrialRecord { run, plan, content, state, failure, measured, contended, oversubscribed } = trial;
-    let predicted_peak = predicted::peak(content);
-    let predicted_seconds = predicted::iteration_seconds(content);
+    let predicted_peak = content.peak();
+    let predicted_seconds = content.iteration_seconds();
     let measured_peak = measured.as_ref().and_then(|measured| measured.peak());
     let measured_seconds = measured.as_ref().and_then(|measured| measured.iteration_seconds);
     let comparable = measured_peak.filter(|peak| peak.ledger == content.ledger);
@@ -69,7 +69,7 @@ fn row(trial: &TrialRecord, predicted_rank: i32, place: Option<u32>) -> v1::Plan
         failure: why(*state, failure.as_deref()),
         predicted_rank,
         measured_rank: place.map_or(0, messages::count),
-        predicted_peak: Some(predicted_figure(predicted_peak, content.ledger, &content.predictor)),
+        predicted_peak: Some(v1::MemoryFigure::predicted(predicted_peak, content.ledger, &content.predictor)),
         measured_peak: measured_peak.map(|peak| peak.to_wire(&run.to_string())),
         peak_error_ratio: comparable
             .and_then(|peak| predicted::error_ratio(predicted_peak as f64, peak.bytes.0 as f64)),
@@ -81,10 +81,6 @@ fn row(trial: &TrialRecord, predicted_rank: i32, place: Option<u32>) -> v1::Plan
         contended: *contended,
         oversubscribed: *oversubscribed,
     }
-}
-
-fn predicted_figure(bytes: u64, ledger: Ledger, predictor: &str) -> v1::MemoryFigure {
-    message::figure(bytes, ledger, v1::FigureSource::Predicted, predictor)
 }
 
 /// Why there are no measurements and will be none.

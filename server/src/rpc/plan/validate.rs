@@ -3,17 +3,16 @@
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::run::{RunSpec, Work};
 use loadmaster_proto::name::PlanName;
-use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::wire::longrunning::Operation;
 use loadmaster_proto::wire::v1;
 
+use super::Plans;
 use super::trials::MAX_CANDIDATES;
-use super::{Plans, predicted};
 use crate::rpc::error::ApiError;
 use crate::rpc::operations::operation_message;
 use crate::rpc::validate::{count_or, deadline_seconds, request_key};
-use crate::store::records::{NewRun, NewTrial, PlanContent, PlanRecord};
+use crate::store::records::{NewRun, NewTrial, PlanRecord};
 
 impl Plans {
     pub(super) async fn validate(&self, mut request: v1::ValidatePlanRequest) -> Result<Operation, ApiError> {
@@ -46,7 +45,7 @@ impl Plans {
     /// The plan and the best of its alternatives, `count` in all; fewer where it has not so many.
     async fn candidates(&self, name: &PlanName, count: u32) -> Result<Vec<PlanRecord>, ApiError> {
         let plan = self.store.get_plan(name).await?;
-        let others = predicted::alternatives(&plan.content);
+        let others = plan.content.alternatives();
         if count > 1 && others.is_empty() {
             let why = format!(
                 "is {count}, but {name} has no stored alternatives: recommend it with some, or validate it alone"
@@ -81,7 +80,7 @@ impl Plans {
             device_kind,
             device_count: devices,
             work: Work::Partitioning(partitioning),
-            stage_recompute: stage_recompute(plan),
+            stage_recompute: plan.stage_recompute(),
             iterations,
             command: profile.settings.command,
             work_key: None,
@@ -112,10 +111,4 @@ fn only_kind(plan: &PlanRecord) -> Result<&str, Invalid> {
             Err(Invalid::field("name", why))
         }
     }
-}
-
-/// What each stage computes again; empty where the settings say it for all of them.
-fn stage_recompute(plan: &PlanContent) -> Vec<RecomputePolicy> {
-    let policies: Vec<RecomputePolicy> = plan.stages.iter().map(|stage| stage.recompute).collect();
-    if policies.iter().all(|&policy| policy == plan.training.recompute) { Vec::new() } else { policies }
 }

@@ -8,7 +8,6 @@ mod pace;
 mod page;
 mod plan;
 mod profile;
-mod recommendation;
 mod reuse;
 mod run;
 mod trial;
@@ -20,16 +19,8 @@ pub use model::ModelRecord;
 pub use operation::{OperationRecord, OperationState, OperationTarget, RequestKey};
 pub use pace::Pace;
 pub use page::{Cursor, Page, PageRequest, Positioned};
-pub use plan::{
-    DeviceGroupRecord, NewestTrial, PlanAsked, PlanContent, PlanRecord, PlanRow, PlanStageRecord,
-    PlanSummary, TrainedSummary,
-};
+pub use plan::{DeviceGroupRecord, NewestTrial, PlanRecord, PlanRow, PlanSummary, TrainedSummary};
 pub use profile::{Campaign, ProfileRecord, ProfileSettings, ProfileState};
-pub use recommendation::{
-    AlternativeRecord, AskedRecord, BaselineRecord, CertificateRecord, CorrectionRecord, FoundRecord,
-    FrontRecord, HostRecord, IterationRecord, PlacedDeviceRecord, RejectedRecord, RestrictionRecord,
-    SummaryRecord,
-};
 pub use reuse::{AttemptRecord, MeasuredRun, ReusedRun, Software};
 pub use run::{
     FailureRecord, Failures, MeasurementRecord, NewRun, RunCounts, RunFilter, RunNeed, RunRecord, RunState,

@@ -4,7 +4,9 @@ use jiff::Timestamp;
 use loadmaster_proto::name::{PlanName, RunName};
 use loadmaster_proto::plan::observation::{Measured, Observation};
 
-use super::{NewRun, PlanContent, RunState};
+use loadmaster_proto::plan::Plan;
+
+use super::{NewRun, RunState};
 
 /// A run to be queued that validates a plan.
 #[derive(Debug, Clone)]
@@ -23,7 +25,7 @@ pub struct TrialRecord {
     /// The plan.
     pub plan: PlanName,
     /// What the plan is made of, predictions included.
-    pub content: PlanContent,
+    pub content: Plan,
     /// Where the run stands.
     pub state: RunState,
     /// The last thing that went wrong with it.
@@ -62,7 +64,7 @@ pub struct MeasuredPlan {
     /// The plan.
     pub plan: PlanName,
     /// What it is made of, predictions included.
-    pub content: PlanContent,
+    pub content: Plan,
     /// Kind of device that it was measured on.
     pub device_kind: String,
     /// The figures.

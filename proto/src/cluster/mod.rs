@@ -19,6 +19,7 @@ pub mod priors;
 pub mod quantity;
 #[cfg(test)]
 mod tests;
+pub(crate) mod wire;
 
 use std::collections::BTreeMap;
 

@@ -105,7 +105,7 @@ impl TryFrom<v1::GpuLink> for GpuLink {
         if wire.a_uuid == wire.b_uuid {
             return Err(Invalid::field("b_uuid", "is that of the first GPU: a link is between two"));
         }
-        let class = super::cluster::link_class_from_wire("link_class", wire.link_class)?;
+        let class = crate::cluster::wire::link_class_from_wire("link_class", wire.link_class)?;
         let small = |field: &str, value: i32| in_range(field, unsigned::<u32>(field, value)?, 0..=MOST_LINKS);
         Ok(Self {
             class: class.ok_or_else(|| Invalid::field("link_class", "is required"))?,

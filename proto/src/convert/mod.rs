@@ -1,33 +1,26 @@
 //! Messages to checked domain types (`TryFrom`, errors carry the field's path) and back (`From`).
 
-mod cluster;
 mod constraints;
 mod device;
 mod environment;
-mod layer;
-mod links;
-mod model;
 mod objective;
 mod observation;
 mod overlap;
-mod placed;
 mod prediction;
-mod run;
 mod stage;
-mod tape;
-mod training;
-mod zoo;
 
 use crate::error::Invalid;
 
-pub use cluster::{cluster_format_from_wire, cluster_kind_to_wire, cluster_tier_to_wire};
+pub use crate::cluster::wire::{cluster_format_from_wire, cluster_kind_to_wire, cluster_tier_to_wire};
+pub use crate::measure::wire::{
+    command_from_wire, failure_from_wire, ledger_from_wire, run_spec_from_wire, task_from_wire,
+};
+pub use crate::training::wire::recompute_from_wire;
 pub use objective::{
     launcher_from_wire, memory_unit_from_wire, objective_from_wire, search_mode_from_wire, shape_from_wire,
     spanning_from_wire,
 };
 pub use overlap::overlap_from_wire;
-pub use run::{command_from_wire, failure_from_wire, ledger_from_wire, run_spec_from_wire, task_from_wire};
-pub use training::recompute_from_wire;
 
 /// A wire count as an unsigned number.
 ///
@@ -39,7 +32,7 @@ pub fn unsigned<T: TryFrom<i64>>(field: &str, value: impl Into<i64>) -> Result<T
 }
 
 /// `value`, or `default` where the wire has 0 for "not set".
-fn or_default<T: Default + PartialEq>(value: T, default: T) -> T {
+pub(crate) fn or_default<T: Default + PartialEq>(value: T, default: T) -> T {
     if value == T::default() { default } else { value }
 }
 

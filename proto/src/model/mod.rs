@@ -2,6 +2,7 @@
 
 pub mod import;
 pub mod layer;
+mod wire;
 pub mod zoo;
 
 use serde::{Deserialize, Serialize};

@@ -8,6 +8,7 @@ pub mod scenario;
 pub mod schedule;
 pub mod shard;
 pub mod stage;
+pub(crate) mod wire;
 
 use serde::{Deserialize, Serialize};
 

@@ -23,6 +23,7 @@
 //!   larger. It counts as a gradient once the pass that made it is over, as transient before.
 
 mod components;
+mod wire;
 
 use std::collections::BTreeSet;
 

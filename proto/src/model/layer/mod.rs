@@ -10,6 +10,7 @@ mod embedding;
 mod parameters;
 mod shapes;
 mod transformer;
+mod wire;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

@@ -1,6 +1,6 @@
 //! Training settings, with their documented defaults.
 
-use super::{to_i32, to_i64, unsigned};
+use crate::convert::{to_i32, to_i64, unsigned};
 use crate::error::Invalid;
 use crate::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use crate::wire::v1;

@@ -1,6 +1,6 @@
 //! Models of the zoo and other sources of models.
 
-use super::{or_default, to_i32};
+use crate::convert::{or_default, to_i32};
 use crate::error::{Invalid, required};
 use crate::model::import::{HuggingFaceConfig, LayerList, ModelSource};
 use crate::model::zoo::{AmoebaNet, Bert, FAMILIES, Gpt2, Llama, TransGan, Vgg, Zoo};

@@ -1,6 +1,6 @@
 //! Layers.
 
-use super::{or_default, to_i64};
+use crate::convert::{or_default, to_i64};
 use crate::error::{Invalid, required};
 use crate::model::layer::{
     Activation, AmoebaCell, DEFAULT_EPSILON, Layer, LayerKind, NormKind, NormPosition, Perceptron,

@@ -1,7 +1,7 @@
 //! What is measured of links, and what came of it.
 
-use super::{to_i32, to_i64, unsigned};
 use crate::cluster::{Link, LinkOrigin};
+use crate::convert::{to_i32, to_i64, unsigned};
 use crate::error::{Invalid, required};
 use crate::measure::collectives::Collectives;
 use crate::measure::links::{GroupLink, LinkMeasurement, LinkPoint, LinkWork, PairLink};

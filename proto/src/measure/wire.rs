@@ -1,8 +1,7 @@
 //! Runs, their failures and measurements.
 
-use super::training::recompute_from_wire;
-use super::{to_i32, to_i64, unsigned};
 use crate::bytes::Bytes;
+use crate::convert::{to_i32, to_i64, unsigned};
 use crate::error::{Invalid, required};
 use crate::ledger::Ledger;
 use crate::measure::failure::FailureKind;
@@ -14,6 +13,7 @@ use crate::measure::run::{RunSpec, SoloStage, Task, Work};
 use crate::name::CommandName;
 use crate::phase::Phase;
 use crate::training::StaticBytes;
+use crate::training::wire::recompute_from_wire;
 use crate::wire::v1;
 
 impl From<&RunSpec> for v1::RunSpec {

@@ -1,6 +1,6 @@
 //! Models.
 
-use super::{to_i32, to_i64};
+use crate::convert::{to_i32, to_i64};
 use crate::error::{Invalid, required};
 use crate::model::layer::Layer;
 use crate::model::{Loss, Model, ModelInput};

@@ -1,12 +1,12 @@
 //! Clusters and what a file of one does not say.
 
-use super::{or_default, to_i32, unsigned};
 use crate::bytes::Bytes;
 use crate::cluster::import::{ClusterFormat, ImportOptions};
 use crate::cluster::{
     Cluster, ClusterDevice, ClusterParts, ClusterSource, DeviceKind, DeviceLink, Domain, Link, LinkClass,
     LinkOrigin, MAX_DEVICES, MAX_DOMAINS, MAX_NODES, Node, Tier,
 };
+use crate::convert::{or_default, to_i32, unsigned};
 use crate::error::{Invalid, in_range, required};
 use crate::wire::v1;
 
@@ -65,7 +65,7 @@ choices!(ClusterFormat {
 ///
 /// # Errors
 /// A value of another release.
-pub(super) fn link_class_from_wire(field: &str, value: i32) -> Result<Option<LinkClass>, Invalid> {
+pub(crate) fn link_class_from_wire(field: &str, value: i32) -> Result<Option<LinkClass>, Invalid> {
     LinkClass::of_wire(field, value)
 }
 

@@ -1,6 +1,6 @@
 //! Tapes and their numbers for people.
 
-use super::{to_i32, to_i64, unsigned};
+use crate::convert::{to_i32, to_i64, unsigned};
 use crate::error::{Invalid, required};
 use crate::measure::tape::{LayerComponents, LayerTape, Passage, Slot, Step};
 use crate::wire::v1;

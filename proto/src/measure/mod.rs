@@ -9,4 +9,4 @@ pub mod measurement;
 pub mod rank;
 pub mod run;
 pub mod tape;
-pub(crate) mod wire;
+mod wire;

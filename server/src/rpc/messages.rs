@@ -8,12 +8,12 @@ use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::training::scenario::Scenario;
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{ToWire, v1};
 
 use crate::profile::{Disturbance, StoredProfile};
 use crate::store::records::{
-    Campaign, FailureRecord, MeasurementRecord, ModelRecord, ProfileRecord, ProfileSettings, ProfileState,
-    RunCounts, RunRecord, RunState, RunWork, WorkerRecord, WorkerState,
+    FailureRecord, MeasurementRecord, ModelRecord, ProfileRecord, ProfileSettings, ProfileState, RunCounts,
+    RunRecord, RunWork, WorkerRecord,
 };
 use loadmaster_planning::campaign::CampaignError;
 use loadmaster_planning::metrics::LayerMetrics;
@@ -57,26 +57,10 @@ pub(super) fn run_counts(counts: RunCounts) -> v1::RunCounts {
     }
 }
 
-pub(super) fn campaign(campaign: Campaign) -> v1::Campaign {
-    match campaign {
-        Campaign::Minimal => v1::Campaign::Minimal,
-        Campaign::Paper => v1::Campaign::Paper,
-        Campaign::Stages => v1::Campaign::Stages,
-        Campaign::Imported => v1::Campaign::Imported,
-    }
-}
-
 /// A profile without its layers, as lists show it.
 pub(super) fn profile_row(record: &ProfileRecord) -> v1::Profile {
-    use v1::profile::State;
-    let state = match record.state {
-        ProfileState::Running => State::Running,
-        ProfileState::Complete => State::Complete,
-        ProfileState::Incomplete => State::Incomplete,
-        ProfileState::Cancelled => State::Cancelled,
-    };
     v1::Profile {
-        state: state.into(),
+        state: record.state.to_wire(),
         device_seconds: record.device_seconds,
         reused_runs: count(record.reused_runs),
         saved_device_seconds: record.saved_device_seconds,
@@ -141,7 +125,7 @@ pub(super) fn new_profile(profile: &ProfileSettings, runs: RunCounts) -> v1::Pro
         name: profile.name.to_string(),
         model: profile.model.to_string(),
         training: Some(profile.training.into()),
-        campaign: campaign(profile.campaign).into(),
+        campaign: profile.campaign.to_wire(),
         devices: profile.devices.map_or(0, count),
         scenarios: profile.scenarios.iter().map(|&of| scenario(of)).collect(),
         scale_by_pipeline: profile.scale_by_pipeline,
@@ -156,7 +140,7 @@ pub(super) fn new_profile(profile: &ProfileSettings, runs: RunCounts) -> v1::Pro
 }
 
 fn scenario(scenario: Scenario) -> v1::ProfileScenario {
-    let parallelism = v1::Parallelism::from(scenario.parallelism).into();
+    let parallelism = scenario.parallelism.to_wire();
     v1::ProfileScenario { parallelism, degree: count(scenario.degree), micro_batch_sizes: Vec::new() }
 }
 
@@ -169,22 +153,9 @@ pub(super) fn layer_memory(metrics: &LayerMetrics, ledger: Ledger) -> v1::LayerM
         isolated_bytes: metrics.isolated.map(Bytes::to_wire),
         added_bytes: metrics.added.map(|added| added.bytes),
         neighbour_first_layer: metrics.added.map_or(-1, |added| index(added.neighbour_first_layer)),
-        ledger: v1::Ledger::from(ledger).into(),
+        ledger: ledger.to_wire(),
         parallelism: scenario(metrics.setting.scenario).parallelism,
         degree: scenario(metrics.setting.scenario).degree,
-    }
-}
-
-/// Where a run stands.
-pub(super) fn run_state(state: RunState) -> v1::run::State {
-    use v1::run::State;
-    match state {
-        RunState::Queued => State::Queued,
-        RunState::Running => State::Running,
-        RunState::Succeeded => State::Succeeded,
-        RunState::OutOfMemory => State::OutOfMemory,
-        RunState::Parked => State::Parked,
-        RunState::Cancelled => State::Cancelled,
     }
 }
 
@@ -192,7 +163,7 @@ pub(super) fn run_state(state: RunState) -> v1::run::State {
 pub(super) fn run_row(record: &RunRecord) -> v1::Run {
     v1::Run {
         name: record.name.to_string(),
-        state: run_state(record.state).into(),
+        state: record.state.to_wire(),
         operation: record.operation.to_string(),
         profile: record.profile.as_ref().map(ToString::to_string).unwrap_or_default(),
         plan: record.plan.as_ref().map(ToString::to_string).unwrap_or_default(),
@@ -232,7 +203,7 @@ fn run_spec(work: &RunWork) -> v1::RunSpec {
         model: Some(v1::Model { name: trained.model.to_string(), ..v1::Model::default() }),
         training: Some(trained.training.into()),
         work: Some(stages),
-        stage_recompute: policies.map(|&policy| v1::RecomputePolicy::from(policy).into()).collect(),
+        stage_recompute: policies.map(ToWire::to_wire).collect(),
         iterations: count(trained.iterations),
         command: trained.command.as_ref().map(ToString::to_string).unwrap_or_default(),
     }
@@ -263,16 +234,9 @@ pub(super) fn worker_in_list(record: &WorkerRecord) -> v1::Worker {
 }
 
 pub(super) fn worker(record: &WorkerRecord) -> v1::Worker {
-    use v1::worker::State;
-    let state = match record.state {
-        WorkerState::Alive => State::Alive,
-        WorkerState::Draining => State::Draining,
-        WorkerState::Lost => State::Lost,
-        WorkerState::Gone => State::Gone,
-    };
     v1::Worker {
         name: record.name.to_string(),
-        state: state.into(),
+        state: record.state.to_wire(),
         devices: record.devices.iter().map(Into::into).collect(),
         version: record.version.clone(),
         libtorch_version: record.libtorch_version.clone(),

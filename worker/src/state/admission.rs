@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use loadmaster_proto::cluster::device::Device;
-use loadmaster_proto::convert::task_from_wire;
 use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::measure::failure::RunFailure;
 use loadmaster_proto::measure::run::Task;
@@ -57,7 +56,7 @@ pub(super) fn admit(
         .ok_or_else(|| senseless(&format!("the lease has a deadline of {} s", lease.deadline_seconds)))?
         .min(LONGEST);
     let wire = lease.spec.ok_or_else(|| senseless("the lease has no run specification"))?;
-    let spec = task_from_wire(wire).map_err(|invalid| senseless(&format!("spec: {invalid}")))?;
+    let spec = Task::try_from(wire).map_err(|invalid| senseless(&format!("spec: {invalid}")))?;
     let ranks = spec.device_count();
     if u32::try_from(chosen.len()) != Ok(ranks) {
         return Err(senseless(&format!("the lease names {} devices for {ranks} ranks", chosen.len())));

@@ -4,7 +4,7 @@
 //! micro-batches in flight are what the lines are for, and numbers such as the learning rate hold no
 //! memory.
 
-use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
+use loadmaster_proto::training::{Optimizer, TrainingSpec};
 
 use super::NAME;
 use crate::predictor::PredictionError;
@@ -18,9 +18,9 @@ type Setting = fn(&TrainingSpec) -> &'static str;
 /// The first setting that differs.
 pub(super) fn check(profiled: &TrainingSpec, target: &TrainingSpec) -> Result<(), PredictionError> {
     let settings: [(&str, Setting); 4] = [
-        ("schedule", schedule),
-        ("recompute policy", recompute),
-        ("precision", precision),
+        ("schedule", |of| of.schedule.as_str()),
+        ("recompute policy", |of| of.recompute.as_str()),
+        ("precision", |of| of.precision.as_str()),
         ("optimizer", optimizer),
     ];
     for (what, name) in settings {
@@ -31,29 +31,6 @@ pub(super) fn check(profiled: &TrainingSpec, target: &TrainingSpec) -> Result<()
         }
     }
     Ok(())
-}
-
-fn schedule(training: &TrainingSpec) -> &'static str {
-    match training.schedule {
-        Schedule::Gpipe => "gpipe",
-        Schedule::OneFOneB => "1f1b",
-    }
-}
-
-fn recompute(training: &TrainingSpec) -> &'static str {
-    match training.recompute {
-        RecomputePolicy::None => "none",
-        RecomputePolicy::Stage => "stage",
-        RecomputePolicy::Layer => "layer",
-    }
-}
-
-fn precision(training: &TrainingSpec) -> &'static str {
-    match training.precision {
-        Precision::Fp32 => "fp32",
-        Precision::Bf16 => "bf16",
-        Precision::Bf16Fp32Gradients => "bf16 with fp32 gradients",
-    }
 }
 
 fn optimizer(training: &TrainingSpec) -> &'static str {

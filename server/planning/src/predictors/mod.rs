@@ -3,9 +3,11 @@
 mod captured;
 mod composed;
 
+use loadmaster_proto::choice;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::ProfileSettings;
+use loadmaster_proto::wire::v1;
 
 use super::campaign::CampaignError;
 use super::predictor::Predictor;
@@ -24,14 +26,11 @@ pub enum Kind {
     Table,
 }
 
-impl Kind {
-    /// Its name without a version.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Component => "component",
-            Self::Capture => "capture",
-            Self::Table => "table",
-        }
+choice! {
+    Kind = v1::PredictorKind {
+        Component = "component",
+        Capture = "capture",
+        Table = "table",
     }
 }
 

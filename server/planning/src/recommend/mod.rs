@@ -59,7 +59,7 @@ pub use market::{Batch, LayerFacts, Market};
 pub use prices::Prices;
 pub use remedies::Remedy;
 pub use transfers::{Transfers, transfers};
-pub use variant::{Variant, divisors, recompute_name, schedule_name, variants};
+pub use variant::{Variant, divisors, variants};
 pub use wish::{MAX_BATCHES, Wish};
 
 use loadmaster_proto::bytes::Bytes;

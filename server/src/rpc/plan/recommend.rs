@@ -10,7 +10,7 @@ use loadmaster_proto::name::{ProfileName, checked_kind};
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::objective::{MemoryUnit, Objective};
 use loadmaster_proto::training::TrainingSpec;
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{field, v1};
 
 use super::content::{Writer, Written, named};
 use super::reach::Reach;
@@ -118,7 +118,7 @@ impl Plans {
         name: ProfileName,
     ) -> Result<Task, ApiError> {
         let margin = request::margin(request.margin)?;
-        let kind = request::kind(request.predictor)?;
+        let kind = field("predictor", request.predictor)?;
         let overrides = Overrides {
             micro_batch_size: request.micro_batch_size,
             micro_batches: request.micro_batches,

@@ -1,17 +1,15 @@
 //! What requests about plans have in common, checked.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::convert::unsigned;
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::stage::Partitioning;
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{field, v1};
 
 use super::Subject;
 use crate::store::records::ProfileRecord;
 use loadmaster_planning::fleet::MAX_DEVICES;
 use loadmaster_planning::predictor::Margin;
-use loadmaster_planning::predictors::Kind;
 
 /// The settings of a training that a request may name; what is 0 stays as it was profiled.
 pub(super) struct Overrides {
@@ -96,9 +94,9 @@ pub(super) fn capacities(groups: &[v1::DeviceGroup], profile: &ProfileRecord) ->
 ///
 /// # Errors
 /// When it is not.
-pub(super) fn capacity(field: &str, bytes: i64) -> Result<Bytes, Invalid> {
-    let bytes: u64 = unsigned(field, bytes)?;
-    in_range(field, bytes, 1..=i64::MAX.unsigned_abs()).map(Bytes)
+pub(super) fn capacity(name: &str, bytes: i64) -> Result<Bytes, Invalid> {
+    let bytes: u64 = field(name, bytes)?;
+    in_range(name, bytes, 1..=i64::MAX.unsigned_abs()).map(Bytes)
 }
 
 /// What has to stay free.
@@ -110,20 +108,6 @@ pub(super) fn margin(margin: Option<f64>) -> Result<Margin, Invalid> {
         None => Ok(Margin::Known),
         Some(share) if (0.0..=1.0).contains(&share) => Ok(Margin::Share(share)),
         Some(share) => Err(Invalid::field("margin", format!("is {share}, must be 0 to 1"))),
-    }
-}
-
-/// What computes the predictions; none leaves the choice to the profile.
-///
-/// # Errors
-/// When the kind is unknown.
-pub(super) fn kind(kind: i32) -> Result<Option<Kind>, Invalid> {
-    match v1::PredictorKind::try_from(kind) {
-        Ok(v1::PredictorKind::Unspecified) => Ok(None),
-        Ok(v1::PredictorKind::Component) => Ok(Some(Kind::Component)),
-        Ok(v1::PredictorKind::Capture) => Ok(Some(Kind::Capture)),
-        Ok(v1::PredictorKind::Table) => Ok(Some(Kind::Table)),
-        Err(_) => Err(Invalid::field("predictor", format!("{kind} is unknown"))),
     }
 }
 

@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use loadmaster_proto::convert::{overlap_from_wire, unsigned};
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::schedule::Pass;
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{field, v1};
 
 use super::message::number;
 use super::{Plans, cores};
@@ -40,7 +39,7 @@ impl Plans {
             most => most.unsigned_abs() as usize,
         };
         let chunks: u32 =
-            unsigned("virtual_stages", in_range("virtual_stages", request.virtual_stages, 0..=MAX_CHUNKS)?)?;
+            field("virtual_stages", in_range("virtual_stages", request.virtual_stages, 0..=MAX_CHUNKS)?)?;
         let asked = v1::SimulatedSchedule::try_from(request.schedule)
             .map_err(|_| Invalid::field("schedule", format!("{} is unknown", request.schedule)))?;
         if chunks != 0 && asked != v1::SimulatedSchedule::Interleaved {
@@ -48,7 +47,7 @@ impl Plans {
             return Err(Invalid::field("virtual_stages", why).into());
         }
         let chunks = if chunks == 0 { DEFAULT_CHUNKS } else { chunks };
-        let overlap = overlap_from_wire("transfers", request.transfers)?;
+        let overlap = field("transfers", request.transfers)?;
         let record = self.store.get_plan(&name).await?;
         // All passes are in memory at once, so only as many simulations as searches run beside each other.
         let simulation =

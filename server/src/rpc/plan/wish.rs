@@ -1,9 +1,5 @@
 //! What a request for a recommendation asks, checked.
 
-use loadmaster_proto::convert::{
-    launcher_from_wire, memory_unit_from_wire, objective_from_wire, overlap_from_wire, search_mode_from_wire,
-    shape_from_wire, unsigned,
-};
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::model::MAX_LAYERS;
 use loadmaster_proto::name::checked_name;
@@ -12,10 +8,10 @@ use loadmaster_proto::plan::objective::{Launcher, MemoryUnit, Objective, PlanSha
 use loadmaster_proto::training::overlap::Overlap;
 use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{field, v1};
 
 use crate::rpc::error::ApiError;
-use loadmaster_planning::recommend::{Batch, MAX_BATCHES, Rules, divisors, schedule_name};
+use loadmaster_planning::recommend::{Batch, MAX_BATCHES, Rules, divisors};
 
 /// Seconds of a search where the request names none.
 const DEFAULT_SEARCH_SECONDS: f64 = 10.0;
@@ -63,10 +59,10 @@ impl Asked {
     /// # Errors
     /// Names the field that is wrong, and what would be right.
     pub(super) fn of(request: &v1::RecommendPlanRequest) -> Result<Self, ApiError> {
-        let objective = objective_from_wire("objective", request.objective)?;
-        let launcher = launcher_from_wire("launcher", request.launcher)?;
+        let objective: Option<Objective> = field("objective", request.objective)?;
+        let launcher: Option<Launcher> = field("launcher", request.launcher)?;
         let rules = launcher.map(Rules::of);
-        let named = shape_from_wire("shape", request.shape)?;
+        let named: Option<PlanShape> = field("shape", request.shape)?;
         let shape = named.or_else(|| rules.map(|rules| rules.shape)).unwrap_or_default();
         if let Some(rules) = rules.filter(|rules| !rules.shape.includes(shape)) {
             return Err(ApiError::ShapeUnsupported {
@@ -90,10 +86,10 @@ impl Asked {
             launcher,
             launcher_version: request.launcher_version.clone(),
             constraints,
-            overlap: overlap_from_wire("transfers", request.transfers)?,
-            unit: memory_unit_from_wire("memory_unit", request.memory_unit)?.unwrap_or_default(),
-            mode: search_mode_from_wire("search_mode", request.search_mode)?.unwrap_or_default(),
-            seed: unsigned("search_seed", request.search_seed)?,
+            overlap: field("transfers", request.transfers)?,
+            unit: field::<Option<_>, _>("memory_unit", request.memory_unit)?.unwrap_or_default(),
+            mode: field::<Option<_>, _>("search_mode", request.search_mode)?.unwrap_or_default(),
+            seed: field("search_seed", request.search_seed)?,
             search_seconds: search_seconds(request.search_seconds)?,
             alternatives: alternatives(request.alternatives)?,
             brief: request.brief,
@@ -299,10 +295,10 @@ impl Asked {
             && let Some(other) = schedules.iter().find(|schedule| !rules.schedules.contains(schedule))
         {
             let field = if named { "constraints.schedules" } else { "schedule" };
-            let runs: Vec<&str> = rules.schedules.iter().map(|&schedule| schedule_name(schedule)).collect();
+            let runs: Vec<&str> = rules.schedules.iter().map(|schedule| schedule.as_str()).collect();
             return Err(Invalid::field(
                 field,
-                format!("is {}, {} runs {}", schedule_name(*other), rules.launcher, runs.join(" and ")),
+                format!("is {}, {} runs {}", other, rules.launcher, runs.join(" and ")),
             ));
         }
         Ok(schedules)
@@ -347,7 +343,7 @@ fn search_seconds(seconds: f64) -> Result<f64, Invalid> {
 }
 
 fn global_batch_size(samples: i64) -> Result<u64, Invalid> {
-    let samples: u64 = unsigned("global_batch_size", samples)?;
+    let samples: u64 = field("global_batch_size", samples)?;
     in_range("global_batch_size", samples, 0..=MAX_GLOBAL_BATCH_SIZE)
 }
 

@@ -36,7 +36,7 @@ impl Plans {
             return Ok(Arc::new(self.read_subject(name, kind).await?));
         };
         let subjects = &self.memory.0.subjects;
-        let key = (name.id().to_owned(), kind.map(Kind::name));
+        let key = (name.id().to_owned(), kind.map(Kind::as_str));
         let known = subjects.get_or(
             &key,
             |known| known.revision == revision,

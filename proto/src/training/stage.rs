@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Invalid, in_range};
 use crate::model::MAX_LAYERS;
-use crate::training::scenario::Scenario;
 use crate::wire::{ToWire, field, v1};
 use crate::{choice, message};
 
@@ -88,17 +87,6 @@ impl StageConfig {
     /// The replica that a device of the stage belongs to.
     pub fn replica(&self, device: u32) -> u32 {
         device / self.tensor_degree.max(1)
-    }
-
-    /// How its devices share the work, where that is one of the ways that profiles measure apart; none
-    /// where replicas consist of shards.
-    pub fn scenario(&self) -> Option<Scenario> {
-        match (self.data_degree, self.tensor_degree) {
-            (0 | 1, 0 | 1) => Some(Scenario::SINGLE),
-            (degree, 0 | 1) => Some(Scenario { parallelism: Parallelism::Data, degree }),
-            (0 | 1, degree) => Some(Scenario { parallelism: Parallelism::Tensor, degree }),
-            _ => None,
-        }
     }
 
     /// Samples of one pass on each of its devices.
@@ -323,16 +311,5 @@ mod tests {
         assert_eq!(samples, [0..16, 0..16, 16..32, 16..32]);
         assert_eq!(stage(4, 1).to_string(), "0..3/data4");
         assert_eq!(stage(2, 4).to_string(), "0..3/data2/tensor4");
-    }
-
-    #[test]
-    fn a_stage_that_is_shared_in_both_ways_is_in_no_scenario() {
-        let stage = |data_degree, tensor_degree| {
-            StageConfig { data_degree, tensor_degree, ..StageConfig::single(0, 3) }.scenario()
-        };
-        assert_eq!(stage(1, 1), Some(Scenario::SINGLE));
-        assert_eq!(stage(3, 1), Some(Scenario { parallelism: Parallelism::Data, degree: 3 }));
-        assert_eq!(stage(1, 4), Some(Scenario { parallelism: Parallelism::Tensor, degree: 4 }));
-        assert_eq!(stage(2, 2), None);
     }
 }

@@ -12,12 +12,12 @@ use crate::store::records::{
     RunState,
 };
 use crate::store::{Store, StoreError};
+use loadmaster_planning::campaign::follow_up::follow_up;
+use loadmaster_planning::campaign::remaining::{Attempt, AttemptOutcome, remaining};
+use loadmaster_planning::campaign::runs::Layout;
 use loadmaster_planning::campaign::{CampaignError, KeyedRun, Purpose};
-use loadmaster_planning::follow_up::follow_up;
-use loadmaster_planning::layout::Layout;
-use loadmaster_planning::metrics::Metrics;
-use loadmaster_planning::needs::{self, Needs};
-use loadmaster_planning::remaining::{Attempt, Outcome, remaining};
+use loadmaster_planning::predict::capture::metrics::Metrics;
+use loadmaster_planning::predict::lacks::{self, PredictorLacks};
 
 /// All that predictors are made from.
 #[derive(Debug, Clone)]
@@ -110,8 +110,8 @@ impl StoredProfile {
     ///
     /// # Errors
     /// When the settings make no campaign.
-    pub fn needs(&self) -> Result<Vec<Needs>, CampaignError> {
-        needs::of_all(&self.settings, &self.model, &self.fitted())
+    pub fn needs(&self) -> Result<Vec<PredictorLacks>, CampaignError> {
+        lacks::of_all(&self.settings, &self.model, &self.fitted())
     }
 
     /// What the predictor lacks that the campaign is for.
@@ -119,7 +119,7 @@ impl StoredProfile {
     /// # Errors
     /// When the settings make no campaign.
     pub fn missing(&self) -> Result<Vec<String>, CampaignError> {
-        needs::of_campaign(&self.settings, &self.model, &self.fitted())
+        lacks::of_campaign(&self.settings, &self.model, &self.fitted())
     }
 }
 
@@ -204,11 +204,11 @@ fn attempts_of(attempts: &[AttemptRecord]) -> Vec<Attempt<'_>> {
             key: work_key,
             micro_batch_size: *micro_batch_size,
             outcome: match state {
-                RunState::Succeeded => Outcome::Measured,
-                RunState::OutOfMemory => Outcome::TooLarge,
-                RunState::Queued | RunState::Running => Outcome::Pending,
-                RunState::Cancelled if !failed => Outcome::GivenUp,
-                RunState::Parked | RunState::Cancelled => Outcome::Failed,
+                RunState::Succeeded => AttemptOutcome::Measured,
+                RunState::OutOfMemory => AttemptOutcome::TooLarge,
+                RunState::Queued | RunState::Running => AttemptOutcome::Pending,
+                RunState::Cancelled if !failed => AttemptOutcome::GivenUp,
+                RunState::Parked | RunState::Cancelled => AttemptOutcome::Failed,
             },
         })
         .collect()

@@ -3,10 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 use loadmaster::document::Import;
-use loadmaster_planning::imported::predictor;
-use loadmaster_planning::predict::{Forecast, forecast, settings};
-use loadmaster_planning::predictor::{MOST_BYTES, Margin};
-use loadmaster_planning::predictors::Kind;
+use loadmaster_planning::predict::choose::PredictorKind;
+use loadmaster_planning::predict::choose::imported::predictor;
+use loadmaster_planning::predict::forecast::{Forecast, forecast, settings};
+use loadmaster_planning::predict::{MOST_BYTES, Margin};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::stage::Partitioning;
 use serde_json::{Value, json};
@@ -65,7 +65,12 @@ fn what_is_predicted_from_a_bent_document_is_finite_and_not_negative() {
         for bent in bent(&whole) {
             let Ok(import) = Import::check(&bent.text, None) else { continue };
             let layers = import.document.model.layer_count();
-            for kind in [None, Some(Kind::Table), Some(Kind::Capture), Some(Kind::Component)] {
+            for kind in [
+                None,
+                Some(PredictorKind::Table),
+                Some(PredictorKind::Capture),
+                Some(PredictorKind::Component),
+            ] {
                 let Ok(predictor) = predictor(&import.document, &import.settings, kind) else { continue };
                 for sizes in [vec![layers], vec![1; layers]] {
                     let partitioning = Partitioning::from_sizes(&sizes).unwrap();

@@ -179,6 +179,42 @@ async fn a_server_that_outlived_its_planner_is_stopped_by_the_next() {
     assert_eq!(owner(server), None);
 }
 
+/// A frozen server refuses nothing and answers nothing: whoever waits for it waits for ever.
+#[tokio::test]
+async fn a_server_that_is_frozen_is_started_again_with_what_was_stored() {
+    let data_dir = data_dir("frozen");
+    let options = EmbeddedOptions { patience: Duration::from_secs(6), ..EmbeddedOptions::default() };
+    let mut postgres = EmbeddedPostgres::start_with(&data_dir, &options).await.unwrap();
+    let store = connect(&postgres).await;
+    store.migrate().await.unwrap();
+    let stored = model(&store).await;
+    let server = postmaster(&data_dir);
+    kill(server, Signal::SIGSTOP).unwrap();
+    // Its backends too, or those that the pool has would go on answering.
+    for entry in fs::read_dir("/proc").unwrap() {
+        let process = entry.unwrap();
+        let folder = fs::read_link(process.path().join("cwd"));
+        if folder.is_ok_and(|folder| folder == data_dir.join("postgres").canonicalize().unwrap()) {
+            let pid: i32 = process.file_name().to_str().unwrap().parse().unwrap();
+            kill(Pid::from_raw(pid), Signal::SIGSTOP).unwrap();
+        }
+    }
+    let answered = async {
+        let limit = Duration::from_secs(5);
+        while !tokio::time::timeout(limit, store.get_model(&stored)).await.is_ok_and(|found| found.is_ok()) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::select! {
+        given_up = postgres.keep() => panic!("{given_up}"),
+        answered = tokio::time::timeout(Duration::from_secs(120), answered) => answered.unwrap(),
+    }
+    assert_ne!(postmaster(&data_dir), server);
+    assert_eq!(owner(server), None);
+    store.close().await;
+    postgres.stop().await;
+}
+
 #[tokio::test]
 async fn a_second_planner_is_told_who_has_the_data_directory() {
     let data_dir = data_dir("shared-by-two");

@@ -114,7 +114,7 @@ impl LayerSeconds {
                 && run.scenario() == Scenario::SINGLE
                 && run.work.positions().iter().all(|position| position.stage.layer_count() == 1)
         };
-        let content = |layer| loadmaster_planning::campaign::content(&study.model, layer, layer);
+        let content = |layer| loadmaster_planning::campaign::stage_key(&study.model, layer, layer);
         let mut by_content = BTreeMap::new();
         let mut outcomes = Vec::new();
         for run in runs.iter().filter(alone) {

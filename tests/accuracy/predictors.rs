@@ -1,7 +1,8 @@
 //! The predictors of a study, made from what was measured as a planner makes them from its store.
 
 use loadmaster_planning::campaign::{PlannedRun, Purpose};
-use loadmaster_planning::predictors::{AnyPredictor, Evidence, Kind, Profiled, predictor};
+use loadmaster_planning::predict::choose::stored::predictor;
+use loadmaster_planning::predict::choose::{AnyPredictor, Evidence, PredictorKind, Profiled};
 use loadmaster_proto::measure::run::Campaign;
 
 use crate::cost;
@@ -21,7 +22,7 @@ pub(crate) fn component(
     measured: &Measured,
     problems: &mut Vec<String>,
 ) -> anyhow::Result<Made> {
-    make(study, measured, problems, ("minimal", Campaign::Minimal), Kind::Component)
+    make(study, measured, problems, ("minimal", Campaign::Minimal), PredictorKind::Component)
 }
 
 /// `capture`, from the `stages` campaign. The stages of the paper's partitionings are measured alone, which
@@ -31,7 +32,7 @@ pub(crate) fn capture(
     measured: &Measured,
     problems: &mut Vec<String>,
 ) -> anyhow::Result<Made> {
-    make(study, measured, problems, ("stages", Campaign::Stages), Kind::Capture)
+    make(study, measured, problems, ("stages", Campaign::Stages), PredictorKind::Capture)
 }
 
 fn make(
@@ -39,7 +40,7 @@ fn make(
     measured: &Measured,
     problems: &mut Vec<String>,
     (name, campaign): (&'static str, Campaign),
-    kind: Kind,
+    kind: PredictorKind,
 ) -> anyhow::Result<Made> {
     let settings = study.settings(campaign)?;
     let runs = study.layout(campaign)?.runs;

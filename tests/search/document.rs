@@ -2,7 +2,7 @@
 //! framework's measurements come in.
 
 use anyhow::{Context, Result};
-use loadmaster_planning::table::Table;
+use loadmaster_planning::predict::layer_table::TablePredictor;
 use loadmaster_proto::model::layer::elements;
 use loadmaster_proto::model::zoo::{AmoebaNet, Zoo};
 use loadmaster_proto::profile::document::ProfileDocument;
@@ -64,8 +64,8 @@ pub(crate) fn profile(
 }
 
 /// The predictor over it.
-pub(crate) fn table(document: &ProfileDocument) -> Result<Table> {
-    Ok(Table::new(document)?)
+pub(crate) fn table(document: &ProfileDocument) -> Result<TablePredictor> {
+    Ok(TablePredictor::new(document)?)
 }
 
 /// AMP's problem: whole layers on one device, seconds as the formula has them.

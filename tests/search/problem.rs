@@ -1,7 +1,7 @@
 //! A planning problem that is ready to be searched.
 
 use anyhow::{Context, Result};
-use loadmaster_planning::predictor::{Margin, Predictor};
+use loadmaster_planning::predict::{Margin, Predictor};
 use loadmaster_planning::pricing::{Pricing, Terms};
 use loadmaster_planning::search::{
     Choice, Cuts, Fleet, FleetNode, Kind, Link, LinkOrigin, Places, Question, Spanning,

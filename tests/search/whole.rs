@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use loadmaster_planning::predictor::{Margin, Predictor};
+use loadmaster_planning::predict::{Margin, Predictor};
 use loadmaster_planning::recommend::{
     Batch, Factors, Prices, RecommendError, Recommendation, Scene, Wish, divisors, recommend,
 };

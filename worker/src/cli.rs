@@ -1,4 +1,4 @@
-//! The command line. What it does not say, the configuration file may: see [`crate::config`].
+//! The command line. What it does not say, the configuration file may: see [`crate::settings`].
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use clap::Parser;
 use loadmaster_proto::name::WorkerName;
 use tonic::transport::Uri;
 
-use crate::config::value::{CpuSlots, GpuSelection, duration, server, wait};
+use crate::config::value::{CpuSlots, GpuSelection, MAX_GPU_SHARES, duration, server, wait};
 use crate::fatal::EXIT_CODES;
 use crate::logging::LogFormat;
 
@@ -29,9 +29,6 @@ A setting is taken from its option, else from its environment variable, else fro
 
 Stopping: SIGTERM or SIGINT takes no more runs and ends those it holds (--drain-timeout); a second
 signal stops them at once and hands them back. Logs go to standard error; RUST_LOG says how much.";
-
-/// Most slots per GPU.
-pub(crate) const MAX_GPU_SHARES: i64 = 64;
 
 /// Offers this node's devices to a Loadmaster planner and works on the runs that it leases.
 #[derive(Debug, Parser)]

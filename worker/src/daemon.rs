@@ -6,8 +6,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use loadmaster_proto::WORKER_PROTOCOL_VERSION;
-use loadmaster_proto::measure::failure::FailureKind;
-use loadmaster_proto::measure::failure::RunFailure;
 use loadmaster_proto::name::WorkerName;
 use loadmaster_proto::wire::v1;
 use tokio::select;
@@ -18,16 +16,18 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info, info_span};
 
-use crate::claim::Claim;
-use crate::config::Settings;
 use crate::fatal::Fatal;
 use crate::health::Health;
-use crate::link::{self, Link};
-use crate::run::Runner;
-use crate::state::{Action, Event, Job, State};
-use crate::supervise::folder::WorkFolder;
-use crate::supervise::outcome::Outcome;
-use crate::supervise::{Progress, Supervisor, group};
+use crate::link::{Link, LinkEvent};
+use crate::process::folder::WorkFolder;
+use crate::process::group;
+use crate::ranks::Supervisor;
+use crate::run::job::{Claim, Job};
+use crate::run::outcome::{Outcome, not_started};
+use crate::run::{Contact, Progress};
+use crate::runner::Runner;
+use crate::settings::Settings;
+use crate::state::{Action, Event, State};
 use crate::{host, inventory, probe};
 
 /// Reports of progress that wait to be looked at; more are dropped.
@@ -176,18 +176,18 @@ impl Daemon {
         }
     }
 
-    fn linked(&mut self, event: link::Event) -> Option<Event> {
+    fn linked(&mut self, event: LinkEvent) -> Option<Event> {
         match event {
-            link::Event::Due => {
+            LinkEvent::Due => {
                 if self.refusal.is_none() {
                     self.link.open(self.hello());
                 }
                 None
             }
-            link::Event::Welcomed(terms) => Some(Event::Welcomed(terms)),
-            link::Event::Message(message) => Some(Event::Planner(message)),
-            link::Event::Lost => Some(Event::Lost),
-            link::Event::Refused(why) => {
+            LinkEvent::Welcomed(terms) => Some(Event::Welcomed(terms)),
+            LinkEvent::Message(message) => Some(Event::Planner(message)),
+            LinkEvent::Lost => Some(Event::Lost),
+            LinkEvent::Refused(why) => {
                 error!("the planner refuses this worker: {why}");
                 self.refusal = Some(why);
                 Some(Event::Refused)
@@ -214,12 +214,13 @@ impl Daemon {
     }
 
     fn start(&mut self, job: Job) {
-        let claim = job.claim.clone();
+        let claim = job.lease.claim.clone();
         let stop = CancellationToken::new();
-        let (runner, progress) = (Arc::clone(&self.runner), self.progress_sender.clone());
+        let contact =
+            Contact { claim: claim.clone(), stop: stop.clone(), progress: self.progress_sender.clone() };
+        let runner = Arc::clone(&self.runner);
         let span = info_span!("run", run.id = claim.run.id(), lease.token = claim.token);
-        let stopped = stop.clone();
-        let task = async move { runner.run(job, stopped, progress).await };
+        let task = async move { runner.run(job, &contact).await };
         let handle = self.runs.spawn(task.instrument(span));
         self.running.insert(handle.id(), claim.clone());
         self.stops.insert(claim, stop);
@@ -230,10 +231,8 @@ impl Daemon {
             Ok(ended) => ended,
             Err(defect) => {
                 error!("the supervision of a run failed: {defect}");
-                let message =
-                    "the worker's supervision of the run failed, which is a defect; see its log".to_owned();
-                let failure = RunFailure { kind: FailureKind::NotStarted, message, stage_index: None };
-                (defect.id(), Outcome::Failed(failure))
+                let message = "the worker's supervision of the run failed, which is a defect; see its log";
+                (defect.id(), Outcome::Failed(not_started(message)))
             }
         };
         let claim = self.running.remove(&id)?;

@@ -29,7 +29,6 @@ pub(crate) enum Fatal {
     /// Nothing to offer.
     #[error(transparent)]
     Devices(#[from] InventoryError),
-    /// All else.
     #[error("{0:#}")]
     Other(#[from] anyhow::Error),
 }
@@ -43,6 +42,15 @@ impl Fatal {
             Self::Refused(_) => 3,
             Self::Rank(_) => 4,
             Self::Devices(_) => 5,
+        }
+    }
+
+    /// Says it: through the log, or plainly where the log hides errors.
+    pub(crate) fn tell(&self) {
+        if tracing::enabled!(tracing::Level::ERROR) {
+            tracing::error!(exit_code = self.exit_code(), "{self}");
+        } else {
+            eprintln!("loadmaster-worker: {self}");
         }
     }
 }

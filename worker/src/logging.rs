@@ -5,8 +5,6 @@ use std::io::{IsTerminal, stderr};
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 
-use crate::fatal::Fatal;
-
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
@@ -26,14 +24,5 @@ pub(crate) fn start(format: LogFormat) {
     match format {
         LogFormat::Text => logs.init(),
         LogFormat::Json => logs.json().flatten_event(true).init(),
-    }
-}
-
-/// The last words: through the log, or plainly where the log hides errors.
-pub(crate) fn fatal(fatal: &Fatal) {
-    if tracing::enabled!(tracing::Level::ERROR) {
-        tracing::error!(exit_code = fatal.exit_code(), "{fatal}");
-    } else {
-        eprintln!("loadmaster-worker: {fatal}");
     }
 }

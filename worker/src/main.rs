@@ -3,16 +3,16 @@
 //! It dials the planner, offers its devices, leases runs and starts one `loadmaster-rank` process
 //! per device of a run. It never links libtorch, so nothing that a rank does can take it down.
 //!
-//! * [`cli`]: the command line; [`fatal`]: why the daemon ends, and its exit codes.
-//! * [`config`]: settings from options and a file, training commands included.
+//! * [`cli`]: the command line; [`config`]: the file, training commands included; [`settings`]: both together.
+//! * [`fatal`]: why the daemon ends, and its exit codes.
 //! * [`inventory`] and [`probe`]: what the node offers, checked before the planner hears of it.
 //! * [`state`]: what the daemon holds and decides. Pure: events in, actions out.
 //! * [`link`]: the stream to the planner.
-//! * [`run`]: a run from lease to end. [`supervise`]: the ranks of a run. [`command`]: a training command of
-//!   another framework in their place. [`health`]: who else uses a GPU, and its state.
+//! * [`runner`]: a run from lease to end. [`ranks`]: the ranks of a run. [`command`]: a training command of
+//!   another framework in their place. [`process`]: what both start. [`health`]: who else uses a GPU, and its state.
+//! * [`run`]: what all of them know of a run.
 //! * [`daemon`]: the one loop that feeds events to the state and carries out its actions.
 
-mod claim;
 mod cli;
 mod command;
 mod config;
@@ -24,16 +24,21 @@ mod inventory;
 mod link;
 mod logging;
 mod probe;
+mod process;
+mod ranks;
 mod run;
+mod runner;
+mod settings;
 mod state;
-mod supervise;
+#[cfg(test)]
+mod testing;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use config::Settings;
 use logging::LogFormat;
+use settings::Settings;
 
 fn main() -> ExitCode {
     let settings = Settings::of(cli::Args::parse());
@@ -41,7 +46,7 @@ fn main() -> ExitCode {
     match settings.map_err(Into::into).and_then(daemon::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(fatal) => {
-            logging::fatal(&fatal);
+            fatal.tell();
             ExitCode::from(fatal.exit_code())
         }
     }

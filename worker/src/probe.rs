@@ -14,9 +14,9 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::supervise::lines::Tail;
-use crate::supervise::outcome::signal_name;
-use crate::supervise::spawn::spawn;
+use crate::process::exit::signal_name;
+use crate::process::spawn::spawn;
+use crate::process::tail::Tail;
 
 const RANK: &str = "loadmaster-rank";
 /// Loading libtorch with CUDA from a cold disk takes tens of seconds.
@@ -39,7 +39,6 @@ pub(crate) enum ProbeError {
     /// It cannot be executed.
     #[error("the rank program {} cannot be started: {error}; name another one with --rank", path.display())]
     NotExecutable {
-        /// The program.
         path: PathBuf,
         /// The system's words.
         error: io::Error,
@@ -61,16 +60,10 @@ pub(crate) enum ProbeError {
         "the rank program finds libtorch {found}, this release needs {LIBTORCH_VERSION}: install that version, and \
          look for another libtorch in LD_LIBRARY_PATH"
     )]
-    WrongLibtorch {
-        /// Its version.
-        found: String,
-    },
+    WrongLibtorch { found: String },
     /// Another Loadmaster.
     #[error("the rank program is of Loadmaster {found}, this worker of {}: install the same release of both", env!("CARGO_PKG_VERSION"))]
-    WrongRelease {
-        /// Its version.
-        found: String,
-    },
+    WrongRelease { found: String },
     /// It says nothing.
     #[error("the rank program did not answer within {} s (`{RANK} probe`)", TIMEOUT.as_secs())]
     Silent,
@@ -79,7 +72,6 @@ pub(crate) enum ProbeError {
     Failed {
         /// Exit code or signal.
         how: String,
-        /// Its last words.
         said: String,
     },
     /// It says something else.

@@ -10,6 +10,7 @@ pub mod objective;
 pub mod observation;
 mod placed;
 pub mod prediction;
+pub mod request;
 mod wire;
 
 use serde::{Deserialize, Serialize};

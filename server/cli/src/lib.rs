@@ -1,205 +1,27 @@
 //! The client verbs of the `loadmaster` program: they know the wire alone.
 //!
-//! The shape is `loadmaster NOUN VERB`, with one file per noun. Around them:
+//! The shape is `loadmaster NOUN VERB`. The rooms, each of which sees only those below it:
 //!
-//! * `client`: the channel, deadlines and retries of every call.
-//! * `follow`: waits for long-running operations; `progress` shows how far they are.
-//! * `output`: a message as a table, JSON, YAML or names, on standard output.
-//! * `table`: pure functions from messages to text; `picture`: from messages to pictures.
-//! * `error`: what a failure prints on standard error, and the exit code that it maps to.
+//! * `verbs`: a file or a folder per noun, with its options and what it asks for.
+//! * `session`: what verbs work with: the channel, deadlines and retries of every call; pages of lists; waiting for
+//!   long-running operations, and how far they are.
+//! * `output`: a message as a table, JSON, YAML, names or pictures. `table` and `picture` are pure functions from
+//!   messages to text.
+//! * `input`: values of the command line and files as parts of requests.
+//! * `failure`: what a failure prints on standard error, and the exit code that it maps to.
+//! * `text`: numbers with units, safe and fitting strings, and what the terminal can show.
 //!
 //! Data goes to standard output, everything else to standard error.
 
-mod campaign;
-mod client;
-mod cluster;
-mod context;
-mod document;
-mod error;
-mod file;
-mod follow;
-mod help;
-mod look;
-mod model;
-mod next;
-mod operation;
-mod options;
+mod failure;
+mod input;
 mod output;
-mod page;
-mod parse;
-mod picture;
-mod plan;
-mod profile;
-mod progress;
-mod run;
-mod show;
-mod table;
-mod target;
+mod session;
 mod text;
-mod training;
-mod version;
-mod worker;
+mod verbs;
 
-use clap::{ArgMatches, FromArgMatches, Subcommand};
-
-pub use context::ClientArgs;
-use context::Context;
-pub use error::{Exit, Failure, report_startup};
+pub use failure::{Exit, Failure, report_startup};
 pub use output::write_stdout;
-pub use version::show as show_version;
-
-/// A verb that asks a planner, as it was typed.
-#[derive(Debug)]
-pub struct Verb(Noun);
-
-/// The verbs, by what they are about.
-#[derive(Debug, Subcommand)]
-enum Noun {
-    /// Measure models by training pieces of them.
-    #[command(subcommand)]
-    Profile(profile::Verb),
-    /// Recommend plans and check them by training.
-    #[command(subcommand)]
-    Plan(plan::Verb),
-    /// Store and show models.
-    #[command(subcommand)]
-    Model(model::Verb),
-    /// Describe, discover and measure clusters: nodes, devices and links.
-    #[command(subcommand)]
-    Cluster(cluster::Verb),
-    /// Look at the single runs that profiles and validations are made of.
-    #[command(subcommand)]
-    Run(run::Verb),
-    /// See, drain and forget the daemons that have the devices.
-    #[command(subcommand)]
-    Worker(worker::Verb),
-    /// Watch, await and cancel slow work.
-    #[command(subcommand)]
-    Operation(operation::Verb),
-}
-
-// As derived for `Noun`, whose verbs and their options are nobody else's business.
-impl Subcommand for Verb {
-    fn augment_subcommands(command: clap::Command) -> clap::Command {
-        Noun::augment_subcommands(command)
-    }
-
-    fn augment_subcommands_for_update(command: clap::Command) -> clap::Command {
-        Noun::augment_subcommands_for_update(command)
-    }
-
-    fn has_subcommand(name: &str) -> bool {
-        Noun::has_subcommand(name)
-    }
-}
-
-impl FromArgMatches for Verb {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        Noun::from_arg_matches(matches).map(Self)
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        self.0.update_from_arg_matches(matches)
-    }
-}
-
-impl Verb {
-    /// Does what the command line says, reports a failure on standard error, and says how to exit.
-    pub async fn run(self, client: &ClientArgs) -> Exit {
-        let Self(noun) = self;
-        let options = noun.options();
-        let done = match client.check_output(noun.draws(), noun.shows_a_model()) {
-            Ok(()) => Box::pin(noun.ask(client)).await,
-            Err(failure) => Err(failure),
-        };
-        client.end(done.map_err(|failure| failure.in_options(options)))
-    }
-}
-
-impl Noun {
-    async fn ask(self, client: &ClientArgs) -> Result<(), Failure> {
-        let context = Context::new(client)?;
-        match self {
-            Self::Profile(verb) => context.interruptible(profile::run(&context, verb)).await,
-            Self::Plan(verb) => context.interruptible(plan::run(&context, verb)).await,
-            Self::Model(verb) => context.interruptible(model::run(&context, verb)).await,
-            Self::Cluster(verb) => context.interruptible(cluster::run(&context, verb)).await,
-            Self::Run(verb) => context.interruptible(run::run(&context, verb)).await,
-            Self::Worker(verb) => context.interruptible(worker::run(&context, verb)).await,
-            Self::Operation(verb) => context.interruptible(operation::run(&context, verb)).await,
-        }
-    }
-
-    /// Whether it can draw into a file.
-    fn draws(&self) -> bool {
-        matches!(self, Self::Plan(verb) if verb.draws())
-    }
-
-    /// Whether its answer is one model with its layers.
-    fn shows_a_model(&self) -> bool {
-        matches!(self, Self::Model(verb) if verb.shows_a_model())
-    }
-
-    /// The options that fill the fields of its request.
-    fn options(&self) -> options::Table {
-        match self {
-            Self::Profile(verb) => verb.options(),
-            Self::Plan(verb) => verb.options(),
-            Self::Model(verb) => verb.options(),
-            Self::Cluster(verb) => verb.options(),
-            Self::Run(verb) => verb.options(),
-            Self::Worker(verb) => verb.options(),
-            Self::Operation(_) => &[],
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    /// A command line of client verbs alone.
-    #[derive(Debug, Parser)]
-    pub(crate) struct Cli {
-        #[command(flatten)]
-        client: ClientArgs,
-        #[command(subcommand)]
-        noun: Noun,
-    }
-
-    /// A file for pictures is an output of verbs that draw, and of no others.
-    #[test]
-    fn only_verbs_that_draw_take_a_file() {
-        let draws = |line: &str| {
-            let cli = Cli::try_parse_from(line.split(' ')).unwrap();
-            cli.client.picture().is_some() && cli.noun.draws()
-        };
-        assert!(draws("loadmaster plan show 7f3c --picture=memory,front --output plan.svg"));
-        assert!(draws("loadmaster plan compare 7f3c 8a4d -o plan.html --force"));
-        assert!(!draws("loadmaster plan list -o plan.svg"));
-        assert!(!draws("loadmaster plan show 7f3c -o json"));
-        assert!(Cli::try_parse_from("loadmaster plan show 7f3c -o plan.png".split(' ')).is_err());
-    }
-
-    /// A list of layers is an output of verbs that answer with one model.
-    #[test]
-    fn only_verbs_that_show_a_model_list_its_layers() {
-        let lists = |line: &str| {
-            let cli = Cli::try_parse_from(line.split(' ')).unwrap();
-            cli.client.lists_layers() && cli.noun.shows_a_model()
-        };
-        assert!(lists("loadmaster model show vgg11-1f3a -o layers"));
-        assert!(lists("loadmaster model import config.json --dry-run -o layers"));
-        assert!(!lists("loadmaster model list -o layers"));
-        assert!(!lists("loadmaster plan show 7f3c -o layers"));
-    }
-
-    #[test]
-    fn client_options_stand_before_or_after_the_verb() {
-        for line in ["loadmaster -o json plan list", "loadmaster plan list -o json"] {
-            assert!(Cli::try_parse_from(line.split(' ')).is_ok(), "{line}");
-        }
-    }
-}
+pub use session::context::ClientArgs;
+pub use verbs::Verb;
+pub use verbs::version::show as show_version;

@@ -11,7 +11,7 @@ use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::wire::reading::{Wanted, always};
 
 use crate::store::{DocumentRow, Store, StoreError};
-use loadmaster_planning::layout::Layout;
+use loadmaster_planning::campaign::runs::Layout;
 
 /// Digits of the content's digest in a profile's default name.
 const NAME_DIGITS: usize = 12;

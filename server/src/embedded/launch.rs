@@ -62,11 +62,7 @@ impl Site {
 impl Launched {
     /// Waits for an answer, and makes the database if it is not there.
     async fn wait_until_ready(&self, data_dir: &Path, limit: Duration) -> Result<(), EmbeddedError> {
-        let options = PgConnectOptions::new_without_pgpass()
-            .socket(&self.socket_folder)
-            .port(PORT)
-            .username(ROLE)
-            .database("postgres");
+        let options = options(&self.socket_folder);
         let ready = async {
             let mut pause = FIRST_PAUSE;
             loop {
@@ -93,6 +89,15 @@ impl Launched {
             }
         }
     }
+}
+
+/// How the planner itself looks at its server.
+pub(super) fn options(socket_folder: &Path) -> PgConnectOptions {
+    PgConnectOptions::new_without_pgpass()
+        .socket(socket_folder)
+        .port(PORT)
+        .username(ROLE)
+        .database("postgres")
 }
 
 fn server_command(

@@ -35,7 +35,7 @@ pub(super) async fn clear(cluster: &Path) -> Result<(), EmbeddedError> {
     // Backends of a killed postmaster end by themselves; before that, a second server on the same files
     // would be a catastrophe.
     let mut waited = Duration::ZERO;
-    while let Some(orphan) = orphans(cluster) {
+    while let Some(orphan) = processes(cluster).next() {
         if waited >= ORPHANS {
             return Err(EmbeddedError::Leftover { pid: orphan.as_raw() });
         }
@@ -84,18 +84,27 @@ fn is_postmaster(pid: Pid, cluster: &Path) -> bool {
     program && words.any(|word| word == cluster)
 }
 
-/// A server process without postmaster that still has the cluster as its folder. What cannot be looked
-/// at is another user's and cannot have it.
-fn orphans(cluster: &Path) -> Option<Pid> {
-    let processes = fs::read_dir("/proc").ok()?;
-    processes
-        .filter_map(|entry| {
-            let entry = entry.ok()?;
-            let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
-            let folder = fs::read_link(entry.path().join("cwd")).ok()?;
-            (folder == cluster).then(|| Pid::from_raw(pid))
-        })
-        .next()
+/// Ends the backends of a postmaster that was killed because it was frozen: they may be frozen too, and then do not
+/// notice.
+pub(super) fn kill_orphans(cluster: &Path) {
+    for orphan in processes(cluster) {
+        let name = fs::read_to_string(format!("/proc/{orphan}/comm")).unwrap_or_default();
+        // Not the shell of somebody who looks around there.
+        if name.trim_end() == "postgres" {
+            signal(orphan, Signal::SIGKILL);
+        }
+    }
+}
+
+/// Processes that have the cluster as their folder: without a postmaster, its backends. What cannot be looked at is
+/// another user's and cannot have it.
+fn processes(cluster: &Path) -> impl Iterator<Item = Pid> {
+    fs::read_dir("/proc").into_iter().flatten().filter_map(move |entry| {
+        let entry = entry.ok()?;
+        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let folder = fs::read_link(entry.path().join("cwd")).ok()?;
+        (folder == cluster).then(|| Pid::from_raw(pid))
+    })
 }
 
 fn os_string(bytes: &[u8]) -> &std::ffi::OsStr {

@@ -10,13 +10,15 @@
 //! * It ends with the planner. A planner that is killed cannot stop it, so the kernel does; what
 //!   survives even that is stopped by the next planner ([`process`], [`leftover`]). Either way nothing
 //!   that was committed is lost: `fsync` is on.
-//! * A server that ends by itself, because somebody killed it or the disk was full, is started again; one
-//!   that ends again and again is given up ([`restarts`]).
+//! * A server that ends by itself, because somebody killed it or the disk was full, is started again, and so is
+//!   one that answers nobody any more, which is ended first ([`frozen`]); one that ends again and again is given
+//!   up ([`restarts`]).
 
 mod account;
 mod binaries;
 mod cluster;
 mod error;
+mod frozen;
 mod launch;
 mod leftover;
 mod lock;
@@ -34,6 +36,7 @@ use std::time::{Duration, Instant};
 use account::Account;
 use cluster::ROLE;
 use error::io_error;
+use frozen::frozen;
 use launch::{Launched, Site};
 use lock::DataDirLock;
 use restarts::{MOST, Restarts, WITHIN};
@@ -50,13 +53,20 @@ const PORT: u16 = 5432;
 pub struct EmbeddedOptions {
     /// How long the server may take to answer: recovery after a crash takes its time.
     pub start_timeout: Duration,
+    /// How long the server may answer nobody before it is started again.
+    pub patience: Duration,
     /// Whether commits survive a power failure. Only tests do without.
     pub durable: bool,
 }
 
 impl Default for EmbeddedOptions {
     fn default() -> Self {
-        Self { start_timeout: Duration::from_secs(60), durable: true }
+        Self {
+            start_timeout: Duration::from_secs(60),
+            // Far longer than a loaded machine takes: what is written meanwhile is written again from the log.
+            patience: Duration::from_secs(60),
+            durable: true,
+        }
     }
 }
 
@@ -112,14 +122,25 @@ impl EmbeddedPostgres {
         self.running.server.stop().await;
     }
 
-    /// Starts the server again whenever it ends by itself. Returns once it has ended too often; may be dropped
-    /// at any time.
+    /// Starts the server again whenever it ends by itself or answers nobody any more. Returns once that was too
+    /// often; may be dropped at any time.
     pub async fn keep(&mut self) -> EmbeddedError {
         let mut restarts = Restarts::default();
         loop {
-            let mut last = self.running.server.end().await;
+            let Launched { server, socket_folder } = &mut self.running;
             let log = log::path(&self.site.data_dir);
-            tracing::error!(status = last, log = %log.display(), "embedded postgres ended by itself");
+            let mut last = tokio::select! {
+                status = server.end() => {
+                    tracing::error!(status, log = %log.display(), "embedded postgres ended by itself");
+                    status
+                }
+                () = frozen(socket_folder, self.site.options.patience) => {
+                    tracing::error!(log = %log.display(), "embedded postgres answers nobody and is started again");
+                    let status = server.kill().await;
+                    leftover::kill_orphans(&self.site.data_dir.join("postgres"));
+                    format!("answered nobody, then {status}")
+                }
+            };
             self.running = loop {
                 let Some(pause) = restarts.next(Instant::now()) else {
                     return EmbeddedError::KeepsEnding { starts: MOST, within: WITHIN, last, log };

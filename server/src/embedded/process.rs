@@ -96,6 +96,13 @@ impl Server {
         }
     }
 
+    /// Ends it, whatever it does, and says how it ended: a frozen one hears nothing gentler. What was committed is in
+    /// its log.
+    pub(super) async fn kill(&mut self) -> String {
+        self.signal(Signal::SIGKILL);
+        self.end().await
+    }
+
     fn signal(&self, how: Signal) {
         let alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
         if *alive {

@@ -12,12 +12,13 @@ use loadmaster_proto::reason::{DOMAIN, Reason};
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
 
+use super::limits::MAX_ERROR_CHARACTERS;
 use crate::document::DocumentFault;
 use crate::store::{Dependent, StoreError};
 use loadmaster_planning::campaign::CampaignError;
-use loadmaster_planning::predict::ForecastError;
-use loadmaster_planning::predictors::NoPredictor;
-use loadmaster_planning::recommend::RecommendError;
+use loadmaster_planning::predict::choose::NoPredictor;
+use loadmaster_planning::predict::forecast::ForecastError;
+use loadmaster_planning::recommend::{QuestionError, RecommendError};
 
 /// How long callers should wait when the planner cannot answer for the moment.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -206,6 +207,16 @@ fn sentence(remedies: &[String]) -> String {
     format!("What can be done: {}", remedies.join("; or "))
 }
 
+impl From<QuestionError> for ApiError {
+    fn from(error: QuestionError) -> Self {
+        match error {
+            QuestionError::Invalid(invalid) => invalid.into(),
+            QuestionError::Prediction(error) => Self::Forecast(error.into()),
+            QuestionError::Recommend(error) => error.into(),
+        }
+    }
+}
+
 impl From<ApiError> for Status {
     fn from(error: ApiError) -> Self {
         let message = short(&error.to_string());
@@ -279,8 +290,7 @@ impl From<ApiError> for Status {
 
 /// Errors travel in HTTP headers, which have little room, and may quote what a caller sent.
 fn short(text: &str) -> String {
-    const MOST: usize = 2_000;
-    match text.char_indices().nth(MOST) {
+    match text.char_indices().nth(MAX_ERROR_CHARACTERS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
@@ -308,7 +318,8 @@ pub(super) fn retry_after(pause: Duration, reason: Reason, message: String) -> S
     Status::with_error_details(reason.code(), message, details)
 }
 
-fn invalid_argument(message: String, invalid: &Invalid) -> Status {
+/// An error that names the fields which are wrong.
+pub(super) fn invalid_argument(message: String, invalid: &Invalid) -> Status {
     let mut details = details(Reason::InvalidField, []);
     for violation in invalid.violations() {
         details.add_bad_request_violation(short(&violation.field), short(&violation.description));

@@ -11,14 +11,8 @@ use tokio::sync::Semaphore;
 
 use super::blocking::blocking;
 use super::error::ApiError;
+use super::limits::{MAX_IMPORT_WAIT, MAX_IMPORTS, MAX_WAITING_IMPORTS};
 use loadmaster_planning::search::Stop;
-
-/// Most documents that are read at once, however many cores there are.
-const MOST_AT_ONCE: usize = 2;
-/// Most calls that wait for their turn: each holds its document.
-const MOST_WAITING: usize = 16;
-/// How long a call waits for its turn.
-const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// Turns to read documents.
 #[derive(Debug, Clone)]
@@ -32,7 +26,7 @@ impl Default for Imports {
     /// Half the cores: the other half answers everybody else.
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self::new((cores / 2).clamp(1, MOST_AT_ONCE), MAX_WAIT)
+        Self::new((cores / 2).clamp(1, MAX_IMPORTS), MAX_IMPORT_WAIT)
     }
 }
 
@@ -47,7 +41,11 @@ impl Drop for Ends {
 
 impl Imports {
     fn new(turns: usize, wait: Duration) -> Self {
-        Self { turns: Arc::new(Semaphore::new(turns)), queue: Arc::new(Semaphore::new(MOST_WAITING)), wait }
+        Self {
+            turns: Arc::new(Semaphore::new(turns)),
+            queue: Arc::new(Semaphore::new(MAX_WAITING_IMPORTS)),
+            wait,
+        }
     }
 
     /// Reads a document when it is its turn, and stops once its caller is gone. `failed` says what could not be done
@@ -107,17 +105,20 @@ mod tests {
         assert!(matches!(refused, Err(ApiError::TooManyImports)), "{refused:?}");
         go.send(()).unwrap();
         first.await.unwrap().unwrap();
-        Imports { wait: MAX_WAIT, ..imports }.run("nothing", |_| Ok::<(), ApiError>(())).await.unwrap();
+        Imports { wait: MAX_IMPORT_WAIT, ..imports }
+            .run("nothing", |_| Ok::<(), ApiError>(()))
+            .await
+            .unwrap();
     }
 
     #[tokio::test]
     async fn nobody_waits_behind_a_long_queue() {
-        let imports = Imports::new(1, MAX_WAIT);
+        let imports = Imports::new(1, MAX_IMPORT_WAIT);
         let (first, go) = held(&imports);
         while imports.turns.available_permits() > 0 {
             tokio::task::yield_now().await;
         }
-        let waiting: Vec<_> = (0..MOST_WAITING).map(|_| held(&imports)).collect();
+        let waiting: Vec<_> = (0..MAX_WAITING_IMPORTS).map(|_| held(&imports)).collect();
         while imports.queue.available_permits() > 0 {
             tokio::task::yield_now().await;
         }
@@ -134,7 +135,7 @@ mod tests {
     /// Whoever has left does not keep others waiting.
     #[tokio::test]
     async fn a_call_that_is_over_gives_its_turn_back() {
-        let imports = Imports::new(1, MAX_WAIT);
+        let imports = Imports::new(1, MAX_IMPORT_WAIT);
         let (first, _go) = held(&imports);
         while imports.turns.available_permits() > 0 {
             tokio::task::yield_now().await;

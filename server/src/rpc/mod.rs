@@ -1,26 +1,24 @@
 //! The gRPC services: checked requests in, planning and store in the middle, messages out.
 //!
-//! A handler's future is dropped when its caller hangs up, so nothing that must finish runs inside
-//! one: the store runs its transactions in tasks of their own.
+//! A handler's future is dropped when its caller hangs up, so nothing that must finish in several steps runs inside
+//! one: every write of the store is one statement, which the database ends or never began, and what follows from it is
+//! done by whoever looks next.
 
 mod blocking;
 mod calls;
 mod cluster;
-mod document;
 mod error;
-mod estimate;
 mod imports;
+mod limits;
 mod messages;
 mod model;
 mod operations;
-mod order;
 mod page;
 mod plan;
 mod profile;
+mod request_key;
 mod serve;
-mod software;
 mod transport;
-mod validate;
 mod worker;
 
 pub use error::ApiError;

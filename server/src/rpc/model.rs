@@ -11,13 +11,11 @@ use tonic::{Request, Response, Status};
 
 use super::error::ApiError;
 use super::imports::Imports;
-use super::messages;
+use super::limits::MAX_PAGE_MODELS;
+use super::messages::time;
 use super::page::Listing;
 use crate::store::Store;
 use crate::store::records::{ModelRecord, PageRequest};
-
-/// Most models that are read for a page: rows count layers, of which a model may have 10,000.
-const MOST_MODELS: u32 = 200;
 
 /// Stores and lists models.
 #[derive(Debug, Clone)]
@@ -40,6 +38,24 @@ impl Imports {
     }
 }
 
+fn message(record: &ModelRecord) -> v1::Model {
+    v1::Model {
+        name: record.name.to_string(),
+        source: Some((&record.source).into()),
+        create_time: Some(time(record.create_time)),
+        notes: record.source.notes(),
+        ..(&record.model).into()
+    }
+}
+
+/// A model without its layers and without the text that it was imported from, as lists show it: a page of
+/// them must fit into a message.
+fn row(record: &ModelRecord) -> v1::Model {
+    let model = message(record);
+    let source = model.source.filter(|_| matches!(record.source, ModelSource::Zoo(_)));
+    v1::Model { layers: Vec::new(), notes: Vec::new(), source, ..model }
+}
+
 #[tonic::async_trait]
 impl ModelService for Models {
     async fn create_model(
@@ -57,13 +73,13 @@ impl ModelService for Models {
             self.store.put_model(&model, &source).await.map_err(ApiError::from)?
         };
         // The same model may have been stored from another source.
-        Ok(Response::new(v1::Model { notes, ..messages::model(&record) }))
+        Ok(Response::new(v1::Model { notes, ..message(&record) }))
     }
 
     async fn get_model(&self, request: Request<v1::GetModelRequest>) -> Result<Response<v1::Model>, Status> {
         let name = ModelName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
         let record = self.store.get_model(&name).await.map_err(ApiError::from)?;
-        Ok(Response::new(messages::model(&record)))
+        Ok(Response::new(message(&record)))
     }
 
     async fn list_models(
@@ -73,9 +89,9 @@ impl ModelService for Models {
         let request = request.into_inner();
         let listing = Listing::new("ListModels", &[]);
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
-        let page = PageRequest { size: page.size.min(MOST_MODELS), ..page };
+        let page = PageRequest { size: page.size.min(MAX_PAGE_MODELS), ..page };
         let page = self.store.list_models(&page).await.map_err(ApiError::from)?;
-        let (models, next_page_token) = listing.answer(page, messages::model_row);
+        let (models, next_page_token) = listing.answer(page, row);
         Ok(Response::new(v1::ListModelsResponse { models, next_page_token }))
     }
 }

@@ -12,14 +12,14 @@ use loadmaster_proto::wire::longrunning::{
     CancelOperationRequest, DeleteOperationRequest, GetOperationRequest, ListOperationsRequest,
     ListOperationsResponse, Operation, WaitOperationRequest, operation,
 };
-use loadmaster_proto::wire::v1;
-use prost::{Message, Name};
+use prost::Message;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
 use super::error::ApiError;
-use super::messages;
+use super::limits::MAX_OPERATION_WAIT;
+use super::messages::{operation_message, pack};
 use super::page::Listing;
 use super::plan::Plans;
 use super::profile::Profiles;
@@ -27,8 +27,6 @@ use crate::dispatch::Dispatcher;
 use crate::store::Store;
 use crate::store::records::{OperationRecord, OperationState, OperationTarget};
 
-/// Longest wait of one call; a caller that wants more calls again.
-const MAX_WAIT: Duration = Duration::from_secs(30);
 /// Time between two looks at a waited-for operation.
 const WAIT_STEP: Duration = Duration::from_millis(200);
 
@@ -109,44 +107,11 @@ impl Operations {
 fn wait(timeout: prost_types::Duration) -> Result<Duration, Invalid> {
     // By hand: the conversion that comes with the type overflows at the most negative ones.
     match (u64::try_from(timeout.seconds), u32::try_from(timeout.nanos)) {
-        (Ok(seconds), Ok(nanos)) if nanos < 1_000_000_000 => Ok(Duration::new(seconds, nanos).min(MAX_WAIT)),
+        (Ok(seconds), Ok(nanos)) if nanos < 1_000_000_000 => {
+            Ok(Duration::new(seconds, nanos).min(MAX_OPERATION_WAIT))
+        }
         _ => Err(Invalid::field("timeout", "is negative or no duration, must be 0 or more seconds")),
     }
-}
-
-/// An operation as it travels.
-pub(super) fn operation_message(
-    record: &OperationRecord,
-    waits_for: String,
-    trials: Option<v1::Trials>,
-    result: Option<operation::Result>,
-) -> Operation {
-    let target = match &record.target {
-        OperationTarget::Profile(name) => name.to_string(),
-        OperationTarget::Plan(name) => name.to_string(),
-        OperationTarget::Links => "links".to_owned(),
-    };
-    let metadata = v1::RunMetadata {
-        target,
-        runs: Some(messages::run_counts(record.runs)),
-        progress: record.progress,
-        message: waits_for,
-        create_time: Some(messages::time(record.create_time)),
-        end_time: record.end_time.map(messages::time),
-        remaining_seconds: record.remaining_seconds,
-        trials,
-    };
-    Operation {
-        name: record.name.to_string(),
-        metadata: Some(pack(&metadata)),
-        done: record.state != OperationState::Running,
-        result,
-    }
-}
-
-/// A message with its type.
-pub(super) fn pack<M: Message + Name>(message: &M) -> prost_types::Any {
-    prost_types::Any { type_url: M::type_url(), value: message.encode_to_vec() }
 }
 
 /// Why it ended without a response, if it did.
@@ -233,7 +198,7 @@ impl OperationsService for Operations {
         request: Request<WaitOperationRequest>,
     ) -> Result<Response<Operation>, Status> {
         let request = request.into_inner();
-        let wait = request.timeout.map_or(Ok(MAX_WAIT), wait).map_err(ApiError::from)?;
+        let wait = request.timeout.map_or(Ok(MAX_OPERATION_WAIT), wait).map_err(ApiError::from)?;
         let _waiter = self.waiters.try_acquire().map_err(|_| ApiError::TooManyWaiters)?;
         let until = Instant::now() + wait;
         loop {
@@ -259,7 +224,7 @@ mod tests {
         let timeout = |seconds, nanos| prost_types::Duration { seconds, nanos };
         assert_eq!(wait(timeout(0, 0)).unwrap(), Duration::ZERO);
         assert_eq!(wait(timeout(2, 500_000_000)).unwrap(), Duration::from_millis(2_500));
-        assert_eq!(wait(timeout(i64::MAX, 0)).unwrap(), MAX_WAIT);
+        assert_eq!(wait(timeout(i64::MAX, 0)).unwrap(), MAX_OPERATION_WAIT);
         for (seconds, nanos) in [(-1, 0), (0, -1), (i64::MIN, i32::MIN)] {
             let invalid = wait(timeout(seconds, nanos)).unwrap_err();
             assert_eq!(invalid.violations()[0].field, "timeout", "{seconds} {nanos}");

@@ -11,16 +11,11 @@ use loadmaster_proto::model::layer::fingerprint;
 use prost::Message;
 use serde::{Deserialize, Serialize};
 
+use super::limits::{DEFAULT_PAGE_ROWS, MAX_PAGE_BYTES, MAX_PAGE_ROWS, MAX_TOKEN_BYTES};
 use crate::store::records::{Cursor, Page, PageRequest, Positioned};
 
-const DEFAULT_SIZE: u32 = 50;
-const MAX_SIZE: u32 = 1_000;
-/// Most bytes of an encoded page. A row that is longer by itself comes alone.
-const MAX_BYTES: usize = 1 << 20;
 /// Bytes of a page that are no rows: the token.
 const TOKEN_ROOM: usize = 1 << 10;
-/// Longest token that is read, bytes.
-const MAX_TOKEN: usize = 2_048;
 
 #[derive(Serialize, Deserialize)]
 struct Token {
@@ -47,8 +42,8 @@ impl Listing {
     /// A negative size, or a token that is not of this listing.
     pub(super) fn request(&self, page_size: i32, page_token: &str) -> Result<PageRequest, Invalid> {
         let size = match u32::try_from(page_size) {
-            Ok(0) => DEFAULT_SIZE,
-            Ok(size) => size.min(MAX_SIZE),
+            Ok(0) => DEFAULT_PAGE_ROWS,
+            Ok(size) => size.min(MAX_PAGE_ROWS),
             Err(_) => return Err(Invalid::field("page_size", format!("is {page_size}, must be 0 or more"))),
         };
         let after = match page_token {
@@ -67,7 +62,7 @@ impl Listing {
         page: Page<T>,
         message: impl Fn(&T) -> M,
     ) -> (Vec<M>, String) {
-        let mut left = MAX_BYTES - TOKEN_ROOM;
+        let mut left = MAX_PAGE_BYTES - TOKEN_ROOM;
         let mut messages = Vec::with_capacity(page.rows.len());
         let mut last: Option<&T> = None;
         for row in &page.rows {
@@ -92,7 +87,7 @@ impl Listing {
 
     /// None where the token is not of this listing, or says what no row's position is.
     fn decode(&self, text: &str) -> Option<Cursor> {
-        if text.len() > MAX_TOKEN {
+        if text.len() > MAX_TOKEN_BYTES {
             return None;
         }
         let Token { of, after } = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
@@ -134,14 +129,14 @@ mod tests {
     /// A page is cut before it is too long, and the next one starts behind what was sent, never behind what was not.
     #[test]
     fn a_page_ends_before_its_bytes_do() {
-        let quarter = (MAX_BYTES - TOKEN_ROOM) / 4 - 8;
+        let quarter = (MAX_PAGE_BYTES - TOKEN_ROOM) / 4 - 8;
         let (messages, after) = answer(&[quarter - 3, quarter - 2, quarter - 1, quarter, 7], None);
         assert_eq!((messages.len(), after), (4, Some(quarter.to_string())));
         let page = loadmaster_proto::wire::v1::ListModelsRequest {
             page_token: messages.concat(),
             ..Default::default()
         };
-        assert!(page.encoded_len() <= MAX_BYTES);
+        assert!(page.encoded_len() <= MAX_PAGE_BYTES);
         assert_eq!(answer(&[1, 2, 3], None), (["x", "xx", "xxx"].map(str::to_owned).to_vec(), None));
         assert_eq!(answer(&[1, 2], Some(cursor())).1.as_deref(), Some("a"), "the store has more");
         assert_eq!(answer(&[], None), (vec![], None));
@@ -150,9 +145,9 @@ mod tests {
     /// What is too long for any page is sent, alone: a list that stopped there would hide all that follows.
     #[test]
     fn a_row_that_no_page_holds_comes_alone() {
-        let (messages, after) = answer(&[2 * MAX_BYTES, 5], None);
-        assert_eq!((messages.len(), after), (1, Some((2 * MAX_BYTES).to_string())));
-        let (messages, after) = answer(&[5, 2 * MAX_BYTES], None);
+        let (messages, after) = answer(&[2 * MAX_PAGE_BYTES, 5], None);
+        assert_eq!((messages.len(), after), (1, Some((2 * MAX_PAGE_BYTES).to_string())));
+        let (messages, after) = answer(&[5, 2 * MAX_PAGE_BYTES], None);
         assert_eq!((messages.len(), after.as_deref()), (1, Some("5")));
     }
 
@@ -166,7 +161,7 @@ mod tests {
             ("1969-12-31T23:59:59Z", "a".to_owned()),
             ("2026-01-02T03:04:05Z", "a\0".to_owned()),
             ("2026-01-02T03:04:05Z", "a".repeat(600)),
-            ("2026-01-02T03:04:05Z", "a".repeat(10 * MAX_TOKEN)),
+            ("2026-01-02T03:04:05Z", "a".repeat(10 * MAX_TOKEN_BYTES)),
         ] {
             let token = listing.token(&Cursor { time: time.parse().unwrap(), id });
             assert_eq!(listing.request(0, &token).unwrap_err().violations()[0].field, "page_token", "{time}");

@@ -23,6 +23,7 @@ use tower::Service;
 
 use super::cluster::Clusters;
 use super::imports::Imports;
+use super::limits::MAX_REQUEST_BYTES;
 use super::model::Models;
 use super::operations::Operations;
 use super::plan::{Memory, Plans, Searches};
@@ -31,9 +32,6 @@ use super::transport::{self, Limits, Methods};
 use super::worker::Workers;
 use crate::dispatch::Dispatcher;
 use crate::store::Store;
-
-/// Requests that clients send are small, but for documents and the workers' stream.
-const MAX_REQUEST_BYTES: usize = 4 << 20;
 
 /// What the planner serves.
 #[derive(Debug)]

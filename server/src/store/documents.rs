@@ -1,19 +1,15 @@
 //! Imported profiles: the documents that they came in, and the chains that those are about.
 
-use std::fmt::Display;
-
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::import::{LayerList, ModelSource};
 use loadmaster_proto::name::{ModelName, ProfileName};
 use loadmaster_proto::profile::document::{OpaqueModel, ProfileDocument, Subject};
-use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use super::Store;
-use super::beside::beside;
 use super::error::{Result, StoreError};
-use super::json::document;
+use super::json::{beside, document, read};
 use super::records::{MeasurementRecord, ProfileSettings};
 
 /// Model, profile, a finished operation and the document in one statement: all, or nothing where the
@@ -162,9 +158,4 @@ impl Store {
         };
         Ok(Some(found.measurements.into_iter().map(record).collect()))
     }
-}
-
-/// What is stored under a name.
-pub(super) fn read<T: DeserializeOwned>(name: &impl Display, text: &str) -> Result<T> {
-    serde_json::from_str(text).map_err(|error| StoreError::corrupt(format!("{name} cannot be read: {error}")))
 }

@@ -149,6 +149,13 @@ impl StoreError {
 
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
+        let error = match error {
+            // What a record says of its own columns.
+            sqlx::Error::ColumnDecode { source, .. } | sqlx::Error::Decode(source) if source.is::<Self>() => {
+                return source.downcast().map_or_else(|other| Self::corrupt(other.to_string()), |own| *own);
+            }
+            other => other,
+        };
         match &error {
             sqlx::Error::Database(database) => {
                 let code = database.code().map(|code| code.into_owned()).unwrap_or_default();
@@ -169,6 +176,13 @@ impl From<sqlx::Error> for StoreError {
             }
             _ => Self::Database(error),
         }
+    }
+}
+
+/// For records that follow from several columns of their rows.
+impl From<StoreError> for sqlx::Error {
+    fn from(error: StoreError) -> Self {
+        Self::Decode(Box::new(error))
     }
 }
 

@@ -1,6 +1,9 @@
-//! JSON and text that Postgres accepts: it stores any character but NUL.
+//! JSON and text that Postgres accepts: it stores any character but NUL. And large contents, which take a while.
+
+use std::fmt::Display;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::error::{Result, StoreError};
@@ -30,6 +33,24 @@ fn clean_document(value: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(clean_document),
         Value::Object(fields) => fields.values_mut().for_each(clean_document),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// What is stored under a name.
+pub(super) fn read<T: DeserializeOwned>(name: &impl Display, text: &str) -> Result<T> {
+    serde_json::from_str(text).map_err(|error| StoreError::corrupt(format!("{name} cannot be read: {error}")))
+}
+
+/// Reads or writes a large content beside the calls: heartbeats must not wait for it.
+///
+/// # Errors
+/// Those of the work.
+pub(super) async fn beside<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => Err(StoreError::Internal(format!("a content cannot be read or written: {error}"))),
     }
 }
 

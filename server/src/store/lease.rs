@@ -3,18 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use loadmaster_proto::measure::run::{RunSpec, Task};
-use loadmaster_proto::model::Model;
 use loadmaster_proto::name::{RunName, WorkerName};
-use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
-use sqlx::FromRow;
-use sqlx::types::Json;
 
 use super::Store;
+use super::columns::name;
 use super::error::{Result, StoreError, retry};
 use super::json::clean;
 use super::records::{AskedRun, Claim, FreeDevice, HeldLease, Renewal};
-use super::runs::{StoredWork, command_name, name, unsigned};
 
 /// Most bytes of a phase.
 const MAX_PHASE: usize = 200;
@@ -99,81 +94,6 @@ SELECT models.model, runs.training, runs.work, runs.stage_recompute, runs.iterat
        runs.device_kind, runs.deadline_seconds
 FROM runs LEFT JOIN models ON models.id = runs.model_id WHERE runs.id = $1";
 
-#[derive(FromRow)]
-struct TaskRow {
-    model: Option<Json<Model>>,
-    training: Option<Json<TrainingSpec>>,
-    work: Json<StoredWork>,
-    stage_recompute: Json<Vec<RecomputePolicy>>,
-    iterations: i32,
-    command: Option<String>,
-}
-
-impl TryFrom<TaskRow> for Task {
-    type Error = StoreError;
-
-    fn try_from(row: TaskRow) -> Result<Self> {
-        let TaskRow { model, training, work, stage_recompute, iterations, command } = row;
-        match (work.0, model, training) {
-            (StoredWork::Links { links }, None, None) => Ok(Self::Links(links)),
-            (StoredWork::Stages(work), Some(model), Some(training)) => Ok(Self::Train(Box::new(RunSpec {
-                model: model.0,
-                training: training.0,
-                work,
-                stage_recompute: stage_recompute.0,
-                iterations: unsigned(iterations)?,
-                command: command.map(command_name).transpose()?,
-            }))),
-            _ => Err(StoreError::corrupt("a stored run trains without a model, or with links")),
-        }
-    }
-}
-
-#[derive(FromRow)]
-struct AskedRow {
-    #[sqlx(flatten)]
-    task: TaskRow,
-    device_kind: String,
-    deadline_seconds: i32,
-}
-
-#[derive(FromRow)]
-struct ClaimRow {
-    id: String,
-    lease_token: i64,
-    #[sqlx(flatten)]
-    task: TaskRow,
-    device_kind: String,
-    device_count: i32,
-    min_capacity_bytes: i64,
-    deadline_seconds: i32,
-}
-
-impl TryFrom<ClaimRow> for Claim {
-    type Error = StoreError;
-
-    fn try_from(row: ClaimRow) -> Result<Self> {
-        let ClaimRow {
-            id,
-            lease_token,
-            task,
-            device_kind,
-            device_count,
-            min_capacity_bytes,
-            deadline_seconds,
-        } = row;
-        Ok(Self {
-            run: name(RunName::from_id(id))?,
-            lease_token,
-            task: task.try_into()?,
-            device_kind,
-            device_count: unsigned(device_count)?,
-            min_capacity: unsigned(min_capacity_bytes)?,
-            deadline_seconds: unsigned(deadline_seconds)?,
-        })
-    }
-}
-
 impl Store {
     /// Leases the oldest queued run that fits the free devices of a worker, unless an older one that
     /// needs more of all its devices has waited for long. Runs of different kinds of device never compete,
@@ -191,7 +111,7 @@ impl Store {
     ) -> Result<Option<Claim>> {
         let all = capacities(all);
         for (kind, free) in capacities(free) {
-            let claimed: Option<ClaimRow> = sqlx::query_as(CLAIM)
+            let claimed: Option<Claim> = sqlx::query_as(CLAIM)
                 .bind(kind)
                 .bind(free)
                 .bind(worker.id())
@@ -199,8 +119,8 @@ impl Store {
                 .bind(all.get(kind).map_or(&[][..], Vec::as_slice))
                 .fetch_optional(&self.pool)
                 .await?;
-            if let Some(claimed) = claimed {
-                return claimed.try_into().map(Some);
+            if claimed.is_some() {
+                return Ok(claimed);
             }
         }
         Ok(None)
@@ -211,10 +131,8 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotFound`] when there is no such run.
     pub async fn asked_run(&self, run: &RunName) -> Result<AskedRun> {
-        let row: Option<AskedRow> = sqlx::query_as(ASKED).bind(run.id()).fetch_optional(&self.pool).await?;
-        let AskedRow { task, device_kind, deadline_seconds } =
-            row.ok_or_else(|| StoreError::not_found(run))?;
-        Ok(AskedRun { task: task.try_into()?, device_kind, deadline_seconds: unsigned(deadline_seconds)? })
+        let asked = sqlx::query_as(ASKED).bind(run.id()).fetch_optional(&self.pool).await?;
+        asked.ok_or_else(|| StoreError::not_found(run))
     }
 
     /// Renews leases and stores how far their runs are; says for each whether it was renewed, in the same

@@ -1,18 +1,16 @@
 //! Runs that measure links, and what they yielded.
 
-use loadmaster_proto::measure::links::LinkMeasurement;
-use loadmaster_proto::name::{OperationName, RunName, WorkerName};
+use loadmaster_proto::name::{OperationName, WorkerName};
 use serde_json::{Value, json};
-use sqlx::types::Json;
-use sqlx::{FromRow, Postgres, QueryBuilder};
+use sqlx::{Postgres, QueryBuilder};
 
 use super::Store;
-use super::error::{Result, StoreError, broken_constraint};
+use super::columns::name;
+use super::error::{Result, StoreError};
 use super::json::document;
+use super::once::{OPERATION_KEY, refused};
 use super::records::{LinkRecord, NewLinkRun, Page, PageRequest, RequestKey};
-use super::runs::name;
 use super::submit::new_id;
-use super::time::Time;
 
 /// Runs with the operation that waits for them, all or nothing. Each belongs to one worker.
 const CREATE: &str = "
@@ -27,27 +25,6 @@ FROM jsonb_to_recordset($1) AS new(id text, work jsonb, iterations integer, devi
      device_count integer, min_capacity_bytes bigint, deadline_seconds integer, only_worker_id text)
 ORDER BY new.id";
 
-#[derive(FromRow)]
-struct LinkRow {
-    run_id: String,
-    worker_id: String,
-    measurement: Json<LinkMeasurement>,
-    create_time: Time,
-}
-
-impl TryFrom<LinkRow> for LinkRecord {
-    type Error = StoreError;
-
-    fn try_from(row: LinkRow) -> Result<Self> {
-        Ok(Self {
-            run: name(RunName::from_id(row.run_id))?,
-            worker: name(WorkerName::from_id(row.worker_id))?,
-            measurement: row.measurement.0,
-            create_time: row.create_time.0,
-        })
-    }
-}
-
 const SELECT: &str = "SELECT run_id, worker_id, measurement, create_time FROM link_measurements WHERE ";
 
 impl Store {
@@ -61,38 +38,30 @@ impl Store {
         runs: &[NewLinkRun],
         request: Option<RequestKey>,
     ) -> Result<OperationName> {
-        if let Some(first) = self.find_request(request.as_ref()).await? {
-            return Ok(first);
-        }
-        self.check_room(runs.len()).await?;
-        // No constraint: the runs outlive the rows of their workers.
-        let wanted: Vec<&str> = runs.iter().map(|run| run.worker.id()).collect();
-        let missing: Option<String> = sqlx::query_scalar(
-            "SELECT id FROM unnest($1::text[]) AS id WHERE id NOT IN (SELECT id FROM workers) LIMIT 1",
-        )
-        .bind(wanted)
-        .fetch_optional(&self.pool)
-        .await?;
-        if let Some(id) = missing {
-            return Err(StoreError::not_found(format!("workers/{id}")));
-        }
-        let operation = new_id();
-        let created = sqlx::query(CREATE)
-            .bind(runs.iter().map(run_document).collect::<Result<Value>>()?)
-            .bind(&operation)
-            .bind(request.as_ref().map(|request| request.id))
-            .bind(request.as_ref().map(|request| &request.fingerprint))
-            .execute(&self.pool)
-            .await;
-        match created {
-            Ok(_) => name(OperationName::from_id(operation)),
-            Err(error) => match broken_constraint(&error) {
-                Some("operations_request_id_key") => {
-                    self.find_request(request.as_ref()).await?.ok_or(StoreError::Conflict)
-                }
-                _ => Err(error.into()),
-            },
-        }
+        let create = async {
+            // No constraint: the runs outlive the rows of their workers.
+            let wanted: Vec<&str> = runs.iter().map(|run| run.worker.id()).collect();
+            let missing: Option<String> = sqlx::query_scalar(
+                "SELECT id FROM unnest($1::text[]) AS id WHERE id NOT IN (SELECT id FROM workers) LIMIT 1",
+            )
+            .bind(wanted)
+            .fetch_optional(&self.pool)
+            .await?;
+            if let Some(id) = missing {
+                return Err(StoreError::not_found(format!("workers/{id}")));
+            }
+            let operation = new_id();
+            let created = sqlx::query(CREATE)
+                .bind(runs.iter().map(run_document).collect::<Result<Value>>()?)
+                .bind(&operation)
+                .bind(request.as_ref().map(|request| request.id))
+                .bind(request.as_ref().map(|request| &request.fingerprint))
+                .execute(&self.pool)
+                .await;
+            created.map_err(|error| refused(error, OPERATION_KEY))?;
+            name(OperationName::from_id(operation))
+        };
+        self.queue_once(request.as_ref(), runs.len(), create).await
     }
 
     /// Measurements of links, newest first; those of one worker, if one is named.
@@ -111,9 +80,7 @@ impl Store {
             query.push(" AND worker_id = ").push_bind(worker.id());
         }
         query.push(" ORDER BY create_time DESC, run_id DESC LIMIT ").push_bind(request.limit());
-        let rows: Vec<LinkRow> = query.build_query_as().fetch_all(&self.pool).await?;
-        let records = rows.into_iter().map(TryInto::try_into).collect::<Result<Vec<LinkRecord>>>()?;
-        Ok(request.page(records))
+        Ok(request.page(query.build_query_as().fetch_all(&self.pool).await?))
     }
 
     /// The newest measurement of each of these workers that has one.
@@ -122,7 +89,7 @@ impl Store {
     /// When the database fails.
     pub async fn newest_link_measurements(&self, workers: &[&WorkerName]) -> Result<Vec<LinkRecord>> {
         let ids: Vec<&str> = workers.iter().map(|worker| worker.id()).collect();
-        let rows: Vec<LinkRow> = sqlx::query_as(
+        let measured = sqlx::query_as(
             "SELECT DISTINCT ON (worker_id) run_id, worker_id, measurement, create_time
              FROM link_measurements WHERE worker_id = ANY ($1)
              ORDER BY worker_id, create_time DESC, run_id DESC",
@@ -130,7 +97,7 @@ impl Store {
         .bind(ids)
         .fetch_all(&self.pool)
         .await?;
-        rows.into_iter().map(TryInto::try_into).collect()
+        Ok(measured)
     }
 
     /// What the runs of an operation measured.
@@ -138,7 +105,7 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn operation_link_measurements(&self, operation: &OperationName) -> Result<Vec<LinkRecord>> {
-        let rows: Vec<LinkRow> = sqlx::query_as(
+        let measured = sqlx::query_as(
             "SELECT links.run_id, links.worker_id, links.measurement, links.create_time
              FROM runs JOIN link_measurements AS links ON links.run_id = runs.id
              WHERE runs.operation_id = $1 ORDER BY links.worker_id, links.run_id",
@@ -146,7 +113,7 @@ impl Store {
         .bind(operation.id())
         .fetch_all(&self.pool)
         .await?;
-        rows.into_iter().map(TryInto::try_into).collect()
+        Ok(measured)
     }
 }
 

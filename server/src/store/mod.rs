@@ -67,8 +67,8 @@
 //! Heartbeats change no indexed column. Counting the runs of an operation reads all of its runs and is
 //! the price of keeping no counters that could drift.
 
-mod beside;
 mod clusters;
+mod columns;
 mod connect;
 mod delete;
 mod documents;
@@ -82,8 +82,8 @@ mod listen;
 mod migrate;
 mod models;
 mod observations;
+mod once;
 mod operations;
-mod pace;
 mod page;
 mod plans;
 mod profiles;

@@ -4,39 +4,13 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::name::ModelName;
 use loadmaster_proto::profile::document::Subject;
-use sqlx::FromRow;
-use sqlx::types::Json;
 
 use super::Store;
-use super::beside::beside;
-use super::documents::read;
+use super::columns::name;
 use super::error::{Result, StoreError};
-use super::json::document;
+use super::json::{beside, document, read};
 use super::records::{ModelRecord, Page, PageRequest};
-use super::runs::name;
 use super::time::Time;
-
-#[derive(FromRow)]
-struct ModelRow {
-    id: String,
-    model: Json<Model>,
-    source: Json<ModelSource>,
-    create_time: Time,
-}
-
-impl TryFrom<ModelRow> for ModelRecord {
-    type Error = StoreError;
-
-    fn try_from(row: ModelRow) -> Result<Self> {
-        let ModelRow { id, model, source, create_time } = row;
-        Ok(Self {
-            name: name(ModelName::from_id(id))?,
-            model: model.0,
-            source: source.0,
-            create_time: create_time.0,
-        })
-    }
-}
 
 impl Store {
     /// Stores a model, or finds it: the name is derived from the content.
@@ -105,6 +79,6 @@ impl Store {
              FROM models
              WHERE (create_time, id) < ($1, $2) AND NOT opaque
              ORDER BY create_time DESC, id DESC LIMIT $3";
-        request.fetch::<ModelRow, _>(&self.pool, SQL).await
+        request.fetch(&self.pool, SQL).await
     }
 }

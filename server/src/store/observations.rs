@@ -2,16 +2,14 @@
 
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::observation::Observation;
-use sqlx::types::Json;
-use sqlx::{FromRow, Postgres, QueryBuilder};
+use sqlx::{Postgres, QueryBuilder};
 use uuid::Uuid;
 
 use super::Store;
 use super::error::{Result, StoreError, broken_constraint};
 use super::json::document;
+use super::once::{once, refused};
 use super::records::{ObservationRecord, Page, PageRequest, RequestKey};
-use super::runs::name;
-use super::time::Time;
 
 /// Most observations of one plan: protects the database from a caller gone wild.
 pub const MAX_OBSERVATIONS: i64 = 10_000;
@@ -30,24 +28,6 @@ RETURNING id, plan_id, observation, create_time";
 
 const COLUMNS: &str = "SELECT id, plan_id, observation, create_time FROM observations WHERE ";
 
-#[derive(FromRow)]
-struct ObservationRow {
-    id: String,
-    plan_id: String,
-    observation: Json<Observation>,
-    create_time: Time,
-}
-
-impl TryFrom<ObservationRow> for ObservationRecord {
-    type Error = StoreError;
-
-    fn try_from(row: ObservationRow) -> Result<Self> {
-        let ObservationRow { id, plan_id, observation, create_time } = row;
-        let plan = name(PlanName::from_id(plan_id))?;
-        Ok(Self { plan, id, observation: observation.0, create_time: create_time.0 })
-    }
-}
-
 impl Store {
     /// Stores an observation of a plan. The same request key returns the first call's and stores nothing.
     ///
@@ -60,50 +40,38 @@ impl Store {
         observation: &Observation,
         request: Option<&RequestKey>,
     ) -> Result<ObservationRecord> {
-        if let Some(first) = self.find_observation(request).await? {
-            return Ok(first);
-        }
-        let stored: Result<Option<ObservationRow>, sqlx::Error> = sqlx::query_as(REPORT)
-            // Version 7 ids grow with time, so lists show equal times in order.
-            .bind(Uuid::now_v7().to_string())
-            .bind(plan.id())
-            .bind(document(observation)?)
-            .bind(request.map(|request| request.id))
-            .bind(request.map(|request| &request.fingerprint))
-            .bind(MAX_OBSERVATIONS)
-            .fetch_optional(&self.pool)
-            .await;
-        match stored {
-            Ok(Some(row)) => row.try_into(),
-            Ok(None) => {
-                self.get_plan(plan).await?;
-                Err(StoreError::TooManyObservations { what: plan.to_string() })
+        let create = async {
+            let stored: Result<Option<ObservationRecord>, sqlx::Error> = sqlx::query_as(REPORT)
+                // Version 7 ids grow with time, so lists show equal times in order.
+                .bind(Uuid::now_v7().to_string())
+                .bind(plan.id())
+                .bind(document(observation)?)
+                .bind(request.map(|request| request.id))
+                .bind(request.map(|request| &request.fingerprint))
+                .bind(MAX_OBSERVATIONS)
+                .fetch_optional(&self.pool)
+                .await;
+            let stored = stored.map_err(|error| match broken_constraint(&error) {
+                // The plan was deleted at this moment.
+                Some("observations_plan_id_fkey") => StoreError::not_found(plan),
+                _ => refused(error, "observations_request_id_key"),
+            })?;
+            if let Some(stored) = stored {
+                return Ok(stored);
             }
-            // The plan was deleted at this moment.
-            Err(error) if broken_constraint(&error) == Some("observations_plan_id_fkey") => {
-                Err(StoreError::not_found(plan))
-            }
-            // A twin of this call was faster.
-            Err(error) if broken_constraint(&error) == Some("observations_request_id_key") => {
-                self.find_observation(request).await?.ok_or(StoreError::Conflict)
-            }
-            Err(error) => Err(error.into()),
-        }
+            self.get_plan(plan).await?;
+            Err(StoreError::TooManyObservations { what: plan.to_string() })
+        };
+        once(|| self.find_observation(request), create).await
     }
 
     /// The observation of an earlier call with the same key.
     async fn find_observation(&self, request: Option<&RequestKey>) -> Result<Option<ObservationRecord>> {
-        let Some(request) = request else { return Ok(None) };
-        let mut query = QueryBuilder::<Postgres>::new(
-            "SELECT request_fingerprint, id, plan_id, observation, create_time FROM observations WHERE request_id = ",
-        );
-        query.push_bind(request.id);
-        let first: Option<FirstRow> = query.build_query_as().fetch_optional(&self.pool).await?;
-        match first {
-            None => Ok(None),
-            Some(first) if first.request_fingerprint == request.fingerprint => first.row.try_into().map(Some),
-            Some(_) => Err(StoreError::RequestIdReused),
-        }
+        const SQL: &str = "SELECT id, request_fingerprint FROM observations WHERE request_id = $1";
+        let Some(id) = self.find_first(SQL, request).await? else { return Ok(None) };
+        let mut query = QueryBuilder::<Postgres>::new(COLUMNS);
+        query.push("id = ").push_bind(id);
+        Ok(query.build_query_as().fetch_optional(&self.pool).await?)
     }
 
     /// Observations of a plan, or of all, newest first.
@@ -122,16 +90,6 @@ impl Store {
             query.push(" AND plan_id = ").push_bind(plan.id());
         }
         query.push(" ORDER BY create_time DESC, id DESC LIMIT ").push_bind(request.limit());
-        let rows: Vec<ObservationRow> = query.build_query_as().fetch_all(&self.pool).await?;
-        let records = rows.into_iter().map(TryInto::try_into).collect::<Result<Vec<ObservationRecord>>>()?;
-        Ok(request.page(records))
+        Ok(request.page(query.build_query_as().fetch_all(&self.pool).await?))
     }
-}
-
-/// An observation with what was asked for.
-#[derive(FromRow)]
-struct FirstRow {
-    request_fingerprint: String,
-    #[sqlx(flatten)]
-    row: ObservationRow,
 }

@@ -2,13 +2,14 @@
 
 use loadmaster_proto::name::{OperationName, PlanName, ProfileName};
 use sqlx::FromRow;
+use sqlx::postgres::PgRow;
 
 use super::Store;
+use super::columns::{name, unsigned};
 use super::error::{Result, StoreError, retry};
 use super::records::{
     Fenced, OperationRecord, OperationState, OperationTarget, Page, PageRequest, RunCounts,
 };
-use super::runs::name;
 use super::states::operation_word;
 use super::time::Time;
 
@@ -122,45 +123,22 @@ WITH finished AS (
 )
 SELECT EXISTS (SELECT FROM finished)";
 
-/// Part of a row that counts runs.
+/// Part of a row that tells how far its runs are.
 #[derive(FromRow)]
-pub(super) struct CountRow {
-    queued: i64,
-    running: i64,
-    succeeded: i64,
-    out_of_memory: i64,
-    parked: i64,
-    cancelled: i64,
+struct CountRow {
+    #[sqlx(flatten)]
+    runs: RunCounts,
     done: f64,
-    pub(super) device_seconds: f64,
-    shrunk: i64,
     mean_seconds: Option<f64>,
 }
 
 impl CountRow {
-    pub(super) fn shrunk(&self) -> Result<u32> {
-        super::runs::unsigned(self.shrunk)
-    }
-
     /// What is left of the runs, as so many whole ones, in the pace of those that ended, by as many at once
     /// as are running now.
-    fn remaining_seconds(&self, runs: RunCounts) -> Option<f64> {
-        let left = (f64::from(runs.total()) - self.done).max(0.0);
-        (runs.running > 0).then(|| Some(self.mean_seconds? * left / f64::from(runs.running))).flatten()
-    }
-
-    pub(super) fn by_state(&self) -> Result<RunCounts> {
-        let count = |count: i64| {
-            u32::try_from(count).map_err(|_| StoreError::corrupt(format!("an operation has {count} runs")))
-        };
-        Ok(RunCounts {
-            queued: count(self.queued)?,
-            running: count(self.running)?,
-            succeeded: count(self.succeeded)?,
-            out_of_memory: count(self.out_of_memory)?,
-            parked: count(self.parked)?,
-            cancelled: count(self.cancelled)?,
-        })
+    fn remaining_seconds(&self) -> Option<f64> {
+        let left = (f64::from(self.runs.total()) - self.done).max(0.0);
+        let running = f64::from(self.runs.running);
+        (self.runs.running > 0).then(|| Some(self.mean_seconds? * left / running)).flatten()
     }
 }
 
@@ -218,8 +196,7 @@ impl TryFrom<OperationRow> for OperationRecord {
             "cancelled" => OperationState::Cancelled,
             other => return Err(StoreError::corrupt(format!("operation {id} is {other:?}"))),
         };
-        let runs = counts.by_state()?;
-        let progress = match (&state, runs.total()) {
+        let progress = match (&state, counts.runs.total()) {
             (OperationState::Running, 0) => 0.0,
             (OperationState::Running, total) => counts.done / f64::from(total),
             _ => 1.0,
@@ -228,14 +205,20 @@ impl TryFrom<OperationRow> for OperationRecord {
             name: name(OperationName::from_id(id))?,
             target,
             state,
-            remaining_seconds: counts.remaining_seconds(runs),
-            runs,
+            remaining_seconds: counts.remaining_seconds(),
+            runs: counts.runs,
             progress,
-            rounds: super::runs::unsigned(rounds)?,
+            rounds: unsigned(rounds)?,
             stopped,
             create_time: create_time.0,
             end_time: end_time.map(|time| time.0),
         })
+    }
+}
+
+impl FromRow<'_, PgRow> for OperationRecord {
+    fn from_row(row: &PgRow) -> sqlx::Result<Self> {
+        Ok(OperationRow::from_row(row)?.try_into()?)
     }
 }
 
@@ -245,11 +228,11 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotFound`], also when it was deleted.
     pub async fn get_operation(&self, name: &OperationName) -> Result<OperationRecord> {
-        let row: Option<OperationRow> = sqlx::query_as(select_operations!("WHERE id = $1 AND NOT deleted"))
+        let found = sqlx::query_as(select_operations!("WHERE id = $1 AND NOT deleted"))
             .bind(name.id())
             .fetch_optional(&self.pool)
             .await?;
-        row.ok_or_else(|| StoreError::not_found(name))?.try_into()
+        found.ok_or_else(|| StoreError::not_found(name))
     }
 
     /// Operations, newest first.
@@ -260,7 +243,7 @@ impl Store {
         const SQL: &str = select_operations!(
             "WHERE (create_time, id) < ($1, $2) AND NOT deleted ORDER BY create_time DESC, id DESC LIMIT $3"
         );
-        request.fetch::<OperationRow, _>(&self.pool, SQL).await
+        request.fetch(&self.pool, SQL).await
     }
 
     /// Forgets an ended operation. Its runs and measurements stay.

@@ -3,14 +3,17 @@
 use loadmaster_proto::name::{ModelName, PlanName, ProfileName, RunName};
 use loadmaster_proto::plan::Plan;
 use sqlx::FromRow;
+use sqlx::postgres::PgRow;
 use sqlx::types::Json;
 
 use super::Store;
+use super::columns::{name, unsigned};
 use super::error::{Result, StoreError};
-use super::records::{NewestTrial, Page, PageRequest, PlanRecord, PlanRow, PlanSummary, TrainedSummary};
-use super::runs::{name, unsigned};
+use super::records::{
+    FigureRow, NewestTrial, Page, PageRequest, PlanRecord, PlanRow, PlanSummary, TrainedSummary,
+};
 use super::time::Time;
-use super::trials::{FigureRow, figures_of_run};
+use super::trials::figures_of_run;
 
 /// All that a page shows, in one query: what the database keeps of each plan for lists, and what became of its trials.
 /// `contended` and `oversubscribed` are false where nothing was measured.
@@ -80,6 +83,12 @@ impl TryFrom<SummaryRow> for PlanRow {
     }
 }
 
+impl FromRow<'_, PgRow> for PlanRow {
+    fn from_row(row: &PgRow) -> sqlx::Result<Self> {
+        Ok(SummaryRow::from_row(row)?.try_into()?)
+    }
+}
+
 impl TryFrom<WholeRow> for PlanRecord {
     type Error = StoreError;
 
@@ -118,6 +127,6 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn list_plans(&self, request: &PageRequest) -> Result<Page<PlanRow>> {
-        request.fetch::<SummaryRow, _>(&self.pool, LIST).await
+        request.fetch(&self.pool, LIST).await
     }
 }

@@ -1,19 +1,11 @@
 //! Profiles and their measurements.
 
-use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::name::{OperationName, ProfileName, RunName};
-use sqlx::FromRow;
-use sqlx::types::Json;
+use loadmaster_proto::name::{ProfileName, RunName};
 
 use super::Store;
 use super::error::{Result, StoreError};
-use super::operations::{CountRow, run_counts};
-use super::records::{
-    MeasurementRecord, Page, PageRequest, Positioned, ProfileRecord, ProfileSettings, ProfileState,
-};
-use super::runs::{name, unsigned};
-use super::states::Word;
-use super::time::Time;
+use super::operations::run_counts;
+use super::records::{MeasurementRecord, Page, PageRequest, Positioned, ProfileRecord};
 
 /// `$profiles` is the part that chooses the rows, so that only their runs are counted.
 macro_rules! select_profiles {
@@ -55,109 +47,17 @@ macro_rules! select_measurements {
     };
 }
 
-#[derive(FromRow)]
-struct ProfileRow {
-    settings: Json<ProfileSettings>,
-    state: String,
-    missing: Vec<String>,
-    create_time: Time,
-    end_time: Option<Time>,
-    operation_id: String,
-    #[sqlx(flatten)]
-    counts: CountRow,
-    reused_runs: i64,
-    saved_device_seconds: f64,
-}
-
-impl TryFrom<ProfileRow> for ProfileRecord {
-    type Error = StoreError;
-
-    fn try_from(row: ProfileRow) -> Result<Self> {
-        let ProfileRow {
-            settings,
-            state,
-            missing,
-            create_time,
-            end_time,
-            operation_id,
-            counts,
-            reused_runs,
-            saved_device_seconds,
-        } = row;
-        Ok(Self {
-            settings: settings.0,
-            state: ProfileState::from_sql(&state)?,
-            missing,
-            runs: counts.by_state()?,
-            shrunk_runs: counts.shrunk()?,
-            device_seconds: counts.device_seconds,
-            reused_runs: unsigned(reused_runs)?,
-            saved_device_seconds,
-            operation: name(OperationName::from_id(operation_id))?,
-            create_time: create_time.0,
-            end_time: end_time.map(|time| time.0),
-        })
-    }
-}
-
-#[derive(FromRow)]
-struct MeasurementRow {
-    run_id: String,
-    profile_id: Option<String>,
-    layer_offset: i32,
-    held_out: bool,
-    measurement: Json<Measurement>,
-    losses: Vec<f64>,
-    create_time: Time,
-}
-
-impl TryFrom<MeasurementRow> for MeasurementRecord {
-    type Error = StoreError;
-
-    fn try_from(row: MeasurementRow) -> Result<Self> {
-        let MeasurementRow { run_id, profile_id, layer_offset, held_out, measurement, losses, create_time } =
-            row;
-        let measurement = Measurement { losses, ..measurement.0 };
-        Ok(Self {
-            run: name(RunName::from_id(run_id))?,
-            profile: profile_id.map(|id| name(ProfileName::from_id(id))).transpose()?,
-            held_out,
-            measurement: moved(measurement, layer_offset)?,
-            time: create_time.0,
-        })
-    }
-}
-
-/// The measurement of an equal stage elsewhere in a chain: every index of a layer is another one.
-fn moved(mut measurement: Measurement, offset: i32) -> Result<Measurement> {
-    let layer = |index: usize| {
-        let moved = i64::try_from(index).ok().and_then(|index| index.checked_add(i64::from(offset)));
-        moved.and_then(|index| usize::try_from(index).ok()).ok_or_else(|| {
-            StoreError::corrupt(format!("layer {index} of a reused measurement cannot be moved by {offset}"))
-        })
-    };
-    measurement.stage.first_layer = layer(measurement.stage.first_layer)?;
-    measurement.stage.last_layer = layer(measurement.stage.last_layer)?;
-    for times in &mut measurement.layers {
-        times.layer = layer(times.layer)?;
-    }
-    if let Some(tape) = &mut measurement.tape {
-        tape.layer = layer(tape.layer)?;
-    }
-    Ok(measurement)
-}
-
 impl Store {
     /// One profile.
     ///
     /// # Errors
     /// [`StoreError::NotFound`].
     pub async fn get_profile(&self, name: &ProfileName) -> Result<ProfileRecord> {
-        let row: Option<ProfileRow> = sqlx::query_as(select_profiles!("WHERE id = $1"))
+        let found = sqlx::query_as(select_profiles!("WHERE id = $1"))
             .bind(name.id())
             .fetch_optional(&self.pool)
             .await?;
-        row.ok_or_else(|| StoreError::not_found(name))?.try_into()
+        found.ok_or_else(|| StoreError::not_found(name))
     }
 
     /// Profiles, newest first.
@@ -168,7 +68,7 @@ impl Store {
         const SQL: &str = select_profiles!(
             "WHERE (create_time, id) < ($1, $2) ORDER BY create_time DESC, id DESC LIMIT $3"
         );
-        request.fetch::<ProfileRow, _>(&self.pool, SQL).await
+        request.fetch(&self.pool, SQL).await
     }
 
     /// Measurements of a profile, in order of stage and micro-batch size; reused ones as if they had been
@@ -199,7 +99,7 @@ impl Store {
             None => (None, None, None),
             Some((run, stage_index, shard)) => (Some(run), Some(stage_index), Some(shard)),
         };
-        let rows: Vec<MeasurementRow> = sqlx::query_as(concat!(
+        let records: Vec<MeasurementRecord> = sqlx::query_as(concat!(
             select_measurements!(
                 "measurements.measurement - 'tape'",
                 "WHERE links.profile_id = $1
@@ -221,10 +121,9 @@ impl Store {
         .bind(request.limit())
         .fetch_all(&self.pool)
         .await?;
-        if rows.is_empty() {
+        if records.is_empty() {
             self.get_profile(profile).await?;
         }
-        let records = rows.into_iter().map(TryInto::try_into).collect::<Result<Vec<MeasurementRecord>>>()?;
         Ok(request.page(records))
     }
 
@@ -237,12 +136,12 @@ impl Store {
         if let Some(imported) = self.imported_measurements(profile).await? {
             return Ok(imported);
         }
-        let rows: Vec<MeasurementRow> =
+        let records =
             sqlx::query_as(select_measurements!("measurements.measurement", "WHERE links.profile_id = $1"))
                 .bind(profile.id())
                 .fetch_all(&self.pool)
                 .await?;
-        rows.into_iter().map(TryInto::try_into).collect()
+        Ok(records)
     }
 
     /// What a run yielded, one per stage and device of it.
@@ -259,7 +158,7 @@ impl Store {
     /// When the database fails.
     pub async fn measurements_of(&self, runs: &[&RunName]) -> Result<Vec<MeasurementRecord>> {
         let ids: Vec<&str> = runs.iter().map(|run| run.id()).collect();
-        let rows: Vec<MeasurementRow> = sqlx::query_as(
+        let records = sqlx::query_as(
             "SELECT measurements.run_id, runs.profile_id, 0 AS layer_offset,
                     coalesce(links.held_out, false) AS held_out, measurements.measurement, measurements.losses,
                     measurements.create_time
@@ -271,7 +170,7 @@ impl Store {
         .bind(ids)
         .fetch_all(&self.pool)
         .await?;
-        rows.into_iter().map(TryInto::try_into).collect()
+        Ok(records)
     }
 }
 

@@ -1,12 +1,11 @@
-//! What was measured before, for whichever profile.
+//! What was measured before, for whichever profile, and how long that took.
 
-use loadmaster_proto::name::{ProfileName, RunName};
+use loadmaster_proto::name::{ModelName, ProfileName};
 
 use super::Store;
+use super::columns::unsigned;
 use super::error::Result;
-use super::records::{AttemptRecord, MeasuredRun, RunState, Software};
-use super::runs::{name, unsigned};
-use super::states::Word;
+use super::records::{AttemptRecord, MeasuredRun, Pace, Software};
 
 /// Of several one that nobody disturbed, and of those the newest, as the one whose environment is nearest to
 /// today's. Whoever disturbed a run made its seconds longer and left its bytes as they are, but for those of
@@ -15,7 +14,7 @@ use super::states::Word;
 const FIND_MEASURED: &str = "
 SELECT DISTINCT ON (runs.work_key, runs.micro_batch_size)
        runs.id, runs.work_key, runs.micro_batch_size,
-       coalesce((runs.work #>> '{solo,stage,first_layer}')::integer, 0)
+       coalesce((runs.work #>> '{solo,stage,first_layer}')::integer, 0) AS first_layer
 FROM unnest($1::text[], $2::integer[]) AS wanted(work_key, micro_batch_size)
 JOIN runs ON runs.work_key = wanted.work_key AND runs.micro_batch_size = wanted.micro_batch_size
 CROSS JOIN LATERAL (
@@ -35,6 +34,16 @@ CROSS JOIN LATERAL (
     WHERE measurements.run_id = runs.id) AS measured
 WHERE runs.state = 'succeeded' AND runs.device_kind = $3 AND measured.serves AND is_sound(runs)
 ORDER BY runs.work_key, runs.micro_batch_size, measured.contended, runs.end_time DESC, runs.id";
+
+/// Of the newest runs on a kind of device those of a model, and all of them. Failed attempts count: they hold
+/// devices too.
+const PACE: &str = "
+SELECT count(*) FILTER (WHERE model_id = $2), coalesce(avg(seconds) FILTER (WHERE model_id = $2), 0),
+       count(*), coalesce(avg(seconds), 0)
+FROM (
+    SELECT model_id, device_seconds / device_count AS seconds FROM runs
+    WHERE state = 'succeeded' AND device_kind = $1 AND model_id IS NOT NULL
+    ORDER BY end_time DESC LIMIT 1000) AS newest";
 
 impl Store {
     /// Of the wanted pairs of work key and micro-batch size, the runs that measured them on this kind of
@@ -56,7 +65,7 @@ impl Store {
             let counts = counts.as_ref()?.iter().map(|&count| i32::try_from(count).unwrap_or(i32::MAX));
             Some(counts.collect::<Vec<i32>>())
         };
-        let rows: Vec<(String, String, i32, i32)> = sqlx::query_as(FIND_MEASURED)
+        let measured = sqlx::query_as(FIND_MEASURED)
             .bind(keys)
             .bind(sizes)
             .bind(device_kind)
@@ -68,16 +77,7 @@ impl Store {
             .bind(contended)
             .fetch_all(&self.pool)
             .await?;
-        rows.into_iter()
-            .map(|(run, work_key, micro_batch_size, first_layer)| {
-                Ok(MeasuredRun {
-                    run: name(RunName::from_id(run))?,
-                    work_key,
-                    micro_batch_size: unsigned(micro_batch_size)?,
-                    first_layer: unsigned(first_layer)?,
-                })
-            })
-            .collect()
+        Ok(measured)
     }
 
     /// What became of the runs that a profile is made of, reused ones included, in order of the queue. A result
@@ -86,25 +86,34 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn profile_attempts(&self, profile: &ProfileName) -> Result<Vec<AttemptRecord>> {
-        let rows: Vec<(String, i32, String, bool)> = sqlx::query_as(
+        let attempts = sqlx::query_as(
             "SELECT runs.work_key, runs.micro_batch_size,
-                    CASE WHEN runs.state = 'succeeded' AND NOT is_sound(runs) THEN 'parked' ELSE runs.state END,
-                    runs.failures <> '[]'::jsonb
+                    CASE WHEN runs.state = 'succeeded' AND NOT is_sound(runs) THEN 'parked' ELSE runs.state END AS state,
+                    runs.failures <> '[]'::jsonb AS failed
              FROM profile_runs JOIN runs ON runs.id = profile_runs.run_id
              WHERE profile_runs.profile_id = $1 AND runs.work_key IS NOT NULL ORDER BY runs.position",
         )
         .bind(profile.id())
         .fetch_all(&self.pool)
         .await?;
-        rows.into_iter()
-            .map(|(work_key, micro_batch_size, state, failed)| {
-                Ok(AttemptRecord {
-                    work_key,
-                    micro_batch_size: unsigned(micro_batch_size)?,
-                    state: RunState::from_sql(&state)?,
-                    failed,
-                })
-            })
-            .collect()
+        Ok(attempts)
+    }
+
+    /// How long runs took on this kind of device: those of the model where there are any, else all of them.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn pace(&self, device_kind: &str, model: &ModelName) -> Result<Option<Pace>> {
+        let (own, own_seconds, all, all_seconds): (i64, f64, i64, f64) =
+            sqlx::query_as(PACE).bind(device_kind).bind(model.id()).fetch_one(&self.pool).await?;
+        let pace = |runs: i64, seconds, same_model| {
+            let runs = unsigned(i32::try_from(runs).unwrap_or(i32::MAX))?;
+            Ok(Pace { runs, seconds, same_model })
+        };
+        match (own, all) {
+            (0, 0) => Ok(None),
+            (0, all) => pace(all, all_seconds, false).map(Some),
+            (own, _) => pace(own, own_seconds, true).map(Some),
+        }
     }
 }

@@ -2,8 +2,10 @@
 
 use loadmaster_proto::choice;
 use loadmaster_proto::choice::Choice;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::wire::v1;
 
+use super::columns::Stored;
 use super::error::{Result, StoreError};
 use super::records::{OperationState, ProfileState, RunState, WorkerState};
 
@@ -26,6 +28,21 @@ impl<T: Choice> Word for T {
         })
     }
 }
+
+/// Columns of these types.
+macro_rules! stored {
+    ($($type:ident),+) => {$(
+        impl TryFrom<Stored<String>> for $type {
+            type Error = StoreError;
+
+            fn try_from(Stored(word): Stored<String>) -> Result<Self> {
+                Self::from_sql(&word)
+            }
+        }
+    )+};
+}
+
+stored!(ProfileState, RunState, Ledger, WorkerState);
 
 choice! {
     ProfileState = v1::profile::State {

@@ -1,16 +1,13 @@
 //! Stopping a campaign whose runs fail alike.
 
-use jiff::Timestamp;
-use loadmaster_proto::name::{OperationName, ProfileName, RunName, WorkerName};
-use sqlx::FromRow;
+use loadmaster_proto::name::{OperationName, RunName};
 use sqlx::types::Json;
 
 use super::Store;
+use super::columns::Stored;
 use super::error::{Result, retry};
 use super::operations::runs_cancelled;
 use super::records::{FailureRecord, Failures};
-use super::runs::name;
-use super::time::Time;
 
 /// Most failures that are read: those that count must be among the newest.
 const MOST: i64 = 50;
@@ -39,13 +36,10 @@ const STOP: &str = concat!(
     runs_cancelled!()
 );
 
-#[derive(FromRow)]
-struct FailuresRow {
-    operation: String,
-    profile: String,
-    newest: Vec<Json<FailureRecord>>,
-    last_answer: Option<Time>,
-    at_work: Vec<String>,
+impl From<Stored<Vec<Json<FailureRecord>>>> for Vec<FailureRecord> {
+    fn from(Stored(failures): Stored<Vec<Json<FailureRecord>>>) -> Self {
+        failures.into_iter().map(|Json(failure)| failure).collect()
+    }
 }
 
 impl Store {
@@ -54,18 +48,7 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn failures_beside(&self, run: &RunName) -> Result<Option<Failures>> {
-        let row: Option<FailuresRow> =
-            sqlx::query_as(FAILURES).bind(run.id()).bind(MOST).fetch_optional(&self.pool).await?;
-        let Some(FailuresRow { operation, profile, newest, last_answer, at_work }) = row else {
-            return Ok(None);
-        };
-        Ok(Some(Failures {
-            operation: name(OperationName::from_id(operation))?,
-            profile: name(ProfileName::from_id(profile))?,
-            newest: newest.into_iter().map(|failure| failure.0).collect(),
-            last_answer: last_answer.map(|time: Time| -> Timestamp { time.0 }),
-            at_work: at_work.into_iter().map(|id| name(WorkerName::from_id(id))).collect::<Result<_>>()?,
-        }))
+        Ok(sqlx::query_as(FAILURES).bind(run.id()).bind(MOST).fetch_optional(&self.pool).await?)
     }
 
     /// Makes no more runs of an operation, stops those that are running, and has it end with this message once

@@ -4,12 +4,13 @@ use loadmaster_proto::name::{OperationName, PlanName, ProfileName};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::columns::name;
 use super::error::{Result, StoreError, broken_constraint};
 use super::json::document;
+use super::once::{OPERATION_KEY, refused};
 use super::records::{
     Fenced, NewRun, NewTrial, ProfileRecord, ProfileSettings, ProfileState, RequestKey, ReusedRun,
 };
-use super::runs::name;
 use super::states::Word;
 use super::{MAX_QUEUED_RUNS, Store};
 
@@ -109,38 +110,31 @@ impl Store {
         reused: &[ReusedRun],
         request: Option<RequestKey>,
     ) -> Result<OperationName> {
-        if let Some(first) = self.find_request(request.as_ref()).await? {
-            return Ok(first);
-        }
-        self.check_room(runs.len()).await?;
-        let operation = new_id();
-        let created = sqlx::query(CREATE_PROFILE)
-            .bind(run_documents(&runs)?)
-            .bind(reused_documents(reused))
-            .bind(profile.name.id())
-            .bind(profile.model.id())
-            .bind(document(&profile)?)
-            .bind(&operation)
-            .bind(request.as_ref().map(|request| request.id))
-            .bind(request.as_ref().map(|request| &request.fingerprint))
-            .execute(&self.pool)
-            .await;
-        match created {
-            Ok(_) => name(OperationName::from_id(operation)),
-            Err(error) => match broken_constraint(&error) {
-                // The same call may have come twice at the same moment, then the first one counts.
-                Some("profiles_pkey" | "operations_measuring" | "operations_request_id_key") => {
-                    match self.find_request(request.as_ref()).await? {
-                        Some(first) => Ok(first),
-                        None => Err(StoreError::AlreadyExists { what: profile.name.to_string() }),
-                    }
+        let create = async {
+            let operation = new_id();
+            let created = sqlx::query(CREATE_PROFILE)
+                .bind(run_documents(&runs)?)
+                .bind(reused_documents(reused))
+                .bind(profile.name.id())
+                .bind(profile.model.id())
+                .bind(document(&profile)?)
+                .bind(&operation)
+                .bind(request.as_ref().map(|request| request.id))
+                .bind(request.as_ref().map(|request| &request.fingerprint))
+                .execute(&self.pool)
+                .await;
+            created.map_err(|error| match broken_constraint(&error) {
+                Some("profiles_pkey" | "operations_measuring" | OPERATION_KEY) => {
+                    StoreError::AlreadyExists { what: profile.name.to_string() }
                 }
                 Some("profiles_model_id_fkey" | "runs_model_id_fkey") => {
-                    Err(StoreError::not_found(&profile.model))
+                    StoreError::not_found(&profile.model)
                 }
-                _ => Err(error.into()),
-            },
-        }
+                _ => error.into(),
+            })?;
+            name(OperationName::from_id(operation))
+        };
+        self.queue_once(request.as_ref(), runs.len(), create).await
     }
 
     /// Begins to measure a profile again that ended without all that it needs, in a new operation with
@@ -156,35 +150,25 @@ impl Store {
         reused: &[ReusedRun],
         request: Option<RequestKey>,
     ) -> Result<OperationName> {
-        if let Some(first) = self.find_request(request.as_ref()).await? {
-            return Ok(first);
-        }
-        self.check_room(runs.len()).await?;
-        let operation = new_id();
-        let resumed: Result<bool, sqlx::Error> = sqlx::query_scalar(RESUME_PROFILE)
-            .bind(run_documents(&runs)?)
-            .bind(reused_documents(reused))
-            .bind(profile.id())
-            .bind(&operation)
-            .bind(request.as_ref().map(|request| request.id))
-            .bind(request.as_ref().map(|request| &request.fingerprint))
-            .fetch_one(&self.pool)
-            .await;
-        match resumed {
-            Ok(true) => name(OperationName::from_id(operation)),
-            // A twin of this call may have resumed it a moment ago.
-            Ok(false) => match self.find_request(request.as_ref()).await? {
-                Some(first) => Ok(first),
-                None => {
-                    self.get_profile(profile).await?.check_resumable()?;
-                    Err(StoreError::Conflict)
-                }
-            },
-            Err(error) if broken_constraint(&error) == Some("operations_request_id_key") => {
-                self.find_request(request.as_ref()).await?.ok_or(StoreError::Conflict)
+        let create = async {
+            let operation = new_id();
+            let resumed: Result<bool, sqlx::Error> = sqlx::query_scalar(RESUME_PROFILE)
+                .bind(run_documents(&runs)?)
+                .bind(reused_documents(reused))
+                .bind(profile.id())
+                .bind(&operation)
+                .bind(request.as_ref().map(|request| request.id))
+                .bind(request.as_ref().map(|request| &request.fingerprint))
+                .fetch_one(&self.pool)
+                .await;
+            if resumed.map_err(|error| refused(error, OPERATION_KEY))? {
+                name(OperationName::from_id(operation))
+            } else {
+                self.get_profile(profile).await?.check_resumable()?;
+                Err(StoreError::Conflict)
             }
-            Err(error) => Err(error.into()),
-        }
+        };
+        self.queue_once(request.as_ref(), runs.len(), create).await
     }
 
     /// Adds runs to an operation whose runs have all ended, because of what they showed. `round` is how
@@ -222,53 +206,26 @@ impl Store {
         trials: &[NewTrial],
         request: Option<RequestKey>,
     ) -> Result<OperationName> {
-        if let Some(first) = self.find_request(request.as_ref()).await? {
-            return Ok(first);
-        }
-        self.check_room(trials.len()).await?;
-        let operation = new_id();
-        let created: Result<bool, sqlx::Error> = sqlx::query_scalar(CREATE_VALIDATION)
-            .bind(trials.iter().map(trial_document).collect::<Result<Value>>()?)
-            .bind(reused_documents(&[]))
-            .bind(plan.id())
-            .bind(&operation)
-            .bind(request.as_ref().map(|request| request.id))
-            .bind(request.as_ref().map(|request| &request.fingerprint))
-            .fetch_one(&self.pool)
-            .await;
-        match created {
-            Ok(false) => Err(StoreError::not_found(plan)),
-            Ok(true) => name(OperationName::from_id(operation)),
-            Err(error) => match broken_constraint(&error) {
-                Some("operations_request_id_key") => {
-                    self.find_request(request.as_ref()).await?.ok_or(StoreError::Conflict)
-                }
+        let create = async {
+            let operation = new_id();
+            let created: Result<bool, sqlx::Error> = sqlx::query_scalar(CREATE_VALIDATION)
+                .bind(trials.iter().map(trial_document).collect::<Result<Value>>()?)
+                .bind(reused_documents(&[]))
+                .bind(plan.id())
+                .bind(&operation)
+                .bind(request.as_ref().map(|request| request.id))
+                .bind(request.as_ref().map(|request| &request.fingerprint))
+                .fetch_one(&self.pool)
+                .await;
+            let created = created.map_err(|error| match broken_constraint(&error) {
                 Some("runs_plan_id_fkey" | "operations_plan_id_fkey") => {
-                    Err(StoreError::not_found("one of the plans to train"))
+                    StoreError::not_found("one of the plans to train")
                 }
-                _ => Err(error.into()),
-            },
-        }
-    }
-
-    /// The operation of an earlier call with the same key.
-    ///
-    /// # Errors
-    /// [`StoreError::RequestIdReused`] when that call asked for something else.
-    pub async fn find_request(&self, request: Option<&RequestKey>) -> Result<Option<OperationName>> {
-        let Some(request) = request else { return Ok(None) };
-        let first: Option<(String, String)> =
-            sqlx::query_as("SELECT id, request_fingerprint FROM operations WHERE request_id = $1")
-                .bind(request.id)
-                .fetch_optional(&self.pool)
-                .await?;
-        match first {
-            None => Ok(None),
-            Some((id, fingerprint)) if fingerprint == request.fingerprint => {
-                name(OperationName::from_id(id)).map(Some)
-            }
-            Some(_) => Err(StoreError::RequestIdReused),
-        }
+                _ => refused(error, OPERATION_KEY),
+            })?;
+            if created { name(OperationName::from_id(operation)) } else { Err(StoreError::not_found(plan)) }
+        };
+        self.queue_once(request.as_ref(), trials.len(), create).await
     }
 
     /// Protects the database from a caller gone wild. Not exact: calls at the same moment do not see

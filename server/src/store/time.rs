@@ -7,6 +7,8 @@ use sqlx::postgres::types::Oid;
 use sqlx::postgres::{PgArgumentBuffer, PgTypeInfo, PgValueFormat, PgValueRef};
 use sqlx::{Decode, Encode, Postgres, Type};
 
+use super::columns::Stored;
+
 /// Microseconds from 1970, where our times start, to 2000, where Postgres's do.
 const POSTGRES_EPOCH: i64 = 946_684_800_000_000;
 /// `timestamptz` has this number in every Postgres.
@@ -15,6 +17,18 @@ const TIMESTAMPTZ: Oid = Oid(1184);
 /// A time in a query or a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Time(pub(super) Timestamp);
+
+impl From<Time> for Timestamp {
+    fn from(Time(time): Time) -> Self {
+        time
+    }
+}
+
+impl From<Stored<Option<Time>>> for Option<Timestamp> {
+    fn from(Stored(time): Stored<Option<Time>>) -> Self {
+        time.map(Timestamp::from)
+    }
+}
 
 impl Type<Postgres> for Time {
     fn type_info() -> PgTypeInfo {

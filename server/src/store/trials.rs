@@ -1,17 +1,14 @@
 //! What trials and observations measured of plans.
 
-use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::name::{OperationName, PlanName, RunName};
-use loadmaster_proto::plan::observation::{Measured, Observation, Peak};
+use loadmaster_proto::name::{OperationName, PlanName};
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::observation::{Measured, Observation};
 use sqlx::FromRow;
-use sqlx::types::Json;
 
 use super::Store;
+use super::columns::Stored;
 use super::error::Result;
-use super::records::{MeasuredPlan, RunState, TrialRecord};
-use super::runs::{name, unsigned};
-use super::states::Word;
-use loadmaster_proto::plan::Plan;
+use super::records::{FigureRow, MeasuredPlan, TrialRecord};
 
 /// Of a row of `runs`: the seconds of its slowest rank, and whether these are too long for any of them, and each
 /// stage's highest peak with its ledger.
@@ -61,53 +58,37 @@ FROM (SELECT id, plan_id, device_kind, observation, create_time FROM observation
 JOIN plans ON plans.id = newest.plan_id
 ORDER BY newest.create_time DESC, newest.id DESC";
 
+/// Something that was measured of a plan.
 #[derive(FromRow)]
-pub(super) struct FigureRow {
-    iteration_seconds: Option<f64>,
-    peaks: Option<Vec<i64>>,
-    ledgers: Option<Vec<String>>,
-    pub(super) contended: bool,
-    pub(super) oversubscribed: bool,
-}
-
-impl FigureRow {
-    /// None where nothing was measured.
-    pub(super) fn measured(self) -> Result<Option<Measured>> {
-        let (Some(peaks), Some(ledgers)) = (self.peaks, self.ledgers) else { return Ok(None) };
-        let stage_peaks = peaks.into_iter().zip(&ledgers).map(|(bytes, ledger)| {
-            Ok(Peak { bytes: Bytes(unsigned(bytes)?), ledger: Word::from_sql(ledger)? })
-        });
-        let iteration_seconds = self.iteration_seconds.filter(|&seconds| seconds > 0.0);
-        Ok(Some(Measured { iteration_seconds, stage_peaks: stage_peaks.collect::<Result<_>>()? }))
-    }
-}
-
-#[derive(FromRow)]
-struct TrialRow {
-    id: String,
-    plan_id: String,
-    content: Json<Plan>,
-    state: String,
-    failure: Option<String>,
-    #[sqlx(flatten)]
-    figures: FigureRow,
+struct MeasuredRow {
+    #[sqlx(rename = "plan_id", try_from = "Stored<String>")]
+    plan: PlanName,
+    #[sqlx(json)]
+    content: Plan,
+    device_kind: String,
 }
 
 #[derive(FromRow)]
 struct MeasuredTrialRow {
-    plan_id: String,
-    content: Json<Plan>,
-    device_kind: String,
+    #[sqlx(flatten)]
+    of: MeasuredRow,
     #[sqlx(flatten)]
     figures: FigureRow,
 }
 
 #[derive(FromRow)]
 struct MeasuredObservationRow {
-    plan_id: String,
-    content: Json<Plan>,
-    device_kind: String,
-    observation: Json<Observation>,
+    #[sqlx(flatten)]
+    of: MeasuredRow,
+    #[sqlx(json)]
+    observation: Observation,
+}
+
+impl MeasuredRow {
+    fn with(self, measured: Measured) -> MeasuredPlan {
+        let Self { plan, content, device_kind } = self;
+        MeasuredPlan { plan, content, device_kind, measured }
+    }
 }
 
 impl Store {
@@ -116,24 +97,9 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn trials(&self, operation: &OperationName, most: u32) -> Result<Vec<TrialRecord>> {
-        let rows: Vec<TrialRow> =
+        let trials =
             sqlx::query_as(TRIALS).bind(operation.id()).bind(i64::from(most)).fetch_all(&self.pool).await?;
-        rows.into_iter()
-            .map(|TrialRow { id, plan_id, content, state, failure, figures }| {
-                let state = RunState::from_sql(&state)?;
-                let (contended, oversubscribed) = (figures.contended, figures.oversubscribed);
-                Ok(TrialRecord {
-                    run: name(RunName::from_id(id))?,
-                    plan: name(PlanName::from_id(plan_id))?,
-                    content: content.0,
-                    state,
-                    failure,
-                    measured: figures.measured()?,
-                    contended,
-                    oversubscribed,
-                })
-            })
-            .collect()
+        Ok(trials)
     }
 
     /// The newest trials that succeeded and the newest observations, at most `most` of each. Without the seconds
@@ -147,18 +113,13 @@ impl Store {
         let observations: Vec<MeasuredObservationRow> =
             sqlx::query_as(MEASURED_OBSERVATIONS).bind(i64::from(most)).fetch_all(&self.pool).await?;
         let mut measured = Vec::with_capacity(trials.len() + observations.len());
-        for MeasuredTrialRow { plan_id, content, device_kind, figures } in trials {
+        for MeasuredTrialRow { of, figures } in trials {
             let is_contended = figures.contended;
             let Some(mut figures) = figures.measured()? else { continue };
             figures.iteration_seconds = figures.iteration_seconds.filter(|_| !is_contended);
-            let plan = name(PlanName::from_id(plan_id))?;
-            measured.push(MeasuredPlan { plan, content: content.0, device_kind, measured: figures });
+            measured.push(of.with(figures));
         }
-        for MeasuredObservationRow { plan_id, content, device_kind, observation } in observations {
-            let plan = name(PlanName::from_id(plan_id))?;
-            let measured_by_user = observation.0.measured;
-            measured.push(MeasuredPlan { plan, content: content.0, device_kind, measured: measured_by_user });
-        }
+        measured.extend(observations.into_iter().map(|row| row.of.with(row.observation.measured)));
         Ok(measured)
     }
 }

@@ -3,20 +3,16 @@
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
-use loadmaster_proto::cluster::device::{Device, GpuLink};
-use loadmaster_proto::name::{CommandName, RunName, WorkerName};
-use sqlx::FromRow;
-use sqlx::types::Json;
+use loadmaster_proto::name::{CommandName, WorkerName};
 
 use super::Store;
+use super::columns::{name, unsigned};
 use super::error::{Result, StoreError, retry};
 use super::json::{clean, document};
 use super::records::{
     Heartbeat, NearestWorker, NewWorker, Page, PageRequest, RunNeed, WorkerRecord, WorkerState,
 };
-use super::runs::{command_name, name, unsigned};
 use super::states::Word;
-use super::time::Time;
 
 /// Most bytes of a text in which a worker describes itself.
 const MAX_TEXT: usize = 256;
@@ -53,66 +49,6 @@ SELECT ARRAY(SELECT kind FROM unnest($1::text[]) AS kind
              WHERE EXISTS (SELECT FROM runs
                            WHERE state = 'queued' AND device_kind = kind AND not_before <= now())),
        ARRAY(SELECT id FROM workers WHERE drain_requested)";
-
-#[derive(FromRow)]
-struct WorkerRow {
-    id: String,
-    state: String,
-    devices: Json<Vec<Device>>,
-    links: Json<Vec<GpuLink>>,
-    version: String,
-    libtorch_version: String,
-    cuda_version: String,
-    threads: i32,
-    cores: i32,
-    host: String,
-    session_id: String,
-    commands: Vec<String>,
-    create_time: Time,
-    heartbeat_time: Time,
-    runs: Vec<String>,
-}
-
-impl TryFrom<WorkerRow> for WorkerRecord {
-    type Error = StoreError;
-
-    fn try_from(row: WorkerRow) -> Result<Self> {
-        let WorkerRow {
-            id,
-            state,
-            devices,
-            links,
-            version,
-            libtorch_version,
-            cuda_version,
-            threads,
-            cores,
-            host,
-            session_id,
-            commands,
-            create_time,
-            heartbeat_time,
-            runs,
-        } = row;
-        Ok(Self {
-            name: name(WorkerName::from_id(id))?,
-            state: WorkerState::from_sql(&state)?,
-            devices: devices.0,
-            links: links.0,
-            version,
-            libtorch_version,
-            cuda_version,
-            threads: unsigned(threads)?,
-            cores: unsigned(cores)?,
-            host,
-            session_id,
-            commands: commands.into_iter().map(command_name).collect::<Result<_>>()?,
-            create_time: create_time.0,
-            heartbeat_time: heartbeat_time.0,
-            runs: runs.into_iter().map(|id| name(RunName::from_id(id))).collect::<Result<_>>()?,
-        })
-    }
-}
 
 impl Store {
     /// Notes that a worker connected. It is alive afterwards; but a process that was draining when its
@@ -291,11 +227,11 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotFound`].
     pub async fn get_worker(&self, name: &WorkerName) -> Result<WorkerRecord> {
-        let row: Option<WorkerRow> = sqlx::query_as(select_workers!("WHERE id = $1"))
+        let found = sqlx::query_as(select_workers!("WHERE id = $1"))
             .bind(name.id())
             .fetch_optional(&self.pool)
             .await?;
-        row.ok_or_else(|| StoreError::not_found(name))?.try_into()
+        found.ok_or_else(|| StoreError::not_found(name))
     }
 
     /// Workers that ever connected, newest first.
@@ -306,7 +242,7 @@ impl Store {
         // Not by the last contact: rows that move between two pages would be skipped.
         const SQL: &str =
             select_workers!("WHERE (create_time, id) < ($1, $2) ORDER BY create_time DESC, id DESC LIMIT $3");
-        request.fetch::<WorkerRow, _>(&self.pool, SQL).await
+        request.fetch(&self.pool, SQL).await
     }
 
     /// Of the connected workers with devices of the kind the one that comes nearest to what a run needs: first those

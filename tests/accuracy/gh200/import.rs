@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use loadmaster_planning::table::Table;
+use loadmaster_planning::predict::layer_table::TablePredictor;
 use loadmaster_proto::profile::document::{BytesRow, LayerRows, LayerTable, ProfileDocument, TimesRow};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use serde::Deserialize;
@@ -97,18 +97,18 @@ impl Imported {
     }
 
     /// The predictor, with this many bytes on every device besides tensors.
-    pub(crate) fn table(&self, overhead: u64) -> Result<Table> {
+    pub(crate) fn table(&self, overhead: u64) -> Result<TablePredictor> {
         self.table_with_copies(overhead, 0)
     }
 
     /// The same, with this many bytes of every parameter besides what precision and optimizer make.
-    pub(crate) fn table_with_copies(&self, overhead: u64, copies: u32) -> Result<Table> {
+    pub(crate) fn table_with_copies(&self, overhead: u64, copies: u32) -> Result<TablePredictor> {
         let mut document = self.document.clone();
         if let Some(table) = &mut document.layer_table {
             table.overhead_bytes = Some(overhead);
             table.copies_bytes_per_parameter = (copies > 0).then_some(copies);
         }
-        Ok(Table::new(&document)?)
+        Ok(TablePredictor::new(&document)?)
     }
 
     /// The document that plans can be made from: it says how the model is trained.

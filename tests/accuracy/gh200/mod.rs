@@ -19,8 +19,8 @@ pub(crate) mod import;
 
 use std::path::{Path, PathBuf};
 
-use loadmaster_planning::predictor::{Predictor, StageSetting};
-use loadmaster_planning::table::Table;
+use loadmaster_planning::predict::layer_table::TablePredictor;
+use loadmaster_planning::predict::{Predictor, StageSetting};
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::training::stage::StageConfig;
 
@@ -145,7 +145,7 @@ struct Peak {
     margin: Option<f64>,
 }
 
-fn peak(table: &Table, plan: &Plan) -> anyhow::Result<Peak> {
+fn peak(table: &TablePredictor, plan: &Plan) -> anyhow::Result<Peak> {
     let mut fullest = Peak::default();
     for (stage, setting) in settings(plan).iter().enumerate() {
         let predicted = table.stage(setting)?;

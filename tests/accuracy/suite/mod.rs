@@ -12,7 +12,7 @@ mod tiny;
 mod transformers;
 mod vgg;
 
-use loadmaster_planning::predictor::StageSetting;
+use loadmaster_planning::predict::StageSetting;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::training::scenario::Scenario;

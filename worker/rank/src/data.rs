@@ -6,8 +6,8 @@ use loadmaster_proto::model::{Loss, Model, ModelInput};
 use loadmaster_proto::training::TrainingSpec;
 use tch::{Device, Kind, TchError, Tensor};
 
-use crate::layers::{copy_of, kind};
 use crate::random::Purpose;
+use crate::tensor::{copy_of, kind};
 
 /// Makes the data of a training run.
 #[derive(Debug, Clone)]

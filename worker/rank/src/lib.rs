@@ -3,7 +3,9 @@
 //! * [`train`] is the whole of it, from the specification to the measurement; [`links`] is the whole of what
 //!   is done where nothing is trained and devices only exchange tensors.
 //! * [`layers`] builds a stage's layers, [`pipeline`] takes micro-batches forward and backward through
-//!   them, [`optimizer`] updates them, [`transport`] moves activations and gradients between stages.
+//!   them, [`optimizer`] updates them, [`transport`] moves activations and gradients between stages,
+//!   [`collective`] sums within a stage; [`connections`] reaches everybody for both.
+//! * [`peers`] are who talks to whom, [`tensor`] what all of them do with tensors.
 //! * [`tape`] records what a layer allocates, for the planner.
 //! * [`memory`] counts bytes, [`timing`] seconds, [`progress`] tells the daemon.
 //! * [`ffi`] is the only unsafe code.
@@ -11,6 +13,7 @@
 //! It is a library so that tests can reach its parts; the program is in `main.rs`.
 
 pub mod collective;
+pub mod connections;
 pub mod data;
 pub mod error;
 pub mod ffi;
@@ -19,11 +22,13 @@ pub mod library;
 pub mod links;
 pub mod memory;
 pub mod optimizer;
+pub mod peers;
 pub mod pipeline;
 pub mod progress;
 pub mod random;
 pub mod spec;
 pub mod tape;
+pub mod tensor;
 pub mod timing;
 pub mod train;
 pub mod transport;

@@ -1,6 +1,7 @@
 //! Which libtorch this process runs with.
 
-use loadmaster_proto::measure::rank::Probe;
+use loadmaster_proto::measure::environment::Environment;
+use loadmaster_proto::measure::rank::{Probe, RankDevice};
 
 use crate::error::RankError;
 use crate::ffi;
@@ -45,6 +46,19 @@ pub fn probe() -> Probe {
         libtorch_version: version(),
         cuda_version: if loaded { cuda_version() } else { String::new() },
         cuda_devices: u32::try_from(devices).unwrap_or(0),
+    }
+}
+
+/// What a measurement on this device says of where it was made.
+pub(crate) fn environment(device: &RankDevice, threads: u32) -> Environment {
+    Environment {
+        device_kind: device.kind.clone(),
+        libtorch_version: version(),
+        cuda_version: cuda_version(),
+        driver_version: device.driver_version.clone(),
+        loadmaster_version: env!("CARGO_PKG_VERSION").to_owned(),
+        threads,
+        ..Environment::default()
     }
 }
 

@@ -9,12 +9,13 @@ use tch::{Kind, Tensor};
 
 use crate::error::RankError;
 use crate::ffi::{add_product, add_quotient, add_scaled};
-use crate::layers::{Trained, copy_of};
+use crate::layers::Trained;
 use crate::progress;
+use crate::tensor::copy_of;
 
 /// What the optimizer keeps of one trained tensor between steps.
 #[derive(Debug, Default)]
-struct State {
+struct TensorState {
     /// SGD's velocity or Adam's first moment.
     first: Option<Tensor>,
     /// Adam's second moment.
@@ -25,14 +26,14 @@ struct State {
 #[derive(Debug)]
 pub struct Stepper {
     rule: Optimizer,
-    states: Vec<State>,
+    states: Vec<TensorState>,
     steps: i32,
 }
 
 impl Stepper {
     /// An optimizer of `count` trained tensors. Its state is made in the first step.
     pub fn new(rule: Optimizer, count: usize) -> Self {
-        Self { rule, states: std::iter::repeat_with(State::default).take(count).collect(), steps: 0 }
+        Self { rule, states: std::iter::repeat_with(TensorState::default).take(count).collect(), steps: 0 }
     }
 
     /// Updates every tensor that has a gradient and forgets the gradients.
@@ -66,7 +67,7 @@ impl Stepper {
 fn update(
     rule: Optimizer,
     steps: i32,
-    state: &mut State,
+    state: &mut TensorState,
     weights: &Tensor,
     gradient: &Tensor,
 ) -> Result<(), RankError> {
@@ -115,7 +116,7 @@ impl Moments {
     fn update(
         &self,
         steps: i32,
-        state: &mut State,
+        state: &mut TensorState,
         weights: &Tensor,
         gradient: &Tensor,
     ) -> Result<(), RankError> {

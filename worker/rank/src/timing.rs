@@ -124,7 +124,7 @@ pub(crate) fn median(values: &[f64]) -> f64 {
 
 /// What the passes of one layer took.
 #[derive(Debug, Clone, Default)]
-struct Passes {
+struct LayerSamples {
     forward: Samples,
     backward: Samples,
     recompute: Samples,
@@ -135,7 +135,7 @@ struct Passes {
 pub struct Times {
     clock: Clock,
     first_layer: usize,
-    layers: Vec<Passes>,
+    layers: Vec<LayerSamples>,
 }
 
 /// What a forward pass counts as.
@@ -151,14 +151,14 @@ impl Times {
     /// Starts at zero.
     pub fn new(clock: Clock, first_layer: usize, layer_count: usize) -> Self {
         marks().clock = clock;
-        Self { clock, first_layer, layers: vec![Passes::default(); layer_count] }
+        Self { clock, first_layer, layers: vec![LayerSamples::default(); layer_count] }
     }
 
     /// Forgets everything so far, and goes on with this clock.
     pub fn restart(&mut self, clock: Clock) {
         marks().clock = clock;
         self.clock = clock;
-        self.layers.fill(Passes::default());
+        self.layers.fill(LayerSamples::default());
     }
 
     /// The clock in use.

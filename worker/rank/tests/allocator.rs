@@ -11,7 +11,7 @@ use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_rank::ffi::{self, Excess};
 use loadmaster_rank::optimizer::Stepper;
-use loadmaster_rank::pipeline::{MicroBatch, Part, Stage};
+use loadmaster_rank::pipeline::{MicroBatch, Share, Stage};
 use loadmaster_rank::timing::Clock;
 use tch::{Device, Kind, Tensor};
 
@@ -159,7 +159,7 @@ fn static_bytes_are_what_the_allocator_holds() {
             };
             let config = StageConfig::single(0, 4);
             let mut stage =
-                Stage::build(&model, &Part::single(config), &training, Device::Cpu, Clock::default())
+                Stage::build(&model, &Share::single(config), &training, Device::Cpu, Clock::default())
                     .unwrap();
             let scalars = model
                 .stage_parameters(0, 4)

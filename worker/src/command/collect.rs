@@ -4,23 +4,16 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
 use loadmaster_proto::ledger::Ledger;
-use loadmaster_proto::measure::failure::FailureKind;
-use loadmaster_proto::measure::failure::OutOfMemory;
-use loadmaster_proto::measure::failure::RunFailure;
+use loadmaster_proto::measure::failure::{FailureKind, OutOfMemory, RunFailure};
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::run::RunSpec;
 use loadmaster_proto::name::CommandName;
 
 use super::process::{End, How};
-use super::rank_file::{self, RankResult};
-use crate::state::Job;
-use crate::supervise::lines::last_bytes;
-use crate::supervise::outcome::{Outcome, describe, killed_by, signal_name};
-
-/// Most bytes of a command's own words in a message.
-const QUOTE: usize = 1_500;
-/// What the shell and `env` say of a program that is not there.
-const EXIT_NOT_LOADED: [i32; 2] = [126, 127];
+use super::rank_file::{self, RankReport};
+use crate::process::exit::{EXIT_NOT_LOADED, killed_by, quoted};
+use crate::run::job::Job;
+use crate::run::outcome::{Outcome, describe};
 
 /// The outcome. A rank that ran out of memory is believed however the command ended: the others end in
 /// its wake. Measurements count only if the command succeeded and every rank has its own.
@@ -36,8 +29,8 @@ pub(super) fn outcome(
     }
     let ranks = ranks(command, ledger, job, results);
     if let Some((rank, oom)) = ranks.iter().enumerate().find_map(|(rank, result)| match result {
-        Ok(RankResult::OutOfMemory(oom)) => Some((rank, oom)),
-        Ok(RankResult::Measured(_)) | Err(_) => None,
+        Ok(RankReport::OutOfMemory(oom)) => Some((rank, oom)),
+        Ok(RankReport::Measured(_)) | Err(_) => None,
     }) {
         return Outcome::Failed(out_of_memory(job, rank, oom));
     }
@@ -49,7 +42,7 @@ pub(super) fn outcome(
                 kind: FailureKind::Exited { code: 0 },
                 message: format!(
                     "the command {command} succeeded, but rank-{rank}.json {why}{}",
-                    quote(&end)
+                    quoted(&end.tail)
                 ),
                 stage_index: stage_of(job, rank),
             }),
@@ -57,17 +50,17 @@ pub(super) fn outcome(
     }
 }
 
-type RankOutcome = Result<RankResult, String>;
+type RankOutcome = Result<RankReport, String>;
 
 /// What each rank left behind, in order.
 fn ranks(command: &CommandName, ledger: Ledger, job: &Job<RunSpec>, results: &Path) -> Vec<RankOutcome> {
-    let places = job.spec.ranks();
-    let each = places.iter().zip(&job.devices).enumerate();
+    let places = job.task.ranks();
+    let each = places.iter().zip(&job.lease.devices).enumerate();
     each.map(|(rank, (&place, device))| {
         let file = rank_file::read(results, rank)
             .map_err(|why| format!("is not understood: {why}"))?
             .ok_or("is missing: the command has to report every rank, see deploy/command/README.md")?;
-        file.result(command, ledger, &job.spec, (rank, place, device))
+        file.result(command, ledger, &job.task, (rank, place, device))
             .map_err(|why| format!("is not understood: {why}"))
     })
     .collect()
@@ -78,8 +71,8 @@ fn measurements(ranks: Vec<RankOutcome>) -> Result<Vec<Measurement>, (usize, Str
         .into_iter()
         .enumerate()
         .filter_map(|(rank, result)| match result {
-            Ok(RankResult::Measured(measurement)) => Some(Ok(*measurement)),
-            Ok(RankResult::OutOfMemory(_)) => None,
+            Ok(RankReport::Measured(measurement)) => Some(Ok(*measurement)),
+            Ok(RankReport::OutOfMemory(_)) => None,
             Err(why) => Some(Err((rank, why))),
         })
         .collect()
@@ -94,12 +87,12 @@ fn out_of_memory(job: &Job<RunSpec>, rank: usize, oom: &OutOfMemory) -> RunFailu
 }
 
 fn stage_of(job: &Job<RunSpec>, rank: usize) -> Option<u32> {
-    job.spec.ranks().get(rank).map(|place| place.position.stage_index)
+    job.task.ranks().get(rank).map(|place| place.position.stage_index)
 }
 
 /// Why the command's results do not count, whatever they are.
 fn ended_badly(command: &CommandName, end: &End) -> Option<RunFailure> {
-    let said = quote(end);
+    let said = quoted(&end.tail);
     let (kind, message) = match &end.how {
         // Stopped runs have no failure.
         How::Stopped => return None,
@@ -128,18 +121,13 @@ fn ended_badly(command: &CommandName, end: &End) -> Option<RunFailure> {
             }
             (None, signal) => {
                 let signal = signal.unwrap_or_default();
-                let why = if signal == nix::libc::SIGKILL { killed_by(end.kernel_killed) } else { "" };
+                let killed_by = killed_by(signal, end.kernel_killed);
                 (
                     FailureKind::Crashed { signal },
-                    format!("the command {command} was killed by {}{why}{said}", signal_name(signal)),
+                    format!("the command {command} was killed by {killed_by}{said}"),
                 )
             }
         },
     };
     Some(RunFailure { kind, message, stage_index: None })
-}
-
-fn quote(end: &End) -> String {
-    let words = end.tail.trim();
-    if words.is_empty() { String::new() } else { format!(": {}", last_bytes(words, QUOTE)) }
 }

@@ -22,19 +22,16 @@ use std::path::Path;
 use std::process::Stdio;
 
 use loadmaster_proto::cluster::device::Device;
-use loadmaster_proto::measure::failure::FailureKind;
-use loadmaster_proto::measure::failure::RunFailure;
 use loadmaster_proto::measure::run::RunSpec;
 use loadmaster_proto::name::CommandName;
 use tokio::process::Command;
-use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 use crate::config::command::TrainingCommand;
-use crate::state::Job;
-use crate::supervise::Progress;
-use crate::supervise::outcome::Outcome;
+use crate::run::Contact;
+use crate::run::job::Job;
+use crate::run::outcome::{Outcome, not_started};
 use offspring::Offspring;
+use process::Work;
 use run_file::RunFile;
 
 /// The variable that names the file with the run.
@@ -47,27 +44,25 @@ const RESULTS: &str = "results";
 const RANKS: &str = "{ranks}";
 
 /// Lets a command work on a run until none of its processes is left. `folder` is the run's own, private
-/// and empty. `stop` ends it early.
+/// and empty.
 pub(crate) async fn run(
     name: &CommandName,
     command: &TrainingCommand,
     job: &Job<RunSpec>,
     folder: &Path,
-    stop: &CancellationToken,
-    progress: &mpsc::Sender<Progress>,
+    contact: &Contact,
 ) -> Outcome {
-    let deadline = command.timeout.map_or(job.deadline, |timeout| timeout.min(job.deadline));
+    let deadline = command.timeout.map_or(job.lease.deadline, |timeout| timeout.min(job.lease.deadline));
     let results = folder.join(RESULTS);
-    let prepared = prepare(command, job, folder, &results, deadline.as_secs_f64());
-    let child = match prepared {
-        Ok(child) => child,
+    let prepared = match prepare(command, job, folder, &results, deadline.as_secs_f64()) {
+        Ok(prepared) => prepared,
         Err(error) => {
-            let message = format!("the command {name} cannot be prepared: {error}");
-            return Outcome::Failed(RunFailure { kind: FailureKind::NotStarted, message, stage_index: None });
+            return Outcome::Failed(not_started(format!("the command {name} cannot be prepared: {error}")));
         }
     };
     let offspring = Offspring::new(RUN_VARIABLE, &folder.join(RUN_FILE));
-    let end = process::watch(child, offspring, job, &results, deadline, stop, progress).await;
+    let work = Work { results: &results, ranks: job.lease.devices.len(), deadline, contact };
+    let end = work.until_gone(prepared, offspring).await;
     collect::outcome(name, command.ledger, job, &results, end)
 }
 
@@ -80,12 +75,12 @@ fn prepare(
     deadline_seconds: f64,
 ) -> io::Result<Command> {
     fs::create_dir(results)?;
-    let visible = visible_devices(&job.devices);
+    let visible = visible_devices(&job.lease.devices);
     let run_file = folder.join(RUN_FILE);
     let run = RunFile::of(job, results, command.ledger, &visible, deadline_seconds);
     fs::write(&run_file, serde_json::to_vec_pretty(&run)?)?;
 
-    let ranks = job.devices.len().to_string();
+    let ranks = job.lease.devices.len().to_string();
     let mut words = command.argv.iter().map(|word| OsString::from(word.replace(RANKS, &ranks)));
     let mut line = Command::new(words.next().unwrap_or_default());
     line.args(words)

@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 use tokio::time::{Instant, sleep};
 use tracing::{error, warn};
 
-use crate::supervise::kernel;
+use crate::process::kernel;
 
 /// Between two looks at processes that are ending.
 const LOOK: Duration = Duration::from_millis(20);

@@ -4,36 +4,38 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use loadmaster_proto::measure::run::RunSpec;
 use loadmaster_proto::phase::Phase;
-use nix::unistd::Pid;
-use tokio::io::{AsyncRead, BufReader};
-use tokio::process::Command;
+use tokio::io::AsyncRead;
+use tokio::process::{Child, Command};
 use tokio::select;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
-use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::offspring::Offspring;
 use super::{progress, rank_file};
-use crate::state::Job;
-use crate::supervise::Progress;
-use crate::supervise::group::Group;
-use crate::supervise::kernel;
-use crate::supervise::lines::{Tail, read_line};
-use crate::supervise::spawn::spawn;
+use crate::process::group::Group;
+use crate::process::tail::{LAST_WORDS, Tail};
+use crate::run::Contact;
 
-/// Longest line of output that is kept whole.
-const MAX_LINE: usize = 2 << 10;
 /// Between two looks for a rank that ran out of memory.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long the others may go on after that.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long to listen to a command that has ended: only a child of its own can keep the pipes open.
-const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Lines of progress that wait to be looked at.
 const LINES: usize = 16;
+
+/// A command at work.
+#[derive(Debug)]
+pub(super) struct Work<'a> {
+    /// Where its ranks' files will be.
+    pub(super) results: &'a Path,
+    /// How many of them.
+    pub(super) ranks: usize,
+    pub(super) deadline: Duration,
+    pub(super) contact: &'a Contact,
+}
 
 /// How a command ended.
 #[derive(Debug)]
@@ -60,87 +62,74 @@ pub(super) enum How {
     OutOfMemory,
 }
 
-/// Starts the command and waits until no process of it is left.
-pub(super) async fn watch(
-    command: Command,
-    mut offspring: Offspring,
-    job: &Job<RunSpec>,
-    results: &Path,
-    deadline: Duration,
-    stop: &CancellationToken,
-    report: &mpsc::Sender<Progress>,
-) -> End {
-    let kills_before = kernel::out_of_memory_kills();
-    let program = command.as_std().get_program().to_string_lossy().into_owned();
-    let mut child = match spawn(command, None) {
-        Ok(child) => child,
-        Err(error) => {
-            let how = How::NotSpawned(format!("{program}: {error}"));
-            return End { how, tail: String::new(), kernel_killed: false };
-        }
-    };
-    let group = child.id().map(|pid| {
-        kernel::prefer_to_kill(pid);
-        Group(Pid::from_raw(pid.cast_signed()))
-    });
-    let (sender, mut lines) = mpsc::channel(LINES);
-    let stdout = tokio::spawn(listen(child.stdout.take(), sender));
-    let stderr = tokio::spawn(keep_tail(child.stderr.take()));
-
-    let until = Instant::now() + deadline;
-    let mut give_up_at: Option<Instant> = None;
-    let mut look = interval(LOOK);
-    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut done = 0.0;
-    let how = loop {
-        select! {
-            () = stop.cancelled() => break How::Stopped,
-            status = child.wait() => break match status {
-                Ok(status) => How::Exited(status),
-                Err(error) => How::NotSpawned(format!("its end is unknown: {error}")),
-            },
-            Some((fraction, phase)) = lines.recv() => {
-                done = fraction;
-                // The next one will do as well.
-                let _ = report.try_send(Progress { claim: job.claim.clone(), fraction, phase });
+impl Work<'_> {
+    /// Starts the command and waits until no process of it is left.
+    pub(super) async fn until_gone(&self, command: Command, mut offspring: Offspring) -> End {
+        let mut group = Group::new();
+        let mut child = match group.start(command) {
+            Ok(child) => child,
+            Err(error) => {
+                let how = How::NotSpawned(error.to_string());
+                return End { how, tail: String::new(), kernel_killed: false };
             }
-            _ = look.tick() => {
-                let ranks = job.devices.len();
-                if give_up_at.is_none() && (0..ranks).any(|rank| is_out_of_memory(results, rank)) {
-                    give_up_at = Some(Instant::now() + GRACE);
-                }
-            }
-            () = sleep_until(give_up_at.map_or(until, |at| at.min(until))) => {
-                break if give_up_at.is_some_and(|at| at <= Instant::now()) {
-                    How::OutOfMemory
-                } else {
-                    How::Deadline { seconds: deadline.as_secs_f64(), fraction: done }
-                };
-            }
-        }
-    };
-    // Before its parent dies: afterwards one that hides its environment would not be found.
-    offspring.kill(child.id());
-    if let Some(group) = group {
+        };
+        let (sender, lines) = mpsc::channel(LINES);
+        let stdout = tokio::spawn(listen(child.stdout.take(), sender));
+        let stderr = tokio::spawn(keep_tail(child.stderr.take()));
+        let how = self.until_end(&mut child, lines).await;
+        // Before its parent dies: afterwards one that hides its environment would not be found.
+        offspring.kill(child.id());
         group.kill();
         // An error says that it was waited for already.
         let _ = child.wait().await;
         group.gone().await;
+        offspring.gone().await;
+        let tail = last_words(stdout, stderr).await;
+        End { how, tail, kernel_killed: group.kernel_killed() }
     }
-    offspring.gone().await;
-    let tail = last_words(stdout, stderr).await;
-    End { how, tail, kernel_killed: kernel::out_of_memory_kills() > kills_before }
-}
 
-fn is_out_of_memory(results: &Path, rank: usize) -> bool {
-    // A file that is half written is looked at again.
-    matches!(rank_file::read(results, rank), Ok(Some(file)) if file.is_out_of_memory())
-}
+    /// Passes on its progress until it ends or must end.
+    async fn until_end(&self, child: &mut Child, mut lines: mpsc::Receiver<(f64, Phase)>) -> How {
+        let until = Instant::now() + self.deadline;
+        let mut give_up_at: Option<Instant> = None;
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut done = 0.0;
+        loop {
+            select! {
+                () = self.contact.stop.cancelled() => return How::Stopped,
+                status = child.wait() => return match status {
+                    Ok(status) => How::Exited(status),
+                    Err(error) => How::NotSpawned(format!("its end is unknown: {error}")),
+                },
+                Some((fraction, phase)) = lines.recv() => {
+                    done = fraction;
+                    self.contact.report(fraction, phase);
+                }
+                _ = look.tick() => {
+                    if give_up_at.is_none() && (0..self.ranks).any(|rank| self.is_out_of_memory(rank)) {
+                        give_up_at = Some(Instant::now() + GRACE);
+                    }
+                }
+                () = sleep_until(give_up_at.map_or(until, |at| at.min(until))) => {
+                    return if give_up_at.is_some_and(|at| at <= Instant::now()) {
+                        How::OutOfMemory
+                    } else {
+                        How::Deadline { seconds: self.deadline.as_secs_f64(), fraction: done }
+                    };
+                }
+            }
+        }
+    }
 
-type Listener = tokio::task::JoinHandle<Tail>;
+    fn is_out_of_memory(&self, rank: usize) -> bool {
+        // A file that is half written is looked at again.
+        matches!(rank_file::read(self.results, rank), Ok(Some(file)) if file.is_out_of_memory())
+    }
+}
 
 /// What was said last: on standard error, or else on standard output.
-async fn last_words(stdout: Listener, stderr: Listener) -> String {
+async fn last_words(stdout: JoinHandle<Tail>, stderr: JoinHandle<Tail>) -> String {
     let mut tails = Vec::new();
     for mut listener in [stderr, stdout] {
         match timeout(LAST_WORDS, &mut listener).await {
@@ -153,27 +142,24 @@ async fn last_words(stdout: Listener, stderr: Listener) -> String {
 
 async fn listen(stdout: Option<impl AsyncRead + Unpin>, sender: mpsc::Sender<(f64, Phase)>) -> Tail {
     let mut tail = Tail::default();
-    let Some(stdout) = stdout else { return tail };
-    let mut reader = BufReader::new(stdout);
-    let mut line = Vec::new();
-    while let Ok(Some(_)) = read_line(&mut reader, &mut line, MAX_LINE).await {
-        match progress::parse(&String::from_utf8_lossy(&line)) {
+    let is_no_progress = |line: &str| match progress::parse(line) {
+        Some(progress) => {
             // The next one will do as well.
-            Some(progress) => drop(sender.try_send(progress)),
-            None => tail.push_line(&line),
+            let _ = sender.try_send(progress);
+            false
         }
-    }
+        None => true,
+    };
+    tail.listen(stdout, is_no_progress).await;
     tail
 }
 
 async fn keep_tail(stderr: Option<impl AsyncRead + Unpin>) -> Tail {
     let mut tail = Tail::default();
-    let Some(stderr) = stderr else { return tail };
-    let mut reader = BufReader::new(stderr);
-    let mut line = Vec::new();
-    while let Ok(Some(_)) = read_line(&mut reader, &mut line, MAX_LINE).await {
-        debug!("command: {}", String::from_utf8_lossy(&line));
-        tail.push_line(&line);
-    }
+    tail.listen(stderr, |line| {
+        debug!("command: {line}");
+        true
+    })
+    .await;
     tail
 }

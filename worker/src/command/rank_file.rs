@@ -25,7 +25,6 @@ const FORMAT: &str = "loadmaster.rank/1";
 const MAX_FILE: u64 = 4 << 20;
 /// Longest text in it, bytes.
 const MAX_TEXT: usize = 128;
-/// Most losses.
 const MAX_LOSSES: usize = 1_000;
 
 /// The file of a rank as it is written. Unknown keys are errors: a misspelt one would be a lost number.
@@ -77,8 +76,7 @@ struct DidNotFit {
 
 /// What became of a rank.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum RankResult {
-    /// It was measured.
+pub(super) enum RankReport {
     Measured(Box<Measurement>),
     /// Its device was too small.
     OutOfMemory(OutOfMemory),
@@ -133,7 +131,7 @@ impl RankFile {
         ledger: Ledger,
         spec: &RunSpec,
         (rank, place, device): (usize, RankPosition, &Device),
-    ) -> Result<RankResult, String> {
+    ) -> Result<RankReport, String> {
         if self.format != FORMAT {
             return Err(format!("format: is {:?}, must be {FORMAT:?}", self.format));
         }
@@ -148,23 +146,33 @@ impl RankFile {
             ));
         }
         match (self.peak_bytes, &self.out_of_memory) {
-            (None, Some(lack)) => Ok(RankResult::OutOfMemory(OutOfMemory {
-                asked: bytes("out_of_memory.asked_bytes", lack.asked_bytes)?,
-                held: bytes("out_of_memory.held_bytes", lack.held_bytes)?,
-                allowed: match lack.allowed_bytes {
-                    Some(allowed) => bytes("out_of_memory.allowed_bytes", allowed)?,
-                    None => device.capacity,
-                },
-                ledger,
-                phase: lack.phase,
-                layer: lack.layer,
-            })),
+            (None, Some(lack)) => lack.checked(ledger, device).map(RankReport::OutOfMemory),
             (Some(peak), None) => {
-                self.measured(command, spec, place, device, peak).map(Box::new).map(RankResult::Measured)
+                self.measured(command, spec, place, device, peak).map(Box::new).map(RankReport::Measured)
             }
             (None, None) => Err("peak_bytes: is missing".to_owned()),
             (Some(_), Some(_)) => Err("peak_bytes: goes not with out_of_memory".to_owned()),
         }
+    }
+
+    /// Whether its times are times, and of the layers that the rank has.
+    fn check_times(&self, place: &RankPosition) -> Result<(), String> {
+        let stage = place.position.stage;
+        for (index, times) in self.layers.iter().enumerate() {
+            if !stage.layers().contains(&times.layer) {
+                return Err(format!(
+                    "layers[{index}].layer: is {}, not one of the stage's {stage}",
+                    times.layer
+                ));
+            }
+            seconds(&format!("layers[{index}].forward_seconds"), times.forward_seconds)?;
+            seconds(&format!("layers[{index}].backward_seconds"), times.backward_seconds)?;
+            seconds(&format!("layers[{index}].recompute_seconds"), times.recompute_seconds)?;
+        }
+        if self.losses.len() > MAX_LOSSES {
+            return Err(format!("losses: has {} entries, at most {MAX_LOSSES}", self.losses.len()));
+        }
+        Ok(())
     }
 
     fn measured(
@@ -175,7 +183,6 @@ impl RankFile {
         device: &Device,
         peak: u64,
     ) -> Result<Measurement, String> {
-        let RankPosition { position, shard } = place;
         if peak == 0 {
             return Err("peak_bytes: is 0: nothing was measured".to_owned());
         }
@@ -186,27 +193,8 @@ impl RankFile {
             (None, Ledger::Allocated | Ledger::Device) => None,
         };
         let iteration_seconds = self.iteration_seconds.ok_or("iteration_seconds: is missing")?;
-        for (index, times) in self.layers.iter().enumerate() {
-            if !position.stage.layers().contains(&times.layer) {
-                return Err(format!(
-                    "layers[{index}].layer: is {}, not one of the stage's {}",
-                    times.layer, position.stage
-                ));
-            }
-            seconds(&format!("layers[{index}].forward_seconds"), times.forward_seconds)?;
-            seconds(&format!("layers[{index}].backward_seconds"), times.backward_seconds)?;
-            seconds(&format!("layers[{index}].recompute_seconds"), times.recompute_seconds)?;
-        }
-        if self.losses.len() > MAX_LOSSES {
-            return Err(format!("losses: has {} entries, at most {MAX_LOSSES}", self.losses.len()));
-        }
-        let static_bytes = StaticBytes {
-            parameters: bytes("parameter_bytes", self.parameter_bytes)?.0,
-            gradients: bytes("gradient_bytes", self.gradient_bytes)?.0,
-            optimizer: bytes("optimizer_bytes", self.optimizer_bytes)?.0,
-            // Frameworks count them with the parameters.
-            buffers: 0,
-        };
+        self.check_times(&place)?;
+        let RankPosition { position, shard } = place;
         Ok(Measurement {
             stage: position.stage,
             stage_index: position.stage_index,
@@ -223,23 +211,53 @@ impl RankFile {
             recompute: spec.stage_training(&position).recompute,
             peak_ledger: self.ledger,
             peak_reserved,
-            static_bytes,
+            static_bytes: self.static_bytes()?,
             capacity: device.capacity,
             iteration_seconds: seconds("iteration_seconds", iteration_seconds)?,
             step_seconds: seconds("step_seconds", self.step_seconds)?,
+            environment: self.environment(command, device)?,
             layers: self.layers,
             tape: None,
             losses: self.losses.into_iter().map(|loss| loss.unwrap_or(f64::NAN)).collect(),
-            environment: Environment {
-                device_kind: device.kind.clone(),
-                cuda_version: text("cuda_version", self.cuda_version)?,
-                driver_version: device.driver_version.clone(),
-                loadmaster_version: env!("CARGO_PKG_VERSION").to_owned(),
-                command: command.to_string(),
-                framework: text("framework", self.framework)?,
-                framework_version: text("framework_version", self.framework_version)?,
-                ..Environment::default()
+        })
+    }
+
+    fn static_bytes(&self) -> Result<StaticBytes, String> {
+        Ok(StaticBytes {
+            parameters: bytes("parameter_bytes", self.parameter_bytes)?.0,
+            gradients: bytes("gradient_bytes", self.gradient_bytes)?.0,
+            optimizer: bytes("optimizer_bytes", self.optimizer_bytes)?.0,
+            // Frameworks count them with the parameters.
+            buffers: 0,
+        })
+    }
+
+    fn environment(&self, command: &CommandName, device: &Device) -> Result<Environment, String> {
+        Ok(Environment {
+            device_kind: device.kind.clone(),
+            cuda_version: text("cuda_version", &self.cuda_version)?,
+            driver_version: device.driver_version.clone(),
+            loadmaster_version: env!("CARGO_PKG_VERSION").to_owned(),
+            command: command.to_string(),
+            framework: text("framework", &self.framework)?,
+            framework_version: text("framework_version", &self.framework_version)?,
+            ..Environment::default()
+        })
+    }
+}
+
+impl DidNotFit {
+    fn checked(&self, ledger: Ledger, device: &Device) -> Result<OutOfMemory, String> {
+        Ok(OutOfMemory {
+            asked: bytes("out_of_memory.asked_bytes", self.asked_bytes)?,
+            held: bytes("out_of_memory.held_bytes", self.held_bytes)?,
+            allowed: match self.allowed_bytes {
+                Some(allowed) => bytes("out_of_memory.allowed_bytes", allowed)?,
+                None => device.capacity,
             },
+            ledger,
+            phase: self.phase,
+            layer: self.layer,
         })
     }
 }
@@ -260,9 +278,9 @@ fn seconds(field: &str, value: f64) -> Result<f64, String> {
     }
 }
 
-fn text(field: &str, value: String) -> Result<String, String> {
+fn text(field: &str, value: &str) -> Result<String, String> {
     if value.len() > MAX_TEXT || value.contains(char::is_control) {
         return Err(format!("{field}: must be a line of at most {MAX_TEXT} bytes"));
     }
-    Ok(value)
+    Ok(value.to_owned())
 }

@@ -10,7 +10,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use serde::Serialize;
 
-use crate::state::Job;
+use crate::run::job::Job;
 
 /// First key of the file. Keys may be added within a version.
 const FORMAT: &str = "loadmaster.run/1";
@@ -87,8 +87,8 @@ impl<'a> RunFile<'a> {
         visible: &[&str],
         deadline_seconds: f64,
     ) -> Self {
-        let places = job.spec.ranks();
-        let positions = job.spec.stages();
+        let places = job.task.ranks();
+        let positions = job.task.stages();
         let stages = positions
             .iter()
             .map(|position| Stage {
@@ -97,11 +97,11 @@ impl<'a> RunFile<'a> {
                 last_layer: position.stage.last_layer,
                 data_degree: position.stage.data_degree,
                 tensor_degree: position.stage.tensor_degree,
-                recompute: job.spec.stage_training(position).recompute,
-                in_flight: job.spec.training.schedule.in_flight(
+                recompute: job.task.stage_training(position).recompute,
+                in_flight: job.task.training.schedule.in_flight(
                     position.stage_count,
                     position.stage_index,
-                    job.spec.training.micro_batches,
+                    job.task.training.micro_batches,
                 ),
                 ranks: (0..places.len())
                     .filter(|&rank| places[rank].position.stage_index == position.stage_index)
@@ -110,7 +110,7 @@ impl<'a> RunFile<'a> {
             .collect();
         let ranks = places
             .iter()
-            .zip(&job.devices)
+            .zip(&job.lease.devices)
             .enumerate()
             .map(|(rank, (place, device))| Rank {
                 rank,
@@ -127,15 +127,15 @@ impl<'a> RunFile<'a> {
             .collect();
         Self {
             format: FORMAT,
-            run: job.claim.run.to_string(),
+            run: job.lease.claim.run.to_string(),
             results,
             ledger,
             deadline_seconds,
-            iterations: job.spec.iterations,
+            iterations: job.task.iterations,
             warm_up_iterations: WARM_UP_ITERATIONS,
-            training: job.spec.training,
-            model: &job.spec.model,
-            solo: matches!(job.spec.work, Work::Solo(_)),
+            training: job.task.training,
+            model: &job.task.model,
+            solo: matches!(job.task.work, Work::Solo(_)),
             stage_count: positions.first().map_or(0, |position| position.stage_count),
             stages,
             ranks,

@@ -4,28 +4,28 @@ use std::fs;
 use std::time::Duration;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::cluster::device::{Backend, CPU_KIND};
 use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::measure::failure::{FailureKind, RunFailure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::state::tests::{named, spec};
+use crate::run::Progress;
+use crate::testing::{lease, named, spec};
 
+/// Two slots of a MiB each, for a run of two stages.
 fn job() -> Job<RunSpec> {
-    let device = |ordinal: u32| Device {
-        id: format!("cpu{ordinal}"),
-        backend: Backend::Cpu,
-        kind: CPU_KIND.into(),
-        capacity: Bytes(1 << 20),
-        physical: Bytes(1 << 20),
-        uuid: String::new(),
-        ordinal,
-        driver_version: String::new(),
-        pci_bus_id: String::new(),
-    };
-    let devices = vec![device(0), device(1)];
-    Job { claim: named("one", 1), spec: spec(2), devices, deadline: Duration::from_secs(60) }
+    let mut lease = lease(2);
+    for device in &mut lease.devices {
+        device.capacity = Bytes(1 << 20);
+    }
+    Job { lease, task: spec(2) }
+}
+
+fn contact(progress: mpsc::Sender<Progress>) -> Contact {
+    Contact { claim: named("one", 1), stop: CancellationToken::new(), progress }
 }
 
 fn name() -> CommandName {
@@ -69,7 +69,7 @@ fn writes(files: &[String]) -> String {
 
 async fn run_in(folder: &TempDir, command: &TrainingCommand) -> Outcome {
     let (progress, _progress) = mpsc::channel(16);
-    run(&name(), command, &job(), folder.path(), &CancellationToken::new(), &progress).await
+    run(&name(), command, &job(), folder.path(), &contact(progress)).await
 }
 
 async fn outcome(command: &TrainingCommand) -> Outcome {
@@ -120,7 +120,7 @@ async fn a_command_is_told_the_run_and_gets_its_own_environment() {
     assert_eq!(run["stages"][1]["ranks"], json!([1]));
     assert_eq!(run["ranks"][1]["device"]["capacity_bytes"], json!(1 << 20));
     assert_eq!(run["ranks"][1]["device"]["cuda_index"], Value::Null);
-    assert_eq!(run["training"]["micro_batch_size"], json!(job().spec.training.micro_batch_size));
+    assert_eq!(run["training"]["micro_batch_size"], json!(job().task.training.micro_batch_size));
 }
 
 #[tokio::test]
@@ -230,12 +230,12 @@ async fn progress_is_passed_on_and_a_stop_ends_the_command() {
     let folder = tempfile::tempdir().unwrap();
     let command = shell("echo 'loadmaster: progress 0.25 backward'; exec sleep 1000");
     let (sender, mut heard) = mpsc::channel(16);
-    let stop = CancellationToken::new();
+    let contact = contact(sender);
     let (job, name) = (job(), name());
-    let run = run(&name, &command, &job, folder.path(), &stop, &sender);
+    let run = run(&name, &command, &job, folder.path(), &contact);
     let stopper = async {
         let progress = heard.recv().await.unwrap();
-        stop.cancel();
+        contact.stop.cancel();
         progress
     };
     let (outcome, progress) = tokio::join!(run, stopper);
@@ -245,7 +245,7 @@ async fn progress_is_passed_on_and_a_stop_ends_the_command() {
 
 #[test]
 fn a_gpu_is_visible_once_and_in_the_order_of_the_ranks() {
-    let gpu = |uuid: &str| Device { uuid: uuid.into(), ..job().devices[0].clone() };
+    let gpu = |uuid: &str| Device { uuid: uuid.into(), ..job().lease.devices[0].clone() };
     assert_eq!(visible_devices(&[gpu("GPU-b"), gpu("GPU-a"), gpu("GPU-b")]), ["GPU-b", "GPU-a"]);
-    assert!(visible_devices(&job().devices).is_empty());
+    assert!(visible_devices(&job().lease.devices).is_empty());
 }

@@ -13,8 +13,7 @@ use serde::Deserialize;
 use tonic::transport::Uri;
 
 use super::command::{self, Commands, RawCommand};
-use super::value::{CpuSlots, GpuSelection, duration, server, wait};
-use crate::cli::MAX_GPU_SHARES;
+use super::value::{CpuSlots, GpuSelection, MAX_GPU_SHARES, duration, server, wait};
 use crate::logging::LogFormat;
 
 /// Longest file, bytes.
@@ -26,7 +25,6 @@ pub(crate) enum ConfigError {
     /// The file is not there, or may not be read.
     #[error("the configuration file {} cannot be read: {error}", path.display())]
     Unreadable {
-        /// Which.
         path: PathBuf,
         /// The system's words.
         error: io::Error,
@@ -38,7 +36,6 @@ pub(crate) enum ConfigError {
         path.display()
     )]
     NotPrivate {
-        /// Which.
         path: PathBuf,
         /// Who may.
         why: String,
@@ -46,7 +43,6 @@ pub(crate) enum ConfigError {
     /// It says something that cannot be.
     #[error("the configuration file {}: {why}", path.display())]
     Invalid {
-        /// Which.
         path: PathBuf,
         /// Which key, and what would be right.
         why: String,
@@ -60,19 +56,19 @@ pub(crate) enum ConfigError {
 
 /// What a configuration file says.
 #[derive(Debug, Default)]
-pub(super) struct ConfigFile {
-    pub(super) server: Option<Uri>,
-    pub(super) name: Option<WorkerName>,
-    pub(super) cpu_slots: Option<CpuSlots>,
-    pub(super) gpus: Option<GpuSelection>,
-    pub(super) gpu_shares: Option<u32>,
-    pub(super) allow_shared_devices: Option<bool>,
-    pub(super) rank: Option<PathBuf>,
-    pub(super) work_dir: Option<PathBuf>,
-    pub(super) drain_timeout: Option<Duration>,
-    pub(super) hang_timeout: Option<Duration>,
-    pub(super) log_format: Option<LogFormat>,
-    pub(super) commands: Commands,
+pub(crate) struct ConfigFile {
+    pub(crate) server: Option<Uri>,
+    pub(crate) name: Option<WorkerName>,
+    pub(crate) cpu_slots: Option<CpuSlots>,
+    pub(crate) gpus: Option<GpuSelection>,
+    pub(crate) gpu_shares: Option<u32>,
+    pub(crate) allow_shared_devices: Option<bool>,
+    pub(crate) rank: Option<PathBuf>,
+    pub(crate) work_dir: Option<PathBuf>,
+    pub(crate) drain_timeout: Option<Duration>,
+    pub(crate) hang_timeout: Option<Duration>,
+    pub(crate) log_format: Option<LogFormat>,
+    pub(crate) commands: Commands,
 }
 
 /// As it is written.
@@ -96,7 +92,7 @@ struct Raw {
 
 impl ConfigFile {
     /// Reads a file that nobody but its owner can write to.
-    pub(super) fn read(path: &Path) -> Result<Self, ConfigError> {
+    pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
         let unreadable = |error| ConfigError::Unreadable { path: path.to_owned(), error };
         let invalid = |why| ConfigError::Invalid { path: path.to_owned(), why };
         let file = File::open(path).map_err(unreadable)?;
@@ -121,7 +117,7 @@ impl ConfigFile {
     }
 
     /// What a text says; errors name the key, or line and column.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let raw: Raw = toml::from_str(text).map_err(|error| error.to_string())?;
         Ok(Self {
             server: field("server", raw.server, server)?,

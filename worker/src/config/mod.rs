@@ -1,4 +1,4 @@
-//! Settings: from options, then environment variables, then the configuration file, then defaults.
+//! The configuration file, and how settings are written, there and on the command line.
 
 pub(crate) mod command;
 mod file;
@@ -6,65 +6,4 @@ mod file;
 mod tests;
 pub(crate) mod value;
 
-use std::path::PathBuf;
-use std::time::Duration;
-
-use loadmaster_proto::name::WorkerName;
-use tonic::transport::Uri;
-
-use crate::cli::Args;
-use crate::logging::LogFormat;
-use command::Commands;
-pub(crate) use file::ConfigError;
-use file::ConfigFile;
-use value::{CpuSlots, GpuSelection};
-
-/// See `--gpu-shares`.
-const GPU_SHARES: u32 = 1;
-/// See `--drain-timeout`.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
-/// See `--hang-timeout`.
-const HANG_TIMEOUT: Duration = Duration::from_secs(120);
-
-/// All settings of the daemon. What each means is said at the option of the same name.
-#[derive(Debug)]
-pub(crate) struct Settings {
-    pub(crate) server: Uri,
-    pub(crate) name: Option<WorkerName>,
-    pub(crate) cpu_slots: Option<CpuSlots>,
-    pub(crate) gpus: Option<GpuSelection>,
-    pub(crate) gpu_shares: u32,
-    pub(crate) allow_shared_devices: bool,
-    pub(crate) rank: Option<PathBuf>,
-    pub(crate) work_dir: Option<PathBuf>,
-    pub(crate) drain_timeout: Duration,
-    pub(crate) hang_timeout: Duration,
-    pub(crate) log_format: LogFormat,
-    /// Training commands that the worker offers.
-    pub(crate) commands: Commands,
-}
-
-impl Settings {
-    /// The settings that options and the file that they name make together.
-    pub(crate) fn of(args: Args) -> Result<Self, ConfigError> {
-        let file = args.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
-        Self::merged(args, file)
-    }
-
-    fn merged(args: Args, file: ConfigFile) -> Result<Self, ConfigError> {
-        Ok(Self {
-            server: args.server.or(file.server).ok_or(ConfigError::NoServer)?,
-            name: args.name.or(file.name),
-            cpu_slots: args.cpu_slots.or(file.cpu_slots),
-            gpus: args.gpus.or(file.gpus),
-            gpu_shares: args.gpu_shares.or(file.gpu_shares).unwrap_or(GPU_SHARES),
-            allow_shared_devices: args.allow_shared_devices.or(file.allow_shared_devices).unwrap_or_default(),
-            rank: args.rank.or(file.rank),
-            work_dir: args.work_dir.or(file.work_dir),
-            drain_timeout: args.drain_timeout.or(file.drain_timeout).unwrap_or(DRAIN_TIMEOUT),
-            hang_timeout: args.hang_timeout.or(file.hang_timeout).unwrap_or(HANG_TIMEOUT),
-            log_format: args.log_format.or(file.log_format).unwrap_or(LogFormat::Text),
-            commands: file.commands,
-        })
-    }
-}
+pub(crate) use file::{ConfigError, ConfigFile};

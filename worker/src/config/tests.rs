@@ -1,15 +1,15 @@
-//! Pins that the example works, that options beat the file, and that a mistake in the file is named.
+//! Pins that the example works, and that a mistake in the file is named.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
-use clap::Parser;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 
+use super::value::CpuSlots;
 use super::*;
 
-/// The shipped example.
 const EXAMPLE: &str = include_str!("../../../deploy/worker.toml");
 
 fn parse(text: &str) -> Result<ConfigFile, String> {
@@ -36,20 +36,6 @@ fn the_shipped_example_is_valid_with_every_line_uncommented() {
     let megatron = &whole.commands.values().next().unwrap();
     assert_eq!(megatron.ledger, Ledger::Reserved);
     assert_eq!(megatron.timeout, Some(Duration::from_secs(1_800)));
-}
-
-#[test]
-fn an_option_beats_the_file_and_the_file_the_default() {
-    let file = || parse("server = 'http://file:1'\nhang_timeout = '7s'\ngpu_shares = 2").unwrap();
-    let args = |line: &str| Args::try_parse_from(line.split_whitespace()).unwrap();
-    let settings = Settings::merged(args("x --server http://option:1 --gpu-shares 3"), file()).unwrap();
-    assert_eq!(settings.server.host(), Some("option"));
-    assert_eq!((settings.gpu_shares, settings.hang_timeout), (3, Duration::from_secs(7)));
-    assert_eq!((settings.drain_timeout, settings.allow_shared_devices), (DRAIN_TIMEOUT, false));
-    let settings = Settings::merged(args("x --allow-shared-devices"), file()).unwrap();
-    assert_eq!((settings.server.host(), settings.allow_shared_devices), (Some("file"), true));
-    let error = Settings::merged(args("x"), ConfigFile::default()).unwrap_err();
-    assert!(error.to_string().contains("--server"), "{error}");
 }
 
 #[test]

@@ -8,12 +8,13 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::wire::address;
 use tonic::transport::Uri;
 
+/// Most slots per GPU.
+pub(crate) const MAX_GPU_SHARES: i64 = 64;
+
 /// `--cpu-slots`: how many of what size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CpuSlots {
-    /// Slots.
     pub(crate) count: u32,
-    /// Bytes of each.
     pub(crate) capacity: Bytes,
 }
 

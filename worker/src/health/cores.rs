@@ -11,7 +11,7 @@ use loadmaster_proto::measure::environment::Environment;
 
 use super::judge::descends;
 use crate::host;
-use crate::supervise::kernel::{self, Process};
+use crate::process::kernel::{self, Process};
 
 /// Others may use this share of the cores before a run's seconds are doubted.
 const TOLERATED: f64 = 0.1;

@@ -6,7 +6,7 @@ use loadmaster_proto::measure::environment::DeviceSample;
 use loadmaster_proto::measure::measurement::Measurement;
 
 use super::Looks;
-use crate::supervise::kernel;
+use crate::process::kernel;
 
 /// What the driver shows of a GPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -109,7 +109,7 @@ mod tests {
     use loadmaster_proto::cluster::device::Backend;
 
     use super::*;
-    use crate::supervise::outcome::tests::measurement;
+    use crate::testing::measurement;
 
     fn gpu(ordinal: u32) -> Device {
         Device {

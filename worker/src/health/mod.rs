@@ -17,12 +17,11 @@ use std::time::Duration;
 
 use loadmaster_proto::cluster::device::{Backend, Device};
 use loadmaster_proto::measure::environment::Environment;
-use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::measure::failure::RunFailure;
 use tokio::time::timeout;
 use tracing::warn;
 
-use crate::supervise::outcome::Outcome;
+use crate::run::outcome::{Outcome, handed_back};
 use cores::{Cores, Usage};
 use judge::Look;
 use nvml::Monitor;
@@ -40,7 +39,6 @@ pub(crate) struct Before {
     cores: Option<Usage>,
 }
 
-/// Looks at devices.
 #[derive(Debug)]
 pub(crate) struct Health {
     monitor: Option<Arc<Monitor>>,
@@ -50,7 +48,6 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// For these devices.
     pub(crate) fn new(devices: &[Device], allow_shared: bool) -> Self {
         let gpus = devices.iter().any(|device| !device.uuid.is_empty());
         let monitor = if gpus { Monitor::open() } else { None };
@@ -74,11 +71,7 @@ impl Health {
             }
             return Ok(Before { gpus: looks, cores: self.usage(devices) });
         }
-        Err(RunFailure {
-            kind: FailureKind::HandedBack,
-            message: judge::refusal(&foreign),
-            stage_index: None,
-        })
+        Err(handed_back(judge::refusal(&foreign)))
     }
 
     /// Adds to a run's measurements what its devices looked like before and after it.

@@ -16,7 +16,6 @@ use super::judge::{GpuProcess, Look};
 pub(super) struct Monitor(Nvml);
 
 impl Monitor {
-    /// Loads the library.
     pub(super) fn open() -> Option<Self> {
         Nvml::init()
             .inspect_err(|error| warn!("clocks and other users of the GPUs stay unknown: {error}"))

@@ -42,7 +42,6 @@ pub(crate) enum InventoryError {
          with CUDA, or offer CPU slots with --cpu-slots 4x2GiB"
     )]
     UnusableGpus {
-        /// GPUs found.
         gpus: usize,
         /// GPUs that libtorch can use.
         usable: u32,

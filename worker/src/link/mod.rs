@@ -1,6 +1,6 @@
 //! The stream to the planner: one connection at a time, opened again whenever it ends.
 //!
-//! [`Link::next`] yields what happens on it; the daemon answers [`Event::Due`] with a fresh hello,
+//! [`Link::next`] yields what happens on it; the daemon answers [`LinkEvent::Due`] with a fresh hello,
 //! because only the daemon knows what it holds at that moment.
 
 mod backoff;
@@ -33,7 +33,7 @@ const CLOSE: Duration = Duration::from_secs(2);
 
 /// What happens on the link.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum LinkEvent {
     /// Time to dial: call [`Link::open`].
     Due,
     /// The planner took the hello.
@@ -111,13 +111,13 @@ impl Link {
     }
 
     /// The next event. May be dropped and called again without losing one.
-    pub(crate) async fn next(&mut self) -> Event {
+    pub(crate) async fn next(&mut self) -> LinkEvent {
         match &mut self.phase {
             Phase::Waiting(until) => {
                 sleep_until(*until).await;
                 // Not a second time, should the daemon not call `open`.
                 *until = Instant::now() + Backoff::MAX;
-                Event::Due
+                LinkEvent::Due
             }
             Phase::Open(connection) => match connection.events.recv().await {
                 Some(StreamEvent::Welcomed(terms)) => {
@@ -128,16 +128,16 @@ impl Link {
                         lease_seconds = terms.lease.as_secs_f64(),
                         "connected to the planner"
                     );
-                    Event::Welcomed(terms)
+                    LinkEvent::Welcomed(terms)
                 }
-                Some(StreamEvent::Message(message)) => Event::Message(message),
+                Some(StreamEvent::Message(message)) => LinkEvent::Message(message),
                 Some(StreamEvent::Ended(ending)) => self.ended(ending),
                 None => self.ended(Ending::lost("the planner did not take what was sent")),
             },
         }
     }
 
-    fn ended(&mut self, ending: Ending) -> Event {
+    fn ended(&mut self, ending: Ending) -> LinkEvent {
         let welcomed = match &self.phase {
             Phase::Open(connection) => connection.welcomed,
             Phase::Waiting(_) => None,
@@ -148,7 +148,7 @@ impl Link {
         let longest = self.longest_wait.unwrap_or(Backoff::MAX);
         let delay = self.backoff.next(rand::random::<f64>(), longest);
         let (event, delay) = match ending {
-            Ending::Refused { why } => (Event::Refused(why), Backoff::MAX),
+            Ending::Refused { why } => (LinkEvent::Refused(why), Backoff::MAX),
             Ending::Lost { why, wait } => {
                 let asked = wait.unwrap_or_default();
                 let delay = self.longest_wait.map_or(asked, |longest| asked.min(longest)).max(delay);
@@ -157,7 +157,7 @@ impl Link {
                     retry_seconds = delay.as_secs_f64(),
                     "not connected to the planner: {why}"
                 );
-                (Event::Lost, delay)
+                (LinkEvent::Lost, delay)
             }
         };
         self.phase = Phase::Waiting(Instant::now() + delay);

@@ -3,29 +3,15 @@
 use std::time::Duration;
 
 use loadmaster_proto::cluster::device::Device;
-use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::measure::failure::RunFailure;
 use loadmaster_proto::measure::run::Task;
 use loadmaster_proto::wire::v1;
 
-use super::handed_back;
-use crate::claim::Claim;
+use crate::run::job::{Claim, Job, Lease};
+use crate::run::outcome::{handed_back, not_started};
 
 /// Longest deadline.
 const LONGEST: Duration = Duration::from_secs(7 * 86_400);
-
-/// A lease that can be worked on, of any task or of one kind of it.
-#[derive(Debug)]
-pub(crate) struct Job<T = Task> {
-    /// Which.
-    pub(crate) claim: Claim,
-    /// What to do.
-    pub(crate) spec: T,
-    /// One device per rank, in order of the stages.
-    pub(crate) devices: Vec<Device>,
-    /// Hard limit.
-    pub(crate) deadline: Duration,
-}
 
 /// The job, or the answer to the planner.
 ///
@@ -40,38 +26,26 @@ pub(super) fn admit(
     let mut chosen: Vec<Device> = Vec::with_capacity(lease.device_ids.len());
     for id in &lease.device_ids {
         let Some(device) = devices.iter().find(|device| device.id == *id) else {
-            return Err(handed_back(&format!("this worker has no device {id:?}")));
+            return Err(handed_back(format!("this worker has no device {id:?}")));
         };
         if taken.contains(&id.as_str()) {
-            return Err(handed_back(&format!("device {id} is taken by another run")));
+            return Err(handed_back(format!("device {id} is taken by another run")));
         }
         if chosen.iter().any(|other| other.id == *id) {
-            return Err(senseless(&format!("the lease names device {id} twice")));
+            return Err(not_started(format!("the lease names device {id} twice")));
         }
         chosen.push(device.clone());
     }
     let deadline = Duration::try_from_secs_f64(lease.deadline_seconds)
         .ok()
         .filter(|deadline| !deadline.is_zero())
-        .ok_or_else(|| senseless(&format!("the lease has a deadline of {} s", lease.deadline_seconds)))?
+        .ok_or_else(|| not_started(format!("the lease has a deadline of {} s", lease.deadline_seconds)))?
         .min(LONGEST);
-    let wire = lease.spec.ok_or_else(|| senseless("the lease has no run specification"))?;
-    let spec = Task::try_from(wire).map_err(|invalid| senseless(&format!("spec: {invalid}")))?;
-    let ranks = spec.device_count();
+    let wire = lease.spec.ok_or_else(|| not_started("the lease has no run specification"))?;
+    let task = Task::try_from(wire).map_err(|invalid| not_started(format!("spec: {invalid}")))?;
+    let ranks = task.device_count();
     if u32::try_from(chosen.len()) != Ok(ranks) {
-        return Err(senseless(&format!("the lease names {} devices for {ranks} ranks", chosen.len())));
+        return Err(not_started(format!("the lease names {} devices for {ranks} ranks", chosen.len())));
     }
-    Ok(Job { claim, spec, devices: chosen, deadline })
-}
-
-impl<T> Job<T> {
-    /// The same lease, for this task.
-    pub(crate) fn with<U>(self, spec: U) -> (Job<U>, T) {
-        let Self { claim, spec: old, devices, deadline } = self;
-        (Job { claim, spec, devices, deadline }, old)
-    }
-}
-
-fn senseless(message: &str) -> RunFailure {
-    RunFailure { kind: FailureKind::NotStarted, message: message.to_owned(), stage_index: None }
+    Ok(Job { lease: Lease { claim, devices: chosen, deadline }, task })
 }

@@ -16,7 +16,6 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use loadmaster_proto::cluster::device::Device;
-use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::measure::failure::RunFailure;
 use loadmaster_proto::name::RunName;
 use loadmaster_proto::phase::Phase;
@@ -25,9 +24,8 @@ use tracing::{debug, info, warn};
 use v1::planner_message::Message as FromPlanner;
 use v1::worker_message::Message as ToPlanner;
 
-use crate::claim::Claim;
-use crate::supervise::outcome::Outcome;
-pub(crate) use admission::Job;
+use crate::run::job::Claim;
+use crate::run::outcome::{Outcome, handed_back};
 pub(crate) use event::{Action, Event, Terms};
 use reports::Reports;
 
@@ -272,7 +270,7 @@ impl State {
         };
         match admitted {
             Ok(job) => {
-                let device_ids = job.devices.iter().map(|device| device.id.clone()).collect();
+                let device_ids = job.lease.devices.iter().map(|device| device.id.clone()).collect();
                 info!(run.id = claim.run.id(), lease.token = claim.token, devices = ?device_ids, "leased");
                 let held = Held { device_ids, since: now, fraction: 0.0, phase: Phase::Setup, ending: None };
                 self.held.insert(claim, held);
@@ -445,10 +443,6 @@ impl State {
             }
         }
     }
-}
-
-fn handed_back(message: &str) -> RunFailure {
-    RunFailure { kind: FailureKind::HandedBack, message: message.to_owned(), stage_index: None }
 }
 
 /// The claim that a message names; nothing can be answered to one that names none.

@@ -1,16 +1,11 @@
 //! Pins what the daemon promises the planner, without processes, sockets or waiting.
 
-use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::cluster::device::{Backend, CPU_KIND};
-use loadmaster_proto::measure::run::{RunSpec, SoloStage, Work};
-use loadmaster_proto::model::layer::{Layer, LayerKind};
-use loadmaster_proto::model::{Model, ModelInput};
-use loadmaster_proto::training::stage::{Partitioning, StageConfig};
-use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
+use loadmaster_proto::measure::failure::FailureKind;
 use v1::run_failure::Kind;
 
 use super::reports::MAX_REPORTS;
 use super::*;
+use crate::testing::{cpu_slot, named, spec};
 
 const TERMS: Terms = Terms { heartbeat: Duration::from_secs(5), lease: Duration::from_secs(15) };
 
@@ -23,18 +18,7 @@ struct Bench {
 impl Bench {
     /// Two CPU slots, connected.
     fn connected() -> Self {
-        let device = |ordinal: u32| Device {
-            id: format!("cpu{ordinal}"),
-            backend: Backend::Cpu,
-            kind: CPU_KIND.into(),
-            capacity: Bytes(1 << 30),
-            physical: Bytes(1 << 30),
-            uuid: String::new(),
-            ordinal,
-            driver_version: String::new(),
-            pci_bus_id: String::new(),
-        };
-        let state = State::new(vec![device(0), device(1)], Duration::from_secs(60));
+        let state = State::new(vec![cpu_slot(0), cpu_slot(1)], Duration::from_secs(60));
         let mut bench = Self { state, now: Instant::now() };
         bench.on(Event::Welcomed(TERMS));
         bench
@@ -75,39 +59,6 @@ impl Bench {
     fn held(&self) -> Vec<String> {
         self.state.held_runs().into_iter().map(|held| held.run).collect()
     }
-}
-
-/// A claim.
-pub(crate) fn named(run: &str, token: i64) -> Claim {
-    Claim { run: RunName::from_id(run).unwrap(), token }
-}
-
-/// A tiny run of one or two stages.
-pub(crate) fn spec(stages: usize) -> RunSpec {
-    let model = Model::new(
-        "test".into(),
-        ModelInput::Image { channels: 1, height: 2, width: 2 },
-        vec![
-            Layer { name: "flatten".into(), kind: LayerKind::Flatten },
-            Layer { name: "out".into(), kind: LayerKind::Linear { in_features: 4, out_features: 2 } },
-        ],
-    )
-    .unwrap();
-    let training = TrainingSpec {
-        precision: Precision::Fp32,
-        optimizer: Optimizer::default(),
-        schedule: Schedule::Gpipe,
-        micro_batch_size: 1,
-        micro_batches: 1,
-        recompute: RecomputePolicy::None,
-        seed: 0,
-    };
-    let work = if stages == 1 {
-        Work::Solo(SoloStage { stage: StageConfig::single(0, 1), stage_count: 1, stage_index: 0 })
-    } else {
-        Work::Partitioning(Partitioning::from_sizes(&[1, 1]).unwrap())
-    };
-    RunSpec { model, training, work, stage_recompute: Vec::new(), iterations: 1, command: None }
 }
 
 fn lease(run: &str, token: i64, devices: &[&str]) -> v1::Lease {

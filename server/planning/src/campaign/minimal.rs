@@ -22,8 +22,8 @@ use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::{Parallelism, StageConfig};
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
-use super::content::distinct_layers;
 use super::planned::{PlannedRun, Purpose};
+use super::stage_key::distinct_layers;
 
 /// Most layers of a stage that checks predictions.
 pub const CHECKED_LAYERS: usize = 8;
@@ -106,8 +106,8 @@ mod tests {
     use loadmaster_proto::training::{Optimizer, Precision};
 
     use super::*;
-    use crate::campaign::content::content;
-    use crate::fixtures::{settings, training};
+    use crate::campaign::stage_key::stage_key;
+    use crate::testing::{settings, training};
 
     fn gpt2(blocks: i64) -> Model {
         Zoo::Gpt2(Gpt2 { blocks, ..Gpt2::default() }).build().unwrap()
@@ -203,9 +203,9 @@ mod tests {
         let model = vgg11();
         let (fit, _) = runs(&model, &[Scenario::SINGLE]);
         for layer in 0..model.layers().len() {
-            let wanted = content(&model, layer, layer);
+            let wanted = stage_key(&model, layer, layer);
             let sizes =
-                fit.iter().filter(|run| content(&model, run.first_layer(), run.first_layer()) == wanted);
+                fit.iter().filter(|run| stage_key(&model, run.first_layer(), run.first_layer()) == wanted);
             assert_eq!(sizes.map(|run| run.training.micro_batch_size).collect::<Vec<_>>(), [2, 4]);
         }
     }

@@ -6,108 +6,38 @@
 //!   About one run per layer, micro-batch size and scenario, each on all devices at once.
 //! * [`stages`]: CAPTURE's metrics too, but each distinct stage alone, with synthetic edges. Twice as many
 //!   stages, but identical ones are run once and the runs spread over all workers.
+//!
+//! | module | question | paper |
+//! |---|---|---|
+//! | [`runs`] | what is the campaign of this profile, and what does each scenario show? | III-A |
+//! | [`scenarios`] | in which scenarios, and at which micro-batch sizes? | III-A2, III-B3 |
+//! | [`neighbours`] | with which other layers is a layer's added memory measured? | III-A1 |
+//! | [`stage_key`](mod@stage_key) | which stages are equal, so that one is run for all? | |
+//! | [`planned`] | what does a run measure, told apart from all others? | |
+//! | [`remaining`](mod@remaining) | what is left to do of a campaign that was begun before? | |
+//! | [`follow_up`](mod@follow_up) | which runs are needed besides, because some did not fit? | III-A1 |
+//! | [`result`] | is what a worker measured what its run asked for? | |
 
-pub mod content;
+mod error;
+pub mod follow_up;
 pub mod minimal;
+pub mod neighbours;
 pub mod paper;
 pub mod planned;
+pub mod remaining;
+pub mod result;
+pub mod runs;
 pub mod scenarios;
+pub mod stage_key;
 pub mod stages;
 
 use loadmaster_proto::measure::run::Campaign;
-use loadmaster_proto::training::scenario::Scenario;
 
-pub use content::{content, distinct_layers};
+pub use error::CampaignError;
 pub use paper::PaperCampaign;
 pub use planned::{KeyedRun, PlannedRun, Purpose};
+pub use stage_key::{distinct_layers, stage_key};
 pub use stages::{Representative, StagesCampaign};
-
-/// Why no campaign could be laid out.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CampaignError {
-    /// No device.
-    #[error("a campaign needs at least 1 device")]
-    NoDevices,
-    /// A device would have no layer.
-    #[error("more stages than layers: {devices} devices for {layers} layers")]
-    MoreStagesThanLayers {
-        /// Devices asked for.
-        devices: usize,
-        /// Layers of the model.
-        layers: usize,
-    },
-    /// One or two devices cannot hold an inner layer alone while something holds the rest.
-    #[error(
-        "whole partitionings over {devices} device{} never place layers {first_layer} to {last_layer} \
-         alone, so their isolated memory cannot be measured: use the `stages` campaign or at least 3 \
-         devices",
-        if *devices == 1 { "" } else { "s" }
-    )]
-    CannotIsolate {
-        /// Devices asked for.
-        devices: usize,
-        /// First layer that is never alone.
-        first_layer: usize,
-        /// Last layer that is never alone.
-        last_layer: usize,
-    },
-    /// Stages cannot be shared among so many devices.
-    #[error("{devices} devices do not form sub-meshes of {} for {scenario}", scenario.degree)]
-    NotDivisible {
-        /// Devices asked for.
-        devices: usize,
-        /// The scenario.
-        scenario: Scenario,
-    },
-    /// A layer cannot be split so often.
-    #[error("{scenario}: layer {layer} ({name}) cannot be split so often: {why}")]
-    NotSplit {
-        /// The scenario.
-        scenario: Scenario,
-        /// Index of the layer.
-        layer: usize,
-        /// Its name.
-        name: String,
-        /// What does not divide.
-        why: String,
-    },
-    /// More than anybody would train.
-    #[error(
-        "the campaign has {runs} runs for a model of {layers} layers, more than a planner lays out: use the \
-         `minimal` campaign, or fewer scenarios"
-    )]
-    TooLarge {
-        /// Runs of the campaign.
-        runs: usize,
-        /// Layers of the model.
-        layers: usize,
-    },
-    /// A scenario of several devices cannot be laid out.
-    #[error("{scenario}: {reason}")]
-    Scenario {
-        /// The scenario.
-        scenario: Scenario,
-        /// Why.
-        reason: Box<CampaignError>,
-    },
-    /// Under 1F1B the stages of a partitioning hold different numbers of micro-batches.
-    #[error(
-        "under 1F1B the stages of one partitioning hold different numbers of micro-batches in flight, so \
-         their peaks cannot be subtracted: use the `stages` campaign, or GPipe"
-    )]
-    InFlightVaries,
-}
-
-/// Checks the number of devices against the number of layers.
-fn check_counts(layers: usize, devices: usize) -> Result<(), CampaignError> {
-    if devices == 0 {
-        return Err(CampaignError::NoDevices);
-    }
-    if devices > layers {
-        return Err(CampaignError::MoreStagesThanLayers { devices, layers });
-    }
-    Ok(())
-}
 
 /// The micro-batch sizes to profile for a target, ascending.
 ///

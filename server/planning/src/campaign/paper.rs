@@ -39,11 +39,11 @@ use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Schedule, TrainingSpec};
 
-use super::{CampaignError, check_counts};
-use crate::neighbours::{Neighbours, block_starts};
+use super::error::{CampaignError, check_counts};
+use super::neighbours::{Neighbours, block_starts};
 
 /// Most stages of all partitionings together. A model that needs more has more runs than a
-/// [layout](crate::layout::Layout) takes; it is refused before they are written down.
+/// [layout](crate::campaign::runs::Layout) takes; it is refused before they are written down.
 const MAX_STAGES: usize = 20_000_000;
 
 /// The partitionings to run at each profiled micro-batch size.
@@ -176,7 +176,7 @@ mod tests {
     }
 
     fn gpipe() -> TrainingSpec {
-        crate::fixtures::training(Schedule::Gpipe, 8, 12)
+        crate::testing::training(Schedule::Gpipe, 8, 12)
     }
 
     /// Description 1 as printed (with its slips corrected), for L = 25 over G = 5: L/G = 5.

@@ -10,7 +10,7 @@ use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::StageConfig;
 use serde::Serialize;
 
-use super::content::content;
+use super::stage_key::stage_key;
 
 /// Version of what a measurement means. A change in what ranks measure, or in how runs are told apart,
 /// raises it, so that older measurements are not taken for new ones. Ranks of an older release must not
@@ -107,7 +107,7 @@ impl PlannedRun {
                 .iter()
                 .map(|position| {
                     let StageConfig { first_layer, last_layer, data_degree, tensor_degree } = position.stage;
-                    let content = content(model, first_layer, last_layer);
+                    let content = stage_key(model, first_layer, last_layer);
                     (content, data_degree, tensor_degree, in_flight(position))
                 })
                 .collect(),

@@ -7,8 +7,8 @@ use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::Parallelism;
 
+use super::error::{CampaignError, check_counts};
 use super::paper::{PaperCampaign, paper};
-use super::{CampaignError, check_counts};
 
 /// Degrees that CAPTURE profiles.
 pub const DEFAULT_DEGREES: [u32; 2] = [2, 4];

@@ -10,7 +10,7 @@
 //!
 //! CAPTURE's other scenarios are the same stages, each shared among several devices.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use loadmaster_proto::measure::run::SoloStage;
 use loadmaster_proto::model::Model;
@@ -19,10 +19,9 @@ use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Schedule, TrainingSpec};
 use serde::{Deserialize, Serialize};
 
-use super::content::content;
-use super::{CampaignError, check_counts};
-use crate::metrics::StagePeak;
-use crate::neighbours::Neighbours;
+use super::error::{CampaignError, check_counts};
+use super::neighbours::Neighbours;
+use super::stage_key::stage_key;
 
 /// The runs to make at each profiled micro-batch size, and what they stand for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,27 +84,6 @@ impl StagesCampaign {
     }
 }
 
-/// Adds to the measured peaks those of the stages that they stand for. Peaks of stages that no campaign
-/// asked for are kept.
-pub fn expand(representatives: &[Representative], peaks: &[StagePeak]) -> Vec<StagePeak> {
-    let mut stands_for: BTreeMap<(usize, usize), Vec<StageConfig>> = BTreeMap::new();
-    for &Representative { needed, measured } in representatives {
-        if needed != measured {
-            stands_for.entry((measured.first_layer, measured.last_layer)).or_default().push(needed);
-        }
-    }
-    let mut expanded = peaks.to_vec();
-    for &peak in peaks {
-        let others = stands_for.get(&(peak.first_layer, peak.last_layer)).into_iter().flatten();
-        expanded.extend(others.map(|needed| StagePeak {
-            first_layer: needed.first_layer,
-            last_layer: needed.last_layer,
-            ..peak
-        }));
-    }
-    expanded
-}
-
 /// The stages that the metrics are made of, in order, each with the first one of the same content.
 pub fn representatives(model: &Model, neighbours: &Neighbours) -> Vec<Representative> {
     let alone = (0..neighbours.layers()).map(|layer| (layer, layer));
@@ -115,7 +93,7 @@ pub fn representatives(model: &Model, neighbours: &Neighbours) -> Vec<Representa
     needed
         .into_iter()
         .map(|needed| {
-            let content = content(model, needed.first_layer, needed.last_layer);
+            let content = stage_key(model, needed.first_layer, needed.last_layer);
             Representative { needed, measured: *first_of_content.entry(content).or_insert(needed) }
         })
         .collect()
@@ -162,7 +140,7 @@ mod tests {
     use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
 
     use super::*;
-    use crate::fixtures::training;
+    use crate::testing::training;
 
     fn gpt2(blocks: i64) -> Model {
         Zoo::Gpt2(Gpt2 { blocks, ..Gpt2::default() }).build().unwrap()
@@ -191,8 +169,8 @@ mod tests {
             for &Representative { needed, measured } in &campaign.representatives {
                 assert!(campaign.runs.iter().any(|run| run.stage == measured), "{needed}");
                 assert_eq!(
-                    content(&model, needed.first_layer, needed.last_layer),
-                    content(&model, measured.first_layer, measured.last_layer)
+                    stage_key(&model, needed.first_layer, needed.last_layer),
+                    stage_key(&model, measured.first_layer, measured.last_layer)
                 );
             }
         }
@@ -203,13 +181,13 @@ mod tests {
     #[test]
     fn ends_of_the_model_and_input_shapes_make_stages_different() {
         let model = vgg11();
-        assert_ne!(content(&model, 1, 1), content(&model, 4, 4), "same relu, other shape");
-        assert_eq!(content(&model, 11, 12), content(&model, 11, 12));
+        assert_ne!(stage_key(&model, 1, 1), stage_key(&model, 4, 4), "same relu, other shape");
+        assert_eq!(stage_key(&model, 11, 12), stage_key(&model, 11, 12));
         let blocks = gpt2(4);
-        assert_eq!(content(&blocks, 1, 2), content(&blocks, 3, 4));
-        assert_ne!(content(&blocks, 5, 6), content(&blocks, 4, 5));
+        assert_eq!(stage_key(&blocks, 1, 2), stage_key(&blocks, 3, 4));
+        assert_ne!(stage_key(&blocks, 5, 6), stage_key(&blocks, 4, 5));
         let untied = Zoo::Gpt2(Gpt2 { blocks: 4, untied_head: true, ..Gpt2::default() }).build().unwrap();
-        assert_ne!(content(&blocks, 6, 6), content(&untied, 6, 6));
+        assert_ne!(stage_key(&blocks, 6, 6), stage_key(&untied, 6, 6));
     }
 
     /// A worker accepts every run, and the run holds as many micro-batches as it was made for.
@@ -251,22 +229,6 @@ mod tests {
         assert_eq!(in_flight(Schedule::OneFOneB, 3, 4), [1, 3]);
         assert_eq!(in_flight(Schedule::OneFOneB, 1, 4), [1]);
         assert_eq!(in_flight(Schedule::OneFOneB, 12, 1), [1]);
-    }
-
-    /// Measured peaks reach all stages that they stand for, and nothing is lost.
-    #[test]
-    fn expanded_peaks_complete_the_metrics() {
-        let model = gpt2(24);
-        let campaign = stages(&model, &training(Schedule::Gpipe, 8, 12), 4).unwrap();
-        let peaks: Vec<StagePeak> = campaign
-            .runs
-            .iter()
-            .map(|run| StagePeak::new(run.stage.first_layer, run.stage.last_layer, 4, 12, 1 << 30))
-            .collect();
-        let names: Vec<String> = model.layers().iter().map(|layer| layer.name.clone()).collect();
-        let metrics = |peaks: &[StagePeak]| crate::metrics::derive(&names, &campaign.neighbours, &[], peaks);
-        assert!(!metrics(&peaks).missing.is_empty());
-        assert!(metrics(&expand(&campaign.representatives, &peaks)).missing.is_empty());
     }
 
     #[test]

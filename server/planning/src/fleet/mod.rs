@@ -14,6 +14,7 @@ mod choose;
 mod discover;
 mod groups;
 mod order;
+mod placed;
 #[cfg(test)]
 mod tests;
 
@@ -168,11 +169,14 @@ fn build(cluster: &Cluster, parts: &[Part<'_>]) -> Result<PlannedFleet, FleetErr
         let others = parts.iter().filter(|other| other.node == part.node && *other != part);
         let beside = others.filter_map(|other| slowest(node, &part.devices, &other.devices));
         let network = node.network.filter(|_| !is_one_node);
+        // Those that may not be used count too: a further node like this one has them.
+        let all = node.devices.iter().filter(|device| device.kind == part.kind);
+        let whole = all.filter(|device| cluster.usable(device) == part.capacity).count() as u32;
         nodes.push(FleetNode {
             name: node.name.clone(),
             kind,
             devices: part.devices.len() as u32,
-            whole: part.devices.len() as u32,
+            whole,
             inside: slowest(node, &part.devices, &part.devices).unwrap_or(ALONE),
             outside: network.into_iter().chain(beside).reduce(Link::slower).unwrap_or(ALONE),
             domains,

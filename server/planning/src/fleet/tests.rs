@@ -44,6 +44,18 @@ fn domains_stand_together_and_shares_are_a_kind_of_their_own() {
     assert!(last.uuid.ends_with("0003") && planned.device(80).is_none());
 }
 
+/// A further node like one whose devices are used in part has all of them.
+#[test]
+fn a_node_is_whole_with_the_devices_that_may_not_be_used() {
+    let excluded = vec![Excluded { node: "h01".to_owned(), device: Some(3) }];
+    let planned = fleet(&example(), &Selection { excluded, ..Selection::default() }).unwrap();
+    let nodes = planned.fleet.nodes.iter().map(|node| (node.name.as_str(), node.devices, node.whole));
+    let nodes: Vec<_> = nodes.collect();
+    assert!(nodes.contains(&("h01", 7, 8)) && nodes.contains(&("h02", 8, 8)), "{nodes:?}");
+    // The node with a smaller device is two, and each of them whole.
+    assert!(nodes.contains(&("a04", 3, 3)) && nodes.contains(&("a04", 1, 1)), "{nodes:?}");
+}
+
 #[test]
 fn a_selection_takes_kinds_nodes_labels_and_the_first_devices() {
     let cluster = example();

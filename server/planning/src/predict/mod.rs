@@ -1,181 +1,190 @@
-//! "Will it fit?": what each device of given stages needs, against what it has.
+//! What a stage needs that nobody ran: memory and time, and whether it fits.
+//!
+//! Here is what every predictor answers, the trait [`Predictor`]; three of them, each from other evidence, and
+//! what is made of their answers:
+//!
+//! | module | question | paper |
+//! |---|---|---|
+//! | [`component`] | what does a stage need, from what each of its layers allocates and frees? | |
+//! | [`capture`] | the same, by the paper's rule, from the peaks of neighbouring layers? | III-A1, III-A3, III-B |
+//! | [`layer_table`] | the same, from another tool's per-layer table? | |
+//! | [`lacks`] | what does each predictor lack of a profile? | |
+//! | [`choose`] | which predictor does a profile have what it takes for? | |
+//! | [`forecast`] | what does each device of given stages need, and does it fit? | |
+//! | [`cores`] | what do seconds on CPU slots not contain? | |
 
-mod excluded;
-mod warnings;
-
-use std::collections::BTreeSet;
+pub mod capture;
+pub mod choose;
+pub mod component;
+pub mod cores;
+mod curve;
+mod error;
+pub mod forecast;
+pub mod lacks;
+mod layer_costs;
+pub mod layer_table;
+mod memo;
+mod setting;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::training::TrainingSpec;
-use loadmaster_proto::training::stage::Partitioning;
+use loadmaster_proto::ledger::Ledger;
+use serde::Serialize;
 
-use super::predictor::{Interval, Margin, Prediction, PredictionError, Predictor, StageSetting};
+pub use curve::{PeakCurve, margin_up_to};
+pub use error::PredictionError;
+pub use layer_costs::{Exchange, LayerCost};
+pub use setting::{Share, StageSetting};
 
-pub use excluded::{Excluded, excluded};
-pub use warnings::{on_top, warnings};
+pub use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
 
-/// Whether predicted bytes stay within a capacity; later ones are worse.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
-    /// Nobody asked: no capacity was given.
-    NotAsked,
-    /// With the margin.
-    Fits,
-    /// The predicted bytes do; the upper end of their interval does not, or is not known.
-    FitsWithoutMargin,
-    /// Not even the predicted bytes do.
-    DoesNotFit,
-}
+/// Most bytes of one part of a [`Breakdown`]. An imported profile may list any numbers; beyond this they say
+/// no more than that nothing holds them, and all parts together can still be added up.
+pub const MOST_BYTES: u64 = 1 << 59;
 
-/// What given stages need.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Forecast {
-    /// The stages in order.
-    pub stages: Vec<StageForecast>,
-    /// What to know before trusting the numbers, each once.
-    pub warnings: Vec<String>,
-    /// Names of the measurements behind the numbers, in order and each once.
-    pub sources: Vec<String>,
-}
+/// Turns a profile into bytes and seconds of stages (CAPTURE, III-B).
+pub trait Predictor {
+    /// Name and version, for example `component/1`. A change that may change a figure changes it.
+    fn name(&self) -> &'static str;
 
-/// What the devices of a stage need.
-#[derive(Debug, Clone, PartialEq)]
-pub struct StageForecast {
-    /// The stage as it will be trained.
-    pub setting: StageSetting,
-    /// What its fullest device needs.
-    pub prediction: Prediction,
-    /// Between which bytes the real peak is expected; none where no margin is known, or where the figures are not
-    /// all that a device holds.
-    pub interval: Option<Interval>,
-    /// Position of its first device in the order of the pipeline.
-    pub first_device: usize,
-    /// What the smallest of its devices allows, and which one that is; none where nobody said.
-    pub smallest: Option<Device>,
-}
+    /// Number of layers of the profiled model.
+    fn layers(&self) -> usize;
 
-/// A device in the order of the pipeline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Device {
-    /// Its position.
-    pub index: usize,
-    /// Bytes that it allows.
-    pub capacity: Bytes,
-}
-
-/// Why nothing is forecast.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum ForecastError {
-    /// A stage cannot be predicted.
-    #[error(transparent)]
-    Prediction(#[from] PredictionError),
-    /// The devices are not as many as the stages ask for.
-    #[error("the stages need {needed} devices, {given} are given: name one capacity for each device")]
-    DeviceCount {
-        /// The degrees of the stages, added up.
-        needed: usize,
-        /// Capacities given.
-        given: usize,
-    },
-}
-
-impl StageForecast {
-    /// The bytes that have to fit: the upper end of the interval, or what is predicted where there is none.
-    pub fn needed(&self) -> Bytes {
-        self.interval.map_or(self.prediction.bytes, |interval| interval.high)
+    /// Ledger of all bytes that it predicts: that of its profile.
+    fn ledger(&self) -> Ledger {
+        Ledger::Allocated
     }
 
-    /// Capacity less the bytes that have to fit; negative where they do not.
-    pub fn slack(&self) -> Option<i128> {
-        self.smallest.map(|device| i128::from(device.capacity.0) - i128::from(self.needed().0))
+    /// What each device of a stage needs.
+    ///
+    /// # Errors
+    /// What the profile lacks for this stage and setting.
+    fn stage(&self, setting: &StageSetting) -> Result<Prediction, PredictionError>;
+
+    /// Names of the measurements that the prediction is made from (`runs/…/measurements/…`), in a fixed
+    /// order and each once. Empty where the profile has no names.
+    fn sources(&self, setting: &StageSetting) -> Vec<String>;
+
+    /// What to know before trusting this prediction besides its origin and margin, for people. It is
+    /// asked for the few stages that are shown, never within a search.
+    fn warnings(&self, _setting: &StageSetting) -> Vec<String> {
+        Vec::new()
     }
 
-    /// Whether it fits.
-    pub fn verdict(&self) -> Verdict {
-        let Some(device) = self.smallest else { return Verdict::NotAsked };
-        if self.prediction.bytes > device.capacity {
-            return Verdict::DoesNotFit;
+    /// What every device holds of the predictor's ledger and nobody can tell how much it is, with what to do about
+    /// it: a figure without it is no peak, so that nothing is said to fit. None, the default, where the
+    /// figures are whole.
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Bytes of every parameter that its figures count besides what precision and optimizer make: copies that the
+    /// profile's launcher keeps.
+    fn copies_bytes_per_parameter(&self) -> u32 {
+        0
+    }
+
+    /// The least and the largest tensor degree that the profile has figures of; none, the default, where the
+    /// predictor has no such limits. Searches stay within unless the request names others.
+    fn tensor_degrees(&self) -> Option<(u32, u32)> {
+        None
+    }
+
+    /// What to know of stages whose shards are on several nodes; none, the default, where nothing is.
+    fn across_nodes(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// What every layer costs a device besides the bytes of its peak, in order: seconds, and bytes that it
+    /// exchanges. None for a layer whose seconds at this share the profile does not tell; none at all, the
+    /// default, where the predictor knows no times.
+    fn layer_costs(&self, _share: Share) -> Vec<Option<LayerCost>> {
+        Vec::new()
+    }
+
+    /// The bytes of the stages that begin with the first layer of `setting`'s stage, one for each last layer in
+    /// order, up to the first that cannot be predicted; its place in the pipeline does not matter. None, the
+    /// default, where the predictor has to be asked for each place: a search then does.
+    fn curves(&self, _setting: &StageSetting) -> Option<Vec<PeakCurve>> {
+        None
+    }
+
+    /// The fewest samples of a device's pass at which the profile has seconds of every layer: below that they are only
+    /// known to be no more. None, the default, where the predictor knows no times.
+    fn smallest_share(&self) -> Option<u32> {
+        None
+    }
+
+    /// About how many bytes its answers take that it keeps in case they are asked for again; 0, the default, where it
+    /// keeps none.
+    fn remembered_bytes(&self) -> usize {
+        0
+    }
+
+    /// Bytes of the gradient that both ends of a tied weight exchange, on each shard of this degree; 0 where
+    /// nothing is tied.
+    fn tied_bytes(&self, _tensor_degree: u32) -> u64 {
+        0
+    }
+}
+
+/// What a device of a stage is predicted to need.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Prediction {
+    /// Highest bytes on one device, in the predictor's ledger: the fullest device of the stage.
+    pub bytes: Bytes,
+    /// What those bytes are; none where the predictor cannot tell.
+    pub breakdown: Option<Breakdown>,
+    /// How long the passes take; none where the profile has no times.
+    pub seconds: Option<StageSeconds>,
+    /// The real peak is expected between `bytes · (1 − margin)` and `bytes · (1 + margin)`, from the
+    /// errors on stages that were held out. None where nobody has measured that.
+    pub margin: Option<f64>,
+    /// The real seconds are expected between `seconds · (1 − margin)` and `seconds · (1 + margin)`, from the
+    /// errors on stages that were held out. None where nobody has measured that, or there are no seconds.
+    pub seconds_margin: Option<f64>,
+    /// Name and version of the predictor.
+    pub predictor: &'static str,
+    /// How far from the profile.
+    pub origin: Origin,
+}
+
+impl Prediction {
+    /// The interval that the margin spans; none where no margin is known.
+    pub fn interval(&self) -> Option<Interval> {
+        self.margin.map(|margin| Interval::around(self.bytes, margin))
+    }
+}
+
+/// How much of a device must stay free besides what is predicted.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Margin {
+    /// As much as the predictor's own errors ask for; nothing where they are not known.
+    #[default]
+    Known,
+    /// This share of the predicted bytes, whatever the predictor knows; 0 keeps nothing free.
+    Share(f64),
+}
+
+impl Margin {
+    /// The interval that a capacity must hold the upper end of; none where no margin is known.
+    pub fn interval(self, prediction: &Prediction) -> Option<Interval> {
+        match self {
+            Self::Known => prediction.interval(),
+            Self::Share(share) => Some(Interval::around(prediction.bytes, share)),
         }
-        match self.interval {
-            Some(interval) if interval.high <= device.capacity => Verdict::Fits,
-            Some(_) | None => Verdict::FitsWithoutMargin,
-        }
-    }
-}
-
-impl Forecast {
-    /// The worst of the stages.
-    pub fn verdict(&self) -> Verdict {
-        self.stages.iter().map(StageForecast::verdict).max().unwrap_or(Verdict::NotAsked)
     }
 
-    /// The first device, in pipeline order, that has the worst verdict; none where all fit with the margin
-    /// or nobody asked.
-    pub fn first_too_small(&self) -> Option<usize> {
-        let worst = self.verdict();
-        if worst <= Verdict::Fits {
-            return None;
-        }
-        let stage = self.stages.iter().find(|stage| stage.verdict() == worst)?;
-        stage.smallest.map(|device| device.index)
+    /// The bytes that a capacity must hold.
+    pub fn needed(self, prediction: &Prediction) -> Bytes {
+        self.needed_for(prediction.bytes, prediction.margin)
+    }
+
+    /// The same, for bytes whose own margin is known or not.
+    pub fn needed_for(self, bytes: Bytes, known: Option<f64>) -> Bytes {
+        let share = match self {
+            Self::Known => known,
+            Self::Share(share) => Some(share),
+        };
+        share.map_or(bytes, |share| Interval::around(bytes, share).high)
     }
 }
-
-/// Forecasts stages in order on devices of the given capacities: none, or one for each device that the
-/// stages' degrees add up to.
-///
-/// # Errors
-/// A stage cannot be predicted, or the capacities are not as many as the devices.
-pub fn forecast(
-    predictor: &(impl Predictor + ?Sized),
-    settings: &[StageSetting],
-    capacities: &[Bytes],
-    margin: Margin,
-) -> Result<Forecast, ForecastError> {
-    let needed = devices(settings);
-    if !capacities.is_empty() && capacities.len() != needed {
-        return Err(ForecastError::DeviceCount { needed, given: capacities.len() });
-    }
-    let mut first_device = 0;
-    let mut stages = Vec::with_capacity(settings.len());
-    for &setting in settings {
-        let prediction = predictor.stage(&setting)?;
-        let next = first_device + setting.stage.devices() as usize;
-        let own = capacities.get(first_device..next).unwrap_or_default();
-        // The first of several, so that the answer names the first device that is too small.
-        let smallest = (first_device..next).zip(own).min_by_key(|&(_, capacity)| capacity);
-        stages.push(StageForecast {
-            setting,
-            prediction,
-            // An interval around a part of the bytes would promise an upper end that nobody knows.
-            interval: predictor.unknown().map_or_else(|| margin.interval(&prediction), |_| None),
-            first_device,
-            smallest: smallest.map(|(index, &capacity)| Device { index, capacity }),
-        });
-        first_device = next;
-    }
-    let predictions: Vec<Prediction> = stages.iter().map(|stage| stage.prediction).collect();
-    let sources: BTreeSet<String> = settings.iter().flat_map(|setting| predictor.sources(setting)).collect();
-    Ok(Forecast {
-        warnings: warnings(predictor, settings, &predictions, margin),
-        sources: sources.into_iter().collect(),
-        stages,
-    })
-}
-
-/// Devices that stages take in all.
-pub fn devices(settings: &[StageSetting]) -> usize {
-    settings.iter().map(|setting| setting.stage.devices() as usize).sum()
-}
-
-/// The stages of a partitioning as they will be trained.
-pub fn settings(training: &TrainingSpec, partitioning: &Partitioning) -> Vec<StageSetting> {
-    let stage_count = u32::try_from(partitioning.stages().len()).unwrap_or(u32::MAX);
-    (0..stage_count)
-        .zip(partitioning.stages())
-        .map(|(stage_index, &stage)| StageSetting { stage, stage_index, stage_count, training: *training })
-        .collect()
-}
-
-#[cfg(test)]
-mod tests;

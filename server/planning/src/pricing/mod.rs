@@ -38,9 +38,9 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::training::gradient_buckets::BUCKET_BYTES;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
-use super::predictor::{Margin, Origin, Predictor, Share, StageSetting};
 use super::search::{Choice, KindSet, Link, LinkId, Peak, Seconds, StageAt, StageCosts};
 use super::time::{all_reduce, point_to_point};
+use crate::predict::{Margin, Origin, Predictor, Share, StageSetting};
 use rows::Row;
 use stage::{refusal, setting, share, unfit};
 use sums::Sums;

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use loadmaster_proto::training::TrainingSpec;
 
 use super::stage::setting;
-use crate::predictor::{PeakCurve, Predictor};
+use crate::predict::{PeakCurve, Predictor};
 use crate::search::{Choice, StageAt};
 
 /// Stages by their last layer.

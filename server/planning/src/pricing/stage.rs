@@ -4,7 +4,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Schedule, TrainingSpec};
 
-use crate::predictor::{Share, StageSetting};
+use crate::predict::{Share, StageSetting};
 use crate::search::Choice;
 
 /// Why nothing can be run with this choice at this micro-batch size.

@@ -1,6 +1,6 @@
 //! What layers cost alone, summed up from the first one on.
 
-use crate::predictor::{Exchange, Origin, Predictor, Share};
+use crate::predict::{Exchange, Origin, Predictor, Share};
 use crate::search::Seconds;
 
 /// Parts of a second in which sums are kept: about a picosecond. Sums of whole numbers have no rounding, so

@@ -8,10 +8,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::fixtures::training;
-use crate::predictor::{Exchange, LayerCost, Prediction, PredictionError, StageSeconds};
+use crate::predict::layer_table::TablePredictor;
+use crate::predict::{Exchange, LayerCost, Prediction, PredictionError, StageSeconds};
 use crate::search::LinkOrigin;
-use crate::table::Table;
+use crate::testing::training;
 
 const RECOMPUTES: [RecomputePolicy; 3] =
     [RecomputePolicy::None, RecomputePolicy::Stage, RecomputePolicy::Layer];
@@ -50,8 +50,8 @@ fn document(layers: &[[u64; 4]], ledger: &str) -> Value {
     })
 }
 
-fn table(document: &Value) -> Table {
-    Table::new(&ProfileDocument::parse(&document.to_string()).unwrap()).unwrap()
+fn table(document: &Value) -> TablePredictor {
+    TablePredictor::new(&ProfileDocument::parse(&document.to_string()).unwrap()).unwrap()
 }
 
 fn terms<'a>(training: TrainingSpec, choices: &'a [Choice], links: &'a [Link]) -> Terms<'a> {

@@ -131,13 +131,19 @@ pub(super) fn on_any_part<M: Market>(
             all.bound = None;
             break;
         }
+        if effort.is_listed_out() && !all.candidates.is_empty() {
+            // Of parts that are not even listed nothing is known.
+            all.is_bounded = true;
+            all.bound = None;
+            break;
+        }
         // With as many devices of each kind no part has a better plan than they would have in one node.
         let mut counts = vec![0; fleet.kinds.len()];
         part.fleet.nodes.iter().for_each(|node| counts[node.kind] += node.devices);
         let at_least = match known.iter().find(|(other, _)| *other == counts) {
             Some((_, at_least)) => *at_least,
             None => {
-                let found = least(market, wish, fleet, &counts, cuts, &effort.prices());
+                let found = least(market, wish, fleet, &counts, cuts, effort);
                 let at_least = if wish.objective.is_timed() { found.seconds } else { found.highest };
                 known.push((counts, at_least));
                 at_least
@@ -244,10 +250,16 @@ fn largest_batch<M: Market>(market: &M, wish: &Wish, fleet: &Fleet, cuts: &Cuts,
     let last = Effort::last_look();
     // The first size of which it is not proven that no plan fits.
     let mut doubtful = None;
-    let known = fits_by_halves(market, wish, &batches, fleet, cuts, effort);
-    for (index, batch) in batches.into_iter().enumerate() {
+    // Asked for where nothing is left to prove with, and not before.
+    let mut known = None;
+    let mut is_passed = |index: usize| {
+        let halves = || fits_by_halves(market, wish, &batches, fleet, cuts, &effort.to_halve());
+        let known: Option<usize> = *known.get_or_insert_with(halves);
+        known.is_some_and(|known| index < known)
+    };
+    for (index, &batch) in batches.iter().enumerate() {
         let size = f64::from(batch.micro_batch_size);
-        if effort.is_blind() && !effort.is_requested() && known.is_some_and(|known| index < known) {
+        if effort.is_blind() && !effort.is_requested() && is_passed(index) {
             is_bounded = true;
             doubtful = doubtful.or(Some(size));
             if open.len() < MOST_NAMED {

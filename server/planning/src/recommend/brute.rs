@@ -187,7 +187,7 @@ impl<M: Market> Enumeration<'_, M> {
         };
         let has_all = |&node: &usize| {
             let own = stage.nodes.iter().filter(|&&other| other == node).count() as u32;
-            own == self.fleet.nodes[node].devices && own == self.counts[node]
+            own == self.fleet.nodes[node].whole && own == self.counts[node]
         };
         match spanning {
             NodeSpanning::Never => false,

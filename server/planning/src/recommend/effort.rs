@@ -10,6 +10,9 @@ const USUAL: u64 = 30_000_000;
 /// Of what is told besides: what a restriction costs, what would help.
 const BESIDES: u64 = 1_500_000;
 
+/// To list the places of parts of the devices, whatever is asked: about half a second.
+const PLACES: u64 = 50_000_000;
+
 /// To find out what lacks least where nothing fits.
 const EXPLAINING: u64 = 50_000_000;
 
@@ -33,6 +36,10 @@ pub(super) struct Effort {
     pub(super) passes: Stop,
     /// To find the lowest peaks.
     peaks: Stop,
+    /// To find where to begin once nothing is left to prove with.
+    halves: Stop,
+    /// To list places on parts of the devices.
+    places: Stop,
     /// What every look may take.
     least: u64,
 }
@@ -72,6 +79,8 @@ impl Effort {
             prices: share(),
             passes: share(),
             peaks: share(),
+            halves: share(),
+            places: stop.within(PLACES),
             least: 0,
         }
     }
@@ -88,7 +97,7 @@ impl Effort {
 
     /// Whether nothing is left of what it takes to look at more devices.
     pub(super) fn is_short(&self) -> bool {
-        self.is_blind() || self.is_spent() || self.formula.is_spent()
+        self.is_blind() || self.is_spent() || self.formula.is_spent() || self.is_listed_out()
     }
 
     /// Whether nothing is left to weigh plans with.
@@ -104,6 +113,21 @@ impl Effort {
     /// What a look at some devices for the lowest peaks may take.
     pub(super) fn peaks(&self) -> Stop {
         self.least(&self.peaks)
+    }
+
+    /// To try what fits by halves, when all else is spent.
+    pub(super) fn to_halve(&self) -> Self {
+        Self { peaks: self.halves.clone(), ..self.clone() }
+    }
+
+    /// Counts work of listing places.
+    pub(super) fn list(&self, work: u64) {
+        self.places.take(work);
+    }
+
+    /// Whether nothing is left of what it takes to list the places of more devices.
+    pub(super) fn is_listed_out(&self) -> bool {
+        self.places.is_spent()
     }
 
     /// What a look at all stages of a question may take.

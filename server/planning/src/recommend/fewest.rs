@@ -67,7 +67,7 @@ pub(super) fn fewest<M: Market>(
             tried.doubt(worth, devices);
             return tried.last_resort(market, wish, &asked, fleet, cuts, effort);
         }
-        let relaxed = least(market, &asked, fleet, &counts, cuts, &effort.prices());
+        let relaxed = least(market, &asked, fleet, &counts, cuts, effort);
         let is_late = limit.is_some_and(|limit| relaxed.seconds > limit * (1.0 + SAME));
         if relaxed.highest.is_infinite() || is_late {
             tried.passed_over.push((format!("{devices} devices"), worth));

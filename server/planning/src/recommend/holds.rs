@@ -14,7 +14,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::{Optimizer, Precision, StaticBytes, TrainingSpec};
 
-use crate::predictor::{Breakdown, Prediction, StageSetting};
+use crate::predict::{Breakdown, Prediction, StageSetting};
 
 /// One way in which a launcher trains.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -250,8 +250,8 @@ mod tests {
     use loadmaster_proto::training::stage::StageConfig;
 
     use super::*;
-    use crate::fixtures::training;
-    use crate::predictor::Origin;
+    use crate::predict::Origin;
+    use crate::testing::training;
 
     const ADAM: Optimizer =
         Optimizer::Adam { learning_rate: 0.1, beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.0 };

@@ -2,6 +2,8 @@
 //!
 //! | file | question |
 //! |---|---|
+//! | `question`, `chain` | what is asked, of which profile, on which devices? |
+//! | `batches`, `reach` | which micro-batches, schedules and degrees may be chosen? |
 //! | `wish` | what is asked for, with all defaults filled in? |
 //! | `launcher` | what can each launcher run? |
 //! | `holds` | what does it hold of every parameter? |
@@ -22,26 +24,36 @@
 //! | `compared` | what do well-known rules need? |
 //! | `transfers` | do devices compute while they exchange with the stages next to them? |
 //! | `given` | what does a plan need that the caller names? |
+//! | `incomparable` | which plans must not be compared, in what? |
+//! | `largest_model` | which is the largest of several models that fits? |
+//! | `plan` | what is told and kept of a candidate? |
 //!
 //! A formula finds good plans among millions at once. What certificates say rests on simulation: plans are ranked by
 //! simulated seconds, and no plan is faster, as simulated, than the bound.
 
 mod annealed;
 mod attempt;
+mod batches;
 mod candidate;
 mod certificate;
+mod chain;
 mod compared;
 mod corrected;
 mod effort;
 mod fewest;
 mod given;
 pub mod holds;
+mod incomparable;
 mod lack;
+mod largest_model;
 mod launcher;
 mod market;
 mod part;
+mod plan;
 mod prices;
+mod question;
 mod ranking;
+mod reach;
 mod relaxed;
 mod remedies;
 mod restriction;
@@ -50,13 +62,19 @@ mod transfers;
 mod variant;
 mod wish;
 
+pub use batches::{batches, least_share, left_out, recompute, schedules};
 pub use candidate::{Candidate, CandidateStage};
+pub use chain::ProfiledChain;
 pub use corrected::{Corrected, Factors};
 pub use given::{GIVEN, given};
+pub use incomparable::incomparable;
 pub use lack::{Lack, Short};
+pub use largest_model::largest_model;
 pub use launcher::{CutUnit, Rules};
 pub use market::{Batch, LayerFacts, Market};
+pub use plan::NamedPlan;
 pub use prices::Prices;
+pub use question::{Question, QuestionError};
 pub use remedies::Remedy;
 pub use transfers::{Transfers, transfers};
 pub use variant::{Variant, divisors, variants};

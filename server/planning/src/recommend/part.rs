@@ -34,7 +34,7 @@ impl Part {
 
     /// So many devices of each node, pinned ones before others; nodes of none are left out.
     pub fn of(fleet: &Fleet, taken: &[u32], pins: &[Pin]) -> Self {
-        let mut part = Self { fleet: Fleet { nodes: Vec::new(), ..fleet.clone() }, origin: Vec::new() };
+        let mut part = Self { fleet: fleet.with_nodes(Vec::new()), origin: Vec::new() };
         let mut begin = 0;
         for (node, &devices) in fleet.nodes.iter().zip(taken) {
             let devices = devices.min(node.devices);

@@ -7,7 +7,7 @@ use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 use super::candidate::Candidate;
 use super::corrected::{Corrected, Factors};
 use super::market::{Batch, LayerFacts, Market};
-use crate::predictor::{Margin, Origin, Share, StageSetting};
+use crate::predict::{Margin, Origin, Share, StageSetting};
 use crate::pricing::{AnyPredictor, Pricing, Terms};
 use crate::search::{Choice, KindSet, Link, StageAt};
 

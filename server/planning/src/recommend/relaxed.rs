@@ -3,9 +3,11 @@
 //! As many devices in one node, all of the best of their kinds and with the best of their links, allow every plan that
 //! they allow where they are, and take no longer. So one look at them bounds every part of a fleet with as many.
 
+use super::effort::Effort;
 use super::market::Market;
 use super::part::Part;
 use super::ranking::terms;
+use super::solve::work_of;
 use super::variant::{Variant, variants, variants_of_any_size};
 use super::wish::Wish;
 use crate::search::fewest::{Chain, fewest};
@@ -37,7 +39,7 @@ fn stand_in(fleet: &Fleet, counts: &[u32]) -> Part {
             left -= devices;
         }
     }
-    let fleet = Fleet { nodes, ..fleet.clone() };
+    let fleet = fleet.with_nodes(nodes);
     Part { origin: (0..fleet.devices()).collect(), fleet }
 }
 
@@ -48,13 +50,15 @@ pub(super) fn least<M: Market>(
     fleet: &Fleet,
     counts: &[u32],
     cuts: &Cuts,
-    stop: &Stop,
+    effort: &Effort,
 ) -> Least {
+    let stop = &effort.prices();
     let part = &stand_in(fleet, counts);
     let mut all = Least { seconds: f64::INFINITY, highest: f64::INFINITY };
     let cuts = cuts.without_pins();
     for variant in variants(wish, part, market.layers()) {
         let (fleet, places) = Places::relaxed(&part.fleet, &variant.sizes());
+        effort.list(work_of(places.count()));
         let costs = market.costs(variant.schedule, variant.batch, &variant.choices, places.links());
         let choices: Vec<usize> = (0..variant.choices.len()).collect();
         let question = Question {
@@ -89,7 +93,7 @@ pub(super) fn fewest_devices<M: Market>(
 ) -> Option<u32> {
     let capacity = part.fleet.kinds.iter().map(|kind| kind.capacity.0).max().unwrap_or(0);
     let most_bytes = wish.constraints.max_peak_bytes.unwrap_or(u64::MAX);
-    let of = |variant: &Variant| {
+    let of = |variant: &Variant, below: u32| {
         let (_, places) = Places::relaxed(&part.fleet, &variant.sizes());
         let costs = market.costs(variant.schedule, variant.batch, &variant.choices, places.links());
         let choices: Vec<usize> = (0..variant.choices.len()).collect();
@@ -104,9 +108,15 @@ pub(super) fn fewest_devices<M: Market>(
             most_stages: *variant.stages.end(),
             cuts,
         };
-        fewest(&chain, stop)
+        fewest(&chain, below, stop)
     };
-    let all = variants_of_any_size(wish, part, market.layers());
-    let least = all.iter().filter_map(of).min();
+    let mut least = None;
+    for variant in variants_of_any_size(wish, part, market.layers()) {
+        // Fewer than one there are never.
+        let below = least.unwrap_or(u32::MAX);
+        if below > 1 && !stop.is_over() {
+            least = of(&variant, below).or(least);
+        }
+    }
     if stop.is_over() { Some(0) } else { least }
 }

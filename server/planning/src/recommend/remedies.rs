@@ -221,7 +221,7 @@ fn others(batches: &[Batch]) -> Vec<Batch> {
 fn more_devices<M: Market>(trial: &mut Trial<'_, M>, wish: &Wish) {
     let fleet = trial.scene.fleet;
     let Some(last) = fleet.nodes.last() else { return };
-    let step = if fleet.is_one_node { 1 } else { last.devices.max(1) };
+    let step = if fleet.is_one_node { 1 } else { last.whole.max(1) };
     let most = fleet.devices().saturating_mul(MOST_TIMES);
     // What no number of devices below is enough for is not tried with fewer.
     let mut largest = fleet.clone();
@@ -254,7 +254,7 @@ fn more_devices<M: Market>(trial: &mut Trial<'_, M>, wish: &Wish) {
     }
 }
 
-/// More devices of a machine, or more nodes, like the last ones.
+/// More devices of a machine, or more nodes, like the last ones. Of a node that is used in part a further one is whole.
 fn grow(fleet: &mut Fleet, more: u32) {
     let Some(last) = fleet.nodes.last_mut() else { return };
     if fleet.is_one_node {
@@ -262,6 +262,11 @@ fn grow(fleet: &mut Fleet, more: u32) {
         last.whole += more;
         return;
     }
-    let last = last.clone();
+    let mut last = last.clone();
+    if last.devices < last.whole {
+        // Between devices that are not used nothing is known: no slower than to other nodes.
+        last.inside = last.inside.slower(last.outside);
+        last.devices = last.whole;
+    }
     fleet.nodes.extend((0..more).map(|_| last.clone()));
 }

@@ -22,6 +22,12 @@ use crate::simulate::Overlap;
 /// Most places of one search over all orders of nodes; beyond it some good orders are searched.
 const MOST_PLACES: usize = 20_000;
 
+/// Work of listing so many places.
+pub(super) fn work_of(places: usize) -> u64 {
+    const PLACE: u64 = 50;
+    PLACE.saturating_mul(places as u64)
+}
+
 /// Name and version of the search that answers a wish.
 pub(super) fn solver(wish: &Wish) -> String {
     match (wish.mode, wish.objective) {
@@ -388,8 +394,7 @@ impl<'a, C: StageCosts> Asked<'a, C> {
 
     /// Work that it took to list them.
     pub(super) fn work(&self) -> u64 {
-        const PLACE: u64 = 50;
-        PLACE.saturating_mul(self.size() as u64)
+        work_of(self.size())
     }
 
     /// Any plan that fits, and the states weighed for it.

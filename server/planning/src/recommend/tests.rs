@@ -212,7 +212,8 @@ fn wish(shape: PlanShape, objective: Objective, layers: usize) -> Wish {
 
 /// Requests that mix everything that may be asked.
 fn any_case(objective: Objective) -> impl Strategy<Value = Case> {
-    let nodes = proptest::collection::vec((1_u32..=3, 0_usize..2, 1_u32..=3), 1..=3);
+    let excluded = prop_oneof![4 => Just(0_u32), 1 => Just(1)];
+    let nodes = proptest::collection::vec((1_u32..=3, 0_usize..2, 1_u32..=3, excluded), 1..=3);
     let batches = prop_oneof![Just(vec![(2, 2)]), Just(vec![(4, 3)]), Just(vec![(1, 4), (2, 2), (4, 1)])];
     let schedules = prop_oneof![
         Just(vec![Schedule::Gpipe]),
@@ -259,20 +260,21 @@ fn any_case(objective: Objective) -> impl Strategy<Value = Case> {
                     hourly_price: Some((kind + 1) as f64),
                 });
                 let mut left = 6;
-                let nodes = nodes.iter().enumerate().filter_map(|(index, &(devices, kind, speed))| {
-                    let devices = devices.min(left);
-                    left -= devices;
-                    let outside = if is_one_node { link(3) } else { link(speed) };
-                    (devices > 0).then(|| FleetNode {
-                        name: format!("node{index}"),
-                        kind,
-                        devices,
-                        whole: devices,
-                        inside: link(3),
-                        outside,
-                        domains: Vec::new(),
-                    })
-                });
+                let nodes =
+                    nodes.iter().enumerate().filter_map(|(index, &(devices, kind, speed, excluded))| {
+                        let devices = devices.min(left);
+                        left -= devices;
+                        let outside = if is_one_node { link(3) } else { link(speed) };
+                        (devices > 0).then(|| FleetNode {
+                            name: format!("node{index}"),
+                            kind,
+                            devices,
+                            whole: if is_one_node { devices } else { devices + excluded },
+                            inside: link(3),
+                            outside,
+                            domains: Vec::new(),
+                        })
+                    });
                 let fleet =
                     Fleet { kinds: kinds.collect(), nodes: nodes.collect(), tiers: Vec::new(), is_one_node };
                 let mut wish = wish(shape, objective, layers);
@@ -420,7 +422,9 @@ fn check_remedies(case: &Case, remedies: &[Remedy]) -> Result<(), TestCaseError>
                 }
             }
             [count, "more", "nodes", "like", ..] => {
-                let last = other.fleet.nodes.last().unwrap().clone();
+                let mut last = other.fleet.nodes.last().unwrap().clone();
+                // Whoever excludes devices of a node does not exclude those of another one.
+                last.devices = last.whole;
                 let more: usize = count.parse().unwrap();
                 other.fleet.nodes.extend(std::iter::repeat_n(last, more));
             }
@@ -639,6 +643,24 @@ fn the_fewest_devices_of_a_large_cluster_are_those_of_a_small_one() {
         };
         assert_eq!(fewest(4_096), fewest(4));
     }
+}
+
+/// Listing the places of many parts of a large cluster is work: a search that has none left ends, says what it did not
+/// look at, and has priced no more than that.
+#[test]
+fn a_search_that_cannot_list_all_places_ends_by_its_effort() {
+    let mut case = simple(Objective::MinIterationTime, PlanShape::UniformGrid, 90);
+    case.fleet.nodes = vec![case.fleet.nodes[0].clone(); 40];
+    case.devices = (0..case.fleet.devices()).map(|device| format!("d{device}")).collect();
+    (case.wish.keeps_order, case.wish.brief) = (false, true);
+    case.wish.constraints.allow_idle_devices = true;
+    let (effort, cuts) = (effort::Effort::usual(&Stop::default()), case.wish.cuts.clone());
+    let whole = attempt::on_any_part(&case.casino, &case.wish, &case.fleet, &cuts, &effort);
+    effort.list(u64::MAX);
+    assert!(effort.is_short());
+    let short = attempt::on_any_part(&case.casino, &case.wish, &case.fleet, &cuts, &effort);
+    assert!(short.is_bounded && !short.is_stopped && short.bound.is_none());
+    assert!(!short.candidates.is_empty() && short.states < whole.states, "{} {}", short.states, whole.states);
 }
 
 /// What needs times or prices says so before anything is searched.

@@ -32,8 +32,9 @@ pub struct Chain<'a, C> {
     pub cuts: &'a Cuts,
 }
 
-/// The fewest devices; none where no number is enough, or when stopped: then `stop` says so.
-pub fn fewest<C: StageCosts>(chain: &Chain<'_, C>, stop: &Stop) -> Option<u32> {
+/// The fewest devices, if they are fewer than `below`; none where no such number is enough, or when stopped: then
+/// `stop` says so.
+pub fn fewest<C: StageCosts>(chain: &Chain<'_, C>, below: u32, stop: &Stop) -> Option<u32> {
     let layers = chain.costs.layers();
     // Beyond as many stages as there are micro-batches nothing more is held.
     let told_apart = match chain.schedule {
@@ -57,8 +58,15 @@ pub fn fewest<C: StageCosts>(chain: &Chain<'_, C>, stop: &Stop) -> Option<u32> {
             }
             for last in first..layers {
                 if let Some(rest) = after[last + 1].filter(|_| chain.cuts.may_end(last)) {
+                    // Before it is one more device at least, if anything is.
+                    let most = least.unwrap_or(below).min(below).saturating_sub(u32::from(first > 0));
+                    let most = now[first].map_or(most, |known: u32| known.min(most));
                     let own = chain.choices.iter().filter_map(|&choice| {
                         let devices = chain.costs.choices().get(choice)?.devices();
+                        // Only what would be fewer is asked for.
+                        if devices.saturating_add(rest) >= most {
+                            return None;
+                        }
                         let stage = StageAt { first, last, choice, ..chain.at };
                         let peak = chain.costs.peak(&stage, in_flight)?;
                         (peak.needed <= chain.capacity && peak.bytes <= chain.most_bytes).then_some(devices)

@@ -40,7 +40,13 @@ impl KindSet {
 
     /// Indices of its kinds, ascending.
     pub fn kinds(self) -> impl Iterator<Item = usize> {
-        (0..Self::MOST).filter(move |kind| self.0 & (1 << kind) != 0)
+        // Prices ask for them with every stage.
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let kind = (left != 0).then(|| left.trailing_zeros() as usize)?;
+            left &= left - 1;
+            Some(kind)
+        })
     }
 }
 
@@ -82,6 +88,14 @@ impl Fleet {
     /// Devices of all nodes.
     pub fn devices(&self) -> u32 {
         self.nodes.iter().map(|node| node.devices).sum()
+    }
+
+    /// The same kinds and links with other nodes.
+    #[must_use]
+    pub fn with_nodes(&self, nodes: Vec<FleetNode>) -> Self {
+        // The nodes of a large fleet are not cloned only to be dropped.
+        let Self { kinds, nodes: _, tiers, is_one_node } = self;
+        Self { kinds: kinds.clone(), nodes, tiers: tiers.clone(), is_one_node: *is_one_node }
     }
 
     /// Most devices of one machine.

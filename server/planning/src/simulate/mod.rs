@@ -12,15 +12,18 @@
 //! |---|---|
 //! | `order` | which pass comes after which on a device? |
 //! | `engine` | when does each start? |
+//! | `of_plan` | what does a plan do, under its own schedule or another one? |
 //! | `steady` | how long does PipeDream take for a micro-batch in the long run? |
 
 mod engine;
+mod of_plan;
 mod order;
 mod steady;
 #[cfg(test)]
 mod tests;
 
 pub use loadmaster_proto::training::overlap::Overlap;
+pub use of_plan::{AskedOrder, PlanTimeline, has_times, timeline};
 pub use order::{Order, Turn};
 
 use loadmaster_proto::training::Schedule;

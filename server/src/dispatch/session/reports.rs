@@ -15,7 +15,7 @@ use super::{Session, Step};
 use crate::dispatch::{hopeless, settle};
 use crate::store::StoreError;
 use crate::store::records::{AskedRun, Fenced};
-use loadmaster_planning::result::{self, Leased};
+use loadmaster_planning::campaign::result::{self, Leased};
 
 /// What a run yielded.
 enum Measured {

@@ -7,13 +7,11 @@ use loadmaster_proto::wire::v1;
 use super::Clusters;
 use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
-use crate::rpc::validate::request_key;
+use crate::rpc::limits::MAX_WORKERS;
+use crate::rpc::request_key::request_key;
 use crate::store::StoreError;
 use crate::store::records::{LinkRecord, PageRequest, WorkerRecord, WorkerState};
 use loadmaster_planning::fleet::{DiscoveredWorker, discover};
-
-/// Most workers that are looked at, the newest first.
-const MAX_WORKERS: u32 = 1_000;
 
 impl Clusters {
     pub(super) async fn discover(

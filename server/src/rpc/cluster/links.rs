@@ -9,8 +9,9 @@ use loadmaster_proto::wire::v1;
 
 use super::Clusters;
 use crate::rpc::error::ApiError;
-use crate::rpc::operations::operation_message;
-use crate::rpc::validate::{deadline_seconds, request_key};
+use crate::rpc::limits::deadline_seconds;
+use crate::rpc::messages::operation_message;
+use crate::rpc::request_key::request_key;
 use crate::store::records::{NewLinkRun, WorkerRecord, WorkerState};
 
 /// Fewest devices that have a link.

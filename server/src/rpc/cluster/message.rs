@@ -1,13 +1,10 @@
 //! Clusters and link measurements as messages.
 
-use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::wire::{ToWire, v1};
 
+use crate::rpc::limits::MAX_ANSWERED_LINKS;
 use crate::rpc::messages::time;
 use crate::store::records::{ClusterRecord, ClusterRow, LinkRecord};
-
-/// Most bytes of measurements in one answer: an operation's response must fit into a message.
-const MOST_ANSWERED: Bytes = Bytes(12 << 20);
 
 /// A stored cluster, whole.
 pub(super) fn cluster(record: &ClusterRecord) -> v1::Cluster {
@@ -53,7 +50,7 @@ pub(super) fn worker_links(record: &LinkRecord) -> v1::WorkerLinks {
 
 /// What an operation measured; of very many workers the first ones, the list has them all.
 pub(in crate::rpc) fn measured(records: &[LinkRecord]) -> v1::MeasureLinksResponse {
-    let mut left = usize::try_from(MOST_ANSWERED.0).unwrap_or(usize::MAX);
+    let mut left = usize::try_from(MAX_ANSWERED_LINKS.0).unwrap_or(usize::MAX);
     let measurements = records.iter().map(worker_links).take_while(|of| {
         let size = prost::Message::encoded_len(of);
         let fits = size <= left;

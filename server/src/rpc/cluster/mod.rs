@@ -17,14 +17,12 @@ use tonic::{Request, Response, Status};
 
 use super::error::ApiError;
 use super::imports::Imports;
+use super::limits::MAX_PAGE_LINKS;
 use super::page::Listing;
-use super::validate::request_key;
+use super::request_key::request_key;
 use crate::store::Store;
 use crate::store::records::{ClusterRecord, PageRequest, RequestKey};
 pub(super) use message::measured;
-
-/// Most link measurements that are read for a page: one may be of every pair of 64 devices at 16 sizes.
-const MOST_MEASUREMENTS: u32 = 16;
 
 /// Stores, discovers and lists clusters, and measures links.
 #[derive(Debug, Clone)]
@@ -152,7 +150,7 @@ impl ClusterService for Clusters {
         };
         let listing = Listing::new("ListLinkMeasurements", &[&request.worker]);
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
-        let page = PageRequest { size: page.size.min(MOST_MEASUREMENTS), ..page };
+        let page = PageRequest { size: page.size.min(MAX_PAGE_LINKS), ..page };
         let page = self.store.list_link_measurements(worker.as_ref(), &page).await.map_err(ApiError::from)?;
         let (measurements, next_page_token) = listing.answer(page, message::worker_links);
         Ok(Response::new(v1::ListLinkMeasurementsResponse { measurements, next_page_token }))

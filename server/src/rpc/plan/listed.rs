@@ -5,9 +5,9 @@ use loadmaster_proto::plan::prediction::SecondsInterval;
 use loadmaster_proto::wire::v1;
 
 use super::message::number;
-use super::predicted::error_ratio;
 use crate::rpc::messages::time;
 use crate::store::records::{NewestTrial, PlanRow, PlanSummary};
+use loadmaster_planning::learn::error_ratio;
 
 /// A plan in short.
 pub(super) fn plan(row: &PlanRow) -> v1::Plan {

@@ -5,12 +5,12 @@ use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::plan::observation::Peak;
 use loadmaster_proto::wire::v1;
 
-use super::cores;
-use super::predicted::error_ratio;
 use crate::profile::Disturbance;
 use crate::rpc::messages::time;
 use crate::store::records::{MeasurementRecord, PlanRecord, RunRecord, RunState};
-use loadmaster_planning::predict::{Excluded, Forecast, StageForecast, Verdict};
+use loadmaster_planning::learn::error_ratio;
+use loadmaster_planning::predict::cores;
+use loadmaster_planning::predict::forecast::{Excluded, Forecast, StageForecast, Verdict};
 
 /// Most names of measurements that an answer lists.
 const SHOWN_MEASUREMENTS: usize = 100;

@@ -1,47 +1,33 @@
 //! `PlanService`.
 
-mod content;
-mod cores;
 mod holds_here;
 mod known;
 mod listed;
 mod message;
 mod observe;
 mod predict;
-mod predicted;
 mod prediction_errors;
-mod reach;
+mod profile;
 mod recommend;
 mod request;
 mod search;
 mod simulate;
-mod site;
 mod trials;
 mod validate;
-mod wish;
 
 use jiff::Timestamp;
-use loadmaster_proto::error::Invalid;
-use loadmaster_proto::model::Model;
-use loadmaster_proto::name::{PlanName, ProfileName, RunName};
+use loadmaster_proto::name::{PlanName, RunName};
 use loadmaster_proto::wire::longrunning::Operation;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::plan_service_server::PlanService;
 use tonic::{Request, Response, Status};
 
-use super::blocking::blocking;
 use super::error::ApiError;
 use super::imports::Imports;
 use super::page::Listing;
-use crate::profile::StoredProfile;
-use crate::store::records::{PageRequest, PlanRecord, ProfileRecord, ProfileState};
+use crate::store::records::{PageRequest, PlanRecord};
 use crate::store::{RunFilter, Store};
 pub(super) use known::Memory;
-use known::json_bytes;
-use loadmaster_planning::imported;
-use loadmaster_planning::layout::layer_names;
-use loadmaster_planning::predictors::{self, AnyPredictor, Evidence, Kind, Profiled};
-use loadmaster_proto::measure::environment::Host;
 use message::Trial;
 use recommend::Answer;
 pub(super) use search::Searches;
@@ -57,23 +43,6 @@ pub(super) struct Plans {
     pub(super) imports: Imports,
     /// What is kept between calls.
     pub(super) memory: Memory,
-}
-
-/// A profile that is asked about.
-struct Subject {
-    profile: ProfileRecord,
-    /// None where the profile is of a chain that is known by name alone.
-    model: Option<Model>,
-    layer_names: Vec<String>,
-    /// Trained scalars of the model; none where nobody knows.
-    parameters: Option<u64>,
-    /// The framework that was profiled; empty where it was Loadmaster's own rank or nobody says.
-    framework: String,
-    predictor: AnyPredictor,
-    /// The host that it was measured on; none where nobody knows.
-    host: Option<Host>,
-    /// About how many bytes all of it takes, but for what the predictor remembers of its answers.
-    bytes: usize,
 }
 
 impl Plans {
@@ -113,100 +82,6 @@ impl Plans {
         }
         Ok(plan)
     }
-
-    /// The profile that a request names or brings along.
-    async fn profile(&self, name: &str, document: String) -> Result<ProfileName, ApiError> {
-        match (name, document.as_str()) {
-            (name, "") => Ok(ProfileName::parse("profile", name)?),
-            ("", _) => {
-                let import = self.imports.document("profile_document", document, None).await?;
-                import.store(&self.store).await?;
-                Ok(import.settings.name)
-            }
-            (_, _) => {
-                Err(Invalid::field("profile_document", "and profile name two profiles: give one").into())
-            }
-        }
-    }
-
-    /// The profile of a request with a predictor made from its measurements, or from the document that it
-    /// was imported from.
-    async fn read_subject(&self, name: ProfileName, kind: Option<Kind>) -> Result<Subject, ApiError> {
-        let profile = self.store.get_profile(&name).await?;
-        refuse_unfinished(&profile)?;
-        let without = move |why| ApiError::NoPredictor { profile: name.to_string(), why };
-        if let Some(document) = self.store.find_document(&profile.settings.name).await? {
-            return blocking("planning failed", move || {
-                let predictor = imported::predictor(&document, &profile.settings, kind).map_err(without)?;
-                let (layer_names, model) =
-                    (document.model.layer_names(), document.model.model().ok().cloned());
-                let parameters = document.model.total_parameters();
-                let framework = document.provenance.framework.clone();
-                let environments = document.measurements.iter().map(|of| &of.measurement.environment);
-                let host = Host::of(environments);
-                let bytes = json_bytes(&document);
-                Ok::<_, ApiError>(Subject {
-                    profile,
-                    model,
-                    layer_names,
-                    parameters,
-                    framework,
-                    predictor,
-                    host,
-                    bytes,
-                })
-            })
-            .await;
-        }
-        let stored = StoredProfile::of(&self.store, &profile).await?;
-        blocking("planning failed", move || {
-            let StoredProfile { settings, model, measurements } = stored;
-            let first = measurements.first();
-            let framework =
-                first.map(|record| record.measurement.environment.framework.clone()).unwrap_or_default();
-            let evidence: Vec<Evidence> = measurements
-                .into_iter()
-                .map(|record| Evidence {
-                    name: record.name(),
-                    held_out: record.held_out,
-                    measurement: record.measurement,
-                })
-                .collect();
-            let bytes = evidence.iter().map(|of| json_bytes(&of.measurement)).sum();
-            let profiled = Profiled { settings: &settings, model: &model, evidence: &evidence };
-            let predictor = predictors::predictor(profiled, kind).map_err(without)?;
-            Ok::<_, ApiError>(Subject {
-                host: Host::of(evidence.iter().map(|of| &of.measurement.environment)),
-                layer_names: layer_names(&model),
-                parameters: Some(model.parameter_count()),
-                model: Some(model),
-                framework,
-                profile,
-                predictor,
-                bytes,
-            })
-        })
-        .await
-    }
-}
-
-fn refuse_unfinished(profile: &ProfileRecord) -> Result<(), ApiError> {
-    let name = &profile.settings.name;
-    let why = match profile.state {
-        ProfileState::Complete => return Ok(()),
-        ProfileState::Running => {
-            format!("it is still being measured: wait with `loadmaster operation wait {}`", profile.operation)
-        }
-        ProfileState::Incomplete => {
-            let missing = profile.missing.join("; ");
-            format!("it lacks {missing}: measure that with `loadmaster profile resume {}`", name.id())
-        }
-        ProfileState::Cancelled => format!(
-            "it was cancelled before it was complete: go on with `loadmaster profile resume {}`",
-            name.id()
-        ),
-    };
-    Err(ApiError::ProfileIncomplete { profile: name.to_string(), why })
 }
 
 #[tonic::async_trait]

@@ -5,6 +5,7 @@ use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::error::{Invalid, required};
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::name::{PlanName, is_valid_id};
+use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::observation::Observation;
 use loadmaster_proto::wire::v1;
 
@@ -12,9 +13,8 @@ use super::Plans;
 use crate::rpc::error::ApiError;
 use crate::rpc::messages::time;
 use crate::rpc::page::Listing;
-use crate::rpc::validate::request_key;
+use crate::rpc::request_key::request_key;
 use crate::store::records::{ObservationRecord, PageRequest};
-use loadmaster_proto::plan::Plan;
 
 /// Stands for all plans in `ListObservations`.
 const ALL_PLANS: &str = "plans/-";

@@ -10,13 +10,14 @@ use loadmaster_proto::wire::v1::predict_memory_request::Subject as Asked;
 use loadmaster_proto::wire::{field, v1};
 
 use super::request::{self, Overrides};
-use super::{Plans, Subject, cores, message};
+use super::{Plans, message};
 use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
 use crate::store::records::PlanRecord;
-use loadmaster_planning::predict::{devices, excluded, forecast, settings};
-use loadmaster_planning::predictor::{Prediction, StageSetting};
-use loadmaster_planning::recommend::holds;
+use loadmaster_planning::predict::cores;
+use loadmaster_planning::predict::forecast::{devices, excluded, forecast, settings};
+use loadmaster_planning::predict::{Prediction, StageSetting};
+use loadmaster_planning::recommend::{ProfiledChain, holds};
 
 impl Plans {
     pub(super) async fn predict(
@@ -45,30 +46,29 @@ impl Plans {
             recompute: request.recompute,
         };
 
-        let subject = self.subject(name, kind).await?;
-        let profiled = subject.profile.settings.training;
-        let training = overrides.apply(plan.as_ref().map_or(profiled, |plan| plan.content.training))?;
-        let stages = stages(asked, plan.as_ref(), &training, &subject)?;
-        let capacities = capacities(&request, plan.as_ref(), &subject, devices(&stages))?;
+        let chain = self.chain(name, kind).await?;
+        let training = overrides.apply(plan.as_ref().map_or(chain.training, |plan| plan.content.training))?;
+        let stages = stages(asked, plan.as_ref(), &training, &chain)?;
+        let capacities = capacities(&request, plan.as_ref(), &chain, devices(&stages))?;
         blocking("planning failed", move || {
-            let Subject { profile, layer_names, predictor, host, .. } = &*subject;
+            let ProfiledChain { profile, model_name, device_kind, layer_names, predictor, host, .. } =
+                &*chain;
             let mut found = forecast(&**predictor, &stages, &capacities, margin)?;
             if found.stages.iter().any(|of| of.prediction.seconds.is_some()) {
                 let count = stages.iter().map(|of| of.stage_count).max().unwrap_or(0);
-                let kind = &profile.settings.device_kind;
-                found.warnings.extend(cores::of_stages(kind, devices(&stages), count, *host));
+                found.warnings.extend(cores::of_stages(device_kind, devices(&stages), count, *host));
             }
             let predictions: Vec<Prediction> = found.stages.iter().map(|stage| stage.prediction).collect();
             let copies = predictor.copies_bytes_per_parameter();
             let held = launcher.and_then(|launcher| holds::note(launcher, &stages, &predictions, copies));
             found.warnings.extend(held);
             let communicates = stages.iter().any(|of| of.stage_count > 1 || of.stage.devices() > 1);
-            let excluded = excluded(predictor.ledger(), &profile.settings.device_kind, communicates);
+            let excluded = excluded(predictor.ledger(), device_kind, communicates);
             Ok::<_, ApiError>(v1::PredictMemoryResponse {
-                profile: profile.settings.name.to_string(),
-                model: profile.settings.model.to_string(),
+                profile: profile.to_string(),
+                model: model_name.to_string(),
                 training: Some(training.into()),
-                device_kind: profile.settings.device_kind.clone(),
+                device_kind: device_kind.clone(),
                 ..message::forecast(&found, predictor.name(), predictor.ledger(), layer_names, excluded)
             })
         })
@@ -81,15 +81,15 @@ fn stages(
     asked: Asked,
     plan: Option<&PlanRecord>,
     training: &TrainingSpec,
-    subject: &Subject,
+    chain: &ProfiledChain,
 ) -> Result<Vec<StageSetting>, Invalid> {
     let partitioning = match asked {
         Asked::Stage(solo) => {
-            let setting = one_stage(solo, training, subject.layer_names.len());
+            let setting = one_stage(solo, training, chain.layer_names.len());
             let setting = setting.map_err(|invalid| invalid.under("stage"))?;
             let size = training.micro_batch_size;
             let checked =
-                subject.model.as_ref().map_or(Ok(()), |model| model.check_stage(&setting.stage, size));
+                chain.model.as_ref().map_or(Ok(()), |model| model.check_stage(&setting.stage, size));
             return checked.map(|()| vec![setting]).map_err(|invalid| invalid.under("stage.stage"));
         }
         Asked::Partitioning(wire) => {
@@ -100,7 +100,7 @@ fn stages(
             Partitioning::new(stages.map(|stage| stage.config).collect())?
         }
     };
-    request::check_partitioning(subject, &partitioning, training.micro_batch_size)?;
+    request::check_partitioning(chain, &partitioning, training.micro_batch_size)?;
     Ok(settings(training, &partitioning))
 }
 
@@ -131,7 +131,7 @@ fn one_stage(solo: v1::SoloStage, training: &TrainingSpec, layers: usize) -> Res
 fn capacities(
     request: &v1::PredictMemoryRequest,
     plan: Option<&PlanRecord>,
-    subject: &Subject,
+    chain: &ProfiledChain,
     devices: usize,
 ) -> Result<Vec<Bytes>, Invalid> {
     match (request.devices.as_slice(), request.capacity_bytes) {
@@ -142,7 +142,7 @@ fn capacities(
                 .collect())
         }
         ([], bytes) => Ok(vec![request::capacity("capacity_bytes", bytes)?; devices]),
-        (groups, 0) => request::capacities(groups, &subject.profile),
+        (groups, 0) => request::capacities(groups, chain),
         (_, _) => Err(Invalid::field("capacity_bytes", "and devices say the same: name one of the two")),
     }
 }

@@ -2,13 +2,12 @@
 
 use loadmaster_proto::wire::v1;
 
-use super::{Plans, predicted};
+use super::Plans;
 use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
 use crate::rpc::messages::count;
-use loadmaster_planning::correction::{
-    Correction, Corrections, ErrorStatistics, Pair, Quantity, Subject, errors,
-};
+use crate::store::records::MeasuredPlan;
+use loadmaster_planning::learn::{Corrections, ErrorStatistics, Pair, Quantity, Subject, errors, pairs};
 
 /// The newest trials, and the newest observations, that are judged: as many of each.
 const JUDGED: u32 = 2_000;
@@ -18,7 +17,7 @@ impl Plans {
     pub(super) async fn corrections(&self) -> Result<Corrections, ApiError> {
         let measured = self.store.measured_plans(JUDGED).await?;
         blocking("learning corrections failed", move || {
-            let pairs: Vec<Pair> = measured.iter().flat_map(predicted::pairs).collect();
+            let pairs: Vec<Pair> = measured.iter().flat_map(pairs_of).collect();
             Ok::<_, ApiError>(Corrections::of(&pairs))
         })
         .await
@@ -34,7 +33,7 @@ impl Plans {
             let pairs: Vec<Pair> = measured
                 .iter()
                 .filter(|of| kind.is_empty() || of.device_kind == kind)
-                .flat_map(predicted::pairs)
+                .flat_map(pairs_of)
                 .collect();
             let corrections = Corrections::of(&pairs);
             let errors = errors(&pairs).into_iter().map(|of| message(&of, &corrections)).collect();
@@ -42,6 +41,10 @@ impl Plans {
         })
         .await
     }
+}
+
+fn pairs_of(of: &MeasuredPlan) -> Vec<Pair> {
+    pairs(&of.plan, &of.content, &of.device_kind, &of.measured)
 }
 
 fn message(of: &ErrorStatistics, corrections: &Corrections) -> v1::PredictionErrors {
@@ -59,24 +62,7 @@ fn message(of: &ErrorStatistics, corrections: &Corrections) -> v1::PredictionErr
         mean_absolute_error_ratio: of.mean_absolute,
         p90_absolute_error_ratio: of.p90_absolute,
         max_absolute_error_ratio: of.max_absolute,
-        correction: correction.map(correction_message),
-    }
-}
-
-/// A correction as statistics show it.
-fn correction_message(correction: &Correction) -> v1::Correction {
-    let Subject { device_kind, predictor, quantity } = &correction.subject;
-    let (quantity, ledger) = quantity_message(*quantity);
-    v1::Correction {
-        version: correction.version.clone(),
-        factor: correction.factor,
-        count: number(correction.count),
-        plans: number(correction.plans),
-        explanation: correction.explanation.clone(),
-        device_kind: device_kind.clone(),
-        predictor: predictor.clone(),
-        quantity: quantity.into(),
-        ledger: ledger.into(),
+        correction: correction.map(|of| (&of.applied()).into()),
     }
 }
 

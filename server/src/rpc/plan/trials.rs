@@ -4,11 +4,12 @@ use loadmaster_proto::name::{OperationName, PlanName};
 use loadmaster_proto::plan::objective::{MemoryUnit, Objective};
 use loadmaster_proto::wire::{ToWire, v1};
 
-use super::{Plans, predicted};
+use super::Plans;
 use crate::rpc::error::ApiError;
 use crate::rpc::messages;
 use crate::store::records::{RunState, TrialRecord};
-use loadmaster_planning::trial::{Criterion, Tried, best, places};
+use loadmaster_planning::learn::best_trial::{Criterion, Tried, best, places};
+use loadmaster_planning::learn::error_ratio;
 use loadmaster_proto::plan::Plan;
 
 /// Most plans that one validation trains.
@@ -71,13 +72,12 @@ fn row(trial: &TrialRecord, predicted_rank: i32, place: Option<u32>) -> v1::Plan
         measured_rank: place.map_or(0, messages::count),
         predicted_peak: Some(v1::MemoryFigure::predicted(predicted_peak, content.ledger, &content.predictor)),
         measured_peak: measured_peak.map(|peak| peak.to_wire(&run.to_string())),
-        peak_error_ratio: comparable
-            .and_then(|peak| predicted::error_ratio(predicted_peak as f64, peak.bytes.0 as f64)),
+        peak_error_ratio: comparable.and_then(|peak| error_ratio(predicted_peak as f64, peak.bytes.0 as f64)),
         predicted_iteration_seconds: predicted_seconds,
         measured_iteration_seconds: measured_seconds,
         iteration_error_ratio: predicted_seconds
             .zip(measured_seconds)
-            .and_then(|(predicted, measured)| predicted::error_ratio(predicted, measured)),
+            .and_then(|(predicted, measured)| error_ratio(predicted, measured)),
         contended: *contended,
         oversubscribed: *oversubscribed,
     }

@@ -10,8 +10,9 @@ use loadmaster_proto::wire::v1;
 use super::Plans;
 use super::trials::MAX_CANDIDATES;
 use crate::rpc::error::ApiError;
-use crate::rpc::operations::operation_message;
-use crate::rpc::validate::{count_or, deadline_seconds, request_key};
+use crate::rpc::limits::{count_or, deadline_seconds};
+use crate::rpc::messages::operation_message;
+use crate::rpc::request_key::request_key;
 use crate::store::records::{NewRun, NewTrial, PlanRecord};
 
 impl Plans {

@@ -3,43 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use loadmaster_proto::MAX_MESSAGE_BYTES;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 
-use super::budget::{Budget, Charge};
+use super::budget::Charge;
 use super::connections::Connection;
 use super::methods::Kind;
 use super::refusal::Refusal;
+use super::share::{BYTES, Bytes};
 
 /// Longest wait for room: long enough for small calls to pass, too short for a queue to build up.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Calls of one connection that are answered at once; more wait for each other.
-const CALLS_PER_CONNECTION: usize = 32;
-/// Streams of one connection that have not introduced themselves: a worker opens one.
-const OPENING_PER_CONNECTION: usize = 4;
-
-/// Calls of one connection that wait for operations.
-const WAITS_PER_CONNECTION: usize = 16;
-
-/// Most bytes of requests, and of answers, that are on their way: of everybody, of one peer, of one connection.
-const BYTES: usize = 16 * MAX_MESSAGE_BYTES;
-const BYTES_PER_PEER: usize = 8 * MAX_MESSAGE_BYTES;
-const BYTES_PER_CONNECTION: usize = 2 * MAX_MESSAGE_BYTES;
 /// Bytes of a request or an answer that are not counted: small calls get through whatever others do.
 const UNCOUNTED_BYTES: usize = 64 << 10;
-
-/// Bytes in both directions.
-#[derive(Debug)]
-struct Bytes {
-    requests: Arc<Budget>,
-    answers: Arc<Budget>,
-}
-
-impl Bytes {
-    fn new(most: usize) -> Self {
-        Self { requests: Budget::new(most), answers: Budget::new(most) }
-    }
-}
 
 /// What all calls may take.
 #[derive(Debug)]
@@ -47,46 +22,6 @@ pub(super) struct Gate {
     calls: Arc<Semaphore>,
     heavy: Arc<Semaphore>,
     bytes: Bytes,
-}
-
-/// What the calls of one peer may take.
-#[derive(Debug)]
-pub(super) struct PeerShare {
-    calls: Arc<Semaphore>,
-    waits: Arc<Semaphore>,
-    bytes: Bytes,
-}
-
-/// What the calls of one connection may take.
-#[derive(Debug)]
-pub(super) struct ConnectionShare {
-    calls: Arc<Semaphore>,
-    waits: Arc<Semaphore>,
-    opening: Arc<Semaphore>,
-    bytes: Bytes,
-}
-
-impl PeerShare {
-    /// Three quarters, so that nobody alone can keep all others out.
-    pub(super) fn new(calls: usize) -> Self {
-        Self {
-            calls: Arc::new(Semaphore::new((calls - calls / 4).max(1))),
-            // Of the half of all calls that may wait.
-            waits: Arc::new(Semaphore::new((calls / 2 - calls / 8).max(1))),
-            bytes: Bytes::new(BYTES_PER_PEER),
-        }
-    }
-}
-
-impl ConnectionShare {
-    pub(super) fn new() -> Self {
-        Self {
-            calls: Arc::new(Semaphore::new(CALLS_PER_CONNECTION)),
-            waits: Arc::new(Semaphore::new(WAITS_PER_CONNECTION)),
-            opening: Arc::new(Semaphore::new(OPENING_PER_CONNECTION)),
-            bytes: Bytes::new(BYTES_PER_CONNECTION),
-        }
-    }
 }
 
 /// Room that a call has, until it is dropped.
@@ -180,6 +115,9 @@ impl Counted {
 
 #[cfg(test)]
 mod tests {
+    use loadmaster_proto::MAX_MESSAGE_BYTES;
+
+    use super::super::share::BYTES_PER_CONNECTION;
     use super::*;
     use crate::rpc::transport::Limits;
     use crate::rpc::transport::connections::{Connections, Entry};

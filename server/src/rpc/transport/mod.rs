@@ -9,7 +9,7 @@
 //! ```
 //!
 //! What a peer has only begun to send takes no room from anybody: a call counts against what the planner answers
-//! at once ([`gate`]) when its request is there, until its answer is. Unread answers count bytes ([`budget`]), and
+//! at once ([`gate`], [`share`]) when its request is there, until its answer is. Unread answers count bytes ([`budget`]), and
 //! end with their connection when nobody takes them.
 
 mod answer;
@@ -23,6 +23,7 @@ mod opening;
 mod receive;
 mod refusal;
 mod serving;
+mod share;
 pub(super) mod timeout;
 
 use std::sync::Arc;

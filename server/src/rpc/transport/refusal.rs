@@ -1,16 +1,15 @@
 //! Why a call got no answer from the services, as its caller learns it.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use http::Response;
 use loadmaster_proto::MAX_MESSAGE_BYTES;
-use loadmaster_proto::reason::{DOMAIN, Reason};
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::reason::Reason;
 use tonic::Status;
 use tonic::body::Body;
-use tonic_types::{ErrorDetails, StatusExt};
 
-use crate::rpc::error::RETRY_AFTER;
+use crate::rpc::error::{RETRY_AFTER, invalid_argument, retry_after, with_reason};
 
 /// Why a call was refused before or after the services saw it.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
@@ -46,25 +45,22 @@ pub(super) enum Refusal {
 
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Self {
-        let (reason, retry) = match refusal {
-            Refusal::TooManyCalls(_) => (Reason::TooManyCalls, true),
-            Refusal::TooManyWaiters => (Reason::TooManyWaiters, true),
-            Refusal::TooMuchToReceive => (Reason::TooManyRequestBytes, true),
-            Refusal::TooMuchUnread => (Reason::UnreadAnswers, true),
-            Refusal::Incomplete(_) => (Reason::RequestIncomplete, false),
-            Refusal::TooLarge(_) => (Reason::MessageTooLarge, false),
-            Refusal::Malformed => (Reason::MalformedRequest, false),
-            Refusal::Timeout => (Reason::InvalidField, false),
-            Refusal::Late(_) => (Reason::CallTimeout, false),
-        };
-        let mut details = ErrorDetails::with_error_info(reason.as_str(), DOMAIN, HashMap::new());
-        if retry {
-            details.set_retry_info(Some(RETRY_AFTER));
+        let message = refusal.to_string();
+        let again = |reason, message| retry_after(RETRY_AFTER, reason, message);
+        match refusal {
+            Refusal::TooManyCalls(_) => again(Reason::TooManyCalls, message),
+            Refusal::TooManyWaiters => again(Reason::TooManyWaiters, message),
+            Refusal::TooMuchToReceive => again(Reason::TooManyRequestBytes, message),
+            Refusal::TooMuchUnread => again(Reason::UnreadAnswers, message),
+            Refusal::Incomplete(_) => with_reason(Reason::RequestIncomplete, message, []),
+            Refusal::TooLarge(_) => with_reason(Reason::MessageTooLarge, message, []),
+            Refusal::Malformed => with_reason(Reason::MalformedRequest, message, []),
+            Refusal::Timeout => {
+                let why = Invalid::field("grpc-timeout", "is negative or not a gRPC time-out");
+                invalid_argument(message, &why)
+            }
+            Refusal::Late(_) => with_reason(Reason::CallTimeout, message, []),
         }
-        if let Refusal::Timeout = refusal {
-            details.add_bad_request_violation("grpc-timeout", "is negative or not a gRPC time-out");
-        }
-        Status::with_error_details(reason.code(), refusal.to_string(), details)
     }
 }
 
@@ -78,7 +74,9 @@ impl Refusal {
 
 #[cfg(test)]
 mod tests {
+    use loadmaster_proto::reason::DOMAIN;
     use tonic::Code;
+    use tonic_types::StatusExt;
 
     use super::*;
 

@@ -8,15 +8,9 @@ use loadmaster_proto::name::{CommandName, WorkerName};
 use loadmaster_proto::wire::{field, v1};
 
 use super::super::error::ApiError;
+use super::super::limits::{MAX_COMMANDS, MAX_CORES, MAX_WORKER_TEXT};
 use crate::dispatch::{Introduction, MAX_DEVICES, held_leases};
 use crate::store::records::{NewWorker, WorkerState};
-
-/// Most training commands that a worker may offer.
-const MAX_COMMANDS: usize = 64;
-/// Most bytes of a text.
-const MAX_TEXT: usize = 256;
-/// Most cores, and most threads of a rank, that are believed.
-const MAX_CORES: u32 = 1 << 16;
 
 /// A checked `hello`.
 pub(super) struct Hello {
@@ -50,8 +44,8 @@ fn checked(hello: v1::Hello) -> Result<Hello, Invalid> {
         ("hello.cuda_version", &hello.cuda_version),
         ("hello.session_id", &hello.session_id),
     ] {
-        if text.len() > MAX_TEXT || text.contains(char::is_control) {
-            return Err(Invalid::field(field, format!("must be a line of at most {MAX_TEXT} bytes")));
+        if text.len() > MAX_WORKER_TEXT || text.contains(char::is_control) {
+            return Err(Invalid::field(field, format!("must be a line of at most {MAX_WORKER_TEXT} bytes")));
         }
     }
     let devices: Vec<Device> = each("hello.devices", hello.devices, MAX_DEVICES)?;

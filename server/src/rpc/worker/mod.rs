@@ -1,8 +1,7 @@
 //! `WorkerService`.
 
 mod hello;
-
-use std::time::Duration;
+mod message;
 
 use loadmaster_proto::WORKER_PROTOCOL_VERSION;
 use loadmaster_proto::error::Invalid;
@@ -14,17 +13,13 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::error::ApiError;
-use super::messages;
+use super::limits::{HELLO_TIMEOUT, MAX_OUTBOX};
 use super::page::Listing;
 use crate::dispatch::Dispatcher;
 use crate::store::records::{NewWorker, WorkerRecord, WorkerState};
 use crate::store::{Store, StoreError};
 use hello::Hello;
 
-/// How long a new stream may take to introduce itself.
-const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-/// Messages that wait for a worker to read them.
-const OUTBOX: usize = 64;
 /// Connects and lists workers.
 #[derive(Debug, Clone)]
 pub(super) struct Workers {
@@ -70,7 +65,7 @@ impl WorkerService for Workers {
         introduction.state = self.admit(&worker).await?.state;
 
         let terms = self.dispatcher.terms();
-        let (outbox, messages) = mpsc::channel(OUTBOX);
+        let (outbox, messages) = mpsc::channel(MAX_OUTBOX);
         let welcome = v1::planner_message::Message::Welcome(v1::Welcome {
             protocol_version: WORKER_PROTOCOL_VERSION,
             heartbeat_seconds: terms.heartbeat.as_secs_f64(),
@@ -89,7 +84,7 @@ impl WorkerService for Workers {
     ) -> Result<Response<v1::Worker>, Status> {
         let name = WorkerName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
         let record = self.store.get_worker(&name).await.map_err(ApiError::from)?;
-        Ok(Response::new(messages::worker(&record)))
+        Ok(Response::new(message::worker(&record)))
     }
 
     async fn list_workers(
@@ -100,7 +95,7 @@ impl WorkerService for Workers {
         let listing = Listing::new("ListWorkers", &[]);
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
         let page = self.store.list_workers(&page).await.map_err(ApiError::from)?;
-        let (workers, next_page_token) = listing.answer(page, messages::worker_in_list);
+        let (workers, next_page_token) = listing.answer(page, message::in_list);
         Ok(Response::new(v1::ListWorkersResponse { workers, next_page_token }))
     }
 
@@ -115,7 +110,7 @@ impl WorkerService for Workers {
         self.store.set_worker_state(&name, &record.session_id, wanted).await.map_err(ApiError::from)?;
         self.dispatcher.wake();
         let record = self.store.get_worker(&name).await.map_err(ApiError::from)?;
-        Ok(Response::new(messages::worker(&record)))
+        Ok(Response::new(message::worker(&record)))
     }
 
     async fn delete_worker(&self, request: Request<v1::DeleteWorkerRequest>) -> Result<Response<()>, Status> {
@@ -172,13 +167,13 @@ mod tests {
     fn a_page_of_workers_is_never_too_long_for_a_message_and_the_next_one_goes_on() {
         let listing = Listing::new("ListWorkers", &[]);
         let page = Page { rows: (0..4).map(largest).collect(), next: None };
-        let (workers, next) = listing.answer(page, messages::worker_in_list);
+        let (workers, next) = listing.answer(page, message::in_list);
         assert!((1..4).contains(&workers.len()));
         assert!(workers.iter().map(Message::encoded_len).sum::<usize>() <= 1 << 20);
         let next = listing.request(10, &next).unwrap().after.unwrap();
         assert_eq!(next.id, format!("w{}", workers.len() - 1));
         let short = Page { rows: vec![largest(0)], next: None };
-        let (workers, next) = listing.answer(short, messages::worker_in_list);
+        let (workers, next) = listing.answer(short, message::in_list);
         assert_eq!((workers.len(), next.as_str()), (1, ""));
     }
 }

@@ -5,32 +5,44 @@ use loadmaster_proto::cluster::{Cluster, ClusterSource, DeviceKind, Tier};
 use loadmaster_proto::measure::links::{LinkMeasurement, LinkWork};
 use loadmaster_proto::name::{ClusterName, RunName, WorkerName};
 use serde::Deserialize;
+use sqlx::FromRow;
+
+use crate::store::columns::Stored;
+use crate::store::time::Time;
 
 /// A stored cluster.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct ClusterRecord {
     /// Its name.
+    #[sqlx(rename = "id", try_from = "Stored<String>")]
     pub name: ClusterName,
     /// Nodes, devices and links.
+    #[sqlx(json)]
     pub cluster: Cluster,
     /// When it was first stored.
+    #[sqlx(try_from = "Time")]
     pub create_time: Timestamp,
 }
 
 /// A stored cluster as lists show it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct ClusterRow {
     /// Its name.
+    #[sqlx(rename = "id", try_from = "Stored<String>")]
     pub name: ClusterName,
     /// What is short of it.
+    #[sqlx(json)]
     pub summary: ClusterSummary,
     /// Number of its nodes.
+    #[sqlx(try_from = "i32")]
     pub node_count: u32,
     /// Number of its devices.
+    #[sqlx(try_from = "i32")]
     pub device_count: u32,
     /// [`Cluster::id`] of its content.
     pub digest: String,
     /// When it was first stored.
+    #[sqlx(try_from = "Time")]
     pub create_time: Timestamp,
 }
 
@@ -65,14 +77,18 @@ pub struct NewLinkRun {
 }
 
 /// What a run measured of the links of a worker's devices.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct LinkRecord {
     /// The run that measured.
+    #[sqlx(rename = "run_id", try_from = "Stored<String>")]
     pub run: RunName,
     /// Whose devices.
+    #[sqlx(rename = "worker_id", try_from = "Stored<String>")]
     pub worker: WorkerName,
     /// Pairs, groups and points.
+    #[sqlx(json)]
     pub measurement: LinkMeasurement,
     /// When it was stored.
+    #[sqlx(try_from = "Time")]
     pub create_time: Timestamp,
 }

@@ -3,7 +3,13 @@
 use std::time::Duration;
 
 use loadmaster_proto::measure::run::Task;
+use loadmaster_proto::model::Model;
 use loadmaster_proto::name::{RunName, WorkerName};
+use sqlx::FromRow;
+use sqlx::types::Json;
+
+use super::work::WorkRow;
+use crate::store::columns::Stored;
 
 /// A free device of a worker, as the queue needs to know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,21 +21,26 @@ pub struct FreeDevice {
 }
 
 /// A run that was just claimed.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct Claim {
     /// The run.
+    #[sqlx(rename = "id", try_from = "Stored<String>")]
     pub run: RunName,
     /// The fence.
     pub lease_token: i64,
     /// What to do, model included.
+    #[sqlx(flatten, try_from = "WorkRow<Json<Model>>")]
     pub task: Task,
     /// Kind of the devices to take.
     pub device_kind: String,
     /// Devices to take.
+    #[sqlx(try_from = "i32")]
     pub device_count: u32,
     /// Least capacity of each, bytes.
+    #[sqlx(rename = "min_capacity_bytes", try_from = "i64")]
     pub min_capacity: u64,
     /// Hard limit of this attempt, seconds.
+    #[sqlx(try_from = "i32")]
     pub deadline_seconds: u32,
 }
 
@@ -45,13 +56,15 @@ pub struct Heartbeat<'a> {
 }
 
 /// What a run asks for, as its result is held against it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct AskedRun {
     /// What to do, model included.
+    #[sqlx(flatten, try_from = "WorkRow<Json<Model>>")]
     pub task: Task,
     /// Kind of the devices to take.
     pub device_kind: String,
     /// Hard limit of an attempt, seconds.
+    #[sqlx(try_from = "i32")]
     pub deadline_seconds: u32,
 }
 

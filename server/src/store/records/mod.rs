@@ -2,29 +2,58 @@
 
 mod cluster;
 mod lease;
-mod model;
+mod measurement;
 mod operation;
-mod pace;
-mod page;
 mod plan;
 mod profile;
 mod reuse;
 mod run;
 mod trial;
+mod work;
 mod worker;
 
+pub use super::page::{Cursor, Page, PageRequest, Positioned};
 pub use cluster::{ClusterRecord, ClusterRow, ClusterSummary, LinkRecord, NewLinkRun};
 pub use lease::{AskedRun, Claim, Fenced, FreeDevice, Heartbeat, HeldLease, Renewal};
-pub use model::ModelRecord;
+pub use measurement::MeasurementRecord;
 pub use operation::{OperationRecord, OperationState, OperationTarget, RequestKey};
-pub use pace::Pace;
-pub use page::{Cursor, Page, PageRequest, Positioned};
 pub use plan::{DeviceGroupRecord, NewestTrial, PlanRecord, PlanRow, PlanSummary, TrainedSummary};
-pub use profile::{Campaign, ProfileRecord, ProfileSettings, ProfileState};
-pub use reuse::{AttemptRecord, MeasuredRun, ReusedRun, Software};
+pub use profile::{Campaign, ModelRecord, ProfileRecord, ProfileSettings, ProfileState};
+pub use reuse::{AttemptRecord, MeasuredRun, Pace, ReusedRun, Software};
 pub use run::{
-    FailureRecord, Failures, MeasurementRecord, NewRun, RunCounts, RunFilter, RunNeed, RunRecord, RunState,
-    RunWork, TrainedWork,
+    FailureRecord, Failures, NewRun, RunCounts, RunFilter, RunNeed, RunRecord, RunState, RunWork, TrainedWork,
 };
+pub(super) use trial::FigureRow;
 pub use trial::{MeasuredPlan, NewTrial, ObservationRecord, TrialRecord};
 pub use worker::{NearestWorker, NewWorker, WorkerRecord, WorkerState};
+
+macro_rules! by_time_and_id {
+    ($($row:ty: $record:ident => $id:expr;)*) => {$(
+        impl Positioned for $row {
+            fn cursor(&self) -> Cursor {
+                let $record = self;
+                Cursor { time: $record.create_time, id: $id.to_owned() }
+            }
+        }
+    )*};
+}
+
+by_time_and_id! {
+    ClusterRow: cluster => cluster.name.id();
+    LinkRecord: link => link.run.id();
+    ModelRecord: model => model.name.id();
+    ObservationRecord: observation => observation.id;
+    OperationRecord: operation => operation.name.id();
+    PlanRow: plan => plan.name.id();
+    ProfileRecord: profile => profile.settings.name.id();
+    RunRecord: run => run.name.id();
+    WorkerRecord: worker => worker.name.id();
+}
+
+/// Measurements are in the order of stages and sizes, which the row itself tells.
+impl Positioned for MeasurementRecord {
+    fn cursor(&self) -> Cursor {
+        let id = format!("{}/{}/{}", self.run.id(), self.measurement.stage_index, self.measurement.shard);
+        Cursor { time: self.time, id }
+    }
+}

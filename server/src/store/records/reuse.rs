@@ -1,8 +1,10 @@
 //! What was measured before, and what may be reused of it.
 
 use loadmaster_proto::name::RunName;
+use sqlx::FromRow;
 
 use super::RunState;
+use crate::store::columns::Stored;
 
 /// The software that measurements are to be made with, as far as it decides whether others compare.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,27 +35,43 @@ pub struct ReusedRun {
 }
 
 /// A run of a profile, as far as it tells what is left to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, FromRow)]
 pub struct AttemptRecord {
     /// What it measures.
     pub work_key: String,
     /// At which micro-batch size.
+    #[sqlx(try_from = "i32")]
     pub micro_batch_size: u32,
     /// How far it came.
+    #[sqlx(try_from = "Stored<String>")]
     pub state: RunState,
     /// An attempt at it failed.
     pub failed: bool,
 }
 
 /// A run that succeeded, found by what it measured.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, FromRow)]
 pub struct MeasuredRun {
     /// The run.
+    #[sqlx(rename = "id", try_from = "Stored<String>")]
     pub run: RunName,
     /// What it measured.
     pub work_key: String,
     /// At which micro-batch size.
+    #[sqlx(try_from = "i32")]
     pub micro_batch_size: u32,
     /// Index of its first layer, in the model that it was made for.
+    #[sqlx(try_from = "i32")]
     pub first_layer: usize,
+}
+
+/// How long runs took: the mean of some earlier ones.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pace {
+    /// How many they were.
+    pub runs: u32,
+    /// How long each of them held each of its devices, seconds.
+    pub seconds: f64,
+    /// They were of the model that was asked about.
+    pub same_model: bool,
 }

@@ -3,28 +3,39 @@
 use jiff::Timestamp;
 use loadmaster_proto::measure::failure::RunFailure;
 use loadmaster_proto::measure::links::LinkWork;
-use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::name::{
     CommandName, ModelName, OperationName, PlanName, ProfileName, RunName, WorkerName,
 };
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use serde::{Deserialize, Serialize};
+use sqlx::FromRow;
+use sqlx::types::Json;
+
+use super::work::WorkRow;
+use crate::store::columns::Stored;
+use crate::store::time::Time;
 
 /// Runs by state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromRow)]
 pub struct RunCounts {
     /// Waiting.
+    #[sqlx(try_from = "i64")]
     pub queued: u32,
     /// Leased.
+    #[sqlx(try_from = "i64")]
     pub running: u32,
     /// With measurements.
+    #[sqlx(try_from = "i64")]
     pub succeeded: u32,
     /// Did not fit.
+    #[sqlx(try_from = "i64")]
     pub out_of_memory: u32,
     /// Given up.
+    #[sqlx(try_from = "i64")]
     pub parked: u32,
     /// Cancelled.
+    #[sqlx(try_from = "i64")]
     pub cancelled: u32,
 }
 
@@ -136,41 +147,55 @@ pub struct TrainedWork {
 }
 
 /// A stored run.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct RunRecord {
     /// Its name.
+    #[sqlx(rename = "id", try_from = "Stored<String>")]
     pub name: RunName,
     /// Where it stands.
+    #[sqlx(try_from = "Stored<String>")]
     pub state: RunState,
     /// The operation that waits for it.
+    #[sqlx(rename = "operation_id", try_from = "Stored<String>")]
     pub operation: OperationName,
     /// The profile that it feeds.
+    #[sqlx(rename = "profile_id", try_from = "Stored<Option<String>>")]
     pub profile: Option<ProfileName>,
     /// The plan that it validates.
+    #[sqlx(rename = "plan_id", try_from = "Stored<Option<String>>")]
     pub plan: Option<PlanName>,
     /// What it does.
+    #[sqlx(flatten, try_from = "WorkRow<Stored<String>>")]
     pub work: RunWork,
     /// Kind of the devices.
     pub device_kind: String,
     /// Devices needed at once.
+    #[sqlx(try_from = "i32")]
     pub device_count: u32,
     /// The worker that holds or held it.
+    #[sqlx(rename = "worker_id", try_from = "Stored<Option<String>>")]
     pub worker: Option<WorkerName>,
     /// Claims so far that counted as attempts.
+    #[sqlx(try_from = "i32")]
     pub attempts: u32,
     /// What went wrong, oldest first.
+    #[sqlx(json)]
     pub failures: Vec<FailureRecord>,
     /// Share of the work done, as last reported.
     pub progress: f64,
     /// What it does now, for people.
     pub phase: String,
     /// The run that did not fit and that this one repeats at a smaller micro-batch size.
+    #[sqlx(try_from = "Stored<Option<String>>")]
     pub shrunk_from: Option<RunName>,
     /// When it was queued.
+    #[sqlx(try_from = "Time")]
     pub create_time: Timestamp,
     /// When the last claim began.
+    #[sqlx(try_from = "Stored<Option<Time>>")]
     pub start_time: Option<Timestamp>,
     /// When it reached a final state.
+    #[sqlx(try_from = "Stored<Option<Time>>")]
     pub end_time: Option<Timestamp>,
 }
 
@@ -189,52 +214,37 @@ pub struct FailureRecord {
 }
 
 /// How the runs of a profile's operation failed.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct Failures {
     /// The operation.
+    #[sqlx(try_from = "Stored<String>")]
     pub operation: OperationName,
     /// The profile.
+    #[sqlx(try_from = "Stored<String>")]
     pub profile: ProfileName,
     /// The newest failure of each run that failed, the newest first.
+    #[sqlx(try_from = "Stored<Vec<Json<FailureRecord>>>")]
     pub newest: Vec<FailureRecord>,
     /// When a run last ended with an answer; that it does not fit is one.
+    #[sqlx(try_from = "Stored<Option<Time>>")]
     pub last_answer: Option<Timestamp>,
     /// Workers that are at work on one of the runs.
+    #[sqlx(try_from = "Stored<Vec<String>>")]
     pub at_work: Vec<WorkerName>,
 }
 
-/// A measurement with where it belongs.
-#[derive(Debug, Clone, PartialEq)]
-pub struct MeasurementRecord {
-    /// The run.
-    pub run: RunName,
-    /// The profile that it was asked for.
-    pub profile: Option<ProfileName>,
-    /// Predictions of that profile are held against it, and nothing is learnt from it.
-    pub held_out: bool,
-    /// The measurement.
-    pub measurement: Measurement,
-    /// When it was stored.
-    pub time: Timestamp,
-}
-
-impl MeasurementRecord {
-    /// `runs/{run}/measurements/{stage_index}-{shard}`.
-    pub fn name(&self) -> String {
-        let Measurement { stage_index, shard, .. } = self.measurement;
-        format!("{}/measurements/{stage_index}-{shard}", self.run)
-    }
-}
-
 /// What a run needs of one worker.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, FromRow)]
 pub struct RunNeed {
     /// Kind of the devices.
     pub device_kind: String,
     /// Devices at once.
+    #[sqlx(try_from = "i32")]
     pub device_count: u32,
     /// Least capacity of each, bytes.
+    #[sqlx(rename = "min_capacity_bytes", try_from = "i64")]
     pub min_capacity: u64,
     /// A command that the worker must offer.
+    #[sqlx(try_from = "Stored<Option<String>>")]
     pub command: Option<CommandName>,
 }

@@ -4,6 +4,10 @@ use jiff::Timestamp;
 use loadmaster_proto::cluster::device::{Backend, Device, GpuLink};
 use loadmaster_proto::measure::environment::ranks_at_once;
 use loadmaster_proto::name::{CommandName, RunName, WorkerName};
+use sqlx::FromRow;
+
+use crate::store::columns::Stored;
+use crate::store::time::Time;
 
 /// A worker as it introduces itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,15 +39,19 @@ pub struct NewWorker {
 }
 
 /// A worker as the store knows it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct WorkerRecord {
     /// Its name.
+    #[sqlx(rename = "id", try_from = "Stored<String>")]
     pub name: WorkerName,
     /// Whether it takes runs.
+    #[sqlx(try_from = "Stored<String>")]
     pub state: WorkerState,
     /// Its devices.
+    #[sqlx(json)]
     pub devices: Vec<Device>,
     /// What its driver knows of the links between its GPUs.
+    #[sqlx(json)]
     pub links: Vec<GpuLink>,
     /// Version of the daemon.
     pub version: String,
@@ -52,20 +60,26 @@ pub struct WorkerRecord {
     /// CUDA version of that libtorch, or empty.
     pub cuda_version: String,
     /// Threads that each of its ranks computes with; 0 where it did not say.
+    #[sqlx(try_from = "i32")]
     pub threads: u32,
     /// Cores that its processes may use; 0 where it did not say.
+    #[sqlx(try_from = "i32")]
     pub cores: u32,
     /// Host name.
     pub host: String,
     /// Random per process start.
     pub session_id: String,
     /// Training commands that it offers.
+    #[sqlx(try_from = "Stored<Vec<String>>")]
     pub commands: Vec<CommandName>,
     /// First contact.
+    #[sqlx(try_from = "Time")]
     pub create_time: Timestamp,
     /// Last contact.
+    #[sqlx(try_from = "Time")]
     pub heartbeat_time: Timestamp,
     /// Runs that it holds.
+    #[sqlx(try_from = "Stored<Vec<String>>")]
     pub runs: Vec<RunName>,
 }
 

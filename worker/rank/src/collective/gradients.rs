@@ -5,19 +5,14 @@ use tch::Tensor;
 
 use super::{Group, Reduction};
 use crate::error::RankError;
-use crate::layers::Trained;
 use crate::tape;
 
 /// Replaces every gradient by its sum over all replicas, bucket by bucket.
 ///
 /// # Errors
 /// Out of memory, or another replica is gone.
-pub fn sum_gradients(group: &Group, trained: &[Trained]) -> Result<(), RankError> {
+pub fn sum_gradients(group: &Group, gradients: Vec<Tensor>) -> Result<(), RankError> {
     let _no_grad = tch::no_grad_guard();
-    let mut gradients = Vec::with_capacity(trained.len());
-    for tensor in trained {
-        gradients.extend(tensor.gradient()?);
-    }
     let mut sizes = Vec::with_capacity(gradients.len());
     for gradient in &gradients {
         sizes.push((gradient.numel() * gradient.f_kind()?.elt_size_in_bytes()) as u64);

@@ -15,7 +15,8 @@ use super::sum::reduce;
 use super::{Collective, Reduction};
 use crate::error::RankError;
 use crate::ffi;
-use crate::transport::{Address, to_host};
+use crate::peers::Address;
+use crate::tensor::to_host;
 
 /// Bytes that are added up at once: what the first device holds of each other one.
 const CHUNK: usize = 4 << 20;

@@ -8,8 +8,8 @@ use tch::Kind;
 
 use super::Reduction;
 use crate::error::RankError;
+use crate::peers::Address;
 use crate::progress;
-use crate::transport::Address;
 
 /// How often a waiting rank says that it lives. It waits as long as its peer does the same: the daemon
 /// decides which of them hangs, and the end of a peer ends the connection.

@@ -6,17 +6,16 @@
 //!   order, with tensors of the same shapes.
 //! * [`host`] exchanges over sockets through the host's memory, in an order that does not change, so that
 //!   all devices get the same bits; `nccl` exchanges between different GPUs.
-//! * [`Mesh`] connects all ranks of a run that measures links.
+//! * [`join`] brings a group's members together.
 //! * [`gradients`] adds up what replicas of a data-parallel stage have found; [`operators`] are the points
 //!   where a tensor-parallel stage's passes meet, [`vocabulary`] those of its embedding and its loss.
 
 pub mod gradients;
 mod host;
+pub(crate) mod join;
 mod line;
-mod membership;
-mod mesh;
 #[cfg(feature = "nccl")]
-mod nccl;
+pub(crate) mod nccl;
 pub mod operators;
 mod sum;
 pub(crate) mod vocabulary;
@@ -27,8 +26,6 @@ use loadmaster_proto::training::shard::Shard;
 use tch::{Device, Tensor};
 
 use crate::error::RankError;
-pub(crate) use membership::Membership;
-pub(crate) use mesh::Mesh;
 
 /// How values of several devices become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use crate::ffi::nccl::{self, Communicator, NcclFailure, UniqueId};
 
 /// Collectives with NCCL.
 #[derive(Debug)]
-pub(super) struct Nccl(Communicator);
+pub(crate) struct Nccl(Communicator);
 
 impl Nccl {
     /// Joins the other devices, if all of them find NCCL. They agree over the host's memory.
@@ -39,12 +39,12 @@ impl Nccl {
     }
 
     /// Gives a tensor to another device.
-    pub(super) fn send(&mut self, to: u32, tensor: &Tensor) -> Result<(), NcclFailure> {
+    pub(crate) fn send(&mut self, to: u32, tensor: &Tensor) -> Result<(), NcclFailure> {
         self.0.send(to, tensor)
     }
 
     /// Fills in what another device gives.
-    pub(super) fn receive(&mut self, from: u32, tensor: &Tensor) -> Result<(), NcclFailure> {
+    pub(crate) fn receive(&mut self, from: u32, tensor: &Tensor) -> Result<(), NcclFailure> {
         self.0.receive(from, tensor)
     }
 }

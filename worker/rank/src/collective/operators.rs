@@ -12,8 +12,8 @@ use tch::Tensor;
 use super::{Group, Reduction};
 use crate::error::RankError;
 use crate::ffi;
-use crate::layers::copy_of;
 use crate::tape;
+use crate::tensor::copy_of;
 
 /// What went wrong in a backward pass: libtorch carries no errors of ours.
 static FAILURE: Mutex<Option<RankError>> = Mutex::new(None);

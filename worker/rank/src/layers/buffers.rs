@@ -3,7 +3,8 @@
 use loadmaster_proto::model::layer::{Buffer, BufferContent};
 use tch::{Device, Kind, TchError, Tensor};
 
-use super::parameters::{ParameterMaker, kind};
+use super::parameters::ParameterMaker;
+use crate::tensor::kind;
 
 impl ParameterMaker {
     /// A buffer with its content at the start, in the number format that layers compute with.

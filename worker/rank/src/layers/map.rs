@@ -1,59 +1,37 @@
 //! Layers that make one tensor of one tensor.
 
+use std::fmt;
+
 use loadmaster_proto::model::layer::LayerKind;
 use tch::Tensor;
 
-use super::affine::{Affine, Convolution, Role};
+use super::affine::Role;
 use super::amoeba::ReluConvNorm;
 use super::embedding::Embedding;
-use super::norm::Norm;
 use super::parts::Parts;
 use super::transformer::Block;
 use super::{dropout, tokens};
 use crate::error::RankError;
 use crate::timing::ForwardKind;
 
+type Forward = dyn Fn(&Tensor, ForwardKind) -> Result<Tensor, RankError> + Send;
+
 /// What a layer computes, with its tensors.
-#[derive(Debug)]
-pub(super) enum Map {
-    Convolution(Convolution),
-    Relu,
-    MaxPool2d {
-        kernel: i64,
-        stride: i64,
-    },
-    AdaptiveAvgPool2d {
-        output: i64,
-    },
-    Flatten,
-    Affine(Affine),
-    /// A map whose output stays split: the loss knows how to go on.
-    SplitHead(Affine),
-    Dropout {
-        probability: f64,
-    },
-    Embedding(Embedding),
-    Block(Box<Block>),
-    Norm(Norm),
-    Pooler(Affine),
-    ReluConvNorm(Box<ReluConvNorm>),
-    ImageClassifier(Affine),
-    LatentTokens {
-        map: Affine,
-        position: Tensor,
-    },
-    PixelShuffle {
-        position: Tensor,
-        size: [i64; 2],
-    },
-    TokensToImage {
-        map: Affine,
-        size: [i64; 2],
-    },
+pub(super) struct Map(Box<Forward>);
+
+impl fmt::Debug for Map {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Map")
+    }
 }
 
 impl Map {
-    /// Takes the tensors in the order of `LayerKind::parameters`. A head may keep its output split.
+    fn of(forward: impl Fn(&Tensor) -> Result<Tensor, RankError> + Send + 'static) -> Self {
+        Self(Box::new(move |input, _| forward(input)))
+    }
+
+    /// Takes the tensors in the order of `LayerKind::parameters`. A head may keep its output split: the loss knows
+    /// how to go on.
     pub(super) fn new(
         kind: LayerKind,
         parts: &mut Parts,
@@ -61,63 +39,79 @@ impl Map {
     ) -> Result<Self, RankError> {
         Ok(match kind {
             LayerKind::Conv2d { stride, padding, .. } => {
-                Self::Convolution(parts.convolution([stride, stride], [padding, padding], true)?)
+                let convolution = parts.convolution([stride, stride], [padding, padding], true)?;
+                Self::of(move |input| convolution.forward(input))
             }
-            LayerKind::Relu => Self::Relu,
-            LayerKind::MaxPool2d { kernel, stride } => Self::MaxPool2d { kernel, stride },
-            LayerKind::AdaptiveAvgPool2d { output } => Self::AdaptiveAvgPool2d { output },
-            LayerKind::Flatten => Self::Flatten,
-            LayerKind::Linear { .. } => Self::Affine(parts.affine(Role::Gathered, true)?),
-            LayerKind::Dropout { probability } => Self::Dropout { probability },
-            LayerKind::TokenEmbedding(embedding) => Self::Embedding(Embedding::new(&embedding, parts)?),
-            LayerKind::TransformerBlock(block) => Self::Block(Box::new(Block::new(&block, parts)?)),
-            LayerKind::LayerNorm { epsilon, .. } => Self::Norm(parts.layer_norm(epsilon)?),
-            LayerKind::RmsNorm { epsilon, .. } => Self::Norm(parts.rms_norm(epsilon)?),
+            LayerKind::Relu => Self::of(|input| Ok(input.f_relu()?)),
+            LayerKind::MaxPool2d { kernel, stride } => Self::of(move |input| {
+                Ok(input.f_max_pool2d([kernel, kernel], [stride, stride], [0, 0], [1, 1], false)?)
+            }),
+            LayerKind::AdaptiveAvgPool2d { output } => {
+                Self::of(move |input| Ok(input.f_adaptive_avg_pool2d([output, output])?))
+            }
+            LayerKind::Flatten => Self::of(|input| Ok(input.f_flatten(1, -1)?)),
+            LayerKind::Linear { .. } => {
+                let map = parts.affine(Role::Gathered, true)?;
+                Self::of(move |input| map.forward(input))
+            }
+            LayerKind::Dropout { probability } => {
+                Self::of(move |input| dropout(input.shallow_clone(), probability))
+            }
+            LayerKind::TokenEmbedding(embedding) => {
+                let embedding = Embedding::new(&embedding, parts)?;
+                Self::of(move |input| embedding.forward(input))
+            }
+            LayerKind::TransformerBlock(block) => {
+                let block = Block::new(&block, parts)?;
+                Self::of(move |input| block.forward(input))
+            }
+            LayerKind::LayerNorm { epsilon, .. } => {
+                let norm = parts.layer_norm(epsilon)?;
+                Self::of(move |input| norm.forward(input))
+            }
+            LayerKind::RmsNorm { epsilon, .. } => {
+                let norm = parts.rms_norm(epsilon)?;
+                Self::of(move |input| norm.forward(input))
+            }
             LayerKind::LanguageModelHead { .. } if keeps_output_split => {
-                Self::SplitHead(parts.affine(Role::Column, false)?)
+                let map = parts.affine(Role::Column, false)?;
+                Self::of(move |input| map.forward(&map.enter(input.shallow_clone())?))
             }
-            LayerKind::LanguageModelHead { .. } => Self::Affine(parts.affine(Role::Gathered, false)?),
-            LayerKind::Pooler { .. } => Self::Pooler(parts.affine(Role::Gathered, true)?),
+            LayerKind::LanguageModelHead { .. } => {
+                let map = parts.affine(Role::Gathered, false)?;
+                Self::of(move |input| map.forward(input))
+            }
+            LayerKind::Pooler { .. } => {
+                let map = parts.affine(Role::Gathered, true)?;
+                Self::of(move |input| tokens::pool(&map, input))
+            }
             LayerKind::ReluConvBatchNorm { stride, padding, .. } => {
-                Self::ReluConvNorm(Box::new(ReluConvNorm::new([stride, stride], [padding, padding], parts)?))
+                let stem = ReluConvNorm::new([stride, stride], [padding, padding], parts)?;
+                Self(Box::new(move |input, pass| stem.forward(input, pass)))
             }
             LayerKind::AmoebaCell(_) => {
                 return Err(RankError::Other("a cell is no map of one tensor".to_owned()));
             }
-            LayerKind::ImageClassifier { .. } => Self::ImageClassifier(parts.affine(Role::Gathered, true)?),
+            LayerKind::ImageClassifier { .. } => {
+                let map = parts.affine(Role::Gathered, true)?;
+                Self::of(move |input| tokens::classify(&map, input))
+            }
             LayerKind::LatentTokens { .. } => {
-                Self::LatentTokens { map: parts.affine(Role::Gathered, true)?, position: parts.parameter()? }
+                let (map, position) = (parts.affine(Role::Gathered, true)?, parts.parameter()?);
+                Self::of(move |input| tokens::of_latent(&map, &position, input))
             }
             LayerKind::PixelShuffle { height, width, .. } => {
-                Self::PixelShuffle { position: parts.parameter()?, size: [height, width] }
+                let position = parts.parameter()?;
+                Self::of(move |input| tokens::shuffle([height, width], &position, input))
             }
             LayerKind::TokensToImage { height, width, .. } => {
-                Self::TokensToImage { map: parts.affine(Role::Gathered, true)?, size: [height, width] }
+                let map = parts.affine(Role::Gathered, true)?;
+                Self::of(move |input| tokens::to_image(&map, [height, width], input))
             }
         })
     }
 
     pub(super) fn forward(&self, input: &Tensor, pass: ForwardKind) -> Result<Tensor, RankError> {
-        Ok(match self {
-            Self::Convolution(convolution) => convolution.forward(input)?,
-            Self::Relu => input.f_relu()?,
-            Self::MaxPool2d { kernel, stride } => {
-                input.f_max_pool2d([*kernel, *kernel], [*stride, *stride], [0, 0], [1, 1], false)?
-            }
-            Self::AdaptiveAvgPool2d { output } => input.f_adaptive_avg_pool2d([*output, *output])?,
-            Self::Flatten => input.f_flatten(1, -1)?,
-            Self::Affine(affine) => affine.forward(input)?,
-            Self::SplitHead(affine) => affine.forward(&affine.enter(input.shallow_clone())?)?,
-            Self::Dropout { probability } => dropout(input.shallow_clone(), *probability)?,
-            Self::Embedding(embedding) => embedding.forward(input)?,
-            Self::Block(block) => block.forward(input)?,
-            Self::Norm(norm) => norm.forward(input)?,
-            Self::Pooler(map) => tokens::pool(map, input)?,
-            Self::ReluConvNorm(stem) => stem.forward(input, pass)?,
-            Self::ImageClassifier(map) => tokens::classify(map, input)?,
-            Self::LatentTokens { map, position } => tokens::of_latent(map, position, input)?,
-            Self::PixelShuffle { position, size } => tokens::shuffle(*size, position, input)?,
-            Self::TokensToImage { map, size } => tokens::to_image(map, *size, input)?,
-        })
+        (self.0)(input, pass)
     }
 }

@@ -25,7 +25,6 @@ pub use affine::{Affine, Convolution, Role, Split};
 use amoeba::Cell;
 use map::Map;
 pub use parameters::{ParameterMaker, Trained};
-pub(crate) use parameters::{copy_of, gradient_kind, kind};
 use parts::Parts;
 
 use crate::collective::Group;

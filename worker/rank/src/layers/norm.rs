@@ -81,7 +81,7 @@ mod tests {
     use tch::{Device, Kind};
 
     use super::*;
-    use crate::layers::copy_of;
+    use crate::tensor::copy_of;
 
     /// A micro-batch moves the running statistics once, however often its forward pass is done, and the
     /// pass that is done again yields the same.

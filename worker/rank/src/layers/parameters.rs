@@ -138,23 +138,3 @@ impl ParameterMaker {
         Ok(Trained { layer, name, value, master, main })
     }
 }
-
-/// The number format of activations, of the parameters that layers compute with, and of what crosses edges.
-pub(crate) fn kind(precision: Precision) -> Kind {
-    match precision {
-        Precision::Fp32 => Kind::Float,
-        Precision::Bf16 | Precision::Bf16Fp32Gradients => Kind::BFloat16,
-    }
-}
-
-/// The number format in which gradients of parameters are added up.
-pub(crate) fn gradient_kind(precision: Precision) -> Kind {
-    if precision.has_main_gradients() { Kind::Float } else { kind(precision) }
-}
-
-/// A copy with memory of its own.
-pub(crate) fn copy_of(tensor: &Tensor) -> Result<Tensor, TchError> {
-    let mut copy = tensor.f_empty_like()?;
-    copy.f_copy_(tensor)?;
-    Ok(copy)
-}

@@ -7,8 +7,8 @@ use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::TrainingSpec;
 use tch::{Device, Tensor};
 
-use super::part::Part;
 use super::segment::Segment;
+use super::share::Share;
 use super::stage::Stage;
 use crate::data::Data;
 use crate::error::RankError;
@@ -17,18 +17,18 @@ use crate::progress;
 use crate::timing::{Clock, Times};
 
 impl Stage {
-    /// Makes a rank's part of the layers of a stage of `model`, with their parameters at their start.
+    /// Makes a rank's share of the layers of a stage of `model`, with their parameters at their start.
     ///
     /// # Errors
     /// Out of memory, for one.
     pub fn build(
         model: &Model,
-        part: &Part,
+        share: &Share,
         training: &TrainingSpec,
         device: Device,
         clock: Clock,
     ) -> Result<Self, RankError> {
-        let (config, shard) = (part.config, part.tensor_shard());
+        let (config, shard) = (share.config, share.tensor_shard());
         let maker = ParameterMaker { device, precision: training.precision, seed: training.seed };
         let mut layers = Vec::with_capacity(config.layer_count());
         let mut trained: Vec<Trained> = Vec::new();
@@ -58,7 +58,7 @@ impl Stage {
             }
             let buffers = model.buffers(index);
             let buffers = buffers.iter().map(|buffer| maker.buffer(buffer)).collect::<Result<_, _>>()?;
-            let shards = part.shards().cloned();
+            let shards = share.shards().cloned();
             let feeds_loss = index + 1 == model.layers().len();
             let tensors = LayerTensors { parameters, buffers, shards, feeds_loss };
             layers.push(Layer::new(index, layer.kind, tensors)?);
@@ -68,11 +68,11 @@ impl Stage {
             trained,
             segments: Segment::of(&config, training.recompute),
             data: Data::new(model, training, device)
-                .of_samples(config.samples_of(part.shard, training.micro_batch_size)),
+                .of_samples(config.samples_of(share.shard, training.micro_batch_size)),
             times: Times::new(clock, config.first_layer, config.layer_count()),
             loss_edge: model.layers().len(),
             loss_parts: f64::from(training.micro_batches) * f64::from(config.data_degree),
-            replica: part.replica(),
+            replica: share.replica(),
             seed: training.seed,
             in_flight: HashMap::new(),
         })

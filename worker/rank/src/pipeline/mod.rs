@@ -5,12 +5,14 @@
 //! recompute policy.
 
 mod build;
-mod part;
+mod passes;
 mod record;
 mod segment;
+mod share;
 mod stage;
 
-pub use part::Part;
+pub use passes::MicroBatch;
 pub use record::Flow;
 pub use segment::{Keep, Segment};
-pub use stage::{Forwarded, MicroBatch, Stage};
+pub use share::Share;
+pub use stage::{Forwarded, Stage};

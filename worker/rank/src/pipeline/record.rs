@@ -6,8 +6,9 @@
 
 use loadmaster_proto::measure::tape::Slot;
 
+use super::passes::MicroBatch;
 use super::segment::{Keep, Segment};
-use super::stage::{Forwarded, MicroBatch, Stage, handed_over};
+use super::stage::{Forwarded, Stage, handed_over};
 use crate::error::RankError;
 use crate::tape::{Edge, at_edge, enter};
 use crate::timing::ForwardKind;

@@ -7,7 +7,7 @@ use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::stage::StageConfig;
 use tch::Tensor;
 
-use super::stage::{MicroBatch, Passes};
+use super::passes::{MicroBatch, Passes};
 use crate::error::RankError;
 use crate::ffi::{GradientCatch, GradientRoot};
 use crate::progress;

@@ -11,10 +11,11 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::frame::{Frame, Header};
-use super::{Crossing, Form};
+use super::Crossing;
+use super::frame::{Frame, write_goodbye};
 use crate::error::RankError;
 use crate::progress;
+use crate::tensor::Form;
 
 /// Frames that are read ahead. Host memory outside the device's capacity holds them.
 const READ_AHEAD: usize = 2;
@@ -145,6 +146,6 @@ fn write_all(mut stream: UnixStream, frames: &Receiver<Frame>) -> io::Result<()>
         frame.write(&mut stream)?;
     }
     // A neighbour that needed nothing more may be gone already.
-    let _ = Header::goodbye().write(&mut stream);
+    let _ = write_goodbye(&mut stream);
     Ok(())
 }

@@ -5,42 +5,18 @@
 //! the smaller shard.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::frame::{Header, Purpose, Tie};
+use super::frame::Hello;
 use crate::error::RankError;
+use crate::peers::{Address, Appointment, Tie};
 use crate::progress;
 
 /// How long to wait before looking again whether somebody is there.
 const PAUSE: Duration = Duration::from_millis(2);
-
-/// A rank of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Address {
-    /// Index of its stage.
-    pub(crate) stage: u32,
-    /// Which device of the stage.
-    pub(crate) shard: u32,
-}
-
-impl Address {
-    fn socket(self, folder: &Path) -> PathBuf {
-        folder.join(format!("rank-{}-{}.sock", self.stage, self.shard))
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "shard {} of stage {}", self.shard, self.stage)
-    }
-}
-
-/// Who is to be met, and why.
-pub(crate) type Appointment = (Tie, Address);
 
 /// Meets everybody of `wanted`, who must want it too.
 ///
@@ -55,27 +31,27 @@ pub(crate) fn meet(
     let mut met = BTreeMap::new();
     let mut awaited: BTreeSet<Appointment> = wanted.iter().copied().filter(|&(_, peer)| peer > own).collect();
     // Before anybody is called, so that whoever calls meanwhile finds somebody.
-    let listener = if awaited.is_empty() { None } else { Some(listen(&own.socket(folder))?) };
+    let listener = if awaited.is_empty() { None } else { Some(listen(&socket(own, folder))?) };
     for &(tie, peer) in wanted.iter().filter(|&&(_, peer)| peer < own) {
-        met.insert((tie, peer), call(&peer.socket(folder), tie, own, deadline)?);
+        met.insert((tie, peer), call(&socket(peer, folder), tie, own, deadline)?);
     }
     let Some(listener) = listener else { return Ok(met) };
     while !awaited.is_empty() {
         let mut stream = accept(&listener, deadline)?;
-        let hello = hear(&mut stream, deadline)?;
-        let caller = Address { stage: hello.micro_batch, shard: hello.shard };
-        match hello.purpose {
-            Purpose::Hello(tie) if awaited.remove(&(tie, caller)) => {
-                met.insert((tie, caller), stream);
-            }
-            other => {
-                return Err(RankError::Protocol(format!(
-                    "{caller} said {other:?} to {own}, which it has nothing to do with"
-                )));
-            }
+        let Hello { tie, caller } = hear(&mut stream, deadline)?;
+        if !awaited.remove(&(tie, caller)) {
+            return Err(RankError::Protocol(format!(
+                "{caller} said hello to {own} as {tie:?}, which it has nothing to do with"
+            )));
         }
+        met.insert((tie, caller), stream);
     }
     Ok(met)
+}
+
+/// Where a rank listens.
+fn socket(rank: Address, folder: &Path) -> PathBuf {
+    folder.join(format!("rank-{}-{}.sock", rank.stage, rank.shard))
 }
 
 fn listen(path: &Path) -> Result<UnixListener, RankError> {
@@ -89,7 +65,7 @@ fn call(path: &Path, tie: Tie, own: Address, deadline: Instant) -> Result<UnixSt
     loop {
         match UnixStream::connect(path) {
             Ok(mut stream) => {
-                return Header::hello(tie, own)
+                return Hello { tie, caller: own }
                     .write(&mut stream)
                     .map(|()| stream)
                     .map_err(|error| RankError::LostNeighbour(format!("lost {}: {error}", path.display())));
@@ -120,11 +96,11 @@ fn accept(listener: &UnixListener, deadline: Instant) -> Result<UnixStream, Rank
 }
 
 /// Reads the hello of who has connected.
-fn hear(stream: &mut UnixStream, deadline: Instant) -> Result<Header, RankError> {
+fn hear(stream: &mut UnixStream, deadline: Instant) -> Result<Hello, RankError> {
     let gone = |error: io::Error| RankError::LostNeighbour(format!("a later rank said no hello: {error}"));
     let left = deadline.saturating_duration_since(Instant::now()).max(PAUSE);
     stream.set_read_timeout(Some(left)).map_err(gone)?;
-    let hello = Header::read(stream).map_err(gone)?;
+    let hello = Hello::read(stream).map_err(gone)?;
     stream.set_read_timeout(None).map_err(gone)?;
     Ok(hello)
 }
@@ -199,7 +175,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (own, stranger) = (address(0, 0), address(3, 0));
         let wanted = BTreeSet::from([(Tie::Neighbour, address(1, 0))]);
-        let path = own.socket(folder.path());
+        let path = socket(own, folder.path());
         let caller = std::thread::spawn(move || {
             call(&path, Tie::Neighbour, stranger, Instant::now() + Duration::from_secs(30)).unwrap()
         });

@@ -1,7 +1,6 @@
 //! What crosses the edges of a stage, to and from real or made-up neighbours.
 
 mod frame;
-mod host;
 mod link;
 mod meeting;
 mod pairs;
@@ -9,25 +8,17 @@ mod route;
 mod sockets;
 mod synthetic;
 
-use std::collections::BTreeSet;
-use std::ops::Range;
-use std::time::{Duration, Instant};
+use loadmaster_proto::measure::rank::RankSpec;
+use tch::{Device, Tensor};
 
-use loadmaster_proto::measure::rank::{Edges, RankSpec};
-use tch::{Device, Kind, Tensor};
-
-pub(crate) use host::to_host;
-pub(crate) use meeting::{Address, Appointment, meet};
+use crate::error::RankError;
+use crate::tensor::{Form, gradient_kind, kind};
+pub(crate) use meeting::meet;
 pub(crate) use pairs::Pairs;
+pub(crate) use route::Place;
+pub(crate) use sockets::Plan;
 pub use sockets::Sockets;
 pub use synthetic::Synthetic;
-
-use crate::collective::{Groups, Membership};
-use crate::error::RankError;
-use crate::layers::{gradient_kind, kind};
-pub(crate) use frame::Tie;
-use route::Place;
-use sockets::Plan;
 
 /// What a tensor is for a stage that gets it from a neighbour or gives it to one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,26 +50,6 @@ pub trait Neighbours: std::fmt::Debug {
     /// # Errors
     /// When a neighbour is gone.
     fn finish(self: Box<Self>) -> Result<(), RankError>;
-}
-
-/// Number format and shape of a tensor that crosses an edge.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Form {
-    /// Number format.
-    pub kind: Kind,
-    /// Shape, samples included.
-    pub shape: Vec<i64>,
-}
-
-impl Form {
-    /// The same with other rows.
-    fn with_rows(&self, rows: &Range<i64>) -> Self {
-        let mut shape = self.shape.clone();
-        if let Some(first) = shape.first_mut() {
-            *first = rows.end - rows.start;
-        }
-        Self { kind: self.kind, shape }
-    }
 }
 
 /// The forms of what crosses a stage's edges, and where it is made.
@@ -129,52 +100,6 @@ impl Forms {
             Crossing::TiedGradient => &self.tied,
         }
     }
-}
-
-/// Everybody that a rank talks to.
-#[derive(Debug)]
-pub struct Connections {
-    /// The stages before and after it, and the one that it shares a weight with.
-    pub neighbours: Box<dyn Neighbours>,
-    /// The other devices of its stage.
-    pub groups: Groups,
-}
-
-/// Reaches everybody that the rank of a specification talks to.
-///
-/// # Errors
-/// When somebody does not come in time.
-pub fn connect(spec: &RankSpec, forms: Forms) -> Result<Connections, RankError> {
-    let own = Address { stage: spec.position.stage_index, shard: spec.shard };
-    let [replicas, shards] = Membership::of(&spec.position.stage, own);
-    let peers = replicas.peers().iter().chain(shards.peers());
-    let mut wanted: BTreeSet<Appointment> = peers.map(|&peer| (Tie::Shard, peer)).collect();
-    // Cannot fail on a checked specification.
-    let patience = Duration::try_from_secs_f64(spec.neighbour_timeout_seconds).unwrap_or_default();
-    let deadline = Instant::now() + patience;
-    let (neighbours, mut met): (Box<dyn Neighbours>, _) = match &spec.edges {
-        Edges::Synthetic => {
-            let met = meet(&spec.folder, own, &wanted, deadline)?;
-            (Box::new(Synthetic::new(forms, spec.training.seed)), met)
-        }
-        Edges::Sockets { partitioning } => {
-            let place = Place {
-                model: &spec.model,
-                partitioning,
-                position: spec.position,
-                shard: spec.shard,
-                micro_batch_size: spec.training.micro_batch_size,
-            };
-            let plan = Plan::of(&place, forms);
-            wanted.extend(plan.appointments());
-            let mut met = meet(&spec.folder, own, &wanted, deadline)?;
-            (Box::new(plan.start(&mut met)?), met)
-        }
-    };
-    // NCCL's ranks meet once more when they join: all in the same order.
-    let shards = shards.join(&mut met, spec.collectives)?;
-    let replicas = replicas.join(&mut met, spec.collectives)?;
-    Ok(Connections { neighbours, groups: Groups { replicas, shards } })
 }
 
 fn unexpected(crossing: Crossing) -> RankError {

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::net::UnixStream;
 
 use loadmaster_proto::measure::links::LinkWork;
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Tensor};
 
-use super::frame::{Frame, Header, Purpose, Tie};
+use super::Crossing;
+use super::frame::Frame;
 use super::link::{Link, Lost};
-use super::meeting::{Address, Appointment};
-use super::{Crossing, Form, host};
 use crate::error::RankError;
+use crate::peers::{Address, Appointment, Tie};
+use crate::tensor::{Form, to_device, to_host};
 
 /// Connections to all other ranks.
 #[derive(Debug)]
@@ -60,10 +61,8 @@ impl Pairs {
     /// When the peer is gone.
     pub(crate) fn send(&self, peer: u32, tensor: &Tensor) -> Result<(), RankError> {
         let form = Form { kind: tensor.f_kind()?, shape: tensor.size() };
-        let bytes = host::to_host(tensor)?;
-        let header =
-            Header { purpose: Purpose::Tensor(Crossing::Activation), micro_batch: 0, shard: 0, form };
-        self.link(peer)?.send(Frame { header, bytes })
+        let bytes = to_host(tensor)?;
+        self.link(peer)?.send(Frame { crossing: Crossing::Activation, micro_batch: 0, form, bytes })
     }
 
     /// Waits for a tensor.
@@ -71,8 +70,8 @@ impl Pairs {
     /// # Errors
     /// When the peer is gone or sends something else, or the device is full.
     pub(crate) fn receive(&self, peer: u32) -> Result<Tensor, RankError> {
-        let Frame { header, bytes } = self.link(peer)?.receive()?;
-        Ok(host::to_device(&bytes, &header.form, self.device)?)
+        let Frame { form, bytes, .. } = self.link(peer)?.receive()?;
+        Ok(to_device(&bytes, &form, self.device)?)
     }
 
     /// Waits until everything has been sent.
@@ -85,12 +84,5 @@ impl Pairs {
 
     fn link(&self, peer: u32) -> Result<&Link, RankError> {
         self.links.get(&peer).ok_or_else(|| RankError::Other(format!("rank {peer} was not met")))
-    }
-}
-
-impl Form {
-    /// A row of scalars of 4 bytes.
-    pub(crate) fn of_bytes(bytes: u64) -> Self {
-        Self { kind: Kind::Float, shape: vec![i64::try_from(bytes / 4).unwrap_or(i64::MAX)] }
     }
 }

@@ -7,7 +7,8 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::training::reshard::{Holding, transfers};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
-use super::{Address, Crossing};
+use super::Crossing;
+use crate::peers::Address;
 
 /// Rows that go from or to another rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,12 +32,12 @@ pub(super) struct Routes {
 
 /// A rank in its pipeline.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'a> {
-    pub(super) model: &'a Model,
-    pub(super) partitioning: &'a Partitioning,
-    pub(super) position: SoloStage,
-    pub(super) shard: u32,
-    pub(super) micro_batch_size: u32,
+pub(crate) struct Place<'a> {
+    pub(crate) model: &'a Model,
+    pub(crate) partitioning: &'a Partitioning,
+    pub(crate) position: SoloStage,
+    pub(crate) shard: u32,
+    pub(crate) micro_batch_size: u32,
 }
 
 impl Place<'_> {

@@ -6,12 +6,13 @@ use std::os::unix::net::UnixStream;
 
 use tch::Tensor;
 
-use super::frame::{Frame, Header, Purpose, Tie};
+use super::frame::Frame;
 use super::link::{Link, Lost};
-use super::meeting::Appointment;
 use super::route::{Place, Route, Routes};
-use super::{Crossing, Form, Forms, Neighbours, host, unexpected};
+use super::{Crossing, Forms, Neighbours, unexpected};
 use crate::error::RankError;
+use crate::peers::{Appointment, Tie};
+use crate::tensor::{Form, to_device, to_host};
 
 /// Real neighbours.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub struct Sockets {
 
 /// What must be known to connect: who exchanges which rows with this rank.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     forms: Forms,
     activations: Routes,
     gradients: Routes,
@@ -31,7 +32,7 @@ pub(super) struct Plan {
 
 impl Plan {
     /// The exchanges of a rank in its pipeline.
-    pub(super) fn of(place: &Place<'_>, forms: Forms) -> Self {
+    pub(crate) fn of(place: &Place<'_>, forms: Forms) -> Self {
         Self {
             activations: place.routes(Crossing::Activation),
             gradients: place.routes(Crossing::Gradient),
@@ -45,7 +46,7 @@ impl Plan {
     }
 
     /// Who must be met for them.
-    pub(super) fn appointments(&self) -> BTreeSet<Appointment> {
+    pub(crate) fn appointments(&self) -> BTreeSet<Appointment> {
         [Crossing::Activation, Crossing::Gradient, Crossing::TiedGradient]
             .into_iter()
             .flat_map(|crossing| {
@@ -59,7 +60,7 @@ impl Plan {
     ///
     /// # Errors
     /// When one is missing, or a thread cannot be started.
-    pub(super) fn start(self, met: &mut BTreeMap<Appointment, UnixStream>) -> Result<Sockets, RankError> {
+    pub(crate) fn start(self, met: &mut BTreeMap<Appointment, UnixStream>) -> Result<Sockets, RankError> {
         let lost = Lost::default();
         let mut links = BTreeMap::new();
         for appointment in self.appointments() {
@@ -112,10 +113,10 @@ impl Sockets {
         let mut whole = Vec::new();
         for route in &routes.incoming {
             let frame = self.link(crossing, route)?.receive()?;
-            if frame.header.micro_batch != micro_batch {
+            if frame.micro_batch != micro_batch {
                 return Err(RankError::Protocol(format!(
                     "expected {crossing:?} of micro-batch {micro_batch}, got that of {}",
-                    frame.header.micro_batch
+                    frame.micro_batch
                 )));
             }
             // Routes are in order of the rows, so that what one sender has of them follows the last.
@@ -125,7 +126,7 @@ impl Sockets {
                 whole.extend_from_slice(&frame.bytes);
             }
         }
-        Ok(host::to_device(&whole, form, self.plan.forms.device)?)
+        Ok(to_device(&whole, form, self.plan.forms.device)?)
     }
 }
 
@@ -146,17 +147,12 @@ impl Neighbours for Sockets {
                 continue;
             }
             let form = Form { kind: tensor.f_kind()?, shape: tensor.size() };
-            let bytes = host::to_host(&tensor)?;
+            let bytes = to_host(&tensor)?;
             drop(tensor);
             for route in &routes.outgoing {
-                let header = Header {
-                    purpose: Purpose::Tensor(crossing),
-                    micro_batch,
-                    shard: 0,
-                    form: form.with_rows(&route.rows),
-                };
+                let form = form.with_rows(&route.rows);
                 let bytes = part(&bytes, &routes.held, &route.rows)?.to_vec();
-                self.link(crossing, route)?.send(Frame { header, bytes })?;
+                self.link(crossing, route)?.send(Frame { crossing, micro_batch, form, bytes })?;
             }
         }
         Ok(())

@@ -4,9 +4,10 @@
 
 use tch::{Kind, Tensor};
 
-use super::{Crossing, Form, Forms, Neighbours, host, unexpected};
+use super::{Crossing, Forms, Neighbours, unexpected};
 use crate::error::RankError;
 use crate::random::mix;
+use crate::tensor::{Form, to_device, to_host};
 
 /// Made-up neighbours.
 #[derive(Debug)]
@@ -44,8 +45,7 @@ impl Neighbours for Synthetic {
             return Err(unexpected(crossing));
         }
         let forms = self.forms.incoming(crossing);
-        let made =
-            noise.iter().zip(forms).map(|(bytes, form)| host::to_device(bytes, form, self.forms.device));
+        let made = noise.iter().zip(forms).map(|(bytes, form)| to_device(bytes, form, self.forms.device));
         Ok(made.collect::<Result<_, _>>()?)
     }
 
@@ -57,7 +57,7 @@ impl Neighbours for Synthetic {
     ) -> Result<(), RankError> {
         for tensor in tensors {
             // Copied as for a real neighbour, for the same time.
-            drop(host::to_host(&tensor)?);
+            drop(to_host(&tensor)?);
         }
         Ok(())
     }

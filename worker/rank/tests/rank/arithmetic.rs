@@ -3,7 +3,7 @@
 use loadmaster_proto::model::Model;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::stage::StageConfig;
-use loadmaster_rank::pipeline::{Forwarded, MicroBatch, Part, Stage};
+use loadmaster_rank::pipeline::{Forwarded, MicroBatch, Share, Stage};
 use loadmaster_rank::timing::Clock;
 use tch::{Device, Kind, Tensor};
 
@@ -14,7 +14,7 @@ use crate::reference::alone;
 fn build(model: &Model, first: usize, last: usize, training: &TrainingSpec) -> Stage {
     Stage::build(
         model,
-        &Part::single(StageConfig::single(first, last)),
+        &Share::single(StageConfig::single(first, last)),
         training,
         Device::Cpu,
         Clock::default(),

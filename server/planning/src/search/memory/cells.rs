@@ -46,7 +46,7 @@ struct Row {
 }
 
 impl Cells {
-    /// Asks for the stages that paths can meet, and no others.
+    /// Asks for the stages that paths can meet, and no others: neither those to which no stages lead that fit.
     pub(super) fn ask<C: StageCosts>(
         question: &Question<'_, C>,
         graph: &Graph,
@@ -54,35 +54,95 @@ impl Cells {
         effort: &Effort<'_>,
     ) -> Result<Self, Unfinished> {
         let layers = graph.layers;
-        let mut cells = Self { rows: Vec::new(), values: Vec::new(), layers };
+        let rows = vec![Row::default(); graph.classes.len().saturating_mul(layers)];
+        let mut cells = Self { rows, values: Vec::new(), layers };
         let square = layers.saturating_mul(layers + 1) / 2;
         if graph.classes.len().saturating_mul(square) > effort.limits.cells {
             return Err(Unfinished::TooMany);
         }
         let met = met(graph);
-        for (index, class) in graph.classes.iter().enumerate() {
-            let asked = Asked::of(question, class, measure);
+        let asked = graph.classes.iter().map(|class| Asked::of(question, class, measure));
+        let asked: Vec<Asked<'_, C>> = asked.collect();
+        // To see what leads where costs a look at every move from every layer, which has to be worth it.
+        let may_miss = question.within_capacity && matches!(measure, Measure::Peak(_));
+        if may_miss && graph.moves.len() <= graph.classes.len().saturating_mul(layers) {
+            cells.ask_on_the_way(graph, &asked, &met, effort)?;
+            return Ok(cells);
+        }
+        for (class, asked) in asked.iter().enumerate() {
             for first in 0..layers {
-                let mut row = Row { begin: cells.values.len(), ..Row::default() };
-                let most = farthest(question, class, first);
-                let ends = Bits::ones(met.row(index * layers + first));
-                for end in ends.take_while(|&end| end <= most) {
-                    effort.ask(asked.choices.len())?;
-                    if !question.cuts.may_end(end - 1) {
-                        continue;
-                    }
-                    if row.end == 0 {
-                        row.end = end;
-                    }
-                    // A gap is as good as a stage that must not be.
-                    cells.values.resize(row.begin + end - row.end, NONE);
-                    cells.values.push(asked.best(first..end).map_or(NONE, |(_, value)| value));
-                }
-                row.length = cells.values.len() - row.begin;
-                cells.rows.push(row);
+                cells.ask_row(graph, asked, (class, first), &met, effort)?;
             }
         }
         Ok(cells)
+    }
+
+    /// Asks for the stages that follow on others that fit, from the first layer on. Where nothing fits that ends soon.
+    fn ask_on_the_way<C: StageCosts>(
+        &mut self,
+        graph: &Graph,
+        asked: &[Asked<'_, C>],
+        met: &Bits,
+        effort: &Effort<'_>,
+    ) -> Result<(), Unfinished> {
+        let layers = self.layers;
+        let mut firsts = Bits::new(graph.nodes.len(), layers + 1);
+        for (index, node) in graph.nodes.iter().enumerate() {
+            firsts.set_all(index, node.firsts.clone());
+        }
+        let mut reached = Bits::new(graph.nodes.len(), layers + 1);
+        (0..graph.starts).for_each(|start| reached.set(start, 0));
+        // The ends of the stages that can be, by class and first layer.
+        let mut open = Bits::new(self.rows.len(), layers + 1);
+        let mut is_asked = vec![false; self.rows.len()];
+        for (index, node) in graph.nodes.iter().enumerate() {
+            let here: Vec<usize> =
+                Bits::ones(reached.row(index)).take_while(|&first| first < layers).collect();
+            for step in &graph.moves[node.moves.clone()] {
+                for &first in &here {
+                    let row = step.class * layers + first;
+                    if !std::mem::replace(&mut is_asked[row], true) {
+                        self.ask_row(graph, &asked[step.class], (step.class, first), met, effort)?;
+                        let Row { begin, end, length } = self.rows[row];
+                        for (offset, &value) in self.values[begin..begin + length].iter().enumerate() {
+                            open.set_if(row, end + offset, value != NONE);
+                        }
+                    }
+                    reached.add_common(step.to, open.row(row), firsts.row(step.to));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for the stages of a class from one layer on.
+    fn ask_row<C: StageCosts>(
+        &mut self,
+        graph: &Graph,
+        asked: &Asked<'_, C>,
+        (class, first): (usize, usize),
+        met: &Bits,
+        effort: &Effort<'_>,
+    ) -> Result<(), Unfinished> {
+        let question = asked.question;
+        let mut row = Row { begin: self.values.len(), ..Row::default() };
+        let most = farthest(question, &graph.classes[class], first);
+        let ends = Bits::ones(met.row(class * self.layers + first));
+        for end in ends.take_while(|&end| end <= most) {
+            effort.ask(asked.choices.len())?;
+            if !question.cuts.may_end(end - 1) {
+                continue;
+            }
+            if row.end == 0 {
+                row.end = end;
+            }
+            // A gap is as good as a stage that must not be.
+            self.values.resize(row.begin + end - row.end, NONE);
+            self.values.push(asked.best(first..end).map_or(NONE, |(_, value)| value));
+        }
+        row.length = self.values.len() - row.begin;
+        self.rows[class * self.layers + first] = row;
+        Ok(())
     }
 
     /// The cost of a stage, [`NONE`] where it must not be.

@@ -1,5 +1,7 @@
 //! Every stage, asked once, and what the stages before any place and layer take at least.
 
+use loadmaster_proto::bytes::Bytes;
+
 use super::super::{Peak, PlaceId, PlacedStage, Question, Seconds, StageAt, StageCosts, Step, Stop};
 use super::Terms;
 use crate::simulate::Overlap;
@@ -171,6 +173,7 @@ impl Tables {
                 return None;
             }
             let at = question.stage_at(step, 0, 0, choice);
+            let capacity = question.fleet.capacity(step.kinds);
             let mut cells = vec![NONE; layers * layers];
             let mut is_any = false;
             for first in (0..layers).filter(|&first| first == 0 || question.cuts.may_end(first - 1)) {
@@ -180,7 +183,7 @@ impl Tables {
                 for last in first..layers {
                     if question.cuts.may_end(last) {
                         let stage = StageAt { first, last, ..at };
-                        let cell = cell(question, terms, step, &stage);
+                        let cell = cell(question, terms, capacity, &stage);
                         is_any |= cell.held > 0;
                         cells[first * layers + last] = cell;
                     }
@@ -310,12 +313,11 @@ fn rows<C: StageCosts>(question: &Question<'_, C>, most_stages: usize) -> Vec<Op
     before.iter().zip(&after).map(row).collect()
 }
 
-fn cell<C: StageCosts>(question: &Question<'_, C>, terms: Terms, step: &Step, stage: &StageAt) -> Cell {
+fn cell<C: StageCosts>(question: &Question<'_, C>, terms: Terms, capacity: Bytes, stage: &StageAt) -> Cell {
     let seconds = if terms.is_timed { question.costs.seconds(stage) } else { Some(Seconds::default()) };
     let Some(seconds) = seconds else { return NONE };
     let least = question.in_flight(0);
     let Some(lowest) = question.costs.peak(stage, least) else { return NONE };
-    let capacity = question.fleet.capacity(step.kinds);
     let room = if question.within_capacity { capacity.0 } else { u64::MAX };
     let cap = terms.most_bytes.unwrap_or(u64::MAX);
     let is_within = |peak: Peak| peak.needed <= room && peak.bytes <= cap;

@@ -12,10 +12,10 @@
 //! that it does not matter who changed something.
 
 mod answers;
+mod chains;
 mod kept;
 mod plans;
 mod question;
-mod subjects;
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,12 +24,12 @@ use loadmaster_proto::wire::v1;
 use serde::Serialize;
 
 use answers::Answered;
+use chains::{ChainKey, KnownChain};
 use kept::Kept;
 use question::Question;
-use subjects::{KnownSubject, SubjectKey};
 
 /// Most bytes of profiles with their predictors, as far as they can be told.
-const MOST_SUBJECT_BYTES: usize = 256 << 20;
+const MOST_CHAIN_BYTES: usize = 256 << 20;
 /// Most requests whose answers are known.
 const MOST_ANSWERS: usize = 16_384;
 /// Most bytes of plans as messages.
@@ -42,7 +42,7 @@ const MOST_NAME_BYTES: usize = 16 << 20;
 pub(in crate::rpc) struct Memory(Arc<Shelves>);
 
 struct Shelves {
-    subjects: Kept<SubjectKey, KnownSubject>,
+    chains: Kept<ChainKey, KnownChain>,
     answers: Kept<Question, Answered>,
     /// By id.
     plans: Kept<String, Arc<v1::Plan>>,
@@ -53,7 +53,7 @@ struct Shelves {
 impl Default for Memory {
     fn default() -> Self {
         Self(Arc::new(Shelves {
-            subjects: Kept::new(MOST_SUBJECT_BYTES),
+            chains: Kept::new(MOST_CHAIN_BYTES),
             answers: Kept::new(MOST_ANSWERS),
             plans: Kept::new(MOST_PLAN_BYTES),
             layer_names: Kept::new(MOST_NAME_BYTES),
@@ -64,7 +64,7 @@ impl Default for Memory {
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Memory")
-            .field("subjects", &self.0.subjects)
+            .field("chains", &self.0.chains)
             .field("answers", &self.0.answers)
             .field("plans", &self.0.plans)
             .field("layer_names", &self.0.layer_names)

@@ -8,10 +8,10 @@ use prost::Message as _;
 
 use crate::rpc::error::ApiError;
 use crate::rpc::messages::time;
-use crate::rpc::plan::content::Written;
 use crate::rpc::plan::{Plans, message};
 use crate::store::StoreError;
 use crate::store::records::PlanRecord;
+use loadmaster_planning::recommend::NamedPlan;
 
 /// How much more a message takes than its bytes on the wire: strings and lists have room, numbers have all their bytes.
 const IN_MEMORY: usize = 4;
@@ -36,8 +36,8 @@ impl Plans {
     /// Stores a plan with those that it names.
     pub(in crate::rpc::plan) async fn stored(
         &self,
-        others: Vec<Written>,
-        plan: Written,
+        others: Vec<NamedPlan>,
+        plan: NamedPlan,
     ) -> Result<v1::Plan, ApiError> {
         let mut all = others;
         all.push(plan);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::rpc::transport::gate::{ConnectionShare, PeerShare};
+use crate::rpc::transport::share::{ConnectionShare, PeerShare};
 
 /// What the planner knows of a connection.
 #[derive(Debug)]

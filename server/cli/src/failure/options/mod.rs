@@ -1,0 +1,149 @@
+//! Errors in the words of the command line: a planner names fields of a request, a user has typed options.
+
+mod tables;
+
+use tonic::Status;
+use tonic_types::{ErrorDetails, StatusExt};
+
+pub(crate) use tables::{
+    CLUSTER_CREATE, CLUSTER_DISCOVER, CLUSTER_IMPORT, CLUSTER_LINKS, CLUSTER_MEASURE, LIST, MODEL_CREATE,
+    MODEL_IMPORT, NAME, OBSERVATIONS, PLAN_COMPARE, PLAN_ERRORS, PLAN_PREDICT, PLAN_RECOMMEND, PLAN_REPORT,
+    PLAN_SHOW, PLAN_VALIDATE, PROFILE_IMPORT, PROFILE_MEASUREMENTS, PROFILE_RESUME, PROFILE_RUN, RUN_LIST,
+    WORKER_DRAIN,
+};
+
+/// Paths of fields and the options that fill them, in parts that commands share. What belongs to a field below
+/// belongs to its option. A star in a path is any one name. An option that ends with a colon names a document, whose
+/// own fields are told; one that ends with a star takes several values, of which the one is told.
+pub(crate) type OptionTable = &'static [&'static [(&'static str, &'static str)]];
+
+/// The same status with options in place of fields.
+pub(crate) fn in_options(status: &Status, table: OptionTable) -> Status {
+    let mut details: ErrorDetails = status.get_error_details();
+    let violations: Vec<(String, String)> = details
+        .bad_request()
+        .iter()
+        .flat_map(|request| &request.field_violations)
+        .map(|of| (of.field.clone(), of.description.clone()))
+        .collect();
+    let told: Vec<(String, String)> = violations
+        .iter()
+        .map(|(field, description)| {
+            (place(field, table).unwrap_or_else(|| field.clone()), words(description, table))
+        })
+        .collect();
+    // A planner makes its message of the violations.
+    let is_made_of = joined(&violations) == status.message()
+        || matches!(violations.as_slice(), [(_, only)] if only == status.message());
+    let message = if is_made_of { joined(&told) } else { words(status.message(), table) };
+    if !told.is_empty() {
+        details.set_bad_request(Vec::new());
+        for (field, description) in told {
+            details.add_bad_request_violation(field, description);
+        }
+    }
+    Status::with_error_details(status.code(), message, details)
+}
+
+fn joined(violations: &[(String, String)]) -> String {
+    let one = |(field, description): &(String, String)| match field.as_str() {
+        "" => description.clone(),
+        field => format!("{field}: {description}"),
+    };
+    violations.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
+/// The option that a field was filled from, if it was.
+fn place(field: &str, table: OptionTable) -> Option<String> {
+    let parts = parts(field);
+    (1..=parts.len()).rev().find_map(|length| {
+        let (above, below) = parts.split_at(length);
+        let names: Vec<&str> = above.iter().map(|part| without_index(part).0).collect();
+        let option = find(&names.join("."), table)?;
+        let value = above.last().map_or_else(String::new, |last| which(without_index(last).1));
+        Some(match (option.strip_suffix(':'), option.strip_suffix('*')) {
+            (Some(document), _) if below.is_empty() => document.to_owned(),
+            (Some(document), _) => format!("{document}: {}", below.join(".")),
+            (None, Some(option)) => option.to_owned() + &value,
+            (None, None) => option.to_owned(),
+        })
+    })
+}
+
+fn find(path: &str, table: OptionTable) -> Option<&'static str> {
+    table.iter().copied().flatten().find(|(of, _)| is(of, path)).map(|&(_, option)| option)
+}
+
+/// Whether a path is the one of a table.
+fn is(pattern: &str, path: &str) -> bool {
+    let (mut names, mut wanted) = (path.split('.'), pattern.split('.'));
+    names.by_ref().zip(wanted.by_ref()).all(|(name, wanted)| wanted == "*" || wanted == name)
+        && pattern.split('.').count() == path.split('.').count()
+}
+
+/// Which of an option's values.
+fn which(index: Option<&str>) -> String {
+    match index.map(str::parse::<usize>) {
+        None => String::new(),
+        Some(Ok(index)) => format!(" (value {})", index.saturating_add(1)),
+        Some(Err(_)) => format!(" ({})", index.unwrap_or_default()),
+    }
+}
+
+/// The names between the dots of a path; dots in brackets belong to a key.
+fn parts(field: &str) -> Vec<&str> {
+    let mut depth = 0_usize;
+    field
+        .split(|c: char| {
+            match c {
+                '[' => depth += 1,
+                ']' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            c == '.' && depth == 0
+        })
+        .collect()
+}
+
+/// `pins[3]` is `pins` and `3`.
+fn without_index(part: &str) -> (&str, Option<&str>) {
+    match part.split_once('[') {
+        Some((name, index)) => (name, index.strip_suffix(']')),
+        None => (part, None),
+    }
+}
+
+/// A text with options in place of the names of fields: of those that cannot be taken for words, which have an
+/// underscore or stand in back quotes.
+fn words(text: &str, table: OptionTable) -> String {
+    let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '.');
+    let mut told = String::with_capacity(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(end);
+        let name = word.trim_end_matches('.');
+        let is_quoted = told.ends_with('`') && after.starts_with('`');
+        match (is_quoted || name.contains('_')).then(|| known(name, table)).flatten() {
+            Some(option) => {
+                told.push_str(&(option.trim_end_matches([':', '*']).to_owned() + &word[name.len()..]))
+            }
+            None => told.push_str(word),
+        }
+        let other = after.find(is_name).unwrap_or(after.len());
+        told.push_str(&after[..other]);
+        rest = &after[other..];
+    }
+    told
+}
+
+/// The option of a field that is named by its path or by the end of it.
+fn known(name: &str, table: OptionTable) -> Option<&'static str> {
+    let ends =
+        |path: &str| path.strip_suffix(name).is_some_and(|above| above.is_empty() || above.ends_with('.'));
+    find(name, table)
+        .or_else(|| table.iter().copied().flatten().find(|(path, _)| ends(path)).map(|&(_, option)| option))
+}
+
+#[cfg(test)]
+mod tests;

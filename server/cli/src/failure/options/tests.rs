@@ -1,0 +1,156 @@
+use clap::CommandFactory;
+use loadmaster_proto::wire::DESCRIPTORS;
+use prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MessageDescriptor};
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+use super::*;
+use crate::verbs::tests::Cli;
+
+/// Commands, their requests, and what these hold that the command line does not fill.
+fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'static str])> {
+    let list: &[&str] = &[];
+    vec![
+        ("profile run", "RunProfileRequest", PROFILE_RUN, list),
+        ("profile resume", "ResumeProfileRequest", PROFILE_RESUME, list),
+        ("profile list", "ListProfilesRequest", LIST, list),
+        ("profile show", "GetProfileRequest", NAME, list),
+        ("profile export", "ExportProfileRequest", NAME, list),
+        ("profile import", "ImportProfileRequest", PROFILE_IMPORT, list),
+        ("profile measurements", "ListMeasurementsRequest", PROFILE_MEASUREMENTS, list),
+        ("plan predict", "PredictMemoryRequest", PLAN_PREDICT, list),
+        ("plan recommend", "RecommendPlanRequest", PLAN_RECOMMEND, list),
+        ("plan show", "GetPlanRequest", PLAN_SHOW, list),
+        ("plan show", "SimulatePlanRequest", PLAN_SHOW, list),
+        ("plan compare", "ComparePlansRequest", PLAN_COMPARE, list),
+        ("plan list", "ListPlansRequest", LIST, list),
+        ("plan validate", "ValidatePlanRequest", PLAN_VALIDATE, list),
+        ("plan report", "ReportObservationRequest", PLAN_REPORT, list),
+        ("plan observations", "ListObservationsRequest", OBSERVATIONS, list),
+        ("plan errors", "ListPredictionErrorsRequest", PLAN_ERRORS, list),
+        ("model list", "ListModelsRequest", LIST, list),
+        ("model show", "GetModelRequest", NAME, list),
+        ("model create", "CreateModelRequest", MODEL_CREATE, list),
+        ("model import", "CreateModelRequest", MODEL_IMPORT, list),
+        ("cluster import", "CreateClusterRequest", CLUSTER_IMPORT, &["cluster", "request_id"]),
+        // Links and tiers have no options; `file` is another command's.
+        (
+            "cluster create",
+            "CreateClusterRequest",
+            CLUSTER_CREATE,
+            &[
+                "file",
+                "request_id",
+                "cluster.name",
+                "cluster.tiers",
+                "cluster.links",
+                "cluster.create_time",
+                "cluster.source",
+                "cluster.warnings",
+                "cluster.assumptions",
+            ],
+        ),
+        ("cluster discover", "DiscoverClusterRequest", CLUSTER_DISCOVER, &["request_id"]),
+        ("cluster measure", "MeasureLinksRequest", CLUSTER_MEASURE, list),
+        ("cluster links", "ListLinkMeasurementsRequest", CLUSTER_LINKS, list),
+        ("cluster list", "ListClustersRequest", LIST, list),
+        ("cluster show", "GetClusterRequest", NAME, list),
+        ("run list", "ListRunsRequest", RUN_LIST, list),
+        ("run show", "GetRunRequest", NAME, list),
+        ("worker list", "ListWorkersRequest", LIST, list),
+        ("worker show", "GetWorkerRequest", NAME, list),
+        ("worker drain", "DrainWorkerRequest", WORKER_DRAIN, list),
+        ("worker delete", "DeleteWorkerRequest", NAME, list),
+        ("plan delete", "DeletePlanRequest", NAME, list),
+        ("plan delete", "DeleteObservationRequest", NAME, list),
+        ("profile delete", "DeleteProfileRequest", NAME, list),
+    ]
+}
+
+/// Every field of a message as errors name it.
+fn paths(message: &MessageDescriptor, above: &str, depth: usize) -> Vec<String> {
+    let path = |field: &FieldDescriptor| {
+        if above.is_empty() { field.name().to_owned() } else { format!("{above}.{}", field.name()) }
+    };
+    let below = |field: FieldDescriptor| match field.kind() {
+        Kind::Message(inner)
+            if !field.is_map() && depth < 6 && inner.full_name().starts_with("loadmaster") =>
+        {
+            paths(&inner, &path(&field), depth + 1)
+        }
+        _ => vec![path(&field)],
+    };
+    message.fields().flat_map(below).collect()
+}
+
+/// A field that is added to a request needs its option, or a word here that it has none.
+#[test]
+fn every_field_that_a_command_fills_has_its_option() {
+    let pool = DescriptorPool::decode(DESCRIPTORS).unwrap();
+    for (command, request, table, unfilled) in commands() {
+        let message = pool.get_message_by_name(&format!("loadmaster.v1.{request}")).unwrap();
+        for path in paths(&message, "", 0) {
+            let left_out = unfilled.iter().any(|of| path == *of || path.starts_with(&format!("{of}.")));
+            assert!(
+                left_out || place(&path, table).is_some(),
+                "`{command}`: {path} of {request} has no option"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_option_of_a_table_is_one_of_its_command() {
+    let program = Cli::command();
+    for (line, _, table, _) in commands() {
+        let command = line.split(' ').fold(&program, |command, word| command.find_subcommand(word).unwrap());
+        for (_, option) in table.iter().copied().flatten() {
+            let option = option.trim_end_matches([':', '*']);
+            let known = command.get_arguments().any(|argument| match option.strip_prefix("--") {
+                Some(long) => argument.get_long() == Some(long),
+                None => {
+                    let names = argument.get_value_names().unwrap_or_default();
+                    argument.is_positional() && names.iter().any(|name| name.as_str() == option)
+                }
+            });
+            assert!(known, "`loadmaster {line}` has no {option}");
+        }
+    }
+}
+
+#[test]
+fn a_field_becomes_the_option_that_filled_it() {
+    let told = |field: &str, table| place(field, table).unwrap_or_default();
+    assert_eq!(told("training.micro_batch_size", PROFILE_RUN), "--micro-batch-size");
+    assert_eq!(told("constraints.pins[1].layer", PLAN_RECOMMEND), "--pin (value 2)");
+    assert_eq!(told("hourly_prices[A 1.5]", PLAN_RECOMMEND), "--price (A 1.5)");
+    assert_eq!(told("cluster.kinds[0].memory_bytes", CLUSTER_CREATE), "--memory");
+    assert_eq!(told("source.layer_list.document.layers[3].kernel", MODEL_IMPORT), "PATH: layers[3].kernel");
+    assert_eq!(told("something.else", PLAN_RECOMMEND), "");
+}
+
+#[test]
+fn errors_name_options_in_all_their_parts() {
+    let mut details = ErrorDetails::with_error_info("INVALID_FIELD", "loadmaster.dev", []);
+    details.add_bad_request_violation("source.zoo.gpt2.heads", "is 5, must divide hidden_size (32)");
+    let message = "source.zoo.gpt2.heads: is 5, must divide hidden_size (32)";
+    let status = Status::with_error_details(Code::InvalidArgument, message, details);
+    let told = in_options(&status, PROFILE_RUN);
+    assert_eq!(told.message(), "--heads: is 5, must divide --hidden-size (32)");
+    let violation = &told.get_details_bad_request().unwrap().field_violations[0];
+    assert_eq!(violation.field, "--heads");
+    assert_eq!(told.get_details_error_info().unwrap().reason, "INVALID_FIELD");
+
+    let words = |text| in_options(&Status::failed_precondition(text), PROFILE_RUN).message().to_owned();
+    assert_eq!(
+        words("start loadmaster-worker, or name device_kind."),
+        "start loadmaster-worker, or name --device-kind."
+    );
+    assert_eq!(words("the devices of my_model"), "the devices of my_model");
+    assert_eq!(words("leave `iterations` to it"), "leave `--iterations` to it");
+
+    // A message that is its only violation without the field.
+    let details = ErrorDetails::with_bad_request_violation("degrees", "4 does not divide 6");
+    let status = Status::with_error_details(Code::InvalidArgument, "4 does not divide 6", details);
+    assert_eq!(in_options(&status, PROFILE_RUN).message(), "--degrees: 4 does not divide 6");
+}

@@ -1,0 +1,8 @@
+//! Values of the command line and files as parts of requests.
+
+pub(crate) mod choice;
+pub(crate) mod file;
+pub(crate) mod model;
+pub(crate) mod parse;
+pub(crate) mod profile;
+pub(crate) mod training;

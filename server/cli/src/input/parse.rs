@@ -1,0 +1,213 @@
+//! Values of the command line that are more than a number or a word.
+
+use std::time::Duration;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::cluster::quantity;
+use loadmaster_proto::name::is_valid_id;
+use loadmaster_proto::training::stage::{Partitioning as DomainPartitioning, StageConfig as DomainStage};
+use loadmaster_proto::wire::v1::{DeviceGroup, Partitioning, StageConfig};
+
+/// A duration: `30s`, `2m`, `1h 30m`, `500ms`; a bare number is seconds.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = match text.parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
+        Err(_) => text.parse::<jiff::SignedDuration>().ok().and_then(|span| Duration::try_from(span).ok()),
+    };
+    // A deadline is added to a clock, which must not overflow; gRPC has 8 digits for it.
+    parsed
+        .filter(|span| !span.is_zero() && *span <= Duration::from_secs(99_999_999))
+        .ok_or_else(|| "write a duration above 0, for example 30s, 2m or 1h".to_owned())
+}
+
+/// Bytes with a unit, as the wire carries them.
+pub(crate) fn bytes(text: &str) -> Result<i64, String> {
+    text.parse::<Bytes>().map(Bytes::to_wire).map_err(|error| error.to_string())
+}
+
+/// Devices: groups of `COUNTxBYTES`, separated by commas, each with an optional `:KIND`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Devices(pub(crate) Vec<DeviceGroup>);
+
+impl std::str::FromStr for Devices {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.split(',').map(|group| device_group(group.trim())).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+fn device_group(text: &str) -> Result<DeviceGroup, String> {
+    let wrong = || format!("{text:?}: write COUNTxBYTES, for example 4x2GiB, or 4x80GiB:NVIDIA H200");
+    let (size, kind) = text.split_once(':').unwrap_or((text, ""));
+    let (count, capacity) = match size.split_once(['x', '×']) {
+        Some((count, capacity)) => (count.trim().parse().map_err(|_| wrong())?, capacity),
+        None => (1, size),
+    };
+    let capacity_bytes = bytes(capacity).map_err(|_| wrong())?;
+    if count < 1 || capacity_bytes < 1 {
+        return Err(format!("{text:?}: count and bytes must be above 0"));
+    }
+    Ok(DeviceGroup { count, capacity_bytes, kind: kind.trim().to_owned() })
+}
+
+/// A full name of `collection` from a full name or from an id alone.
+pub(crate) fn name(collection: &str, text: &str) -> Result<String, String> {
+    let id = text.strip_prefix(collection).and_then(|rest| rest.strip_prefix('/')).unwrap_or(text);
+    if is_valid_id(id) {
+        Ok(format!("{collection}/{id}"))
+    } else {
+        Err(format!("write {collection}/ID or the ID alone; an id is 1 to 63 of a-z, 0-9 and '-'"))
+    }
+}
+
+pub(crate) fn model(text: &str) -> Result<String, String> {
+    name("models", text)
+}
+
+pub(crate) fn profile(text: &str) -> Result<String, String> {
+    name("profiles", text)
+}
+
+pub(crate) fn plan(text: &str) -> Result<String, String> {
+    name("plans", text)
+}
+
+/// A plan, or what was reported of one.
+pub(crate) fn plan_or_observation(text: &str) -> Result<String, String> {
+    match text.split_once("/observations/") {
+        None => plan(text).map_err(|why| format!("{why}; or write plans/ID/observations/ID")),
+        Some((of, id)) if is_valid_id(id) => Ok(format!("{}/observations/{id}", plan(of)?)),
+        Some(_) => Err("write plans/ID/observations/ID, as `plan observations` prints it".to_owned()),
+    }
+}
+
+pub(crate) fn run(text: &str) -> Result<String, String> {
+    name("runs", text)
+}
+
+pub(crate) fn cluster(text: &str) -> Result<String, String> {
+    name("clusters", text)
+}
+
+/// Bytes per second: `371GB/s`, `400Gb/s`.
+pub(crate) fn bandwidth(text: &str) -> Result<f64, String> {
+    let bytes_per_second = quantity::bytes_per_second(text)?;
+    if bytes_per_second > 0.0 { Ok(bytes_per_second) } else { Err(format!("{text:?} must be above 0")) }
+}
+
+/// Seconds of a latency: `3us`.
+pub(crate) fn latency(text: &str) -> Result<f64, String> {
+    let seconds = quantity::seconds(text)?;
+    if seconds >= 0.0 { Ok(seconds) } else { Err(format!("{text:?} must not be negative")) }
+}
+
+pub(crate) fn worker(text: &str) -> Result<String, String> {
+    name("workers", text)
+}
+
+pub(crate) fn operation(text: &str) -> Result<String, String> {
+    name("operations", text)
+}
+
+/// A share of a whole, 0 to 1: `0.05` or `5%`.
+pub(crate) fn share(text: &str) -> Result<f64, String> {
+    let text = text.trim();
+    let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |number| (number.trim_end(), 100.0));
+    let share = number.parse::<f64>().ok().map(|number| number / whole);
+    share
+        .filter(|share| (0.0..=1.0).contains(share))
+        .ok_or_else(|| "write a share from 0 to 1, for example 0.05 or 5%".to_owned())
+}
+
+/// The stages of a model, as the wire carries them.
+pub(crate) fn partitioning(text: &str) -> Result<Partitioning, String> {
+    text.parse().map(|stages: DomainPartitioning| (&stages).into()).map_err(|error| error.to_string())
+}
+
+/// One stage, as the wire carries it.
+pub(crate) fn stage(text: &str) -> Result<StageConfig, String> {
+    text.parse().map(|stage: DomainStage| stage.into()).map_err(|error| error.to_string())
+}
+
+/// A UUID, in its usual spelling.
+pub(crate) fn uuid(text: &str) -> Result<String, String> {
+    uuid::Uuid::parse_str(text).map(|id| id.to_string()).map_err(|error| error.to_string())
+}
+
+/// On the wire 0 means "the default"; on the command line it is a mistake.
+pub(crate) fn positive() -> clap::builder::RangedI64ValueParser<i32> {
+    clap::value_parser!(i32).range(1..)
+}
+
+/// The given id, or a fresh one, so that a repeated call of this command begins nothing twice.
+pub(crate) fn request_id(given: Option<&String>) -> String {
+    given.cloned().unwrap_or_else(|| uuid::Uuid::new_v4().to_string())
+}
+
+/// Rounded up: 0 would mean "the default".
+pub(crate) fn whole_seconds(duration: std::time::Duration) -> i32 {
+    let up = u64::from(duration.subsec_nanos() > 0);
+    i32::try_from(duration.as_secs().saturating_add(up)).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(count: i32, capacity_bytes: i64, kind: &str) -> DeviceGroup {
+        DeviceGroup { count, capacity_bytes, kind: kind.to_owned() }
+    }
+
+    #[test]
+    fn devices_are_groups_in_order() {
+        assert_eq!("4x2GiB,2x4GiB".parse(), Ok(Devices(vec![group(4, 2 << 30, ""), group(2, 4 << 30, "")])));
+        assert_eq!("512MiB".parse(), Ok(Devices(vec![group(1, 512 << 20, "")])));
+        assert_eq!("8x80GiB:NVIDIA H200".parse(), Ok(Devices(vec![group(8, 80 << 30, "NVIDIA H200")])));
+    }
+
+    #[test]
+    fn wrong_devices_are_refused() {
+        for text in ["", "4x", "x2GiB", "0x2GiB", "-1x2GiB", "4x2GiB,", "4x0", "99999999999x1GiB", "axb"] {
+            assert!(text.parse::<Devices>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_id_stands_for_its_name() {
+        assert_eq!(profile("vgg11-1a2b"), Ok("profiles/vgg11-1a2b".to_owned()));
+        assert_eq!(profile("profiles/vgg11-1a2b"), Ok("profiles/vgg11-1a2b".to_owned()));
+        for wrong in ["plans/x", "", "profiles/", "profiles/A", "profiles/a/b"] {
+            assert!(profile(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn shares_are_numbers_or_percentages() {
+        assert_eq!((share("0.05"), share("5%"), share("0")), (Ok(0.05), Ok(0.05), Ok(0.0)));
+        for wrong in ["", "%", "-1%", "101%", "1.1", "nan", "five"] {
+            assert!(share(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn stages_are_read_as_people_write_them() {
+        let stages = partitioning("8-8d2-7t4-4d2t4").unwrap().stages;
+        let degrees: Vec<(i32, i32)> =
+            stages.iter().map(|stage| (stage.data_degree, stage.tensor_degree)).collect();
+        assert_eq!(degrees, [(1, 1), (2, 1), (1, 4), (2, 4)]);
+        assert_eq!((stages[2].first_layer, stages[2].last_layer), (16, 22));
+        assert_eq!(stage("3..9t4").unwrap().last_layer, 9);
+        assert!(partitioning("8,8").is_err() && stage("3-9").is_err());
+    }
+
+    #[test]
+    fn durations_have_units() {
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("1h 30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(duration("2.5"), Ok(Duration::from_millis(2500)));
+        for wrong in ["", "0", "-1s", "soon", "inf", "1e300"] {
+            assert!(duration(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

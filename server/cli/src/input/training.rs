@@ -1,0 +1,187 @@
+//! Training settings on the command line.
+
+use clap::{Args, ValueEnum};
+use loadmaster_proto::wire::v1;
+
+use super::choice::choice;
+use crate::failure::Failure;
+
+/// How the model is trained.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Training")]
+pub(crate) struct TrainingArgs {
+    /// Samples of one stage pass.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=1_000_000))]
+    micro_batch_size: i32,
+
+    /// Stage passes per iteration; times the micro-batch size it is the global batch.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=10_000),
+          required_unless_present = "global_batch_size")]
+    micro_batches: Option<i32>,
+
+    /// Samples per iteration, another way to say --micro-batches.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
+    global_batch_size: Option<i64>,
+
+    /// Order of the forward and backward passes.
+    #[arg(long, value_parser = choice::<v1::Schedule>(), default_value = "gpipe")]
+    schedule: v1::Schedule,
+
+    /// What the backward pass computes again instead of keeping it.
+    #[arg(long, value_parser = choice::<v1::RecomputePolicy>(), default_value = "none")]
+    recompute: v1::RecomputePolicy,
+
+    /// Number formats.
+    #[arg(long, value_parser = choice::<v1::Precision>(), default_value = "fp32")]
+    precision: v1::Precision,
+
+    /// Number format in which gradients are accumulated: fp32 beside bf16 parameters is Megatron's default [default:
+    /// that of --precision].
+    #[arg(long, value_parser = choice::<v1::Precision>())]
+    gradient_precision: Option<v1::Precision>,
+
+    /// Update rule.
+    #[arg(long, value_enum, default_value_t = OptimizerKind::Sgd)]
+    optimizer: OptimizerKind,
+
+    /// Step size [default: 0.01 for sgd, 0.001 for adam and adamw].
+    #[arg(long, value_name = "RATE")]
+    learning_rate: Option<f64>,
+
+    /// L2 penalty [default: 0]; for adamw the share of the weights that each step takes away, times the step size
+    /// [default: 0.01].
+    #[arg(long, value_name = "RATE")]
+    weight_decay: Option<f64>,
+
+    /// For sgd: 0 keeps no state [default: 0.9].
+    #[arg(long, value_name = "SHARE")]
+    momentum: Option<f64>,
+
+    /// For adam and adamw: decay of the first moment [default: 0.9].
+    #[arg(long, value_name = "SHARE")]
+    beta1: Option<f64>,
+
+    /// For adam and adamw: decay of the second moment [default: 0.999].
+    #[arg(long, value_name = "SHARE")]
+    beta2: Option<f64>,
+
+    /// For adam and adamw: added to the denominator [default: 1e-8].
+    #[arg(long, value_name = "VALUE")]
+    epsilon: Option<f64>,
+
+    /// Seed of parameters, data and dropout.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
+    seed: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OptimizerKind {
+    /// Stochastic gradient descent.
+    Sgd,
+    /// Adam.
+    Adam,
+    /// Adam with decoupled weight decay.
+    Adamw,
+}
+
+impl TrainingArgs {
+    /// As a message.
+    pub(crate) fn spec(&self) -> Result<v1::TrainingSpec, Failure> {
+        Ok(v1::TrainingSpec {
+            precision: self.precision.into(),
+            gradient_precision: self.gradient_precision.unwrap_or_default().into(),
+            optimizer: Some(self.optimizer()?),
+            schedule: self.schedule.into(),
+            micro_batch_size: self.micro_batch_size,
+            micro_batches: self.micro_batches.unwrap_or_default(),
+            global_batch_size: self.global_batch_size.unwrap_or_default(),
+            recompute: self.recompute.into(),
+            seed: self.seed,
+        })
+    }
+
+    fn optimizer(&self) -> Result<v1::Optimizer, Failure> {
+        let foreign = |kind: &str, given: &[(&str, bool)]| match given.iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(Failure::Usage(format!("--optimizer {kind} has no {option}"))),
+            None => Ok(()),
+        };
+        let kind = match self.optimizer {
+            OptimizerKind::Sgd => {
+                foreign(
+                    "sgd",
+                    &[
+                        ("--beta1", self.beta1.is_some()),
+                        ("--beta2", self.beta2.is_some()),
+                        ("--epsilon", self.epsilon.is_some()),
+                    ],
+                )?;
+                v1::optimizer::Kind::Sgd(v1::Sgd { momentum: self.momentum })
+            }
+            OptimizerKind::Adam => {
+                foreign("adam", &[("--momentum", self.momentum.is_some())])?;
+                v1::optimizer::Kind::Adam(v1::Adam {
+                    beta1: self.beta1,
+                    beta2: self.beta2,
+                    epsilon: self.epsilon,
+                })
+            }
+            OptimizerKind::Adamw => {
+                foreign("adamw", &[("--momentum", self.momentum.is_some())])?;
+                v1::optimizer::Kind::Adamw(v1::AdamW {
+                    beta1: self.beta1,
+                    beta2: self.beta2,
+                    epsilon: self.epsilon,
+                })
+            }
+        };
+        Ok(v1::Optimizer {
+            kind: Some(kind),
+            learning_rate: self.learning_rate,
+            weight_decay: self.weight_decay,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        training: TrainingArgs,
+    }
+
+    fn spec(options: &str) -> Result<v1::TrainingSpec, Failure> {
+        let line = format!("x --micro-batch-size 8 --micro-batches 4 {options}");
+        Line::try_parse_from(line.split_whitespace()).unwrap().training.spec()
+    }
+
+    #[test]
+    fn options_become_the_message() {
+        let spec = spec("--schedule 1f1b --optimizer adam --beta2 0.95 --precision bf16").unwrap();
+        assert_eq!(spec.schedule(), v1::Schedule::OneFOneB);
+        assert_eq!(spec.precision(), v1::Precision::Bf16);
+        let adam = v1::Adam { beta2: Some(0.95), ..v1::Adam::default() };
+        assert_eq!(spec.optimizer.unwrap().kind, Some(v1::optimizer::Kind::Adam(adam)));
+    }
+
+    #[test]
+    fn adamw_and_fp32_gradients_are_options() {
+        let spec =
+            spec("--optimizer adamw --weight-decay 0.1 --precision bf16 --gradient-precision fp32").unwrap();
+        assert_eq!((spec.precision(), spec.gradient_precision()), (v1::Precision::Bf16, v1::Precision::Fp32));
+        let optimizer = spec.optimizer.unwrap();
+        assert_eq!(optimizer.kind, Some(v1::optimizer::Kind::Adamw(v1::AdamW::default())));
+        assert_eq!(optimizer.weight_decay, Some(0.1));
+    }
+
+    #[test]
+    fn an_option_of_the_other_optimizer_is_refused() {
+        assert!(matches!(spec("--beta1 0.9"), Err(Failure::Usage(text)) if text.contains("--beta1")));
+        assert!(matches!(spec("--optimizer adam --momentum 0"), Err(Failure::Usage(_))));
+        assert!(matches!(spec("--optimizer adamw --momentum 0"), Err(Failure::Usage(_))));
+    }
+}

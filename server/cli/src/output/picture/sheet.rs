@@ -1,0 +1,175 @@
+//! What is drawn on one page: a heading, and pictures of one plan or of several side by side.
+
+use loadmaster_proto::wire::v1::{ComparePlansResponse, Plan, Timeline};
+
+use super::figure::Figure;
+use crate::output::picture::figure::front::Front;
+use crate::output::picture::figure::memory::Memory;
+use crate::output::picture::figure::placement::Placement;
+use crate::output::picture::figure::schedule::Schedule;
+use crate::output::picture::figure::{facts, lists};
+use crate::output::table::plan::contradiction;
+use crate::text::label::{id, sentence};
+use crate::text::terminal_abilities::Look;
+
+/// Warnings that are shown.
+const MOST_WARNINGS: usize = 50;
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Sheet {
+    /// What it is of.
+    pub(super) title: String,
+    /// What real trainings contradict; above everything else.
+    pub(super) contradictions: Vec<String>,
+    /// From top to bottom.
+    pub(super) blocks: Vec<Block>,
+    /// What to know before trusting it.
+    pub(super) warnings: Vec<String>,
+    /// In the terminal it follows the plan's table, which has the warnings and the contradictions.
+    pub(super) follows_table: bool,
+}
+
+/// Pictures of one kind, of one plan each.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Block {
+    /// What they show.
+    pub(super) title: &'static str,
+    /// Each with the name of its plan, which is empty where there is one plan only.
+    pub(super) figures: Vec<(String, Figure)>,
+    /// Only in files: the terminal has it above the pictures.
+    pub(super) file_only: bool,
+}
+
+/// Which pictures are drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Which {
+    /// The stages on the devices.
+    pub(crate) devices: bool,
+    /// The memory of the devices.
+    pub(crate) memory: bool,
+    /// One iteration.
+    pub(crate) schedule: bool,
+    /// The front between memory and time.
+    pub(crate) front: bool,
+}
+
+impl Which {
+    pub(crate) const ALL: Self = Self { devices: true, memory: true, schedule: true, front: true };
+    pub(crate) const NONE: Self = Self { devices: false, memory: false, schedule: false, front: false };
+}
+
+const DEVICES: &str = "Stages on the devices";
+const MEMORY: &str = "Memory of the devices";
+const SCHEDULE: &str = "Schedule";
+const FRONT: &str = "Front between memory and time";
+
+impl Sheet {
+    /// Of one plan, with its timeline where there is one.
+    pub(crate) fn of_plan(plan: &Plan, timeline: Option<&Timeline>, which: Which, look: Look) -> Self {
+        let mut blocks = Vec::new();
+        let mut add = |title, file_only, figure: Figure| {
+            blocks.push(Block { title, figures: vec![(String::new(), figure)], file_only });
+        };
+        if which.devices {
+            add(DEVICES, false, Figure::Placement(Placement::of(plan, look)));
+        }
+        if let Some(memory) = Memory::of(plan, look).filter(|_| which.memory) {
+            add(MEMORY, false, Figure::Memory(memory));
+        }
+        if let Some(schedule) =
+            timeline.filter(|_| which.schedule).and_then(|timeline| Schedule::of(plan, timeline))
+        {
+            add(SCHEDULE, false, Figure::Schedule(schedule));
+        }
+        if let Some(front) = Front::of(plan, look).filter(|_| which.front) {
+            add(FRONT, false, Figure::Front(front));
+        }
+        if which == Which::ALL {
+            add("Facts", true, Figure::Table(facts::of(plan, timeline, look)));
+            add("Stages", true, Figure::Table(lists::stages(plan, look)));
+            if let Some(others) = lists::others(plan, look) {
+                add("Other plans", true, Figure::Table(others));
+            }
+        }
+        let title = format!("plan {} {} {}", id(&plan.name), look.dot(), id(&plan.model));
+        let contradictions = contradiction::of(plan, look).iter().map(|line| sentence(line)).collect();
+        Self { title, contradictions, blocks, warnings: warnings(&plan.warnings), follows_table: true }
+    }
+
+    /// Of several plans side by side, on common scales.
+    pub(crate) fn of_comparison(answer: &ComparePlansResponse, which: Which, look: Look) -> Self {
+        let plans = &answer.plans;
+        let timeline = |plan: &Plan| answer.timelines.iter().find(|timeline| timeline.plan == plan.name);
+        let timelines: Vec<Option<&Timeline>> = plans.iter().map(timeline).collect();
+        let name = |plan: &Plan| format!("plan {}", id(&plan.name));
+
+        let table = Figure::Table(facts::differences(plans, &timelines, look));
+        let mut blocks =
+            vec![Block { title: "Differences", figures: vec![(String::new(), table)], file_only: false }];
+        let mut add = |title, figures: Vec<(String, Figure)>| {
+            if !figures.is_empty() {
+                blocks.push(Block { title, figures, file_only: false });
+            }
+        };
+        if which.devices {
+            let figure = |plan: &Plan| (name(plan), Figure::Placement(Placement::of(plan, look)));
+            add(DEVICES, plans.iter().map(figure).collect());
+        }
+        if which.memory {
+            let mut all: Vec<(String, Memory)> =
+                plans.iter().filter_map(|plan| Some((name(plan), Memory::of(plan, look)?))).collect();
+            let same = all.windows(2).all(|pair| pair[0].1.ledger == pair[1].1.ledger);
+            if same {
+                let scale = all.iter().map(|(_, memory)| memory.scale_bytes).max().unwrap_or(1);
+                let columns = widest(all.iter().map(|(_, memory)| memory.columns));
+                for (_, memory) in &mut all {
+                    (memory.scale_bytes, memory.columns) = (scale, columns);
+                }
+            } else {
+                let note = "the plans are predicted in different ledgers: compare no bars between them";
+                all.iter_mut().for_each(|(_, memory)| memory.notes.push(note.to_owned()));
+            }
+            add(MEMORY, all.into_iter().map(|(name, memory)| (name, Figure::Memory(memory))).collect());
+        }
+        if which.schedule {
+            let of = |(plan, timeline): (&Plan, &Option<&Timeline>)| {
+                Some((name(plan), Schedule::of(plan, (*timeline)?)?))
+            };
+            let mut all: Vec<(String, Schedule)> = plans.iter().zip(&timelines).filter_map(of).collect();
+            let end = all.iter().map(|(_, schedule)| schedule.end_seconds).fold(f64::MIN_POSITIVE, f64::max);
+            let columns = widest(all.iter().map(|(_, schedule)| schedule.columns));
+            for (_, schedule) in &mut all {
+                (schedule.end_seconds, schedule.columns) = (end, columns);
+            }
+            add(
+                SCHEDULE,
+                all.into_iter().map(|(name, schedule)| (name, Figure::Schedule(schedule))).collect(),
+            );
+        }
+        let names: Vec<String> = plans.iter().map(|plan| id(&plan.name)).collect();
+        let title = format!("plans {}", names.join(", "));
+        let told = |plan: &Plan| {
+            let lines = contradiction::of(plan, look);
+            lines.into_iter().map(|line| sentence(&format!("{}: {line}", name(plan)))).collect::<Vec<_>>()
+        };
+        let contradictions = plans.iter().flat_map(told).collect();
+        Self { title, contradictions, blocks, warnings: warnings(&answer.warnings), follows_table: false }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks.iter().all(|block| block.file_only)
+    }
+}
+
+/// Columns that are wide enough for all pictures side by side.
+fn widest(all: impl Iterator<Item = (usize, usize)>) -> (usize, usize) {
+    all.fold((0, 0), |(labels, values), (label, value)| (labels.max(label), values.max(value)))
+}
+
+fn warnings(all: &[String]) -> Vec<String> {
+    let mut shown: Vec<String> = all.iter().take(MOST_WARNINGS).map(|warning| sentence(warning)).collect();
+    if all.len() > MOST_WARNINGS {
+        shown.push(format!("{} more warnings", all.len() - MOST_WARNINGS));
+    }
+    shown
+}

@@ -1,0 +1,199 @@
+//! Any message at all can be drawn: without a panic, within the width, within the plane, well-formed.
+
+use loadmaster_proto::wire::v1::{
+    ComparePlansResponse, DeviceGroup, FrontPoint, Lane, MemoryBreakdown, MemoryFigure, MemoryInterval,
+    Partitioning, PassSpan, PlacedDevice, Plan, PlanStage, StageConfig, Timeline,
+};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+use crate::output::picture::sheet::{Sheet, Which};
+use crate::output::picture::{html, svg, terminal};
+use crate::text::label::cells;
+use crate::text::terminal_abilities::Look;
+
+/// Small numbers, and those at the ends.
+fn integer() -> impl Strategy<Value = i64> {
+    prop_oneof![4 => 0..100_i64, 2 => 0..1_i64 << 40, 1 => any::<i64>(), 1 => Just(i64::MAX), 1 => Just(i64::MIN)]
+}
+
+fn small() -> impl Strategy<Value = i32> {
+    prop_oneof![8 => 0..9_i32, 1 => any::<i32>(), 1 => Just(i32::MAX)]
+}
+
+fn real() -> impl Strategy<Value = f64> {
+    prop_oneof![4 => 0.0..50.0, 1 => any::<f64>(), 1 => Just(f64::NAN), 1 => Just(f64::INFINITY), 1 => Just(0.0)]
+}
+
+fn figure() -> impl Strategy<Value = MemoryFigure> {
+    (integer(), 0..4_i32, ".{0,12}").prop_map(|(bytes, ledger, origin)| MemoryFigure {
+        bytes,
+        ledger,
+        source: 2,
+        origin,
+    })
+}
+
+fn config() -> impl Strategy<Value = StageConfig> {
+    (small(), small(), small(), small()).prop_map(|(first_layer, last_layer, data_degree, tensor_degree)| {
+        StageConfig { first_layer, last_layer, data_degree, tensor_degree }
+    })
+}
+
+fn breakdown() -> impl Strategy<Value = MemoryBreakdown> {
+    (integer(), integer(), integer(), integer(), 0..4_i32).prop_map(|(w, a, t, v, ledger)| MemoryBreakdown {
+        weights_bytes: w,
+        activations_bytes: a,
+        transient_bytes: t,
+        overhead_bytes: v,
+        ledger,
+        ..MemoryBreakdown::default()
+    })
+}
+
+fn device() -> impl Strategy<Value = PlacedDevice> {
+    (".{0,8}", small(), ".{0,30}", integer()).prop_map(|(node, index, kind, capacity_bytes)| PlacedDevice {
+        node,
+        index,
+        kind,
+        capacity_bytes,
+        ..PlacedDevice::default()
+    })
+}
+
+fn stage() -> impl Strategy<Value = PlanStage> {
+    let names = (".{0,40}", ".{0,40}");
+    let memory = (option::of(figure()), option::of(figure()), option::of(breakdown()), option::of(integer()));
+    (option::of(config()), names, integer(), memory, vec(device(), 0..20)).prop_map(
+        |(config, (first, last), capacity_bytes, (predicted, measured, breakdown, high), devices)| {
+            PlanStage {
+                config,
+                first_layer_name: first,
+                last_layer_name: last,
+                capacity_bytes,
+                predicted_peak: predicted,
+                measured_peak: measured,
+                breakdown,
+                interval: high.map(|high_bytes| MemoryInterval { high_bytes, ..MemoryInterval::default() }),
+                devices,
+                ..PlanStage::default()
+            }
+        },
+    )
+}
+
+fn plan() -> impl Strategy<Value = Plan> {
+    let point = (option::of(figure()), real(), vec(config(), 0..4), ".{0,8}").prop_map(
+        |(predicted_peak, iteration_seconds, stages, plan)| FrontPoint {
+            predicted_peak,
+            iteration_seconds,
+            partitioning: Some(Partitioning { stages }),
+            plan,
+            ..FrontPoint::default()
+        },
+    );
+    let group = (small(), integer(), ".{0,8}").prop_map(|(count, capacity_bytes, kind)| DeviceGroup {
+        count,
+        capacity_bytes,
+        kind,
+    });
+    (".{0,60}", vec(stage(), 0..24), vec(point, 0..6), vec(group, 0..3), vec(".{0,90}", 0..3)).prop_map(
+        |(name, stages, front, devices, warnings)| Plan {
+            name,
+            stages,
+            front,
+            devices,
+            warnings,
+            ..Plan::default()
+        },
+    )
+}
+
+fn timeline() -> impl Strategy<Value = Timeline> {
+    let pass = (0..5_i32, small(), small(), real(), real()).prop_map(
+        |(kind, micro_batch, chunk, start_seconds, end_seconds)| PassSpan {
+            kind,
+            micro_batch,
+            chunk,
+            start_seconds,
+            end_seconds,
+        },
+    );
+    let lane =
+        (small(), vec(pass, 0..12), real(), small()).prop_map(|(stage, passes, busy_seconds, in_flight)| {
+            Lane { stage, passes, busy_seconds, in_flight, weight_versions: in_flight }
+        });
+    (vec(lane, 0..40), real(), real(), 0..6_i32).prop_map(
+        |(lanes, iteration_seconds, bubble_ratio, schedule)| Timeline {
+            lanes,
+            iteration_seconds,
+            bubble_ratio,
+            schedule,
+            ..Timeline::default()
+        },
+    )
+}
+
+/// Rectangles and discs stay on their plane, which stays small.
+fn assert_within(node: roxmltree::Node<'_, '_>) {
+    let of = |name: &str| node.attribute(name).map_or(0.0, |value| value.parse::<f64>().unwrap());
+    if node.has_tag_name(("http://www.w3.org/2000/svg", "svg")) {
+        let (width, height) = (of("width"), of("height"));
+        assert!(width <= 8.0 * 1400.0 && height < 20_000.0, "{width} x {height}");
+        for child in node.children().filter(|child| ["rect", "circle"].contains(&child.tag_name().name())) {
+            let at = |name: &str| child.attribute(name).map_or(0.0, |value| value.parse::<f64>().unwrap());
+            let (right, bottom) = (at("x") + at("width") + at("cx"), at("y") + at("height") + at("cy"));
+            assert!(at("x") >= -0.01 && at("y") >= -0.01 && at("width") >= 0.0, "{child:?}");
+            assert!(right <= width + 1.0 && bottom <= height + 1.0, "{child:?} on {width} x {height}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_arrives_is_drawn_within_its_space(
+        plans in vec(plan(), 1..4),
+        timelines in vec(timeline(), 1..4),
+        width in 40..200_usize,
+        unicode: bool,
+    ) {
+        let look = Look { unicode, color: false, width: None };
+        let answer = ComparePlansResponse { plans: plans.clone(), timelines: timelines.clone(), warnings: Vec::new() };
+        let sheets = |look| [
+            Sheet::of_plan(&plans[0], timelines.first(), Which::ALL, look),
+            Sheet::of_comparison(&answer, Which::ALL, look),
+        ];
+        for sheet in sheets(look) {
+            let drawn = terminal::render(&sheet, width, look);
+            for line in drawn.lines() {
+                prop_assert!(cells(line) <= width, "{} cells of {width}: {line:?}", cells(line));
+            }
+        }
+        for sheet in sheets(Look::FILE) {
+            for file in [svg::render(&sheet), html::render(&sheet)] {
+                let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
+                let document = roxmltree::Document::parse_with_options(&file, options);
+                prop_assert!(document.is_ok(), "{document:?}");
+                document.unwrap().descendants().for_each(assert_within);
+                prop_assert!(file.len() < 8_000_000, "{} bytes", file.len());
+            }
+        }
+    }
+
+    /// Colours change nothing but colours.
+    #[test]
+    fn coloured_lines_have_the_same_width(plan in plan(), timeline in timeline()) {
+        let look = Look { unicode: true, color: true, width: None };
+        let drawn = terminal::render(&Sheet::of_plan(&plan, Some(&timeline), Which::ALL, look), 80, look);
+        for line in drawn.lines() {
+            let mut bare = String::new();
+            for (index, part) in line.split('\u{1b}').enumerate() {
+                bare.push_str(if index == 0 { part } else { part.split_once('m').map_or("", |(_, rest)| rest) });
+            }
+            prop_assert!(cells(&bare) <= 80, "{bare:?}");
+        }
+    }
+}

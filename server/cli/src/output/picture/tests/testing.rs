@@ -1,0 +1,126 @@
+//! Plans and timelines for tests.
+
+use loadmaster_proto::wire::v1::{
+    DeviceGroup, FigureSource, FrontPoint, Lane, Ledger, MemoryBreakdown, MemoryFigure, MemoryInterval,
+    Partitioning, PassSpan, PlacedDevice, Plan, PlanStage, SimulatedSchedule, StageConfig, Timeline,
+    TrainingSpec, pass_span,
+};
+
+pub(crate) const MIB: i64 = 1 << 20;
+
+pub(crate) fn figure(bytes: i64, source: FigureSource, origin: &str) -> MemoryFigure {
+    let origin = origin.to_owned();
+    MemoryFigure { bytes, ledger: Ledger::Allocated.into(), source: source.into(), origin }
+}
+
+pub(crate) fn config(layers: (i32, i32), data_degree: i32, tensor_degree: i32) -> StageConfig {
+    StageConfig { first_layer: layers.0, last_layer: layers.1, data_degree, tensor_degree }
+}
+
+/// A stage that needs `mib` of 1 GiB, a fourth of it weights, the rest activations, with a margin of a tenth.
+pub(crate) fn stage(config: StageConfig, mib: i64) -> PlanStage {
+    PlanStage {
+        config: Some(config),
+        first_layer_name: format!("layer{}", config.first_layer),
+        last_layer_name: format!("layer{}", config.last_layer),
+        capacity_bytes: 1024 * MIB,
+        predicted_peak: Some(figure(mib * MIB, FigureSource::Predicted, "component/1")),
+        breakdown: Some(MemoryBreakdown {
+            weights_bytes: mib * MIB / 4,
+            activations_bytes: mib * MIB / 4 * 3,
+            ledger: Ledger::Allocated.into(),
+            ..MemoryBreakdown::default()
+        }),
+        interval: Some(MemoryInterval { low_bytes: 0, high_bytes: mib * MIB / 10 * 11, margin: 0.1 }),
+        ..PlanStage::default()
+    }
+}
+
+/// Three stages on five devices of two nodes; the second stage is data and tensor parallel at most.
+pub(crate) fn plan() -> Plan {
+    let mut stages = vec![
+        stage(config((0, 3), 1, 1), 512),
+        stage(config((4, 6), 1, 2), 768),
+        stage(config((7, 9), 2, 1), 256),
+    ];
+    let device = |node: &str, index: i32| PlacedDevice {
+        node: node.to_owned(),
+        index,
+        kind: "H200".to_owned(),
+        capacity_bytes: 1024 * MIB,
+        ..PlacedDevice::default()
+    };
+    stages[0].devices = vec![device("node0", 0)];
+    stages[1].devices = vec![device("node0", 1), device("node0", 2)];
+    stages[2].devices = vec![device("node1", 0), device("node1", 1)];
+    Plan {
+        name: "plans/7f3c".to_owned(),
+        profile: "profiles/gpt2".to_owned(),
+        model: "models/gpt2-1f".to_owned(),
+        training: Some(TrainingSpec { micro_batch_size: 8, micro_batches: 4, ..TrainingSpec::default() }),
+        devices: vec![DeviceGroup { count: 5, capacity_bytes: 1024 * MIB, kind: "H200".to_owned() }],
+        predicted_peak: stages[1].predicted_peak.clone(),
+        stages,
+        ..Plan::default()
+    }
+}
+
+/// The plan after a trial that needed 64 MiB less than predicted on every stage.
+pub(crate) fn validated() -> Plan {
+    let mut plan = plan();
+    for stage in &mut plan.stages {
+        let predicted = stage.predicted_peak.as_ref().map_or(0, |peak| peak.bytes);
+        stage.measured_peak = Some(figure(predicted - 64 * MIB, FigureSource::Measured, "runs/01"));
+    }
+    plan
+}
+
+/// The plan with a front of three points, itself the fastest.
+pub(crate) fn pareto() -> Plan {
+    let mut plan = plan();
+    let point = |mib: i64, iteration_seconds: f64, name: &str, layers: i32| FrontPoint {
+        predicted_peak: Some(figure(mib * MIB, FigureSource::Predicted, "component/1")),
+        iteration_seconds,
+        partitioning: Some(Partitioning { stages: vec![config((0, layers - 1), 1, 1)] }),
+        micro_batch_size: 8,
+        plan: name.to_owned(),
+        ..FrontPoint::default()
+    };
+    plan.front =
+        vec![point(500, 2.0, "plans/a", 10), point(600, 1.4, "plans/b", 9), point(768, 1.0, "plans/7f3c", 8)];
+    plan
+}
+
+/// GPipe on as many stages, with passes of 1 s forward and 2 s backward and a step of 1 s.
+pub(crate) fn timeline(stages: i32, micro_batches: i32) -> Timeline {
+    let pass = |kind: pass_span::Kind, micro_batch: i32, start: i32, length: i32| PassSpan {
+        kind: kind.into(),
+        micro_batch,
+        chunk: 0,
+        start_seconds: start.into(),
+        end_seconds: (start + length).into(),
+    };
+    let turn = stages - 1 + micro_batches;
+    let end = turn + 2 * (stages - 1 + micro_batches);
+    let lane = |stage: i32| {
+        let forward = (0..micro_batches).map(|m| pass(pass_span::Kind::Forward, m, stage + m, 1));
+        let backward = (0..micro_batches)
+            .map(|m| pass(pass_span::Kind::Backward, m, turn + 2 * (stages - 1 - stage + m), 2));
+        let step = std::iter::once(pass(pass_span::Kind::Step, 0, end, 1));
+        Lane {
+            stage,
+            passes: forward.chain(backward).chain(step).collect(),
+            busy_seconds: (3 * micro_batches + 1).into(),
+            in_flight: micro_batches,
+            weight_versions: 1,
+        }
+    };
+    Timeline {
+        plan: "plans/7f3c".to_owned(),
+        schedule: SimulatedSchedule::Gpipe.into(),
+        lanes: (0..stages).map(lane).collect(),
+        iteration_seconds: (end + 1).into(),
+        bubble_ratio: 0.25,
+        ..Timeline::default()
+    }
+}

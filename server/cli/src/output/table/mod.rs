@@ -1,0 +1,64 @@
+//! Messages as text for people. Pure: a message in, a string out.
+//!
+//! Every byte count names its unit, and its cell, header or footnote names ledger and source: numbers
+//! of different ledgers must never look comparable.
+
+pub(crate) mod cluster;
+mod components;
+mod disturbed;
+pub(crate) mod grid;
+pub(crate) mod measurement;
+pub(crate) mod model;
+pub(crate) mod observation;
+pub(crate) mod operation;
+pub(crate) mod parts;
+pub(crate) mod plan;
+pub(crate) mod prediction;
+pub(crate) mod prediction_errors;
+pub(crate) mod profile;
+pub(crate) mod run;
+mod training;
+pub(crate) mod worker;
+
+use loadmaster_proto::wire::v1::{Ledger, MemoryFigure};
+
+use crate::text::{bytes, word};
+
+/// `text`, or nothing to see.
+fn or_none(text: &str, look: crate::text::terminal_abilities::Look) -> String {
+    if text.is_empty() { look.none().to_owned() } else { crate::text::plain(text) }
+}
+
+/// The id of a resource name.
+fn id(name: &str) -> String {
+    crate::text::plain(name.rsplit('/').next().unwrap_or(name))
+}
+
+/// A ledger in one word.
+pub(crate) fn ledger(ledger: i32) -> String {
+    match Ledger::try_from(ledger) {
+        Ok(Ledger::Unspecified) | Err(_) => "unknown".to_owned(),
+        Ok(known) => word(known.as_str_name(), "LEDGER_"),
+    }
+}
+
+/// The ledger that all figures share, if there is one.
+pub(crate) fn common_ledger<'a>(figures: impl IntoIterator<Item = &'a MemoryFigure>) -> Option<i32> {
+    shared(figures.into_iter().map(|figure| figure.ledger))
+}
+
+/// The value that all have, if there is one.
+fn shared<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Option<T> {
+    let mut values = values.into_iter();
+    let first = values.next()?;
+    values.all(|value| value == first).then_some(first)
+}
+
+/// The bytes of a figure, with its ledger unless all around it is of `common`.
+fn figure(figure: &MemoryFigure, common: Option<i32>) -> String {
+    if common == Some(figure.ledger) {
+        bytes(figure.bytes)
+    } else {
+        format!("{} {}", bytes(figure.bytes), ledger(figure.ledger))
+    }
+}

@@ -1,0 +1,218 @@
+//! Calls to the planner: each with a deadline, and repeated where that is safe and may help.
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use loadmaster_proto::MAX_MESSAGE_BYTES;
+use loadmaster_proto::wire::address;
+use loadmaster_proto::wire::longrunning::operations_client::OperationsClient;
+use loadmaster_proto::wire::v1::cluster_service_client::ClusterServiceClient;
+use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
+use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
+use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
+use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Response, Status};
+use tonic_types::StatusExt;
+
+use crate::failure::Failure;
+use crate::text::{plain, seconds, to_stderr};
+
+/// Pauses before the second, third and fourth attempt. Every call of this program may be repeated:
+/// reads change nothing, and each mutation is idempotent by its content, name or request id.
+const PAUSES: [Duration; 3] =
+    [Duration::from_millis(100), Duration::from_millis(250), Duration::from_millis(600)];
+/// The longest pause that a planner may ask for between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Silence before the kernel asks whether the planner is still there, and between two such questions.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// A connection to one planner, made at the first call.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    channel: Channel,
+    address: String,
+    timeout: Duration,
+    verbose: bool,
+}
+
+impl Client {
+    pub(crate) fn new(address: &str, timeout: Duration, verbose: bool) -> Result<Self, Failure> {
+        let address = full_address(address)?;
+        let endpoint = Endpoint::from_shared(address.clone())
+            .map_err(|error| Failure::Usage(format!("--address {address:?}: {error}")))?
+            .connect_timeout(timeout.min(Duration::from_secs(10)))
+            .tcp_nodelay(true)
+            .tcp_keepalive(Some(KEEP_ALIVE))
+            .user_agent(concat!("loadmaster-cli/", env!("CARGO_PKG_VERSION")))
+            .map_err(anyhow::Error::new)?;
+        Ok(Self { channel: endpoint.connect_lazy(), address, timeout, verbose })
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Whether calls are reported on standard error.
+    pub(crate) fn verbose(&self) -> bool {
+        self.verbose
+    }
+
+    /// One call: repeated while the planner is unavailable, for no longer than the deadline.
+    pub(crate) async fn call<Q, A>(
+        &self,
+        request: Q,
+        method: impl AsyncFn(Channel, Request<Q>) -> Result<Response<A>, Status>,
+    ) -> Result<A, Failure>
+    where
+        Q: Clone,
+    {
+        let deadline = Instant::now() + self.timeout;
+        let mut pauses = PAUSES.into_iter();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let status = match self.attempt(request.clone(), left, &method).await {
+                Ok(answer) => return Ok(answer),
+                Err(status) => status,
+            };
+            let pause = pauses
+                .next()
+                .filter(|_| status.code() == Code::Unavailable)
+                .map(|pause| pause.max(asked_pause(&status)))
+                .filter(|&pause| Instant::now() + pause < deadline);
+            match pause {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return Err(self.failure(status)),
+            }
+        }
+    }
+
+    /// A single attempt with its own deadline.
+    pub(crate) async fn attempt<Q, A>(
+        &self,
+        request: Q,
+        limit: Duration,
+        method: impl AsyncFn(Channel, Request<Q>) -> Result<Response<A>, Status>,
+    ) -> Result<A, Status> {
+        let mut request = Request::new(request);
+        request.set_timeout(limit);
+        let begin = Instant::now();
+        // The planner knows the deadline from the request, but it may be the one that hangs.
+        let outcome = match tokio::time::timeout(limit, method(self.channel.clone(), request)).await {
+            Ok(answer) => answer.map(Response::into_inner),
+            Err(_) => Err(late(limit)),
+        };
+        // Tonic's own timer answers CANCELLED; nobody cancelled this.
+        let outcome = outcome.map_err(|status| {
+            if status.code() == Code::Cancelled && begin.elapsed() >= limit { late(limit) } else { status }
+        });
+        if self.verbose {
+            let result = match &outcome {
+                Ok(_) => "ok".to_owned(),
+                Err(status) => format!("{:?}: {}", status.code(), plain(status.message())),
+            };
+            let request = std::any::type_name::<Q>();
+            let request = request.rsplit("::").next().unwrap_or(request);
+            to_stderr(&format!(
+                "{request} to {} took {}: {result}\n",
+                self.address,
+                seconds(begin.elapsed().as_secs_f64())
+            ));
+        }
+        outcome
+    }
+
+    /// What a failed call means to the user.
+    pub(crate) fn failure(&self, status: Status) -> Failure {
+        if status.code() == Code::Unavailable && is_local(&status) {
+            Failure::Unreachable { address: self.address.clone(), cause: plain(&root_cause(&status)) }
+        } else {
+            Failure::Refused(Box::new(status))
+        }
+    }
+}
+
+/// Whether `status` says that the connection was lost rather than that the planner refused.
+pub(crate) fn lost_contact(status: &Status) -> bool {
+    matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded) || is_local(status)
+}
+
+/// What lies at the bottom of a status, for example `Connection refused (os error 111)`.
+pub(crate) fn root_cause(status: &Status) -> String {
+    let mut cause: Option<&dyn Error> = status.source();
+    let mut text = status.message().to_owned();
+    while let Some(error) = cause {
+        text = error.to_string();
+        cause = error.source();
+    }
+    text
+}
+
+/// A status that came over the wire has no source; one that our own transport made has.
+fn is_local(status: &Status) -> bool {
+    status.source().is_some()
+}
+
+fn late(limit: Duration) -> Status {
+    Status::deadline_exceeded(format!(
+        "no answer within {}; --timeout allows more",
+        seconds(limit.as_secs_f64())
+    ))
+}
+
+fn asked_pause(status: &Status) -> Duration {
+    let asked = status.get_details_retry_info().and_then(|info| info.retry_delay);
+    asked.unwrap_or_default().min(LONGEST_PAUSE)
+}
+
+fn full_address(address: &str) -> Result<String, Failure> {
+    let address = address.trim();
+    if address.starts_with("https://") {
+        return Err(Failure::Usage(format!("--address {address}: TLS is not supported, use http://")));
+    }
+    Ok(address::url(address))
+}
+
+pub(crate) fn models(channel: Channel) -> ModelServiceClient<Channel> {
+    ModelServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES)
+}
+
+pub(crate) fn clusters(channel: Channel) -> ClusterServiceClient<Channel> {
+    ClusterServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES)
+}
+
+pub(crate) fn profiles(channel: Channel) -> ProfileServiceClient<Channel> {
+    ProfileServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES)
+}
+
+pub(crate) fn plans(channel: Channel) -> PlanServiceClient<Channel> {
+    PlanServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES)
+}
+
+pub(crate) fn workers(channel: Channel) -> WorkerServiceClient<Channel> {
+    WorkerServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES)
+}
+
+pub(crate) fn operations(channel: Channel) -> OperationsClient<Channel> {
+    OperationsClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_needs_no_scheme() {
+        assert_eq!(full_address("node1:7433").unwrap(), "http://node1:7433");
+        assert_eq!(full_address(" http://node1:7433").unwrap(), "http://node1:7433");
+        assert!(matches!(full_address("https://node1"), Err(Failure::Usage(_))));
+    }
+
+    #[test]
+    fn an_answer_of_the_planner_is_not_a_lost_connection() {
+        assert!(!lost_contact(&Status::internal("bug")));
+        assert!(!lost_contact(&Status::not_found("operation")));
+        assert!(lost_contact(&Status::unavailable("draining")));
+    }
+}

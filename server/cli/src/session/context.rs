@@ -1,0 +1,220 @@
+//! What every client verb works with: the planner's address, the output, and what Ctrl-C leaves
+//! behind.
+
+use std::future::Future;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use clap::{ArgAction, Args};
+
+use super::client::Client;
+use crate::failure::{Exit, Failure};
+use crate::input::parse;
+use crate::output::picture::file::PictureFile;
+use crate::output::target::{Target, TargetParser};
+use crate::output::{Format, Output};
+use crate::text::terminal_abilities::Look;
+use crate::text::to_stderr;
+
+/// Options of all client verbs.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Client options")]
+pub struct ClientArgs {
+    /// Planner to talk to: `HOST`, `HOST:PORT` or a URL; the port is 7433 where none is given.
+    #[arg(
+        long,
+        global = true,
+        env = "LOADMASTER_ADDRESS",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:7433",
+        display_order = 900
+    )]
+    address: String,
+
+    /// How to print the answer; or, where pictures can be drawn, a file for them that ends with .svg or .html.
+    #[arg(short, long, global = true, value_name = "FORMAT", default_value = "table", value_parser = TargetParser,
+          display_order = 901)]
+    output: Target,
+
+    /// Longest wait for the answer to one call, for example 30s or 2m. Waiting for an operation
+    /// takes many calls and is not limited by it.
+    #[arg(long, global = true, env = "LOADMASTER_TIMEOUT", value_name = "DURATION", default_value = "30s",
+          value_parser = parse::duration, display_order = 902)]
+    timeout: Duration,
+
+    /// No progress and no remarks on standard error, only errors.
+    #[arg(short, long, global = true, conflicts_with = "verbose", display_order = 903)]
+    quiet: bool,
+
+    /// Say on standard error which calls are made and how long they take.
+    #[arg(short, long, global = true, action = ArgAction::Count, display_order = 904)]
+    verbose: u8,
+}
+
+impl ClientArgs {
+    /// Refuses an output that a verb does not have: only some draw, and few answer with a model's layers.
+    ///
+    /// # Errors
+    /// Names the verbs that have it.
+    pub fn check_output(&self, draws: bool, shows_a_model: bool) -> Result<(), Failure> {
+        if let Some(file) = self.picture().filter(|_| !draws) {
+            return Err(Failure::Usage(format!(
+                "--output {}: pictures are drawn by `loadmaster plan show` and `loadmaster plan compare`",
+                file.path().display()
+            )));
+        }
+        if self.lists_layers() && !shows_a_model {
+            return Err(Failure::Usage(
+                "--output layers: lists of layers are printed by `loadmaster model show`, `create` and `import`"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Reports a failure on standard error, and says how to exit.
+    pub fn end(&self, done: Result<(), Failure>) -> Exit {
+        match done {
+            Ok(()) => Exit::Ok,
+            Err(failure) => failure.report(self.look_of_stderr()),
+        }
+    }
+
+    pub(crate) fn look_of_stderr(&self) -> Look {
+        Look::of(&std::io::stderr())
+    }
+
+    pub(crate) fn output(&self) -> Output {
+        let format = match self.output {
+            Target::Print(format) => format,
+            Target::Draw(_) | Target::Layers => Format::Table,
+        };
+        Output { format, look: Look::of(&std::io::stdout()) }
+    }
+
+    /// The file that pictures are to be drawn into, if one is named.
+    pub(crate) fn picture(&self) -> Option<&PictureFile> {
+        match &self.output {
+            Target::Print(_) | Target::Layers => None,
+            Target::Draw(file) => Some(file),
+        }
+    }
+
+    /// Whether a model is to be printed as the list of layers that it can be imported from.
+    pub(crate) fn lists_layers(&self) -> bool {
+        self.output == Target::Layers
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) client: Client,
+    pub(crate) output: Output,
+    /// The file for pictures; only verbs that draw are run with one.
+    pub(crate) picture: Option<PictureFile>,
+    /// Print the model as a list of layers; only verbs that can are run so.
+    pub(crate) lists_layers: bool,
+    pub(crate) quiet: bool,
+    left_behind: Mutex<LeftBehind>,
+}
+
+/// What goes on at the planner when this program is interrupted.
+#[derive(Debug, Clone)]
+pub(crate) enum LeftBehind {
+    Nothing,
+    /// Nothing either: a search ends with the call that waits for it.
+    Search,
+    /// Perhaps the work of a call whose answer has not arrived.
+    Request {
+        request_id: String,
+    },
+    /// A long-running operation.
+    Operation {
+        name: String,
+    },
+}
+
+impl Context {
+    pub(crate) fn new(args: &ClientArgs) -> Result<Self, Failure> {
+        Ok(Self {
+            client: Client::new(&args.address, args.timeout, args.verbose > 0)?,
+            output: args.output(),
+            picture: args.picture().cloned(),
+            lists_layers: args.lists_layers(),
+            quiet: args.quiet,
+            left_behind: Mutex::new(LeftBehind::Nothing),
+        })
+    }
+
+    /// A remark on standard error, unless these are not wanted.
+    pub(crate) fn remark(&self, text: &str) {
+        if !self.quiet {
+            to_stderr(&format!("{text}\n"));
+        }
+    }
+
+    /// Says what an interruption would leave behind from now on.
+    pub(crate) fn leaves(&self, left_behind: LeftBehind) {
+        *self.left_behind.lock().unwrap_or_else(PoisonError::into_inner) = left_behind;
+    }
+
+    /// Runs a verb until it ends or the user presses Ctrl-C. Dropping the verb's future ends its
+    /// calls and clears its progress bar; work at the planner goes on, and the user learns how to
+    /// come back to it.
+    pub(crate) async fn interruptible(
+        &self,
+        verb: impl Future<Output = Result<(), Failure>>,
+    ) -> Result<(), Failure> {
+        let interrupted = {
+            let mut verb = Box::pin(verb);
+            tokio::select! {
+                outcome = &mut verb => return outcome,
+                signal = tokio::signal::ctrl_c() => signal,
+            }
+        };
+        interrupted.map_err(|error| anyhow::Error::new(error).context("cannot listen for Ctrl-C"))?;
+        let left_behind = self.left_behind.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Err(Failure::Interrupted(left_behind.text()))
+    }
+}
+
+impl LeftBehind {
+    fn text(&self) -> String {
+        match self {
+            Self::Nothing => "interrupted".to_owned(),
+            Self::Search => "interrupted: the planner ends the search, nothing goes on.\n  \
+                             the best plan so far:  the same command with --deadline, for example 2s"
+                .to_owned(),
+            Self::Request { request_id } => format!(
+                "interrupted before the planner answered; it may have begun.\n  \
+                 the same command with --request-id {request_id} finds out and does not begin twice"
+            ),
+            Self::Operation { name } => format!("detached: {name} goes on.\n{}", come_back(name)),
+        }
+    }
+}
+
+/// How to see more of an operation that nobody waits for.
+pub(crate) fn come_back(operation: &str) -> String {
+    format!(
+        "  come back:  loadmaster operation wait {operation}\n  \
+           stop it:    loadmaster operation cancel {operation}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What goes on is named with the command that comes back to it; what ends is said to end.
+    #[test]
+    fn an_interruption_says_what_goes_on() {
+        let operation = LeftBehind::Operation { name: "operations/7f".to_owned() }.text();
+        assert!(operation.contains("operations/7f goes on"), "{operation}");
+        assert!(operation.contains("loadmaster operation wait operations/7f"), "{operation}");
+        let request = LeftBehind::Request { request_id: "67e55044".to_owned() }.text();
+        assert!(request.contains("may have begun") && request.contains("--request-id 67e55044"), "{request}");
+        let search = LeftBehind::Search.text();
+        assert!(search.contains("nothing goes on") && search.contains("--deadline"), "{search}");
+    }
+}

@@ -1,0 +1,281 @@
+//! Waits for long-running operations, and survives a planner that is away for a moment.
+
+use std::time::{Duration, Instant};
+
+use loadmaster_proto::wire::longrunning::{GetOperationRequest, Operation, WaitOperationRequest, operation};
+use loadmaster_proto::wire::v1;
+use prost::Message;
+use tonic::{Code, Status};
+
+use super::client::{lost_contact, operations, root_cause};
+use super::context::{Context, LeftBehind, come_back};
+use super::next;
+use super::progress::Progress;
+use crate::failure::{Exit, Failure};
+use crate::input::parse;
+use crate::output::show::Show;
+use crate::output::table::operation::metadata_of;
+use crate::output::table::plan::trial;
+use crate::output::{Format, write_stdout};
+use crate::text::{plain, seconds};
+
+/// How often a change is looked for. The end is seen at once: the planner answers when it comes.
+const POLL: Duration = Duration::from_millis(250);
+/// How much longer than asked the planner may take to answer.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long a planner may be away before waiting for it is given up.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// The longest pause between two attempts to reach it again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// How to wait for slow work.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Wait {
+    /// Print the operation's name and do not wait for its end.
+    #[arg(long)]
+    no_wait: bool,
+
+    #[command(flatten)]
+    pub(crate) limit: WaitLimit,
+}
+
+/// How long to wait.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct WaitLimit {
+    /// Wait for the end no longer than this, for example 30m; the work itself goes on.
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    wait_timeout: Option<Duration>,
+}
+
+/// Waits for an operation that was just begun, if wanted, and prints what it made.
+pub(crate) async fn begun(context: &Context, operation: Operation, wait: &Wait) -> Result<(), Failure> {
+    if !wait.no_wait {
+        return to_result(context, operation, wait.limit).await;
+    }
+    match context.output.format {
+        Format::Table => write_stdout(format!("{}\n", plain(&operation.name)).as_bytes()),
+        Format::Json | Format::Yaml | Format::Name => context.output.print(&operation),
+    }
+}
+
+/// Waits for an operation and prints what it made.
+pub(crate) async fn to_result(
+    context: &Context,
+    operation: Operation,
+    limit: WaitLimit,
+) -> Result<(), Failure> {
+    let operation = to_end(context, operation, limit.wait_timeout).await?;
+    match operation.result.clone() {
+        Some(operation::Result::Response(made)) => print_made(context, &operation, &made).await,
+        Some(operation::Result::Error(error)) => {
+            let details = error.encode_to_vec();
+            let status = Status::with_details(Code::from_i32(error.code), error.message, details.into());
+            Err(Failure::Operation { name: operation.name, status: Box::new(status) })
+        }
+        None => Err(anyhow::anyhow!("the planner says that {} is done, but not how", operation.name).into()),
+    }
+}
+
+async fn to_end(
+    context: &Context,
+    mut operation: Operation,
+    limit: Option<Duration>,
+) -> Result<Operation, Failure> {
+    let name = operation.name.clone();
+    context.leaves(LeftBehind::Operation { name: name.clone() });
+    let begin = Instant::now();
+    let mut progress = Progress::new(context.quiet, context.client.verbose());
+    let mut contact = Contact::default();
+    let mut can_wait = true;
+    while !operation.done {
+        if let Some(metadata) = metadata_of(&operation) {
+            progress.update(&metadata, Instant::now());
+        }
+        if limit.is_some_and(|limit| begin.elapsed() >= limit) {
+            let message = format!("{name} still goes on after --wait-timeout");
+            drop(progress); // its bar is in the way
+            context.remark(&come_back(&name));
+            return Err(Failure::Outcome { exit: Exit::Timeout, message });
+        }
+        let asked = Instant::now();
+        match ask(context, &name, can_wait).await {
+            Ok(answer) => {
+                operation = answer;
+                if contact.regained() {
+                    progress.say("the planner answers again");
+                }
+                if !operation.done {
+                    tokio::time::sleep(POLL.saturating_sub(asked.elapsed())).await;
+                }
+            }
+            Err(status) if can_wait && status.code() == Code::Unimplemented => can_wait = false,
+            Err(status) if lost_contact(&status) => match contact.lost(Instant::now()) {
+                Lost::JustNow(pause) => {
+                    progress.say(&format!(
+                        "the planner at {} does not answer ({}); trying again for up to {}",
+                        context.client.address(),
+                        plain(&root_cause(&status)),
+                        seconds(PATIENCE.as_secs_f64()),
+                    ));
+                    tokio::time::sleep(pause).await;
+                }
+                Lost::Still(pause) => tokio::time::sleep(pause).await,
+                Lost::TooLong => {
+                    drop(progress);
+                    context.remark(&come_back(&name));
+                    return Err(context.client.failure(status));
+                }
+            },
+            Err(status) => return Err(context.client.failure(status)),
+        }
+    }
+    if let Some(metadata) = metadata_of(&operation) {
+        progress.end(&metadata, Instant::now());
+    }
+    context.leaves(LeftBehind::Nothing);
+    Ok(operation)
+}
+
+async fn ask(context: &Context, name: &str, can_wait: bool) -> Result<Operation, Status> {
+    let name = name.to_owned();
+    if can_wait {
+        let nanos = i32::try_from(POLL.as_nanos()).unwrap_or_default();
+        let request =
+            WaitOperationRequest { name, timeout: Some(prost_types::Duration { seconds: 0, nanos }) };
+        let wait = async |channel, request| operations(channel).wait_operation(request).await;
+        context.client.attempt(request, POLL + GRACE, wait).await
+    } else {
+        let get = async |channel, request| operations(channel).get_operation(request).await;
+        context.client.attempt(GetOperationRequest { name }, GRACE, get).await
+    }
+}
+
+/// Whether the planner answers, and how to go on when it does not.
+#[derive(Debug, Default)]
+struct Contact {
+    /// Since when it does not, and the next pause.
+    away: Option<(Instant, Duration)>,
+}
+
+/// What to do about a planner that does not answer.
+#[derive(Debug, PartialEq)]
+enum Lost {
+    /// Tell the user, pause, ask again.
+    JustNow(Duration),
+    /// Pause, ask again.
+    Still(Duration),
+    /// Give up.
+    TooLong,
+}
+
+impl Contact {
+    fn regained(&mut self) -> bool {
+        self.away.take().is_some()
+    }
+
+    fn lost(&mut self, now: Instant) -> Lost {
+        match &mut self.away {
+            None => {
+                self.away = Some((now, POLL * 2));
+                Lost::JustNow(POLL)
+            }
+            Some((since, _)) if now.duration_since(*since) >= PATIENCE => Lost::TooLong,
+            Some((_, pause)) => {
+                let this = *pause;
+                *pause = (this * 2).min(LONGEST_PAUSE);
+                Lost::Still(this)
+            }
+        }
+    }
+}
+
+/// Prints a profile or a plan, and judges whether it is what the user waited for.
+async fn print_made(
+    context: &Context,
+    operation: &Operation,
+    made: &prost_types::Any,
+) -> Result<(), Failure> {
+    let kind = made.type_url.rsplit('/').next().unwrap_or_default();
+    if kind == v1::Profile::TYPE {
+        let profile = v1::Profile::decode(made.value.as_slice()).map_err(anyhow::Error::new)?;
+        context.output.print(&profile)?;
+        judge_profile(&profile)?;
+        next::after_profile(context, &profile).await;
+        return Ok(());
+    }
+    if kind == v1::Plan::TYPE {
+        let plan = v1::Plan::decode(made.value.as_slice()).map_err(anyhow::Error::new)?;
+        let trials = metadata_of(operation).and_then(|metadata| metadata.trials).unwrap_or_default();
+        match context.output.format {
+            Format::Table if trials.trials.len() > 1 => {
+                let table = trial::all(&trials, context.output.look);
+                write_stdout(format!("{table}\n").as_bytes())?;
+                context.output.print(&plan)?;
+            }
+            // What each plan measured is in the operation.
+            Format::Json | Format::Yaml if trials.trials.len() > 1 => context.output.print(operation)?,
+            Format::Table | Format::Json | Format::Yaml | Format::Name => context.output.print(&plan)?,
+        }
+        return judge_plan(&plan);
+    }
+    if kind == v1::MeasureLinksResponse::TYPE {
+        let links = v1::MeasureLinksResponse::decode(made.value.as_slice()).map_err(anyhow::Error::new)?;
+        return context.output.print(&links);
+    }
+    context.output.print(operation)
+}
+
+/// A profile that no plan can be made from is not what `profile run` was for.
+fn judge_profile(profile: &v1::Profile) -> Result<(), Failure> {
+    if profile.state != i32::from(v1::profile::State::Incomplete) {
+        return Ok(());
+    }
+    Err(Failure::Outcome {
+        exit: Exit::ProfileMissing,
+        message: format!("{} lacks measurements: {}", profile.name, profile.missing.join("; ")),
+    })
+}
+
+/// Neither is a trial that did not succeed what `plan validate` was for.
+fn judge_plan(plan: &v1::Plan) -> Result<(), Failure> {
+    match plan.validations.first() {
+        Some(newest) if !newest.failure.is_empty() => Err(Failure::Outcome {
+            exit: Exit::ServerError,
+            message: format!("{} of {} failed: {}", newest.run, plan.name, newest.failure),
+        }),
+        Some(_) | None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_until_patience_ends() {
+        let mut contact = Contact::default();
+        let now = Instant::now();
+        assert_eq!(contact.lost(now), Lost::JustNow(POLL));
+        assert_eq!(contact.lost(now), Lost::Still(POLL * 2));
+        assert_eq!(contact.lost(now), Lost::Still(POLL * 4));
+        for _ in 0..10 {
+            contact.lost(now);
+        }
+        assert_eq!(contact.lost(now), Lost::Still(LONGEST_PAUSE));
+        assert_eq!(contact.lost(now + PATIENCE), Lost::TooLong);
+        assert!(contact.regained());
+        assert!(!contact.regained());
+        assert_eq!(contact.lost(now + PATIENCE), Lost::JustNow(POLL));
+    }
+
+    #[test]
+    fn an_incomplete_profile_fails_the_command() {
+        let profile = v1::Profile {
+            name: "profiles/p".to_owned(),
+            state: v1::profile::State::Incomplete.into(),
+            missing: vec!["layer 3".to_owned()],
+            ..v1::Profile::default()
+        };
+        assert_eq!(judge_profile(&profile).unwrap_err().exit(), Exit::ProfileMissing);
+    }
+}

@@ -1,0 +1,8 @@
+//! What verbs work with: the planner at the other end, and the user who waits.
+
+pub(crate) mod client;
+pub(crate) mod context;
+pub(crate) mod follow;
+mod next;
+pub(crate) mod page;
+mod progress;

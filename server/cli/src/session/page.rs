@@ -1,0 +1,80 @@
+//! Lists: follows pages until there are enough rows.
+
+use loadmaster_proto::wire::longrunning::ListOperationsResponse;
+use loadmaster_proto::wire::v1;
+
+use super::context::Context;
+use crate::failure::Failure;
+
+/// The planner's cap on one page.
+const LARGEST_PAGE: usize = 1000;
+
+/// How many rows a list prints.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct Limit {
+    /// Print at most this many; 0 prints all.
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    limit: usize,
+}
+
+/// An answer that holds one page of a list.
+pub(crate) trait Page {
+    type Row;
+    fn rows(&mut self) -> &mut Vec<Self::Row>;
+    /// The token of the page that follows; empty on the last one.
+    fn next(&mut self) -> &mut String;
+}
+
+macro_rules! page {
+    ($($answer:ty: $rows:ident of $row:ty;)*) => {$(
+        impl Page for $answer {
+            type Row = $row;
+            fn rows(&mut self) -> &mut Vec<$row> {
+                &mut self.$rows
+            }
+            fn next(&mut self) -> &mut String {
+                &mut self.next_page_token
+            }
+        }
+    )*};
+}
+
+page! {
+    v1::ListModelsResponse: models of v1::Model;
+    v1::ListClustersResponse: clusters of v1::Cluster;
+    v1::ListLinkMeasurementsResponse: measurements of v1::WorkerLinks;
+    v1::ListProfilesResponse: profiles of v1::Profile;
+    v1::ListMeasurementsResponse: measurements of v1::Measurement;
+    v1::ListRunsResponse: runs of v1::Run;
+    v1::ListPlansResponse: plans of v1::Plan;
+    v1::ListObservationsResponse: observations of v1::Observation;
+    v1::ListWorkersResponse: workers of v1::Worker;
+    ListOperationsResponse: operations of loadmaster_proto::wire::longrunning::Operation;
+}
+
+/// All rows up to the limit as one answer. Its token is empty unless rows were left out.
+pub(crate) async fn all<P: Page>(
+    context: &Context,
+    Limit { limit }: Limit,
+    fetch: impl AsyncFn(i32, String) -> Result<P, Failure>,
+) -> Result<P, Failure> {
+    let wanted = if limit == 0 { usize::MAX } else { limit };
+    let size = |have: usize| i32::try_from((wanted - have).min(LARGEST_PAGE)).unwrap_or(i32::MAX);
+    let mut answer = fetch(size(0), String::new()).await?;
+    while answer.rows().len() < wanted && !answer.next().is_empty() {
+        let token = answer.next().clone();
+        let mut page = fetch(size(answer.rows().len()), token.clone()).await?;
+        answer.rows().append(page.rows());
+        *answer.next() = std::mem::take(page.next());
+        if *answer.next() == token {
+            return Err(anyhow::anyhow!("the planner names a page as its own successor").into());
+        }
+    }
+    // A planner may send more than it was asked for.
+    let cut = answer.rows().len() > wanted;
+    answer.rows().truncate(wanted);
+    if cut || !answer.next().is_empty() {
+        context.remark(&format!("only the first {limit} are shown; --limit 0 shows all"));
+    }
+    Ok(answer)
+}

@@ -1,0 +1,248 @@
+//! `loadmaster cluster`.
+
+mod import;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use loadmaster_proto::cluster::import::MAX_DOCUMENT_BYTES;
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::create_cluster_request::Subject;
+
+use super::help;
+use crate::failure::{Failure, options};
+use crate::input::choice::choice;
+use crate::input::parse::{request_id, whole_seconds};
+use crate::input::{file, parse};
+use crate::session::client::clusters;
+use crate::session::context::{Context, LeftBehind};
+use crate::session::follow::{self, Wait};
+use crate::session::page::{self, Limit};
+use import::{CreateArgs, ImportArgs};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClusterVerb {
+    /// Store the cluster that a file of a scheduler or of NVIDIA's tools describes, or that was written by hand.
+    #[command(after_help = help::CLUSTER_IMPORT)]
+    Import(Box<ImportCluster>),
+    /// Store a cluster of equal nodes.
+    #[command(after_help = help::CLUSTER_CREATE)]
+    Create(Box<CreateCluster>),
+    /// Store the cluster that the connected workers are.
+    #[command(after_help = help::CLUSTER_DISCOVER)]
+    Discover(Discover),
+    /// Measure how fast the devices of each worker exchange bytes.
+    #[command(after_help = help::CLUSTER_MEASURE)]
+    Measure(Measure),
+    /// What was measured of workers' links, newest first.
+    #[command(after_help = help::CLUSTER_LINKS)]
+    Links {
+        /// Only those of this worker: `workers/ID` or the id alone.
+        #[arg(long, value_name = "WORKER", value_parser = parse::worker)]
+        worker: Option<String>,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Stored clusters, newest first.
+    #[command(after_help = help::CLUSTER_LIST)]
+    List(Limit),
+    /// One cluster: its nodes, devices, links and tiers.
+    #[command(visible_alias = "get", after_help = help::CLUSTER_SHOW)]
+    Show {
+        /// The cluster: `clusters/ID` or the id alone.
+        #[arg(value_parser = parse::cluster)]
+        name: String,
+    },
+}
+
+/// How a cluster is kept.
+#[derive(Debug, Args)]
+struct Keep {
+    /// Id of the cluster, so that plans can name it [default: derived from the content].
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+
+    /// Check and show the cluster without storing it.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// See [`ClusterVerb::Import`].
+#[derive(Debug, Args)]
+pub(crate) struct ImportCluster {
+    /// The file, or `-` for standard input.
+    #[arg(value_name = "PATH")]
+    file: PathBuf,
+
+    /// What it is written in [default: what it looks like].
+    #[arg(long, value_parser = choice::<v1::ClusterFormat>())]
+    format: Option<v1::ClusterFormat>,
+
+    #[command(flatten)]
+    options: ImportArgs,
+
+    #[command(flatten)]
+    keep: Keep,
+}
+
+/// See [`ClusterVerb::Create`].
+#[derive(Debug, Args)]
+pub(crate) struct CreateCluster {
+    #[command(flatten)]
+    nodes: CreateArgs,
+
+    #[command(flatten)]
+    keep: Keep,
+}
+
+/// See [`ClusterVerb::Discover`].
+#[derive(Debug, Args)]
+pub(crate) struct Discover {
+    /// Only these workers: `workers/ID` or the id alone [default: all that are connected].
+    #[arg(long, value_name = "WORKER,WORKER", value_delimiter = ',', value_parser = parse::worker)]
+    workers: Vec<String>,
+
+    /// Only devices of this kind, as `loadmaster worker show` prints it [default: all].
+    #[arg(long, value_name = "KIND")]
+    device_kind: Option<String>,
+
+    /// Each node's network, for example 400Gb/s; no worker can know of it [default: 12GB/s, assumed].
+    #[arg(long, value_name = "BANDWIDTH", value_parser = parse::bandwidth)]
+    network: Option<f64>,
+
+    #[command(flatten)]
+    keep: Keep,
+}
+
+/// See [`ClusterVerb::Measure`].
+#[derive(Debug, Args)]
+pub(crate) struct Measure {
+    /// Only these workers: `workers/ID` or the id alone [default: all with two devices of a kind].
+    #[arg(long, value_name = "WORKER,WORKER", value_delimiter = ',', value_parser = parse::worker)]
+    workers: Vec<String>,
+
+    /// How many devices of a worker take part [default: all of its commonest kind, at most 64].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(2..=64))]
+    devices: Option<i32>,
+
+    /// Hard limit of one attempt, for example 10m.
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse::duration)]
+    run_deadline: std::time::Duration,
+
+    /// UUID that makes a repeated command find the first one's operation.
+    #[arg(long, value_name = "UUID", value_parser = parse::uuid)]
+    request_id: Option<String>,
+
+    #[command(flatten)]
+    wait: Wait,
+}
+
+impl ClusterVerb {
+    /// The options that fill the fields of its request.
+    pub(crate) fn options(&self) -> options::OptionTable {
+        match self {
+            Self::Import(_) => options::CLUSTER_IMPORT,
+            Self::Create(_) => options::CLUSTER_CREATE,
+            Self::Discover(_) => options::CLUSTER_DISCOVER,
+            Self::Measure(_) => options::CLUSTER_MEASURE,
+            Self::Links { .. } => options::CLUSTER_LINKS,
+            Self::List(_) => options::LIST,
+            Self::Show { .. } => options::NAME,
+        }
+    }
+}
+
+pub(crate) async fn run(context: &Context, verb: ClusterVerb) -> Result<(), Failure> {
+    match verb {
+        ClusterVerb::Import(import) => {
+            let ImportCluster { file, format, options, keep } = *import;
+            let document = file::read("cluster file", &file, MAX_DOCUMENT_BYTES)?;
+            let format = format.unwrap_or_default().into();
+            let file = v1::ClusterFile { document, format, options: Some(options.options()) };
+            create(context, Subject::File(file), keep).await
+        }
+        ClusterVerb::Create(wanted) => {
+            let CreateCluster { nodes, keep } = *wanted;
+            create(context, Subject::Cluster(nodes.cluster()?), keep).await
+        }
+        ClusterVerb::Discover(discover) => {
+            let Discover { workers, device_kind, network, keep } = discover;
+            let request = v1::DiscoverClusterRequest {
+                workers,
+                device_kind: device_kind.unwrap_or_default(),
+                network_bytes_per_second: network.unwrap_or_default(),
+                cluster_id: keep.id.clone().unwrap_or_default(),
+                validate_only: keep.dry_run,
+                request_id: request_id(None),
+            };
+            let answer = context
+                .client
+                .call(request, async |channel, q| clusters(channel).discover_cluster(q).await)
+                .await?;
+            print(context, &answer, &keep)
+        }
+        ClusterVerb::Measure(measure) => {
+            let request = v1::MeasureLinksRequest {
+                workers: measure.workers,
+                devices: measure.devices.unwrap_or_default(),
+                run_deadline_seconds: whole_seconds(measure.run_deadline),
+                request_id: request_id(measure.request_id.as_ref()),
+            };
+            context.leaves(LeftBehind::Request { request_id: request.request_id.clone() });
+            let operation = context
+                .client
+                .call(request, async |channel, q| clusters(channel).measure_links(q).await)
+                .await?;
+            follow::begun(context, operation, &measure.wait).await
+        }
+        ClusterVerb::Links { worker, limit } => {
+            let worker = worker.unwrap_or_default();
+            let links = page::all(context, limit, async |page_size, page_token| {
+                let request =
+                    v1::ListLinkMeasurementsRequest { worker: worker.clone(), page_size, page_token };
+                context
+                    .client
+                    .call(request, async |channel, q| clusters(channel).list_link_measurements(q).await)
+                    .await
+            });
+            context.output.print(&links.await?)
+        }
+        ClusterVerb::List(limit) => {
+            let all = page::all(context, limit, async |page_size, page_token| {
+                let request = v1::ListClustersRequest { page_size, page_token };
+                context
+                    .client
+                    .call(request, async |channel, q| clusters(channel).list_clusters(q).await)
+                    .await
+            });
+            context.output.print(&all.await?)
+        }
+        ClusterVerb::Show { name } => {
+            let request = v1::GetClusterRequest { name };
+            let cluster = context
+                .client
+                .call(request, async |channel, q| clusters(channel).get_cluster(q).await)
+                .await?;
+            context.output.print(&cluster)
+        }
+    }
+}
+
+async fn create(context: &Context, subject: Subject, keep: Keep) -> Result<(), Failure> {
+    let request = v1::CreateClusterRequest {
+        subject: Some(subject),
+        cluster_id: keep.id.clone().unwrap_or_default(),
+        validate_only: keep.dry_run,
+        request_id: request_id(None),
+    };
+    let answer =
+        context.client.call(request, async |channel, q| clusters(channel).create_cluster(q).await).await?;
+    print(context, &answer, &keep)
+}
+
+fn print(context: &Context, cluster: &v1::Cluster, keep: &Keep) -> Result<(), Failure> {
+    if keep.dry_run {
+        context.remark("dry run: the cluster is not stored");
+    }
+    context.output.print(cluster)
+}

@@ -1,0 +1,352 @@
+//! What the `--help` of client verbs teaches below the options: examples.
+
+pub(crate) const PROFILE_RUN: &str = "\
+Waits for the end and shows progress on standard error. Ctrl-C detaches; the profiling goes on.
+
+What was measured before in the same environment, for whichever profile, is reused: repeating a command
+under another --id costs nothing. Runs that do not fit are repeated at smaller micro-batch sizes.
+
+Examples:
+  Measure a GPT-2 in bf16, for plans of any number of devices and any schedule:
+    loadmaster profile run --model gpt2 --blocks 24 --hidden-size 1024 \\
+      --heads 16 --precision bf16 --optimizer adam --micro-batch-size 4 \\
+      --micro-batches 8
+  Plan with tensor parallelism, too (data parallelism needs no runs of its own):
+    loadmaster profile run --model gpt2 --parallelism tensor --degrees 2,4 \\
+      --micro-batch-size 4 --micro-batches 8
+  How many runs would that be?
+    loadmaster profile run --model gpt2 --parallelism tensor --dry-run \\
+      --micro-batch-size 4 --micro-batches 8
+  Measure as CAPTURE's authors did, whole partitionings at a time:
+    loadmaster profile run --model vgg11 --campaign paper --devices 16 \\
+      --micro-batch-size 8 --micro-batches 4
+  In a script: queue, and come back later:
+    operation=$(loadmaster profile run --model vgg11 --no-wait \\
+      --micro-batch-size 8 --micro-batches 4)
+    loadmaster operation wait \"$operation\" -o name";
+
+pub(crate) const PROFILE_RESUME: &str = "\
+Queues the runs that were cancelled, or failed too often, and waits for them. What was measured stays.
+
+Examples:
+  loadmaster profile resume vgg11-1a2b
+  loadmaster profile resume vgg11-1a2b --no-wait";
+
+pub(crate) const PROFILE_LIST: &str = "\
+Examples:
+  loadmaster profile list
+  loadmaster profile list --limit 0 -o name";
+
+pub(crate) const PROFILE_SHOW: &str = "\
+Examples:
+  loadmaster profile show vgg11-1a2b
+  loadmaster profile show profiles/vgg11-1a2b -o json";
+
+pub(crate) const PROFILE_DELETE: &str = "\
+What its runs measured stays, for the profiles that reuse it and for those to come. Refused while plans were made from
+it or while it is being measured; the answer names them.
+
+Examples:
+  loadmaster profile delete vgg11-1a2b";
+
+pub(crate) const PROFILE_EXPORT: &str = "\
+Examples:
+  To a file, for another planner:
+    loadmaster profile export vgg11-1a2b --file vgg11.json
+  What was measured, and where:
+    loadmaster profile export vgg11-1a2b | jq .provenance";
+
+pub(crate) const PROFILE_IMPORT: &str = "\
+The document is of the form loadmaster.profile/1: one that `profile export` wrote, or one made of another
+tool's numbers, with measured stages or a per-layer table. The same document is stored once.
+
+Examples:
+  loadmaster profile import vgg11.json
+  loadmaster profile import opt-350m.json --id opt-350m-gh200
+  Is it valid?
+    my-profiler | loadmaster profile import - --dry-run
+  Without storing it first: planning takes a document in place of a name:
+    loadmaster plan predict --profile opt-350m.json --partition 13-13 \\
+      --capacity 80GiB";
+
+pub(crate) const PROFILE_MEASUREMENTS: &str = "\
+Examples:
+  loadmaster profile measurements vgg11-1a2b
+  loadmaster profile measurements vgg11-1a2b --limit 0 -o json";
+
+pub(crate) const PLAN_PREDICT: &str = "\
+Nothing is run: the answer comes from a profile. A device must hold the upper end of the interval,
+so that what fits by prediction fits when it runs; --margin 0 asks for the bare prediction. The margin of
+seconds comes from stages that the profile timed besides; where it is not known, +-? stands there. With
+--capacity or --devices, exit code 5 says that it does not fit.
+
+A partitioning is the layers of each stage, joined by dashes; d or t with a degree shares a stage
+among that many devices by data or tensor parallelism: 8-8d2-7t4-7 takes 1 + 2 + 4 + 1 devices.
+
+Examples:
+  Does this cut fit four devices of 24 GiB?
+    loadmaster plan predict --profile vgg11-1a2b --partition 8-8-7-7 \\
+      --capacity 24GiB
+  What do layers 3 to 9 need on four devices that share their tensors?
+    loadmaster plan predict --profile gpt2-3c4d --stage 3..9t4
+  Would 1F1B or recomputation make it fit?
+    loadmaster plan predict --profile gpt2-3c4d --partition 7-7-7-6 \\
+      --capacity 40GiB --schedule 1f1b --recompute layer
+  A stored plan with twice its micro-batch size, for a script:
+    loadmaster plan predict --plan 7f3c --micro-batch-size 16 -o json \\
+      | jq .verdict";
+
+pub(crate) const PLAN_RECOMMEND: &str = "\
+The answer comes from a profile: nothing is run. It says what proves the plan, what came next, what was
+rejected and why, what well-known rules need, and what shape and launcher cost. The same request always gives
+the same plan. Where nothing fits (exit code 5) it says which device lacks how many bytes, and which options
+were tried and help.
+
+The micro-batch of a stage is shared by its replicas: with 2 replicas and --micro-batch-size 8 each takes 4.
+Where seconds decide, no device is given fewer samples than were profiled, unless the request
+names its micro-batches.
+
+Seconds carry a margin (3.44 s +-12.0 %), learnt from stages that the profile timed besides and
+learnt nothing from; +-? where it has none. \"proven by these predictions\" means that no other plan that was
+asked for is predicted to be better: it is no promise that none trains faster.
+
+Examples:
+  The lowest peak memory on four devices of 2 GiB, one stage each:
+    loadmaster plan recommend --profile vgg11-1a2b --devices 4x2GiB
+  The fastest iteration of 256 samples that Megatron-LM can run on a cluster:
+    loadmaster plan recommend --profile gpt2-3c4d --cluster pod1 \\
+      --launcher megatron --objective min-iteration-time --global-batch 256
+  Any degrees per stage (CAPTURE), and each stage recomputes or not:
+    loadmaster plan recommend --profile gpt2-3c4d --devices 8x24GiB \\
+      --shape per-stage-mesh --recompute none,layer --recompute-per-stage
+  Memory against time: the whole front:
+    loadmaster plan recommend --profile gpt2-3c4d --devices 8x24GiB \\
+      --shape uniform-grid --objective pareto
+  How few, or how cheap, devices train it at 2 seconds per iteration?
+    loadmaster plan recommend --profile gpt2-3c4d --devices 16x24GiB \\
+      --shape uniform-grid --objective min-devices --max-iteration 2s
+    loadmaster plan recommend --profile gpt2-3c4d --cluster pod1 \\
+      --shape uniform-grid --objective min-cost --price 'NVIDIA H200=4.50'
+  How large a micro-batch fits? Which of these models?
+    loadmaster plan recommend --profile vgg11-1a2b --devices 4x2GiB \\
+      --objective max-batch
+    loadmaster plan recommend --candidate-profiles gpt2-s,gpt2-m,gpt2-l \\
+      --devices 4x24GiB --objective max-model
+  As a paper searched:
+    loadmaster plan recommend --profile vgg11-1a2b --devices 4x2GiB \\
+      --search-mode mcap-bayesian
+  A cut of your own as a plan, to validate or compare it; the third stage is tensor parallel:
+    loadmaster plan recommend --profile gpt2-3c4d --devices 5x24GiB \\
+      --partition 7-7-7t2-6";
+
+pub(crate) const PLAN_SHOW: &str = "\
+A plan that a trial or an observation contradicts opens with that: measured seconds or bytes
+outside of their predicted interval (of a tenth where none is known).
+
+On a terminal the table is followed by pictures: the stages on the devices, the memory of each device by
+component against its capacity, one iteration as a timeline, and the front of a plan that has one.
+
+Examples:
+  loadmaster plan show 7f3c
+  loadmaster plan show plans/7f3c -o json
+  Only the memory of the devices, also into a pipe; or no picture at all:
+    loadmaster plan show 7f3c --picture=memory | less -R
+    loadmaster plan show 7f3c --picture=none
+  How would an iteration look under another schedule?
+    loadmaster plan show 7f3c --schedule interleaved --virtual-stages 2
+  As a page with all pictures and tables, and as an image of the front alone:
+    loadmaster plan show 7f3c --output plan.html
+    loadmaster plan show 7f3c --picture=front --output front.svg --force";
+
+pub(crate) const PLAN_COMPARE: &str = "\
+Memory and time of all plans are drawn on common scales. What makes their numbers incomparable, other
+ledgers, profiles or global batches, is told as warnings.
+
+Examples:
+  loadmaster plan compare 7f3c 8a4d
+  loadmaster plan compare 7f3c 8a4d 9b5e --output plans.html
+  loadmaster plan compare 7f3c 8a4d -o json | jq .warnings";
+
+pub(crate) const PLAN_LIST: &str = "\
+Examples:
+  loadmaster plan list
+  loadmaster plan list --limit 10 -o yaml";
+
+pub(crate) const PLAN_DELETE: &str = "\
+Refused while another plan names it among its alternatives, something was measured or reported of it, or it is being
+trained; the answer names them.
+
+Examples:
+  loadmaster plan delete 7f3c
+  A report with a wrong number, as `loadmaster plan observations` names it:
+    loadmaster plan delete plans/7f3c/observations/0197";
+
+pub(crate) const PLAN_VALIDATE: &str = "\
+Waits for the end and shows progress on standard error. Ctrl-C detaches; the training goes on.
+
+Examples:
+  loadmaster plan validate 7f3c
+  loadmaster plan validate 7f3c --iterations 20 --no-wait
+  Train the plan and its two best alternatives, and take the one that measures best:
+    loadmaster plan validate 7f3c --candidates 3";
+
+pub(crate) const PLAN_REPORT: &str = "\
+What is reported is shown with the plan and counts in `loadmaster plan errors`, bytes only where their
+ledger is the prediction's: numbers of different ledgers are never compared.
+
+Examples:
+  loadmaster plan report 7f3c --iteration 0.42s --iterations 200 \\
+    --source \"megatron 0.15, job 123\"
+  loadmaster plan report 7f3c --peak 71.2GiB,68.0GiB --ledger allocated \\
+    --source \"torch.cuda.max_memory_allocated of job 123\"";
+
+pub(crate) const PLAN_OBSERVATIONS: &str = "\
+Examples:
+  loadmaster plan observations 7f3c
+  loadmaster plan observations --limit 0 -o json";
+
+pub(crate) const PLAN_ERRORS: &str = "\
+Learnt from the newest 2,000 trials and the newest 2,000 reports. A correction needs three plans, and is
+applied where `loadmaster plan recommend --correct` asks for it, never otherwise.
+
+Examples:
+  loadmaster plan errors
+  loadmaster plan errors --device-kind \"NVIDIA H200\" -o json";
+
+pub(crate) const MODEL_LIST: &str = "\
+Examples:
+  loadmaster model list";
+
+pub(crate) const MODEL_SHOW: &str = "\
+Examples:
+  loadmaster model show vgg11-1f3a
+  loadmaster model show vgg11-1f3a -o layers > layers.json";
+
+pub(crate) const MODEL_CREATE: &str = "\
+Examples:
+  loadmaster model create --model vgg11 --image-size 32
+  loadmaster model create --model gpt2 --blocks 48 --hidden-size 1600 \\
+    --heads 25 --dry-run
+  loadmaster model create --model llama --blocks 8 --hidden-size 1024 \\
+    --heads 16 --key-value-heads 4
+  loadmaster model create --model amoebanet_d --cells 36 --filters 544";
+
+pub(crate) const MODEL_IMPORT: &str = "\
+A Hugging Face configuration may be of the type gpt2, bert, llama, mistral, qwen2 or qwen3; what cannot be
+computed is refused by its key. A list of layers looks like this:
+  family: mine
+  input: {kind: image, channels: 3, height: 32, width: 32}
+  layers:
+    - {name: conv1, kind: conv2d, in_channels: 3, out_channels: 8, kernel: 3, stride: 1, padding: 1}
+    - {name: relu1, kind: relu}
+    - {name: flatten, kind: flatten}
+    - {name: fc1, kind: linear, in_features: 8192, out_features: 10}
+
+Examples:
+  loadmaster model import config.json --sequence-length 2048
+  loadmaster model import layers.yaml --dry-run
+  Profile it without storing it first:
+    loadmaster profile run --model-file config.json --micro-batch-size 1 \\
+      --micro-batches 4";
+
+pub(crate) const CLUSTER_IMPORT: &str = "\
+What a file does not say comes from the options; the error names what is missing. Bandwidths that neither says are
+assumed from the class of the link, as NCCL reckons, and shown as assumed.
+
+Examples:
+  Written by hand; the example in deploy/clusters/ shows all that can be said:
+    loadmaster cluster import deploy/clusters/two-kinds.yaml --id prod
+  The nodes and switches of Slurm:
+    loadmaster cluster import /etc/slurm/topology.conf --devices-per-node 8 \\
+      --device-kind 'NVIDIA H100 80GB HBM3' --memory 80GiB --network 400Gb/s
+  The devices and links of one node, for all nodes that are like it:
+    nvidia-smi topo -m | loadmaster cluster import - --nodes 'gpu[001-016]' \\
+      --device-kind 'NVIDIA H100 80GB HBM3' --memory 80GiB
+  Look at it first:
+    loadmaster cluster import topo.xml --device-kind 'NVIDIA A100-SXM4-80GB' \\
+      --memory 80GiB --dry-run";
+
+pub(crate) const CLUSTER_CREATE: &str = "\
+Examples:
+  loadmaster cluster create --id prod --nodes 'gpu[001-016]' \\
+    --devices-per-node 8 --device-kind 'NVIDIA H100 80GB HBM3' --memory 80GiB \\
+    --usable-memory 76GiB --network 400Gb/s";
+
+pub(crate) const CLUSTER_DISCOVER: &str = "\
+Each host of a connected worker is a node. Links between its devices are as `loadmaster cluster measure` measured
+them last, or else as the driver describes them, or else assumed; each says which.
+
+Examples:
+  loadmaster cluster measure && loadmaster cluster discover --id lab \\
+    --network 100Gb/s
+  loadmaster cluster discover --device-kind 'NVIDIA H200' --dry-run";
+
+pub(crate) const CLUSTER_MEASURE: &str = "\
+Each worker with two devices of a kind exchanges tensors between them: every pair, then groups of 2, 4, 8, ... in
+all-reduces. Runs wait for the devices as those of profiles do. Ctrl-C detaches; the measuring goes on.
+
+Examples:
+  loadmaster cluster measure
+  loadmaster cluster measure --workers node1,node2 --devices 4";
+
+pub(crate) const CLUSTER_LINKS: &str = "\
+Examples:
+  loadmaster cluster links --limit 1
+  loadmaster cluster links --worker node1 -o json";
+
+pub(crate) const CLUSTER_LIST: &str = "\
+Examples:
+  loadmaster cluster list
+  loadmaster cluster list -o name";
+
+pub(crate) const CLUSTER_SHOW: &str = "\
+Examples:
+  loadmaster cluster show prod
+  loadmaster cluster show prod -o json";
+
+pub(crate) const RUN_LIST: &str = "\
+Examples:
+  loadmaster run list --state parked
+  loadmaster run list --operation 0197 --limit 0 -o json";
+
+pub(crate) const RUN_SHOW: &str = "\
+Examples:
+  loadmaster run show 0197";
+
+pub(crate) const WORKER_LIST: &str = "\
+Examples:
+  loadmaster worker list";
+
+pub(crate) const WORKER_SHOW: &str = "\
+Examples:
+  loadmaster worker show node1";
+
+pub(crate) const WORKER_DRAIN: &str = "\
+Examples:
+  loadmaster worker drain node1
+  loadmaster worker drain node1 --undo";
+
+pub(crate) const WORKER_DELETE: &str = "\
+Examples:
+  loadmaster worker delete node1";
+
+pub(crate) const OPERATION_LIST: &str = "\
+Examples:
+  loadmaster operation list";
+
+pub(crate) const OPERATION_SHOW: &str = "\
+Examples:
+  loadmaster operation show 0197 -o json";
+
+pub(crate) const OPERATION_WAIT: &str = "\
+Examples:
+  loadmaster operation wait operations/0197
+  loadmaster operation wait 0197 --wait-timeout 30m -o json";
+
+pub(crate) const OPERATION_CANCEL: &str = "\
+Examples:
+  loadmaster operation cancel 0197";
+
+pub(crate) const OPERATION_DELETE: &str = "\
+Examples:
+  loadmaster operation delete 0197";

@@ -1,0 +1,136 @@
+//! `loadmaster model`, and the options that name a model to profile.
+
+mod layers;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::run_profile_request::Subject;
+
+use super::help;
+use crate::failure::{Failure, options};
+use crate::input::model::ModelArgs;
+use crate::input::model::source::{self, ModelFormat};
+use crate::input::parse;
+use crate::output::{Format, write_stdout};
+use crate::session::client::models;
+use crate::session::context::Context;
+use crate::session::page::{self, Limit};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelVerb {
+    /// Stored models, newest first.
+    #[command(after_help = help::MODEL_LIST)]
+    List(Limit),
+    /// One model with its layers.
+    #[command(visible_alias = "get", after_help = help::MODEL_SHOW)]
+    Show {
+        /// The model: `models/ID` or the id alone.
+        #[arg(value_parser = parse::model)]
+        name: String,
+    },
+    /// Store a model of the zoo. The same model always gets the same name.
+    #[command(after_help = help::MODEL_CREATE, allow_negative_numbers = true)]
+    Create(Box<CreateModel>),
+    /// Store a model from a file: a Hugging Face config.json, or a list of layers in JSON or YAML.
+    #[command(after_help = help::MODEL_IMPORT)]
+    Import(ImportModel),
+}
+
+/// See [`ModelVerb::Create`].
+#[derive(Debug, Args)]
+pub(crate) struct CreateModel {
+    #[command(flatten)]
+    model: ModelArgs,
+
+    /// Check and show the model without storing it.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// See [`ModelVerb::Import`].
+#[derive(Debug, Args)]
+pub(crate) struct ImportModel {
+    /// The file, or `-` for standard input.
+    #[arg(value_name = "PATH")]
+    file: PathBuf,
+
+    /// What the file is [default: hf where it has a `model_type`, else layers].
+    #[arg(long, value_enum)]
+    format: Option<ModelFormat>,
+
+    /// hf: tokens per sample [default: the configuration's longest, at most 4096].
+    #[arg(long, value_name = "N", value_parser = parse::positive())]
+    sequence_length: Option<i32>,
+
+    /// Check and show the model without storing it.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(crate) async fn run(context: &Context, verb: ModelVerb) -> Result<(), Failure> {
+    match verb {
+        ModelVerb::List(limit) => {
+            let models = page::all(context, limit, async |page_size, page_token| {
+                let request = v1::ListModelsRequest { page_size, page_token };
+                context.client.call(request, async |channel, q| models(channel).list_models(q).await).await
+            });
+            context.output.print(&models.await?)
+        }
+        ModelVerb::Show { name } => {
+            let request = v1::GetModelRequest { name };
+            let model =
+                context.client.call(request, async |channel, q| models(channel).get_model(q).await).await?;
+            print(context, model)
+        }
+        ModelVerb::Create(create) => match create.model.subject()? {
+            Subject::Source(source) => store(context, source, create.dry_run).await,
+            Subject::Model(name) => {
+                Err(Failure::Usage(format!("{name} is stored already; name a family of the zoo")))
+            }
+        },
+        ModelVerb::Import(ImportModel { file, format, sequence_length, dry_run }) => {
+            store(context, source::read(&file, format, sequence_length)?, dry_run).await
+        }
+    }
+}
+
+async fn store(context: &Context, source: v1::ModelSource, validate_only: bool) -> Result<(), Failure> {
+    let request = v1::CreateModelRequest { source: Some(source), validate_only };
+    let model =
+        context.client.call(request, async |channel, q| models(channel).create_model(q).await).await?;
+    if validate_only {
+        context.remark("dry run: the model is not stored");
+    }
+    print(context, model)
+}
+
+/// As the format asks, or as the list of layers that it can be imported from.
+fn print(context: &Context, model: v1::Model) -> Result<(), Failure> {
+    for note in model.notes.iter().filter(|_| context.output.format != Format::Table) {
+        context.remark(note);
+    }
+    if context.lists_layers {
+        write_stdout(layers::list(model)?.as_bytes())
+    } else {
+        context.output.print(&model)
+    }
+}
+
+impl ModelVerb {
+    /// The options that fill the fields of its request.
+    pub(crate) fn options(&self) -> options::OptionTable {
+        match self {
+            Self::List(_) => options::LIST,
+            Self::Show { .. } => options::NAME,
+            Self::Create(_) => options::MODEL_CREATE,
+            Self::Import(_) => options::MODEL_IMPORT,
+        }
+    }
+
+    /// Whether its answer is one model with its layers.
+    pub(crate) fn shows_a_model(&self) -> bool {
+        !matches!(self, Self::List(_))
+    }
+}

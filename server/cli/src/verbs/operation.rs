@@ -1,0 +1,99 @@
+//! `loadmaster operation`.
+
+use clap::Subcommand;
+use loadmaster_proto::wire::longrunning::{
+    CancelOperationRequest, DeleteOperationRequest, GetOperationRequest, ListOperationsRequest, Operation,
+};
+
+use super::help;
+use crate::failure::Failure;
+use crate::input::parse;
+use crate::session::client::operations;
+use crate::session::context::{Context, LeftBehind};
+use crate::session::follow::{self, WaitLimit};
+use crate::session::page::{self, Limit};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum OperationVerb {
+    /// Operations, newest first.
+    #[command(after_help = help::OPERATION_LIST)]
+    List(Limit),
+    /// One operation as it stands now.
+    #[command(visible_alias = "get", after_help = help::OPERATION_SHOW)]
+    Show {
+        /// The operation: `operations/ID` or the id alone.
+        #[arg(value_parser = parse::operation)]
+        name: String,
+    },
+    /// Wait for the end of an operation and print what it made.
+    #[command(after_help = help::OPERATION_WAIT)]
+    Wait {
+        /// The operation: `operations/ID` or the id alone.
+        #[arg(value_parser = parse::operation)]
+        name: String,
+        #[command(flatten)]
+        limit: WaitLimit,
+    },
+    /// Stop an operation; its runs end, what they measured stays.
+    #[command(after_help = help::OPERATION_CANCEL)]
+    Cancel {
+        /// The operation: `operations/ID` or the id alone.
+        #[arg(value_parser = parse::operation)]
+        name: String,
+    },
+    /// Forget an operation that is done; what it made stays.
+    #[command(after_help = help::OPERATION_DELETE)]
+    Delete {
+        /// The operation: `operations/ID` or the id alone.
+        #[arg(value_parser = parse::operation)]
+        name: String,
+    },
+}
+
+pub(crate) async fn run(context: &Context, verb: OperationVerb) -> Result<(), Failure> {
+    match verb {
+        OperationVerb::List(limit) => {
+            let operations = page::all(context, limit, async |page_size, page_token| {
+                let request = ListOperationsRequest {
+                    name: "operations".to_owned(),
+                    page_size,
+                    page_token,
+                    ..ListOperationsRequest::default()
+                };
+                context
+                    .client
+                    .call(request, async |channel, q| operations(channel).list_operations(q).await)
+                    .await
+            });
+            context.output.print(&operations.await?)
+        }
+        OperationVerb::Show { name } => context.output.print(&get(context, name).await?),
+        OperationVerb::Wait { name, limit } => {
+            context.leaves(LeftBehind::Operation { name: name.clone() });
+            let operation = get(context, name).await?;
+            follow::to_result(context, operation, limit).await
+        }
+        OperationVerb::Cancel { name } => {
+            let request = CancelOperationRequest { name: name.clone() };
+            context
+                .client
+                .call(request, async |channel, q| operations(channel).cancel_operation(q).await)
+                .await?;
+            context.output.print(&get(context, name).await?)
+        }
+        OperationVerb::Delete { name } => {
+            let request = DeleteOperationRequest { name: name.clone() };
+            context
+                .client
+                .call(request, async |channel, q| operations(channel).delete_operation(q).await)
+                .await?;
+            context.remark(&format!("{name} is deleted"));
+            Ok(())
+        }
+    }
+}
+
+async fn get(context: &Context, name: String) -> Result<Operation, Failure> {
+    let request = GetOperationRequest { name };
+    context.client.call(request, async |channel, q| operations(channel).get_operation(q).await).await
+}

@@ -1,0 +1,111 @@
+//! Whether and how a verb draws pictures, on the command line.
+
+use std::io::IsTerminal;
+
+use clap::{Args, ValueEnum};
+
+use crate::failure::Failure;
+use crate::output::picture::sheet::{Sheet, Which};
+use crate::output::picture::terminal;
+use crate::output::{Format, write_stdout};
+use crate::session::context::Context;
+use crate::text::terminal_abilities::Look;
+
+/// Cells of a line where there is no terminal to ask.
+const WIDTH: usize = 120;
+
+/// Options of verbs that draw.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Pictures")]
+pub(super) struct Drawing {
+    /// Pictures to draw, separated by commas; all, if none is named [default: all, where standard output is a
+    /// terminal or --output names a file].
+    #[arg(long, value_enum, value_name = "WHICH", value_delimiter = ',', num_args = 0..=1,
+          require_equals = true, default_missing_value = "all")]
+    picture: Vec<Picture>,
+
+    /// Replace the file that --output names, if there is one.
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Picture {
+    /// All of them.
+    All,
+    /// No picture.
+    None,
+    /// The stages on the devices.
+    Devices,
+    /// The memory of the devices.
+    Memory,
+    /// One iteration.
+    Schedule,
+    /// The front between memory and time of a plan that has one.
+    Front,
+}
+
+impl Drawing {
+    /// Refuses what cannot be done, before anything is asked for. `is_asked`: another option asks for a picture.
+    pub(super) fn check(&self, context: &Context, is_asked: bool) -> Result<(), Failure> {
+        if let Some(file) = &context.picture {
+            return file.check(self.force);
+        }
+        let refuse = |why: &str| Err(Failure::Usage(why.to_owned()));
+        if self.force {
+            return refuse("--force: names no file; --output plan.svg does");
+        }
+        if (is_asked || !self.picture.is_empty()) && context.output.format != Format::Table {
+            let format = "pictures have no such format: leave --output out, or write --output plan.svg";
+            return refuse(&format!("--output: {format}"));
+        }
+        Ok(())
+    }
+
+    /// Whether pictures were asked for, rather than drawn because there is a terminal.
+    pub(super) fn is_asked(&self, context: &Context) -> bool {
+        context.picture.is_some() || !self.picture.is_empty()
+    }
+
+    /// Which pictures are drawn.
+    pub(super) fn which(&self, context: &Context) -> Which {
+        let terminal = context.output.format == Format::Table && std::io::stdout().is_terminal();
+        if self.picture.is_empty() {
+            return if terminal || context.picture.is_some() { Which::ALL } else { Which::NONE };
+        }
+        let mut which = Which::NONE;
+        for picture in &self.picture {
+            match picture {
+                Picture::All => which = Which::ALL,
+                Picture::None => which = Which::NONE,
+                Picture::Devices => which.devices = true,
+                Picture::Memory => which.memory = true,
+                Picture::Schedule => which.schedule = true,
+                Picture::Front => which.front = true,
+            }
+        }
+        which
+    }
+
+    /// Draws into the file that was named, or on standard output.
+    pub(super) fn draw(&self, context: &Context, sheet: impl Fn(Look) -> Sheet) -> Result<(), Failure> {
+        let Some(file) = &context.picture else {
+            let look = context.output.look;
+            return write_stdout(terminal::render(&sheet(look), width(look), look).as_bytes());
+        };
+        let sheet = sheet(Look::FILE);
+        if sheet.is_empty() {
+            let why = "there is nothing to draw: the plan has none of the pictures that were asked for";
+            return Err(Failure::Usage(format!("--output {}: {why}", file.path().display())));
+        }
+        file.write(&sheet, self.force)?;
+        context.remark(&format!("written to {}", file.path().display()));
+        Ok(())
+    }
+}
+
+/// Cells of a line: the terminal's, else what `COLUMNS` says.
+fn width(look: Look) -> usize {
+    let columns = || std::env::var("COLUMNS").ok()?.parse().ok();
+    look.width.or_else(columns).unwrap_or(WIDTH)
+}

@@ -1,0 +1,161 @@
+//! `loadmaster plan`.
+
+mod compare;
+mod drawing;
+mod observe;
+mod predict;
+mod recommend;
+mod show;
+
+use clap::{Args, Subcommand};
+use loadmaster_proto::wire::v1;
+
+use compare::Compare;
+use observe::{Errors, Observations, Report};
+use predict::Predict;
+use recommend::Recommend;
+use show::ShowPlan;
+
+use super::help;
+use crate::failure::{Failure, options};
+use crate::input::parse;
+use crate::input::parse::{request_id, whole_seconds};
+use crate::session::client::plans;
+use crate::session::context::{Context, LeftBehind};
+use crate::session::follow::{self, Wait};
+use crate::session::page::{self, Limit};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PlanVerb {
+    /// Will it fit? Memory and times of a stage, a partitioning or a plan, without running it.
+    #[command(after_help = help::PLAN_PREDICT, allow_negative_numbers = true)]
+    Predict(Box<Predict>),
+    /// The best plan for a profile on given devices or a cluster: memory, time, cost or size.
+    #[command(after_help = help::PLAN_RECOMMEND, allow_negative_numbers = true)]
+    Recommend(Box<Recommend>),
+    /// One plan with its stages: predicted, measured, capacity; and pictures of it.
+    #[command(visible_alias = "get", after_help = help::PLAN_SHOW)]
+    Show(ShowPlan),
+    /// Plans side by side: what differs, and pictures on common scales.
+    #[command(after_help = help::PLAN_COMPARE)]
+    Compare(Compare),
+    /// Plans, newest first.
+    #[command(after_help = help::PLAN_LIST)]
+    List(Limit),
+    /// Train a plan for real and compare what it needed with the prediction.
+    #[command(after_help = help::PLAN_VALIDATE, allow_negative_numbers = true)]
+    Validate(Validate),
+    /// Report what a real training run of a plan needed.
+    #[command(after_help = help::PLAN_REPORT, allow_negative_numbers = true)]
+    Report(Report),
+    /// Delete a plan that nothing rests on, or what was reported of one by mistake.
+    #[command(after_help = help::PLAN_DELETE)]
+    Delete {
+        /// The plan, `plans/ID` or the id alone; or an observation, `plans/ID/observations/ID`.
+        #[arg(value_parser = parse::plan_or_observation)]
+        name: String,
+    },
+    /// What was reported of plans, newest first.
+    #[command(after_help = help::PLAN_OBSERVATIONS)]
+    Observations(Observations),
+    /// How right predictions were, from trials and reports, and what would correct them.
+    #[command(after_help = help::PLAN_ERRORS)]
+    Errors(Errors),
+}
+
+/// See [`PlanVerb::Validate`].
+#[derive(Debug, Args)]
+pub(crate) struct Validate {
+    /// The plan: `plans/ID` or the id alone.
+    #[arg(value_parser = parse::plan)]
+    name: String,
+
+    /// Measured iterations, after one warm-up iteration; seconds are medians over them.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=1000))]
+    iterations: i32,
+
+    /// Plans to train: this one and the best of its alternatives; the one that measures best is printed.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=20))]
+    candidates: i32,
+
+    /// Hard limit of one attempt, for example 10m.
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse::duration)]
+    run_deadline: std::time::Duration,
+
+    /// UUID that makes a repeated command return the first one's operation.
+    #[arg(long, value_name = "UUID", value_parser = parse::uuid)]
+    request_id: Option<String>,
+
+    #[command(flatten)]
+    wait: Wait,
+}
+
+impl PlanVerb {
+    /// The options that fill the fields of its request.
+    pub(crate) fn options(&self) -> options::OptionTable {
+        match self {
+            Self::Predict(_) => options::PLAN_PREDICT,
+            Self::Recommend(_) => options::PLAN_RECOMMEND,
+            Self::Show(_) => options::PLAN_SHOW,
+            Self::Delete { .. } => options::NAME,
+            Self::Compare(_) => options::PLAN_COMPARE,
+            Self::List(_) => options::LIST,
+            Self::Validate(_) => options::PLAN_VALIDATE,
+            Self::Report(_) => options::PLAN_REPORT,
+            Self::Observations(_) => options::OBSERVATIONS,
+            Self::Errors(_) => options::PLAN_ERRORS,
+        }
+    }
+
+    /// Whether it can draw into a file.
+    pub(crate) fn draws(&self) -> bool {
+        matches!(self, Self::Show(_) | Self::Compare(_))
+    }
+}
+
+pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure> {
+    match verb {
+        PlanVerb::Predict(predict) => predict.run(context).await,
+        PlanVerb::Recommend(recommend) => recommend.run(context).await,
+        PlanVerb::Show(show) => show.run(context).await,
+        PlanVerb::Compare(compare) => compare.run(context).await,
+        PlanVerb::List(limit) => {
+            let plans = page::all(context, limit, async |page_size, page_token| {
+                let request = v1::ListPlansRequest { page_size, page_token };
+                context.client.call(request, async |channel, q| plans(channel).list_plans(q).await).await
+            });
+            context.output.print(&plans.await?)
+        }
+        PlanVerb::Validate(validate) => {
+            let request = v1::ValidatePlanRequest {
+                name: validate.name,
+                iterations: validate.iterations,
+                request_id: request_id(validate.request_id.as_ref()),
+                run_deadline_seconds: whole_seconds(validate.run_deadline),
+                candidates: validate.candidates,
+            };
+            context.leaves(LeftBehind::Request { request_id: request.request_id.clone() });
+            let operation = context
+                .client
+                .call(request, async |channel, q| plans(channel).validate_plan(q).await)
+                .await?;
+            follow::begun(context, operation, &validate.wait).await
+        }
+        PlanVerb::Report(report) => report.run(context).await,
+        PlanVerb::Delete { name } => delete(context, name).await,
+        PlanVerb::Observations(observations) => observations.run(context).await,
+        PlanVerb::Errors(errors) => errors.run(context).await,
+    }
+}
+
+async fn delete(context: &Context, name: String) -> Result<(), Failure> {
+    if name.contains("/observations/") {
+        let request = v1::DeleteObservationRequest { name: name.clone() };
+        context.client.call(request, async |channel, q| plans(channel).delete_observation(q).await).await?;
+    } else {
+        let request = v1::DeletePlanRequest { name: name.clone() };
+        context.client.call(request, async |channel, q| plans(channel).delete_plan(q).await).await?;
+    }
+    context.remark(&format!("{name} is deleted"));
+    Ok(())
+}

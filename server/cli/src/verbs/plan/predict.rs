@@ -1,0 +1,200 @@
+//! `loadmaster plan predict`: will it fit?
+
+use clap::Args;
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::predict_memory_request::Subject;
+
+use crate::failure::{Exit, Failure};
+use crate::input::choice::choice;
+use crate::input::parse::{self, Devices};
+use crate::input::profile::{ProfileRef, profile_or_file};
+use crate::output::table::prediction::verdict;
+use crate::session::client::plans;
+use crate::session::context::Context;
+
+/// See [`super::PlanVerb::Predict`].
+#[derive(Debug, Args)]
+pub(crate) struct Predict {
+    /// The profile behind the prediction: `profiles/ID`, the id alone, or a document (a path that ends with
+    /// `.json` or has a slash) [default: the plan's].
+    #[arg(long, value_name = "PROFILE", value_parser = profile_or_file, required_unless_present = "plan")]
+    profile: Option<ProfileRef>,
+
+    #[command(flatten)]
+    subject: Asked,
+
+    /// Position of --stage in its pipeline, from 0. Under 1F1B it decides the peak.
+    #[arg(long, value_name = "N", requires = "stage_count", conflicts_with_all = ["partition", "plan"],
+          value_parser = clap::value_parser!(i32).range(0..))]
+    stage_index: Option<i32>,
+
+    /// Stages of the pipeline that --stage is in.
+    #[arg(long, value_name = "N", conflicts_with_all = ["partition", "plan"],
+          value_parser = clap::value_parser!(i32).range(1..))]
+    stage_count: Option<i32>,
+
+    /// Bytes that training may use on each device.
+    #[arg(long, value_name = "BYTES", value_parser = parse::bytes, conflicts_with = "devices")]
+    capacity: Option<i64>,
+
+    /// Devices in pipeline order where they differ: `COUNTxBYTES[:KIND]`, separated by commas.
+    #[arg(long, value_name = "DEVICES")]
+    devices: Option<Devices>,
+
+    /// The program that is to train this: what it holds of every parameter is told beside what is counted [default:
+    /// the plan's].
+    #[arg(long, value_parser = choice::<v1::Launcher>())]
+    launcher: Option<v1::Launcher>,
+
+    #[command(flatten)]
+    basis: Basis,
+}
+
+/// What is asked about.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct Asked {
+    /// All stages of a pipeline: layers of each, for example 8-8-7-7 or 8-8d2-7t4-7.
+    #[arg(long, value_name = "STAGES", value_parser = parse::partitioning)]
+    partition: Option<v1::Partitioning>,
+
+    /// One stage: first and last layer, both included, for example 3..9 or 3..9t4.
+    #[arg(long, value_name = "LAYERS", value_parser = parse::stage)]
+    stage: Option<v1::StageConfig>,
+
+    /// A stored plan with its training and its devices: `plans/ID` or the id alone.
+    #[arg(long, value_name = "PLAN", value_parser = parse::plan)]
+    plan: Option<String>,
+}
+
+/// Settings of the training and of the prediction.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Prediction")]
+struct Basis {
+    /// Samples of one stage pass [default: the profile's target].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=1_000_000))]
+    micro_batch_size: Option<i32>,
+
+    /// Stage passes per iteration [default: the profile's target].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=10_000))]
+    micro_batches: Option<i32>,
+
+    /// Order of the passes [default: the profile's]. Another one takes the component predictor.
+    #[arg(long, value_parser = choice::<v1::Schedule>())]
+    schedule: Option<v1::Schedule>,
+
+    /// What is computed again [default: the profile's]. Another policy takes the component predictor.
+    #[arg(long, value_parser = choice::<v1::RecomputePolicy>())]
+    recompute: Option<v1::RecomputePolicy>,
+
+    /// What computes the prediction [default: the best one that the profile has what it takes for].
+    #[arg(long, value_parser = choice::<v1::PredictorKind>())]
+    predictor: Option<v1::PredictorKind>,
+
+    /// Share of the predicted bytes that must stay free, for example 5% [default: the predictor's own
+    /// margin]. 0 keeps nothing free.
+    #[arg(long, value_name = "SHARE", value_parser = parse::share)]
+    margin: Option<f64>,
+}
+
+impl Predict {
+    pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
+        let profile_document = self.profile.as_ref().map(ProfileRef::document).transpose()?;
+        let profile_document = profile_document.unwrap_or_default();
+        let request = v1::PredictMemoryRequest { profile_document, ..self.request() };
+        let answer =
+            context.client.call(request, async |channel, q| plans(channel).predict_memory(q).await).await?;
+        context.output.print(&answer)?;
+        // On standard output the whole answer, in the exit code what a script wants to know.
+        match answer.verdict() {
+            v1::Verdict::DoesNotFit => {
+                Err(Failure::Outcome { exit: Exit::NoFeasiblePlan, message: verdict(&answer) })
+            }
+            v1::Verdict::Unspecified | v1::Verdict::Fits | v1::Verdict::FitsWithoutMargin => Ok(()),
+        }
+    }
+
+    fn request(self) -> v1::PredictMemoryRequest {
+        let Basis { micro_batch_size, micro_batches, schedule, recompute, predictor, margin } = self.basis;
+        let solo = |stage| v1::SoloStage {
+            stage: Some(stage),
+            stage_count: self.stage_count.unwrap_or_default(),
+            stage_index: self.stage_index.unwrap_or_default(),
+        };
+        let Asked { partition, stage, plan } = self.subject;
+        let subject = partition
+            .map(Subject::Partitioning)
+            .or_else(|| stage.map(solo).map(Subject::Stage))
+            .or_else(|| plan.map(Subject::Plan));
+        v1::PredictMemoryRequest {
+            profile: self.profile.map(ProfileRef::name).unwrap_or_default(),
+            subject,
+            micro_batch_size: micro_batch_size.unwrap_or_default(),
+            micro_batches: micro_batches.unwrap_or_default(),
+            schedule: schedule.unwrap_or_default().into(),
+            recompute: recompute.unwrap_or_default().into(),
+            devices: self.devices.map(|devices| devices.0).unwrap_or_default(),
+            capacity_bytes: self.capacity.unwrap_or_default(),
+            predictor: predictor.unwrap_or_default().into(),
+            margin,
+            profile_document: String::new(),
+            launcher: self.launcher.unwrap_or_default().into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        predict: Predict,
+    }
+
+    fn request(options: &str) -> Result<v1::PredictMemoryRequest, clap::Error> {
+        let line = format!("x {options}");
+        Line::try_parse_from(line.split_whitespace()).map(|line| line.predict.request())
+    }
+
+    #[test]
+    fn options_become_the_request() {
+        let asked = request(
+            "--profile vgg11-1a --partition 8-8d2 --capacity 24GiB --schedule 1f1b --recompute stage \
+             --predictor capture --margin 5% --micro-batch-size 16",
+        )
+        .unwrap();
+        assert_eq!((asked.capacity_bytes, asked.margin, asked.micro_batch_size), (24 << 30, Some(0.05), 16));
+        assert_eq!(
+            (asked.schedule(), asked.predictor()),
+            (v1::Schedule::OneFOneB, v1::PredictorKind::Capture)
+        );
+        let Some(Subject::Partitioning(partitioning)) = asked.subject else { panic!() };
+        assert_eq!((partitioning.stages[1].data_degree, partitioning.stages[1].tensor_degree), (2, 1));
+    }
+
+    #[test]
+    fn a_stage_has_a_position_and_a_plan_needs_no_profile() {
+        let asked = request("--profile p --stage 3..9t4 --stage-index 1 --stage-count 4").unwrap();
+        let Some(Subject::Stage(solo)) = asked.subject else { panic!() };
+        assert_eq!((solo.stage_index, solo.stage_count), (1, 4));
+        assert_eq!(request("--plan 7f3c").unwrap().profile, "");
+    }
+
+    #[test]
+    fn exactly_one_thing_is_asked_about() {
+        for wrong in [
+            "--profile p",
+            "--partition 3-3",
+            "--profile p --partition 3-3 --stage 0..2",
+            "--profile p --stage 0..2 --stage-index 1",
+            "--profile p --partition 3-3 --stage-count 2",
+            "--profile p --partition 3-3 --capacity 1GiB --devices 2x1GiB",
+        ] {
+            assert!(request(wrong).is_err(), "{wrong}");
+        }
+    }
+}

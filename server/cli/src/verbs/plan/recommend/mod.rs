@@ -1,0 +1,64 @@
+//! `loadmaster plan recommend`.
+
+mod options;
+mod request;
+
+use clap::Args;
+use loadmaster_proto::wire::v1;
+
+use options::{Batch, Goal, Limits, On, Search};
+
+use crate::failure::Failure;
+use crate::input::parse;
+use crate::input::profile::{ProfileRef, profile_or_file};
+use crate::session::client::plans;
+use crate::session::context::{Context, LeftBehind};
+
+/// See [`super::PlanVerb::Recommend`].
+#[derive(Debug, Args)]
+pub(crate) struct Recommend {
+    /// The profile behind the predictions: `profiles/ID`, the id alone, or a document (a path that ends with
+    /// `.json` or has a slash).
+    #[arg(long, value_name = "PROFILE", value_parser = profile_or_file,
+          required_unless_present = "candidate_profiles")]
+    profile: Option<ProfileRef>,
+
+    #[command(flatten)]
+    on: On,
+
+    #[command(flatten)]
+    goal: Goal,
+
+    #[command(flatten)]
+    batch: Batch,
+
+    #[command(flatten)]
+    limits: Limits,
+
+    #[command(flatten)]
+    search: Search,
+
+    /// Make a plan of this partitioning on all devices in order instead of searching, for example 8-8d2-7t4-7.
+    #[arg(long, value_name = "STAGES", value_parser = parse::partitioning)]
+    partition: Option<v1::Partitioning>,
+
+    /// Answer without storing the plan.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Recommend {
+    pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
+        let dry_run = self.dry_run;
+        let document = self.profile.as_ref().map(ProfileRef::document).transpose()?;
+        let profile_document = document.unwrap_or_default();
+        let request = v1::RecommendPlanRequest { profile_document, ..self.request() };
+        context.leaves(LeftBehind::Search);
+        let plan =
+            context.client.call(request, async |channel, q| plans(channel).recommend_plan(q).await).await?;
+        if dry_run {
+            context.remark("dry run: the plan is not stored");
+        }
+        context.output.print(&plan)
+    }
+}

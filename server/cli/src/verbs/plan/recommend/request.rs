@@ -1,0 +1,144 @@
+//! The options of `loadmaster plan recommend` as a request.
+
+use loadmaster_proto::wire::v1;
+
+use super::Recommend;
+use crate::input::profile::ProfileRef;
+
+impl Recommend {
+    /// As a message, but for the document of a profile in a file.
+    pub(super) fn request(self) -> v1::RecommendPlanRequest {
+        let Self { profile, on, goal, batch, limits, search, partition, dry_run } = self;
+        // One value is the training's; several are there to choose from.
+        let one = |values: &[i32]| if let [only] = values { *only } else { 0 };
+        let several = |values: Vec<i32>| if values.len() > 1 { values } else { Vec::new() };
+        let schedules: Vec<i32> = batch.schedule.into_iter().map(Into::into).collect();
+        let policies: Vec<i32> = batch.recompute.into_iter().map(Into::into).collect();
+        let constraints = v1::Constraints {
+            data_degrees: limits.data_degrees,
+            tensor_degrees: limits.tensor_degrees,
+            micro_batch_sizes: batch.micro_batch_sizes,
+            schedules: several(schedules.clone()),
+            recompute: several(policies.clone()),
+            recompute_per_stage: batch.recompute_per_stage,
+            min_stages: limits.min_stages.unwrap_or_default(),
+            max_stages: limits.max_stages.unwrap_or_default(),
+            pins: limits.pins,
+            keep_together: limits.keep_together,
+            cut_after: limits.cut_after,
+            excluded_devices: on.exclude,
+            spanning: on.spanning.unwrap_or_default().into(),
+            max_iteration_seconds: limits.max_iteration.map_or(0.0, |limit| limit.as_secs_f64()),
+            max_peak_bytes: limits.max_peak.unwrap_or_default(),
+            allow_idle_devices: on.allow_idle_devices,
+        };
+        v1::RecommendPlanRequest {
+            profile: profile.map(ProfileRef::name).unwrap_or_default(),
+            devices: on.devices.map(|devices| devices.0).unwrap_or_default(),
+            cluster: on.cluster.unwrap_or_default(),
+            other_profiles: on.other_profiles,
+            hourly_prices: on.prices.into_iter().collect(),
+            objective: goal.objective.unwrap_or_default().into(),
+            shape: goal.shape.unwrap_or_default().into(),
+            launcher: goal.launcher.unwrap_or_default().into(),
+            launcher_version: goal.launcher_version.unwrap_or_default(),
+            transfers: goal.transfers.unwrap_or_default().into(),
+            memory_unit: goal.memory_unit.unwrap_or_default().into(),
+            candidate_profiles: goal.candidate_profiles,
+            micro_batch_size: batch.micro_batch_size.unwrap_or_default(),
+            micro_batches: batch.micro_batches.unwrap_or_default(),
+            global_batch_size: batch.global_batch.unwrap_or_default(),
+            schedule: one(&schedules),
+            recompute: one(&policies),
+            constraints: Some(constraints).filter(|constraints| *constraints != v1::Constraints::default()),
+            margin: limits.margin,
+            predictor: search.predictor.unwrap_or_default().into(),
+            correct: search.correct,
+            search_mode: search.search_mode.unwrap_or_default().into(),
+            search_seed: search.search_seed.unwrap_or_default(),
+            search_seconds: search.deadline.map_or(0.0, |deadline| deadline.as_secs_f64()),
+            // On the wire 0 is the default.
+            alternatives: search.alternatives.map_or(0, |count| if count == 0 { -1 } else { count }),
+            brief: search.brief,
+            merge_layers_to: search.merge_layers_to.unwrap_or_default(),
+            partitioning: partition,
+            validate_only: dry_run,
+            profile_document: String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        recommend: Recommend,
+    }
+
+    fn request(options: &str) -> Result<v1::RecommendPlanRequest, clap::Error> {
+        let line = format!("x --profile p {options}");
+        Line::try_parse_from(line.split_whitespace()).map(|line| line.recommend.request())
+    }
+
+    /// Every option reaches the request.
+    #[test]
+    fn options_become_the_request() {
+        let asked = request(
+            "--cluster c --other-profiles q,r --price a=1.5 --exclude n1,n2/3 --allow-idle-devices --spanning \
+             whole-nodes --objective min-cost --shape equal-devices --launcher galvatron --launcher-version 2 \
+             --transfers blocking --memory-unit share --micro-batches 8 --global-batch 64 --micro-batch-sizes 4,8 --schedule gpipe,1f1b \
+             --recompute none,layer --recompute-per-stage --data-degrees 1,2 --tensor-degrees 4 --min-stages 2 \
+             --max-stages 6 --pin 3@n1/0 --keep-together 1..2 --cut-after 4,5 --max-iteration 800ms --max-peak 1GiB \
+             --margin 5% --predictor table --correct --search-mode capture --search-seed 7 --deadline 3s \
+             --alternatives 0 --brief --merge-layers-to 12 --dry-run",
+        )
+        .unwrap();
+        let constraints = asked.constraints.clone().unwrap();
+        assert_eq!((asked.cluster.as_str(), asked.other_profiles.len()), ("clusters/c", 2));
+        assert_eq!(asked.hourly_prices.get("a"), Some(&1.5));
+        assert_eq!(asked.objective(), v1::Objective::MinCost);
+        assert_eq!(asked.shape(), v1::PlanShape::EqualDevices);
+        assert_eq!(asked.launcher(), v1::Launcher::Galvatron);
+        assert_eq!(asked.transfers(), v1::Transfers::Blocking);
+        assert_eq!((asked.schedule, asked.recompute, constraints.schedules.len()), (0, 0, 2));
+        assert_eq!((constraints.max_iteration_seconds, constraints.max_peak_bytes), (0.8, 1 << 30));
+        assert_eq!(constraints.pins, [v1::LayerPin { layer: 3, device: "n1/0".to_owned() }]);
+        assert_eq!(constraints.keep_together, [v1::LayerRange { first_layer: 1, last_layer: 2 }]);
+        assert_eq!((asked.alternatives, asked.search_seconds), (-1, 3.0));
+        assert!(asked.correct && asked.brief && asked.validate_only && constraints.recompute_per_stage);
+    }
+
+    /// One value settles it, several leave a choice.
+    #[test]
+    fn one_schedule_is_no_choice() {
+        let asked = request("--devices 2x1GiB --schedule 1f1b --recompute stage").unwrap();
+        assert_eq!(asked.schedule(), v1::Schedule::OneFOneB);
+        assert_eq!(asked.recompute(), v1::RecomputePolicy::Stage);
+        assert_eq!(asked.constraints, None);
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        for wrong in [
+            "",
+            "--devices 2x1GiB --cluster c",
+            "--devices 2x1GiB --exclude n1",
+            "--devices 2x1GiB --pin 3",
+            "--devices 2x1GiB --pin x@0",
+            "--devices 2x1GiB --keep-together 3",
+            "--devices 2x1GiB --price 3",
+            "--devices 2x1GiB --price a=-1",
+            "--devices 2x1GiB --micro-batch-size 1 --micro-batch-sizes 1,2",
+            "--devices 2x1GiB --recompute-per-stage",
+            "--devices 2x1GiB --alternatives 21",
+            "--devices 2x1GiB --candidate-profiles a,b",
+        ] {
+            assert!(request(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! `loadmaster plan show`: a plan as a table and as pictures.
+
+use clap::Args;
+use loadmaster_proto::wire::v1;
+
+use super::drawing::Drawing;
+use crate::failure::Failure;
+use crate::input::choice::choice;
+use crate::input::parse;
+use crate::output::picture::sheet::{Sheet, Which};
+use crate::session::client::plans;
+use crate::session::context::Context;
+
+/// Passes that a picture is made of. More of them than this are not told apart anywhere.
+const MOST_PASSES: i32 = 50_000;
+
+/// See [`super::PlanVerb::Show`].
+#[derive(Debug, Args)]
+pub(crate) struct ShowPlan {
+    /// The plan: `plans/ID` or the id alone.
+    #[arg(value_parser = parse::plan)]
+    name: String,
+
+    /// Draw the iteration in another order of the passes than the plan's.
+    #[arg(long, value_parser = choice::<v1::SimulatedSchedule>())]
+    schedule: Option<v1::SimulatedSchedule>,
+
+    /// Chunks of layers per device of an interleaved schedule [default: 2].
+    #[arg(long, value_name = "N", requires = "schedule", value_parser = clap::value_parser!(i32).range(2..=64))]
+    virtual_stages: Option<i32>,
+
+    /// Draw it with transfers that overlap computing, or do not [default: as the plan was predicted].
+    #[arg(long, value_parser = choice::<v1::Transfers>())]
+    transfers: Option<v1::Transfers>,
+
+    #[command(flatten)]
+    drawing: Drawing,
+}
+
+impl ShowPlan {
+    pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
+        self.drawing.check(context, self.schedule.is_some())?;
+        let request = v1::GetPlanRequest { name: self.name.clone() };
+        let plan = context.client.call(request, async |channel, q| plans(channel).get_plan(q).await).await?;
+        let which = match self.drawing.which(context) {
+            // Who names a schedule wants to see it.
+            Which::NONE if self.schedule.is_some() && !self.drawing.is_asked(context) => {
+                Which { schedule: true, ..Which::NONE }
+            }
+            which => which,
+        };
+        let timeline = if which.schedule { self.timeline(context, &plan).await? } else { None };
+        if context.picture.is_none() {
+            context.output.print(&plan)?;
+        }
+        if which == Which::NONE && context.picture.is_none() {
+            return Ok(());
+        }
+        self.drawing.draw(context, |look| Sheet::of_plan(&plan, timeline.as_ref(), which, look))
+    }
+
+    /// The plan's iteration; nothing where the profile has no times and nobody asked for a schedule.
+    async fn timeline(&self, context: &Context, plan: &v1::Plan) -> Result<Option<v1::Timeline>, Failure> {
+        if plan.iteration.is_none() && self.schedule.is_none() {
+            return Ok(None);
+        }
+        let request = v1::SimulatePlanRequest {
+            name: self.name.clone(),
+            schedule: self.schedule.unwrap_or_default().into(),
+            virtual_stages: self.virtual_stages.unwrap_or_default(),
+            max_passes: MOST_PASSES,
+            transfers: self.transfers.unwrap_or_default().into(),
+        };
+        let answer =
+            context.client.call(request, async |channel, q| plans(channel).simulate_plan(q).await).await;
+        match answer {
+            Ok(timeline) => Ok(Some(timeline)),
+            // The other pictures are worth more than none.
+            Err(Failure::Refused(status)) if self.schedule.is_none() => {
+                context.remark(&format!("no schedule is drawn: {}", status.message()));
+                Ok(None)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+}

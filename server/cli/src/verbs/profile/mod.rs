@@ -1,0 +1,309 @@
+//! `loadmaster profile`.
+
+mod campaign;
+mod document;
+
+use clap::{Args, Subcommand};
+use loadmaster_proto::wire::longrunning::{Operation, operation};
+use loadmaster_proto::wire::v1;
+
+use super::help;
+use crate::failure::{Failure, options};
+use crate::input::model::ModelArgs;
+use crate::input::parse;
+use crate::input::training::TrainingArgs;
+use crate::output::Format;
+use crate::session::client::profiles;
+use crate::session::context::{Context, LeftBehind};
+use crate::session::follow::{self, Wait};
+use crate::session::page::{self, Limit};
+use crate::text::{about, count, plain, plural};
+use campaign::CampaignArgs;
+use document::{ExportProfile, ImportProfile};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProfileVerb {
+    /// Measure a model: train pieces of it on the connected workers.
+    #[command(after_help = help::PROFILE_RUN, allow_negative_numbers = true)]
+    Run(Box<RunProfile>),
+    /// Measure what an incomplete or cancelled profile still misses.
+    #[command(after_help = help::PROFILE_RESUME)]
+    Resume {
+        /// The profile: `profiles/ID` or the id alone.
+        #[arg(value_parser = parse::profile)]
+        name: String,
+
+        /// UUID that makes a repeated command return the first one's operation.
+        #[arg(long, value_name = "UUID", value_parser = parse::uuid)]
+        request_id: Option<String>,
+
+        #[command(flatten)]
+        wait: Wait,
+    },
+    /// Profiles, newest first.
+    #[command(after_help = help::PROFILE_LIST)]
+    List(Limit),
+    /// One profile: its runs and what they cost, what each predictor lacks, the memory of each layer.
+    #[command(visible_alias = "get", after_help = help::PROFILE_SHOW)]
+    Show {
+        /// The profile: `profiles/ID` or the id alone.
+        #[arg(value_parser = parse::profile)]
+        name: String,
+    },
+    /// Delete a profile that no plan rests on; what it measured serves other profiles on.
+    #[command(after_help = help::PROFILE_DELETE)]
+    Delete {
+        /// The profile: `profiles/ID` or the id alone.
+        #[arg(value_parser = parse::profile)]
+        name: String,
+    },
+    /// A complete profile as a JSON document: for another planner, or to look at.
+    #[command(after_help = help::PROFILE_EXPORT)]
+    Export(ExportProfile),
+    /// Store a JSON document as a profile, whoever measured it.
+    #[command(after_help = help::PROFILE_IMPORT)]
+    Import(ImportProfile),
+    /// What each run of a profile measured.
+    #[command(after_help = help::PROFILE_MEASUREMENTS)]
+    Measurements {
+        /// The profile: `profiles/ID` or the id alone.
+        #[arg(value_parser = parse::profile)]
+        name: String,
+        #[command(flatten)]
+        limit: Limit,
+    },
+}
+
+/// See [`ProfileVerb::Run`].
+#[derive(Debug, Args)]
+pub(crate) struct RunProfile {
+    #[command(flatten)]
+    model: ModelArgs,
+
+    #[command(flatten)]
+    training: TrainingArgs,
+
+    #[command(flatten)]
+    campaign: CampaignArgs,
+
+    #[command(flatten)]
+    wait: Wait,
+}
+
+impl ProfileVerb {
+    /// The options that fill the fields of its request.
+    pub(crate) fn options(&self) -> options::OptionTable {
+        match self {
+            Self::Run(_) => options::PROFILE_RUN,
+            Self::Resume { .. } => options::PROFILE_RESUME,
+            Self::List(_) => options::LIST,
+            Self::Show { .. } | Self::Export(_) | Self::Delete { .. } => options::NAME,
+            Self::Import(_) => options::PROFILE_IMPORT,
+            Self::Measurements { .. } => options::PROFILE_MEASUREMENTS,
+        }
+    }
+}
+
+pub(crate) async fn run(context: &Context, verb: ProfileVerb) -> Result<(), Failure> {
+    match verb {
+        ProfileVerb::Run(run) => measure(context, *run).await,
+        ProfileVerb::Resume { name, request_id: given, wait } => {
+            let request = v1::ResumeProfileRequest { name, request_id: parse::request_id(given.as_ref()) };
+            context.leaves(LeftBehind::Request { request_id: request.request_id.clone() });
+            let operation = context
+                .client
+                .call(request, async |channel, q| profiles(channel).resume_profile(q).await)
+                .await?;
+            follow::begun(context, operation, &wait).await
+        }
+        ProfileVerb::List(limit) => {
+            let profiles = page::all(context, limit, async |page_size, page_token| {
+                let request = v1::ListProfilesRequest { page_size, page_token };
+                context
+                    .client
+                    .call(request, async |channel, q| profiles(channel).list_profiles(q).await)
+                    .await
+            });
+            context.output.print(&profiles.await?)
+        }
+        ProfileVerb::Show { name } => {
+            let request = v1::GetProfileRequest { name };
+            let profile = context
+                .client
+                .call(request, async |channel, q| profiles(channel).get_profile(q).await)
+                .await?;
+            context.output.print(&profile)
+        }
+        ProfileVerb::Delete { name } => {
+            let request = v1::DeleteProfileRequest { name: name.clone() };
+            context
+                .client
+                .call(request, async |channel, q| profiles(channel).delete_profile(q).await)
+                .await?;
+            context.remark(&format!("{name} is deleted"));
+            Ok(())
+        }
+        ProfileVerb::Export(export) => document::export(context, export).await,
+        ProfileVerb::Import(import) => document::import(context, import).await,
+        ProfileVerb::Measurements { name, limit } => {
+            let measurements = page::all(context, limit, async |page_size, page_token| {
+                let request = v1::ListMeasurementsRequest { parent: name.clone(), page_size, page_token };
+                context
+                    .client
+                    .call(request, async |channel, q| profiles(channel).list_measurements(q).await)
+                    .await
+            });
+            context.output.print(&measurements.await?)
+        }
+    }
+}
+
+async fn measure(context: &Context, run: RunProfile) -> Result<(), Failure> {
+    let dry_run = run.campaign.dry_run;
+    let request = run.request()?;
+    if !dry_run {
+        context.leaves(LeftBehind::Request { request_id: request.request_id.clone() });
+    }
+    let operation =
+        context.client.call(request, async |channel, q| profiles(channel).run_profile(q).await).await?;
+    if dry_run {
+        let failed = matches!(operation.result, Some(operation::Result::Error(_)));
+        if !failed {
+            context.remark(&dry_run_remark(&operation));
+            // There is nothing to see for people; a script gets its document.
+            return match context.output.format {
+                Format::Table => Ok(()),
+                Format::Json | Format::Yaml | Format::Name => context.output.print(&operation),
+            };
+        }
+    }
+    follow::begun(context, operation, &run.wait).await
+}
+
+/// What a valid request would have begun.
+fn dry_run_remark(operation: &Operation) -> String {
+    let profile = match &operation.result {
+        Some(operation::Result::Response(made)) => made.to_msg::<v1::Profile>().ok(),
+        Some(operation::Result::Error(_)) | None => None,
+    }
+    .unwrap_or_default();
+    let runs = profile.runs.as_ref().map_or(0, |runs| runs.total);
+    let reused = match profile.reused_runs {
+        0 => String::new(),
+        reused => format!(" and reuse {reused}"),
+    };
+    let at_once = match profile.runs_at_once {
+        0 => String::new(),
+        most => format!(", at most {most} at once"),
+    };
+    format!(
+        "dry run: the request is valid and would queue {}{reused} on {} devices{at_once}; nothing is stored\n{}",
+        plural(runs, "run"),
+        plain(&profile.device_kind),
+        cost(&profile)
+    )
+}
+
+/// How long it would take, and what that rests on.
+fn cost(profile: &v1::Profile) -> String {
+    let origin = plain(&profile.estimate_origin);
+    match (profile.estimated_seconds, profile.estimated_device_seconds) {
+        (Some(taken), Some(held)) => {
+            format!("it would take {} and hold devices for {}: {origin}", about(taken), device_seconds(held))
+        }
+        (None, Some(held)) => format!(
+            "it would hold devices for {}: {origin}; how long that takes depends on the workers, of which none is \
+             connected",
+            device_seconds(held)
+        ),
+        (_, None) if origin.is_empty() => "it would take no time".to_owned(),
+        (_, None) => format!("it is not known how long it would take: {origin}"),
+    }
+}
+
+/// `about 90 device-seconds`.
+fn device_seconds(seconds: f64) -> String {
+    let whole = if seconds < 10.0 { format!("{seconds:.1}") } else { count(seconds.round() as i64) };
+    format!("about {whole} device-seconds")
+}
+
+impl RunProfile {
+    fn request(&self) -> Result<v1::RunProfileRequest, Failure> {
+        let request = v1::RunProfileRequest {
+            subject: Some(self.model.subject()?),
+            training: Some(self.training.spec()?),
+            ..self.campaign.request()
+        };
+        Ok(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        run: RunProfile,
+    }
+
+    fn request(options: &str) -> v1::RunProfileRequest {
+        let line = format!("x --model vgg11 --micro-batch-size 8 --micro-batches 4 {options}");
+        Line::try_parse_from(line.split_whitespace()).unwrap().run.request().unwrap()
+    }
+
+    #[test]
+    fn options_become_the_request() {
+        let request = request(
+            "--image-size 32 --campaign stages --devices 4 --profile-micro-batch-sizes 2,4 --min-capacity 2GiB \
+             --run-deadline 90s --parallelism data,tensor --degrees 2,8 --fresh --scale-by-pipeline",
+        );
+        assert_eq!(request.devices, 4);
+        assert_eq!(request.campaign(), v1::Campaign::Stages);
+        assert_eq!(request.micro_batch_sizes, [2, 4]);
+        assert_eq!(request.min_capacity_bytes, 2 << 30);
+        assert_eq!(request.run_deadline_seconds, 90);
+        let kinds: Vec<v1::Parallelism> = request.parallelisms().collect();
+        assert_eq!(kinds, [v1::Parallelism::Data, v1::Parallelism::Tensor]);
+        assert_eq!(request.degrees, [2, 8]);
+        assert!(request.fresh && request.scale_by_pipeline);
+    }
+
+    /// Seconds, device-seconds and what they rest on; or why there are none.
+    #[test]
+    fn a_dry_run_says_what_it_would_cost() {
+        let profile = |seconds, held, origin: &str| v1::Profile {
+            estimated_seconds: seconds,
+            estimated_device_seconds: held,
+            estimate_origin: origin.to_owned(),
+            ..v1::Profile::default()
+        };
+        let told = cost(&profile(Some(45.0), Some(1_234.4), "as long as 51 runs"));
+        assert_eq!(
+            told,
+            "it would take about 45 s and hold devices for about 1,234 device-seconds: as long as 51 runs"
+        );
+        let told = cost(&profile(None, Some(2.0), "as long as 51 runs"));
+        assert!(told.contains("2.0 device-seconds") && told.contains("none is connected"), "{told}");
+        let told = cost(&profile(None, None, "no run has ended on cpu devices yet"));
+        assert_eq!(told, "it is not known how long it would take: no run has ended on cpu devices yet");
+    }
+
+    /// The default campaign needs nothing but a model and a training.
+    #[test]
+    fn the_default_is_the_minimal_campaign_for_any_number_of_devices() {
+        let request = request("");
+        assert_eq!((request.campaign(), request.devices), (v1::Campaign::Minimal, 0));
+        assert!(request.parallelisms.is_empty() && !request.fresh);
+    }
+
+    #[test]
+    fn each_command_has_a_request_id() {
+        assert_ne!(request("").request_id, request("").request_id);
+        let given = "67e55044-10b1-426f-9247-bb680e5fe0c8";
+        assert_eq!(request(&format!("--request-id {given}")).request_id, given);
+    }
+}

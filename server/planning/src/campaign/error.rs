@@ -1,0 +1,90 @@
+//! Why a campaign cannot be laid out.
+
+use loadmaster_proto::training::scenario::Scenario;
+
+/// Why no campaign could be laid out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CampaignError {
+    /// No device.
+    #[error("a campaign needs at least 1 device")]
+    NoDevices,
+    /// A device would have no layer.
+    #[error("more stages than layers: {devices} devices for {layers} layers")]
+    MoreStagesThanLayers {
+        /// Devices asked for.
+        devices: usize,
+        /// Layers of the model.
+        layers: usize,
+    },
+    /// One or two devices cannot hold an inner layer alone while something holds the rest.
+    #[error(
+        "whole partitionings over {devices} device{} never place layers {first_layer} to {last_layer} \
+         alone, so their isolated memory cannot be measured: use the `stages` campaign or at least 3 \
+         devices",
+        if *devices == 1 { "" } else { "s" }
+    )]
+    CannotIsolate {
+        /// Devices asked for.
+        devices: usize,
+        /// First layer that is never alone.
+        first_layer: usize,
+        /// Last layer that is never alone.
+        last_layer: usize,
+    },
+    /// Stages cannot be shared among so many devices.
+    #[error("{devices} devices do not form sub-meshes of {} for {scenario}", scenario.degree)]
+    NotDivisible {
+        /// Devices asked for.
+        devices: usize,
+        /// The scenario.
+        scenario: Scenario,
+    },
+    /// A layer cannot be split so often.
+    #[error("{scenario}: layer {layer} ({name}) cannot be split so often: {why}")]
+    NotSplit {
+        /// The scenario.
+        scenario: Scenario,
+        /// Index of the layer.
+        layer: usize,
+        /// Its name.
+        name: String,
+        /// What does not divide.
+        why: String,
+    },
+    /// More than anybody would train.
+    #[error(
+        "the campaign has {runs} runs for a model of {layers} layers, more than a planner lays out: use the \
+         `minimal` campaign, or fewer scenarios"
+    )]
+    TooLarge {
+        /// Runs of the campaign.
+        runs: usize,
+        /// Layers of the model.
+        layers: usize,
+    },
+    /// A scenario of several devices cannot be laid out.
+    #[error("{scenario}: {reason}")]
+    Scenario {
+        /// The scenario.
+        scenario: Scenario,
+        /// Why.
+        reason: Box<CampaignError>,
+    },
+    /// Under 1F1B the stages of a partitioning hold different numbers of micro-batches.
+    #[error(
+        "under 1F1B the stages of one partitioning hold different numbers of micro-batches in flight, so \
+         their peaks cannot be subtracted: use the `stages` campaign, or GPipe"
+    )]
+    InFlightVaries,
+}
+
+/// Checks the number of devices against the number of layers.
+pub(super) fn check_counts(layers: usize, devices: usize) -> Result<(), CampaignError> {
+    if devices == 0 {
+        return Err(CampaignError::NoDevices);
+    }
+    if devices > layers {
+        return Err(CampaignError::MoreStagesThanLayers { devices, layers });
+    }
+    Ok(())
+}

@@ -1,0 +1,341 @@
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::cluster::device::CPU_KIND;
+use loadmaster_proto::measure::environment::Environment;
+use loadmaster_proto::measure::layer_times::LayerTimes;
+use loadmaster_proto::measure::links::LinkWork;
+use loadmaster_proto::measure::run::SoloStage;
+use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, Step};
+use loadmaster_proto::model::Model;
+use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
+use loadmaster_proto::name::CommandName;
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
+use loadmaster_proto::training::{RecomputePolicy, Schedule};
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::training;
+
+const CAPACITY: u64 = 1 << 32;
+const DEADLINE: u32 = 600;
+
+fn models() -> impl Strategy<Value = Model> {
+    let gpt2 = |untied_head| {
+        Zoo::Gpt2(Gpt2 {
+            blocks: 2,
+            hidden_size: 8,
+            heads: 2,
+            sequence_length: 4,
+            positions: 4,
+            vocabulary_size: 16,
+            untied_head,
+            dropout: 0.1,
+        })
+    };
+    prop_oneof![
+        any::<bool>().prop_map(move |untied| gpt2(untied).build().unwrap()),
+        Just(Zoo::Vgg11(Vgg { image_size: 32, classes: 10, classifier_width: 64 }).build().unwrap()),
+    ]
+}
+
+/// Runs of every kind: single layers and longer stages alone, whole pipelines, replicas, tensor shards,
+/// schedules, recomputation of single stages, commands.
+fn specs() -> impl Strategy<Value = RunSpec> {
+    let numbers = (any::<prop::sample::Index>(), any::<prop::sample::Index>(), 1..=2_u32, any::<bool>());
+    let choices = (0..3_usize, any::<bool>(), any::<bool>(), 1..=3_u32, 1..=4_u32);
+    (models(), numbers, choices).prop_map(|(model, (first, last, data, tensor), choices)| {
+        let (kind, gpipe, is_command, iterations, micro_batches) = choices;
+        let layers = model.layers().len();
+        let first = first.index(layers);
+        let last = if kind == 0 { first } else { first + last.index(layers - first) };
+        let stage = StageConfig {
+            data_degree: data,
+            tensor_degree: if tensor { 2 } else { 1 },
+            ..StageConfig::single(first, last)
+        };
+        let work = if kind == 2 {
+            let cut = first.clamp(1, layers - 1);
+            let stages = [
+                StageConfig { data_degree: data, ..StageConfig::single(0, cut - 1) },
+                StageConfig::single(cut, layers - 1),
+            ];
+            Work::Partitioning(Partitioning::new(stages.to_vec()).unwrap())
+        } else {
+            Work::Solo(SoloStage { stage, stage_count: 3, stage_index: 1 })
+        };
+        let stages = work.positions().len();
+        let policies = [RecomputePolicy::Layer, RecomputePolicy::None];
+        RunSpec {
+            training: training(if gpipe { Schedule::Gpipe } else { Schedule::OneFOneB }, 4, micro_batches),
+            work,
+            stage_recompute: if gpipe { policies[..stages].to_vec() } else { Vec::new() },
+            iterations,
+            command: is_command.then(|| CommandName::parse("command", "megatron").unwrap()),
+            model,
+        }
+        .checked()
+        .unwrap()
+    })
+}
+
+fn devices() -> Vec<Device> {
+    [CAPACITY, CAPACITY / 2]
+        .iter()
+        .enumerate()
+        .map(|(ordinal, &capacity)| Device {
+            id: format!("cpu{ordinal}"),
+            backend: Backend::Cpu,
+            kind: CPU_KIND.to_owned(),
+            capacity: Bytes(capacity),
+            physical: Bytes(capacity),
+            uuid: String::new(),
+            ordinal: ordinal as u32,
+            driver_version: String::new(),
+            pci_bus_id: String::new(),
+        })
+        .collect()
+}
+
+fn leased<'a>(spec: &'a RunSpec, devices: &'a [Device]) -> Leased<'a> {
+    Leased { spec, device_kind: CPU_KIND, deadline_seconds: DEADLINE, devices }
+}
+
+/// What an honest rank or command reports.
+fn honest(spec: &RunSpec) -> Vec<Measurement> {
+    spec.ranks().iter().map(|rank| measured(spec, rank)).collect()
+}
+
+fn measured(spec: &RunSpec, rank: &RankPosition) -> Measurement {
+    let RankPosition { position, shard } = *rank;
+    let training = spec.stage_training(&position);
+    let statics = spec.model.rank_static_bytes(&position.stage, shard, &training);
+    let is_solo = matches!(spec.work, Work::Solo(_));
+    let is_recorded = is_solo && position.stage.layer_count() == 1 && spec.command.is_none();
+    let times =
+        |layer| LayerTimes { layer, forward_seconds: 0.01, backward_seconds: 0.02, recompute_seconds: 0.0 };
+    Measurement {
+        stage: position.stage,
+        stage_index: position.stage_index,
+        shard,
+        stage_count: position.stage_count,
+        solo: is_solo,
+        micro_batch_size: training.micro_batch_size,
+        in_flight: training.schedule.in_flight(
+            position.stage_count,
+            position.stage_index,
+            training.micro_batches,
+        ),
+        recompute: training.recompute,
+        peak_allocated: Bytes(statics.total() + 1_000),
+        peak_ledger: Ledger::Allocated,
+        peak_reserved: None,
+        static_bytes: statics,
+        capacity: Bytes(CAPACITY),
+        iteration_seconds: 0.5,
+        step_seconds: 0.1,
+        layers: position.stage.layers().map(times).collect(),
+        tape: is_recorded.then(|| Box::new(tape(&spec.model, position.stage.first_layer, statics.gradients))),
+        losses: vec![f64::NAN; spec.iterations as usize],
+        environment: Environment {
+            device_kind: CPU_KIND.to_owned(),
+            command: spec.command.as_ref().map(ToString::to_string).unwrap_or_default(),
+            ..Environment::default()
+        },
+    }
+}
+
+fn tape(model: &Model, layer: usize, gradients: u64) -> LayerTape {
+    let content = LayerContent::of(model, layer).unwrap();
+    let passage = |blocks: Vec<u64>, backward: Vec<i32>| {
+        let slots = [Vec::new(), vec![1], Vec::new(), Vec::new(), backward, Vec::new()];
+        Passage { blocks, slots, ..Passage::default() }
+    };
+    let later = passage(vec![64], vec![-1]);
+    let untrained = layer > 0 && content.untrained_before;
+    LayerTape {
+        layer,
+        content: content.fingerprint(),
+        first: passage(vec![64, gradients], vec![2, -1]),
+        without_graph: later.clone(),
+        untrained_input: untrained.then(|| Box::new([later.clone(), later.clone()])),
+        later,
+        step: Step::default(),
+        overhead: 0,
+    }
+    .checked()
+    .unwrap()
+}
+
+/// Bends one number of a measurement, and says which field is to be named.
+type Lie = (&'static str, fn(&mut Measurement));
+
+const LIES: [Lie; 17] = [
+    ("stage", |of| of.stage.first_layer += 100),
+    ("stage", |of| of.stage.data_degree += 1),
+    ("stage_count", |of| of.stage_count += 1),
+    ("stage_index", |of| of.stage_index += 7),
+    ("stage_index", |of| of.shard += 1_000),
+    ("solo", |of| of.solo = !of.solo),
+    ("micro_batch_size", |of| of.micro_batch_size *= 2),
+    ("in_flight", |of| of.in_flight += 1),
+    ("recompute", |of| of.recompute = RecomputePolicy::Stage),
+    ("peak_allocated_bytes", |of| of.peak_allocated = Bytes(CAPACITY + 1)),
+    ("peak_allocated_bytes", |of| of.peak_allocated = Bytes(0)),
+    ("capacity_bytes", |of| of.capacity = Bytes(CAPACITY - 1)),
+    ("optimizer_bytes", |of| of.static_bytes.optimizer = u64::MAX),
+    ("iteration_seconds", |of| of.iteration_seconds = f64::NAN),
+    ("iteration_seconds", |of| of.iteration_seconds = 1e308),
+    ("environment.device_kind", |of| of.environment.device_kind.push('x')),
+    ("environment.framework", |of| of.environment.framework = "x".repeat(1 << 20)),
+];
+
+/// Those that only follow from the run where Loadmaster's own rank did it.
+const RANK_LIES: [Lie; 6] = [
+    ("gradient_bytes", |of| of.static_bytes.gradients += 4),
+    ("peak_ledger", |of| of.peak_ledger = Ledger::Device),
+    ("peak_reserved_bytes", |of| of.peak_reserved = Some(Bytes(1))),
+    ("layers", |of| of.layers.truncate(of.layers.len() - 1)),
+    ("losses", |of| of.losses.push(0.0)),
+    ("step_seconds", |of| of.step_seconds = f64::from(DEADLINE) * 2.0),
+];
+
+fn refused(spec: &RunSpec, measurements: &[Measurement]) -> String {
+    let invalid = check(&leased(spec, &devices()), measurements).unwrap_err();
+    invalid.violations()[0].field.clone()
+}
+
+proptest! {
+    /// Whatever the run: what it asks for passes.
+    #[test]
+    fn what_an_honest_worker_measured_is_never_refused(spec in specs()) {
+        prop_assert_eq!(check(&leased(&spec, &devices()), &honest(&spec)), Ok(()));
+    }
+
+    /// One field that contradicts the run is enough, in the measurement of any rank, and it is named.
+    #[test]
+    fn whatever_contradicts_the_run_is_refused_by_its_name(
+        spec in specs(), rank in any::<prop::sample::Index>(), lie in any::<prop::sample::Index>(),
+    ) {
+        let mut lies = LIES.to_vec();
+        if spec.command.is_none() {
+            lies.extend(RANK_LIES);
+        }
+        let (field, bend) = lies[lie.index(lies.len())];
+        let mut measurements = honest(&spec);
+        let index = rank.index(measurements.len());
+        bend(&mut measurements[index]);
+        prop_assert_eq!(refused(&spec, &measurements), format!("measurements[{index}].{field}"));
+    }
+
+    /// As many measurements as ranks, each of another one.
+    #[test]
+    fn every_rank_is_measured_once(spec in specs(), rank in any::<prop::sample::Index>()) {
+        let mut measurements = honest(&spec);
+        let index = rank.index(measurements.len());
+        let twice = measurements[index].clone();
+        measurements.push(twice);
+        prop_assert_eq!(refused(&spec, &measurements), "measurements");
+        measurements.pop();
+        measurements.remove(index);
+        prop_assert_eq!(refused(&spec, &measurements), "measurements");
+    }
+}
+
+/// A layer of the embedding's kind, alone, on one device.
+fn single_layer() -> RunSpec {
+    let model = Zoo::Vgg11(Vgg { image_size: 32, classes: 10, classifier_width: 64 }).build().unwrap();
+    let work = Work::Solo(SoloStage { stage: StageConfig::single(0, 0), stage_count: 3, stage_index: 0 });
+    RunSpec {
+        training: training(Schedule::Gpipe, 4, 3),
+        work,
+        stage_recompute: Vec::new(),
+        iterations: 3,
+        command: None,
+        model,
+    }
+}
+
+#[test]
+fn a_tape_must_be_of_the_layer_and_leave_no_more_than_was_there() {
+    let spec = single_layer();
+    let field = |bend: &dyn Fn(&mut LayerTape)| {
+        let mut measurements = honest(&spec);
+        bend(measurements[0].tape.as_mut().unwrap());
+        refused(&spec, &measurements)
+    };
+    assert_eq!(field(&|tape| tape.layer = 5), "measurements[0].tape.layer");
+    assert_eq!(field(&|tape| tape.content = "other".to_owned()), "measurements[0].tape.content");
+    assert_eq!(field(&|tape| tape.overhead = u64::MAX), "measurements[0].tape.overhead_bytes");
+    let huge = |tape: &mut LayerTape| tape.later.blocks[0] = CAPACITY + 1;
+    assert_eq!(field(&huge), "measurements[0].tape.later");
+    let leaks = |tape: &mut LayerTape| {
+        tape.later.blocks[0] = 1 << 20;
+        tape.later.slots[4].clear();
+    };
+    assert_eq!(field(&leaks), "measurements[0].tape.first");
+
+    let mut without = honest(&spec);
+    without[0].tape = None;
+    assert_eq!(refused(&spec, &without), "measurements[0].tape");
+}
+
+/// A GPU's caching allocator takes memory in large pieces, and a share of a GPU is not enforced to the byte.
+#[test]
+fn a_gpu_that_was_shared_may_reserve_more_than_its_share_but_not_more_than_there_is() {
+    let spec = single_layer();
+    let gpu = Device {
+        id: "gpu0.0".to_owned(),
+        backend: Backend::Cuda,
+        kind: "NVIDIA H200".to_owned(),
+        capacity: Bytes(CAPACITY),
+        physical: Bytes(2 * CAPACITY),
+        ..devices().remove(0)
+    };
+    let check_with = |reserved: u64| {
+        let mut measurements = honest(&spec);
+        measurements[0].environment.device_kind = gpu.kind.clone();
+        measurements[0].peak_reserved = Some(Bytes(reserved));
+        let devices = [gpu.clone()];
+        check(&Leased { device_kind: &gpu.kind, ..leased(&spec, &devices) }, &measurements)
+    };
+    assert_eq!(check_with(CAPACITY + (2 << 20)), Ok(()));
+    let field = check_with(2 * CAPACITY + 1).unwrap_err().violations()[0].field.clone();
+    assert_eq!(field, "measurements[0].peak_reserved_bytes");
+}
+
+/// Frameworks tell less, in ledgers of their own.
+#[test]
+fn a_command_need_not_know_parts_of_its_peak_nor_times_of_layers() {
+    let spec = RunSpec { command: Some(CommandName::parse("command", "c").unwrap()), ..single_layer() };
+    let mut measurements = honest(&spec);
+    measurements[0].static_bytes = Default::default();
+    measurements[0].layers.clear();
+    measurements[0].peak_ledger = Ledger::Device;
+    measurements[0].peak_allocated = Bytes(CAPACITY);
+    measurements[0].losses = vec![0.0; 1_000];
+    assert_eq!(check(&leased(&spec, &devices()), &measurements), Ok(()));
+    measurements[0].tape = honest(&single_layer())[0].tape.clone();
+    assert_eq!(refused(&spec, &measurements), "measurements[0].tape", "it would be believed");
+    measurements[0].tape = None;
+    measurements[0].environment.command = "other".to_owned();
+    assert_eq!(refused(&spec, &measurements), "measurements[0].environment.command");
+}
+
+#[test]
+fn links_are_those_of_the_workers_devices() {
+    let work = LinkWork { devices: 2, payload_bytes: vec![1 << 10, 1 << 20], repeats: 1 };
+    let measured = LinkMeasurement {
+        device_ids: vec!["cpu0".to_owned(), "cpu1".to_owned()],
+        transport: loadmaster_proto::measure::collectives::Collectives::Host,
+        pairs: Vec::new(),
+        groups: Vec::new(),
+        environment: Environment { device_kind: CPU_KIND.to_owned(), ..Environment::default() },
+    };
+    assert_eq!(check_links(&work, CPU_KIND, &devices(), &measured), Ok(()));
+    let other =
+        LinkMeasurement { device_ids: vec!["cpu0".to_owned(), "cpu7".to_owned()], ..measured.clone() };
+    let field = |measured| {
+        check_links(&work, CPU_KIND, &devices(), &measured).unwrap_err().violations()[0].field.clone()
+    };
+    assert_eq!(field(other), "device_ids[1]");
+    assert_eq!(field(LinkMeasurement { device_ids: Vec::new(), ..measured }), "device_ids");
+}

@@ -1,0 +1,103 @@
+//! Figures that were predicted and measured, and what they have in common.
+
+use std::fmt;
+
+use loadmaster_proto::ledger::Ledger;
+use serde::{Deserialize, Serialize};
+
+/// What is predicted and measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Quantity {
+    /// Peak bytes of a stage's fullest device, in this ledger.
+    PeakBytes(Ledger),
+    /// Seconds of an iteration.
+    IterationSeconds,
+}
+
+impl Quantity {
+    /// Its place in lists: seconds before bytes, and these by ledger.
+    fn order(self) -> u8 {
+        match self {
+            Self::IterationSeconds => 0,
+            Self::PeakBytes(Ledger::Allocated) => 1,
+            Self::PeakBytes(Ledger::Reserved) => 2,
+            Self::PeakBytes(Ledger::Device) => 3,
+        }
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PeakBytes(ledger) => write!(f, "peak bytes ({} ledger)", ledger.as_str()),
+            Self::IterationSeconds => f.write_str("seconds of an iteration"),
+        }
+    }
+}
+
+/// What pairs have in common that can be judged together.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Subject {
+    /// Kind of device.
+    pub device_kind: String,
+    /// Name and version of the predictor.
+    pub predictor: String,
+    /// What was predicted.
+    pub quantity: Quantity,
+}
+
+impl Subject {
+    fn order(&self) -> (&str, &str, u8) {
+        (&self.device_kind, &self.predictor, self.quantity.order())
+    }
+}
+
+/// One figure of a plan, predicted and measured.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Pair {
+    /// What it is a figure of.
+    pub subject: Subject,
+    /// The plan: figures of one plan are alike, so that they count as one voice where a factor is learnt.
+    pub plan: String,
+    /// As the predictor made it, uncorrected: bytes or seconds.
+    pub predicted: f64,
+    /// In the same unit.
+    pub measured: f64,
+}
+
+impl Pair {
+    /// Measured by predicted; none where one of them is not a number above 0, from which nothing follows.
+    pub(super) fn ratio(&self) -> Option<f64> {
+        let usable = |value: f64| value.is_finite() && value > 0.0;
+        let ratio = self.measured / self.predicted;
+        (usable(self.measured) && usable(self.predicted) && usable(ratio)).then_some(ratio)
+    }
+}
+
+/// The usable pairs by subject, in a fixed order.
+pub(super) fn by_subject(pairs: &[Pair]) -> Vec<(&Subject, Vec<&Pair>)> {
+    let mut usable: Vec<&Pair> = pairs.iter().filter(|pair| pair.ratio().is_some()).collect();
+    usable.sort_by(|a, b| {
+        let figures = |pair: &Pair| (pair.predicted, pair.measured);
+        let by_name = a.subject.order().cmp(&b.subject.order()).then_with(|| a.plan.cmp(&b.plan));
+        by_name.then_with(|| {
+            let ((p, m), (q, n)) = (figures(a), figures(b));
+            p.total_cmp(&q).then(m.total_cmp(&n))
+        })
+    });
+    let groups = usable.chunk_by(|a, b| a.subject == b.subject);
+    groups.filter_map(|group| Some((&group.first()?.subject, group.to_vec()))).collect()
+}
+
+/// The value below which a share of `sorted` lies, on a straight line between neighbours; 0 of nothing.
+pub(super) fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let position = share * (sorted.len().saturating_sub(1)) as f64;
+    let (low, high) = (position.floor() as usize, position.ceil() as usize);
+    match (sorted.get(low), sorted.get(high)) {
+        (Some(low_value), Some(high_value)) => {
+            low_value + (high_value - low_value) * (position - position.floor())
+        }
+        _ => 0.0,
+    }
+}

@@ -1,0 +1,2 @@
+mod imported;
+mod stored;

@@ -1,0 +1,85 @@
+//! How sure predicted seconds are.
+//!
+//! Nobody can say so before stages of several layers were trained whose seconds nothing was learnt from: the
+//! profile's checks. Their largest error and half as much again is the least margin: of three like draws from a
+//! bell curve the largest is 1.3 standard deviations off on average, and two of these hold 95 of 100. The margins
+//! below are for what no check shows, because all of them are trained at recorded sizes, on one device, minutes
+//! after the recordings. Without checks no margin is known.
+
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::training::TrainingSpec;
+
+use crate::predict::{Origin, StageSeconds};
+
+/// Least margin where everything was recorded: fed with the times of a run's own layers, simulations of that run
+/// were up to 3.5 % off.
+pub const PROFILED: f64 = 0.05;
+/// Least margin between recorded sizes or degrees.
+pub const INTERPOLATED: f64 = 0.1;
+/// Least margin beyond recorded sizes or degrees.
+pub const EXTRAPOLATED: f64 = 0.25;
+/// Least margin of replicas, which wait for each other: simulations of such runs were 6 to 10 % short.
+pub const REPLICATED: f64 = 0.1;
+/// What the largest error of the checks is multiplied by.
+pub const ALLOWANCE: f64 = 1.5;
+
+/// How a stage was predicted, as far as its seconds depend on it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SecondsOrigin {
+    pub(super) origin: Origin,
+    /// Replicas of the stage.
+    pub(super) data_degree: u32,
+    /// Samples of a device's pass.
+    pub(super) size: u32,
+    /// The smallest such size that was recorded.
+    pub(super) smallest: Option<u32>,
+}
+
+/// The margin of predicted seconds; `largest_error` is that of the checks.
+pub(super) fn margin(of: SecondsOrigin, largest_error: Option<f64>) -> Option<f64> {
+    let base = match of.origin {
+        Origin::Profiled => PROFILED,
+        Origin::Interpolated => INTERPOLATED,
+        Origin::Extrapolated => EXTRAPOLATED,
+    };
+    let replicated = if of.data_degree > 1 { REPLICATED } else { 0.0 };
+    // What the smallest recorded size takes was read; fewer samples take that share of it at least.
+    let below = of.smallest.map_or(0.0, |smallest| 1.0 - f64::from(of.size) / f64::from(smallest.max(1)));
+    Some(base.max(replicated).max(below).max(ALLOWANCE * largest_error?))
+}
+
+/// By what part of the prediction a check's iterations took longer or shorter; none where they were not timed, or no
+/// time was predicted. `training` is that of its run.
+pub(super) fn error(predicted: StageSeconds, training: &TrainingSpec, measured: &Measurement) -> Option<f64> {
+    let StageSeconds { forward, backward, step } = predicted;
+    let predicted = f64::from(training.micro_batches) * (forward + backward) + step;
+    let error = (measured.iteration_seconds - predicted).abs() / predicted;
+    (measured.iteration_seconds > 0.0 && error.is_finite()).then_some(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECORDED: SecondsOrigin =
+        SecondsOrigin { origin: Origin::Profiled, data_degree: 1, size: 4, smallest: Some(4) };
+
+    /// No check, no margin; else never less than what checks cannot show.
+    #[test]
+    fn a_margin_is_learnt_and_has_a_floor() {
+        assert_eq!(margin(RECORDED, None), None);
+        let known = |of: SecondsOrigin| margin(of, Some(0.02)).unwrap();
+        assert_eq!(known(RECORDED), PROFILED);
+        assert_eq!(known(SecondsOrigin { data_degree: 2, ..RECORDED }), REPLICATED);
+        assert_eq!(known(SecondsOrigin { origin: Origin::Interpolated, size: 6, ..RECORDED }), INTERPOLATED);
+        assert_eq!(known(SecondsOrigin { origin: Origin::Extrapolated, size: 16, ..RECORDED }), EXTRAPOLATED);
+        assert_eq!(margin(RECORDED, Some(0.4)), Some(0.4 * ALLOWANCE));
+    }
+
+    /// One of four samples may take a quarter of the seconds that four take.
+    #[test]
+    fn below_the_smallest_size_the_interval_reaches_down_to_its_share() {
+        let one = SecondsOrigin { origin: Origin::Extrapolated, size: 1, ..RECORDED };
+        assert_eq!(margin(one, Some(0.02)), Some(0.75));
+    }
+}

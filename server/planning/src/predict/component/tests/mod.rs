@@ -1,0 +1,3 @@
+mod promise;
+mod replay;
+mod seconds;

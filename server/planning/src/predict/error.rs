@@ -1,0 +1,115 @@
+//! Why a stage has no prediction.
+
+use loadmaster_proto::training::scenario::Scenario;
+use loadmaster_proto::training::stage::Parallelism;
+
+use super::capture::metrics::Setting;
+
+/// Why a peak cannot be predicted. Each text ends with what to do about it.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PredictionError {
+    /// The profile has nothing of this kind.
+    #[error("{0}")]
+    NotProfiled(String),
+    /// No such stage.
+    #[error("stage {first}..{last} is not part of a model of {layers} layers")]
+    NoSuchStage {
+        /// First layer asked for.
+        first: usize,
+        /// Last layer asked for.
+        last: usize,
+        /// Layers of the model.
+        layers: usize,
+    },
+    /// Nothing was measured.
+    #[error("the profile has no measurement of stages on {scenario}: profile with {}", campaign(scenario))]
+    NothingProfiled {
+        /// How the stage is shared among devices.
+        scenario: Scenario,
+    },
+    /// A metric that the stage needs was not measured.
+    #[error(
+        "the {metric} memory of layer {layer} was not measured at {setting}: `loadmaster profile show` says \
+         which stages are missing"
+    )]
+    MetricMissing {
+        /// `isolated` or `added`.
+        metric: &'static str,
+        /// Index of the layer.
+        layer: usize,
+        /// Where it is missing.
+        setting: Setting,
+    },
+    /// A line needs two micro-batch sizes.
+    #[error(
+        "profiled at micro-batch {profiled} alone on {scenario}, which cannot be scaled to {target}: profile \
+         a second micro-batch size, or parallel stages with `--scale-by-pipeline`"
+    )]
+    OneMicroBatchSize {
+        /// How the stage is shared among devices.
+        scenario: Scenario,
+        /// The profiled size.
+        profiled: u32,
+        /// The size asked for.
+        target: u32,
+    },
+    /// A line needs two numbers of micro-batches in flight.
+    #[error(
+        "profiled with {profiled} micro-batches in flight alone, which cannot be scaled to {target}: \
+         profile with {target} in flight, or under 1F1B with the `stages` campaign"
+    )]
+    OneInFlight {
+        /// The profiled number.
+        profiled: u32,
+        /// The number asked for.
+        target: u32,
+    },
+    /// The paper's rules know replicas and shards, not replicas that consist of shards.
+    #[error(
+        "`{predictor}` cannot tell about stages of {data_degree} replicas of {tensor_degree} shards each: \
+         profile with `--campaign minimal --parallelism tensor --degrees 2,4`, whose predictor can"
+    )]
+    MixedStage {
+        /// Replicas.
+        data_degree: u32,
+        /// Shards of each.
+        tensor_degree: u32,
+        /// Name and version of the predictor.
+        predictor: &'static str,
+    },
+    /// A curve needs two degrees.
+    #[error(
+        "profiled on {profiled} alone, which cannot be scaled to degree {target}: profile with \
+         `--degrees 2,4`"
+    )]
+    OneDegree {
+        /// The profiled scenario.
+        profiled: Scenario,
+        /// The degree asked for.
+        target: u32,
+    },
+    /// The figures of one training say nothing about another.
+    #[error(
+        "profiled with {what} {profiled}, and `{predictor}` cannot tell about {target}: profile with it, or \
+         with `--campaign minimal`, whose predictor answers for every schedule and recompute policy"
+    )]
+    OtherTraining {
+        /// What differs.
+        what: &'static str,
+        /// As it was profiled.
+        profiled: String,
+        /// As it was asked for.
+        target: String,
+        /// Name and version of the predictor.
+        predictor: &'static str,
+    },
+}
+
+/// The options of `loadmaster profile run` that measure a scenario.
+fn campaign(scenario: &Scenario) -> String {
+    match scenario.parallelism {
+        Parallelism::None => "`--campaign stages` or `--campaign paper`".to_owned(),
+        Parallelism::Data => "`--parallelism data --degrees 2,4`".to_owned(),
+        Parallelism::Tensor => "`--parallelism tensor --degrees 2,4`".to_owned(),
+    }
+}

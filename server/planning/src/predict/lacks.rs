@@ -1,0 +1,104 @@
+//! What each predictor lacks of a profile.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::run::Campaign;
+use loadmaster_proto::model::Model;
+use loadmaster_proto::profile::ProfileSettings;
+use loadmaster_proto::training::scenario::Scenario;
+use loadmaster_proto::training::stage::Parallelism;
+
+use crate::campaign::runs::Layout;
+use crate::campaign::{CampaignError, distinct_layers, stage_key};
+
+/// What one predictor lacks, for people; nothing when it can predict.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PredictorLacks {
+    /// `component` or `capture`.
+    pub predictor: &'static str,
+    /// What is missing.
+    pub missing: Vec<String>,
+}
+
+/// What the predictor lacks that the campaign is for; a profile is complete when that is nothing.
+///
+/// # Errors
+/// When the settings make no campaign.
+pub fn of_campaign(
+    settings: &ProfileSettings,
+    model: &Model,
+    measurements: &[&Measurement],
+) -> Result<Vec<String>, CampaignError> {
+    match settings.campaign {
+        Campaign::Minimal => Ok(component(settings, model, measurements)),
+        Campaign::Stages | Campaign::Paper => capture(settings, model, measurements),
+        // What it lacks depends on the question: predictors say so.
+        Campaign::Imported => Ok(Vec::new()),
+    }
+}
+
+/// What every predictor lacks, the campaign's own first.
+///
+/// # Errors
+/// When the settings make no campaign.
+pub fn of_all(
+    settings: &ProfileSettings,
+    model: &Model,
+    measurements: &[&Measurement],
+) -> Result<Vec<PredictorLacks>, CampaignError> {
+    let mut needs = vec![
+        PredictorLacks { predictor: "component", missing: component(settings, model, measurements) },
+        PredictorLacks { predictor: "capture", missing: capture(settings, model, measurements)? },
+    ];
+    if settings.campaign != Campaign::Minimal {
+        needs.reverse();
+    }
+    Ok(needs)
+}
+
+/// `component` needs the tape of every distinct layer, whole and in as many shards as were asked for, at
+/// two micro-batch sizes where two were to be measured.
+fn component(settings: &ProfileSettings, model: &Model, measurements: &[&Measurement]) -> Vec<String> {
+    let mut sizes: BTreeMap<(Scenario, String), BTreeSet<u32>> = BTreeMap::new();
+    for measurement in measurements.iter().filter(|measurement| measurement.tape.is_some()) {
+        let Some(scenario) = measurement.stage.scenario() else { continue };
+        let layer = measurement.stage.first_layer;
+        let of = (scenario, stage_key(model, layer, layer));
+        sizes.entry(of).or_default().insert(measurement.micro_batch_size);
+    }
+    let wanted = settings.micro_batch_sizes.len().min(2);
+    let mut missing = Vec::new();
+    for &scenario in settings.scenarios.iter().filter(|of| of.parallelism != Parallelism::Data) {
+        for &layer in &distinct_layers(model) {
+            let measured = sizes.get(&(scenario, stage_key(model, layer, layer)));
+            let count = measured.map_or(0, BTreeSet::len);
+            if count >= wanted {
+                continue;
+            }
+            let name = model.layers().get(layer).map_or("", |layer| layer.name.as_str());
+            let shared =
+                if scenario == Scenario::SINGLE { String::new() } else { format!(" under {scenario}") };
+            missing.push(match measured.and_then(BTreeSet::first) {
+                None => format!("layer {layer} ({name}) alone{shared}: it was not measured"),
+                Some(size) => format!(
+                    "layer {layer} ({name}) alone{shared} at a second micro-batch size: it was measured at {size} only"
+                ),
+            });
+        }
+    }
+    missing
+}
+
+/// `capture` needs isolated and added memory of every layer.
+fn capture(
+    settings: &ProfileSettings,
+    model: &Model,
+    measurements: &[&Measurement],
+) -> Result<Vec<String>, CampaignError> {
+    if settings.campaign == Campaign::Minimal {
+        let why = "isolated and added memory of the layers: the campaigns `stages` and `paper` measure it";
+        return Ok(vec![why.to_owned()]);
+    }
+    Ok(Layout::new(settings, model)?.metrics(model, measurements).missing)
+}

@@ -1,0 +1,42 @@
+//! A profiled chain of layers, as recommendations ask about it.
+
+use loadmaster_proto::measure::environment::Host;
+use loadmaster_proto::model::Model;
+use loadmaster_proto::name::{ModelName, ProfileName};
+use loadmaster_proto::training::TrainingSpec;
+
+use crate::predict::choose::AnyPredictor;
+
+/// What is known of a profile and its model, with the predictor that answers for it.
+pub struct ProfiledChain {
+    /// The profile.
+    pub profile: ProfileName,
+    /// Its model.
+    pub model_name: ModelName,
+    /// Kind of the devices that were profiled.
+    pub device_kind: String,
+    /// The training that was profiled.
+    pub training: TrainingSpec,
+    /// The model itself; none where the chain is known by name alone.
+    pub model: Option<Model>,
+    /// Names of the layers in order.
+    pub layer_names: Vec<String>,
+    /// Trained scalars of the model; none where nobody knows.
+    pub parameters: Option<u64>,
+    /// The framework that was profiled; empty where it was Loadmaster's own rank or nobody says.
+    pub framework: String,
+    /// What answers for stages of it.
+    pub predictor: AnyPredictor,
+    /// The host that it was measured on; none where nobody knows.
+    pub host: Option<Host>,
+}
+
+impl std::fmt::Debug for ProfiledChain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ProfiledChain")
+            .field("profile", &self.profile)
+            .field("device_kind", &self.device_kind)
+            .field("predictor", &self.predictor.name())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,253 @@
+//! A question with everything that its answer rests on: the request, the profiles and the devices.
+
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::constraints::Constraints;
+use loadmaster_proto::plan::findings::AppliedCorrection;
+use loadmaster_proto::plan::goal::Goal;
+use loadmaster_proto::plan::objective::MemoryUnit;
+use loadmaster_proto::plan::request::PlanRequest;
+use loadmaster_proto::training::TrainingSpec;
+
+use super::batches::{batches, least_share, left_out, recompute, schedules};
+use super::chain::ProfiledChain;
+use super::corrected::Factors;
+use super::given::given;
+use super::launcher::Rules;
+use super::plan::{NamedPlan, Writer};
+use super::prices::Prices;
+use super::reach::Reach;
+use super::transfers::{Transfers, transfers};
+use super::wish::Wish;
+use super::{RecommendError, Scene, recommend};
+use crate::fleet::PlannedFleet;
+use crate::learn::{Correction, Corrections};
+use crate::predict::capture::merger;
+use crate::predict::{Margin, PredictionError};
+use crate::search::{Cuts, Pin, Stop, Unit};
+
+/// A request for a recommendation, with the profiles and devices that it names.
+#[derive(Debug, Clone)]
+pub struct Question<'a> {
+    /// What is asked.
+    pub request: &'a PlanRequest,
+    /// The profile that the plan is made from.
+    pub chain: &'a ProfiledChain,
+    /// Profiles of the same model on other kinds of devices.
+    pub others: Vec<&'a ProfiledChain>,
+    /// The devices that a plan may use. Groups that were named without a cluster keep their order.
+    pub fleet: &'a PlannedFleet,
+    /// The training to plan for.
+    pub training: TrainingSpec,
+    /// What is kept free besides a predicted peak.
+    pub margin: Margin,
+    /// What predictions are multiplied with; none where nobody asked for that.
+    pub corrections: Option<&'a Corrections>,
+}
+
+/// Why a question has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum QuestionError {
+    /// A field of the request is wrong.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// A stage cannot be predicted.
+    #[error(transparent)]
+    Prediction(#[from] PredictionError),
+    /// No plan can be recommended.
+    #[error(transparent)]
+    Recommend(#[from] RecommendError),
+}
+
+impl Question<'_> {
+    /// Searches: the plan, and the plans that it names.
+    ///
+    /// # Errors
+    /// What is wrong with the request, or why there is no plan.
+    pub fn answer(&self, stop: &Stop) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
+        let (request, chain) = (self.request, self.chain);
+        let kinds = self.by_kind();
+        let predictors = kinds.iter().map(|(chain, factors)| (&*chain.predictor as _, *factors)).collect();
+        let prices = Prices::new(predictors, self.training, self.margin, chain.model.as_ref());
+        let names = self.fleet.names();
+        let scene = Scene {
+            names: &chain.layer_names,
+            model: chain.model.as_ref(),
+            fleet: &self.fleet.fleet,
+            devices: &names,
+            optimizer: &self.training.optimizer,
+        };
+        let reach = self.reach(&kinds);
+        let transfers = self.transfers();
+        let wish = self.wish(&kinds, reach.tensor_degrees, &transfers, &names)?;
+        let mut writer = Writer {
+            chain,
+            kinds: &kinds,
+            prices: &prices,
+            fleet: self.fleet,
+            training: self.training,
+            margin: self.margin,
+            goal: request.goal.clone(),
+            corrections: self.applied(&kinds),
+            notes: self.fleet.notes.clone(),
+            transfers,
+        };
+        if let Some(partitioning) = &request.partitioning {
+            // Nothing was searched.
+            let plan = given(&prices, &scene, &wish, partitioning)?;
+            writer.goal = Goal { objective: None, ..writer.goal };
+            let plan = writer.given(&plan)?;
+            return Ok(((plan.name()?, plan), Vec::new()));
+        }
+        let left_out = left_out(request, &wish.batches, wish.least_share, scene.fleet.devices());
+        writer.notes.extend(reach.note);
+        writer.notes.extend(left_out.clone());
+        let found = recommend(&prices, &scene, &wish, stop).map_err(|error| among(error, left_out))?;
+        let (plan, others) = writer.recommendation(&found)?;
+        Ok(((plan.name()?, plan), others))
+    }
+
+    /// The tensor degrees that are searched.
+    fn reach(&self, kinds: &[(&ProfiledChain, Factors)]) -> Reach {
+        let largest = self.fleet.fleet.nodes.iter().map(|node| node.devices).max().unwrap_or(0);
+        Reach::of(&self.request.goal, kinds.iter().map(|(chain, _)| &*chain.predictor), largest)
+    }
+
+    /// The profile of each kind of device, in the fleet's order, and what its predictions are multiplied with.
+    fn by_kind(&self) -> Vec<(&ProfiledChain, Factors)> {
+        let chains = || std::iter::once(self.chain).chain(self.others.iter().copied());
+        self.fleet
+            .kinds()
+            .filter_map(|kind| chains().find(|chain| chain.device_kind == kind))
+            .map(|chain| (chain, self.factors(chain)))
+            .collect()
+    }
+
+    fn factors(&self, chain: &ProfiledChain) -> Factors {
+        let factor = |of: Option<&Correction>| of.map_or(1.0, |of| of.factor);
+        let [bytes, seconds] = self.learnt(chain).map(factor);
+        Factors { bytes, seconds }
+    }
+
+    /// What the bytes and the seconds of a profile are multiplied with.
+    fn learnt(&self, chain: &ProfiledChain) -> [Option<&Correction>; 2] {
+        let Some(corrections) = self.corrections else { return [None, None] };
+        let (kind, predictor) = (chain.device_kind.as_str(), chain.predictor.name());
+        let bytes = corrections.bytes(kind, predictor, chain.predictor.ledger());
+        [bytes, corrections.seconds(kind, predictor)]
+    }
+
+    /// What was multiplied with what, once for each kind of device.
+    fn applied(&self, kinds: &[(&ProfiledChain, Factors)]) -> Vec<AppliedCorrection> {
+        let mut applied: Vec<AppliedCorrection> = Vec::new();
+        for correction in kinds.iter().flat_map(|(chain, _)| self.learnt(chain)).flatten() {
+            let one = correction.applied();
+            if !applied.contains(&one) {
+                applied.push(one);
+            }
+        }
+        applied
+    }
+
+    fn wish(
+        &self,
+        kinds: &[(&ProfiledChain, Factors)],
+        tensor_degrees: Vec<u32>,
+        transfers: &Transfers,
+        names: &[String],
+    ) -> Result<Wish, QuestionError> {
+        let Self { request, chain, training, .. } = self;
+        let goal = &request.goal;
+        let mut cuts = cuts(&goal.constraints, chain.layer_names.len(), names, goal.cluster.is_some())?;
+        let is_merged = self.merge(&mut cuts)?;
+        let smallest = kinds.iter().filter_map(|(chain, _)| chain.predictor.smallest_share());
+        let least_share = least_share(request, smallest.max());
+        Ok(Wish {
+            objective: request.objective(),
+            shape: goal.shape,
+            rules: goal.launcher.map(Rules::of),
+            constraints: Constraints { tensor_degrees, ..goal.constraints.clone() },
+            batches: batches(request, training, least_share)?,
+            least_share,
+            schedules: schedules(request, training)?,
+            recompute: recompute(request, training),
+            overlap: transfers.overlap,
+            unit: match goal.memory_unit {
+                MemoryUnit::Bytes => Unit::Bytes,
+                MemoryUnit::Share => Unit::Share,
+            },
+            mode: request.mode,
+            seed: request.seed,
+            cuts,
+            is_merged,
+            keeps_order: goal.cluster.is_none(),
+            alternatives: request.alternatives,
+            brief: request.brief,
+        })
+    }
+
+    /// Keeps layers together that are too small to cut between, if the request asks for that (CAPTURE, III-A3).
+    fn merge(&self, cuts: &mut Cuts) -> Result<bool, QuestionError> {
+        let layers = self.chain.layer_names.len();
+        let Some(left) = self.request.merge_layers_to.filter(|&left| left < layers) else {
+            return Ok(false);
+        };
+        let stages = self.fleet.fleet.devices().min(u32::try_from(layers).unwrap_or(u32::MAX));
+        let metrics = merger::metrics(&*self.chain.predictor, &self.training, stages)?;
+        let groups = merger::merge(&metrics, left);
+        let is_merged = !groups.is_empty();
+        groups.into_iter().for_each(|group| cuts.keep_together(group));
+        Ok(is_merged)
+    }
+
+    /// Whether transfers overlap computing: the same for all plans of a request.
+    fn transfers(&self) -> Transfers {
+        let kinds: Vec<&str> = self.fleet.kinds().collect();
+        transfers(self.request.overlap, self.request.goal.launcher, &self.chain.framework, &kinds)
+    }
+}
+
+/// Where the chain may be cut, and what is pinned to which of the devices with these names.
+fn cuts(
+    constraints: &Constraints,
+    layers: usize,
+    names: &[String],
+    is_on_cluster: bool,
+) -> Result<Cuts, Invalid> {
+    let mut cuts = Cuts::anywhere(layers);
+    for &(first, last) in &constraints.keep_together {
+        cuts.keep_together(first..=last);
+    }
+    for &after in &constraints.cut_after {
+        cuts.require_after(after);
+    }
+    for (index, pin) in constraints.pins.iter().enumerate() {
+        let named = names.iter().position(|name| *name == pin.device);
+        let device = named
+            .or_else(|| pin.device.parse().ok().filter(|&position: &usize| position < names.len()))
+            .ok_or_else(|| {
+                let why = if is_on_cluster {
+                    format!("{:?} is not a device that may be used: write `node/index`", pin.device)
+                } else {
+                    format!("{:?} is not a position from 0 to {}", pin.device, names.len().saturating_sub(1))
+                };
+                Invalid::field(format!("constraints.pins[{index}].device"), why)
+            })?;
+        cuts.pin(Pin { layer: pin.layer, device });
+    }
+    Ok(cuts)
+}
+
+/// An error that says there is no plan, with what was left out of the plans that were looked at.
+fn among(error: RecommendError, left_out: Option<String>) -> RecommendError {
+    let Some(left_out) = left_out else { return error };
+    match error {
+        RecommendError::NoPlan { reason, lack, device, layer_name, remedies } => {
+            let reason = format!("{reason}; {left_out}");
+            RecommendError::NoPlan { reason, lack, device, layer_name, remedies }
+        }
+        RecommendError::Limits { reason, is_proof, remedies } => {
+            RecommendError::Limits { reason: format!("{reason}; {left_out}"), is_proof, remedies }
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,56 @@
+//! Profiles with their predictors, as they were read before.
+
+use std::sync::Arc;
+
+use loadmaster_proto::name::ProfileName;
+use tokio::sync::OnceCell;
+
+use crate::rpc::error::ApiError;
+use crate::rpc::plan::Plans;
+use loadmaster_planning::predict::choose::PredictorKind;
+use loadmaster_planning::recommend::ProfiledChain;
+
+/// A profile's id, and the predictor that was asked for.
+pub(super) type ChainKey = (String, Option<&'static str>);
+
+/// What a profile weighs before it is read.
+const UNREAD: usize = 1 << 10;
+
+/// A profile at a revision. Whoever comes first reads it, and the others wait.
+#[derive(Clone)]
+pub(super) struct KnownChain {
+    revision: String,
+    chain: Arc<OnceCell<(Arc<ProfiledChain>, usize)>>,
+}
+
+impl Plans {
+    /// The profile of a request with its predictor: as it was read before, unless it has changed since.
+    pub(in crate::rpc::plan) async fn chain(
+        &self,
+        name: ProfileName,
+        kind: Option<PredictorKind>,
+    ) -> Result<Arc<ProfiledChain>, ApiError> {
+        // Before it is read, so that what changes meanwhile has another revision.
+        let mut revisions = self.store.revisions(&[name.id()], None).await?;
+        let Some(revision) = revisions.remove(&name.to_string()) else {
+            // Missing or unfinished: whoever reads it says which.
+            return Ok(Arc::new(self.read_chain(name, kind).await?.0));
+        };
+        let chains = &self.memory.0.chains;
+        let key = (name.id().to_owned(), kind.map(PredictorKind::as_str));
+        let known = chains.get_or(
+            &key,
+            |known| known.revision == revision,
+            UNREAD,
+            || KnownChain { revision: revision.clone(), chain: Arc::default() },
+        );
+        let read = || async {
+            let (chain, bytes) = self.read_chain(name, kind).await?;
+            Ok::<_, ApiError>((Arc::new(chain), bytes))
+        };
+        let (chain, bytes) = known.chain.get_or_try_init(read).await?;
+        // The first question adds nothing to what it remembers; each later one is weighed with those before it.
+        chains.weigh(&key, UNREAD + bytes + chain.predictor.remembered_bytes());
+        Ok(Arc::clone(chain))
+    }
+}

@@ -1,0 +1,132 @@
+//! The profile of a request, with a predictor that answers for it.
+
+use loadmaster_planning::campaign::runs::layer_names;
+use loadmaster_planning::predict::choose::imported;
+use loadmaster_planning::predict::choose::{Evidence, NoPredictor, PredictorKind, Profiled, stored};
+use loadmaster_planning::recommend::ProfiledChain;
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::measure::environment::Host;
+use loadmaster_proto::name::ProfileName;
+use loadmaster_proto::profile::document::ProfileDocument;
+
+use super::Plans;
+use super::known::json_bytes;
+use crate::profile::StoredProfile;
+use crate::rpc::blocking::blocking;
+use crate::rpc::error::ApiError;
+use crate::store::records::{ProfileRecord, ProfileState};
+
+/// A profile as plans ask about it, and about how many bytes it takes, but for what its predictor remembers of its
+/// answers.
+pub(super) type ReadChain = (ProfiledChain, usize);
+
+impl Plans {
+    /// The profile that a request names or brings along.
+    pub(super) async fn profile(&self, name: &str, document: String) -> Result<ProfileName, ApiError> {
+        match (name, document.as_str()) {
+            (name, "") => Ok(ProfileName::parse("profile", name)?),
+            ("", _) => {
+                let import = self.imports.document("profile_document", document, None).await?;
+                import.store(&self.store).await?;
+                Ok(import.settings.name)
+            }
+            (_, _) => {
+                Err(Invalid::field("profile_document", "and profile name two profiles: give one").into())
+            }
+        }
+    }
+
+    /// The profile of a request with a predictor made from its measurements, or from the document that it was imported
+    /// from.
+    pub(super) async fn read_chain(
+        &self,
+        name: ProfileName,
+        kind: Option<PredictorKind>,
+    ) -> Result<ReadChain, ApiError> {
+        let profile = self.store.get_profile(&name).await?;
+        refuse_unfinished(&profile)?;
+        if let Some(document) = self.store.find_document(&profile.settings.name).await? {
+            return blocking("planning failed", move || of_document(&profile, &document, kind)).await;
+        }
+        let stored = StoredProfile::of(&self.store, &profile).await?;
+        blocking("planning failed", move || of_measurements(&profile, stored, kind)).await
+    }
+}
+
+fn of_document(
+    profile: &ProfileRecord,
+    document: &ProfileDocument,
+    kind: Option<PredictorKind>,
+) -> Result<ReadChain, ApiError> {
+    let settings = &profile.settings;
+    let predictor = imported::predictor(document, settings, kind).map_err(|why| without(profile, why))?;
+    let chain = ProfiledChain {
+        profile: settings.name.clone(),
+        model_name: settings.model.clone(),
+        device_kind: settings.device_kind.clone(),
+        training: settings.training,
+        model: document.model.model().ok().cloned(),
+        layer_names: document.model.layer_names(),
+        parameters: document.model.total_parameters(),
+        framework: document.provenance.framework.clone(),
+        predictor,
+        host: Host::of(document.measurements.iter().map(|of| &of.measurement.environment)),
+    };
+    Ok((chain, json_bytes(document)))
+}
+
+fn of_measurements(
+    profile: &ProfileRecord,
+    read: StoredProfile,
+    kind: Option<PredictorKind>,
+) -> Result<ReadChain, ApiError> {
+    let StoredProfile { settings, model, measurements } = read;
+    let first = measurements.first();
+    let framework = first.map(|record| record.measurement.environment.framework.clone()).unwrap_or_default();
+    let evidence: Vec<Evidence> = measurements
+        .into_iter()
+        .map(|record| Evidence {
+            name: record.name(),
+            held_out: record.held_out,
+            measurement: record.measurement,
+        })
+        .collect();
+    let profiled = Profiled { settings: &settings, model: &model, evidence: &evidence };
+    let predictor = stored::predictor(profiled, kind).map_err(|why| without(profile, why))?;
+    let chain = ProfiledChain {
+        profile: profile.settings.name.clone(),
+        model_name: profile.settings.model.clone(),
+        device_kind: profile.settings.device_kind.clone(),
+        training: profile.settings.training,
+        layer_names: layer_names(&model),
+        parameters: Some(model.parameter_count()),
+        model: Some(model),
+        framework,
+        predictor,
+        host: Host::of(evidence.iter().map(|of| &of.measurement.environment)),
+    };
+    Ok((chain, evidence.iter().map(|of| json_bytes(&of.measurement)).sum()))
+}
+
+fn without(profile: &ProfileRecord, why: NoPredictor) -> ApiError {
+    ApiError::NoPredictor { profile: profile.settings.name.to_string(), why }
+}
+
+fn refuse_unfinished(profile: &ProfileRecord) -> Result<(), ApiError> {
+    let name = &profile.settings.name;
+    let why = match profile.state {
+        ProfileState::Complete => return Ok(()),
+        ProfileState::Running => {
+            format!("it is still being measured: wait with `loadmaster operation wait {}`", profile.operation)
+        }
+        ProfileState::Incomplete => {
+            let missing = profile.missing.join("; ");
+            format!("it lacks {missing}: measure that with `loadmaster profile resume {}`", name.id())
+        }
+        ProfileState::Cancelled => format!(
+            "it was cancelled before it was complete: go on with `loadmaster profile resume {}`",
+            name.id()
+        ),
+    };
+    Err(ApiError::ProfileIncomplete { profile: name.to_string(), why })
+}

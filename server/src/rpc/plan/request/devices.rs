@@ -1,0 +1,96 @@
+//! The devices of a request: from a cluster, or named in groups.
+
+use loadmaster_proto::error::{Invalid, in_range};
+use loadmaster_proto::name::ClusterName;
+use loadmaster_proto::plan::constraints::Constraints;
+use loadmaster_proto::wire::v1;
+
+use super::capacity;
+use crate::rpc::error::ApiError;
+use crate::store::Store;
+use loadmaster_planning::fleet::{
+    self, DeviceGroup, Excluded, FleetError, MAX_DEVICES, PlannedFleet, Selection,
+};
+
+/// The devices of a request, and the cluster that they are of; groups without a kind are of `kind`.
+///
+/// # Errors
+/// None or both ways to name them, a group out of range, or a cluster that does not have what is named.
+pub(in crate::rpc::plan) async fn devices(
+    store: &Store,
+    request: &v1::RecommendPlanRequest,
+    constraints: &Constraints,
+    kind: &str,
+) -> Result<(PlannedFleet, Option<ClusterName>), ApiError> {
+    match (request.devices.as_slice(), request.cluster.as_str()) {
+        ([], "") => {
+            let why = "is required, or cluster: how many devices, and how large?";
+            Err(Invalid::field("devices", why).into())
+        }
+        (groups, "") => Ok((of_groups(groups, constraints, kind)?, None)),
+        ([], name) => {
+            let name = ClusterName::parse("cluster", name)?;
+            let cluster = store.get_cluster(&name).await?.cluster;
+            let excluded = excluded(&constraints.excluded_devices)?;
+            let selection = Selection { excluded, ..Selection::default() };
+            let fleet = fleet::fleet(&cluster, &selection).map_err(|error| fleet_error("cluster", &error))?;
+            Ok((fleet, Some(name)))
+        }
+        (_, _) => {
+            let why = "and cluster name devices twice: give one of them";
+            Err(Invalid::field("devices", why).into())
+        }
+    }
+}
+
+fn of_groups(
+    groups: &[v1::DeviceGroup],
+    constraints: &Constraints,
+    kind: &str,
+) -> Result<PlannedFleet, Invalid> {
+    if !constraints.excluded_devices.is_empty() {
+        return Err(Invalid::field(
+            "constraints.excluded_devices",
+            "names devices of a cluster, and the request has none: leave them out of devices",
+        ));
+    }
+    let mut count = 0_u32;
+    let groups: Result<Vec<DeviceGroup>, Invalid> = groups
+        .iter()
+        .enumerate()
+        .map(|(index, group)| {
+            let path = |field: &str| format!("devices[{index}].{field}");
+            let devices =
+                in_range(&path("count"), group.count, 1..=MAX_DEVICES.cast_signed())?.unsigned_abs();
+            count = count.saturating_add(devices);
+            in_range("devices", count, 1..=MAX_DEVICES)?;
+            let own = if group.kind.is_empty() { kind } else { group.kind.as_str() };
+            let capacity = capacity(&path("capacity_bytes"), group.capacity_bytes)?;
+            Ok(DeviceGroup { count: devices, capacity, kind: own.to_owned() })
+        })
+        .collect();
+    fleet::of_groups(&groups?, None).map_err(|error| fleet_error("devices", &error))
+}
+
+/// `node` or `node/index`.
+fn excluded(devices: &[String]) -> Result<Vec<Excluded>, Invalid> {
+    let one = |(index, name): (usize, &String)| {
+        let Some((node, device)) = name.rsplit_once('/') else {
+            return Ok(Excluded { node: name.clone(), device: None });
+        };
+        let device = device.parse().map_err(|_| {
+            let why = format!("is {name:?}: write `node`, or `node/index` with a number");
+            Invalid::field(format!("constraints.excluded_devices[{index}]"), why)
+        })?;
+        Ok(Excluded { node: node.to_owned(), device: Some(device) })
+    };
+    devices.iter().enumerate().map(one).collect()
+}
+
+fn fleet_error(field: &str, error: &FleetError) -> Invalid {
+    let field = match error {
+        FleetError::Unknown { field: "excluded", .. } => "constraints.excluded_devices",
+        FleetError::Unknown { .. } | FleetError::Empty { .. } | FleetError::TooMany { .. } => field,
+    };
+    Invalid::field(field, error.to_string())
+}

@@ -1,0 +1,292 @@
+//! What a request for a recommendation asks, checked.
+
+use loadmaster_proto::error::{Invalid, in_range};
+use loadmaster_proto::model::MAX_LAYERS;
+use loadmaster_proto::name::checked_name;
+use loadmaster_proto::plan::constraints::Constraints;
+use loadmaster_proto::plan::goal::Goal;
+use loadmaster_proto::plan::objective::{Launcher, Objective, PlanShape, SearchMode};
+use loadmaster_proto::plan::request::{NamedSettings, PlanRequest};
+use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::stage::Partitioning;
+use loadmaster_proto::wire::{field, v1};
+
+use crate::rpc::error::ApiError;
+use loadmaster_planning::recommend::Rules;
+
+/// Seconds of a search where the request names none.
+const DEFAULT_SEARCH_SECONDS: f64 = 10.0;
+/// Most seconds of a search: a call ends after a minute.
+const MAX_SEARCH_SECONDS: f64 = 50.0;
+/// Alternatives where the request names none, and the most of them.
+const DEFAULT_ALTERNATIVES: usize = 3;
+const MAX_ALTERNATIVES: i32 = 20;
+/// Most samples of an iteration: the largest micro-batch, as often as it may come. Its divisors are tried one by one.
+const MAX_GLOBAL_BATCH_SIZE: u64 =
+    TrainingSpec::MAX_MICRO_BATCH_SIZE as u64 * TrainingSpec::MAX_MICRO_BATCHES as u64;
+/// Longest version of a launcher.
+const MAX_VERSION: usize = 100;
+
+/// Checks a request for a recommendation. The cluster that it names is for whoever looks up its devices.
+///
+/// # Errors
+/// Names the field that is wrong, and what would be right.
+pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Result<PlanRequest, ApiError> {
+    let objective: Option<Objective> = field("objective", request.objective)?;
+    let launcher: Option<Launcher> = field("launcher", request.launcher)?;
+    let rules = launcher.map(Rules::of);
+    let named: Option<PlanShape> = field("shape", request.shape)?;
+    let shape = named.or_else(|| rules.map(|rules| rules.shape)).unwrap_or_default();
+    if let Some(rules) = rules.filter(|rules| !rules.shape.includes(shape)) {
+        return Err(ApiError::ShapeUnsupported { launcher: rules.launcher, shape, required: rules.shape });
+    }
+    let constraints = request.constraints.clone().unwrap_or_default();
+    let constraints = Constraints::try_from(constraints).map_err(|invalid| invalid.under("constraints"))?;
+    if !request.launcher_version.is_empty() {
+        checked_name("launcher_version", &request.launcher_version, MAX_VERSION)?;
+    }
+    let partitioning = request.partitioning.clone().map(Partitioning::try_from).transpose();
+    let asked = PlanRequest {
+        goal: Goal {
+            objective: Some(objective.unwrap_or_default()),
+            memory_unit: field::<Option<_>, _>("memory_unit", request.memory_unit)?.unwrap_or_default(),
+            shape,
+            launcher,
+            launcher_version: request.launcher_version.clone(),
+            constraints,
+            cluster: None,
+        },
+        overlap: field("transfers", request.transfers)?,
+        mode: field::<Option<_>, _>("search_mode", request.search_mode)?.unwrap_or_default(),
+        seed: field("search_seed", request.search_seed)?,
+        search_seconds: search_seconds(request.search_seconds)?,
+        alternatives: alternatives(request.alternatives)?,
+        brief: request.brief,
+        correct: request.correct,
+        merge_layers_to: merge_layers_to(request.merge_layers_to)?,
+        partitioning: partitioning.map_err(|invalid| invalid.under("partitioning"))?,
+        global_batch_size: global_batch_size(request.global_batch_size)?,
+        named: NamedSettings {
+            micro_batch_size: request.micro_batch_size != 0,
+            micro_batches: request.micro_batches != 0,
+            schedule: request.schedule != 0,
+        },
+    };
+    check(&asked, objective.is_some(), rules)?;
+    Ok(asked)
+}
+
+fn check(asked: &PlanRequest, is_objective_named: bool, rules: Option<Rules>) -> Result<(), Invalid> {
+    let constraints = &asked.goal.constraints;
+    let searches = [
+        ("objective", is_objective_named),
+        ("merge_layers_to", asked.merge_layers_to.is_some()),
+        ("search_mode", asked.mode != SearchMode::Exact),
+        ("constraints", *constraints != Constraints::default()),
+    ];
+    if let Some((field, _)) = searches.iter().find(|(_, named)| *named && asked.partitioning.is_some()) {
+        return Err(Invalid::field(
+            *field,
+            "restricts a search, and `partitioning` leaves nothing to search: name one of the two",
+        ));
+    }
+    let Some(rules) = rules else { return Ok(()) };
+    if constraints.recompute_per_stage && !rules.recompute_per_stage {
+        return Err(Invalid::field(
+            "constraints.recompute_per_stage",
+            format!(
+                "is not possible with {}, which recomputes alike in all stages: leave it out, or name a launcher \
+                 that can (colossal-ai, galvatron, torch-pipelining, alpa)",
+                rules.launcher
+            ),
+        ));
+    }
+    Ok(())
+}
+
+fn search_seconds(seconds: f64) -> Result<f64, Invalid> {
+    if seconds == 0.0 {
+        return Ok(DEFAULT_SEARCH_SECONDS);
+    }
+    if seconds > 0.0 && seconds <= MAX_SEARCH_SECONDS {
+        return Ok(seconds);
+    }
+    let why = format!("is {seconds}, must be above 0 and at most {MAX_SEARCH_SECONDS}");
+    Err(Invalid::field("search_seconds", why))
+}
+
+fn global_batch_size(samples: i64) -> Result<u64, Invalid> {
+    let samples: u64 = field("global_batch_size", samples)?;
+    in_range("global_batch_size", samples, 0..=MAX_GLOBAL_BATCH_SIZE)
+}
+
+fn alternatives(count: i32) -> Result<usize, Invalid> {
+    match in_range("alternatives", count, -1..=MAX_ALTERNATIVES)? {
+        0 => Ok(DEFAULT_ALTERNATIVES),
+        -1 => Ok(0),
+        count => Ok(count.unsigned_abs() as usize),
+    }
+}
+
+fn merge_layers_to(left: i32) -> Result<Option<usize>, Invalid> {
+    let most = i32::try_from(MAX_LAYERS).unwrap_or(i32::MAX);
+    let left = in_range("merge_layers_to", left, 0..=most)?;
+    Ok((left > 0).then(|| left.unsigned_abs() as usize))
+}
+
+#[cfg(test)]
+mod tests {
+    use loadmaster_planning::recommend::{MAX_BATCHES, batches, least_share, left_out, schedules};
+    use loadmaster_proto::plan::objective::PlanShape;
+    use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule};
+
+    use super::*;
+
+    const TRAINING: TrainingSpec = TrainingSpec {
+        precision: Precision::Fp32,
+        optimizer: Optimizer::Sgd { learning_rate: 0.1, momentum: 0.0, weight_decay: 0.0 },
+        schedule: Schedule::Gpipe,
+        micro_batch_size: 4,
+        micro_batches: 6,
+        recompute: RecomputePolicy::None,
+        seed: 0,
+    };
+
+    fn asked(request: v1::RecommendPlanRequest) -> PlanRequest {
+        question(&request).unwrap()
+    }
+
+    fn sizes(request: v1::RecommendPlanRequest) -> Vec<(u32, u32)> {
+        let batches = batches(&asked(request), &TRAINING, 1).unwrap();
+        batches.iter().map(|batch| (batch.micro_batch_size, batch.micro_batches)).collect()
+    }
+
+    /// Memory is planned for the batch that is asked for, time for the best division of the iteration.
+    #[test]
+    fn batches_follow_from_the_objective() {
+        let some = v1::RecommendPlanRequest::default;
+        assert_eq!(sizes(some()), [(4, 6)]);
+        let objective = v1::Objective::MinIterationTime.into();
+        let timed = sizes(v1::RecommendPlanRequest { objective, ..some() });
+        assert_eq!(timed, [(1, 24), (2, 12), (3, 8), (4, 6), (6, 4), (8, 3), (12, 2), (24, 1)]);
+        let fewest = v1::Objective::MinDevices.into();
+        assert_eq!(sizes(v1::RecommendPlanRequest { objective: fewest, ..some() }), timed);
+        let fixed = v1::RecommendPlanRequest { objective, micro_batch_size: 4, ..some() };
+        assert_eq!(sizes(fixed), [(4, 6)]);
+        let global = v1::RecommendPlanRequest { global_batch_size: 8, ..some() };
+        assert_eq!(sizes(global), [(4, 2)]);
+        let constraints = Some(v1::Constraints { micro_batch_sizes: vec![12, 2], ..Default::default() });
+        assert_eq!(sizes(v1::RecommendPlanRequest { constraints, ..some() }), [(2, 12), (12, 2)]);
+        let objective = v1::Objective::MaxBatch.into();
+        let largest = sizes(v1::RecommendPlanRequest { objective, ..some() });
+        assert_eq!((largest.first(), largest.last()), (Some(&(1, 6)), Some(&(4_096, 6))));
+        assert!(largest.len() <= MAX_BATCHES && largest.is_sorted());
+    }
+
+    /// Numbers that contradict each other are named.
+    #[test]
+    fn batches_that_do_not_divide_are_refused() {
+        let field = |request: v1::RecommendPlanRequest| {
+            batches(&asked(request), &TRAINING, 1).unwrap_err().violations()[0].field.clone()
+        };
+        let some = v1::RecommendPlanRequest::default;
+        assert_eq!(field(v1::RecommendPlanRequest { global_batch_size: 9, ..some() }), "micro_batch_size");
+        let constraints = Some(v1::Constraints { micro_batch_sizes: vec![4, 5], ..Default::default() });
+        let listed = v1::RecommendPlanRequest { constraints, ..some() };
+        assert_eq!(field(listed), "constraints.micro_batch_sizes[1]");
+        let three = v1::RecommendPlanRequest { global_batch_size: 8, micro_batches: 6, ..some() };
+        assert_eq!(field(three), "global_batch_size");
+        let objective = v1::Objective::MinIterationTime.into();
+        let prime = v1::RecommendPlanRequest { objective, global_batch_size: 1_000_003, ..some() };
+        assert_eq!(field(prime), "global_batch_size");
+        let counted =
+            v1::RecommendPlanRequest { objective, global_batch_size: 8, micro_batches: 6, ..some() };
+        assert_eq!(field(counted), "global_batch_size");
+    }
+
+    /// Where seconds decide, no micro-batch is chosen that leaves a device fewer samples than were profiled, unless the
+    /// request names its micro-batches; what is left out, or that nothing is left, is told by name.
+    #[test]
+    fn sizes_below_what_was_profiled_are_chosen_only_by_name() {
+        let some = v1::RecommendPlanRequest::default;
+        let objective = v1::Objective::MinIterationTime.into();
+        let timed = || v1::RecommendPlanRequest { objective, ..some() };
+        let of = |request: v1::RecommendPlanRequest, smallest: u32| {
+            let asked = asked(request);
+            let least = least_share(&asked, Some(smallest));
+            let batches = batches(&asked, &TRAINING, least)?;
+            let told = left_out(&asked, &batches, least, 4);
+            Ok::<_, Invalid>((batches.iter().map(|batch| batch.micro_batch_size).collect::<Vec<_>>(), told))
+        };
+        let (sizes, told) = of(timed(), 4).unwrap();
+        assert_eq!(sizes, [4, 6, 8, 12, 24]);
+        assert!(
+            told.is_some_and(
+                |told| told.contains("fewer than 4 samples") && told.contains("micro_batch_size")
+            )
+        );
+        let constraints = v1::Constraints { data_degrees: vec![4, 2], ..Default::default() };
+        let replicas = v1::RecommendPlanRequest { constraints: Some(constraints), ..timed() };
+        assert_eq!(of(replicas, 4).unwrap().0, [8, 12, 24], "two replicas take half of it each");
+        let none = of(timed(), 32).unwrap_err();
+        assert_eq!(none.violations()[0].field, "micro_batch_size");
+        assert!(none.to_string().contains("fewer than 32"), "{none}");
+
+        let sizes = v1::Constraints { micro_batch_sizes: vec![1, 2], ..Default::default() };
+        let named = [
+            v1::RecommendPlanRequest { micro_batch_size: 4, ..timed() },
+            v1::RecommendPlanRequest { constraints: Some(sizes), ..timed() },
+            v1::RecommendPlanRequest { global_batch_size: 24, micro_batches: 24, ..timed() },
+        ];
+        for request in named {
+            let (sizes, told) = of(request, 8).unwrap();
+            assert!(sizes[0] < 8 && told.is_none(), "{sizes:?} {told:?}");
+        }
+        assert_eq!(least_share(&asked(timed()), None), 1, "nothing is known of a profile without times");
+        assert_eq!(least_share(&asked(some()), Some(4)), 1, "bytes have a margin of their own");
+        let limited = v1::Constraints { max_iteration_seconds: 2.0, ..Default::default() };
+        let limited = v1::RecommendPlanRequest { constraints: Some(limited), ..some() };
+        assert_eq!(least_share(&asked(limited), Some(4)), 4);
+    }
+
+    /// A launcher decides the shape and the schedule where the request does not, and refuses what it cannot run.
+    #[test]
+    fn launchers_decide_shape_and_schedule() {
+        let launcher = v1::Launcher::Megatron.into();
+        let some = || v1::RecommendPlanRequest { launcher, ..Default::default() };
+        let megatron = asked(some());
+        assert_eq!(megatron.goal.shape, PlanShape::UniformGrid);
+        assert_eq!(schedules(&megatron, &TRAINING), Ok(vec![Schedule::OneFOneB]));
+        let named = asked(v1::RecommendPlanRequest { schedule: v1::Schedule::Gpipe.into(), ..some() });
+        assert_eq!(schedules(&named, &TRAINING).unwrap_err().violations()[0].field, "schedule");
+        let shape = v1::PlanShape::PerStageMesh.into();
+        let refused = question(&v1::RecommendPlanRequest { shape, ..some() }).unwrap_err();
+        assert!(matches!(refused, ApiError::ShapeUnsupported { required: PlanShape::UniformGrid, .. }));
+        let constraints = Some(v1::Constraints { recompute_per_stage: true, ..Default::default() });
+        let refused = question(&v1::RecommendPlanRequest { constraints, ..some() });
+        assert!(matches!(refused, Err(ApiError::Invalid(_))));
+    }
+
+    /// Every number that a user may get wrong has its range.
+    #[test]
+    fn numbers_out_of_range_are_refused_by_field() {
+        let field = |request: v1::RecommendPlanRequest| match question(&request).unwrap_err() {
+            ApiError::Invalid(invalid) => invalid.violations()[0].field.clone(),
+            other => panic!("{other}"),
+        };
+        let some = v1::RecommendPlanRequest::default;
+        for seconds in [-1.0, f64::NAN, f64::INFINITY, 50.1] {
+            let request = v1::RecommendPlanRequest { search_seconds: seconds, ..some() };
+            assert_eq!(field(request), "search_seconds");
+        }
+        assert_eq!(field(v1::RecommendPlanRequest { alternatives: 21, ..some() }), "alternatives");
+        assert_eq!(field(v1::RecommendPlanRequest { search_seed: -1, ..some() }), "search_seed");
+        assert_eq!(field(v1::RecommendPlanRequest { objective: 99, ..some() }), "objective");
+        assert_eq!(field(v1::RecommendPlanRequest { transfers: 3, ..some() }), "transfers");
+        let samples = v1::RecommendPlanRequest { global_batch_size: 1 << 40, ..some() };
+        assert_eq!(field(samples), "global_batch_size");
+        let partitioning = Some((&Partitioning::from_sizes(&[1, 1]).unwrap()).into());
+        let objective = v1::Objective::MinPeakMemory.into();
+        assert_eq!(field(v1::RecommendPlanRequest { partitioning, objective, ..some() }), "objective");
+    }
+}

@@ -1,0 +1,116 @@
+//! Profiles as messages.
+
+use std::collections::BTreeSet;
+
+use loadmaster_planning::campaign::CampaignError;
+use loadmaster_planning::predict::capture::metrics::LayerMetrics;
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::training::scenario::Scenario;
+use loadmaster_proto::wire::{ToWire, v1};
+
+use crate::profile::{Disturbance, StoredProfile};
+use crate::rpc::limits::MAX_LISTED_MISSING;
+use crate::rpc::messages::{count, run_counts, time};
+use crate::store::records::{ProfileRecord, ProfileSettings, ProfileState, RunCounts};
+
+/// A profile without its layers, as lists show it.
+pub(super) fn row(record: &ProfileRecord) -> v1::Profile {
+    v1::Profile {
+        state: record.state.to_wire(),
+        device_seconds: record.device_seconds,
+        reused_runs: count(record.reused_runs),
+        saved_device_seconds: record.saved_device_seconds,
+        shrunk_runs: count(record.shrunk_runs),
+        missing: record.missing.clone(),
+        operation: record.operation.to_string(),
+        create_time: Some(time(record.create_time)),
+        end_time: record.end_time.map(time),
+        ..new(&record.settings, record.runs)
+    }
+}
+
+/// A profile with its layers' metrics and what each predictor lacks.
+///
+/// # Errors
+/// When its settings make no campaign.
+pub(super) fn profile(record: &ProfileRecord, stored: &StoredProfile) -> Result<v1::Profile, CampaignError> {
+    let mut row = row(record);
+    let ledger = stored.fitted().first().map(|first| first.peak_ledger).unwrap_or_default();
+    if record.state == ProfileState::Cancelled {
+        row.missing = stored.missing()?;
+    }
+    for scenario in &mut row.scenarios {
+        let sizes: BTreeSet<u32> = stored
+            .fitted()
+            .into_iter()
+            .filter(|of| {
+                let of = of.stage.scenario().map(self::scenario);
+                of.is_some_and(|of| (of.parallelism, of.degree) == (scenario.parallelism, scenario.degree))
+            })
+            .map(|measurement| measurement.micro_batch_size)
+            .collect();
+        scenario.micro_batch_sizes = sizes.into_iter().map(count).collect();
+    }
+    let Disturbance { contended, others_share, oversubscribed } = stored.disturbance();
+    Ok(v1::Profile {
+        contended_measurements: count(contended),
+        others_share,
+        oversubscribed_measurements: count(oversubscribed),
+        layers: stored.metrics()?.layers.iter().map(|of| layer_memory(of, ledger)).collect(),
+        predictors: stored
+            .needs()?
+            .into_iter()
+            .map(|of| v1::PredictorNeeds { predictor: of.predictor.to_owned(), missing: of.missing })
+            .collect(),
+        environments: stored.environments().into_iter().map(Into::into).collect(),
+        ..row
+    })
+}
+
+/// A profile as lists show it: one of a long model may lack thousands of things.
+pub(super) fn in_list(record: &ProfileRecord) -> v1::Profile {
+    let mut profile = row(record);
+    profile.missing.truncate(MAX_LISTED_MISSING);
+    profile
+}
+
+/// A profile that is not stored.
+pub(super) fn new(profile: &ProfileSettings, runs: RunCounts) -> v1::Profile {
+    v1::Profile {
+        name: profile.name.to_string(),
+        model: profile.model.to_string(),
+        training: Some(profile.training.into()),
+        campaign: profile.campaign.to_wire(),
+        devices: profile.devices.map_or(0, count),
+        scenarios: profile.scenarios.iter().map(|&of| scenario(of)).collect(),
+        scale_by_pipeline: profile.scale_by_pipeline,
+        fresh: profile.fresh,
+        reuse_contended: profile.reuse_contended,
+        command: profile.command.as_ref().map(ToString::to_string).unwrap_or_default(),
+        profiled_micro_batch_sizes: profile.micro_batch_sizes.iter().copied().map(count).collect(),
+        device_kind: profile.device_kind.clone(),
+        runs: Some(run_counts(runs)),
+        ..v1::Profile::default()
+    }
+}
+
+fn scenario(scenario: Scenario) -> v1::ProfileScenario {
+    let parallelism = scenario.parallelism.to_wire();
+    v1::ProfileScenario { parallelism, degree: count(scenario.degree), micro_batch_sizes: Vec::new() }
+}
+
+pub(super) fn layer_memory(metrics: &LayerMetrics, ledger: Ledger) -> v1::LayerMemory {
+    let index = |layer: usize| i32::try_from(layer).unwrap_or(i32::MAX);
+    v1::LayerMemory {
+        layer: index(metrics.layer),
+        micro_batch_size: count(metrics.setting.micro_batch_size),
+        in_flight: count(metrics.setting.in_flight),
+        isolated_bytes: metrics.isolated.map(Bytes::to_wire),
+        added_bytes: metrics.added.map(|added| added.bytes),
+        neighbour_first_layer: metrics.added.map_or(-1, |added| index(added.neighbour_first_layer)),
+        ledger: ledger.to_wire(),
+        parallelism: scenario(metrics.setting.scenario).parallelism,
+        degree: scenario(metrics.setting.scenario).degree,
+    }
+}

@@ -1,0 +1,170 @@
+//! `ProfileService`.
+
+mod document;
+mod message;
+mod order;
+mod resume;
+mod run;
+mod software;
+
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::name::{OperationName, ProfileName, RunName};
+use loadmaster_proto::wire::longrunning::Operation;
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::profile_service_server::ProfileService;
+use tonic::{Request, Response, Status};
+
+use super::blocking::blocking;
+use super::error::ApiError;
+use super::imports::Imports;
+use super::limits::MAX_WORKERS;
+use super::messages::{self, operation_message};
+use super::page::Listing;
+use crate::profile::StoredProfile;
+use crate::store::records::{PageRequest, RunState, WorkerRecord};
+use crate::store::{RunFilter, Store};
+
+/// Runs and shows profiles.
+#[derive(Debug, Clone)]
+pub(super) struct Profiles {
+    pub(super) store: Store,
+    pub(super) imports: Imports,
+}
+
+impl Profiles {
+    /// A profile with its layers' metrics and what each predictor lacks.
+    pub(super) async fn whole(&self, name: &ProfileName) -> Result<v1::Profile, ApiError> {
+        if let Some(document) = self.store.find_document(name).await? {
+            return self.imported(name, document).await;
+        }
+        let (record, stored) = StoredProfile::load(&self.store, name).await?;
+        // Deriving the metrics of a long model takes a while.
+        blocking("a profile cannot be shown", move || message::profile(&record, &stored)).await
+    }
+
+    async fn started(&self, operation: &OperationName) -> Result<Operation, ApiError> {
+        let record = self.store.get_operation(operation).await?;
+        Ok(operation_message(&record, String::new(), None, None))
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerRecord>, ApiError> {
+        Ok(self.store.list_workers(&PageRequest { size: MAX_WORKERS, after: None }).await?.rows)
+    }
+}
+
+#[tonic::async_trait]
+impl ProfileService for Profiles {
+    async fn run_profile(
+        &self,
+        request: Request<v1::RunProfileRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        Ok(Response::new(self.run(request.into_inner()).await?))
+    }
+
+    async fn resume_profile(
+        &self,
+        request: Request<v1::ResumeProfileRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        Ok(Response::new(self.resume(request.into_inner()).await?))
+    }
+
+    async fn get_profile(
+        &self,
+        request: Request<v1::GetProfileRequest>,
+    ) -> Result<Response<v1::Profile>, Status> {
+        let name = ProfileName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
+        Ok(Response::new(self.whole(&name).await?))
+    }
+
+    async fn list_profiles(
+        &self,
+        request: Request<v1::ListProfilesRequest>,
+    ) -> Result<Response<v1::ListProfilesResponse>, Status> {
+        let request = request.into_inner();
+        let listing = Listing::new("ListProfiles", &[]);
+        let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
+        let page = self.store.list_profiles(&page).await.map_err(ApiError::from)?;
+        let (profiles, next_page_token) = listing.answer(page, message::in_list);
+        Ok(Response::new(v1::ListProfilesResponse { profiles, next_page_token }))
+    }
+
+    async fn delete_profile(
+        &self,
+        request: Request<v1::DeleteProfileRequest>,
+    ) -> Result<Response<()>, Status> {
+        let name = ProfileName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
+        self.store.delete_profile(&name).await.map_err(ApiError::from)?;
+        Ok(Response::new(()))
+    }
+
+    async fn list_measurements(
+        &self,
+        request: Request<v1::ListMeasurementsRequest>,
+    ) -> Result<Response<v1::ListMeasurementsResponse>, Status> {
+        let request = request.into_inner();
+        let name = ProfileName::parse("parent", &request.parent).map_err(ApiError::from)?;
+        let listing = Listing::new("ListMeasurements", &[&request.parent]);
+        let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
+        let page = self.store.list_measurements(&name, &page).await.map_err(ApiError::from)?;
+        // Tapes are for predictors, and a page of them would be longer than a message may be.
+        let (measurements, next_page_token) =
+            listing.answer(page, |row| v1::Measurement { tape: None, ..messages::measurement(row) });
+        Ok(Response::new(v1::ListMeasurementsResponse { measurements, next_page_token }))
+    }
+
+    async fn get_run(&self, request: Request<v1::GetRunRequest>) -> Result<Response<v1::Run>, Status> {
+        let name = RunName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
+        let record = self.store.get_run(&name).await.map_err(ApiError::from)?;
+        let measurements = self.store.run_measurements(&name).await.map_err(ApiError::from)?;
+        Ok(Response::new(v1::Run {
+            measurements: measurements.iter().map(messages::measurement).collect(),
+            ..messages::run_row(&record)
+        }))
+    }
+
+    async fn list_runs(
+        &self,
+        request: Request<v1::ListRunsRequest>,
+    ) -> Result<Response<v1::ListRunsResponse>, Status> {
+        let request = request.into_inner();
+        let filter = run_filter(&request).map_err(ApiError::from)?;
+        let listing = Listing::new("ListRuns", &[&request.operation, &request.state.to_string()]);
+        let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
+        let page = self.store.list_runs(&filter, &page).await.map_err(ApiError::from)?;
+        let (runs, next_page_token) = listing.answer(page, messages::run_row);
+        Ok(Response::new(v1::ListRunsResponse { runs, next_page_token }))
+    }
+
+    async fn export_profile(
+        &self,
+        request: Request<v1::ExportProfileRequest>,
+    ) -> Result<Response<v1::ExportProfileResponse>, Status> {
+        Ok(Response::new(self.export(request.into_inner()).await?))
+    }
+
+    async fn import_profile(
+        &self,
+        request: Request<v1::ImportProfileRequest>,
+    ) -> Result<Response<v1::Profile>, Status> {
+        Ok(Response::new(self.import(request.into_inner()).await?))
+    }
+}
+
+fn run_filter(request: &v1::ListRunsRequest) -> Result<RunFilter, Invalid> {
+    use v1::run::State;
+    let operation = match request.operation.as_str() {
+        "" => None,
+        name => Some(OperationName::parse("operation", name)?),
+    };
+    let state = match State::try_from(request.state) {
+        Ok(State::Unspecified) => None,
+        Ok(State::Queued) => Some(RunState::Queued),
+        Ok(State::Running) => Some(RunState::Running),
+        Ok(State::Succeeded) => Some(RunState::Succeeded),
+        Ok(State::OutOfMemory) => Some(RunState::OutOfMemory),
+        Ok(State::Parked) => Some(RunState::Parked),
+        Ok(State::Cancelled) => Some(RunState::Cancelled),
+        Err(_) => return Err(Invalid::field("state", format!("{} is unknown", request.state))),
+    };
+    Ok(RunFilter { operation, state, ..RunFilter::default() })
+}

@@ -1,0 +1,210 @@
+//! What a `RunProfileRequest` asks for, checked.
+
+use loadmaster_proto::error::{Invalid, in_range, required};
+use loadmaster_proto::measure::run::{Campaign, RunSpec};
+use loadmaster_proto::model::Model;
+use loadmaster_proto::name::{CommandName, ModelName, ProfileName};
+use loadmaster_proto::profile::ProfileSettings;
+use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::scenario::Scenario;
+use loadmaster_proto::training::stage::Parallelism;
+use loadmaster_proto::wire::{field, v1};
+
+use crate::rpc::limits::{MAX_PARALLELISMS, count_or, deadline_seconds};
+use loadmaster_planning::campaign::default_micro_batch_sizes;
+use loadmaster_planning::campaign::scenarios::scenarios;
+
+/// A checked request, but for its subject and device kind.
+pub(super) struct Order {
+    training: TrainingSpec,
+    campaign: Campaign,
+    devices: Option<u32>,
+    scenarios: Vec<Scenario>,
+    scale_by_pipeline: bool,
+    micro_batch_sizes: Vec<u32>,
+    iterations: u32,
+    command: Option<CommandName>,
+    min_capacity: u64,
+    deadline_seconds: u32,
+    fresh: bool,
+    reuse_contended: bool,
+}
+
+impl Order {
+    /// Checks everything that does not depend on the workers.
+    ///
+    /// # Errors
+    /// Names the field that is missing or wrong.
+    pub(super) fn check(request: &v1::RunProfileRequest, model: &Model) -> Result<Self, Invalid> {
+        let training: TrainingSpec = field("training", required("training", request.training)?)?;
+        let campaign: Option<Campaign> = field("campaign", request.campaign)?;
+        let campaign = campaign.unwrap_or(Campaign::Minimal);
+        if campaign == Campaign::Imported {
+            return Err(Invalid::field("campaign", "is what ImportProfile makes: name one that runs"));
+        }
+        let devices = devices(request.devices, campaign, model)?;
+        let degrees = degrees(&request.degrees)?;
+        let parallelisms = parallelisms(&request.parallelisms)?;
+        if parallelisms.is_empty() && !degrees.is_empty() {
+            let why = "needs `parallelisms`, too: data, tensor, or both";
+            return Err(Invalid::field("degrees", why));
+        }
+        let scenarios = scenarios(campaign, &parallelisms, &degrees, (model, &training, devices));
+        let command: Option<CommandName> = field("command", request.command.clone())?;
+        if command.is_some() && campaign == Campaign::Minimal {
+            return Err(Invalid::field(
+                "campaign",
+                "`minimal` traces every allocation, which a command cannot: name `stages` or `paper`",
+            ));
+        }
+        Ok(Self {
+            training,
+            campaign,
+            devices,
+            scenarios,
+            scale_by_pipeline: scale_by_pipeline(request.scale_by_pipeline, campaign)?,
+            micro_batch_sizes: micro_batch_sizes(&request.micro_batch_sizes, &training, campaign)?,
+            iterations: count_or(
+                "iterations",
+                request.iterations,
+                RunSpec::DEFAULT_ITERATIONS,
+                RunSpec::MAX_ITERATIONS,
+            )?,
+            command,
+            min_capacity: field("min_capacity_bytes", request.min_capacity_bytes)?,
+            deadline_seconds: deadline_seconds(request.run_deadline_seconds)?,
+            fresh: request.fresh,
+            reuse_contended: reuse_contended(request)?,
+        })
+    }
+
+    /// The settings of the profile.
+    pub(super) fn settings(
+        self,
+        name: ProfileName,
+        model: ModelName,
+        device_kind: String,
+    ) -> ProfileSettings {
+        let Self {
+            training,
+            campaign,
+            devices,
+            scenarios,
+            scale_by_pipeline,
+            micro_batch_sizes,
+            iterations,
+            command,
+            min_capacity,
+            deadline_seconds,
+            fresh,
+            reuse_contended,
+        } = self;
+        ProfileSettings {
+            name,
+            model,
+            training,
+            campaign,
+            devices,
+            scenarios,
+            scale_by_pipeline,
+            micro_batch_sizes,
+            command,
+            device_kind,
+            iterations,
+            min_capacity,
+            deadline_seconds,
+            fresh,
+            reuse_contended,
+        }
+    }
+}
+
+/// A profile that reuses nothing cannot reuse what was disturbed.
+fn reuse_contended(request: &v1::RunProfileRequest) -> Result<bool, Invalid> {
+    if request.reuse_contended && request.fresh {
+        return Err(Invalid::field(
+            "reuse_contended",
+            "contradicts `fresh`, which measures everything again",
+        ));
+    }
+    Ok(request.reuse_contended)
+}
+
+/// Devices that the campaign is laid out for, which `minimal` is not.
+fn devices(asked: i32, campaign: Campaign, model: &Model) -> Result<Option<u32>, Invalid> {
+    let layers = i32::try_from(model.layers().len()).unwrap_or(i32::MAX);
+    let most = match campaign {
+        Campaign::Minimal | Campaign::Imported => {
+            return in_range("devices", asked, 0..=i32::MAX).map(|_| None);
+        }
+        Campaign::Stages => layers,
+        Campaign::Paper => layers.saturating_mul(Scenario::MAX_DEGREE as i32),
+    };
+    if asked == 0 {
+        let why = "is required: the stages that this campaign measures follow from it (`minimal` needs none)";
+        return Err(Invalid::field("devices", why));
+    }
+    if campaign == Campaign::Stages && asked > layers {
+        let why = format!("is {asked}, more stages than the model's {layers} layers");
+        return Err(Invalid::field("devices", why));
+    }
+    in_range("devices", asked, 1..=most).map(|devices| Some(devices.unsigned_abs()))
+}
+
+fn parallelisms(asked: &[i32]) -> Result<Vec<Parallelism>, Invalid> {
+    in_range("parallelisms", asked.len(), 0..=MAX_PARALLELISMS)?;
+    field("parallelisms", asked.to_vec())
+}
+
+fn degrees(asked: &[i32]) -> Result<Vec<u32>, Invalid> {
+    let mut degrees = Vec::with_capacity(asked.len().min(8));
+    for (index, &degree) in asked.iter().enumerate() {
+        let path = format!("degrees[{index}]");
+        let degree = in_range(&path, degree, 2..=Scenario::MAX_DEGREE as i32)?.unsigned_abs();
+        if !degree.is_power_of_two() {
+            return Err(Invalid::field(path, format!("is {degree}, must be a power of two")));
+        }
+        if degrees.contains(&degree) {
+            return Err(Invalid::field(path, format!("is {degree} for the second time")));
+        }
+        degrees.push(degree);
+    }
+    Ok(degrees)
+}
+
+/// There is no pipeline scenario to scale by in a campaign of single layers.
+fn scale_by_pipeline(asked: bool, campaign: Campaign) -> Result<bool, Invalid> {
+    if asked && campaign == Campaign::Minimal {
+        let why = "belongs to the campaigns `paper` and `stages`: `minimal` measures no stages that could be scaled";
+        return Err(Invalid::field("scale_by_pipeline", why));
+    }
+    Ok(asked)
+}
+
+fn micro_batch_sizes(
+    asked: &[i32],
+    training: &TrainingSpec,
+    campaign: Campaign,
+) -> Result<Vec<u32>, Invalid> {
+    if asked.is_empty() {
+        return Ok(default_micro_batch_sizes(campaign, training.micro_batch_size));
+    }
+    let mut sizes = asked
+        .iter()
+        .enumerate()
+        .map(|(index, &size)| {
+            in_range(
+                &format!("micro_batch_sizes[{index}]"),
+                i64::from(size),
+                1..=i64::from(TrainingSpec::MAX_MICRO_BATCH_SIZE),
+            )
+            .map(|size| u32::try_from(size).unwrap_or(1))
+        })
+        .collect::<Result<Vec<u32>, Invalid>>()?;
+    sizes.sort_unstable();
+    sizes.dedup();
+    if sizes.len() != asked.len() || sizes.len() > 2 {
+        return Err(Invalid::field("micro_batch_sizes", "must be one or two different sizes"));
+    }
+    Ok(sizes)
+}

@@ -1,0 +1,175 @@
+//! `RunProfile`: from a checked request to a campaign, or to what it would cost.
+
+use loadmaster_proto::error::{Invalid, required};
+use loadmaster_proto::model::Model;
+use loadmaster_proto::model::import::ModelSource;
+use loadmaster_proto::name::{ModelName, ProfileName, checked_kind};
+use loadmaster_proto::profile::ProfileSettings;
+use loadmaster_proto::wire::longrunning::{Operation, operation};
+use loadmaster_proto::wire::v1;
+use uuid::Uuid;
+
+use super::order::Order;
+use super::{Profiles, message, software};
+use crate::profile::{Prepared, StoredProfile};
+use crate::rpc::blocking::blocking;
+use crate::rpc::error::ApiError;
+use crate::rpc::messages::{count, pack};
+use crate::rpc::request_key::request_key;
+use crate::store::StoreError;
+use crate::store::records::{AttemptRecord, NewRun, Pace, RunCounts, Software, WorkerRecord, WorkerState};
+
+impl Profiles {
+    pub(super) async fn run(&self, mut request: v1::RunProfileRequest) -> Result<Operation, ApiError> {
+        let id = std::mem::take(&mut request.request_id);
+        let key = request_key(&id, &request)?;
+        // Before anything that may have changed since: the same call gets the same answer.
+        if !request.validate_only
+            && let Some(first) = self.store.find_request(key.as_ref()).await?
+        {
+            return self.started(&first).await;
+        }
+        let subject = required("model", request.subject.clone())?;
+        let (model, source) = self.subject(subject).await?;
+        // Which scenarios can be laid out takes a while to find out for a long model.
+        let (order, request, model) = blocking("a request cannot be checked", move || {
+            let order = Order::check(&request, &model)?;
+            Ok::<_, Invalid>((order, request, model))
+        })
+        .await?;
+        let name = match request.profile_id.as_str() {
+            "" => {
+                let suffix = Uuid::new_v4().simple().to_string();
+                ProfileName::from_id(format!("{}-{}", model.slug(), &suffix[..8]))
+            }
+            id => ProfileName::from_id(id),
+        }
+        .map_err(|invalid| invalid.under("profile_id"))?;
+        let workers = self.workers().await?;
+        let device_kind = device_kind(&request.device_kind, &workers)?;
+        let settings = order.settings(name, ModelName::from_id(model.id())?, device_kind);
+        let software = software::of_workers(&workers, &settings.device_kind)?;
+        let prepared = self.prepare(&settings, model.clone(), Vec::new(), software).await?;
+        if request.validate_only {
+            return self.checked(&settings, &prepared, &workers).await;
+        }
+        if let Some(source) = source {
+            self.store.put_model(&model, &source).await?;
+        }
+        let operation = self.store.create_profile(settings, prepared.runs, &prepared.reused, key).await?;
+        self.started(&operation).await
+    }
+
+    async fn subject(
+        &self,
+        subject: v1::run_profile_request::Subject,
+    ) -> Result<(Model, Option<ModelSource>), ApiError> {
+        match subject {
+            v1::run_profile_request::Subject::Model(name) => {
+                let name = ModelName::parse("model", &name)?;
+                Ok((self.store.get_model(&name).await?.model, None))
+            }
+            v1::run_profile_request::Subject::Source(source) => {
+                let (source, model) = self.imports.model(source).await?;
+                Ok((model, Some(source)))
+            }
+        }
+    }
+
+    /// What a valid request would make: nothing of it is stored, and no operation has a name.
+    async fn checked(
+        &self,
+        profile: &ProfileSettings,
+        prepared: &Prepared,
+        workers: &[WorkerRecord],
+    ) -> Result<Operation, ApiError> {
+        match self.store.get_profile(&profile.name).await {
+            Ok(_) => return Err(StoreError::AlreadyExists { what: profile.name.to_string() }.into()),
+            Err(StoreError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let runs = u32::try_from(prepared.runs.len()).unwrap_or(u32::MAX);
+        let queued = RunCounts { queued: runs, ..RunCounts::default() };
+        let alive = workers.iter().filter(|worker| worker.state == WorkerState::Alive);
+        let at_once = alive.map(|worker| worker.runs_at_once(&profile.device_kind));
+        let pace = self.store.pace(&profile.device_kind, &profile.model).await?;
+        let mut profile = v1::Profile {
+            runs_at_once: count(at_once.fold(0, u32::saturating_add)),
+            reused_runs: i32::try_from(prepared.reused.len()).unwrap_or(i32::MAX),
+            ..message::new(profile, queued)
+        };
+        write_estimate(&mut profile, &prepared.runs, pace);
+        let response = operation::Result::Response(pack(&profile));
+        Ok(Operation { done: true, result: Some(response), ..Operation::default() })
+    }
+
+    /// Which runs a profile needs besides those that it has (`attempts`), and which of them somebody made
+    /// before in the same environment as today's.
+    pub(super) async fn prepare(
+        &self,
+        settings: &ProfileSettings,
+        model: Model,
+        attempts: Vec<AttemptRecord>,
+        software: Option<Software>,
+    ) -> Result<Prepared, ApiError> {
+        let shared = settings.clone();
+        // A long model has many runs, each of which is hashed.
+        let remaining = blocking("a campaign cannot be laid out", move || {
+            StoredProfile::remaining(&shared, &model, &attempts)
+        })
+        .await?;
+        let measured = match software {
+            Some(software) if !settings.fresh => {
+                let wanted: Vec<(String, u32)> = remaining
+                    .iter()
+                    .map(|keyed| (keyed.key.clone(), keyed.run.training.micro_batch_size))
+                    .collect();
+                let (kind, contended) = (&settings.device_kind, settings.reuse_contended);
+                self.store.find_measured(&wanted, kind, &software, contended).await?
+            }
+            _ => Vec::new(),
+        };
+        Ok(Prepared::new(settings, remaining, &measured))
+    }
+}
+
+/// The kind of device to measure on: as asked, else that of the first device of the newest worker that
+/// takes runs.
+fn device_kind(asked: &str, workers: &[WorkerRecord]) -> Result<String, ApiError> {
+    if !asked.is_empty() {
+        checked_kind("device_kind", asked)?;
+        return Ok(asked.to_owned());
+    }
+    workers
+        .iter()
+        .filter(|worker| worker.state == WorkerState::Alive)
+        .flat_map(|worker| &worker.devices)
+        .map(|device| device.kind.clone())
+        .next()
+        .ok_or(ApiError::NoWorker)
+}
+
+/// Writes the estimate of `runs` into the profile that they would make.
+fn write_estimate(profile: &mut v1::Profile, runs: &[NewRun], pace: Option<Pace>) {
+    let kind = &profile.device_kind;
+    let Some(pace) = pace else {
+        profile.estimate_origin = match runs {
+            [] => String::new(),
+            _ => format!("no run has ended on {kind} devices yet, so nobody knows how long one takes"),
+        };
+        return;
+    };
+    let devices: f64 = runs.iter().map(|run| f64::from(run.device_count)).sum();
+    let device_seconds = devices * pace.seconds;
+    profile.estimated_device_seconds = Some(device_seconds);
+    // Shorter than its longest run nothing gets, however many devices there are.
+    let least = if runs.is_empty() { 0.0 } else { pace.seconds };
+    profile.estimated_seconds =
+        (profile.runs_at_once > 0).then(|| (device_seconds / f64::from(profile.runs_at_once)).max(least));
+    let what = if pace.same_model { "of this model" } else { "of other models" };
+    profile.estimate_origin =
+        format!("as long as the {} newest runs {what} held {kind} devices on average", pace.runs);
+    if pace.runs == 1 {
+        profile.estimate_origin = format!("as long as the only run {what} held {kind} devices");
+    }
+}

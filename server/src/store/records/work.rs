@@ -1,0 +1,90 @@
+//! What a run does, as its row says it: stages of a model that are trained with settings, or links, and nothing else.
+
+use loadmaster_proto::measure::links::LinkWork;
+use loadmaster_proto::measure::run::{RunSpec, Task, Work};
+use loadmaster_proto::model::Model;
+use loadmaster_proto::name::CommandName;
+use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
+use serde::Deserialize;
+use sqlx::FromRow;
+use sqlx::types::Json;
+
+use super::{RunWork, TrainedWork};
+use crate::store::columns::Stored;
+use crate::store::error::{Result, StoreError};
+
+/// The columns of a run's work. `M` is what is read of its model: its name, or all of it.
+#[derive(FromRow)]
+pub(super) struct WorkRow<M> {
+    model: Option<M>,
+    training: Option<Json<TrainingSpec>>,
+    #[sqlx(json)]
+    work: StoredWork,
+    #[sqlx(json)]
+    stage_recompute: Vec<RecomputePolicy>,
+    #[sqlx(try_from = "i32")]
+    iterations: u32,
+    #[sqlx(try_from = "Stored<Option<String>>")]
+    command: Option<CommandName>,
+}
+
+/// The document in a run's column `work`.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum StoredWork {
+    /// Exchanges between devices.
+    Links { links: LinkWork },
+    /// Stages to train.
+    Stages(Work),
+}
+
+/// What the columns say together.
+enum Told<M> {
+    Links(LinkWork),
+    Stages(Work, M, TrainingSpec),
+}
+
+fn told<M>(work: StoredWork, model: Option<M>, training: Option<Json<TrainingSpec>>) -> Result<Told<M>> {
+    match (work, model, training) {
+        (StoredWork::Links { links }, None, None) => Ok(Told::Links(links)),
+        (StoredWork::Stages(stages), Some(model), Some(Json(training))) => {
+            Ok(Told::Stages(stages, model, training))
+        }
+        _ => Err(StoreError::corrupt("a stored run trains without a model, or with links")),
+    }
+}
+
+/// For lists: the model's name is enough.
+impl TryFrom<WorkRow<Stored<String>>> for RunWork {
+    type Error = StoreError;
+
+    fn try_from(row: WorkRow<Stored<String>>) -> Result<Self> {
+        let WorkRow { model, training, work, stage_recompute, iterations, command } = row;
+        Ok(match told(work, model, training)? {
+            Told::Links(links) => Self::Links(links),
+            Told::Stages(stages, model, training) => Self::Stages(TrainedWork {
+                model: model.try_into()?,
+                training,
+                stages,
+                stage_recompute,
+                iterations,
+                command,
+            }),
+        })
+    }
+}
+
+/// For workers: all that they need.
+impl TryFrom<WorkRow<Json<Model>>> for Task {
+    type Error = StoreError;
+
+    fn try_from(row: WorkRow<Json<Model>>) -> Result<Self> {
+        let WorkRow { model, training, work, stage_recompute, iterations, command } = row;
+        Ok(match told(work, model, training)? {
+            Told::Links(links) => Self::Links(links),
+            Told::Stages(work, Json(model), training) => {
+                Self::Train(Box::new(RunSpec { model, training, work, stage_recompute, iterations, command }))
+            }
+        })
+    }
+}

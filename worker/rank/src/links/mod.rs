@@ -1,0 +1,161 @@
+//! Measuring how fast the devices of a worker exchange bytes.
+//!
+//! All ranks walk through the same list of exchanges: each pair sends a tensor back and forth, one pair at
+//! a time while the others wait, and then groups of growing size all-reduce one. What is timed is what
+//! training does: tensors between stages and sums within a stage, over host sockets, or with NCCL between
+//! different GPUs.
+
+mod mesh;
+
+use std::time::{Duration, Instant};
+
+use loadmaster_proto::measure::links::{GroupLink, LinkPoint, LinkWork, PairLink, RankLinks};
+use loadmaster_proto::measure::rank::LinkSpec;
+use loadmaster_proto::phase::Phase;
+use tch::{Device, Tensor};
+
+use crate::collective::Reduction;
+use crate::error::RankError;
+use crate::library;
+use crate::memory::Memory;
+use crate::progress;
+use crate::tensor::Form;
+use crate::timing::{Clock, median};
+use mesh::Mesh;
+
+/// Exchanges with other ranks as one of them.
+///
+/// # Errors
+/// Why there is no measurement.
+pub fn measure(spec: &LinkSpec) -> Result<RankLinks, RankError> {
+    library::check_version()?;
+    let memory = Memory::open(&spec.device)?;
+    tch::set_num_threads(i32::try_from(spec.threads).unwrap_or(i32::MAX));
+    progress::start((spec.work.pairs().count() + spec.work.groups().len()) as u64);
+    exchange(spec, &memory).map_err(|error| {
+        let (phase, layer) = progress::whereabouts();
+        memory.explain(error, phase, layer)
+    })
+}
+
+fn exchange(spec: &LinkSpec, memory: &Memory) -> Result<RankLinks, RankError> {
+    let patience = Duration::try_from_secs_f64(spec.neighbour_timeout_seconds).unwrap_or_default();
+    let mesh = Mesh::connect(spec, memory.device(), Instant::now() + patience)?;
+    let rank = Rank {
+        own: spec.index,
+        work: &spec.work,
+        device: memory.device(),
+        clock: Clock::new(memory.asynchronous_device()),
+        mesh,
+    };
+    progress::enter(Phase::Exchange, None);
+    let pairs = rank.pairs()?;
+    let groups = rank.groups(spec)?;
+    let transport = rank.mesh.transport();
+    rank.mesh.finish()?;
+    Ok(RankLinks {
+        index: spec.index,
+        device_id: spec.device_id.clone(),
+        transport,
+        pairs,
+        groups,
+        environment: library::environment(&spec.device, spec.threads),
+    })
+}
+
+/// One of the ranks that exchange.
+struct Rank<'a> {
+    own: u32,
+    work: &'a LinkWork,
+    device: Device,
+    clock: Clock,
+    mesh: Mesh,
+}
+
+impl Rank<'_> {
+    /// The pairs whose earlier member this rank is.
+    fn pairs(&self) -> Result<Vec<PairLink>, RankError> {
+        let mut pairs = Vec::new();
+        for (first, second) in self.work.pairs() {
+            self.mesh.wait_for_all()?;
+            if self.own == first {
+                let points = self.points(|tensor| {
+                    let start = self.clock.now()?;
+                    self.mesh.send(second, tensor)?;
+                    drop(self.mesh.receive(second, tensor)?);
+                    // There and back.
+                    Ok((self.clock.now()? - start).as_secs_f64() / 2.0)
+                })?;
+                pairs.push(PairLink::new(first, second, points)?);
+            } else if self.own == second {
+                self.points(|tensor| {
+                    let received = self.mesh.receive(first, tensor)?;
+                    self.mesh.send(first, &received)?;
+                    Ok(0.0)
+                })?;
+            }
+            progress::pass_done();
+        }
+        Ok(pairs)
+    }
+
+    /// The groups, as the first rank sees them; on others nothing, whatever they took part in.
+    fn groups(&self, spec: &LinkSpec) -> Result<Vec<GroupLink>, RankError> {
+        let mut groups = Vec::new();
+        for size in self.work.groups() {
+            self.mesh.wait_for_all()?;
+            if let Some(group) = self.mesh.group(size, spec.collectives)? {
+                let together = Tensor::f_zeros([1], (tch::Kind::Float, self.device))?;
+                let points = self.points(|tensor| {
+                    // So that nobody's lateness is taken for the link's.
+                    group.all_reduce(&together, Reduction::Sum)?;
+                    let start = self.clock.now()?;
+                    group.all_reduce(tensor, Reduction::Sum)?;
+                    Ok((self.clock.now()? - start).as_secs_f64())
+                })?;
+                if self.own == 0 {
+                    groups.push(GroupLink::new((0..size).collect(), points)?);
+                }
+            }
+            progress::pass_done();
+        }
+        Ok(groups)
+    }
+
+    /// Median seconds of an exchange of each size, the first one of a size not counted.
+    fn points(
+        &self,
+        mut exchange: impl FnMut(&Tensor) -> Result<f64, RankError>,
+    ) -> Result<Vec<LinkPoint>, RankError> {
+        let mut points = Vec::with_capacity(self.work.payload_bytes.len());
+        for &payload_bytes in &self.work.payload_bytes {
+            let Form { kind, shape } = Form::of_bytes(payload_bytes);
+            let tensor = Tensor::f_zeros(shape, (kind, self.device))?;
+            exchange(&tensor)?;
+            let mut seconds = Vec::with_capacity(self.work.repeats as usize);
+            for _ in 0..self.work.repeats {
+                seconds.push(exchange(&tensor)?);
+                progress::tick();
+            }
+            points.push(LinkPoint { payload_bytes, seconds: typical(&seconds) });
+        }
+        Ok(points)
+    }
+}
+
+/// The middle one. A clock's tick at least, as no exchange takes no time.
+fn typical(seconds: &[f64]) -> f64 {
+    const TICK: f64 = 1e-9;
+    median(seconds).max(TICK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_exchange_takes_no_time() {
+        assert_eq!(typical(&[5.0, 1.0, 3.0]), 3.0);
+        assert!(typical(&[]) > 0.0 && typical(&[0.0]) > 0.0);
+    }
+}

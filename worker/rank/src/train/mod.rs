@@ -1,0 +1,125 @@
+//! The whole of a rank's work, from its specification to its measurement.
+
+mod record;
+mod trainer;
+
+use std::time::Instant;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::rank::{Edges, RankSpec};
+
+use crate::collective::operators;
+use crate::connections::{self, Connections};
+use crate::error::RankError;
+use crate::library;
+use crate::memory::Memory;
+use crate::optimizer::Stepper;
+use crate::pipeline::{Share, Stage};
+use crate::progress;
+use crate::timing::{Clock, median};
+use crate::transport::Forms;
+use trainer::Trainer;
+
+/// Trains a stage for one warm-up iteration and the measured ones.
+///
+/// # Errors
+/// Why there is no measurement.
+pub fn train(spec: &RankSpec) -> Result<Measurement, RankError> {
+    library::check_version()?;
+    let memory = Memory::open(&spec.device)?;
+    let threads = i32::try_from(spec.threads).unwrap_or(i32::MAX);
+    tch::set_num_threads(threads);
+    // The first one warms up.
+    let iterations = 1 + u64::from(spec.iterations) + u64::from(timing_iterations(spec, &memory));
+    let passes = u64::from(spec.training.micro_batches) * 2 * iterations;
+    progress::start(passes + if is_recorded(spec) { record::PASSES } else { 0 });
+    measure(spec, &memory).map_err(|error| {
+        let error = operators::cause_of(error);
+        let (phase, layer) = progress::whereabouts();
+        memory.explain(error, phase, layer)
+    })
+}
+
+/// Iterations besides the measured ones that time the layers of a device that works asynchronously. It would
+/// have to be waited for at every layer meanwhile, which no real training does.
+fn timing_iterations(spec: &RankSpec, memory: &Memory) -> u32 {
+    const MOST: u32 = 3;
+    if memory.asynchronous_device().is_some() { spec.iterations.min(MOST) } else { 0 }
+}
+
+/// Whether a tape is recorded: of layers that are trained alone.
+fn is_recorded(spec: &RankSpec) -> bool {
+    spec.edges == Edges::Synthetic && spec.position.stage.layer_count() == 1
+}
+
+fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
+    let device = memory.device();
+    // Before the parameters are made: who waits for us need not wait for those.
+    let Connections { neighbours, groups } = connections::connect(spec, Forms::of(spec, device))?;
+    let share = Share { config: spec.position.stage, shard: spec.shard, groups };
+    let clock = Clock::new(memory.asynchronous_device());
+    let stage = Stage::build(&spec.model, &share, &spec.training, device, clock)?;
+    let optimizer = Stepper::new(spec.training.optimizer, stage.trained().len());
+    let mut trainer = Trainer { spec, share, stage, neighbours, optimizer, clock, step_seconds: Vec::new() };
+
+    trainer.iterate(0)?;
+    trainer.check_static_bytes(memory)?;
+    memory.reset_peak()?;
+    let unhindered = clock.without_waiting();
+    trainer.stage.times().restart(unhindered);
+    trainer.step_seconds.clear();
+
+    let mut losses = Vec::new();
+    let mut seconds = Vec::new();
+    for iteration in 1..=spec.iterations {
+        let start = Instant::now();
+        losses.extend(trainer.iterate(iteration)?);
+        seconds.push((clock.now()? - start).as_secs_f64());
+    }
+    let counts = memory.counts()?;
+    trainer.dump(spec.dump_parameters.as_deref(), |trained| Ok(Some(trained.value.shallow_clone())))?;
+    let step_seconds = median(&trainer.step_seconds);
+    if clock != unhindered {
+        trainer.stage.times().restart(clock);
+        for iteration in 1..=timing_iterations(spec, memory) {
+            trainer.iterate(spec.iterations + iteration)?;
+        }
+    }
+    let times = trainer.stage.times().typical();
+    let static_bytes = trainer.static_bytes();
+    let tape = if is_recorded(spec) { Some(Box::new(record::record(&mut trainer, memory)?)) } else { None };
+    // Each replica has the loss of its samples.
+    if let Some(replicas) = trainer.share.replicas().filter(|_| !losses.is_empty()) {
+        losses = replicas.sum(&losses, device)?;
+    }
+    trainer.neighbours.finish()?;
+
+    let position = spec.position;
+    Ok(Measurement {
+        stage: position.stage,
+        stage_index: position.stage_index,
+        shard: spec.shard,
+        stage_count: position.stage_count,
+        solo: spec.edges == Edges::Synthetic,
+        micro_batch_size: spec.training.micro_batch_size,
+        in_flight: spec.training.schedule.in_flight(
+            position.stage_count,
+            position.stage_index,
+            spec.training.micro_batches,
+        ),
+        peak_allocated: Bytes(counts.allocated_peak),
+        recompute: spec.training.recompute,
+        peak_ledger: Ledger::Allocated,
+        peak_reserved: (!memory.is_exact()).then_some(Bytes(counts.reserved_peak)),
+        static_bytes,
+        capacity: spec.device.capacity,
+        iteration_seconds: median(&seconds),
+        step_seconds,
+        tape,
+        layers: times,
+        losses,
+        environment: library::environment(&spec.device, spec.threads),
+    })
+}

@@ -1,0 +1,164 @@
+//! A stage in training: its iterations, and what it holds between them.
+
+use std::path::Path;
+
+use loadmaster_proto::measure::rank::RankSpec;
+use loadmaster_proto::model::layer::Buffer;
+use loadmaster_proto::phase::Phase;
+use loadmaster_proto::training::StaticBytes;
+use loadmaster_proto::training::schedule::Pass;
+use tch::{TchError, Tensor};
+
+use crate::collective::gradients::sum_gradients;
+use crate::error::RankError;
+use crate::layers::Trained;
+use crate::memory::Memory;
+use crate::optimizer::Stepper;
+use crate::pipeline::{Forwarded, MicroBatch, Share, Stage};
+use crate::progress;
+use crate::timing::Clock;
+use crate::transport::{Crossing, Neighbours};
+
+/// A stage in training.
+pub(super) struct Trainer<'a> {
+    pub(super) spec: &'a RankSpec,
+    pub(super) share: Share,
+    pub(super) stage: Stage,
+    pub(super) neighbours: Box<dyn Neighbours>,
+    pub(super) optimizer: Stepper,
+    pub(super) clock: Clock,
+    /// At the end of each iteration so far.
+    pub(super) step_seconds: Vec<f64>,
+}
+
+impl Trainer<'_> {
+    /// One iteration: the passes of the schedule, then the optimizer step. Returns the loss on the last
+    /// stage.
+    pub(super) fn iterate(&mut self, iteration: u32) -> Result<Option<f64>, RankError> {
+        let position = self.spec.position;
+        let training = self.spec.training;
+        let mut loss = 0.0;
+        for pass in
+            training.schedule.passes(position.stage_count, position.stage_index, training.micro_batches)
+        {
+            match pass {
+                Pass::Forward(index) => loss += self.forward(MicroBatch { iteration, index })?,
+                Pass::Backward(index) => self.backward(MicroBatch { iteration, index })?,
+            }
+            progress::pass_done();
+        }
+        let start = self.clock.now()?;
+        progress::enter(Phase::Step, None);
+        self.complete_gradients()?;
+        if iteration == 0 {
+            self.dump(self.spec.dump_gradients.as_deref(), Trained::gradient)?;
+        }
+        self.update()?;
+        self.step_seconds.push((self.clock.now()? - start).as_secs_f64());
+        Ok(self.stage.is_last().then_some(loss))
+    }
+
+    /// The optimizer step.
+    pub(super) fn update(&mut self) -> Result<(), RankError> {
+        self.optimizer.step(self.stage.trained())
+    }
+
+    fn forward(&mut self, micro_batch: MicroBatch) -> Result<f64, RankError> {
+        let inputs = if self.stage.is_first() {
+            None
+        } else {
+            progress::enter(Phase::Forward, None);
+            Some(self.neighbours.receive(Crossing::Activation, micro_batch.index)?)
+        };
+        match self.stage.forward(micro_batch, inputs)? {
+            Forwarded::Loss(loss) => Ok(loss),
+            Forwarded::Activation(outputs) => {
+                self.neighbours.send(Crossing::Activation, micro_batch.index, outputs)?;
+                Ok(0.0)
+            }
+        }
+    }
+
+    fn backward(&mut self, micro_batch: MicroBatch) -> Result<(), RankError> {
+        let gradients = if self.stage.is_last() {
+            None
+        } else {
+            progress::enter(Phase::Backward, None);
+            Some(self.neighbours.receive(Crossing::Gradient, micro_batch.index)?)
+        };
+        if let Some(gradients) = self.stage.backward(micro_batch, gradients)? {
+            self.neighbours.send(Crossing::Gradient, micro_batch.index, gradients)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the gradients those of the whole model: adds up what replicas and the other end of a tied
+    /// weight have found.
+    pub(super) fn complete_gradients(&mut self) -> Result<(), RankError> {
+        if let Some(replicas) = self.share.replicas() {
+            let mut gradients = Vec::with_capacity(self.stage.trained().len());
+            for trained in self.stage.trained() {
+                gradients.extend(trained.gradient()?);
+            }
+            sum_gradients(replicas, gradients)?;
+        }
+        self.add_tied_gradients()
+    }
+
+    /// First and last stage each hold a copy of a tied weight: both step with the sum of the gradients,
+    /// so the copies stay equal.
+    fn add_tied_gradients(&mut self) -> Result<(), RankError> {
+        let Some(half) = self.stage.half_of_tied_pair(&self.spec.model) else { return Ok(()) };
+        progress::enter(Phase::Step, Some(half.layer));
+        let Some(mut gradient) = half.gradient()? else { return Ok(()) };
+        self.neighbours.send(Crossing::TiedGradient, 0, vec![gradient.shallow_clone()])?;
+        let others = self.neighbours.receive(Crossing::TiedGradient, 0)?;
+        let _no_grad = tch::no_grad_guard();
+        for other in others {
+            drop(gradient.f_add_(&other)?);
+        }
+        Ok(())
+    }
+
+    /// Writes what every trained tensor has of something to a file, if that is wanted.
+    pub(super) fn dump(
+        &self,
+        path: Option<&Path>,
+        of: impl Fn(&Trained) -> Result<Option<Tensor>, TchError>,
+    ) -> Result<(), RankError> {
+        let Some(path) = path else { return Ok(()) };
+        let mut named: Vec<(String, Tensor)> = Vec::new();
+        for trained in self.stage.trained() {
+            if let Some(tensor) = of(trained)? {
+                named.push((trained.global_name(), tensor.f_contiguous()?));
+            }
+        }
+        Ok(Tensor::write_safetensors(&named, path)?)
+    }
+
+    /// Parameters, gradients, optimizer state and buffers by the arithmetic that the planner also uses.
+    pub(super) fn static_bytes(&self) -> StaticBytes {
+        let scalars = self.stage.trained().iter().map(|trained| trained.value.numel() as u64).sum();
+        let stage = self.spec.position.stage;
+        let buffers = self.spec.model.stage_buffers(stage.first_layer, stage.last_layer);
+        StaticBytes {
+            buffers: self.spec.training.buffer_bytes(buffers.iter().map(Buffer::elements).sum()),
+            ..self.spec.training.static_bytes(scalars)
+        }
+    }
+
+    /// Between iterations a stage holds its parameters, optimizer state and buffers and nothing else: if the
+    /// arithmetic and the allocator disagree on that, no number of this rank can be trusted.
+    pub(super) fn check_static_bytes(&self, memory: &Memory) -> Result<(), RankError> {
+        let bytes = self.static_bytes();
+        let (expected, held) = (bytes.total() - bytes.gradients, memory.counts()?.allocated);
+        // A caching allocator rounds up and also holds workspaces, but can never hold less.
+        if held < expected || (memory.is_exact() && held != expected) {
+            return Err(RankError::Other(format!(
+                "a defect: {held} bytes are held between iterations, parameters, optimizer state and buffers \
+                 are {expected}"
+            )));
+        }
+        Ok(())
+    }
+}

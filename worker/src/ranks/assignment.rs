@@ -1,0 +1,128 @@
+//! What each rank of a run is told. Pure.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use loadmaster_proto::cluster::device::{Backend, Device};
+use loadmaster_proto::measure::collectives::Collectives;
+use loadmaster_proto::measure::links::LinkWork;
+use loadmaster_proto::measure::rank::{Edges, LinkSpec, RankDevice, RankSpec};
+use loadmaster_proto::measure::run::{RankPosition, RunSpec, Task, Work};
+
+use super::Supervisor;
+use super::rank_id::RankId;
+use crate::run::job::Job;
+
+/// A rank waits for a neighbour longer than the daemon waits for a quiet rank, so that the daemon
+/// decides which of them hangs.
+const NEIGHBOUR_MARGIN: Duration = Duration::from_secs(30);
+
+/// What one rank is told.
+#[derive(Debug)]
+pub(super) struct Assignment {
+    pub(super) rank: RankId,
+    /// What it reads.
+    pub(super) spec: Spec,
+}
+
+#[derive(Debug)]
+pub(super) enum Spec {
+    /// It trains.
+    Train(Box<RankSpec>),
+    /// It measures links.
+    Links(Box<LinkSpec>),
+}
+
+impl Supervisor {
+    /// What the ranks of a run are told, in order of the run's devices.
+    pub(super) fn assignments(&self, job: &Job, folder: &Path) -> Vec<Assignment> {
+        match &job.task {
+            Task::Train(spec) => {
+                let places = spec.ranks();
+                let each = places.into_iter().zip(&job.lease.devices);
+                each.map(|(place, device)| Assignment {
+                    rank: RankId::of(&place),
+                    spec: Spec::Train(Box::new(self.rank_spec(job, spec, place, device, folder))),
+                })
+                .collect()
+            }
+            Task::Links(work) => {
+                let each = (0..work.devices).zip(&job.lease.devices);
+                each.map(|(index, device)| Assignment {
+                    rank: RankId { stage_index: 0, shard: index, devices: work.devices },
+                    spec: Spec::Links(Box::new(self.link_spec(job, work, index, device, folder))),
+                })
+                .collect()
+            }
+        }
+    }
+
+    fn rank_spec(
+        &self,
+        job: &Job,
+        spec: &RunSpec,
+        place: RankPosition,
+        device: &Device,
+        folder: &Path,
+    ) -> RankSpec {
+        RankSpec {
+            model: spec.model.clone(),
+            training: spec.stage_training(&place.position),
+            position: place.position,
+            shard: place.shard,
+            edges: match &spec.work {
+                Work::Solo(_) => Edges::Synthetic,
+                Work::Partitioning(partitioning) => Edges::Sockets { partitioning: partitioning.clone() },
+            },
+            folder: folder.to_owned(),
+            collectives: collectives(&job.lease.devices),
+            iterations: spec.iterations,
+            device: rank_device(device),
+            threads: self.threads,
+            neighbour_timeout_seconds: self.patience(),
+            dump_gradients: None,
+            dump_parameters: None,
+        }
+    }
+
+    fn link_spec(&self, job: &Job, work: &LinkWork, index: u32, device: &Device, folder: &Path) -> LinkSpec {
+        LinkSpec {
+            work: work.clone(),
+            index,
+            device_id: device.id.clone(),
+            folder: folder.to_owned(),
+            collectives: collectives(&job.lease.devices),
+            device: rank_device(device),
+            threads: self.threads,
+            neighbour_timeout_seconds: self.patience(),
+        }
+    }
+
+    fn patience(&self) -> f64 {
+        (self.hang_timeout + NEIGHBOUR_MARGIN).as_secs_f64()
+    }
+}
+
+fn rank_device(device: &Device) -> RankDevice {
+    RankDevice {
+        backend: device.backend,
+        kind: device.kind.clone(),
+        // The only one that the rank sees.
+        ordinal: 0,
+        capacity: device.capacity,
+        physical: device.physical,
+        driver_version: device.driver_version.clone(),
+    }
+}
+
+/// NCCL connects different GPUs; slots of one GPU, and of the host, exchange through the host's memory.
+fn collectives(devices: &[Device]) -> Collectives {
+    let uuids: BTreeSet<&str> = devices.iter().map(|device| device.uuid.as_str()).collect();
+    let distinct = uuids.len() == devices.len() && !uuids.contains("");
+    if distinct && devices.iter().all(|device| device.backend == Backend::Cuda) {
+        Collectives::Nccl
+    } else {
+        Collectives::Host
+    }
+}

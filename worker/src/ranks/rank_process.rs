@@ -1,0 +1,154 @@
+//! One rank: feeds it its specification, listens to it, and waits for its end.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::pin::pin;
+use std::process::{ExitStatus, Stdio};
+
+use loadmaster_proto::cluster::device::Device;
+use loadmaster_proto::measure::rank::RankEvent;
+use loadmaster_proto::phase::Phase;
+use tokio::io::{AsyncRead, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::select;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tracing::{debug, warn};
+
+use super::blame::{Exit, RankEnd, RankResult, Said};
+use super::rank_id::RankId;
+use crate::process::lines::read_line;
+use crate::process::tail::{LAST_WORDS, Tail};
+
+/// Longest event; the measurement of a model with the most layers fits easily.
+const MAX_EVENT: usize = 8 << 20;
+/// How much of a line that is no event is kept.
+const GARBAGE: usize = 200;
+/// A sign of life.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Heard {
+    pub(super) rank: RankId,
+    /// How far it is, where it said so.
+    pub(super) progress: Option<(f64, Phase)>,
+}
+
+/// The command that starts a rank on `device`, without the verb that says what for.
+pub(super) fn command(program: &Path, device: &Device, threads: u32, folder: &Path) -> Command {
+    let threads = threads.to_string();
+    let mut command = Command::new(program);
+    command
+        // By UUID, so that no other setting changes which GPU is meant. Empty on CPU slots: hides all.
+        .env("CUDA_VISIBLE_DEVICES", &device.uuid)
+        .env("OMP_NUM_THREADS", &threads)
+        .env("MKL_NUM_THREADS", &threads)
+        .env("TMPDIR", folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// Waits for a rank's end. Never waits for anything but the process.
+pub(super) async fn drive(
+    mut child: Child,
+    rank: RankId,
+    input: Vec<u8>,
+    heard: mpsc::Sender<Heard>,
+) -> RankEnd {
+    let (mut said, mut tail) = (Said::default(), Tail::default());
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let status = {
+        let mut pipes = pin!(async {
+            tokio::join!(
+                feed(stdin, &input),
+                listen(stdout, rank, &mut said, &heard),
+                tail.listen(stderr, |line| {
+                    debug!(%rank, "rank: {line}");
+                    true
+                })
+            )
+        });
+        select! {
+            status = child.wait() => {
+                // Too late is no loss: the process is gone.
+                let _ = timeout(LAST_WORDS, pipes).await;
+                status
+            }
+            _ = &mut pipes => child.wait().await,
+        }
+    };
+    let exit = match status {
+        Ok(status) => exit(status),
+        Err(error) => Exit::NotSpawned(format!("its end is unknown: {error}")),
+    };
+    debug!(%rank, ?exit, "a rank ended");
+    said.tail = tail;
+    RankEnd { rank, exit, said }
+}
+
+fn exit(status: ExitStatus) -> Exit {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Exit::Code(code),
+        (None, Some(signal)) => Exit::Signal(signal),
+        (None, None) => Exit::NotSpawned(format!("it ended in an unknown way: {status}")),
+    }
+}
+
+async fn feed(stdin: Option<ChildStdin>, input: &[u8]) {
+    if let Some(mut stdin) = stdin
+        && let Err(error) = stdin.write_all(input).await
+    {
+        // A rank that dies while it reads says more through its exit.
+        debug!("a rank did not read its specification: {error}");
+    }
+}
+
+async fn listen(
+    stdout: Option<impl AsyncRead + Unpin>,
+    rank: RankId,
+    said: &mut Said,
+    heard: &mpsc::Sender<Heard>,
+) {
+    let Some(stdout) = stdout else { return };
+    let mut reader = BufReader::new(stdout);
+    let mut line = Vec::new();
+    while let Ok(Some(cut)) = read_line(&mut reader, &mut line, MAX_EVENT).await {
+        let event = if cut { None } else { serde_json::from_slice::<RankEvent>(&line).ok() };
+        let understood = event.and_then(|event| note(event, rank, said));
+        match understood {
+            // The run's loop may have ended already.
+            Some(heard_now) => drop(heard.send(heard_now).await),
+            None if line.trim_ascii().is_empty() => {}
+            None => garbage(&line, rank, said),
+        }
+    }
+}
+
+/// Keeps what an event says. `None` if it makes no sense for this rank.
+fn note(event: RankEvent, rank: RankId, said: &mut Said) -> Option<Heard> {
+    let mut progress = None;
+    match event {
+        RankEvent::Progress { fraction, phase } => progress = Some((fraction, phase)),
+        RankEvent::Measured { measurement }
+            if (measurement.stage_index, measurement.shard) != (rank.stage_index, rank.shard) =>
+        {
+            return None;
+        }
+        RankEvent::LinksMeasured { links } if links.index != rank.shard => return None,
+        RankEvent::Measured { measurement } => said.result = Some(RankResult::Stage(measurement)),
+        RankEvent::LinksMeasured { links } => said.result = Some(RankResult::Links(links)),
+        RankEvent::OutOfMemory { out_of_memory } => said.out_of_memory = Some(out_of_memory),
+        RankEvent::Error { message } => said.error = Some(message),
+    }
+    said.events += 1;
+    Some(Heard { rank, progress })
+}
+
+fn garbage(line: &[u8], rank: RankId, said: &mut Said) {
+    if said.garbage == 0 {
+        let start = String::from_utf8_lossy(&line[..line.len().min(GARBAGE)]).into_owned();
+        warn!(%rank, line = start, "a rank wrote a line that is no event");
+        said.first_garbage = start;
+    }
+    said.garbage += 1;
+}

@@ -8,6 +8,7 @@ pub mod findings;
 pub mod goal;
 pub mod objective;
 pub mod observation;
+mod placed;
 pub mod prediction;
 pub mod request;
 mod wire;

@@ -13,6 +13,7 @@
 mod balance;
 mod block_partition;
 
+use loadmaster_proto::choice;
 use loadmaster_proto::training::Optimizer;
 
 use super::recommend::LayerFacts;
@@ -32,21 +33,16 @@ pub enum Rule {
     TorchgpipeSize,
 }
 
-impl Rule {
-    /// All of them.
-    pub const ALL: [Self; 4] =
-        [Self::UniformLayers, Self::UniformParameters, Self::TorchgpipeTime, Self::TorchgpipeSize];
-
-    /// For people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::UniformLayers => "uniform-layers",
-            Self::UniformParameters => "uniform-parameters",
-            Self::TorchgpipeTime => "torchgpipe-time",
-            Self::TorchgpipeSize => "torchgpipe-size",
-        }
+choice! {
+    Rule {
+        UniformLayers = "uniform-layers",
+        UniformParameters = "uniform-parameters",
+        TorchgpipeTime = "torchgpipe-time",
+        TorchgpipeSize = "torchgpipe-size",
     }
+}
 
+impl Rule {
     /// Layers of each stage, in order.
     ///
     /// # Errors

@@ -35,8 +35,8 @@ pub(super) fn compared<M: Market>(
     let mut compared: Vec<Baseline> = Rule::ALL
         .into_iter()
         .map(|rule| match rule.cut(facts, stages, scene.optimizer) {
-            Ok(sizes) => weigh(market, scene, wish, best, rule.name(), choice, &sizes),
-            Err(note) => nothing(rule.name(), note),
+            Ok(sizes) => weigh(market, scene, wish, best, rule.as_str(), choice, &sizes),
+            Err(note) => nothing(rule.as_str(), note),
         })
         .collect();
     compared.push(megatron(market, scene, wish, best, like));

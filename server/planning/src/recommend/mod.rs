@@ -88,7 +88,7 @@ pub use prices::Prices;
 pub use question::{Question, QuestionError};
 pub use remedies::Remedy;
 pub use transfers::{Transfers, transfers};
-pub use variant::{Variant, divisors, recompute_name, schedule_name, variants};
+pub use variant::{Variant, divisors, variants};
 pub use wish::{MAX_BATCHES, Wish};
 
 /// What a recommendation is about.

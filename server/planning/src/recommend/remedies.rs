@@ -14,7 +14,7 @@ use super::part::Part;
 use super::ranking::rank;
 use super::relaxed::fewest_devices;
 use super::solve::check_mode;
-use super::variant::{divisors, recompute_name};
+use super::variant::divisors;
 use super::wish::Wish;
 use super::{Scene, allowed_parts};
 use crate::search::{Fleet, Stop};
@@ -136,7 +136,7 @@ fn other_training<M: Market>(trial: &mut Trial<'_, M>, wish: &Wish) {
     }
     for policy in [RecomputePolicy::Layer, RecomputePolicy::Stage] {
         if !wish.recompute.contains(&policy) {
-            let name = recompute_name(policy);
+            let name = policy.as_str();
             let other = Wish { recompute: vec![policy], ..wish.clone() };
             trial.check(format!("recompute each {name}"), format!("--recompute {name}"), &other, fleet);
         }

@@ -9,7 +9,6 @@ use super::candidate::Candidate;
 use super::certificate::counted;
 use super::effort::Effort;
 use super::market::Market;
-use super::variant::{recompute_name, schedule_name};
 use super::wish::Wish;
 use crate::search::{Cuts, Stop};
 
@@ -101,15 +100,11 @@ pub(super) fn broken_rules(scene: &Scene<'_>, wish: &Wish, plan: &Candidate) -> 
         let mut policies: Vec<_> = stages.iter().map(|stage| stage.choice.recompute).collect();
         policies.dedup();
         if let [one, other, ..] = policies.as_slice() {
-            broken.push(format!(
-                "{launcher}: all stages recompute alike, not {} beside {}",
-                recompute_name(*one),
-                recompute_name(*other)
-            ));
+            broken.push(format!("{launcher}: all stages recompute alike, not {} beside {}", one, other));
         }
     }
     if !rules.schedules.contains(&plan.schedule) {
-        broken.push(format!("{launcher}: it does not run {}", schedule_name(plan.schedule)));
+        broken.push(format!("{launcher}: it does not run {}", plan.schedule));
     }
     let largest = scene.fleet.largest_node();
     if let Some(stage) = stages.iter().find(|stage| !rules.allows_mesh(stage.choice.devices(), largest)) {

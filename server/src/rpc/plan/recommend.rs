@@ -15,7 +15,7 @@ use loadmaster_proto::name::{ProfileName, checked_kind};
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::TrainingSpec;
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{field, v1};
 
 use super::Plans;
 use super::request::{self, Overrides};
@@ -126,7 +126,7 @@ impl Plans {
         name: ProfileName,
     ) -> Result<Task, ApiError> {
         let margin = request::margin(request.margin)?;
-        let kind = request::kind(request.predictor)?;
+        let kind = field("predictor", request.predictor)?;
         let overrides = Overrides {
             micro_batch_size: request.micro_batch_size,
             micro_batches: request.micro_batches,

@@ -17,6 +17,9 @@
 //! order of a schedule and the protocol between daemon and rank are defined here once, because planner and rank must
 //! agree to the byte. Nothing in this crate does I/O.
 
+// What several crates build on is documented to the last field; elsewhere a line says what a name does not.
+#![warn(missing_docs)]
+
 pub mod bytes;
 pub mod choice;
 pub mod cluster;

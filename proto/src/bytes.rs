@@ -9,6 +9,15 @@ const UNITS: [(&str, u64); 5] =
     [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
 /// A number of bytes that prints with a binary unit.
+///
+/// ```
+/// use loadmaster_proto::bytes::Bytes;
+///
+/// let bytes: Bytes = "1.5GiB".parse()?;
+/// assert_eq!(bytes, Bytes(3 << 29));
+/// assert_eq!(bytes.to_string(), "1.50 GiB");
+/// # Ok::<(), loadmaster_proto::bytes::ParseBytesError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Bytes(pub u64);

@@ -35,6 +35,25 @@ impl Invalid {
         self
     }
 
+    /// The same violations in the entry `index` of a list: paths like `[3].first_layer`, for [`Invalid::of_field`].
+    #[must_use]
+    pub(crate) fn of_entry(self, index: usize) -> Self {
+        self.under(&format!("[{index}]"))
+    }
+
+    /// The same violations in the field `name` of a message, whose lists may have entries: `stages[3].first_layer`.
+    #[must_use]
+    pub(crate) fn of_field(self, name: &str) -> Self {
+        let mut named = self.under(name);
+        let (list, entry) = (format!("{name}.["), format!("{name}["));
+        for violation in &mut named.violations {
+            if let Some(rest) = violation.field.strip_prefix(&list) {
+                violation.field = format!("{entry}{rest}");
+            }
+        }
+        named
+    }
+
     /// What is wrong, in the order in which it was found.
     pub fn violations(&self) -> &[Violation] {
         &self.violations

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::choice;
+use crate::wire::v1;
+
 /// The account that a byte count was read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -15,13 +18,10 @@ pub enum Ledger {
     Device,
 }
 
-impl Ledger {
-    /// Its name in messages.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Allocated => "allocated",
-            Self::Reserved => "reserved",
-            Self::Device => "device",
-        }
+choice! {
+    Ledger = v1::Ledger, else "must be one of the three ledgers" {
+        Allocated = "allocated",
+        Reserved = "reserved",
+        Device = "device",
     }
 }

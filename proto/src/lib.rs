@@ -10,14 +10,19 @@
 //! | [`profile`] | what a profile is asked to measure, and profiles as documents |
 //! | [`plan`] | what a plan is asked to be, predicted to need and observed to have needed |
 //!
-//! Everything but the generated messages is a *checked* domain type: valid by construction. The conversions in
-//! [`convert`] turn a message into one or say which field is wrong. Layer arithmetic (shapes, parameter counts), the
+//! Everything but the generated messages is a *checked* domain type: valid by construction. A message becomes one with
+//! `TryFrom`, which says which field is wrong, and is made of one with `From`: both beside the type, in its file or its
+//! room's `wire.rs`, most of them by [`message!`]. What people call the variants of an enum is one table,
+//! [`choice!`]. Layer arithmetic (shapes, parameter counts), the
 //! order of a schedule and the protocol between daemon and rank are defined here once, because planner and rank must
 //! agree to the byte. Nothing in this crate does I/O.
 
+// What several crates build on is documented to the last field; elsewhere a line says what a name does not.
+#![warn(missing_docs)]
+
 pub mod bytes;
+pub mod choice;
 pub mod cluster;
-pub mod convert;
 pub mod error;
 pub mod ledger;
 pub mod measure;

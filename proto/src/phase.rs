@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::choice;
+
 /// What a rank is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -18,15 +20,12 @@ pub enum Phase {
     Exchange,
 }
 
-impl Phase {
-    /// Its name in messages.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Setup => "setup",
-            Self::Forward => "forward",
-            Self::Backward => "backward",
-            Self::Step => "step",
-            Self::Exchange => "exchange",
-        }
+choice! {
+    Phase {
+        Setup = "setup",
+        Forward = "forward",
+        Backward = "backward",
+        Step = "step",
+        Exchange = "exchange",
     }
 }

@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::convert::{failure_from_wire, run_spec_from_wire, task_from_wire};
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::environment::Environment;
@@ -88,7 +87,7 @@ fn every_kind_of_layer_and_work_survives_the_wire_and_json() {
     for spec in specs() {
         let bytes = v1::RunSpec::from(&spec).encode_to_vec();
         let wire = v1::RunSpec::decode(bytes.as_slice()).unwrap();
-        assert_eq!(run_spec_from_wire(wire).unwrap(), spec);
+        assert_eq!(RunSpec::try_from(wire).unwrap(), spec);
         let json = serde_json::to_string(&spec).unwrap();
         assert_eq!(serde_json::from_str::<RunSpec>(&json).unwrap(), spec);
     }
@@ -101,8 +100,8 @@ fn links_survive_the_wire_and_json() {
     let task = Task::Links(work.clone());
     let bytes = v1::RunSpec::from(&task).encode_to_vec();
     let wire = v1::RunSpec::decode(bytes.as_slice()).unwrap();
-    assert_eq!(task_from_wire(wire.clone()).unwrap(), task);
-    assert_eq!(run_spec_from_wire(wire).unwrap_err().violations()[0].field, "links");
+    assert_eq!(Task::try_from(wire.clone()).unwrap(), task);
+    assert_eq!(RunSpec::try_from(wire).unwrap_err().violations()[0].field, "links");
 
     let points: Vec<LinkPoint> = work
         .payload_bytes
@@ -232,7 +231,7 @@ fn failures_survive_the_wire() {
     ];
     for kind in kinds {
         let failure = RunFailure { kind, message: "why".to_owned(), stage_index: Some(2) };
-        assert_eq!(failure_from_wire((&failure).into()).unwrap(), failure);
+        assert_eq!(RunFailure::try_from(v1::RunFailure::from(&failure)).unwrap(), failure);
     }
 }
 
@@ -245,17 +244,17 @@ fn a_stage_beyond_the_model_and_a_chain_that_does_not_fit_are_named() {
         stage_count: 4,
         stage_index: 0,
     }));
-    let error = run_spec_from_wire(wire).unwrap_err();
+    let error = RunSpec::try_from(wire).unwrap_err();
     assert_eq!(error.violations()[0].field, "solo_stage.stage.last_layer");
 
     let mut wire = v1::RunSpec::from(&spec);
     wire.model.as_mut().unwrap().layers.remove(0);
-    let error = run_spec_from_wire(wire).unwrap_err();
+    let error = RunSpec::try_from(wire).unwrap_err();
     assert!(error.violations()[0].field.starts_with("model.layers["), "{error}");
 
     let mut wire = v1::RunSpec::from(&spec);
     wire.model.as_mut().unwrap().layers.clear();
-    assert_eq!(run_spec_from_wire(wire).unwrap_err().violations()[0].field, "model.layers");
+    assert_eq!(RunSpec::try_from(wire).unwrap_err().violations()[0].field, "model.layers");
 }
 
 proptest! {
@@ -267,8 +266,8 @@ proptest! {
         bytes[position] ^= 1 << bit;
         bytes.truncate(bytes.len().saturating_sub(cut % bytes.len()));
         if let Ok(wire) = v1::RunSpec::decode(bytes.as_slice()) {
-            if let Ok(spec) = run_spec_from_wire(wire) {
-                prop_assert_eq!(run_spec_from_wire(v1::RunSpec::from(&spec)).unwrap(), spec);
+            if let Ok(spec) = RunSpec::try_from(wire) {
+                prop_assert_eq!(RunSpec::try_from(v1::RunSpec::from(&spec)).unwrap(), spec);
             }
         }
     }

@@ -24,7 +24,6 @@ use crate::store::{Store, StoreError};
 pub struct StoredProfile {
     /// What was asked for.
     pub settings: ProfileSettings,
-    /// Its model.
     pub model: Model,
     /// What was measured, reused runs included, in order of stage and micro-batch size. Indices of layers
     /// are those of `model`, whatever model a reused run was made for, and

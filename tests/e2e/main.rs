@@ -11,6 +11,7 @@ mod certificates;
 mod clusters;
 mod command_line;
 mod component;
+mod documents;
 mod errors;
 mod examples;
 mod faults;

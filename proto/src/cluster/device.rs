@@ -1,9 +1,17 @@
 //! Device slots of a worker.
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
 use crate::cluster::LinkClass;
+use crate::error::{Invalid, in_range, required};
+use crate::wire::{ToWire, field, v1};
+use crate::{choice, message};
+
+/// Most links or lanes side by side that are believed.
+const MOST_LINKS: u32 = 1_024;
 
 /// What a device computes with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -13,6 +21,13 @@ pub enum Backend {
     Cpu,
     /// An NVIDIA GPU, or a share of its memory.
     Cuda,
+}
+
+choice! {
+    Backend = v1::Backend, else "must be BACKEND_CPU or BACKEND_CUDA" {
+        Cpu = "cpu",
+        Cuda = "cuda",
+    }
 }
 
 /// The kind of every CPU slot.
@@ -66,3 +81,87 @@ impl GpuLink {
     /// Most links of a worker: every pair of 128 GPUs.
     pub const MOST: usize = 8_128;
 }
+
+message! {
+    Device <=> v1::Device {
+        id,
+        backend,
+        kind,
+        capacity = capacity_bytes,
+        physical = physical_bytes,
+        uuid,
+        ordinal,
+        driver_version,
+        pci_bus_id,
+    } check Device::checked
+}
+
+impl Device {
+    fn checked(self) -> Result<Self, Invalid> {
+        for (field, text, shortest, longest) in [
+            ("id", &self.id, 1, 128),
+            ("kind", &self.kind, 1, 128),
+            ("uuid", &self.uuid, 0, 128),
+            ("driver_version", &self.driver_version, 0, 128),
+            ("pci_bus_id", &self.pci_bus_id, 0, 64),
+        ] {
+            line(field, text, shortest..=longest)?;
+        }
+        in_range("capacity_bytes", self.capacity.0, 1..=i64::MAX as u64)?;
+        Ok(self)
+    }
+}
+
+/// A text that is stored and shown as it is.
+fn line(field: &str, text: &str, bytes: RangeInclusive<usize>) -> Result<(), Invalid> {
+    if !bytes.contains(&text.len()) {
+        let why = format!("has {} bytes, must have {} to {}", text.len(), bytes.start(), bytes.end());
+        return Err(Invalid::field(field, why));
+    }
+    if text.contains(char::is_control) {
+        return Err(Invalid::field(field, "has control characters"));
+    }
+    Ok(())
+}
+
+impl From<&GpuLink> for v1::GpuLink {
+    fn from(link: &GpuLink) -> Self {
+        let GpuLink { a_uuid, b_uuid, class, nvlink_count, compute_capability, pcie_generation, pcie_lanes } =
+            link;
+        Self {
+            a_uuid: a_uuid.clone(),
+            b_uuid: b_uuid.clone(),
+            link_class: class.to_wire(),
+            nvlink_count: nvlink_count.to_wire(),
+            compute_capability: compute_capability.to_wire(),
+            pcie_generation: pcie_generation.to_wire(),
+            pcie_lanes: pcie_lanes.to_wire(),
+        }
+    }
+}
+
+impl TryFrom<v1::GpuLink> for GpuLink {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::GpuLink) -> Result<Self, Invalid> {
+        for (name, text) in [("a_uuid", &wire.a_uuid), ("b_uuid", &wire.b_uuid)] {
+            line(name, text, 1..=128)?;
+        }
+        if wire.a_uuid == wire.b_uuid {
+            return Err(Invalid::field("b_uuid", "is that of the first GPU: a link is between two"));
+        }
+        let class: Option<LinkClass> = field("link_class", wire.link_class)?;
+        let small = |name: &str, count: i32| in_range(name, field::<u32, _>(name, count)?, 0..=MOST_LINKS);
+        Ok(Self {
+            class: required("link_class", class)?,
+            nvlink_count: small("nvlink_count", wire.nvlink_count)?,
+            compute_capability: small("compute_capability", wire.compute_capability)?,
+            pcie_generation: small("pcie_generation", wire.pcie_generation)?,
+            pcie_lanes: small("pcie_lanes", wire.pcie_lanes)?,
+            a_uuid: wire.a_uuid,
+            b_uuid: wire.b_uuid,
+        })
+    }
+}
+
+message! { GpuLink <=> v1::GpuLink }

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::choice;
 use crate::error::Invalid;
+use crate::wire::v1;
 
 /// Where a link's speed comes from, the most trustworthy first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -14,6 +16,14 @@ pub enum LinkOrigin {
     Given,
     /// What links of this class usually do.
     Assumed,
+}
+
+choice! {
+    LinkOrigin = v1::LinkOrigin {
+        Measured = "measured",
+        Given = "given",
+        Assumed = "assumed",
+    }
 }
 
 /// How fast devices exchange bytes, one way.
@@ -95,31 +105,20 @@ pub enum LinkClass {
     System,
 }
 
-impl LinkClass {
-    /// All, the nearest first.
-    pub const ALL: [Self; 7] = [
-        Self::NvLink,
-        Self::ChipToChip,
-        Self::PcieBridge,
-        Self::PcieBridges,
-        Self::HostBridge,
-        Self::NumaNode,
-        Self::System,
-    ];
-
-    /// As `nvidia-smi topo` writes it; `NV` without the number of links.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NvLink => "NV",
-            Self::ChipToChip => "C2C",
-            Self::PcieBridge => "PIX",
-            Self::PcieBridges => "PXB",
-            Self::HostBridge => "PHB",
-            Self::NumaNode => "NODE",
-            Self::System => "SYS",
-        }
+// As `nvidia-smi topo` writes it; `NV` without the number of links.
+choice! {
+    LinkClass = v1::LinkClass {
+        NvLink = "NV" as Nvlink,
+        ChipToChip = "C2C" as C2c,
+        PcieBridge = "PIX" as Pix,
+        PcieBridges = "PXB" as Pxb,
+        HostBridge = "PHB" as Phb,
+        NumaNode = "NODE" as Node,
+        System = "SYS" as Sys,
     }
+}
 
+impl LinkClass {
     /// From what `nvidia-smi topo` writes, `NV18` with the number of links in it.
     pub fn parse(text: &str) -> Option<(Self, u32)> {
         if let Some(count) = text.strip_prefix("NV") {

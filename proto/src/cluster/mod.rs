@@ -19,13 +19,16 @@ pub mod priors;
 pub mod quantity;
 #[cfg(test)]
 mod tests;
+mod wire;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
+use crate::choice;
 use crate::error::Invalid;
+use crate::wire::v1;
 pub use link::{Link, LinkClass, LinkOrigin};
 
 /// Most kinds of devices.
@@ -175,6 +178,17 @@ pub enum ClusterSource {
     Written,
 }
 
+choice! {
+    ClusterSource = v1::ClusterSource {
+        Workers = "workers",
+        Topograph = "topograph",
+        Nccl = "nccl",
+        Slurm = "slurm",
+        NvidiaSmi = "nvidia-smi",
+        Written = "written",
+    }
+}
+
 /// Everything that is known of a cluster, not checked yet: see [`Cluster::new`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -197,6 +211,20 @@ pub struct ClusterParts {
 }
 
 /// A cluster; valid by construction.
+///
+/// ```
+/// use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
+///
+/// let text = r#"
+/// format: loadmaster.cluster/1
+/// kinds: [{name: NVIDIA H100 80GB HBM3, memory: 80GiB}]
+/// nodes: [{name: "h[1-2]", kind: NVIDIA H100 80GB HBM3, devices: 8, network: {bandwidth: 400Gb/s, latency: 5us}}]
+/// "#;
+/// let cluster = import(ClusterFormat::Loadmaster, text, &ImportOptions::default())?;
+/// assert_eq!((cluster.nodes().len(), cluster.device_count()), (2, 16));
+/// assert_eq!(cluster.nodes()[1].name, "h2");
+/// # Ok::<(), loadmaster_proto::error::Invalid>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "ClusterParts", into = "ClusterParts")]
 pub struct Cluster {

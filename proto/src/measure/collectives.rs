@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::choice;
+use crate::wire::v1;
+
 /// How the ranks of a stage exchange what they add up or put together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -10,4 +13,11 @@ pub enum Collectives {
     Host,
     /// With NCCL: the run's devices are all different GPUs.
     Nccl,
+}
+
+choice! {
+    Collectives = v1::LinkTransport, else "must be host or NCCL" {
+        Host = "host",
+        Nccl = "nccl",
+    }
 }

@@ -2,6 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Invalid, in_range};
+use crate::message;
+use crate::wire::v1;
+
 /// What a measurement depends on besides what was measured. Texts are empty where nobody knows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
@@ -107,6 +111,44 @@ impl Host {
     }
 }
 
+message! {
+    Environment <=> v1::Environment {
+        device_kind,
+        libtorch_version,
+        cuda_version,
+        driver_version,
+        loadmaster_version,
+        threads,
+        command,
+        framework,
+        framework_version,
+        before,
+        after,
+        contended,
+        cores,
+        others_share,
+        oversubscribed,
+    } check Environment::checked
+}
+
+message! {
+    DeviceSample <=> v1::DeviceSample {
+        sm_clock_mhz,
+        memory_clock_mhz,
+        temperature_celsius,
+        throttle_reasons,
+    }
+}
+
+impl Environment {
+    fn checked(self) -> Result<Self, Invalid> {
+        if let Some(share) = self.others_share {
+            in_range("others_share", share, 0.0..=1.0)?;
+        }
+        Ok(self)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,7 +168,47 @@ mod tests {
         assert_eq!(Host::of(&[Environment { threads: 2, ..Environment::default() }]), None);
         assert_eq!(Host::of(&[]), None);
         let counted = Environment { threads: 2, cores: 6, ..Environment::default() };
-        assert_eq!(Host::of(&[counted.clone()]), Some(Host { cores: 6, threads: 2 }));
+        assert_eq!(Host::of(std::slice::from_ref(&counted)), Some(Host { cores: 6, threads: 2 }));
         assert_eq!(Host::of(&[counted, Environment::default()]), None);
+    }
+
+    #[test]
+    fn every_field_survives_the_wire() {
+        let sample = |clock: u32| DeviceSample {
+            sm_clock_mhz: Some(clock),
+            memory_clock_mhz: None,
+            temperature_celsius: Some(40),
+            throttle_reasons: vec!["sw_power_cap".to_owned()],
+        };
+        let environment = Environment {
+            device_kind: "NVIDIA H200".to_owned(),
+            libtorch_version: String::new(),
+            cuda_version: "13.0".to_owned(),
+            driver_version: "580.1".to_owned(),
+            loadmaster_version: "0.1.0".to_owned(),
+            threads: 3,
+            command: "megatron".to_owned(),
+            framework: "torch".to_owned(),
+            framework_version: "2.11.0".to_owned(),
+            before: Some(sample(1_980)),
+            after: Some(sample(1_755)),
+            contended: true,
+            cores: 8,
+            others_share: Some(0.1 + 0.2),
+            oversubscribed: true,
+        };
+        let wire = v1::Environment::from(environment.clone());
+        assert_eq!(Environment::try_from(wire.clone()), Ok(environment));
+        let bent = v1::Environment {
+            before: Some(v1::DeviceSample { sm_clock_mhz: Some(-1), ..v1::DeviceSample::default() }),
+            ..wire
+        };
+        let error = Environment::try_from(bent).unwrap_err();
+        assert_eq!(error.violations()[0].field, "before.sm_clock_mhz");
+        for share in [-0.1, 1.5, f64::NAN] {
+            let bent = v1::Environment { others_share: Some(share), ..v1::Environment::default() };
+            let error = Environment::try_from(bent).unwrap_err();
+            assert_eq!(error.violations()[0].field, "others_share");
+        }
     }
 }

@@ -9,3 +9,4 @@ pub mod measurement;
 pub mod rank;
 pub mod run;
 pub mod tape;
+mod wire;

@@ -2,12 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::choice;
 use crate::error::{Invalid, in_range};
 use crate::measure::links::LinkWork;
 use crate::model::Model;
 use crate::name::CommandName;
 use crate::training::stage::{Partitioning, StageConfig};
 use crate::training::{RecomputePolicy, TrainingSpec};
+use crate::wire::v1;
 
 /// What to train.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -42,6 +44,15 @@ pub enum Campaign {
     Stages,
     /// None: another tool measured, and its numbers came in a document.
     Imported,
+}
+
+choice! {
+    Campaign = v1::Campaign {
+        Minimal = "minimal",
+        Paper = "paper",
+        Stages = "stages",
+        Imported = "imported",
+    }
 }
 
 /// What a worker does under one lease.

@@ -2,14 +2,17 @@
 
 pub mod import;
 pub mod layer;
+mod wire;
 pub mod zoo;
 
 use serde::{Deserialize, Serialize};
 
+use crate::choice;
 use crate::error::{Invalid, in_range};
 use crate::model::layer::{
     Buffer, Layer, LayerKind, MAX_ELEMENTS, MAX_EXTENT, Parameter, Shape, elements, fingerprint,
 };
+use crate::wire::v1;
 
 /// Most layers of a model.
 pub const MAX_LAYERS: usize = 10_000;
@@ -52,6 +55,13 @@ pub enum Loss {
     MeanSquare,
 }
 
+choice! {
+    Loss = v1::Loss {
+        CrossEntropy = "cross-entropy",
+        MeanSquare = "mean-square",
+    }
+}
+
 impl ModelInput {
     /// Checks the extents.
     ///
@@ -88,6 +98,23 @@ impl ModelInput {
 }
 
 /// A valid chain of layers, with its input and its loss.
+///
+/// ```
+/// use loadmaster_proto::model::layer::{Layer, LayerKind};
+/// use loadmaster_proto::model::{Model, ModelInput};
+///
+/// let linear = |name: &str, in_features, out_features| Layer {
+///     name: name.to_owned(),
+///     kind: LayerKind::Linear { in_features, out_features },
+/// };
+/// let input = ModelInput::Vector { size: 8 };
+/// let model = Model::new("toy".to_owned(), input, vec![linear("wide", 8, 32), linear("narrow", 32, 4)])?;
+/// assert_eq!(model.parameter_count(), 8 * 32 + 32 + 32 * 4 + 4);
+///
+/// let broken = Model::new("toy".to_owned(), input, vec![linear("wide", 8, 32), linear("narrow", 16, 4)]);
+/// assert!(broken.unwrap_err().violations()[0].field.starts_with("layers[1]"));
+/// # Ok::<(), loadmaster_proto::error::Invalid>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "UncheckedModel", into = "UncheckedModel")]
 pub struct Model {

@@ -3,12 +3,25 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Invalid, in_range};
+use crate::message;
 use crate::model::MAX_LAYERS;
 use crate::plan::objective::NodeSpanning;
 use crate::training::stage::StageConfig;
 use crate::training::{RecomputePolicy, Schedule, TrainingSpec};
+use crate::wire::{FromWire, ToWire, field, v1};
 
 /// Restrictions of a search; what is left out restricts nothing.
+///
+/// ```
+/// use loadmaster_proto::plan::constraints::Constraints;
+///
+/// let constraints = Constraints { tensor_degrees: vec![8, 1], cut_after: vec![11], ..Constraints::default() };
+/// assert_eq!(constraints.checked()?.tensor_degrees, [1, 8]);
+///
+/// let wrong = Constraints { tensor_degrees: vec![1, 6], ..Constraints::default() };
+/// assert_eq!(wrong.checked().unwrap_err().to_string(), "tensor_degrees[1]: is 6, must be a power of two");
+/// # Ok::<(), loadmaster_proto::error::Invalid>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Constraints {
@@ -191,6 +204,43 @@ fn device_name(field: &str, name: &str) -> Result<(), Invalid> {
     in_range(field, name.len(), 1..=Constraints::MAX_DEVICE_NAME).map(drop)
 }
 
+message! {
+    Constraints <=> v1::Constraints {
+        data_degrees,
+        tensor_degrees,
+        micro_batch_sizes,
+        schedules,
+        recompute,
+        recompute_per_stage,
+        min_stages,
+        max_stages,
+        pins,
+        keep_together,
+        cut_after,
+        excluded_devices,
+        spanning,
+        max_iteration_seconds,
+        max_peak_bytes,
+        allow_idle_devices,
+    } check Constraints::checked
+}
+
+message! {
+    LayerPin <=> v1::LayerPin { layer, device }
+}
+
+impl FromWire<v1::LayerRange> for (usize, usize) {
+    fn from_wire(wire: v1::LayerRange) -> Result<Self, Invalid> {
+        Ok((field("first_layer", wire.first_layer)?, field("last_layer", wire.last_layer)?))
+    }
+}
+
+impl ToWire<v1::LayerRange> for (usize, usize) {
+    fn to_wire(&self) -> v1::LayerRange {
+        v1::LayerRange { first_layer: self.0.to_wire(), last_layer: self.1.to_wire() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,5 +290,47 @@ mod tests {
         assert!(constraints.check_layers(9).is_err());
         let beside = Constraints { cut_after: vec![5], ..constraints };
         assert!(beside.check_layers(9).is_ok() && beside.check_layers(6).is_err());
+    }
+
+    /// What is sent back is what was asked.
+    #[test]
+    fn constraints_survive_the_wire() {
+        let constraints = Constraints {
+            data_degrees: vec![1, 2],
+            tensor_degrees: vec![4],
+            micro_batch_sizes: vec![8],
+            schedules: vec![Schedule::OneFOneB],
+            recompute: vec![RecomputePolicy::None, RecomputePolicy::Layer],
+            recompute_per_stage: true,
+            min_stages: Some(2),
+            max_stages: Some(4),
+            pins: vec![LayerPin { layer: 3, device: "node1/0".to_owned() }],
+            keep_together: vec![(1, 2)],
+            cut_after: vec![5],
+            excluded_devices: vec!["node2".to_owned()],
+            spanning: Some(NodeSpanning::WholeNodes),
+            max_iteration_seconds: Some(1.5),
+            max_peak_bytes: Some(1 << 30),
+            allow_idle_devices: true,
+        };
+        let wire = v1::Constraints::from(&constraints);
+        assert_eq!(Constraints::try_from(wire).unwrap(), constraints);
+        assert_eq!(Constraints::try_from(v1::Constraints::default()).unwrap(), Constraints::default());
+    }
+
+    /// Nothing that is no number, negative or unknown gets in.
+    #[test]
+    fn hostile_constraints_are_refused_by_field() {
+        let field =
+            |wire: v1::Constraints| Constraints::try_from(wire).unwrap_err().violations()[0].field.clone();
+        let some = v1::Constraints::default;
+        let max_iteration_seconds = f64::NAN;
+        assert_eq!(field(v1::Constraints { max_iteration_seconds, ..some() }), "max_iteration_seconds");
+        assert_eq!(field(v1::Constraints { max_stages: -1, ..some() }), "max_stages");
+        assert_eq!(field(v1::Constraints { schedules: vec![0], ..some() }), "schedules[0]");
+        assert_eq!(field(v1::Constraints { recompute: vec![1, 9], ..some() }), "recompute[1]");
+        assert_eq!(field(v1::Constraints { spanning: 77, ..some() }), "spanning");
+        let pin = v1::LayerPin { layer: -1, device: "0".to_owned() };
+        assert_eq!(field(v1::Constraints { pins: vec![pin], ..some() }), "pins[0].layer");
     }
 }

@@ -8,6 +8,7 @@ pub mod findings;
 pub mod goal;
 pub mod objective;
 pub mod observation;
+mod placed;
 pub mod prediction;
 pub mod request;
 mod wire;
@@ -26,6 +27,29 @@ use crate::training::{RecomputePolicy, TrainingSpec, notation};
 
 /// How a model is trained on which devices, with what it is predicted to need. It never changes: its name follows from
 /// all of it, so its serialised form is an interface too.
+///
+/// ```
+/// use loadmaster_proto::plan::Plan;
+///
+/// let stage = |first, last, peak: u64| {
+///     serde_json::json!({
+///         "config": {"first_layer": first, "last_layer": last, "data_degree": 1, "tensor_degree": 1},
+///         "capacity": 4096, "predicted_peak": peak, "origin": "profiled", "in_flight": 2,
+///     })
+/// };
+/// let plan: Plan = serde_json::from_value(serde_json::json!({
+///     "profile": "profiles/first", "model": "models/tiny", "device_kind": "cpu",
+///     "training": {
+///         "precision": "fp32", "optimizer": {"kind": "sgd", "learning_rate": 0.1, "momentum": 0.0, "weight_decay": 0.0},
+///         "schedule": "gpipe", "micro_batch_size": 4, "micro_batches": 2, "recompute": "none", "seed": 0,
+///     },
+///     "stages": [stage(0, 2, 1000), stage(3, 7, 3000)],
+///     "predictor": "component/2", "ledger": "allocated", "solver": "leximax/2", "warnings": [],
+/// }))?;
+/// assert_eq!((plan.partition().as_str(), plan.device_count(), plan.peak()), ("3-5", 2, 3000));
+/// assert_eq!(plan.name()?, plan.clone().name()?, "a plan's name follows from what it is made of");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// The profile behind the predictions.

@@ -1,8 +1,9 @@
 //! What a plan is asked to be: best at what, of which shape, for which launcher, found how.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
+
+use crate::choice;
+use crate::wire::v1;
 
 /// What a plan should be best at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -49,18 +50,15 @@ impl Objective {
     }
 }
 
-/// As the command line spells it.
-impl fmt::Display for Objective {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::MinPeakMemory => "min-peak-memory",
-            Self::MinIterationTime => "min-iteration-time",
-            Self::Pareto => "pareto",
-            Self::MinDevices => "min-devices",
-            Self::MinCost => "min-cost",
-            Self::MaxBatch => "max-batch",
-            Self::MaxModel => "max-model",
-        })
+choice! {
+    Objective = v1::Objective {
+        MinPeakMemory = "min-peak-memory",
+        MinIterationTime = "min-iteration-time",
+        Pareto = "pareto",
+        MinDevices = "min-devices",
+        MinCost = "min-cost",
+        MaxBatch = "max-batch",
+        MaxModel = "max-model",
     }
 }
 
@@ -82,15 +80,6 @@ pub enum PlanShape {
 }
 
 impl PlanShape {
-    /// All shapes.
-    pub const ALL: [Self; 5] = [
-        Self::SinglePipeline,
-        Self::UniformGrid,
-        Self::EqualDevices,
-        Self::PerStageReplicas,
-        Self::PerStageMesh,
-    ];
-
     /// Whether every plan of `other` is one of this shape.
     pub fn includes(self, other: Self) -> bool {
         match self {
@@ -105,16 +94,13 @@ impl PlanShape {
     }
 }
 
-/// As the command line spells it.
-impl fmt::Display for PlanShape {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::SinglePipeline => "single-pipeline",
-            Self::UniformGrid => "uniform-grid",
-            Self::EqualDevices => "equal-devices",
-            Self::PerStageReplicas => "per-stage-replicas",
-            Self::PerStageMesh => "per-stage-mesh",
-        })
+choice! {
+    PlanShape = v1::PlanShape {
+        SinglePipeline = "single-pipeline",
+        UniformGrid = "uniform-grid",
+        EqualDevices = "equal-devices",
+        PerStageReplicas = "per-stage-replicas",
+        PerStageMesh = "per-stage-mesh",
     }
 }
 
@@ -148,23 +134,20 @@ pub enum Launcher {
     Torchgpipe,
 }
 
-/// As the command line spells it.
-impl fmt::Display for Launcher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Megatron => "megatron",
-            Self::MegatronBridge => "megatron-bridge",
-            Self::Torchtitan => "torchtitan",
-            Self::TorchPipelining => "torch-pipelining",
-            Self::Deepspeed => "deepspeed",
-            Self::ColossalAi => "colossal-ai",
-            Self::Accelerate => "accelerate",
-            Self::Galvatron => "galvatron",
-            Self::Alpa => "alpa",
-            Self::Nnscaler => "nnscaler",
-            Self::Pipedream => "pipedream",
-            Self::Torchgpipe => "torchgpipe",
-        })
+choice! {
+    Launcher = v1::Launcher {
+        Megatron = "megatron",
+        MegatronBridge = "megatron-bridge",
+        Torchtitan = "torchtitan",
+        TorchPipelining = "torch-pipelining",
+        Deepspeed = "deepspeed",
+        ColossalAi = "colossal-ai",
+        Accelerate = "accelerate",
+        Galvatron = "galvatron",
+        Alpa = "alpa",
+        Nnscaler = "nnscaler",
+        Pipedream = "pipedream",
+        Torchgpipe = "torchgpipe",
     }
 }
 
@@ -177,6 +160,13 @@ pub enum MemoryUnit {
     Bytes,
     /// Shares of each device's capacity.
     Share,
+}
+
+choice! {
+    MemoryUnit = v1::MemoryUnit {
+        Bytes = "bytes",
+        Share = "share",
+    }
 }
 
 /// How plans are searched.
@@ -198,17 +188,14 @@ pub enum SearchMode {
     AmpAnnealing,
 }
 
-/// As the command line spells it.
-impl fmt::Display for SearchMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Exact => "exact",
-            Self::Capture => "capture",
-            Self::McapBruteForce => "mcap-brute-force",
-            Self::McapBayesian => "mcap-bayesian",
-            Self::Amp => "amp",
-            Self::AmpAnnealing => "amp-annealing",
-        })
+choice! {
+    SearchMode = v1::SearchMode {
+        Exact = "exact",
+        Capture = "capture",
+        McapBruteForce = "mcap-brute-force",
+        McapBayesian = "mcap-bayesian",
+        Amp = "amp",
+        AmpAnnealing = "amp-annealing",
     }
 }
 
@@ -225,14 +212,11 @@ pub enum NodeSpanning {
     Anywhere,
 }
 
-/// As the command line spells it.
-impl fmt::Display for NodeSpanning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Never => "never",
-            Self::WholeNodes => "whole-nodes",
-            Self::Anywhere => "anywhere",
-        })
+choice! {
+    NodeSpanning = v1::NodeSpanning {
+        Never = "never",
+        WholeNodes = "whole-nodes",
+        Anywhere = "anywhere",
     }
 }
 

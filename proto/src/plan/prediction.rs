@@ -3,6 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
+use crate::ledger::Ledger;
+use crate::wire::{ToWire, v1};
+use crate::{choice, message};
 
 /// Between which bytes a peak is expected, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -99,6 +102,47 @@ pub enum Origin {
     Interpolated,
     /// At least one of the two lies outside the profiled values.
     Extrapolated,
+}
+
+choice! {
+    Origin = v1::PredictionOrigin {
+        Profiled = "profiled",
+        Interpolated = "interpolated",
+        Extrapolated = "extrapolated",
+    }
+}
+
+message! {
+    Interval => v1::MemoryInterval { low = low_bytes, high = high_bytes, margin }
+}
+
+message! {
+    SecondsInterval => v1::SecondsInterval { low = low_seconds, high = high_seconds, margin }
+}
+
+message! {
+    StageSeconds => v1::StageSeconds {
+        forward = forward_seconds,
+        backward = backward_seconds,
+        step = step_seconds,
+    }
+}
+
+impl Breakdown {
+    /// As a message; all of its bytes are of `ledger`.
+    pub fn to_wire(&self, ledger: Ledger) -> v1::MemoryBreakdown {
+        v1::MemoryBreakdown {
+            weights_bytes: self.weights.to_wire(),
+            gradients_bytes: self.gradients.to_wire(),
+            optimizer_bytes: self.optimizer.to_wire(),
+            activations_bytes: self.activations.to_wire(),
+            edges_bytes: self.edges.to_wire(),
+            communication_bytes: self.communication.to_wire(),
+            transient_bytes: self.transient.to_wire(),
+            overhead_bytes: self.overhead.to_wire(),
+            ledger: ledger.to_wire(),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,14 +1,13 @@
 //! Plans as messages; they only ever travel from the planner to its callers.
 
 use crate::bytes::Bytes;
-use crate::convert::{to_i32, to_i64};
 use crate::ledger::Ledger;
 use crate::plan::certificate::{Certificate, Rejected};
 use crate::plan::compared::{Alternative, Baseline, FrontPoint, Outline, RestrictionCost};
 use crate::plan::findings::AppliedCorrection;
 use crate::plan::prediction::SecondsInterval;
 use crate::plan::{PlacedDevice, Plan, PlanStage};
-use crate::wire::v1;
+use crate::wire::{ToWire, v1};
 
 impl v1::MemoryFigure {
     /// Bytes that a predictor expects.
@@ -51,7 +50,7 @@ impl From<&Plan> for v1::Plan {
             hourly_price: found.hourly_price,
             corrections: found.corrections.iter().map(Into::into).collect(),
             partition: plan.partition(),
-            device_count: to_i32(plan.device_count()),
+            device_count: plan.device_count().to_wire(),
             ..Self::default()
         }
     }
@@ -71,7 +70,7 @@ fn stage(of: &PlanStage, plan: &Plan) -> v1::PlanStage {
         seconds: of.seconds.map(Into::into),
         seconds_margin: of.seconds_margin,
         origin: v1::PredictionOrigin::from(of.origin).into(),
-        in_flight: to_i32(of.in_flight),
+        in_flight: of.in_flight.to_wire(),
         recompute: v1::RecomputePolicy::from(of.recompute).into(),
         device_ranges: v1::DeviceRange::of(of.devices.iter().map(Into::into)),
         ..v1::PlanStage::default()
@@ -82,7 +81,7 @@ impl From<&PlacedDevice> for v1::PlacedDevice {
     fn from(of: &PlacedDevice) -> Self {
         Self {
             node: of.node.clone(),
-            index: to_i32(of.index),
+            index: of.index.to_wire(),
             uuid: of.uuid.clone(),
             kind: of.kind.clone(),
             capacity_bytes: Bytes(of.capacity).to_wire(),
@@ -97,7 +96,7 @@ fn device_groups(plan: &Plan) -> Vec<v1::DeviceGroup> {
         // Plans name their devices, but for those that were stored without.
         let unnamed = stage.devices.is_empty().then(|| {
             let capacity = Bytes(stage.capacity).to_wire();
-            (to_i32(stage.config.devices()), capacity, plan.device_kind.clone())
+            (stage.config.devices().to_wire(), capacity, plan.device_kind.clone())
         });
         let named = stage.devices.iter().map(|of| (1, Bytes(of.capacity).to_wire(), of.kind.clone()));
         for (count, capacity_bytes, kind) in unnamed.into_iter().chain(named) {
@@ -139,7 +138,7 @@ fn certificate(of: &Certificate, solver: &str) -> v1::Certificate {
         gap_ratio: of.gap,
         proven: of.proven,
         unit: of.unit.clone(),
-        states: to_i64(of.states),
+        states: of.states.to_wire(),
         // Told once, with the answer to the request.
         search_seconds: 0.0,
         stopped: of.stopped,
@@ -164,7 +163,7 @@ fn baseline(of: &Baseline, plan: &Plan) -> v1::Baseline {
         peak_ratio: of.peak_ratio,
         time_ratio: of.time_ratio,
         note: of.note.clone(),
-        micro_batch_size: outline.map_or(0, |of| to_i32(of.micro_batch_size)),
+        micro_batch_size: outline.map_or(0, |of| of.micro_batch_size.to_wire()),
     }
 }
 
@@ -188,7 +187,7 @@ fn front_point(of: &FrontPoint, plan: &Plan) -> v1::FrontPoint {
         predicted_peak: Some(predicted(*peak, plan)),
         iteration_seconds: seconds.unwrap_or(0.0),
         partitioning: Some(partitioning.into()),
-        micro_batch_size: to_i32(*micro_batch_size),
+        micro_batch_size: micro_batch_size.to_wire(),
         recompute: policies.map(|&policy| v1::RecomputePolicy::from(policy).into()).collect(),
         plan: of.plan.as_ref().map(ToString::to_string).unwrap_or_default(),
     }
@@ -199,7 +198,7 @@ fn alternative(of: &Alternative, plan: &Plan) -> v1::Alternative {
     v1::Alternative {
         plan: of.plan.as_ref().map(ToString::to_string).unwrap_or_default(),
         partitioning: Some(partitioning.into()),
-        micro_batch_size: to_i32(*micro_batch_size),
+        micro_batch_size: micro_batch_size.to_wire(),
         predicted_peak: Some(predicted(*peak, plan)),
         iteration_seconds: *seconds,
         value: of.value,
@@ -214,10 +213,10 @@ impl From<&AppliedCorrection> for v1::Correction {
             predictor: of.predictor.clone(),
             quantity: quantity.into(),
             ledger: of.ledger.map_or(v1::Ledger::Unspecified, Into::into).into(),
-            plans: to_i32(of.plans),
+            plans: of.plans.to_wire(),
             version: of.version.clone(),
             factor: of.factor,
-            count: to_i32(of.count),
+            count: of.count.to_wire(),
             explanation: of.explanation.clone(),
         }
     }

@@ -8,10 +8,13 @@ pub mod scenario;
 pub mod schedule;
 pub mod shard;
 pub mod stage;
+mod wire;
 
 use serde::{Deserialize, Serialize};
 
+use crate::choice;
 use crate::error::{Invalid, in_range};
+use crate::wire::v1;
 
 /// Number formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -25,6 +28,15 @@ pub enum Precision {
     /// As [`Precision::Bf16`], with gradients that are accumulated in fp32 beside the bfloat16 parameters
     /// (Megatron's default): what a backward pass computes of a parameter is added to them and freed.
     Bf16Fp32Gradients,
+}
+
+// On the wire it is two fields, see `wire`.
+choice! {
+    Precision {
+        Fp32 = "fp32",
+        Bf16 = "bf16",
+        Bf16Fp32Gradients = "bf16 with fp32 gradients",
+    }
 }
 
 impl Precision {
@@ -67,6 +79,14 @@ pub enum Schedule {
     OneFOneB,
 }
 
+// Stored as "one_f_one_b".
+choice! {
+    Schedule = v1::Schedule {
+        Gpipe = "gpipe",
+        OneFOneB = "1f1b",
+    }
+}
+
 /// What the backward pass computes again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -78,6 +98,14 @@ pub enum RecomputePolicy {
     Stage,
     /// Everything inside a layer; each layer's input is kept.
     Layer,
+}
+
+choice! {
+    RecomputePolicy = v1::RecomputePolicy {
+        None = "none",
+        Stage = "stage",
+        Layer = "layer",
+    }
 }
 
 /// The update rule.
@@ -182,6 +210,24 @@ impl Optimizer {
 }
 
 /// Everything about training that memory and time depend on, besides the model and the plan.
+///
+/// ```
+/// use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
+///
+/// let training = TrainingSpec {
+///     precision: Precision::Bf16,
+///     optimizer: Optimizer::Adam { learning_rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0 },
+///     schedule: Schedule::OneFOneB,
+///     micro_batch_size: 4,
+///     micro_batches: 8,
+///     recompute: RecomputePolicy::None,
+///     seed: 0,
+/// }
+/// .checked()?;
+/// assert_eq!(training.global_batch_size(), 32);
+/// assert_eq!(training.static_bytes(1).total(), 16, "2 + 4 of the parameter, 2 of its gradient, 8 of Adam");
+/// # Ok::<(), loadmaster_proto::error::Invalid>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainingSpec {

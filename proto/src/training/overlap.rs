@@ -1,8 +1,9 @@
 //! Whether a device computes while it exchanges with its neighbours.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
+
+use crate::choice;
+use crate::wire::v1;
 
 /// Whether a device computes while it exchanges with its neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -16,12 +17,27 @@ pub enum Overlap {
     Nothing,
 }
 
-/// As the command line spells it.
-impl fmt::Display for Overlap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Computing => "overlapping",
-            Self::Nothing => "blocking",
-        })
+choice! {
+    Overlap = v1::Transfers {
+        Computing = "overlapping" as Overlapping,
+        Nothing = "blocking" as Blocking,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::field;
+
+    /// What is asked for comes back as it was told; what is not said is nothing, and what is unknown is refused.
+    #[test]
+    fn both_ways_survive_the_wire() {
+        for overlap in Overlap::ALL {
+            let wire: i32 = v1::Transfers::from(overlap).into();
+            assert_eq!(field("transfers", wire), Ok(Some(overlap)));
+        }
+        assert_eq!(field::<Option<Overlap>, _>("transfers", 0), Ok(None));
+        let refused = field::<Option<Overlap>, _>("transfers", 3).unwrap_err();
+        assert_eq!(refused.to_string(), "transfers: 3 is unknown");
     }
 }

@@ -7,7 +7,8 @@
 
 use std::ops::Range;
 
-use crate::training::shard::Shard;
+use crate::model::Model;
+use crate::training::shard::{Shard, is_split};
 use crate::training::stage::StageConfig;
 
 /// How the ranks of a stage hold a tensor: cut along its rows into parts, in order and as even as
@@ -113,6 +114,21 @@ pub fn transfers(extent: i64, from: Holding, to: Holding) -> Vec<Transfer> {
 fn share(receiver: u32, senders: u32, receivers: u32) -> u32 {
     let wide = u64::from(receiver) * u64::from(senders) / u64::from(receivers.max(1));
     u32::try_from(wide).unwrap_or(u32::MAX)
+}
+
+impl Model {
+    /// How a stage holds the gradient of the weight that first and last layer share, split by its rows,
+    /// and how many rows there are. None where nothing is shared.
+    pub fn shared_weight_holding(&self, stage: &StageConfig) -> Option<(Holding, i64)> {
+        let shared = self.layers().last()?.kind.shared_parameter()?;
+        let rows = shared.shape.first().copied().unwrap_or_default();
+        let holding = if is_split(rows, stage.tensor_degree) {
+            Holding::split_over_shards(stage)
+        } else {
+            Holding::whole(stage)
+        };
+        Some((holding, rows))
+    }
 }
 
 #[cfg(test)]

@@ -78,3 +78,32 @@ impl fmt::Display for Scenario {
         }
     }
 }
+
+impl StageConfig {
+    /// How its devices share the work, where that is one of the ways that profiles measure apart; none
+    /// where replicas consist of shards.
+    pub fn scenario(&self) -> Option<Scenario> {
+        match (self.data_degree, self.tensor_degree) {
+            (0 | 1, 0 | 1) => Some(Scenario::SINGLE),
+            (degree, 0 | 1) => Some(Scenario { parallelism: Parallelism::Data, degree }),
+            (0 | 1, degree) => Some(Scenario { parallelism: Parallelism::Tensor, degree }),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_that_is_shared_in_both_ways_is_in_no_scenario() {
+        let stage = |data_degree, tensor_degree| {
+            StageConfig { data_degree, tensor_degree, ..StageConfig::single(0, 3) }.scenario()
+        };
+        assert_eq!(stage(1, 1), Some(Scenario::SINGLE));
+        assert_eq!(stage(3, 1), Some(Scenario { parallelism: Parallelism::Data, degree: 3 }));
+        assert_eq!(stage(1, 4), Some(Scenario { parallelism: Parallelism::Tensor, degree: 4 }));
+        assert_eq!(stage(2, 2), None);
+    }
+}

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Invalid, in_range};
 use crate::model::MAX_LAYERS;
-use crate::training::scenario::Scenario;
+use crate::wire::{ToWire, field, v1};
+use crate::{choice, message};
 
 /// One way in which the devices of a stage share its work. A stage may be shared in both ways at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -22,11 +23,29 @@ pub enum Parallelism {
     Tensor,
 }
 
+choice! {
+    Parallelism = v1::Parallelism, else "must be none, data or tensor" {
+        None = "none",
+        Data = "data",
+        Tensor = "tensor",
+    }
+}
+
 /// A contiguous group of layers on one set of devices: `data_degree` replicas, each of them
 /// `tensor_degree` devices that hold one shard of the tensors.
 ///
 /// Its devices are numbered as Megatron-LM numbers ranks, the shard varying fastest: device
 /// `replica · tensor_degree + shard`.
+///
+/// ```
+/// use loadmaster_proto::training::stage::StageConfig;
+///
+/// let stage = StageConfig { data_degree: 2, tensor_degree: 4, ..StageConfig::single(0, 3) }.checked()?;
+/// assert_eq!((stage.layer_count(), stage.devices()), (4, 8));
+/// assert_eq!(stage.samples_of(5, 32), 16..32, "the sixth device is one of the second replica");
+/// assert_eq!(stage.to_string(), "0..3/data2/tensor4");
+/// # Ok::<(), loadmaster_proto::error::Invalid>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct StageConfig {
     /// Index of the first layer.
@@ -68,17 +87,6 @@ impl StageConfig {
     /// The replica that a device of the stage belongs to.
     pub fn replica(&self, device: u32) -> u32 {
         device / self.tensor_degree.max(1)
-    }
-
-    /// How its devices share the work, where that is one of the ways that profiles measure apart; none
-    /// where replicas consist of shards.
-    pub fn scenario(&self) -> Option<Scenario> {
-        match (self.data_degree, self.tensor_degree) {
-            (0 | 1, 0 | 1) => Some(Scenario::SINGLE),
-            (degree, 0 | 1) => Some(Scenario { parallelism: Parallelism::Data, degree }),
-            (0 | 1, degree) => Some(Scenario { parallelism: Parallelism::Tensor, degree }),
-            _ => None,
-        }
     }
 
     /// Samples of one pass on each of its devices.
@@ -136,6 +144,18 @@ impl fmt::Display for Suffix<'_> {
 }
 
 /// Stages that cover the layers `0..n` in order, without gap or overlap.
+///
+/// ```
+/// use loadmaster_proto::training::stage::{Partitioning, StageConfig};
+///
+/// let partitioning = Partitioning::from_sizes(&[3, 1, 2])?;
+/// assert_eq!(partitioning.layer_count(), 6);
+/// assert_eq!(partitioning.to_string(), "3-1-2");
+///
+/// let gap = vec![StageConfig::single(0, 1), StageConfig::single(3, 4)];
+/// assert_eq!(Partitioning::new(gap).unwrap_err().violations()[0].field, "stages[1].first_layer");
+/// # Ok::<(), loadmaster_proto::error::Invalid>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Vec<StageConfig>", into = "Vec<StageConfig>")]
 pub struct Partitioning(Vec<StageConfig>);
@@ -219,6 +239,31 @@ impl fmt::Display for Partitioning {
     }
 }
 
+message! {
+    StageConfig <=> v1::StageConfig {
+        first_layer,
+        last_layer,
+        data_degree: or(1),
+        tensor_degree: or(1),
+    } check StageConfig::checked
+}
+
+message! { Partitioning <=> v1::Partitioning }
+
+impl From<&Partitioning> for v1::Partitioning {
+    fn from(partitioning: &Partitioning) -> Self {
+        Self { stages: partitioning.0.to_wire() }
+    }
+}
+
+impl TryFrom<v1::Partitioning> for Partitioning {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::Partitioning) -> Result<Self, Invalid> {
+        Self::new(field("stages", wire.stages)?)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,16 +311,5 @@ mod tests {
         assert_eq!(samples, [0..16, 0..16, 16..32, 16..32]);
         assert_eq!(stage(4, 1).to_string(), "0..3/data4");
         assert_eq!(stage(2, 4).to_string(), "0..3/data2/tensor4");
-    }
-
-    #[test]
-    fn a_stage_that_is_shared_in_both_ways_is_in_no_scenario() {
-        let stage = |data_degree, tensor_degree| {
-            StageConfig { data_degree, tensor_degree, ..StageConfig::single(0, 3) }.scenario()
-        };
-        assert_eq!(stage(1, 1), Some(Scenario::SINGLE));
-        assert_eq!(stage(3, 1), Some(Scenario { parallelism: Parallelism::Data, degree: 3 }));
-        assert_eq!(stage(1, 4), Some(Scenario { parallelism: Parallelism::Tensor, degree: 4 }));
-        assert_eq!(stage(2, 2), None);
     }
 }

@@ -2,7 +2,11 @@
 
 pub mod address;
 pub mod codec;
+mod message;
 pub mod reading;
+mod value;
+
+pub use value::{FromWire, ToWire, field};
 
 #[allow(
     missing_docs,

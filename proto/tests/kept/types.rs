@@ -6,7 +6,6 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::{Backend, Device, GpuLink};
 use loadmaster_proto::cluster::import::ClusterFormat;
 use loadmaster_proto::cluster::{Cluster, ClusterSource, LinkClass, LinkOrigin};
-use loadmaster_proto::convert::{failure_from_wire, run_spec_from_wire};
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::environment::Environment;
@@ -148,7 +147,7 @@ pub(crate) const KINDS: &[Kind] = kinds! {
     "SoloStage" SoloStage { of_wire: of!(SoloStage => SoloStage) }
     "RunSpec" RunSpec {
         wire: to!(&RunSpec => RunSpec),
-        of_wire: |bytes| Some(write(&run_spec_from_wire(message(bytes)).unwrap())),
+        of_wire: of!(RunSpec => RunSpec),
     }
     "LinkWork" LinkWork { wire: to!(&LinkWork => LinkWork), of_wire: of!(LinkWork => LinkWork) }
     "LinkWork of a run" LinkWork { wire: |json| wire(v1::RunSpec::from(&Task::Links(read(json)))) }
@@ -165,7 +164,7 @@ pub(crate) const KINDS: &[Kind] = kinds! {
     "OutOfMemory" OutOfMemory { wire: to!(&OutOfMemory => OutOfMemory), of_wire: of!(OutOfMemory => OutOfMemory) }
     "RunFailure" RunFailure {
         wire: to!(&RunFailure => RunFailure),
-        of_wire: |bytes| Some(write(&failure_from_wire(message(bytes)).unwrap())),
+        of_wire: of!(RunFailure => RunFailure),
     }
     "Observation" Observation { wire: to!(&Observation => Observation), of_wire: of!(Observation => Observation) }
     "Constraints" Constraints { wire: to!(&Constraints => Constraints), of_wire: of!(Constraints => Constraints) }

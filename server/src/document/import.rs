@@ -23,7 +23,6 @@ const NAME_START: usize = 48;
 pub struct Import {
     /// What it will be stored as.
     pub settings: ProfileSettings,
-    /// The document.
     pub document: ProfileDocument,
     /// As it is stored, with the digest of its content.
     pub row: DocumentRow,

@@ -25,14 +25,10 @@ pub enum DocumentFault {
     Store(#[from] StoreError),
     /// A profile that is not complete has no document.
     #[error("{profile} is not complete, so it has no document: see `loadmaster profile show {profile}`")]
-    NotComplete {
-        /// The profile.
-        profile: String,
-    },
+    NotComplete { profile: String },
     /// A profile with more measurements than a document holds.
     #[error("{profile} cannot be exported: {why}")]
     TooLarge {
-        /// The profile.
         profile: String,
         /// How much too large it is.
         why: DocumentError,

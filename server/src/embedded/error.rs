@@ -22,7 +22,6 @@ pub enum EmbeddedError {
     BadBinary {
         /// Which.
         program: PathBuf,
-        /// Why.
         why: String,
     },
     /// The cluster was made by another major version.
@@ -33,7 +32,6 @@ pub enum EmbeddedError {
     WrongVersion {
         /// Where.
         cluster: PathBuf,
-        /// The data's.
         data: String,
         /// The programs'.
         installed: String,
@@ -92,7 +90,6 @@ pub enum EmbeddedError {
     Ended {
         /// How.
         status: String,
-        /// Its log.
         log: PathBuf,
         /// The last lines.
         tail: String,
@@ -102,7 +99,6 @@ pub enum EmbeddedError {
     TooSlow {
         /// How long it had.
         limit: Duration,
-        /// Its log.
         log: PathBuf,
         /// The last lines.
         tail: String,
@@ -118,7 +114,6 @@ pub enum EmbeddedError {
         starts: usize,
         /// In which time.
         within: Duration,
-        /// Its log.
         log: PathBuf,
         /// How it ended, or why it could not be started, the last time.
         last: String,

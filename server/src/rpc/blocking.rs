@@ -2,9 +2,19 @@
 
 use std::any::Any;
 
+use loadmaster_planning::search::Stop;
 use tokio::task::JoinError;
 
 use super::error::ApiError;
+
+/// Ends work whose call is over, whoever ended it.
+pub(super) struct EndsWithCall(pub(super) Stop);
+
+impl Drop for EndsWithCall {
+    fn drop(&mut self) {
+        self.0.request();
+    }
+}
 
 /// Runs what takes a while beside the calls: heartbeats must not wait for it. `failed` says what could not
 /// be done should the work panic.

@@ -84,7 +84,6 @@ pub enum ApiError {
          cannot be compared: run a new profile"
     )]
     OtherSoftware {
-        /// The profile.
         profile: String,
         /// What it was measured with.
         measured: String,
@@ -94,7 +93,6 @@ pub enum ApiError {
     /// Predictions need measurements that are not there.
     #[error("{profile} cannot answer: {why}")]
     ProfileIncomplete {
-        /// The profile.
         profile: String,
         /// What is missing.
         why: String,
@@ -102,7 +100,6 @@ pub enum ApiError {
     /// A profile has no predictor of the kind that was asked for.
     #[error("{profile} cannot answer: {why}")]
     NoPredictor {
-        /// The profile.
         profile: String,
         /// What it lacks, and how to measure that.
         why: NoPredictor,
@@ -118,7 +115,6 @@ pub enum ApiError {
         "{launcher} does not run plans of the shape {shape}: ask for {required}, or name another launcher"
     )]
     ShapeUnsupported {
-        /// The launcher.
         launcher: Launcher,
         /// The shape that was asked for.
         shape: PlanShape,
@@ -127,10 +123,7 @@ pub enum ApiError {
     },
     /// A plan without times cannot be simulated.
     #[error("{plan} has no times, because its profile has none: profile with `--campaign minimal`")]
-    NoTimes {
-        /// The plan.
-        plan: String,
-    },
+    NoTimes { plan: String },
     /// Each search takes a core.
     #[error("as many searches run as the planner has cores: ask again later")]
     TooManySearches,
@@ -180,9 +173,7 @@ impl ApiError {
     sentence(remedies)
 )]
 pub struct NoRoom {
-    /// The plan.
     pub plan: String,
-    /// Kind of the devices.
     pub device_kind: String,
     /// Devices at once.
     pub device_count: u32,

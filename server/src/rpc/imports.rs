@@ -10,7 +10,7 @@ use std::time::Duration;
 use loadmaster_planning::search::Stop;
 use tokio::sync::Semaphore;
 
-use super::blocking::blocking;
+use super::blocking::{EndsWithCall, blocking};
 use super::error::ApiError;
 use super::limits::{MAX_IMPORT_WAIT, MAX_IMPORTS, MAX_WAITING_IMPORTS};
 
@@ -27,15 +27,6 @@ impl Default for Imports {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self::new((cores / 2).clamp(1, MAX_IMPORTS), MAX_IMPORT_WAIT)
-    }
-}
-
-/// Ends a reading whose call is over, whoever ended it.
-struct Ends(Stop);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        self.0.request();
     }
 }
 
@@ -67,7 +58,7 @@ impl Imports {
             }
         };
         let stop = Stop::default();
-        let _ends = Ends(stop.clone());
+        let _ends = EndsWithCall(stop.clone());
         blocking(failed, move || {
             // Held to the end of the work, which may be later than the end of its call.
             let _turn = turn;

@@ -3,12 +3,12 @@
 use jiff::Timestamp;
 use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::wire::longrunning::{Operation, operation};
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{ToWire, v1};
 use prost::{Message, Name};
 
 use crate::store::records::{
     FailureRecord, MeasurementRecord, OperationRecord, OperationState, OperationTarget, RunCounts, RunRecord,
-    RunState, RunWork,
+    RunWork,
 };
 
 pub(super) fn time(timestamp: Timestamp) -> prost_types::Timestamp {
@@ -32,24 +32,11 @@ pub(super) fn run_counts(counts: RunCounts) -> v1::RunCounts {
     }
 }
 
-/// Where a run stands.
-pub(super) fn run_state(state: RunState) -> v1::run::State {
-    use v1::run::State;
-    match state {
-        RunState::Queued => State::Queued,
-        RunState::Running => State::Running,
-        RunState::Succeeded => State::Succeeded,
-        RunState::OutOfMemory => State::OutOfMemory,
-        RunState::Parked => State::Parked,
-        RunState::Cancelled => State::Cancelled,
-    }
-}
-
 /// A run without its measurements, as lists show it.
 pub(super) fn run_row(record: &RunRecord) -> v1::Run {
     v1::Run {
         name: record.name.to_string(),
-        state: run_state(record.state).into(),
+        state: record.state.to_wire(),
         operation: record.operation.to_string(),
         profile: record.profile.as_ref().map(ToString::to_string).unwrap_or_default(),
         plan: record.plan.as_ref().map(ToString::to_string).unwrap_or_default(),
@@ -89,7 +76,7 @@ fn run_spec(work: &RunWork) -> v1::RunSpec {
         model: Some(v1::Model { name: trained.model.to_string(), ..v1::Model::default() }),
         training: Some(trained.training.into()),
         work: Some(stages),
-        stage_recompute: policies.map(|&policy| v1::RecomputePolicy::from(policy).into()).collect(),
+        stage_recompute: policies.map(ToWire::to_wire).collect(),
         iterations: count(trained.iterations),
         command: trained.command.as_ref().map(ToString::to_string).unwrap_or_default(),
     }

@@ -117,7 +117,6 @@ pub enum StoreError {
 pub struct Dependent {
     /// `OBSERVATION`, `OPERATION`, `PLAN` or `TRIAL`.
     pub kind: String,
-    /// Its name.
     pub name: String,
 }
 

@@ -14,7 +14,6 @@ const END_OF_TIME: Timestamp = Timestamp::MAX;
 /// One page of a list, newest first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page<T> {
-    /// The rows.
     pub rows: Vec<T>,
     /// Where the next page starts; none on the last one.
     pub next: Option<Cursor>,
@@ -25,7 +24,6 @@ pub struct Page<T> {
 pub struct Cursor {
     /// Time of the last row of the page before.
     pub time: Timestamp,
-    /// Its id.
     pub id: String,
 }
 

@@ -1,6 +1,9 @@
 //! States as the tables write them.
 
+use loadmaster_proto::choice;
+use loadmaster_proto::choice::Choice;
 use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::wire::v1;
 
 use super::columns::Stored;
 use super::error::{Result, StoreError};
@@ -14,26 +17,21 @@ pub(super) trait Word: Sized {
     fn from_sql(word: &str) -> Result<Self>;
 }
 
-/// Writes both directions once, so that they cannot disagree.
-macro_rules! words {
-    ($type:ident { $($variant:ident = $word:literal),+ $(,)? }) => {
-        impl Word for $type {
-            fn to_sql(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $word,)+
-                }
-            }
+impl<T: Choice> Word for T {
+    fn to_sql(self) -> &'static str {
+        self.word()
+    }
 
-            fn from_sql(word: &str) -> Result<Self> {
-                match word {
-                    $($word => Ok(Self::$variant),)+
-                    _ => Err(StoreError::corrupt(format!(
-                        concat!("a stored row cannot be read: {:?} is no ", stringify!($type)), word
-                    ))),
-                }
-            }
-        }
+    fn from_sql(word: &str) -> Result<Self> {
+        Self::parse(word).map_err(|_| {
+            StoreError::corrupt(format!("a stored row cannot be read: {word:?} is no {}", Self::NAME))
+        })
+    }
+}
 
+/// Columns of these types.
+macro_rules! stored {
+    ($($type:ident),+) => {$(
         impl TryFrom<Stored<String>> for $type {
             type Error = StoreError;
 
@@ -41,25 +39,39 @@ macro_rules! words {
                 Self::from_sql(&word)
             }
         }
-    };
+    )+};
 }
 
-words!(ProfileState {
-    Running = "running",
-    Complete = "complete",
-    Incomplete = "incomplete",
-    Cancelled = "cancelled",
-});
-words!(RunState {
-    Queued = "queued",
-    Running = "running",
-    Succeeded = "succeeded",
-    OutOfMemory = "out_of_memory",
-    Parked = "parked",
-    Cancelled = "cancelled",
-});
-words!(Ledger { Allocated = "allocated", Reserved = "reserved", Device = "device" });
-words!(WorkerState { Alive = "alive", Draining = "draining", Lost = "lost", Gone = "gone" });
+stored!(ProfileState, RunState, Ledger, WorkerState);
+
+choice! {
+    ProfileState = v1::profile::State {
+        Running = "running",
+        Complete = "complete",
+        Incomplete = "incomplete",
+        Cancelled = "cancelled",
+    }
+}
+
+choice! {
+    RunState = v1::run::State {
+        Queued = "queued",
+        Running = "running",
+        Succeeded = "succeeded",
+        OutOfMemory = "out_of_memory",
+        Parked = "parked",
+        Cancelled = "cancelled",
+    }
+}
+
+choice! {
+    WorkerState = v1::worker::State {
+        Alive = "alive",
+        Draining = "draining",
+        Lost = "lost",
+        Gone = "gone",
+    }
+}
 
 /// The word of an operation's state; its error has columns of its own.
 pub(super) fn operation_word(state: &OperationState) -> &'static str {

@@ -28,7 +28,6 @@ pub(super) struct Assignment {
 
 #[derive(Debug)]
 pub(super) enum Spec {
-    /// It trains.
     Train(Box<RankSpec>),
     /// It measures links.
     Links(Box<LinkSpec>),

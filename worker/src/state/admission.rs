@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use loadmaster_proto::cluster::device::Device;
-use loadmaster_proto::convert::task_from_wire;
 use loadmaster_proto::measure::failure::RunFailure;
+use loadmaster_proto::measure::run::Task;
 use loadmaster_proto::wire::v1;
 
 use crate::run::job::{Claim, Job, Lease};
@@ -42,7 +42,7 @@ pub(super) fn admit(
         .ok_or_else(|| not_started(format!("the lease has a deadline of {} s", lease.deadline_seconds)))?
         .min(LONGEST);
     let wire = lease.spec.ok_or_else(|| not_started("the lease has no run specification"))?;
-    let task = task_from_wire(wire).map_err(|invalid| not_started(format!("spec: {invalid}")))?;
+    let task = Task::try_from(wire).map_err(|invalid| not_started(format!("spec: {invalid}")))?;
     let ranks = task.device_count();
     if u32::try_from(chosen.len()) != Ok(ranks) {
         return Err(not_started(format!("the lease names {} devices for {ranks} ranks", chosen.len())));

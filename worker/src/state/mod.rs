@@ -97,7 +97,6 @@ impl State {
         }
     }
 
-    /// Its devices.
     pub(crate) fn devices(&self) -> &[Device] {
         &self.devices
     }

@@ -23,6 +23,7 @@ mod slurm_yaml;
 mod tests;
 mod topograph;
 mod tree;
+mod wire;
 
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +31,9 @@ pub use document::FORMAT;
 
 use super::Cluster;
 use crate::bytes::Bytes;
+use crate::choice;
 use crate::error::Invalid;
+use crate::wire::v1;
 
 /// Longest file that is read, bytes.
 pub const MAX_DOCUMENT_BYTES: usize = 8 << 20;
@@ -51,6 +54,17 @@ pub enum ClusterFormat {
     SlurmConf,
     /// Text of `nvidia-smi topo -m`.
     NvidiaSmi,
+}
+
+choice! {
+    ClusterFormat = v1::ClusterFormat {
+        Loadmaster = "loadmaster",
+        Topograph = "topograph",
+        NcclXml = "nccl-xml",
+        SlurmYaml = "slurm-yaml",
+        SlurmConf = "slurm-conf",
+        NvidiaSmi = "nvidia-smi",
+    }
 }
 
 /// What a file does not say.

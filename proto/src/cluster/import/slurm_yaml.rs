@@ -17,13 +17,13 @@ struct Topology {
     #[serde(default)]
     cluster_default: bool,
     #[serde(default)]
-    tree: Option<Tree>,
+    tree: Option<TreeTopology>,
     #[serde(default)]
     block: Option<Blocks>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Tree {
+struct TreeTopology {
     switches: Vec<SwitchEntry>,
 }
 

@@ -6,6 +6,7 @@
 //! latency; the points that it was drawn through are kept.
 
 mod fit;
+mod wire;
 
 use std::collections::BTreeSet;
 

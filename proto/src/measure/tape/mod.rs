@@ -23,11 +23,13 @@
 //!   larger. It counts as a gradient once the pass that made it is over, as transient before.
 
 mod components;
+mod wire;
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use crate::choice;
 use crate::error::{Invalid, in_range};
 use crate::model::layer::{LayerKind, Shape, fingerprint};
 use crate::model::{Loss, Model, ModelInput};
@@ -49,6 +51,29 @@ const MAX_BYTES: u64 = 1 << 48;
 pub type Event = i32;
 
 /// All that a layer allocates, recorded while it was trained alone.
+///
+/// A layer that keeps its output for the backward pass, and makes the gradient of its input there:
+///
+/// ```
+/// use loadmaster_proto::measure::tape::{LayerTape, Passage, Slot, Step};
+///
+/// let mut passage = Passage { blocks: vec![4_096, 4_096], ..Passage::default() };
+/// passage.slots[Slot::Forward as usize] = vec![1];
+/// passage.slots[Slot::Backward as usize] = vec![2, -1];
+/// passage.slots[Slot::InputGradient as usize] = vec![-2];
+/// let tape = LayerTape {
+///     layer: 0,
+///     content: "relu".to_owned(),
+///     first: passage.clone(),
+///     later: passage,
+///     without_graph: Passage::default(),
+///     untrained_input: None,
+///     step: Step::default(),
+///     overhead: 0,
+/// };
+/// assert!(tape.first.left().is_empty(), "each block is freed");
+/// # drop(tape);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerTape {
     /// Index in the model.
@@ -117,21 +142,14 @@ pub enum Slot {
     InputGradient,
 }
 
-impl Slot {
-    /// All of them, in order.
-    pub const ALL: [Self; 6] =
-        [Self::Input, Self::Forward, Self::Output, Self::Gradient, Self::Backward, Self::InputGradient];
-
-    /// Its name in messages.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Input => "input",
-            Self::Forward => "forward",
-            Self::Output => "output",
-            Self::Gradient => "gradient",
-            Self::Backward => "backward",
-            Self::InputGradient => "input_gradient",
-        }
+choice! {
+    Slot {
+        Input = "input",
+        Forward = "forward",
+        Output = "output",
+        Gradient = "gradient",
+        Backward = "backward",
+        InputGradient = "input_gradient",
     }
 }
 

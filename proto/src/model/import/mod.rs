@@ -2,6 +2,7 @@
 
 mod huggingface;
 mod layers;
+mod wire;
 
 use serde::{Deserialize, Serialize};
 

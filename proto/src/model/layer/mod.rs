@@ -10,6 +10,7 @@ mod embedding;
 mod parameters;
 mod shapes;
 mod transformer;
+mod wire;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -32,6 +33,18 @@ pub const DEFAULT_EPSILON: f64 = 1e-5;
 pub type Shape = Vec<i64>;
 
 /// A unit that is never cut.
+///
+/// Its JSON is what users write in layer lists:
+///
+/// ```
+/// use loadmaster_proto::model::layer::{Layer, LayerKind};
+///
+/// let layer: Layer =
+///     serde_json::from_str(r#"{"name": "fc", "kind": "linear", "in_features": 8, "out_features": 4}"#)?;
+/// assert_eq!(layer.kind, LayerKind::Linear { in_features: 8, out_features: 4 });
+/// assert_eq!(layer.kind.parameter_count(), 8 * 4 + 4);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Layer {
     /// Name within its model.

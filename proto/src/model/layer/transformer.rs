@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::checks::{epsilon, share, size};
 use super::parameters::{Buffer, BufferContent, GPT_INIT, Init, Parameter, parameter};
 use super::{DEFAULT_EPSILON, MAX_EXTENT, Shape, default_epsilon, is_default, is_default_epsilon};
+use crate::choice;
 use crate::error::{Invalid, in_range};
+use crate::wire::v1;
 
 /// Attention, then a perceptron, each with a normalisation and a residual.
 ///
@@ -89,6 +91,15 @@ pub enum Activation {
     Silu,
     /// max(x, 0).
     Relu,
+}
+
+choice! {
+    Activation = v1::Activation {
+        GeluTanh = "gelu-tanh",
+        Gelu = "gelu",
+        Silu = "silu",
+        Relu = "relu",
+    }
 }
 
 /// A kind of normalisation over the last axis.

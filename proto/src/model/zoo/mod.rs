@@ -7,6 +7,7 @@ pub(crate) mod llama;
 pub(crate) mod transformer;
 mod transgan;
 mod vgg;
+mod wire;
 
 #[cfg(test)]
 mod tests;

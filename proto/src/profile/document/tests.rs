@@ -184,10 +184,9 @@ proptest! {
         let mut text = example().to_string().into_bytes();
         let position = position % text.len();
         text[position] = byte;
-        if let Ok(text) = std::str::from_utf8(&text) {
-            if let Ok(document) = ProfileDocument::parse(text) {
-                prop_assert_eq!(ProfileDocument::parse(&document.to_text().unwrap()).unwrap(), document);
-            }
+        let text = String::from_utf8(text).unwrap();
+        if let Ok(document) = ProfileDocument::parse(&text) {
+            prop_assert_eq!(ProfileDocument::parse(&document.to_text().unwrap()).unwrap(), document);
         }
     }
 }

@@ -10,7 +10,6 @@ use std::ops::Range;
 use crate::error::Invalid;
 use crate::model::Model;
 use crate::model::layer::{Buffer, LayerKind, Parameter, Shape, elements};
-use crate::training::reshard::Holding;
 use crate::training::stage::StageConfig;
 use crate::training::{StaticBytes, TrainingSpec};
 
@@ -213,19 +212,6 @@ impl Model {
             buffers: training.buffer_bytes(buffers.iter().map(Buffer::elements).sum()),
             ..training.static_bytes(scalars)
         }
-    }
-
-    /// How a stage holds the gradient of the weight that first and last layer share, split by its rows,
-    /// and how many rows there are. None where nothing is shared.
-    pub fn shared_weight_holding(&self, stage: &StageConfig) -> Option<(Holding, i64)> {
-        let shared = self.layers().last()?.kind.shared_parameter()?;
-        let rows = shared.shape.first().copied().unwrap_or_default();
-        let holding = if is_split(rows, stage.tensor_degree) {
-            Holding::split_over_shards(stage)
-        } else {
-            Holding::whole(stage)
-        };
-        Some((holding, rows))
     }
 
     /// Whether this model can be trained with this stage at this micro-batch size.

@@ -58,11 +58,6 @@ impl PlannedFleet {
             nodes.chain(self.fleet.tiers.iter().copied().flatten()).map(|link| link.origin).collect();
         origins.sort_unstable();
         origins.dedup();
-        let names = origins.into_iter().map(|origin| match origin {
-            LinkOrigin::Measured => "measured",
-            LinkOrigin::Given => "given",
-            LinkOrigin::Assumed => "assumed",
-        });
-        names.collect::<Vec<_>>().join(" and ")
+        origins.into_iter().map(LinkOrigin::as_str).collect::<Vec<_>>().join(" and ")
     }
 }

@@ -28,7 +28,7 @@ mod question;
 pub use answer::{QuestionError, RecommendError, Recommendation, Remedy, Short, WhyNot, recommend};
 pub use ask::{
     CutUnit, MAX_BATCHES, ProfiledChain, Rules, Transfers, Variant, Wish, batches, divisors, least_share,
-    left_out, recompute, recompute_name, schedule_name, schedules, transfers, variants,
+    left_out, recompute, schedules, transfers, variants,
 };
 pub use find::{Candidate, CandidateStage, Job};
 pub use incomparable::incomparable;

@@ -31,8 +31,7 @@ impl fmt::Display for Choice {
         write!(f, "data{}×tensor{}", self.data, self.tensor)?;
         match self.recompute {
             RecomputePolicy::None => Ok(()),
-            RecomputePolicy::Stage => f.write_str(" recompute stage"),
-            RecomputePolicy::Layer => f.write_str(" recompute layer"),
+            policy => write!(f, " recompute {policy}"),
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use loadmaster_planning::campaign::result::{self, Leased};
 use loadmaster_proto::cluster::device::Device;
-use loadmaster_proto::convert::failure_from_wire;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::measure::failure::RunFailure;
@@ -96,7 +95,7 @@ impl Session<'_> {
         let failure = failed
             .failure
             .ok_or_else(|| Invalid::field("failure", "is required"))
-            .and_then(failure_from_wire)
+            .and_then(RunFailure::try_from)
             .unwrap_or_else(|invalid| RunFailure {
                 kind: FailureKind::Exited { code: 0 },
                 message: format!("the worker's failure report is not usable: {invalid}"),

@@ -15,20 +15,20 @@ use super::record::Record;
 type Framed = Option<Result<Frame<Bytes>, Status>>;
 
 /// What a client gets. It is complete with its trailers, which hold the status.
-pub(super) struct Answer {
+pub(super) struct LoggedBody {
     body: Body,
     names: Option<Names>,
     /// None once the call was logged; it logs itself where it is dropped before.
     record: Option<Record>,
 }
 
-impl Answer {
+impl LoggedBody {
     pub(super) fn new(body: Body, record: Record) -> Self {
         Self { body, names: Some(record.names()), record: Some(record) }
     }
 }
 
-impl HttpBody for Answer {
+impl HttpBody for LoggedBody {
     type Data = Bytes;
     type Error = Status;
 

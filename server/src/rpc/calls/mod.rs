@@ -11,7 +11,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::Response;
 
-use body::Answer;
+use body::LoggedBody;
 pub(super) use explain::panicked;
 pub(super) use record::Record;
 
@@ -24,6 +24,6 @@ pub(super) fn answered(response: Response<Body>, record: Record) -> Response<Bod
             record.end(&status);
             Response::from_parts(parts, body)
         }
-        None => Response::from_parts(parts, Body::new(Answer::new(body, record))),
+        None => Response::from_parts(parts, Body::new(LoggedBody::new(body, record))),
     }
 }

@@ -1,7 +1,6 @@
 //! Clusters and link measurements as messages.
 
-use loadmaster_proto::convert::{cluster_kind_to_wire, cluster_tier_to_wire};
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{ToWire, v1};
 
 use crate::rpc::limits::MAX_ANSWERED_LINKS;
 use crate::rpc::messages::time;
@@ -22,11 +21,11 @@ pub(super) fn row(row: &ClusterRow) -> v1::Cluster {
     let count = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
     v1::Cluster {
         name: row.name.to_string(),
-        kinds: row.summary.kinds.iter().map(cluster_kind_to_wire).collect(),
+        kinds: row.summary.kinds.to_wire(),
         nodes: Vec::new(),
-        tiers: row.summary.tiers.iter().map(cluster_tier_to_wire).collect(),
+        tiers: row.summary.tiers.to_wire(),
         domains: Vec::new(),
-        source: v1::ClusterSource::from(row.summary.source).into(),
+        source: row.summary.source.to_wire(),
         warnings: row.summary.warnings.clone(),
         node_count: count(row.node_count),
         device_count: count(row.device_count),

@@ -6,8 +6,7 @@ mod message;
 
 use jiff::Timestamp;
 use loadmaster_proto::cluster::Cluster;
-use loadmaster_proto::cluster::import::{ImportOptions, import};
-use loadmaster_proto::convert::cluster_format_from_wire;
+use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
 use loadmaster_proto::error::{Invalid, required};
 use loadmaster_proto::name::{ClusterName, WorkerName};
 use loadmaster_proto::wire::longrunning::Operation;
@@ -86,7 +85,7 @@ fn read(subject: Subject) -> Result<Cluster, Invalid> {
         Subject::Cluster(cluster) => Cluster::try_from(cluster).map_err(|invalid| invalid.under("cluster")),
         Subject::File(file) => {
             let v1::ClusterFile { document, format, options } = file;
-            let format = cluster_format_from_wire("format", format, &document);
+            let format = ClusterFormat::of_document("format", format, &document);
             let options = ImportOptions::try_from(options.unwrap_or_default())
                 .map_err(|invalid| invalid.under("options"));
             format

@@ -22,7 +22,6 @@ pub(super) fn number(value: impl TryInto<i32>) -> i32 {
 /// One trial of a plan: its run and, when it succeeded, a measurement per device.
 #[derive(Debug)]
 pub(super) struct Trial {
-    /// The run.
     pub(super) run: RunRecord,
     /// What it yielded.
     pub(super) measurements: Vec<MeasurementRecord>,

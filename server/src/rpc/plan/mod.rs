@@ -29,7 +29,7 @@ use crate::store::records::{PageRequest, PlanRecord};
 use crate::store::{RunFilter, Store};
 pub(super) use known::Memory;
 use message::Trial;
-use recommend::Answer;
+use recommend::Recommended;
 pub(super) use search::Searches;
 
 /// Most trials that a plan shows.
@@ -66,8 +66,8 @@ impl Plans {
 
     /// The message of a recommended plan, which is stored with the plans that it names unless it is only asked
     /// what would be recommended.
-    async fn answer(&self, answer: Answer, validate_only: bool) -> Result<v1::Plan, ApiError> {
-        let Answer { plan: (name, content), others, search_seconds, .. } = answer;
+    async fn answer(&self, answer: Recommended, validate_only: bool) -> Result<v1::Plan, ApiError> {
+        let Recommended { plan: (name, content), others, search_seconds, .. } = answer;
         let mut plan = if validate_only {
             self.with_trials(&PlanRecord { name, content, create_time: Timestamp::now() }).await?
         } else {

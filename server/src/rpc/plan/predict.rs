@@ -5,13 +5,13 @@ use loadmaster_planning::predict::forecast::{devices, excluded, forecast, settin
 use loadmaster_planning::predict::{Prediction, StageSetting};
 use loadmaster_planning::recommend::{ProfiledChain, holds};
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::convert::{launcher_from_wire, unsigned};
 use loadmaster_proto::error::{Invalid, in_range, required};
 use loadmaster_proto::name::PlanName;
+use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Schedule, TrainingSpec};
-use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::predict_memory_request::Subject as Asked;
+use loadmaster_proto::wire::{field, v1};
 
 use super::request::{self, Overrides};
 use super::{Plans, message};
@@ -36,8 +36,8 @@ impl Plans {
             _ => self.profile(&request.profile, document).await?,
         };
         let margin = request::margin(request.margin)?;
-        let kind = request::kind(request.predictor)?;
-        let named = launcher_from_wire("launcher", request.launcher)?;
+        let kind = field("predictor", request.predictor)?;
+        let named: Option<Launcher> = field("launcher", request.launcher)?;
         let launcher = named.or_else(|| plan.as_ref().and_then(|plan| plan.content.asked.launcher));
         let overrides = Overrides {
             micro_batch_size: request.micro_batch_size,
@@ -108,8 +108,8 @@ fn stages(
 fn one_stage(solo: v1::SoloStage, training: &TrainingSpec, layers: usize) -> Result<StageSetting, Invalid> {
     let stage = StageConfig::try_from(required("stage", solo.stage)?).map_err(|e| e.under("stage"))?;
     in_range("stage.last_layer", stage.last_layer, stage.first_layer..=layers.saturating_sub(1))?;
-    let count: u32 = unsigned("stage_count", solo.stage_count)?;
-    let index: u32 = unsigned("stage_index", solo.stage_index)?;
+    let count: u32 = field("stage_count", solo.stage_count)?;
+    let index: u32 = field("stage_index", solo.stage_index)?;
     let (stage_index, stage_count) = if count > 0 {
         let most = u32::try_from(layers).unwrap_or(u32::MAX);
         in_range("stage_count", count, 1..=most)?;

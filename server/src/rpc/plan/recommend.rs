@@ -15,7 +15,7 @@ use loadmaster_proto::name::{ProfileName, checked_kind};
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::TrainingSpec;
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{field, v1};
 
 use super::Plans;
 use super::request::{self, Overrides};
@@ -29,7 +29,7 @@ const MAX_PRICE: f64 = 1e9;
 
 /// What a request is answered with.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct Recommended {
     /// The plan, with its name.
     pub(super) plan: NamedPlan,
     /// The plans that it names: alternatives and points of the front.
@@ -72,7 +72,7 @@ impl Plans {
         &self,
         mut request: v1::RecommendPlanRequest,
         limit: impl Fn(f64) -> Duration,
-    ) -> Result<Answer, ApiError> {
+    ) -> Result<Recommended, ApiError> {
         let asked = request::question(&request)?;
         let limit = limit(asked.search_seconds);
         let document = std::mem::take(&mut request.profile_document);
@@ -113,10 +113,10 @@ impl Plans {
         &self,
         limit: Duration,
         search: impl FnOnce(&Stop) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> + Send + 'static,
-    ) -> Result<Answer, ApiError> {
+    ) -> Result<Recommended, ApiError> {
         let search = move |stop: &Stop| Ok((search(stop)?, !stop.is_requested()));
         let (((plan, others), is_final), search_seconds) = self.searches.run(limit, search).await?;
-        Ok(Answer { plan, others, search_seconds, is_final })
+        Ok(Recommended { plan, others, search_seconds, is_final })
     }
 
     async fn task(
@@ -126,7 +126,7 @@ impl Plans {
         name: ProfileName,
     ) -> Result<Task, ApiError> {
         let margin = request::margin(request.margin)?;
-        let kind = request::kind(request.predictor)?;
+        let kind = field("predictor", request.predictor)?;
         let overrides = Overrides {
             micro_batch_size: request.micro_batch_size,
             micro_batches: request.micro_batches,

@@ -7,7 +7,7 @@ use loadmaster_planning::search::Stop;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::metadata::MetadataMap;
 
-use crate::rpc::blocking::blocking;
+use crate::rpc::blocking::{EndsWithCall, blocking};
 use crate::rpc::error::ApiError;
 use crate::rpc::transport::timeout;
 
@@ -25,15 +25,6 @@ impl Default for Searches {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self(Arc::new(Semaphore::new(cores)))
-    }
-}
-
-/// Ends a search whose call is over, whoever ended it.
-struct Ends(Stop);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        self.0.request();
     }
 }
 
@@ -55,7 +46,7 @@ impl Searches {
                 Err(_) => return Err(ApiError::TooManySearches),
             };
         let stop = Stop::default();
-        let ends = Ends(stop.clone());
+        let ends = EndsWithCall(stop.clone());
         let began = Instant::now();
         let work = blocking("planning failed", move || {
             // Held to the end of the search, which may be later than the end of its call.

@@ -6,11 +6,10 @@ use std::time::Duration;
 use loadmaster_planning::iteration::{self, AskedOrder, Lane, Order, Overlap, Simulated};
 use loadmaster_planning::predict::cores;
 use loadmaster_planning::recommend::incomparable;
-use loadmaster_proto::convert::{overlap_from_wire, unsigned};
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::training::schedule::Pass;
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{field, v1};
 
 use super::Plans;
 use super::message::number;
@@ -38,7 +37,7 @@ impl Plans {
             most => most.unsigned_abs() as usize,
         };
         let chunks: u32 =
-            unsigned("virtual_stages", in_range("virtual_stages", request.virtual_stages, 0..=MAX_CHUNKS)?)?;
+            field("virtual_stages", in_range("virtual_stages", request.virtual_stages, 0..=MAX_CHUNKS)?)?;
         let asked = v1::SimulatedSchedule::try_from(request.schedule)
             .map_err(|_| Invalid::field("schedule", format!("{} is unknown", request.schedule)))?;
         if chunks != 0 && asked != v1::SimulatedSchedule::Interleaved {
@@ -53,7 +52,7 @@ impl Plans {
             v1::SimulatedSchedule::Interleaved => AskedOrder::Interleaved { chunks },
             v1::SimulatedSchedule::Pipedream => AskedOrder::PipeDream,
         };
-        let overlap = overlap_from_wire("transfers", request.transfers)?;
+        let overlap = field("transfers", request.transfers)?;
         let record = self.store.get_plan(&name).await?;
         // All passes are in memory at once, so only as many simulations as searches run beside each other.
         let simulation = self.searches.run(PATIENCE, move |_| timeline(&record, asked, overlap, listed));

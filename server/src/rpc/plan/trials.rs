@@ -5,7 +5,7 @@ use loadmaster_planning::learn::error_ratio;
 use loadmaster_proto::name::{OperationName, PlanName};
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::{MemoryUnit, Objective};
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{ToWire, v1};
 
 use super::Plans;
 use crate::rpc::error::ApiError;
@@ -66,7 +66,7 @@ fn row(trial: &TrialRecord, predicted_rank: i32, place: Option<u32>) -> v1::Plan
     v1::PlanTrial {
         plan: plan.to_string(),
         run: run.to_string(),
-        state: messages::run_state(*state).into(),
+        state: state.to_wire(),
         failure: why(*state, failure.as_deref()),
         predicted_rank,
         measured_rank: place.map_or(0, messages::count),

@@ -4,7 +4,7 @@ use loadmaster_planning::predict::choose::imported;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::ProfileName;
 use loadmaster_proto::profile::document::{ProfileDocument, Provenance};
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{ToWire, v1};
 
 use super::{Profiles, message};
 use crate::document::{DocumentFault, Import, export};
@@ -127,7 +127,7 @@ fn provenance(document: &ProfileDocument, digest: &str) -> v1::Provenance {
         cuda_version,
         framework,
         framework_version,
-        ledger: v1::Ledger::from(ledger).into(),
+        ledger: ledger.to_wire(),
         notes,
         digest: digest.to_owned(),
         stages: count(document.stages.len()),

@@ -7,33 +7,17 @@ use loadmaster_planning::predict::capture::metrics::LayerMetrics;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::training::scenario::Scenario;
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{ToWire, v1};
 
 use crate::profile::{Disturbance, StoredProfile};
 use crate::rpc::limits::MAX_LISTED_MISSING;
 use crate::rpc::messages::{count, run_counts, time};
-use crate::store::records::{Campaign, ProfileRecord, ProfileSettings, ProfileState, RunCounts};
-
-fn campaign(campaign: Campaign) -> v1::Campaign {
-    match campaign {
-        Campaign::Minimal => v1::Campaign::Minimal,
-        Campaign::Paper => v1::Campaign::Paper,
-        Campaign::Stages => v1::Campaign::Stages,
-        Campaign::Imported => v1::Campaign::Imported,
-    }
-}
+use crate::store::records::{ProfileRecord, ProfileSettings, ProfileState, RunCounts};
 
 /// A profile without its layers, as lists show it.
 pub(super) fn row(record: &ProfileRecord) -> v1::Profile {
-    use v1::profile::State;
-    let state = match record.state {
-        ProfileState::Running => State::Running,
-        ProfileState::Complete => State::Complete,
-        ProfileState::Incomplete => State::Incomplete,
-        ProfileState::Cancelled => State::Cancelled,
-    };
     v1::Profile {
-        state: state.into(),
+        state: record.state.to_wire(),
         device_seconds: record.device_seconds,
         reused_runs: count(record.reused_runs),
         saved_device_seconds: record.saved_device_seconds,
@@ -97,7 +81,7 @@ pub(super) fn new(profile: &ProfileSettings, runs: RunCounts) -> v1::Profile {
         name: profile.name.to_string(),
         model: profile.model.to_string(),
         training: Some(profile.training.into()),
-        campaign: campaign(profile.campaign).into(),
+        campaign: profile.campaign.to_wire(),
         devices: profile.devices.map_or(0, count),
         scenarios: profile.scenarios.iter().map(|&of| scenario(of)).collect(),
         scale_by_pipeline: profile.scale_by_pipeline,
@@ -112,7 +96,7 @@ pub(super) fn new(profile: &ProfileSettings, runs: RunCounts) -> v1::Profile {
 }
 
 fn scenario(scenario: Scenario) -> v1::ProfileScenario {
-    let parallelism = v1::Parallelism::from(scenario.parallelism).into();
+    let parallelism = scenario.parallelism.to_wire();
     v1::ProfileScenario { parallelism, degree: count(scenario.degree), micro_batch_sizes: Vec::new() }
 }
 
@@ -125,7 +109,7 @@ pub(super) fn layer_memory(metrics: &LayerMetrics, ledger: Ledger) -> v1::LayerM
         isolated_bytes: metrics.isolated.map(Bytes::to_wire),
         added_bytes: metrics.added.map(|added| added.bytes),
         neighbour_first_layer: metrics.added.map_or(-1, |added| index(added.neighbour_first_layer)),
-        ledger: v1::Ledger::from(ledger).into(),
+        ledger: ledger.to_wire(),
         parallelism: scenario(metrics.setting.scenario).parallelism,
         degree: scenario(metrics.setting.scenario).degree,
     }

@@ -2,7 +2,6 @@
 
 use loadmaster_planning::campaign::default_micro_batch_sizes;
 use loadmaster_planning::campaign::scenarios::scenarios;
-use loadmaster_proto::convert::{command_from_wire, unsigned};
 use loadmaster_proto::error::{Invalid, in_range, required};
 use loadmaster_proto::measure::run::{Campaign, RunSpec};
 use loadmaster_proto::model::Model;
@@ -11,7 +10,7 @@ use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::Parallelism;
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{field, v1};
 
 use crate::rpc::limits::{MAX_PARALLELISMS, count_or, deadline_seconds};
 
@@ -37,18 +36,12 @@ impl Order {
     /// # Errors
     /// Names the field that is missing or wrong.
     pub(super) fn check(request: &v1::RunProfileRequest, model: &Model) -> Result<Self, Invalid> {
-        let training: TrainingSpec = required("training", request.training)?
-            .try_into()
-            .map_err(|invalid: Invalid| invalid.under("training"))?;
-        let campaign = match v1::Campaign::try_from(request.campaign) {
-            Ok(v1::Campaign::Paper) => Campaign::Paper,
-            Ok(v1::Campaign::Stages) => Campaign::Stages,
-            Ok(v1::Campaign::Unspecified | v1::Campaign::Minimal) => Campaign::Minimal,
-            Ok(v1::Campaign::Imported) => {
-                return Err(Invalid::field("campaign", "is what ImportProfile makes: name one that runs"));
-            }
-            Err(_) => return Err(Invalid::field("campaign", format!("{} is unknown", request.campaign))),
-        };
+        let training: TrainingSpec = field("training", required("training", request.training)?)?;
+        let campaign: Option<Campaign> = field("campaign", request.campaign)?;
+        let campaign = campaign.unwrap_or(Campaign::Minimal);
+        if campaign == Campaign::Imported {
+            return Err(Invalid::field("campaign", "is what ImportProfile makes: name one that runs"));
+        }
         let devices = devices(request.devices, campaign, model)?;
         let degrees = degrees(&request.degrees)?;
         let parallelisms = parallelisms(&request.parallelisms)?;
@@ -57,7 +50,7 @@ impl Order {
             return Err(Invalid::field("degrees", why));
         }
         let scenarios = scenarios(campaign, &parallelisms, &degrees, (model, &training, devices));
-        let command = command_from_wire("command", request.command.clone())?;
+        let command: Option<CommandName> = field("command", request.command.clone())?;
         if command.is_some() && campaign == Campaign::Minimal {
             return Err(Invalid::field(
                 "campaign",
@@ -78,7 +71,7 @@ impl Order {
                 RunSpec::MAX_ITERATIONS,
             )?,
             command,
-            min_capacity: unsigned("min_capacity_bytes", request.min_capacity_bytes)?,
+            min_capacity: field("min_capacity_bytes", request.min_capacity_bytes)?,
             deadline_seconds: deadline_seconds(request.run_deadline_seconds)?,
             fresh: request.fresh,
             reuse_contended: reuse_contended(request)?,
@@ -160,18 +153,7 @@ fn devices(asked: i32, campaign: Campaign, model: &Model) -> Result<Option<u32>,
 
 fn parallelisms(asked: &[i32]) -> Result<Vec<Parallelism>, Invalid> {
     in_range("parallelisms", asked.len(), 0..=MAX_PARALLELISMS)?;
-    asked
-        .iter()
-        .enumerate()
-        .map(|(index, &value)| match v1::Parallelism::try_from(value) {
-            Ok(v1::Parallelism::None) => Ok(Parallelism::None),
-            Ok(v1::Parallelism::Data) => Ok(Parallelism::Data),
-            Ok(v1::Parallelism::Tensor) => Ok(Parallelism::Tensor),
-            Ok(v1::Parallelism::Unspecified) | Err(_) => {
-                Err(Invalid::field(format!("parallelisms[{index}]"), "must be none, data or tensor"))
-            }
-        })
-        .collect()
+    field("parallelisms", asked.to_vec())
 }
 
 fn degrees(asked: &[i32]) -> Result<Vec<u32>, Invalid> {

@@ -20,7 +20,7 @@ pub(super) const PIECE_BYTES: usize = 8 << 10;
 
 /// The body of an answer.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct AnswerBody {
     /// What comes before the rest of `body`.
     next: Option<Result<Frame<Bytes>, Status>>,
     body: Body,
@@ -35,7 +35,7 @@ pub(super) fn prepare(
     unread: Unread,
     mut counted: Counted,
     call: OpenCall,
-) -> Response<Answer> {
+) -> Response<AnswerBody> {
     let (parts, mut body) = response.into_parts();
     // Encoding happens at the first look. A stream without news has no first part yet.
     let next = if body.is_end_stream() { None } else { body.frame().now_or_never().flatten() };
@@ -45,12 +45,12 @@ pub(super) fn prepare(
     };
     if !counted.hold(bytes) {
         let (parts, body) = Refusal::TooMuchUnread.response().into_parts();
-        return Response::from_parts(parts, Answer { next: None, body, unread, counted, _call: call });
+        return Response::from_parts(parts, AnswerBody { next: None, body, unread, counted, _call: call });
     }
-    Response::from_parts(parts, Answer { next, body, unread, counted, _call: call })
+    Response::from_parts(parts, AnswerBody { next, body, unread, counted, _call: call })
 }
 
-impl Answer {
+impl AnswerBody {
     /// The first piece of a frame; the rest of it is next.
     fn piece(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
         match frame.into_data() {
@@ -65,7 +65,7 @@ impl Answer {
     }
 }
 
-impl HttpBody for Answer {
+impl HttpBody for AnswerBody {
     type Data = Bytes;
     type Error = Status;
 

@@ -13,7 +13,7 @@ use tonic::body::Body;
 use tonic::service::Routes;
 use tower::Service;
 
-use super::answer::{self, Answer};
+use super::answer::{self, AnswerBody};
 use super::connections::Connection;
 use super::gate::Gate;
 use super::methods::{Kind, Method, Methods};
@@ -41,7 +41,7 @@ impl Calls {
         self: Arc<Self>,
         request: Request<Incoming>,
         connection: Arc<Connection>,
-    ) -> Response<Answer> {
+    ) -> Response<AnswerBody> {
         let open = connection.enter();
         let record = Record::begin(request.uri().path(), connection.peer());
         let response = match timeout::of(request.headers()) {

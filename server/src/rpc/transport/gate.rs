@@ -120,9 +120,9 @@ mod tests {
     use super::super::share::BYTES_PER_CONNECTION;
     use super::*;
     use crate::rpc::transport::Limits;
-    use crate::rpc::transport::connections::{Connections, Entry};
+    use crate::rpc::transport::connections::{Connections, Place};
 
-    fn connect(calls: usize, addresses: &[[u8; 4]]) -> (Gate, Vec<Entry>) {
+    fn connect(calls: usize, addresses: &[[u8; 4]]) -> (Gate, Vec<Place>) {
         let connections = Connections::new(Limits { calls, ..Limits::default() });
         let entries = addresses.iter().map(|&address| connections.admit(address.into()).unwrap()).collect();
         (Gate::new(calls), entries)

@@ -22,7 +22,6 @@ pub(super) enum Kind {
     Stream,
 }
 
-/// One method.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Method {
     pub(super) kind: Kind,

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::answer::PIECE_BYTES;
 use super::call::Calls;
-use super::connections::Entry;
+use super::connections::Place;
 
 /// What every HTTP/2 connection begins with.
 const PREFACE_BYTES: usize = 24;
@@ -33,7 +33,7 @@ const HEADER_BYTES: u32 = 16 << 10;
 const RESET_STREAMS: usize = 64;
 
 /// Serves a connection until either side ends it.
-pub(super) async fn serve(mut stream: TcpStream, entry: Entry, calls: Arc<Calls>, stop: CancellationToken) {
+pub(super) async fn serve(mut stream: TcpStream, entry: Place, calls: Arc<Calls>, stop: CancellationToken) {
     let connection = &entry.connection;
     let mut preface = [0; PREFACE_BYTES];
     tokio::select! {

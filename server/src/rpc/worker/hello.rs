@@ -2,11 +2,10 @@
 
 use loadmaster_proto::WORKER_PROTOCOL_VERSION;
 use loadmaster_proto::cluster::device::{Device, GpuLink};
-use loadmaster_proto::convert::unsigned;
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::measure::environment::ranks_at_once;
 use loadmaster_proto::name::{CommandName, WorkerName};
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{field, v1};
 
 use super::super::error::ApiError;
 use super::super::limits::{MAX_COMMANDS, MAX_CORES, MAX_WORKER_TEXT};
@@ -59,7 +58,7 @@ fn checked(hello: v1::Hello) -> Result<Hello, Invalid> {
     let links: Vec<GpuLink> = each("hello.links", hello.links, GpuLink::MOST)?;
     let commands = commands(&hello.commands)?;
     let held = held_leases("hello.held_runs", hello.held_runs)?;
-    let count = |field: &str, value: i32| in_range(field, unsigned::<u32>(field, value)?, 0..=MAX_CORES);
+    let count = |name: &str, value: i32| in_range(name, field::<u32, _>(name, value)?, 0..=MAX_CORES);
     let (threads, cores) = (count("hello.threads", hello.threads)?, count("hello.cores", hello.cores)?);
     let connection = format!("{:032x}", rand::random::<u128>());
     Ok(Hello {

@@ -1,9 +1,9 @@
 //! Workers as messages.
 
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{ToWire, v1};
 
 use crate::rpc::messages::{count, time};
-use crate::store::records::{WorkerRecord, WorkerState};
+use crate::store::records::WorkerRecord;
 
 /// A worker as lists show it: links are as many as pairs of devices.
 pub(super) fn in_list(record: &WorkerRecord) -> v1::Worker {
@@ -11,16 +11,9 @@ pub(super) fn in_list(record: &WorkerRecord) -> v1::Worker {
 }
 
 pub(super) fn worker(record: &WorkerRecord) -> v1::Worker {
-    use v1::worker::State;
-    let state = match record.state {
-        WorkerState::Alive => State::Alive,
-        WorkerState::Draining => State::Draining,
-        WorkerState::Lost => State::Lost,
-        WorkerState::Gone => State::Gone,
-    };
     v1::Worker {
         name: record.name.to_string(),
-        state: state.into(),
+        state: record.state.to_wire(),
         devices: record.devices.iter().map(Into::into).collect(),
         version: record.version.clone(),
         libtorch_version: record.libtorch_version.clone(),

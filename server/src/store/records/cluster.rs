@@ -13,7 +13,6 @@ use crate::store::time::Time;
 /// A stored cluster.
 #[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct ClusterRecord {
-    /// Its name.
     #[sqlx(rename = "id", try_from = "Stored<String>")]
     pub name: ClusterName,
     /// Nodes, devices and links.
@@ -27,7 +26,6 @@ pub struct ClusterRecord {
 /// A stored cluster as lists show it.
 #[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct ClusterRow {
-    /// Its name.
     #[sqlx(rename = "id", try_from = "Stored<String>")]
     pub name: ClusterName,
     /// What is short of it.
@@ -68,7 +66,6 @@ pub struct NewLinkRun {
     pub worker: WorkerName,
     /// What to exchange.
     pub work: LinkWork,
-    /// Kind of the devices.
     pub device_kind: String,
     /// Least capacity of each, bytes.
     pub min_capacity: u64,

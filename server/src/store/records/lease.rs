@@ -14,7 +14,6 @@ use crate::store::columns::Stored;
 /// A free device of a worker, as the queue needs to know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FreeDevice {
-    /// Kind.
     pub kind: String,
     /// Bytes.
     pub capacity: u64,
@@ -23,7 +22,6 @@ pub struct FreeDevice {
 /// A run that was just claimed.
 #[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct Claim {
-    /// The run.
     #[sqlx(rename = "id", try_from = "Stored<String>")]
     pub run: RunName,
     /// The fence.
@@ -71,7 +69,6 @@ pub struct AskedRun {
 /// A lease as a worker claims to hold it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeldLease {
-    /// The run.
     pub run: RunName,
     /// The fence.
     pub lease_token: i64,
@@ -84,7 +81,6 @@ pub struct HeldLease {
 /// What became of a lease that a worker asked to renew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewal {
-    /// Renewed.
     Renewed,
     /// The operation was cancelled: stop the run.
     Cancelled,

@@ -12,7 +12,6 @@ use crate::store::time::Time;
 /// A measurement with where it belongs.
 #[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct MeasurementRecord {
-    /// The run.
     #[sqlx(rename = "run_id", try_from = "Stored<String>")]
     pub run: RunName,
     /// The profile that it was asked for.
@@ -20,7 +19,6 @@ pub struct MeasurementRecord {
     pub profile: Option<ProfileName>,
     /// Predictions of that profile are held against it, and nothing is learnt from it.
     pub held_out: bool,
-    /// The measurement.
     #[sqlx(flatten, try_from = "MeasurementRow")]
     pub measurement: Measurement,
     /// When it was stored.

@@ -49,7 +49,6 @@ pub enum OperationState {
 /// A stored operation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OperationRecord {
-    /// Its name.
     pub name: OperationName,
     /// What it makes.
     pub target: OperationTarget,

@@ -27,7 +27,6 @@ pub struct PlanRow {
     pub name: PlanName,
     /// The profile behind the predictions.
     pub profile: ProfileName,
-    /// Its model.
     pub model: ModelName,
     /// What is short of its content.
     pub summary: PlanSummary,
@@ -71,7 +70,6 @@ pub struct PlanSummary {
 pub struct DeviceGroupRecord {
     /// How many.
     pub count: u64,
-    /// Kind.
     pub kind: String,
     /// Bytes that each allows.
     pub capacity: u64,
@@ -93,7 +91,6 @@ pub struct TrainedSummary {
 /// A trial that measured something.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewestTrial {
-    /// Its run.
     pub run: RunName,
     /// What it measured.
     pub measured: Measured,

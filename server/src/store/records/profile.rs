@@ -18,7 +18,6 @@ pub struct ModelRecord {
     /// Content-derived name.
     #[sqlx(rename = "id", try_from = "Stored<String>")]
     pub name: ModelName,
-    /// The model.
     #[sqlx(json)]
     pub model: Model,
     /// What it was built from.
@@ -38,7 +37,6 @@ pub enum ProfileState {
     Complete,
     /// Runs ended without all that was wanted.
     Incomplete,
-    /// Cancelled.
     Cancelled,
 }
 

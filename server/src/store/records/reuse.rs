@@ -26,7 +26,6 @@ pub struct Software {
 /// A run of another profile that serves a profile too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReusedRun {
-    /// The run.
     pub run: RunName,
     /// What to add to its indices of layers to have those of the profile's model.
     pub layer_offset: i32,
@@ -52,7 +51,6 @@ pub struct AttemptRecord {
 /// A run that succeeded, found by what it measured.
 #[derive(Debug, Clone, PartialEq, Eq, FromRow)]
 pub struct MeasuredRun {
-    /// The run.
     #[sqlx(rename = "id", try_from = "Stored<String>")]
     pub run: RunName,
     /// What it measured.

@@ -34,7 +34,6 @@ pub struct RunCounts {
     /// Given up.
     #[sqlx(try_from = "i64")]
     pub parked: u32,
-    /// Cancelled.
     #[sqlx(try_from = "i64")]
     pub cancelled: u32,
 }
@@ -64,7 +63,6 @@ pub struct NewRun {
     pub iterations: u32,
     /// The worker's command that trains; none for Loadmaster's rank.
     pub command: Option<CommandName>,
-    /// Kind of the devices.
     pub device_kind: String,
     /// Devices needed at once.
     pub device_count: u32,
@@ -95,7 +93,6 @@ pub enum RunState {
     OutOfMemory,
     /// Failed as often as allowed.
     Parked,
-    /// Cancelled.
     Cancelled,
 }
 
@@ -132,7 +129,6 @@ impl RunWork {
 /// What a stored run trains.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainedWork {
-    /// The model.
     pub model: ModelName,
     /// Settings.
     pub training: TrainingSpec,
@@ -149,7 +145,6 @@ pub struct TrainedWork {
 /// A stored run.
 #[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct RunRecord {
-    /// Its name.
     #[sqlx(rename = "id", try_from = "Stored<String>")]
     pub name: RunName,
     /// Where it stands.
@@ -167,7 +162,6 @@ pub struct RunRecord {
     /// What it does.
     #[sqlx(flatten, try_from = "WorkRow<Stored<String>>")]
     pub work: RunWork,
-    /// Kind of the devices.
     pub device_kind: String,
     /// Devices needed at once.
     #[sqlx(try_from = "i32")]
@@ -216,10 +210,8 @@ pub struct FailureRecord {
 /// How the runs of a profile's operation failed.
 #[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct Failures {
-    /// The operation.
     #[sqlx(try_from = "Stored<String>")]
     pub operation: OperationName,
-    /// The profile.
     #[sqlx(try_from = "Stored<String>")]
     pub profile: ProfileName,
     /// The newest failure of each run that failed, the newest first.
@@ -236,7 +228,6 @@ pub struct Failures {
 /// What a run needs of one worker.
 #[derive(Debug, Clone, PartialEq, Eq, FromRow)]
 pub struct RunNeed {
-    /// Kind of the devices.
     pub device_kind: String,
     /// Devices at once.
     #[sqlx(try_from = "i32")]

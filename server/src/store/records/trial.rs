@@ -16,7 +16,6 @@ use crate::store::time::Time;
 /// A run to be queued that validates a plan.
 #[derive(Debug, Clone)]
 pub struct NewTrial {
-    /// The plan.
     pub plan: PlanName,
     /// What trains it.
     pub run: NewRun,
@@ -25,10 +24,8 @@ pub struct NewTrial {
 /// One plan of a validation.
 #[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct TrialRecord {
-    /// Its run.
     #[sqlx(rename = "id", try_from = "Stored<String>")]
     pub run: RunName,
-    /// The plan.
     #[sqlx(rename = "plan_id", try_from = "Stored<String>")]
     pub plan: PlanName,
     /// What the plan is made of, predictions included.
@@ -51,7 +48,6 @@ pub struct TrialRecord {
 /// What a user reported of a plan.
 #[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct ObservationRecord {
-    /// Its plan.
     #[sqlx(rename = "plan_id", try_from = "Stored<String>")]
     pub plan: PlanName,
     /// The last part of its name.
@@ -74,7 +70,6 @@ impl ObservationRecord {
 /// What was measured of a plan, once, by a trial or by a user.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeasuredPlan {
-    /// The plan.
     pub plan: PlanName,
     /// What it is made of, predictions included.
     pub content: Plan,

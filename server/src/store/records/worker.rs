@@ -14,7 +14,6 @@ use crate::store::time::Time;
 pub struct NewWorker {
     /// Its name, the same after a restart.
     pub name: WorkerName,
-    /// Its devices.
     pub devices: Vec<Device>,
     /// What its driver knows of the links between its GPUs.
     pub links: Vec<GpuLink>,
@@ -41,13 +40,11 @@ pub struct NewWorker {
 /// A worker as the store knows it.
 #[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct WorkerRecord {
-    /// Its name.
     #[sqlx(rename = "id", try_from = "Stored<String>")]
     pub name: WorkerName,
     /// Whether it takes runs.
     #[sqlx(try_from = "Stored<String>")]
     pub state: WorkerState,
-    /// Its devices.
     #[sqlx(json)]
     pub devices: Vec<Device>,
     /// What its driver knows of the links between its GPUs.

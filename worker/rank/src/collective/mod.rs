@@ -30,7 +30,6 @@ use crate::error::RankError;
 /// How values of several devices become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reduction {
-    /// Their sum.
     Sum,
     /// The largest.
     Max,

@@ -4,7 +4,7 @@
 //! micro-batches in flight are what the lines are for, and numbers such as the learning rate hold no
 //! memory.
 
-use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
+use loadmaster_proto::training::{Optimizer, TrainingSpec};
 
 use crate::predict::PredictionError;
 
@@ -21,9 +21,9 @@ pub(super) fn check(
     target: &TrainingSpec,
 ) -> Result<(), PredictionError> {
     let settings: [(&str, NameOf); 4] = [
-        ("schedule", schedule),
-        ("recompute policy", recompute),
-        ("precision", precision),
+        ("schedule", |of| of.schedule.as_str()),
+        ("recompute policy", |of| of.recompute.as_str()),
+        ("precision", |of| of.precision.as_str()),
         ("optimizer", optimizer),
     ];
     for (what, name) in settings {
@@ -34,29 +34,6 @@ pub(super) fn check(
         }
     }
     Ok(())
-}
-
-fn schedule(training: &TrainingSpec) -> &'static str {
-    match training.schedule {
-        Schedule::Gpipe => "gpipe",
-        Schedule::OneFOneB => "1f1b",
-    }
-}
-
-fn recompute(training: &TrainingSpec) -> &'static str {
-    match training.recompute {
-        RecomputePolicy::None => "none",
-        RecomputePolicy::Stage => "stage",
-        RecomputePolicy::Layer => "layer",
-    }
-}
-
-fn precision(training: &TrainingSpec) -> &'static str {
-    match training.precision {
-        Precision::Fp32 => "fp32",
-        Precision::Bf16 => "bf16",
-        Precision::Bf16Fp32Gradients => "bf16 with fp32 gradients",
-    }
 }
 
 fn optimizer(training: &TrainingSpec) -> &'static str {

@@ -26,7 +26,7 @@ pub fn predictor(
         Some(kind) if document.measurements.is_empty() => Err(NoPredictor::Lacks(format!(
             "it was imported without Loadmaster's own measurements, which the {} predictor needs: export it \
              from the planner that measured it, or ask `table` or `capture`",
-            kind.name()
+            kind.as_str()
         ))),
         Some(kind) => measured(document, settings, Some(kind)),
         None if !document.measurements.is_empty() => measured(document, settings, None),

@@ -3,9 +3,11 @@
 pub mod imported;
 pub mod stored;
 
+use loadmaster_proto::choice;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::ProfileSettings;
+use loadmaster_proto::wire::v1;
 
 use crate::campaign::CampaignError;
 use crate::predict::Predictor;
@@ -24,14 +26,11 @@ pub enum PredictorKind {
     Table,
 }
 
-impl PredictorKind {
-    /// Its name without a version.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Component => "component",
-            Self::Capture => "capture",
-            Self::Table => "table",
-        }
+choice! {
+    PredictorKind = v1::PredictorKind {
+        Component = "component",
+        Capture = "capture",
+        Table = "table",
     }
 }
 

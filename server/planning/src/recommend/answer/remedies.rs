@@ -8,7 +8,7 @@ use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
 use crate::cost::{Batch, Market};
 use crate::fleet::Subset;
-use crate::recommend::ask::{Wish, divisors, recompute_name};
+use crate::recommend::ask::{Wish, divisors};
 use crate::recommend::find::{Candidate, Effort, Inquiry, check_mode, fewest_devices, first_fit, rank};
 use crate::search::Fleet;
 
@@ -132,7 +132,7 @@ fn other_training<M: Market>(trial: &mut Trial<'_, M>, wish: &Wish) {
     }
     for policy in [RecomputePolicy::Layer, RecomputePolicy::Stage] {
         if !wish.recompute.contains(&policy) {
-            let name = recompute_name(policy);
+            let name = policy.as_str();
             let other = Wish { recompute: vec![policy], ..wish.clone() };
             trial.check(format!("recompute each {name}"), format!("--recompute {name}"), &other, fleet);
         }

@@ -4,7 +4,7 @@ use loadmaster_proto::plan::compared::RestrictionCost;
 use loadmaster_proto::plan::objective::{PlanShape, SearchMode};
 
 use crate::cost::Market;
-use crate::recommend::ask::{Wish, recompute_name, schedule_name};
+use crate::recommend::ask::Wish;
 use crate::recommend::find::{
     Candidate, CandidateStage, Effort, Found, Inquiry, Job, attempt, best_value, counted, value,
 };
@@ -92,15 +92,11 @@ pub(in crate::recommend) fn broken_rules(job: &Job<'_>, wish: &Wish, plan: &Cand
         let mut policies: Vec<_> = stages.iter().map(|stage| stage.choice.recompute).collect();
         policies.dedup();
         if let [one, other, ..] = policies.as_slice() {
-            broken.push(format!(
-                "{launcher}: all stages recompute alike, not {} beside {}",
-                recompute_name(*one),
-                recompute_name(*other)
-            ));
+            broken.push(format!("{launcher}: all stages recompute alike, not {} beside {}", one, other));
         }
     }
     if !rules.schedules.contains(&plan.schedule) {
-        broken.push(format!("{launcher}: it does not run {}", schedule_name(plan.schedule)));
+        broken.push(format!("{launcher}: it does not run {}", plan.schedule));
     }
     let largest = job.fleet.largest_node();
     if let Some(stage) = stages.iter().find(|stage| !rules.allows_mesh(stage.choice.devices(), largest)) {

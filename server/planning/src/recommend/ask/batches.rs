@@ -6,7 +6,7 @@ use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
 use super::launcher::Rules;
-use super::variant::{divisors, schedule_name};
+use super::variant::divisors;
 use super::wish::MAX_BATCHES;
 use crate::cost::Batch;
 
@@ -150,10 +150,10 @@ pub fn schedules(request: &PlanRequest, training: &TrainingSpec) -> Result<Vec<S
         && let Some(other) = schedules.iter().find(|schedule| !rules.schedules.contains(schedule))
     {
         let field = if named { "constraints.schedules" } else { "schedule" };
-        let runs: Vec<&str> = rules.schedules.iter().map(|&schedule| schedule_name(schedule)).collect();
+        let runs: Vec<&str> = rules.schedules.iter().map(|schedule| schedule.as_str()).collect();
         return Err(Invalid::field(
             field,
-            format!("is {}, {} runs {}", schedule_name(*other), rules.launcher, runs.join(" and ")),
+            format!("is {}, {} runs {}", other, rules.launcher, runs.join(" and ")),
         ));
     }
     Ok(schedules)

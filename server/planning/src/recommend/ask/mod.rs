@@ -23,5 +23,5 @@ pub use launcher::{CutUnit, Rules};
 pub(super) use reach::Reach;
 pub use transfers::{Transfers, transfers};
 pub(super) use variant::variants_of_any_size;
-pub use variant::{Variant, divisors, recompute_name, schedule_name, variants};
+pub use variant::{Variant, divisors, variants};
 pub use wish::{MAX_BATCHES, Wish};

@@ -38,28 +38,11 @@ impl Variant {
 /// For people: `micro-batch 8 × 4, 1f1b, data2×tensor4`.
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "micro-batch {}, {}", self.batch, schedule_name(self.schedule))?;
+        write!(f, "micro-batch {}, {}", self.batch, self.schedule)?;
         match self.choices.as_slice() {
             [only] => write!(f, ", {only}"),
             choices => write!(f, ", {} ways to run a stage", choices.len()),
         }
-    }
-}
-
-/// As the command line spells it.
-pub fn schedule_name(schedule: Schedule) -> &'static str {
-    match schedule {
-        Schedule::Gpipe => "gpipe",
-        Schedule::OneFOneB => "1f1b",
-    }
-}
-
-/// As the command line spells it.
-pub fn recompute_name(policy: RecomputePolicy) -> &'static str {
-    match policy {
-        RecomputePolicy::None => "none",
-        RecomputePolicy::Stage => "stage",
-        RecomputePolicy::Layer => "layer",
     }
 }
 

@@ -12,7 +12,6 @@ use crate::cost::Batch;
 use crate::fleet::Subset;
 use crate::iteration::{Edge, iteration};
 use crate::iteration::{Order, Overlap, Pipeline, Simulated, at_least, iteration_seconds, simulate};
-use crate::recommend::ask::{recompute_name, schedule_name};
 use crate::search::memory::{Peaks, Run};
 use crate::search::{Choice, KindSet, Peak, PlacedStage, Places, Question, Seconds, StageCosts, Step, Unit};
 
@@ -301,9 +300,9 @@ impl Candidate {
     /// For people: `8-8d2-7t4, micro-batch 8 × 4, 1f1b`, with the recompute policy where there is one.
     pub fn describe(&self) -> String {
         let stages = self.partitioning().map_or_else(|_| String::new(), |stages| stages.to_string());
-        let schedule = schedule_name(self.schedule);
+        let schedule = self.schedule.as_str();
         let mut policies: Vec<&str> =
-            self.stages.iter().map(|stage| recompute_name(stage.choice.recompute)).collect();
+            self.stages.iter().map(|stage| stage.choice.recompute.as_str()).collect();
         policies.dedup();
         let recompute = match policies.as_slice() {
             ["none"] => String::new(),

@@ -47,15 +47,15 @@ impl Layouts {
                 places.push(one);
             }
         }
-        if is_complete {
-            return Self { places, is_complete, relaxed: (Fleet::default(), Places::default()) };
+        let mut relaxed = (Fleet::default(), Places { links, ..Places::default() });
+        if !is_complete {
+            relaxed.0 = relaxed.1.fill_relaxed(fleet, sizes);
         }
-        let mut relaxed = Places { links, ..Places::default() };
-        let fleet = relaxed.fill_relaxed(fleet, sizes);
+        // Costs are asked of the links of one layout, for all of them.
         for one in &mut places {
-            one.links.clone_from(&relaxed.links);
+            one.links.clone_from(&relaxed.1.links);
         }
-        Self { places, is_complete, relaxed: (fleet, relaxed) }
+        Self { places, is_complete, relaxed }
     }
 }
 

@@ -37,7 +37,7 @@ impl Plans {
             return Ok(Arc::new(self.read_chain(name, kind).await?.0));
         };
         let chains = &self.memory.0.chains;
-        let key = (name.id().to_owned(), kind.map(PredictorKind::name));
+        let key = (name.id().to_owned(), kind.map(PredictorKind::as_str));
         let known = chains.get_or(
             &key,
             |known| known.revision == revision,

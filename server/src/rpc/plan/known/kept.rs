@@ -12,13 +12,13 @@ pub(super) struct Kept<Key, Value> {
 }
 
 struct Shelf<Key, Value> {
-    entries: HashMap<Key, Entry<Value>>,
+    entries: HashMap<Key, KeptValue<Value>>,
     weight: usize,
     /// Counts uses.
     now: u64,
 }
 
-struct Entry<Value> {
+struct KeptValue<Value> {
     value: Value,
     weight: usize,
     used: u64,
@@ -106,7 +106,7 @@ impl<Key: Eq + Hash + Clone, Value> Shelf<Key, Value> {
     fn put(&mut self, key: Key, value: Value, weight: usize) {
         self.remove(&key);
         self.weight += weight;
-        self.entries.insert(key, Entry { value, weight, used: self.now });
+        self.entries.insert(key, KeptValue { value, weight, used: self.now });
     }
 
     fn remove(&mut self, key: &Key) {

@@ -5,14 +5,12 @@ mod question;
 
 use loadmaster_planning::fleet::MAX_DEVICES;
 use loadmaster_planning::predict::Margin;
-use loadmaster_planning::predict::choose::PredictorKind;
 use loadmaster_planning::recommend::ProfiledChain;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::convert::unsigned;
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::stage::Partitioning;
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{field, v1};
 
 pub(super) use devices::devices;
 pub(super) use question::question;
@@ -102,9 +100,9 @@ pub(in crate::rpc::plan) fn capacities(
 ///
 /// # Errors
 /// When it is not.
-pub(in crate::rpc::plan) fn capacity(field: &str, bytes: i64) -> Result<Bytes, Invalid> {
-    let bytes: u64 = unsigned(field, bytes)?;
-    in_range(field, bytes, 1..=i64::MAX.unsigned_abs()).map(Bytes)
+pub(in crate::rpc::plan) fn capacity(name: &str, bytes: i64) -> Result<Bytes, Invalid> {
+    let bytes: u64 = field(name, bytes)?;
+    in_range(name, bytes, 1..=i64::MAX.unsigned_abs()).map(Bytes)
 }
 
 /// What has to stay free.
@@ -116,20 +114,6 @@ pub(in crate::rpc::plan) fn margin(margin: Option<f64>) -> Result<Margin, Invali
         None => Ok(Margin::Known),
         Some(share) if (0.0..=1.0).contains(&share) => Ok(Margin::Share(share)),
         Some(share) => Err(Invalid::field("margin", format!("is {share}, must be 0 to 1"))),
-    }
-}
-
-/// What computes the predictions; none leaves the choice to the profile.
-///
-/// # Errors
-/// When the kind is unknown.
-pub(in crate::rpc::plan) fn kind(kind: i32) -> Result<Option<PredictorKind>, Invalid> {
-    match v1::PredictorKind::try_from(kind) {
-        Ok(v1::PredictorKind::Unspecified) => Ok(None),
-        Ok(v1::PredictorKind::Component) => Ok(Some(PredictorKind::Component)),
-        Ok(v1::PredictorKind::Capture) => Ok(Some(PredictorKind::Capture)),
-        Ok(v1::PredictorKind::Table) => Ok(Some(PredictorKind::Table)),
-        Err(_) => Err(Invalid::field("predictor", format!("{kind} is unknown"))),
     }
 }
 

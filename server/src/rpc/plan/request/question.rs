@@ -1,20 +1,16 @@
 //! What a request for a recommendation asks, checked.
 
 use loadmaster_planning::recommend::Rules;
-use loadmaster_proto::convert::{
-    launcher_from_wire, memory_unit_from_wire, objective_from_wire, overlap_from_wire, search_mode_from_wire,
-    shape_from_wire, unsigned,
-};
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::model::MAX_LAYERS;
 use loadmaster_proto::name::checked_name;
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::goal::Goal;
-use loadmaster_proto::plan::objective::SearchMode;
+use loadmaster_proto::plan::objective::{Launcher, Objective, PlanShape, SearchMode};
 use loadmaster_proto::plan::request::{NamedSettings, PlanRequest};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::stage::Partitioning;
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{field, v1};
 
 use crate::rpc::error::ApiError;
 
@@ -36,10 +32,10 @@ const MAX_VERSION: usize = 100;
 /// # Errors
 /// Names the field that is wrong, and what would be right.
 pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Result<PlanRequest, ApiError> {
-    let objective = objective_from_wire("objective", request.objective)?;
-    let launcher = launcher_from_wire("launcher", request.launcher)?;
+    let objective: Option<Objective> = field("objective", request.objective)?;
+    let launcher: Option<Launcher> = field("launcher", request.launcher)?;
     let rules = launcher.map(Rules::of);
-    let named = shape_from_wire("shape", request.shape)?;
+    let named: Option<PlanShape> = field("shape", request.shape)?;
     let shape = named.or_else(|| rules.map(|rules| rules.shape)).unwrap_or_default();
     if let Some(rules) = rules.filter(|rules| !rules.shape.includes(shape)) {
         return Err(ApiError::ShapeUnsupported { launcher: rules.launcher, shape, required: rules.shape });
@@ -53,16 +49,16 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
     let asked = PlanRequest {
         goal: Goal {
             objective: Some(objective.unwrap_or_default()),
-            memory_unit: memory_unit_from_wire("memory_unit", request.memory_unit)?.unwrap_or_default(),
+            memory_unit: field::<Option<_>, _>("memory_unit", request.memory_unit)?.unwrap_or_default(),
             shape,
             launcher,
             launcher_version: request.launcher_version.clone(),
             constraints,
             cluster: None,
         },
-        overlap: overlap_from_wire("transfers", request.transfers)?,
-        mode: search_mode_from_wire("search_mode", request.search_mode)?.unwrap_or_default(),
-        seed: unsigned("search_seed", request.search_seed)?,
+        overlap: field("transfers", request.transfers)?,
+        mode: field::<Option<_>, _>("search_mode", request.search_mode)?.unwrap_or_default(),
+        seed: field("search_seed", request.search_seed)?,
         search_seconds: search_seconds(request.search_seconds)?,
         alternatives: alternatives(request.alternatives)?,
         brief: request.brief,
@@ -120,7 +116,7 @@ fn search_seconds(seconds: f64) -> Result<f64, Invalid> {
 }
 
 fn global_batch_size(samples: i64) -> Result<u64, Invalid> {
-    let samples: u64 = unsigned("global_batch_size", samples)?;
+    let samples: u64 = field("global_batch_size", samples)?;
     in_range("global_batch_size", samples, 0..=MAX_GLOBAL_BATCH_SIZE)
 }
 

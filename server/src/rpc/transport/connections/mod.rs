@@ -43,7 +43,7 @@ struct Peer {
 
 /// A connection's place among the others, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct Place {
     pub(super) connection: Arc<Connection>,
     connections: Connections,
 }
@@ -61,7 +61,7 @@ impl Connections {
     /// same peer if that has its share, of anybody else.
     ///
     /// Returns none when all of them are at work.
-    pub(super) fn admit(&self, address: IpAddr) -> Option<Entry> {
+    pub(super) fn admit(&self, address: IpAddr) -> Option<Place> {
         let address = one_peer(address);
         let mut open = self.lock();
         let of_peer = open.peers.get(&address).map_or(0, |peer| peer.connections);
@@ -79,7 +79,7 @@ impl Connections {
         peer.connections += 1;
         let connection = Arc::new(Connection::new(number, address, Arc::clone(&peer.share)));
         open.connections.insert(number, Arc::clone(&connection));
-        Some(Entry { connection, connections: self.clone() })
+        Some(Place { connection, connections: self.clone() })
     }
 
     /// Ends connections that only take up room, again and again.
@@ -107,7 +107,7 @@ impl Open {
     }
 }
 
-impl Drop for Entry {
+impl Drop for Place {
     fn drop(&mut self) {
         let mut open = self.connections.lock();
         open.connections.remove(&self.connection.number());

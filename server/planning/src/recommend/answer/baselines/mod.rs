@@ -42,8 +42,8 @@ pub(super) fn compared<M: Market>(inquiry: Inquiry<'_, M>, best: &Candidate) -> 
     let mut compared: Vec<Baseline> = Rule::ALL
         .into_iter()
         .map(|rule| match rule.cut(facts, stages, inquiry.job.optimizer) {
-            Ok(sizes) => weigh(inquiry, best, rule.name(), choice, &sizes),
-            Err(note) => nothing(rule.name(), note),
+            Ok(sizes) => weigh(inquiry, best, rule.as_str(), choice, &sizes),
+            Err(note) => nothing(rule.as_str(), note),
         })
         .collect();
     compared.push(megatron(inquiry, best, like));

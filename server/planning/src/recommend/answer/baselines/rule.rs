@@ -1,5 +1,6 @@
 //! The rules: how many layers each of them gives every stage.
 
+use loadmaster_proto::choice;
 use loadmaster_proto::training::Optimizer;
 
 use super::block_partition::block_partition;
@@ -19,21 +20,16 @@ pub(super) enum Rule {
     TorchgpipeSize,
 }
 
-impl Rule {
-    /// All of them.
-    pub(super) const ALL: [Self; 4] =
-        [Self::UniformLayers, Self::UniformParameters, Self::TorchgpipeTime, Self::TorchgpipeSize];
-
-    /// For people.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::UniformLayers => "uniform-layers",
-            Self::UniformParameters => "uniform-parameters",
-            Self::TorchgpipeTime => "torchgpipe-time",
-            Self::TorchgpipeSize => "torchgpipe-size",
-        }
+choice! {
+    Rule {
+        UniformLayers = "uniform-layers",
+        UniformParameters = "uniform-parameters",
+        TorchgpipeTime = "torchgpipe-time",
+        TorchgpipeSize = "torchgpipe-size",
     }
+}
 
+impl Rule {
     /// Layers of each stage, in order.
     ///
     /// # Errors

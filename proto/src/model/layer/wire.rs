@@ -1,20 +1,22 @@
 //! Layers.
 
-use super::{or_default, to_i64};
 use crate::error::{Invalid, required};
+use crate::message;
 use crate::model::layer::{
-    Activation, AmoebaCell, DEFAULT_EPSILON, Layer, LayerKind, NormKind, NormPosition, Perceptron,
-    TokenEmbedding, TransformerBlock,
+    AmoebaCell, DEFAULT_EPSILON, Layer, LayerKind, NormKind, NormPosition, Perceptron, TokenEmbedding,
+    TransformerBlock,
 };
-use crate::wire::v1;
 use crate::wire::v1::layer::Kind;
+use crate::wire::{ToWire, field, v1};
+
+message! { Layer <=> v1::Layer }
 
 impl From<&Layer> for v1::Layer {
     fn from(layer: &Layer) -> Self {
         Self {
             name: layer.name.clone(),
             kind: Some(layer.kind.into()),
-            parameter_count: to_i64(layer.kind.parameter_count()),
+            parameter_count: layer.kind.parameter_count().to_wire(),
         }
     }
 }
@@ -64,23 +66,7 @@ impl From<LayerKind> for Kind {
                     padding,
                 })
             }
-            LayerKind::AmoebaCell(AmoebaCell {
-                channels_before_previous,
-                channels_previous,
-                channels,
-                reduction,
-                after_reduction,
-                single_input,
-                last,
-            }) => Self::AmoebaCell(v1::AmoebaCell {
-                channels_before_previous,
-                channels_previous,
-                channels,
-                reduction,
-                after_reduction,
-                single_input,
-                last,
-            }),
+            LayerKind::AmoebaCell(cell) => Self::AmoebaCell(cell.into()),
             LayerKind::ImageClassifier { channels, classes } => {
                 Self::ImageClassifier(v1::ImageClassifier { channels, classes })
             }
@@ -113,15 +99,13 @@ impl TryFrom<Kind> for LayerKind {
                 Self::Linear { in_features, out_features }
             }
             Kind::Dropout(v1::Dropout { probability }) => Self::Dropout { probability },
-            Kind::TokenEmbedding(embedding) => Self::TokenEmbedding(embedding.into()),
-            Kind::TransformerBlock(block) => Self::TransformerBlock(
-                block.try_into().map_err(|invalid: Invalid| invalid.under("transformer_block"))?,
-            ),
+            Kind::TokenEmbedding(embedding) => Self::TokenEmbedding(embedding.try_into()?),
+            Kind::TransformerBlock(block) => Self::TransformerBlock(field("transformer_block", block)?),
             Kind::LayerNorm(v1::LayerNorm { hidden_size, epsilon }) => {
-                Self::LayerNorm { hidden_size, epsilon: or_default(epsilon, DEFAULT_EPSILON) }
+                Self::LayerNorm { hidden_size, epsilon: epsilon_or_default(epsilon) }
             }
             Kind::RmsNorm(v1::RmsNorm { hidden_size, epsilon }) => {
-                Self::RmsNorm { hidden_size, epsilon: or_default(epsilon, DEFAULT_EPSILON) }
+                Self::RmsNorm { hidden_size, epsilon: epsilon_or_default(epsilon) }
             }
             Kind::LanguageModelHead(v1::LanguageModelHead { hidden_size, vocabulary_size, tied }) => {
                 Self::LanguageModelHead { hidden_size, vocabulary_size, tied }
@@ -134,23 +118,7 @@ impl TryFrom<Kind> for LayerKind {
                 stride,
                 padding,
             }) => Self::ReluConvBatchNorm { in_channels, out_channels, kernel, stride, padding },
-            Kind::AmoebaCell(v1::AmoebaCell {
-                channels_before_previous,
-                channels_previous,
-                channels,
-                reduction,
-                after_reduction,
-                single_input,
-                last,
-            }) => Self::AmoebaCell(AmoebaCell {
-                channels_before_previous,
-                channels_previous,
-                channels,
-                reduction,
-                after_reduction,
-                single_input,
-                last,
-            }),
+            Kind::AmoebaCell(cell) => Self::AmoebaCell(cell.try_into()?),
             Kind::ImageClassifier(v1::ImageClassifier { channels, classes }) => {
                 Self::ImageClassifier { channels, classes }
             }
@@ -167,30 +135,33 @@ impl TryFrom<Kind> for LayerKind {
     }
 }
 
-impl From<TokenEmbedding> for v1::TokenEmbedding {
-    fn from(embedding: TokenEmbedding) -> Self {
-        let TokenEmbedding { vocabulary_size, positions, hidden_size, dropout, token_types, norm_epsilon } =
-            embedding;
-        Self { vocabulary_size, positions, hidden_size, dropout, token_types, norm_epsilon }
+message! {
+    TokenEmbedding <=> v1::TokenEmbedding {
+        vocabulary_size,
+        positions,
+        hidden_size,
+        dropout,
+        token_types,
+        norm_epsilon,
     }
 }
 
-impl From<v1::TokenEmbedding> for TokenEmbedding {
-    fn from(wire: v1::TokenEmbedding) -> Self {
-        let v1::TokenEmbedding {
-            vocabulary_size,
-            positions,
-            hidden_size,
-            dropout,
-            token_types,
-            norm_epsilon,
-        } = wire;
-        Self { vocabulary_size, positions, hidden_size, dropout, token_types, norm_epsilon }
+message! {
+    AmoebaCell <=> v1::AmoebaCell {
+        channels_before_previous,
+        channels_previous,
+        channels,
+        reduction,
+        after_reduction,
+        single_input,
+        last,
     }
 }
 
-impl From<TransformerBlock> for v1::TransformerBlock {
-    fn from(block: TransformerBlock) -> Self {
+message! { TransformerBlock <=> v1::TransformerBlock }
+
+impl From<&TransformerBlock> for v1::TransformerBlock {
+    fn from(block: &TransformerBlock) -> Self {
         let TransformerBlock {
             hidden_size,
             heads,
@@ -210,17 +181,17 @@ impl From<TransformerBlock> for v1::TransformerBlock {
             mlp_bias,
             rotary_base,
             query_key_norm,
-        } = block;
+        } = *block;
         Self {
             hidden_size,
             heads,
             feed_forward_size,
             dropout,
             attention_dropout,
-            key_value_heads: key_value_heads.unwrap_or_default(),
-            head_size: head_size.unwrap_or_default(),
+            key_value_heads: key_value_heads.to_wire(),
+            head_size: head_size.to_wire(),
             gated: perceptron == Perceptron::Gated,
-            activation: v1::Activation::from(activation).into(),
+            activation: activation.to_wire(),
             rms_norm: norm == NormKind::RmsNorm,
             epsilon,
             post_norm: norm_position == NormPosition::Post,
@@ -238,20 +209,18 @@ impl TryFrom<v1::TransformerBlock> for TransformerBlock {
     type Error = Invalid;
 
     fn try_from(wire: v1::TransformerBlock) -> Result<Self, Invalid> {
-        let activation = v1::Activation::try_from(wire.activation)
-            .map_err(|_| Invalid::field("activation", format!("{} is unknown", wire.activation)))?;
         Ok(Self {
             hidden_size: wire.hidden_size,
             heads: wire.heads,
             feed_forward_size: wire.feed_forward_size,
             dropout: wire.dropout,
             attention_dropout: wire.attention_dropout,
-            key_value_heads: (wire.key_value_heads != 0).then_some(wire.key_value_heads),
-            head_size: (wire.head_size != 0).then_some(wire.head_size),
+            key_value_heads: field("key_value_heads", wire.key_value_heads)?,
+            head_size: field("head_size", wire.head_size)?,
             perceptron: if wire.gated { Perceptron::Gated } else { Perceptron::TwoLayer },
-            activation: activation.into(),
+            activation: field::<Option<_>, _>("activation", wire.activation)?.unwrap_or_default(),
             norm: if wire.rms_norm { NormKind::RmsNorm } else { NormKind::LayerNorm },
-            epsilon: or_default(wire.epsilon, DEFAULT_EPSILON),
+            epsilon: epsilon_or_default(wire.epsilon),
             norm_position: if wire.post_norm { NormPosition::Post } else { NormPosition::Pre },
             bidirectional: wire.bidirectional,
             qkv_bias: !wire.no_qkv_bias,
@@ -263,24 +232,7 @@ impl TryFrom<v1::TransformerBlock> for TransformerBlock {
     }
 }
 
-impl From<Activation> for v1::Activation {
-    fn from(activation: Activation) -> Self {
-        match activation {
-            Activation::GeluTanh => Self::GeluTanh,
-            Activation::Gelu => Self::Gelu,
-            Activation::Silu => Self::Silu,
-            Activation::Relu => Self::Relu,
-        }
-    }
-}
-
-impl From<v1::Activation> for Activation {
-    fn from(wire: v1::Activation) -> Self {
-        match wire {
-            v1::Activation::Unspecified | v1::Activation::GeluTanh => Self::GeluTanh,
-            v1::Activation::Gelu => Self::Gelu,
-            v1::Activation::Silu => Self::Silu,
-            v1::Activation::Relu => Self::Relu,
-        }
-    }
+/// Zero is for what does not say.
+fn epsilon_or_default(epsilon: f64) -> f64 {
+    if epsilon == 0.0 { DEFAULT_EPSILON } else { epsilon }
 }

@@ -1,10 +1,11 @@
 //! Models.
 
-use super::{to_i32, to_i64};
 use crate::error::{Invalid, required};
-use crate::model::layer::Layer;
+use crate::message;
 use crate::model::{Loss, Model, ModelInput};
-use crate::wire::v1;
+use crate::wire::{ToWire, field, v1};
+
+message! { Model <=> v1::Model }
 
 impl From<&Model> for v1::Model {
     /// Everything but name, source and time, which the store knows.
@@ -13,9 +14,9 @@ impl From<&Model> for v1::Model {
             family: model.family().to_owned(),
             input: Some(model.input().into()),
             layers: model.layers().iter().map(Into::into).collect(),
-            layer_count: to_i32(model.layers().len()),
-            parameter_count: to_i64(model.parameter_count()),
-            loss: v1::Loss::from(model.loss()).into(),
+            layer_count: model.layers().len().to_wire(),
+            parameter_count: model.parameter_count().to_wire(),
+            loss: model.loss().to_wire(),
             ..Self::default()
         }
     }
@@ -25,44 +26,19 @@ impl TryFrom<v1::Model> for Model {
     type Error = Invalid;
 
     fn try_from(wire: v1::Model) -> Result<Self, Invalid> {
-        let input =
-            required("input", wire.input)?.try_into().map_err(|invalid: Invalid| invalid.under("input"))?;
-        let layers = wire
-            .layers
-            .into_iter()
-            .enumerate()
-            .map(|(index, layer)| {
-                layer.try_into().map_err(|invalid: Invalid| invalid.under(&format!("layers[{index}]")))
-            })
-            .collect::<Result<Vec<Layer>, _>>()?;
-        let loss = v1::Loss::try_from(wire.loss)
-            .map_err(|_| Invalid::field("loss", format!("{} is unknown", wire.loss)))?;
-        Ok(Self::new(wire.family, input, layers)?.with_loss(loss.into()))
+        let input = field("input", required("input", wire.input)?)?;
+        let layers = field("layers", wire.layers)?;
+        let loss: Option<Loss> = field("loss", wire.loss)?;
+        Ok(Self::new(wire.family, input, layers)?.with_loss(loss.unwrap_or_default()))
     }
 }
 
-impl From<Loss> for v1::Loss {
-    fn from(loss: Loss) -> Self {
-        match loss {
-            Loss::CrossEntropy => Self::CrossEntropy,
-            Loss::MeanSquare => Self::MeanSquare,
-        }
-    }
-}
+message! { ModelInput <=> v1::ModelInput }
 
-impl From<v1::Loss> for Loss {
-    fn from(wire: v1::Loss) -> Self {
-        match wire {
-            v1::Loss::Unspecified | v1::Loss::CrossEntropy => Self::CrossEntropy,
-            v1::Loss::MeanSquare => Self::MeanSquare,
-        }
-    }
-}
-
-impl From<ModelInput> for v1::ModelInput {
-    fn from(input: ModelInput) -> Self {
+impl From<&ModelInput> for v1::ModelInput {
+    fn from(input: &ModelInput) -> Self {
         use v1::model_input::Input;
-        let input = match input {
+        let input = match *input {
             ModelInput::Image { channels, height, width } => {
                 Input::Image(v1::ImageInput { channels, height, width })
             }

@@ -1,43 +1,30 @@
 //! Training settings, with their documented defaults.
 
-use super::{to_i32, to_i64, unsigned};
-use crate::error::Invalid;
+use crate::error::{Invalid, required};
+use crate::message;
 use crate::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
-use crate::wire::v1;
+use crate::wire::{ToWire, field, v1};
 
-impl From<TrainingSpec> for v1::TrainingSpec {
-    fn from(training: TrainingSpec) -> Self {
+message! { TrainingSpec <=> v1::TrainingSpec }
+
+impl From<&TrainingSpec> for v1::TrainingSpec {
+    fn from(training: &TrainingSpec) -> Self {
         let (precision, gradient_precision) = match training.precision {
             Precision::Fp32 => (v1::Precision::Fp32, v1::Precision::Fp32),
             Precision::Bf16 => (v1::Precision::Bf16, v1::Precision::Bf16),
             Precision::Bf16Fp32Gradients => (v1::Precision::Bf16, v1::Precision::Fp32),
         };
-        let schedule = v1::Schedule::from(training.schedule);
-        let recompute = v1::RecomputePolicy::from(training.recompute);
         Self {
             precision: precision.into(),
             optimizer: Some(training.optimizer.into()),
-            schedule: schedule.into(),
-            micro_batch_size: to_i32(training.micro_batch_size),
-            micro_batches: to_i32(training.micro_batches),
-            recompute: recompute.into(),
-            seed: to_i64(training.seed),
-            global_batch_size: to_i64(training.global_batch_size()),
+            schedule: training.schedule.to_wire(),
+            micro_batch_size: training.micro_batch_size.to_wire(),
+            micro_batches: training.micro_batches.to_wire(),
+            recompute: training.recompute.to_wire(),
+            seed: training.seed.to_wire(),
+            global_batch_size: training.global_batch_size().to_wire(),
             gradient_precision: gradient_precision.into(),
         }
-    }
-}
-
-/// A recompute policy; none is the default.
-///
-/// # Errors
-/// When it is unknown; the violation's path is `field`.
-pub fn recompute_from_wire(field: &str, policy: i32) -> Result<RecomputePolicy, Invalid> {
-    match v1::RecomputePolicy::try_from(policy) {
-        Ok(v1::RecomputePolicy::Unspecified | v1::RecomputePolicy::None) => Ok(RecomputePolicy::None),
-        Ok(v1::RecomputePolicy::Stage) => Ok(RecomputePolicy::Stage),
-        Ok(v1::RecomputePolicy::Layer) => Ok(RecomputePolicy::Layer),
-        Err(_) => Err(Invalid::field(field, format!("{policy} is unknown"))),
     }
 }
 
@@ -45,27 +32,19 @@ impl TryFrom<v1::TrainingSpec> for TrainingSpec {
     type Error = Invalid;
 
     fn try_from(wire: v1::TrainingSpec) -> Result<Self, Invalid> {
-        let unknown = |field: &str, value: i32| Invalid::field(field, format!("{value} is unknown"));
         let precision = precision(&wire)?;
-        let schedule = match v1::Schedule::try_from(wire.schedule) {
-            Ok(v1::Schedule::Unspecified | v1::Schedule::Gpipe) => Schedule::Gpipe,
-            Ok(v1::Schedule::OneFOneB) => Schedule::OneFOneB,
-            Err(_) => return Err(unknown("schedule", wire.schedule)),
-        };
-        let recompute = recompute_from_wire("recompute", wire.recompute)?;
-        let optimizer = wire
-            .optimizer
-            .map_or_else(|| Ok(Optimizer::default()), Optimizer::try_from)
-            .map_err(|invalid| invalid.under("optimizer"))?;
-        let micro_batch_size = unsigned("micro_batch_size", wire.micro_batch_size)?;
+        let schedule: Option<Schedule> = field("schedule", wire.schedule)?;
+        let recompute: Option<RecomputePolicy> = field("recompute", wire.recompute)?;
+        let optimizer: Option<Optimizer> = field("optimizer", wire.optimizer)?;
+        let micro_batch_size = field("micro_batch_size", wire.micro_batch_size)?;
         Self {
             precision,
-            optimizer,
-            schedule,
+            optimizer: optimizer.unwrap_or_default(),
+            schedule: schedule.unwrap_or_default(),
             micro_batch_size,
             micro_batches: micro_batches(&wire, micro_batch_size)?,
-            recompute,
-            seed: unsigned("seed", wire.seed)?,
+            recompute: recompute.unwrap_or_default(),
+            seed: field("seed", wire.seed)?,
         }
         .checked()
     }
@@ -90,8 +69,8 @@ fn precision(wire: &v1::TrainingSpec) -> Result<Precision, Invalid> {
 
 /// Stage passes per iteration, from either way of saying it.
 fn micro_batches(wire: &v1::TrainingSpec, micro_batch_size: u32) -> Result<u32, Invalid> {
-    let named = unsigned("micro_batches", wire.micro_batches)?;
-    let global: u64 = unsigned("global_batch_size", wire.global_batch_size)?;
+    let named = field("micro_batches", wire.micro_batches)?;
+    let global: u64 = field("global_batch_size", wire.global_batch_size)?;
     if global == 0 || micro_batch_size == 0 {
         return Ok(named);
     }
@@ -106,10 +85,12 @@ fn micro_batches(wire: &v1::TrainingSpec, micro_batch_size: u32) -> Result<u32, 
     }
 }
 
-impl From<Optimizer> for v1::Optimizer {
-    fn from(optimizer: Optimizer) -> Self {
+message! { Optimizer <=> v1::Optimizer }
+
+impl From<&Optimizer> for v1::Optimizer {
+    fn from(optimizer: &Optimizer) -> Self {
         use v1::optimizer::Kind;
-        let (kind, learning_rate, weight_decay) = match optimizer {
+        let (kind, learning_rate, weight_decay) = match *optimizer {
             Optimizer::Sgd { learning_rate, momentum, weight_decay } => {
                 (Kind::Sgd(v1::Sgd { momentum: Some(momentum) }), learning_rate, weight_decay)
             }
@@ -132,7 +113,7 @@ impl TryFrom<v1::Optimizer> for Optimizer {
     fn try_from(wire: v1::Optimizer) -> Result<Self, Invalid> {
         use v1::optimizer::Kind;
         let weight_decay = wire.weight_decay.unwrap_or(0.0);
-        Ok(match crate::error::required("kind", wire.kind)? {
+        Ok(match required("kind", wire.kind)? {
             Kind::Sgd(sgd) => Self::Sgd {
                 learning_rate: wire.learning_rate.unwrap_or(0.01),
                 momentum: sgd.momentum.unwrap_or(0.9),

@@ -1,14 +1,16 @@
 //! Tapes and their numbers for people.
 
-use super::{to_i32, to_i64, unsigned};
 use crate::error::{Invalid, required};
 use crate::measure::tape::{LayerComponents, LayerTape, Passage, Slot, Step};
-use crate::wire::v1;
+use crate::message;
+use crate::wire::{ToWire, field, v1};
+
+message! { LayerTape <=> v1::LayerTape }
 
 impl From<&LayerTape> for v1::LayerTape {
     fn from(tape: &LayerTape) -> Self {
         Self {
-            layer: to_i32(tape.layer),
+            layer: tape.layer.to_wire(),
             content: tape.content.clone(),
             first: Some((&tape.first).into()),
             later: Some((&tape.later).into()),
@@ -20,7 +22,7 @@ impl From<&LayerTape> for v1::LayerTape {
                 .map(Into::into)
                 .collect(),
             step: Some((&tape.step).into()),
-            overhead_bytes: to_i64(tape.overhead),
+            overhead_bytes: tape.overhead.to_wire(),
         }
     }
 }
@@ -29,8 +31,8 @@ impl TryFrom<v1::LayerTape> for LayerTape {
     type Error = Invalid;
 
     fn try_from(wire: v1::LayerTape) -> Result<Self, Invalid> {
-        let passage = |field: &str, wire: Option<v1::layer_tape::Passage>| {
-            Passage::try_from(required(field, wire)?).map_err(|invalid| invalid.under(field))
+        let passage = |name: &str, wire: Option<v1::layer_tape::Passage>| {
+            Passage::try_from(required(name, wire)?).map_err(|invalid| invalid.under(name))
         };
         let untrained_input = wire
             .untrained_input
@@ -47,14 +49,14 @@ impl TryFrom<v1::LayerTape> for LayerTape {
             }
         };
         Self {
-            layer: unsigned("layer", wire.layer)?,
+            layer: field("layer", wire.layer)?,
             content: wire.content,
             first: passage("first", wire.first)?,
             later: passage("later", wire.later)?,
             without_graph: passage("without_graph", wire.without_graph)?,
             untrained_input,
             step: Step::try_from(required("step", wire.step)?).map_err(|invalid| invalid.under("step"))?,
-            overhead: unsigned("overhead_bytes", wire.overhead_bytes)?,
+            overhead: field("overhead_bytes", wire.overhead_bytes)?,
         }
         .checked()
     }
@@ -64,7 +66,7 @@ impl From<&Passage> for v1::layer_tape::Passage {
     fn from(passage: &Passage) -> Self {
         let slot = |slot: Slot| passage.slot(slot).to_vec();
         Self {
-            block_bytes: passage.blocks.iter().map(|&bytes| to_i64(bytes)).collect(),
+            block_bytes: passage.blocks.iter().map(ToWire::to_wire).collect(),
             communication: passage.communication.clone(),
             inputs: passage.inputs.clone(),
             outputs: passage.outputs.clone(),
@@ -99,7 +101,7 @@ impl TryFrom<v1::layer_tape::Passage> for Passage {
 impl From<&Step> for v1::layer_tape::Step {
     fn from(step: &Step) -> Self {
         Self {
-            block_bytes: step.blocks.iter().map(|&bytes| to_i64(bytes)).collect(),
+            block_bytes: step.blocks.iter().map(ToWire::to_wire).collect(),
             communication: step.communication.clone(),
             exchange: step.exchange.clone(),
             update: step.update.clone(),
@@ -121,29 +123,31 @@ impl TryFrom<v1::layer_tape::Step> for Step {
 }
 
 fn block_bytes(wire: &[i64]) -> Result<Vec<u64>, Invalid> {
-    wire.iter().map(|&bytes| unsigned("block_bytes", bytes)).collect()
+    wire.iter().map(|&bytes| field("block_bytes", bytes)).collect()
 }
 
-impl From<LayerComponents> for v1::LayerComponents {
-    fn from(components: LayerComponents) -> Self {
+message! { LayerComponents => v1::LayerComponents }
+
+impl From<&LayerComponents> for v1::LayerComponents {
+    fn from(components: &LayerComponents) -> Self {
         Self {
-            layer: to_i32(components.layer),
-            parameter_bytes: to_i64(components.static_bytes.parameters),
-            gradient_bytes: to_i64(components.static_bytes.gradients),
-            optimizer_bytes: to_i64(components.static_bytes.optimizer),
-            retained_inner_bytes: to_i64(components.retained.inner),
-            retained_input_bytes: to_i64(components.retained.inputs),
-            retained_output_bytes: to_i64(components.retained.outputs),
-            forward_transient_bytes: to_i64(components.forward_transient),
-            backward_transient_bytes: to_i64(components.backward_transient),
-            step_transient_bytes: to_i64(components.step_transient),
-            input_bytes: to_i64(components.input_bytes),
-            output_bytes: to_i64(components.output_bytes),
-            communication_bytes: to_i64(components.communication_bytes),
+            layer: components.layer.to_wire(),
+            parameter_bytes: components.static_bytes.parameters.to_wire(),
+            gradient_bytes: components.static_bytes.gradients.to_wire(),
+            optimizer_bytes: components.static_bytes.optimizer.to_wire(),
+            retained_inner_bytes: components.retained.inner.to_wire(),
+            retained_input_bytes: components.retained.inputs.to_wire(),
+            retained_output_bytes: components.retained.outputs.to_wire(),
+            forward_transient_bytes: components.forward_transient.to_wire(),
+            backward_transient_bytes: components.backward_transient.to_wire(),
+            step_transient_bytes: components.step_transient.to_wire(),
+            input_bytes: components.input_bytes.to_wire(),
+            output_bytes: components.output_bytes.to_wire(),
+            communication_bytes: components.communication_bytes.to_wire(),
             forward_seconds: components.times.forward_seconds,
             backward_seconds: components.times.backward_seconds,
             step_seconds: components.step_seconds,
-            buffer_bytes: to_i64(components.static_bytes.buffers),
+            buffer_bytes: components.static_bytes.buffers.to_wire(),
         }
     }
 }

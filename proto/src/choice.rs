@@ -1,0 +1,182 @@
+//! One table for the words of each enum: what people and messages call its variants.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::Invalid;
+
+/// An enum whose variants people choose by a word; [`choice!`](crate::choice!) makes one.
+pub trait Choice: Copy + Eq + FromStr<Err = UnknownWord> + 'static {
+    /// The enum's own name.
+    const NAME: &'static str;
+
+    /// Every variant, in the order of the table.
+    fn all() -> &'static [Self];
+
+    /// What people call it.
+    fn word(self) -> &'static str;
+
+    /// Every word, in the order of the table.
+    fn words() -> impl Iterator<Item = &'static str> {
+        Self::all().iter().map(|choice| choice.word())
+    }
+
+    /// The variant that people call so.
+    ///
+    /// # Errors
+    /// Nobody does; lists the words.
+    fn parse(word: &str) -> Result<Self, UnknownWord> {
+        let found = Self::all().iter().find(|choice| choice.word() == word);
+        found.copied().ok_or_else(|| UnknownWord { word: word.to_owned(), words: Self::words().collect() })
+    }
+}
+
+/// A [`Choice`] that travels as a number, where 0 says nothing.
+pub trait WireChoice: Choice {
+    /// The number of a variant.
+    fn number(self) -> i32;
+
+    /// The variant of a number; none for 0.
+    ///
+    /// # Errors
+    /// No release that this one knows has sent it.
+    fn of_number(number: i32) -> Result<Option<Self>, Invalid>;
+
+    /// Why a number is no variant.
+    fn refused(number: i32) -> Invalid {
+        Invalid::field("", format!("{number} is unknown"))
+    }
+}
+
+/// A word that is none of an enum's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownWord {
+    word: String,
+    words: Vec<&'static str>,
+}
+
+impl fmt::Display for UnknownWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is none of {}", self.word, self.words.join(", "))
+    }
+}
+
+impl std::error::Error for UnknownWord {}
+
+/// The words of an enum, and its enum in messages where it travels: `ALL`, `as_str`, `Display`, `FromStr` and
+/// [`Choice`]; in messages [`WireChoice`], which makes it a field of them.
+///
+/// A variant that is missing or wrong on either side does not compile. What is stored is serde's business, not this
+/// table's.
+///
+/// ```
+/// use loadmaster_proto::{choice, wire::v1};
+///
+/// #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// enum Way {
+///     Overlapping,
+///     Waiting,
+/// }
+///
+/// choice! {
+///     Way = v1::Transfers {
+///         Overlapping = "overlapping",
+///         Waiting = "blocking" as Blocking,
+///     }
+/// }
+///
+/// assert_eq!("blocking".parse(), Ok(Way::Waiting));
+/// assert_eq!(Way::Waiting.to_string(), "blocking");
+/// assert_eq!(v1::Transfers::from(Way::Waiting), v1::Transfers::Blocking);
+/// let error = "fast".parse::<Way>().unwrap_err();
+/// assert_eq!(error.to_string(), r#""fast" is none of overlapping, blocking"#);
+/// ```
+///
+/// ```compile_fail
+/// #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// enum Way {
+///     Up,
+///     Down,
+/// }
+///
+/// loadmaster_proto::choice! { Way { Up = "up" } }
+/// ```
+///
+/// An enum may say itself why a message has none of its variants, with `else "must be …"` behind its enum in messages.
+#[macro_export]
+macro_rules! choice {
+    ($type:ident { $($variant:ident = $word:literal),+ $(,)? }) => {
+        impl $type {
+            /// Every variant, in the order of its words.
+            pub const ALL: [Self; [$($word),+].len()] = [$(Self::$variant),+];
+
+            /// What people call it.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)+
+                }
+            }
+        }
+
+        impl $crate::choice::Choice for $type {
+            const NAME: &'static str = stringify!($type);
+
+            fn all() -> &'static [Self] {
+                &Self::ALL
+            }
+
+            fn word(self) -> &'static str {
+                self.as_str()
+            }
+        }
+
+        impl ::std::fmt::Display for $type {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl ::std::str::FromStr for $type {
+            type Err = $crate::choice::UnknownWord;
+
+            fn from_str(word: &str) -> Result<Self, Self::Err> {
+                <Self as $crate::choice::Choice>::parse(word)
+            }
+        }
+    };
+    ($type:ident = $wire:ty $(, else $why:literal)? {
+        $($variant:ident = $word:literal $(as $sent:ident)?),+ $(,)?
+    }) => {
+        $crate::choice! { $type { $($variant = $word),+ } }
+
+        impl From<$type> for $wire {
+            fn from(choice: $type) -> Self {
+                match choice {
+                    $($type::$variant => $crate::choice!(@sent $wire, $variant $($sent)?),)+
+                }
+            }
+        }
+
+        impl $crate::choice::WireChoice for $type {
+            fn number(self) -> i32 {
+                <$wire>::from(self).into()
+            }
+
+            fn of_number(number: i32) -> Result<Option<Self>, $crate::error::Invalid> {
+                match <$wire>::try_from(number) {
+                    Ok(<$wire>::Unspecified) => Ok(None),
+                    $(Ok($crate::choice!(@sent $wire, $variant $($sent)?)) => Ok(Some(Self::$variant)),)+
+                    Err(_) => Err(Self::refused(number)),
+                }
+            }
+
+            $(
+                fn refused(_: i32) -> $crate::error::Invalid {
+                    $crate::error::Invalid::field("", $why)
+                }
+            )?
+        }
+    };
+    (@sent $wire:ty, $variant:ident) => { <$wire>::$variant };
+    (@sent $wire:ty, $variant:ident $sent:ident) => { <$wire>::$sent };
+}

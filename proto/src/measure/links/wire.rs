@@ -1,0 +1,83 @@
+//! What is measured of links, and what came of it, as messages.
+
+use crate::cluster::{Link, LinkOrigin};
+use crate::error::Invalid;
+use crate::measure::links::{GroupLink, LinkMeasurement, LinkPoint, LinkWork, PairLink};
+use crate::message;
+use crate::wire::{ToWire, field, v1};
+
+message! {
+    LinkWork <=> v1::LinkWork { devices, payload_bytes, repeats } check LinkWork::checked
+}
+
+message! {
+    LinkMeasurement <=> v1::LinkMeasurement {
+        device_ids,
+        transport,
+        pairs,
+        groups,
+        environment: required,
+    } check LinkMeasurement::checked
+}
+
+message! {
+    LinkPoint <=> v1::LinkPoint { payload_bytes, seconds }
+}
+
+message! { PairLink <=> v1::PairLink }
+
+impl From<&PairLink> for v1::PairLink {
+    fn from(pair: &PairLink) -> Self {
+        let PairLink { first, second, link, points } = pair;
+        Self {
+            first: first.to_wire(),
+            second: second.to_wire(),
+            bytes_per_second: link.bytes_per_second,
+            latency_seconds: link.latency_seconds,
+            points: points.to_wire(),
+        }
+    }
+}
+
+impl TryFrom<v1::PairLink> for PairLink {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::PairLink) -> Result<Self, Invalid> {
+        Ok(Self {
+            first: field("first", wire.first)?,
+            second: field("second", wire.second)?,
+            link: measured(wire.bytes_per_second, wire.latency_seconds),
+            points: field("points", wire.points)?,
+        })
+    }
+}
+
+message! { GroupLink <=> v1::GroupLink }
+
+impl From<&GroupLink> for v1::GroupLink {
+    fn from(group: &GroupLink) -> Self {
+        let GroupLink { devices, link, points } = group;
+        Self {
+            devices: devices.to_wire(),
+            bytes_per_second: link.bytes_per_second,
+            latency_seconds: link.latency_seconds,
+            points: points.to_wire(),
+        }
+    }
+}
+
+impl TryFrom<v1::GroupLink> for GroupLink {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::GroupLink) -> Result<Self, Invalid> {
+        Ok(Self {
+            devices: field("devices", wire.devices)?,
+            link: measured(wire.bytes_per_second, wire.latency_seconds),
+            points: field("points", wire.points)?,
+        })
+    }
+}
+
+fn measured(bytes_per_second: f64, latency_seconds: f64) -> Link {
+    Link { bytes_per_second, latency_seconds, origin: LinkOrigin::Measured }
+}

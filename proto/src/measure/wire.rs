@@ -1,0 +1,261 @@
+//! Runs, their failures and measurements.
+
+use crate::error::{Invalid, required};
+use crate::ledger::Ledger;
+use crate::measure::failure::{FailureKind, OutOfMemory, RunFailure};
+use crate::measure::layer_times::LayerTimes;
+use crate::measure::measurement::Measurement;
+use crate::measure::run::{RunSpec, SoloStage, Task, Work};
+use crate::message;
+use crate::phase::Phase;
+use crate::training::{RecomputePolicy, StaticBytes};
+use crate::wire::{ToWire, field, v1};
+
+impl From<&RunSpec> for v1::RunSpec {
+    fn from(spec: &RunSpec) -> Self {
+        use v1::run_spec::Work as Wire;
+        let work = match &spec.work {
+            Work::Partitioning(partitioning) => Wire::Partitioning(partitioning.into()),
+            Work::Solo(solo) => Wire::SoloStage(solo.into()),
+        };
+        Self {
+            model: Some((&spec.model).into()),
+            training: Some(spec.training.into()),
+            work: Some(work),
+            stage_recompute: spec.stage_recompute.to_wire(),
+            iterations: spec.iterations.to_wire(),
+            command: spec.command.to_wire(),
+        }
+    }
+}
+
+impl From<&Task> for v1::RunSpec {
+    fn from(task: &Task) -> Self {
+        match task {
+            Task::Train(spec) => spec.as_ref().into(),
+            Task::Links(work) => {
+                Self { work: Some(v1::run_spec::Work::Links(work.into())), ..Self::default() }
+            }
+        }
+    }
+}
+
+impl TryFrom<v1::RunSpec> for Task {
+    type Error = Invalid;
+
+    /// What a lease asks for, checked as a whole.
+    fn try_from(wire: v1::RunSpec) -> Result<Self, Invalid> {
+        match wire.work {
+            Some(v1::run_spec::Work::Links(work)) => field("links", work).map(Self::Links),
+            _ => RunSpec::try_from(wire).map(|spec| Self::Train(Box::new(spec))),
+        }
+    }
+}
+
+impl TryFrom<v1::RunSpec> for RunSpec {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::RunSpec) -> Result<Self, Invalid> {
+        use v1::run_spec::Work as Wire;
+        let work = match required("work", wire.work)? {
+            Wire::Partitioning(partitioning) => Work::Partitioning(field("partitioning", partitioning)?),
+            Wire::SoloStage(solo) => Work::Solo(field("solo_stage", solo)?),
+            Wire::Links(_) => return Err(Invalid::field("links", "is set, but stages are to be trained")),
+        };
+        let policies: Vec<Option<RecomputePolicy>> = field("stage_recompute", wire.stage_recompute)?;
+        Self {
+            model: field("model", required("model", wire.model)?)?,
+            training: field("training", required("training", wire.training)?)?,
+            work,
+            stage_recompute: policies.into_iter().map(Option::unwrap_or_default).collect(),
+            iterations: field("iterations", wire.iterations)?,
+            command: field("command", wire.command)?,
+        }
+        .checked()
+    }
+}
+
+message! {
+    SoloStage <=> v1::SoloStage { stage: required, stage_count, stage_index }
+}
+
+message! { Measurement <=> v1::Measurement }
+
+impl From<&Measurement> for v1::Measurement {
+    /// Everything but names and time, which the store knows.
+    fn from(measurement: &Measurement) -> Self {
+        Self {
+            stage: Some(measurement.stage.into()),
+            stage_index: measurement.stage_index.to_wire(),
+            shard: measurement.shard.to_wire(),
+            stage_count: measurement.stage_count.to_wire(),
+            solo: measurement.solo,
+            micro_batch_size: measurement.micro_batch_size.to_wire(),
+            in_flight: measurement.in_flight.to_wire(),
+            recompute: measurement.recompute.to_wire(),
+            peak_allocated_bytes: measurement.peak_allocated.to_wire(),
+            peak_ledger: measurement.peak_ledger.to_wire(),
+            peak_reserved_bytes: measurement.peak_reserved.to_wire(),
+            parameter_bytes: measurement.static_bytes.parameters.to_wire(),
+            gradient_bytes: measurement.static_bytes.gradients.to_wire(),
+            optimizer_bytes: measurement.static_bytes.optimizer.to_wire(),
+            buffer_bytes: measurement.static_bytes.buffers.to_wire(),
+            capacity_bytes: measurement.capacity.to_wire(),
+            iteration_seconds: measurement.iteration_seconds,
+            step_seconds: measurement.step_seconds,
+            tape: measurement.tape.as_deref().map(Into::into),
+            components: measurement.components().map(Into::into),
+            layers: measurement
+                .layers
+                .iter()
+                .map(|times| v1::LayerTimes {
+                    layer: times.layer.to_wire(),
+                    forward_seconds: times.forward_seconds,
+                    backward_seconds: times.backward_seconds,
+                    recompute_seconds: times.recompute_seconds,
+                })
+                .collect(),
+            losses: measurement.losses.clone(),
+            environment: Some(measurement.environment.clone().into()),
+            ..Self::default()
+        }
+    }
+}
+
+impl TryFrom<v1::Measurement> for Measurement {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::Measurement) -> Result<Self, Invalid> {
+        let seconds = |field: &str, value: f64| {
+            if value.is_finite() && value >= 0.0 {
+                Ok(value)
+            } else {
+                Err(Invalid::field(field, format!("is {value}, must be 0 seconds or more")))
+            }
+        };
+        let layers = wire
+            .layers
+            .into_iter()
+            .enumerate()
+            .map(|(index, times)| {
+                let path = format!("layers[{index}]");
+                Ok(LayerTimes {
+                    layer: field(&path, times.layer)?,
+                    forward_seconds: seconds(&path, times.forward_seconds)?,
+                    backward_seconds: seconds(&path, times.backward_seconds)?,
+                    recompute_seconds: seconds(&path, times.recompute_seconds)?,
+                })
+            })
+            .collect::<Result<Vec<_>, Invalid>>()?;
+        Ok(Self {
+            stage: field("stage", required("stage", wire.stage)?)?,
+            stage_index: field("stage_index", wire.stage_index)?,
+            shard: field("shard", wire.shard)?,
+            stage_count: field("stage_count", wire.stage_count)?,
+            solo: wire.solo,
+            micro_batch_size: field("micro_batch_size", wire.micro_batch_size)?,
+            in_flight: field("in_flight", wire.in_flight)?,
+            recompute: field::<Option<_>, _>("recompute", wire.recompute)?.unwrap_or_default(),
+            peak_allocated: field("peak_allocated_bytes", wire.peak_allocated_bytes)?,
+            // Of a worker that does not know the field.
+            peak_ledger: field::<Option<_>, _>("peak_ledger", wire.peak_ledger)?.unwrap_or(Ledger::Allocated),
+            peak_reserved: field("peak_reserved_bytes", wire.peak_reserved_bytes)?,
+            static_bytes: StaticBytes {
+                parameters: field("parameter_bytes", wire.parameter_bytes)?,
+                gradients: field("gradient_bytes", wire.gradient_bytes)?,
+                optimizer: field("optimizer_bytes", wire.optimizer_bytes)?,
+                buffers: field("buffer_bytes", wire.buffer_bytes)?,
+            },
+            capacity: field("capacity_bytes", wire.capacity_bytes)?,
+            iteration_seconds: seconds("iteration_seconds", wire.iteration_seconds)?,
+            step_seconds: seconds("step_seconds", wire.step_seconds)?,
+            layers,
+            tape: field::<Option<_>, _>("tape", wire.tape)?.map(Box::new),
+            losses: wire.losses,
+            environment: field("environment", required("environment", wire.environment)?)?,
+        })
+    }
+}
+
+message! { OutOfMemory <=> v1::OutOfMemory }
+
+impl From<&OutOfMemory> for v1::OutOfMemory {
+    fn from(oom: &OutOfMemory) -> Self {
+        Self {
+            asked_bytes: oom.asked.to_wire(),
+            held_bytes: oom.held.to_wire(),
+            allowed_bytes: oom.allowed.to_wire(),
+            ledger: oom.ledger.to_wire(),
+            phase: oom.phase.as_str().to_owned(),
+            layer: oom.layer.map_or(-1, |index| index.to_wire()),
+        }
+    }
+}
+
+impl TryFrom<v1::OutOfMemory> for OutOfMemory {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::OutOfMemory) -> Result<Self, Invalid> {
+        let ledger = field("ledger", wire.ledger)?;
+        let phase: Result<Phase, _> = wire.phase.parse();
+        let phase = phase.map_err(|_| Invalid::field("phase", format!("{:?} is unknown", wire.phase)))?;
+        Ok(Self {
+            asked: field("asked_bytes", wire.asked_bytes)?,
+            held: field("held_bytes", wire.held_bytes)?,
+            allowed: field("allowed_bytes", wire.allowed_bytes)?,
+            ledger,
+            phase,
+            layer: usize::try_from(wire.layer).ok(),
+        })
+    }
+}
+
+impl From<&RunFailure> for v1::RunFailure {
+    /// Everything but worker, lease and time, which the store knows.
+    fn from(failure: &RunFailure) -> Self {
+        use v1::run_failure::Kind;
+        let (kind, code, out_of_memory) = match &failure.kind {
+            FailureKind::OutOfMemory { out_of_memory } => (Kind::OutOfMemory, 0, Some(out_of_memory.into())),
+            FailureKind::Crashed { signal } => (Kind::Crashed, *signal, None),
+            FailureKind::Hung => (Kind::Hung, 0, None),
+            FailureKind::Exited { code } => (Kind::Exited, *code, None),
+            FailureKind::NotStarted => (Kind::NotStarted, 0, None),
+            FailureKind::LeaseExpired => (Kind::LeaseExpired, 0, None),
+            FailureKind::HandedBack => (Kind::HandedBack, 0, None),
+            FailureKind::ResultRefused => (Kind::ResultRefused, 0, None),
+        };
+        Self {
+            kind: kind.into(),
+            message: failure.message.clone(),
+            stage_index: failure.stage_index.map_or(-1, |index| index.to_wire()),
+            code,
+            out_of_memory,
+            ..Self::default()
+        }
+    }
+}
+
+impl TryFrom<v1::RunFailure> for RunFailure {
+    type Error = Invalid;
+
+    /// As a worker reports it.
+    fn try_from(wire: v1::RunFailure) -> Result<Self, Invalid> {
+        use v1::run_failure::Kind;
+        let kind = match Kind::try_from(wire.kind) {
+            Ok(Kind::OutOfMemory) => FailureKind::OutOfMemory {
+                out_of_memory: field("out_of_memory", required("out_of_memory", wire.out_of_memory)?)?,
+            },
+            Ok(Kind::Crashed) => FailureKind::Crashed { signal: wire.code },
+            Ok(Kind::Hung) => FailureKind::Hung,
+            Ok(Kind::Exited) => FailureKind::Exited { code: wire.code },
+            Ok(Kind::NotStarted) => FailureKind::NotStarted,
+            Ok(Kind::LeaseExpired) => FailureKind::LeaseExpired,
+            Ok(Kind::HandedBack) => FailureKind::HandedBack,
+            Ok(Kind::ResultRefused) => FailureKind::ResultRefused,
+            Ok(Kind::Unspecified) | Err(_) => {
+                return Err(Invalid::field("kind", format!("{} is unknown", wire.kind)));
+            }
+        };
+        Ok(Self { kind, message: wire.message, stage_index: u32::try_from(wire.stage_index).ok() })
+    }
+}

@@ -29,6 +29,8 @@ pub mod paper;
 pub mod pareto;
 mod places;
 pub mod simulated;
+#[cfg(test)]
+mod states_tests;
 mod stop;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -5,9 +5,9 @@
 //! linear time, so all of it does, but for the tries, of which there are as many as halvings.
 
 use super::bits::Bits;
-use super::cells::{Cells, NONE};
+use super::classes::Graph;
+use super::costs::{Cells, NONE};
 use super::effort::{Effort, Stopped};
-use super::graph::Graph;
 use super::reach::{Hop, Reach};
 
 /// What is known of the bottleneck.

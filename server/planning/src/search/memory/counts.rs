@@ -7,7 +7,7 @@ use loadmaster_proto::training::Schedule;
 
 use super::super::{Question, StageCosts};
 use super::effort::Limits;
-use super::ties::Unfinished;
+use super::leximax::Unfinished;
 
 /// A number of stages from a place to the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,11 +2,11 @@
 
 use super::super::{Assignment, Ended, PlacedStage, Question, Searched, StageCosts, Stop};
 use super::bottleneck::{self, Narrowed};
-use super::cells::{self, Cells, Measure};
+use super::classes::{Class, Graph};
+use super::costs::{self, Cells, Measure};
 use super::effort::{Effort, Limits};
-use super::graph::{Class, Graph};
+use super::leximax::{self, Unfinished, Untied};
 use super::reach::Hop;
-use super::ties::{self, Unfinished, Untied};
 use super::{Peaks, Run};
 
 /// The plan with the leximax-lowest costs.
@@ -33,7 +33,7 @@ pub(super) fn leximax<C: StageCosts>(
             unfinished: Some(Unfinished::Stopped),
             hops: None,
         },
-        false => ties::untie(&graph, &cells, limit, &mut effort),
+        false => leximax::untie(&graph, &cells, limit, &mut effort),
     };
     let (stages, value) = placed(question, untied.hops.as_ref().unwrap_or(&hops), measure);
     let bound = if untied.unfinished.is_some() { Peaks::of(untied.known) } else { value.clone() };
@@ -78,7 +78,7 @@ fn placed<C: StageCosts>(
         let step = *question.places.steps(hop.from).get(hop.step)?;
         let in_flight = question.in_flight(hops.len() - 1 - index);
         let class = Class { step, in_flight, walls: Vec::new() };
-        let (choice, peak) = cells::best_choice(question, &class, hop.layers.clone(), measure)?;
+        let (choice, peak) = costs::best_choice(question, &class, hop.layers.clone(), measure)?;
         let (first, last) = (hop.layers.start, hop.layers.end - 1);
         let stage = PlacedStage { first, last, choice, from: hop.from, step: hop.step };
         Some((stage, Run { peak, devices: step.devices }))

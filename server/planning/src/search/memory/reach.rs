@@ -7,9 +7,9 @@ use std::ops::Range;
 
 use super::super::PlaceId;
 use super::bits::Bits;
-use super::cells::Cells;
+use super::classes::{Graph, Move, Node};
+use super::costs::Cells;
 use super::effort::{Effort, Stopped};
-use super::graph::{Graph, Move, Node};
 
 /// A stage on a path, before its choice.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The cheapest way to run each stage under bounds: what one pass of the program reads.
 
-use super::graph::{Arc, Graph};
+use super::alike::{Arc, Graph};
 use super::tables::{Priced, Tables};
 
 /// Bounds on a plan's largest stage.

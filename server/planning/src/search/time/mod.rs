@@ -14,41 +14,41 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `graph` | which stages may follow which |
+//! | `alike` | which stages may follow which |
 //! | `tables` | seconds and room of every stage, asked once |
 //! | `levels` | the best of the choices of each stage within bounds |
 //! | `program` | one shortest path |
 //! | `sweep` | the search over the bounds |
-//! | `squeeze` | stages that fit only if they compute some layers again |
+//! | `fit_by_recompute` | stages that fit only if they compute some layers again |
 //! | `recompute` | costs under which stages choose those layers |
 //! | `value` | what a given plan is worth |
-//! | `race` | the best of several questions |
-//! | `over` | the best of several orders of the nodes |
+//! | `questions` | the best of several questions |
+//! | `orders` | the best of several orders of the nodes |
 
-mod graph;
+mod alike;
+mod fit_by_recompute;
 mod levels;
 #[cfg(test)]
 mod order_tests;
-mod over;
+mod orders;
 mod program;
-mod race;
+mod questions;
 mod recompute;
 #[cfg(test)]
 mod recompute_tests;
-mod squeeze;
 mod sweep;
 mod tables;
 #[cfg(test)]
 mod tests;
 mod value;
 
-pub use over::fastest_over;
-pub use race::Race;
+pub use orders::fastest_over;
+pub use questions::Race;
 pub use recompute::{PerLayer, Saving, Savings};
 pub use value::{Parts, Time, highest_peak, is_within_limits, parts};
 
 use super::{Assignment, Ended, PlacedStage, Question, Searched, StageCosts, Stop, Unit};
-use graph::{Alike, Counting, Counts, Graph};
+use alike::{Alike, Counting, Counts, Graph};
 use sweep::{PathStage, Survey, Swept, survey, sweep};
 use tables::{Tables, stages_of};
 

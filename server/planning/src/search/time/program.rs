@@ -1,7 +1,7 @@
 //! The dynamic program over (node, layer): one pass for one pair of bounds.
 
 use super::super::Stop;
-use super::graph::Graph;
+use super::alike::Graph;
 use super::levels::{Level, Levels};
 
 /// Work that is done between two looks at [`Stop`].

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use super::super::Stop;
-use super::graph::Graph;
+use super::alike::Graph;
 use super::levels::{Bounds, By, Levels, Squeezing};
 use super::program::{Fold, Program};
 use super::tables::{Cost, Priced, Tables};

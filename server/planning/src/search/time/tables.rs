@@ -4,9 +4,9 @@ use loadmaster_proto::training::Schedule;
 
 use super::super::{LinkId, Peak, Question, StageAt, StageCosts, Stop};
 use super::Limits;
-use super::graph::Alike;
+use super::alike::Alike;
+use super::fit_by_recompute::Squeezer;
 use super::levels::{Bounds, By, Squeezing};
-use super::squeeze::Squeezer;
 
 /// Work of asking for a stage.
 const STAGE: u64 = 20;

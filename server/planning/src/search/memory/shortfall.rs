@@ -5,10 +5,10 @@ use loadmaster_proto::bytes::Bytes;
 use super::super::{Assignment, Cuts, PlacedStage, Question, StageCosts, Stop};
 use super::Peaks;
 use super::bits::Bits;
-use super::cells::{Cells, Measure, NONE};
+use super::classes::Graph;
+use super::costs::{Cells, Measure, NONE};
 use super::effort::{Effort, Limits, Stopped};
 use super::exact;
-use super::graph::Graph;
 use super::reach::Reach;
 
 /// Why no plan fits.

@@ -8,12 +8,12 @@
 //! built.
 
 use super::super::Ended;
-use super::arcs::{Arc, Arcs, Counted};
-use super::cells::Cells;
+use super::classes::Graph;
+use super::costs::Cells;
 use super::effort::{Effort, Stopped};
-use super::graph::Graph;
 use super::peaks::Run;
 use super::reach::Hop;
+use super::widest::{Arc, Arcs, Counted};
 
 /// What was found out.
 #[derive(Debug, Default)]

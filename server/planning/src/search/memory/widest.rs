@@ -5,11 +5,11 @@
 
 use super::super::PlaceId;
 use super::bits::Bits;
-use super::cells::Cells;
+use super::classes::{Graph, Move, Node};
+use super::costs::Cells;
 use super::effort::{Effort, Stopped};
-use super::graph::{Graph, Move, Node};
+use super::leximax::Unfinished;
 use super::reach::{Hop, Reach};
-use super::ties::Unfinished;
 
 /// A stage between two states, which are numbered so that every arc leads to a larger one.
 #[derive(Debug, Clone, Copy)]

@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::super::{KindSet, PlaceId, Question, StageCosts, Step};
 use super::counts::Counts;
 use super::effort::Effort;
-use super::ties::Unfinished;
+use super::leximax::Unfinished;
 
 /// Stages with equal bytes wherever they are: what they cost depends on this and on their layers alone.
 #[derive(Debug, Clone)]

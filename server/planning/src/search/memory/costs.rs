@@ -7,9 +7,9 @@ use loadmaster_proto::bytes::Bytes;
 
 use super::super::{Question, StageAt, StageCosts, Unit};
 use super::bits::Bits;
+use super::classes::{Class, Graph};
 use super::effort::Effort;
-use super::graph::{Class, Graph};
-use super::ties::Unfinished;
+use super::leximax::Unfinished;
 
 /// A stage that must not be.
 pub(super) const NONE: u64 = u64::MAX;

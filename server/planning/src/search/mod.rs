@@ -23,6 +23,7 @@ mod costs;
 mod cuts;
 pub mod fewest;
 mod fleet;
+mod graph;
 pub mod memory;
 mod outcome;
 pub mod paper;

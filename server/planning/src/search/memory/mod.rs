@@ -8,7 +8,7 @@
 //!
 //! | file | does |
 //! |---|---|
-//! | `counts`, `classes` | the places that a path can pass, with the number of stages left where it matters |
+//! | `classes` | the stages that a path can take, where the number of stages left matters (`search::graph`), and which of them have equal bytes |
 //! | `costs` | asks for the bytes of every stage that a path can meet, once |
 //! | `reach` | from which layers and places the end can be reached within a limit, 64 layers at a time |
 //! | `bottleneck` | the lowest such limit, by halving the possible ones |
@@ -22,7 +22,6 @@ mod bottleneck;
 mod classes;
 mod coarse;
 mod costs;
-mod counts;
 mod effort;
 mod exact;
 mod leximax;

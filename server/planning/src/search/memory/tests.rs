@@ -140,12 +140,12 @@ proptest! {
     #[test]
     fn a_bounded_search_tells_the_truth(
         instance in (0..5_usize).prop_flat_map(|k| instances(Shape::ALL[k])),
-        arcs in 0_usize..20,
+        legs in 0_usize..20,
         states_at_once in 1_usize..100,
         moves in 1_usize..100,
         cells in 1_usize..200,
     ) {
-        check_giving_up(&instance, Limits { arcs, states_at_once, ..Limits::USUAL })?;
+        check_giving_up(&instance, Limits { legs, states_at_once, ..Limits::USUAL })?;
         check_giving_up(&instance, Limits { moves, cells, ..Limits::USUAL })?;
     }
 }

@@ -14,7 +14,7 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `alike` | which stages may follow which |
+//! | `alike` | what tells stages apart, for the graph of which may follow which (`search::graph`) |
 //! | `tables` | seconds and room of every stage, asked once |
 //! | `levels` | the best of the choices of each stage within bounds |
 //! | `program` | one shortest path |
@@ -47,8 +47,9 @@ pub use questions::Race;
 pub use recompute::{PerLayer, Saving, Savings};
 pub use value::{Parts, Time, highest_peak, is_within_limits, parts};
 
+use super::graph::{Counting, Counts};
 use super::{Assignment, Ended, PlacedStage, Question, Searched, StageCosts, Stop, Unit};
-use alike::{Alike, Counting, Counts, Graph};
+use alike::{Alike, Graph, enough, graph};
 use sweep::{PathStage, Survey, Swept, survey, sweep};
 use tables::{Tables, stages_of};
 
@@ -114,16 +115,19 @@ fn fastest_counting<C: StageCosts>(
     stop: &Stop,
 ) -> Searched<Time> {
     let is_limited = question.within_capacity || limits.cap.is_some();
-    let counts = Counts::of(question, is_limited);
+    let nothing = Searched { best: None, bound: None, states: 0, ended: Ended::Bounded };
+    let Some(counts) = Counts::of(question, enough(question, is_limited), usize::MAX) else { return nothing };
     let alike = Alike::of(question, &counts);
-    let plain_values = counts.plain_nodes().saturating_mul(question.costs.layers() + 1);
+    let layers = question.costs.layers();
+    let plain_values = counts.plain_nodes().saturating_mul(layers + 1);
     if plain_values > MOST_PLAIN_VALUES || stages_of(question, &alike) > MOST_STAGES {
-        return Searched { best: None, bound: None, states: 0, ended: Ended::Bounded };
+        return nothing;
     }
-    let Some(tables) = Tables::of(question, &alike, counts.most_held(question), limits, stop) else {
-        return Searched { best: None, bound: None, states: 0, ended: Ended::Stopped };
+    let most_held = question.in_flight(counts.longest().min(layers).saturating_sub(1));
+    let Some(tables) = Tables::of(question, &alike, most_held, limits, stop) else {
+        return Searched { ended: Ended::Stopped, ..nothing };
     };
-    let graph = |counting: Counting| Graph::build(question, &counts, &alike, counting);
+    let graph = |counting: Counting| graph(question, &counts, &alike, counting);
     let limit = limits.below.map_or(f64::INFINITY, |time| time.0);
     let run = |graph: &Graph, limit: f64, survey: Option<&Survey>| {
         sweep(graph, &tables, question.micro_batches, limit, survey, stop)

@@ -129,7 +129,7 @@ pub(super) fn lack<M: Market>(
         for question in asked.questions(true) {
             let Some(one) = memory::explain(&question, stop) else { continue };
             let one = match one {
-                memory::Lack::Plan { layer, best, shortage } => {
+                memory::Shortfall::Plan { layer, best, shortage } => {
                     let plan = Candidate::of(&question, &best.stages, variant.batch, wish.overlap, part);
                     plan.and_then(|plan| {
                         let stage = best.stages.iter().position(|stage| *stage == shortage.stage)?;
@@ -138,7 +138,7 @@ pub(super) fn lack<M: Market>(
                         Some(Lack::Plan { layer, plan: Box::new(plan), stage, short })
                     })
                 }
-                memory::Lack::NoPlan(obstacle) => {
+                memory::Shortfall::NoPlan(obstacle) => {
                     let why = match obstacle {
                         Obstacle::Costs => unknown(market, variant),
                         _ => None,

@@ -31,7 +31,7 @@ mod shortfall;
 mod widest;
 
 pub use peaks::{Peaks, Run};
-pub use shortfall::{Lack, Obstacle, Shortage, explain};
+pub use shortfall::{Obstacle, Shortage, Shortfall, explain};
 
 use super::{Assignment, Ended, PlacedStage, Question, Searched, StageCosts, Stop, Unit};
 use costs::Measure;

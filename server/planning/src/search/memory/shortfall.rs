@@ -13,7 +13,7 @@ use super::reach::Reach;
 
 /// Why no plan fits.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Lack {
+pub enum Shortfall {
     /// There is no plan, however much memory the devices had.
     NoPlan(Obstacle),
     /// No plan fits.
@@ -62,14 +62,14 @@ pub enum Obstacle {
 
 /// Says why no plan of the question fits; none where one does, when stopped, or where the question is too large to
 /// tell.
-pub fn explain<C: StageCosts>(question: &Question<'_, C>, stop: &Stop) -> Option<Lack> {
+pub fn explain<C: StageCosts>(question: &Question<'_, C>, stop: &Stop) -> Option<Shortfall> {
     let question = Question { within_capacity: true, stages: question.stages.clone(), ..*question };
     let mut effort = Effort::new(stop, Limits::USUAL);
     let (graph, classes) = classed(&question, &effort).ok()?;
     let costs = Costs::ask(&question, &graph, &classes, Measure::Lack, &effort).ok()?;
     let reach = Reach::of(&graph, &costs, NONE - 1, None, &mut effort).ok()?;
     if !reach.is_open(&graph) {
-        return obstacle(&question, stop).map(Lack::NoPlan);
+        return obstacle(&question, stop).map(Shortfall::NoPlan);
     }
     let lacks = Lacks { graph: &graph, classes: classes.len(), costs: &costs, reach: &reach };
     let layer = lacks.largest_layer(&mut effort).ok()?;
@@ -83,7 +83,7 @@ pub fn explain<C: StageCosts>(question: &Question<'_, C>, stop: &Stop) -> Option
     });
     // The last of several maxima is the one that is returned.
     let shortage = shortages.rev().max_by_key(Shortage::missing).filter(|most| most.missing().0 > 0)?;
-    Some(Lack::Plan { layer, best, shortage })
+    Some(Shortfall::Plan { layer, best, shortage })
 }
 
 /// What rules every plan out; none when stopped.

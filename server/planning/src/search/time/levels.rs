@@ -189,6 +189,37 @@ impl Levels {
     }
 }
 
+impl Tables<'_> {
+    /// A stage's value under one choice; none where that breaks the bounds.
+    pub(super) fn value(
+        &self,
+        priced: &Priced,
+        stage: usize,
+        by: By,
+        bounds: Bounds,
+        in_flight: u32,
+        squeezing: Squeezing,
+    ) -> Option<f64> {
+        let table = &self.list[priced.table];
+        // Without what is computed again it is no less: often that is enough.
+        if table.passes[stage] > bounds.passes || table.step[stage] > bounds.step {
+            return None;
+        }
+        let in_flight = match squeezing {
+            Squeezing::Asked => in_flight,
+            Squeezing::Ignored if self.squeezer.is_some() => 0,
+            Squeezing::Ignored => in_flight,
+        };
+        let cost = self.cost(priced, stage, in_flight)?;
+        let value = match by {
+            By::Sum => cost.passes + priced.entry[stage / self.layers],
+            By::LargestPasses => cost.passes,
+            By::LargestStep => cost.step,
+        };
+        (cost.passes <= bounds.passes).then_some(value)
+    }
+}
+
 impl Level {
     /// Takes in what stages cost under one more choice.
     fn lower(&mut self, tables: &Tables<'_>, priced: &Priced, by: By, bounds: Bounds, key: &Key) {

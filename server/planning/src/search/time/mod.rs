@@ -48,7 +48,7 @@ pub use recompute::{PerLayer, Saving, Savings};
 pub use value::{Parts, Time, highest_peak, is_within_limits, parts};
 
 use super::graph::{Counting, Counts};
-use super::{Assignment, Ended, PlacedStage, Question, Searched, StageCosts, Stop, Unit};
+use super::{Assignment, Ended, Peak, PlacedStage, Question, Searched, StageAt, StageCosts, Stop, Unit};
 use alike::{Alike, Graph, enough, graph};
 use sweep::{PathStage, Survey, Swept, survey, sweep};
 use tables::{Tables, stages_of};
@@ -72,6 +72,21 @@ pub struct Limits {
     pub cap: Option<Cap>,
     /// Those that are faster than this.
     pub below: Option<Time>,
+}
+
+impl Limits {
+    /// Whether bytes are limited at all.
+    fn are_of_bytes<C>(&self, question: &Question<'_, C>) -> bool {
+        question.within_capacity || self.cap.is_some()
+    }
+
+    /// The bytes by which a peak exceeds the devices' capacity, where that is asked, or the cap.
+    fn excess<C>(&self, question: &Question<'_, C>, stage: &StageAt, peak: Peak) -> u64 {
+        let capacity = question.fleet.capacity(stage.kinds);
+        let room = if question.within_capacity { capacity.0 } else { u64::MAX };
+        let allowed = self.cap.map_or(u64::MAX, |cap| cap.unit.most_bytes(cap.most, capacity));
+        peak.needed.saturating_sub(room).max(peak.bytes.saturating_sub(allowed))
+    }
 }
 
 /// Values that a program which counts stages may hold at once: 64 MiB of them for each direction.
@@ -114,7 +129,7 @@ fn fastest_counting<C: StageCosts>(
     when_counted: WhenCounted,
     stop: &Stop,
 ) -> Searched<Time> {
-    let is_limited = question.within_capacity || limits.cap.is_some();
+    let is_limited = limits.are_of_bytes(question);
     let nothing = Searched { best: None, bound: None, states: 0, ended: Ended::Bounded };
     let Some(counts) = Counts::of(question, enough(question, is_limited), usize::MAX) else { return nothing };
     let alike = Alike::of(question, &counts);

@@ -47,8 +47,8 @@ pub use choice::Choice;
 pub use costs::{Peak, Seconds, Squeezed, StageAt, StageCosts};
 pub use cuts::{Cuts, Pin};
 pub use fleet::{Fleet, FleetNode, Kind, KindSet, Link, LinkOrigin};
-pub use outcome::{Assignment, Ended, PlacedStage, Searched};
-pub use places::{Layouts, LinkId, PlaceId, Places, Spanning, Step};
+pub use outcome::{Assignment, Ended, Searched};
+pub use places::{Layouts, LinkId, PlaceId, PlacedStage, Places, Spanning, Step};
 pub use stop::Stop;
 pub use unit::Unit;
 

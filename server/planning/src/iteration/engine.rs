@@ -2,9 +2,8 @@
 
 use loadmaster_proto::training::schedule::Pass;
 
-use super::Overlap;
 use super::order::Turn;
-use super::pipeline::{Lane, Pipeline, SimulateError, TimedPass};
+use super::{Lane, Overlap, Pipeline, SimulateError, TimedPass};
 
 /// What a walk does besides finding the end.
 #[derive(Debug, Clone, Copy, Default)]
@@ -41,91 +40,144 @@ struct Device {
 /// Walks over the turns of all devices: a device goes on until the input of its next pass is not there yet,
 /// and again when its neighbour has sent it. Every pass is looked at once, plus once per wait.
 pub(super) fn run(pipeline: &Pipeline<'_>, turns: &[Vec<Turn>], walk: Walk) -> Result<Walked, SimulateError> {
-    let (stages, devices) = (pipeline.stages.len(), turns.len());
-    let micro_batches = turns.iter().flatten().map(|turn| index(turn.pass) + 1).max().unwrap_or(0);
-    let mut arrivals = Arrivals::new(stages, micro_batches);
-    let mut state = vec![Device::default(); devices];
-    let mut lanes: Vec<Lane> = turns
-        .iter()
-        .map(|turns| Lane {
+    let mut engine = Engine::new(pipeline, turns, walk);
+    let mut awake: Vec<usize> = (0..turns.len()).rev().collect();
+    while let Some(device) = awake.pop() {
+        while let Some((turn, there)) = engine.ready(device) {
+            let Some(work) = engine.start(device, turn, there) else { continue };
+            awake.extend(engine.finish(device, &work).filter(|&receiver| receiver != device));
+        }
+    }
+    engine.ended()
+}
+
+/// A pass on its device.
+#[derive(Debug, Clone, Copy)]
+struct Work {
+    turn: Turn,
+    start: f64,
+    end: f64,
+    /// The stage that its output goes to.
+    to: Option<usize>,
+    /// Seconds of the edge to it.
+    sends: Option<f64>,
+}
+
+/// A walk in progress.
+struct Engine<'a> {
+    pipeline: &'a Pipeline<'a>,
+    turns: &'a [Vec<Turn>],
+    walk: Walk,
+    /// Whether transfers leave devices free to compute.
+    overlaps: bool,
+    arrivals: Arrivals,
+    devices: Vec<Device>,
+    lanes: Vec<Lane>,
+}
+
+impl<'a> Engine<'a> {
+    fn new(pipeline: &'a Pipeline<'a>, turns: &'a [Vec<Turn>], walk: Walk) -> Self {
+        let micro_batches = turns.iter().flatten().map(|turn| index(turn.pass) + 1).max().unwrap_or(0);
+        let lane = |turns: &Vec<Turn>| Lane {
             passes: Vec::with_capacity(if walk.keep_passes { turns.len() } else { 0 }),
             step: None,
             busy: 0.0,
-        })
-        .collect();
-    let overlaps = pipeline.overlap == Overlap::Computing;
-    let mut awake: Vec<usize> = (0..devices).rev().collect();
-    while let Some(device) = awake.pop() {
-        let (Some(own), Some(turns)) = (state.get_mut(device), turns.get(device)) else { continue };
-        while let Some(&turn) = turns.get(own.next) {
-            let Some(there) = arrivals.of(turn) else { break };
-            own.next += 1;
-            let stage = turn.stage as usize;
-            let Some(seconds) = pipeline.stages.get(stage) else { continue };
-            let below = stage.checked_sub(1);
-            let [in_front, behind] = [below, Some(stage)].map(|edge| pipeline.edges.get(edge?));
-            let (takes, receives, to, sends, direction) = match turn.pass {
-                Pass::Forward(_) => {
-                    let [receives, sends] = [in_front, behind].map(|edge| edge.map(|edge| edge.forward));
-                    (seconds.forward, receives, Some(stage + 1), sends, 0)
-                }
-                Pass::Backward(_) => {
-                    let [receives, sends] = [behind, in_front].map(|edge| edge.map(|edge| edge.backward));
-                    (seconds.backward, receives, below, sends, 1)
-                }
-            };
-            let receiving = if overlaps { 0.0 } else { receives.unwrap_or(0.0) };
-            let start = own.free.max(there) + receiving;
-            let end = start + takes;
-            own.free = end;
-            own.busy += takes;
-            match (to, sends) {
-                (Some(to), Some(sends)) => {
-                    // Whoever receives pays for the way itself if it cannot compute meanwhile.
-                    let arrival = if overlaps { end.max(own.sent[direction]) + sends } else { end };
-                    own.sent[direction] = arrival;
-                    if !overlaps {
-                        own.free = end + sends;
-                    }
-                    arrivals.set(to, turn.pass, arrival);
-                    let receiver = to % devices.max(1);
-                    if receiver != device {
-                        awake.push(receiver);
-                    }
-                }
-                // The last stage turns round.
-                (Some(_), None) => {
-                    arrivals.set(stage, Pass::Backward(index(turn.pass) as u32), end);
-                }
-                (None, _) => {}
-            }
-            let mut over = end;
-            if walk.updates_always && matches!(turn.pass, Pass::Backward(_)) {
-                own.free += seconds.step;
-                own.busy += seconds.step;
-                over += seconds.step;
-            }
-            if walk.keep_passes
-                && let Some(lane) = lanes.get_mut(device)
-            {
-                lane.passes.push(TimedPass { stage: turn.stage, pass: turn.pass, start, end: over });
-            }
+        };
+        Self {
+            pipeline,
+            turns,
+            walk,
+            overlaps: pipeline.overlap == Overlap::Computing,
+            arrivals: Arrivals::new(pipeline.stages.len(), micro_batches),
+            devices: vec![Device::default(); turns.len()],
+            lanes: turns.iter().map(lane).collect(),
         }
     }
-    let is_done = |(own, turns): (&Device, &Vec<Turn>)| own.next == turns.len();
-    if !state.iter().zip(turns).all(is_done) {
-        return Err(SimulateError::Deadlock);
+
+    /// A device's next turn and when its input is there; none where that is not known yet, or all are over.
+    fn ready(&self, device: usize) -> Option<(Turn, f64)> {
+        let own = self.devices.get(device)?;
+        let &turn = self.turns.get(device)?.get(own.next)?;
+        Some((turn, self.arrivals.of(turn)?))
     }
-    let (mut iteration, mut passes) = (0.0_f64, 0.0_f64);
-    for (device, (own, lane)) in state.iter().zip(&mut lanes).enumerate() {
-        let steps = pipeline.stages.iter().skip(device).step_by(devices.max(1)).map(|stage| stage.step);
-        let step: f64 = if walk.updates_always { 0.0 } else { steps.sum() };
-        lane.busy = own.busy;
-        lane.step = (!walk.updates_always).then_some((own.free, own.free + step));
-        iteration = iteration.max(own.free + step);
-        passes = passes.max(own.free);
+
+    /// Begins a turn; none of a stage that the pipeline does not have.
+    fn start(&mut self, device: usize, turn: Turn, there: f64) -> Option<Work> {
+        let own = self.devices.get_mut(device)?;
+        own.next += 1;
+        let stage = turn.stage as usize;
+        let seconds = self.pipeline.stages.get(stage)?;
+        let below = stage.checked_sub(1);
+        let [in_front, behind] = [below, Some(stage)].map(|edge| self.pipeline.edges.get(edge?));
+        let (takes, receives, to, sends) = match turn.pass {
+            Pass::Forward(_) => {
+                let [receives, sends] = [in_front, behind].map(|edge| edge.map(|edge| edge.forward));
+                (seconds.forward, receives, Some(stage + 1), sends)
+            }
+            Pass::Backward(_) => {
+                let [receives, sends] = [behind, in_front].map(|edge| edge.map(|edge| edge.backward));
+                (seconds.backward, receives, below, sends)
+            }
+        };
+        let receiving = if self.overlaps { 0.0 } else { receives.unwrap_or(0.0) };
+        let start = own.free.max(there) + receiving;
+        let end = start + takes;
+        own.free = end;
+        own.busy += takes;
+        Some(Work { turn, start, end, to, sends })
     }
-    Ok(Walked { iteration, passes, lanes })
+
+    /// Ends a turn and hands on what came out of it; the device that it is handed to.
+    fn finish(&mut self, device: usize, work: &Work) -> Option<usize> {
+        let &Work { turn, start, end, to, sends } = work;
+        let (own, stage) = (self.devices.get_mut(device)?, turn.stage as usize);
+        let mut receiver = None;
+        match (to, sends) {
+            (Some(to), Some(sends)) => {
+                let sent = &mut own.sent[usize::from(matches!(turn.pass, Pass::Backward(_)))];
+                // Whoever receives pays for the way itself if it cannot compute meanwhile.
+                *sent = if self.overlaps { end.max(*sent) + sends } else { end };
+                self.arrivals.set(to, turn.pass, *sent);
+                if !self.overlaps {
+                    own.free = end + sends;
+                }
+                receiver = Some(to % self.turns.len().max(1));
+            }
+            // The last stage turns round.
+            (Some(_), None) => self.arrivals.set(stage, Pass::Backward(index(turn.pass) as u32), end),
+            (None, _) => {}
+        }
+        let mut over = end;
+        if self.walk.updates_always && matches!(turn.pass, Pass::Backward(_)) {
+            let step = self.pipeline.stages.get(stage)?.step;
+            own.free += step;
+            own.busy += step;
+            over += step;
+        }
+        if self.walk.keep_passes {
+            let pass = TimedPass { stage: turn.stage, pass: turn.pass, start, end: over };
+            self.lanes.get_mut(device)?.passes.push(pass);
+        }
+        receiver
+    }
+
+    /// What came of it; an error where devices wait for each other.
+    fn ended(mut self) -> Result<Walked, SimulateError> {
+        let is_done = |(own, turns): (&Device, &Vec<Turn>)| own.next == turns.len();
+        if !self.devices.iter().zip(self.turns).all(is_done) {
+            return Err(SimulateError::Deadlock);
+        }
+        let (mut iteration, mut passes) = (0.0_f64, 0.0_f64);
+        for (device, (own, lane)) in self.devices.iter().zip(&mut self.lanes).enumerate() {
+            let stages = self.pipeline.stages.iter().skip(device).step_by(self.turns.len().max(1));
+            let step: f64 = if self.walk.updates_always { 0.0 } else { stages.map(|stage| stage.step).sum() };
+            lane.busy = own.busy;
+            lane.step = (!self.walk.updates_always).then_some((own.free, own.free + step));
+            iteration = iteration.max(own.free + step);
+            passes = passes.max(own.free);
+        }
+        Ok(Walked { iteration, passes, lanes: self.lanes })
+    }
 }
 
 /// When the inputs of passes are there.

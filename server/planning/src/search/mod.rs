@@ -23,12 +23,15 @@ mod costs;
 mod cuts;
 pub mod fewest;
 mod fleet;
+mod graph;
 pub mod memory;
 mod outcome;
 pub mod paper;
 pub mod pareto;
 mod places;
 pub mod simulated;
+#[cfg(test)]
+mod states_tests;
 mod stop;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -44,8 +47,8 @@ pub use choice::Choice;
 pub use costs::{Peak, Seconds, Squeezed, StageAt, StageCosts};
 pub use cuts::{Cuts, Pin};
 pub use fleet::{Fleet, FleetNode, Kind, KindSet, Link, LinkOrigin};
-pub use outcome::{Assignment, Ended, PlacedStage, Searched};
-pub use places::{Layouts, LinkId, PlaceId, Places, Spanning, Step};
+pub use outcome::{Assignment, Ended, Searched};
+pub use places::{Layouts, LinkId, PlaceId, PlacedStage, Places, Spanning, Step};
 pub use stop::Stop;
 pub use unit::Unit;
 

@@ -1,21 +1,6 @@
 //! What a search answers.
 
-use super::places::PlaceId;
-
-/// A stage of a plan that was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct PlacedStage {
-    /// Index of the first layer.
-    pub first: usize,
-    /// Index of the last layer, inclusive.
-    pub last: usize,
-    /// Index of its choice.
-    pub choice: usize,
-    /// What the stages before it took.
-    pub from: PlaceId,
-    /// Which of that place's steps it takes.
-    pub step: usize,
-}
+use super::places::PlacedStage;
 
 /// A plan that was found: its stages in order.
 #[derive(Debug, Clone, PartialEq)]

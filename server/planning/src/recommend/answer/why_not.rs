@@ -121,7 +121,7 @@ pub(super) fn why_not<M: Market>(
         for question in asked.questions(true) {
             let Some(one) = memory::explain(&question, stop) else { continue };
             let one = match one {
-                memory::Lack::Plan { layer, best, shortage } => {
+                memory::Shortfall::Plan { layer, best, shortage } => {
                     asked.candidate(&question, &best.stages).and_then(|plan| {
                         let stage = best.stages.iter().position(|stage| *stage == shortage.stage)?;
                         let short = short(&plan, stage)?;
@@ -129,7 +129,7 @@ pub(super) fn why_not<M: Market>(
                         Some(WhyNot::Plan { layer, plan: Box::new(plan), stage, short })
                     })
                 }
-                memory::Lack::NoPlan(obstacle) => {
+                memory::Shortfall::NoPlan(obstacle) => {
                     let why = match obstacle {
                         Obstacle::Costs => unknown(inquiry.market, variant),
                         _ => None,

@@ -5,9 +5,9 @@
 //! linear time, so all of it does, but for the tries, of which there are as many as halvings.
 
 use super::bits::Bits;
-use super::cells::{Cells, NONE};
+use super::classes::Graph;
+use super::costs::{Costs, NONE};
 use super::effort::{Effort, Stopped};
-use super::graph::Graph;
 use super::reach::{Hop, Reach};
 
 /// What is known of the bottleneck.
@@ -22,9 +22,9 @@ pub(super) struct Narrowed {
 }
 
 /// Finds the lowest limit within which the end can be reached.
-pub(super) fn narrow(graph: &Graph, cells: &Cells, effort: &mut Effort<'_>) -> Narrowed {
+pub(super) fn narrow(graph: &Graph, costs: &Costs, effort: &mut Effort<'_>) -> Narrowed {
     let mut narrowed = Narrowed { best: None, at_least: None, is_stopped: false };
-    narrowed.is_stopped = halve(graph, cells, effort, &mut narrowed).is_err();
+    narrowed.is_stopped = halve(graph, costs, effort, &mut narrowed).is_err();
     if !narrowed.is_stopped {
         narrowed.at_least = narrowed.best.as_ref().map(|&(limit, _)| limit);
     }
@@ -33,26 +33,26 @@ pub(super) fn narrow(graph: &Graph, cells: &Cells, effort: &mut Effort<'_>) -> N
 
 fn halve(
     graph: &Graph,
-    cells: &Cells,
+    costs: &Costs,
     effort: &mut Effort<'_>,
     narrowed: &mut Narrowed,
 ) -> Result<(), Stopped> {
     // States on paths within the lowest limit that was reached.
     let mut known: Option<Bits> = None;
     let mut attempt = |limit: u64| {
-        let reach = Reach::of(graph, cells, limit, known.as_ref(), effort)?;
+        let reach = Reach::of(graph, costs, limit, known.as_ref(), effort)?;
         if !reach.is_open(graph) {
             return Ok(None);
         }
         known = Some(reach.met(graph, effort)?);
-        Ok(Some(reach.walk(graph, cells)))
+        Ok(Some(reach.walk(graph, costs)))
     };
     let highest = |hops: &[Hop]| hops.iter().map(|hop| hop.cost).max().unwrap_or(0);
     let Some(hops) = attempt(NONE - 1)? else { return Ok(()) };
     let mut lowest = highest(&hops);
     narrowed.best = Some((lowest, hops));
 
-    let mut possible: Vec<u64> = cells.values.iter().copied().filter(|&value| value < lowest).collect();
+    let mut possible: Vec<u64> = costs.values.iter().copied().filter(|&value| value < lowest).collect();
     narrowed.at_least = possible.iter().copied().min().or(Some(lowest));
     while !possible.is_empty() {
         let middle = possible.len() / 2;

@@ -7,10 +7,9 @@
 use loadmaster_proto::training::Schedule;
 
 use super::super::{Assignment, Ended, Question, Searched, StageCosts, Stop, Unit};
-use super::cells::Measure;
-use super::effort::Limits;
+use super::costs::Measure;
+use super::effort::{Limits, Unfinished};
 use super::exact::{self, lone};
-use super::ties::Unfinished;
 use super::{Peaks, peaks_of};
 
 /// The best plan if all stages held as many micro-batches as one may, with what it really needs. `why` the

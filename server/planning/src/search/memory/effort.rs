@@ -1,6 +1,6 @@
 //! How much a search has looked at, and whether it should go on.
 
-use super::super::Stop;
+use super::super::{Ended, Stop};
 
 /// States between two looks at the flag, and the work of each.
 const STATES_BETWEEN_LOOKS: u64 = 1 << 12;
@@ -15,6 +15,31 @@ const MOVE: u64 = 12;
 /// The search was told to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stopped;
+
+/// Why a search did not come to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unfinished {
+    /// The search was told to stop.
+    Stopped,
+    /// It would take more memory than its limits allow.
+    TooMany,
+}
+
+impl Unfinished {
+    /// How a search ends that is left so.
+    pub(super) fn ended(self) -> Ended {
+        match self {
+            Self::Stopped => Ended::Stopped,
+            Self::TooMany => Ended::Bounded,
+        }
+    }
+}
+
+impl From<Stopped> for Unfinished {
+    fn from(_: Stopped) -> Self {
+        Self::Stopped
+    }
+}
 
 /// What a search may use, and how much it has used.
 #[derive(Debug)]
@@ -34,8 +59,8 @@ pub(super) struct Limits {
     /// Most states that are weighed one by one at the same time: 256 MiB of counts.
     pub(super) states_at_once: usize,
     /// Most stages that are written down: 192 MiB.
-    pub(super) arcs: usize,
-    /// Most stages whatever their layers, by place and number of stages that follow: 256 MiB.
+    pub(super) legs: usize,
+    /// Most stages whatever their layers, by place and number of stages that follow: 160 MiB.
     pub(super) moves: usize,
     /// Most stages that are asked for: 256 MiB of answers, and as much while they are halved.
     pub(super) cells: usize,
@@ -43,7 +68,7 @@ pub(super) struct Limits {
 
 impl Limits {
     pub(super) const USUAL: Self =
-        Self { states: u64::MAX, states_at_once: 1 << 26, arcs: 1 << 23, moves: 1 << 23, cells: 1 << 25 };
+        Self { states: u64::MAX, states_at_once: 1 << 26, legs: 1 << 23, moves: 1 << 23, cells: 1 << 25 };
 }
 
 impl<'a> Effort<'a> {
@@ -56,9 +81,9 @@ impl<'a> Effort<'a> {
         if self.stop.is_over() { Err(Stopped) } else { Ok(()) }
     }
 
-    /// Counts moves that are written down.
-    pub(super) fn list(&self, moves: usize) -> Result<(), Stopped> {
-        self.stop.take(MOVE.saturating_mul(moves as u64));
+    /// Counts a move that is written down.
+    pub(super) fn list(&self) -> Result<(), Stopped> {
+        self.stop.take(MOVE);
         self.look()
     }
 

@@ -2,11 +2,11 @@
 
 use super::super::{Assignment, Ended, PlacedStage, Question, Searched, StageCosts, Stop};
 use super::bottleneck::{self, Narrowed};
-use super::cells::{self, Cells, Measure};
-use super::effort::{Effort, Limits};
-use super::graph::{Class, Graph};
+use super::classes::{Class, classed};
+use super::costs::{self, Costs, Measure};
+use super::effort::{Effort, Limits, Unfinished};
+use super::leximax::{self, Untied};
 use super::reach::Hop;
-use super::ties::{self, Unfinished, Untied};
 use super::{Peaks, Run};
 
 /// The plan with the leximax-lowest costs.
@@ -20,9 +20,9 @@ pub(super) fn leximax<C: StageCosts>(
     limits: Limits,
 ) -> Result<Searched<Peaks>, Unfinished> {
     let mut effort = Effort::new(stop, limits);
-    let graph = Graph::of(question, &effort)?;
-    let cells = Cells::ask(question, &graph, measure, &effort)?;
-    let Narrowed { best, at_least, is_stopped } = bottleneck::narrow(&graph, &cells, &mut effort);
+    let (graph, classes) = classed(question, &effort)?;
+    let costs = Costs::ask(question, &graph, &classes, measure, &effort)?;
+    let Narrowed { best, at_least, is_stopped } = bottleneck::narrow(&graph, &costs, &mut effort);
     let Some((limit, hops)) = best else {
         let ended = if is_stopped { Ended::Stopped } else { Ended::Proven };
         return Ok(Searched { best: None, bound: None, states: effort.states, ended });
@@ -33,7 +33,7 @@ pub(super) fn leximax<C: StageCosts>(
             unfinished: Some(Unfinished::Stopped),
             hops: None,
         },
-        false => ties::untie(&graph, &cells, limit, &mut effort),
+        false => leximax::untie(&graph, &costs, limit, &mut effort),
     };
     let (stages, value) = placed(question, untied.hops.as_ref().unwrap_or(&hops), measure);
     let bound = if untied.unfinished.is_some() { Peaks::of(untied.known) } else { value.clone() };
@@ -55,9 +55,9 @@ pub(super) fn bottleneck<C: StageCosts>(
     limits: Limits,
 ) -> Result<Searched<u64>, Unfinished> {
     let mut effort = Effort::new(stop, limits);
-    let graph = Graph::of(question, &effort)?;
-    let cells = Cells::ask(question, &graph, measure, &effort)?;
-    let Narrowed { best, at_least, is_stopped } = bottleneck::narrow(&graph, &cells, &mut effort);
+    let (graph, classes) = classed(question, &effort)?;
+    let costs = Costs::ask(question, &graph, &classes, measure, &effort)?;
+    let Narrowed { best, at_least, is_stopped } = bottleneck::narrow(&graph, &costs, &mut effort);
     let best = best.map(|(value, hops)| Assignment { stages: placed(question, &hops, measure).0, value });
     let ended = if is_stopped { Ended::Stopped } else { Ended::Proven };
     Ok(Searched { best, bound: at_least, states: effort.states, ended })
@@ -77,8 +77,8 @@ fn placed<C: StageCosts>(
     let stages = hops.iter().enumerate().filter_map(|(index, hop)| {
         let step = *question.places.steps(hop.from).get(hop.step)?;
         let in_flight = question.in_flight(hops.len() - 1 - index);
-        let class = Class { step, in_flight, walls: Vec::new() };
-        let (choice, peak) = cells::best_choice(question, &class, hop.layers.clone(), measure)?;
+        let class = Class { step, in_flight, walls: 0 };
+        let (choice, peak) = costs::best_choice(question, &class, hop.layers.clone(), measure)?;
         let (first, last) = (hop.layers.start, hop.layers.end - 1);
         let stage = PlacedStage { first, last, choice, from: hop.from, step: hop.step };
         Some((stage, Run { peak, devices: step.devices }))

@@ -105,7 +105,7 @@ fn pipeline(
     Some((sizes, best.value.runs().to_vec()))
 }
 
-fn lack(layers: usize, fleet: &Fleet, peak: impl Fn(&StageAt, u32) -> Peak) -> Option<Lack> {
+fn lack(layers: usize, fleet: &Fleet, peak: impl Fn(&StageAt, u32) -> Peak) -> Option<Shortfall> {
     let costs = Costs { layers, choices: vec![Choice::SINGLE], peak };
     let asked =
         Asked { places: &Places::in_order(fleet, &[1], Spanning::Never), cuts: &Cuts::anywhere(layers) };
@@ -146,14 +146,14 @@ fn what_must_fit_may_be_more_than_what_is_compared() {
     };
     let (sizes, runs) = pipeline(4, &fleet(&[(2, 13)]), peak).unwrap();
     assert_eq!((sizes, runs[0]), (vec![1, 3], Run { peak: 12, devices: 1 }));
-    let Some(Lack::Plan { shortage, .. }) = lack(4, &fleet(&[(2, 12)]), peak) else { panic!("it fits") };
+    let Some(Shortfall::Plan { shortage, .. }) = lack(4, &fleet(&[(2, 12)]), peak) else { panic!("it fits") };
     assert_eq!(shortage.missing(), Bytes(1));
 }
 
 #[test]
 fn a_layer_that_fits_nowhere_is_named_with_the_bytes_that_it_lacks() {
     let fleet = fleet(&[(1, 10), (1, 12), (1, 9)]);
-    let Some(Lack::Plan { layer: Some(1), shortage, .. }) = lack(3, &fleet, sums(&[1, 20, 1])) else {
+    let Some(Shortfall::Plan { layer: Some(1), shortage, .. }) = lack(3, &fleet, sums(&[1, 20, 1])) else {
         panic!("it fits")
     };
     assert_eq!((shortage.stage.first, shortage.stage.last, shortage.stage.from), (1, 1, 1));
@@ -162,7 +162,8 @@ fn a_layer_that_fits_nowhere_is_named_with_the_bytes_that_it_lacks() {
 
 #[test]
 fn the_best_attempt_is_named_where_only_the_sum_is_too_large() {
-    let Some(Lack::Plan { layer: None, best, shortage }) = lack(4, &fleet(&[(2, 10)]), sums(&[6; 4])) else {
+    let Some(Shortfall::Plan { layer: None, best, shortage }) = lack(4, &fleet(&[(2, 10)]), sums(&[6; 4]))
+    else {
         panic!("it fits")
     };
     assert_eq!(best.stages.iter().map(|stage| stage.last).collect::<Vec<_>>(), [1, 3]);
@@ -174,7 +175,7 @@ fn the_best_attempt_is_named_where_only_the_sum_is_too_large() {
 fn more_devices_than_layers_and_no_device_have_no_plan() {
     for nodes in [&[(3, u64::MAX)][..], &[]] {
         assert_eq!(pipeline(2, &fleet(nodes), |_, _| plain(0)), None);
-        assert_eq!(lack(2, &fleet(nodes), |_, _| plain(0)), Some(Lack::NoPlan(Obstacle::Devices)));
+        assert_eq!(lack(2, &fleet(nodes), |_, _| plain(0)), Some(Shortfall::NoPlan(Obstacle::Devices)));
     }
     assert_eq!(pipeline(0, &fleet(&[(1, 1)]), |_, _| plain(0)), None);
 }
@@ -191,7 +192,7 @@ fn pins_and_cuts_that_rule_every_plan_out_are_named() {
     for (cuts, obstacle) in [(pinned, Obstacle::Pins), (together, Obstacle::Cuts)] {
         let asked = Asked { places: &Places::in_order(&fleet, &[1], Spanning::Never), cuts: &cuts };
         let lack = explain(&asked.of(&costs, &fleet, &[0]), &Stop::default());
-        assert_eq!(lack, Some(Lack::NoPlan(obstacle)));
+        assert_eq!(lack, Some(Shortfall::NoPlan(obstacle)));
     }
 }
 

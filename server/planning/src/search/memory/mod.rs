@@ -8,34 +8,33 @@
 //!
 //! | file | does |
 //! |---|---|
-//! | `counts`, `graph` | the places that a path can pass, with the number of stages left where it matters |
-//! | `cells` | asks for the bytes of every stage that a path can meet, once |
+//! | `classes` | the stages that a path can take, where the number of stages left matters (`search::graph`), and which of them have equal bytes |
+//! | `costs` | asks for the bytes of every stage that a path can meet, once |
 //! | `reach` | from which layers and places the end can be reached within a limit, 64 layers at a time |
 //! | `bottleneck` | the lowest such limit, by halving the possible ones |
-//! | `arcs`, `ties` | of all plans within it, the leximax-lowest, one distinct peak per round |
+//! | `widest`, `leximax` | of all plans within it, the leximax-lowest, one distinct peak per round |
 //! | `exact` | puts these together |
 //! | `coarse` | questions that are too large for that |
-//! | `lack` | where nothing fits: what is missing, and where |
+//! | `shortfall` | where nothing fits: what is missing, and where |
 
-mod arcs;
 mod bits;
 mod bottleneck;
-mod cells;
+mod classes;
 mod coarse;
-mod counts;
+mod costs;
 mod effort;
 mod exact;
-mod graph;
-mod lack;
+mod leximax;
 mod peaks;
 mod reach;
-mod ties;
+mod shortfall;
+mod widest;
 
-pub use lack::{Lack, Obstacle, Shortage, explain};
 pub use peaks::{Peaks, Run};
+pub use shortfall::{Obstacle, Shortage, Shortfall, explain};
 
 use super::{Assignment, Ended, PlacedStage, Question, Searched, StageCosts, Stop, Unit};
-use cells::Measure;
+use costs::Measure;
 use effort::Limits;
 
 /// Name and version of the search, for plans.

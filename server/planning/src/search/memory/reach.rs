@@ -7,9 +7,9 @@ use std::ops::Range;
 
 use super::super::PlaceId;
 use super::bits::Bits;
-use super::cells::Cells;
+use super::classes::Graph;
+use super::costs::Costs;
 use super::effort::{Effort, Stopped};
-use super::graph::{Graph, Move, Node};
 
 /// A stage on a path, before its choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,24 +37,25 @@ impl Reach {
     /// Looks at the states that are `known` to be on paths within a higher limit, or at all states.
     pub(super) fn of(
         graph: &Graph,
-        cells: &Cells,
+        costs: &Costs,
         limit: u64,
         known: Option<&Bits>,
         effort: &mut Effort<'_>,
     ) -> Result<Self, Stopped> {
-        let within = cells.within(limit);
+        let within = costs.within(limit);
         let mut layers = Bits::new(graph.nodes.len(), graph.layers + 1);
         let Some(end) = graph.nodes.len().checked_sub(1) else { return Ok(Self { within, layers }) };
         layers.set(end, graph.layers);
         for (index, node) in graph.nodes.iter().enumerate().take(end).rev() {
             let (all, some) = match known {
-                None => (node.firsts.clone(), None),
+                None => (graph.firsts(node), None),
                 Some(known) => (0..0, Some(Bits::ones(known.row(index)))),
             };
             for first in all.chain(some.into_iter().flatten()) {
                 effort.weigh(1)?;
-                let is_open = graph.moves[node.moves.clone()].iter().any(|step| {
-                    Bits::meet(within.row(step.class * graph.layers + first), layers.row(step.to))
+                let is_open = graph.arcs[node.arcs.clone()].iter().any(|arc| {
+                    let within = within.row(arc.label.class() * graph.layers + first);
+                    Bits::meet(within, layers.row(arc.to as usize))
                 });
                 if is_open {
                     layers.set(index, first);
@@ -66,54 +67,60 @@ impl Reach {
 
     /// Whether the end can be reached from the beginning.
     pub(super) fn is_open(&self, graph: &Graph) -> bool {
-        graph.layers > 0 && (0..graph.starts).any(|start| self.layers.has(start, 0))
+        graph.layers > 0 && self.open_starts(graph).next().is_some()
+    }
+
+    fn open_starts(&self, graph: &Graph) -> impl Iterator<Item = usize> {
+        graph.starts.iter().map(|&start| start as usize).filter(|&start| self.layers.has(start, 0))
     }
 
     /// The states that are on a path from the beginning to the end, by node.
     pub(super) fn met(&self, graph: &Graph, effort: &mut Effort<'_>) -> Result<Bits, Stopped> {
         let mut met = Bits::new(graph.nodes.len(), graph.layers + 1);
-        for start in (0..graph.starts).filter(|&start| self.layers.has(start, 0)) {
+        for start in self.open_starts(graph) {
             met.set(start, 0);
         }
         for (index, node) in graph.nodes.iter().enumerate() {
-            effort.weigh(node.firsts.len())?;
+            effort.weigh(graph.firsts(node).len())?;
             let firsts: Vec<usize> =
                 Bits::ones(met.row(index)).take_while(|&first| first < graph.layers).collect();
-            for step in &graph.moves[node.moves.clone()] {
+            for arc in &graph.arcs[node.arcs.clone()] {
+                let to = arc.to as usize;
                 for first in &firsts {
-                    let within = self.within.row(step.class * graph.layers + first);
-                    met.add_common(step.to, within, self.layers.row(step.to));
+                    let within = self.within.row(arc.label.class() * graph.layers + first);
+                    met.add_common(to, within, self.layers.row(to));
                 }
             }
         }
         Ok(met)
     }
 
-    /// The ends that a move may have from a layer on.
+    /// The ends that an arc may have from a layer on.
     pub(super) fn ends<'a>(
         &'a self,
         graph: &'a Graph,
-        step: usize,
+        arc: usize,
         first: usize,
     ) -> impl Iterator<Item = usize> + 'a {
-        let step = &graph.moves[step];
-        Bits::common(self.within.row(step.class * graph.layers + first), self.layers.row(step.to))
+        let arc = &graph.arcs[arc];
+        let within = self.within.row(arc.label.class() * graph.layers + first);
+        Bits::common(within, self.layers.row(arc.to as usize))
     }
 
     /// A path from the beginning to the end, which takes the cheapest stage at each node.
-    pub(super) fn walk(&self, graph: &Graph, cells: &Cells) -> Vec<Hop> {
+    pub(super) fn walk(&self, graph: &Graph, costs: &Costs) -> Vec<Hop> {
         let mut hops = Vec::new();
-        let mut at = (0..graph.starts).find(|&start| self.layers.has(start, 0)).map(|start| (start, 0));
+        let mut at = self.open_starts(graph).next().map(|start| (start, 0));
         while let Some((node, first)) = at.filter(|&(_, first)| first < graph.layers) {
-            let Node { place, moves, .. } = &graph.nodes[node];
+            let node = &graph.nodes[node];
             let stages =
-                moves.clone().flat_map(|step| self.ends(graph, step, first).map(move |end| (step, end)));
+                node.arcs.clone().flat_map(|arc| self.ends(graph, arc, first).map(move |end| (arc, end)));
             let weighed =
-                stages.map(|(step, end)| (cells.get(graph.moves[step].class, first, end), step, end));
-            at = weighed.min().map(|(cost, step, end)| {
-                let Move { step, to, .. } = graph.moves[step];
-                hops.push(Hop { from: *place, step, layers: first..end, cost });
-                (to, end)
+                stages.map(|(arc, end)| (costs.get(graph.arcs[arc].label.class(), first, end), arc, end));
+            at = weighed.min().map(|(cost, arc, end)| {
+                let arc = &graph.arcs[arc];
+                hops.push(Hop { from: node.place, step: arc.step as usize, layers: first..end, cost });
+                (arc.to as usize, end)
             });
         }
         hops

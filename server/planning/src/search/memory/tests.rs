@@ -140,12 +140,12 @@ proptest! {
     #[test]
     fn a_bounded_search_tells_the_truth(
         instance in (0..5_usize).prop_flat_map(|k| instances(Shape::ALL[k])),
-        arcs in 0_usize..20,
+        legs in 0_usize..20,
         states_at_once in 1_usize..100,
         moves in 1_usize..100,
         cells in 1_usize..200,
     ) {
-        check_giving_up(&instance, Limits { arcs, states_at_once, ..Limits::USUAL })?;
+        check_giving_up(&instance, Limits { legs, states_at_once, ..Limits::USUAL })?;
         check_giving_up(&instance, Limits { moves, cells, ..Limits::USUAL })?;
     }
 }
@@ -171,7 +171,7 @@ fn check_explanation(instance: &Instance) -> Result<(), TestCaseError> {
     let least = alone.map(|layer| (stages(layer).map(lacks).min().unwrap(), std::cmp::Reverse(layer)));
     let largest = least.max().filter(|&(bytes, _)| bytes > 0);
     match lack.unwrap() {
-        Lack::NoPlan(obstacle) => {
+        Shortfall::NoPlan(obstacle) => {
             prop_assert!(all.is_empty());
             let anywhere = Cuts::anywhere(instance.costs.layers);
             let costs = Dice { one_missing_in: u64::MAX, ..instance.costs.clone() };
@@ -187,7 +187,7 @@ fn check_explanation(instance: &Instance) -> Result<(), TestCaseError> {
             };
             prop_assert_eq!(obstacle, expected);
         }
-        Lack::Plan { layer, best, shortage } => {
+        Shortfall::Plan { layer, best, shortage } => {
             prop_assert_eq!(layer, largest.map(|(_, std::cmp::Reverse(layer))| layer));
             let lowest = all.iter().map(|plan| plan.iter().map(lacks).max().unwrap()).min();
             prop_assert_eq!(Some(shortage.missing().0), lowest);

@@ -111,7 +111,8 @@ fn units<C: StageCosts>(
     Some(units)
 }
 
-/// The last layer of each stage.
+/// The last layer of each stage: the assignment that equation 6 is lowest for, with tolerance 0. Its term Σ t is the
+/// same for all assignments, and left out.
 fn assign<C: StageCosts>(
     question: &Question<'_, C>,
     choice: usize,
@@ -125,7 +126,29 @@ fn assign<C: StageCosts>(
     if stages == 0 || stages > count {
         return None;
     }
-    // Seconds of every stage: the sum of its units from the left, as the authors' program adds them.
+    let sums = prefix_sums(&units);
+    let tolerances = tolerances(&sums);
+    if count.saturating_mul(stages).saturating_mul(tolerances.len()) > MOST_VALUES {
+        return None;
+    }
+    let rank = |value: f64| tolerances.partition_point(|&tolerance| tolerance < value);
+    let ranks = sums.iter().map(|&sum| rank(sum)).collect();
+    let repeats = f64::from(question.micro_batches.saturating_sub(1));
+    let table = Table { count, stages, sums, tolerances, ranks, repeats };
+    // e: the input of a stage after a cut.
+    let entry = |cut: usize, stage: usize| -> f64 {
+        let (place, step) = steps[stage];
+        let link: LinkId = question.places.steps(place)[step].entry;
+        question.costs.cut_seconds(units[cut].last, link, choice)
+    };
+    let cuts = table.fill(entry, recursion, stop, states)?;
+    let lasts = table.trace_back(&cuts)?;
+    Some(lasts.into_iter().map(|last| units[last].last).collect())
+}
+
+/// t: the seconds of every stage, by first and last unit, added from the left as the authors' program does.
+fn prefix_sums(units: &[Unit]) -> Vec<f64> {
+    let count = units.len();
     let mut sums = vec![0.0; count * count];
     for first in 0..count {
         let mut sum = 0.0;
@@ -134,71 +157,92 @@ fn assign<C: StageCosts>(
             sums[first * count + last] = sum;
         }
     }
-    let mut tolerances: Vec<f64> =
-        std::iter::once(0.0).chain(sums.iter().copied().filter(|&sum| sum > 0.0)).collect();
+    sums
+}
+
+/// m: 0, and the seconds of all stages, ascending.
+fn tolerances(sums: &[f64]) -> Vec<f64> {
+    let seconds = sums.iter().copied().filter(|&sum| sum > 0.0);
+    let mut tolerances: Vec<f64> = std::iter::once(0.0).chain(seconds).collect();
     tolerances.sort_by(f64::total_cmp);
     tolerances.dedup();
-    let width = tolerances.len();
-    if count.saturating_mul(stages).saturating_mul(width) > MOST_VALUES {
-        return None;
-    }
-    let rank = |value: f64| tolerances.partition_point(|&tolerance| tolerance < value);
-    let ranks: Vec<usize> = sums.iter().map(|&sum| rank(sum)).collect();
-    let repeats = f64::from(question.micro_batches.saturating_sub(1));
-    let entry = |cut: usize, stage: usize| -> f64 {
-        let (place, step) = steps[stage];
-        let link: LinkId = question.places.steps(place)[step].entry;
-        question.costs.cut_seconds(units[cut].last, link, choice)
-    };
+    tolerances
+}
 
-    // By stage, last unit and tolerance: the cost, and the last unit of the stage before.
-    let size = count * width;
-    let mut costs = vec![f64::INFINITY; size];
-    let mut cuts = vec![u32::MAX; stages * size];
-    for last in 0..count {
-        for (m, &tolerance) in tolerances.iter().enumerate() {
-            costs[last * width + m] = repeats * (sums[last] - tolerance).max(0.0);
-        }
-    }
-    for stage in 1..stages {
-        let mut next = vec![f64::INFINITY; size];
-        let entries: Vec<f64> = (0..count).map(|cut| entry(cut, stage)).collect();
-        for last in stage..count {
-            for (m, &tolerance) in tolerances.iter().enumerate() {
-                let mut best = f64::INFINITY;
-                for cut in stage - 1..last {
-                    let index = (cut + 1) * count + last;
-                    let sum = sums[index];
-                    let before = costs[cut * width + ranks[index].max(m)];
-                    let cost = before + repeats * (sum - tolerance).max(0.0) + entries[cut];
-                    if cost < best {
-                        best = match recursion {
-                            Recursion::Equation => cost,
-                            Recursion::Program => cost - entries[cut],
-                        };
-                        cuts[stage * size + last * width + m] = cut as u32;
+/// The program's table dp[i][j][m]: by last unit i, stage j and tolerance m.
+struct Table {
+    count: usize,
+    stages: usize,
+    /// t, by first and last unit.
+    sums: Vec<f64>,
+    /// m, ascending.
+    tolerances: Vec<f64>,
+    /// By first and last unit: the index of its seconds as a tolerance.
+    ranks: Vec<usize>,
+    /// gas − 1.
+    repeats: f64,
+}
+
+impl Table {
+    /// Its cuts i': the last unit of the stage before; none when stopped.
+    fn fill(
+        &self,
+        entry: impl Fn(usize, usize) -> f64,
+        recursion: Recursion,
+        stop: &Stop,
+        states: &mut u64,
+    ) -> Option<Vec<u32>> {
+        let (count, width) = (self.count, self.tolerances.len());
+        let size = count * width;
+        let straggles = |sum: f64, tolerance: f64| self.repeats * (sum - tolerance).max(0.0);
+        let mut cuts = vec![u32::MAX; self.stages * size];
+        // (7): g(i) = (gas − 1) · max(0, t1 − m).
+        let firsts = self.sums[..count].iter();
+        let mut costs: Vec<f64> =
+            firsts.flat_map(|&sum| self.tolerances.iter().map(move |&m| straggles(sum, m))).collect();
+        for stage in 1..self.stages {
+            let mut next = vec![f64::INFINITY; size];
+            let entries: Vec<f64> = (0..count).map(|cut| entry(cut, stage)).collect();
+            for last in stage..count {
+                for (m, &tolerance) in self.tolerances.iter().enumerate() {
+                    let mut best = f64::INFINITY;
+                    for cut in stage - 1..last {
+                        // (8): g(i') = dp[i'][j − 1][max(t2, m)] + (gas − 1) · max(0, t2 − m) + e.
+                        let index = (cut + 1) * count + last;
+                        let before = costs[cut * width + self.ranks[index].max(m)];
+                        let cost = before + straggles(self.sums[index], tolerance) + entries[cut];
+                        if cost < best {
+                            best = match recursion {
+                                Recursion::Equation => cost,
+                                Recursion::Program => cost - entries[cut],
+                            };
+                            cuts[stage * size + last * width + m] = cut as u32;
+                        }
+                    }
+                    next[last * width + m] = best;
+                    *states += 1;
+                    if (*states as usize).is_multiple_of(ENTRIES_BETWEEN_LOOKS) && stop.is_requested() {
+                        return None;
                     }
                 }
-                next[last * width + m] = best;
-                *states += 1;
-                if (*states as usize).is_multiple_of(ENTRIES_BETWEEN_LOOKS) && stop.is_requested() {
-                    return None;
-                }
             }
+            costs = next;
         }
-        costs = next;
+        Some(cuts)
     }
 
-    // Back from the last stage, whose tolerance is 0.
-    let (mut last, mut m) = (count - 1, 0);
-    let mut lasts = vec![units[last].last];
-    for stage in (1..stages).rev() {
-        let cut = cuts[stage * size + last * width + m] as usize;
-        let index = (cut + 1) * count + last;
-        m = m.max(*ranks.get(index)?);
-        last = cut;
-        lasts.push(units[last].last);
+    /// The last unit of each stage, from dp[L][k][0] back.
+    fn trace_back(&self, cuts: &[u32]) -> Option<Vec<usize>> {
+        let (count, width) = (self.count, self.tolerances.len());
+        let (mut last, mut m) = (count - 1, 0);
+        let mut lasts = vec![last];
+        for stage in (1..self.stages).rev() {
+            let cut = cuts[(stage * count + last) * width + m] as usize;
+            m = m.max(*self.ranks.get((cut + 1) * count + last)?);
+            last = cut;
+            lasts.push(last);
+        }
+        lasts.reverse();
+        Some(lasts)
     }
-    lasts.reverse();
-    Some(lasts)
 }

@@ -22,7 +22,6 @@ pub use layouts::Layouts;
 use std::ops::Range;
 
 use super::fleet::{KindSet, Link};
-use super::outcome::PlacedStage;
 
 /// Index of a place; every step leads to a larger one.
 pub type PlaceId = u32;
@@ -79,6 +78,21 @@ impl Step {
     pub fn data_link(&self) -> LinkId {
         self.across
     }
+}
+
+/// A stage of a plan: layers on the devices of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PlacedStage {
+    /// Index of the first layer.
+    pub first: usize,
+    /// Index of the last layer, inclusive.
+    pub last: usize,
+    /// Index of its choice.
+    pub choice: usize,
+    /// What the stages before it took.
+    pub from: PlaceId,
+    /// Which of that place's steps it takes.
+    pub step: usize,
 }
 
 /// All places and steps of a fleet.

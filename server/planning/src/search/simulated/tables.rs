@@ -1,8 +1,11 @@
 //! Every stage, asked once, and what the stages before any place and layer take at least.
 
+use std::collections::{HashMap, hash_map};
+
 use loadmaster_proto::bytes::Bytes;
 
-use super::super::{Peak, PlaceId, PlacedStage, Question, Seconds, StageAt, StageCosts, Step, Stop};
+use super::super::graph::{Lengths, Likeness};
+use super::super::{Peak, PlaceId, PlacedStage, Places, Question, Seconds, StageAt, StageCosts, Step, Stop};
 use super::Terms;
 use crate::iteration::Overlap;
 
@@ -88,12 +91,6 @@ pub(super) struct Tables {
     trips: f64,
 }
 
-/// Whether stages on the devices of two steps cost the same, but for their inputs.
-fn are_alike(one: &Step, other: &Step) -> bool {
-    (one.devices, one.kinds, one.inside, one.across, one.per_node, one.split, one.others)
-        == (other.devices, other.kinds, other.inside, other.across, other.per_node, other.split, other.others)
-}
-
 impl Tables {
     /// None where there would be too many, or when stopped.
     pub(super) fn of<C: StageCosts>(question: &Question<'_, C>, terms: Terms, stop: &Stop) -> Option<Self> {
@@ -102,7 +99,7 @@ impl Tables {
             return None;
         }
         let most_stages = (*question.stages.end()).min(layers);
-        let rows = rows(question, most_stages);
+        let rows = rows(question.places, most_stages);
         if rows.iter().flatten().count().checked_mul(layers + 1)? > MOST_STATES {
             return None;
         }
@@ -115,7 +112,7 @@ impl Tables {
             rows,
             trips: f64::from(question.micro_batches.div_ceil(held)),
         };
-        let mut alike: Vec<(Step, Vec<usize>)> = Vec::new();
+        let mut alike: HashMap<Likeness, Vec<usize>> = HashMap::new();
         let mut ways = 0_usize;
         for from in 0..places {
             if tables.rows[from].is_none() {
@@ -125,16 +122,12 @@ impl Tables {
                 if tables.rows[step.to as usize].is_none() {
                     continue;
                 }
-                let known = alike.iter().position(|(known, _)| are_alike(known, step));
-                let known = match known {
-                    Some(known) => known,
-                    None => {
-                        let own = tables.price(question, terms, step, stop)?;
-                        alike.push((*step, own));
-                        alike.len() - 1
+                let own = match alike.entry(Likeness::of(step)) {
+                    hash_map::Entry::Occupied(known) => known.get().clone(),
+                    hash_map::Entry::Vacant(new) => {
+                        new.insert(tables.price(question, terms, step, stop)?).clone()
                     }
                 };
-                let own = alike[known].1.clone();
                 ways = ways.saturating_add(own.len().saturating_mul(layers * (layers + 1) / 2));
                 if own.is_empty() {
                     continue;
@@ -284,33 +277,17 @@ impl Tables {
 }
 
 /// A row for each place that plans of so many stages come to, in order: from the first place, and on to the last.
-fn rows<C: StageCosts>(question: &Question<'_, C>, most_stages: usize) -> Vec<Option<u32>> {
-    let (places, steps) = (question.places, |place: usize| question.places.steps(place as PlaceId));
-    // The fewest stages before each place, and after it.
-    let mut before = vec![usize::MAX; places.count()];
-    before[0] = 0;
-    for place in 0..places.count() {
-        let next = before[place].saturating_add(1);
-        for step in steps(place).iter().filter(|_| next <= most_stages) {
-            let to = &mut before[step.to as usize];
-            *to = next.min(*to);
-        }
-    }
-    let mut after = vec![usize::MAX; places.count()];
-    after[places.last() as usize] = 0;
-    for place in (0..places.count()).rev() {
-        let next = steps(place).iter().map(|step| after[step.to as usize]).min();
-        after[place] = after[place].min(next.unwrap_or(usize::MAX).saturating_add(1));
-    }
+fn rows(places: &Places, most_stages: usize) -> Vec<Option<u32>> {
+    let Lengths { before, after } = Lengths::of(places);
     let mut known = 0;
-    let row = |(before, after): (&usize, &usize)| {
-        let is_met = before.saturating_add(*after) <= most_stages;
+    let row = |(before, (after, _)): (u32, (u32, u32))| {
+        let is_met = before.saturating_add(after) as usize <= most_stages;
         is_met.then(|| {
             known += 1;
             known - 1
         })
     };
-    before.iter().zip(&after).map(row).collect()
+    before.into_iter().zip(after).map(row).collect()
 }
 
 fn cell<C: StageCosts>(question: &Question<'_, C>, terms: Terms, capacity: Bytes, stage: &StageAt) -> Cell {

@@ -1,6 +1,6 @@
 //! The cheapest way to run each stage under bounds: what one pass of the program reads.
 
-use super::graph::{Arc, Graph};
+use super::alike::{Graph, Taken};
 use super::tables::{Priced, Tables};
 
 /// Bounds on a plan's largest stage.
@@ -78,15 +78,15 @@ impl Levels {
     pub(super) fn of(graph: &Graph, tables: &Tables<'_>) -> Self {
         let thresholds: Vec<Vec<u32>> =
             (0..tables.of_step.len()).map(|step| thresholds(tables, step)).collect();
-        let class = |arc: &Arc| {
-            let step = arc.like as usize;
-            (step, thresholds[step].partition_point(|&held| held < arc.in_flight))
+        let class = |taken: Taken| {
+            let step = taken.like as usize;
+            (step, thresholds[step].partition_point(|&held| held < taken.in_flight))
         };
         let mut known: Vec<Vec<Option<u32>>> =
             thresholds.iter().map(|thresholds| vec![None; thresholds.len() + 1]).collect();
         for arc in &graph.arcs {
-            let (step, class) = class(arc);
-            known[step][class] = Some(arc.in_flight);
+            let (step, class) = class(arc.label);
+            known[step][class] = Some(arc.label.in_flight);
         }
         let mut keys = Vec::new();
         for (step, classes) in known.iter_mut().enumerate() {
@@ -101,11 +101,11 @@ impl Levels {
                 *in_flight = keys.len() as u32 - 1;
             }
         }
-        let level = |arc: &Arc| {
-            let (step, class) = class(arc);
+        let level = |taken: Taken| {
+            let (step, class) = class(taken);
             known[step][class].unwrap_or_default()
         };
-        let of_arc = graph.arcs.iter().map(level).collect();
+        let of_arc = graph.arcs.iter().map(|arc| level(arc.label)).collect();
         Self { list: keys.iter().map(|_| Level::default()).collect(), keys, of_arc }
     }
 
@@ -186,6 +186,37 @@ impl Levels {
                 }
             }
         }
+    }
+}
+
+impl Tables<'_> {
+    /// A stage's value under one choice; none where that breaks the bounds.
+    pub(super) fn value(
+        &self,
+        priced: &Priced,
+        stage: usize,
+        by: By,
+        bounds: Bounds,
+        in_flight: u32,
+        squeezing: Squeezing,
+    ) -> Option<f64> {
+        let table = &self.list[priced.table];
+        // Without what is computed again it is no less: often that is enough.
+        if table.passes[stage] > bounds.passes || table.step[stage] > bounds.step {
+            return None;
+        }
+        let in_flight = match squeezing {
+            Squeezing::Asked => in_flight,
+            Squeezing::Ignored if self.squeezer.is_some() => 0,
+            Squeezing::Ignored => in_flight,
+        };
+        let cost = self.cost(priced, stage, in_flight)?;
+        let value = match by {
+            By::Sum => cost.passes + priced.entry[stage / self.layers],
+            By::LargestPasses => cost.passes,
+            By::LargestStep => cost.step,
+        };
+        (cost.passes <= bounds.passes).then_some(value)
     }
 }
 

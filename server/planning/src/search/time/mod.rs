@@ -14,41 +14,42 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `graph` | which stages may follow which |
+//! | `alike` | what tells stages apart, for the graph of which may follow which (`search::graph`) |
 //! | `tables` | seconds and room of every stage, asked once |
 //! | `levels` | the best of the choices of each stage within bounds |
 //! | `program` | one shortest path |
 //! | `sweep` | the search over the bounds |
-//! | `squeeze` | stages that fit only if they compute some layers again |
+//! | `fit_by_recompute` | stages that fit only if they compute some layers again |
 //! | `recompute` | costs under which stages choose those layers |
 //! | `value` | what a given plan is worth |
-//! | `race` | the best of several questions |
-//! | `over` | the best of several orders of the nodes |
+//! | `questions` | the best of several questions |
+//! | `orders` | the best of several orders of the nodes |
 
-mod graph;
+mod alike;
+mod fit_by_recompute;
 mod levels;
 #[cfg(test)]
 mod order_tests;
-mod over;
+mod orders;
 mod program;
-mod race;
+mod questions;
 mod recompute;
 #[cfg(test)]
 mod recompute_tests;
-mod squeeze;
 mod sweep;
 mod tables;
 #[cfg(test)]
 mod tests;
 mod value;
 
-pub use over::fastest_over;
-pub use race::Race;
+pub use orders::fastest_over;
+pub use questions::Race;
 pub use recompute::{PerLayer, Saving, Savings};
 pub use value::{Parts, Time, highest_peak, is_within_limits, parts};
 
-use super::{Assignment, Ended, PlacedStage, Question, Searched, StageCosts, Stop, Unit};
-use graph::{Alike, Counting, Counts, Graph};
+use super::graph::{Counting, Counts};
+use super::{Assignment, Ended, Peak, PlacedStage, Question, Searched, StageAt, StageCosts, Stop, Unit};
+use alike::{Alike, Graph, enough, graph};
 use sweep::{PathStage, Survey, Swept, survey, sweep};
 use tables::{Tables, stages_of};
 
@@ -71,6 +72,21 @@ pub struct Limits {
     pub cap: Option<Cap>,
     /// Those that are faster than this.
     pub below: Option<Time>,
+}
+
+impl Limits {
+    /// Whether bytes are limited at all.
+    fn are_of_bytes<C>(&self, question: &Question<'_, C>) -> bool {
+        question.within_capacity || self.cap.is_some()
+    }
+
+    /// The bytes by which a peak exceeds the devices' capacity, where that is asked, or the cap.
+    fn excess<C>(&self, question: &Question<'_, C>, stage: &StageAt, peak: Peak) -> u64 {
+        let capacity = question.fleet.capacity(stage.kinds);
+        let room = if question.within_capacity { capacity.0 } else { u64::MAX };
+        let allowed = self.cap.map_or(u64::MAX, |cap| cap.unit.most_bytes(cap.most, capacity));
+        peak.needed.saturating_sub(room).max(peak.bytes.saturating_sub(allowed))
+    }
 }
 
 /// Values that a program which counts stages may hold at once: 64 MiB of them for each direction.
@@ -113,17 +129,20 @@ fn fastest_counting<C: StageCosts>(
     when_counted: WhenCounted,
     stop: &Stop,
 ) -> Searched<Time> {
-    let is_limited = question.within_capacity || limits.cap.is_some();
-    let counts = Counts::of(question, is_limited);
+    let is_limited = limits.are_of_bytes(question);
+    let nothing = Searched { best: None, bound: None, states: 0, ended: Ended::Bounded };
+    let Some(counts) = Counts::of(question, enough(question, is_limited), usize::MAX) else { return nothing };
     let alike = Alike::of(question, &counts);
-    let plain_values = counts.plain_nodes().saturating_mul(question.costs.layers() + 1);
+    let layers = question.costs.layers();
+    let plain_values = counts.plain_nodes().saturating_mul(layers + 1);
     if plain_values > MOST_PLAIN_VALUES || stages_of(question, &alike) > MOST_STAGES {
-        return Searched { best: None, bound: None, states: 0, ended: Ended::Bounded };
+        return nothing;
     }
-    let Some(tables) = Tables::of(question, &alike, counts.most_held(question), limits, stop) else {
-        return Searched { best: None, bound: None, states: 0, ended: Ended::Stopped };
+    let most_held = question.in_flight(counts.longest().min(layers).saturating_sub(1));
+    let Some(tables) = Tables::of(question, &alike, most_held, limits, stop) else {
+        return Searched { ended: Ended::Stopped, ..nothing };
     };
-    let graph = |counting: Counting| Graph::build(question, &counts, &alike, counting);
+    let graph = |counting: Counting| graph(question, &counts, &alike, counting);
     let limit = limits.below.map_or(f64::INFINITY, |time| time.0);
     let run = |graph: &Graph, limit: f64, survey: Option<&Survey>| {
         sweep(graph, &tables, question.micro_batches, limit, survey, stop)

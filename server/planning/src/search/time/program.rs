@@ -1,7 +1,7 @@
 //! The dynamic program over (node, layer): one pass for one pair of bounds.
 
 use super::super::Stop;
-use super::graph::Graph;
+use super::alike::Graph;
 use super::levels::{Level, Levels};
 
 /// Work that is done between two looks at [`Stop`].
@@ -46,8 +46,9 @@ impl<'a> Program<'a> {
         let width = self.layers + 1;
         values.clear();
         values.resize(self.graph.nodes.len() * width, f64::INFINITY);
-        let Some(end) = self.graph.end else { return };
-        values[end as usize * width + self.layers] = 0.0;
+        // The end, with no layers left; nothing where no way leads there.
+        let Some(end) = values.last_mut() else { return };
+        *end = 0.0;
         for (index, node) in self.graph.nodes.iter().enumerate().rev() {
             let (own, later) = values.split_at_mut((index + 1) * width);
             let own = &mut own[index * width..];
@@ -188,8 +189,8 @@ impl<'a> Program<'a> {
 
     /// Past the last layer that a stage from `first` may have on an arc.
     fn past(&self, arc: usize, level: &Level, first: usize) -> usize {
-        let walls = &self.graph.walls[self.graph.arcs[arc].walls as usize];
-        level.reach[first].min(walls.get(first).copied().unwrap_or(self.layers))
+        let wall = self.graph.walls(arc).get(first).copied().unwrap_or(self.layers);
+        level.reach[first].min(wall)
     }
 
     /// Counts a state, and now and then looks whether the search is to stop.

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use super::super::Stop;
-use super::graph::Graph;
+use super::alike::Graph;
 use super::levels::{Bounds, By, Levels, Squeezing};
 use super::program::{Fold, Program};
 use super::tables::{Cost, Priced, Tables};
@@ -293,7 +293,7 @@ impl<'a> Sweep<'a> {
             for (arc, last) in found {
                 let (priced, cost) = self.chosen(arc, first, last, bounds)?;
                 let stage = first * self.tables.layers + last;
-                is_refined |= self.tables.refine(priced, stage, self.graph.arcs[arc].in_flight);
+                is_refined |= self.tables.refine(priced, stage, self.graph.arcs[arc].label.in_flight);
                 path.largest.passes = path.largest.passes.max(cost.passes);
                 path.largest.step = path.largest.step.max(cost.step);
                 longer += cost.passes_at_most - cost.passes;
@@ -313,11 +313,11 @@ impl<'a> Sweep<'a> {
     fn chosen(&self, arc: usize, first: usize, last: usize, bounds: Bounds) -> Option<(&'a Priced, Cost)> {
         let stage = first * self.tables.layers + last;
         let value = self.levels.get(arc).values[stage];
-        let arc = &self.graph.arcs[arc];
-        let choices = self.tables.of_step[arc.like as usize].iter();
+        let taken = self.graph.arcs[arc].label;
+        let choices = self.tables.of_step[taken.like as usize].iter();
         let choices = choices.filter_map(|priced| {
-            let own = self.tables.value(priced, stage, By::Sum, bounds, arc.in_flight, Squeezing::Asked)?;
-            Some((priced, self.tables.cost(priced, stage, arc.in_flight)?)).filter(|_| own == value)
+            let own = self.tables.value(priced, stage, By::Sum, bounds, taken.in_flight, Squeezing::Asked)?;
+            Some((priced, self.tables.cost(priced, stage, taken.in_flight)?)).filter(|_| own == value)
         });
         choices.min_by(|(_, one), (_, other)| {
             one.passes.total_cmp(&other.passes).then(one.step.total_cmp(&other.step))

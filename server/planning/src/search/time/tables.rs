@@ -2,11 +2,10 @@
 
 use loadmaster_proto::training::Schedule;
 
-use super::super::{LinkId, Peak, Question, StageAt, StageCosts, Stop};
+use super::super::{LinkId, Question, StageAt, StageCosts, Stop};
 use super::Limits;
-use super::graph::Alike;
-use super::levels::{Bounds, By, Squeezing};
-use super::squeeze::Squeezer;
+use super::alike::Alike;
+use super::fit_by_recompute::Squeezer;
 
 /// Work of asking for a stage.
 const STAGE: u64 = 20;
@@ -112,35 +111,6 @@ impl<'a> Tables<'a> {
         squeezer.is_some_and(|squeezer| squeezer.refine(priced.table, &self.at(priced, stage), in_flight))
     }
 
-    /// A stage's value under one choice; none where that breaks the bounds.
-    pub(super) fn value(
-        &self,
-        priced: &Priced,
-        stage: usize,
-        by: By,
-        bounds: Bounds,
-        in_flight: u32,
-        squeezing: Squeezing,
-    ) -> Option<f64> {
-        let table = &self.list[priced.table];
-        // Without what is computed again it is no less: often that is enough.
-        if table.passes[stage] > bounds.passes || table.step[stage] > bounds.step {
-            return None;
-        }
-        let in_flight = match squeezing {
-            Squeezing::Asked => in_flight,
-            Squeezing::Ignored if self.squeezer.is_some() => 0,
-            Squeezing::Ignored => in_flight,
-        };
-        let cost = self.cost(priced, stage, in_flight)?;
-        let value = match by {
-            By::Sum => cost.passes + priced.entry[stage / self.layers],
-            By::LargestPasses => cost.passes,
-            By::LargestStep => cost.step,
-        };
-        (cost.passes <= bounds.passes).then_some(value)
-    }
-
     /// The longest passes of any stage that can be, nothing computed again.
     pub(super) fn longest(&self) -> f64 {
         let passes = self.list.iter().flat_map(|table| table.passes.iter().copied());
@@ -201,7 +171,7 @@ impl Table {
             step: vec![0.0; layers * layers],
             held: vec![u32::MAX; layers * layers],
         };
-        let is_limited = question.within_capacity || limits.cap.is_some();
+        let is_limited = limits.are_of_bytes(question);
         for first in 0..layers {
             if !stop.take(STAGE * (layers - first) as u64) || stop.is_requested() {
                 return None;
@@ -233,7 +203,7 @@ fn most_fitting<C: StageCosts>(
     limits: &Limits,
 ) -> u32 {
     let fits = |held: u32| {
-        question.costs.peak(stage, held).is_some_and(|peak| is_within(question, stage, peak, limits))
+        question.costs.peak(stage, held).is_some_and(|peak| limits.excess(question, stage, peak) == 0)
     };
     if fits(most) {
         return u32::MAX;
@@ -248,17 +218,4 @@ fn most_fitting<C: StageCosts>(
         if fits(middle) { fitting = middle } else { failing = middle }
     }
     fitting
-}
-
-/// Whether a peak keeps to the devices' capacity, where that is asked, and to the cap.
-pub(super) fn is_within<C>(question: &Question<'_, C>, stage: &StageAt, peak: Peak, limits: &Limits) -> bool {
-    excess(question, stage, peak, limits) == 0
-}
-
-/// The bytes by which a peak exceeds the devices' capacity, where that is asked, or the cap.
-pub(super) fn excess<C>(question: &Question<'_, C>, stage: &StageAt, peak: Peak, limits: &Limits) -> u64 {
-    let capacity = question.fleet.capacity(stage.kinds);
-    let room = if question.within_capacity { capacity.0 } else { u64::MAX };
-    let allowed = limits.cap.map_or(u64::MAX, |cap| cap.unit.most_bytes(cap.most, capacity));
-    peak.needed.saturating_sub(room).max(peak.bytes.saturating_sub(allowed))
 }

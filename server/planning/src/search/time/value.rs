@@ -4,7 +4,6 @@ use std::fmt;
 
 use super::super::{PlacedStage, Question, StageAt, StageCosts, Unit};
 use super::Limits;
-use super::tables::{excess, is_within};
 
 /// Seconds of an iteration, by the closed form.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
@@ -48,10 +47,10 @@ pub(super) fn realised<C: StageCosts>(
     stages: &[PlacedStage],
     limits: &Limits,
 ) -> Option<Time> {
-    let is_limited = question.within_capacity || limits.cap.is_some();
+    let is_limited = limits.are_of_bytes(question);
     let longer = |at: &StageAt, in_flight: u32| {
         let peak = question.costs.peak(at, in_flight).filter(|_| is_limited);
-        match peak.map_or(0, |peak| excess(question, at, peak, limits)) {
+        match peak.map_or(0, |peak| limits.excess(question, at, peak)) {
             _ if is_limited && peak.is_none() => None,
             0 => Some(0.0),
             less => Some(question.costs.squeezed(at, in_flight, less, true)?.at_most),
@@ -108,8 +107,8 @@ pub fn is_within_limits<C: StageCosts>(
         let step = question.places.steps(stage.from).get(stage.step)?;
         let at = question.stage_at(step, stage.first, stage.last, stage.choice);
         let peak = question.costs.peak(&at, question.in_flight(stages.len() - 1 - index))?;
-        Some(is_within(question, &at, peak, limits))
+        Some(limits.excess(question, &at, peak) == 0)
     };
-    let is_limited = question.within_capacity || limits.cap.is_some();
+    let is_limited = limits.are_of_bytes(question);
     !is_limited || stages.iter().enumerate().all(|stage| fits(stage) == Some(true))
 }

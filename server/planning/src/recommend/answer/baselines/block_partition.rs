@@ -28,11 +28,11 @@ pub(super) fn block_partition(values: &[f64], blocks: usize) -> Vec<usize> {
     let mut moves =
         blocks.saturating_mul(count).saturating_mul(count).saturating_mul(count).saturating_add(1);
     loop {
-        // Of equal largest blocks the last.
+        // (1) Fix a largest block. Of equal ones the last.
         let largest = (0..blocks).max_by(|&a, &b| size(&ends, a).total_cmp(&size(&ends, b))).unwrap_or(0);
         let most = size(&ends, largest);
         loop {
-            // Of equal smallest blocks the first.
+            // (2) Stop where no block is larger than a smallest by more than 1. Of equal smallest ones the first.
             let smallest =
                 (0..blocks).min_by(|&a, &b| size(&ends, a).total_cmp(&size(&ends, b))).unwrap_or(0);
             moves = moves.saturating_sub(1);
@@ -43,12 +43,14 @@ pub(super) fn block_partition(values: &[f64], blocks: usize) -> Vec<usize> {
                     .map(|(a, b)| b - a)
                     .collect();
             }
+            // (3) A smallest block gets the nearest element of its neighbour on the largest one's side.
             let giver = if largest < smallest { smallest - 1 } else { smallest + 1 };
             if largest < smallest {
                 ends[giver] -= 1;
             } else {
                 ends[smallest] += 1;
             }
+            // The largest one is another then: go to (1), otherwise to (2).
             if giver == largest {
                 break;
             }

@@ -7,9 +7,8 @@ use loadmaster_proto::bytes::Bytes;
 
 use super::super::{Question, StageAt, StageCosts, Unit};
 use super::bits::Bits;
-use super::effort::Effort;
-use super::graph::{Class, Graph};
-use super::ties::Unfinished;
+use super::classes::{Class, Graph};
+use super::effort::{Effort, Unfinished};
 
 /// A stage that must not be.
 pub(super) const NONE: u64 = u64::MAX;
@@ -27,7 +26,7 @@ pub(super) enum Measure {
 
 /// Costs by class, first layer and end (the layer after the last).
 #[derive(Debug)]
-pub(super) struct Cells {
+pub(super) struct Costs {
     /// By class and first layer.
     rows: Vec<Row>,
     pub(super) values: Vec<u64>,
@@ -37,7 +36,7 @@ pub(super) struct Cells {
 /// The stages of a class from one layer on.
 #[derive(Debug, Clone, Copy, Default)]
 struct Row {
-    /// Where its costs begin in [`Cells::values`].
+    /// Where its costs begin in [`Costs::values`].
     begin: usize,
     /// The end that the first of them is for.
     end: usize,
@@ -45,36 +44,37 @@ struct Row {
     length: usize,
 }
 
-impl Cells {
+impl Costs {
     /// Asks for the stages that paths can meet, and no others: neither those to which no stages lead that fit.
     pub(super) fn ask<C: StageCosts>(
         question: &Question<'_, C>,
         graph: &Graph,
+        classes: &[Class],
         measure: Measure,
         effort: &Effort<'_>,
     ) -> Result<Self, Unfinished> {
         let layers = graph.layers;
-        let rows = vec![Row::default(); graph.classes.len().saturating_mul(layers)];
-        let mut cells = Self { rows, values: Vec::new(), layers };
+        let rows = vec![Row::default(); classes.len().saturating_mul(layers)];
+        let mut costs = Self { rows, values: Vec::new(), layers };
         let square = layers.saturating_mul(layers + 1) / 2;
-        if graph.classes.len().saturating_mul(square) > effort.limits.cells {
+        if classes.len().saturating_mul(square) > effort.limits.cells {
             return Err(Unfinished::TooMany);
         }
-        let met = met(graph);
-        let asked = graph.classes.iter().map(|class| Asked::of(question, class, measure));
+        let met = met(graph, classes.len());
+        let asked = classes.iter().map(|class| Asked::of(question, class, measure));
         let asked: Vec<Asked<'_, C>> = asked.collect();
         // To see what leads where costs a look at every move from every layer, which has to be worth it.
         let may_miss = question.within_capacity && matches!(measure, Measure::Peak(_));
-        if may_miss && graph.moves.len() <= graph.classes.len().saturating_mul(layers) {
-            cells.ask_on_the_way(graph, &asked, &met, effort)?;
-            return Ok(cells);
+        if may_miss && graph.arcs.len() <= classes.len().saturating_mul(layers) {
+            costs.ask_on_the_way(graph, &asked, &met, effort)?;
+            return Ok(costs);
         }
         for (class, asked) in asked.iter().enumerate() {
             for first in 0..layers {
-                cells.ask_row(graph, asked, (class, first), &met, effort)?;
+                costs.ask_row(graph, asked, (class, first), &met, effort)?;
             }
         }
-        Ok(cells)
+        Ok(costs)
     }
 
     /// Asks for the stages that follow on others that fit, from the first layer on. Where nothing fits that ends soon.
@@ -88,27 +88,28 @@ impl Cells {
         let layers = self.layers;
         let mut firsts = Bits::new(graph.nodes.len(), layers + 1);
         for (index, node) in graph.nodes.iter().enumerate() {
-            firsts.set_all(index, node.firsts.clone());
+            firsts.set_all(index, graph.firsts(node));
         }
         let mut reached = Bits::new(graph.nodes.len(), layers + 1);
-        (0..graph.starts).for_each(|start| reached.set(start, 0));
+        graph.starts.iter().for_each(|&start| reached.set(start as usize, 0));
         // The ends of the stages that can be, by class and first layer.
         let mut open = Bits::new(self.rows.len(), layers + 1);
         let mut is_asked = vec![false; self.rows.len()];
         for (index, node) in graph.nodes.iter().enumerate() {
             let here: Vec<usize> =
                 Bits::ones(reached.row(index)).take_while(|&first| first < layers).collect();
-            for step in &graph.moves[node.moves.clone()] {
+            for arc in &graph.arcs[node.arcs.clone()] {
+                let (class, to) = (arc.label.class(), arc.to as usize);
                 for &first in &here {
-                    let row = step.class * layers + first;
+                    let row = class * layers + first;
                     if !std::mem::replace(&mut is_asked[row], true) {
-                        self.ask_row(graph, &asked[step.class], (step.class, first), met, effort)?;
+                        self.ask_row(graph, &asked[class], (class, first), met, effort)?;
                         let Row { begin, end, length } = self.rows[row];
                         for (offset, &value) in self.values[begin..begin + length].iter().enumerate() {
                             open.set_if(row, end + offset, value != NONE);
                         }
                     }
-                    reached.add_common(step.to, open.row(row), firsts.row(step.to));
+                    reached.add_common(to, open.row(row), firsts.row(to));
                 }
             }
         }
@@ -126,7 +127,7 @@ impl Cells {
     ) -> Result<(), Unfinished> {
         let question = asked.question;
         let mut row = Row { begin: self.values.len(), ..Row::default() };
-        let most = farthest(question, &graph.classes[class], first);
+        let most = farthest(question, &graph.walls[asked.walls as usize], first);
         let ends = Bits::ones(met.row(class * self.layers + first));
         for end in ends.take_while(|&end| end <= most) {
             effort.ask(asked.choices.len())?;
@@ -167,16 +168,17 @@ impl Cells {
 }
 
 /// Which stages some path can meet: the ends by class and first layer.
-fn met(graph: &Graph) -> Bits {
+fn met(graph: &Graph, classes: usize) -> Bits {
     let layers = graph.layers;
-    let mut met = Bits::new(graph.classes.len() * layers, layers + 1);
+    let mut met = Bits::new(classes * layers, layers + 1);
     let mut seen = HashSet::new();
     for node in &graph.nodes {
-        for step in &graph.moves[node.moves.clone()] {
-            let (firsts, ends) = (node.firsts.clone(), graph.nodes[step.to].firsts.clone());
-            if seen.insert((step.class, firsts.clone(), ends.clone())) {
+        let firsts = graph.firsts(node);
+        for arc in &graph.arcs[node.arcs.clone()] {
+            let (class, ends) = (arc.label.class(), graph.firsts(&graph.nodes[arc.to as usize]));
+            if seen.insert((class, firsts.clone(), ends.clone())) {
                 for first in firsts.start..firsts.end.min(layers) {
-                    met.set_all(step.class * layers + first, ends.start.max(first + 1)..ends.end);
+                    met.set_all(class * layers + first, ends.start.max(first + 1)..ends.end);
                 }
             }
         }
@@ -186,12 +188,12 @@ fn met(graph: &Graph) -> Bits {
 
 /// The farthest end that a stage from `first` on may have by pins and by cuts that must be; 0 where none may
 /// begin there.
-fn farthest<C: StageCosts>(question: &Question<'_, C>, class: &Class, first: usize) -> usize {
+fn farthest<C: StageCosts>(question: &Question<'_, C>, walls: &[usize], first: usize) -> usize {
     if first > 0 && !question.cuts.may_end(first - 1) {
         return 0;
     }
     let cut = (first..question.costs.layers()).find(|&layer| question.cuts.must_end(layer));
-    let pinned = class.walls.get(first);
+    let pinned = walls.get(first);
     cut.map_or(0, |layer| layer + 1).min(pinned.copied().unwrap_or(usize::MAX))
 }
 
@@ -211,6 +213,7 @@ struct Asked<'a, C> {
     /// The question's choices for as many devices, whatever the layers.
     choices: Vec<StageAt>,
     in_flight: u32,
+    walls: u32,
     capacity: Bytes,
     measure: Measure,
 }
@@ -226,6 +229,7 @@ impl<'a, C: StageCosts> Asked<'a, C> {
             question,
             choices: choices.map(|&choice| question.stage_at(&class.step, 0, 0, choice)).collect(),
             in_flight: class.in_flight,
+            walls: class.walls,
             capacity: question.fleet.capacity(class.step.kinds),
             measure,
         }

@@ -1,7 +1,7 @@
 //! The fastest plan over the orders of a fleet's nodes.
 
 use super::super::{Best, Ended, Layouts, Question, Searched, StageCosts, Stop};
-use super::race::Race;
+use super::questions::Race;
 use super::{Cap, Limits, Time, fastest};
 
 /// The fastest plan of a question in any of the layouts, and the index of its places; the question's own places

@@ -5,15 +5,15 @@ use loadmaster_proto::bytes::Bytes;
 use super::super::{Assignment, Cuts, PlacedStage, Question, StageCosts, Stop};
 use super::Peaks;
 use super::bits::Bits;
-use super::cells::{Cells, Measure, NONE};
+use super::classes::{Graph, classed};
+use super::costs::{Costs, Measure, NONE};
 use super::effort::{Effort, Limits, Stopped};
 use super::exact;
-use super::graph::Graph;
 use super::reach::Reach;
 
 /// Why no plan fits.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Lack {
+pub enum Shortfall {
     /// There is no plan, however much memory the devices had.
     NoPlan(Obstacle),
     /// No plan fits.
@@ -62,16 +62,16 @@ pub enum Obstacle {
 
 /// Says why no plan of the question fits; none where one does, when stopped, or where the question is too large to
 /// tell.
-pub fn explain<C: StageCosts>(question: &Question<'_, C>, stop: &Stop) -> Option<Lack> {
+pub fn explain<C: StageCosts>(question: &Question<'_, C>, stop: &Stop) -> Option<Shortfall> {
     let question = Question { within_capacity: true, stages: question.stages.clone(), ..*question };
     let mut effort = Effort::new(stop, Limits::USUAL);
-    let graph = Graph::of(&question, &effort).ok()?;
-    let cells = Cells::ask(&question, &graph, Measure::Lack, &effort).ok()?;
-    let reach = Reach::of(&graph, &cells, NONE - 1, None, &mut effort).ok()?;
+    let (graph, classes) = classed(&question, &effort).ok()?;
+    let costs = Costs::ask(&question, &graph, &classes, Measure::Lack, &effort).ok()?;
+    let reach = Reach::of(&graph, &costs, NONE - 1, None, &mut effort).ok()?;
     if !reach.is_open(&graph) {
-        return obstacle(&question, stop).map(Lack::NoPlan);
+        return obstacle(&question, stop).map(Shortfall::NoPlan);
     }
-    let lacks = Lacks { graph: &graph, cells: &cells, reach: &reach };
+    let lacks = Lacks { graph: &graph, classes: classes.len(), costs: &costs, reach: &reach };
     let layer = lacks.largest_layer(&mut effort).ok()?;
     let best = exact::leximax(&question, Measure::Lack, stop, Limits::USUAL).ok()?.best?;
     let count = best.stages.len();
@@ -83,7 +83,7 @@ pub fn explain<C: StageCosts>(question: &Question<'_, C>, stop: &Stop) -> Option
     });
     // The last of several maxima is the one that is returned.
     let shortage = shortages.rev().max_by_key(Shortage::missing).filter(|most| most.missing().0 > 0)?;
-    Some(Lack::Plan { layer, best, shortage })
+    Some(Shortfall::Plan { layer, best, shortage })
 }
 
 /// What rules every plan out; none when stopped.
@@ -91,9 +91,9 @@ fn obstacle<C: StageCosts>(question: &Question<'_, C>, stop: &Stop) -> Option<Ob
     let is_possible = |cuts: &Cuts| {
         let question = Question { cuts, stages: question.stages.clone(), ..*question };
         let mut effort = Effort::new(stop, Limits::USUAL);
-        let graph = Graph::of(&question, &effort).ok()?;
-        let cells = Cells::ask(&question, &graph, Measure::Nothing, &effort).ok()?;
-        Some(Reach::of(&graph, &cells, NONE - 1, None, &mut effort).ok()?.is_open(&graph))
+        let (graph, classes) = classed(&question, &effort).ok()?;
+        let costs = Costs::ask(&question, &graph, &classes, Measure::Nothing, &effort).ok()?;
+        Some(Reach::of(&graph, &costs, NONE - 1, None, &mut effort).ok()?.is_open(&graph))
     };
     Some(match () {
         () if !is_possible(&Cuts::anywhere(question.costs.layers()))? => Obstacle::Devices,
@@ -105,7 +105,8 @@ fn obstacle<C: StageCosts>(question: &Question<'_, C>, stop: &Stop) -> Option<Ob
 
 struct Lacks<'a> {
     graph: &'a Graph,
-    cells: &'a Cells,
+    classes: usize,
+    costs: &'a Costs,
     reach: &'a Reach,
 }
 
@@ -120,7 +121,7 @@ impl Lacks<'_> {
         let stages = self.stages(&met);
         let mut least: Vec<Option<u64>> = vec![None; layers];
         let mut can_be_alone = vec![false; layers];
-        for class in 0..self.graph.classes.len() {
+        for class in 0..self.classes {
             for (first, is_alone) in can_be_alone.iter_mut().enumerate() {
                 let ends: Vec<usize> = Bits::ones(stages.row(class * layers + first)).collect();
                 *is_alone |= ends.first() == Some(&(first + 1));
@@ -130,7 +131,7 @@ impl Lacks<'_> {
                 let farthest = ends.peek().copied().unwrap_or(first);
                 for layer in (first..farthest).rev() {
                     if let Some(end) = ends.next_if_eq(&(layer + 1)) {
-                        best = best.into_iter().chain([self.cells.get(class, first, end)]).min();
+                        best = best.into_iter().chain([self.costs.get(class, first, end)]).min();
                     }
                     least[layer] = least[layer].into_iter().chain(best).min();
                 }
@@ -145,12 +146,13 @@ impl Lacks<'_> {
     /// The stages of all plans: ends by class and first layer.
     fn stages(&self, met: &Bits) -> Bits {
         let layers = self.graph.layers;
-        let mut stages = Bits::new(self.graph.classes.len() * layers, layers + 1);
+        let mut stages = Bits::new(self.classes * layers, layers + 1);
         for (index, node) in self.graph.nodes.iter().enumerate() {
-            for step in &self.graph.moves[node.moves.clone()] {
+            for arc in &self.graph.arcs[node.arcs.clone()] {
+                let (class, open) = (arc.label.class(), self.reach.layers.row(arc.to as usize));
                 for first in Bits::ones(met.row(index)) {
-                    let row = step.class * layers + first;
-                    stages.add_common(row, self.reach.within.row(row), self.reach.layers.row(step.to));
+                    let row = class * layers + first;
+                    stages.add_common(row, self.reach.within.row(row), open);
                 }
             }
         }

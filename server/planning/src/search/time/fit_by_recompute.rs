@@ -8,7 +8,6 @@ use std::fmt;
 
 use super::super::{Question, Squeezed, StageAt, StageCosts};
 use super::Limits;
-use super::tables::excess;
 
 /// Seconds that a stage takes longer, with how they are known.
 #[derive(Debug, Clone, Copy)]
@@ -47,11 +46,11 @@ impl<'a> Squeezer<'a> {
         most_held: u32,
         limits: &Limits,
     ) -> Option<Self> {
-        let is_limited = question.within_capacity || limits.cap.is_some();
+        let is_limited = limits.are_of_bytes(question);
         let limits = *limits;
         let ask = move |stage: &StageAt, in_flight, exactly| {
             let peak = question.costs.peak(stage, in_flight)?;
-            let less = excess(question, stage, peak, &limits);
+            let less = limits.excess(question, stage, peak);
             question.costs.squeezed(stage, in_flight, less, exactly)
         };
         (is_limited && question.costs.squeezes()).then(|| Self {

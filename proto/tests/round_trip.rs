@@ -265,10 +265,10 @@ proptest! {
         let position = flip % bytes.len();
         bytes[position] ^= 1 << bit;
         bytes.truncate(bytes.len().saturating_sub(cut % bytes.len()));
-        if let Ok(wire) = v1::RunSpec::decode(bytes.as_slice()) {
-            if let Ok(spec) = RunSpec::try_from(wire) {
-                prop_assert_eq!(RunSpec::try_from(v1::RunSpec::from(&spec)).unwrap(), spec);
-            }
+        if let Ok(wire) = v1::RunSpec::decode(bytes.as_slice())
+            && let Ok(spec) = RunSpec::try_from(wire)
+        {
+            prop_assert_eq!(RunSpec::try_from(v1::RunSpec::from(&spec)).unwrap(), spec);
         }
     }
 }

@@ -95,7 +95,6 @@ fn devices(scenario: Scenario) -> u32 {
 struct LayerSeconds {
     /// The start of a process.
     start: f64,
-    /// By layer.
     layers: Vec<Passes>,
 }
 

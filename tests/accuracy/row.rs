@@ -56,8 +56,10 @@ pub(crate) struct Row {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Answer {
     /// Bytes, with the margin that it advertised.
-    Bytes { bytes: u64, margin: Option<f64> },
-    /// It refused.
+    Bytes {
+        bytes: u64,
+        margin: Option<f64>,
+    },
     Refused(String),
 }
 

@@ -16,7 +16,6 @@ use tonic_types::StatusExt;
 use crate::question::Question;
 use crate::scene::Scene;
 
-/// A planner.
 #[derive(Debug, Clone)]
 pub(crate) struct Planner {
     channel: Channel,

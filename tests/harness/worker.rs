@@ -17,7 +17,6 @@ use crate::process::{Program, binary, wait_until};
 /// How a worker is started.
 #[derive(Debug, Clone)]
 pub struct WorkerOptions {
-    /// Its name.
     pub name: String,
     /// Its slots, `COUNTxBYTES`.
     pub slots: String,

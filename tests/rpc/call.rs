@@ -14,7 +14,6 @@ use tonic_health::pb::health_client::HealthClient;
 use crate::report::Goal;
 use crate::subject::{KIND, Subject};
 
-/// All objectives.
 pub(crate) const OBJECTIVES: [v1::Objective; 7] = [
     v1::Objective::MinPeakMemory,
     v1::Objective::MinIterationTime,

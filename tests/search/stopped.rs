@@ -11,7 +11,6 @@ use crate::report::Took;
 pub(crate) struct Ran(Duration);
 
 impl Ran {
-    /// Seconds.
     pub(crate) fn seconds(&self) -> f64 {
         self.0.as_secs_f64()
     }

@@ -5,7 +5,6 @@ use loadmaster_proto::training::scenario::Scenario;
 /// Why no campaign could be laid out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CampaignError {
-    /// No device.
     #[error("a campaign needs at least 1 device")]
     NoDevices,
     /// A device would have no layer.
@@ -36,17 +35,14 @@ pub enum CampaignError {
     NotDivisible {
         /// Devices asked for.
         devices: usize,
-        /// The scenario.
         scenario: Scenario,
     },
     /// A layer cannot be split so often.
     #[error("{scenario}: layer {layer} ({name}) cannot be split so often: {why}")]
     NotSplit {
-        /// The scenario.
         scenario: Scenario,
         /// Index of the layer.
         layer: usize,
-        /// Its name.
         name: String,
         /// What does not divide.
         why: String,
@@ -65,7 +61,6 @@ pub enum CampaignError {
     /// A scenario of several devices cannot be laid out.
     #[error("{scenario}: {reason}")]
     Scenario {
-        /// The scenario.
         scenario: Scenario,
         /// Why.
         reason: Box<CampaignError>,

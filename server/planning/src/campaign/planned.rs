@@ -34,7 +34,6 @@ pub struct PlannedRun {
 pub struct KeyedRun {
     /// What it measures.
     pub key: String,
-    /// The run.
     pub run: PlannedRun,
 }
 

@@ -5,9 +5,7 @@ use crate::search::{Choice, KindSet, LinkId, Peak, Seconds, StageAt, StageCosts}
 /// Factors on the predictions for one kind of device; 1 where nothing was learnt.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Factors {
-    /// On bytes.
     pub bytes: f64,
-    /// On seconds.
     pub seconds: f64,
 }
 

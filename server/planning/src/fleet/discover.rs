@@ -18,7 +18,6 @@ pub struct DiscoveredWorker<'a> {
     pub name: String,
     /// Its host; its name stands in where it is empty.
     pub host: &'a str,
-    /// Its devices.
     pub devices: Vec<&'a Device>,
     /// What its driver knows of the links between its GPUs.
     pub links: &'a [GpuLink],

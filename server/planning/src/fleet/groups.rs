@@ -16,7 +16,6 @@ pub struct DeviceGroup {
     pub count: u32,
     /// Bytes that training may use on each.
     pub capacity: Bytes,
-    /// Their kind.
     pub kind: String,
 }
 

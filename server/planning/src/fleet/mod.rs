@@ -100,7 +100,6 @@ pub enum FleetError {
     /// More kinds or devices than a search takes.
     #[error("the selection has {count} {what}, a search takes at most {most}: select fewer")]
     TooMany {
-        /// What of.
         what: &'static str,
         /// How many.
         count: usize,

@@ -39,7 +39,6 @@ impl Subset {
         subset
     }
 
-    /// Devices.
     pub fn devices(&self) -> u32 {
         self.fleet.devices()
     }

@@ -24,7 +24,6 @@ struct Class {
     kind: usize,
     /// Indices of its nodes, ascending.
     nodes: Vec<usize>,
-    /// Devices of each.
     devices: u32,
     /// Devices of each that every subset must have, because layers are pinned to them.
     least: u32,

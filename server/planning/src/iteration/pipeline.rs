@@ -73,7 +73,6 @@ pub struct TimedPass {
     pub pass: Pass,
     /// Seconds from the start of the iteration, or of the window, to its start.
     pub start: f64,
-    /// To its end.
     pub end: f64,
 }
 
@@ -129,7 +128,6 @@ pub enum SimulateError {
     NoTime {
         /// `stage` or `edge`.
         what: &'static str,
-        /// Its index.
         index: usize,
         /// What it was said to take.
         seconds: String,

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 pub enum Quantity {
     /// Peak bytes of a stage's fullest device, in this ledger.
     PeakBytes(Ledger),
-    /// Seconds of an iteration.
     IterationSeconds,
 }
 
@@ -39,7 +38,6 @@ impl fmt::Display for Quantity {
 /// What pairs have in common that can be judged together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Subject {
-    /// Kind of device.
     pub device_kind: String,
     /// Name and version of the predictor.
     pub predictor: String,

@@ -11,7 +11,6 @@ pub enum PredictionError {
     /// The profile has nothing of this kind.
     #[error("{0}")]
     NotProfiled(String),
-    /// No such stage.
     #[error("stage {first}..{last} is not part of a model of {layers} layers")]
     NoSuchStage {
         /// First layer asked for.
@@ -96,7 +95,6 @@ pub enum PredictionError {
     OtherTraining {
         /// What differs.
         what: &'static str,
-        /// As it was profiled.
         profiled: String,
         /// As it was asked for.
         target: String,

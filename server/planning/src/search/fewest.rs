@@ -26,7 +26,6 @@ pub struct Chain<'a, C> {
     pub schedule: Schedule,
     /// Stage passes per iteration.
     pub micro_batches: u32,
-    /// Most stages.
     pub most_stages: usize,
     /// Where the chain may be cut; pins do not count.
     pub cuts: &'a Cuts,

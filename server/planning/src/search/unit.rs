@@ -5,7 +5,6 @@ use loadmaster_proto::bytes::Bytes;
 /// How peaks are compared, and capped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Unit {
-    /// As bytes.
     #[default]
     Bytes,
     /// As the part of its device's capacity that a stage takes: what counts where devices differ.

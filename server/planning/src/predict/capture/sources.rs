@@ -9,7 +9,6 @@ use super::metrics::{LayerMetrics, Setting, StagePeak};
 /// A measured peak and the name of its measurement (`runs/…/measurements/…`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedPeak {
-    /// The peak.
     pub peak: StagePeak,
     /// Where it comes from.
     pub name: String,

@@ -15,12 +15,10 @@ use crate::predict::Predictor;
 /// A predictor of any kind.
 pub type AnyPredictor = Box<dyn Predictor + Send + Sync>;
 
-/// The kinds of predictors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PredictorKind {
     /// Replays the recordings of single layers.
     Component,
-    /// CAPTURE's.
     Capture,
     /// Sums an imported table.
     Table,

@@ -2,7 +2,6 @@
 
 use crate::predict::Origin;
 
-/// Seconds of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct LayerSeconds {
     /// A forward pass of a micro-batch.

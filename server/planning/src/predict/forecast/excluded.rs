@@ -18,7 +18,6 @@ const OTHERS: Excluded = Excluded {
 /// Memory that predictions do not contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Excluded {
-    /// What it is.
     pub what: &'static str,
     /// What it typically takes, least and most bytes; none where nobody can say.
     pub typical: Option<(u64, u64)>,

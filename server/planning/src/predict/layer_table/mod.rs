@@ -81,7 +81,6 @@ pub struct TablePredictor {
 /// Why a document makes no table predictor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
-    /// No table.
     #[error("the profile has no layer_table: only one with a byte row per layer predicts memory")]
     NoTable,
     /// A table of times or metrics alone.

@@ -83,7 +83,6 @@ pub enum RecommendError {
         "{partitioning} does not fit: device {position} ({device}) needs {needed} of {capacity}, {missing} too much"
     )]
     GivenDoesNotFit {
-        /// The partitioning.
         partitioning: String,
         /// Position of the first device that is too small.
         position: u32,

@@ -39,7 +39,6 @@ pub enum WhyNot {
     Plan {
         /// Index of a layer that fits nowhere, in whatever stage; none where each fits somewhere.
         layer: Option<usize>,
-        /// The plan.
         plan: Box<Candidate>,
         /// Index of the stage.
         stage: usize,

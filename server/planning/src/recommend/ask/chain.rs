@@ -9,9 +9,7 @@ use crate::predict::choose::AnyPredictor;
 
 /// What is known of a profile and its model, with the predictor that answers for it.
 pub struct ProfiledChain {
-    /// The profile.
     pub profile: ProfileName,
-    /// Its model.
     pub model_name: ModelName,
     /// Kind of the devices that were profiled.
     pub device_kind: String,

@@ -26,7 +26,6 @@ pub struct CandidateStage {
     pub choice: Choice,
     /// Its devices, by their place in the whole fleet, in the order of its ranks.
     pub devices: Vec<u32>,
-    /// Their kinds.
     pub kinds: KindSet,
     /// Bytes that the smallest of them allows.
     pub capacity: Bytes,

@@ -12,7 +12,6 @@ pub(in crate::search) enum Counting {
     Fewest,
     /// As many as any way to the end has: a stage never holds less than it would.
     Most,
-    /// Exactly.
     Exact,
 }
 

@@ -18,7 +18,6 @@ pub(super) struct Hop {
     pub(super) from: PlaceId,
     /// Which of that place's steps it takes.
     pub(super) step: usize,
-    /// Its layers.
     pub(super) layers: Range<usize>,
     /// What it costs.
     pub(super) cost: u64,

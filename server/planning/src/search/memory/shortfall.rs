@@ -32,7 +32,6 @@ pub enum Shortfall {
 /// A stage that does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shortage {
-    /// The stage.
     pub stage: PlacedStage,
     /// Bytes that each of its devices must hold, the margin of the prediction included.
     pub needed: Bytes,

@@ -19,7 +19,6 @@ use super::{PlaceId, Places, Spanning, Step};
 struct Class {
     /// Their indices in the fleet, ascending.
     nodes: Vec<usize>,
-    /// Devices of each.
     devices: u32,
     /// Whether none of a node's devices is left out of the fleet.
     is_whole: bool,

@@ -35,7 +35,6 @@ pub(super) type SplitId = u16;
 /// Whether a stage may take devices of several nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Spanning {
-    /// Never.
     #[default]
     Never,
     /// Only all devices of each of them.
@@ -51,7 +50,6 @@ pub struct Step {
     pub to: PlaceId,
     /// How many.
     pub devices: u32,
-    /// Their kinds.
     pub kinds: KindSet,
     /// The link over which its input comes from the stage before it; meaningless for the first stage.
     pub entry: LinkId,
@@ -124,7 +122,6 @@ impl Places {
         self.steps.get(from as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// A link.
     pub fn link(&self, link: LinkId) -> Option<Link> {
         self.links.get(usize::from(link)).copied()
     }

@@ -6,12 +6,17 @@ use std::path::{Path, PathBuf};
 const DOCUMENTS: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "deploy/errors.md"];
 
 /// Where a short path may begin: `planning/learn/` is `server/planning/src/learn/`.
-const ROOTS: [&str; 9] = [
+const ROOTS: [&str; 14] = [
     "",
     "server/src",
     "server/planning/src",
     "server/planning/src/predict",
     "server/planning/src/recommend",
+    "server/planning/src/recommend/answer",
+    "server/planning/src/recommend/ask",
+    "server/planning/src/recommend/find",
+    "server/cli/src/verbs",
+    "server/src/rpc/plan",
     "server/planning/src/search",
     "server/cli/src",
     "worker/src",

@@ -30,11 +30,11 @@ pub mod paper;
 pub mod pareto;
 mod places;
 pub mod simulated;
-#[cfg(test)]
-mod states_tests;
 mod stop;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 pub mod time;
 mod unit;
 

@@ -12,8 +12,6 @@
 //! equal plans, the fixed order of [`memory`](super::memory) decides.
 
 mod amp;
-#[cfg(test)]
-mod amp_tests;
 mod annealing;
 mod bayesian;
 mod domino;

@@ -28,14 +28,10 @@
 mod alike;
 mod fit_by_recompute;
 mod levels;
-#[cfg(test)]
-mod order_tests;
 mod orders;
 mod program;
 mod questions;
 mod recompute;
-#[cfg(test)]
-mod recompute_tests;
 mod sweep;
 mod tables;
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! The search against the enumeration of all plans.
 
+mod orders;
+mod recompute;
+
 use proptest::prelude::*;
 
 use super::super::testing::{Shape, WeighedStage, cases, enumerate, instances};

@@ -1,5 +1,7 @@
 //! The papers' modes against the exact search.
 
+mod amp;
+
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::Schedule;
 use proptest::prelude::*;

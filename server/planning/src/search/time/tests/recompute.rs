@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::super::StageAt;
-use super::super::testing::{Dice, Instance, Shape, cases, enumerate, instances};
-use super::*;
+use super::super::super::StageAt;
+use super::super::super::testing::{Dice, Instance, Shape, cases, enumerate, instances};
+use super::super::*;
 
 /// Savings that are thrown: the same each time.
 #[derive(Debug, Clone)]
@@ -99,7 +99,7 @@ proptest! {
         let dice = Dice {
             seed: 0,
             layers: 9,
-            choices: vec![super::super::Choice::SINGLE],
+            choices: vec![crate::search::Choice::SINGLE],
             sides: 2,
             adds_up: true,
             one_missing_in: u64::MAX,
@@ -109,7 +109,7 @@ proptest! {
             first: 0,
             last: 8,
             choice: 0,
-            kinds: super::super::KindSet::one(0),
+            kinds: crate::search::KindSet::one(0),
             tensor_link: 0,
             data_link: 0,
             tensor_rings: 1,

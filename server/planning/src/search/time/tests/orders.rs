@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::super::testing::{Dice, Instance, Shape, cases, instances};
-use super::super::{Layouts, Places, Spanning};
-use super::*;
+use super::super::super::testing::{Dice, Instance, Shape, cases, instances};
+use super::super::super::{Layouts, Places, Spanning};
+use super::super::*;
 
 /// Every order of this many nodes.
 fn permutations(nodes: usize) -> Vec<Vec<usize>> {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | a signed count | an unsigned one; what is negative is refused, what is too large to send is cut |
 //! | 0, or an empty text, without presence | none, where the field of the domain is an [`Option`] |
-//! | a number of an enum | a [`choice`](crate::choice) |
+//! | a number of an enum | a [`choice`](mod@crate::choice) |
 //! | a list | each entry, refused by its place: `[3]` |
 
 use crate::bytes::Bytes;

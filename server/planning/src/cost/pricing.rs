@@ -80,12 +80,12 @@ pub struct Pricing<'a> {
 struct KindPrices<'a> {
     predictor: SharedPredictor<'a>,
     /// By choice; none where the choice is refused.
-    ways: Vec<Option<Way>>,
+    ways: Vec<Option<ChoicePrices>>,
 }
 
 /// Prices of one choice on one kind of device.
 #[derive(Debug)]
-struct Way {
+struct ChoicePrices {
     sums: Arc<Sums>,
     /// Stages by their first layer.
     rows: Vec<OnceLock<Row>>,
@@ -120,7 +120,7 @@ impl<'a> Pricing<'a> {
                         sums
                     }
                 };
-                Some(Way { sums, rows: (0..layers).map(|_| OnceLock::new()).collect() })
+                Some(ChoicePrices { sums, rows: (0..layers).map(|_| OnceLock::new()).collect() })
             });
             KindPrices { predictor, ways: ways.collect() }
         });
@@ -151,7 +151,7 @@ impl<'a> Pricing<'a> {
 
     /// How the seconds of a stage were read: the least certain of its layers and kinds.
     pub fn origin(&self, stage: &StageAt) -> Option<Origin> {
-        let ways: Option<Vec<&Way>> = self.ways(stage.kinds, stage.choice).collect();
+        let ways: Option<Vec<&ChoicePrices>> = self.ways(stage.kinds, stage.choice).collect();
         ways?.into_iter().map(|way| way.sums.origin(stage.first, stage.last)).max().flatten()
     }
 
@@ -189,7 +189,7 @@ impl<'a> Pricing<'a> {
         self.kinds.iter().enumerate().filter(move |(kind, _)| kinds.has(*kind)).map(|(_, prices)| prices)
     }
 
-    fn ways(&self, kinds: KindSet, choice: usize) -> impl Iterator<Item = Option<&Way>> {
+    fn ways(&self, kinds: KindSet, choice: usize) -> impl Iterator<Item = Option<&ChoicePrices>> {
         self.kinds_of(kinds).map(move |kind| kind.ways.get(choice)?.as_ref())
     }
 

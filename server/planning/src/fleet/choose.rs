@@ -2,7 +2,7 @@
 
 use loadmaster_proto::cluster::{Cluster, ClusterDevice};
 
-use super::{FleetError, Part, Selection};
+use super::{FleetError, NodePart, Selection};
 
 /// Most names that an error lists.
 const SHOWN: usize = 8;
@@ -11,9 +11,12 @@ const SHOWN: usize = 8;
 ///
 /// # Errors
 /// When the selection names what is not there, or nothing is left.
-pub(super) fn parts<'a>(cluster: &'a Cluster, selection: &Selection) -> Result<Vec<Part<'a>>, FleetError> {
+pub(super) fn parts<'a>(
+    cluster: &'a Cluster,
+    selection: &Selection,
+) -> Result<Vec<NodePart<'a>>, FleetError> {
     check_names(cluster, selection)?;
-    let mut parts: Vec<Part<'a>> = Vec::new();
+    let mut parts: Vec<NodePart<'a>> = Vec::new();
     for (index, node) in cluster.nodes().iter().enumerate() {
         let is_named = selection.nodes.is_empty() || selection.nodes.contains(&node.name);
         let has_labels = selection.labels.iter().all(|(key, value)| node.labels.get(key) == Some(value));
@@ -26,7 +29,9 @@ pub(super) fn parts<'a>(cluster: &'a Cluster, selection: &Selection) -> Result<V
             let of_node = parts.get_mut(begin..).unwrap_or_default();
             match of_node.iter_mut().find(|part| part.kind == device.kind && part.capacity == capacity) {
                 Some(part) => part.devices.push(device),
-                None => parts.push(Part { node: index, kind: &device.kind, capacity, devices: vec![device] }),
+                None => {
+                    parts.push(NodePart { node: index, kind: &device.kind, capacity, devices: vec![device] })
+                }
             }
         }
     }
@@ -34,7 +39,7 @@ pub(super) fn parts<'a>(cluster: &'a Cluster, selection: &Selection) -> Result<V
 }
 
 /// Leaves the first devices in order.
-pub(super) fn keep_first(parts: &mut Vec<Part<'_>>, first: Option<u32>) {
+pub(super) fn keep_first(parts: &mut Vec<NodePart<'_>>, first: Option<u32>) {
     let mut left = first.map_or(usize::MAX, |first| first as usize);
     for part in parts.iter_mut() {
         part.devices.truncate(left);

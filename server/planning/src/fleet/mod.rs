@@ -133,7 +133,7 @@ pub fn fleet(cluster: &Cluster, selection: &Selection) -> Result<PlannedFleet, F
 
 /// Chosen devices of one kind and capacity of a node.
 #[derive(Debug, Clone, PartialEq)]
-struct Part<'a> {
+struct NodePart<'a> {
     /// Index of the node.
     node: usize,
     kind: &'a str,
@@ -145,7 +145,7 @@ struct Part<'a> {
 const ALONE: Link =
     Link { bytes_per_second: Link::MAX_BYTES_PER_SECOND, latency_seconds: 0.0, origin: LinkOrigin::Measured };
 
-fn build(cluster: &Cluster, parts: &[Part<'_>]) -> Result<PlannedFleet, FleetError> {
+fn build(cluster: &Cluster, parts: &[NodePart<'_>]) -> Result<PlannedFleet, FleetError> {
     let distinct: BTreeSet<(&str, Bytes)> = parts.iter().map(|part| (part.kind, part.capacity)).collect();
     if distinct.len() > KindSet::MOST {
         return Err(FleetError::TooMany {

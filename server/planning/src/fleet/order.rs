@@ -5,11 +5,11 @@ use std::collections::HashMap;
 
 use loadmaster_proto::cluster::Cluster;
 
-use super::Part;
+use super::NodePart;
 
 /// Sorts parts by their domains, the farthest level first, then by kind, number of devices and place in the
 /// cluster. Domains come in the order of their first nodes.
-pub(super) fn sort(cluster: &Cluster, parts: &mut [Part<'_>]) {
+pub(super) fn sort(cluster: &Cluster, parts: &mut [NodePart<'_>]) {
     // By where each domain first occurs.
     let mut ranks: HashMap<(usize, usize), usize> = HashMap::new();
     let mut keys: HashMap<usize, Vec<usize>> = HashMap::new();
@@ -31,9 +31,10 @@ pub(super) fn sort(cluster: &Cluster, parts: &mut [Part<'_>]) {
 }
 
 /// By part and tier: a number of the domain that it is in.
-pub(super) fn domains(cluster: &Cluster, parts: &[Part<'_>]) -> Vec<Vec<u32>> {
+pub(super) fn domains(cluster: &Cluster, parts: &[NodePart<'_>]) -> Vec<Vec<u32>> {
     let number = |node: usize, tier: usize| u32::try_from(domain(cluster, node, tier)).unwrap_or(u32::MAX);
-    let of_part = |part: &Part<'_>| (0..cluster.tiers().len()).map(|tier| number(part.node, tier)).collect();
+    let of_part =
+        |part: &NodePart<'_>| (0..cluster.tiers().len()).map(|tier| number(part.node, tier)).collect();
     parts.iter().map(of_part).collect()
 }
 

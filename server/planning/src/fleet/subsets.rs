@@ -20,7 +20,7 @@ const MOST_NODES: usize = 1 << 21;
 
 /// Nodes that nothing tells apart.
 #[derive(Debug)]
-struct Class {
+struct AlikeNodes {
     kind: usize,
     /// Indices of its nodes, ascending.
     nodes: Vec<usize>,
@@ -34,7 +34,7 @@ struct Class {
 pub(crate) struct Subsets<'a> {
     fleet: &'a Fleet,
     pins: &'a [Pin],
-    classes: Vec<Class>,
+    classes: Vec<AlikeNodes>,
     /// Whether all nodes of a subset have equally many devices.
     is_even: bool,
     /// Whether classes have unlike nodes, because there are too many.
@@ -43,7 +43,7 @@ pub(crate) struct Subsets<'a> {
 }
 
 /// Devices of each kind.
-type Counts = Vec<u32>;
+type KindCounts = Vec<u32>;
 
 impl<'a> Subsets<'a> {
     /// The subsets that have every pinned device; of all nodes equally many where the launcher starts processes so.
@@ -68,23 +68,26 @@ impl<'a> Subsets<'a> {
         fleet: &Fleet,
         pins: &[Pin],
         are_alike: impl Fn(&FleetNode, &FleetNode) -> bool,
-    ) -> Option<Vec<Class>> {
-        let mut classes: Vec<Class> = Vec::new();
+    ) -> Option<Vec<AlikeNodes>> {
+        let mut classes: Vec<AlikeNodes> = Vec::new();
         // Fleets list like nodes beside each other mostly, so the newest class is looked at first.
         let mut begin = 0;
         for (index, node) in fleet.nodes.iter().enumerate() {
             let own = begin..begin + node.devices;
             begin = own.end;
             let least = pinned(pins, &own).len() as u32;
-            let is_like = |class: &Class| {
+            let is_like = |class: &AlikeNodes| {
                 class.least == 0 && least == 0 && are_alike(&fleet.nodes[class.nodes[0]], node)
             };
             match classes.iter().rposition(is_like) {
                 Some(class) => classes[class].nodes.push(index),
                 None if classes.len() == MOST_CLASSES => return None,
-                None => {
-                    classes.push(Class { kind: node.kind, nodes: vec![index], devices: node.devices, least })
-                }
+                None => classes.push(AlikeNodes {
+                    kind: node.kind,
+                    nodes: vec![index],
+                    devices: node.devices,
+                    least,
+                }),
             }
         }
         Some(classes)
@@ -95,7 +98,7 @@ impl<'a> Subsets<'a> {
     pub(crate) fn all(&self) -> (Vec<Subset>, bool) {
         let total = self.fleet.devices();
         let (mut subsets, mut is_complete) = (Vec::new(), true);
-        let mut by_size: Vec<Counts> = Vec::new();
+        let mut by_size: Vec<KindCounts> = Vec::new();
         let mut sizes = self.sizes(|counts| f64::from(counts.iter().sum::<u32>()));
         while let Some((_, counts)) = sizes.next_size() {
             by_size.push(counts);
@@ -120,7 +123,7 @@ impl<'a> Subsets<'a> {
     }
 
     /// Devices of each kind.
-    fn totals(&self) -> Counts {
+    fn totals(&self) -> KindCounts {
         let mut totals = vec![0; self.fleet.kinds.len()];
         for class in &self.classes {
             totals[class.kind] += class.devices * class.nodes.len() as u32;
@@ -130,7 +133,7 @@ impl<'a> Subsets<'a> {
 
     /// Numbers of devices of each kind in the order of what they are worth, the least first; of equals those with the
     /// fewest devices.
-    pub(crate) fn sizes(&self, worth: impl Fn(&Counts) -> f64) -> Sizes<impl Fn(&Counts) -> f64> {
+    pub(crate) fn sizes(&self, worth: impl Fn(&KindCounts) -> f64) -> Sizes<impl Fn(&KindCounts) -> f64> {
         let totals = self.totals();
         let mut least = vec![0; totals.len()];
         for class in &self.classes {
@@ -143,8 +146,8 @@ impl<'a> Subsets<'a> {
 
     /// The subsets with so many devices of each kind, at most `most` of them, those that take the fewest nodes
     /// first; and whether none is left out.
-    pub(crate) fn with(&self, counts: &Counts, most: usize) -> (Vec<Subset>, bool) {
-        let mut filling = Filling {
+    pub(crate) fn with(&self, counts: &KindCounts, most: usize) -> (Vec<Subset>, bool) {
+        let mut filling = SubsetsInTheMaking {
             subsets: self,
             left: counts.clone(),
             taken: vec![0; self.fleet.nodes.len()],
@@ -169,16 +172,16 @@ impl<'a> Subsets<'a> {
 #[derive(Debug)]
 pub(crate) struct Sizes<F> {
     worth: F,
-    totals: Counts,
+    totals: KindCounts,
     waiting: BinaryHeap<Size>,
-    known: HashSet<Counts>,
+    known: HashSet<KindCounts>,
 }
 
 /// A size that waits for its turn.
 #[derive(Debug, PartialEq)]
 struct Size {
     worth: f64,
-    counts: Counts,
+    counts: KindCounts,
 }
 
 impl Eq for Size {}
@@ -198,15 +201,15 @@ impl Ord for Size {
     }
 }
 
-impl<F: Fn(&Counts) -> f64> Sizes<F> {
-    fn push(&mut self, counts: Counts) {
+impl<F: Fn(&KindCounts) -> f64> Sizes<F> {
+    fn push(&mut self, counts: KindCounts) {
         if self.known.insert(counts.clone()) {
             self.waiting.push(Size { worth: (self.worth)(&counts), counts });
         }
     }
 
     /// The next one with what it is worth; never no devices at all.
-    pub(crate) fn next_size(&mut self) -> Option<(f64, Counts)> {
+    pub(crate) fn next_size(&mut self) -> Option<(f64, KindCounts)> {
         loop {
             let Size { worth, counts } = self.waiting.pop()?;
             for kind in 0..counts.len() {
@@ -225,17 +228,17 @@ impl<F: Fn(&Counts) -> f64> Sizes<F> {
 }
 
 /// Parts in the making.
-struct Filling<'a> {
+struct SubsetsInTheMaking<'a> {
     subsets: &'a Subsets<'a>,
     /// Devices of each kind that are not taken yet.
-    left: Counts,
+    left: KindCounts,
     taken: Vec<u32>,
     found: Vec<Subset>,
     most: usize,
     is_complete: bool,
 }
 
-impl Filling<'_> {
+impl SubsetsInTheMaking<'_> {
     /// Takes devices of the nodes of a class from one of them on, fewer than `most` of each, and then of the other
     /// classes; where `each` is not 0, that many of every node that is taken.
     fn fill(&mut self, class: usize, node: usize, most: u32, each: u32) {
@@ -343,7 +346,7 @@ mod tests {
         let (fleet, cuts) = (fleet(&nodes), Cuts::anywhere(1));
         let subsets = Subsets::of(&fleet, &cuts, false);
         let mut sizes = subsets.sizes(|counts| 2.0 * f64::from(counts[0]) + 3.0 * f64::from(counts[1]));
-        let first: Vec<(f64, Counts)> = std::iter::from_fn(|| sizes.next_size()).take(5).collect();
+        let first: Vec<(f64, KindCounts)> = std::iter::from_fn(|| sizes.next_size()).take(5).collect();
         let worth: Vec<f64> = first.iter().map(|(worth, _)| *worth).collect();
         assert_eq!(worth, [2.0, 3.0, 4.0, 5.0, 6.0]);
         let (two, is_complete) = subsets.with(&vec![2, 0], 10);

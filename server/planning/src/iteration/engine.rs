@@ -40,7 +40,7 @@ struct Device {
 /// Walks over the turns of all devices: a device goes on until the input of its next pass is not there yet,
 /// and again when its neighbour has sent it. Every pass is looked at once, plus once per wait.
 pub(super) fn run(pipeline: &Pipeline<'_>, turns: &[Vec<Turn>], walk: Walk) -> Result<Walked, SimulateError> {
-    let mut engine = Engine::new(pipeline, turns, walk);
+    let mut engine = WalkInProgress::new(pipeline, turns, walk);
     let mut awake: Vec<usize> = (0..turns.len()).rev().collect();
     while let Some(device) = awake.pop() {
         while let Some((turn, there)) = engine.ready(device) {
@@ -64,7 +64,7 @@ struct Work {
 }
 
 /// A walk in progress.
-struct Engine<'a> {
+struct WalkInProgress<'a> {
     pipeline: &'a Pipeline<'a>,
     turns: &'a [Vec<Turn>],
     walk: Walk,
@@ -75,7 +75,7 @@ struct Engine<'a> {
     lanes: Vec<Lane>,
 }
 
-impl<'a> Engine<'a> {
+impl<'a> WalkInProgress<'a> {
     fn new(pipeline: &'a Pipeline<'a>, turns: &'a [Vec<Turn>], walk: Walk) -> Self {
         let micro_batches = turns.iter().flatten().map(|turn| index(turn.pass) + 1).max().unwrap_or(0);
         let lane = |turns: &Vec<Turn>| Lane {

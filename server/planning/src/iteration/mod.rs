@@ -14,7 +14,7 @@
 //!
 //! AMP's formula prices a search in constant time per stage. It is no bound: under 1F1B a heavy early stage
 //! works while the others pass micro-batches on, and under GPipe the slowest forward and the slowest backward
-//! pass may be of different stages. [`lower_bound`] is one, and [`simulate`] is exact.
+//! pass may be of different stages. [`lower_bound`] is one, and [`simulate()`] is exact.
 
 mod bound;
 mod closed_form;

@@ -18,7 +18,7 @@ use crate::predict::{Breakdown, Prediction, StageSetting};
 
 /// One way in which a launcher trains.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Way {
+pub struct TrainingWay {
     /// How it is started, as part of a sentence.
     pub setting: &'static str,
     /// Bytes per parameter, by what they are, and whether replicas share them.
@@ -29,14 +29,14 @@ pub struct Way {
     besides: &'static str,
 }
 
-const MEGATRON_BF16: [Way; 2] = [
-    Way {
+const MEGATRON_BF16: [TrainingWay; 2] = [
+    TrainingWay {
         setting: "by default",
         parts: &[("weights", 2.0, false), ("gradients", 4.0, false), ("main weights", 4.0, false)],
         shares_state: false,
         besides: "",
     },
-    Way {
+    TrainingWay {
         setting: "with its distributed optimizer",
         parts: &[("weights", 2.0, false), ("gradients", 4.0, false), ("main weights", 4.0, true)],
         shares_state: true,
@@ -44,14 +44,14 @@ const MEGATRON_BF16: [Way; 2] = [
     },
 ];
 
-const MEGATRON_FP32: [Way; 2] = [
-    Way {
+const MEGATRON_FP32: [TrainingWay; 2] = [
+    TrainingWay {
         setting: "by default",
         parts: &[("weights", 4.0, false), ("gradients", 4.0, false)],
         shares_state: false,
         besides: "",
     },
-    Way {
+    TrainingWay {
         setting: "with its distributed optimizer",
         parts: &[("weights", 4.0, false), ("gradients", 4.0, false)],
         shares_state: true,
@@ -59,21 +59,21 @@ const MEGATRON_FP32: [Way; 2] = [
     },
 ];
 
-const DEEPSPEED_BF16: [Way; 1] = [Way {
+const DEEPSPEED_BF16: [TrainingWay; 1] = [TrainingWay {
     setting: "with its bf16 optimizer",
     parts: &[("weights", 2.0, false), ("gradients", 4.0, false), ("main weights", 4.0, true)],
     shares_state: true,
     besides: "; 2 more where gradients are not taken over at once",
 }];
 
-const DEEPSPEED_FP32: [Way; 2] = [
-    Way {
+const DEEPSPEED_FP32: [TrainingWay; 2] = [
+    TrainingWay {
         setting: "without ZeRO",
         parts: &[("weights", 4.0, false), ("gradients", 4.0, false)],
         shares_state: false,
         besides: "",
     },
-    Way {
+    TrainingWay {
         setting: "with ZeRO 1",
         parts: &[
             ("weights", 4.0, false),
@@ -86,14 +86,14 @@ const DEEPSPEED_FP32: [Way; 2] = [
     },
 ];
 
-const TORCHTITAN_BF16: [Way; 2] = [
-    Way {
+const TORCHTITAN_BF16: [TrainingWay; 2] = [
+    TrainingWay {
         setting: "without FSDP",
         parts: &[("weights", 4.0, false), ("gradients", 4.0, false)],
         shares_state: false,
         besides: "; pipelines are then trained in fp32, activations too: twice what is predicted for them",
     },
-    Way {
+    TrainingWay {
         setting: "with FSDP",
         parts: &[
             ("gathered weights", 2.0, false),
@@ -106,14 +106,14 @@ const TORCHTITAN_BF16: [Way; 2] = [
     },
 ];
 
-const TORCHTITAN_FP32: [Way; 2] = [
-    Way {
+const TORCHTITAN_FP32: [TrainingWay; 2] = [
+    TrainingWay {
         setting: "without FSDP",
         parts: &[("weights", 4.0, false), ("gradients", 4.0, false)],
         shares_state: false,
         besides: "",
     },
-    Way {
+    TrainingWay {
         setting: "with FSDP",
         parts: &[
             ("gathered weights", 4.0, false),
@@ -128,7 +128,7 @@ const TORCHTITAN_FP32: [Way; 2] = [
 
 /// The ways in which a launcher trains in a precision, the usual one first; none where it is not known what it
 /// holds.
-pub fn ways(launcher: Launcher, precision: Precision) -> &'static [Way] {
+pub fn ways(launcher: Launcher, precision: Precision) -> &'static [TrainingWay] {
     let is_fp32 = precision == Precision::Fp32;
     match launcher {
         Launcher::Megatron | Launcher::MegatronBridge | Launcher::Accelerate if is_fp32 => &MEGATRON_FP32,
@@ -147,7 +147,7 @@ pub fn ways(launcher: Launcher, precision: Precision) -> &'static [Way] {
     }
 }
 
-impl Way {
+impl TrainingWay {
     /// Bytes per parameter on a device of a stage of so many replicas.
     pub fn bytes(&self, optimizer: &Optimizer, data_degree: u32) -> f64 {
         let (whole, shared) = self.split(optimizer);

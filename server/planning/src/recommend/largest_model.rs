@@ -5,7 +5,7 @@ use loadmaster_proto::plan::objective::Objective;
 
 use super::answer::{QuestionError, RecommendError};
 use super::plan::NamedPlan;
-use super::question::Question;
+use super::question::PlanQuestion;
 use crate::search::Stop;
 
 /// Most models that a certificate names as rejected.
@@ -17,7 +17,7 @@ const NAMED: usize = 3;
 /// # Errors
 /// Those of the smallest model, where none fits, and whatever is wrong with a question.
 pub fn largest_model(
-    mut questions: Vec<(u64, Question<'_>)>,
+    mut questions: Vec<(u64, PlanQuestion<'_>)>,
     stop: &Stop,
 ) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
     // Of equally large ones the first that was named.

@@ -34,7 +34,7 @@ pub use find::{Candidate, CandidateStage, Job};
 pub use incomparable::incomparable;
 pub use largest_model::largest_model;
 pub use plan::NamedPlan;
-pub use question::Question;
+pub use question::PlanQuestion;
 
 #[cfg(test)]
 mod brute;

@@ -27,7 +27,7 @@ use crate::search::{Cuts, Pin, Stop, Unit};
 
 /// A request for a recommendation, with the profiles and devices that it names.
 #[derive(Debug, Clone)]
-pub struct Question<'a> {
+pub struct PlanQuestion<'a> {
     /// What is asked.
     pub request: &'a PlanRequest,
     /// The profile that the plan is made from.
@@ -44,7 +44,7 @@ pub struct Question<'a> {
     pub corrections: Option<&'a Corrections>,
 }
 
-impl Question<'_> {
+impl PlanQuestion<'_> {
     /// Searches: the plan, and the plans that it names.
     ///
     /// # Errors

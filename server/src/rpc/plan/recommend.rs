@@ -8,7 +8,7 @@ use loadmaster_planning::fleet::PlannedFleet;
 use loadmaster_planning::learn::Corrections;
 use loadmaster_planning::predict::Margin;
 use loadmaster_planning::predict::choose::PredictorKind;
-use loadmaster_planning::recommend::{NamedPlan, ProfiledChain, Question, QuestionError, largest_model};
+use loadmaster_planning::recommend::{NamedPlan, PlanQuestion, ProfiledChain, QuestionError, largest_model};
 use loadmaster_planning::search::Stop;
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::name::{ProfileName, checked_kind};
@@ -53,8 +53,8 @@ struct Task {
 }
 
 impl Task {
-    fn question(&self) -> Question<'_> {
-        Question {
+    fn question(&self) -> PlanQuestion<'_> {
+        PlanQuestion {
             request: &self.asked,
             chain: &self.chain,
             others: self.others.iter().map(|chain| &**chain).collect(),

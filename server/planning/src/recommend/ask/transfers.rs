@@ -25,7 +25,7 @@ impl Transfers {
 }
 
 /// What a launcher's pipeline engine does, under the schedules that its plans have here.
-struct Engine {
+struct PipelineEngine {
     launcher: Launcher,
     /// How frameworks that run it call themselves, in lower case; empty where no profile names it.
     framework: &'static str,
@@ -37,13 +37,18 @@ const MEGATRON: &str = "Megatron's 1F1B waits for each batch of sends and receiv
                         (its p2p overlap is of interleaved schedules alone)";
 const TORCH: &str = "torch.distributed.pipelining waits for sends and receives before the next pass";
 
-const fn engine(launcher: Launcher, framework: &'static str, overlap: Overlap, why: &'static str) -> Engine {
-    Engine { launcher, framework, overlap, why }
+const fn engine(
+    launcher: Launcher,
+    framework: &'static str,
+    overlap: Overlap,
+    why: &'static str,
+) -> PipelineEngine {
+    PipelineEngine { launcher, framework, overlap, why }
 }
 
 /// The table, a row per launcher. Of frameworks the first row counts that names one: Megatron-DeepSpeed trains
 /// with DeepSpeed's engine.
-const ENGINES: [Engine; 12] = [
+const ENGINES: [PipelineEngine; 12] = [
     engine(
         Launcher::Deepspeed,
         "deepspeed",

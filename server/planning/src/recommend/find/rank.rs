@@ -12,7 +12,7 @@ use super::ranking::{Ranking, settle};
 use super::solve::Asked;
 use crate::cost::Market;
 use crate::recommend::ask::Variant;
-use crate::search::simulated::{self, Fastest, Front, LowestPeaks, Outcome};
+use crate::search::simulated::{self, Fastest, LowestPeaks, Outcome, SimulatedFront};
 use crate::search::time::Cap;
 use crate::search::{Ended, Unit};
 
@@ -191,7 +191,7 @@ impl<'a, M: Market> Search<'a, M> {
         let at_most = limit.map_or(f64::INFINITY, |limit| limit * (1.0 + 2.0 * SAME));
         let least = known().filter_map(|plan| plan.simulated).fold(f64::INFINITY, f64::min);
         let mut fastest = Fastest::below(at_most.min(least));
-        let mut front = Front {
+        let mut front = SimulatedFront {
             within: limit,
             known: known()
                 .filter_map(|plan| Some((plan.simulated?, plan.peaks(wish.unit).highest().unwrap_or(0))))

@@ -13,7 +13,7 @@ use crate::search::{Best, Fleet, FleetNode, KindSet, Link, Places, Question, Sta
 
 /// What plans need at least.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::recommend) struct Least {
+pub(in crate::recommend) struct LeastNeeds {
     /// Simulated seconds; infinite where there is no plan.
     pub(in crate::recommend) seconds: f64,
     /// The highest peak in the wish's unit; infinite where there is no plan.
@@ -40,12 +40,12 @@ fn stand_in(fleet: &Fleet, counts: &[u32]) -> Subset {
 }
 
 /// What plans need at least on so many devices of each kind; 0 where nobody knows.
-pub(in crate::recommend) fn least<M: Market>(inquiry: Inquiry<'_, M>, counts: &[u32]) -> Least {
+pub(in crate::recommend) fn least<M: Market>(inquiry: Inquiry<'_, M>, counts: &[u32]) -> LeastNeeds {
     let Inquiry { market, effort, .. } = inquiry;
     let stop = &effort.prices();
     let (stand_in, cuts) = (stand_in(inquiry.fleet(), counts), inquiry.cuts.without_pins());
     let inquiry = inquiry.on(&stand_in, &cuts);
-    let mut all = Least { seconds: f64::INFINITY, highest: f64::INFINITY };
+    let mut all = LeastNeeds { seconds: f64::INFINITY, highest: f64::INFINITY };
     for variant in inquiry.variants() {
         let (fleet, places) = Places::relaxed(inquiry.fleet(), &variant.sizes());
         effort.list(work_of(places.count()));
@@ -63,11 +63,11 @@ pub(in crate::recommend) fn least<M: Market>(inquiry: Inquiry<'_, M>, counts: &[
             within_capacity: true,
         };
         let Some(whole) = simulated::at_least(&question, inquiry.terms(), stop) else {
-            return Least { seconds: 0.0, highest: 0.0 };
+            return LeastNeeds { seconds: 0.0, highest: 0.0 };
         };
         // A share of a larger device is less.
         let highest = if whole.highest == u64::MAX { f64::INFINITY } else { whole.highest as f64 };
-        all = Least { seconds: all.seconds.min(whole.seconds), highest: all.highest.min(highest) };
+        all = LeastNeeds { seconds: all.seconds.min(whole.seconds), highest: all.highest.min(highest) };
     }
     all
 }

@@ -7,8 +7,8 @@
 use super::bits::Bits;
 use super::classes::Graph;
 use super::costs::{Costs, NONE};
-use super::effort::{Effort, Stopped};
-use super::reach::{Hop, Reach};
+use super::effort::{MemoryEffort, Stopped};
+use super::reach::{Hop, Reachable};
 
 /// What is known of the bottleneck.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Narrowed {
 }
 
 /// Finds the lowest limit within which the end can be reached.
-pub(super) fn narrow(graph: &Graph, costs: &Costs, effort: &mut Effort<'_>) -> Narrowed {
+pub(super) fn narrow(graph: &Graph, costs: &Costs, effort: &mut MemoryEffort<'_>) -> Narrowed {
     let mut narrowed = Narrowed { best: None, at_least: None, is_stopped: false };
     narrowed.is_stopped = halve(graph, costs, effort, &mut narrowed).is_err();
     if !narrowed.is_stopped {
@@ -34,13 +34,13 @@ pub(super) fn narrow(graph: &Graph, costs: &Costs, effort: &mut Effort<'_>) -> N
 fn halve(
     graph: &Graph,
     costs: &Costs,
-    effort: &mut Effort<'_>,
+    effort: &mut MemoryEffort<'_>,
     narrowed: &mut Narrowed,
 ) -> Result<(), Stopped> {
     // States on paths within the lowest limit that was reached.
     let mut known: Option<Bits> = None;
     let mut attempt = |limit: u64| {
-        let reach = Reach::of(graph, costs, limit, known.as_ref(), effort)?;
+        let reach = Reachable::of(graph, costs, limit, known.as_ref(), effort)?;
         if !reach.is_open(graph) {
             return Ok(None);
         }

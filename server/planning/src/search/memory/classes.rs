@@ -6,7 +6,7 @@ use loadmaster_proto::training::Schedule;
 
 use super::super::graph::{self, Counting, Counts};
 use super::super::{KindSet, Question, StageCosts, Step};
-use super::effort::{Effort, Unfinished};
+use super::effort::{MemoryEffort, Unfinished};
 
 /// Stages with equal bytes wherever they are: what they cost depends on this and on their layers alone.
 #[derive(Debug, Clone)]
@@ -21,13 +21,13 @@ pub(super) struct Class {
 
 /// A stage that may follow at a node, whatever its layers.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Taken {
+pub(super) struct ClassStep {
     class: u32,
     /// How many devices it takes.
     pub(super) devices: u32,
 }
 
-impl Taken {
+impl ClassStep {
     /// Index of its class.
     pub(super) fn class(self) -> usize {
         self.class as usize
@@ -35,13 +35,13 @@ impl Taken {
 }
 
 /// The graph of the search.
-pub(super) type Graph = graph::Graph<Taken>;
+pub(super) type Graph = graph::Graph<ClassStep>;
 
 /// The nodes and arcs of a question, none where its places have no path with so many stages; and the classes of its
 /// stages. Where a stage holds as many micro-batches as there are, it does not matter how many more follow.
 pub(super) fn classed<C: StageCosts>(
     question: &Question<'_, C>,
-    effort: &Effort<'_>,
+    effort: &MemoryEffort<'_>,
 ) -> Result<(Graph, Vec<Class>), Unfinished> {
     let enough = match question.schedule {
         Schedule::Gpipe => 1,
@@ -68,7 +68,7 @@ pub(super) fn classed<C: StageCosts>(
             classes.push(Class { step: *way.devices, in_flight, walls: way.walls });
             classes.len() as u32 - 1
         });
-        Ok(Some(Taken { class, devices }))
+        Ok(Some(ClassStep { class, devices }))
     })?;
     Ok((graph, classes))
 }

@@ -8,7 +8,7 @@ use loadmaster_proto::training::Schedule;
 
 use super::super::{Assignment, Ended, Question, Searched, StageCosts, Stop, Unit};
 use super::costs::Measure;
-use super::effort::{Limits, Unfinished};
+use super::effort::{SizeLimits, Unfinished};
 use super::exact::{self, lone};
 use super::{Peaks, peaks_of};
 
@@ -18,7 +18,7 @@ pub(super) fn leximax<C: StageCosts>(
     question: &Question<'_, C>,
     unit: Unit,
     stop: &Stop,
-    limits: Limits,
+    limits: SizeLimits,
     why: Unfinished,
 ) -> Searched<Peaks> {
     let nothing = Searched { best: None, bound: None, states: 0, ended: why.ended() };

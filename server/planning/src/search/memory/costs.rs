@@ -8,7 +8,7 @@ use loadmaster_proto::bytes::Bytes;
 use super::super::{Question, StageAt, StageCosts, Unit};
 use super::bits::Bits;
 use super::classes::{Class, Graph};
-use super::effort::{Effort, Unfinished};
+use super::effort::{MemoryEffort, Unfinished};
 
 /// A stage that must not be.
 pub(super) const NONE: u64 = u64::MAX;
@@ -28,14 +28,14 @@ pub(super) enum Measure {
 #[derive(Debug)]
 pub(super) struct Costs {
     /// By class and first layer.
-    rows: Vec<Row>,
+    rows: Vec<CostRow>,
     pub(super) values: Vec<u64>,
     layers: usize,
 }
 
 /// The stages of a class from one layer on.
 #[derive(Debug, Clone, Copy, Default)]
-struct Row {
+struct CostRow {
     /// Where its costs begin in [`Costs::values`].
     begin: usize,
     /// The end that the first of them is for.
@@ -51,18 +51,18 @@ impl Costs {
         graph: &Graph,
         classes: &[Class],
         measure: Measure,
-        effort: &Effort<'_>,
+        effort: &MemoryEffort<'_>,
     ) -> Result<Self, Unfinished> {
         let layers = graph.layers;
-        let rows = vec![Row::default(); classes.len().saturating_mul(layers)];
+        let rows = vec![CostRow::default(); classes.len().saturating_mul(layers)];
         let mut costs = Self { rows, values: Vec::new(), layers };
         let square = layers.saturating_mul(layers + 1) / 2;
         if classes.len().saturating_mul(square) > effort.limits.cells {
             return Err(Unfinished::TooMany);
         }
         let met = met(graph, classes.len());
-        let asked = classes.iter().map(|class| Asked::of(question, class, measure));
-        let asked: Vec<Asked<'_, C>> = asked.collect();
+        let asked = classes.iter().map(|class| ClassQuestion::of(question, class, measure));
+        let asked: Vec<ClassQuestion<'_, C>> = asked.collect();
         // To see what leads where costs a look at every move from every layer, which has to be worth it.
         let may_miss = question.within_capacity && matches!(measure, Measure::Peak(_));
         if may_miss && graph.arcs.len() <= classes.len().saturating_mul(layers) {
@@ -81,9 +81,9 @@ impl Costs {
     fn ask_on_the_way<C: StageCosts>(
         &mut self,
         graph: &Graph,
-        asked: &[Asked<'_, C>],
+        asked: &[ClassQuestion<'_, C>],
         met: &Bits,
-        effort: &Effort<'_>,
+        effort: &MemoryEffort<'_>,
     ) -> Result<(), Unfinished> {
         let layers = self.layers;
         let mut firsts = Bits::new(graph.nodes.len(), layers + 1);
@@ -104,7 +104,7 @@ impl Costs {
                     let row = class * layers + first;
                     if !std::mem::replace(&mut is_asked[row], true) {
                         self.ask_row(graph, &asked[class], (class, first), met, effort)?;
-                        let Row { begin, end, length } = self.rows[row];
+                        let CostRow { begin, end, length } = self.rows[row];
                         for (offset, &value) in self.values[begin..begin + length].iter().enumerate() {
                             open.set_if(row, end + offset, value != NONE);
                         }
@@ -120,13 +120,13 @@ impl Costs {
     fn ask_row<C: StageCosts>(
         &mut self,
         graph: &Graph,
-        asked: &Asked<'_, C>,
+        asked: &ClassQuestion<'_, C>,
         (class, first): (usize, usize),
         met: &Bits,
-        effort: &Effort<'_>,
+        effort: &MemoryEffort<'_>,
     ) -> Result<(), Unfinished> {
         let question = asked.question;
-        let mut row = Row { begin: self.values.len(), ..Row::default() };
+        let mut row = CostRow { begin: self.values.len(), ..CostRow::default() };
         let most = farthest(question, &graph.walls[asked.walls as usize], first);
         let ends = Bits::ones(met.row(class * self.layers + first));
         for end in ends.take_while(|&end| end <= most) {
@@ -204,11 +204,11 @@ pub(super) fn best_choice<C: StageCosts>(
     layers: Range<usize>,
     measure: Measure,
 ) -> Option<(usize, u64)> {
-    Asked::of(question, class, measure).best(layers)
+    ClassQuestion::of(question, class, measure).best(layers)
 }
 
 /// What is asked about all stages of a class.
-struct Asked<'a, C> {
+struct ClassQuestion<'a, C> {
     question: &'a Question<'a, C>,
     /// The question's choices for as many devices, whatever the layers.
     choices: Vec<StageAt>,
@@ -218,7 +218,7 @@ struct Asked<'a, C> {
     measure: Measure,
 }
 
-impl<'a, C: StageCosts> Asked<'a, C> {
+impl<'a, C: StageCosts> ClassQuestion<'a, C> {
     fn of(question: &'a Question<'a, C>, class: &Class, measure: Measure) -> Self {
         let takes = |&&choice: &&usize| {
             let known = question.costs.choices().get(choice);

@@ -43,17 +43,17 @@ impl From<Stopped> for Unfinished {
 
 /// What a search may use, and how much it has used.
 #[derive(Debug)]
-pub(super) struct Effort<'a> {
+pub(super) struct MemoryEffort<'a> {
     stop: &'a Stop,
     /// States that were weighed.
     pub(super) states: u64,
     next_look: u64,
-    pub(super) limits: Limits,
+    pub(super) limits: SizeLimits,
 }
 
 /// Where a search gives up, so that it never takes more memory than a planner has.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct SizeLimits {
     /// Most states that are weighed as if the search were stopped after them.
     pub(super) states: u64,
     /// Most states that are weighed one by one at the same time: 256 MiB of counts.
@@ -66,13 +66,13 @@ pub(super) struct Limits {
     pub(super) cells: usize,
 }
 
-impl Limits {
+impl SizeLimits {
     pub(super) const USUAL: Self =
         Self { states: u64::MAX, states_at_once: 1 << 26, legs: 1 << 23, moves: 1 << 23, cells: 1 << 25 };
 }
 
-impl<'a> Effort<'a> {
-    pub(super) fn new(stop: &'a Stop, limits: Limits) -> Self {
+impl<'a> MemoryEffort<'a> {
+    pub(super) fn new(stop: &'a Stop, limits: SizeLimits) -> Self {
         Self { stop, states: 0, next_look: 0, limits }
     }
 

@@ -4,7 +4,7 @@ use super::super::{Assignment, Ended, PlacedStage, Question, Searched, StageCost
 use super::bottleneck::{self, Narrowed};
 use super::classes::{Class, classed};
 use super::costs::{self, Costs, Measure};
-use super::effort::{Effort, Limits, Unfinished};
+use super::effort::{MemoryEffort, SizeLimits, Unfinished};
 use super::leximax::{self, Untied};
 use super::reach::Hop;
 use super::{Peaks, Run};
@@ -17,9 +17,9 @@ pub(super) fn leximax<C: StageCosts>(
     question: &Question<'_, C>,
     measure: Measure,
     stop: &Stop,
-    limits: Limits,
+    limits: SizeLimits,
 ) -> Result<Searched<Peaks>, Unfinished> {
-    let mut effort = Effort::new(stop, limits);
+    let mut effort = MemoryEffort::new(stop, limits);
     let (graph, classes) = classed(question, &effort)?;
     let costs = Costs::ask(question, &graph, &classes, measure, &effort)?;
     let Narrowed { best, at_least, is_stopped } = bottleneck::narrow(&graph, &costs, &mut effort);
@@ -52,9 +52,9 @@ pub(super) fn bottleneck<C: StageCosts>(
     question: &Question<'_, C>,
     measure: Measure,
     stop: &Stop,
-    limits: Limits,
+    limits: SizeLimits,
 ) -> Result<Searched<u64>, Unfinished> {
-    let mut effort = Effort::new(stop, limits);
+    let mut effort = MemoryEffort::new(stop, limits);
     let (graph, classes) = classed(question, &effort)?;
     let costs = Costs::ask(question, &graph, &classes, measure, &effort)?;
     let Narrowed { best, at_least, is_stopped } = bottleneck::narrow(&graph, &costs, &mut effort);

@@ -9,7 +9,7 @@
 
 use super::classes::Graph;
 use super::costs::Costs;
-use super::effort::{Effort, Stopped, Unfinished};
+use super::effort::{MemoryEffort, Stopped, Unfinished};
 use super::peaks::Run;
 use super::reach::Hop;
 use super::widest::{Counted, Leg, Legs};
@@ -28,7 +28,7 @@ pub(super) struct Untied {
 /// The best path of those that stay within `limit`, the lowest highest cost.
 ///
 /// Of equal ones: the smallest first stage, and of those the first step; then the second stage, and so on.
-pub(super) fn untie(graph: &Graph, costs: &Costs, limit: u64, effort: &mut Effort<'_>) -> Untied {
+pub(super) fn untie(graph: &Graph, costs: &Costs, limit: u64, effort: &mut MemoryEffort<'_>) -> Untied {
     let mut untied = Untied::default();
     untied.unfinished = rounds(graph, costs, limit, effort, &mut untied).err();
     untied
@@ -38,7 +38,7 @@ fn rounds(
     graph: &Graph,
     costs: &Costs,
     limit: u64,
-    effort: &mut Effort<'_>,
+    effort: &mut MemoryEffort<'_>,
     untied: &mut Untied,
 ) -> Result<(), Unfinished> {
     let counted = Counted::of(graph, costs, limit, effort)?;
@@ -87,7 +87,7 @@ struct Rest {
 impl Rest {
     /// Keeps the stages with the lowest next peak on the fewest devices, and returns those; none where no peak
     /// is left.
-    fn round(&mut self, effort: &mut Effort<'_>) -> Result<Option<Run>, Stopped> {
+    fn round(&mut self, effort: &mut MemoryEffort<'_>) -> Result<Option<Run>, Stopped> {
         let Self { legs, best, decided } = self;
         let decided = *decided;
         effort.weigh(legs.layers.len().min(legs.list.len()))?;

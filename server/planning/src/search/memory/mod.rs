@@ -35,7 +35,7 @@ pub use shortfall::{Obstacle, Shortage, Shortfall, explain};
 
 use super::{Assignment, Ended, PlacedStage, Question, Searched, StageCosts, Stop, Unit};
 use costs::Measure;
-use effort::Limits;
+use effort::SizeLimits;
 
 /// Name and version of the search, for plans.
 pub const SOLVER: &str = "leximax/2";
@@ -46,14 +46,14 @@ pub const SOLVER: &str = "leximax/2";
 /// the highest peak is the lowest possible one but the others may not be, or, under 1F1B, the plan is the best of
 /// those that fit if every stage holds as many micro-batches as the first of the longest pipeline.
 pub fn leximax<C: StageCosts>(question: &Question<'_, C>, unit: Unit, stop: &Stop) -> Searched<Peaks> {
-    leximax_within(question, unit, stop, Limits::USUAL)
+    leximax_within(question, unit, stop, SizeLimits::USUAL)
 }
 
 fn leximax_within<C: StageCosts>(
     question: &Question<'_, C>,
     unit: Unit,
     stop: &Stop,
-    limits: Limits,
+    limits: SizeLimits,
 ) -> Searched<Peaks> {
     let found = exact::leximax(question, Measure::Peak(unit), stop, limits);
     ended(found.unwrap_or_else(|why| coarse::leximax(question, unit, stop, limits, why)), stop)
@@ -68,9 +68,9 @@ fn ended<V>(found: Searched<V>, stop: &Stop) -> Searched<V> {
 /// Finds a plan with the lowest highest peak, and does not look at the other peaks: enough to know whether
 /// anything fits.
 pub fn bottleneck<C: StageCosts>(question: &Question<'_, C>, unit: Unit, stop: &Stop) -> Searched<u64> {
-    let found = exact::bottleneck(question, Measure::Peak(unit), stop, Limits::USUAL);
+    let found = exact::bottleneck(question, Measure::Peak(unit), stop, SizeLimits::USUAL);
     let found = found.unwrap_or_else(|why| {
-        let found = coarse::leximax(question, unit, stop, Limits::USUAL, why);
+        let found = coarse::leximax(question, unit, stop, SizeLimits::USUAL, why);
         let highest = |best: Assignment<Peaks>| {
             let value = best.value.highest()?;
             Some(Assignment { stages: best.stages, value })

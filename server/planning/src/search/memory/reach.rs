@@ -9,7 +9,7 @@ use super::super::PlaceId;
 use super::bits::Bits;
 use super::classes::Graph;
 use super::costs::Costs;
-use super::effort::{Effort, Stopped};
+use super::effort::{MemoryEffort, Stopped};
 
 /// A stage on a path, before its choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,21 +25,21 @@ pub(super) struct Hop {
 
 /// The states from which the end can be reached by stages within the limit, by node.
 #[derive(Debug)]
-pub(super) struct Reach {
+pub(super) struct Reachable {
     /// The ends of the stages within the limit, by class and first layer.
     pub(super) within: Bits,
     /// The layers from which the end can be reached, by node.
     pub(super) layers: Bits,
 }
 
-impl Reach {
+impl Reachable {
     /// Looks at the states that are `known` to be on paths within a higher limit, or at all states.
     pub(super) fn of(
         graph: &Graph,
         costs: &Costs,
         limit: u64,
         known: Option<&Bits>,
-        effort: &mut Effort<'_>,
+        effort: &mut MemoryEffort<'_>,
     ) -> Result<Self, Stopped> {
         let within = costs.within(limit);
         let mut layers = Bits::new(graph.nodes.len(), graph.layers + 1);
@@ -74,7 +74,7 @@ impl Reach {
     }
 
     /// The states that are on a path from the beginning to the end, by node.
-    pub(super) fn met(&self, graph: &Graph, effort: &mut Effort<'_>) -> Result<Bits, Stopped> {
+    pub(super) fn met(&self, graph: &Graph, effort: &mut MemoryEffort<'_>) -> Result<Bits, Stopped> {
         let mut met = Bits::new(graph.nodes.len(), graph.layers + 1);
         for start in self.open_starts(graph) {
             met.set(start, 0);

@@ -7,9 +7,9 @@ use super::Peaks;
 use super::bits::Bits;
 use super::classes::{Graph, classed};
 use super::costs::{Costs, Measure, NONE};
-use super::effort::{Effort, Limits, Stopped};
+use super::effort::{MemoryEffort, SizeLimits, Stopped};
 use super::exact;
-use super::reach::Reach;
+use super::reach::Reachable;
 
 /// Why no plan fits.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,16 +63,16 @@ pub enum Obstacle {
 /// tell.
 pub fn explain<C: StageCosts>(question: &Question<'_, C>, stop: &Stop) -> Option<Shortfall> {
     let question = Question { within_capacity: true, stages: question.stages.clone(), ..*question };
-    let mut effort = Effort::new(stop, Limits::USUAL);
+    let mut effort = MemoryEffort::new(stop, SizeLimits::USUAL);
     let (graph, classes) = classed(&question, &effort).ok()?;
     let costs = Costs::ask(&question, &graph, &classes, Measure::Lack, &effort).ok()?;
-    let reach = Reach::of(&graph, &costs, NONE - 1, None, &mut effort).ok()?;
+    let reach = Reachable::of(&graph, &costs, NONE - 1, None, &mut effort).ok()?;
     if !reach.is_open(&graph) {
         return obstacle(&question, stop).map(Shortfall::NoPlan);
     }
     let lacks = Lacks { graph: &graph, classes: classes.len(), costs: &costs, reach: &reach };
     let layer = lacks.largest_layer(&mut effort).ok()?;
-    let best = exact::leximax(&question, Measure::Lack, stop, Limits::USUAL).ok()?.best?;
+    let best = exact::leximax(&question, Measure::Lack, stop, SizeLimits::USUAL).ok()?.best?;
     let count = best.stages.len();
     let shortages = best.stages.iter().enumerate().filter_map(|(index, &stage)| {
         let step = question.places.steps(stage.from).get(stage.step)?;
@@ -89,10 +89,10 @@ pub fn explain<C: StageCosts>(question: &Question<'_, C>, stop: &Stop) -> Option
 fn obstacle<C: StageCosts>(question: &Question<'_, C>, stop: &Stop) -> Option<Obstacle> {
     let is_possible = |cuts: &Cuts| {
         let question = Question { cuts, stages: question.stages.clone(), ..*question };
-        let mut effort = Effort::new(stop, Limits::USUAL);
+        let mut effort = MemoryEffort::new(stop, SizeLimits::USUAL);
         let (graph, classes) = classed(&question, &effort).ok()?;
         let costs = Costs::ask(&question, &graph, &classes, Measure::Nothing, &effort).ok()?;
-        Some(Reach::of(&graph, &costs, NONE - 1, None, &mut effort).ok()?.is_open(&graph))
+        Some(Reachable::of(&graph, &costs, NONE - 1, None, &mut effort).ok()?.is_open(&graph))
     };
     Some(match () {
         () if !is_possible(&Cuts::anywhere(question.costs.layers()))? => Obstacle::Devices,
@@ -106,7 +106,7 @@ struct Lacks<'a> {
     graph: &'a Graph,
     classes: usize,
     costs: &'a Costs,
-    reach: &'a Reach,
+    reach: &'a Reachable,
 }
 
 impl Lacks<'_> {
@@ -114,7 +114,7 @@ impl Lacks<'_> {
     ///
     /// Costs need not grow with the stage (a layer alone keeps its own input, which may be larger than its
     /// stage's), so "fits nowhere" means: in no stage of any plan that contains it.
-    fn largest_layer(&self, effort: &mut Effort<'_>) -> Result<Option<usize>, Stopped> {
+    fn largest_layer(&self, effort: &mut MemoryEffort<'_>) -> Result<Option<usize>, Stopped> {
         let layers = self.graph.layers;
         let met = self.reach.met(self.graph, effort)?;
         let stages = self.stages(&met);

@@ -102,7 +102,7 @@ proptest! {
 }
 
 /// What is said of a search that gives up is true, and all is said once it has had its time.
-fn check_giving_up(instance: &Instance, limits: Limits) -> Result<(), TestCaseError> {
+fn check_giving_up(instance: &Instance, limits: SizeLimits) -> Result<(), TestCaseError> {
     let question = instance.question();
     let best = leximax(&question, Unit::Bytes, &Stop::default());
     let found = leximax_within(&question, Unit::Bytes, &Stop::default(), limits);
@@ -133,7 +133,7 @@ proptest! {
         instance in (0..5_usize).prop_flat_map(|k| instances(Shape::ALL[k])),
         states in 1_u64..400,
     ) {
-        check_giving_up(&instance, Limits { states, ..Limits::USUAL })?;
+        check_giving_up(&instance, SizeLimits { states, ..SizeLimits::USUAL })?;
     }
 
     /// The same where it would take too much memory.
@@ -145,8 +145,8 @@ proptest! {
         moves in 1_usize..100,
         cells in 1_usize..200,
     ) {
-        check_giving_up(&instance, Limits { legs, states_at_once, ..Limits::USUAL })?;
-        check_giving_up(&instance, Limits { moves, cells, ..Limits::USUAL })?;
+        check_giving_up(&instance, SizeLimits { legs, states_at_once, ..SizeLimits::USUAL })?;
+        check_giving_up(&instance, SizeLimits { moves, cells, ..SizeLimits::USUAL })?;
     }
 }
 

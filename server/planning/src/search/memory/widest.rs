@@ -8,8 +8,8 @@ use super::super::graph::Node;
 use super::bits::Bits;
 use super::classes::Graph;
 use super::costs::Costs;
-use super::effort::{Effort, Stopped, Unfinished};
-use super::reach::{Hop, Reach};
+use super::effort::{MemoryEffort, Stopped, Unfinished};
+use super::reach::{Hop, Reachable};
 
 /// A stage between two states, which are numbered so that every leg leads to a larger one.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +42,7 @@ pub(super) struct Counted<'a> {
     graph: &'a Graph,
     costs: &'a Costs,
     limit: u64,
-    reach: Reach,
+    reach: Reachable,
     /// The states on paths within the limit, by node.
     met: Bits,
     /// The fewest devices that reach the limit from each state on.
@@ -57,13 +57,13 @@ impl<'a> Counted<'a> {
         graph: &'a Graph,
         costs: &'a Costs,
         limit: u64,
-        effort: &mut Effort<'_>,
+        effort: &mut MemoryEffort<'_>,
     ) -> Result<Self, Unfinished> {
         let states = graph.nodes.len().saturating_mul(graph.layers + 1);
         if states > effort.limits.states_at_once {
             return Err(Unfinished::TooMany);
         }
-        let reach = Reach::of(graph, costs, limit, None, effort)?;
+        let reach = Reachable::of(graph, costs, limit, None, effort)?;
         let met = reach.met(graph, effort)?;
         let least = vec![NEVER; states];
         let mut counted = Self { graph, costs, limit, reach, met, least, at_limit: NEVER };
@@ -92,7 +92,7 @@ impl<'a> Counted<'a> {
         })
     }
 
-    fn count(&mut self, effort: &mut Effort<'_>) -> Result<(), Stopped> {
+    fn count(&mut self, effort: &mut MemoryEffort<'_>) -> Result<(), Stopped> {
         let Some(end) = self.graph.nodes.len().checked_sub(1) else { return Ok(()) };
         let last = self.state(end, self.graph.layers);
         self.least[last] = 0;
@@ -137,7 +137,7 @@ impl<'a> Counted<'a> {
     }
 
     /// All stages of such paths.
-    pub(super) fn write_down(&self, effort: &mut Effort<'_>) -> Result<Legs, Unfinished> {
+    pub(super) fn write_down(&self, effort: &mut MemoryEffort<'_>) -> Result<Legs, Unfinished> {
         let mut best = Bits::new(self.graph.nodes.len(), self.graph.layers + 1);
         self.starts().for_each(|start| best.set(start, 0));
         let mut legs = Legs { list: Vec::new(), layers: Vec::new(), places: Vec::new(), starts: Vec::new() };

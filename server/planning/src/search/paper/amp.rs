@@ -24,7 +24,7 @@ pub enum Recursion {
 }
 
 /// Layers that stay together, and what they cost.
-struct Unit {
+struct LayerUnit {
     last: usize,
     seconds: f64,
 }
@@ -90,7 +90,7 @@ fn units<C: StageCosts>(
     question: &Question<'_, C>,
     choice: usize,
     steps: &[(PlaceId, usize)],
-) -> Option<Vec<Unit>> {
+) -> Option<Vec<LayerUnit>> {
     let layers = question.costs.layers();
     let mut kinds: Vec<StageAt> = Vec::new();
     for &(place, step) in steps {
@@ -105,7 +105,7 @@ fn units<C: StageCosts>(
         let on = kinds.iter().map(|&at| question.costs.seconds(&StageAt { first, last, ..at }));
         let seconds = on.map(|seconds| seconds.map(|seconds| seconds.passes()));
         let seconds = seconds.reduce(|one, other| Some(one?.max(other?)))??;
-        units.push(Unit { last, seconds });
+        units.push(LayerUnit { last, seconds });
         first = last + 1;
     }
     Some(units)
@@ -134,7 +134,7 @@ fn assign<C: StageCosts>(
     let rank = |value: f64| tolerances.partition_point(|&tolerance| tolerance < value);
     let ranks = sums.iter().map(|&sum| rank(sum)).collect();
     let repeats = f64::from(question.micro_batches.saturating_sub(1));
-    let table = Table { count, stages, sums, tolerances, ranks, repeats };
+    let table = ProgramTable { count, stages, sums, tolerances, ranks, repeats };
     // e: the input of a stage after a cut.
     let entry = |cut: usize, stage: usize| -> f64 {
         let (place, step) = steps[stage];
@@ -147,7 +147,7 @@ fn assign<C: StageCosts>(
 }
 
 /// t: the seconds of every stage, by first and last unit, added from the left as the authors' program does.
-fn prefix_sums(units: &[Unit]) -> Vec<f64> {
+fn prefix_sums(units: &[LayerUnit]) -> Vec<f64> {
     let count = units.len();
     let mut sums = vec![0.0; count * count];
     for first in 0..count {
@@ -169,8 +169,8 @@ fn tolerances(sums: &[f64]) -> Vec<f64> {
     tolerances
 }
 
-/// The program's table dp[i][j][m]: by last unit i, stage j and tolerance m.
-struct Table {
+/// The program's table `dp[i][j][m]`: by last unit i, stage j and tolerance m.
+struct ProgramTable {
     count: usize,
     stages: usize,
     /// t, by first and last unit.
@@ -183,7 +183,7 @@ struct Table {
     repeats: f64,
 }
 
-impl Table {
+impl ProgramTable {
     /// Its cuts i': the last unit of the stage before; none when stopped.
     fn fill(
         &self,
@@ -231,7 +231,7 @@ impl Table {
         Some(cuts)
     }
 
-    /// The last unit of each stage, from dp[L][k][0] back.
+    /// The last unit of each stage, from `dp[L][k][0]` back.
     fn trace_back(&self, cuts: &[u32]) -> Option<Vec<usize>> {
         let (count, width) = (self.count, self.tolerances.len());
         let (mut last, mut m) = (count - 1, 0);

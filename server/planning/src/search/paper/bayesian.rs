@@ -56,7 +56,7 @@ pub fn bayesian<C: StageCosts>(
         (1..=question.costs.layers()).contains(&stages) && question.stages.contains(&stages)
     });
     let Some(pipeline) = pipeline else { return Searched { ended: Ended::Proven, ..none } };
-    let mut search = Search {
+    let mut search = BayesianSearch {
         question,
         pipeline,
         unit,
@@ -109,7 +109,7 @@ fn pipeline<C>(question: &Question<'_, C>) -> Option<Vec<Lone>> {
     Some(steps)
 }
 
-struct Search<'a, C> {
+struct BayesianSearch<'a, C> {
     question: &'a Question<'a, C>,
     pipeline: Vec<Lone>,
     unit: Unit,
@@ -122,7 +122,7 @@ struct Search<'a, C> {
     gains: [f64; RULES],
 }
 
-impl<C: StageCosts> Search<'_, C> {
+impl<C: StageCosts> BayesianSearch<'_, C> {
     /// Most layers of a device.
     fn most(&self) -> usize {
         self.question.costs.layers() + 1 - self.pipeline.len()

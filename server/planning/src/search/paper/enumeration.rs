@@ -55,7 +55,7 @@ struct Enumeration<'a, C> {
     prunes: bool,
     /// The steps that lead to each place.
     before: Vec<Vec<(PlaceId, usize, Step)>>,
-    best: Option<(Peaks, Order, Vec<PlacedStage>)>,
+    best: Option<(Peaks, TieBreak, Vec<PlacedStage>)>,
     /// Stages that were weighed, whether or not they may be.
     weighed: u64,
     /// Whole plans that were weighed.
@@ -64,7 +64,7 @@ struct Enumeration<'a, C> {
 }
 
 /// The place of a plan among equals: layers and steps of its stages from the first on, then choices.
-type Order = (Vec<(usize, usize)>, Vec<usize>);
+type TieBreak = (Vec<(usize, usize)>, Vec<usize>);
 
 impl<C: StageCosts> Enumeration<'_, C> {
     /// Places the stages before those that are `placed`, which begin at a place and a layer. False when stopped.
@@ -124,7 +124,7 @@ impl<C: StageCosts> Enumeration<'_, C> {
         let cuts = stages.iter().map(|stage| (stage.last, stage.step)).collect();
         let place =
             |stage: &PlacedStage| self.question.choices.iter().position(|&choice| choice == stage.choice);
-        let order: Order = (cuts, stages.iter().filter_map(place).collect());
+        let order: TieBreak = (cuts, stages.iter().filter_map(place).collect());
         if self.best.as_ref().is_none_or(|(best, first, _)| (&peaks, &order) < (best, first)) {
             self.best = Some((peaks, order, stages));
         }

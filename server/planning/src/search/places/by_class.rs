@@ -16,7 +16,7 @@ use super::{PlaceId, Places, Spanning, Step};
 
 /// Nodes that nothing tells apart.
 #[derive(Debug)]
-struct Class {
+struct NodeClass {
     /// Their indices in the fleet, ascending.
     nodes: Vec<usize>,
     devices: u32,
@@ -51,7 +51,7 @@ struct Stage {
 }
 
 /// A step, with the state that it leads to and its devices.
-type Taken = (State, Step, Vec<Range<u32>>);
+type TakenStep = (State, Step, Vec<Range<u32>>);
 
 /// The order of classes within a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +62,7 @@ enum Direction {
 
 struct Classes<'a> {
     fleet: &'a Fleet,
-    list: Vec<Class>,
+    list: Vec<NodeClass>,
     begins: Vec<u32>,
     total: u32,
     spanning: Spanning,
@@ -104,10 +104,10 @@ impl Places {
         let mut waiting = BTreeMap::new();
         waiting.insert(classes.first(), ());
         let mut numbers: BTreeMap<State, PlaceId> = BTreeMap::new();
-        let mut found: Vec<Vec<Taken>> = Vec::new();
+        let mut found: Vec<Vec<TakenStep>> = Vec::new();
         let mut steps = 0;
         while let Some((state, ())) = waiting.pop_first() {
-            let mut own: Vec<Taken> = Vec::new();
+            let mut own: Vec<TakenStep> = Vec::new();
             for &size in sizes.iter().filter(|&&size| size > 0 && size <= classes.total - state.devices) {
                 for stage in classes.stages(&state, size) {
                     let Stage { state: next, nodes, on_each, devices, is_whole } = stage;
@@ -155,7 +155,7 @@ impl<'a> Classes<'a> {
             let (one, other) = (&fleet.nodes[one], &fleet.nodes[other]);
             one.outside == other.outside && (!has_tiers || one.domains == other.domains)
         };
-        let mut list: Vec<Class> = Vec::new();
+        let mut list: Vec<NodeClass> = Vec::new();
         for (index, node) in fleet.nodes.iter().enumerate().filter(|(_, node)| node.devices > 0) {
             let linked =
                 list.iter().map(|class| class.linked_like).find(|&like| are_linked_alike(like, index));
@@ -166,7 +166,7 @@ impl<'a> Classes<'a> {
             });
             match known {
                 Some(class) => class.nodes.push(index),
-                None => list.push(Class {
+                None => list.push(NodeClass {
                     nodes: vec![index],
                     devices: node.devices,
                     is_whole: node.devices == node.whole,
@@ -294,7 +294,7 @@ impl<'a> Classes<'a> {
     }
 
     /// Whether a stage may take all devices of such a node and those of others.
-    fn may_be_spanned(&self, class: &Class) -> bool {
+    fn may_be_spanned(&self, class: &NodeClass) -> bool {
         match self.spanning {
             Spanning::Never => false,
             Spanning::WholeNodes => class.is_whole,
@@ -309,7 +309,7 @@ impl<'a> Classes<'a> {
     /// The stage with devices of one more node, or of the begun one.
     fn take(&self, stage: &Stage, class: usize, devices: u32) -> Stage {
         let mut longer = stage.clone();
-        let Class { nodes, devices: all, linked_like, .. } = &self.list[class];
+        let NodeClass { nodes, devices: all, linked_like, .. } = &self.list[class];
         let state = &mut longer.state;
         let already = match state.begun {
             Some((_, taken)) => taken,

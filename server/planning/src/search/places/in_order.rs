@@ -7,7 +7,7 @@ use super::{Places, Spanning, Step};
 
 /// A device of the sequence.
 #[derive(Debug, Clone, Copy)]
-struct Slot {
+struct SequencedDevice {
     /// Its node, as a position of the sequence.
     node: usize,
     /// Where in the sequence that node's devices begin.
@@ -18,7 +18,7 @@ struct Slot {
 struct Sequence<'a> {
     fleet: &'a Fleet,
     order: &'a [usize],
-    slots: Vec<Slot>,
+    slots: Vec<SequencedDevice>,
     /// Where in the fleet each node's devices begin, by the node's index in the fleet.
     begins: Vec<u32>,
 }
@@ -96,7 +96,7 @@ impl<'a> Sequence<'a> {
         for (node, &index) in order.iter().enumerate() {
             let begin = slots.len() as u32;
             let devices = fleet.nodes.get(index).map_or(0, |node| node.devices);
-            slots.extend(std::iter::repeat_n(Slot { node, begin }, devices as usize));
+            slots.extend(std::iter::repeat_n(SequencedDevice { node, begin }, devices as usize));
         }
         Self { fleet, order, slots, begins: fleet.begins() }
     }
@@ -117,8 +117,8 @@ impl<'a> Sequence<'a> {
 
     fn step(&self, places: &mut Places, from: u32, size: u32, spanning: Spanning) -> Option<Step> {
         let to = from + size;
-        let &Slot { node: first, begin } = self.slots.get(from as usize)?;
-        let &Slot { node: last, begin: last_begin } = self.slots.get(to as usize - 1)?;
+        let &SequencedDevice { node: first, begin } = self.slots.get(from as usize)?;
+        let &SequencedDevice { node: last, begin: last_begin } = self.slots.get(to as usize - 1)?;
         let node = |position: usize| self.fleet.nodes.get(*self.order.get(position)?);
         let end = last_begin + node(last)?.devices;
         let is_whole = from == begin && to == end;

@@ -2,7 +2,7 @@
 
 use super::super::memory::{Peaks, Run};
 use super::super::{Ended, PlaceId, PlacedStage, Question, Seconds, StageCosts, Stop};
-use super::tables::Tables;
+use super::tables::StageTables;
 use super::{Least, Outcome, Terms, Wanted, Weighed};
 use crate::iteration::Edge;
 use crate::iteration::{Order, Pipeline, ends};
@@ -12,7 +12,7 @@ pub const PASS: u64 = 5;
 
 /// The last stages of a plan, the first of them last.
 #[derive(Debug, Default)]
-struct Part {
+struct LastStages {
     stages: Vec<PlacedStage>,
     seconds: Vec<Seconds>,
     /// Between each stage and the one that was chosen before it, which follows it.
@@ -36,10 +36,10 @@ struct Child {
 pub(super) struct Branch<'a, C> {
     question: &'a Question<'a, C>,
     terms: Terms,
-    tables: &'a Tables,
+    tables: &'a StageTables,
     wanted: &'a mut dyn Wanted,
     stop: &'a Stop,
-    part: Part,
+    part: LastStages,
     outcome: Outcome,
     is_over: bool,
 }
@@ -48,11 +48,11 @@ impl<'a, C: StageCosts> Branch<'a, C> {
     pub(super) fn new(
         question: &'a Question<'a, C>,
         terms: Terms,
-        tables: &'a Tables,
+        tables: &'a StageTables,
         wanted: &'a mut dyn Wanted,
         stop: &'a Stop,
     ) -> Self {
-        let (part, outcome) = (Part::default(), Outcome::NOTHING);
+        let (part, outcome) = (LastStages::default(), Outcome::NOTHING);
         Self { question, terms, tables, wanted, stop, part, outcome, is_over: false }
     }
 

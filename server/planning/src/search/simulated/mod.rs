@@ -27,13 +27,13 @@ mod tables;
 mod tests;
 mod wanted;
 
-pub use wanted::{Fastest, Front, Least, LowestPeaks, Wanted, Weighed};
+pub use wanted::{Fastest, Least, LowestPeaks, SimulatedFront, Wanted, Weighed};
 
 use super::{Ended, Question, StageCosts, Stop, Unit};
 use crate::iteration::Overlap;
 use branch::Branch;
 pub use branch::PASS;
-use tables::Tables;
+use tables::StageTables;
 pub use tables::Whole;
 
 /// Name and version of this search.
@@ -96,7 +96,7 @@ pub fn search<C: StageCosts>(
     prices: &Stop,
     stop: &Stop,
 ) -> Outcome {
-    let Some(tables) = Tables::of(question, terms, prices) else {
+    let Some(tables) = StageTables::of(question, terms, prices) else {
         return Outcome { states: 0, ended: prices.ended(), open_seconds: 0.0, open_peak: 0 };
     };
     Branch::new(question, terms, &tables, wanted, stop).run()
@@ -104,5 +104,5 @@ pub fn search<C: StageCosts>(
 
 /// What every plan of a question needs at least, in one look at its stages; none where it is too large to tell.
 pub fn at_least<C: StageCosts>(question: &Question<'_, C>, terms: Terms, stop: &Stop) -> Option<Whole> {
-    Tables::of(question, terms, stop).map(|tables| tables.whole())
+    StageTables::of(question, terms, stop).map(|tables| tables.whole())
 }

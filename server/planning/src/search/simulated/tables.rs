@@ -35,7 +35,7 @@ const NONE: Cell =
 
 /// All stages under one choice on devices that are alike, by first and last layer.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct StageTable {
     pub(super) choice: usize,
     pub(super) cells: Vec<Cell>,
 }
@@ -78,9 +78,9 @@ pub(super) struct Entry {
 
 /// All tables of a question.
 #[derive(Debug)]
-pub(super) struct Tables {
+pub(super) struct StageTables {
     pub(super) layers: usize,
-    pub(super) list: Vec<Table>,
+    pub(super) list: Vec<StageTable>,
     /// Ways into each place.
     pub(super) into: Vec<Vec<Entry>>,
     /// By row and layer.
@@ -91,7 +91,7 @@ pub(super) struct Tables {
     trips: f64,
 }
 
-impl Tables {
+impl StageTables {
     /// None where there would be too many, or when stopped.
     pub(super) fn of<C: StageCosts>(question: &Question<'_, C>, terms: Terms, stop: &Stop) -> Option<Self> {
         let (layers, places) = (question.costs.layers(), question.places.count());
@@ -187,7 +187,7 @@ impl Tables {
             }
             if is_any {
                 own.push(self.list.len());
-                self.list.push(Table { choice, cells });
+                self.list.push(StageTable { choice, cells });
             }
         }
         Some(own)

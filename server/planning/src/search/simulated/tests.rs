@@ -107,7 +107,7 @@ proptest! {
         }).collect();
         expected.sort_by(|one, other| one.0.total_cmp(&other.0));
         expected.dedup();
-        let mut front = Front::default();
+        let mut front = SimulatedFront::default();
         run(&instance, terms, &mut front, u64::MAX);
         let mut known = front.known;
         known.sort_by(|one, other| one.0.total_cmp(&other.0));

@@ -124,7 +124,7 @@ impl Wanted for LowestPeaks {
 
 /// The plans that no other one beats in both seconds and the highest peak.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Front {
+pub struct SimulatedFront {
     /// Plans slower than this are not wanted.
     pub within: Option<f64>,
     /// What is known: seconds and highest peaks of plans.
@@ -133,14 +133,14 @@ pub struct Front {
     pub found: Vec<Weighed>,
 }
 
-impl Front {
+impl SimulatedFront {
     fn is_beaten(&self, seconds: f64, highest: u64) -> bool {
         let slower = |known: f64| known <= seconds * (1.0 + SAME);
         self.known.iter().any(|&(known, peak)| slower(known) && peak <= highest)
     }
 }
 
-impl Wanted for Front {
+impl Wanted for SimulatedFront {
     fn may_be(&self, least: &Least) -> bool {
         let is_within = self.within.is_none_or(|within| least.seconds <= within * (1.0 + SAME));
         is_within && !self.is_beaten(least.seconds, least.highest)

@@ -37,7 +37,7 @@ impl Alike {
 
 /// A stage that may follow at a node, whatever its layers and choice.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Taken {
+pub(super) struct AlikeStep {
     /// Index of a step like its own in [`Alike::list`].
     pub(super) like: u32,
     /// Micro-batches that it holds.
@@ -45,7 +45,7 @@ pub(super) struct Taken {
 }
 
 /// The graph of the search.
-pub(super) type Graph = graph::Graph<Taken>;
+pub(super) type Graph = graph::Graph<AlikeStep>;
 
 /// The graph of a question's places.
 pub(super) fn graph<C: StageCosts>(
@@ -56,7 +56,7 @@ pub(super) fn graph<C: StageCosts>(
 ) -> Graph {
     let Ok(graph) = Graph::of(question, counts, counting, |node, way| {
         let like = alike.of_step[node.place as usize][way.step];
-        Ok::<_, Infallible>(Some(Taken { like, in_flight: question.in_flight(way.after) }))
+        Ok::<_, Infallible>(Some(AlikeStep { like, in_flight: question.in_flight(way.after) }))
     });
     graph
 }

@@ -18,7 +18,7 @@ struct Known {
 
 /// What is known of the stages of a table that hold equally many micro-batches and begin with the same layer, by
 /// last layer.
-type Row = Option<Box<[Option<Known>]>>;
+type KnownRow = Option<Box<[Option<Known>]>>;
 
 /// What a stage that holds so many micro-batches takes longer, exactly or bounded.
 type Ask<'a> = dyn Fn(&StageAt, u32, bool) -> Option<Squeezed> + 'a;
@@ -30,7 +30,7 @@ pub(super) struct Squeezer<'a> {
     /// Micro-batches that a stage may hold, and none.
     widths: usize,
     /// By table, micro-batches held and first layer.
-    known: RefCell<Vec<Row>>,
+    known: RefCell<Vec<KnownRow>>,
 }
 
 impl fmt::Debug for Squeezer<'_> {
@@ -84,7 +84,7 @@ impl<'a> Squeezer<'a> {
 
     fn cell<'k>(
         &self,
-        known: &'k mut Vec<Row>,
+        known: &'k mut Vec<KnownRow>,
         table: usize,
         stage: &StageAt,
         in_flight: u32,

@@ -1,6 +1,6 @@
 //! The cheapest way to run each stage under bounds: what one pass of the program reads.
 
-use super::alike::{Graph, Taken};
+use super::alike::{AlikeStep, Graph};
 use super::tables::{Priced, Tables};
 
 /// Bounds on a plan's largest stage.
@@ -78,7 +78,7 @@ impl Levels {
     pub(super) fn of(graph: &Graph, tables: &Tables<'_>) -> Self {
         let thresholds: Vec<Vec<u32>> =
             (0..tables.of_step.len()).map(|step| thresholds(tables, step)).collect();
-        let class = |taken: Taken| {
+        let class = |taken: AlikeStep| {
             let step = taken.like as usize;
             (step, thresholds[step].partition_point(|&held| held < taken.in_flight))
         };
@@ -101,7 +101,7 @@ impl Levels {
                 *in_flight = keys.len() as u32 - 1;
             }
         }
-        let level = |taken: Taken| {
+        let level = |taken: AlikeStep| {
             let (step, class) = class(taken);
             known[step][class].unwrap_or_default()
         };

@@ -17,7 +17,7 @@ const NAMED: usize = 3;
 /// # Errors
 /// Those of the smallest model, where none fits, and whatever is wrong with a question.
 pub fn largest_model(
-    mut questions: Vec<(u64, PlanQuestion<'_>)>,
+    mut questions: Vec<(u64, PlanQuestion)>,
     stop: &Stop,
 ) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
     // Of equally large ones the first that was named.

@@ -13,9 +13,7 @@ use super::answer::{QuestionError, Recommendation};
 use super::ask::{ProfiledChain, Transfers};
 use super::find::{Candidate, CandidateStage};
 use super::holds;
-use super::named_stages::GIVEN;
-use crate::cost::Factors;
-use crate::cost::Prices;
+use crate::cost::{Factors, Prices};
 use crate::fleet::PlannedFleet;
 use crate::predict::forecast::{on_top, warnings};
 use crate::predict::{Margin, Origin, Prediction, StageSetting};
@@ -163,11 +161,6 @@ impl Writer<'_> {
         content.found.baselines = found.compared.clone();
         content.found.restriction = found.restriction.clone();
         Ok((content, others))
-    }
-
-    /// The plan that its caller named.
-    pub(super) fn given(&self, plan: &Candidate) -> Result<Plan, QuestionError> {
-        self.plan(plan, GIVEN)
     }
 
     /// What devices hold and no figure shows, of any kind of device.

@@ -1,5 +1,7 @@
 //! A question with everything that its answer rests on: the request, the profiles and the devices.
 
+use std::sync::Arc;
+
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::findings::AppliedCorrection;
@@ -14,11 +16,9 @@ use super::ask::{
     transfers,
 };
 use super::find::Job;
-use super::named_stages::named_stages;
+use super::named_stages::{GIVEN, named_stages};
 use super::plan::{NamedPlan, Writer};
-
-use crate::cost::Factors;
-use crate::cost::Prices;
+use crate::cost::{Factors, Prices};
 use crate::fleet::PlannedFleet;
 use crate::learn::{Correction, Corrections};
 use crate::predict::Margin;
@@ -26,31 +26,31 @@ use crate::predict::capture::merger;
 use crate::search::{Cuts, Pin, Stop, Unit};
 
 /// A request for a recommendation, with the profiles and devices that it names.
-#[derive(Debug, Clone)]
-pub struct PlanQuestion<'a> {
+#[derive(Debug)]
+pub struct PlanQuestion {
     /// What is asked.
-    pub request: &'a PlanRequest,
+    pub request: PlanRequest,
     /// The profile that the plan is made from.
-    pub chain: &'a ProfiledChain,
+    pub chain: Arc<ProfiledChain>,
     /// Profiles of the same model on other kinds of devices.
-    pub others: Vec<&'a ProfiledChain>,
+    pub others: Vec<Arc<ProfiledChain>>,
     /// The devices that a plan may use. Groups that were named without a cluster keep their order.
-    pub fleet: &'a PlannedFleet,
+    pub fleet: PlannedFleet,
     /// The training to plan for.
     pub training: TrainingSpec,
     /// What is kept free besides a predicted peak.
     pub margin: Margin,
     /// What predictions are multiplied with; none where nobody asked for that.
-    pub corrections: Option<&'a Corrections>,
+    pub corrections: Option<Corrections>,
 }
 
-impl PlanQuestion<'_> {
+impl PlanQuestion {
     /// Searches: the plan, and the plans that it names.
     ///
     /// # Errors
     /// What is wrong with the request, or why there is no plan.
     pub fn answer(&self, stop: &Stop) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
-        let (request, chain) = (self.request, self.chain);
+        let (request, chain) = (&self.request, &*self.chain);
         let kinds = self.by_kind();
         let predictors = kinds.iter().map(|(chain, factors)| (&*chain.predictor as _, *factors)).collect();
         let prices = Prices::new(predictors, self.training, self.margin, chain.model.as_ref());
@@ -69,7 +69,7 @@ impl PlanQuestion<'_> {
             chain,
             kinds: &kinds,
             prices: &prices,
-            fleet: self.fleet,
+            fleet: &self.fleet,
             training: self.training,
             margin: self.margin,
             goal: request.goal.clone(),
@@ -81,7 +81,7 @@ impl PlanQuestion<'_> {
             // Nothing was searched.
             let plan = named_stages(&prices, &job, &wish, partitioning)?;
             writer.goal = Goal { objective: None, ..writer.goal };
-            let plan = writer.given(&plan)?;
+            let plan = writer.plan(&plan, GIVEN)?;
             return Ok(((plan.name()?, plan), Vec::new()));
         }
         let left_out = left_out(request, &wish.batches, wish.least_share, job.fleet.devices());
@@ -100,7 +100,7 @@ impl PlanQuestion<'_> {
 
     /// The profile of each kind of device, in the fleet's order, and what its predictions are multiplied with.
     fn by_kind(&self) -> Vec<(&ProfiledChain, Factors)> {
-        let chains = || std::iter::once(self.chain).chain(self.others.iter().copied());
+        let chains = || std::iter::once(&self.chain).chain(&self.others).map(|chain| &**chain);
         self.fleet
             .kinds()
             .filter_map(|kind| chains().find(|chain| chain.device_kind == kind))
@@ -116,7 +116,7 @@ impl PlanQuestion<'_> {
 
     /// What the bytes and the seconds of a profile are multiplied with.
     fn learnt(&self, chain: &ProfiledChain) -> [Option<&Correction>; 2] {
-        let Some(corrections) = self.corrections else { return [None, None] };
+        let Some(corrections) = &self.corrections else { return [None, None] };
         let (kind, predictor) = (chain.device_kind.as_str(), chain.predictor.name());
         let bytes = corrections.bytes(kind, predictor, chain.predictor.ledger());
         [bytes, corrections.seconds(kind, predictor)]

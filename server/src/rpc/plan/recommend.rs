@@ -4,9 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use loadmaster_planning::fleet::PlannedFleet;
-use loadmaster_planning::learn::Corrections;
-use loadmaster_planning::predict::Margin;
 use loadmaster_planning::predict::choose::PredictorKind;
 use loadmaster_planning::recommend::{NamedPlan, PlanQuestion, ProfiledChain, QuestionError, largest_model};
 use loadmaster_planning::search::Stop;
@@ -14,7 +11,6 @@ use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::name::{ProfileName, checked_kind};
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::plan::request::PlanRequest;
-use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::wire::{field, v1};
 
 use super::Plans;
@@ -40,32 +36,6 @@ pub(super) struct Recommended {
     pub(super) is_final: bool,
 }
 
-/// A question with all that it asks about, to be answered beside the calls.
-struct Task {
-    asked: PlanRequest,
-    chain: Arc<ProfiledChain>,
-    /// Profiles of the same model on other kinds of devices.
-    others: Vec<Arc<ProfiledChain>>,
-    fleet: PlannedFleet,
-    training: TrainingSpec,
-    margin: Margin,
-    corrections: Option<Corrections>,
-}
-
-impl Task {
-    fn question(&self) -> PlanQuestion<'_> {
-        PlanQuestion {
-            request: &self.asked,
-            chain: &self.chain,
-            others: self.others.iter().map(|chain| &**chain).collect(),
-            fleet: &self.fleet,
-            training: self.training,
-            margin: self.margin,
-            corrections: self.corrections.as_ref(),
-        }
-    }
-}
-
 impl Plans {
     /// The plan that a request asks for; it is not stored.
     pub(super) async fn recommend(
@@ -84,29 +54,25 @@ impl Plans {
                 return Err(Invalid::field("candidate_profiles", why).into());
             }
             let name = self.profile(&request.profile, document).await?;
-            let task = self.task(&request, asked, name).await?;
-            return self.searched(limit, move |stop| task.question().answer(stop)).await;
+            let question = self.plan_question(&request, asked, name).await?;
+            return self.searched(limit, move |stop| question.answer(stop)).await;
         }
         if !request.profile.is_empty() || !document.is_empty() {
             let why = "is one model, and OBJECTIVE_MAX_MODEL chooses from `candidate_profiles`: leave it out";
             return Err(Invalid::field("profile", why).into());
         }
         in_range("candidate_profiles", candidates.len(), 1..=MAX_PROFILES)?;
-        let mut tasks = Vec::with_capacity(candidates.len());
+        let mut questions = Vec::with_capacity(candidates.len());
         for (index, name) in candidates.iter().enumerate() {
             let field = format!("candidate_profiles[{index}]");
             let name = ProfileName::parse(&field, name)?;
-            let task = self.task(&request, asked.clone(), name).await?;
-            let parameters = task.chain.parameters.ok_or_else(|| {
+            let question = self.plan_question(&request, asked.clone(), name).await?;
+            let parameters = question.chain.parameters.ok_or_else(|| {
                 Invalid::field(field, "is of a chain whose parameters are not known: compare other models")
             })?;
-            tasks.push((parameters, task));
+            questions.push((parameters, question));
         }
-        let largest = move |stop: &Stop| {
-            let questions = tasks.iter().map(|(parameters, task)| (*parameters, task.question()));
-            largest_model(questions.collect(), stop)
-        };
-        self.searched(limit, largest).await
+        self.searched(limit, move |stop| largest_model(questions, stop)).await
     }
 
     async fn searched(
@@ -119,12 +85,13 @@ impl Plans {
         Ok(Recommended { plan, others, search_seconds, is_final })
     }
 
-    async fn task(
+    /// A question with all that it asks about, to be answered beside the calls.
+    async fn plan_question(
         &self,
         request: &v1::RecommendPlanRequest,
         mut asked: PlanRequest,
         name: ProfileName,
-    ) -> Result<Task, ApiError> {
+    ) -> Result<PlanQuestion, ApiError> {
         let margin = request::margin(request.margin)?;
         let kind = field("predictor", request.predictor)?;
         let overrides = Overrides {
@@ -159,7 +126,7 @@ impl Plans {
             }
         }
         let corrections = if asked.correct { Some(self.corrections().await?) } else { None };
-        Ok(Task { asked, chain, others, fleet, training, margin, corrections })
+        Ok(PlanQuestion { request: asked, chain, others, fleet, training, margin, corrections })
     }
 
     /// Profiles of the same model on other kinds of devices.

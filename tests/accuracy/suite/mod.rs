@@ -21,8 +21,7 @@ use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule
 
 use crate::row::Group;
 use crate::sample::Sampler;
-use crate::study::HeldOut;
-use crate::study::Study;
+use crate::study::{HeldOut, Study};
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,8 +8,7 @@ use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
 use super::ask::Wish;
 use crate::cost::{Batch, Market};
-use crate::iteration::Edge;
-use crate::iteration::{Order, Pipeline, iteration_seconds};
+use crate::iteration::{Edge, Order, Pipeline, iteration_seconds};
 use crate::search::{Choice, Fleet, KindSet, Link, Pin, Seconds, StageAt, StageCosts};
 
 /// A plan that fits.

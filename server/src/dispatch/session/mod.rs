@@ -7,8 +7,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use loadmaster_proto::cluster::device::Device;
-use loadmaster_proto::measure::failure::FailureKind;
-use loadmaster_proto::measure::failure::RunFailure;
+use loadmaster_proto::measure::failure::{FailureKind, RunFailure};
 use loadmaster_proto::name::{RunName, WorkerName};
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::planner_message::Message as ToWorker;

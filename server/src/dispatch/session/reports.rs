@@ -3,8 +3,7 @@
 use loadmaster_planning::campaign::result::{self, Leased};
 use loadmaster_proto::cluster::device::Device;
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::measure::failure::FailureKind;
-use loadmaster_proto::measure::failure::RunFailure;
+use loadmaster_proto::measure::failure::{FailureKind, RunFailure};
 use loadmaster_proto::measure::links::LinkMeasurement;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::run::Task;

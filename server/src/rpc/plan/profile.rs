@@ -1,8 +1,9 @@
 //! The profile of a request, with a predictor that answers for it.
 
 use loadmaster_planning::campaign::runs::layer_names;
-use loadmaster_planning::predict::choose::imported;
-use loadmaster_planning::predict::choose::{Evidence, NoPredictor, PredictorKind, Profiled, stored};
+use loadmaster_planning::predict::choose::{
+    Evidence, NoPredictor, PredictorKind, Profiled, imported, stored,
+};
 use loadmaster_planning::recommend::ProfiledChain;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::environment::Host;

@@ -15,11 +15,10 @@ use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::model::zoo::{Vgg, Zoo};
 use loadmaster_proto::name::{ModelName, OperationName, PlanName, ProfileName, WorkerName};
 use loadmaster_proto::phase::Phase;
-use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::PlanStage;
 use loadmaster_proto::plan::findings::Findings;
 use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
+use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 

@@ -4,8 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use loadmaster_proto::measure::collectives::Collectives;
-use loadmaster_proto::measure::links::RankLinks;
-use loadmaster_proto::measure::links::{LinkMeasurement, LinkWork};
+use loadmaster_proto::measure::links::{LinkMeasurement, LinkWork, RankLinks};
 use loadmaster_proto::measure::rank::{
     EXIT_BAD_SPEC, EXIT_LOST_NEIGHBOUR, EXIT_OUT_OF_MEMORY, LinkSpec, RankEvent,
 };

@@ -10,8 +10,9 @@ use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
 use crate::cost::Batch;
 use crate::fleet::Subset;
-use crate::iteration::{Edge, iteration};
-use crate::iteration::{Order, Overlap, Pipeline, Simulated, at_least, iteration_seconds, simulate};
+use crate::iteration::{
+    Edge, Order, Overlap, Pipeline, Simulated, at_least, iteration, iteration_seconds, simulate,
+};
 use crate::search::memory::{Peaks, Run};
 use crate::search::{Choice, KindSet, Peak, PlacedStage, Places, Question, Seconds, StageCosts, Step, Unit};
 

@@ -4,8 +4,7 @@ use super::super::memory::{Peaks, Run};
 use super::super::{Ended, PlaceId, PlacedStage, Question, Seconds, StageCosts, Stop};
 use super::tables::StageTables;
 use super::{Least, Outcome, Terms, Wanted, Weighed};
-use crate::iteration::Edge;
-use crate::iteration::{Order, Pipeline, ends};
+use crate::iteration::{Edge, Order, Pipeline, ends};
 
 /// Work of a simulated pass.
 pub const PASS: u64 = 5;

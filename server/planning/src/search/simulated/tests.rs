@@ -4,8 +4,7 @@ use proptest::prelude::*;
 
 use super::super::testing::{Instance, Shape, WeighedStage, cases, enumerate, instances};
 use super::*;
-use crate::iteration::Edge;
-use crate::iteration::{Order, Pipeline, iteration_seconds};
+use crate::iteration::{Edge, Order, Pipeline, iteration_seconds};
 use crate::search::memory::{Peaks, Run};
 
 /// A plan's simulated seconds, peaks and highest peak; none where its seconds are not known.

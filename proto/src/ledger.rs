@@ -16,12 +16,15 @@ pub enum Ledger {
     Reserved,
     /// Bytes in use as the driver sees them.
     Device,
+    /// Bytes in the pool of the host that memory actions fill.
+    Host,
 }
 
 choice! {
-    Ledger = v1::Ledger, else "must be one of the three ledgers" {
+    Ledger = v1::Ledger, else "must be one of the four ledgers" {
         Allocated = "allocated",
         Reserved = "reserved",
         Device = "device",
+        Host = "host",
     }
 }

@@ -74,6 +74,7 @@ fn specs() -> Vec<RunSpec> {
                 work,
                 iterations: 2,
                 stage_recompute: Vec::new(),
+                stage_actions: Vec::new(),
                 command: None,
             })
         })

@@ -183,6 +183,7 @@ fn new_run(settings: &ProfileSettings, KeyedRun { key, run }: KeyedRun) -> NewRu
     NewRun {
         training: run.training,
         stage_recompute: Vec::new(),
+        stage_actions: Vec::new(),
         iterations: settings.iterations,
         command: settings.command.clone(),
         device_kind: settings.device_kind.clone(),

@@ -68,6 +68,7 @@ pub fn own() -> Value {
         outputs: vec![1],
         output_gradients: vec![1],
         input_gradients: vec![0],
+        saved: vec![1],
         slots: [vec![1], vec![2], vec![], vec![], vec![], vec![]],
     };
     let tape = LayerTape {
@@ -78,6 +79,7 @@ pub fn own() -> Value {
         without_graph: passage(),
         untrained_input: Some(Box::new([passage(), passage()])),
         step: Step { blocks: vec![1], communication: vec![0], exchange: vec![1, -1], update: vec![] },
+        has_saved: true,
         overhead: 1,
     };
     let environment = Environment {

@@ -23,6 +23,7 @@ pub fn measurement(stage: StageConfig) -> Measurement {
         peak_ledger: Ledger::Allocated,
         peak_reserved: None,
         static_bytes: StaticBytes::default(),
+        offload: None,
         capacity: Bytes(1 << 30),
         iteration_seconds: 1.0,
         step_seconds: 0.0,

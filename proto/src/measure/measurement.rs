@@ -10,6 +10,7 @@ use crate::training::{RecomputePolicy, StaticBytes};
 
 use crate::measure::environment::Environment;
 use crate::measure::layer_times::LayerTimes;
+use crate::measure::offload::Offload;
 
 /// What one stage needed in one run. Bytes are of the allocated ledger but for `peak_reserved` and
 /// where `peak_ledger` says otherwise.
@@ -43,6 +44,9 @@ pub struct Measurement {
     pub peak_reserved: Option<Bytes>,
     /// Parameters, gradients and optimizer state.
     pub static_bytes: StaticBytes,
+    /// What its memory actions moved; none where there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offload: Option<Box<Offload>>,
     /// Capacity of the device.
     pub capacity: Bytes,
     /// Seconds of one iteration, waiting included: the median over the measured ones.

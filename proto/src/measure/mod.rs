@@ -6,6 +6,7 @@ pub mod failure;
 pub mod layer_times;
 pub mod links;
 pub mod measurement;
+pub mod offload;
 pub mod rank;
 pub mod run;
 pub mod tape;

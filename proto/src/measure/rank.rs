@@ -15,10 +15,12 @@ use crate::measure::collectives::Collectives;
 use crate::measure::failure::OutOfMemory;
 use crate::measure::links::{LinkWork, RankLinks};
 use crate::measure::measurement::Measurement;
+use crate::measure::offload::CopyPace;
 use crate::measure::run::SoloStage;
 use crate::model::Model;
 use crate::phase::Phase;
 use crate::training::TrainingSpec;
+use crate::training::actions::StageActions;
 use crate::training::stage::Partitioning;
 
 /// Exit code of a rank whose device was too small; an [`RankEvent::OutOfMemory`] came before it.
@@ -58,6 +60,12 @@ pub struct RankSpec {
     pub threads: u32,
     /// Seconds to wait for a neighbour before giving up.
     pub neighbour_timeout_seconds: f64,
+    /// What it does so that it holds less.
+    #[serde(default)]
+    pub actions: StageActions,
+    /// How fast its copies may be.
+    #[serde(default)]
+    pub pace: CopyPace,
     /// Write the parameters' gradients of the first iteration to this file (safetensors), for
     /// checking against another partitioning. None in ordinary runs.
     #[serde(default)]

@@ -7,6 +7,7 @@ use crate::error::{Invalid, in_range};
 use crate::measure::links::LinkWork;
 use crate::model::Model;
 use crate::name::CommandName;
+use crate::training::actions::{ActedStage, StageActions};
 use crate::training::stage::{Partitioning, StageConfig};
 use crate::training::{RecomputePolicy, TrainingSpec};
 use crate::wire::v1;
@@ -24,6 +25,9 @@ pub struct RunSpec {
     /// `training.recompute` holds for all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stage_recompute: Vec<RecomputePolicy>,
+    /// What each stage does so that it holds less, in order of the stages of `work`; empty where none does anything.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stage_actions: Vec<StageActions>,
     /// Measured iterations, after one warm-up iteration.
     pub iterations: u32,
     /// The worker's command that trains instead of Loadmaster's rank; only workers that offer it take
@@ -159,7 +163,45 @@ impl RunSpec {
             let why = format!("has {given} policies, must have one for each of {stages} stages, or none");
             return Err(Invalid::field("stage_recompute", why));
         }
+        self.check_actions()?;
         Ok(self)
+    }
+
+    fn check_actions(&self) -> Result<(), Invalid> {
+        let (given, positions) = (self.stage_actions.len(), self.stages());
+        if given > 0 && given != positions.len() {
+            let why =
+                format!("has {given} entries, must have one for each of {} stages, or none", positions.len());
+            return Err(Invalid::field("stage_actions", why));
+        }
+        if given > 0 && self.command.is_some() {
+            return Err(Invalid::field(
+                "stage_actions",
+                "are done by Loadmaster's own rank alone: name no command",
+            ));
+        }
+        for (index, (actions, position)) in self.stage_actions.iter().zip(&positions).enumerate() {
+            let SoloStage { stage, stage_count: count, stage_index } = position;
+            let training = self.stage_training(position);
+            let of = ActedStage {
+                model: &self.model,
+                training: &training,
+                stage,
+                index: *stage_index,
+                count: *count,
+            };
+            actions.check(of).map_err(|invalid| invalid.under(&format!("stage_actions[{index}]")))?;
+        }
+        Ok(())
+    }
+
+    /// What one of its stages does so that it holds less.
+    pub fn stage_actions(&self, position: &SoloStage) -> StageActions {
+        let index = match self.work {
+            Work::Partitioning(_) => position.stage_index as usize,
+            Work::Solo(_) => 0,
+        };
+        self.stage_actions.get(index).cloned().unwrap_or_default()
     }
 
     /// The settings of one of its stages: those of the run, with the stage's own recompute policy.

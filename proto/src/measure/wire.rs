@@ -23,6 +23,7 @@ impl From<&RunSpec> for v1::RunSpec {
             training: Some(spec.training.into()),
             work: Some(work),
             stage_recompute: spec.stage_recompute.to_wire(),
+            stage_actions: spec.stage_actions.to_wire(),
             iterations: spec.iterations.to_wire(),
             command: spec.command.to_wire(),
         }
@@ -68,6 +69,7 @@ impl TryFrom<v1::RunSpec> for RunSpec {
             training: field("training", required("training", wire.training)?)?,
             work,
             stage_recompute: policies.into_iter().map(Option::unwrap_or_default).collect(),
+            stage_actions: field("stage_actions", wire.stage_actions)?,
             iterations: field("iterations", wire.iterations)?,
             command: field("command", wire.command)?,
         }
@@ -100,6 +102,7 @@ impl From<&Measurement> for v1::Measurement {
             gradient_bytes: measurement.static_bytes.gradients.to_wire(),
             optimizer_bytes: measurement.static_bytes.optimizer.to_wire(),
             buffer_bytes: measurement.static_bytes.buffers.to_wire(),
+            offload: measurement.offload.as_deref().map(Into::into),
             capacity_bytes: measurement.capacity.to_wire(),
             iteration_seconds: measurement.iteration_seconds,
             step_seconds: measurement.step_seconds,
@@ -166,6 +169,7 @@ impl TryFrom<v1::Measurement> for Measurement {
                 optimizer: field("optimizer_bytes", wire.optimizer_bytes)?,
                 buffers: field("buffer_bytes", wire.buffer_bytes)?,
             },
+            offload: field::<Option<_>, _>("offload", wire.offload)?.map(Box::new),
             capacity: field("capacity_bytes", wire.capacity_bytes)?,
             iteration_seconds: seconds("iteration_seconds", wire.iteration_seconds)?,
             step_seconds: seconds("step_seconds", wire.step_seconds)?,

@@ -1,5 +1,6 @@
 //! How a model is trained.
 
+pub mod actions;
 pub mod gradient_buckets;
 pub mod notation;
 pub mod overlap;

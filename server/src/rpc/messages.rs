@@ -77,6 +77,7 @@ fn run_spec(work: &RunWork) -> v1::RunSpec {
         training: Some(trained.training.into()),
         work: Some(stages),
         stage_recompute: policies.map(ToWire::to_wire).collect(),
+        stage_actions: trained.stage_actions.to_wire(),
         iterations: count(trained.iterations),
         command: trained.command.as_ref().map(ToString::to_string).unwrap_or_default(),
     }

@@ -99,12 +99,12 @@ macro_rules! repeat_smaller {
                 WHERE verdict.next_state = 'out_of_memory' AND NOT verdict.cancel_requested
                   AND runs.profile_id IS NOT NULL
             ), repeated AS (
-                INSERT INTO runs (id, operation_id, profile_id, model_id, training, work, stage_recompute,
+                INSERT INTO runs (id, operation_id, profile_id, model_id, training, work, stage_recompute, stage_actions,
                                   iterations, command,
                                   device_kind, device_count, min_capacity_bytes, deadline_seconds, work_key,
                                   smallest_micro_batch_size, shrunk_from)
                 SELECT new_id, operation_id, profile_id, model_id,
-                       jsonb_set(training, '{micro_batch_size}', to_jsonb(new_size)), work, stage_recompute,
+                       jsonb_set(training, '{micro_batch_size}', to_jsonb(new_size)), work, stage_recompute, stage_actions,
                        iterations, command,
                        device_kind, device_count, min_capacity_bytes, deadline_seconds, work_key,
                        smallest_micro_batch_size, id

@@ -9,7 +9,7 @@ use super::records::{Page, PageRequest, RunFilter, RunNeed, RunRecord};
 use super::states::Word;
 
 const COLUMNS: &str =
-    "SELECT id, state, operation_id, profile_id, plan_id, model_id AS model, training, work, stage_recompute, iterations,
+    "SELECT id, state, operation_id, profile_id, plan_id, model_id AS model, training, work, stage_recompute, stage_actions, iterations,
     command, device_kind, device_count, worker_id, attempts, failures, progress, phase, shrunk_from,
     create_time, start_time, end_time FROM runs WHERE ";
 

@@ -23,15 +23,15 @@ macro_rules! submit {
             "WITH ",
             $target,
             ", queued AS (
-    INSERT INTO runs (id, operation_id, profile_id, plan_id, model_id, training, work, stage_recompute,
+    INSERT INTO runs (id, operation_id, profile_id, plan_id, model_id, training, work, stage_recompute, stage_actions,
                       iterations, command, device_kind, device_count, min_capacity_bytes, deadline_seconds, work_key,
                       smallest_micro_batch_size)
     SELECT new.id, target.operation_id, target.profile_id, coalesce(new.plan_id, target.plan_id),
            coalesce(plans.model_id, target.model_id), new.training, new.work,
-           new.stage_recompute, new.iterations, new.command, new.device_kind, new.device_count,
+           new.stage_recompute, new.stage_actions, new.iterations, new.command, new.device_kind, new.device_count,
            new.min_capacity_bytes, new.deadline_seconds, new.work_key, new.smallest_micro_batch_size
     FROM target, jsonb_to_recordset($1) AS new(id text, plan_id text, training jsonb, work jsonb,
-         stage_recompute jsonb, iterations integer, command text, device_kind text, device_count integer, min_capacity_bytes bigint,
+         stage_recompute jsonb, stage_actions jsonb, iterations integer, command text, device_kind text, device_count integer, min_capacity_bytes bigint,
          deadline_seconds integer, work_key text, smallest_micro_batch_size integer)
          LEFT JOIN plans ON plans.id = new.plan_id
     ORDER BY new.id
@@ -272,6 +272,7 @@ fn run_document(run: &NewRun) -> Result<Value> {
         training,
         work,
         stage_recompute,
+        stage_actions,
         iterations,
         command,
         device_kind,
@@ -287,6 +288,7 @@ fn run_document(run: &NewRun) -> Result<Value> {
         "training": document(training)?,
         "work": document(work)?,
         "stage_recompute": document(stage_recompute)?,
+        "stage_actions": document(stage_actions)?,
         "iterations": iterations,
         "command": command,
         "device_kind": device_kind,

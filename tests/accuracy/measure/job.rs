@@ -7,10 +7,12 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::{Backend, CPU_KIND};
 use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::rank::{Edges, RankDevice, RankSpec};
 use loadmaster_proto::measure::run::{RankPosition, RunSpec, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::layer::fingerprint;
+use loadmaster_proto::training::actions::StageActions;
 use serde::{Deserialize, Serialize};
 
 /// Measured iterations after the warm-up. Peaks repeat exactly, so one is enough.
@@ -52,6 +54,7 @@ impl Job {
             work: planned.work.clone(),
             iterations: ITERATIONS,
             stage_recompute: Vec::new(),
+            stage_actions: Vec::new(),
             command: None,
         };
         Self { key: fingerprint(&run), run }
@@ -91,6 +94,8 @@ impl Job {
             },
             threads: 1,
             neighbour_timeout_seconds: NEIGHBOUR_TIMEOUT_SECONDS,
+            actions: StageActions::default(),
+            pace: CopyPace::default(),
             dump_gradients: None,
             dump_parameters: None,
         };

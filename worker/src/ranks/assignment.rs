@@ -7,6 +7,7 @@ use std::time::Duration;
 use loadmaster_proto::cluster::device::{Backend, Device};
 use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::links::LinkWork;
+use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::rank::{Edges, LinkSpec, RankDevice, RankSpec};
 use loadmaster_proto::measure::run::{RankPosition, RunSpec, Task, Work};
 
@@ -80,6 +81,8 @@ impl Supervisor {
             device: rank_device(device),
             threads: self.threads,
             neighbour_timeout_seconds: self.patience(),
+            actions: spec.stage_actions(&place.position),
+            pace: CopyPace::default(),
             dump_gradients: None,
             dump_parameters: None,
         }

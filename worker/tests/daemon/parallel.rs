@@ -34,6 +34,7 @@ pub(crate) fn mixed() -> RunSpec {
         work: Work::Partitioning(Partitioning::new(stages).unwrap()),
         iterations: 2,
         stage_recompute: Vec::new(),
+        stage_actions: Vec::new(),
         command: None,
     }
 }

@@ -254,6 +254,7 @@ pub(crate) fn spec(stages: usize) -> RunSpec {
         work,
         iterations: 1,
         stage_recompute: Vec::new(),
+        stage_actions: Vec::new(),
         command: None,
     }
 }

@@ -198,6 +198,7 @@ mod tests {
             without_graph: Passage::default(),
             untrained_input: None,
             step,
+            has_saved: false,
             overhead: 0,
         };
         let times = LayerTimes { layer: 3, ..LayerTimes::default() };

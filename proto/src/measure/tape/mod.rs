@@ -69,6 +69,7 @@ pub type Event = i32;
 ///     without_graph: Passage::default(),
 ///     untrained_input: None,
 ///     step: Step::default(),
+///     has_saved: false,
 ///     overhead: 0,
 /// };
 /// assert!(tape.first.left().is_empty(), "each block is freed");
@@ -96,6 +97,9 @@ pub struct LayerTape {
     pub untrained_input: Option<Box<[Passage; 2]>>,
     /// The end of an iteration.
     pub step: Step,
+    /// Whether its passages say which blocks autograd saved.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_saved: bool,
     /// Bytes that the device held between iterations beyond parameters, buffers and optimizer state:
     /// rounding and workspaces; 0 on CPU slots.
     #[serde(default)]
@@ -121,6 +125,9 @@ pub struct Passage {
     /// Blocks of the gradients of what enters it; none where nothing before it is trained.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub input_gradients: Vec<u32>,
+    /// Blocks that autograd saved in the forward pass, in order and each once, those at the edges included.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub saved: Vec<u32>,
     /// Events of each slot, see [`Slot`].
     pub slots: [Vec<Event>; Slot::ALL.len()],
 }
@@ -198,6 +205,7 @@ impl Passage {
     pub fn check(&self) -> Result<(), Invalid> {
         check_blocks(&self.blocks)?;
         check_names("communication", &self.communication, &self.blocks, MAX_EVENTS)?;
+        check_names("saved", &self.saved, &self.blocks, MAX_EVENTS)?;
         for (field, blocks) in [
             ("inputs", &self.inputs),
             ("outputs", &self.outputs),

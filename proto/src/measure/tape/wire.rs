@@ -23,6 +23,7 @@ impl From<&LayerTape> for v1::LayerTape {
                 .collect(),
             step: Some((&tape.step).into()),
             overhead_bytes: tape.overhead.to_wire(),
+            has_saved: tape.has_saved,
         }
     }
 }
@@ -56,6 +57,7 @@ impl TryFrom<v1::LayerTape> for LayerTape {
             without_graph: passage("without_graph", wire.without_graph)?,
             untrained_input,
             step: Step::try_from(required("step", wire.step)?).map_err(|invalid| invalid.under("step"))?,
+            has_saved: wire.has_saved,
             overhead: field("overhead_bytes", wire.overhead_bytes)?,
         }
         .checked()
@@ -72,6 +74,7 @@ impl From<&Passage> for v1::layer_tape::Passage {
             outputs: passage.outputs.clone(),
             output_gradients: passage.output_gradients.clone(),
             input_gradients: passage.input_gradients.clone(),
+            saved: passage.saved.clone(),
             input: slot(Slot::Input),
             forward: slot(Slot::Forward),
             output: slot(Slot::Output),
@@ -93,6 +96,7 @@ impl TryFrom<v1::layer_tape::Passage> for Passage {
             outputs: wire.outputs,
             output_gradients: wire.output_gradients,
             input_gradients: wire.input_gradients,
+            saved: wire.saved,
             slots: [wire.input, wire.forward, wire.output, wire.gradient, wire.backward, wire.input_gradient],
         })
     }

@@ -164,6 +164,7 @@ mod tests {
                         work: run.work.clone(),
                         iterations: 1,
                         stage_recompute: Vec::new(),
+                        stage_actions: Vec::new(),
                         command: None,
                     };
                     spec.checked().unwrap();

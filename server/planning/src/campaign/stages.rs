@@ -209,6 +209,7 @@ mod tests {
                             work: Work::Solo(run),
                             iterations: 1,
                             stage_recompute: Vec::new(),
+                            stage_actions: Vec::new(),
                             command: None,
                         };
                         spec.checked().unwrap();

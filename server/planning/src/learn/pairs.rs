@@ -22,6 +22,7 @@ impl Quantity {
             Self::PeakBytes(Ledger::Allocated) => 1,
             Self::PeakBytes(Ledger::Reserved) => 2,
             Self::PeakBytes(Ledger::Device) => 3,
+            Self::PeakBytes(Ledger::Host) => 4,
         }
     }
 }

@@ -117,7 +117,7 @@ fn most(kind: &str, capacity: u64, ledger: Ledger) -> u64 {
     const BEYOND: u64 = 2;
     match ledger {
         Ledger::Allocated if kind == CPU_KIND => capacity,
-        Ledger::Allocated | Ledger::Reserved | Ledger::Device => capacity.saturating_mul(BEYOND),
+        _ => capacity.saturating_mul(BEYOND),
     }
 }
 

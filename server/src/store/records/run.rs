@@ -7,6 +7,7 @@ use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::name::{
     CommandName, ModelName, OperationName, PlanName, ProfileName, RunName, WorkerName,
 };
+use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
@@ -59,6 +60,8 @@ pub struct NewRun {
     pub work: Work,
     /// What each stage computes again; empty where the settings say it for all of them.
     pub stage_recompute: Vec<RecomputePolicy>,
+    /// What each of them does so that it holds less; empty where none does anything.
+    pub stage_actions: Vec<StageActions>,
     /// Measured iterations.
     pub iterations: u32,
     /// The worker's command that trains; none for Loadmaster's rank.
@@ -136,6 +139,8 @@ pub struct TrainedWork {
     pub stages: Work,
     /// What each of them computes again; empty where the settings say it for all of them.
     pub stage_recompute: Vec<RecomputePolicy>,
+    /// What each of them does so that it holds less; empty where none does anything.
+    pub stage_actions: Vec<StageActions>,
     /// Measured iterations.
     pub iterations: u32,
     /// The worker's command that trains; none for Loadmaster's rank.

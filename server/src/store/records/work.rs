@@ -4,6 +4,7 @@ use loadmaster_proto::measure::links::LinkWork;
 use loadmaster_proto::measure::run::{RunSpec, Task, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::CommandName;
+use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use serde::Deserialize;
 use sqlx::FromRow;
@@ -22,6 +23,8 @@ pub(super) struct WorkRow<M> {
     work: StoredWork,
     #[sqlx(json)]
     stage_recompute: Vec<RecomputePolicy>,
+    #[sqlx(json)]
+    stage_actions: Vec<StageActions>,
     #[sqlx(try_from = "i32")]
     iterations: u32,
     #[sqlx(try_from = "Stored<Option<String>>")]
@@ -59,7 +62,7 @@ impl TryFrom<WorkRow<Stored<String>>> for RunWork {
     type Error = StoreError;
 
     fn try_from(row: WorkRow<Stored<String>>) -> Result<Self> {
-        let WorkRow { model, training, work, stage_recompute, iterations, command } = row;
+        let WorkRow { model, training, work, stage_recompute, stage_actions, iterations, command } = row;
         Ok(match told(work, model, training)? {
             Told::Links(links) => Self::Links(links),
             Told::Stages(stages, model, training) => Self::Stages(TrainedWork {
@@ -67,6 +70,7 @@ impl TryFrom<WorkRow<Stored<String>>> for RunWork {
                 training,
                 stages,
                 stage_recompute,
+                stage_actions,
                 iterations,
                 command,
             }),
@@ -79,12 +83,18 @@ impl TryFrom<WorkRow<Json<Model>>> for Task {
     type Error = StoreError;
 
     fn try_from(row: WorkRow<Json<Model>>) -> Result<Self> {
-        let WorkRow { model, training, work, stage_recompute, iterations, command } = row;
+        let WorkRow { model, training, work, stage_recompute, stage_actions, iterations, command } = row;
         Ok(match told(work, model, training)? {
             Told::Links(links) => Self::Links(links),
-            Told::Stages(work, Json(model), training) => {
-                Self::Train(Box::new(RunSpec { model, training, work, stage_recompute, iterations, command }))
-            }
+            Told::Stages(work, Json(model), training) => Self::Train(Box::new(RunSpec {
+                model,
+                training,
+                work,
+                stage_recompute,
+                stage_actions,
+                iterations,
+                command,
+            })),
         })
     }
 }

@@ -8,10 +8,12 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::{Backend, CPU_KIND};
 use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::rank::{Edges, RankDevice, RankEvent, RankSpec};
 use loadmaster_proto::measure::run::{RunSpec, SoloStage, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
+use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 
@@ -74,6 +76,8 @@ pub(crate) fn solo(model: &Model, training: TrainingSpec, position: SoloStage) -
         device: cpu(8 << 30),
         threads: 1,
         neighbour_timeout_seconds: 60.0,
+        actions: StageActions::default(),
+        pace: CopyPace::default(),
         dump_gradients: None,
         dump_parameters: None,
     }
@@ -112,6 +116,7 @@ pub(crate) fn connected(
         training,
         work,
         stage_recompute: Vec::new(),
+        stage_actions: Vec::new(),
         iterations: 3,
         command: None,
     }

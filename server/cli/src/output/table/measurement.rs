@@ -61,7 +61,7 @@ fn peak(measurement: &Measurement) -> String {
     let peak = bytes(measurement.peak_allocated_bytes);
     match measurement.peak_ledger() {
         Ledger::Unspecified | Ledger::Allocated => peak,
-        other @ (Ledger::Reserved | Ledger::Device) => {
+        other @ (Ledger::Reserved | Ledger::Device | Ledger::Host) => {
             format!("{peak} ({})", word(other.as_str_name(), "LEDGER_"))
         }
     }

@@ -68,6 +68,7 @@ fn specs() -> impl Strategy<Value = RunSpec> {
             training: training(if gpipe { Schedule::Gpipe } else { Schedule::OneFOneB }, 4, micro_batches),
             work,
             stage_recompute: if gpipe { policies[..stages].to_vec() } else { Vec::new() },
+            stage_actions: Vec::new(),
             iterations,
             command: is_command.then(|| CommandName::parse("command", "megatron").unwrap()),
             model,
@@ -157,6 +158,7 @@ fn tape(model: &Model, layer: usize, gradients: u64) -> LayerTape {
         untrained_input: untrained.then(|| Box::new([later.clone(), later.clone()])),
         later,
         step: Step::default(),
+        has_saved: false,
         overhead: 0,
     }
     .checked()
@@ -246,6 +248,7 @@ fn single_layer() -> RunSpec {
         training: training(Schedule::Gpipe, 4, 3),
         work,
         stage_recompute: Vec::new(),
+        stage_actions: Vec::new(),
         iterations: 3,
         command: None,
         model,

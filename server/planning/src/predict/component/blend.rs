@@ -199,6 +199,7 @@ pub(super) fn blend(
         without_graph: passage(&first.without_graph, &second.without_graph),
         untrained_input,
         step: blend_steps(&first.step, &second.step, rule),
+        has_saved: second.has_saved,
         overhead: rule.read(first.overhead, second.overhead),
     };
     Blended { tape, is_aligned, unseen }
@@ -246,7 +247,8 @@ fn is_tensor(first: u64, second: u64, gradients: &BTreeSet<u64>, rule: &impl Ble
 }
 
 fn without_bytes(passage: &Passage) -> Passage {
-    Passage { blocks: vec![0; passage.blocks.len()], ..passage.clone() }
+    // What autograd saved was not always noted.
+    Passage { blocks: vec![0; passage.blocks.len()], saved: Vec::new(), ..passage.clone() }
 }
 
 /// The blocks of the second recording where its events are not those of the first.
@@ -306,6 +308,7 @@ mod tests {
             first,
             untrained_input: None,
             step: Step::default(),
+            has_saved: false,
             overhead: 0,
         };
         let low = tape(passage(&[100, 70], &[2, -1]));

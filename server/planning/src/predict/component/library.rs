@@ -290,8 +290,18 @@ fn blend_shards(
 }
 
 fn is_same(one: &LayerTape, other: &LayerTape) -> bool {
-    let LayerTape { layer: _, content: _, first, later, without_graph, untrained_input, step, overhead } =
-        one;
+    // What autograd saved follows from the content, or was not noted.
+    let LayerTape {
+        layer: _,
+        content: _,
+        has_saved: _,
+        first,
+        later,
+        without_graph,
+        untrained_input,
+        step,
+        overhead,
+    } = one;
     (first, later, without_graph) == (&other.first, &other.later, &other.without_graph)
         && (untrained_input, step, overhead) == (&other.untrained_input, &other.step, &other.overhead)
 }

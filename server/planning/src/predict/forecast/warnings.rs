@@ -88,6 +88,6 @@ pub fn on_top(ledger: Ledger) -> Option<&'static str> {
         Ledger::Reserved => Some(
             "bytes are of the reserved ledger: contexts and communication libraries of a GPU come on top",
         ),
-        Ledger::Device => None,
+        Ledger::Device | Ledger::Host => None,
     }
 }

@@ -68,7 +68,7 @@ impl Layers {
         };
         self.transient = match self.ledger {
             Ledger::Allocated => self.transient.max(level.transient),
-            Ledger::Reserved | Ledger::Device => self.transient.saturating_add(grown),
+            Ledger::Reserved | Ledger::Device | Ledger::Host => self.transient.saturating_add(grown),
         };
     }
 

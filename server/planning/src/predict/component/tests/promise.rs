@@ -68,6 +68,7 @@ fn tape(model: &Model, layer: usize, edge: u64, scratch: u64) -> LayerTape {
         without_graph,
         untrained_input: None,
         step: Step::default(),
+        has_saved: false,
         overhead: 0,
     }
     .checked()

@@ -101,6 +101,7 @@ fn tape(shape: Shape, input: u64, is_first: bool) -> LayerTape {
         without_graph: passage(shape, input, !is_first, false, false),
         untrained_input: None,
         step: Step { blocks: vec![shape.step_scratch], update: vec![1, -1], ..Step::default() },
+        has_saved: false,
         overhead: 0,
     }
 }

@@ -31,6 +31,7 @@ fn run(
         without_graph: Passage::default(),
         untrained_input: None,
         step: Step::default(),
+        has_saved: false,
         overhead: 0,
     };
     let times = |layer| LayerTimes {

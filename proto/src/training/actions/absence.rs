@@ -1,0 +1,133 @@
+//! When blocks are away.
+
+use super::{Block, Deed, StageActions, Step, Steps, Swap};
+
+/// Which part of a layer's blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// All that the layer itself has done with when its step is over; of parameters, gradients and state all there is.
+    Own,
+    /// Its output, where the layer holds it and the one above does not: gone when that one has read it.
+    Above,
+}
+
+/// A block that is away from its device from one boundary to another. Boundaries count from the start of an iteration;
+/// those at or behind the number of its steps are in the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Absence {
+    /// Where its copy begins: behind the step that left it.
+    pub leaves: usize,
+    /// Where it is gone, once its copy is complete.
+    pub freed: usize,
+    /// Where it has memory again and its copy back begins.
+    pub fetched: usize,
+    /// Where it must be there: in front of the step that needs it.
+    pub needed: usize,
+    /// Which action, an index in [`StageActions::actions`].
+    pub action: usize,
+    /// Its layer, an index in the model.
+    pub layer: usize,
+    /// What it is.
+    pub block: Block,
+    /// Which part of it.
+    pub part: Part,
+    /// Of which micro-batch; none of blocks that all of them share.
+    pub micro_batch: Option<u32>,
+}
+
+/// From the step that leaves a block to the one that needs it next.
+type Use = (usize, usize);
+
+impl StageActions {
+    /// All absences of an iteration, in the order in which blocks leave; those that would save nothing are none. A part
+    /// that a layer turns out not to hold is away with no bytes.
+    pub fn absences(&self, steps: &Steps) -> Vec<Absence> {
+        let mut all = Vec::new();
+        for (index, action) in self.actions.iter().enumerate() {
+            let Deed::Swap(swap) = &action.deed else { continue };
+            for layer in action.layers() {
+                let mut away = |part, micro_batch, (left, needed): Use| {
+                    let [after, before] = [swap.release_after, swap.fetch_before].map(|steps| steps as usize);
+                    let (leaves, fetched) = (left + 1, needed.saturating_sub(before));
+                    let freed = leaves.saturating_add(after);
+                    if freed < fetched {
+                        let Swap { block, .. } = *swap;
+                        all.push(Absence {
+                            leaves,
+                            freed,
+                            fetched,
+                            needed,
+                            action: index,
+                            layer,
+                            block,
+                            part,
+                            micro_batch,
+                        });
+                    }
+                };
+                if swap.block.is_of_micro_batch() {
+                    for (micro_batch, part, of) in uses_of_micro_batches(steps, layer, swap.block) {
+                        if action.is_for(steps.slot(micro_batch)) {
+                            away(part, Some(micro_batch), of);
+                        }
+                    }
+                } else {
+                    uses(steps, layer, swap.block).into_iter().for_each(|of| away(Part::Own, None, of));
+                }
+            }
+        }
+        all.sort_unstable();
+        all
+    }
+}
+
+fn uses_of_micro_batches(steps: &Steps, layer: usize, block: Block) -> Vec<(u32, Part, Use)> {
+    let mut found = Vec::new();
+    for &step in steps.all() {
+        let Step::Forward { micro_batch, layer: passed } = step else { continue };
+        if passed != layer {
+            continue;
+        }
+        let Some(run) = steps.run(layer, steps.slot(micro_batch)) else { continue };
+        let forward = steps.index(step);
+        let needed = |step| Some((forward?, steps.index(step)?));
+        match block {
+            Block::Activations if !run.is_recomputed => {
+                let backward = Step::Backward { micro_batch, layer };
+                found.extend(needed(backward).map(|of| (micro_batch, Part::Own, of)));
+                // Whoever reads the output last: the layer above, wherever its run is.
+                let reader = steps.index(Step::Forward { micro_batch, layer: layer + 1 }).or(forward);
+                let above = reader.zip(steps.index(backward));
+                found.extend(above.map(|of| (micro_batch, Part::Above, of)));
+            }
+            Block::Inputs if run.is_recomputed && *run.layers.start() == layer => {
+                let again = needed(Step::Again { micro_batch, layer });
+                found.extend(again.map(|of| (micro_batch, Part::Own, of)));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Uses of what all micro-batches share, the last one of an iteration up to the first of the next where it lives on.
+fn uses(steps: &Steps, layer: usize, block: Block) -> Vec<Use> {
+    let is_use = |step: &Step| match *step {
+        Step::Forward { layer: of, .. } | Step::Again { layer: of, .. } => {
+            block == Block::Weights && of == layer
+        }
+        Step::Backward { layer: of, .. } => matches!(block, Block::Weights | Block::Gradients) && of == layer,
+        Step::Exchange => block == Block::Gradients,
+        Step::Update { layer: of } => of == layer,
+    };
+    let at: Vec<usize> =
+        steps.all().iter().enumerate().filter(|(_, step)| is_use(step)).map(|(index, _)| index).collect();
+    let mut uses: Vec<Use> = at.windows(2).map(|pair| (pair[0], pair[1])).collect();
+    if let (Some(first), Some(&last)) = (at.first(), at.last())
+        // Gradients are forgotten with the last update.
+        && block != Block::Gradients
+    {
+        uses.push((last, first + steps.all().len()));
+    }
+    uses
+}

@@ -1,0 +1,200 @@
+//! Which actions make no sense, and why.
+
+use std::collections::HashSet;
+
+use super::{Action, Block, Deed, Destination, StageActions, Stripe, Swap};
+use crate::error::{Invalid, in_range};
+use crate::model::Model;
+use crate::training::stage::StageConfig;
+use crate::training::{RecomputePolicy, TrainingSpec};
+
+/// The stage that actions are for.
+#[derive(Debug, Clone, Copy)]
+pub struct ActedStage<'a> {
+    /// The whole model.
+    pub model: &'a Model,
+    /// How it is trained, with this stage's own recompute policy.
+    pub training: &'a TrainingSpec,
+    /// Its layers and degrees.
+    pub stage: &'a StageConfig,
+    /// Its position in the pipeline.
+    pub index: u32,
+    /// Stages in the pipeline.
+    pub count: u32,
+}
+
+/// Most bytes of a pool: far more than any host has, and sums still have room.
+const MAX_POOL: u64 = 1 << 48;
+
+impl StageActions {
+    /// Checks that the actions can be done in this stage. Whether a peer is on the same node and has room is for those
+    /// to check who know its device.
+    ///
+    /// # Errors
+    /// Names the field of the action, and what would be right.
+    pub fn check(&self, of: ActedStage<'_>) -> Result<(), Invalid> {
+        in_range("actions", self.actions.len(), 0..=Self::MAX_ACTIONS)?;
+        in_range("host_pool", self.host_pool.0, 0..=MAX_POOL)?;
+        for (index, hosted) in self.hosted.iter().enumerate() {
+            let at = |invalid: Invalid| invalid.under(&format!("hosted[{index}]"));
+            in_range("bytes", hosted.bytes.0, 1..=MAX_POOL).map_err(at)?;
+            in_range("stage", hosted.stage, 0..=of.count.saturating_sub(1)).map_err(at)?;
+            let is_later = index == 0 || self.hosted[index - 1].stage < hosted.stage;
+            if hosted.stage == of.index || !is_later {
+                let why = format!("is {}: list other stages in order, each once", hosted.stage);
+                return Err(at(Invalid::field("stage", why)));
+            }
+        }
+        let mut taken = Taken::default();
+        // Runs first: what is recomputed decides which blocks there are.
+        for recomputes in [true, false] {
+            for (index, action) in self.actions.iter().enumerate() {
+                if (action.deed == Deed::Recompute) == recomputes {
+                    self.check_action(action, of, &mut taken)
+                        .map_err(|invalid| invalid.of_entry(index).of_field("actions"))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_action(&self, action: &Action, of: ActedStage<'_>, taken: &mut Taken) -> Result<(), Invalid> {
+        let StageConfig { first_layer, last_layer, .. } = *of.stage;
+        in_range("first_layer", action.first_layer, first_layer..=last_layer)?;
+        in_range("last_layer", action.last_layer, action.first_layer..=last_layer)?;
+        let TrainingSpec { schedule, micro_batches, recompute, .. } = *of.training;
+        let in_flight = schedule.in_flight(of.count, of.index, micro_batches).max(1);
+        for (position, &slot) in action.slots.iter().enumerate() {
+            let field = format!("slots[{position}]");
+            in_range(&field, slot, 0..=in_flight - 1)?;
+            if position > 0 && action.slots[position - 1] >= slot {
+                return Err(Invalid::field(
+                    field,
+                    "is not larger than the one before: list slots in order, each once",
+                ));
+            }
+        }
+        match &action.deed {
+            Deed::Recompute if recompute != RecomputePolicy::None => Err(Invalid::field(
+                "recompute",
+                format!(
+                    "is asked for beside the recompute policy {recompute}, which says what every layer does: choose none"
+                ),
+            )),
+            Deed::Recompute => taken.all("recompute", action, None, in_flight),
+            Deed::Swap(swap) => {
+                self.check_swap(action, swap, of, in_flight).map_err(|invalid| invalid.under("swap"))?;
+                taken.all("swap.block", action, Some(swap.block), in_flight)
+            }
+        }
+    }
+
+    fn check_swap(
+        &self,
+        action: &Action,
+        swap: &Swap,
+        of: ActedStage<'_>,
+        in_flight: u32,
+    ) -> Result<(), Invalid> {
+        in_range("release_after", swap.release_after, 0..=Action::MAX_STEPS)?;
+        in_range("fetch_before", swap.fetch_before, 0..=Action::MAX_STEPS)?;
+        if let Destination::Peers(stripes) = &swap.to {
+            check_stripes(stripes, of).map_err(|invalid| invalid.of_field("peers"))?;
+        }
+        let refuse = |why: String| Err(Invalid::field("block", why));
+        let block = swap.block;
+        if block == Block::Versions {
+            return refuse(format!(
+                "is versions, which there are under PipeDream alone; the schedule is {}",
+                of.training.schedule
+            ));
+        }
+        if !block.is_of_micro_batch() && !action.slots.is_empty() {
+            return refuse(format!("is {block}, which all micro-batches share: leave slots empty"));
+        }
+        let ends = [0, of.model.layers().len().saturating_sub(1)];
+        let tied = ends.into_iter().find(|end| of.model.has_tied_head() && action.layers().contains(end));
+        if let (Some(layer), Block::Weights | Block::Gradients) = (tied, block) {
+            return refuse(format!(
+                "is {block} of layer {layer}, whose weight is tied to another layer's: it never leaves"
+            ));
+        }
+        for slot in (0..in_flight).filter(|&slot| action.is_for(slot)) {
+            let runs = self.runs(of.stage.layers(), of.training.recompute, slot);
+            for layer in action.layers() {
+                let Some(run) = runs.iter().find(|run| run.layers.contains(&layer)) else { continue };
+                match block {
+                    Block::Activations if run.is_recomputed => {
+                        return refuse(format!(
+                            "is activations of layer {layer}, which is computed again and keeps none: swap the inputs of \
+                             its run"
+                        ));
+                    }
+                    Block::Inputs if !run.is_recomputed || *run.layers.start() != layer => {
+                        return refuse(format!(
+                            "is inputs of layer {layer}, where no recomputed run begins: swap its activations"
+                        ));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_stripes(stripes: &[Stripe], of: ActedStage<'_>) -> Result<(), Invalid> {
+    in_range("", stripes.len(), 1..=Stripe::MAX)?;
+    let mut seen = HashSet::new();
+    let mut sum = 0_u64;
+    for (index, stripe) in stripes.iter().enumerate() {
+        let at = |field: &str, why: String| Err(Invalid::field(field, why).of_entry(index));
+        if stripe.stage == of.index {
+            return at("stage", format!("is {}, the stage itself: a peer is another one", stripe.stage));
+        }
+        in_range("stage", stripe.stage, 0..=of.count.saturating_sub(1))
+            .map_err(|invalid| invalid.of_entry(index))?;
+        if !seen.insert(stripe.stage) {
+            return at("stage", format!("is {}, as another stripe's: name each peer once", stripe.stage));
+        }
+        in_range("share", stripe.share, 1..=Stripe::WHOLE).map_err(|invalid| invalid.of_entry(index))?;
+        sum += u64::from(stripe.share);
+    }
+    if sum != u64::from(Stripe::WHOLE) {
+        return Err(Invalid::field(
+            "",
+            format!("have shares of {sum} in all, must add up to {}", Stripe::WHOLE),
+        ));
+    }
+    Ok(())
+}
+
+/// Blocks that an action is on already: none for recomputing.
+#[derive(Debug, Default)]
+struct Taken(HashSet<(usize, Option<Block>, u32)>);
+
+impl Taken {
+    fn all(
+        &mut self,
+        field: &str,
+        action: &Action,
+        block: Option<Block>,
+        in_flight: u32,
+    ) -> Result<(), Invalid> {
+        for layer in action.layers() {
+            for slot in (0..in_flight).filter(|&slot| action.is_for(slot)) {
+                if !self.0.insert((layer, block, slot)) {
+                    let what =
+                        block.map_or("is recomputed".to_owned(), |block| format!("has its {block} swapped"));
+                    return Err(Invalid::field(
+                        field,
+                        format!(
+                            "layer {layer} {what} by another action for slot {slot}: one action on a block"
+                        ),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}

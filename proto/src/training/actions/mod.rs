@@ -1,0 +1,235 @@
+//! Memory actions: what a stage does so that it holds less between its steps (MPress).
+//!
+//! | module | question |
+//! |---|---|
+//! | here | what is done to which blocks of which layers? |
+//! | `runs` | which layers are computed again together, and which are kept? |
+//! | `steps` | what does a stage do one after another, where blocks may leave and come between? |
+//! | `absence` | when does a block leave, when is it gone, fetched and needed? |
+//! | `check` | which actions make no sense, and why? |
+//!
+//! Planner and rank must agree on all of it to the byte, so it is defined here alone.
+//!
+//! # Points
+//!
+//! A stage does its [`Step`]s one after another; between two of them is a *boundary*, and boundary b lies before
+//! step b. Nothing leaves, comes or is waited for but at boundaries. A block that step p leaves behind and step u
+//! needs next begins to leave at boundary p + 1 and is gone at boundary p + 1 + [`Swap::release_after`]; it is
+//! fetched at boundary u − [`Swap::fetch_before`] and waited for at boundary u. Where it would be fetched no later
+//! than it is gone, it stays. So the bytes of a device follow from the order of its steps, and time carries the
+//! waiting.
+//!
+//! # Who owns a block
+//!
+//! A tensor at the edge between two layers may be saved by both of them, and be the input of a recomputed run besides:
+//! it belongs to the highest layer that holds it, and leaves as that layer's blocks do. One that the lower layer alone
+//! holds belongs to the lower one, and leaves when the upper one has read it.
+
+mod absence;
+mod check;
+mod runs;
+mod steps;
+mod wire;
+
+use serde::{Deserialize, Serialize};
+
+pub use absence::{Absence, Part};
+pub use check::ActedStage;
+pub use runs::Run;
+pub use steps::{Step, Steps};
+
+use crate::bytes::Bytes;
+use crate::choice;
+use crate::wire::v1;
+
+/// What a stage does about its memory, and what it sets aside for that. All its devices do the same.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StageActions {
+    /// What is done. No block is subject to two of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub actions: Vec<Action>,
+    /// Host memory that each of its devices takes before the first iteration, for what is there at once.
+    pub host_pool: Bytes,
+    /// What its own devices set aside before the first iteration for blocks of other stages, in order of these.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hosted: Vec<Hosted>,
+}
+
+/// Memory of a stage's devices that is set aside for another stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Hosted {
+    /// The other stage.
+    pub stage: u32,
+    /// What each of its devices may put there at once: the device that hosts several of them sets as much aside for
+    /// each.
+    pub bytes: Bytes,
+}
+
+/// Something that is done to blocks of a stage.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Action {
+    /// The first of its layers, an index in the model.
+    pub first_layer: usize,
+    /// The last of its layers, inclusive.
+    pub last_layer: usize,
+    /// For which micro-batches: micro-batch i of an iteration is in slot `i mod in_flight`. Ascending; all of them
+    /// where empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slots: Vec<u32>,
+    /// What is done.
+    pub deed: Deed,
+}
+
+/// What is done to blocks.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Deed {
+    /// The layers are one run: its input is kept, and the rest is computed again in the backward pass.
+    Recompute,
+    /// A block of each of the layers is away from the device between its uses.
+    Swap(Swap),
+}
+
+/// Where blocks go, and when.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Swap {
+    /// Which blocks.
+    pub block: Block,
+    /// Where they are meanwhile.
+    pub to: Destination,
+    /// Steps from the one that leaves a block behind to the boundary where it is gone (MPress leaves that to the
+    /// copy's luck): more of them hide a longer copy, and hold the bytes for longer.
+    pub release_after: u32,
+    /// Steps from the boundary where a block is fetched to the step that needs it.
+    pub fetch_before: u32,
+}
+
+/// Where blocks are while they are away.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Destination {
+    /// The memory of the host.
+    Host,
+    /// Memory of devices of other stages on the same node, side by side: parts that add up to
+    /// [`Stripe::WHOLE`] (MPress, device-to-device swap).
+    Peers(Vec<Stripe>),
+}
+
+/// A part of each block, on the device of another stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Stripe {
+    /// The other stage. Device n of a stage sends to device `n mod devices` of that one.
+    pub stage: u32,
+    /// How much of each block, in ten-thousandths.
+    pub share: u32,
+}
+
+/// What a stage holds from one step to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Block {
+    /// What autograd saved in a layer of a micro-batch, the layer's input included where the layer holds it.
+    Activations,
+    /// The input of a recomputed run of a micro-batch.
+    Inputs,
+    /// Weights that a micro-batch went forward with and that were updated since (PipeDream).
+    Versions,
+    /// A layer's parameters, their master weights included.
+    Weights,
+    /// The gradients of a layer's parameters.
+    Gradients,
+    /// The optimizer's state of a layer.
+    Optimizer,
+}
+
+choice! {
+    Block = v1::MemoryBlock {
+        Activations = "activations",
+        Inputs = "inputs",
+        Versions = "versions",
+        Weights = "weights",
+        Gradients = "gradients",
+        Optimizer = "optimizer",
+    }
+}
+
+impl Block {
+    /// Whether there is one of each micro-batch in flight.
+    pub fn is_of_micro_batch(self) -> bool {
+        matches!(self, Self::Activations | Self::Inputs | Self::Versions)
+    }
+}
+
+impl Action {
+    /// Most steps that a release or a fetch is away from its step.
+    pub const MAX_STEPS: u32 = 1 << 16;
+
+    /// Whether it is for micro-batches in this slot.
+    pub fn is_for(&self, slot: u32) -> bool {
+        self.slots.is_empty() || self.slots.contains(&slot)
+    }
+
+    /// Its layers.
+    pub fn layers(&self) -> std::ops::RangeInclusive<usize> {
+        self.first_layer..=self.last_layer
+    }
+}
+
+impl StageActions {
+    /// Most actions of a stage.
+    pub const MAX_ACTIONS: usize = 1 << 14;
+
+    /// Whether nothing is done.
+    pub fn is_empty(&self) -> bool {
+        self.actions.is_empty() && self.host_pool.0 == 0 && self.hosted.is_empty()
+    }
+
+    /// The swap of the blocks of this kind of a layer for a slot.
+    pub fn swap(&self, layer: usize, block: Block, slot: u32) -> Option<&Swap> {
+        self.actions.iter().find_map(|action| match &action.deed {
+            Deed::Swap(swap)
+                if swap.block == block && action.layers().contains(&layer) && action.is_for(slot) =>
+            {
+                Some(swap)
+            }
+            _ => None,
+        })
+    }
+}
+
+impl Stripe {
+    /// What the shares of a block's stripes add up to.
+    pub const WHOLE: u32 = 10_000;
+    /// Most stripes of a block: as many as a node has other devices.
+    pub const MAX: usize = 63;
+    /// Stripes begin at multiples of so many bytes, as allocations do.
+    const ALIGNMENT: u64 = 64;
+
+    /// How a block of so many bytes is split: bytes of each stripe in order. They add up to all of it.
+    ///
+    /// ```
+    /// use loadmaster_proto::training::actions::Stripe;
+    ///
+    /// let stripes = [(1, 2_500), (3, 7_500)].map(|(stage, share)| Stripe { stage, share });
+    /// assert_eq!(Stripe::split(&stripes, 1_000), [256, 744]);
+    /// ```
+    pub fn split(stripes: &[Self], bytes: u64) -> Vec<u64> {
+        let mut shares = 0_u128;
+        let mut begun = 0;
+        let mut parts: Vec<u64> = Vec::with_capacity(stripes.len());
+        for (index, stripe) in stripes.iter().enumerate() {
+            shares += u128::from(stripe.share);
+            let exact = u128::from(bytes) * shares.min(Self::WHOLE.into()) / u128::from(Self::WHOLE);
+            let exact = u64::try_from(exact).unwrap_or(bytes);
+            let end = if index + 1 == stripes.len() {
+                bytes
+            } else {
+                exact.div_ceil(Self::ALIGNMENT).saturating_mul(Self::ALIGNMENT).min(bytes)
+            };
+            parts.push(end - begun);
+            begun = end;
+        }
+        parts
+    }
+}

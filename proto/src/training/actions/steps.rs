@@ -1,0 +1,147 @@
+//! What a stage does one after another in an iteration, layer by layer.
+
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
+
+use super::{Run, StageActions};
+use crate::training::TrainingSpec;
+use crate::training::schedule::Pass;
+use crate::training::stage::StageConfig;
+
+/// One pass of one layer, or its update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// The forward pass of a micro-batch through a layer.
+    Forward {
+        /// Micro-batch within the iteration.
+        micro_batch: u32,
+        /// Index in the model.
+        layer: usize,
+    },
+    /// The same once more, where the backward pass of its run begins.
+    Again {
+        /// Micro-batch within the iteration.
+        micro_batch: u32,
+        /// Index in the model.
+        layer: usize,
+    },
+    /// The backward pass of a micro-batch through a layer.
+    Backward {
+        /// Micro-batch within the iteration.
+        micro_batch: u32,
+        /// Index in the model.
+        layer: usize,
+    },
+    /// Gradients are added up among replicas, and among both ends of a tied weight. Only where there are any.
+    Exchange,
+    /// The optimizer updates a layer.
+    Update {
+        /// Index in the model.
+        layer: usize,
+    },
+}
+
+/// The steps of a stage in one iteration. Handing over what leaves a stage belongs to the step that computed it, waiting
+/// for what enters it to the one that takes it.
+///
+/// ```
+/// use loadmaster_proto::training::actions::{Step, StageActions, Steps};
+/// use loadmaster_proto::training::schedule::Pass;
+///
+/// let passes = [Pass::Forward(0), Pass::Backward(0)];
+/// let runs = StageActions::default().runs(3..=4, Default::default(), 0);
+/// let steps = Steps::of(&passes, 3..=4, &[runs], false);
+/// assert_eq!(
+///     steps.all(),
+///     [
+///         Step::Forward { micro_batch: 0, layer: 3 },
+///         Step::Forward { micro_batch: 0, layer: 4 },
+///         Step::Backward { micro_batch: 0, layer: 4 },
+///         Step::Backward { micro_batch: 0, layer: 3 },
+///         Step::Update { layer: 3 },
+///         Step::Update { layer: 4 },
+///     ]
+/// );
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Steps {
+    all: Vec<Step>,
+    at: HashMap<Step, usize>,
+    runs: Vec<Vec<Run>>,
+}
+
+impl Steps {
+    /// The steps of these passes of a stage; `runs` are those of each slot in order, at least one.
+    pub fn of(passes: &[Pass], layers: RangeInclusive<usize>, runs: &[Vec<Run>], exchanges: bool) -> Self {
+        let mut all = Vec::new();
+        for &pass in passes {
+            match pass {
+                Pass::Forward(micro_batch) => {
+                    all.extend(layers.clone().map(|layer| Step::Forward { micro_batch, layer }));
+                }
+                Pass::Backward(micro_batch) => {
+                    let slot = micro_batch as usize % runs.len().max(1);
+                    for Run { layers, is_recomputed } in runs.get(slot).into_iter().flatten().rev() {
+                        if *is_recomputed {
+                            all.extend(layers.clone().map(|layer| Step::Again { micro_batch, layer }));
+                        }
+                        all.extend(layers.clone().rev().map(|layer| Step::Backward { micro_batch, layer }));
+                    }
+                }
+            }
+        }
+        if exchanges {
+            all.push(Step::Exchange);
+        }
+        all.extend(layers.map(|layer| Step::Update { layer }));
+        let at = all.iter().enumerate().map(|(index, &step)| (step, index)).collect();
+        Self { all, at, runs: runs.to_vec() }
+    }
+
+    /// The steps of stage `index` of `count` under a plan's settings. `exchanges` says whether its gradients are added up
+    /// with those of others.
+    pub fn of_stage(
+        training: &TrainingSpec,
+        stage: &StageConfig,
+        (index, count): (u32, u32),
+        actions: &StageActions,
+        exchanges: bool,
+    ) -> Self {
+        let TrainingSpec { schedule, micro_batches, recompute, .. } = *training;
+        let passes = schedule.passes(count, index, micro_batches);
+        let in_flight = schedule.in_flight(count, index, micro_batches).max(1);
+        let runs: Vec<Vec<Run>> =
+            (0..in_flight).map(|slot| actions.runs(stage.layers(), recompute, slot)).collect();
+        Self::of(&passes, stage.layers(), &runs, exchanges)
+    }
+
+    /// All of them in order.
+    pub fn all(&self) -> &[Step] {
+        &self.all
+    }
+
+    /// Which one it is.
+    pub fn index(&self, step: Step) -> Option<usize> {
+        self.at.get(&step).copied()
+    }
+
+    /// Slots of micro-batches in flight.
+    pub fn slots(&self) -> u32 {
+        u32::try_from(self.runs.len()).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// The slot of a micro-batch.
+    pub fn slot(&self, micro_batch: u32) -> u32 {
+        micro_batch % self.slots()
+    }
+
+    /// The runs of a slot, in order.
+    pub fn runs(&self, slot: u32) -> &[Run] {
+        self.runs.get(slot as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// The run that a layer is in, for a slot.
+    pub fn run(&self, layer: usize, slot: u32) -> Option<&Run> {
+        self.runs(slot).iter().find(|run| run.layers.contains(&layer))
+    }
+}

@@ -95,8 +95,8 @@ fn uses_of_micro_batches(steps: &Steps, layer: usize, block: Block) -> Vec<(u32,
             Block::Activations if !run.is_recomputed => {
                 let backward = Step::Backward { micro_batch, layer };
                 found.extend(needed(backward).map(|of| (micro_batch, Part::Own, of)));
-                // Whoever reads the output last: the layer above, wherever its run is.
-                let reader = steps.index(Step::Forward { micro_batch, layer: layer + 1 }).or(forward);
+                // What the stage hands over is its transport's.
+                let reader = steps.index(Step::Forward { micro_batch, layer: layer + 1 });
                 let above = reader.zip(steps.index(backward));
                 found.extend(above.map(|of| (micro_batch, Part::Above, of)));
             }

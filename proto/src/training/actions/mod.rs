@@ -19,11 +19,30 @@
 //! than it is gone, it stays. So the bytes of a device follow from the order of its steps, and time carries the
 //! waiting.
 //!
-//! # Who owns a block
+//! At boundary b, in this order:
 //!
-//! A tensor at the edge between two layers may be saved by both of them, and be the input of a recomputed run besides:
-//! it belongs to the highest layer that holds it, and leaves as that layer's blocks do. One that the lower layer alone
-//! holds belongs to the lower one, and leaves when the upper one has read it.
+//! 1. copies of what leaves there begin, into pools;
+//! 2. copies of what is gone from there on are waited for, and its memory is given back;
+//! 3. what is fetched there gets memory, and its copy back begins;
+//! 4. what the next step needs is waited for, and its place in the pool is given back.
+//!
+//! So a block is in its pool at the boundaries `leaves..=needed`, and missing from its device during the steps
+//! `freed..fetched`.
+//!
+//! # Which tensors a block is
+//!
+//! Memory of tensors (storages), each once and whole, that is live where it leaves:
+//!
+//! * *Activations* of a layer are what autograd saved in its forward pass, and the layer's input where its kept run
+//!   begins with it and holds it; *inputs* are the input of a recomputed run. Parameters and buffers are none of them.
+//! * What lies at the edge that the next layer reads stays: it is that layer's if that one holds it, too. What the lower
+//!   layer alone holds leaves as its [`Part::Above`] when the next layer has read it, unless that one hands it on. So a
+//!   tensor at an edge belongs to the highest layer that holds it, and what a stage hands over or passes on to nobody
+//!   stays.
+//! * *Weights* of a layer are its trained tensors and their master copies, *gradients* what is accumulated for them,
+//!   *optimizer* what the optimizer keeps of them between steps.
+//!
+//! What leaves at a boundary and is not there does not leave; what is fetched and has not left is there.
 
 mod absence;
 mod check;

@@ -50,3 +50,10 @@ pub struct CopyPace {
     /// To and from each peer, each way.
     pub peer: Option<f64>,
 }
+
+impl CopyPace {
+    /// Whether nothing is slower than it can be.
+    pub fn is_free(&self) -> bool {
+        *self == Self::default()
+    }
+}

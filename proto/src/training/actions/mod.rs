@@ -252,3 +252,6 @@ impl Stripe {
         parts
     }
 }
+
+#[cfg(test)]
+mod tests;

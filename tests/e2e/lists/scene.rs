@@ -19,6 +19,7 @@ use loadmaster_proto::plan::findings::Findings;
 use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::prediction::Origin;
 use loadmaster_proto::plan::{Plan, PlanStage};
+use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_tests::Planner;
@@ -140,6 +141,8 @@ pub(crate) fn content(profile: &ProfileName, model: &ModelName, kind: &str, size
             in_flight: 2,
             recompute: RecomputePolicy::None,
             devices: Vec::new(),
+            actions: StageActions::default(),
+            offload: None,
         }
     });
     Plan {

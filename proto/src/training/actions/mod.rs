@@ -7,6 +7,7 @@
 //! | `steps` | what does a stage do one after another, where blocks may leave and come between? |
 //! | `absence` | when does a block leave, when is it gone, fetched and needed? |
 //! | `check` | which actions make no sense, and why? |
+//! | `notation` | how do people write them? |
 //!
 //! Planner and rank must agree on all of it to the byte, so it is defined here alone.
 //!
@@ -46,6 +47,7 @@
 
 mod absence;
 mod check;
+mod notation;
 mod runs;
 mod steps;
 mod wire;
@@ -54,6 +56,7 @@ use serde::{Deserialize, Serialize};
 
 pub use absence::{Absence, Part};
 pub use check::ActedStage;
+pub use notation::{ParseActionError, StagedAction};
 pub use runs::Run;
 pub use steps::{Step, Steps};
 

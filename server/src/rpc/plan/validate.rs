@@ -82,7 +82,7 @@ impl Plans {
             device_count: devices,
             work: Work::Partitioning(partitioning),
             stage_recompute: plan.stage_recompute(),
-            stage_actions: Vec::new(),
+            stage_actions: plan.stage_actions(),
             iterations,
             command: profile.settings.command,
             work_key: None,

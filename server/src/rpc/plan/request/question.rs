@@ -65,6 +65,8 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
         correct: request.correct,
         merge_layers_to: merge_layers_to(request.merge_layers_to)?,
         partitioning: partitioning.map_err(|invalid| invalid.under("partitioning"))?,
+        stage_actions: field("stage_actions", request.stage_actions.clone())?,
+        copy_pace: field::<Option<_>, _>("copy_pace", request.copy_pace)?.unwrap_or_default(),
         global_batch_size: global_batch_size(request.global_batch_size)?,
         named: NamedSettings {
             micro_batch_size: request.micro_batch_size != 0,

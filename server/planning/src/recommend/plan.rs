@@ -229,7 +229,7 @@ impl Writer<'_> {
 }
 
 /// Parts of a prediction in proportion, so that they add up to the corrected peak.
-fn scaled(parts: Breakdown, predicted: u64, peak: u64) -> Breakdown {
+pub(super) fn scaled(parts: Breakdown, predicted: u64, peak: u64) -> Breakdown {
     if predicted == peak || predicted == 0 {
         return parts;
     }

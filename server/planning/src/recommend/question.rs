@@ -16,7 +16,7 @@ use super::ask::{
     transfers,
 };
 use super::find::Job;
-use super::named_stages::{GIVEN, named_stages};
+use super::named_stages::{GIVEN, named_stages, untouched};
 use super::plan::{NamedPlan, Writer};
 use crate::cost::{Factors, Prices};
 use crate::fleet::PlannedFleet;
@@ -79,9 +79,13 @@ impl PlanQuestion {
         };
         if let Some(partitioning) = &request.partitioning {
             // Nothing was searched.
-            let plan = named_stages(&prices, &job, &wish, partitioning)?;
             writer.goal = Goal { objective: None, ..writer.goal };
-            let plan = writer.plan(&plan, GIVEN)?;
+            let plan = if request.stage_actions.is_empty() {
+                writer.plan(&named_stages(&prices, &job, &wish, partitioning)?, GIVEN)?
+            } else {
+                let untouched = untouched(&prices, &job, &wish, partitioning)?;
+                writer.acted(&untouched, &request.stage_actions, request.copy_pace, GIVEN)?
+            };
             return Ok(((plan.name()?, plan), Vec::new()));
         }
         let left_out = left_out(request, &wish.batches, wish.least_share, job.fleet.devices());

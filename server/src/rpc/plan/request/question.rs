@@ -2,6 +2,7 @@
 
 use loadmaster_planning::recommend::Rules;
 use loadmaster_proto::error::{Invalid, in_range};
+use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::model::MAX_LAYERS;
 use loadmaster_proto::name::checked_name;
 use loadmaster_proto::plan::constraints::Constraints;
@@ -91,6 +92,15 @@ fn check(asked: &PlanRequest, is_objective_named: bool, rules: Option<Rules>) ->
             *field,
             "restricts a search, and `partitioning` leaves nothing to search: name one of the two",
         ));
+    }
+    for (field, named) in [
+        ("stage_actions", !asked.stage_actions.is_empty()),
+        ("copy_pace", asked.copy_pace != CopyPace::default()),
+    ] {
+        if named && asked.partitioning.is_none() {
+            let why = "is of the stages of a partitioning that the request names: name `partitioning`, too";
+            return Err(Invalid::field(field, why));
+        }
     }
     let Some(rules) = rules else { return Ok(()) };
     if constraints.recompute_per_stage && !rules.recompute_per_stage {

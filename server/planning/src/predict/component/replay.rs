@@ -12,7 +12,7 @@ use super::layer_seconds::LayerSeconds;
 use super::library::{ShardTapes, Tape};
 use super::machine::{BlockClass, ClassBytes};
 use super::schedule::StageBytes;
-use super::stage::{ReplayStage, StageLayer};
+use super::stage::{ReplayStage, StageLayer, runs_of};
 use super::{Component, tied};
 use crate::predict::{MOST_BYTES, Origin, PredictionError, StageSeconds};
 
@@ -52,9 +52,7 @@ impl Component {
     /// # Errors
     /// A layer was not recorded at this setting.
     pub(super) fn play(&self, key: PlayedKey) -> Result<Played, PredictionError> {
-        let tapes: Vec<Arc<Tape>> = (key.first..=key.last)
-            .map(|layer| self.tape(layer, key.tensor_degree, key.size))
-            .collect::<Result<_, _>>()?;
+        let tapes = self.tapes(key)?;
         let shards = different_shards(key.tensor_degree, &tapes);
         let play = |tape: fn(&ShardTapes) -> &LayerTape| {
             let of_shard = |(index, shards): &(u32, Vec<&ShardTapes>)| {
@@ -95,7 +93,12 @@ impl Component {
         })
     }
 
-    fn replay_stage<'a>(
+    /// The tapes of its layers.
+    pub(super) fn tapes(&self, key: PlayedKey) -> Result<Vec<Arc<Tape>>, PredictionError> {
+        (key.first..=key.last).map(|layer| self.tape(layer, key.tensor_degree, key.size)).collect()
+    }
+
+    pub(super) fn replay_stage<'a>(
         &self,
         key: PlayedKey,
         tapes: &[&'a LayerTape],
@@ -107,24 +110,26 @@ impl Component {
             .zip(tapes)
             .map(|(layer, &tape)| StageLayer {
                 tape,
-                // Segments of one layer each want their inputs' gradients in any case.
-                untrained_input: key.first == 0
-                    && (1..=first_trained).contains(&layer)
-                    && key.recompute != RecomputePolicy::Layer,
+                untrained_input: key.first == 0 && (1..=first_trained).contains(&layer),
                 first: shared.filter(|_| layer == 0),
                 updates: shared.is_none() || layer < key.last,
             })
             .collect();
         ReplayStage {
             layers,
-            recompute: key.recompute,
+            runs: runs_of(key.recompute, tapes.len()),
             wants_gradient: key.first > 0,
             exchanges: (key.first == 0) != (key.last + 1 == self.contents.len()),
         }
     }
 
     /// The embedding's first passage in a stage that also holds the head, on a shard.
-    fn added_to_shared(&self, tapes: &[&LayerTape], key: PlayedKey, shard: u32) -> Option<Passage> {
+    pub(super) fn added_to_shared(
+        &self,
+        tapes: &[&LayerTape],
+        key: PlayedKey,
+        shard: u32,
+    ) -> Option<Passage> {
         let has_both_ends = key.first == 0 && key.last + 1 == self.contents.len();
         let embedding = tapes.first().filter(|_| has_both_ends && self.model.has_tied_head())?;
         let part = Shard { index: shard, degree: key.tensor_degree };
@@ -160,7 +165,7 @@ impl Played {
 
 /// The tapes of the stage's layers on each shard, by the shard's number, without those that are the same as those
 /// of an earlier one.
-fn different_shards(degree: u32, tapes: &[Arc<Tape>]) -> Vec<(u32, Vec<&ShardTapes>)> {
+pub(super) fn different_shards(degree: u32, tapes: &[Arc<Tape>]) -> Vec<(u32, Vec<&ShardTapes>)> {
     let mut different: Vec<(u32, Vec<&ShardTapes>)> = Vec::new();
     for index in 0..degree.max(1) {
         let shards: Vec<&ShardTapes> = tapes.iter().filter_map(|tape| tape.shard(index)).collect();

@@ -1,3 +1,6 @@
+mod acted;
+mod oracle;
 mod promise;
 mod replay;
 mod seconds;
+mod tapes;

@@ -10,6 +10,7 @@ use super::passes::MicroBatch;
 use super::segment::{Keep, Segment};
 use super::stage::{Forwarded, Stage, handed_over};
 use crate::error::RankError;
+use crate::ffi::Finder;
 use crate::tape::{Edge, at_edge, enter};
 use crate::timing::ForwardKind;
 use crate::transport::{Crossing, Neighbours};
@@ -51,8 +52,10 @@ impl Stage {
         let (outputs, graph) = if flow == Flow::Forward {
             (segment.forward_without_graph(&mut passes, micro_batch, inputs)?, None)
         } else {
+            let saved = Finder::begin()?;
             let (outputs, graph) =
                 segment.forward_with_graph(&mut passes, micro_batch, inputs, ForwardKind::First)?;
+            saved.remark()?;
             (outputs, Some(graph))
         };
         at_edge(Edge::Outputs, &outputs)?;

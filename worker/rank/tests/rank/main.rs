@@ -16,4 +16,5 @@ mod models;
 mod optimizer;
 mod parallel;
 mod processes;
+mod recording;
 mod reference;

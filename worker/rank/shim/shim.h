@@ -63,13 +63,13 @@ Status shim_reset_cuda_peak(int32_t device);
 
 // ---- recorder.cpp: every allocation and free, in order ----
 
-enum TapeKind : uint32_t { TAPE_ALLOCATED = 0, TAPE_FREED = 1, TAPE_REMARK = 2, TAPE_EDGE = 3 };
+enum TapeKind : uint32_t { TAPE_ALLOCATED = 0, TAPE_FREED = 1, TAPE_REMARK = 2, TAPE_EDGE = 3, TAPE_SAVED = 4 };
 
 struct TapeEntry {
   uint32_t kind;
   // Of a remark or an edge: what the caller said. Of an allocation: 1 within communication.
   uint32_t code;
-  // Where the block is; that of the tensor's memory for an edge.
+  // Where the block is; that of the tensor's memory for an edge or what autograd saved.
   uint64_t address;
   // Of an allocation.
   uint64_t bytes;
@@ -83,10 +83,46 @@ void shim_tape_communication(bool on);
 void shim_tape_remark(uint32_t code);
 // Notes which block holds a tensor.
 Status shim_tape_edge(const at::Tensor *tensor, uint32_t code);
+// Notes which blocks were found so far, see shim_find_begin.
+Status shim_tape_saved();
 // Ends the recording and says how many entries it has.
 Status shim_tape_end(uint64_t *count);
 // Copies this many entries and forgets them all.
 void shim_tape_read(TapeEntry *into, uint64_t count);
+
+// ---- storage.cpp: the memory behind tensors ----
+
+// A storage, as long as some tensor holds it.
+struct WeakStorage;
+// A storage that is held.
+struct HeldStorage;
+
+// From now on what autograd saves in this thread's forward passes is found. That changes neither what it keeps nor
+// for how long, but it no longer checks that saved tensors are not written to.
+Status shim_find_begin();
+// Adds a tensor that is kept for the backward pass by somebody else; nothing while nothing is looked for.
+Status shim_find_offer(const at::Tensor *tensor);
+// Storages that were found, each once, in order.
+uint64_t shim_find_count();
+// Moves one of them out.
+WeakStorage *shim_find_take(uint64_t index);
+void shim_find_end();
+
+Status shim_storage_of(const at::Tensor *tensor, WeakStorage **weak);
+void shim_storage_free(WeakStorage *weak);
+// Tells storages apart for as long as this reference exists.
+uint64_t shim_storage_id(const WeakStorage *weak);
+// Null where no tensor holds it any more.
+HeldStorage *shim_storage_hold(const WeakStorage *weak);
+void shim_held_free(HeldStorage *held);
+uint64_t shim_held_bytes(const HeldStorage *held);
+// How many others hold it: tensors that are no handles of one another.
+uint64_t shim_held_tensors(const HeldStorage *held);
+void *shim_held_data(const HeldStorage *held);
+// Gives its memory back to the allocator. Whoever touches it now crashes.
+Status shim_held_give_back(HeldStorage *held);
+// Gives it new memory, as much as it had, with nothing in it.
+Status shim_held_renew(HeldStorage *held);
 
 // ---- autograd.cpp: backward passes ----
 

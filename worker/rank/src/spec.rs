@@ -6,7 +6,8 @@ use std::path::Path;
 use loadmaster_proto::cluster::device::Backend;
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::measure::rank::{Edges, LinkSpec, RankDevice, RankSpec};
-use loadmaster_proto::measure::run::RunSpec;
+use loadmaster_proto::measure::run::{RunSpec, SoloStage};
+use loadmaster_proto::training::actions::ActedStage;
 use loadmaster_proto::training::stage::StageConfig;
 use serde::de::DeserializeOwned;
 
@@ -75,6 +76,7 @@ pub fn check(spec: &RankSpec) -> Result<(), Invalid> {
     check_position(spec).map_err(|invalid| invalid.under("position"))?;
     in_range("shard", spec.shard, 0..=spec.position.stage.devices() - 1)?;
     check_device(&spec.device).map_err(|invalid| invalid.under("device"))?;
+    check_actions(spec).map_err(|invalid| invalid.under("actions"))?;
     check_edges(spec)
 }
 
@@ -101,6 +103,12 @@ fn check_position(spec: &RankSpec) -> Result<(), Invalid> {
         .check_stage(&position.stage, spec.training.micro_batch_size)
         .map_err(|invalid| invalid.under("stage"))?;
     Ok(())
+}
+
+fn check_actions(spec: &RankSpec) -> Result<(), Invalid> {
+    let SoloStage { stage, stage_count: count, stage_index: index } = &spec.position;
+    let of = ActedStage { model: &spec.model, training: &spec.training, stage, index: *index, count: *count };
+    spec.actions.check(of)
 }
 
 fn check_device(device: &RankDevice) -> Result<(), Invalid> {

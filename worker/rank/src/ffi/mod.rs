@@ -3,6 +3,7 @@
 #[cfg(feature = "nccl")]
 pub mod nccl;
 mod operator;
+mod storage;
 mod tape;
 
 use std::ffi::CStr;
@@ -12,9 +13,10 @@ use tch::Tensor;
 use torch_sys::C_tensor;
 
 pub use operator::{fill, with_backward};
+pub use storage::{Finder, Held, Storage, offer};
 pub use tape::{
-    TAPE_ALLOCATED, TAPE_EDGE, TAPE_FREED, TAPE_REMARK, TapeEntry, begin_tape, end_tape, remark, remark_edge,
-    set_communicating,
+    TAPE_ALLOCATED, TAPE_EDGE, TAPE_FREED, TAPE_REMARK, TAPE_SAVED, TapeEntry, begin_tape, end_tape, remark,
+    remark_edge, remark_saved, set_communicating,
 };
 
 /// A failure inside libtorch.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::actions::Steps;
 use tch::{Device, Tensor};
 
 use super::segment::Segment;
@@ -17,7 +18,8 @@ use crate::progress;
 use crate::timing::{Clock, Times};
 
 impl Stage {
-    /// Makes a rank's share of the layers of a stage of `model`, with their parameters at their start.
+    /// Makes a rank's share of the layers of a stage of `model`, with their parameters at their start, to be trained in
+    /// these steps.
     ///
     /// # Errors
     /// Out of memory, for one.
@@ -25,6 +27,7 @@ impl Stage {
         model: &Model,
         share: &Share,
         training: &TrainingSpec,
+        steps: &Steps,
         device: Device,
         clock: Clock,
     ) -> Result<Self, RankError> {
@@ -66,7 +69,7 @@ impl Stage {
         Ok(Self {
             layers,
             trained,
-            segments: Segment::of(&config, training.recompute),
+            slots: Segment::of_slots(steps),
             data: Data::new(model, training, device)
                 .of_samples(config.samples_of(share.shard, training.micro_batch_size)),
             times: Times::new(clock, config.first_layer, config.layer_count()),

@@ -3,8 +3,7 @@
 use std::ops::RangeInclusive;
 
 use loadmaster_proto::phase::Phase;
-use loadmaster_proto::training::RecomputePolicy;
-use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::actions::{Run, Steps};
 use tch::Tensor;
 
 use super::passes::{MicroBatch, Passes};
@@ -33,15 +32,14 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// The segments of a stage under a recompute policy.
-    pub fn of(stage: &StageConfig, policy: RecomputePolicy) -> Vec<Self> {
-        match policy {
-            RecomputePolicy::None => vec![Self { layers: stage.layers(), keep: Keep::Graph }],
-            RecomputePolicy::Stage => vec![Self { layers: stage.layers(), keep: Keep::Input }],
-            RecomputePolicy::Layer => {
-                stage.layers().map(|layer| Self { layers: layer..=layer, keep: Keep::Input }).collect()
-            }
-        }
+    /// The segments of each slot of a stage.
+    pub fn of_slots(steps: &Steps) -> Vec<Vec<Self>> {
+        (0..steps.slots()).map(|slot| steps.runs(slot).iter().map(Self::of).collect()).collect()
+    }
+
+    fn of(run: &Run) -> Self {
+        let keep = if run.is_recomputed { Keep::Input } else { Keep::Graph };
+        Self { layers: run.layers.clone(), keep }
     }
 }
 

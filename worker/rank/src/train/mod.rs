@@ -9,6 +9,8 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::rank::{Edges, RankSpec};
+use loadmaster_proto::measure::run::SoloStage;
+use loadmaster_proto::training::actions::Steps;
 
 use crate::collective::operators;
 use crate::connections::{self, Connections};
@@ -54,13 +56,23 @@ fn is_recorded(spec: &RankSpec) -> bool {
     spec.edges == Edges::Synthetic && spec.position.stage.layer_count() == 1
 }
 
+/// What the rank's stage does in an iteration.
+fn steps(spec: &RankSpec) -> Steps {
+    let SoloStage { stage, stage_count, stage_index } = spec.position;
+    let (is_first, is_last) = (stage.first_layer == 0, stage.last_layer + 1 == spec.model.layers().len());
+    let has_half_of_tied_pair = spec.model.has_tied_head() && is_first != is_last;
+    let exchanges = stage.data_degree > 1 || has_half_of_tied_pair;
+    Steps::of_stage(&spec.training, &stage, (stage_index, stage_count), &spec.actions, exchanges)
+}
+
 fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     let device = memory.device();
     // Before the parameters are made: who waits for us need not wait for those.
     let Connections { neighbours, groups } = connections::connect(spec, Forms::of(spec, device))?;
     let share = Share { config: spec.position.stage, shard: spec.shard, groups };
     let clock = Clock::new(memory.asynchronous_device());
-    let stage = Stage::build(&spec.model, &share, &spec.training, device, clock)?;
+    let steps = steps(spec);
+    let stage = Stage::build(&spec.model, &share, &spec.training, &steps, device, clock)?;
     let optimizer = Stepper::new(spec.training.optimizer, stage.trained().len());
     let mut trainer = Trainer { spec, share, stage, neighbours, optimizer, clock, step_seconds: Vec::new() };
 

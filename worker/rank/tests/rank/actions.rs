@@ -1,0 +1,109 @@
+//! Whatever a stage does about its memory, it trains the same, to the bit.
+
+mod random;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::rank::RankSpec;
+use loadmaster_proto::model::Model;
+use loadmaster_proto::training::actions::{Action, Deed, StageActions};
+use loadmaster_proto::training::{Precision, Schedule, TrainingSpec};
+use tch::Tensor;
+
+use crate::correctness::{ADAM, SGD};
+use crate::models::{small_amoebanet, small_bert, small_llama, small_transgan};
+use crate::processes::{connected, run_all, small_gpt, training};
+use random::Random;
+
+/// What training leaves behind: gradients of the first iteration, parameters after the last one, losses.
+#[derive(Debug)]
+struct Trained {
+    tensors: BTreeMap<String, Tensor>,
+    losses: Vec<f64>,
+}
+
+/// Runs ranks and reads what they leave behind.
+fn train(mut specs: Vec<RankSpec>, folder: &Path) -> (Trained, Vec<Measurement>) {
+    let file = |what: &str, index: usize| Some(folder.join(format!("{what}-{index}.safetensors")));
+    for (index, spec) in specs.iter_mut().enumerate() {
+        spec.dump_gradients = file("gradients", index);
+        spec.dump_parameters = file("parameters", index);
+    }
+    let measured = run_all(&specs);
+    let read = |path: &Option<PathBuf>| Tensor::read_safetensors(path.as_ref().unwrap()).unwrap();
+    let tensors = specs
+        .iter()
+        .enumerate()
+        .flat_map(|(index, spec)| {
+            let named =
+                |what: &str, (name, tensor): (String, Tensor)| (format!("{index} {what} {name}"), tensor);
+            let gradients =
+                read(&spec.dump_gradients).into_iter().map(move |read| named("gradient of", read));
+            let parameters =
+                read(&spec.dump_parameters).into_iter().map(move |read| named("parameter", read));
+            gradients.chain(parameters).collect::<Vec<_>>()
+        })
+        .collect();
+    let losses = measured.iter().flat_map(|measured| measured.losses.clone()).collect();
+    (Trained { tensors, losses }, measured)
+}
+
+fn assert_same_bits(acted: &Trained, untouched: &Trained, what: &str) {
+    assert_eq!(acted.losses, untouched.losses, "{what}");
+    assert_eq!(acted.tensors.len(), untouched.tensors.len(), "{what}");
+    for ((name, acted), (expected_name, expected)) in acted.tensors.iter().zip(&untouched.tensors) {
+        assert_eq!(name, expected_name, "{what}");
+        assert!(acted.equal(expected), "{what}: {name} differs");
+    }
+}
+
+fn recompute(first_layer: usize, last_layer: usize, slots: &[u32]) -> Action {
+    Action { first_layer, last_layer, slots: slots.to_vec(), deed: Deed::Recompute }
+}
+
+/// Runs that are computed again for some of the micro-batches in flight, of any length, beside kept ones, change
+/// nothing but what is held.
+#[test]
+fn any_mix_of_kept_and_recomputed_runs_trains_the_same() {
+    let mut random = Random::new(12);
+    for model in [small_gpt(true), small_bert(), small_llama(), small_amoebanet(), small_transgan()] {
+        let schedule = if random.below(2) == 0 { Schedule::Gpipe } else { Schedule::OneFOneB };
+        let precision = random.of(&[Precision::Fp32, Precision::Bf16, Precision::Bf16Fp32Gradients]);
+        let training = TrainingSpec { schedule, precision, optimizer: random.of(&[ADAM, SGD]), ..training() };
+        let partitioning = random.partitioning(&model, 2, 1);
+        let folder = tempfile::tempdir().unwrap();
+        let specs = connected(&model, training, &partitioning, folder.path());
+        let (untouched, kept) = train(specs.clone(), folder.path());
+        let folder = tempfile::tempdir().unwrap();
+        let mut specs = connected(&model, training, &partitioning, folder.path());
+        for spec in &mut specs {
+            spec.actions.actions = random.recomputed(spec);
+        }
+        let what = format!(
+            "{} {training:?} {:?}",
+            model.family(),
+            specs.iter().map(|spec| &spec.actions).collect::<Vec<_>>()
+        );
+        let (acted, _) = train(specs, folder.path());
+        assert_same_bits(&acted, &untouched, &what);
+        assert!(kept.iter().all(|measured| measured.offload.is_none()));
+    }
+}
+
+/// What is computed again for one slot of four is not held for it.
+#[test]
+fn runs_of_slots_save_in_their_slots() {
+    let model: Model = small_gpt(true);
+    let peak = |actions: Vec<Action>| {
+        let folder = tempfile::tempdir().unwrap();
+        let partitioning = Random::new(1).partitioning(&model, 1, 1);
+        let mut specs = connected(&model, training(), &partitioning, folder.path());
+        specs[0].actions = StageActions { actions, ..StageActions::default() };
+        run_all(&specs)[0].peak_allocated.0
+    };
+    let peaks = [&[][..], &[0], &[0, 2], &[0, 1, 2]]
+        .map(|slots: &[u32]| peak(if slots.is_empty() { Vec::new() } else { vec![recompute(1, 3, slots)] }));
+    assert!(peaks.is_sorted_by(|more, less| more > less), "{peaks:?}");
+}

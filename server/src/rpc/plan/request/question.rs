@@ -103,6 +103,12 @@ fn check(asked: &PlanRequest, is_objective_named: bool, rules: Option<Rules>) ->
         }
     }
     let Some(rules) = rules else { return Ok(()) };
+    for (stage, actions) in asked.stage_actions.iter().enumerate() {
+        for (index, action) in actions.actions.iter().enumerate() {
+            let at = |invalid: Invalid| invalid.under(&format!("stage_actions[{stage}].actions[{index}]"));
+            rules.check_action(action).map_err(at)?;
+        }
+    }
     if constraints.recompute_per_stage && !rules.recompute_per_stage {
         return Err(Invalid::field(
             "constraints.recompute_per_stage",

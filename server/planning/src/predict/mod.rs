@@ -14,6 +14,7 @@
 //! | [`cores`] | what do seconds on CPU slots not contain? | |
 
 mod acted;
+mod acted_stages;
 pub mod capture;
 pub mod choose;
 pub mod component;
@@ -34,6 +35,7 @@ use loadmaster_proto::training::actions::StageActions;
 use serde::Serialize;
 
 pub use acted::{Acted, Away, Pool, StepBytes};
+pub use acted_stages::{ActedStages, ActionsError};
 pub use curve::{PeakCurve, margin_up_to};
 pub use error::PredictionError;
 pub use layer_costs::{Exchange, LayerCost};

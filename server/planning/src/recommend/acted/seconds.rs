@@ -2,16 +2,18 @@
 
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::offload::CopyPace;
-use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::prediction::StageSeconds;
+use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::actions::StageActions;
 
-use super::{ActedStages, swaps};
-use crate::iteration::Edge;
+use super::swaps;
 use crate::iteration::copies::{
-    Copied, DeviceSteps, Keep, LayerSeconds, Links, Parcel, Place, Rate, StageSteps, Stepped, Trip, simulate,
+    Copied, DeviceSteps, Keep, LayerSeconds, Links, Parcel, Place, Rate, StageSteps, Stepped, Trip, Way,
+    simulate,
 };
-use crate::predict::{Acted, Away, LayerCost, Share, StageSetting};
+use crate::iteration::{Edge, iteration};
+use crate::predict::{Acted, ActedStages, Away, LayerCost, Share, StageSetting};
 use crate::recommend::answer::QuestionError;
 use crate::recommend::find::{Candidate, CandidateStage};
 use crate::recommend::plan::Writer;
@@ -31,7 +33,8 @@ struct Guess {
 
 /// An iteration with copies.
 pub(super) struct Timed {
-    pub(super) copied: Copied,
+    copied: Copied,
+    edges: Vec<Edge>,
     /// Mean seconds of a backward pass of each stage, what it computes again included.
     backward: Vec<f64>,
     /// Where the rates of copies come from, for people.
@@ -69,7 +72,7 @@ impl Writer<'_> {
         let stepped = Stepped { devices: &devices, edges: &edges, overlap: candidate.overlap, links: &links };
         let copied = simulate(&stepped, Keep::default())
             .map_err(|error| Invalid::field("stage_actions", error.to_string()))?;
-        Ok(Some(Timed { copied, backward, rates }))
+        Ok(Some(Timed { copied, edges, backward, rates }))
     }
 
     /// What copies go over, one device for each stage, and where the rates come from.
@@ -86,7 +89,7 @@ impl Writer<'_> {
             }
         }
         let origin = |given: Option<f64>| if given.is_some() { "given" } else { "guessed" };
-        let rates = actions.iter().any(|of| swaps(of, None)).then(|| {
+        let rates = actions.iter().any(swaps).then(|| {
             format!(
                 "copies to the host at {:.2} GB/s ({}), to peers at {:.2} GB/s ({}); other rates: --copy-rates",
                 host / 1e9,
@@ -175,20 +178,37 @@ fn mean_backward(acted: &Acted, first: usize, layers: &[LayerSeconds]) -> f64 {
 }
 
 impl Timed {
+    /// Seconds for which a stage's device waits for its copies to a stage, or to the host.
+    pub(super) fn waited(&self, stage: usize, peer: Option<u32>) -> f64 {
+        let own = u32::try_from(stage).unwrap_or(u32::MAX);
+        let ways = match peer {
+            None => [Way::ToHost(own), Way::FromHost(own)],
+            Some(to) => [Way::Between { from: own, to }, Way::Between { from: to, to: own }],
+        };
+        self.copied.ways.iter().filter(|of| ways.contains(&of.way)).map(|of| of.waited.all()).sum()
+    }
+
     /// Writes what was simulated into a plan.
     pub(super) fn tell(self, plan: &mut Plan) {
-        let Self { copied, backward, rates } = self;
+        let Self { copied, edges, backward, rates } = self;
         for (stage, backward) in plan.stages.iter_mut().zip(backward) {
             if let Some(seconds) = &mut stage.seconds {
                 seconds.backward = backward;
             }
         }
-        if let Some(iteration) = &mut plan.found.iteration {
+        let seconds = |of: &PlanStage| {
+            let StageSeconds { forward, backward, step } = of.seconds?;
+            Some(Seconds { forward, backward, step })
+        };
+        let stages: Vec<Seconds> = plan.stages.iter().filter_map(seconds).collect();
+        if let Some(estimate) = &mut plan.found.iteration {
             let devices = copied.devices.len().max(1) as f64;
             let busy: f64 = copied.devices.iter().map(|of| of.busy).sum();
-            iteration.seconds = copied.iteration_seconds;
+            estimate.seconds = copied.iteration_seconds;
+            // Of passes that compute again what they do; it knows no copies.
+            estimate.closed_form = iteration(&stages, &edges, plan.training.micro_batches, estimate.overlap);
             if copied.iteration_seconds > 0.0 {
-                iteration.bubble = (1.0 - busy / (devices * copied.iteration_seconds)).max(0.0);
+                estimate.bubble = (1.0 - busy / (devices * copied.iteration_seconds)).max(0.0);
             }
         }
         if !rates.is_empty() {

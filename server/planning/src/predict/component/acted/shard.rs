@@ -29,6 +29,7 @@ pub(in crate::predict::component) struct ActedShard {
     pub(in crate::predict::component) curve: Vec<StepBytes>,
     pub(in crate::predict::component) away: Vec<Away>,
     /// What is there when the iteration is over and was not when it began: nothing.
+    #[cfg(test)]
     pub(in crate::predict::component) left: u64,
 }
 
@@ -92,8 +93,12 @@ impl Scene<'_> {
         let away = |(absence, tensors): (&Absence, &Vec<u64>)| {
             Away::of(*absence, tensors, stripes(self.actions, absence))
         };
-        let left = player.machine.held().total();
-        ActedShard { curve, away: self.absences.iter().zip(&tensors).map(away).collect(), left }
+        ActedShard {
+            curve,
+            away: self.absences.iter().zip(&tensors).map(away).collect(),
+            #[cfg(test)]
+            left: player.machine.held().total(),
+        }
     }
 
     /// What boundaries do to blocks of the machine, in order.

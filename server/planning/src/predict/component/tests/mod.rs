@@ -1,4 +1,5 @@
 mod acted;
+mod acting;
 mod oracle;
 mod promise;
 mod replay;

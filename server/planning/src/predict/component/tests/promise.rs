@@ -27,7 +27,7 @@ fn in_precision(precision: Precision) -> TrainingSpec {
 }
 
 /// A linear map whose kernels take scratch memory in both passes; no scratch where it is 0.
-fn tape(model: &Model, layer: usize, edge: u64, scratch: u64) -> LayerTape {
+pub(super) fn tape(model: &Model, layer: usize, edge: u64, scratch: u64) -> LayerTape {
     // Blocks: input, scratch, output, gradient of the output, scratch, the weight's gradient, the input's.
     let scratches = |block: i32| if scratch > 0 { vec![block, -block] } else { Vec::new() };
     let passage = |frees_gradient: bool| Passage {
@@ -75,7 +75,12 @@ fn tape(model: &Model, layer: usize, edge: u64, scratch: u64) -> LayerTape {
     .unwrap()
 }
 
-fn measurement(tape: LayerTape, size: u32, (shard, tensor_degree): (u32, u32), kind: &str) -> Measurement {
+pub(super) fn measurement(
+    tape: LayerTape,
+    size: u32,
+    (shard, tensor_degree): (u32, u32),
+    kind: &str,
+) -> Measurement {
     let stage = StageConfig { tensor_degree, ..StageConfig::single(tape.layer, tape.layer) };
     Measurement {
         shard,

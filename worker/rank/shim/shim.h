@@ -54,6 +54,9 @@ void shim_track_host_memory();
 // Requests that would exceed this many bytes fail. Returns what was allowed before.
 uint64_t shim_set_host_capacity(uint64_t bytes);
 MemoryCounts shim_host_memory();
+// Counts so many bytes as held, for memory that is others' to use, or counts them no more.
+Status shim_set_host_aside(uint64_t bytes);
+void shim_put_host_back(uint64_t bytes);
 void shim_reset_host_peak();
 // Whether a request was refused since the last call; if so, fills in the last one.
 bool shim_take_host_excess(Excess *excess);
@@ -142,8 +145,8 @@ Status shim_catch_of(const at::Tensor *const *inputs, uint64_t count, at::Tensor
 void shim_catch_free(GradientCatch *caught);
 // Moves the gradient of an input out, or returns null where none has arrived.
 at::Tensor *shim_catch_take(GradientCatch *caught, uint64_t index);
-// Calls back when the gradient of the tensor is complete.
-Status shim_on_gradient(const at::Tensor *tensor, void (*callback)(uint64_t), uint64_t argument);
+// Calls back when the gradient of the tensor is complete. The backward pass fails where the answer is no.
+Status shim_on_gradient(const at::Tensor *tensor, bool (*callback)(uint64_t), uint64_t argument);
 // Forgets the gradient of a leaf.
 Status shim_clear_gradient(const at::Tensor *leaf);
 
@@ -152,6 +155,8 @@ Status shim_clear_gradient(const at::Tensor *leaf);
 struct MainGradient;
 
 MainGradient *shim_main_gradient_new();
+// Another handle of the same.
+MainGradient *shim_main_gradient_share(const MainGradient *main);
 void shim_main_gradient_free(MainGradient *main);
 // From now on the gradients of this leaf are added to it.
 Status shim_main_gradient_of(const MainGradient *main, const at::Tensor *leaf);

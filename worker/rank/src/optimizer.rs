@@ -5,8 +5,10 @@
 
 use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::Optimizer;
+use loadmaster_proto::training::actions::Step;
 use tch::{Kind, Tensor};
 
+use crate::actions;
 use crate::error::RankError;
 use crate::ffi::{add_product, add_quotient, add_scaled};
 use crate::layers::Trained;
@@ -45,6 +47,7 @@ impl Stepper {
         self.steps += 1;
         for (tensor, state) in trained.iter().zip(&mut self.states) {
             progress::enter(Phase::Step, Some(tensor.layer));
+            actions::before(Step::Update { layer: tensor.layer })?;
             let Some(mut gradient) = tensor.gradient()? else { continue };
             let mut weights = tensor.value.shallow_clone();
             if let Some(master) = &tensor.master {
@@ -52,6 +55,7 @@ impl Stepper {
                 weights = master.shallow_clone();
             }
             update(self.rule, self.steps, state, &weights, &gradient)?;
+            actions::stepped(tensor.layer, state.first.iter().chain(&state.second))?;
             if tensor.master.is_some() {
                 tensor.value.shallow_clone().f_copy_(&weights)?;
             }

@@ -1,5 +1,6 @@
 //! The only unsafe code: calls into the C++ shim, wrapped so that the rest of the program is safe.
 
+mod copy;
 #[cfg(feature = "nccl")]
 pub mod nccl;
 mod operator;
@@ -12,6 +13,7 @@ use std::os::raw::c_char;
 use tch::Tensor;
 use torch_sys::C_tensor;
 
+pub use copy::{Direction, Mapping, Transfer};
 pub use operator::{fill, with_backward};
 pub use storage::{Finder, Held, Storage, offer};
 pub use tape::{
@@ -86,6 +88,8 @@ unsafe extern "C" {
     safe fn shim_track_host_memory();
     safe fn shim_set_host_capacity(bytes: u64) -> u64;
     safe fn shim_host_memory() -> MemoryCounts;
+    safe fn shim_set_host_aside(bytes: u64) -> i32;
+    safe fn shim_put_host_back(bytes: u64);
     safe fn shim_reset_host_peak();
     safe fn shim_take_host_excess(excess: &mut Excess) -> bool;
     safe fn shim_cuda_memory(device: i32, counts: &mut MemoryCounts) -> i32;
@@ -101,9 +105,10 @@ unsafe extern "C" {
     ) -> i32;
     fn shim_catch_free(caught: *mut RawCatch);
     fn shim_catch_take(caught: *mut RawCatch, index: u64) -> *mut C_tensor;
-    fn shim_on_gradient(tensor: *const C_tensor, callback: extern "C" fn(u64), argument: u64) -> i32;
+    fn shim_on_gradient(tensor: *const C_tensor, callback: extern "C" fn(u64) -> bool, argument: u64) -> i32;
     fn shim_clear_gradient(leaf: *const C_tensor) -> i32;
     safe fn shim_main_gradient_new() -> *mut RawMain;
+    fn shim_main_gradient_share(main: *const RawMain) -> *mut RawMain;
     fn shim_main_gradient_free(main: *mut RawMain);
     fn shim_main_gradient_of(main: *const RawMain, leaf: *const C_tensor) -> i32;
     fn shim_main_gradient_get(main: *const RawMain) -> *mut C_tensor;
@@ -199,6 +204,34 @@ pub fn without_host_capacity<T>(work: impl FnOnce() -> T) -> T {
 /// Live host tensors.
 pub fn host_memory() -> MemoryCounts {
     shim_host_memory()
+}
+
+/// Bytes that count as held while this lives: memory of this device that others use.
+#[derive(Debug)]
+pub struct SetAside {
+    bytes: u64,
+}
+
+impl SetAside {
+    /// So many.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn new(bytes: u64) -> Result<Self, ShimError> {
+        check(shim_set_host_aside(bytes))?;
+        Ok(Self { bytes })
+    }
+
+    /// How many.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for SetAside {
+    fn drop(&mut self) {
+        shim_put_host_back(self.bytes);
+    }
 }
 
 /// Makes the highest number of bytes the current one.
@@ -336,6 +369,16 @@ pub struct MainGradient {
     raw: *mut RawMain,
 }
 
+// SAFETY: it is a handle; whoever has one uses it where no backward pass runs, or between two nodes of one.
+unsafe impl Send for MainGradient {}
+
+impl Clone for MainGradient {
+    fn clone(&self) -> Self {
+        // SAFETY: `raw` comes from shim_main_gradient_new and is freed only on drop; the new one is ours too.
+        Self { raw: unsafe { shim_main_gradient_share(self.raw) } }
+    }
+}
+
 impl MainGradient {
     /// That of a leaf, which has no gradient of its own from now on.
     ///
@@ -378,11 +421,16 @@ impl Drop for MainGradient {
     }
 }
 
-/// Calls back with `argument` when a backward pass has completed the gradient of `tensor`.
+/// Calls back with `argument` when a backward pass has completed the gradient of `tensor`. The pass fails where the answer
+/// is no.
 ///
 /// # Errors
 /// When the tensor has no gradient.
-pub fn on_gradient(tensor: &Tensor, callback: extern "C" fn(u64), argument: u64) -> Result<(), ShimError> {
+pub fn on_gradient(
+    tensor: &Tensor,
+    callback: extern "C" fn(u64) -> bool,
+    argument: u64,
+) -> Result<(), ShimError> {
     // SAFETY: the tensor is valid during the call, and a function pointer lives forever.
     check(unsafe { shim_on_gradient(tensor.as_ptr(), callback, argument) })
 }

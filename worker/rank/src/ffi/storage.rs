@@ -43,6 +43,8 @@ pub struct Storage {
 
 // SAFETY: libtorch counts references atomically, and a weak one gives no access to anything.
 unsafe impl Send for Storage {}
+// SAFETY: as above.
+unsafe impl Sync for Storage {}
 
 impl Storage {
     /// That of a tensor.

@@ -11,6 +11,7 @@ use tch::{Device, Tensor};
 use super::segment::Segment;
 use super::share::Share;
 use super::stage::Stage;
+use crate::actions;
 use crate::data::Data;
 use crate::error::RankError;
 use crate::layers::{Layer, LayerTensors, ParameterMaker, Trained};
@@ -60,7 +61,9 @@ impl Stage {
                 }
             }
             let buffers = model.buffers(index);
-            let buffers = buffers.iter().map(|buffer| maker.buffer(buffer)).collect::<Result<_, _>>()?;
+            let buffers: Vec<Tensor> =
+                buffers.iter().map(|buffer| maker.buffer(buffer)).collect::<Result<_, _>>()?;
+            actions::made(index, trained.get(from..).unwrap_or_default(), &buffers)?;
             let shards = share.shards().cloned();
             let feeds_loss = index + 1 == model.layers().len();
             let tensors = LayerTensors { parameters, buffers, shards, feeds_loss };

@@ -12,6 +12,7 @@ use loadmaster_proto::measure::rank::{Edges, RankSpec};
 use loadmaster_proto::measure::run::SoloStage;
 use loadmaster_proto::training::actions::Steps;
 
+use crate::actions;
 use crate::collective::operators;
 use crate::connections::{self, Connections};
 use crate::error::RankError;
@@ -51,9 +52,9 @@ fn timing_iterations(spec: &RankSpec, memory: &Memory) -> u32 {
     if memory.asynchronous_device().is_some() { spec.iterations.min(MOST) } else { 0 }
 }
 
-/// Whether a tape is recorded: of layers that are trained alone.
+/// Whether a tape is recorded: of layers that are trained alone, as they are.
 fn is_recorded(spec: &RankSpec) -> bool {
-    spec.edges == Edges::Synthetic && spec.position.stage.layer_count() == 1
+    spec.edges == Edges::Synthetic && spec.position.stage.layer_count() == 1 && spec.actions.is_empty()
 }
 
 /// What the rank's stage does in an iteration.
@@ -68,17 +69,19 @@ fn steps(spec: &RankSpec) -> Steps {
 fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     let device = memory.device();
     // Before the parameters are made: who waits for us need not wait for those.
-    let Connections { neighbours, groups } = connections::connect(spec, Forms::of(spec, device))?;
+    let Connections { neighbours, groups, pools } = connections::connect(spec, Forms::of(spec, device))?;
     let share = Share { config: spec.position.stage, shard: spec.shard, groups };
     let clock = Clock::new(memory.asynchronous_device());
     let steps = steps(spec);
+    actions::begin(spec, steps.clone(), &pools.borrowed)?;
     let stage = Stage::build(&spec.model, &share, &spec.training, &steps, device, clock)?;
     let optimizer = Stepper::new(spec.training.optimizer, stage.trained().len());
     let mut trainer = Trainer { spec, share, stage, neighbours, optimizer, clock, step_seconds: Vec::new() };
 
     trainer.iterate(0)?;
-    trainer.check_static_bytes(memory)?;
+    trainer.check_static_bytes(memory, pools.set_aside())?;
     memory.reset_peak()?;
+    actions::reset();
     let unhindered = clock.without_waiting();
     trainer.stage.times().restart(unhindered);
     trainer.step_seconds.clear();
@@ -86,11 +89,15 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     let mut losses = Vec::new();
     let mut seconds = Vec::new();
     for iteration in 1..=spec.iterations {
+        pools.check_peers()?;
         let start = Instant::now();
         losses.extend(trainer.iterate(iteration)?);
         seconds.push((clock.now()? - start).as_secs_f64());
     }
     let counts = memory.counts()?;
+    let hosted_peak = pools.finish(&actions::peer_peaks())?;
+    let offload = actions::offload(hosted_peak).map(Box::new);
+    actions::end()?;
     trainer.dump(spec.dump_parameters.as_deref(), |trained| Ok(Some(trained.value.shallow_clone())))?;
     let step_seconds = median(&trainer.step_seconds);
     if clock != unhindered {
@@ -126,7 +133,7 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         peak_ledger: Ledger::Allocated,
         peak_reserved: (!memory.is_exact()).then_some(Bytes(counts.reserved_peak)),
         static_bytes,
-        offload: None,
+        offload,
         capacity: spec.device.capacity,
         iteration_seconds: median(&seconds),
         step_seconds,

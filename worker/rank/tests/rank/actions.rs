@@ -92,6 +92,52 @@ fn any_mix_of_kept_and_recomputed_runs_trains_the_same() {
     }
 }
 
+/// One run, untouched and with random actions of every kind: the same bits.
+fn assert_random_actions_train_the_same(random: &mut Random, model: &Model, stages: usize, degree: u32) {
+    let training = TrainingSpec {
+        schedule: random.of(&[Schedule::Gpipe, Schedule::OneFOneB]),
+        precision: random.of(&[Precision::Fp32, Precision::Bf16, Precision::Bf16Fp32Gradients]),
+        optimizer: random.of(&[ADAM, SGD]),
+        micro_batches: 2 + random.below(5) as u32,
+        ..training()
+    };
+    let partitioning = random.partitioning(model, stages, degree);
+    let folder = tempfile::tempdir().unwrap();
+    let specs = connected(model, training, &partitioning, folder.path());
+    let (untouched, _) = train(specs, folder.path());
+    let folder = tempfile::tempdir().unwrap();
+    let mut specs = connected(model, training, &partitioning, folder.path());
+    random.act(&mut specs);
+    let actions: Vec<&StageActions> = specs.iter().map(|spec| &spec.actions).collect();
+    let what = format!("{} {training:?} {partitioning} {actions:?}", model.family());
+    let moves = |spec: &RankSpec| spec.actions.actions.iter().any(|action| action.deed != Deed::Recompute);
+    let moving: Vec<bool> = specs.iter().map(moves).collect();
+    println!("{what}");
+    let (acted, measured) = train(specs, folder.path());
+    assert_same_bits(&acted, &untouched, &what);
+    for (measured, moves) in measured.iter().zip(moving) {
+        let offload = measured.offload.as_deref().unwrap();
+        for copies in &offload.copies {
+            assert_eq!(copies.out_bytes, copies.in_bytes, "what left is back: {what}");
+        }
+        let moved: u64 = offload.copies.iter().map(|copies| copies.out_bytes).sum();
+        assert!(moves || moved == 0, "{what}");
+        println!("{moved} bytes each way, {} in the host at most", offload.host_peak);
+    }
+}
+
+/// Whatever leaves, wherever it goes and whenever it comes back.
+#[test]
+fn random_actions_train_the_same() {
+    let mut random = Random::new(1);
+    for _ in 0..2 {
+        for model in [small_gpt(true), small_gpt(false), small_bert(), small_llama(), small_transgan()] {
+            let stages = 1 + random.below(3);
+            assert_random_actions_train_the_same(&mut random, &model, stages, 1);
+        }
+    }
+}
+
 /// What is computed again for one slot of four is not held for it.
 #[test]
 fn runs_of_slots_save_in_their_slots() {

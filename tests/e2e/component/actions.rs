@@ -1,10 +1,10 @@
 //! Stages that do random memory actions against real ranks: the device, the host and what is set aside for others, to the
 //! byte.
 
-use loadmaster_planning::predict::Acted;
+use loadmaster_planning::predict::ActedStages;
 use loadmaster_proto::measure::offload::Offload;
 use loadmaster_proto::training::actions::{
-    ActedStage, Action, Block, Deed, Destination, StageActions, Steps, Stripe, Swap,
+    ActedStage, Action, Block, Deed, Destination, StageActions, Stripe, Swap,
 };
 use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_tests::Sampler;
@@ -90,33 +90,20 @@ fn destination(peers: &[u32], dice: &mut Sampler) -> Destination {
 /// A run's stages with their actions, pools as large as predicted.
 struct ActedRun {
     runs: Vec<Run>,
-    actions: Vec<StageActions>,
-    predicted: Vec<Acted>,
-    hosted: Vec<u64>,
+    stages: ActedStages,
 }
 
 impl ActedRun {
-    fn new(component: &Component, runs: Vec<Run>, mut actions: Vec<StageActions>) -> Self {
-        let acted = |(run, actions): (&Run, &StageActions)| {
-            let SoloStage { stage, stage_count, stage_index } = run.position;
-            let setting = StageSetting { stage, stage_index, stage_count, training: run.training };
-            component.acted(&setting, actions).unwrap()
-        };
-        let predicted: Vec<Acted> = runs.iter().zip(&actions).map(acted).collect();
-        let mut hosted = vec![0; runs.len()];
-        for (index, of) in actions.iter_mut().enumerate() {
-            of.host_pool = Bytes(predicted[index].host_peak());
-            for (donor, acted) in predicted.iter().enumerate() {
-                let bytes = acted.peak_on(runs[index].position.stage_index);
-                if bytes > 0 {
-                    let stage = runs[donor].position.stage_index;
-                    of.hosted
-                        .push(loadmaster_proto::training::actions::Hosted { stage, bytes: Bytes(bytes) });
-                    hosted[index] += bytes;
-                }
-            }
-        }
-        Self { runs, actions, predicted, hosted }
+    fn new(model: &Model, component: &Component, runs: Vec<Run>, actions: &[StageActions]) -> Self {
+        let settings: Vec<StageSetting> = runs
+            .iter()
+            .map(|run| {
+                let SoloStage { stage, stage_count, stage_index } = run.position;
+                StageSetting { stage, stage_index, stage_count, training: run.training }
+            })
+            .collect();
+        let stages = ActedStages::of(component, Some(model), &settings, actions).unwrap();
+        Self { runs, stages }
     }
 
     /// What differs between what was predicted and what was measured, for people.
@@ -125,29 +112,24 @@ impl ActedRun {
         let mut differences = Vec::new();
         for (index, measured) in measured.iter().enumerate() {
             let run = &self.runs[index];
-            let predicted = self.predicted[index].prediction(self.hosted[index]);
+            let predicted = self.stages.prediction(index).unwrap();
+            let acted = &self.stages.acted[index];
             let offload = measured.offload.as_deref().cloned().unwrap_or_default();
-            let expected = [predicted.bytes.0, self.predicted[index].host_peak(), self.moved(index)];
+            let expected =
+                [predicted.bytes.0, acted.host_peak(), acted.pools.iter().map(|pool| pool.moved_bytes).sum()];
             let out = |offload: &Offload| offload.copies.iter().map(|copies| copies.out_bytes).sum();
             let found = [measured.peak_allocated.0, offload.host_peak.0, out(&offload)];
             if expected != found {
                 let SoloStage { stage, stage_count, stage_index } = run.position;
-                let steps = Steps::of_stage(
-                    &run.training,
-                    &stage,
-                    (stage_index, stage_count),
-                    &self.actions[index],
-                    false,
-                );
                 let listed: Vec<String> =
-                    self.actions[index].actions.iter().map(ToString::to_string).collect();
+                    self.stages.actions[index].actions.iter().map(ToString::to_string).collect();
                 differences.push(format!(
                     "{} {stage} ({stage_index} of {stage_count}) {} {} of {} steps, {listed:?}: device, host and moved \
                      bytes {expected:?} predicted, {found:?} measured; {:?}",
                     model.family(),
                     run.training.schedule,
                     run.training.precision,
-                    steps.all().len(),
+                    acted.steps.all().len(),
                     predicted.breakdown
                 ));
             }
@@ -155,16 +137,12 @@ impl ActedRun {
         differences
     }
 
-    fn moved(&self, index: usize) -> u64 {
-        self.predicted[index].pools.iter().map(|pool| pool.moved_bytes).sum()
-    }
-
     fn train(&self, model: &Model) -> Vec<Measurement> {
         let folder = tempfile::Builder::new().prefix("lma").tempdir().unwrap();
         let children: Vec<Child> = self
             .runs
             .iter()
-            .zip(&self.actions)
+            .zip(&self.stages.actions)
             .map(|(run, actions)| {
                 let edges = match &run.pipeline {
                     Some(partitioning) => Edges::Sockets { partitioning: partitioning.clone() },
@@ -182,9 +160,14 @@ impl ActedRun {
     }
 }
 
+/// How many cases are tried: `PROPTEST_CASES` asks for more, as it does of property tests.
+fn cases(few: usize) -> usize {
+    std::env::var("PROPTEST_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(few)
+}
+
 /// Solo stages of a model with random actions.
 fn assert_solo_exact(model: &Model, component: &Component, training: TrainingSpec, seed: u64, count: usize) {
-    let mut dice = Sampler::new(seed);
+    let (mut dice, count) = (Sampler::new(seed), cases(count));
     let last = model.layers().len() - 1;
     let mut differences = Vec::new();
     for index in 0..count {
@@ -193,7 +176,7 @@ fn assert_solo_exact(model: &Model, component: &Component, training: TrainingSpe
         let schedule = if index % 2 == 0 { Schedule::Gpipe } else { Schedule::OneFOneB };
         let run = Run::new(model, TrainingSpec { schedule, ..training }, stage, WHOLE);
         let actions = actions(model, &run.training, &run.position, &[], &mut dice);
-        let acted = ActedRun::new(component, vec![run], vec![actions]);
+        let acted = ActedRun::new(model, component, vec![run], &[actions]);
         differences.extend(acted.differences(model));
     }
     assert!(differences.is_empty(), "{} of {count}:\n{}", differences.len(), differences.join("\n"));
@@ -238,7 +221,7 @@ fn stages_that_keep_blocks_of_others_are_predicted_to_the_byte() {
     let component = profile(&model, training, &[4], &[WHOLE]);
     let mut dice = Sampler::new(5);
     let mut differences = Vec::new();
-    for index in 0..6 {
+    for index in 0..cases(6) {
         let sizes = pick(&mut dice, &[[2, 2, 2], [1, 3, 2], [3, 2, 1]]);
         let partitioning = Partitioning::from_sizes(&sizes).unwrap();
         let schedule = if index % 2 == 0 { Schedule::OneFOneB } else { Schedule::Gpipe };
@@ -254,7 +237,7 @@ fn stages_that_keep_blocks_of_others_are_predicted_to_the_byte() {
                 pipeline: Some(partitioning.clone()),
             })
             .collect();
-        let all = runs
+        let all: Vec<StageActions> = runs
             .iter()
             .map(|run| {
                 let own = run.position.stage_index;
@@ -262,7 +245,7 @@ fn stages_that_keep_blocks_of_others_are_predicted_to_the_byte() {
                 actions(&model, &training, &run.position, &peers, &mut dice)
             })
             .collect();
-        differences.extend(ActedRun::new(&component, runs, all).differences(&model));
+        differences.extend(ActedRun::new(&model, &component, runs, &all).differences(&model));
     }
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }

@@ -52,6 +52,8 @@ mod runs;
 mod steps;
 mod wire;
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 pub use absence::{Absence, Part};
@@ -73,7 +75,8 @@ pub struct StageActions {
     pub actions: Vec<Action>,
     /// Host memory that each of its devices takes before the first iteration, for what is there at once.
     pub host_pool: Bytes,
-    /// What its own devices set aside before the first iteration for blocks of other stages, in order of these.
+    /// What its own devices set aside before the first iteration for blocks of other stages, in order of these: of each
+    /// that has actions which put blocks here, if it turns out to have none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hosted: Vec<Hosted>,
 }
@@ -205,6 +208,15 @@ impl StageActions {
     /// Whether nothing is done.
     pub fn is_empty(&self) -> bool {
         self.actions.is_empty() && self.host_pool.0 == 0 && self.hosted.is_empty()
+    }
+
+    /// The stages that its blocks go to.
+    pub fn peers(&self) -> BTreeSet<u32> {
+        let stripes = self.actions.iter().flat_map(|action| match &action.deed {
+            Deed::Swap(Swap { to: Destination::Peers(stripes), .. }) => stripes.as_slice(),
+            Deed::Swap(_) | Deed::Recompute => &[],
+        });
+        stripes.map(|stripe| stripe.stage).collect()
     }
 
     /// The swap of the blocks of this kind of a layer for a slot.

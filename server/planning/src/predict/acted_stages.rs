@@ -1,5 +1,7 @@
 //! The stages of a pipeline with the memory actions that they do: checked, with pools, and with what that needs.
 
+use std::collections::BTreeSet;
+
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::offload::{CopyCount, Offload};
@@ -118,12 +120,12 @@ fn complete(
         let known = settings.iter().find(|setting| setting.stage_index == stage);
         known.map_or(1, |setting| setting.stage.devices().max(1))
     };
+    let peers: Vec<BTreeSet<u32>> = actions.iter().map(StageActions::peers).collect();
     let mut hosted = Vec::with_capacity(actions.len());
     for (index, (of, host)) in actions.iter_mut().zip(settings).enumerate() {
-        for (donor, acted) in settings.iter().zip(acted) {
-            let needed = Bytes(acted.peak_on(host.stage_index));
-            if needed.0 > 0 {
-                set_aside(of, index, donor.stage_index, needed)?;
+        for ((donor, acted), peers) in settings.iter().zip(acted).zip(&peers) {
+            if peers.contains(&host.stage_index) {
+                set_aside(of, index, donor.stage_index, Bytes(acted.peak_on(host.stage_index)))?;
             }
         }
         of.hosted.sort_unstable_by_key(|hosted| hosted.stage);

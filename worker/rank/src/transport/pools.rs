@@ -126,7 +126,10 @@ impl Lending {
                 continue;
             }
             let Some(descriptor) = descriptor else {
-                return Err(RankError::Protocol(format!("{peer} sets no memory aside for this stage")));
+                // Of nothing there is no file: whatever is put there is too much.
+                let memory = Mapping::made(0).map_err(|error| cannot_share(peer, &error))?;
+                pools.borrowed.insert(peer.stage, Arc::new(memory));
+                continue;
             };
             check(&descriptor, bytes).map_err(|why| RankError::Protocol(format!("{peer}: {why}")))?;
             let memory = Mapping::shared(&descriptor, bytes).map_err(|error| cannot_share(peer, &error))?;

@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
-use loadmaster_proto::measure::tape::{LayerTape, Passage};
+use loadmaster_proto::measure::tape::LayerTape;
 use loadmaster_proto::training::gradient_buckets::{BUCKET_BYTES, Bucket, buckets};
 use loadmaster_proto::training::shard::{Shard, ShardParameter};
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, StaticBytes};
 
+use super::Component;
 use super::layer_seconds::LayerSeconds;
 use super::library::{ShardTapes, Tape};
 use super::machine::{BlockClass, ClassBytes};
 use super::schedule::StageBytes;
 use super::stage::{ReplayStage, StageLayer, runs_of};
-use super::{Component, tied};
+use super::tied::TiedEnds;
 use crate::predict::{MOST_BYTES, Origin, PredictionError, StageSeconds};
 
 /// What the bytes of a stage depend on, apart from its place in the pipeline.
@@ -102,7 +103,7 @@ impl Component {
         &self,
         key: PlayedKey,
         tapes: &[&'a LayerTape],
-        shared: Option<&'a Passage>,
+        shared: Option<&'a TiedEnds>,
     ) -> ReplayStage<'a> {
         let mut untrained = self.model.layers().iter().map(|layer| layer.kind.parameter_count() == 0);
         let first_trained = untrained.position(|untrained| !untrained).unwrap_or(self.contents.len());
@@ -111,7 +112,8 @@ impl Component {
             .map(|(layer, &tape)| StageLayer {
                 tape,
                 untrained_input: key.first == 0 && (1..=first_trained).contains(&layer),
-                first: shared.filter(|_| layer == 0),
+                first: shared.filter(|_| layer == 0).map(|ends| &ends.embedding_first),
+                later_with_first: shared.filter(|_| layer == key.last).map(|ends| &ends.head_later),
                 updates: shared.is_none() || layer < key.last,
             })
             .collect();
@@ -123,19 +125,22 @@ impl Component {
         }
     }
 
-    /// The embedding's first passage in a stage that also holds the head, on a shard.
+    /// What is played of the ends of a stage that share a weight, on a shard.
     pub(super) fn added_to_shared(
         &self,
         tapes: &[&LayerTape],
         key: PlayedKey,
         shard: u32,
-    ) -> Option<Passage> {
+    ) -> Option<TiedEnds> {
         let has_both_ends = key.first == 0 && key.last + 1 == self.contents.len();
-        let embedding = tapes.first().filter(|_| has_both_ends && self.model.has_tied_head())?;
+        let [embedding, .., head] = tapes else { return None };
+        if !has_both_ends || !self.model.has_tied_head() {
+            return None;
+        }
         let part = Shard { index: shard, degree: key.tensor_degree };
         let shared = self.model.layers().last()?.kind.shard_shared_parameter(part)?;
         let bytes = shared.elements().saturating_mul(self.training.precision.gradient_bytes());
-        Some(tied::adding_to_shared(&embedding.first, &embedding.later, bytes))
+        Some(TiedEnds::of(embedding, head, bytes))
     }
 
     /// The largest buffer in which the gradients of replicas are summed: each shard's of its own.

@@ -16,6 +16,8 @@ pub(super) struct StageLayer<'a> {
     pub(super) untrained_input: bool,
     /// Replaces the first passage, where a gradient that the layer adds to exists already.
     pub(super) first: Option<&'a Passage>,
+    /// Replaces later passages in a run that also has the stage's first layer, where autograd adds up what both compute.
+    pub(super) later_with_first: Option<&'a Passage>,
     /// The optimizer updates its parameters here; not those of a head that shares the embedding's.
     pub(super) updates: bool,
 }
@@ -62,7 +64,10 @@ impl<'a> ReplayStage<'a> {
             (PassTurn::First, None, Some([first, _])) => first,
             (PassTurn::Later, _, Some([_, later])) => later,
             (PassTurn::First, None, None) => &layer.tape.first,
-            (PassTurn::Later, _, None) => &layer.tape.later,
+            (PassTurn::Later, _, None) => {
+                let with_first = layer.later_with_first.filter(|_| *run.layers.start() == 0);
+                with_first.unwrap_or(&layer.tape.later)
+            }
         }
     }
 

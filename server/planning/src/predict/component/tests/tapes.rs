@@ -118,8 +118,13 @@ pub(super) fn tapes(shapes: &[Shape], is_first: bool) -> Vec<LayerTape> {
 }
 
 pub(super) fn stage(tapes: &[LayerTape], recompute: RecomputePolicy, is_first: bool) -> ReplayStage<'_> {
-    let layers =
-        tapes.iter().map(|tape| StageLayer { tape, untrained_input: false, first: None, updates: true });
+    let layers = tapes.iter().map(|tape| StageLayer {
+        tape,
+        untrained_input: false,
+        first: None,
+        later_with_first: None,
+        updates: true,
+    });
     let runs = runs_of(recompute, tapes.len());
     ReplayStage { layers: layers.collect(), runs, wants_gradient: !is_first, exchanges: false }
 }

@@ -11,7 +11,7 @@ use super::super::acted::moved::pools;
 use super::super::acted::shard::{ActedShard, Scene};
 use super::super::acted::stored::Stored;
 use super::oracle::Oracle;
-use super::tapes::{Shape, schedules, shapes, stage, tapes};
+use super::tapes::{Shape, schedules, shapes, stage, tapes, untrained_up_to};
 
 /// The stage's first layer in the model.
 const FIRST: usize = 3;
@@ -21,6 +21,8 @@ const FIRST: usize = 3;
 struct Case {
     shapes: Vec<Shape>,
     is_first: bool,
+    /// Layers up to this one have nothing trained before them.
+    untrained: usize,
     schedule: Schedule,
     stages: u32,
     stage: u32,
@@ -87,11 +89,20 @@ fn cases() -> impl Strategy<Value = Case> {
         let bytes = || prop::collection::vec(0_u64..2_000, 0..3);
         let stored = prop::collection::vec([bytes(), bytes()], shapes.len());
         let actions = actions(shapes.len());
-        (Just(shapes), any::<bool>(), schedules(), place.clone(), 1_u32..8, 0_u64..3_000, stored, actions)
+        (
+            Just(shapes),
+            (any::<bool>(), 0_usize..3),
+            schedules(),
+            place.clone(),
+            1_u32..8,
+            0_u64..3_000,
+            stored,
+            actions,
+        )
             .prop_map(
                 |(
                     shapes,
-                    is_first,
+                    (is_first, untrained),
                     schedule,
                     (stages, stage),
                     micro_batches,
@@ -101,6 +112,7 @@ fn cases() -> impl Strategy<Value = Case> {
                 )| Case {
                     shapes,
                     is_first,
+                    untrained,
                     schedule,
                     stages,
                     stage,
@@ -128,7 +140,10 @@ impl Case {
     }
 
     fn play(&self) -> ActedShard {
-        let (steps, tapes) = (self.steps(), tapes(&self.shapes, self.is_first));
+        let (steps, mut tapes) = (self.steps(), tapes(&self.shapes, self.is_first));
+        if self.is_first {
+            untrained_up_to(&self.shapes, &mut tapes, self.untrained);
+        }
         let mut replayed = stage(&tapes, RecomputePolicy::None, self.is_first);
         replayed.runs = (0..steps.slots())
             .map(|slot| {
@@ -174,7 +189,7 @@ fn covers(from: usize, until: usize, moment: usize, steps: usize) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(ProptestConfig::with_cases(400))]
 
     /// Every byte of every step: on the device, at the host and on each peer.
     #[test]
@@ -182,7 +197,7 @@ proptest! {
         let (steps, acted) = (case.steps(), case.play());
         let absences = case.actions.absences(&steps);
         let scene = (FIRST, &steps, absences.as_slice());
-        let mut oracle = Oracle::new(&case.shapes, case.is_first, scene, case.synchronisation).play();
+        let mut oracle = Oracle::new(&case.shapes, (case.is_first, case.untrained), scene, case.synchronisation).play();
         let stored_at = |absence: &Absence| match absence.block {
             Block::Weights => case.stored[absence.layer - FIRST][0].clone(),
             Block::Optimizer => case.stored[absence.layer - FIRST][1].clone(),
@@ -231,6 +246,11 @@ proptest! {
         }
         prop_assert_eq!(acted.left, 0);
     }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
 
     /// What leaves a device never makes it need more, in any step: blocks come back where they were.
     #[test]
@@ -294,6 +314,7 @@ fn a_saved_block_is_away_between_its_boundaries() {
     let case = Case {
         shapes: vec![shape],
         is_first: true,
+        untrained: 0,
         schedule: Schedule::Gpipe,
         stages: 1,
         stage: 0,

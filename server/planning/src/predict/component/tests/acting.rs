@@ -5,15 +5,16 @@ use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::model::ModelInput;
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::training::actions::{
-    Action, Block, Deed, Destination, StageActions, Step, Stripe, Swap,
+    Action, Block, Deed, Destination, Hosted, StageActions, Step, Stripe, Swap,
 };
-use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use proptest::prelude::*;
 
-use super::promise::{measurement, tape};
+use super::promise::{self, PACKED, measurement, recorded, tape};
 use crate::predict::component::Component;
-use crate::predict::{Acted, PredictionError, Predictor, StageSetting};
+use crate::predict::forecast::{Forecast, ForecastError, forecast, settings, with_actions};
+use crate::predict::{Acted, Margin, PredictionError, Predictor, StageSetting};
 use crate::testing::training;
 
 const WIDTH: i64 = 32;
@@ -189,6 +190,32 @@ fn gradients_and_inputs_leave_between_backward_passes() {
     assert_eq!([bytes(1), bytes(2)], [3 * EDGE, 2 * EDGE]);
 }
 
+/// A forecast of a pipeline counts what stages set aside for each other, as much as they need unless it is said.
+#[test]
+fn a_forecast_counts_what_is_set_aside() {
+    let training = spec(Schedule::OneFOneB, RecomputePolicy::None, 5);
+    let predictor = predictor(training, true);
+    let settings = settings(&training, &Partitioning::from_sizes(&[2, 2]).unwrap());
+    let to_last = Destination::Peers(vec![Stripe { stage: 1, share: Stripe::WHOLE }]);
+    let actions = [doing(&[swap(Block::Optimizer, (0, 1), to_last)]), doing(&[])];
+    let capacities = [Bytes(1 << 20); 2];
+    let found = with_actions(&predictor, &settings, &actions, &capacities, Margin::Known).unwrap();
+    let untouched = forecast(&predictor, &settings, &capacities, Margin::Known).unwrap();
+    let state = 2 * 2 * PARAMETERS.iter().sum::<u64>();
+    let hosted = Hosted { stage: 0, bytes: Bytes(state) };
+    assert_eq!(found.actions[1].hosted, [hosted]);
+    let bytes = |of: &Forecast, stage: usize| of.stages[stage].prediction.bytes.0;
+    assert_eq!(bytes(&found.forecast, 1), bytes(&untouched, 1) + state);
+    assert!(bytes(&found.forecast, 0) < bytes(&untouched, 0));
+    assert_eq!((&found.forecast.sources, found.acted.len()), (&untouched.sources, 2));
+    let larger = Hosted { bytes: Bytes(2 * state), ..hosted };
+    let said = [actions[0].clone(), StageActions { hosted: vec![larger], ..actions[1].clone() }];
+    let found = with_actions(&predictor, &settings, &said, &[], Margin::Known).unwrap();
+    assert_eq!(bytes(&found.forecast, 1), bytes(&untouched, 1) + 2 * state);
+    let two = with_actions(&predictor, &settings, &said, &capacities[..1], Margin::Known);
+    assert_eq!(two, Err(ForecastError::DeviceCount { needed: 2, given: 1 }));
+}
+
 /// What a device sets aside for others comes on top, and is as large as it is said to be.
 #[test]
 fn pools_for_others_come_on_top_without_a_margin() {
@@ -200,6 +227,62 @@ fn pools_for_others_come_on_top_without_a_margin() {
     assert_eq!(hosting.breakdown.unwrap().total(), hosting.bytes.0);
     let width = |of: crate::predict::Prediction| of.interval().unwrap().high.0 - of.bytes.0;
     assert!(width(hosting).abs_diff(width(alone)) <= 1);
+}
+
+/// What kernels may take in bf16 at sizes that were not recorded is within the upper end with actions, too: for a stage
+/// that was recorded there needs no more.
+#[test]
+fn the_upper_end_holds_with_actions() {
+    let training =
+        TrainingSpec { precision: Precision::Bf16, ..spec(Schedule::Gpipe, RecomputePolicy::None, 5) };
+    let actions = doing(&[
+        Action { first_layer: 0, last_layer: 0, slots: vec![1], deed: Deed::Recompute },
+        swap(Block::Optimizer, (0, 1), Destination::Host),
+        swap(Block::Gradients, (1, 1), Destination::Host),
+    ]);
+    let most = |recorded_at: &[(u32, u64)], size| {
+        let setting = setting(training.with_micro_batch_size(size), (0, 1), (0, 1));
+        recorded(training, recorded_at, "cpu").acted(&setting, &actions).unwrap().prediction(0)
+    };
+    for (index, &low) in PACKED.iter().enumerate() {
+        for &high in &PACKED[index + 1..] {
+            for (size, _) in PACKED {
+                let high_end = most(&[low, high], size).interval().unwrap().high;
+                assert!(most(&PACKED, size).bytes <= high_end, "{low:?} {high:?} at {size}");
+            }
+        }
+    }
+}
+
+/// Shards of unequal parts set as much aside as the fullest of them, whichever was recorded first.
+#[test]
+fn pools_hold_the_fullest_shard() {
+    let training = spec(Schedule::Gpipe, RecomputePolicy::None, 5);
+    let model = promise::model();
+    let of = |shard: u32, edge| {
+        [0, 1].map(|layer| {
+            let mut tape = tape(&model, layer, edge, 0);
+            tape.has_saved = true;
+            tape.first.saved = vec![0];
+            tape.later.saved = vec![0];
+            measurement(tape, 4, (shard, 2), "cpu")
+        })
+    };
+    let actions = doing(&[swap(Block::Activations, (0, 1), Destination::Host)]);
+    let mut setting = setting(training, (0, 1), (0, 1));
+    setting.stage.tensor_degree = 2;
+    let ask = |shards: &[[Measurement; 2]]| {
+        let measured = shards.iter().flatten().map(|measured| ("run", measured));
+        Component::new(&model, &training, measured).unwrap().acted(&setting, &actions).unwrap()
+    };
+    let (fuller, other) = (1_026, 1_000);
+    let alone = ask(&[of(0, fuller)]);
+    for shards in [[of(0, fuller), of(1, other)], [of(0, other), of(1, fuller)]] {
+        let both = ask(&shards);
+        assert_eq!(both.prediction(0).bytes, alone.prediction(0).bytes);
+        assert_eq!((both.host_peak(), both.pools.len()), (alone.host_peak(), 1));
+        assert!(ask(&[of(0, other)]).host_peak() < both.host_peak());
+    }
 }
 
 /// Who has no recordings of single layers says so, and who has.

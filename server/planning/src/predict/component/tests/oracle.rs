@@ -33,6 +33,8 @@ struct Tensor {
 pub(super) struct Oracle<'a> {
     pub(super) shapes: &'a [Shape],
     pub(super) is_first: bool,
+    /// Layers up to this one have nothing trained before them.
+    pub(super) untrained: usize,
     /// The stage's first layer in the model.
     pub(super) first_layer: usize,
     pub(super) steps: &'a Steps,
@@ -58,7 +60,7 @@ pub(super) struct Answer {
 impl<'a> Oracle<'a> {
     pub(super) fn new(
         shapes: &'a [Shape],
-        is_first: bool,
+        (is_first, untrained): (bool, usize),
         (first_layer, steps, absences): (usize, &'a Steps, &'a [Absence]),
         synchronisation: u64,
     ) -> Self {
@@ -68,6 +70,7 @@ impl<'a> Oracle<'a> {
         Self {
             shapes,
             is_first,
+            untrained,
             first_layer,
             steps,
             absences,
@@ -201,16 +204,38 @@ impl<'a> Oracle<'a> {
 
     fn backward(&mut self, i: u32, layer: usize) {
         self.receive(i);
-        let (shape, is_first) = (self.shapes[layer], i == self.creates);
         for tensor in self.owned(Owner::Saved(i, layer)) {
             assert!(!self.tensors[tensor].is_away, "layer {layer} needs what is away");
         }
         let (above, below) = (Owner::GradientAt(i, layer + 1), Owner::GradientAt(i, layer));
-        let gradient = self.owned(above)[0];
+        if let Some(&gradient) = self.owned(above).first() {
+            self.compute_back(i, layer, gradient);
+        }
+        // Layers that no gradient has reached keep what they saved for as long as the pass takes.
+        self.drop_owner(Owner::RunInput(i, layer));
+        if layer == 0 {
+            self.drop_owner(below);
+            for layer in 0..self.shapes.len() {
+                self.drop_owner(Owner::Saved(i, layer));
+                self.drop_owner(Owner::Unsaved(i, layer));
+            }
+        }
+    }
+
+    /// A run that begins with the model asks for no gradients below its lowest trained layer.
+    fn passes_on(&self, i: u32, layer: usize) -> bool {
+        let run = self.steps.run(self.first_layer + layer, self.steps.slot(i)).unwrap();
+        let begins_with_model = self.is_first && *run.layers.start() == self.first_layer;
+        !begins_with_model || layer > self.untrained
+    }
+
+    fn compute_back(&mut self, i: u32, layer: usize, gradient: usize) {
+        let (shape, is_first) = (self.shapes[layer], i == self.creates);
+        let (above, below) = (Owner::GradientAt(i, layer + 1), Owner::GradientAt(i, layer));
         self.make(shape.backward_scratch, Owner::Scratch);
         let of_parameters = if is_first { Owner::ParameterGradient(layer) } else { Owner::Scratch };
         self.make(shape.parameters, of_parameters);
-        if layer > 0 || !self.is_first {
+        if self.passes_on(i, layer) {
             if shape.hands_on {
                 self.tensors[gradient].owners.insert(below);
             } else {
@@ -222,10 +247,6 @@ impl<'a> Oracle<'a> {
         }
         for owner in [Owner::Scratch, Owner::Saved(i, layer), Owner::Unsaved(i, layer), above] {
             self.drop_owner(owner);
-        }
-        self.drop_owner(Owner::RunInput(i, layer));
-        if layer == 0 {
-            self.drop_owner(below);
         }
     }
 

@@ -117,10 +117,18 @@ pub(super) fn tapes(shapes: &[Shape], is_first: bool) -> Vec<LayerTape> {
     tapes
 }
 
+/// Layers up to this one have nothing trained before them: how they pass where a run begins with the first.
+pub(super) fn untrained_up_to(shapes: &[Shape], tapes: &mut [LayerTape], last: usize) {
+    for (index, tape) in tapes.iter_mut().enumerate().take(last + 1).skip(1) {
+        let of = |first| passage(shapes[index], tape.first.blocks[0], false, true, first);
+        tape.untrained_input = Some(Box::new([of(true), of(false)]));
+    }
+}
+
 pub(super) fn stage(tapes: &[LayerTape], recompute: RecomputePolicy, is_first: bool) -> ReplayStage<'_> {
     let layers = tapes.iter().map(|tape| StageLayer {
         tape,
-        untrained_input: false,
+        untrained_input: tape.untrained_input.is_some(),
         first: None,
         later_with_first: None,
         updates: true,

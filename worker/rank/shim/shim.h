@@ -182,6 +182,11 @@ Status shim_fill(const at::Tensor *tensor, const void *bytes, uint64_t count);
 
 // ---- arithmetic.cpp: in-place operations whose scale factor tch leaves out ----
 
+// tensor *= factor; tensor += number. tch's own lose libtorch's error with the number that they are given.
+Status shim_multiply(const at::Tensor *tensor, double factor);
+Status shim_add_number(const at::Tensor *tensor, double number);
+// tensor /= divisor
+Status shim_divide(const at::Tensor *tensor, double divisor);
 // tensor += scale * other
 Status shim_add_scaled(const at::Tensor *tensor, const at::Tensor *other, double scale);
 // tensor += scale * first * second

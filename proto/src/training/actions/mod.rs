@@ -41,9 +41,15 @@
 //!   tensor at an edge belongs to the highest layer that holds it, and what a stage hands over or passes on to nobody
 //!   stays.
 //! * *Weights* of a layer are its trained tensors and their master copies, *gradients* what is accumulated for them,
-//!   *optimizer* what the optimizer keeps of them between steps.
+//!   *optimizer* what the optimizer keeps of them between steps. A gradient whose memory a pass still reads stays where
+//!   it is: autograd takes the first gradient of a parameter over as it comes, perhaps with the memory of one on its way.
 //!
-//! What leaves at a boundary and is not there does not leave; what is fetched and has not left is there.
+//! What leaves at a boundary and is not there does not leave; what is fetched and has not left is there. What nobody holds
+//! any more is not fetched. Weights that are away where an iteration begins are away as soon as they are made, so that
+//! the first iteration needs no more than the others.
+//!
+//! Steps below the lowest trained layer do not happen, but their boundaries do, with the next one that is reached. A
+//! block that goes to peers is split storage by storage ([`Stripe::split`]).
 
 mod absence;
 mod check;

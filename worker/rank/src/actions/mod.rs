@@ -175,12 +175,15 @@ pub fn peer_peaks() -> Vec<(u32, u64)> {
     mover().as_ref().map_or(Vec::new(), Mover::peer_peaks)
 }
 
-/// What was moved, beside what others had here at most; none where there is nothing to move.
-pub fn offload(hosted_peak: u64) -> Option<Offload> {
+/// What was moved, beside what others had here at most, where they could have anything; none where there is nothing to
+/// move.
+pub fn offload(hosted_peak: Option<u64>) -> Option<Offload> {
     let mover = mover();
-    let only_hosts =
-        || (hosted_peak > 0).then(|| Offload { hosted_peak: Bytes(hosted_peak), ..Offload::default() });
-    mover.as_ref().map_or_else(only_hosts, |mover| Some(mover.offload(hosted_peak)))
+    match (mover.as_ref(), hosted_peak) {
+        (Some(mover), peak) => Some(mover.offload(peak.unwrap_or_default())),
+        (None, Some(peak)) => Some(Offload { hosted_peak: Bytes(peak), ..Offload::default() }),
+        (None, None) => None,
+    }
 }
 
 /// Brings everything back and ends.

@@ -49,14 +49,15 @@ impl Mapping {
         Ok(Self { start: start.cast(), bytes: length })
     }
 
-    /// What a descriptor shares.
+    /// What a descriptor shares, made at once too.
     ///
     /// # Errors
     /// When it is no memory.
     pub fn shared(descriptor: &OwnedFd, bytes: u64) -> io::Result<Self> {
         let (length, rights) = (length(bytes)?, ProtFlags::READ | ProtFlags::WRITE);
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: new addresses, of the kernel's choice.
-        let start = unsafe { mmap(std::ptr::null_mut(), length, rights, MapFlags::SHARED, descriptor, 0) }?;
+        let start = unsafe { mmap(std::ptr::null_mut(), length, rights, flags, descriptor, 0) }?;
         Ok(Self { start: start.cast(), bytes: length })
     }
 

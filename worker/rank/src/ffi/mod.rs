@@ -113,6 +113,9 @@ unsafe extern "C" {
     fn shim_main_gradient_of(main: *const RawMain, leaf: *const C_tensor) -> i32;
     fn shim_main_gradient_get(main: *const RawMain) -> *mut C_tensor;
     fn shim_main_gradient_clear(main: *mut RawMain);
+    fn shim_multiply(tensor: *const C_tensor, factor: f64) -> i32;
+    fn shim_add_number(tensor: *const C_tensor, number: f64) -> i32;
+    fn shim_divide(tensor: *const C_tensor, divisor: f64) -> i32;
     fn shim_add_scaled(tensor: *const C_tensor, other: *const C_tensor, scale: f64) -> i32;
     fn shim_add_product(
         tensor: *const C_tensor,
@@ -442,6 +445,33 @@ pub fn on_gradient(
 pub fn clear_gradient(leaf: &Tensor) -> Result<(), ShimError> {
     // SAFETY: the tensor is valid during the call.
     check(unsafe { shim_clear_gradient(leaf.as_ptr()) })
+}
+
+/// `tensor *= factor`, outside autograd.
+///
+/// # Errors
+/// Out of memory: libtorch makes a tensor of the number.
+pub fn multiply(tensor: &Tensor, factor: f64) -> Result<(), ShimError> {
+    // SAFETY: the tensor is valid during the call.
+    check(unsafe { shim_multiply(tensor.as_ptr(), factor) })
+}
+
+/// `tensor += number`, outside autograd.
+///
+/// # Errors
+/// As of [`multiply`].
+pub fn add_number(tensor: &Tensor, number: f64) -> Result<(), ShimError> {
+    // SAFETY: the tensor is valid during the call.
+    check(unsafe { shim_add_number(tensor.as_ptr(), number) })
+}
+
+/// `tensor /= divisor`, outside autograd.
+///
+/// # Errors
+/// As of [`multiply`].
+pub fn divide(tensor: &Tensor, divisor: f64) -> Result<(), ShimError> {
+    // SAFETY: the tensor is valid during the call.
+    check(unsafe { shim_divide(tensor.as_ptr(), divisor) })
 }
 
 /// `tensor += scale · other`, outside autograd.

@@ -95,7 +95,8 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         seconds.push((clock.now()? - start).as_secs_f64());
     }
     let counts = memory.counts()?;
-    let hosted_peak = pools.finish(&actions::peer_peaks())?;
+    let hosts = pools.set_aside() > 0;
+    let hosted_peak = Some(pools.finish(&actions::peer_peaks())?).filter(|_| hosts);
     let offload = actions::offload(hosted_peak).map(Box::new);
     actions::end()?;
     trainer.dump(spec.dump_parameters.as_deref(), |trained| Ok(Some(trained.value.shallow_clone())))?;

@@ -103,7 +103,7 @@ impl Lending {
         met: &mut BTreeMap<Appointment, UnixStream>,
         deadline: Instant,
     ) -> Result<Pools, RankError> {
-        let mut pools = Pools::default();
+        let mut pools = Pools { lenders: self.borrowed.clone(), ..Pools::default() };
         let appointments: BTreeSet<Appointment> = self.appointments().collect();
         // All are told before anybody is listened to: nobody waits for somebody who waits.
         for &(tie, peer) in &appointments {
@@ -144,6 +144,8 @@ impl Lending {
 pub(crate) struct Pools {
     /// On the device of each stage.
     pub(crate) borrowed: BTreeMap<u32, Arc<Mapping>>,
+    /// Which devices these are.
+    lenders: BTreeSet<Address>,
     set_aside: Vec<SetAside>,
     made: Vec<OwnedFd>,
     streams: BTreeMap<Address, UnixStream>,
@@ -176,7 +178,8 @@ impl Pools {
     /// When somebody is gone.
     pub(crate) fn finish(self, used: &[(u32, u64)]) -> Result<u64, RankError> {
         for (&peer, mut stream) in &self.streams {
-            let most = used.iter().find(|&&(stage, _)| stage == peer.stage).map_or(0, |&(_, bytes)| bytes);
+            let of = used.iter().find(|&&(stage, _)| stage == peer.stage && self.lenders.contains(&peer));
+            let most = of.map_or(0, |&(_, bytes)| bytes);
             stream.write_all(&word(most)).map_err(|error| lost(peer, &error))?;
         }
         let mut most = 0_u64;

@@ -1,5 +1,6 @@
 //! Whatever a stage does about its memory, it trains the same, to the bit.
 
+mod pools;
 mod random;
 
 use std::collections::BTreeMap;
@@ -13,8 +14,8 @@ use loadmaster_proto::training::{Precision, Schedule, TrainingSpec};
 use tch::Tensor;
 
 use crate::correctness::{ADAM, SGD};
-use crate::models::{small_amoebanet, small_bert, small_llama, small_transgan};
-use crate::processes::{connected, run_all, small_gpt, training};
+use crate::models::{small_amoebanet, small_bert, small_llama, small_qwen3, small_transgan};
+use crate::processes::{connected, run_all, small_gpt, small_vgg, training};
 use random::Random;
 
 /// What training leaves behind: gradients of the first iteration, parameters after the last one, losses.
@@ -72,7 +73,7 @@ fn any_mix_of_kept_and_recomputed_runs_trains_the_same() {
         let schedule = if random.below(2) == 0 { Schedule::Gpipe } else { Schedule::OneFOneB };
         let precision = random.of(&[Precision::Fp32, Precision::Bf16, Precision::Bf16Fp32Gradients]);
         let training = TrainingSpec { schedule, precision, optimizer: random.of(&[ADAM, SGD]), ..training() };
-        let partitioning = random.partitioning(&model, 2, 1);
+        let partitioning = random.partitioning(&model, 2, (1, 1));
         let folder = tempfile::tempdir().unwrap();
         let specs = connected(&model, training, &partitioning, folder.path());
         let (untouched, kept) = train(specs.clone(), folder.path());
@@ -93,7 +94,12 @@ fn any_mix_of_kept_and_recomputed_runs_trains_the_same() {
 }
 
 /// One run, untouched and with random actions of every kind: the same bits.
-fn assert_random_actions_train_the_same(random: &mut Random, model: &Model, stages: usize, degree: u32) {
+fn assert_random_actions_train_the_same(
+    random: &mut Random,
+    model: &Model,
+    stages: usize,
+    degrees: (u32, u32),
+) {
     let training = TrainingSpec {
         schedule: random.of(&[Schedule::Gpipe, Schedule::OneFOneB]),
         precision: random.of(&[Precision::Fp32, Precision::Bf16, Precision::Bf16Fp32Gradients]),
@@ -101,7 +107,7 @@ fn assert_random_actions_train_the_same(random: &mut Random, model: &Model, stag
         micro_batches: 2 + random.below(5) as u32,
         ..training()
     };
-    let partitioning = random.partitioning(model, stages, degree);
+    let partitioning = random.partitioning(model, stages, degrees);
     let folder = tempfile::tempdir().unwrap();
     let specs = connected(model, training, &partitioning, folder.path());
     let (untouched, _) = train(specs, folder.path());
@@ -126,15 +132,25 @@ fn assert_random_actions_train_the_same(random: &mut Random, model: &Model, stag
     }
 }
 
-/// Whatever leaves, wherever it goes and whenever it comes back.
+/// Whatever leaves, wherever it goes and whenever it comes back: pipelines, replicas and shards.
+/// `RANDOM_ACTIONS=100` tries more of them, and `RANDOM_SEED=7` others.
 #[test]
 fn random_actions_train_the_same() {
-    let mut random = Random::new(1);
-    for _ in 0..2 {
-        for model in [small_gpt(true), small_gpt(false), small_bert(), small_llama(), small_transgan()] {
-            let stages = 1 + random.below(3);
-            assert_random_actions_train_the_same(&mut random, &model, stages, 1);
-        }
+    let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let mut random = Random::new(number("RANDOM_SEED").unwrap_or(1));
+    for _ in 0..number("RANDOM_ACTIONS").unwrap_or(14) {
+        let model = match random.below(8) {
+            0 => small_gpt(true),
+            1 => small_gpt(false),
+            2 => small_bert(),
+            3 => small_llama(),
+            4 => small_qwen3(),
+            5 => small_transgan(),
+            6 => small_amoebanet(),
+            _ => small_vgg(),
+        };
+        let (stages, degrees) = random.of(&[(1, (1, 1)), (2, (1, 1)), (3, (1, 1)), (2, (2, 1)), (2, (1, 2))]);
+        assert_random_actions_train_the_same(&mut random, &model, stages, degrees);
     }
 }
 
@@ -144,7 +160,7 @@ fn runs_of_slots_save_in_their_slots() {
     let model: Model = small_gpt(true);
     let peak = |actions: Vec<Action>| {
         let folder = tempfile::tempdir().unwrap();
-        let partitioning = Random::new(1).partitioning(&model, 1, 1);
+        let partitioning = Random::new(1).partitioning(&model, 1, (1, 1));
         let mut specs = connected(&model, training(), &partitioning, folder.path());
         specs[0].actions = StageActions { actions, ..StageActions::default() };
         run_all(&specs)[0].peak_allocated.0

@@ -29,8 +29,13 @@ impl Random {
         choices[self.below(choices.len())].clone()
     }
 
-    /// Stages of a model, each of `degree` replicas.
-    pub(crate) fn partitioning(&mut self, model: &Model, stages: usize, degree: u32) -> Partitioning {
+    /// Stages of a model, each of so many replicas of so many shards.
+    pub(crate) fn partitioning(
+        &mut self,
+        model: &Model,
+        stages: usize,
+        (data_degree, tensor_degree): (u32, u32),
+    ) -> Partitioning {
         let layers = model.layers().len();
         let mut configs = Vec::new();
         let mut first_layer = 0;
@@ -38,7 +43,11 @@ impl Random {
             let most = layers - first_layer - left;
             let count = if left == 0 { most } else { 1 + self.below(most.min(layers / stages + 1)) };
             let last_layer = first_layer + count - 1;
-            configs.push(StageConfig { data_degree: degree, ..StageConfig::single(first_layer, last_layer) });
+            configs.push(StageConfig {
+                data_degree,
+                tensor_degree,
+                ..StageConfig::single(first_layer, last_layer)
+            });
             first_layer += count;
         }
         Partitioning::new(configs).unwrap()
@@ -54,12 +63,13 @@ impl Random {
     /// Actions of any kind for all ranks of a run, with room for all of it.
     pub(crate) fn act(&mut self, specs: &mut [RankSpec]) {
         let stages = specs[0].position.stage_count;
+        let room = Bytes((1 << 22) + 20 * specs[0].model.parameter_count());
         let mut all: Vec<StageActions> = Vec::new();
         for stage in 0..stages {
             let spec = specs.iter().find(|spec| spec.position.stage_index == stage).unwrap();
             let mut actions = StageActions {
                 actions: if self.below(2) == 0 { self.recomputed(spec) } else { Vec::new() },
-                host_pool: Bytes(1 << 24),
+                host_pool: room,
                 hosted: Vec::new(),
             };
             self.swapped(spec, &mut actions);
@@ -71,7 +81,7 @@ impl Random {
                 for stripe in stripes {
                     let hosted = &mut all[stripe.stage as usize].hosted;
                     if hosted.iter().all(|hosted| hosted.stage as usize != donor) {
-                        hosted.push(Hosted { stage: donor as u32, bytes: Bytes(1 << 24) });
+                        hosted.push(Hosted { stage: donor as u32, bytes: room });
                         hosted.sort_by_key(|hosted| hosted.stage);
                     }
                 }

@@ -18,7 +18,7 @@ use super::ask::{
 use super::find::Job;
 use super::named_stages::{GIVEN, named_stages, untouched};
 use super::plan::{NamedPlan, Writer};
-use crate::cost::{Factors, Prices};
+use crate::cost::{Factors, KindOfDevice, Prices};
 use crate::fleet::PlannedFleet;
 use crate::learn::{Correction, Corrections};
 use crate::predict::Margin;
@@ -52,8 +52,11 @@ impl PlanQuestion {
     pub fn answer(&self, stop: &Stop) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
         let (request, chain) = (&self.request, &*self.chain);
         let kinds = self.by_kind();
-        let predictors = kinds.iter().map(|(chain, factors)| (&*chain.predictor as _, *factors)).collect();
-        let prices = Prices::new(predictors, self.training, self.margin, chain.model.as_ref());
+        let priced = kinds.iter().map(|&(chain, factors)| {
+            let known = Arc::clone(&chain.known);
+            (KindOfDevice { predictor: &*chain.predictor, known }, factors)
+        });
+        let prices = Prices::new(priced.collect(), self.training, self.margin, chain.model.as_ref());
         let names = self.fleet.names();
         let job = Job {
             names: &chain.layer_names,

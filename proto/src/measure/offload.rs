@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
+use crate::cluster::Link;
 use crate::error::{Invalid, in_range};
 use crate::message;
 use crate::wire::v1;
@@ -51,9 +52,46 @@ pub struct CopyPace {
     pub peer: Option<f64>,
 }
 
+message! {
+    CopyPace <=> v1::CopyPace { host = host_bytes_per_second, peer = peer_bytes_per_second } check possible
+}
+
+fn possible(pace: CopyPace) -> Result<CopyPace, Invalid> {
+    for (field, rate) in [("host_bytes_per_second", pace.host), ("peer_bytes_per_second", pace.peer)] {
+        if let Some(rate) = rate {
+            in_range(field, rate, CopyPace::SLOWEST..=CopyPace::FASTEST)?;
+        }
+    }
+    Ok(pace)
+}
+
 impl CopyPace {
+    /// Slowest pace, bytes per second: a copy must end before its rank counts as hanging.
+    pub const SLOWEST: f64 = 1e3;
+    /// Fastest pace, bytes per second.
+    pub const FASTEST: f64 = Link::MAX_BYTES_PER_SECOND;
+
     /// Whether nothing is slower than it can be.
     pub fn is_free(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pace_that_cannot_be_is_refused_by_its_link() {
+        let paces = |host, peer| v1::CopyPace { host_bytes_per_second: host, peer_bytes_per_second: peer };
+        assert!(CopyPace::try_from(paces(None, None)).unwrap().is_free());
+        let pace = CopyPace::try_from(paces(None, Some(8e9))).unwrap();
+        assert_eq!(pace, CopyPace { host: None, peer: Some(8e9) });
+        for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let refused = CopyPace::try_from(paces(Some(wrong), None)).unwrap_err();
+            assert_eq!(refused.violations()[0].field, "host_bytes_per_second");
+            let refused = CopyPace::try_from(paces(Some(1e9), Some(wrong))).unwrap_err();
+            assert_eq!(refused.violations()[0].field, "peer_bytes_per_second");
+        }
     }
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::cluster::quantity;
+use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::wire::address;
 use tonic::transport::Uri;
 
@@ -71,6 +73,35 @@ impl FromStr for GpuSelection {
     }
 }
 
+/// `--host-memory`: bytes.
+pub(crate) fn host_memory(text: &str) -> Result<Bytes, String> {
+    let bytes: Bytes = text.parse().map_err(|error| format!("{error}"))?;
+    if i64::try_from(bytes.0).is_err() { Err("is more than any host has".to_owned()) } else { Ok(bytes) }
+}
+
+/// `--cpu-links`: `host=1GB/s,peer=8GB/s`, or one of the two.
+pub(crate) fn cpu_links(text: &str) -> Result<CopyPace, String> {
+    let mut pace = CopyPace::default();
+    for part in text.split(',') {
+        let hint = "write host=RATE, peer=RATE or both, for example host=1GB/s,peer=8GB/s";
+        let (link, rate) = part.split_once('=').ok_or_else(|| format!("{part:?} is no link: {hint}"))?;
+        let given = match link.trim() {
+            "host" => &mut pace.host,
+            "peer" => &mut pace.peer,
+            other => return Err(format!("{other:?} is no link of a CPU slot: {hint}")),
+        };
+        let rate = quantity::bytes_per_second(rate)?;
+        if !(CopyPace::SLOWEST..=CopyPace::FASTEST).contains(&rate) {
+            let [least, most] = [CopyPace::SLOWEST, CopyPace::FASTEST].map(quantity::show_bytes_per_second);
+            return Err(format!("{part:?} is too slow or too fast, a rate is {least} to {most}"));
+        }
+        if given.replace(rate).is_some() {
+            return Err(format!("names {} twice", link.trim()));
+        }
+    }
+    Ok(pace)
+}
+
 /// The planner's address; its port is the usual one where none is named.
 pub(crate) fn server(text: &str) -> Result<Uri, String> {
     let uri: Uri = address::url(text).parse().map_err(|error| format!("{error}"))?;
@@ -108,6 +139,39 @@ mod tests {
         assert_eq!("4x2GiB".parse(), Ok(CpuSlots { count: 4, capacity: Bytes(2 << 30) }));
         for wrong in ["4", "x2GiB", "0x2GiB", "4x", "4x1", "4x2parsecs", "9999x1GiB"] {
             assert!(wrong.parse::<CpuSlots>().is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn host_memory_is_bytes_with_a_unit() {
+        assert_eq!(host_memory("64GiB"), Ok(Bytes(64 << 30)));
+        assert_eq!(host_memory("64GB"), Ok(Bytes(64_000_000_000)));
+        assert_eq!(host_memory("0"), Ok(Bytes(0)));
+        for wrong in ["", "much", "-1GiB", "1GB/s", "9999999TiB"] {
+            assert!(host_memory(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn links_of_slots_are_named_each_once_with_their_rate() {
+        let pace = |host, peer| Ok(CopyPace { host, peer });
+        assert_eq!(cpu_links("host=1GB/s,peer=8GB/s"), pace(Some(1e9), Some(8e9)));
+        assert_eq!(cpu_links(" peer = 1.5GiB/s"), pace(None, Some(1.5 * 1024.0 * 1024.0 * 1024.0)));
+        assert_eq!(cpu_links("host=250MB/s"), pace(Some(250e6), None));
+        for (wrong, why) in [
+            ("", "is no link"),
+            ("1GB/s", "is no link"),
+            ("host=1GB/s,", "is no link"),
+            ("disk=1GB/s", "\"disk\" is no link"),
+            ("host=1GB/s,host=2GB/s", "names host twice"),
+            ("host=", "is no bandwidth"),
+            ("host=fast", "is no bandwidth"),
+            ("host=0", "a rate is 1 kB/s to"),
+            ("peer=-8GB/s", "a rate is 1 kB/s to"),
+            ("peer=9999TB/s", "a rate is 1 kB/s to"),
+        ] {
+            let error = cpu_links(wrong).unwrap_err();
+            assert!(error.contains(why), "{wrong:?}: {error}");
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use loadmaster_planning::cost::{Batch, Factors, KindOfDevice, Prices};
 use loadmaster_planning::iteration::Overlap;
-use loadmaster_planning::predict::{Margin, Predictor};
+use loadmaster_planning::predict::Margin;
 use loadmaster_planning::recommend::{Job, RecommendError, Recommendation, Wish, divisors, recommend};
 use loadmaster_planning::search::{Cuts, Fleet, Stop, Unit};
 use loadmaster_proto::plan::constraints::Constraints;

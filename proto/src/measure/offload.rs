@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
+use crate::cluster::{Link, quantity};
 use crate::error::{Invalid, in_range};
 use crate::message;
 use crate::wire::v1;
@@ -38,10 +39,6 @@ message! { Offload <=> v1::Offload { host_peak = host_peak_bytes, hosted_peak = 
 
 message! { CopyCount <=> v1::CopyCount { peer, out_bytes, in_bytes, waited_seconds } check checked }
 
-message! {
-    CopyPace <=> v1::CopyPace { host = host_bytes_per_second, peer = peer_bytes_per_second } check CopyPace::checked
-}
-
 fn checked(copies: CopyCount) -> Result<CopyCount, Invalid> {
     in_range("waited_seconds", copies.waited_seconds, 0.0..=f64::MAX)?;
     Ok(copies)
@@ -57,45 +54,52 @@ pub struct CopyPace {
     pub peer: Option<f64>,
 }
 
-impl CopyPace {
-    /// The fastest copies that anything is said to have.
-    pub const MAX: f64 = 1e15;
+message! {
+    CopyPace <=> v1::CopyPace { host = host_bytes_per_second, peer = peer_bytes_per_second } check possible
+}
 
-    fn checked(self) -> Result<Self, Invalid> {
-        for (field, rate) in [("host_bytes_per_second", self.host), ("peer_bytes_per_second", self.peer)] {
-            rate.map_or(Ok(1.0), |rate| in_range(field, rate, 1.0..=Self::MAX))?;
+fn possible(pace: CopyPace) -> Result<CopyPace, Invalid> {
+    for (field, rate) in [("host_bytes_per_second", pace.host), ("peer_bytes_per_second", pace.peer)] {
+        if let Some(rate) = rate {
+            in_range(field, rate, CopyPace::SLOWEST..=CopyPace::FASTEST)?;
         }
-        Ok(self)
     }
+    Ok(pace)
+}
 
-    /// Whether nothing is said.
+impl CopyPace {
+    /// Slowest pace, bytes per second: a copy must end before its rank counts as hanging.
+    pub const SLOWEST: f64 = 1e3;
+    /// Fastest pace, bytes per second.
+    pub const FASTEST: f64 = Link::MAX_BYTES_PER_SECOND;
+
+    /// Whether nothing is slower than it can be.
     pub fn is_free(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What is no pace.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0:?} is no pace of copies: write host=RATE, peer=RATE or both with a comma between, for example host=1GB/s,peer=8GiB/s"
-)]
-pub struct ParseCopyPaceError(String);
-
+/// `host=1GB/s,peer=8GB/s`, or one of the two.
 impl FromStr for CopyPace {
-    type Err = ParseCopyPaceError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || ParseCopyPaceError(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, String> {
         let mut pace = Self::default();
         for part in text.split(',') {
-            let (link, rate) = part.split_once('=').ok_or_else(wrong)?;
-            let of_link = match link.trim() {
+            let hint = "write host=RATE, peer=RATE or both, for example host=1GB/s,peer=8GB/s";
+            let (link, rate) = part.split_once('=').ok_or_else(|| format!("{part:?} is no link: {hint}"))?;
+            let given = match link.trim() {
                 "host" => &mut pace.host,
                 "peer" => &mut pace.peer,
-                _ => return Err(wrong()),
+                other => return Err(format!("{other:?} is no link: {hint}")),
             };
-            if of_link.replace(rate_of(rate).ok_or_else(wrong)?).is_some() {
-                return Err(wrong());
+            let rate = quantity::bytes_per_second(rate)?;
+            if !(Self::SLOWEST..=Self::FASTEST).contains(&rate) {
+                let [least, most] = [Self::SLOWEST, Self::FASTEST].map(quantity::show_bytes_per_second);
+                return Err(format!("{part:?} is too slow or too fast, a rate is {least} to {most}"));
+            }
+            if given.replace(rate).is_some() {
+                return Err(format!("names {} twice", link.trim()));
             }
         }
         Ok(pace)
@@ -107,31 +111,11 @@ impl fmt::Display for CopyPace {
         let links = [("host", self.host), ("peer", self.peer)];
         let said = links.into_iter().filter_map(|(link, rate)| Some((link, rate?)));
         for (position, (link, rate)) in said.enumerate() {
-            write!(f, "{}{link}={:.2}GB/s", if position == 0 { "" } else { "," }, rate / 1e9)?;
+            let comma = if position == 0 { "" } else { ", " };
+            write!(f, "{comma}{link} {}", quantity::show_bytes_per_second(rate))?;
         }
         Ok(())
     }
-}
-
-/// Bytes per second: decimal units as makers of links write them, or binary ones.
-fn rate_of(text: &str) -> Option<f64> {
-    const UNITS: [(&str, f64); 8] = [
-        ("KiB", 1024.0),
-        ("MiB", 1_048_576.0),
-        ("GiB", 1_073_741_824.0),
-        ("TiB", 1_099_511_627_776.0),
-        ("KB", 1e3),
-        ("MB", 1e6),
-        ("GB", 1e9),
-        ("TB", 1e12),
-    ];
-    let text = text.trim().strip_suffix("/s")?;
-    let (number, unit) = UNITS
-        .into_iter()
-        .find_map(|(unit, size)| Some((text.strip_suffix(unit)?, size)))
-        .or_else(|| Some((text.strip_suffix('B')?, 1.0)))?;
-    let rate = number.trim().parse::<f64>().ok()? * unit;
-    (1.0..=CopyPace::MAX).contains(&rate).then_some(rate)
 }
 
 #[cfg(test)]
@@ -139,26 +123,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pace_is_read_with_its_units() {
-        let pace = |text: &str| text.parse::<CopyPace>().map(|pace| (pace.host, pace.peer));
-        assert_eq!(pace("host=1GB/s,peer=8GB/s"), Ok((Some(1e9), Some(8e9))));
-        assert_eq!(pace("peer=1.5MiB/s"), Ok((None, Some(1_572_864.0))));
-        assert_eq!(pace("host=100B/s"), Ok((Some(100.0), None)));
-        for wrong in [
-            "",
-            "host",
-            "host=1GB",
-            "host=0GB/s",
-            "host=-1GB/s",
-            "link=1GB/s",
-            "host=1B/s,host=2B/s",
-            "host=nanGB/s",
+    fn links_are_named_each_once_with_their_rate() {
+        let pace = |host, peer| Ok(CopyPace { host, peer });
+        assert_eq!("host=1GB/s,peer=8GB/s".parse(), pace(Some(1e9), Some(8e9)));
+        assert_eq!(" peer = 1.5GiB/s".parse(), pace(None, Some(1.5 * 1024.0 * 1024.0 * 1024.0)));
+        assert_eq!("host=250MB/s".parse(), pace(Some(250e6), None));
+        for (wrong, why) in [
+            ("", "is no link"),
+            ("1GB/s", "is no link"),
+            ("host=1GB/s,", "is no link"),
+            ("disk=1GB/s", "\"disk\" is no link"),
+            ("host=1GB/s,host=2GB/s", "names host twice"),
+            ("host=", "is no bandwidth"),
+            ("host=fast", "is no bandwidth"),
+            ("host=0", "a rate is 1 kB/s to"),
+            ("peer=-8GB/s", "a rate is 1 kB/s to"),
+            ("peer=9999TB/s", "a rate is 1 kB/s to"),
         ] {
-            assert!(pace(wrong).is_err(), "{wrong}");
+            let error = wrong.parse::<CopyPace>().unwrap_err();
+            assert!(error.contains(why), "{wrong:?}: {error}");
         }
-        assert_eq!(
-            "host=1GB/s,peer=8GB/s".parse::<CopyPace>().unwrap().to_string(),
-            "host=1.00GB/s,peer=8.00GB/s"
-        );
+    }
+
+    #[test]
+    fn a_pace_that_cannot_be_is_refused_by_its_link() {
+        let paces = |host, peer| v1::CopyPace { host_bytes_per_second: host, peer_bytes_per_second: peer };
+        assert!(CopyPace::try_from(paces(None, None)).unwrap().is_free());
+        let pace = CopyPace::try_from(paces(None, Some(8e9))).unwrap();
+        assert_eq!(pace, CopyPace { host: None, peer: Some(8e9) });
+        for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let refused = CopyPace::try_from(paces(Some(wrong), None)).unwrap_err();
+            assert_eq!(refused.violations()[0].field, "host_bytes_per_second");
+            let refused = CopyPace::try_from(paces(Some(1e9), Some(wrong))).unwrap_err();
+            assert_eq!(refused.violations()[0].field, "peer_bytes_per_second");
+        }
     }
 }

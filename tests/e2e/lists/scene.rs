@@ -11,6 +11,7 @@ use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::layer_times::LayerTimes;
 use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::run::{SoloStage, Work};
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::model::zoo::{Vgg, Zoo};
@@ -185,5 +186,7 @@ pub(crate) fn worker(id: &str, devices: u32) -> NewWorker {
         session_id: "one".to_owned(),
         connection: id.to_owned(),
         commands: Vec::new(),
+        host_memory: 0,
+        copy_pace: CopyPace::default(),
     }
 }

@@ -10,7 +10,6 @@
 //! | [`layer_table`] | the same, from another tool's per-layer table? | |
 //! | [`lacks`] | what does each predictor lack of a profile? | |
 //! | [`choose`] | which predictor does a profile have what it takes for? | |
-//! | [`pools`] | what do the stages of a pipeline set aside for memory actions, and is there room? | |
 //! | [`forecast`] | what does each device of given stages need, and does it fit? | |
 //! | [`cores`] | what do seconds on CPU slots not contain? | |
 
@@ -27,7 +26,6 @@ pub mod lacks;
 mod layer_costs;
 pub mod layer_table;
 mod memo;
-pub mod pools;
 mod setting;
 
 use loadmaster_proto::bytes::Bytes;

@@ -18,6 +18,8 @@ pub(super) struct OfStage<'a> {
     pub(super) actions: Option<&'a StageActions>,
     pub(super) predicted: Option<&'a Offload>,
     pub(super) measured: Option<&'a Offload>,
+    /// Whether an iteration was simulated.
+    pub(super) is_timed: bool,
 }
 
 /// The actions of stages in order; nothing where none has any.
@@ -63,14 +65,18 @@ fn notation(action: loadmaster_proto::wire::v1::MemoryAction, look: Look) -> Str
 /// What goes where in an iteration, and how long devices wait for it.
 fn copies(stages: &[OfStage<'_>], look: Look) -> String {
     let is_measured = stages.iter().any(|stage| stage.measured.is_some());
+    // A prediction of bytes alone simulates no iteration.
+    let is_timed = stages.iter().any(|stage| stage.is_timed);
     let mut columns = vec![
         ("stage", Left),
         ("copies to", Left),
         ("at most there", Right),
         ("out per iteration", Right),
         ("back", Right),
-        ("waits", Right),
     ];
+    if is_timed {
+        columns.push(("waits", Right));
+    }
     if is_measured {
         columns.extend([("measured there", Right), ("out", Right), ("waited", Right)]);
     }
@@ -86,8 +92,10 @@ fn copies(stages: &[OfStage<'_>], look: Look) -> String {
                 there(predicted, copies, look),
                 bytes(copies.out_bytes),
                 bytes(copies.in_bytes),
-                seconds(copies.waited_seconds),
             ];
+            if is_timed {
+                cells.push(seconds(copies.waited_seconds));
+            }
             if is_measured {
                 let own = stage
                     .measured
@@ -130,8 +138,9 @@ mod tests {
             hosted_peak_bytes: 0,
             copies: vec![copies(None, 5 << 20), copies(Some(2), 7 << 20)],
         };
-        let none = OfStage { actions: None, predicted: None, measured: None };
-        let stage = OfStage { actions: Some(&actions), predicted: Some(&predicted), measured: None };
+        let none = OfStage { actions: None, predicted: None, measured: None, is_timed: true };
+        let stage =
+            OfStage { actions: Some(&actions), predicted: Some(&predicted), measured: None, is_timed: true };
         let text = of_stages(&[none, stage], Look::PLAIN);
         for part in [
             "3..5=recompute",

@@ -1,52 +1,38 @@
 //! "Will it fit?" of stages that do something about their memory.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::model::Model;
 use loadmaster_proto::training::actions::StageActions;
 
 use super::{Forecast, ForecastError, check_devices, of_predictions};
-use crate::predict::pools::{hosted_bytes, set_aside};
-use crate::predict::{Acted, Margin, Prediction, PredictionError, Predictor, StageSetting};
+use crate::predict::{ActedStages, Margin, Prediction, Predictor, StageSetting};
 
 /// What given stages need that do something about their memory.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct ActedForecast {
     /// The devices, with what they set aside for other stages.
     pub forecast: Forecast,
-    /// What each stage does, with its pools.
-    pub actions: Vec<StageActions>,
-    /// What comes of that, stage by stage.
-    pub acted: Vec<Acted>,
+    /// What each stage does, with its pools, and what comes of that.
+    pub stages: ActedStages,
 }
 
-/// As [`super::forecast`], of the stages of a pipeline that do these actions, one for each. Where none of them says what is
-/// set aside, what they need is.
+/// As [`super::forecast`], of the stages of a pipeline that do these actions, in their order. Pools that are left out are
+/// as large as needed.
 ///
 /// # Errors
-/// As [`super::forecast`], or the predictor cannot tell about actions.
+/// As [`super::forecast`], or actions that make no sense or cannot be predicted.
 pub fn with_actions(
     predictor: &(impl Predictor + ?Sized),
+    model: Option<&Model>,
     settings: &[StageSetting],
     actions: &[StageActions],
     capacities: &[Bytes],
     margin: Margin,
 ) -> Result<ActedForecast, ForecastError> {
     check_devices(settings, capacities)?;
-    let mut actions = actions.to_vec();
-    actions.resize(settings.len(), StageActions::default());
-    let acted: Result<Vec<Acted>, PredictionError> =
-        settings.iter().zip(&actions).map(|(setting, actions)| predictor.acted(setting, actions)).collect();
-    let acted = acted?;
-    if actions.iter().all(|of| of.host_pool.0 == 0 && of.hosted.is_empty()) {
-        set_aside(&mut actions, &acted);
-    }
-    let devices: Vec<u32> = settings.iter().map(|setting| setting.stage.devices()).collect();
-    // The first of a stage's devices hosts most.
-    let hosted = |stage: u32, of: &StageActions| hosted_bytes(&of.hosted, &devices, stage, 0);
-    let predictions: Vec<Prediction> = (0..)
-        .zip(&actions)
-        .zip(&acted)
-        .map(|((stage, actions), acted)| acted.prediction(hosted(stage, actions)))
-        .collect();
+    let stages = ActedStages::of(predictor, model, settings, actions)?;
+    let predictions: Vec<Prediction> =
+        (0..settings.len()).filter_map(|stage| stages.prediction(stage)).collect();
     let forecast = of_predictions(predictor, settings, predictions, capacities, margin);
-    Ok(ActedForecast { forecast, actions, acted })
+    Ok(ActedForecast { forecast, stages })
 }

@@ -7,10 +7,11 @@ mod warnings;
 use std::collections::BTreeSet;
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::error::Invalid;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::stage::Partitioning;
 
-use crate::predict::{Interval, Margin, Prediction, PredictionError, Predictor, StageSetting};
+use crate::predict::{ActionsError, Interval, Margin, Prediction, PredictionError, Predictor, StageSetting};
 pub use acted::{ActedForecast, with_actions};
 pub use excluded::{Excluded, excluded};
 pub use warnings::{on_top, warnings};
@@ -70,6 +71,9 @@ pub enum ForecastError {
     /// A stage cannot be predicted.
     #[error(transparent)]
     Prediction(#[from] PredictionError),
+    /// Memory actions that make no sense.
+    #[error(transparent)]
+    Actions(#[from] Invalid),
     /// The devices are not as many as the stages ask for.
     #[error("the stages need {needed} devices, {given} are given: name one capacity for each device")]
     DeviceCount {
@@ -176,6 +180,15 @@ fn of_predictions(
         warnings: warnings(predictor, settings, &predictions, margin),
         sources: sources.into_iter().collect(),
         stages,
+    }
+}
+
+impl From<ActionsError> for ForecastError {
+    fn from(error: ActionsError) -> Self {
+        match error {
+            ActionsError::Invalid(invalid) => invalid.into(),
+            ActionsError::Prediction(error) => error.into(),
+        }
     }
 }
 

@@ -46,6 +46,7 @@ fn one(plan: &Plan, look: Look) -> String {
             actions: stage.actions.as_ref(),
             predicted: stage.offload.as_ref(),
             measured: stage.measured_offload.as_ref(),
+            is_timed: plan.iteration.is_some(),
         })
         .collect();
     text.push_str(&actions::of_stages(&acted, look));

@@ -53,6 +53,7 @@ fn one(answer: &PredictMemoryResponse, look: Look) -> String {
             actions: stage.actions.as_ref(),
             predicted: stage.offload.as_ref(),
             measured: None,
+            is_timed: false,
         })
         .collect();
     text.push_str(&actions::of_stages(&acted, look));

@@ -2,8 +2,8 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::model::ModelInput;
 use loadmaster_proto::model::layer::{Layer, LayerKind};
+use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::training::actions::{
     Action, Block, Deed, Destination, Hosted, StageActions, Step, Stripe, Swap,
 };
@@ -29,12 +29,16 @@ fn spec(schedule: Schedule, recompute: RecomputePolicy, micro_batches: u32) -> T
     TrainingSpec { recompute, optimizer, precision: Precision::Fp32, ..training(schedule, 4, micro_batches) }
 }
 
-/// Four linear maps; their recordings say what autograd saved, or are older.
-fn predictor(training: TrainingSpec, has_saved: bool) -> Component {
+/// Four linear maps.
+fn chain() -> Model {
     let linear = LayerKind::Linear { in_features: WIDTH, out_features: WIDTH };
     let layers = [linear; 4].map(|kind| Layer { name: "linear".to_owned(), kind });
-    let input = ModelInput::Vector { size: WIDTH };
-    let model = loadmaster_proto::model::Model::new("chain".to_owned(), input, layers.to_vec()).unwrap();
+    Model::new("chain".to_owned(), ModelInput::Vector { size: WIDTH }, layers.to_vec()).unwrap()
+}
+
+/// What predicts them; their recordings say what autograd saved, or are older.
+fn predictor(training: TrainingSpec, has_saved: bool) -> Component {
+    let model = chain();
     let of = |layer: usize| {
         let mut tape = tape(&model, layer, EDGE, 64);
         tape.has_saved = has_saved;
@@ -115,7 +119,7 @@ fn a_newer_recording_completes_an_older_one() {
     let linear = LayerKind::Linear { in_features: WIDTH, out_features: WIDTH };
     let layer = Layer { name: "linear".to_owned(), kind: linear };
     let input = ModelInput::Vector { size: WIDTH };
-    let model = loadmaster_proto::model::Model::new("one".to_owned(), input, vec![layer]).unwrap();
+    let model = Model::new("one".to_owned(), input, vec![layer]).unwrap();
     let old = tape(&model, 0, EDGE, 64);
     let mut new = old.clone();
     new.has_saved = true;
@@ -195,25 +199,31 @@ fn gradients_and_inputs_leave_between_backward_passes() {
 fn a_forecast_counts_what_is_set_aside() {
     let training = spec(Schedule::OneFOneB, RecomputePolicy::None, 5);
     let predictor = predictor(training, true);
-    let settings = settings(&training, &Partitioning::from_sizes(&[2, 2]).unwrap());
+    let (model, settings) = (chain(), settings(&training, &Partitioning::from_sizes(&[2, 2]).unwrap()));
     let to_last = Destination::Peers(vec![Stripe { stage: 1, share: Stripe::WHOLE }]);
     let actions = [doing(&[swap(Block::Optimizer, (0, 1), to_last)]), doing(&[])];
     let capacities = [Bytes(1 << 20); 2];
-    let found = with_actions(&predictor, &settings, &actions, &capacities, Margin::Known).unwrap();
+    let found =
+        with_actions(&predictor, Some(&model), &settings, &actions, &capacities, Margin::Known).unwrap();
     let untouched = forecast(&predictor, &settings, &capacities, Margin::Known).unwrap();
     let state = 2 * 2 * PARAMETERS.iter().sum::<u64>();
     let hosted = Hosted { stage: 0, bytes: Bytes(state) };
-    assert_eq!(found.actions[1].hosted, [hosted]);
+    assert_eq!(found.stages.actions[1].hosted, [hosted]);
     let bytes = |of: &Forecast, stage: usize| of.stages[stage].prediction.bytes.0;
     assert_eq!(bytes(&found.forecast, 1), bytes(&untouched, 1) + state);
     assert!(bytes(&found.forecast, 0) < bytes(&untouched, 0));
-    assert_eq!((&found.forecast.sources, found.acted.len()), (&untouched.sources, 2));
+    assert_eq!((&found.forecast.sources, found.stages.acted.len()), (&untouched.sources, 2));
     let larger = Hosted { bytes: Bytes(2 * state), ..hosted };
     let said = [actions[0].clone(), StageActions { hosted: vec![larger], ..actions[1].clone() }];
-    let found = with_actions(&predictor, &settings, &said, &[], Margin::Known).unwrap();
+    let found = with_actions(&predictor, Some(&model), &settings, &said, &[], Margin::Known).unwrap();
     assert_eq!(bytes(&found.forecast, 1), bytes(&untouched, 1) + 2 * state);
-    let two = with_actions(&predictor, &settings, &said, &capacities[..1], Margin::Known);
-    assert_eq!(two, Err(ForecastError::DeviceCount { needed: 2, given: 1 }));
+    let two = with_actions(&predictor, Some(&model), &settings, &said, &capacities[..1], Margin::Known);
+    assert_eq!(two.unwrap_err(), ForecastError::DeviceCount { needed: 2, given: 1 });
+    let smaller = Hosted { bytes: Bytes(state - 1), ..hosted };
+    let said = [actions[0].clone(), StageActions { hosted: vec![smaller], ..actions[1].clone() }];
+    let refused = with_actions(&predictor, Some(&model), &settings, &said, &[], Margin::Known).unwrap_err();
+    let ForecastError::Actions(invalid) = refused else { panic!("{refused}") };
+    assert_eq!(invalid.violations()[0].field, "stage_actions[1].hosted[0].bytes");
 }
 
 /// What a device sets aside for others comes on top, and is as large as it is said to be.

@@ -174,7 +174,7 @@ impl<'a, C: StageCosts> Asked<'a, C> {
                     let settings = Bayesian { seed: wish.seed, ..Bayesian::default() };
                     paper::bayesian(&question, unit, &settings, stop)
                 }
-                SearchMode::Exact | SearchMode::Amp | SearchMode::AmpAnnealing => {
+                SearchMode::Exact | SearchMode::Mpress | SearchMode::Amp | SearchMode::AmpAnnealing => {
                     memory::leximax(&question, unit, stop)
                 }
             };

@@ -10,6 +10,7 @@
 //! | `order` | which pass comes after which on a device? | |
 //! | `engine` | when does each start? | |
 //! | `steady` | how long does PipeDream take for a micro-batch in the long run? | |
+//! | `copies` | how long if blocks of memory leave devices and come back meanwhile? | |
 //! | `of_plan` | what does a plan do, under its own schedule or another one? | |
 //!
 //! AMP's formula prices a search in constant time per stage. It is no bound: under 1F1B a heavy early stage
@@ -18,6 +19,7 @@
 
 mod bound;
 mod closed_form;
+pub mod copies;
 mod engine;
 mod links;
 mod of_plan;

@@ -1,0 +1,165 @@
+//! When each copy begins and ends.
+
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+
+use super::tables::Due;
+use super::walk::Walk;
+use super::{TimedCopy, Waited};
+
+/// A way while copies go over it.
+#[derive(Debug, Default)]
+pub(super) struct Lane {
+    /// Until when it copies, where its speed never changes.
+    pub(super) free: f64,
+    /// Where it may: whether it copies, and what has been asked for meanwhile.
+    pub(super) is_taken: bool,
+    pub(super) queue: VecDeque<Parceled>,
+    pub(super) copies: u64,
+    pub(super) bytes: u64,
+    pub(super) busy: f64,
+    pub(super) waited: Waited,
+}
+
+/// A copy of a parcel that a boundary asks for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Parceled {
+    pub(super) device: u32,
+    pub(super) trip: u32,
+    pub(super) is_back: bool,
+    pub(super) way: u32,
+    pub(super) bytes: u64,
+    pub(super) asked: f64,
+}
+
+/// Something that may change the speed of something else.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Event {
+    at: f64,
+    device: u32,
+    number: u64,
+    pub(super) what: What,
+}
+
+/// What happens.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum What {
+    /// The next job of a component is done, unless its speeds have changed since.
+    Done { component: u32, generation: u64 },
+    /// Activations begin or end to go over a route.
+    Transit { route: u32, begins: bool },
+    /// A boundary asks for a copy.
+    Copy(Parceled),
+    /// The device of the event begins its step.
+    Step,
+}
+
+impl Lane {
+    /// Forgets what was counted.
+    pub(super) fn forget(&mut self) {
+        (self.copies, self.bytes, self.busy, self.waited) = (0, 0, 0.0, Waited::default());
+    }
+
+    /// Counts a copy that is asked for.
+    fn count(&mut self, bytes: u64) {
+        self.copies += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+}
+
+impl Walk<'_> {
+    /// Asks for copies of all parcels of trips.
+    pub(super) fn ask(&mut self, device: usize, due: &[Due], is_back: bool, now: f64) {
+        let tables = self.tables;
+        let direction = usize::from(is_back);
+        for &Due { trip, is_of_last } in due {
+            if is_of_last && self.iteration == 0 {
+                continue;
+            }
+            let underway = &mut self.trips[trip as usize];
+            (underway.pending[direction], underway.end[direction]) = (0, now);
+            for parcel in tables.parcels(trip) {
+                let number = if is_back { parcel.back } else { parcel.out };
+                let (way, bytes) = (&tables.ways[number as usize], parcel.bytes);
+                let lane = &mut self.lanes[number as usize];
+                lane.count(bytes);
+                let asked = Parceled { device: device as u32, trip, is_back, way: number, bytes, asked: now };
+                if way.component.is_some() {
+                    self.trips[trip as usize].pending[direction] += 1;
+                    self.happens_at(now, device as u32, What::Copy(asked));
+                    continue;
+                }
+                let start = lane.free.max(now);
+                let end = start + (way.latency_seconds + bytes as f64 / way.bytes_per_second);
+                lane.free = end;
+                self.ends(&asked, start, end);
+            }
+        }
+    }
+
+    /// Notes that a copy ends at a known moment.
+    pub(super) fn ends(&mut self, copy: &Parceled, start: f64, end: f64) {
+        self.lanes[copy.way as usize].busy += end - start;
+        let direction = usize::from(copy.is_back);
+        let underway = &mut self.trips[copy.trip as usize];
+        if end >= underway.end[direction] {
+            (underway.end[direction], underway.slowest[direction]) = (end, copy.way);
+        }
+        if self.keep.copies {
+            let &Parceled { device, trip, is_back, way, asked, .. } = copy;
+            let trip = trip - self.tables.devices[device as usize].first_trip;
+            let way = self.tables.ways[way as usize].way;
+            self.copies.push(TimedCopy { device, trip, way, is_back, asked, start, end });
+        }
+    }
+
+    /// Has something happen when all that comes before it has.
+    pub(super) fn happens_at(&mut self, at: f64, device: u32, what: What) {
+        self.asked += 1;
+        self.events.push(Event { at, device, number: self.asked, what });
+    }
+
+    pub(super) fn happen(&mut self, event: Event) {
+        let Event { at, device, what, .. } = event;
+        match what {
+            What::Done { component, generation } => self.done(component, generation, at),
+            What::Transit { route, begins } => self.transit(route, begins, at),
+            What::Copy(asked) => self.asked_for(asked, at),
+            What::Step => self.begin_step(device, at),
+        }
+    }
+}
+
+impl What {
+    /// What ends comes before what begins at the same moment.
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Done { .. } => 0,
+            Self::Transit { begins, .. } => 1 + u8::from(*begins),
+            Self::Copy(_) => 3,
+            Self::Step => 4,
+        }
+    }
+}
+
+impl Ord for Event {
+    /// The earliest is the greatest, as a heap wants it.
+    fn cmp(&self, other: &Self) -> Ordering {
+        let ranks = (other.what.rank(), other.device, other.number);
+        other.at.total_cmp(&self.at).then_with(|| ranks.cmp(&(self.what.rank(), self.device, self.number)))
+    }
+}
+
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Event {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Event {}

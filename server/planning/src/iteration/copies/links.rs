@@ -1,0 +1,122 @@
+//! What copies go over.
+
+use std::collections::BTreeMap;
+
+/// A direction of a link: one lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Way {
+    /// From a device to its host's memory.
+    ToHost(u32),
+    /// Back from there.
+    FromHost(u32),
+    /// From one device to another on the same node.
+    Between {
+        /// The sender.
+        from: u32,
+        /// The receiver.
+        to: u32,
+    },
+}
+
+/// How fast a way is when nothing else is copied.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rate {
+    /// At least 1.
+    pub bytes_per_second: f64,
+    /// Seconds of each copy before its first byte.
+    pub latency_seconds: f64,
+    /// How much of a CPU core a copy at this speed takes, where slots share [`Cores`]: less than 1 where it is paced.
+    pub core_share: f64,
+}
+
+/// Ways whose copies together are no faster than this.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shared {
+    /// The ways, each once.
+    pub ways: Vec<Way>,
+    /// All of them together. At least 1.
+    pub bytes_per_second: f64,
+}
+
+/// The CPU cores of a node whose slots are devices.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cores {
+    /// The slots that compute on them. A step takes one core, and a copy the [`Rate::core_share`] of its way; it is the
+    /// device's own whose block it is.
+    pub devices: Vec<u32>,
+    /// How many there are.
+    pub cores: f64,
+}
+
+/// Over which ways an edge's activations, or their gradients, go, which copies use, too.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Route {
+    /// The edge, an index in [`Stepped::edges`](super::Stepped::edges).
+    pub edge: u32,
+    /// Which of its directions.
+    pub is_backward: bool,
+    /// What it takes of each while it transfers: copies have the rest.
+    pub bytes_per_second: f64,
+    /// The ways.
+    pub ways: Vec<Way>,
+}
+
+/// All links that copies may use, and what they share.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Links {
+    /// How fast each way is alone.
+    pub ways: BTreeMap<Way, Rate>,
+    /// Uplinks, and links that are not full duplex.
+    pub shared: Vec<Shared>,
+    /// Nodes of CPU slots.
+    pub cores: Vec<Cores>,
+    /// Where activations meet copies.
+    pub routes: Vec<Route>,
+}
+
+impl Rate {
+    /// Of copies that keep a core busy where there are [`Cores`].
+    pub fn new(bytes_per_second: f64, latency_seconds: f64) -> Self {
+        Self { bytes_per_second, latency_seconds, core_share: 1.0 }
+    }
+}
+
+impl Links {
+    /// Adds a device's host link, full duplex.
+    #[must_use]
+    pub fn host(mut self, device: u32, out: Rate, back: Rate) -> Self {
+        self.ways.insert(Way::ToHost(device), out);
+        self.ways.insert(Way::FromHost(device), back);
+        self
+    }
+
+    /// Adds the way from one device to another.
+    #[must_use]
+    pub fn peer(mut self, from: u32, to: u32, rate: Rate) -> Self {
+        self.ways.insert(Way::Between { from, to }, rate);
+        self
+    }
+
+    /// The same ways with nothing shared. Where each is asked for by one device alone, no simulation over the links
+    /// themselves is faster than over these: sharing only adds seconds to copies and steps.
+    #[must_use]
+    pub fn alone(&self) -> Self {
+        Self { ways: self.ways.clone(), ..Self::default() }
+    }
+
+    /// Both directions of a device's host link together are no faster than this.
+    #[must_use]
+    pub fn half_duplex(mut self, device: u32, bytes_per_second: f64) -> Self {
+        self.shared.push(Shared { ways: vec![Way::ToHost(device), Way::FromHost(device)], bytes_per_second });
+        self
+    }
+
+    /// The host links of these devices together are no faster than this in each direction (a PCIe switch).
+    #[must_use]
+    pub fn uplink(mut self, devices: &[u32], bytes_per_second: f64) -> Self {
+        for way in [Way::ToHost, Way::FromHost] {
+            self.shared.push(Shared { ways: devices.iter().map(|&of| way(of)).collect(), bytes_per_second });
+        }
+        self
+    }
+}

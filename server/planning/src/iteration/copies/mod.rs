@@ -1,0 +1,63 @@
+//! How long an iteration takes whose stages also move blocks of memory away and back (MPress).
+//!
+//! | module | question |
+//! |---|---|
+//! | `stepped` | what does each device do one after another, and what does it hand on? |
+//! | `trip` | which blocks are away, from when to when, and where? |
+//! | `links` | which ways do copies go, and what do ways share? |
+//! | `of_stage` | which steps does a stage, or a device of several chunks, do? |
+//! | `check` | which numbers make no sense? |
+//! | `tables` | what is due at which boundary? |
+//! | `walk` | when does each step start? |
+//! | `lanes` | when does each copy begin and end? |
+//! | `sharing` | how far do copies and steps come whose speed changes? |
+//! | `fair` | who gets how much of what is shared? |
+//! | `simulate` | how long does an iteration take, and in the long run? |
+//! | `outcome` | what comes of it? |
+//!
+//! The rules are those of [`loadmaster_proto::training::actions`]: a device does its steps in a fixed order, and acts at
+//! boundaries between them alone. It has a lane for computing, one for each direction of its host link, and one for each
+//! ordered pair of peers. A lane carries one copy at a time, in the order in which boundaries ask; those of one boundary
+//! in the order of the trips. A copy takes `latency + bytes / rate`; the stripes of a block go side by side, and
+//! it has arrived with the slowest.
+//!
+//! Ways that share an uplink, or both directions of one that is not full duplex, share its rate max-min fairly
+//! ([`Shared`]). Activations between stages go first: they take the seconds of their edge, and copies have what they
+//! leave of a way ([`Route`]). On a node of CPU slots, steps and copies at work at once share its cores equally
+//! ([`Cores`]).
+//!
+//! # How it is computed
+//!
+//! Where a copy's speed cannot change its end is known when it is asked for, so one walk over the steps gives all times,
+//! as without copies. Only ways that share something, and those that two devices ask for, are simulated from event to
+//! event; the walk stops where it waits for one of them, and goes on when its end is known.
+//!
+//! # Iterations
+//!
+//! Devices begin an iteration together, when all have ended the one before, as in [`simulate`](super::simulate()). Where
+//! no block stays away from one iteration to the next one, each is like the first, and one is simulated. Otherwise
+//! they are simulated one after another until one repeats the other, or [`simulate::MOST_ITERATIONS`] times: then the
+//! mean of the last half is what is said.
+
+mod check;
+mod fair;
+mod lanes;
+mod links;
+mod of_stage;
+mod outcome;
+mod sharing;
+mod simulate;
+mod stepped;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod trip;
+mod walk;
+
+pub use check::CopiesError;
+pub use links::{Cores, Links, Rate, Route, Shared, Way};
+pub use of_stage::{LayerSeconds, StageSteps, device_of_chunks};
+pub use outcome::{Copied, DeviceTimes, TimedCopy, TimedWait, Waited, WayTimes};
+pub use simulate::{Keep, MOST_ITERATIONS, simulate};
+pub use stepped::{DeviceSteps, Handed, Stepped, TimedStep};
+pub use trip::{Parcel, Place, Trip};

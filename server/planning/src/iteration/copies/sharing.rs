@@ -1,0 +1,218 @@
+//! How far copies and steps come whose speed changes.
+
+use super::fair::{self, Flow};
+use super::lanes::{Parceled, What};
+use super::walk::Walk;
+
+/// Lanes and cores that change each other's speed, and what is at work on them.
+#[derive(Debug, Default)]
+pub(super) struct Component {
+    jobs: Vec<Job>,
+    /// Counts changes of speed: an end that was foretold before one is void.
+    generation: u64,
+    seen: f64,
+}
+
+/// What is at work.
+#[derive(Debug, Clone, Copy)]
+struct Job {
+    work: Work,
+    began: f64,
+    /// What was left to do at a moment, at which speed it is done since, and when that ends.
+    left: f64,
+    since: f64,
+    speed: f64,
+    end: f64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Work {
+    /// A copy before its first byte.
+    Latency(Parceled),
+    /// A copy: bytes.
+    Copy(Parceled),
+    /// A step of a CPU slot: seconds of a core.
+    Step { device: u32, node: u32 },
+}
+
+impl Job {
+    fn new(work: Work, left: f64, now: f64) -> Self {
+        // Of no speed yet: its component says how fast.
+        Self { work, began: now, left, since: now, speed: 0.0, end: f64::INFINITY }
+    }
+
+    fn goes_at(&mut self, speed: f64, now: f64) {
+        if speed != self.speed {
+            self.left = (self.left - (now - self.since) * self.speed).max(0.0);
+            (self.since, self.speed) = (now, speed);
+            self.end = if speed > 0.0 { now + self.left / speed } else { f64::INFINITY };
+        }
+    }
+}
+
+impl Walk<'_> {
+    /// The earliest jobs of a component are done.
+    pub(super) fn done(&mut self, component: u32, generation: u64, now: f64) {
+        let of = &mut self.components[component as usize];
+        if of.generation != generation {
+            return;
+        }
+        let (over, rest): (Vec<Job>, Vec<Job>) = of.jobs.drain(..).partition(|job| job.end <= now);
+        of.jobs = rest;
+        for job in over {
+            match job.work {
+                Work::Latency(copy) => {
+                    let next = Job { began: job.began, ..Job::new(Work::Copy(copy), copy.bytes as f64, now) };
+                    self.components[component as usize].jobs.push(next);
+                }
+                Work::Copy(copy) => {
+                    self.trips[copy.trip as usize].pending[usize::from(copy.is_back)] -= 1;
+                    self.ends(&copy, job.began, now);
+                    self.awake.push(copy.device);
+                    let lane = &mut self.lanes[copy.way as usize];
+                    lane.is_taken = false;
+                    if let Some(next) = lane.queue.pop_front() {
+                        self.begin_copy(next, now);
+                    }
+                }
+                Work::Step { device, .. } => {
+                    self.end_step(device as usize, job.began, now);
+                    self.awake.push(device);
+                }
+            }
+        }
+        self.share(component, now);
+    }
+
+    /// A boundary asks for a copy.
+    pub(super) fn asked_for(&mut self, copy: Parceled, now: f64) {
+        let lane = &mut self.lanes[copy.way as usize];
+        if lane.is_taken {
+            lane.queue.push_back(copy);
+            return;
+        }
+        self.begin_copy(copy, now);
+        if let Some(component) = self.tables.ways[copy.way as usize].component {
+            self.share(component, now);
+        }
+    }
+
+    fn begin_copy(&mut self, copy: Parceled, now: f64) {
+        let way = &self.tables.ways[copy.way as usize];
+        let Some(component) = way.component else { return };
+        self.lanes[copy.way as usize].is_taken = true;
+        let job = if way.latency_seconds > 0.0 {
+            Job::new(Work::Latency(copy), way.latency_seconds, now)
+        } else {
+            Job::new(Work::Copy(copy), copy.bytes as f64, now)
+        };
+        self.components[component as usize].jobs.push(job);
+    }
+
+    /// A CPU slot begins its step.
+    pub(super) fn begin_step(&mut self, device: u32, now: f64) {
+        let Some((node, component)) = self.tables.devices[device as usize].node else { return };
+        let steps = &self.tables.of.devices[device as usize].steps;
+        let Some(step) = steps.get(self.devices[device as usize].step) else { return };
+        let job = Job::new(Work::Step { device, node }, step.seconds, now);
+        self.components[component as usize].jobs.push(job);
+        self.share(component, now);
+    }
+
+    /// Activations begin or end to go over a route.
+    pub(super) fn transit(&mut self, route: u32, begins: bool, now: f64) {
+        let over = &mut self.transits[route as usize];
+        *over = if begins { *over + 1 } else { over.saturating_sub(1) };
+        let of = |&way: &u32| self.tables.ways[way as usize].component;
+        let mut touched: Vec<u32> = self.tables.route_ways[route as usize].iter().filter_map(of).collect();
+        touched.sort_unstable();
+        touched.dedup();
+        touched.into_iter().for_each(|component| self.share(component, now));
+    }
+
+    /// Seconds until each job is done, at its speed of now.
+    pub(super) fn seconds_left(&self, now: f64) -> impl Iterator<Item = f64> + '_ {
+        let jobs = self.components.iter().flat_map(|component| &component.jobs);
+        jobs.map(move |job| (job.end - now).min(f64::MAX))
+    }
+
+    /// Sets the speeds of all jobs of a component anew, and foretells when the next one is done.
+    fn share(&mut self, component: u32, now: f64) {
+        let mut speeds = self.speeds(component);
+        let of = &mut self.components[component as usize];
+        debug_assert!(now >= of.seen, "time goes on");
+        of.seen = now;
+        of.generation += 1;
+        for (job, speed) in of.jobs.iter_mut().zip(speeds.drain(..)) {
+            job.goes_at(speed, now);
+        }
+        let next = of.jobs.iter().map(|job| job.end).fold(f64::INFINITY, f64::min);
+        if next < f64::INFINITY {
+            let generation = of.generation;
+            self.happens_at(next, 0, What::Done { component, generation });
+        }
+    }
+
+    fn speeds(&self, component: u32) -> Vec<f64> {
+        let tables = self.tables;
+        let jobs = &self.components[component as usize].jobs;
+        let taken = |ways: &dyn Fn(&[u32]) -> bool| -> f64 {
+            let routes = tables.of.links.routes.iter().enumerate();
+            routes
+                .filter(|&(index, _)| self.transits[index] > 0 && ways(&tables.route_ways[index]))
+                .map(|(index, route)| f64::from(self.transits[index]) * route.bytes_per_second)
+                .sum()
+        };
+        let mut groups = tables.groups.clone();
+        if self.transits.iter().any(|&over| over > 0) {
+            for (group, left) in groups.iter_mut().enumerate() {
+                let is_in = |way: &u32| tables.ways[*way as usize].groups.contains(&(group as u32));
+                *left -= taken(&|ways| ways.iter().any(is_in));
+            }
+        }
+        let mut flows = Vec::new();
+        for job in jobs {
+            if let Work::Copy(copy) = job.work {
+                let way = &tables.ways[copy.way as usize];
+                let most = (way.bytes_per_second - taken(&|ways| ways.contains(&copy.way))).max(0.0);
+                flows.push(Flow { most, groups: way.groups.clone() });
+            }
+        }
+        let mut rates = Vec::new();
+        fair::max_min(&flows, &mut groups, &mut rates);
+        let mut rates = rates.into_iter();
+        let mut speeds: Vec<f64> = jobs
+            .iter()
+            .map(|job| if matches!(job.work, Work::Copy(_)) { rates.next().unwrap_or(0.0) } else { 1.0 })
+            .collect();
+        let (mut wants, mut who, mut shares) = (Vec::new(), Vec::new(), Vec::new());
+        for (node, &cores) in tables.cores.iter().enumerate() {
+            wants.clear();
+            who.clear();
+            for (index, job) in jobs.iter().enumerate() {
+                let is_here = |device: u32| {
+                    tables.devices[device as usize].node.is_some_and(|(of, _)| of as usize == node)
+                };
+                let want = match job.work {
+                    Work::Step { node: of, .. } if of as usize == node => 1.0,
+                    Work::Copy(copy) if is_here(copy.device) => {
+                        let way = &tables.ways[copy.way as usize];
+                        way.core_share * speeds[index] / way.bytes_per_second
+                    }
+                    _ => continue,
+                };
+                if want > 0.0 {
+                    wants.push(want);
+                    who.push(index);
+                }
+            }
+            fair::equally(&wants, cores, &mut shares);
+            for ((&index, &want), &share) in who.iter().zip(&wants).zip(&shares) {
+                if share < want {
+                    speeds[index] *= share / want;
+                }
+            }
+        }
+        speeds
+    }
+}

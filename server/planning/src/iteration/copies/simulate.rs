@@ -1,0 +1,117 @@
+//! How long an iteration takes, and in the long run.
+
+use super::outcome::{Copied, WayTimes};
+use super::tables::Tables;
+use super::walk::Walk;
+use super::{CopiesError, Stepped};
+
+/// Most iterations that are simulated until one repeats the one before.
+pub const MOST_ITERATIONS: u32 = 12;
+/// How far the last iteration may be from the one before, as a share of it, to be the same.
+const SAME: f64 = 1e-9;
+
+/// What to keep besides sums.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Keep {
+    /// Start and end of each step.
+    pub steps: bool,
+    /// Each copy, and each time that a device waits for one.
+    pub copies: bool,
+}
+
+/// Simulates an iteration; where blocks stay away from one to the next, one of the long run.
+///
+/// # Errors
+/// Numbers that make no pipeline; the text names them.
+pub fn simulate(stepped: &Stepped<'_>, keep: Keep) -> Result<Copied, CopiesError> {
+    let tables = Tables::of(*stepped)?;
+    let mut walk = Walk::new(&tables, keep);
+    let (mut now, mut seconds) = (0.0, Vec::new());
+    let mut before: Option<Vec<f64>> = None;
+    let mut is_steady = !tables.is_cyclic;
+    for iteration in 0..if tables.is_cyclic { MOST_ITERATIONS } else { 1 } {
+        walk.begin(iteration, now);
+        let end = walk.go()?;
+        seconds.push(end - now);
+        now = end;
+        if tables.is_cyclic {
+            let left = walk.left(end);
+            is_steady = before.is_some_and(|before| is_same(&before, &left, end - walk.began));
+            if is_steady {
+                break;
+            }
+            before = Some(left);
+        }
+    }
+    let last = seconds.last().copied().unwrap_or(0.0);
+    let half = &seconds[seconds.len() / 2..];
+    let iteration_seconds = if is_steady { last } else { half.iter().sum::<f64>() / half.len() as f64 };
+    Ok(Copied { iteration_seconds, iterations: seconds.len() as u32, is_steady, ..walk.outcome(now) })
+}
+
+fn is_same(before: &[f64], now: &[f64], seconds: f64) -> bool {
+    before.len() == now.len()
+        && before.iter().zip(now).all(|(before, now)| (before - now).abs() <= SAME * seconds)
+}
+
+impl Walk<'_> {
+    /// What decides about the next iteration, and the ends of this one.
+    fn left(&self, end: f64) -> Vec<f64> {
+        let ends = self.devices.iter().map(|device| device.time - self.began);
+        let mut left: Vec<f64> = ends.collect();
+        left.extend(self.lanes.iter().map(|lane| (lane.free - end).max(0.0)));
+        left.extend(self.lanes.iter().map(|lane| lane.queue.len() as f64));
+        let known = |underway: &super::walk::Underway| underway.end.map(|at| (at - end).max(0.0));
+        left.extend(self.trips.iter().flat_map(known));
+        left.extend(self.seconds_left(end));
+        left
+    }
+
+    /// What came of the last iteration.
+    fn outcome(mut self, end: f64) -> Copied {
+        if self.keep.copies {
+            // Those that are still on their way end, too.
+            while let Some(event) = self.events.pop() {
+                self.happen(event);
+            }
+        }
+        let began = self.began;
+        let mut devices: Vec<_> = self.devices.into_iter().map(|of| (of.time, of.times)).collect();
+        for (time, times) in &mut devices {
+            times.end = *time - began;
+            times.steps.iter_mut().for_each(|(start, end)| {
+                *start -= began;
+                *end -= began;
+            });
+        }
+        let of_way = |(lane, table): (&super::lanes::Lane, &super::tables::WayTable)| WayTimes {
+            way: table.way,
+            copies: lane.copies,
+            bytes: lane.bytes,
+            busy: lane.busy,
+            waited: lane.waited,
+        };
+        let mut copies = self.copies;
+        copies.retain(|copy| copy.start < end && copy.end > began);
+        for copy in &mut copies {
+            copy.asked -= began;
+            copy.start -= began;
+            copy.end -= began;
+        }
+        copies.sort_by(|one, other| {
+            (one.device, one.trip).cmp(&(other.device, other.trip)).then(one.start.total_cmp(&other.start))
+        });
+        let mut waits = self.waits;
+        for wait in &mut waits {
+            wait.start -= began;
+            wait.end -= began;
+        }
+        Copied {
+            devices: devices.into_iter().map(|(_, times)| times).collect(),
+            ways: self.lanes.iter().zip(&self.tables.ways).map(of_way).collect(),
+            copies,
+            waits,
+            ..Copied::default()
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Random small pipelines with copies beside the clock.
+
+use proptest::prelude::*;
+
+use super::clock::clock;
+use super::*;
+
+/// A pipeline with copies, and all that they may meet.
+#[derive(Debug, Clone)]
+pub(super) struct Random {
+    pub(super) devices: Vec<DeviceSteps>,
+    pub(super) edges: Vec<Edge>,
+    pub(super) overlap: Overlap,
+    pub(super) links: Links,
+}
+
+impl Random {
+    pub(super) fn stepped(&self) -> Stepped<'_> {
+        let Self { devices, edges, overlap, links } = self;
+        Stepped { devices, edges, overlap: *overlap, links }
+    }
+
+    pub(super) fn seconds(&self) -> f64 {
+        simulate(&self.stepped(), Keep::default()).unwrap().iteration_seconds
+    }
+}
+
+#[derive(Debug, Clone)]
+struct RandomSwap {
+    layer: usize,
+    block: Block,
+    peers: Vec<(u32, u32)>,
+    points: (u32, u32),
+}
+
+fn random_swap() -> impl Strategy<Value = RandomSwap> {
+    let block =
+        prop_oneof![4 => Just(Block::Activations), 1 => Just(Block::Optimizer), 1 => Just(Block::Weights)];
+    let peers = prop::collection::vec((0_u32..4, 1_u32..5), 0..3);
+    (0_usize..3, block, peers, (0_u32..6, 0_u32..6)).prop_map(|(layer, block, peers, points)| RandomSwap {
+        layer,
+        block,
+        peers,
+        points,
+    })
+}
+
+fn layer() -> impl Strategy<Value = LayerSeconds> {
+    (0.1..2.0, 0.1..4.0, 0.0..1.0).prop_map(|(forward, backward, update)| LayerSeconds {
+        forward,
+        backward,
+        again: forward,
+        update,
+    })
+}
+
+fn actions(swaps: &[RandomSwap], own: u32, count: u32, layers: usize) -> StageActions {
+    let mut seen = Vec::new();
+    let mut actions = StageActions::default();
+    for swap in swaps {
+        let RandomSwap { layer, block, ref peers, points } = *swap;
+        if layer >= layers || seen.contains(&(layer, block)) {
+            continue;
+        }
+        seen.push((layer, block));
+        let mut stripes: Vec<(u32, u32)> = peers.iter().map(|&(peer, part)| (peer % count, part)).collect();
+        stripes.retain(|&(peer, _)| peer != own);
+        stripes.sort_unstable();
+        stripes.dedup_by_key(|stripe| stripe.0);
+        let parts: u32 = stripes.iter().map(|stripe| stripe.1).sum();
+        let to = if stripes.is_empty() {
+            Destination::Host
+        } else {
+            let stripe = |&(stage, part): &(u32, u32)| Stripe { stage, share: part * Stripe::WHOLE / parts };
+            Destination::Peers(stripes.iter().map(stripe).collect())
+        };
+        let deed = Deed::Swap(Swap { block, to, release_after: points.0, fetch_before: points.1 });
+        actions.actions.push(Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed });
+    }
+    actions
+}
+
+fn rate() -> impl Strategy<Value = Rate> {
+    (200.0..5e3_f64, prop_oneof![Just(0.0), 0.0..0.3], 0.2..=1.0).prop_map(
+        |(bytes_per_second, latency_seconds, core_share)| Rate {
+            bytes_per_second,
+            latency_seconds,
+            core_share,
+        },
+    )
+}
+
+/// Pipelines in which nothing is shared but ways between peers that both of them ask for.
+pub(super) fn alone() -> impl Strategy<Value = Random> {
+    let stages = prop::collection::vec(
+        (prop::collection::vec(layer(), 1..4), prop::collection::vec(random_swap(), 0..4), 1_u64..4_000),
+        1..5,
+    );
+    let edge = (0.0..2.0, 0.0..2.0).prop_map(|(forward, backward)| Edge { forward, backward });
+    let rates = prop::collection::vec(rate(), 4 * 6);
+    let schedule = prop_oneof![Just(Schedule::Gpipe), Just(Schedule::OneFOneB)];
+    let overlap = prop_oneof![Just(Overlap::Computing), Just(Overlap::Nothing)];
+    (stages, prop::collection::vec(edge, 4), rates, schedule, 1_u32..6, overlap).prop_map(
+        |(stages, edges, rates, schedule, micro_batches, overlap)| {
+            let count = stages.len() as u32;
+            let stages: Vec<TestStage> = stages
+                .into_iter()
+                .zip(0..)
+                .map(|((layers, swaps, bytes), own)| TestStage {
+                    actions: actions(&swaps, own, count, layers.len()),
+                    layers,
+                    bytes,
+                })
+                .collect();
+            let mut rates = rates.into_iter();
+            let mut links = Links::default();
+            for device in 0..count {
+                links = links.host(device, rates.next().unwrap(), rates.next().unwrap());
+                for to in (0..count).filter(|&to| to != device) {
+                    links = links.peer(device, to, rates.next().unwrap());
+                }
+            }
+            let devices = devices(&stages, schedule, micro_batches);
+            Random { devices, edges: edges[..count as usize - 1].to_vec(), overlap, links }
+        },
+    )
+}
+
+/// The same with uplinks, half duplex, cores and activations on the way.
+pub(super) fn shared() -> impl Strategy<Value = Random> {
+    let some = |rates| prop::option::of(rates);
+    (alone(), some(200.0..8e3_f64), some(200.0..8e3_f64), some(0.5..4.0_f64), some(100.0..4e3_f64)).prop_map(
+        |(mut random, uplink, half, cores, transit)| {
+            let count = random.devices.len() as u32;
+            let all: Vec<u32> = (0..count).collect();
+            let mut links = random.links;
+            if let Some(rate) = uplink {
+                links = links.uplink(&all[..all.len().div_ceil(2)], rate);
+            }
+            if let Some(rate) = half {
+                links = links.half_duplex(count - 1, rate);
+            }
+            links.cores.extend(cores.map(|cores| Cores { devices: all.clone(), cores }));
+            for edge in 0..count - 1 {
+                let ways = [false, true].map(|is_backward| {
+                    let (from, to) = if is_backward { (edge + 1, edge) } else { (edge, edge + 1) };
+                    let over = vec![Way::Between { from, to }, Way::ToHost(from), Way::FromHost(to)];
+                    transit.map(|bytes_per_second| Route { edge, is_backward, bytes_per_second, ways: over })
+                });
+                links.routes.extend(ways.into_iter().flatten());
+            }
+            random.links = links;
+            random
+        },
+    )
+}
+
+fn agrees(random: &Random) -> Result<(), TestCaseError> {
+    let copied = simulate(&random.stepped(), Keep { steps: true, copies: true }).unwrap();
+    // Of the last iteration, where they do not settle, as where they do.
+    let last = copied.devices.iter().map(|device| device.end).fold(0.0, f64::max);
+    let shown = clock(&random.stepped(), copied.iterations);
+    prop_assert!((last - shown).abs() <= 1e-7 * shown, "{last} {shown}");
+    if copied.is_steady {
+        prop_assert_eq!(copied.iteration_seconds, last);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn a_walk_with_copies_finds_what_a_clock_shows(random in alone()) {
+        agrees(&random)?;
+    }
+
+    #[test]
+    fn shared_lanes_and_cores_go_as_fast_as_a_clock_shows(random in shared()) {
+        agrees(&random)?;
+    }
+
+    /// A simulation with nothing shared is a bound of one where lanes and cores are: where each way has one device that
+    /// asks for it, all that sharing does is add seconds to copies and steps.
+    #[test]
+    fn nothing_is_faster_than_alone(random in shared()) {
+        let mut alone = random.clone();
+        alone.links = random.links.alone();
+        let two_ask = |way: &&WayTimes| matches!(way.way, Way::Between { .. }) && way.copies > 0;
+        prop_assume!(!simulate(&random.stepped(), Keep::default()).unwrap().ways.iter().any(|way| two_ask(&way)));
+        prop_assert!(alone.seconds() <= random.seconds() * (1.0 + 1e-9));
+    }
+}

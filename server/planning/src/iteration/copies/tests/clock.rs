@@ -1,0 +1,278 @@
+//! A clock that goes from moment to moment and looks at everything each time: no walking ahead, no ends foretold.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::*;
+
+/// What a device does next.
+#[derive(Debug, Clone, Copy)]
+enum Deed {
+    Ask(usize, bool),
+    Wait(usize, bool),
+    Take(Handed),
+    Give(Handed),
+    /// Seconds of a core.
+    Work(f64),
+    /// Seconds that it only stands by; whether they are those of a transfer that it sends.
+    Stand(f64, Option<Handed>),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Moving {
+    device: usize,
+    trip: usize,
+    is_back: bool,
+    latency: f64,
+    bytes: f64,
+}
+
+/// Seconds of the last of so many iterations.
+pub(super) fn clock(of: &Stepped<'_>, iterations: u32) -> f64 {
+    let mut lanes: BTreeMap<Way, VecDeque<Moving>> = BTreeMap::new();
+    let mut away: Vec<Vec<[usize; 2]>> =
+        of.devices.iter().map(|device| vec![[0; 2]; device.trips.len()]).collect();
+    let (mut now, mut began) = (0.0, 0.0);
+    for iteration in 0..iterations {
+        began = now;
+        let deeds: Vec<Vec<Deed>> =
+            of.devices.iter().map(|device| deeds(device, of, iteration > 0)).collect();
+        let mut next = vec![0; deeds.len()];
+        let mut left = vec![f64::NAN; deeds.len()];
+        let mut arrived: Vec<Handed> = Vec::new();
+        let mut sending: Vec<[VecDeque<(Handed, f64)>; 2]> =
+            deeds.iter().map(|_| Default::default()).collect();
+        loop {
+            loop {
+                let (before, mut moved) = (next.clone(), false);
+                for device in 0..deeds.len() {
+                    let Some(&deed) = deeds[device].get(next[device]) else { continue };
+                    let is_over = match deed {
+                        Deed::Ask(trip, is_back) => {
+                            for parcel in
+                                of.devices[device].trips[trip].parcels.iter().filter(|of| of.bytes > 0)
+                            {
+                                let own = device as u32;
+                                let way =
+                                    if is_back { parcel.place.back(own) } else { parcel.place.out(own) };
+                                let latency = of.links.ways[&way].latency_seconds;
+                                let bytes = parcel.bytes as f64;
+                                lanes.entry(way).or_default().push_back(Moving {
+                                    device,
+                                    trip,
+                                    is_back,
+                                    latency,
+                                    bytes,
+                                });
+                                away[device][trip][usize::from(is_back)] += 1;
+                            }
+                            true
+                        }
+                        Deed::Wait(trip, is_back) => away[device][trip][usize::from(is_back)] == 0,
+                        Deed::Take(handed) => arrived.contains(&handed),
+                        Deed::Give(handed) if of.overlap == Overlap::Nothing => {
+                            arrived.push(handed);
+                            true
+                        }
+                        Deed::Give(handed) => {
+                            sending[device][usize::from(handed.is_backward)]
+                                .push_back((handed, crossing(of, handed)));
+                            true
+                        }
+                        Deed::Work(seconds) | Deed::Stand(seconds, _) => {
+                            if left[device].is_nan() {
+                                left[device] = seconds;
+                            }
+                            let is_over = left[device] <= 0.0;
+                            if is_over {
+                                left[device] = f64::NAN;
+                            }
+                            is_over
+                        }
+                    };
+                    next[device] += usize::from(is_over);
+                }
+                for lines in &mut sending {
+                    for line in lines {
+                        while line.front().is_some_and(|&(_, left)| left <= 0.0) {
+                            arrived.extend(line.pop_front().map(|(handed, _)| handed));
+                            moved = true;
+                        }
+                    }
+                }
+                for lane in lanes.values_mut() {
+                    while let Some(&Moving { device, trip, is_back, .. }) =
+                        lane.front().filter(|copy| copy.latency <= 0.0 && copy.bytes <= 0.0)
+                    {
+                        lane.pop_front();
+                        moved = true;
+                        away[device][trip][usize::from(is_back)] -= 1;
+                    }
+                }
+                let settled = next == before && !moved;
+                if settled {
+                    break;
+                }
+            }
+            if next.iter().zip(&deeds).all(|(&next, deeds)| next == deeds.len()) {
+                break;
+            }
+            let doing: Vec<Option<Deed>> =
+                deeds.iter().zip(&next).map(|(deeds, &next)| deeds.get(next).copied()).collect();
+            let mut over: Vec<Handed> =
+                sending.iter().flatten().filter_map(|line| Some(line.front()?.0)).collect();
+            over.extend(doing.iter().filter_map(|deed| match deed {
+                Some(Deed::Stand(_, sent)) => *sent,
+                _ => None,
+            }));
+            let (copying, working) = speeds(of, &lanes, &doing, &over);
+            // To the end of whatever ends first.
+            let mut step = f64::INFINITY;
+            for (way, lane) in &lanes {
+                let Some(copy) = lane.front() else { continue };
+                step = step.min(if copy.latency > 0.0 { copy.latency } else { copy.bytes / copying[way] });
+            }
+            for (device, deed) in doing.iter().enumerate() {
+                match deed {
+                    Some(Deed::Work(_)) => step = step.min(left[device] / working[device]),
+                    Some(Deed::Stand(..)) => step = step.min(left[device]),
+                    _ => {}
+                }
+            }
+            for line in sending.iter().flatten() {
+                step = line.front().map_or(step, |&(_, left)| step.min(left));
+            }
+            assert!(step.is_finite(), "the clock stands still");
+            let rest =
+                |left: f64, done: f64| if left - done <= left.max(done) * 1e-12 { 0.0 } else { left - done };
+            for (way, lane) in &mut lanes {
+                let Some(copy) = lane.front_mut() else { continue };
+                if copy.latency > 0.0 {
+                    copy.latency = rest(copy.latency, step);
+                } else {
+                    copy.bytes = rest(copy.bytes, step * copying[way]);
+                }
+            }
+            for (device, deed) in doing.iter().enumerate() {
+                match deed {
+                    Some(Deed::Work(_)) => left[device] = rest(left[device], step * working[device]),
+                    Some(Deed::Stand(..)) => left[device] = rest(left[device], step),
+                    _ => {}
+                }
+            }
+            for line in sending.iter_mut().flatten() {
+                if let Some((_, left)) = line.front_mut() {
+                    *left = rest(*left, step);
+                }
+            }
+            now += step;
+        }
+    }
+    now - began
+}
+
+fn crossing(of: &Stepped<'_>, handed: Handed) -> f64 {
+    let edge = of.edges[handed.edge as usize];
+    if handed.is_backward { edge.backward } else { edge.forward }
+}
+
+/// All that a device does in an iteration, one after another.
+fn deeds(device: &DeviceSteps, of: &Stepped<'_>, has_before: bool) -> Vec<Deed> {
+    let count = device.steps.len();
+    let mut deeds = Vec::new();
+    for (boundary, step) in device.steps.iter().enumerate() {
+        let at = |when: fn(&Trip) -> usize| {
+            let is_here =
+                move |trip: &Trip| when(trip) == boundary || has_before && when(trip) == boundary + count;
+            let all = device.trips.iter().enumerate();
+            all.filter(move |(_, trip)| is_here(trip)).map(|(index, _)| index).collect::<Vec<_>>()
+        };
+        deeds.extend(at(|trip| trip.leaves).into_iter().map(|trip| Deed::Ask(trip, false)));
+        deeds.extend(at(|trip| trip.freed).into_iter().map(|trip| Deed::Wait(trip, false)));
+        deeds.extend(at(|trip| trip.fetched).into_iter().map(|trip| Deed::Ask(trip, true)));
+        deeds.extend(at(|trip| trip.needed).into_iter().map(|trip| Deed::Wait(trip, true)));
+        let blocks = of.overlap == Overlap::Nothing;
+        if let Some(handed) = step.takes {
+            deeds.push(Deed::Take(handed));
+            deeds.extend(blocks.then(|| Deed::Stand(crossing(of, handed), None)));
+        }
+        deeds.push(Deed::Work(step.seconds));
+        if let Some(handed) = step.gives {
+            deeds.push(Deed::Give(handed));
+            deeds.extend(blocks.then(|| Deed::Stand(crossing(of, handed), Some(handed))));
+        }
+    }
+    deeds
+}
+
+/// How fast each way copies and each device works at this moment.
+fn speeds(
+    of: &Stepped<'_>,
+    lanes: &BTreeMap<Way, VecDeque<Moving>>,
+    doing: &[Option<Deed>],
+    over: &[Handed],
+) -> (BTreeMap<Way, f64>, Vec<f64>) {
+    let taken = |ways: &[Way]| -> f64 {
+        let is_on = |route: &&Route| {
+            over.iter().any(|handed| handed.edge == route.edge && handed.is_backward == route.is_backward)
+                && route.ways.iter().any(|way| ways.contains(way))
+        };
+        of.links.routes.iter().filter(is_on).map(|route| route.bytes_per_second).sum()
+    };
+    let mut open: Vec<Way> = lanes
+        .iter()
+        .filter(|(_, lane)| lane.front().is_some_and(|copy| copy.latency <= 0.0))
+        .map(|(&way, _)| way)
+        .collect();
+    let mut copying: BTreeMap<Way, f64> = BTreeMap::new();
+    let groups: Vec<(&[Way], f64)> = of
+        .links
+        .shared
+        .iter()
+        .map(|shared| (&shared.ways[..], (shared.bytes_per_second - taken(&shared.ways)).max(0.0)))
+        .collect();
+    // One after another: the one that is held back most.
+    while !open.is_empty() {
+        let limit = |way: &Way| {
+            let alone = (of.links.ways[way].bytes_per_second - taken(&[*way])).max(0.0);
+            groups.iter().filter(|(ways, _)| ways.contains(way)).fold(alone, |limit, (ways, rate)| {
+                let served: f64 = ways.iter().filter_map(|way| copying.get(way)).sum();
+                let others = open.iter().filter(|way| ways.contains(way)).count();
+                limit.min((rate - served).max(0.0) / others as f64)
+            })
+        };
+        let limits: Vec<f64> = open.iter().map(limit).collect();
+        let least = (0..open.len()).min_by(|&one, &other| limits[one].total_cmp(&limits[other])).unwrap();
+        copying.insert(open.remove(least), limits[least]);
+    }
+    let mut working = vec![1.0; doing.len()];
+    for node in &of.links.cores {
+        let want = |way: &Way, speed: f64| {
+            let rate = of.links.ways[way];
+            rate.core_share * speed / rate.bytes_per_second
+        };
+        let is_here = |device: usize| node.devices.contains(&(device as u32));
+        let works = |device: usize| is_here(device) && matches!(doing[device], Some(Deed::Work(_)));
+        let workers = (0..doing.len()).filter(|&device| works(device)).count() as f64;
+        let own: Vec<Way> =
+            copying.keys().filter(|way| is_here(lanes[way].front().unwrap().device)).copied().collect();
+        let wants = |level: f64| {
+            workers * level.min(1.0) + own.iter().map(|way| want(way, copying[way]).min(level)).sum::<f64>()
+        };
+        let (mut low, mut high) = (0.0, 1.0);
+        if wants(1.0) <= node.cores {
+            low = 1.0;
+        }
+        for _ in 0..80 {
+            let middle = (low + high) / 2.0;
+            if wants(middle) <= node.cores { low = middle } else { high = middle }
+        }
+        (0..doing.len()).filter(|&device| works(device)).for_each(|device| working[device] = low);
+        for way in own {
+            let wanted = want(&way, copying[&way]);
+            if wanted > low {
+                *copying.get_mut(&way).unwrap() *= low / wanted;
+            }
+        }
+    }
+    (copying, working)
+}

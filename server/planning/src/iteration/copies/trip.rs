@@ -1,0 +1,72 @@
+//! Blocks that are away for a while.
+
+use loadmaster_proto::training::actions::{Absence, Destination, Stripe};
+
+use super::Way;
+
+/// A block's way out and back. Boundaries are those of [`Absence`].
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Trip {
+    /// Where its copy out begins.
+    pub leaves: usize,
+    /// Where that is waited for.
+    pub freed: usize,
+    /// Where its copy back begins.
+    pub fetched: usize,
+    /// Where that is waited for.
+    pub needed: usize,
+    /// What goes side by side, all of it there and all of it back.
+    pub parcels: Vec<Parcel>,
+}
+
+/// A part of a block, or all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parcel {
+    /// Where it is meanwhile.
+    pub place: Place,
+    /// How much. Nothing takes no time.
+    pub bytes: u64,
+}
+
+/// Where a block is while it is away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In the memory of the host.
+    Host,
+    /// On the device of this index.
+    Peer(u32),
+}
+
+impl Trip {
+    /// The way of a block of so many bytes; stages are mapped to the devices that hold them.
+    pub fn of(absence: &Absence, bytes: u64, to: &Destination, device: impl Fn(u32) -> u32) -> Self {
+        let parcels = match to {
+            Destination::Host => vec![Parcel { place: Place::Host, bytes }],
+            Destination::Peers(stripes) => stripes
+                .iter()
+                .zip(Stripe::split(stripes, bytes))
+                .map(|(stripe, bytes)| Parcel { place: Place::Peer(device(stripe.stage)), bytes })
+                .collect(),
+        };
+        let Absence { leaves, freed, fetched, needed, .. } = *absence;
+        Self { leaves, freed, fetched, needed, parcels }
+    }
+}
+
+impl Place {
+    /// The way of a device's blocks to there.
+    pub fn out(self, device: u32) -> Way {
+        match self {
+            Self::Host => Way::ToHost(device),
+            Self::Peer(to) => Way::Between { from: device, to },
+        }
+    }
+
+    /// The way back.
+    pub fn back(self, device: u32) -> Way {
+        match self {
+            Self::Host => Way::FromHost(device),
+            Self::Peer(from) => Way::Between { from, to: device },
+        }
+    }
+}

@@ -16,7 +16,7 @@ mod symmetries;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use best::{Found, best};
+pub use best::{Found, Promise, best};
 
 /// Devices of a node and the links between them, as far as they can be told apart.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -57,7 +57,7 @@ fn more_devices_than_can_be_listed_and_too_few_have_none() {
     assert_eq!(alike(9, |_, _| 6).classes(2), None);
     assert_eq!(alike(2, |_, _| 6).classes(3), None);
     assert_eq!(alike(0, |_, _| 6).classes(0).unwrap(), [[0; 0]]);
-    assert_eq!(best(&alike(2, |_, _| 6), 3, |_| 0.0, |_| Some(1.0)), None);
+    assert_eq!(best(&alike(2, |_, _| 6), 3, 9, |_| Promise { bound: 0.0, guess: 0.0 }, |_| Some(1.0)), None);
 }
 
 /// All ways to give so many stages different devices.
@@ -128,12 +128,15 @@ proptest! {
             });
             kinds.chain(links).sum::<usize>() as f64
         };
-        let found = best(&graph, devices, |of| value(of) - f64::from(slack), |of| Some(value(of))).unwrap();
+        let promise = |of: &[usize]| Promise { bound: value(of) - f64::from(slack), guess: f64::from(weights[of[0]]) };
+        let found = best(&graph, devices, 120, promise, |of| Some(value(of))).unwrap();
         let values = every_mapping(devices, devices).iter().map(|of| value(of)).fold(f64::INFINITY, f64::min);
         prop_assert_eq!(found.value, values);
         prop_assert_eq!(value(&found.mapping), values);
         prop_assert!(found.is_exact && Some(found.valued) <= found.classes);
-        let exchanged = best::improved(devices, devices, |of| Some(value(of))).unwrap();
+        let hasty = best(&graph, devices, 1, promise, |of| Some(value(of))).unwrap();
+        prop_assert!(hasty.valued == 1 && (!hasty.is_exact || hasty.value == values));
+        let exchanged = best::improved(devices, devices, 1_000, |of| Some(value(of))).unwrap();
         prop_assert!(exchanged.value >= values && !exchanged.is_exact);
         prop_assert!(exchanged.value <= value(&(0..devices).collect::<Vec<_>>()));
     }

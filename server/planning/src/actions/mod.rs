@@ -9,6 +9,7 @@
 //! | `mapping` | which stage is on which device of a node, of all ways that its links tell apart? | III-C |
 //! | `striping` | how is a block split over the links to its peers? | III-C |
 //! | `rule` | keep a block by host, by a peer, or by computing it again? | III-D, Table III |
+//! | `paper` | what does MPress's own planner do? | III-D |
 //!
 //! The words are those of [`loadmaster_proto::training::actions`], which also says when a block is away.
 
@@ -16,6 +17,7 @@ mod blocks;
 mod held;
 pub mod mapping;
 mod node;
+pub mod paper;
 pub mod rule;
 pub mod striping;
 mod work;

@@ -1,8 +1,11 @@
 //! Which account a byte count was read from.
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::choice;
+use crate::choice::Choice;
+use crate::error::Invalid;
 use crate::wire::v1;
 
 /// The account that a byte count was read from.
@@ -18,6 +21,39 @@ pub enum Ledger {
     Device,
     /// Bytes in the pool of the host that memory actions fill.
     Host,
+}
+
+impl Ledger {
+    /// The same, of bytes of a device.
+    ///
+    /// # Errors
+    /// It is the host's.
+    pub fn of_device(self) -> Result<Self, Invalid> {
+        match self {
+            Self::Host => Err(Invalid::field("", "is host, but these are bytes of a device")),
+            Self::Allocated | Self::Reserved | Self::Device => Ok(self),
+        }
+    }
+}
+
+/// Reads one of a device from a document.
+///
+/// # Errors
+/// It is none, or the host's.
+pub fn of_device<'de, D: Deserializer<'de>>(document: D) -> Result<Ledger, D::Error> {
+    let word = String::deserialize(document)?;
+    let ledger = Ledger::parse(&word).ok().and_then(|ledger| ledger.of_device().ok());
+    ledger.ok_or_else(|| D::Error::unknown_variant(&word, &["allocated", "reserved", "device"]))
+}
+
+/// The same, where a document may leave it out.
+///
+/// # Errors
+/// As [`of_device`].
+pub fn perhaps_of_device<'de, D: Deserializer<'de>>(document: D) -> Result<Option<Ledger>, D::Error> {
+    #[derive(Deserialize)]
+    struct Named(#[serde(deserialize_with = "of_device")] Ledger);
+    Ok(Option::<Named>::deserialize(document)?.map(|Named(ledger)| ledger))
 }
 
 choice! {

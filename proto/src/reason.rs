@@ -130,8 +130,8 @@ reasons! {
     PlannerDefect = "PLANNER_DEFECT", Internal, "report it with the planner's log";
     /// Whatever else the planner's libraries answered; it may come with any code.
     Other = "OTHER", Unknown, "read the message";
-    /// Of operations: a run needed more memory than its device has.
-    OutOfMemory = "OUT_OF_MEMORY", FailedPrecondition, "use larger devices or smaller micro-batches";
+    /// Of operations: a run needed more memory than its device, or its pool of the host, has.
+    OutOfMemory = "OUT_OF_MEMORY", FailedPrecondition, "use larger devices, smaller micro-batches, or a larger host pool";
     /// Of operations: a run failed as often as it is tried.
     RunFailed = "RUN_FAILED", Aborted, "read the run's failures with `loadmaster run show`";
     /// Of operations: somebody cancelled it.

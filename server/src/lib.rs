@@ -19,4 +19,5 @@ pub mod profile;
 pub mod program;
 pub mod rpc;
 pub mod serve;
+mod slow;
 pub mod store;

@@ -14,7 +14,6 @@ mod predictors;
 mod progress;
 mod report;
 mod row;
-mod sample;
 mod stats;
 mod study;
 mod suite;

@@ -11,6 +11,7 @@ mod kernel;
 mod planner;
 mod process;
 mod raw;
+mod sampler;
 mod worker;
 
 pub use answer::{bytes, warnings};
@@ -23,4 +24,5 @@ pub use kernel::{
 pub use planner::{AnyPlanner, Planner};
 pub use process::{Program, binary, wait_until};
 pub use raw::raw_call;
+pub use sampler::Sampler;
 pub use worker::{Worker, WorkerOptions, hello, script};

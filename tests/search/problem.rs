@@ -1,7 +1,7 @@
 //! A planning problem that is ready to be searched.
 
 use anyhow::{Context, Result};
-use loadmaster_planning::cost::{PriceTerms, Pricing};
+use loadmaster_planning::cost::{KindOfDevice, PriceTerms, Pricing};
 use loadmaster_planning::predict::{Margin, Predictor};
 use loadmaster_planning::search::{
     Choice, Cuts, Fleet, FleetNode, Kind, Link, LinkOrigin, Places, Question, Spanning,
@@ -96,7 +96,8 @@ impl Problem {
         schedule: Schedule,
         answer: impl FnOnce(&Question<'_, Pricing<'_>>) -> R,
     ) -> R {
-        let predictors: Vec<&(dyn Predictor + Sync)> = self.predictors.iter().map(AsRef::as_ref).collect();
+        let kinds: Vec<KindOfDevice<'_>> =
+            self.predictors.iter().map(|predictor| KindOfDevice::new(&**predictor)).collect();
         let training = TrainingSpec { schedule, ..self.training };
         let terms = PriceTerms {
             training,
@@ -105,7 +106,7 @@ impl Problem {
             margin: Margin::Share(0.0),
             model: None,
         };
-        let pricing = Pricing::new(&predictors, terms);
+        let pricing = Pricing::new(&kinds, terms);
         let all: Vec<usize> = (0..self.choices.len()).collect();
         let layers = self.predictors.first().map_or(0, |predictor| predictor.layers());
         answer(&Question {

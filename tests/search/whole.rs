@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use loadmaster_planning::cost::{Batch, Factors, Prices};
+use loadmaster_planning::cost::{Batch, Factors, KindOfDevice, Prices};
 use loadmaster_planning::iteration::Overlap;
-use loadmaster_planning::predict::{Margin, Predictor};
+use loadmaster_planning::predict::Margin;
 use loadmaster_planning::recommend::{Job, RecommendError, Recommendation, Wish, divisors, recommend};
 use loadmaster_planning::search::{Cuts, Fleet, Stop, Unit};
 use loadmaster_proto::plan::constraints::Constraints;
@@ -48,11 +48,10 @@ struct Request {
 impl Request {
     fn answer(&self, stop: &Stop) -> Result<Result<Recommendation, RecommendError>> {
         let tables = self.documents.iter().map(table).collect::<Result<Vec<_>>>()?;
-        let predictors =
-            tables.iter().map(|table| (table as &(dyn Predictor + Sync), Factors::NONE)).collect();
+        let kinds = tables.iter().map(|table| (KindOfDevice::new(table), Factors::NONE)).collect();
         let document = self.documents.first().context("a request has a profile")?;
         let training = document.training.context("a profile has its training")?;
-        let prices = Prices::new(predictors, training, Margin::Share(0.0), None);
+        let prices = Prices::new(kinds, training, Margin::Share(0.0), None);
         let names = document.model.layer_names();
         let devices: Vec<String> = (0..self.fleet.devices()).map(|device| device.to_string()).collect();
         let job = Job {

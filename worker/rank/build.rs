@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 7] = [
     "shim/memory.cpp",
     "shim/recorder.cpp",
+    "shim/storage.cpp",
     "shim/autograd.cpp",
     "shim/arithmetic.cpp",
     "shim/collective.cpp",

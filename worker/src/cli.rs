@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::name::WorkerName;
 use tonic::transport::Uri;
 
-use crate::config::value::{CpuSlots, GpuSelection, MAX_GPU_SHARES, duration, server, wait};
+use crate::config::value::{CpuSlots, GpuSelection, MAX_GPU_SHARES, duration, host_memory, server, wait};
 use crate::fatal::EXIT_CODES;
 use crate::logging::LogFormat;
 
@@ -21,6 +23,11 @@ Examples:
 
   No GPU: four CPU slots of 2 GiB, enforced:
     loadmaster-worker --server http://planner:7433 --cpu-slots 4x2GiB
+
+  The same, with memory of the host beside the slots for plans that move blocks there, and with copies as slow
+  beside the computing as those of a server:
+    loadmaster-worker --server http://planner:7433 --cpu-slots 4x2GiB --host-memory 8GiB \\
+        --cpu-links host=1GB/s,peer=8GB/s
 
   Settings and training commands from a file (an example is in deploy/worker.toml):
     loadmaster-worker --config /etc/loadmaster/worker.toml
@@ -58,6 +65,22 @@ pub(crate) struct Args {
     /// Default where there is no NVIDIA driver: a slot per two cores, which share 80% of the memory.
     #[arg(long, env = "LOADMASTER_CPU_SLOTS", value_name = "COUNTxBYTES")]
     pub(crate) cpu_slots: Option<CpuSlots>,
+
+    /// Offer so much of this host's memory beside the devices, for example 64GiB: runs whose memory actions
+    /// move blocks to the host take what their plan says from it, all at once before they begin, and share it
+    /// with nobody. No more than the host has; leave what CPU slots and the system need.
+    ///
+    /// Default: none, and such runs go to other workers.
+    #[arg(long, env = "LOADMASTER_HOST_MEMORY", value_name = "BYTES", value_parser = host_memory)]
+    pub(crate) host_memory: Option<Bytes>,
+
+    /// Copies of CPU slots are no faster than this, each way: `host` to and from the host's memory, `peer` to
+    /// and from each other slot, for example host=1GB/s,peer=8GB/s (also GiB/s); one of them may be missing. So
+    /// a few cores show the trade-offs of a server, whose links are slow beside its devices.
+    ///
+    /// Default: as fast as they can.
+    #[arg(long, env = "LOADMASTER_CPU_LINKS", value_name = "host=RATE,peer=RATE")]
+    pub(crate) cpu_links: Option<CopyPace>,
 
     /// Offer these GPUs: `all`, or indices and UUIDs as nvidia-smi shows them, separated by commas.
     ///
@@ -123,7 +146,15 @@ mod tests {
         let mut command = Args::command();
         command.clone().debug_assert();
         let help = command.render_long_help().to_string();
-        for text in ["Exit codes:", "  4  the rank program", "4x2GiB", "--gpu-shares 2", "--config"] {
+        for text in [
+            "Exit codes:",
+            "  4  the rank program",
+            "4x2GiB",
+            "--gpu-shares 2",
+            "--config",
+            "--host-memory 8GiB",
+            "peer=8GB/s",
+        ] {
             assert!(help.contains(text), "{text:?} is not in:\n{help}");
         }
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use loadmaster_proto::WORKER_PROTOCOL_VERSION;
+use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::name::WorkerName;
 use loadmaster_proto::wire::v1;
 use tokio::select;
@@ -53,7 +54,10 @@ pub(crate) fn run(settings: Settings) -> Result<(), Fatal> {
 
 async fn serve(settings: Settings) -> Result<(), Fatal> {
     group::adopt_orphans().context("the kernel refuses to make the worker the parent of orphans")?;
-    let devices = inventory::devices(settings.cpu_slots, settings.gpus.as_ref(), settings.gpu_shares)?;
+    let host_memory = inventory::host_memory(settings.host_memory, host::memory_bytes())?;
+    let devices =
+        inventory::devices(settings.cpu_slots, settings.gpus.as_ref(), settings.gpu_shares, host_memory)?;
+    let copy_pace = inventory::copy_pace(settings.cpu_links, &devices)?;
     let program = probe::rank_program(settings.rank.as_deref())?;
     let probe = probe::probe(&program, &inventory::gpu_uuids(&devices)).await?;
     inventory::check_usable(&devices, probe.cuda_devices)?;
@@ -69,10 +73,14 @@ async fn serve(settings: Settings) -> Result<(), Fatal> {
         folder: WorkFolder::create(settings.work_dir.as_deref())?,
         threads: (host::cores() / slots.max(1)).max(1),
         hang_timeout: settings.hang_timeout,
+        copy_pace,
     };
     let health = Health::new(&devices, settings.allow_shared_devices);
     for device in &devices {
         info!(device.id, device.kind, capacity_bytes = device.capacity.0, device.uuid, "offering a device");
+    }
+    if host_memory > Bytes(0) {
+        info!(offered_bytes = host_memory.0, "offering memory of the host");
     }
     for (name, command) in &settings.commands {
         info!(command.name = %name, command.program = command.argv.first(), "offering a training command");
@@ -92,7 +100,7 @@ async fn serve(settings: Settings) -> Result<(), Fatal> {
             commands,
             gpu_links,
         },
-        state: State::new(devices, settings.drain_timeout),
+        state: State::new(devices, host_memory, settings.drain_timeout),
         link: Link::new(settings.server),
         runner: Arc::new(runner),
         runs: JoinSet::new(),
@@ -210,6 +218,8 @@ impl Daemon {
             session_id: self.introduction.session_id.clone(),
             commands: self.introduction.commands.clone(),
             links: self.introduction.gpu_links.clone(),
+            host_memory_bytes: self.state.host_memory().to_wire(),
+            copy_pace: Some(self.runner.supervisor.copy_pace).filter(|pace| !pace.is_free()).map(Into::into),
         }
     }
 

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::name::WorkerName;
 use tonic::transport::Uri;
 
@@ -25,6 +27,10 @@ pub(crate) struct Settings {
     pub(crate) server: Uri,
     pub(crate) name: Option<WorkerName>,
     pub(crate) cpu_slots: Option<CpuSlots>,
+    /// Memory of the host for memory actions.
+    pub(crate) host_memory: Bytes,
+    /// How fast copies of CPU slots may be; none where nobody says.
+    pub(crate) cpu_links: Option<CopyPace>,
     pub(crate) gpus: Option<GpuSelection>,
     pub(crate) gpu_shares: u32,
     pub(crate) allow_shared_devices: bool,
@@ -49,6 +55,8 @@ impl Settings {
             server: args.server.or(file.server).ok_or(ConfigError::NoServer)?,
             name: args.name.or(file.name),
             cpu_slots: args.cpu_slots.or(file.cpu_slots),
+            host_memory: args.host_memory.or(file.host_memory).unwrap_or_default(),
+            cpu_links: args.cpu_links.or(file.cpu_links),
             gpus: args.gpus.or(file.gpus),
             gpu_shares: args.gpu_shares.or(file.gpu_shares).unwrap_or(GPU_SHARES),
             allow_shared_devices: args.allow_shared_devices.or(file.allow_shared_devices).unwrap_or_default(),
@@ -79,6 +87,19 @@ mod tests {
         assert_eq!((settings.drain_timeout, settings.allow_shared_devices), (DRAIN_TIMEOUT, false));
         let settings = Settings::merged(args("x --allow-shared-devices"), file()).unwrap();
         assert_eq!((settings.server.host(), settings.allow_shared_devices), (Some("file"), true));
+        assert_eq!(
+            (settings.host_memory, settings.cpu_links),
+            (Bytes(0), None),
+            "nothing of the host is offered"
+        );
+        let file =
+            || ConfigFile::parse("server = 'x'\nhost_memory = '1GiB'\ncpu_links = 'host=1GB/s'").unwrap();
+        let settings = Settings::merged(args("x --host-memory 2GiB --cpu-links peer=8GB/s"), file()).unwrap();
+        let pace = CopyPace { host: None, peer: Some(8e9) };
+        assert_eq!((settings.host_memory, settings.cpu_links), (Bytes(2 << 30), Some(pace)));
+        let settings = Settings::merged(args("x"), file()).unwrap();
+        let pace = CopyPace { host: Some(1e9), peer: None };
+        assert_eq!((settings.host_memory, settings.cpu_links), (Bytes(1 << 30), Some(pace)));
         let error = Settings::merged(args("x"), ConfigFile::default()).unwrap_err();
         assert!(error.to_string().contains("--server"), "{error}");
     }

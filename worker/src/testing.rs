@@ -43,7 +43,15 @@ pub(crate) fn spec(stages: usize) -> RunSpec {
     } else {
         Work::Partitioning(Partitioning::from_sizes(&[1, 1]).unwrap())
     };
-    RunSpec { model, training, work, stage_recompute: Vec::new(), iterations: 1, command: None }
+    RunSpec {
+        model,
+        training,
+        work,
+        stage_recompute: Vec::new(),
+        stage_actions: Vec::new(),
+        iterations: 1,
+        command: None,
+    }
 }
 
 /// A CPU slot of a GiB.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::bytes::Bytes;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, of_device};
 use crate::measure::tape::{LayerComponents, LayerTape};
 use crate::training::stage::StageConfig;
 use crate::training::{RecomputePolicy, StaticBytes};
@@ -38,7 +38,7 @@ pub struct Measurement {
     /// training command may know no better), the highest bytes of that ledger.
     pub peak_allocated: Bytes,
     /// Ledger of `peak_allocated`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "of_device")]
     pub peak_ledger: Ledger,
     /// Highest bytes that the caching allocator held (reserved ledger); none on CPU slots.
     pub peak_reserved: Option<Bytes>,

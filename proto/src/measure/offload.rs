@@ -1,8 +1,12 @@
 //! What memory actions moved in a run.
 
+use std::fmt;
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
+use crate::cluster::{Link, quantity};
 use crate::error::{Invalid, in_range};
 use crate::message;
 use crate::wire::v1;
@@ -40,13 +44,118 @@ fn checked(copies: CopyCount) -> Result<CopyCount, Invalid> {
     Ok(copies)
 }
 
-/// How fast the copies of a CPU slot may be, bytes per second, so that it shows a server's trade-offs; as fast as they
-/// can where none.
+/// How fast copies are, bytes per second. Of a CPU slot: how fast they may be, so that it shows a server's trade-offs.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CopyPace {
-    /// To and from the host, each way.
+    /// To and from the host, each way; none where nothing is said.
     pub host: Option<f64>,
-    /// To and from each peer, each way.
+    /// To and from each peer, each way; none where nothing is said.
     pub peer: Option<f64>,
+}
+
+message! {
+    CopyPace <=> v1::CopyPace { host = host_bytes_per_second, peer = peer_bytes_per_second } check possible
+}
+
+fn possible(pace: CopyPace) -> Result<CopyPace, Invalid> {
+    for (field, rate) in [("host_bytes_per_second", pace.host), ("peer_bytes_per_second", pace.peer)] {
+        if let Some(rate) = rate {
+            in_range(field, rate, CopyPace::SLOWEST..=CopyPace::FASTEST)?;
+        }
+    }
+    Ok(pace)
+}
+
+impl CopyPace {
+    /// Slowest pace, bytes per second: a copy must end before its rank counts as hanging.
+    pub const SLOWEST: f64 = 1e3;
+    /// Fastest pace, bytes per second.
+    pub const FASTEST: f64 = Link::MAX_BYTES_PER_SECOND;
+
+    /// Whether nothing is slower than it can be.
+    pub fn is_free(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// `host=1GB/s,peer=8GB/s`, or one of the two.
+impl FromStr for CopyPace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut pace = Self::default();
+        for part in text.split(',') {
+            let hint = "write host=RATE, peer=RATE or both, for example host=1GB/s,peer=8GB/s";
+            let (link, rate) = part.split_once('=').ok_or_else(|| format!("{part:?} is no link: {hint}"))?;
+            let given = match link.trim() {
+                "host" => &mut pace.host,
+                "peer" => &mut pace.peer,
+                other => return Err(format!("{other:?} is no link: {hint}")),
+            };
+            let rate = quantity::bytes_per_second(rate)?;
+            if !(Self::SLOWEST..=Self::FASTEST).contains(&rate) {
+                let [least, most] = [Self::SLOWEST, Self::FASTEST].map(quantity::show_bytes_per_second);
+                return Err(format!("{part:?} is too slow or too fast, a rate is {least} to {most}"));
+            }
+            if given.replace(rate).is_some() {
+                return Err(format!("names {} twice", link.trim()));
+            }
+        }
+        Ok(pace)
+    }
+}
+
+impl fmt::Display for CopyPace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let links = [("host", self.host), ("peer", self.peer)];
+        let said = links.into_iter().filter_map(|(link, rate)| Some((link, rate?)));
+        for (position, (link, rate)) in said.enumerate() {
+            let comma = if position == 0 { "" } else { ", " };
+            write!(f, "{comma}{link} {}", quantity::show_bytes_per_second(rate))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_named_each_once_with_their_rate() {
+        let pace = |host, peer| Ok(CopyPace { host, peer });
+        assert_eq!("host=1GB/s,peer=8GB/s".parse(), pace(Some(1e9), Some(8e9)));
+        assert_eq!(" peer = 1.5GiB/s".parse(), pace(None, Some(1.5 * 1024.0 * 1024.0 * 1024.0)));
+        assert_eq!("host=250MB/s".parse(), pace(Some(250e6), None));
+        for (wrong, why) in [
+            ("", "is no link"),
+            ("1GB/s", "is no link"),
+            ("host=1GB/s,", "is no link"),
+            ("disk=1GB/s", "\"disk\" is no link"),
+            ("host=1GB/s,host=2GB/s", "names host twice"),
+            ("host=", "is no bandwidth"),
+            ("host=fast", "is no bandwidth"),
+            ("host=0", "a rate is 1 kB/s to"),
+            ("peer=-8GB/s", "a rate is 1 kB/s to"),
+            ("peer=9999TB/s", "a rate is 1 kB/s to"),
+        ] {
+            let error = wrong.parse::<CopyPace>().unwrap_err();
+            assert!(error.contains(why), "{wrong:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_pace_that_cannot_be_is_refused_by_its_link() {
+        let paces = |host, peer| v1::CopyPace { host_bytes_per_second: host, peer_bytes_per_second: peer };
+        assert!(CopyPace::try_from(paces(None, None)).unwrap().is_free());
+        let pace = CopyPace::try_from(paces(None, Some(8e9))).unwrap();
+        assert_eq!(pace, CopyPace { host: None, peer: Some(8e9) });
+        for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let refused = CopyPace::try_from(paces(Some(wrong), None)).unwrap_err();
+            assert_eq!(refused.violations()[0].field, "host_bytes_per_second");
+            let refused = CopyPace::try_from(paces(Some(1e9), Some(wrong))).unwrap_err();
+            assert_eq!(refused.violations()[0].field, "peer_bytes_per_second");
+        }
+    }
 }

@@ -61,10 +61,10 @@ pub struct RankSpec {
     /// Seconds to wait for a neighbour before giving up.
     pub neighbour_timeout_seconds: f64,
     /// What it does so that it holds less.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "StageActions::is_empty")]
     pub actions: StageActions,
     /// How fast its copies may be.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "CopyPace::is_free")]
     pub pace: CopyPace,
     /// Write the parameters' gradients of the first iteration to this file (safetensors), for
     /// checking against another partitioning. None in ordinary runs.

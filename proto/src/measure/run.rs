@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::bytes::Bytes;
 use crate::choice;
 use crate::error::{Invalid, in_range};
 use crate::measure::links::LinkWork;
@@ -75,6 +76,11 @@ impl Task {
             Self::Train(spec) => spec.device_count(),
             Self::Links(work) => work.devices,
         }
+    }
+
+    /// Memory of the host that its ranks take together.
+    pub fn host_memory(&self) -> Bytes {
+        self.trained().map_or(Bytes(0), |spec| spec.work.host_memory(&spec.stage_actions))
     }
 
     /// What it trains; none where it trains nothing.
@@ -234,6 +240,16 @@ impl RunSpec {
 }
 
 impl Work {
+    /// Memory of the host that its ranks take together where its stages, in their order, do this. What cannot be
+    /// counted is more than any host has.
+    pub fn host_memory(&self, actions: &[StageActions]) -> Bytes {
+        let pools =
+            self.positions().into_iter().zip(actions).map(|(position, actions)| {
+                actions.host_pool.0.saturating_mul(position.stage.devices().into())
+            });
+        Bytes(pools.fold(0, u64::saturating_add))
+    }
+
     /// Its stages in order, as positions in the (perhaps imagined) pipeline.
     pub fn positions(&self) -> Vec<SoloStage> {
         match self {
@@ -246,5 +262,30 @@ impl Work {
                     .collect()
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(bytes: u64) -> StageActions {
+        StageActions { host_pool: Bytes(bytes), ..StageActions::default() }
+    }
+
+    #[test]
+    fn a_run_takes_the_pools_of_all_devices_of_its_stages() {
+        let pair = StageConfig { data_degree: 2, tensor_degree: 2, ..StageConfig::single(0, 0) };
+        let stages = vec![pair, StageConfig::single(1, 3)];
+        let pipeline = Work::Partitioning(Partitioning::new(stages).unwrap());
+        assert_eq!(pipeline.host_memory(&[]), Bytes(0));
+        assert_eq!(pipeline.host_memory(&[pool(100), pool(7)]), Bytes(407));
+        let alone = Work::Solo(SoloStage { stage: pair, stage_count: 3, stage_index: 2 });
+        assert_eq!(alone.host_memory(&[pool(5)]), Bytes(20), "its actions are the first ones");
+        assert_eq!(
+            pipeline.host_memory(&[pool(u64::MAX), pool(1)]),
+            Bytes(u64::MAX),
+            "never less than it is"
+        );
     }
 }

@@ -161,7 +161,10 @@ impl TryFrom<v1::Measurement> for Measurement {
             recompute: field::<Option<_>, _>("recompute", wire.recompute)?.unwrap_or_default(),
             peak_allocated: field("peak_allocated_bytes", wire.peak_allocated_bytes)?,
             // Of a worker that does not know the field.
-            peak_ledger: field::<Option<_>, _>("peak_ledger", wire.peak_ledger)?.unwrap_or(Ledger::Allocated),
+            peak_ledger: field::<Option<Ledger>, _>("peak_ledger", wire.peak_ledger)?
+                .unwrap_or(Ledger::Allocated)
+                .of_device()
+                .map_err(|invalid| invalid.under("peak_ledger"))?,
             peak_reserved: field("peak_reserved_bytes", wire.peak_reserved_bytes)?,
             static_bytes: StaticBytes {
                 parameters: field("parameter_bytes", wire.parameter_bytes)?,

@@ -17,11 +17,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Invalid;
 use crate::ledger::Ledger;
+use crate::measure::offload::Offload;
 use crate::model::layer::fingerprint;
 use crate::name::{ModelName, PlanName, ProfileName};
 use crate::plan::findings::Findings;
 use crate::plan::goal::Goal;
 use crate::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
+use crate::training::actions::StageActions;
 use crate::training::stage::StageConfig;
 use crate::training::{RecomputePolicy, TrainingSpec, notation};
 
@@ -109,6 +111,12 @@ pub struct PlanStage {
     /// Its devices in the order of its ranks.
     #[serde(default)]
     pub devices: Vec<PlacedDevice>,
+    /// What it does so that it holds less.
+    #[serde(default, skip_serializing_if = "StageActions::is_empty")]
+    pub actions: StageActions,
+    /// What its actions are predicted to move on its fullest device; none without any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offload: Option<Offload>,
 }
 
 /// A device of a stage, as its cluster names it.
@@ -159,6 +167,12 @@ impl Plan {
     /// The stored plans that came next, best first.
     pub fn alternatives(&self) -> Vec<PlanName> {
         self.found.alternatives.iter().filter_map(|alternative| alternative.plan.clone()).collect()
+    }
+
+    /// What each stage does so that it holds less; empty where none does anything.
+    pub fn stage_actions(&self) -> Vec<StageActions> {
+        let actions: Vec<StageActions> = self.stages.iter().map(|stage| stage.actions.clone()).collect();
+        if actions.iter().all(StageActions::is_empty) { Vec::new() } else { actions }
     }
 
     /// What each stage computes again; empty where the settings say it for all of them.

@@ -93,7 +93,8 @@ impl FromWire<v1::MemoryFigure> for Peak {
     fn from_wire(wire: v1::MemoryFigure) -> Result<Self, Invalid> {
         let bytes: u64 = field("bytes", wire.bytes)?;
         let bytes = in_range("bytes", bytes, 1..=i64::MAX.unsigned_abs()).map(Bytes)?;
-        Ok(Self { bytes, ledger: field("ledger", wire.ledger)? })
+        let ledger: Ledger = field("ledger", wire.ledger)?;
+        Ok(Self { bytes, ledger: ledger.of_device().map_err(|invalid| invalid.under("ledger"))? })
     }
 }
 

@@ -1,7 +1,9 @@
 //! What a request for a recommendation asks, checked.
 
+use crate::measure::offload::CopyPace;
 use crate::plan::goal::Goal;
 use crate::plan::objective::{Objective, SearchMode};
+use crate::training::actions::StageActions;
 use crate::training::overlap::Overlap;
 use crate::training::stage::Partitioning;
 
@@ -29,6 +31,10 @@ pub struct PlanRequest {
     pub merge_layers_to: Option<usize>,
     /// The plan itself, where nothing is to be searched.
     pub partitioning: Option<Partitioning>,
+    /// What each of its stages does so that it holds less; empty where none does anything.
+    pub stage_actions: Vec<StageActions>,
+    /// How fast copies are.
+    pub copy_pace: CopyPace,
     /// Samples of an iteration; 0 where the training's own.
     pub global_batch_size: u64,
     /// Which settings of the training the request names.

@@ -72,6 +72,8 @@ fn stage(of: &PlanStage, plan: &Plan) -> v1::PlanStage {
         origin: v1::PredictionOrigin::from(of.origin).into(),
         in_flight: of.in_flight.to_wire(),
         recompute: v1::RecomputePolicy::from(of.recompute).into(),
+        actions: (!of.actions.is_empty()).then(|| (&of.actions).into()),
+        offload: of.offload.as_ref().map(Into::into),
         device_ranges: v1::DeviceRange::of(of.devices.iter().map(Into::into)),
         ..v1::PlanStage::default()
     }

@@ -238,8 +238,8 @@ mod tests {
         assert_eq!(field::<Option<Schedule>, _>("field", 0), Ok(None));
         assert_eq!(path::<Vec<Schedule>, _>(vec![1, 0]), "field[1]: 0 is unknown");
         assert_eq!(path::<RecomputePolicy, _>(9), "field: 9 is unknown");
-        assert_eq!(path::<Ledger, _>(0), "field: must be one of the three ledgers");
-        assert_eq!(path::<Option<Ledger>, _>(9), "field: must be one of the three ledgers");
+        assert_eq!(path::<Ledger, _>(0), "field: must be one of the four ledgers");
+        assert_eq!(path::<Option<Ledger>, _>(9), "field: must be one of the four ledgers");
     }
 
     /// What is too large to send is cut, as it always was; it never wraps around.

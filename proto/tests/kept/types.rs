@@ -12,6 +12,7 @@ use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::failure::{OutOfMemory, RunFailure};
 use loadmaster_proto::measure::links::{LinkMeasurement, LinkWork, RankLinks};
 use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::rank::{LinkSpec, Probe, RankEvent, RankSpec};
 use loadmaster_proto::measure::run::{Campaign, RunSpec, SoloStage, Task, Work};
 use loadmaster_proto::measure::tape::{LayerComponents, LayerContent, LayerTape};
@@ -156,6 +157,7 @@ pub(crate) const KINDS: &[Kind] = kinds! {
     "Environment" Environment { wire: to!(Environment => Environment), of_wire: of!(Environment => Environment) }
     "Device" Device { wire: to!(&Device => Device), of_wire: of!(Device => Device) }
     "GpuLink" GpuLink { wire: to!(&GpuLink => GpuLink), of_wire: of!(GpuLink => GpuLink) }
+    "CopyPace" CopyPace { wire: to!(&CopyPace => CopyPace), of_wire: of!(CopyPace => CopyPace) }
     "LayerTape" LayerTape { wire: to!(&LayerTape => LayerTape), of_wire: of!(LayerTape => LayerTape) }
     "LayerComponents" LayerComponents { wire: to!(LayerComponents => LayerComponents) }
     "Measurement" Measurement { wire: to!(&Measurement => Measurement), of_wire: of!(Measurement => Measurement) }

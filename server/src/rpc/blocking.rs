@@ -6,6 +6,7 @@ use loadmaster_planning::search::Stop;
 use tokio::task::JoinError;
 
 use super::error::ApiError;
+use crate::slow::SlowThreads;
 
 /// Ends work whose call is over, whoever ended it.
 pub(super) struct EndsWithCall(pub(super) Stop);
@@ -25,7 +26,19 @@ pub(super) async fn blocking<T: Send + 'static, E: Into<ApiError> + Send + 'stat
     failed: &str,
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, ApiError> {
-    match tokio::task::spawn_blocking(work).await {
+    blocking_on(SlowThreads::shared(), failed, work).await
+}
+
+/// The same on threads of the caller's own.
+///
+/// # Errors
+/// As there.
+pub(super) async fn blocking_on<T: Send + 'static, E: Into<ApiError> + Send + 'static>(
+    threads: &SlowThreads,
+    failed: &str,
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, ApiError> {
+    match threads.spawn(work).await {
         Ok(done) => done.map_err(Into::into),
         Err(error) => Err(defect(failed, error)),
     }

@@ -168,9 +168,9 @@ impl ApiError {
 /// A plan that no connected worker could hold, the one that comes nearest, and what could be done.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{plan} cannot be trained here: it needs {device_count} × {device_kind} of {capacity} on one worker, and the one \
+    "{plan} cannot be trained here: it needs {device_count} × {device_kind} of {capacity}{} on one worker, and the one \
      that comes nearest, {worker}, {lacks}. {}",
-    sentence(remedies)
+    with_memory(*host_memory), sentence(remedies)
 )]
 pub struct NoRoom {
     pub plan: String,
@@ -179,18 +179,27 @@ pub struct NoRoom {
     pub device_count: u32,
     /// Least bytes of each.
     pub capacity: Bytes,
+    /// Memory of the worker's host.
+    pub host_memory: Bytes,
     /// The worker that comes nearest.
     pub worker: String,
     /// Its devices of the kind.
     pub worker_devices: usize,
     /// Bytes of the largest of them.
     pub worker_capacity: Bytes,
+    /// Memory of its host that it offers.
+    pub worker_host_memory: Bytes,
     /// What it lacks, for people.
     pub lacks: String,
     /// Stages that it could hold one at a time.
     pub stages: Vec<usize>,
     /// What can be done, for people.
     pub remedies: Vec<String>,
+}
+
+/// What is needed of a worker's host, for people.
+fn with_memory(bytes: Bytes) -> String {
+    if bytes > Bytes(0) { format!(" and {bytes} of the host's memory") } else { String::new() }
 }
 
 /// Remedies for people, in one sentence.
@@ -235,6 +244,8 @@ impl From<ApiError> for Status {
                         ("worker", no_room.worker),
                         ("worker_devices", no_room.worker_devices.to_string()),
                         ("worker_capacity_bytes", no_room.worker_capacity.0.to_string()),
+                        ("host_memory_bytes", no_room.host_memory.0.to_string()),
+                        ("worker_host_memory_bytes", no_room.worker_host_memory.0.to_string()),
                         ("stages", short(&stages.join(","))),
                         ("remedies", no_room.remedies.join("; ")),
                     ],
@@ -382,6 +393,7 @@ fn campaign_status(error: &CampaignError, message: String) -> Status {
 fn forecast_status(error: &ForecastError, message: String) -> Status {
     match error {
         ForecastError::Prediction(_) => with_reason(Reason::ProfileLacks, message, []),
+        ForecastError::Actions(invalid) => invalid_argument(message, invalid),
         ForecastError::DeviceCount { .. } => {
             invalid_argument(message.clone(), &Invalid::field("devices", message))
         }

@@ -10,9 +10,10 @@ use std::time::Duration;
 use loadmaster_planning::search::Stop;
 use tokio::sync::Semaphore;
 
-use super::blocking::{EndsWithCall, blocking};
+use super::blocking::{EndsWithCall, blocking_on};
 use super::error::ApiError;
 use super::limits::{MAX_IMPORT_WAIT, MAX_IMPORTS, MAX_WAITING_IMPORTS};
+use crate::slow::{SlowThreads, cores};
 
 /// Turns to read documents.
 #[derive(Debug, Clone)]
@@ -20,13 +21,13 @@ pub(super) struct Imports {
     turns: Arc<Semaphore>,
     queue: Arc<Semaphore>,
     wait: Duration,
+    threads: SlowThreads,
 }
 
 impl Default for Imports {
     /// Half the cores: the other half answers everybody else.
     fn default() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self::new((cores / 2).clamp(1, MAX_IMPORTS), MAX_IMPORT_WAIT)
+        Self::new((cores() / 2).clamp(1, MAX_IMPORTS), MAX_IMPORT_WAIT)
     }
 }
 
@@ -36,6 +37,7 @@ impl Imports {
             turns: Arc::new(Semaphore::new(turns)),
             queue: Arc::new(Semaphore::new(MAX_WAITING_IMPORTS)),
             wait,
+            threads: SlowThreads::new(turns),
         }
     }
 
@@ -59,12 +61,12 @@ impl Imports {
         };
         let stop = Stop::default();
         let _ends = EndsWithCall(stop.clone());
-        blocking(failed, move || {
+        let work = blocking_on(&self.threads, failed, move || {
             // Held to the end of the work, which may be later than the end of its call.
             let _turn = turn;
             work(&stop)
-        })
-        .await
+        });
+        work.await
     }
 }
 

@@ -13,6 +13,9 @@ pub(super) const MAX_REQUEST_BYTES: usize = 4 << 20;
 /// Characters of what an error says: it travels in HTTP headers, which have little room.
 pub(super) const MAX_ERROR_CHARACTERS: usize = 2_000;
 
+/// Memory that a worker may offer of its host: sums over many runs still have room.
+pub(super) const MAX_HOST_MEMORY: Bytes = Bytes(1 << 50);
+
 /// Rows of a page where the caller does not say.
 pub(super) const DEFAULT_PAGE_ROWS: u32 = 50;
 /// Rows of a page: each is a row of the database, read at once.

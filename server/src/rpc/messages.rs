@@ -42,6 +42,7 @@ pub(super) fn run_row(record: &RunRecord) -> v1::Run {
         plan: record.plan.as_ref().map(ToString::to_string).unwrap_or_default(),
         spec: Some(run_spec(&record.work)),
         device_count: count(record.device_count),
+        host_memory_bytes: record.host_memory.to_wire(),
         worker: record.worker.as_ref().map(ToString::to_string).unwrap_or_default(),
         attempts: count(record.attempts),
         failures: record.failures.iter().map(failure).collect(),

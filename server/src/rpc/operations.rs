@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::{OperationName, PlanName};
 use loadmaster_proto::reason::{DOMAIN, Reason};
@@ -25,7 +26,7 @@ use super::plan::Plans;
 use super::profile::Profiles;
 use crate::dispatch::Dispatcher;
 use crate::store::Store;
-use crate::store::records::{OperationRecord, OperationState, OperationTarget};
+use crate::store::records::{OperationRecord, OperationState, OperationTarget, RunNeed};
 
 /// Time between two looks at a waited-for operation.
 const WAIT_STEP: Duration = Duration::from_millis(200);
@@ -95,12 +96,22 @@ impl Operations {
                 need.device_count,
                 if need.device_count == 1 { "" } else { "s" },
                 need.device_kind,
-                loadmaster_proto::bytes::Bytes(need.min_capacity),
-                need.command.map(|name| format!(" and offers the command {name}")).unwrap_or_default(),
+                Bytes(need.min_capacity),
+                besides(&need),
             ),
             None => "waits for free devices".to_owned(),
         })
     }
+}
+
+/// What a run needs of a worker besides devices.
+fn besides(need: &RunNeed) -> String {
+    let command = need.command.as_ref().map(|name| format!("the command {name}"));
+    let memory = Some(need.host_memory).filter(|&bytes| bytes > 0);
+    let memory =
+        memory.map(|bytes| format!("{} of its host's memory (`--host-memory {bytes}`)", Bytes(bytes)));
+    let offers: Vec<String> = command.into_iter().chain(memory).collect();
+    if offers.is_empty() { String::new() } else { format!(" and offers {}", offers.join(" and ")) }
 }
 
 /// How long to wait for an operation.

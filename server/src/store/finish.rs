@@ -80,7 +80,8 @@ SELECT cancel_requested FROM ended"
 
 /// Repeats runs of profiles that do not fit: at the half, the quarter, … of their micro-batch size, the
 /// largest that the profile does not have yet. So where both of two sizes are too large, two smaller ones
-/// come in their place as long as there are any.
+/// come in their place as long as there are any. The pool of the host is as large at every size: a run that did not
+/// get it is not repeated.
 macro_rules! repeat_smaller {
     () => {
         "smaller AS (
@@ -98,14 +99,15 @@ macro_rules! repeat_smaller {
                     ORDER BY half.value DESC LIMIT 1) AS size
                 WHERE verdict.next_state = 'out_of_memory' AND NOT verdict.cancel_requested
                   AND runs.profile_id IS NOT NULL
+                  AND verdict.failure #>> '{out_of_memory,ledger}' IS DISTINCT FROM 'host'
             ), repeated AS (
                 INSERT INTO runs (id, operation_id, profile_id, model_id, training, work, stage_recompute, stage_actions,
-                                  iterations, command,
+                                  host_memory_bytes, iterations, command,
                                   device_kind, device_count, min_capacity_bytes, deadline_seconds, work_key,
                                   smallest_micro_batch_size, shrunk_from)
                 SELECT new_id, operation_id, profile_id, model_id,
                        jsonb_set(training, '{micro_batch_size}', to_jsonb(new_size)), work, stage_recompute, stage_actions,
-                       iterations, command,
+                       host_memory_bytes, iterations, command,
                        device_kind, device_count, min_capacity_bytes, deadline_seconds, work_key,
                        smallest_micro_batch_size, id
                 FROM smaller
@@ -277,8 +279,8 @@ impl Store {
         self.completed(worker, run, lease_token, ended).await
     }
 
-    /// Ends an attempt without a result. Out of memory ends the run, and if it is of a profile queues
-    /// another one at a smaller micro-batch size; handing back queues it again and does not count; anything
+    /// Ends an attempt without a result. Out of memory ends the run, and if it is of a profile and of a device
+    /// queues another one at a smaller micro-batch size; handing back queues it again and does not count; anything
     /// else queues it again after a back-off, or parks it after [`MAX_ATTEMPTS`]. A run whose cancellation was requested becomes cancelled instead.
     ///
     /// # Errors

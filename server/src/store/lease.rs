@@ -21,17 +21,25 @@ const MAX_PHASE: usize = 200;
 /// what n devices have at least. Rows that another claim just locked are skipped, not waited for;
 /// the state is checked again at the update. A test pins this statement's plan.
 ///
+/// What a run takes of the host's memory must be left of what the worker offers. Two claims of one worker at the same
+/// moment, by planners that both take it for connected, may find the same memory free: then the worker hands one back.
+///
 /// Small runs must not keep a large one waiting for ever by taking the devices one by one: once a run has
-/// waited for 10 seconds that all devices of the worker (`$5`, as `$2`) could carry and the free ones
-/// cannot, the worker is given nothing that came after it, until enough of its devices are free. (A
+/// waited for 10 seconds that all devices of the worker (`$5`, as `$2`) and all that it offers of its host could carry
+/// and what is free of them cannot, the worker is given nothing that came after it, until enough is free. (A
 /// scalar subquery, which the database does not turn into a join that would lose the order.)
 pub const CLAIM: &str = "
-WITH candidate AS (
+WITH host AS (
+    SELECT offered, greatest(offered - (SELECT coalesce(sum(host_memory_bytes), 0)::bigint FROM runs
+                                        WHERE worker_id = $3 AND state = 'running'), 0) AS free
+    FROM (SELECT coalesce((SELECT host_memory_bytes FROM workers WHERE id = $3), 0) AS offered) AS worker
+), candidate AS (
     SELECT id FROM runs
     WHERE state = 'queued' AND device_kind = $1
       AND device_count <= cardinality($2::bigint[])
       AND min_capacity_bytes <= ($2::bigint[])[1]
       AND min_capacity_bytes <= ($2::bigint[])[device_count]
+      AND host_memory_bytes <= (SELECT free FROM host)
       AND not_before <= now()
       AND (command IS NULL OR command = ANY (SELECT unnest(commands) FROM workers WHERE id = $3))
       AND (only_worker_id IS NULL OR only_worker_id = $3)
@@ -40,8 +48,10 @@ WITH candidate AS (
           WHERE large.state = 'queued' AND large.device_kind = $1 AND large.position < runs.position
             AND large.device_count <= cardinality($5::bigint[])
             AND large.min_capacity_bytes <= ($5::bigint[])[large.device_count]
+            AND large.host_memory_bytes <= (SELECT offered FROM host)
             AND (large.device_count > cardinality($2::bigint[])
-                 OR large.min_capacity_bytes > ($2::bigint[])[large.device_count])
+                 OR large.min_capacity_bytes > ($2::bigint[])[large.device_count]
+                 OR large.host_memory_bytes > (SELECT free FROM host))
             AND (large.command IS NULL
                  OR large.command = ANY (SELECT unnest(commands) FROM workers WHERE id = $3))
             AND (large.only_worker_id IS NULL OR large.only_worker_id = $3)

@@ -10,7 +10,7 @@ use super::states::Word;
 
 const COLUMNS: &str =
     "SELECT id, state, operation_id, profile_id, plan_id, model_id AS model, training, work, stage_recompute, stage_actions, iterations,
-    command, device_kind, device_count, worker_id, attempts, failures, progress, phase, shrunk_from,
+    command, device_kind, device_count, host_memory_bytes, worker_id, attempts, failures, progress, phase, shrunk_from,
     create_time, start_time, end_time FROM runs WHERE ";
 
 impl Store {
@@ -55,17 +55,19 @@ impl Store {
     /// When the database fails.
     pub async fn unplaceable_run(&self, operation: &OperationName) -> Result<Option<RunNeed>> {
         let need = sqlx::query_as(
-            "SELECT device_kind, device_count, min_capacity_bytes, command
-             FROM (SELECT DISTINCT device_kind, device_count, min_capacity_bytes, command, only_worker_id
+            "SELECT device_kind, device_count, min_capacity_bytes, host_memory_bytes, command
+             FROM (SELECT DISTINCT device_kind, device_count, min_capacity_bytes, host_memory_bytes, command,
+                                   only_worker_id
                    FROM runs WHERE operation_id = $1 AND state = 'queued') AS need
              WHERE NOT EXISTS (
                  SELECT FROM workers
                  WHERE state = 'alive' AND (command IS NULL OR command = ANY (commands))
-                   AND (only_worker_id IS NULL OR only_worker_id = workers.id) AND device_count <= (
+                   AND (only_worker_id IS NULL OR only_worker_id = workers.id)
+                   AND need.host_memory_bytes <= workers.host_memory_bytes AND device_count <= (
                      SELECT count(*) FROM jsonb_array_elements(workers.devices) AS device
                      WHERE device ->> 'kind' = device_kind
                        AND (device ->> 'capacity')::bigint >= min_capacity_bytes))
-             ORDER BY device_kind, device_count, min_capacity_bytes, command LIMIT 1",
+             ORDER BY device_kind, device_count, min_capacity_bytes, host_memory_bytes, command LIMIT 1",
         )
         .bind(operation.id())
         .fetch_optional(&self.pool)

@@ -21,7 +21,7 @@ macro_rules! select_workers {
     ($workers:literal) => {
         concat!(
             "SELECT id, state, devices, links, version, libtorch_version, cuda_version, threads, cores, host, session_id, commands,
-                    create_time, heartbeat_time,
+                    host_memory_bytes, copy_pace, create_time, heartbeat_time,
                     ARRAY(SELECT runs.id FROM runs WHERE runs.worker_id = workers.id AND runs.state = 'running'
                           ORDER BY runs.create_time, runs.id) AS runs
              FROM workers ",
@@ -71,12 +71,15 @@ impl Store {
             session_id,
             connection,
             commands,
+            host_memory,
+            copy_pace,
         } = worker;
         let commands: Vec<&str> = commands.iter().map(CommandName::as_str).collect();
         let connected = sqlx::query(
             "INSERT INTO workers AS workers (id, state, devices, version, libtorch_version, host, session_id,
-                                             commands, cuda_version, threads, links, cores, connection)
-             VALUES ($1, 'alive', $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+                                             commands, cuda_version, threads, links, cores, connection,
+                                             host_memory_bytes, copy_pace)
+             VALUES ($1, 'alive', $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $14, $15)
              ON CONFLICT (id) DO UPDATE
              SET drain_requested = workers.drain_requested AND workers.session_id = excluded.session_id,
                  state = CASE WHEN workers.session_id <> excluded.session_id THEN 'alive'
@@ -87,6 +90,7 @@ impl Store {
                  session_id = excluded.session_id, commands = excluded.commands,
                  cuda_version = excluded.cuda_version, threads = excluded.threads, links = excluded.links,
                  cores = excluded.cores, connection = excluded.connection,
+                 host_memory_bytes = excluded.host_memory_bytes, copy_pace = excluded.copy_pace,
                  heartbeat_time = now()
              WHERE workers.session_id = excluded.session_id OR workers.connection IS NULL
                 OR workers.heartbeat_time < now() - make_interval(secs => $13)",
@@ -104,6 +108,8 @@ impl Store {
         .bind(i32::try_from(*cores).unwrap_or(i32::MAX))
         .bind(connection)
         .bind(lease.as_secs_f64())
+        .bind(i64::try_from(*host_memory).unwrap_or(i64::MAX))
+        .bind(document(copy_pace)?)
         .execute(&self.pool)
         .await?;
         let record = self.get_worker(name).await?;
@@ -246,32 +252,39 @@ impl Store {
     }
 
     /// Of the connected workers with devices of the kind the one that comes nearest to what a run needs: first those
-    /// that offer its command, then those with most devices that are large enough, then with most at all. None where
-    /// no worker with such devices is connected.
+    /// that offer its command, then those that could hold it, then those with most devices that are large enough, then
+    /// with enough of their host's memory, then with most devices at all. None where no worker with such devices is
+    /// connected.
     ///
     /// # Errors
     /// When the database fails.
     pub async fn nearest_worker(&self, need: &RunNeed) -> Result<Option<NearestWorker>> {
-        let RunNeed { device_kind, device_count: _, min_capacity, command } = need;
-        let nearest: Option<(String, Vec<i64>, bool)> = sqlx::query_as(
-            "SELECT id, array_agg(capacity ORDER BY capacity DESC), offers
-             FROM (SELECT id, (device ->> 'capacity')::bigint AS capacity,
+        let RunNeed { device_kind, device_count, min_capacity, host_memory, command } = need;
+        let nearest: Option<(String, Vec<i64>, bool, i64)> = sqlx::query_as(
+            "SELECT id, array_agg(capacity ORDER BY capacity DESC), offers, host_memory_bytes
+             FROM (SELECT id, host_memory_bytes, (device ->> 'capacity')::bigint AS capacity,
                           $3::text IS NULL OR $3 = ANY (commands) AS offers
                    FROM workers CROSS JOIN jsonb_array_elements(devices) AS device
                    WHERE state IN ('alive', 'draining') AND device ->> 'kind' = $1) AS of_kind
-             GROUP BY id, offers
-             ORDER BY offers DESC, count(*) FILTER (WHERE capacity >= $2) DESC, count(*) DESC, max(capacity) DESC, id
+             GROUP BY id, offers, host_memory_bytes
+             ORDER BY offers DESC,
+                      (count(*) FILTER (WHERE capacity >= $2) >= $4 AND host_memory_bytes >= $5) DESC,
+                      count(*) FILTER (WHERE capacity >= $2) DESC, host_memory_bytes >= $5 DESC,
+                      count(*) DESC, max(capacity) DESC, id
              LIMIT 1",
         )
         .bind(device_kind)
         .bind(i64::try_from(*min_capacity).unwrap_or(i64::MAX))
         .bind(command.as_ref().map(CommandName::as_str))
+        .bind(i64::from(*device_count))
+        .bind(i64::try_from(*host_memory).unwrap_or(i64::MAX))
         .fetch_optional(&self.pool)
         .await?;
         nearest
-            .map(|(id, capacities, offers_command)| {
+            .map(|(id, capacities, offers_command, host_memory)| {
                 let capacities = capacities.into_iter().map(unsigned).collect::<Result<_>>()?;
-                Ok(NearestWorker { worker: name(WorkerName::from_id(id))?, capacities, offers_command })
+                let (worker, host_memory) = (name(WorkerName::from_id(id))?, unsigned(host_memory)?);
+                Ok(NearestWorker { worker, capacities, offers_command, host_memory })
             })
             .transpose()
     }

@@ -8,6 +8,7 @@ use loadmaster::store::{Store, StoreError};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::{Backend, Device};
 use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::run::Campaign;
 use loadmaster_proto::name::{CommandName, ModelName, ProfileName};
 use loadmaster_proto::profile::document::{FORMAT, ProfileDocument};
@@ -198,6 +199,8 @@ fn offering(id: &str, commands: &[&str]) -> NewWorker {
         session_id: "s".to_owned(),
         connection: "s".to_owned(),
         commands: commands.iter().map(|name| command(name)).collect(),
+        host_memory: 0,
+        copy_pace: CopyPace::default(),
     }
 }
 
@@ -218,6 +221,7 @@ async fn a_run_of_a_command_waits_for_a_worker_that_offers_it() {
             device_kind: "cpu".to_owned(),
             device_count: 1,
             min_capacity: 1 << 20,
+            host_memory: 0,
             command: Some(command("special")),
         })
     );

@@ -11,6 +11,7 @@ use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::measure::links::{GroupLink, LinkMeasurement, LinkPoint, LinkWork, PairLink};
+use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::run::Task;
 use loadmaster_proto::name::WorkerName;
 use uuid::Uuid;
@@ -44,6 +45,8 @@ async fn join(store: &Store, id: &str) -> WorkerName {
         session_id: "one".to_owned(),
         connection: "one".to_owned(),
         commands: Vec::new(),
+        host_memory: 0,
+        copy_pace: CopyPace::default(),
     };
     store.upsert_worker(&new, LEASE).await.unwrap();
     name

@@ -7,6 +7,7 @@ mod delete;
 mod documents;
 mod embedded;
 mod hazards;
+mod host_memory;
 mod links;
 mod lists;
 mod queue;

@@ -11,6 +11,7 @@ use loadmaster::store::{ConnectOptions, MAX_QUEUED_RUNS, Store, StoreError};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::{Backend, Device};
 use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::name::{
     CommandName, ModelName, OperationName, PlanName, ProfileName, RunName, WorkerName,
 };
@@ -365,6 +366,8 @@ fn new_worker(id: &str, session: &str) -> NewWorker {
         session_id: session.to_owned(),
         connection: session.to_owned(),
         commands: Vec::new(),
+        host_memory: 0,
+        copy_pace: CopyPace::default(),
     }
 }
 
@@ -498,6 +501,7 @@ async fn a_run_that_no_worker_could_ever_take_is_found() {
         device_kind: "cpu".to_owned(),
         device_count,
         min_capacity: 1 << 20,
+        host_memory: 0,
         command: None,
     };
     assert_eq!(unplaceable().await, Some(need(1)));
@@ -517,7 +521,8 @@ async fn the_worker_that_comes_nearest_to_a_run_is_found() {
     let train = CommandName::parse("command", "train").unwrap();
     let nearest = async |device_count, min_capacity, command: Option<&CommandName>| {
         let device_kind = "cpu".to_owned();
-        let need = RunNeed { device_kind, device_count, min_capacity, command: command.cloned() };
+        let need =
+            RunNeed { device_kind, device_count, min_capacity, host_memory: 0, command: command.cloned() };
         let found = store.nearest_worker(&need).await.unwrap();
         found.map(|of| (of.worker.id().to_owned(), of.devices_of(min_capacity), of.offers_command))
     };

@@ -7,8 +7,10 @@ use loadmaster::rpc::{Limits, Services};
 use loadmaster::store::Store;
 use loadmaster::store::records::{NewRun, OperationState, ProfileState, RunState, Software, WorkerState};
 use loadmaster_proto::WORKER_PROTOCOL_VERSION;
+use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::name::{RunName, WorkerName};
+use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::planner_message::Message as FromPlanner;
 use loadmaster_proto::wire::v1::worker_message::Message as ToPlanner;
@@ -252,6 +254,28 @@ async fn no_more_runs_are_leased_at_once_than_there_are_cores_for() {
     worker.is_given_nothing().await;
     worker.measured(&third).await;
     assert_eq!(worker.lease().await.device_ids.len(), 4, "idle, it is given what needs more than its cores");
+}
+
+/// A worker is given what its host's memory holds, and the next run when that is free again.
+#[tokio::test]
+async fn runs_that_the_hosts_memory_does_not_hold_together_are_leased_one_after_the_other() {
+    let store = store().await;
+    let planner = planner(&store, LEASE / 3).await;
+    let pool = StageActions { host_pool: Bytes(60), ..StageActions::default() };
+    let taking = NewRun { stage_actions: vec![pool.clone()], ..run() };
+    let model = model(&store).await;
+    store.create_profile(new_profile("a", &model), vec![taking.clone(), taking], &[], None).await.unwrap();
+
+    let mut plain =
+        Worker::with(&planner, v1::Hello { worker: "workers/plain".to_owned(), ..hello(2) }).await;
+    plain.is_given_nothing().await;
+    let mut worker = Worker::with(&planner, v1::Hello { host_memory_bytes: 100, ..hello(2) }).await;
+    let first = worker.lease().await;
+    assert_eq!(first.spec.as_ref().unwrap().stage_actions, [(&pool).into()]);
+    worker.is_given_nothing().await;
+    worker.measured(&first).await;
+    worker.lease().await;
+    plain.is_given_nothing().await;
 }
 
 /// A worker that does not know its cores is given a run per slot.

@@ -6,8 +6,8 @@ use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
 use super::{Scope, group, of_pipelines, sgd, training};
-use crate::sample::Sampler;
 use crate::study::Study;
+use loadmaster_tests::Sampler;
 
 const SIZES: [u32; 2] = [2, 4];
 const MICRO_BATCHES: u32 = 3;

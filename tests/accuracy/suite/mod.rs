@@ -20,8 +20,8 @@ use loadmaster_proto::training::stage::{Parallelism, Partitioning, StageConfig};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 
 use crate::row::Group;
-use crate::sample::Sampler;
 use crate::study::{HeldOut, Study};
+use loadmaster_tests::Sampler;
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,8 +12,8 @@ use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule
 
 use super::{Scope, adam, of_pipelines, sgd, tensor, training};
 use crate::row::Group;
-use crate::sample::Sampler;
 use crate::study::{HeldOut, Study};
+use loadmaster_tests::Sampler;
 
 const POLICIES: [RecomputePolicy; 3] =
     [RecomputePolicy::None, RecomputePolicy::Layer, RecomputePolicy::Stage];

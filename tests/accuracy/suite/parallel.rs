@@ -10,8 +10,8 @@ use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 use super::transformers::{gpt2, llama};
 use super::{Scope, adam, data, of_pipelines, sgd, tensor, training};
 use crate::row::Group;
-use crate::sample::Sampler;
 use crate::study::Study;
+use loadmaster_tests::Sampler;
 
 const SIZES: [u32; 2] = [2, 4];
 const MICRO_BATCHES: u32 = 3;

@@ -7,8 +7,8 @@ use loadmaster_proto::training::scenario::Scenario;
 
 use super::{of_pipelines, sgd, training};
 use crate::row::Group;
-use crate::sample::Sampler;
 use crate::study::Study;
+use loadmaster_tests::Sampler;
 
 pub(super) fn study() -> Result<Study, Invalid> {
     let model = Zoo::Gpt2(Gpt2 {

@@ -7,8 +7,8 @@ use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
 use super::{Scope, every_stage, group, sgd, training};
-use crate::sample::Sampler;
 use crate::study::{HeldOut, Study};
+use loadmaster_tests::Sampler;
 
 /// Target micro-batch; half and a quarter of it are profiled.
 const TARGET: u32 = 8;

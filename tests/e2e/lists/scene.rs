@@ -11,6 +11,7 @@ use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::layer_times::LayerTimes;
 use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::run::{SoloStage, Work};
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::model::zoo::{Vgg, Zoo};
@@ -19,6 +20,7 @@ use loadmaster_proto::plan::findings::Findings;
 use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::prediction::Origin;
 use loadmaster_proto::plan::{Plan, PlanStage};
+use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_tests::Planner;
@@ -140,6 +142,8 @@ pub(crate) fn content(profile: &ProfileName, model: &ModelName, kind: &str, size
             in_flight: 2,
             recompute: RecomputePolicy::None,
             devices: Vec::new(),
+            actions: StageActions::default(),
+            offload: None,
         }
     });
     Plan {
@@ -182,5 +186,7 @@ pub(crate) fn worker(id: &str, devices: u32) -> NewWorker {
         session_id: "one".to_owned(),
         connection: id.to_owned(),
         commands: Vec::new(),
+        host_memory: 0,
+        copy_pace: CopyPace::default(),
     }
 }

@@ -132,9 +132,12 @@ at::Tensor *shim_catch_take(GradientCatch *caught, uint64_t index) {
   return new at::Tensor(std::move(caught->catchers[index]->caught));
 }
 
-Status shim_on_gradient(const at::Tensor *tensor, void (*callback)(uint64_t), uint64_t argument) {
-  return guarded(
-      [&] { tensor->register_hook([callback, argument](const at::Tensor &) { callback(argument); }); });
+Status shim_on_gradient(const at::Tensor *tensor, bool (*callback)(uint64_t), uint64_t argument) {
+  return guarded([&] {
+    tensor->register_hook([callback, argument](const at::Tensor &) {
+      TORCH_CHECK(callback(argument), "what must be done between two layers failed");
+    });
+  });
 }
 
 Status shim_clear_gradient(const at::Tensor *leaf) {
@@ -142,6 +145,8 @@ Status shim_clear_gradient(const at::Tensor *leaf) {
 }
 
 MainGradient *shim_main_gradient_new() { return new MainGradient(); }
+
+MainGradient *shim_main_gradient_share(const MainGradient *main) { return new MainGradient(*main); }
 
 void shim_main_gradient_free(MainGradient *main) { delete main; }
 

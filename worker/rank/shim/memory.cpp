@@ -108,6 +108,12 @@ uint64_t shim_set_host_capacity(uint64_t bytes) { return capacity.exchange(bytes
 
 MemoryCounts shim_host_memory() { return {held.load(), peak.load(), 0, 0, 0}; }
 
+Status shim_set_host_aside(uint64_t bytes) {
+  return guarded([&] { reserve(bytes); });
+}
+
+void shim_put_host_back(uint64_t bytes) { held.fetch_sub(bytes); }
+
 void shim_reset_host_peak() { peak.store(held.load()); }
 
 bool shim_take_host_excess(Excess *excess) {

@@ -68,6 +68,12 @@ void recorder::freed(const void *address) noexcept {
   append({TAPE_FREED, 0, reinterpret_cast<uint64_t>(address), 0});
 }
 
+void recorder::remarked(uint32_t kind, const void *address) noexcept {
+  if (is_on()) {
+    append({kind, 0, reinterpret_cast<uint64_t>(address), 0});
+  }
+}
+
 Status shim_tape_begin() {
   return guarded([] {
     if (!listening) {

@@ -10,5 +10,7 @@ bool is_on() noexcept;
 // A block was allocated or freed. May be called from any thread.
 void allocated(const void *address, uint64_t bytes) noexcept;
 void freed(const void *address) noexcept;
+// Something is said of the block at this address; nothing while nobody listens.
+void remarked(uint32_t kind, const void *address) noexcept;
 
 } // namespace recorder

@@ -54,6 +54,9 @@ void shim_track_host_memory();
 // Requests that would exceed this many bytes fail. Returns what was allowed before.
 uint64_t shim_set_host_capacity(uint64_t bytes);
 MemoryCounts shim_host_memory();
+// Counts so many bytes as held, for memory that is others' to use, or counts them no more.
+Status shim_set_host_aside(uint64_t bytes);
+void shim_put_host_back(uint64_t bytes);
 void shim_reset_host_peak();
 // Whether a request was refused since the last call; if so, fills in the last one.
 bool shim_take_host_excess(Excess *excess);
@@ -63,13 +66,13 @@ Status shim_reset_cuda_peak(int32_t device);
 
 // ---- recorder.cpp: every allocation and free, in order ----
 
-enum TapeKind : uint32_t { TAPE_ALLOCATED = 0, TAPE_FREED = 1, TAPE_REMARK = 2, TAPE_EDGE = 3 };
+enum TapeKind : uint32_t { TAPE_ALLOCATED = 0, TAPE_FREED = 1, TAPE_REMARK = 2, TAPE_EDGE = 3, TAPE_SAVED = 4 };
 
 struct TapeEntry {
   uint32_t kind;
   // Of a remark or an edge: what the caller said. Of an allocation: 1 within communication.
   uint32_t code;
-  // Where the block is; that of the tensor's memory for an edge.
+  // Where the block is; that of the tensor's memory for an edge or what autograd saved.
   uint64_t address;
   // Of an allocation.
   uint64_t bytes;
@@ -83,10 +86,46 @@ void shim_tape_communication(bool on);
 void shim_tape_remark(uint32_t code);
 // Notes which block holds a tensor.
 Status shim_tape_edge(const at::Tensor *tensor, uint32_t code);
+// Notes which blocks were found so far, see shim_find_begin.
+Status shim_tape_saved();
 // Ends the recording and says how many entries it has.
 Status shim_tape_end(uint64_t *count);
 // Copies this many entries and forgets them all.
 void shim_tape_read(TapeEntry *into, uint64_t count);
+
+// ---- storage.cpp: the memory behind tensors ----
+
+// A storage, as long as some tensor holds it.
+struct WeakStorage;
+// A storage that is held.
+struct HeldStorage;
+
+// From now on what autograd saves in this thread's forward passes is found. That changes neither what it keeps nor
+// for how long, but it no longer checks that saved tensors are not written to.
+Status shim_find_begin();
+// Adds a tensor that is kept for the backward pass by somebody else; nothing while nothing is looked for.
+Status shim_find_offer(const at::Tensor *tensor);
+// Storages that were found, each once, in order.
+uint64_t shim_find_count();
+// Moves one of them out.
+WeakStorage *shim_find_take(uint64_t index);
+void shim_find_end();
+
+Status shim_storage_of(const at::Tensor *tensor, WeakStorage **weak);
+void shim_storage_free(WeakStorage *weak);
+// Tells storages apart for as long as this reference exists.
+uint64_t shim_storage_id(const WeakStorage *weak);
+// Null where no tensor holds it any more.
+HeldStorage *shim_storage_hold(const WeakStorage *weak);
+void shim_held_free(HeldStorage *held);
+uint64_t shim_held_bytes(const HeldStorage *held);
+// How many others hold it: tensors that are no handles of one another.
+uint64_t shim_held_tensors(const HeldStorage *held);
+void *shim_held_data(const HeldStorage *held);
+// Gives its memory back to the allocator. Whoever touches it now crashes.
+Status shim_held_give_back(HeldStorage *held);
+// Gives it new memory, as much as it had, with nothing in it.
+Status shim_held_renew(HeldStorage *held);
 
 // ---- autograd.cpp: backward passes ----
 
@@ -106,8 +145,8 @@ Status shim_catch_of(const at::Tensor *const *inputs, uint64_t count, at::Tensor
 void shim_catch_free(GradientCatch *caught);
 // Moves the gradient of an input out, or returns null where none has arrived.
 at::Tensor *shim_catch_take(GradientCatch *caught, uint64_t index);
-// Calls back when the gradient of the tensor is complete.
-Status shim_on_gradient(const at::Tensor *tensor, void (*callback)(uint64_t), uint64_t argument);
+// Calls back when the gradient of the tensor is complete. The backward pass fails where the answer is no.
+Status shim_on_gradient(const at::Tensor *tensor, bool (*callback)(uint64_t), uint64_t argument);
 // Forgets the gradient of a leaf.
 Status shim_clear_gradient(const at::Tensor *leaf);
 
@@ -116,6 +155,8 @@ Status shim_clear_gradient(const at::Tensor *leaf);
 struct MainGradient;
 
 MainGradient *shim_main_gradient_new();
+// Another handle of the same.
+MainGradient *shim_main_gradient_share(const MainGradient *main);
 void shim_main_gradient_free(MainGradient *main);
 // From now on the gradients of this leaf are added to it.
 Status shim_main_gradient_of(const MainGradient *main, const at::Tensor *leaf);
@@ -141,6 +182,11 @@ Status shim_fill(const at::Tensor *tensor, const void *bytes, uint64_t count);
 
 // ---- arithmetic.cpp: in-place operations whose scale factor tch leaves out ----
 
+// tensor *= factor; tensor += number. tch's own lose libtorch's error with the number that they are given.
+Status shim_multiply(const at::Tensor *tensor, double factor);
+Status shim_add_number(const at::Tensor *tensor, double number);
+// tensor /= divisor
+Status shim_divide(const at::Tensor *tensor, double divisor);
 // tensor += scale * other
 Status shim_add_scaled(const at::Tensor *tensor, const at::Tensor *other, double scale);
 // tensor += scale * first * second

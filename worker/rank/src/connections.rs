@@ -8,7 +8,7 @@ use loadmaster_proto::measure::rank::{Edges, RankSpec};
 use crate::collective::{Group, Groups};
 use crate::error::RankError;
 use crate::peers::{Address, Appointment, Membership, Tie};
-use crate::transport::{Forms, Neighbours, Place, Plan, Synthetic, meet};
+use crate::transport::{Forms, Lending, Neighbours, Place, Plan, Pools, Synthetic, meet};
 
 /// Everybody that a rank talks to.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub struct Connections {
     pub neighbours: Box<dyn Neighbours>,
     /// The other devices of its stage.
     pub groups: Groups,
+    /// Ranks on whose devices it parks blocks, and those that park theirs here.
+    pub(crate) pools: Pools,
 }
 
 /// Reaches everybody that the rank of a specification talks to.
@@ -29,12 +31,13 @@ pub fn connect(spec: &RankSpec, forms: Forms) -> Result<Connections, RankError> 
     let peers = replicas.peers().iter().chain(shards.peers());
     let mut wanted: BTreeSet<Appointment> = peers.map(|&peer| (Tie::Shard, peer)).collect();
     // Cannot fail on a checked specification.
+    let lending = Lending::of(spec);
     let patience = Duration::try_from_secs_f64(spec.neighbour_timeout_seconds).unwrap_or_default();
     let deadline = Instant::now() + patience;
-    let (neighbours, mut met): (Box<dyn Neighbours>, _) = match &spec.edges {
+    let (neighbours, mut met, pools): (Box<dyn Neighbours>, _, _) = match &spec.edges {
         Edges::Synthetic => {
             let met = meet(&spec.folder, own, &wanted, deadline)?;
-            (Box::new(Synthetic::new(forms, spec.training.seed)), met)
+            (Box::new(Synthetic::new(forms, spec.training.seed)), met, lending.alone()?)
         }
         Edges::Sockets { partitioning } => {
             let place = Place {
@@ -46,12 +49,14 @@ pub fn connect(spec: &RankSpec, forms: Forms) -> Result<Connections, RankError> 
             };
             let plan = Plan::of(&place, forms);
             wanted.extend(plan.appointments());
+            wanted.extend(lending.appointments());
             let mut met = meet(&spec.folder, own, &wanted, deadline)?;
-            (Box::new(plan.start(&mut met)?), met)
+            let pools = lending.exchange(&mut met, deadline)?;
+            (Box::new(plan.start(&mut met)?), met, pools)
         }
     };
     // NCCL's ranks meet once more when they join: all in the same order.
     let shards = Group::join(&shards, &mut met, spec.collectives)?;
     let replicas = Group::join(&replicas, &mut met, spec.collectives)?;
-    Ok(Connections { neighbours, groups: Groups { replicas, shards } })
+    Ok(Connections { neighbours, groups: Groups { replicas, shards }, pools })
 }

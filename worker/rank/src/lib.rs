@@ -5,6 +5,7 @@
 //! * [`layers`] builds a stage's layers, [`pipeline`] takes micro-batches forward and backward through
 //!   them, [`optimizer`] updates them, [`transport`] moves activations and gradients between stages,
 //!   [`collective`] sums within a stage; [`connections`] reaches everybody for both.
+//! * [`actions`] takes blocks away from the device between their uses and brings them back.
 //! * [`peers`] are who talks to whom, [`tensor`] what all of them do with tensors.
 //! * [`tape`] records what a layer allocates, for the planner.
 //! * [`memory`] counts bytes, [`timing`] seconds, [`progress`] tells the daemon.
@@ -12,6 +13,7 @@
 //!
 //! It is a library so that tests can reach its parts; the program is in `main.rs`.
 
+pub mod actions;
 pub mod collective;
 pub mod connections;
 pub mod data;

@@ -5,10 +5,12 @@
 
 use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::Optimizer;
+use loadmaster_proto::training::actions::Step;
 use tch::{Kind, Tensor};
 
+use crate::actions;
 use crate::error::RankError;
-use crate::ffi::{add_product, add_quotient, add_scaled};
+use crate::ffi::{add_number, add_product, add_quotient, add_scaled, divide, multiply};
 use crate::layers::Trained;
 use crate::progress;
 use crate::tensor::copy_of;
@@ -45,6 +47,7 @@ impl Stepper {
         self.steps += 1;
         for (tensor, state) in trained.iter().zip(&mut self.states) {
             progress::enter(Phase::Step, Some(tensor.layer));
+            actions::before(Step::Update { layer: tensor.layer })?;
             let Some(mut gradient) = tensor.gradient()? else { continue };
             let mut weights = tensor.value.shallow_clone();
             if let Some(master) = &tensor.master {
@@ -52,6 +55,7 @@ impl Stepper {
                 weights = master.shallow_clone();
             }
             update(self.rule, self.steps, state, &weights, &gradient)?;
+            actions::stepped(tensor.layer, state.first.iter().chain(&state.second))?;
             if tensor.master.is_some() {
                 tensor.value.shallow_clone().f_copy_(&weights)?;
             }
@@ -79,7 +83,7 @@ fn update(
             }
             let velocity = match &mut state.first {
                 Some(velocity) => {
-                    let _ = velocity.f_mul_scalar_(momentum)?;
+                    multiply(velocity, momentum)?;
                     add_scaled(velocity, gradient, 1.0)?;
                     velocity
                 }
@@ -94,8 +98,7 @@ fn update(
         }
         Optimizer::AdamW { learning_rate, beta1, beta2, epsilon, weight_decay } => {
             if weight_decay != 0.0 {
-                let mut weights = weights.shallow_clone();
-                let _ = weights.f_mul_scalar_(1.0 - learning_rate * weight_decay)?;
+                multiply(weights, 1.0 - learning_rate * weight_decay)?;
             }
             let moments = Moments { learning_rate, beta1, beta2, epsilon };
             moments.update(steps, state, weights, gradient)?;
@@ -124,14 +127,14 @@ impl Moments {
         let first = zeros_at_first(&mut state.first, weights)?;
         let _ = first.f_lerp_(gradient, 1.0 - beta1)?;
         let second = zeros_at_first(&mut state.second, weights)?;
-        let _ = second.f_mul_scalar_(beta2)?;
+        multiply(second, beta2)?;
         add_product(second, gradient, gradient, 1.0 - beta2)?;
         // The moments start at zero, which these make up for.
         let first_correction = 1.0 - beta1.powi(steps);
         let second_correction = 1.0 - beta2.powi(steps);
-        let mut denominator = second.f_sqrt()?;
-        let _ = denominator.f_div_scalar_(second_correction.sqrt())?;
-        let _ = denominator.f_add_scalar_(epsilon)?;
+        let denominator = second.f_sqrt()?;
+        divide(&denominator, second_correction.sqrt())?;
+        add_number(&denominator, epsilon)?;
         if let Some(first) = &state.first {
             add_quotient(weights, first, &denominator, -learning_rate / first_correction)?;
         }

@@ -29,6 +29,8 @@ pub(crate) enum Tie {
     SharedWeight,
     /// They are devices of one stage.
     Shard,
+    /// One of them parks blocks on the other's device.
+    Pool,
 }
 
 /// Who is to be met, and why.

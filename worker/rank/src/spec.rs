@@ -5,8 +5,10 @@ use std::path::Path;
 
 use loadmaster_proto::cluster::device::Backend;
 use loadmaster_proto::error::{Invalid, in_range};
+use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::rank::{Edges, LinkSpec, RankDevice, RankSpec};
-use loadmaster_proto::measure::run::RunSpec;
+use loadmaster_proto::measure::run::{RunSpec, SoloStage};
+use loadmaster_proto::training::actions::{ActedStage, Action, Deed};
 use loadmaster_proto::training::stage::StageConfig;
 use serde::de::DeserializeOwned;
 
@@ -75,6 +77,8 @@ pub fn check(spec: &RankSpec) -> Result<(), Invalid> {
     check_position(spec).map_err(|invalid| invalid.under("position"))?;
     in_range("shard", spec.shard, 0..=spec.position.stage.devices() - 1)?;
     check_device(&spec.device).map_err(|invalid| invalid.under("device"))?;
+    check_actions(spec).map_err(|invalid| invalid.under("actions"))?;
+    check_pace(spec.pace).map_err(|invalid| invalid.under("pace"))?;
     check_edges(spec)
 }
 
@@ -100,6 +104,33 @@ fn check_position(spec: &RankSpec) -> Result<(), Invalid> {
     spec.model
         .check_stage(&position.stage, spec.training.micro_batch_size)
         .map_err(|invalid| invalid.under("stage"))?;
+    Ok(())
+}
+
+fn check_actions(spec: &RankSpec) -> Result<(), Invalid> {
+    let SoloStage { stage, stage_count: count, stage_index: index } = &spec.position;
+    let of = ActedStage { model: &spec.model, training: &spec.training, stage, index: *index, count: *count };
+    spec.actions.check(of)?;
+    let moves = |action: &Action| matches!(action.deed, Deed::Swap(_));
+    let moving = spec.actions.actions.iter().position(moves);
+    if spec.device.backend == Backend::Cuda
+        && (moving.is_some() || spec.actions.host_pool.0 > 0 || !spec.actions.hosted.is_empty())
+    {
+        let field = moving.map_or("host_pool".to_owned(), |index| format!("actions[{index}].swap"));
+        return Err(Invalid::field(
+            field,
+            "blocks of a CUDA device cannot leave it yet: swap on CPU slots, or recompute",
+        ));
+    }
+    Ok(())
+}
+
+fn check_pace(pace: CopyPace) -> Result<(), Invalid> {
+    for (field, rate) in [("host", pace.host), ("peer", pace.peer)] {
+        if let Some(rate) = rate {
+            in_range(field, rate, 1.0..=f64::MAX)?;
+        }
+    }
     Ok(())
 }
 

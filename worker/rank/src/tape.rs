@@ -7,7 +7,7 @@ use loadmaster_proto::measure::tape::{Event, Passage, Slot, Step};
 use tch::Tensor;
 
 use crate::error::RankError;
-use crate::ffi::{self, TAPE_ALLOCATED, TAPE_EDGE, TAPE_FREED, TAPE_REMARK, TapeEntry};
+use crate::ffi::{self, TAPE_ALLOCATED, TAPE_EDGE, TAPE_FREED, TAPE_REMARK, TAPE_SAVED, TapeEntry};
 
 /// Which of a layer's edges tensors are at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,6 +117,11 @@ pub(crate) fn passage(entries: &[TapeEntry]) -> Result<Passage, RankError> {
                 let block = blocks.live.get(&entry.address);
                 edge.push(*block.ok_or_else(|| defect("a tensor at an edge lies in no recorded block"))?);
             }
+            // Parameters are saved too, and were there before.
+            TAPE_SAVED => {
+                let block = blocks.live.get(&entry.address).filter(|block| !passage.saved.contains(block));
+                passage.saved.extend(block);
+            }
             _ => {
                 let event = blocks.event(entry)?;
                 let events = passage.slots.get_mut(slot);
@@ -165,13 +170,16 @@ mod tests {
             entry(TAPE_FREED, 0, 16, 0),
             entry(TAPE_ALLOCATED, 1, 16, 50),
             entry(TAPE_EDGE, Edge::Outputs as u32, 16, 0),
+            entry(TAPE_SAVED, 0, 99, 0),
+            entry(TAPE_SAVED, 0, 16, 0),
+            entry(TAPE_SAVED, 0, 16, 0),
             entry(TAPE_REMARK, Slot::Output as u32, 0, 0),
             entry(TAPE_FREED, 0, 16, 0),
         ];
         let passage = passage(&entries).unwrap();
         assert_eq!(passage.blocks, [100, 50]);
         assert_eq!((passage.inputs.as_slice(), passage.outputs.as_slice()), (&[0][..], &[1][..]));
-        assert_eq!(passage.communication, [1]);
+        assert_eq!((passage.communication.as_slice(), passage.saved.as_slice()), (&[1][..], &[1][..]));
         assert_eq!(passage.slots[..3], [vec![1], vec![-1, 2], vec![-2]]);
         assert_eq!(passage.check(), Ok(()));
     }

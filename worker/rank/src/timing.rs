@@ -8,8 +8,11 @@ use std::time::{Duration, Instant};
 
 use loadmaster_proto::measure::layer_times::LayerTimes;
 use loadmaster_proto::phase::Phase;
+use loadmaster_proto::training::actions::Step;
 use tch::Tensor;
 
+use crate::actions;
+use crate::collective::operators::keep_cause;
 use crate::error::RankError;
 use crate::ffi;
 use crate::progress;
@@ -49,30 +52,46 @@ impl Clock {
 struct Mark {
     edge: usize,
     moment: Instant,
+    /// When what happens between two layers was over.
+    over: Instant,
+}
+
+/// A backward pass: its micro-batch and its lowest layer.
+#[derive(Debug, Clone, Copy)]
+struct Under {
+    micro_batch: u32,
+    first: usize,
 }
 
 struct Marks {
     clock: Clock,
+    pass: Option<Under>,
     marks: Vec<Mark>,
 }
 
 /// Hooks carry nothing but a number, and run on threads of libtorch.
 static MARKS: Mutex<Marks> =
-    Mutex::new(Marks { clock: Clock { asynchronous_device: None }, marks: Vec::new() });
+    Mutex::new(Marks { clock: Clock { asynchronous_device: None }, pass: None, marks: Vec::new() });
 
 fn marks() -> MutexGuard<'static, Marks> {
     MARKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-extern "C" fn gradient_complete(edge: u64) {
+extern "C" fn gradient_complete(edge: u64) -> bool {
     let edge = usize::try_from(edge).unwrap_or_default();
     // What now runs is the layer below the edge: it is the one to name if memory runs out.
     progress::enter(Phase::Backward, edge.checked_sub(1));
     let mut marks = marks();
     // A failure of the device comes up again where it can be reported.
-    if let Ok(moment) = marks.clock.now() {
-        marks.marks.push(Mark { edge, moment });
-    }
+    let Ok(moment) = marks.clock.now() else { return true };
+    // At the lowest edge of a pass no layer of it is left to do.
+    let next = marks.pass.filter(|pass| edge > pass.first).map(|pass| pass.micro_batch);
+    let next =
+        next.zip(edge.checked_sub(1)).map(|(micro_batch, layer)| Step::Backward { micro_batch, layer });
+    let acted = next.map_or(Ok(false), actions::before);
+    let over = marks.clock.now().unwrap_or(moment);
+    marks.marks.push(Mark { edge, moment, over });
+    acted.map_err(keep_cause).is_ok()
 }
 
 /// Notes when backward passes complete the gradient of the tensor at this edge.
@@ -186,7 +205,11 @@ impl Times {
         micro_batch: u32,
         pass: impl FnOnce() -> Result<(), RankError>,
     ) -> Result<(), RankError> {
-        marks().marks.clear();
+        {
+            let mut marks = marks();
+            marks.marks.clear();
+            marks.pass = Some(Under { micro_batch, first });
+        }
         let begin = self.clock.now()?;
         progress::enter(Phase::Backward, Some(last));
         pass()?;
@@ -195,11 +218,12 @@ impl Times {
         let mut start = begin;
         for layer in (first..=last).rev() {
             // Without a mark nothing below this layer is trained: it is the last one at work.
-            let stop = taken.iter().find(|mark| mark.edge == layer).map_or(end, |mark| mark.moment);
+            let mark = taken.iter().find(|mark| mark.edge == layer);
+            let stop = mark.map_or(end, |mark| mark.moment);
             if let Some(passes) = self.layers.get_mut(layer - self.first_layer) {
                 passes.backward.add(micro_batch, stop.saturating_duration_since(start));
             }
-            start = start.max(stop);
+            start = start.max(mark.map_or(stop, |mark| mark.over));
         }
         Ok(())
     }

@@ -7,6 +7,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
+use loadmaster_proto::training::actions::{StageActions, Steps};
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_rank::ffi::{self, Excess};
@@ -158,9 +159,16 @@ fn static_bytes_are_what_the_allocator_holds() {
                 seed: 3,
             };
             let config = StageConfig::single(0, 4);
-            let mut stage =
-                Stage::build(&model, &Share::single(config), &training, Device::Cpu, Clock::default())
-                    .unwrap();
+            let steps = Steps::of_stage(&training, &config, (0, 1), &StageActions::default(), false);
+            let mut stage = Stage::build(
+                &model,
+                &Share::single(config),
+                &training,
+                &steps,
+                Device::Cpu,
+                Clock::default(),
+            )
+            .unwrap();
             let scalars = model
                 .stage_parameters(0, 4)
                 .iter()

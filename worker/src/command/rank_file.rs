@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Device;
-use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::ledger::{Ledger, of_device};
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::failure::OutOfMemory;
 use loadmaster_proto::measure::layer_times::LayerTimes;
@@ -33,6 +33,7 @@ const MAX_LOSSES: usize = 1_000;
 pub(super) struct RankFile {
     format: String,
     rank: usize,
+    #[serde(deserialize_with = "of_device")]
     ledger: Ledger,
     #[serde(default)]
     framework: String,
@@ -190,7 +191,7 @@ impl RankFile {
         let peak_reserved = match (self.peak_reserved_bytes, self.ledger) {
             (Some(reserved), _) => Some(bytes("peak_reserved_bytes", reserved)?),
             (None, Ledger::Reserved) => Some(peak),
-            (None, Ledger::Allocated | Ledger::Device) => None,
+            (None, _) => None,
         };
         let iteration_seconds = self.iteration_seconds.ok_or("iteration_seconds: is missing")?;
         self.check_times(&place)?;
@@ -212,6 +213,7 @@ impl RankFile {
             peak_ledger: self.ledger,
             peak_reserved,
             static_bytes: self.static_bytes()?,
+            offload: None,
             capacity: device.capacity,
             iteration_seconds: seconds("iteration_seconds", iteration_seconds)?,
             step_seconds: seconds("step_seconds", self.step_seconds)?,

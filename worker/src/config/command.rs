@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::ledger::{Ledger, of_device};
 use loadmaster_proto::name::CommandName;
 use serde::Deserialize;
 
@@ -49,6 +49,7 @@ pub(super) struct RawCommand {
     environment: BTreeMap<String, String>,
     working_directory: Option<PathBuf>,
     timeout: Option<String>,
+    #[serde(deserialize_with = "of_device")]
     ledger: Ledger,
 }
 

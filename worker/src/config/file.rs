@@ -7,13 +7,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::name::WorkerName;
 use nix::unistd::geteuid;
 use serde::Deserialize;
 use tonic::transport::Uri;
 
 use super::command::{self, Commands, RawCommand};
-use super::value::{CpuSlots, GpuSelection, MAX_GPU_SHARES, duration, server, wait};
+use super::value::{CpuSlots, GpuSelection, MAX_GPU_SHARES, duration, host_memory, server, wait};
 use crate::logging::LogFormat;
 
 /// Longest file, bytes.
@@ -52,6 +54,20 @@ pub(crate) enum ConfigError {
         "the planner's address is missing: give --server http://HOST:PORT, or server in the configuration file"
     )]
     NoServer,
+    /// More of the host than there is.
+    #[error("--host-memory offers {offered} ({} bytes), and this host has {has} ({} bytes): offer less", offered.0, has.0)]
+    HostMemory {
+        /// What was to be offered.
+        offered: Bytes,
+        /// What there is, or what a control group lets this process use.
+        has: Bytes,
+    },
+    /// Copies of GPUs are as fast as their links.
+    #[error(
+        "--cpu-links paces the copies of CPU slots, and this worker offers none: leave it out, or offer some with \
+         --cpu-slots 4x2GiB"
+    )]
+    NoSlots,
 }
 
 /// What a configuration file says.
@@ -60,6 +76,8 @@ pub(crate) struct ConfigFile {
     pub(crate) server: Option<Uri>,
     pub(crate) name: Option<WorkerName>,
     pub(crate) cpu_slots: Option<CpuSlots>,
+    pub(crate) host_memory: Option<Bytes>,
+    pub(crate) cpu_links: Option<CopyPace>,
     pub(crate) gpus: Option<GpuSelection>,
     pub(crate) gpu_shares: Option<u32>,
     pub(crate) allow_shared_devices: Option<bool>,
@@ -78,6 +96,8 @@ struct Raw {
     server: Option<String>,
     name: Option<String>,
     cpu_slots: Option<String>,
+    host_memory: Option<String>,
+    cpu_links: Option<String>,
     gpus: Option<String>,
     gpu_shares: Option<u32>,
     allow_shared_devices: Option<bool>,
@@ -125,6 +145,8 @@ impl ConfigFile {
                 WorkerName::from_id(id).map_err(|invalid| invalid.to_string())
             })?,
             cpu_slots: field("cpu_slots", raw.cpu_slots, str::parse)?,
+            host_memory: field("host_memory", raw.host_memory, host_memory)?,
+            cpu_links: field("cpu_links", raw.cpu_links, str::parse)?,
             gpus: field("gpus", raw.gpus, str::parse)?,
             gpu_shares: match raw.gpu_shares {
                 Some(shares) if !(1..=MAX_GPU_SHARES).contains(&i64::from(shares)) => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::measure::offload::CopyPace;
 
 use super::value::CpuSlots;
 use super::*;
@@ -31,6 +32,8 @@ fn the_shipped_example_is_valid_with_every_line_uncommented() {
     let whole = parse(&whole).unwrap();
     assert_eq!(whole.cpu_slots, Some(CpuSlots { count: 4, capacity: Bytes(2 << 30) }));
     assert_eq!(whole.allow_shared_devices, Some(true));
+    assert_eq!(whole.host_memory, Some(Bytes(64 << 30)));
+    assert_eq!(whole.cpu_links, Some(CopyPace { host: Some(1e9), peer: Some(8e9) }));
     let names: Vec<String> = whole.commands.keys().map(ToString::to_string).collect();
     assert_eq!(names, ["megatron-gpt", "stand-in"]);
     let megatron = &whole.commands.values().next().unwrap();
@@ -45,6 +48,9 @@ fn a_mistake_is_named_by_its_key() {
         ("serve = 'http://x:1'", "unknown field `serve`"),
         ("server = 'https://x:1'", "server: https is not supported"),
         ("cpu_slots = '4'", "cpu_slots: write the number of slots"),
+        ("host_memory = 'much'", "host_memory: \"much\" is not a number of bytes"),
+        ("host_memory = 64", "invalid type: integer"),
+        ("cpu_links = 'host=fast'", "cpu_links: \"fast\" is no bandwidth"),
         ("gpu_shares = 65", "gpu_shares: is 65, must be 1 to 64"),
         ("hang_timeout = '90'", "hang_timeout: write a number and a unit"),
         ("log_format = 'xml'", "log_format: is \"xml\""),

@@ -71,6 +71,12 @@ impl FromStr for GpuSelection {
     }
 }
 
+/// `--host-memory`: bytes.
+pub(crate) fn host_memory(text: &str) -> Result<Bytes, String> {
+    let bytes: Bytes = text.parse().map_err(|error| format!("{error}"))?;
+    if i64::try_from(bytes.0).is_err() { Err("is more than any host has".to_owned()) } else { Ok(bytes) }
+}
+
 /// The planner's address; its port is the usual one where none is named.
 pub(crate) fn server(text: &str) -> Result<Uri, String> {
     let uri: Uri = address::url(text).parse().map_err(|error| format!("{error}"))?;
@@ -108,6 +114,16 @@ mod tests {
         assert_eq!("4x2GiB".parse(), Ok(CpuSlots { count: 4, capacity: Bytes(2 << 30) }));
         for wrong in ["4", "x2GiB", "0x2GiB", "4x", "4x1", "4x2parsecs", "9999x1GiB"] {
             assert!(wrong.parse::<CpuSlots>().is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn host_memory_is_bytes_with_a_unit() {
+        assert_eq!(host_memory("64GiB"), Ok(Bytes(64 << 30)));
+        assert_eq!(host_memory("64GB"), Ok(Bytes(64_000_000_000)));
+        assert_eq!(host_memory("0"), Ok(Bytes(0)));
+        for wrong in ["", "much", "-1GiB", "1GB/s", "9999999TiB"] {
+            assert!(host_memory(wrong).is_err(), "{wrong:?}");
         }
     }
 

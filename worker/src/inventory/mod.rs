@@ -1,5 +1,6 @@
 //! What the node offers: GPUs through NVML, CPU slots otherwise or when asked.
 
+mod beside;
 mod cpu;
 mod links;
 mod nvml;
@@ -10,6 +11,7 @@ use tracing::{info, warn};
 
 use crate::config::value::{CpuSlots, GpuSelection};
 use crate::host;
+pub(crate) use beside::{copy_pace, host_memory};
 
 /// No device to offer.
 #[derive(Debug, thiserror::Error)]
@@ -59,24 +61,26 @@ struct Gpu {
     pci_bus_id: String,
 }
 
-/// Every device that this worker offers; see `--cpu-slots` and `--gpus` for which.
+/// Every device that this worker offers; see `--cpu-slots` and `--gpus` for which. So much of the host's memory is
+/// offered beside them.
 pub(crate) fn devices(
     cpu_slots: Option<CpuSlots>,
     gpus: Option<&GpuSelection>,
     gpu_shares: u32,
+    host_memory: Bytes,
 ) -> Result<Vec<Device>, InventoryError> {
     let mut devices = match (gpus, cpu_slots) {
         (None, Some(_)) => Vec::new(),
         (Some(selection), _) => shares(&selected(nvml::gpus()?.ok()?, selection)?, gpu_shares),
-        (None, None) => default_devices(gpu_shares)?,
+        (None, None) => default_devices(gpu_shares, host_memory)?,
     };
     if let Some(slots) = cpu_slots {
-        let wanted = slots.capacity.0.saturating_mul(slots.count.into());
+        let wanted = slots.capacity.0.saturating_mul(slots.count.into()).saturating_add(host_memory.0);
         if let Some(memory) = host::memory_bytes().filter(|&memory| wanted > memory) {
             warn!(
                 wanted_bytes = wanted,
                 memory_bytes = memory,
-                "the CPU slots promise more memory than there is: the kernel may kill ranks"
+                "CPU slots and --host-memory promise more memory than there is: the kernel may kill ranks"
             );
         }
         devices.extend(cpu::slots(slots));
@@ -84,8 +88,8 @@ pub(crate) fn devices(
     if devices.is_empty() { Err(InventoryError::Nothing) } else { Ok(devices) }
 }
 
-/// The GPUs that this process may use, or CPU slots where there is no driver.
-fn default_devices(gpu_shares: u32) -> Result<Vec<Device>, InventoryError> {
+/// The GPUs that this process may use, or where there is no driver CPU slots, of what is left of the host's memory.
+fn default_devices(gpu_shares: u32, host_memory: Bytes) -> Result<Vec<Device>, InventoryError> {
     match nvml::gpus()? {
         nvml::Found::Gpus(gpus) => {
             let variable = std::env::var("CUDA_VISIBLE_DEVICES").ok();
@@ -94,7 +98,8 @@ fn default_devices(gpu_shares: u32) -> Result<Vec<Device>, InventoryError> {
         }
         nvml::Found::NoDriver(reason) => {
             info!(reason, "no NVIDIA driver, offering CPU slots");
-            Ok(cpu::slots(cpu::default_slots(host::cores(), host::memory_bytes())))
+            let memory = host::memory_bytes().map(|memory| memory.saturating_sub(host_memory.0));
+            Ok(cpu::slots(cpu::default_slots(host::cores(), memory)))
         }
     }
 }

@@ -82,7 +82,7 @@ impl Supervisor {
             threads: self.threads,
             neighbour_timeout_seconds: self.patience(),
             actions: spec.stage_actions(&place.position),
-            pace: CopyPace::default(),
+            pace: self.pace(device),
             dump_gradients: None,
             dump_parameters: None,
         }
@@ -98,6 +98,14 @@ impl Supervisor {
             device: rank_device(device),
             threads: self.threads,
             neighbour_timeout_seconds: self.patience(),
+        }
+    }
+
+    /// Copies of a GPU are as fast as its links.
+    fn pace(&self, device: &Device) -> CopyPace {
+        match device.backend {
+            Backend::Cpu => self.copy_pace,
+            Backend::Cuda => CopyPace::default(),
         }
     }
 

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use loadmaster_proto::cluster::device::Device;
+use loadmaster_proto::measure::offload::CopyPace;
 use nix::sys::signal::Signal;
 use tokio::process::Child;
 use tokio::sync::mpsc;
@@ -44,6 +45,8 @@ pub(crate) struct Supervisor {
     pub(crate) threads: u32,
     /// A rank that says nothing for this long hangs.
     pub(crate) hang_timeout: Duration,
+    /// How fast the copies of CPU slots may be.
+    pub(crate) copy_pace: CopyPace,
 }
 
 impl Supervisor {

@@ -3,13 +3,15 @@
 
 use std::fs;
 
+use loadmaster_proto::cluster::device::Backend;
 use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::measure::run::Task;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::testing::{lease, named, spec};
+use crate::run::job::Lease;
+use crate::testing::{cpu_slot, lease, named, spec};
 
 fn supervisor(base: &TempDir) -> Supervisor {
     Supervisor {
@@ -17,11 +19,27 @@ fn supervisor(base: &TempDir) -> Supervisor {
         folder: WorkFolder::create(Some(base.path())).unwrap(),
         threads: 1,
         hang_timeout: Duration::from_secs(60),
+        copy_pace: CopyPace { host: Some(1e9), peer: None },
     }
 }
 
 fn job(stages: u32) -> Job {
     Job { lease: lease(stages), task: Task::Train(Box::new(spec(stages as usize))) }
+}
+
+#[test]
+fn a_rank_on_a_cpu_slot_is_told_its_pace_and_one_on_a_gpu_none() {
+    let base = tempfile::tempdir().unwrap();
+    let supervisor = supervisor(&base);
+    let pace = |backend| {
+        let device = Device { backend, ..cpu_slot(0) };
+        let job = Job { lease: Lease { devices: vec![device], ..lease(1) }, ..job(1) };
+        let told = supervisor.assignments(&job, base.path()).remove(0).spec;
+        let Spec::Train(spec) = told else { panic!("it measures links") };
+        spec.pace
+    };
+    assert_eq!(pace(Backend::Cpu), supervisor.copy_pace);
+    assert!(pace(Backend::Cuda).is_free());
 }
 
 /// Pins that a rank program that goes away while the daemon runs is told, and leaves no folder.

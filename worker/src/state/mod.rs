@@ -15,6 +15,7 @@ pub(crate) mod tests;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Device;
 use loadmaster_proto::measure::failure::RunFailure;
 use loadmaster_proto::name::RunName;
@@ -26,6 +27,7 @@ use v1::worker_message::Message as ToPlanner;
 
 use crate::run::job::Claim;
 use crate::run::outcome::{Outcome, handed_back};
+use admission::Room;
 pub(crate) use event::{Action, Event, Terms};
 use reports::Reports;
 
@@ -40,6 +42,8 @@ const ATTEMPTS_PER_LEASE: u32 = 4;
 #[derive(Debug)]
 pub(crate) struct State {
     devices: Vec<Device>,
+    /// Memory of the host that runs may take.
+    host_memory: Bytes,
     drain_timeout: Duration,
     connected: bool,
     terms: Option<Terms>,
@@ -66,6 +70,8 @@ enum Mode {
 #[derive(Debug)]
 struct Held {
     device_ids: Vec<String>,
+    /// What it takes of the host's memory; it goes with its processes.
+    host_memory: Bytes,
     since: Instant,
     fraction: f64,
     phase: Phase,
@@ -82,10 +88,11 @@ enum Fate {
 }
 
 impl State {
-    /// A worker with these devices that holds nothing.
-    pub(crate) fn new(devices: Vec<Device>, drain_timeout: Duration) -> Self {
+    /// A worker with these devices, and so much of the host's memory, that holds nothing.
+    pub(crate) fn new(devices: Vec<Device>, host_memory: Bytes, drain_timeout: Duration) -> Self {
         Self {
             devices,
+            host_memory,
             drain_timeout,
             connected: false,
             terms: None,
@@ -99,6 +106,10 @@ impl State {
 
     pub(crate) fn devices(&self) -> &[Device] {
         &self.devices
+    }
+
+    pub(crate) fn host_memory(&self) -> Bytes {
+        self.host_memory
     }
 
     /// Takes note of an event and of the time, and says what to do.
@@ -259,10 +270,8 @@ impl State {
         for stale in &older {
             self.kill(stale, &Fate::Forgotten, actions);
         }
-        let taken: Vec<&str> =
-            self.held.values().flat_map(|held| held.device_ids.iter().map(String::as_str)).collect();
         let admitted = match self.mode {
-            Mode::Serving => admission::admit(claim.clone(), lease, &self.devices, &taken),
+            Mode::Serving => admission::admit(claim.clone(), lease, &self.room()),
             Mode::Draining | Mode::Leaving { .. } | Mode::Stopping { .. } => {
                 Err(handed_back("this worker takes no more runs"))
             }
@@ -271,7 +280,14 @@ impl State {
             Ok(job) => {
                 let device_ids = job.lease.devices.iter().map(|device| device.id.clone()).collect();
                 info!(run.id = claim.run.id(), lease.token = claim.token, devices = ?device_ids, "leased");
-                let held = Held { device_ids, since: now, fraction: 0.0, phase: Phase::Setup, ending: None };
+                let held = Held {
+                    device_ids,
+                    host_memory: job.task.host_memory(),
+                    since: now,
+                    fraction: 0.0,
+                    phase: Phase::Setup,
+                    ending: None,
+                };
                 self.held.insert(claim, held);
                 actions.push(Action::Start(Box::new(job)));
             }
@@ -284,6 +300,17 @@ impl State {
                 );
                 self.report_failure(claim, &failure, 0.0, now, actions);
             }
+        }
+    }
+
+    /// What the runs that it holds leave of what it offers, those included whose processes are being ended.
+    fn room(&self) -> Room<'_> {
+        let held = self.held.values();
+        Room {
+            devices: &self.devices,
+            taken: held.clone().flat_map(|held| held.device_ids.iter().map(String::as_str)).collect(),
+            host_memory: self.host_memory,
+            host_memory_taken: Bytes(held.map(|held| held.host_memory.0).fold(0, u64::saturating_add)),
         }
     }
 

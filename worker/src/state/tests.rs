@@ -1,6 +1,8 @@
 //! Pins what the daemon promises the planner, without processes, sockets or waiting.
 
 use loadmaster_proto::measure::failure::FailureKind;
+use loadmaster_proto::measure::run::RunSpec;
+use loadmaster_proto::training::actions::StageActions;
 use v1::run_failure::Kind;
 
 use super::reports::MAX_REPORTS;
@@ -18,7 +20,12 @@ struct Bench {
 impl Bench {
     /// Two CPU slots, connected.
     fn connected() -> Self {
-        let state = State::new(vec![cpu_slot(0), cpu_slot(1)], Duration::from_secs(60));
+        Self::offering(Bytes(0))
+    }
+
+    /// The same with so much of the host's memory.
+    fn offering(host_memory: Bytes) -> Self {
+        let state = State::new(vec![cpu_slot(0), cpu_slot(1)], host_memory, Duration::from_secs(60));
         let mut bench = Self { state, now: Instant::now() };
         bench.on(Event::Welcomed(TERMS));
         bench
@@ -39,6 +46,14 @@ impl Bench {
 
     fn lease(&mut self, run: &str, token: i64, devices: &[&str]) -> Vec<Action> {
         self.planner(FromPlanner::Lease(lease(run, token, devices)))
+    }
+
+    /// Leases a device for a run that takes so many bytes of the host.
+    fn lease_with(&mut self, run: &str, token: i64, device: &str, host_pool: u64) -> Vec<Action> {
+        let pool = StageActions { host_pool: Bytes(host_pool), ..StageActions::default() };
+        let spec = RunSpec { stage_actions: vec![pool], ..spec(1) };
+        let lease = v1::Lease { spec: Some((&spec).into()), ..lease(run, token, &[device]) };
+        self.planner(FromPlanner::Lease(lease))
     }
 
     fn kill(&mut self, run: &str, token: i64) -> Vec<Action> {
@@ -160,6 +175,44 @@ fn leases_that_cannot_be_worked_on_are_answered() {
     }
     assert!(bench.lease("Not/A/Name", 7, &["cpu1"]).is_empty());
     assert!(starts(&bench.lease("g", 8, &["cpu1"])), "the free device is still free");
+}
+
+/// Pins that runs never have more of the host's memory together than the worker offers, and that what a run had is
+/// given away when its processes are gone, no earlier.
+#[test]
+fn memory_of_the_host_is_counted_with_the_devices() {
+    let mut bench = Bench::offering(Bytes(100));
+    assert!(starts(&bench.lease_with("a", 1, "cpu0", 60)));
+    let refused = bench.lease_with("b", 2, "cpu1", 41);
+    assert_eq!(failures(&refused), [(2, Kind::HandedBack)]);
+    let told = refused.iter().any(|action| match action {
+        Action::Send(ToPlanner::Failed(failed)) => failed.failure.as_ref().unwrap().message.contains(
+            "takes 41 B of the host's memory, and of 100 B that this worker offers (--host-memory) 40 B are free",
+        ),
+        _ => false,
+    });
+    assert!(told, "{refused:?}");
+    bench.acknowledge("b", 2, true);
+    assert_eq!(kills(&bench.kill("a", 1)), [named("a", 1)]);
+    assert_eq!(
+        failures(&bench.lease_with("b", 3, "cpu1", 41)),
+        [(3, Kind::HandedBack)],
+        "it is not dead yet"
+    );
+    bench.acknowledge("b", 3, true);
+    assert!(starts(&bench.lease_with("c", 4, "cpu1", 40)), "what is free can be had");
+    bench.ended("a", 1, Outcome::Stopped);
+    assert!(starts(&bench.lease_with("b", 5, "cpu0", 60)));
+    bench.ended("b", 5, measured());
+    assert_eq!(bench.held(), ["runs/c", "runs/b"], "the result of one is on its way");
+    assert!(starts(&bench.lease_with("d", 6, "cpu0", 60)), "and its memory is free");
+}
+
+#[test]
+fn a_worker_that_offers_no_memory_of_its_host_takes_no_run_that_needs_some() {
+    let mut bench = Bench::connected();
+    assert_eq!(failures(&bench.lease_with("a", 1, "cpu0", 1)), [(1, Kind::HandedBack)]);
+    assert!(starts(&bench.lease_with("b", 2, "cpu0", 0)));
 }
 
 /// Pins that a device is not given away before the last process of its run is gone.

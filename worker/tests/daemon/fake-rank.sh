@@ -70,6 +70,10 @@ out-of-memory)
     echo '{"event":"out_of_memory","out_of_memory":{"asked":300,"held":800,"allowed":1000,"ledger":"allocated","phase":"backward","layer":1}}'
     exit 77
     ;;
+host-out-of-memory)
+    echo '{"event":"out_of_memory","out_of_memory":{"asked":3145728,"held":0,"allowed":1048576,"ledger":"host","phase":"setup","layer":null}}'
+    exit 77
+    ;;
 segfault)
     sleep 0.2 # its neighbour may be gone before
     kill -SEGV $$

@@ -9,6 +9,7 @@
 mod commands;
 mod cores;
 mod harness;
+mod host_memory;
 mod leases;
 mod links;
 mod outcomes;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::parse::{bytes, seconds};
 use crate::error::{Invalid, in_range};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, perhaps_of_device};
 use crate::training::TrainingSpec;
 use crate::training::scenario::Scenario;
 use crate::training::stage::Parallelism;
@@ -21,7 +21,7 @@ const MAX_COPIES_BYTES: u32 = 64;
 #[serde(deny_unknown_fields)]
 pub struct LayerTable {
     /// Ledger of the byte counts; the provenance's where it is not given.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "perhaps_of_device")]
     pub ledger: Option<Ledger>,
     /// What a device holds whatever it trains: context, kernels, communicators. Not a tensor's bytes, so
     /// only the device ledger has it.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::parse::{bytes, seconds};
 use crate::error::{Invalid, in_range};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, perhaps_of_device};
 use crate::training::scenario::Scenario;
 use crate::training::stage::{Parallelism, StageConfig};
 use crate::training::{RecomputePolicy, Schedule, TrainingSpec};
@@ -43,7 +43,7 @@ pub struct MeasuredStage {
     /// Highest bytes on the device.
     pub peak_bytes: u64,
     /// Ledger of `peak_bytes`; the provenance's where it is not given.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "perhaps_of_device")]
     pub ledger: Option<Ledger>,
     /// Bytes that the device allowed.
     #[serde(default)]

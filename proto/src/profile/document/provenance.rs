@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::parse::checked_text;
 use crate::error::Invalid;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, of_device};
 use crate::name::checked_kind;
 
 /// Who measured, with what, on what. Only `source`, `tool` and `device_kind` are required; an empty text
@@ -37,6 +37,7 @@ pub struct Provenance {
     #[serde(default)]
     pub framework_version: String,
     /// Ledger of all byte counts that do not name one of their own.
+    #[serde(deserialize_with = "of_device")]
     pub ledger: Ledger,
     /// Anything else that a reader should know, licence included.
     #[serde(default)]

@@ -37,7 +37,7 @@ impl StageActions {
         in_range("host_pool", self.host_pool.0, 0..=MAX_POOL)?;
         for (index, hosted) in self.hosted.iter().enumerate() {
             let at = |invalid: Invalid| invalid.under(&format!("hosted[{index}]"));
-            in_range("bytes", hosted.bytes.0, 1..=MAX_POOL).map_err(at)?;
+            in_range("bytes", hosted.bytes.0, 0..=MAX_POOL).map_err(at)?;
             in_range("stage", hosted.stage, 0..=of.count.saturating_sub(1)).map_err(at)?;
             let is_later = index == 0 || self.hosted[index - 1].stage < hosted.stage;
             if hosted.stage == of.index || !is_later {

@@ -7,6 +7,7 @@
 //! | `steps` | what does a stage do one after another, where blocks may leave and come between? |
 //! | `absence` | when does a block leave, when is it gone, fetched and needed? |
 //! | `check` | which actions make no sense, and why? |
+//! | `notation` | how do people write them? |
 //!
 //! Planner and rank must agree on all of it to the byte, so it is defined here alone.
 //!
@@ -40,20 +41,30 @@
 //!   tensor at an edge belongs to the highest layer that holds it, and what a stage hands over or passes on to nobody
 //!   stays.
 //! * *Weights* of a layer are its trained tensors and their master copies, *gradients* what is accumulated for them,
-//!   *optimizer* what the optimizer keeps of them between steps.
+//!   *optimizer* what the optimizer keeps of them between steps. A gradient whose memory a pass still reads stays where
+//!   it is: autograd takes the first gradient of a parameter over as it comes, perhaps with the memory of one on its way.
 //!
-//! What leaves at a boundary and is not there does not leave; what is fetched and has not left is there.
+//! What leaves at a boundary and is not there does not leave; what is fetched and has not left is there. What nobody holds
+//! any more is not fetched. Weights that are away where an iteration begins are away as soon as they are made, so that
+//! the first iteration needs no more than the others.
+//!
+//! Steps below the lowest trained layer do not happen, but their boundaries do, with the next one that is reached. A
+//! block that goes to peers is split storage by storage ([`Stripe::split`]).
 
 mod absence;
 mod check;
+mod notation;
 mod runs;
 mod steps;
 mod wire;
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
 pub use absence::{Absence, Part};
 pub use check::ActedStage;
+pub use notation::{ParseActionError, StagedAction};
 pub use runs::Run;
 pub use steps::{Step, Steps};
 
@@ -70,7 +81,8 @@ pub struct StageActions {
     pub actions: Vec<Action>,
     /// Host memory that each of its devices takes before the first iteration, for what is there at once.
     pub host_pool: Bytes,
-    /// What its own devices set aside before the first iteration for blocks of other stages, in order of these.
+    /// What its own devices set aside before the first iteration for blocks of other stages, in order of these: of each
+    /// that has actions which put blocks here, if it turns out to have none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hosted: Vec<Hosted>,
 }
@@ -204,6 +216,15 @@ impl StageActions {
         self.actions.is_empty() && self.host_pool.0 == 0 && self.hosted.is_empty()
     }
 
+    /// The stages that its blocks go to.
+    pub fn peers(&self) -> BTreeSet<u32> {
+        let stripes = self.actions.iter().flat_map(|action| match &action.deed {
+            Deed::Swap(Swap { to: Destination::Peers(stripes), .. }) => stripes.as_slice(),
+            Deed::Swap(_) | Deed::Recompute => &[],
+        });
+        stripes.map(|stripe| stripe.stage).collect()
+    }
+
     /// The swap of the blocks of this kind of a layer for a slot.
     pub fn swap(&self, layer: usize, block: Block, slot: u32) -> Option<&Swap> {
         self.actions.iter().find_map(|action| match &action.deed {
@@ -252,3 +273,6 @@ impl Stripe {
         parts
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -42,7 +42,7 @@ pub enum Step {
 }
 
 /// The steps of a stage in one iteration. Handing over what leaves a stage belongs to the step that computed it, waiting
-/// for what enters it to the one that takes it.
+/// for what enters it to the first step of the pass that takes it.
 ///
 /// ```
 /// use loadmaster_proto::training::actions::{Step, StageActions, Steps};

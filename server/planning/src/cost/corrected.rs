@@ -1,5 +1,7 @@
 //! Prices multiplied with what earlier trainings taught.
 
+use std::ops::Range;
+
 use crate::search::{Choice, KindSet, LinkId, Peak, Seconds, StageAt, StageCosts};
 
 /// Factors on the predictions for one kind of device; 1 where nothing was learnt.
@@ -19,13 +21,16 @@ impl Factors {
 #[derive(Debug)]
 pub struct Corrected<C> {
     costs: C,
-    /// By kind, in the fleet's order.
+    /// By kind, in the fleet's order; none where all of them change nothing.
     factors: Vec<Factors>,
 }
 
 impl<C> Corrected<C> {
     /// Corrects prices by kind.
-    pub fn new(costs: C, factors: Vec<Factors>) -> Self {
+    pub fn new(costs: C, mut factors: Vec<Factors>) -> Self {
+        if factors.iter().all(|of| *of == Factors::NONE) {
+            factors.clear();
+        }
         Self { costs, factors }
     }
 
@@ -49,6 +54,9 @@ impl<C: StageCosts> StageCosts for Corrected<C> {
     }
 
     fn seconds(&self, stage: &StageAt) -> Option<Seconds> {
+        if self.factors.is_empty() {
+            return self.costs.seconds(stage);
+        }
         let factor = self.largest(stage.kinds, |factors| factors.seconds);
         self.costs.seconds(stage).map(|of| Seconds {
             forward: of.forward * factor,
@@ -58,11 +66,21 @@ impl<C: StageCosts> StageCosts for Corrected<C> {
     }
 
     fn peak(&self, stage: &StageAt, in_flight: u32) -> Option<Peak> {
+        if self.factors.is_empty() {
+            return self.costs.peak(stage, in_flight);
+        }
         let factor = self.largest(stage.kinds, |factors| factors.bytes);
         let times = |bytes: u64| if factor == 1.0 { bytes } else { (bytes as f64 * factor).ceil() as u64 };
         self.costs
             .peak(stage, in_flight)
             .map(|peak| Peak { bytes: times(peak.bytes), needed: times(peak.needed) })
+    }
+
+    fn peaks(&self, stage: &StageAt, lasts: Range<usize>, in_flight: u32) -> Vec<Option<Peak>> {
+        if self.factors.is_empty() {
+            return self.costs.peaks(stage, lasts, in_flight);
+        }
+        lasts.map(|last| self.peak(&StageAt { last, ..*stage }, in_flight)).collect()
     }
 
     fn adds_up(&self) -> bool {

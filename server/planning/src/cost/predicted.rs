@@ -6,13 +6,13 @@ use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
 use super::corrected::{Corrected, Factors};
 use super::market::{Batch, LayerFacts, Market};
-use super::pricing::{PriceTerms, Pricing, SharedPredictor};
+use super::pricing::{KindOfDevice, PriceTerms, Pricing};
 use crate::predict::{Margin, Origin, Share, StageSetting};
 use crate::search::{Choice, KindSet, Link, StageAt};
 
 /// The predictors of each kind of device, and the training that they are asked about.
 pub struct Prices<'a> {
-    predictors: Vec<SharedPredictor<'a>>,
+    kinds: Vec<KindOfDevice<'a>>,
     training: TrainingSpec,
     margin: Margin,
     model: Option<&'a Model>,
@@ -23,23 +23,24 @@ pub struct Prices<'a> {
 
 impl std::fmt::Debug for Prices<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names: Vec<&str> = self.predictors.iter().map(|predictor| predictor.name()).collect();
+        let names: Vec<&str> = self.kinds.iter().map(|kind| kind.predictor.name()).collect();
         f.debug_struct("Prices").field("predictors", &names).field("training", &self.training).finish()
     }
 }
 
 impl<'a> Prices<'a> {
-    /// From one predictor for each of the fleet's kinds, in its order, with what its predictions are multiplied
+    /// For each of the fleet's kinds, in its order, with what its predictions are multiplied
     /// with.
     pub fn new(
-        predictors: Vec<(SharedPredictor<'a>, Factors)>,
+        kinds: Vec<(KindOfDevice<'a>, Factors)>,
         training: TrainingSpec,
         margin: Margin,
         model: Option<&'a Model>,
     ) -> Self {
-        let (predictors, factors) = predictors.into_iter().unzip();
+        let (kinds, factors): (Vec<KindOfDevice<'a>>, _) = kinds.into_iter().unzip();
+        kinds.iter().for_each(|kind| kind.known.make_room());
         let mut prices =
-            Self { predictors, training, margin, model, factors, facts: Vec::new(), has_times: false };
+            Self { kinds, training, margin, model, factors, facts: Vec::new(), has_times: false };
         let batch =
             Batch { micro_batch_size: training.micro_batch_size, micro_batches: training.micro_batches };
         // A profile may tell times at some degrees or sizes alone; one is enough to plan with them.
@@ -56,7 +57,7 @@ impl<'a> Prices<'a> {
             ..self.training
         };
         Pricing::new(
-            &self.predictors,
+            &self.kinds,
             PriceTerms { training, choices, links, margin: self.margin, model: self.model },
         )
     }
@@ -73,7 +74,7 @@ impl<'a> Prices<'a> {
     }
 
     fn facts_of_layers(&self) -> Vec<LayerFacts> {
-        let Some(predictor) = self.predictors.first() else { return Vec::new() };
+        let Some(KindOfDevice { predictor, .. }) = self.kinds.first() else { return Vec::new() };
         let share = Share { micro_batch_size: self.training.micro_batch_size, tensor_degree: 1 };
         let costs = predictor.layer_costs(share);
         let training = TrainingSpec { micro_batches: 1, recompute: RecomputePolicy::None, ..self.training };
@@ -106,7 +107,7 @@ impl<'a> Market for Prices<'a> {
     type Costs = Corrected<Pricing<'a>>;
 
     fn layers(&self) -> usize {
-        self.predictors.iter().map(|predictor| predictor.layers()).min().unwrap_or(0)
+        self.kinds.iter().map(|kind| kind.predictor.layers()).min().unwrap_or(0)
     }
 
     fn facts(&self) -> &[LayerFacts] {
@@ -129,7 +130,7 @@ impl<'a> Market for Prices<'a> {
         first: usize,
         last: usize,
     ) -> Option<String> {
-        let kinds = (0..self.predictors.len()).map(KindSet::one).reduce(KindSet::with)?;
+        let kinds = (0..self.kinds.len()).map(KindSet::one).reduce(KindSet::with)?;
         let at = StageAt::anywhere(first, last, kinds);
         let priced = self.priced(schedule, batch, &[choice], &[]);
         // Without times memory can still be planned for: only what has no bytes is in the way.

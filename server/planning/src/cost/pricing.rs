@@ -3,7 +3,7 @@
 //! A [`Pricing`] answers for one micro-batch size B and one number of micro-batches. Everything that a layer
 //! costs alone is summed up once from the first layer on, so that a stage is the difference of two sums
 //! (`sums`); peaks come as curves over the micro-batches in flight, one row of stages at a time, when they
-//! are first asked for (`rows`).
+//! are first asked for (`rows`). Both are kept for whoever asks the predictor again (`known`).
 //!
 //! ```text
 //! forward   Σ layers + what the shards sum and the profile's seconds do not contain
@@ -25,14 +25,16 @@
 //!   transfers between stages are priced as if each had it for itself.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::ops::Range;
+use std::sync::Arc;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::training::gradient_buckets::BUCKET_BYTES;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
-use super::rows::Row;
+use super::known::KnownPrices;
+use super::rows::{self, Asked, Predicted, Rows};
 use super::stage::{refusal, setting, share, unfit};
 use super::sums::Sums;
 use crate::iteration::{all_reduce, point_to_point};
@@ -41,6 +43,27 @@ use crate::search::{Choice, KindSet, Link, LinkId, Peak, Seconds, StageAt, Stage
 
 /// A predictor that may be asked from several threads.
 pub type SharedPredictor<'a> = &'a (dyn Predictor + Sync);
+
+/// What prices on one kind of device are made from.
+#[derive(Clone)]
+pub struct KindOfDevice<'a> {
+    pub predictor: SharedPredictor<'a>,
+    /// What it was asked before.
+    pub known: Arc<KnownPrices>,
+}
+
+impl<'a> KindOfDevice<'a> {
+    /// With a predictor that nothing was asked yet.
+    pub fn new(predictor: SharedPredictor<'a>) -> Self {
+        Self { predictor, known: Arc::default() }
+    }
+}
+
+impl fmt::Debug for KindOfDevice<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KindOfDevice").field("predictor", &self.predictor.name()).finish_non_exhaustive()
+    }
+}
 
 /// What prices are asked for.
 #[derive(Debug, Clone, Copy)]
@@ -87,8 +110,8 @@ struct KindPrices<'a> {
 #[derive(Debug)]
 struct ChoicePrices {
     sums: Arc<Sums>,
-    /// Stages by their first layer.
-    rows: Vec<OnceLock<Row>>,
+    rows: Arc<Rows>,
+    asked: Asked,
 }
 
 impl fmt::Debug for KindPrices<'_> {
@@ -98,31 +121,23 @@ impl fmt::Debug for KindPrices<'_> {
 }
 
 impl<'a> Pricing<'a> {
-    /// Prices from the predictors of each kind of device, in the fleet's order of kinds; all are of the same
+    /// Prices on each kind of device, in the fleet's order of kinds; all predictors are of the same
     /// model. Layers are read here; the bytes of stages when they are asked for.
-    pub fn new(predictors: &[SharedPredictor<'a>], terms: PriceTerms<'_>) -> Self {
+    pub fn new(kinds: &[KindOfDevice<'a>], terms: PriceTerms<'_>) -> Self {
         let PriceTerms { training, choices, links, margin, model } = terms;
-        let layers = predictors.iter().map(|predictor| predictor.layers()).min().unwrap_or(0);
+        let layers = kinds.iter().map(|kind| kind.predictor.layers()).min().unwrap_or(0);
         let refused: Vec<Option<String>> =
             choices.iter().map(|&choice| refusal(choice, training.micro_batch_size)).collect();
-        let kinds = predictors.iter().map(|&predictor| {
-            let mut known: Vec<(Share, Arc<Sums>)> = Vec::new();
-            let ways = choices.iter().zip(&refused).map(|(choice, refused)| {
-                if refused.is_some() {
-                    return None;
-                }
-                let share = share(*choice, training.micro_batch_size);
-                let sums = match known.iter().find(|(other, _)| *other == share) {
-                    Some((_, sums)) => sums.clone(),
-                    None => {
-                        let sums = Arc::new(Sums::of(predictor, share, layers));
-                        known.push((share, sums.clone()));
-                        sums
-                    }
-                };
-                Some(ChoicePrices { sums, rows: (0..layers).map(|_| OnceLock::new()).collect() })
+        let kinds = kinds.iter().map(|KindOfDevice { predictor, known }| {
+            let ways = choices.iter().zip(&refused).map(|(&choice, refused)| {
+                let is_run = refused.is_none();
+                is_run.then(|| ChoicePrices {
+                    sums: known.sums(*predictor, share(choice, training.micro_batch_size), layers),
+                    rows: known.rows(&training, choice, layers),
+                    asked: Asked::default(),
+                })
             });
-            KindPrices { predictor, ways: ways.collect() }
+            KindPrices { predictor: *predictor, ways: ways.collect() }
         });
         Self {
             layers,
@@ -282,9 +297,8 @@ impl StageCosts for Pricing<'_> {
         let mut fullest: Option<Peak> = None;
         for kind in self.kinds_of(stage.kinds) {
             let way = kind.ways.get(stage.choice)?.as_ref()?;
-            let row = way.rows.get(stage.first)?;
-            let row = row.get_or_init(|| Row::of(kind.predictor, self.training, choice, stage.first));
-            let predicted = row.bytes(kind.predictor, self.training, choice, stage, in_flight)?;
+            let terms = rows::Terms { predictor: kind.predictor, training: self.training, choice };
+            let predicted = way.rows.bytes(terms, &way.asked, stage, in_flight)?;
             let needed = self.margin.needed_for(Bytes(predicted.bytes), predicted.margin).0;
             let own = Peak { bytes: predicted.bytes, needed };
             fullest = Some(fullest.map_or(own, |other| Peak {
@@ -293,6 +307,31 @@ impl StageCosts for Pricing<'_> {
             }));
         }
         fullest
+    }
+
+    fn peaks(&self, stage: &StageAt, lasts: Range<usize>, in_flight: u32) -> Vec<Option<Peak>> {
+        let one_by_one = |lasts: Range<usize>| {
+            lasts.map(|last| self.peak(&StageAt { last, ..*stage }, in_flight)).collect()
+        };
+        // On devices of one kind, which is most often asked for: the row is looked up once.
+        let mut kinds = self.kinds_of(stage.kinds);
+        let (Some(kind), None) = (kinds.next(), kinds.next()) else { return one_by_one(lasts) };
+        let (way, choice) =
+            (kind.ways.get(stage.choice).and_then(Option::as_ref), self.choices.get(stage.choice));
+        let (Some(way), Some(&choice)) = (way, choice) else { return one_by_one(lasts) };
+        let is_plain = stage.first <= lasts.start && lasts.end <= self.layers && lasts.start < lasts.end;
+        if !is_plain || self.unfit.get(stage.choice).is_none_or(Option::is_some) {
+            return one_by_one(lasts);
+        }
+        let terms = rows::Terms { predictor: kind.predictor, training: self.training, choice };
+        let Some(curves) = way.rows.curves(terms, stage.first) else { return one_by_one(lasts) };
+        lasts
+            .map(|last| {
+                let predicted = Predicted::of(curves.get(last - stage.first)?, in_flight);
+                let needed = self.margin.needed_for(Bytes(predicted.bytes), predicted.margin).0;
+                Some(Peak { bytes: predicted.bytes, needed })
+            })
+            .collect()
     }
 
     fn adds_up(&self) -> bool {

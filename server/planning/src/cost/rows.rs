@@ -1,7 +1,8 @@
 //! The bytes of all stages that begin with the same layer.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use loadmaster_proto::training::TrainingSpec;
 
@@ -9,13 +10,13 @@ use super::stage::setting;
 use crate::predict::{PeakCurve, Predictor};
 use crate::search::{Choice, StageAt};
 
-/// Stages by their last layer.
+/// Stages of one choice by their first layer, each row worked out when it is first asked for.
 #[derive(Debug)]
-pub(super) enum Row {
-    /// Curves over the micro-batches in flight.
-    Curves(Box<[PeakCurve]>),
-    /// What was asked for each number of micro-batches in flight and last layer.
-    Asked(Mutex<BTreeMap<(u32, usize), Option<Predicted>>>),
+pub(super) struct Rows {
+    /// By last layer: curves over the micro-batches in flight; none where the predictor has no curves.
+    curves: Box<[OnceLock<Option<Box<[PeakCurve]>>>]>,
+    /// Counts the bytes that they take, with those of others.
+    bytes: Arc<AtomicUsize>,
 }
 
 /// Bytes as they are predicted.
@@ -25,44 +26,64 @@ pub(super) struct Predicted {
     pub(super) margin: Option<f64>,
 }
 
-impl Row {
-    pub(super) fn of(
-        predictor: &dyn Predictor,
-        training: TrainingSpec,
-        choice: Choice,
-        first: usize,
-    ) -> Self {
-        // With all micro-batches in flight, so that the curve is that of this training.
-        let all = setting(training, choice, first, first, training.micro_batches);
-        match predictor.curves(&all) {
-            Some(curves) => Self::Curves(curves.into_boxed_slice()),
-            None => Self::Asked(Mutex::default()),
-        }
+/// What a predictor without curves was asked: first layer, last layer and micro-batches in flight.
+pub(super) type Asked = Mutex<BTreeMap<(usize, usize, u32), Option<Predicted>>>;
+
+/// How a predictor is asked for the stages of a choice.
+#[derive(Clone, Copy)]
+pub(super) struct Terms<'a> {
+    pub(super) predictor: &'a dyn Predictor,
+    pub(super) training: TrainingSpec,
+    pub(super) choice: Choice,
+}
+
+impl Predicted {
+    pub(super) fn of(curve: &PeakCurve, in_flight: u32) -> Self {
+        Self { bytes: curve.bytes(in_flight), margin: curve.margin(in_flight) }
+    }
+}
+
+impl Rows {
+    /// Nothing is known yet.
+    pub(super) fn new(layers: usize, bytes: Arc<AtomicUsize>) -> Self {
+        bytes.fetch_add(layers.saturating_mul(size_of::<OnceLock<Box<[PeakCurve]>>>()), Ordering::Relaxed);
+        Self { curves: (0..layers).map(|_| OnceLock::new()).collect(), bytes }
     }
 
     /// The bytes of a stage; none where the predictor has no answer.
     pub(super) fn bytes(
         &self,
-        predictor: &dyn Predictor,
-        training: TrainingSpec,
-        choice: Choice,
+        terms: Terms<'_>,
+        asked: &Asked,
         stage: &StageAt,
         in_flight: u32,
     ) -> Option<Predicted> {
-        match self {
-            Self::Curves(curves) => {
-                let curve = curves.get(stage.last - stage.first)?;
-                Some(Predicted { bytes: curve.bytes(in_flight), margin: curve.margin(in_flight) })
-            }
-            Self::Asked(asked) => {
+        match self.curves.get(stage.first)?.get_or_init(|| self.read(terms, stage.first)) {
+            Some(curves) => Some(Predicted::of(curves.get(stage.last - stage.first)?, in_flight)),
+            None => {
                 // A panic elsewhere cannot leave an answer half written.
                 let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
-                *asked.entry((in_flight, stage.last)).or_insert_with(|| {
+                *asked.entry((stage.first, stage.last, in_flight)).or_insert_with(|| {
+                    let Terms { predictor, training, choice } = terms;
                     let setting = setting(training, choice, stage.first, stage.last, in_flight);
                     let predicted = predictor.stage(&setting).ok()?;
                     Some(Predicted { bytes: predicted.bytes.0, margin: predicted.margin })
                 })
             }
         }
+    }
+
+    /// The curves of the stages from a layer on; none where the predictor has none.
+    pub(super) fn curves(&self, terms: Terms<'_>, first: usize) -> Option<&[PeakCurve]> {
+        self.curves.get(first)?.get_or_init(|| self.read(terms, first)).as_deref()
+    }
+
+    fn read(&self, terms: Terms<'_>, first: usize) -> Option<Box<[PeakCurve]>> {
+        let Terms { predictor, training, choice } = terms;
+        // With all micro-batches in flight, so that the curve is that of this training.
+        let all = setting(training, choice, first, first, training.micro_batches);
+        let curves = predictor.curves(&all)?.into_boxed_slice();
+        self.bytes.fetch_add(size_of_val(&*curves), Ordering::Relaxed);
+        Some(curves)
     }
 }

@@ -105,6 +105,14 @@ impl Sums {
         origins?.into_iter().max()
     }
 
+    /// About how many bytes they take.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + size_of_val(&*self.before)
+            + size_of_val(&*self.outputs)
+            + size_of_val(&*self.origins)
+    }
+
     /// Whether any layer's seconds are known.
     pub(super) fn knows_seconds(&self) -> bool {
         self.origins.iter().any(Option::is_some)

@@ -98,7 +98,7 @@ proptest! {
         }
         let training = adam(schedule, 4, micro_batches);
         let links = [link(f64::INFINITY, 0.0)];
-        let pricing = Pricing::new(&[&table], terms(training, &choices, &links));
+        let pricing = Pricing::new(&[KindOfDevice::new(&table)], terms(training, &choices, &links));
         for (choice, way) in choices.iter().enumerate() {
             for (first, last) in (0..layers.len()).flat_map(|first| (first..layers.len()).map(move |last| (first, last))) {
                 let stage = at(first, last, choice);
@@ -126,6 +126,32 @@ proptest! {
             }
         }
     }
+
+    /// Stages of a row are priced together as they are one by one: on one kind of device and on two, at degrees that a
+    /// layer does not allow, and where there is no such stage.
+    #[test]
+    fn rows_are_priced_as_their_stages(
+        layers in layers(), micro_batches in 1_u32..6, in_flight in 1_u32..6, ends in (0_usize..9, 0_usize..9),
+    ) {
+        let (table, other) = (table(&document(&layers, "device")), table(&document(&layers, "allocated")));
+        let choices = [(1, 1), (2, 1), (3, 1), (1, 2)].map(|(data, tensor)| Choice { data, tensor, ..Choice::SINGLE });
+        let training = adam(Schedule::OneFOneB, 4, micro_batches);
+        let kinds = [KindOfDevice::new(&table), KindOfDevice::new(&other)];
+        let pricing = Pricing::new(&kinds, terms(training, &choices, &[]));
+        for factor in [1.0, 1.5] {
+            let factors = Factors { bytes: factor, seconds: 1.0 };
+            let pricing = Corrected::new(Pricing::new(&kinds, terms(training, &choices, &[])), vec![factors; 2]);
+            for kinds in [KindSet::one(0), KindSet::one(1), KindSet::one(0).with(KindSet::one(1))] {
+                for (choice, first) in (0..5).flat_map(|choice| (0..layers.len()).map(move |first| (choice, first))) {
+                    let stage = StageAt { kinds, ..at(first, first, choice) };
+                    let lasts = ends.0..ends.1;
+                    let alone = lasts.clone().map(|last| pricing.peak(&StageAt { last, ..stage }, in_flight));
+                    prop_assert_eq!(pricing.peaks(&stage, lasts.clone(), in_flight), alone.collect::<Vec<_>>());
+                }
+            }
+        }
+        prop_assert!(pricing.peaks(&at(0, 0, 0), 0..layers.len(), 1).iter().all(Option::is_some));
+    }
 }
 
 /// Stages of equal layers take the same time to the last bit, wherever they begin: a search meets as many
@@ -137,7 +163,8 @@ fn equal_layers_make_equal_stages() {
         layer["times"][0]["forward_seconds"] = json!(0.001_234_567_89);
     }
     let (table, choices) = (table(&rows), [Choice::SINGLE]);
-    let pricing = Pricing::new(&[&table], terms(adam(Schedule::Gpipe, 1, 4), &choices, &[]));
+    let pricing =
+        Pricing::new(&[KindOfDevice::new(&table)], terms(adam(Schedule::Gpipe, 1, 4), &choices, &[]));
     for length in 1..48 {
         let times: Vec<Option<Seconds>> =
             (0..48 - length).map(|first| pricing.seconds(&at(first, first + length, 0))).collect();
@@ -152,7 +179,8 @@ fn replicas_sum_gradients_and_cuts_take_both_ways() {
     let table = table(&document(&[[10, 50, 32, 0]; 3], "allocated"));
     let choices = [Choice { data: 2, ..Choice::SINGLE }, Choice { data: 4, ..Choice::SINGLE }];
     let links = [link(100.0, 0.5), link(16.0, 0.25)];
-    let pricing = Pricing::new(&[&table], terms(adam(Schedule::Gpipe, 8, 4), &choices, &links));
+    let pricing =
+        Pricing::new(&[KindOfDevice::new(&table)], terms(adam(Schedule::Gpipe, 8, 4), &choices, &links));
     // 2 (n − 1) turns of an n-th of 160 bytes.
     assert_eq!(pricing.seconds(&at(0, 1, 0)).unwrap().step, 2.0 * (0.8 + 0.5));
     let over_other = StageAt { data_link: 1, ..at(0, 1, 1) };
@@ -168,7 +196,8 @@ fn groups_share_a_network() {
     let table = table(&document(&[[10, 50, 32, 0]; 3], "allocated"));
     let choices = [Choice { data: 2, ..Choice::SINGLE }];
     let links = [link(100.0, 0.5)];
-    let pricing = Pricing::new(&[&table], terms(adam(Schedule::Gpipe, 8, 4), &choices, &links));
+    let pricing =
+        Pricing::new(&[KindOfDevice::new(&table)], terms(adam(Schedule::Gpipe, 8, 4), &choices, &links));
     let shared = StageAt { data_rings: 4, ..at(0, 1, 0) };
     assert_eq!(pricing.seconds(&shared).unwrap().step, 2.0 * (0.8 * 4.0 + 0.5));
 }
@@ -182,7 +211,7 @@ fn collectives_of_shards_are_counted_once() {
     let links = [link(64.0, 0.5)];
     let seconds = |rows: &Value, choice| {
         let table = table(rows);
-        Pricing::new(&[&table], terms(adam(Schedule::Gpipe, 1, 4), &choices, &links))
+        Pricing::new(&[KindOfDevice::new(&table)], terms(adam(Schedule::Gpipe, 1, 4), &choices, &links))
             .seconds(&at(0, 1, choice))
     };
     assert_eq!(seconds(&rows, 0), Some(Seconds::default()));
@@ -250,7 +279,10 @@ impl Predictor for Asked {
 fn mixed_kinds_cost_as_the_worst_of_them() {
     let (small, slow) = (Asked { bytes: 10, seconds: Some(1.0) }, Asked { bytes: 7, seconds: Some(3.0) });
     let choices = [Choice::SINGLE];
-    let pricing = Pricing::new(&[&small, &slow], terms(adam(Schedule::OneFOneB, 1, 4), &choices, &[]));
+    let pricing = Pricing::new(
+        &[KindOfDevice::new(&small), KindOfDevice::new(&slow)],
+        terms(adam(Schedule::OneFOneB, 1, 4), &choices, &[]),
+    );
     let both = StageAt { kinds: KindSet::one(0).with(KindSet::one(1)), ..at(1, 2, 0) };
     assert_eq!(pricing.peak(&both, 2), Some(Peak { bytes: 20, needed: 22 }));
     assert_eq!(pricing.peak(&StageAt { kinds: KindSet::one(1), ..both }, 2).unwrap().bytes, 14);
@@ -273,7 +305,7 @@ fn what_has_no_price_says_why() {
         Zoo::Gpt2(Gpt2 { blocks: 2, heads: 3, hidden_size: 12, ..Gpt2::default() }).build().unwrap()
     };
     let terms = PriceTerms { model: Some(&model), ..terms(adam(Schedule::Gpipe, 3, 4), &choices, &[]) };
-    let pricing = Pricing::new(&[&asked], terms);
+    let pricing = Pricing::new(&[KindOfDevice::new(&asked)], terms);
     let why = |stage: &StageAt| pricing.why_not(stage, 4).unwrap();
     assert!(!pricing.has_seconds());
     assert_eq!((pricing.seconds(&at(0, 1, 0)), pricing.seconds(&at(0, 3, 0))), (None, None));

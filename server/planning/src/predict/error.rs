@@ -76,6 +76,14 @@ pub enum PredictionError {
         /// Name and version of the predictor.
         predictor: &'static str,
     },
+    /// Only recordings of single layers say what lies where between two of a stage's steps.
+    #[error(
+        "`{predictor}` cannot tell about memory actions: profile with `--campaign minimal`, whose predictor can"
+    )]
+    NoActions {
+        /// Name and version of the predictor.
+        predictor: &'static str,
+    },
     /// A curve needs two degrees.
     #[error(
         "profiled on {profiled} alone, which cannot be scaled to degree {target}: profile with \

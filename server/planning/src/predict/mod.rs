@@ -13,6 +13,8 @@
 //! | [`forecast`] | what does each device of given stages need, and does it fit? | |
 //! | [`cores`] | what do seconds on CPU slots not contain? | |
 
+mod acted;
+mod acted_stages;
 pub mod capture;
 pub mod choose;
 pub mod component;
@@ -29,8 +31,11 @@ mod setting;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 pub use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
+use loadmaster_proto::training::actions::StageActions;
 use serde::Serialize;
 
+pub use acted::{Acted, Away, Pool, StepBytes};
+pub use acted_stages::{ActedStages, ActionsError};
 pub use curve::{PeakCurve, margin_up_to};
 pub use error::PredictionError;
 pub use layer_costs::{Exchange, LayerCost};
@@ -58,6 +63,15 @@ pub trait Predictor {
     /// # Errors
     /// What the profile lacks for this stage and setting.
     fn stage(&self, setting: &StageSetting) -> Result<Prediction, PredictionError>;
+
+    /// What each device of a stage needs that does these actions, which are valid for it, and what goes where. What it
+    /// sets aside for others is not part of it: see [`Acted::prediction`].
+    ///
+    /// # Errors
+    /// What the profile lacks for this stage, setting and actions.
+    fn acted(&self, _setting: &StageSetting, _actions: &StageActions) -> Result<Acted, PredictionError> {
+        Err(PredictionError::NoActions { predictor: self.name() })
+    }
 
     /// Names of the measurements that the prediction is made from (`runs/…/measurements/…`), in a fixed
     /// order and each once. Empty where the profile has no names.

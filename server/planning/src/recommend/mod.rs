@@ -8,6 +8,7 @@
 //! | `answer` | what proves the best one, or why is there none? |
 //! | `plan` | what is told and kept of a candidate? |
 //! | `named_stages` | what does a plan need that the caller names? |
+//! | `acted` | what does a plan need whose stages do memory actions? |
 //! | `holds` | what does a launcher hold of every parameter? |
 //! | `largest_model` | which is the largest of several models that fits? |
 //! | `incomparable` | which plans must not be compared, in what? |
@@ -15,6 +16,7 @@
 //! A formula finds good plans among millions at once. What certificates say rests on simulation: plans are ranked by
 //! simulated seconds, and no plan is faster, as simulated, than the bound.
 
+mod acted;
 mod answer;
 mod ask;
 mod find;

@@ -24,6 +24,31 @@ pub(super) fn named_stages<M: Market>(
     wish: &Wish,
     partitioning: &Partitioning,
 ) -> Result<Candidate, RecommendError> {
+    let plan = untouched(market, job, wish, partitioning)?;
+    if let Some((stage, missing)) = plan.stages.iter().find_map(|stage| Some((stage, stage.lacks()?))) {
+        let device = stage.devices.first().copied().unwrap_or_default();
+        return Err(RecommendError::GivenDoesNotFit {
+            partitioning: partitioning.to_string(),
+            position: device,
+            device: job.device(device).unwrap_or_default(),
+            needed: loadmaster_proto::bytes::Bytes(stage.peak.needed),
+            capacity: stage.capacity,
+            missing,
+        });
+    }
+    Ok(plan)
+}
+
+/// The same, whether it fits or not.
+///
+/// # Errors
+/// Another number of layers or devices, or a stage that cannot be predicted.
+pub(super) fn untouched<M: Market>(
+    market: &M,
+    job: &Job<'_>,
+    wish: &Wish,
+    partitioning: &Partitioning,
+) -> Result<Candidate, RecommendError> {
     let (covered, layers) = (partitioning.layer_count(), market.layers());
     if covered != layers {
         return Err(RecommendError::CoversOther { covered, layers });
@@ -62,16 +87,5 @@ pub(super) fn named_stages<M: Market>(
         })));
     };
     plan.simulate();
-    if let Some((stage, missing)) = plan.stages.iter().find_map(|stage| Some((stage, stage.lacks()?))) {
-        let device = stage.devices.first().copied().unwrap_or_default();
-        return Err(RecommendError::GivenDoesNotFit {
-            partitioning: partitioning.to_string(),
-            position: device,
-            device: job.device(device).unwrap_or_default(),
-            needed: loadmaster_proto::bytes::Bytes(stage.peak.needed),
-            capacity: stage.capacity,
-            missing,
-        });
-    }
     Ok(plan)
 }

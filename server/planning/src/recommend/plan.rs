@@ -8,6 +8,7 @@ use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::prediction::{Breakdown, Interval, StageSeconds};
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::actions::StageActions;
 
 use super::answer::{QuestionError, Recommendation};
 use super::ask::{ProfiledChain, Transfers};
@@ -81,6 +82,8 @@ impl Writer<'_> {
                 in_flight: stage.in_flight,
                 recompute: stage.choice.recompute,
                 devices: stage.devices.iter().map(|&device| self.fleet.placed(device)).collect(),
+                actions: StageActions::default(),
+                offload: None,
             });
             settings.push(setting);
             predictions.push(prediction);
@@ -226,7 +229,7 @@ impl Writer<'_> {
 }
 
 /// Parts of a prediction in proportion, so that they add up to the corrected peak.
-fn scaled(parts: Breakdown, predicted: u64, peak: u64) -> Breakdown {
+pub(super) fn scaled(parts: Breakdown, predicted: u64, peak: u64) -> Breakdown {
     if predicted == peak || predicted == 0 {
         return parts;
     }

@@ -16,9 +16,9 @@ use super::ask::{
     transfers,
 };
 use super::find::Job;
-use super::named_stages::{GIVEN, named_stages};
+use super::named_stages::{GIVEN, named_stages, untouched};
 use super::plan::{NamedPlan, Writer};
-use crate::cost::{Factors, Prices};
+use crate::cost::{Factors, KindOfDevice, Prices};
 use crate::fleet::PlannedFleet;
 use crate::learn::{Correction, Corrections};
 use crate::predict::Margin;
@@ -52,8 +52,11 @@ impl PlanQuestion {
     pub fn answer(&self, stop: &Stop) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
         let (request, chain) = (&self.request, &*self.chain);
         let kinds = self.by_kind();
-        let predictors = kinds.iter().map(|(chain, factors)| (&*chain.predictor as _, *factors)).collect();
-        let prices = Prices::new(predictors, self.training, self.margin, chain.model.as_ref());
+        let priced = kinds.iter().map(|&(chain, factors)| {
+            let known = Arc::clone(&chain.known);
+            (KindOfDevice { predictor: &*chain.predictor, known }, factors)
+        });
+        let prices = Prices::new(priced.collect(), self.training, self.margin, chain.model.as_ref());
         let names = self.fleet.names();
         let job = Job {
             names: &chain.layer_names,
@@ -79,9 +82,13 @@ impl PlanQuestion {
         };
         if let Some(partitioning) = &request.partitioning {
             // Nothing was searched.
-            let plan = named_stages(&prices, &job, &wish, partitioning)?;
             writer.goal = Goal { objective: None, ..writer.goal };
-            let plan = writer.plan(&plan, GIVEN)?;
+            let plan = if request.stage_actions.is_empty() {
+                writer.plan(&named_stages(&prices, &job, &wish, partitioning)?, GIVEN)?
+            } else {
+                let untouched = untouched(&prices, &job, &wish, partitioning)?;
+                writer.acted(&untouched, &request.stage_actions, request.copy_pace, GIVEN)?
+            };
             return Ok(((plan.name()?, plan), Vec::new()));
         }
         let left_out = left_out(request, &wish.batches, wish.least_share, job.fleet.devices());

@@ -1,5 +1,7 @@
 //! What a search asks about stages: bytes and seconds, as numbers.
 
+use std::ops::Range;
+
 use super::choice::Choice;
 use super::fleet::KindSet;
 use super::places::LinkId;
@@ -74,6 +76,11 @@ pub trait StageCosts {
     /// Bytes of a stage that holds this many micro-batches at once; none where it cannot be run so.
     /// They never fall when more micro-batches are held.
     fn peak(&self, stage: &StageAt, in_flight: u32) -> Option<Peak>;
+
+    /// The same of the stages that begin like this one and end with each of these layers, in order.
+    fn peaks(&self, stage: &StageAt, lasts: Range<usize>, in_flight: u32) -> Vec<Option<Peak>> {
+        lasts.map(|last| self.peak(&StageAt { last, ..*stage }, in_flight)).collect()
+    }
 
     /// Seconds that one micro-batch's activations and their gradients take over the link by which a stage with
     /// this choice receives or sends them, where the chain is cut after `layer`. Each of its replicas takes its own

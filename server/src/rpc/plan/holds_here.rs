@@ -20,10 +20,11 @@ impl Plans {
             device_kind: trial.run.device_kind.clone(),
             device_count: trial.run.device_count,
             min_capacity: trial.run.min_capacity,
+            host_memory: trial.run.host_memory(),
             command: trial.run.command.clone(),
         };
         match self.store.nearest_worker(&need).await? {
-            Some(nearest) if !holds(&nearest, &need) => {
+            Some(nearest) if !nearest.holds(&need) => {
                 Err(ApiError::NoWorkerFits(Box::new(no_room(&trial.plan, plan, need, nearest))))
             }
             Some(_) | None => Ok(()),
@@ -31,21 +32,23 @@ impl Plans {
     }
 }
 
-fn holds(nearest: &NearestWorker, need: &RunNeed) -> bool {
-    nearest.offers_command && nearest.devices_of(need.min_capacity) >= need.device_count
-}
-
 fn no_room(plan: &PlanName, content: &Plan, need: RunNeed, nearest: NearestWorker) -> NoRoom {
-    let RunNeed { device_kind: kind, device_count, min_capacity, command } = need;
+    let RunNeed { device_kind: kind, device_count, min_capacity, host_memory, command } = need;
     let (here, enough) = (nearest.capacities.len(), nearest.devices_of(min_capacity));
     let largest = Bytes(nearest.capacities.first().copied().unwrap_or(0));
     let asked = Bytes(min_capacity);
+    let lacks_memory = nearest.host_memory < host_memory;
     let lacks = match &command {
         Some(command) if !nearest.offers_command => format!("does not offer the command {command}"),
         _ if here < device_count as usize => format!("has {here} of them"),
-        _ => format!("has {enough} that are large enough, the largest with {largest}"),
+        _ if enough < device_count => {
+            format!("has {enough} that are large enough, the largest with {largest}")
+        }
+        _ => format!("offers {} of its host's memory", Bytes(nearest.host_memory)),
     };
-    let alone = if nearest.offers_command { alone(content, &nearest) } else { Vec::new() };
+    // Stages that hold less because of what they put into the host's memory are too large without it.
+    let alone =
+        if nearest.offers_command && host_memory == 0 { alone(content, &nearest) } else { Vec::new() };
     let mut remedies = Vec::new();
     if !alone.is_empty() {
         let stages: Vec<String> = alone.iter().take(MOST_STAGES).map(ToString::to_string).collect();
@@ -68,8 +71,15 @@ fn no_room(plan: &PlanName, content: &Plan, need: RunNeed, nearest: NearestWorke
             offer.1.0,
         ));
     }
-    let offering = command.map_or_else(String::new, |command| format!(" that offers the command {command}"));
-    remedies.push(format!("start a worker with {device_count} × {kind} of {asked} or more{offering}"));
+    let only_memory = nearest.offers_command && enough >= device_count && lacks_memory;
+    let memory = if host_memory > 0 { format!(" with `--host-memory {host_memory}`") } else { String::new() };
+    remedies.push(if only_memory {
+        format!("start {}{memory}, or another worker like it", nearest.worker)
+    } else {
+        let offering =
+            command.map_or_else(String::new, |command| format!(" that offers the command {command}"));
+        format!("start a worker with {device_count} × {kind} of {asked} or more{offering}{memory}")
+    });
     remedies.push(format!(
         "train it with your own launcher, and tell what it needed with `loadmaster plan report {}`",
         plan.id()
@@ -79,9 +89,11 @@ fn no_room(plan: &PlanName, content: &Plan, need: RunNeed, nearest: NearestWorke
         device_kind: kind,
         device_count,
         capacity: asked,
+        host_memory: Bytes(host_memory),
         worker: nearest.worker.to_string(),
         worker_devices: here,
         worker_capacity: largest,
+        worker_host_memory: Bytes(nearest.host_memory),
         lacks,
         stages: alone,
         remedies,
@@ -93,4 +105,89 @@ fn alone(content: &Plan, nearest: &NearestWorker) -> Vec<usize> {
     let fits = |stage: &StageConfig, capacity| nearest.devices_of(capacity) >= stage.devices();
     let stages = content.stages.iter().enumerate();
     stages.filter(|(_, stage)| fits(&stage.config, stage.capacity)).map(|(index, _)| index).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use loadmaster_proto::ledger::Ledger;
+    use loadmaster_proto::name::{ModelName, ProfileName, WorkerName};
+    use loadmaster_proto::plan::PlanStage;
+    use loadmaster_proto::plan::findings::Findings;
+    use loadmaster_proto::plan::goal::Goal;
+    use loadmaster_proto::plan::prediction::Origin;
+    use loadmaster_proto::training::actions::StageActions;
+    use loadmaster_proto::training::{RecomputePolicy, Schedule};
+
+    use super::*;
+
+    /// Two stages of a GiB.
+    fn plan() -> Plan {
+        let stage = |layer| PlanStage {
+            config: StageConfig::single(layer, layer),
+            capacity: 1 << 30,
+            predicted_peak: 1 << 29,
+            breakdown: None,
+            interval: None,
+            seconds: None,
+            seconds_margin: None,
+            origin: Origin::Profiled,
+            in_flight: 2,
+            recompute: RecomputePolicy::None,
+            devices: Vec::new(),
+            actions: StageActions::default(),
+            offload: None,
+        };
+        Plan {
+            profile: ProfileName::from_id("measured").unwrap(),
+            model: ModelName::from_id("m").unwrap(),
+            training: loadmaster_samples::training(Schedule::Gpipe, 4, 2),
+            device_kind: "cpu".to_owned(),
+            stages: vec![stage(0), stage(1)],
+            predictor: "component/2".to_owned(),
+            ledger: Ledger::Allocated,
+            solver: "leximax/2".to_owned(),
+            warnings: Vec::new(),
+            asked: Goal::default(),
+            found: Findings::default(),
+        }
+    }
+
+    fn told(slots: usize, offered: u64, taken: u64) -> NoRoom {
+        let (device_kind, min_capacity) = ("cpu".to_owned(), 1 << 30);
+        let need = RunNeed { device_kind, device_count: 2, min_capacity, host_memory: taken, command: None };
+        let nearest = NearestWorker {
+            worker: WorkerName::from_id("small").unwrap(),
+            capacities: vec![1 << 30; slots],
+            offers_command: true,
+            host_memory: offered,
+        };
+        assert!(!nearest.holds(&need));
+        no_room(&PlanName::from_id("p").unwrap(), &plan(), need, nearest)
+    }
+
+    #[test]
+    fn a_worker_that_lacks_memory_of_its_host_alone_is_to_be_started_with_more() {
+        let no_room = told(2, 1 << 20, 3 << 30);
+        let message = no_room.to_string();
+        for words in [
+            "needs 2 × cpu of 1.00 GiB and 3.00 GiB of the host's memory on one worker",
+            "workers/small, offers 1.00 MiB of its host's memory.",
+            "start workers/small with `--host-memory 3221225472`, or another worker like it",
+        ] {
+            assert!(message.contains(words), "{words}: {message}");
+        }
+        assert!(no_room.stages.is_empty(), "alone and without the host's memory they hold more");
+        assert_eq!((no_room.host_memory, no_room.worker_host_memory), (Bytes(3 << 30), Bytes(1 << 20)));
+    }
+
+    #[test]
+    fn a_worker_that_lacks_devices_too_is_told_both() {
+        let message = told(1, 0, 1 << 30).to_string();
+        assert!(message.contains("has 1 of them"), "{message}");
+        let remedy = "start a worker with 2 × cpu of 1.00 GiB or more with `--host-memory 1073741824`";
+        assert!(message.contains(remedy), "{message}");
+        let without = told(1, 0, 0).to_string();
+        assert!(!without.contains("host's memory") && !without.contains("--host-memory"), "{without}");
+        assert!(without.contains("train single stages: 2 of its 2 would fit alone"), "{without}");
+    }
 }

@@ -55,7 +55,9 @@ pub(super) fn plan(record: &PlanRecord, layer_names: &[String], trials: &[Trial]
     for (index, (message, stage)) in plan.stages.iter_mut().zip(&content.stages).enumerate() {
         message.first_layer_name = layer_name(stage.config.first_layer);
         message.last_layer_name = layer_name(stage.config.last_layer);
-        message.measured_peak = newest.as_ref().and_then(|fullest| fullest.get(index)).map(|of| measured(of));
+        let newest = newest.as_ref().and_then(|fullest| fullest.get(index));
+        message.measured_peak = newest.map(|of| measured(of));
+        message.measured_offload = newest.and_then(|of| of.measurement.offload.as_deref()).map(Into::into);
         // Bytes of two ledgers have no ratio.
         let comparable =
             message.measured_peak.as_ref().filter(|figure| figure.ledger == ledger(content.ledger));
@@ -161,6 +163,8 @@ fn stage_forecast(stage: &StageForecast, ledger: Ledger, layer_names: &[String])
             .slack()
             .map(|slack| i64::try_from(slack).unwrap_or(if slack < 0 { i64::MIN } else { i64::MAX })),
         verdict: verdict(stage.verdict()).into(),
+        actions: None,
+        offload: None,
     }
 }
 

@@ -1,13 +1,16 @@
 //! `PredictMemory`.
 
 use loadmaster_planning::predict::cores;
-use loadmaster_planning::predict::forecast::{devices, excluded, forecast, settings};
+use loadmaster_planning::predict::forecast::{
+    ActedForecast, devices, excluded, forecast, settings, with_actions,
+};
 use loadmaster_planning::predict::{Prediction, StageSetting};
 use loadmaster_planning::recommend::{ProfiledChain, holds};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::{Invalid, in_range, required};
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Schedule, TrainingSpec};
 use loadmaster_proto::wire::v1::predict_memory_request::Subject as Asked;
@@ -49,11 +52,24 @@ impl Plans {
         let chain = self.chain(name, kind).await?;
         let training = overrides.apply(plan.as_ref().map_or(chain.training, |plan| plan.content.training))?;
         let stages = stages(asked, plan.as_ref(), &training, &chain)?;
+        let asked_actions: Vec<StageActions> = field("stage_actions", request.stage_actions.clone())?;
+        let actions = match &plan {
+            // Other settings than the plan's may need other pools.
+            Some(plan) if asked_actions.is_empty() => without_pools(plan.content.stage_actions()),
+            _ => asked_actions,
+        };
         let capacities = capacities(&request, plan.as_ref(), &chain, devices(&stages))?;
         blocking("planning failed", move || {
             let ProfiledChain { profile, model_name, device_kind, layer_names, predictor, host, .. } =
                 &*chain;
-            let mut found = forecast(&**predictor, &stages, &capacities, margin)?;
+            let (mut found, acted) = if actions.is_empty() {
+                (forecast(&**predictor, &stages, &capacities, margin)?, None)
+            } else {
+                let model = chain.model.as_ref();
+                let found = with_actions(&**predictor, model, &stages, &actions, &capacities, margin)?;
+                let ActedForecast { forecast, stages } = found;
+                (forecast, Some(stages))
+            };
             if found.stages.iter().any(|of| of.prediction.seconds.is_some()) {
                 let count = stages.iter().map(|of| of.stage_count).max().unwrap_or(0);
                 found.warnings.extend(cores::of_stages(device_kind, devices(&stages), count, *host));
@@ -64,16 +80,30 @@ impl Plans {
             found.warnings.extend(held);
             let communicates = stages.iter().any(|of| of.stage_count > 1 || of.stage.devices() > 1);
             let excluded = excluded(predictor.ledger(), device_kind, communicates);
-            Ok::<_, ApiError>(v1::PredictMemoryResponse {
+            let mut answer = v1::PredictMemoryResponse {
                 profile: profile.to_string(),
                 model: model_name.to_string(),
                 training: Some(training.into()),
                 device_kind: device_kind.clone(),
                 ..message::forecast(&found, predictor.name(), predictor.ledger(), layer_names, excluded)
-            })
+            };
+            if let Some(acted) = acted {
+                for (index, stage) in answer.stages.iter_mut().enumerate() {
+                    // Seconds are of whole iterations, which a recommendation simulates.
+                    stage.offload = acted.offload(index, |_| 0.0).map(Into::into);
+                    stage.actions = stage.offload.as_ref().and(acted.actions.get(index)).map(Into::into);
+                }
+            }
+            Ok::<_, ApiError>(answer)
         })
         .await
     }
+}
+
+/// Actions whose pools are to be chosen.
+fn without_pools(stages: Vec<StageActions>) -> Vec<StageActions> {
+    let without = |of: StageActions| StageActions { actions: of.actions, ..StageActions::default() };
+    stages.into_iter().map(without).collect()
 }
 
 /// The stages that are asked about.

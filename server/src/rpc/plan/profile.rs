@@ -1,5 +1,7 @@
 //! The profile of a request, with a predictor that answers for it.
 
+use std::sync::Arc;
+
 use loadmaster_planning::campaign::runs::layer_names;
 use loadmaster_planning::predict::choose::{
     Evidence, NoPredictor, PredictorKind, Profiled, imported, stored,
@@ -71,6 +73,7 @@ fn of_document(
         parameters: document.model.total_parameters(),
         framework: document.provenance.framework.clone(),
         predictor,
+        known: Arc::default(),
         host: Host::of(document.measurements.iter().map(|of| &of.measurement.environment)),
     };
     Ok((chain, json_bytes(document)))
@@ -104,6 +107,7 @@ fn of_measurements(
         model: Some(model),
         framework,
         predictor,
+        known: Arc::default(),
         host: Host::of(evidence.iter().map(|of| &of.measurement.environment)),
     };
     Ok((chain, evidence.iter().map(|of| json_bytes(&of.measurement)).sum()))

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use loadmaster_planning::predict::choose::PredictorKind;
 use loadmaster_planning::recommend::{NamedPlan, PlanQuestion, ProfiledChain, QuestionError, largest_model};
 use loadmaster_planning::search::Stop;
@@ -19,6 +20,9 @@ use crate::rpc::error::ApiError;
 
 /// Most profiles besides the main one, and most models to choose from.
 const MAX_PROFILES: usize = 32;
+
+/// Profiles of one call that are read at once.
+const READ_AT_ONCE: usize = 4;
 
 /// Highest price of a device for an hour, as clusters have it.
 const MAX_PRICE: f64 = 1e9;
@@ -62,16 +66,18 @@ impl Plans {
             return Err(Invalid::field("profile", why).into());
         }
         in_range("candidate_profiles", candidates.len(), 1..=MAX_PROFILES)?;
-        let mut questions = Vec::with_capacity(candidates.len());
-        for (index, name) in candidates.iter().enumerate() {
+        let (request, asked) = (&request, &asked);
+        let questions = candidates.into_iter().enumerate().map(|(index, name)| async move {
             let field = format!("candidate_profiles[{index}]");
-            let name = ProfileName::parse(&field, name)?;
-            let question = self.plan_question(&request, asked.clone(), name).await?;
+            let name = ProfileName::parse(&field, &name)?;
+            let question = self.plan_question(request, asked.clone(), name).await?;
             let parameters = question.chain.parameters.ok_or_else(|| {
                 Invalid::field(field, "is of a chain whose parameters are not known: compare other models")
             })?;
-            questions.push((parameters, question));
-        }
+            Ok::<_, ApiError>((parameters, question))
+        });
+        // Each waits for the database. What is wrong with the first of them is told.
+        let questions = stream::iter(questions).buffered(READ_AT_ONCE).try_collect::<Vec<_>>().await?;
         self.searched(limit, move |stop| largest_model(questions, stop)).await
     }
 

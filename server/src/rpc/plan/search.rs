@@ -7,9 +7,10 @@ use loadmaster_planning::search::Stop;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::metadata::MetadataMap;
 
-use crate::rpc::blocking::{EndsWithCall, blocking};
+use crate::rpc::blocking::{EndsWithCall, blocking_on};
 use crate::rpc::error::ApiError;
 use crate::rpc::transport::timeout;
+use crate::slow::{SlowThreads, cores};
 
 /// How long a search waits for another one to end.
 const MAX_WAIT: Duration = Duration::from_secs(2);
@@ -19,12 +20,15 @@ const ANSWERING: f64 = 0.1;
 
 /// Searches that may run at once: each takes a core.
 #[derive(Debug, Clone)]
-pub(in crate::rpc) struct Searches(Arc<Semaphore>);
+pub(in crate::rpc) struct Searches {
+    turns: Arc<Semaphore>,
+    threads: SlowThreads,
+}
 
 impl Default for Searches {
     fn default() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self(Arc::new(Semaphore::new(cores)))
+        let cores = cores();
+        Self { turns: Arc::new(Semaphore::new(cores)), threads: SlowThreads::new(cores) }
     }
 }
 
@@ -40,7 +44,7 @@ impl Searches {
         search: impl FnOnce(&Stop) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<(T, f64), ApiError> {
         let permit: OwnedSemaphorePermit =
-            match tokio::time::timeout(MAX_WAIT, Arc::clone(&self.0).acquire_owned()).await {
+            match tokio::time::timeout(MAX_WAIT, Arc::clone(&self.turns).acquire_owned()).await {
                 Ok(Ok(permit)) => permit,
                 Ok(Err(_)) => return Err(ApiError::Stopping),
                 Err(_) => return Err(ApiError::TooManySearches),
@@ -48,7 +52,7 @@ impl Searches {
         let stop = Stop::default();
         let ends = EndsWithCall(stop.clone());
         let began = Instant::now();
-        let work = blocking("planning failed", move || {
+        let work = blocking_on(&self.threads, "planning failed", move || {
             // Held to the end of the search, which may be later than the end of its call.
             let _permit = permit;
             search(&stop)

@@ -73,6 +73,14 @@ impl Plans {
         let profile = self.store.get_profile(&plan.profile).await?;
         // Says of an opaque chain that it cannot be trained, before a run is queued.
         self.store.get_model(&plan.model).await?;
+        let stage_actions = plan.stage_actions();
+        if let Some(command) = profile.settings.command.as_ref().filter(|_| !stage_actions.is_empty()) {
+            let why = format!(
+                "has memory actions, which Loadmaster's own rank does, and its profile is of the command {command}: \
+                 recommend a plan without actions, or from a profile without a command"
+            );
+            return Err(Invalid::field("name", why).into());
+        }
         let configs = plan.stages.iter().map(|stage| stage.config).collect();
         let partitioning = Partitioning::new(configs)?;
         let devices = partitioning.stages().iter().map(StageConfig::devices).fold(0, u32::saturating_add);
@@ -82,7 +90,7 @@ impl Plans {
             device_count: devices,
             work: Work::Partitioning(partitioning),
             stage_recompute: plan.stage_recompute(),
-            stage_actions: Vec::new(),
+            stage_actions,
             iterations,
             command: profile.settings.command,
             work_key: None,

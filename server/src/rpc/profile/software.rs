@@ -131,6 +131,8 @@ mod tests {
             host: String::new(),
             session_id: String::new(),
             commands: Vec::new(),
+            host_memory: 0,
+            copy_pace: loadmaster_proto::measure::offload::CopyPace::default(),
             create_time: Timestamp::UNIX_EPOCH,
             heartbeat_time: Timestamp::UNIX_EPOCH,
             runs: Vec::new(),

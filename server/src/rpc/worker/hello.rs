@@ -1,14 +1,16 @@
 //! What a worker says of itself, checked: every byte of it is stored, and shown to whoever lists workers.
 
 use loadmaster_proto::WORKER_PROTOCOL_VERSION;
+use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::{Device, GpuLink};
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::measure::environment::ranks_at_once;
+use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::name::{CommandName, WorkerName};
 use loadmaster_proto::wire::{field, v1};
 
 use super::super::error::ApiError;
-use super::super::limits::{MAX_COMMANDS, MAX_CORES, MAX_WORKER_TEXT};
+use super::super::limits::{MAX_COMMANDS, MAX_CORES, MAX_HOST_MEMORY, MAX_WORKER_TEXT};
 use crate::dispatch::{Introduction, MAX_DEVICES, held_leases};
 use crate::store::records::{NewWorker, WorkerState};
 
@@ -60,6 +62,9 @@ fn checked(hello: v1::Hello) -> Result<Hello, Invalid> {
     let held = held_leases("hello.held_runs", hello.held_runs)?;
     let count = |name: &str, value: i32| in_range(name, field::<u32, _>(name, value)?, 0..=MAX_CORES);
     let (threads, cores) = (count("hello.threads", hello.threads)?, count("hello.cores", hello.cores)?);
+    let host_memory: Bytes = field("hello.host_memory_bytes", hello.host_memory_bytes)?;
+    in_range("hello.host_memory_bytes", host_memory.0, 0..=MAX_HOST_MEMORY.0)?;
+    let copy_pace: Option<CopyPace> = field("hello.copy_pace", hello.copy_pace)?;
     let connection = format!("{:032x}", rand::random::<u128>());
     Ok(Hello {
         worker: NewWorker {
@@ -75,6 +80,8 @@ fn checked(hello: v1::Hello) -> Result<Hello, Invalid> {
             session_id: hello.session_id.clone(),
             connection: connection.clone(),
             commands,
+            host_memory: host_memory.0,
+            copy_pace: copy_pace.unwrap_or_default(),
         },
         introduction: Introduction {
             worker: name,
@@ -152,12 +159,37 @@ mod tests {
         }
     }
 
+    /// A worker that says nothing of its host offers none of its memory, and paces nothing.
+    #[test]
+    fn what_a_worker_offers_of_its_host_is_taken_as_it_says() {
+        let worker = |hello| check(hello).unwrap_or_else(|error| panic!("{error}")).worker;
+        let plain = worker(hello());
+        assert!(plain.host_memory == 0 && plain.copy_pace.is_free());
+        let pace = v1::CopyPace { host_bytes_per_second: Some(1e9), peer_bytes_per_second: None };
+        let offering = worker(v1::Hello { host_memory_bytes: 64 << 30, copy_pace: Some(pace), ..hello() });
+        assert_eq!(offering.host_memory, 64 << 30);
+        assert_eq!(offering.copy_pace, CopyPace { host: Some(1e9), peer: None });
+    }
+
+    /// A worker that does not know memory actions would train as if there were none.
+    #[test]
+    fn a_worker_of_an_earlier_release_is_refused_before_it_is_given_anything() {
+        for version in [1, 2, 3] {
+            let old = v1::Hello { protocol_version: version, ..hello() };
+            assert!(matches!(check(old), Err(ApiError::ProtocolVersion { theirs, .. }) if theirs == version));
+        }
+    }
+
     /// Whatever a worker says of itself is short, or refused by its name.
     #[test]
     fn no_word_of_a_worker_is_longer_than_its_field() {
         assert!(check(hello()).is_ok());
         let long = "x".repeat(12 << 20);
         let with = |device: v1::Device| v1::Hello { devices: vec![device], ..hello() };
+        let paced = |host, peer| {
+            let pace = v1::CopyPace { host_bytes_per_second: host, peer_bytes_per_second: peer };
+            v1::Hello { copy_pace: Some(pace), ..hello() }
+        };
         for (hello, field) in [
             (with(v1::Device { id: long.clone(), ..device() }), "hello.devices[0].id"),
             (with(v1::Device { kind: long.clone(), ..device() }), "hello.devices[0].kind"),
@@ -181,6 +213,10 @@ mod tests {
             (v1::Hello { held_runs: vec![v1::HeldRun::default(); 100_000], ..hello() }, "hello.held_runs"),
             (v1::Hello { cores: i32::MAX, ..hello() }, "hello.cores"),
             (v1::Hello { threads: -1, ..hello() }, "hello.threads"),
+            (v1::Hello { host_memory_bytes: -1, ..hello() }, "hello.host_memory_bytes"),
+            (v1::Hello { host_memory_bytes: i64::MAX, ..hello() }, "hello.host_memory_bytes"),
+            (paced(Some(0.0), None), "hello.copy_pace.host_bytes_per_second"),
+            (paced(None, Some(f64::NAN)), "hello.copy_pace.peer_bytes_per_second"),
         ] {
             assert_eq!(refused(hello), field);
         }

@@ -25,5 +25,7 @@ pub(super) fn worker(record: &WorkerRecord) -> v1::Worker {
         links: record.links.iter().map(Into::into).collect(),
         cores: count(record.cores),
         threads: count(record.threads),
+        host_memory_bytes: record.host_memory.to_wire(),
+        copy_pace: Some(record.copy_pace).filter(|pace| !pace.is_free()).map(Into::into),
     }
 }

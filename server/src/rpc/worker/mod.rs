@@ -125,6 +125,7 @@ mod tests {
     use jiff::Timestamp;
     use loadmaster_proto::bytes::Bytes;
     use loadmaster_proto::cluster::device::{Backend, Device};
+    use loadmaster_proto::measure::offload::CopyPace;
     use prost::Message;
 
     use super::*;
@@ -157,6 +158,8 @@ mod tests {
             host: "x".repeat(256),
             session_id: String::new(),
             commands: Vec::new(),
+            host_memory: u64::MAX,
+            copy_pace: CopyPace { host: Some(1e9), peer: Some(1e9) },
             create_time: Timestamp::UNIX_EPOCH,
             heartbeat_time: Timestamp::UNIX_EPOCH,
             runs: Vec::new(),

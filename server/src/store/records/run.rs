@@ -83,6 +83,13 @@ pub struct NewRun {
     pub held_out: bool,
 }
 
+impl NewRun {
+    /// Memory of its worker's host that it takes, bytes.
+    pub fn host_memory(&self) -> u64 {
+        self.work.host_memory(&self.stage_actions).0
+    }
+}
+
 /// Where a run stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RunState {
@@ -171,6 +178,9 @@ pub struct RunRecord {
     /// Devices needed at once.
     #[sqlx(try_from = "i32")]
     pub device_count: u32,
+    /// Memory of its worker's host that it takes, bytes.
+    #[sqlx(rename = "host_memory_bytes", try_from = "i64")]
+    pub host_memory: u64,
     /// The worker that holds or held it.
     #[sqlx(rename = "worker_id", try_from = "Stored<Option<String>>")]
     pub worker: Option<WorkerName>,
@@ -240,6 +250,9 @@ pub struct RunNeed {
     /// Least capacity of each, bytes.
     #[sqlx(rename = "min_capacity_bytes", try_from = "i64")]
     pub min_capacity: u64,
+    /// Memory of the worker's host, bytes.
+    #[sqlx(rename = "host_memory_bytes", try_from = "i64")]
+    pub host_memory: u64,
     /// A command that the worker must offer.
     #[sqlx(try_from = "Stored<Option<String>>")]
     pub command: Option<CommandName>,

@@ -3,14 +3,16 @@
 use jiff::Timestamp;
 use loadmaster_proto::cluster::device::{Backend, Device, GpuLink};
 use loadmaster_proto::measure::environment::ranks_at_once;
+use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::name::{CommandName, RunName, WorkerName};
 use sqlx::FromRow;
 
+use super::RunNeed;
 use crate::store::columns::Stored;
 use crate::store::time::Time;
 
 /// A worker as it introduces itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct NewWorker {
     /// Its name, the same after a restart.
     pub name: WorkerName,
@@ -35,6 +37,10 @@ pub struct NewWorker {
     pub connection: String,
     /// Training commands that it offers.
     pub commands: Vec<CommandName>,
+    /// Memory of its host that it offers beside its devices, bytes.
+    pub host_memory: u64,
+    /// How fast the copies of its CPU slots may be.
+    pub copy_pace: CopyPace,
 }
 
 /// A worker as the store knows it.
@@ -69,6 +75,12 @@ pub struct WorkerRecord {
     /// Training commands that it offers.
     #[sqlx(try_from = "Stored<Vec<String>>")]
     pub commands: Vec<CommandName>,
+    /// Memory of its host that it offers beside its devices, bytes.
+    #[sqlx(rename = "host_memory_bytes", try_from = "i64")]
+    pub host_memory: u64,
+    /// How fast the copies of its CPU slots may be.
+    #[sqlx(json)]
+    pub copy_pace: CopyPace,
     /// First contact.
     #[sqlx(try_from = "Time")]
     pub create_time: Timestamp,
@@ -102,6 +114,8 @@ pub struct NearestWorker {
     pub capacities: Vec<u64>,
     /// Whether it offers the command, if one is needed.
     pub offers_command: bool,
+    /// Memory of its host that it offers, bytes.
+    pub host_memory: u64,
 }
 
 impl NearestWorker {
@@ -109,6 +123,13 @@ impl NearestWorker {
     pub fn devices_of(&self, capacity: u64) -> u32 {
         let count = self.capacities.iter().filter(|&&of| of >= capacity).count();
         u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    /// Whether it could hold the run, were it idle.
+    pub fn holds(&self, need: &RunNeed) -> bool {
+        self.offers_command
+            && self.devices_of(need.min_capacity) >= need.device_count
+            && self.host_memory >= need.host_memory
     }
 }
 

@@ -19,6 +19,7 @@ use loadmaster_proto::plan::findings::Findings;
 use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
 use loadmaster_proto::plan::{Plan, PlanStage};
+use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
@@ -165,6 +166,8 @@ pub(crate) async fn plan(store: &Store) -> (PlanName, Plan) {
             in_flight: 4,
             recompute: RecomputePolicy::None,
             devices: Vec::new(),
+            actions: StageActions::default(),
+            offload: None,
         }],
         predictor: "capture-1".to_owned(),
         ledger: Ledger::Allocated,

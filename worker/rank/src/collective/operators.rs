@@ -23,6 +23,11 @@ pub fn cause_of(error: RankError) -> RankError {
     FAILURE.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or(error)
 }
 
+/// Keeps what went wrong in a backward pass for [`cause_of`].
+pub(crate) fn keep_cause(error: RankError) {
+    *FAILURE.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+}
+
 /// `output` as a function of `input` with this backward pass, where autograd needs one.
 pub(crate) fn with_backward(
     input: &Tensor,
@@ -31,9 +36,7 @@ pub(crate) fn with_backward(
 ) -> Result<Tensor, RankError> {
     let kept = move |gradient: Tensor| {
         let _no_grad = tch::no_grad_guard();
-        backward(gradient)
-            .map_err(|error| *FAILURE.lock().unwrap_or_else(PoisonError::into_inner) = Some(error))
-            .ok()
+        backward(gradient).map_err(keep_cause).ok()
     };
     Ok(ffi::with_backward(input, output, kept)?)
 }

@@ -5,6 +5,7 @@ use tch::{Kind, Tensor};
 
 use super::{Group, Reduction, operators};
 use crate::error::RankError;
+use crate::ffi;
 
 /// The vectors of tokens, from this shard's rows of a table of `vocabulary` rows.
 ///
@@ -59,6 +60,10 @@ pub(crate) fn cross_entropy(
         drop(scores.f_div_(&sums)?);
         (loss, scores, columns, elsewhere)
     };
+    // No variables of autograd, but kept as long as those.
+    for kept in [&probabilities, &columns, &elsewhere] {
+        ffi::offer(kept)?;
+    }
     let rows = logits.size().first().copied().unwrap_or(1).max(1);
     operators::with_backward(logits, &loss, move |gradient| {
         // Softmax, minus one at the target, over the number of rows.

@@ -1,8 +1,10 @@
 //! The only unsafe code: calls into the C++ shim, wrapped so that the rest of the program is safe.
 
+mod copy;
 #[cfg(feature = "nccl")]
 pub mod nccl;
 mod operator;
+mod storage;
 mod tape;
 
 use std::ffi::CStr;
@@ -11,10 +13,12 @@ use std::os::raw::c_char;
 use tch::Tensor;
 use torch_sys::C_tensor;
 
+pub use copy::{Direction, Mapping, Transfer};
 pub use operator::{fill, with_backward};
+pub use storage::{Finder, Held, Storage, offer};
 pub use tape::{
-    TAPE_ALLOCATED, TAPE_EDGE, TAPE_FREED, TAPE_REMARK, TapeEntry, begin_tape, end_tape, remark, remark_edge,
-    set_communicating,
+    TAPE_ALLOCATED, TAPE_EDGE, TAPE_FREED, TAPE_REMARK, TAPE_SAVED, TapeEntry, begin_tape, end_tape, remark,
+    remark_edge, remark_saved, set_communicating,
 };
 
 /// A failure inside libtorch.
@@ -84,6 +88,8 @@ unsafe extern "C" {
     safe fn shim_track_host_memory();
     safe fn shim_set_host_capacity(bytes: u64) -> u64;
     safe fn shim_host_memory() -> MemoryCounts;
+    safe fn shim_set_host_aside(bytes: u64) -> i32;
+    safe fn shim_put_host_back(bytes: u64);
     safe fn shim_reset_host_peak();
     safe fn shim_take_host_excess(excess: &mut Excess) -> bool;
     safe fn shim_cuda_memory(device: i32, counts: &mut MemoryCounts) -> i32;
@@ -99,13 +105,17 @@ unsafe extern "C" {
     ) -> i32;
     fn shim_catch_free(caught: *mut RawCatch);
     fn shim_catch_take(caught: *mut RawCatch, index: u64) -> *mut C_tensor;
-    fn shim_on_gradient(tensor: *const C_tensor, callback: extern "C" fn(u64), argument: u64) -> i32;
+    fn shim_on_gradient(tensor: *const C_tensor, callback: extern "C" fn(u64) -> bool, argument: u64) -> i32;
     fn shim_clear_gradient(leaf: *const C_tensor) -> i32;
     safe fn shim_main_gradient_new() -> *mut RawMain;
+    fn shim_main_gradient_share(main: *const RawMain) -> *mut RawMain;
     fn shim_main_gradient_free(main: *mut RawMain);
     fn shim_main_gradient_of(main: *const RawMain, leaf: *const C_tensor) -> i32;
     fn shim_main_gradient_get(main: *const RawMain) -> *mut C_tensor;
     fn shim_main_gradient_clear(main: *mut RawMain);
+    fn shim_multiply(tensor: *const C_tensor, factor: f64) -> i32;
+    fn shim_add_number(tensor: *const C_tensor, number: f64) -> i32;
+    fn shim_divide(tensor: *const C_tensor, divisor: f64) -> i32;
     fn shim_add_scaled(tensor: *const C_tensor, other: *const C_tensor, scale: f64) -> i32;
     fn shim_add_product(
         tensor: *const C_tensor,
@@ -197,6 +207,34 @@ pub fn without_host_capacity<T>(work: impl FnOnce() -> T) -> T {
 /// Live host tensors.
 pub fn host_memory() -> MemoryCounts {
     shim_host_memory()
+}
+
+/// Bytes that count as held while this lives: memory of this device that others use.
+#[derive(Debug)]
+pub struct SetAside {
+    bytes: u64,
+}
+
+impl SetAside {
+    /// So many.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn new(bytes: u64) -> Result<Self, ShimError> {
+        check(shim_set_host_aside(bytes))?;
+        Ok(Self { bytes })
+    }
+
+    /// How many.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for SetAside {
+    fn drop(&mut self) {
+        shim_put_host_back(self.bytes);
+    }
 }
 
 /// Makes the highest number of bytes the current one.
@@ -334,6 +372,16 @@ pub struct MainGradient {
     raw: *mut RawMain,
 }
 
+// SAFETY: it is a handle; whoever has one uses it where no backward pass runs, or between two nodes of one.
+unsafe impl Send for MainGradient {}
+
+impl Clone for MainGradient {
+    fn clone(&self) -> Self {
+        // SAFETY: `raw` comes from shim_main_gradient_new and is freed only on drop; the new one is ours too.
+        Self { raw: unsafe { shim_main_gradient_share(self.raw) } }
+    }
+}
+
 impl MainGradient {
     /// That of a leaf, which has no gradient of its own from now on.
     ///
@@ -376,11 +424,16 @@ impl Drop for MainGradient {
     }
 }
 
-/// Calls back with `argument` when a backward pass has completed the gradient of `tensor`.
+/// Calls back with `argument` when a backward pass has completed the gradient of `tensor`. The pass fails where the answer
+/// is no.
 ///
 /// # Errors
 /// When the tensor has no gradient.
-pub fn on_gradient(tensor: &Tensor, callback: extern "C" fn(u64), argument: u64) -> Result<(), ShimError> {
+pub fn on_gradient(
+    tensor: &Tensor,
+    callback: extern "C" fn(u64) -> bool,
+    argument: u64,
+) -> Result<(), ShimError> {
     // SAFETY: the tensor is valid during the call, and a function pointer lives forever.
     check(unsafe { shim_on_gradient(tensor.as_ptr(), callback, argument) })
 }
@@ -392,6 +445,33 @@ pub fn on_gradient(tensor: &Tensor, callback: extern "C" fn(u64), argument: u64)
 pub fn clear_gradient(leaf: &Tensor) -> Result<(), ShimError> {
     // SAFETY: the tensor is valid during the call.
     check(unsafe { shim_clear_gradient(leaf.as_ptr()) })
+}
+
+/// `tensor *= factor`, outside autograd.
+///
+/// # Errors
+/// Out of memory: libtorch makes a tensor of the number.
+pub fn multiply(tensor: &Tensor, factor: f64) -> Result<(), ShimError> {
+    // SAFETY: the tensor is valid during the call.
+    check(unsafe { shim_multiply(tensor.as_ptr(), factor) })
+}
+
+/// `tensor += number`, outside autograd.
+///
+/// # Errors
+/// As of [`multiply`].
+pub fn add_number(tensor: &Tensor, number: f64) -> Result<(), ShimError> {
+    // SAFETY: the tensor is valid during the call.
+    check(unsafe { shim_add_number(tensor.as_ptr(), number) })
+}
+
+/// `tensor /= divisor`, outside autograd.
+///
+/// # Errors
+/// As of [`multiply`].
+pub fn divide(tensor: &Tensor, divisor: f64) -> Result<(), ShimError> {
+    // SAFETY: the tensor is valid during the call.
+    check(unsafe { shim_divide(tensor.as_ptr(), divisor) })
 }
 
 /// `tensor += scale · other`, outside autograd.

@@ -27,12 +27,15 @@ pub const TAPE_FREED: u32 = 1;
 pub const TAPE_REMARK: u32 = 2;
 /// The caller named the block of a tensor.
 pub const TAPE_EDGE: u32 = 3;
+/// Autograd saved a tensor in the block.
+pub const TAPE_SAVED: u32 = 4;
 
 unsafe extern "C" {
     safe fn shim_tape_begin() -> i32;
     safe fn shim_tape_communication(on: bool);
     safe fn shim_tape_remark(code: u32);
     fn shim_tape_edge(tensor: *const C_tensor, code: u32) -> i32;
+    safe fn shim_tape_saved() -> i32;
     safe fn shim_tape_end(count: &mut u64) -> i32;
     fn shim_tape_read(into: *mut TapeEntry, count: u64);
 }
@@ -62,6 +65,14 @@ pub fn remark(code: u32) {
 pub fn remark_edge(tensor: &Tensor, code: u32) -> Result<(), ShimError> {
     // SAFETY: the tensor is valid during the call.
     check(unsafe { shim_tape_edge(tensor.as_ptr(), code) })
+}
+
+/// Notes which blocks autograd has saved since they are looked for.
+///
+/// # Errors
+/// When libtorch refuses.
+pub fn remark_saved() -> Result<(), ShimError> {
+    check(shim_tape_saved())
 }
 
 /// Ends the recording and returns it.

@@ -25,6 +25,17 @@ pub struct Trained {
 }
 
 impl Trained {
+    /// Other handles of the same.
+    pub fn shallow_clone(&self) -> Self {
+        Self {
+            layer: self.layer,
+            name: self.name,
+            value: self.value.shallow_clone(),
+            master: self.master.as_ref().map(Tensor::shallow_clone),
+            main: self.main.clone(),
+        }
+    }
+
     /// Its name in the model.
     pub fn global_name(&self) -> String {
         format!("layers.{}.{}", self.layer, self.name)

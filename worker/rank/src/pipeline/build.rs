@@ -5,11 +5,13 @@ use std::collections::HashMap;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::actions::Steps;
 use tch::{Device, Tensor};
 
 use super::segment::Segment;
 use super::share::Share;
 use super::stage::Stage;
+use crate::actions;
 use crate::data::Data;
 use crate::error::RankError;
 use crate::layers::{Layer, LayerTensors, ParameterMaker, Trained};
@@ -17,7 +19,8 @@ use crate::progress;
 use crate::timing::{Clock, Times};
 
 impl Stage {
-    /// Makes a rank's share of the layers of a stage of `model`, with their parameters at their start.
+    /// Makes a rank's share of the layers of a stage of `model`, with their parameters at their start, to be trained in
+    /// these steps.
     ///
     /// # Errors
     /// Out of memory, for one.
@@ -25,6 +28,7 @@ impl Stage {
         model: &Model,
         share: &Share,
         training: &TrainingSpec,
+        steps: &Steps,
         device: Device,
         clock: Clock,
     ) -> Result<Self, RankError> {
@@ -57,7 +61,9 @@ impl Stage {
                 }
             }
             let buffers = model.buffers(index);
-            let buffers = buffers.iter().map(|buffer| maker.buffer(buffer)).collect::<Result<_, _>>()?;
+            let buffers: Vec<Tensor> =
+                buffers.iter().map(|buffer| maker.buffer(buffer)).collect::<Result<_, _>>()?;
+            actions::made(index, trained.get(from..).unwrap_or_default(), &buffers)?;
             let shards = share.shards().cloned();
             let feeds_loss = index + 1 == model.layers().len();
             let tensors = LayerTensors { parameters, buffers, shards, feeds_loss };
@@ -66,7 +72,7 @@ impl Stage {
         Ok(Self {
             layers,
             trained,
-            segments: Segment::of(&config, training.recompute),
+            slots: Segment::of_slots(steps),
             data: Data::new(model, training, device)
                 .of_samples(config.samples_of(share.shard, training.micro_batch_size)),
             times: Times::new(clock, config.first_layer, config.layer_count()),

@@ -10,6 +10,7 @@ use super::passes::MicroBatch;
 use super::segment::{Keep, Segment};
 use super::stage::{Forwarded, Stage, handed_over};
 use crate::error::RankError;
+use crate::ffi::Finder;
 use crate::tape::{Edge, at_edge, enter};
 use crate::timing::ForwardKind;
 use crate::transport::{Crossing, Neighbours};
@@ -47,12 +48,14 @@ impl Stage {
         at_edge(Edge::Inputs, &inputs.tensors)?;
 
         enter(Slot::Forward);
-        let (mut passes, _) = self.parts();
+        let (mut passes, _) = self.parts(micro_batch);
         let (outputs, graph) = if flow == Flow::Forward {
             (segment.forward_without_graph(&mut passes, micro_batch, inputs)?, None)
         } else {
+            let saved = Finder::begin()?;
             let (outputs, graph) =
                 segment.forward_with_graph(&mut passes, micro_batch, inputs, ForwardKind::First)?;
+            saved.remark()?;
             (outputs, Some(graph))
         };
         at_edge(Edge::Outputs, &outputs)?;
@@ -70,7 +73,7 @@ impl Stage {
         at_edge(Edge::OutputGradients, &gradients)?;
 
         enter(Slot::Backward);
-        let (mut passes, _) = self.parts();
+        let (mut passes, _) = self.parts(micro_batch);
         let gradients = segment.backward_through(&mut passes, index, graph, gradients)?;
         at_edge(Edge::InputGradients, &gradients)?;
 

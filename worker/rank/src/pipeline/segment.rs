@@ -3,11 +3,11 @@
 use std::ops::RangeInclusive;
 
 use loadmaster_proto::phase::Phase;
-use loadmaster_proto::training::RecomputePolicy;
-use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::actions::{Run, Step, Steps};
 use tch::Tensor;
 
 use super::passes::{MicroBatch, Passes};
+use crate::actions;
 use crate::error::RankError;
 use crate::ffi::{GradientCatch, GradientRoot};
 use crate::progress;
@@ -33,15 +33,14 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// The segments of a stage under a recompute policy.
-    pub fn of(stage: &StageConfig, policy: RecomputePolicy) -> Vec<Self> {
-        match policy {
-            RecomputePolicy::None => vec![Self { layers: stage.layers(), keep: Keep::Graph }],
-            RecomputePolicy::Stage => vec![Self { layers: stage.layers(), keep: Keep::Input }],
-            RecomputePolicy::Layer => {
-                stage.layers().map(|layer| Self { layers: layer..=layer, keep: Keep::Input }).collect()
-            }
-        }
+    /// The segments of each slot of a stage.
+    pub fn of_slots(steps: &Steps) -> Vec<Vec<Self>> {
+        (0..steps.slots()).map(|slot| steps.runs(slot).iter().map(Self::of).collect()).collect()
+    }
+
+    fn of(run: &Run) -> Self {
+        let keep = if run.is_recomputed { Keep::Input } else { Keep::Graph };
+        Self { layers: run.layers.clone(), keep }
     }
 }
 
@@ -81,6 +80,9 @@ impl Segment {
         inputs: Inputs,
     ) -> Result<(Vec<Tensor>, Kept), RankError> {
         let handles = inputs.handles();
+        if self.keep == Keep::Input || inputs.want_gradients {
+            actions::entered(micro_batch.index, *self.layers.start(), &inputs.tensors)?;
+        }
         match self.keep {
             Keep::Input => {
                 let outputs = self.forward_without_graph(passes, micro_batch, handles)?;
@@ -163,6 +165,7 @@ impl Segment {
         match root {
             Some(root) => {
                 let layers = (*self.layers.start(), *self.layers.end());
+                actions::before(Step::Backward { micro_batch, layer: layers.1 })?;
                 passes.times.backward(layers, micro_batch, || Ok(root.backward(gradients)?))?;
             }
             None => drop(gradients),
@@ -186,6 +189,15 @@ impl Segment {
         for layer in passes.layers_of(&self.layers) {
             let index = layer.index();
             progress::enter(phase, Some(index));
+            let step = match kind {
+                ForwardKind::First => Step::Forward { micro_batch: micro_batch.index, layer: index },
+                ForwardKind::Again => Step::Again { micro_batch: micro_batch.index, layer: index },
+            };
+            if actions::before(step)? {
+                start = clock.now()?;
+            }
+            let is_first = kind == ForwardKind::First;
+            let finder = if is_first { actions::find()? } else { None };
             if layer.is_random() {
                 let MicroBatch { iteration, index: micro_batch } = micro_batch;
                 let replica = passes.replica;
@@ -196,6 +208,9 @@ impl Segment {
                 values = vec![passes.loss(micro_batch, values, layer.split_output())?];
             } else if index < *self.layers.end() {
                 watch(&values, index + 1)?;
+            }
+            if is_first {
+                actions::passed(micro_batch.index, index, finder, &values)?;
             }
             let end = clock.now()?;
             passes.times.add_forward(index, kind, micro_batch.index, end - start);

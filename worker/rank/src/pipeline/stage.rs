@@ -28,7 +28,8 @@ pub enum Forwarded {
 pub struct Stage {
     pub(super) layers: Vec<Layer>,
     pub(super) trained: Vec<Trained>,
-    pub(super) segments: Vec<Segment>,
+    /// Its segments for the micro-batches in each slot.
+    pub(super) slots: Vec<Vec<Segment>>,
     pub(super) data: Data,
     pub(super) times: Times,
     /// The edge behind the model's last layer, where the loss is.
@@ -78,7 +79,7 @@ impl Stage {
     ) -> Result<Forwarded, RankError> {
         progress::enter(Phase::Forward, self.layers.first().map(Layer::index));
         let mut inputs = self.inputs(micro_batch, inputs)?;
-        let (mut passes, segments) = self.parts();
+        let (mut passes, segments) = self.parts(micro_batch);
         let mut kept = Vec::with_capacity(segments.len());
         let mut outputs = Vec::new();
         for segment in segments {
@@ -132,7 +133,7 @@ impl Stage {
             RankError::Other(format!("micro-batch {} has had no forward pass", micro_batch.index))
         })?;
         let mut gradients = self.gradients(gradients)?;
-        let (mut passes, segments) = self.parts();
+        let (mut passes, segments) = self.parts(micro_batch);
         for (segment, held) in segments.iter().zip(kept).rev() {
             // Below the lowest trained layer there is nothing left to do.
             if gradients.is_empty() {
@@ -151,7 +152,8 @@ impl Stage {
         }
     }
 
-    pub(super) fn parts(&mut self) -> (Passes<'_>, &[Segment]) {
+    pub(super) fn parts(&mut self, micro_batch: MicroBatch) -> (Passes<'_>, &[Segment]) {
+        let slot = micro_batch.index as usize % self.slots.len().max(1);
         let passes = Passes {
             layers: &self.layers,
             data: &self.data,
@@ -161,7 +163,7 @@ impl Stage {
             loss_parts: self.loss_parts,
             replica: self.replica,
         };
-        (passes, &self.segments)
+        (passes, self.slots.get(slot).map_or(&[], Vec::as_slice))
     }
 }
 

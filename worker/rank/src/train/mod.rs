@@ -9,7 +9,10 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::rank::{Edges, RankSpec};
+use loadmaster_proto::measure::run::SoloStage;
+use loadmaster_proto::training::actions::Steps;
 
+use crate::actions;
 use crate::collective::operators;
 use crate::connections::{self, Connections};
 use crate::error::RankError;
@@ -49,24 +52,36 @@ fn timing_iterations(spec: &RankSpec, memory: &Memory) -> u32 {
     if memory.asynchronous_device().is_some() { spec.iterations.min(MOST) } else { 0 }
 }
 
-/// Whether a tape is recorded: of layers that are trained alone.
+/// Whether a tape is recorded: of layers that are trained alone, as they are.
 fn is_recorded(spec: &RankSpec) -> bool {
-    spec.edges == Edges::Synthetic && spec.position.stage.layer_count() == 1
+    spec.edges == Edges::Synthetic && spec.position.stage.layer_count() == 1 && spec.actions.is_empty()
+}
+
+/// What the rank's stage does in an iteration.
+fn steps(spec: &RankSpec) -> Steps {
+    let SoloStage { stage, stage_count, stage_index } = spec.position;
+    let (is_first, is_last) = (stage.first_layer == 0, stage.last_layer + 1 == spec.model.layers().len());
+    let has_half_of_tied_pair = spec.model.has_tied_head() && is_first != is_last;
+    let exchanges = stage.data_degree > 1 || has_half_of_tied_pair;
+    Steps::of_stage(&spec.training, &stage, (stage_index, stage_count), &spec.actions, exchanges)
 }
 
 fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     let device = memory.device();
     // Before the parameters are made: who waits for us need not wait for those.
-    let Connections { neighbours, groups } = connections::connect(spec, Forms::of(spec, device))?;
+    let Connections { neighbours, groups, pools } = connections::connect(spec, Forms::of(spec, device))?;
     let share = Share { config: spec.position.stage, shard: spec.shard, groups };
     let clock = Clock::new(memory.asynchronous_device());
-    let stage = Stage::build(&spec.model, &share, &spec.training, device, clock)?;
+    let steps = steps(spec);
+    actions::begin(spec, steps.clone(), &pools.borrowed)?;
+    let stage = Stage::build(&spec.model, &share, &spec.training, &steps, device, clock)?;
     let optimizer = Stepper::new(spec.training.optimizer, stage.trained().len());
     let mut trainer = Trainer { spec, share, stage, neighbours, optimizer, clock, step_seconds: Vec::new() };
 
     trainer.iterate(0)?;
-    trainer.check_static_bytes(memory)?;
+    trainer.check_static_bytes(memory, pools.set_aside())?;
     memory.reset_peak()?;
+    actions::reset();
     let unhindered = clock.without_waiting();
     trainer.stage.times().restart(unhindered);
     trainer.step_seconds.clear();
@@ -74,11 +89,16 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     let mut losses = Vec::new();
     let mut seconds = Vec::new();
     for iteration in 1..=spec.iterations {
+        pools.check_peers()?;
         let start = Instant::now();
         losses.extend(trainer.iterate(iteration)?);
         seconds.push((clock.now()? - start).as_secs_f64());
     }
     let counts = memory.counts()?;
+    let hosts = pools.set_aside() > 0;
+    let hosted_peak = Some(pools.finish(&actions::peer_peaks())?).filter(|_| hosts);
+    let offload = actions::offload(hosted_peak).map(Box::new);
+    actions::end()?;
     trainer.dump(spec.dump_parameters.as_deref(), |trained| Ok(Some(trained.value.shallow_clone())))?;
     let step_seconds = median(&trainer.step_seconds);
     if clock != unhindered {
@@ -114,7 +134,7 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         peak_ledger: Ledger::Allocated,
         peak_reserved: (!memory.is_exact()).then_some(Bytes(counts.reserved_peak)),
         static_bytes,
-        offload: None,
+        offload,
         capacity: spec.device.capacity,
         iteration_seconds: median(&seconds),
         step_seconds,

@@ -43,7 +43,7 @@ pub(super) fn record(trainer: &mut Trainer<'_>, memory: &Memory) -> Result<Layer
         without_graph,
         untrained_input,
         step,
-        has_saved: false,
+        has_saved: true,
         overhead,
     }
     .checked()

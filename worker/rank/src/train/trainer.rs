@@ -6,9 +6,11 @@ use loadmaster_proto::measure::rank::RankSpec;
 use loadmaster_proto::model::layer::Buffer;
 use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::StaticBytes;
+use loadmaster_proto::training::actions::Step;
 use loadmaster_proto::training::schedule::Pass;
 use tch::{TchError, Tensor};
 
+use crate::actions;
 use crate::collective::gradients::sum_gradients;
 use crate::error::RankError;
 use crate::layers::Trained;
@@ -54,6 +56,7 @@ impl Trainer<'_> {
             self.dump(self.spec.dump_gradients.as_deref(), Trained::gradient)?;
         }
         self.update()?;
+        actions::end_iteration()?;
         self.step_seconds.push((self.clock.now()? - start).as_secs_f64());
         Ok(self.stage.is_last().then_some(loss))
     }
@@ -64,6 +67,8 @@ impl Trainer<'_> {
     }
 
     fn forward(&mut self, micro_batch: MicroBatch) -> Result<f64, RankError> {
+        let layer = self.spec.position.stage.first_layer;
+        actions::before(Step::Forward { micro_batch: micro_batch.index, layer })?;
         let inputs = if self.stage.is_first() {
             None
         } else {
@@ -80,6 +85,7 @@ impl Trainer<'_> {
     }
 
     fn backward(&mut self, micro_batch: MicroBatch) -> Result<(), RankError> {
+        actions::before_backward(micro_batch.index)?;
         let gradients = if self.stage.is_last() {
             None
         } else {
@@ -95,6 +101,7 @@ impl Trainer<'_> {
     /// Makes the gradients those of the whole model: adds up what replicas and the other end of a tied
     /// weight have found.
     pub(super) fn complete_gradients(&mut self) -> Result<(), RankError> {
+        actions::before(Step::Exchange)?;
         if let Some(replicas) = self.share.replicas() {
             let mut gradients = Vec::with_capacity(self.stage.trained().len());
             for trained in self.stage.trained() {
@@ -127,13 +134,15 @@ impl Trainer<'_> {
         of: impl Fn(&Trained) -> Result<Option<Tensor>, TchError>,
     ) -> Result<(), RankError> {
         let Some(path) = path else { return Ok(()) };
-        let mut named: Vec<(String, Tensor)> = Vec::new();
-        for trained in self.stage.trained() {
-            if let Some(tensor) = of(trained)? {
-                named.push((trained.global_name(), tensor.f_contiguous()?));
+        actions::whole(|| {
+            let mut named: Vec<(String, Tensor)> = Vec::new();
+            for trained in self.stage.trained() {
+                if let Some(tensor) = of(trained)? {
+                    named.push((trained.global_name(), tensor.f_contiguous()?));
+                }
             }
-        }
-        Ok(Tensor::write_safetensors(&named, path)?)
+            Ok(Tensor::write_safetensors(&named, path)?)
+        })
     }
 
     /// Parameters, gradients, optimizer state and buffers by the arithmetic that the planner also uses.
@@ -147,16 +156,18 @@ impl Trainer<'_> {
         }
     }
 
-    /// Between iterations a stage holds its parameters, optimizer state and buffers and nothing else: if the
-    /// arithmetic and the allocator disagree on that, no number of this rank can be trusted.
-    pub(super) fn check_static_bytes(&self, memory: &Memory) -> Result<(), RankError> {
+    /// Between iterations a stage holds its parameters, optimizer state and buffers, less what of them is away, and
+    /// what it has set aside for others, and nothing else: if the arithmetic and the allocator disagree on that, no number
+    /// of this rank can be trusted.
+    pub(super) fn check_static_bytes(&self, memory: &Memory, set_aside: u64) -> Result<(), RankError> {
         let bytes = self.static_bytes();
-        let (expected, held) = (bytes.total() - bytes.gradients, memory.counts()?.allocated);
+        let expected = (bytes.total() - bytes.gradients + set_aside).saturating_sub(actions::missing());
+        let held = memory.counts()?.allocated;
         // A caching allocator rounds up and also holds workspaces, but can never hold less.
         if held < expected || (memory.is_exact() && held != expected) {
             return Err(RankError::Other(format!(
-                "a defect: {held} bytes are held between iterations, parameters, optimizer state and buffers \
-                 are {expected}"
+                "a defect: {held} bytes are held between iterations, parameters, optimizer state, buffers and \
+                 what is set aside for other stages are {expected}"
             )));
         }
         Ok(())

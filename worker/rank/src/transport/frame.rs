@@ -39,6 +39,7 @@ impl Hello {
             Tie::Neighbour => 1,
             Tie::SharedWeight => 2,
             Tie::Shard => 3,
+            Tie::Pool => 4,
         };
         bytes[8..12].copy_from_slice(&self.caller.stage.to_le_bytes());
         bytes[12..].copy_from_slice(&self.caller.shard.to_le_bytes());
@@ -55,6 +56,7 @@ impl Hello {
             1 => Tie::Neighbour,
             2 => Tie::SharedWeight,
             3 => Tie::Shard,
+            4 => Tie::Pool,
             other => return Err(invalid(format!("a hello for the unknown reason {other}"))),
         };
         Ok(Self { tie, caller: Address { stage: word(&bytes, 8), shard: word(&bytes, 12) } })
@@ -208,7 +210,7 @@ mod tests {
     /// Pins that a hello tells stage and shard apart, and that it is taken for no frame.
     #[test]
     fn a_hello_says_who_calls_and_why() {
-        for tie in [Tie::Neighbour, Tie::SharedWeight, Tie::Shard] {
+        for tie in [Tie::Neighbour, Tie::SharedWeight, Tie::Shard, Tie::Pool] {
             let hello = Hello { tie, caller: Address { stage: 3, shard: 5 } };
             let mut wire = Vec::new();
             hello.write(&mut wire).unwrap();

@@ -2,6 +2,7 @@
 
 use loadmaster_proto::model::Model;
 use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::actions::{StageActions, Steps};
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_rank::pipeline::{Forwarded, MicroBatch, Share, Stage};
 use loadmaster_rank::timing::Clock;
@@ -12,14 +13,10 @@ use crate::processes::{small_gpt, small_vgg, training};
 use crate::reference::alone;
 
 fn build(model: &Model, first: usize, last: usize, training: &TrainingSpec) -> Stage {
-    Stage::build(
-        model,
-        &Share::single(StageConfig::single(first, last)),
-        training,
-        Device::Cpu,
-        Clock::default(),
-    )
-    .unwrap()
+    let config = StageConfig::single(first, last);
+    let steps = Steps::of_stage(training, &config, (0, 1), &StageActions::default(), false);
+    let share = Share::single(config);
+    Stage::build(model, &share, training, &steps, Device::Cpu, Clock::default()).unwrap()
 }
 
 /// Every layer yields the shape and holds the parameters that the arithmetic says.

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
+mod actions;
 mod arithmetic;
 mod correctness;
 mod cuda;
@@ -16,4 +17,5 @@ mod models;
 mod optimizer;
 mod parallel;
 mod processes;
+mod recording;
 mod reference;

@@ -3,6 +3,7 @@
 //! Every byte count names its unit, and its cell, header or footnote names ledger and source: numbers
 //! of different ledgers must never look comparable.
 
+mod actions;
 pub(crate) mod cluster;
 mod components;
 mod disturbed;

@@ -24,6 +24,9 @@ fn one(run: &Run, look: Look) -> String {
         facts.add("training", training::line(spec, look));
     }
     facts.add("devices", run.device_count.to_string());
+    if run.host_memory_bytes > 0 {
+        facts.add("host memory", format!("{} (host ledger, planned)", bytes(run.host_memory_bytes)));
+    }
     if !run.shrunk_from.is_empty() {
         facts.add("repeats", format!("{}, which did not fit", plain(&run.shrunk_from)));
     }

@@ -1,7 +1,8 @@
 //! Workers and their devices.
 
+use loadmaster_proto::cluster::quantity;
 use loadmaster_proto::wire::v1::worker::State;
-use loadmaster_proto::wire::v1::{Backend, Device, LinkClass, Worker};
+use loadmaster_proto::wire::v1::{Backend, CopyPace, Device, LinkClass, Worker};
 
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
@@ -23,6 +24,10 @@ fn one(worker: &Worker, look: Look) -> String {
     if worker.cores > 0 {
         let threads = plural(worker.threads, "thread");
         facts.add("cores", format!("{}, {threads} per rank", worker.cores));
+    }
+    facts.add("host memory", host_memory(worker, look));
+    if let Some(pace) = &worker.copy_pace {
+        facts.add("copies", copies(pace));
     }
     facts.add("commands", or_none(&worker.commands.join(", "), look));
     facts.add("first contact", time(worker.create_time.as_ref(), look));
@@ -103,6 +108,7 @@ fn list(workers: &[Worker], look: Look) -> String {
             ("state", Left),
             ("host", Left),
             ("devices (capacity)", Left),
+            ("host memory", Right),
             ("version", Left),
             ("runs", Right),
             ("last contact", Left),
@@ -115,6 +121,7 @@ fn list(workers: &[Worker], look: Look) -> String {
             state(worker),
             or_none(&worker.host, look),
             or_none(&devices(&worker.devices, look), look),
+            host_memory(worker, look),
             or_none(&worker.version, look),
             worker.runs.len().to_string(),
             time(worker.heartbeat_time.as_ref(), look),
@@ -125,6 +132,20 @@ fn list(workers: &[Worker], look: Look) -> String {
 
 fn state(worker: &Worker) -> String {
     State::try_from(worker.state).map_or_else(|_| "unknown".to_owned(), |s| word(s.as_str_name(), ""))
+}
+
+/// What it offers of its host's memory.
+fn host_memory(worker: &Worker, look: Look) -> String {
+    if worker.host_memory_bytes > 0 { bytes(worker.host_memory_bytes) } else { look.none().to_owned() }
+}
+
+/// `CPU slots at most 1 GB/s with the host, 8 GB/s with a peer, each way`.
+fn copies(pace: &CopyPace) -> String {
+    let rate = |rate: Option<f64>, with: &str| {
+        rate.map(|rate| format!("{} with {with}", quantity::show_bytes_per_second(rate)))
+    };
+    let rates = [rate(pace.host_bytes_per_second, "the host"), rate(pace.peer_bytes_per_second, "a peer")];
+    format!("CPU slots at most {}, each way", rates.into_iter().flatten().collect::<Vec<_>>().join(", "))
 }
 
 /// Equal devices together: `4 × cpu 2.00 GiB`.
@@ -164,9 +185,22 @@ mod tests {
         };
         assert_eq!(
             list(&[worker], Look::UNICODE),
-            "worker  state  host  devices (capacity)                  version  runs  last contact\n\
-             node1   alive  –     2 × cpu 2.00 GiB, 1 × cpu 4.00 GiB  –           1  –\n"
+            "worker  state  host  devices (capacity)                  host memory  version  runs  last contact\n\
+             node1   alive  –     2 × cpu 2.00 GiB, 1 × cpu 4.00 GiB            –  –           1  –\n"
         );
         assert_eq!(list(&[], Look::PLAIN), "no workers\n");
+    }
+
+    #[test]
+    fn what_a_worker_offers_of_its_host_has_units() {
+        let pace = CopyPace { host_bytes_per_second: Some(1e9), peer_bytes_per_second: Some(8.5e9) };
+        let worker = Worker { host_memory_bytes: 64 << 30, copy_pace: Some(pace), ..Worker::default() };
+        let shown = one(&worker, Look::PLAIN);
+        for told in ["64.00 GiB", "CPU slots at most 1 GB/s with the host, 8.5 GB/s with a peer, each way"] {
+            assert!(shown.contains(told), "{told}:\n{shown}");
+        }
+        assert!(list(&[worker], Look::PLAIN).contains("64.00 GiB"));
+        let half = CopyPace { host_bytes_per_second: None, peer_bytes_per_second: Some(8e9) };
+        assert_eq!(copies(&half), "CPU slots at most 8 GB/s with a peer, each way");
     }
 }

@@ -5,6 +5,7 @@ use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::predict_memory_request::Subject;
 
 use crate::failure::{Exit, Failure};
+use crate::input::actions::Actions;
 use crate::input::choice::choice;
 use crate::input::parse::{self, Devices};
 use crate::input::profile::{ProfileRef, profile_or_file};
@@ -45,6 +46,9 @@ pub(crate) struct Predict {
     /// the plan's].
     #[arg(long, value_parser = choice::<v1::Launcher>())]
     launcher: Option<v1::Launcher>,
+
+    #[command(flatten)]
+    actions: Actions,
 
     #[command(flatten)]
     basis: Basis,
@@ -139,6 +143,7 @@ impl Predict {
             margin,
             profile_document: String::new(),
             launcher: self.launcher.unwrap_or_default().into(),
+            stage_actions: self.actions.by_stage(),
         }
     }
 }

@@ -6,6 +6,7 @@
 //! What an honest worker sends always passes: of Loadmaster's own rank everything is expected that follows
 //! from the run, of a training command only what every framework can tell.
 
+mod offload;
 mod tape;
 #[cfg(test)]
 mod tests;
@@ -102,6 +103,8 @@ fn of_rank(leased: &Leased<'_>, rank: &RankPosition, measured: &Measurement) -> 
     let most = device.physical.max(device.capacity);
     bytes(measured, most)?;
     seconds(leased, measured)?;
+    let most_seconds = f64::from(leased.deadline_seconds) + GRACE_SECONDS;
+    offload::check(&spec.stage_actions(&position), measured.offload.as_deref(), most_seconds)?;
     layers(leased, measured)?;
     match (&spec.command, &measured.tape) {
         (None, _) => own_rank(leased, rank, measured, device),

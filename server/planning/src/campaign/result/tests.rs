@@ -3,11 +3,13 @@ use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::layer_times::LayerTimes;
 use loadmaster_proto::measure::links::LinkWork;
+use loadmaster_proto::measure::offload::{CopyCount, Offload};
 use loadmaster_proto::measure::run::SoloStage;
 use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, Step};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
 use loadmaster_proto::name::CommandName;
+use loadmaster_proto::training::actions::{StageActions, StagedAction};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 use proptest::prelude::*;
@@ -301,6 +303,37 @@ fn a_gpu_that_was_shared_may_reserve_more_than_its_share_but_not_more_than_there
     assert_eq!(check_with(CAPACITY + (2 << 20)), Ok(()));
     let field = check_with(2 * CAPACITY + 1).unwrap_err().violations()[0].field.clone();
     assert_eq!(field, "measurements[0].peak_reserved_bytes");
+}
+
+/// What actions moved is there where there are any, within its pool, by the places that blocks go to.
+#[test]
+fn what_actions_moved_is_what_they_ask_for() {
+    let typed: StagedAction = "0/0=activations:host:1,1".parse().unwrap();
+    let mut actions = StageActions::by_stage(vec![typed]);
+    actions[0].host_pool = Bytes(1 << 20);
+    let spec = RunSpec { stage_actions: actions, ..single_layer() };
+    let copies = CopyCount { peer: None, out_bytes: 3 << 20, in_bytes: 3 << 20, waited_seconds: 0.5 };
+    let moved = Offload { host_peak: Bytes(1 << 20), hosted_peak: Bytes(0), copies: vec![copies] };
+    let measured = |bend: &dyn Fn(&mut Offload)| {
+        let mut measurements = honest(&spec);
+        let mut offload = moved.clone();
+        bend(&mut offload);
+        measurements[0].offload = Some(Box::new(offload));
+        measurements
+    };
+    assert_eq!(check(&leased(&spec, &devices()), &measured(&|_| {})), Ok(()));
+    let field = |bend: &dyn Fn(&mut Offload)| refused(&spec, &measured(bend));
+    let of = |field: &str| format!("measurements[0].offload.{field}");
+    assert_eq!(field(&|of| of.host_peak.0 += 1), of("host_peak_bytes"));
+    assert_eq!(field(&|of| of.copies[0].peer = Some(1)), of("copies[0].peer"));
+    assert_eq!(field(&|of| of.copies.push(copies)), of("copies[1].peer"));
+    assert_eq!(field(&|of| of.copies[0].waited_seconds = 1e9), of("copies[0].waited_seconds"));
+    assert_eq!(refused(&spec, &honest(&spec)), "measurements[0].offload", "it is missing");
+    assert_eq!(
+        refused(&single_layer(), &measured(&|_| {})),
+        "measurements[0].offload",
+        "nobody asked for it"
+    );
 }
 
 /// Frameworks tell less, in ledgers of their own.

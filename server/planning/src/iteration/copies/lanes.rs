@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
-use super::tables::Due;
+use super::due::Due;
 use super::walk::Walk;
 use super::{TimedCopy, Waited};
 

@@ -6,14 +6,19 @@
 //! | `trip` | which blocks are away, from when to when, and where? |
 //! | `links` | which ways do copies go, and what do ways share? |
 //! | `of_stage` | which steps does a stage, or a device of several chunks, do? |
+//! | `endless` | which does a stage of PipeDream do, and how long does a micro-batch take it in the long run? |
 //! | `check` | which numbers make no sense? |
-//! | `tables` | what is due at which boundary? |
+//! | `tables` | which number has each trip, parcel and way? |
+//! | `due` | what is due at which boundary? |
+//! | `together` | which lanes change each other's speed? |
 //! | `walk` | when does each step start? |
+//! | `handing` | what comes out of it, and when does that arrive? |
 //! | `lanes` | when does each copy begin and end? |
 //! | `sharing` | how far do copies and steps come whose speed changes? |
 //! | `fair` | who gets how much of what is shared? |
 //! | `simulate` | how long does an iteration take, and in the long run? |
 //! | `outcome` | what comes of it? |
+//! | `picture` | what does that look like? |
 //!
 //! The rules are those of [`loadmaster_proto::training::actions`]: a device does its steps in a fixed order, and acts at
 //! boundaries between them alone. It has a lane for computing, one for each direction of its host link, and one for each
@@ -40,24 +45,31 @@
 //! mean of the last half is what is said.
 
 mod check;
+mod due;
+mod endless;
 mod fair;
+mod handing;
 mod lanes;
 mod links;
 mod of_stage;
 mod outcome;
+mod picture;
 mod sharing;
 mod simulate;
 mod stepped;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod together;
 mod trip;
 mod walk;
 
 pub use check::CopiesError;
+pub use endless::{Endless, seconds_per_micro_batch};
 pub use links::{Cores, Links, Rate, Route, Shared, Way};
 pub use of_stage::{LayerSeconds, StageSteps, device_of_chunks};
 pub use outcome::{Copied, DeviceTimes, TimedCopy, TimedWait, Waited, WayTimes};
+pub use picture::{LaneOf, Shown, ShownLane, Span};
 pub use simulate::{Keep, MOST_ITERATIONS, simulate};
 pub use stepped::{DeviceSteps, Handed, Stepped, TimedStep};
 pub use trip::{Parcel, Place, Trip};

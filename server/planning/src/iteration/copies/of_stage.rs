@@ -35,7 +35,7 @@ pub struct StageSteps<'a> {
 }
 
 /// A pass that a step is part of; none of steps behind all passes.
-fn pass_of(step: Step) -> Option<Pass> {
+pub(super) fn pass_of(step: Step) -> Option<Pass> {
     match step {
         Step::Forward { micro_batch, .. } => Some(Pass::Forward(micro_batch)),
         Step::Again { micro_batch, .. } | Step::Backward { micro_batch, .. } => {
@@ -142,20 +142,7 @@ pub fn device_of_chunks(
     }
     let all = device.steps.len();
     for ((_, trips), places) in chunks.iter().zip(&places) {
-        let count = places.len();
-        let before = |boundary: usize| {
-            let place = places.get(boundary % count.max(1)).copied().unwrap_or(0);
-            (boundary / count.max(1)).saturating_mul(all).saturating_add(place)
-        };
-        let behind =
-            |boundary: usize| boundary.checked_sub(1).map_or(0, |step| before(step).saturating_add(1));
-        device.trips.extend(trips.iter().map(|trip| Trip {
-            leaves: behind(trip.leaves),
-            freed: behind(trip.freed),
-            fetched: before(trip.fetched),
-            needed: before(trip.needed),
-            parcels: trip.parcels.clone(),
-        }));
+        device.trips.extend(trips.iter().map(|trip| trip.among(places, all)));
     }
     Ok(device)
 }

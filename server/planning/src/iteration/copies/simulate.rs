@@ -84,7 +84,7 @@ impl Walk<'_> {
                 *end -= began;
             });
         }
-        let of_way = |(lane, table): (&super::lanes::Lane, &super::tables::WayTable)| WayTimes {
+        let of_way = |(lane, table): (&super::lanes::Lane, &super::together::WayTable)| WayTimes {
             way: table.way,
             copies: lane.copies,
             bytes: lane.bytes,

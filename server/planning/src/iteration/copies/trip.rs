@@ -51,6 +51,25 @@ impl Trip {
         let Absence { leaves, freed, fetched, needed, .. } = *absence;
         Self { leaves, freed, fetched, needed, parcels }
     }
+
+    /// The same where its steps are at these places among `all` of a device. A copy begins, and is gone, right behind the
+    /// step that it was behind, and is fetched, and there, right in front of the one that it was in front of.
+    pub(super) fn among(&self, places: &[usize], all: usize) -> Self {
+        let count = places.len().max(1);
+        let before = |boundary: usize| {
+            let place = places.get(boundary % count).copied().unwrap_or(0);
+            (boundary / count).saturating_mul(all).saturating_add(place)
+        };
+        let behind =
+            |boundary: usize| boundary.checked_sub(1).map_or(0, |step| before(step).saturating_add(1));
+        Self {
+            leaves: behind(self.leaves),
+            freed: behind(self.freed),
+            fetched: before(self.fetched),
+            needed: before(self.needed),
+            parcels: self.parcels.clone(),
+        }
+    }
 }
 
 impl Place {

@@ -6,11 +6,12 @@
 
 use std::collections::BinaryHeap;
 
+use super::due::{Act, Due};
 use super::lanes::{Event, Lane, What};
 use super::sharing::Component;
 use super::simulate::Keep;
-use super::tables::{Act, Due, Tables};
-use super::{CopiesError, DeviceTimes, Handed, TimedCopy, TimedWait};
+use super::tables::Tables;
+use super::{CopiesError, DeviceTimes, TimedCopy, TimedWait};
 use crate::iteration::Overlap;
 
 /// An iteration in progress.
@@ -24,7 +25,7 @@ pub(super) struct Walk<'t> {
     /// How many transfers go over each route.
     pub(super) transits: Vec<u32>,
     /// Not a number while it is not known.
-    arrivals: Vec<f64>,
+    pub(super) arrivals: Vec<f64>,
     /// Devices that may go on.
     pub(super) awake: Vec<u32>,
     pub(super) events: BinaryHeap<Event>,
@@ -41,19 +42,19 @@ pub(super) struct Walk<'t> {
 pub(super) struct Device {
     /// The step that comes next, or is under way.
     pub(super) step: usize,
-    at: Stage,
+    pub(super) at: Stage,
     /// How many of the trips that are waited for have arrived.
     arrived: usize,
     /// Until when it is busy.
     pub(super) time: f64,
     /// When its links, forward and backward, have sent what they were given.
-    sent: [f64; 2],
+    pub(super) sent: [f64; 2],
     pub(super) times: DeviceTimes,
 }
 
 /// How far a device is at a boundary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Stage {
+pub(super) enum Stage {
     #[default]
     Leaving,
     Freeing,
@@ -193,12 +194,6 @@ impl<'t> Walk<'t> {
         }
     }
 
-    /// Seconds over an edge.
-    fn crossing(&self, handed: Handed) -> f64 {
-        let edge = self.tables.of.edges[handed.edge as usize];
-        if handed.is_backward { edge.backward } else { edge.forward }
-    }
-
     /// Waits for the copies of trips, as far as their ends are known; whether all are.
     fn wait(&mut self, device: usize, boundary: usize, due: &[Due], is_back: bool) -> bool {
         let way = usize::from(is_back);
@@ -223,44 +218,5 @@ impl<'t> Walk<'t> {
         }
         self.devices[device].arrived = 0;
         true
-    }
-
-    /// Ends a step and hands on what came out of it.
-    pub(super) fn end_step(&mut self, device: usize, start: f64, end: f64) {
-        let step = self.tables.of.devices[device].steps[self.devices[device].step];
-        let sends = step.gives.map(|handed| (handed, self.crossing(handed)));
-        let own = &mut self.devices[device];
-        own.time = end;
-        own.times.busy += end - start;
-        own.step += 1;
-        own.at = Stage::Leaving;
-        if self.keep.steps {
-            own.times.steps.push((start, end));
-        }
-        let Some((handed, sends)) = sends else { return };
-        let sent = &mut own.sent[usize::from(handed.is_backward)];
-        let from = match self.tables.of.overlap {
-            Overlap::Computing => {
-                let from = end.max(*sent);
-                *sent = from + sends;
-                from
-            }
-            // Whoever receives pays for the way itself if it cannot compute meanwhile.
-            Overlap::Nothing => {
-                *sent = end;
-                own.time = end + sends;
-                end
-            }
-        };
-        let at = self.tables.at(handed);
-        self.arrivals[at] = *sent;
-        let taker = self.tables.takers[at];
-        if (taker as usize) < self.devices.len() && taker as usize != device {
-            self.awake.push(taker);
-        }
-        for &route in &self.tables.routes[2 * handed.edge as usize + usize::from(handed.is_backward)] {
-            self.happens_at(from, device as u32, What::Transit { route, begins: true });
-            self.happens_at(from + sends, device as u32, What::Transit { route, begins: false });
-        }
     }
 }

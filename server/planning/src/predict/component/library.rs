@@ -95,8 +95,8 @@ pub(super) struct Library(BTreeMap<String, BTreeMap<u32, BTreeMap<u32, Tape>>>);
 
 impl Library {
     /// Adds the tape of a measurement, if it has one. Each shard of a stage has its own; of several runs at the
-    /// same setting the one with most bytes counts. Replicas have nothing of their own: they train as one
-    /// replica does at a part of the micro-batch.
+    /// same setting the one with most bytes counts, among those that say what autograd saved if any does. Replicas
+    /// have nothing of their own: they train as one replica does at a part of the micro-batch.
     pub(super) fn add(&mut self, source: usize, measurement: &Measurement, precision: Precision) {
         let Some(tape) = &measurement.tape else { return };
         let stage = measurement.stage;
@@ -122,8 +122,10 @@ impl Library {
             Some(known) => known.clone(),
             None => ShardTapes::recorded(Arc::new(LayerTape::clone(tape))),
         };
-        let most_so_far = kept.shards.values().map(|known| bytes(&known.tape)).max();
-        if most_so_far.is_none_or(|most| most < bytes(tape)) {
+        // One that says what autograd saved can answer for more.
+        let counts = |tape: &LayerTape| (tape.has_saved, bytes(tape));
+        let most_so_far = kept.shards.values().map(|known| counts(&known.tape)).max();
+        if most_so_far.is_none_or(|most| most < counts(tape)) {
             kept.seconds = LayerSeconds {
                 forward: forward_seconds,
                 backward: backward_seconds,
@@ -131,7 +133,7 @@ impl Library {
             };
         }
         match kept.shards.get(&measurement.shard) {
-            Some(old) if bytes(&old.tape) >= bytes(tape) => return,
+            Some(old) if counts(&old.tape) >= counts(tape) => return,
             _ => drop(kept.shards.insert(measurement.shard, new)),
         }
         kept.sources.push(source);
@@ -290,11 +292,10 @@ fn blend_shards(
 }
 
 fn is_same(one: &LayerTape, other: &LayerTape) -> bool {
-    // What autograd saved follows from the content, or was not noted.
     let LayerTape {
         layer: _,
         content: _,
-        has_saved: _,
+        has_saved,
         first,
         later,
         without_graph,
@@ -302,7 +303,8 @@ fn is_same(one: &LayerTape, other: &LayerTape) -> bool {
         step,
         overhead,
     } = one;
-    (first, later, without_graph) == (&other.first, &other.later, &other.without_graph)
+    *has_saved == other.has_saved
+        && (first, later, without_graph) == (&other.first, &other.later, &other.without_graph)
         && (untrained_input, step, overhead) == (&other.untrained_input, &other.step, &other.overhead)
 }
 

@@ -64,6 +64,16 @@ struct Block {
     bytes: u64,
     class: BlockClass,
     holders: u32,
+    /// It has a place elsewhere.
+    is_moving: bool,
+    /// It takes no bytes of the device.
+    is_away: bool,
+}
+
+impl Block {
+    fn is_here(&self) -> bool {
+        self.holders > 0 && !self.is_away
+    }
 }
 
 /// The live blocks of a device and the most that they ever were.
@@ -95,14 +105,23 @@ impl Machine {
 
     /// Allocates a block for one holder.
     pub(super) fn allocate(&mut self, bytes: u64, class: BlockClass) -> BlockId {
-        self.blocks.push(Block { bytes, class, holders: 1 });
+        self.blocks.push(Block { bytes, class, holders: 1, is_moving: false, is_away: false });
+        self.add(bytes, class);
+        self.blocks.len() - 1
+    }
+
+    fn add(&mut self, bytes: u64, class: BlockClass) {
         self.held.add(class, bytes);
         self.total = self.total.saturating_add(bytes);
         if self.total > self.peak_total {
             self.peak = self.held;
             self.peak_total = self.total;
         }
-        self.blocks.len() - 1
+    }
+
+    fn remove(&mut self, bytes: u64, class: BlockClass) {
+        self.held.remove(class, bytes);
+        self.total = self.total.saturating_sub(bytes);
     }
 
     /// One holder more.
@@ -115,20 +134,59 @@ impl Machine {
     /// One holder less; the last one frees the block.
     pub(super) fn release(&mut self, id: BlockId) {
         let Some(block) = self.blocks.get_mut(id).filter(|block| block.holders > 0) else { return };
+        let was_here = block.is_here();
         block.holders -= 1;
-        if block.holders == 0 {
-            let Block { bytes, class, .. } = *block;
-            self.held.remove(class, bytes);
-            self.total = self.total.saturating_sub(bytes);
+        let Block { bytes, class, holders, .. } = *block;
+        if was_here && holders == 0 {
+            self.remove(bytes, class);
         }
     }
 
     /// From now on a live block is something else.
     pub(super) fn reclassify(&mut self, id: BlockId, class: BlockClass) {
         if let Some(block) = self.blocks.get_mut(id).filter(|block| block.holders > 0) {
-            self.held.remove(block.class, block.bytes);
-            self.held.add(class, block.bytes);
+            if block.is_here() {
+                self.held.remove(block.class, block.bytes);
+                self.held.add(class, block.bytes);
+            }
             block.class = class;
+        }
+    }
+
+    /// A live block begins to leave: its bytes. None where it does already.
+    pub(super) fn begin_to_leave(&mut self, id: BlockId) -> Option<u64> {
+        let block = self.blocks.get_mut(id).filter(|block| block.holders > 0 && !block.is_moving)?;
+        block.is_moving = true;
+        Some(block.bytes)
+    }
+
+    /// A block that is leaving is gone.
+    pub(super) fn leave(&mut self, id: BlockId) {
+        let Some(block) = self.blocks.get_mut(id).filter(|block| block.is_moving && !block.is_away) else {
+            return;
+        };
+        let was_here = block.is_here();
+        block.is_away = true;
+        let Block { bytes, class, .. } = *block;
+        if was_here {
+            self.remove(bytes, class);
+        }
+    }
+
+    /// It has memory again.
+    pub(super) fn come(&mut self, id: BlockId) {
+        let Some(block) = self.blocks.get_mut(id).filter(|block| block.is_away) else { return };
+        block.is_away = false;
+        let Block { bytes, class, holders, .. } = *block;
+        if holders > 0 {
+            self.add(bytes, class);
+        }
+    }
+
+    /// It is needed, and has no place elsewhere from now on.
+    pub(super) fn settle(&mut self, id: BlockId) {
+        if let Some(block) = self.blocks.get_mut(id) {
+            block.is_moving = false;
         }
     }
 }
@@ -173,6 +231,11 @@ impl<'a> Playing<'a> {
     /// Where the tensors at an edge are.
     pub(super) fn places(&self, edge: &[u32]) -> Vec<Option<BlockId>> {
         edge.iter().map(|&block| self.on_device.get(block as usize).copied().flatten()).collect()
+    }
+
+    /// Those of these blocks that are live.
+    pub(super) fn live(&self, blocks: impl IntoIterator<Item = usize>) -> impl Iterator<Item = BlockId> {
+        blocks.into_iter().filter_map(|block| self.on_device.get(block).copied().flatten())
     }
 
     /// Takes tensors at an edge over from where they are, as one more holder.

@@ -19,10 +19,12 @@
 //! | `counterparts` | which blocks are the same one in two recordings whose events differ? |
 //! | `scratch` | which blocks do kernels take for themselves, and how many bytes at most? |
 //! | `machine` | which blocks are live while a tape is played? |
-//! | `stage` | what does the rank hold around the layers of a stage? |
+//! | `stage` | which layers does a stage have, and which of them are computed again together? |
+//! | `micro_batch` | what does the rank hold of a micro-batch around the layers of a stage? |
 //! | `replay` | what does a stage hold, from the tapes of its layers? |
 //! | `equal_stages` | which stages play the same? |
 //! | `schedule` | which moment of an iteration is the highest? |
+//! | `acted` | what is where, step by step, where blocks are computed again, or away? |
 //! | `layer_seconds` | how long does a layer take at a setting between or beyond two recordings? |
 //! | `costs` | what does each layer cost one by one: seconds, and bytes that it sends? |
 //! | `tied` | what if both ends of a shared weight are in one stage? |
@@ -43,6 +45,7 @@
 //! * Shards that hold unequal parts are played one by one, and each kind of pass counts on the shard where it
 //!   needs most.
 
+mod acted;
 mod blend;
 mod costs;
 mod counterparts;
@@ -51,6 +54,7 @@ mod layer_seconds;
 mod library;
 mod machine;
 pub mod margin;
+mod micro_batch;
 pub mod pace;
 mod replay;
 mod schedule;
@@ -68,14 +72,15 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::tape::{Event, LayerContent, LayerTape, Passage};
 use loadmaster_proto::model::{Model, ModelInput};
+use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::shard::Shard;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, TrainingSpec};
 
 use crate::predict::memo::Memo;
 use crate::predict::{
-    Breakdown, LayerCost, MOST_BYTES, PeakCurve, Prediction, PredictionError, Predictor, Share, StageSetting,
-    margin_up_to,
+    Acted, Breakdown, LayerCost, MOST_BYTES, PeakCurve, Prediction, PredictionError, Predictor, Share,
+    StageSetting, margin_up_to,
 };
 use equal_stages::Runs;
 use library::{Gap, Library, Tape};
@@ -349,6 +354,10 @@ impl Predictor for Component {
             predictor: NAME,
             origin: played.origin,
         })
+    }
+
+    fn acted(&self, setting: &StageSetting, actions: &StageActions) -> Result<Acted, PredictionError> {
+        self.with_actions(setting, actions)
     }
 
     fn sources(&self, setting: &StageSetting) -> Vec<String> {

@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
-use loadmaster_proto::measure::tape::{LayerTape, Passage};
+use loadmaster_proto::measure::tape::LayerTape;
 use loadmaster_proto::training::gradient_buckets::{BUCKET_BYTES, Bucket, buckets};
 use loadmaster_proto::training::shard::{Shard, ShardParameter};
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, StaticBytes};
 
+use super::Component;
 use super::layer_seconds::LayerSeconds;
 use super::library::{ShardTapes, Tape};
 use super::machine::{BlockClass, ClassBytes};
 use super::schedule::StageBytes;
-use super::stage::{ReplayStage, StageLayer};
-use super::{Component, tied};
+use super::stage::{ReplayStage, StageLayer, runs_of};
+use super::tied::TiedEnds;
 use crate::predict::{MOST_BYTES, Origin, PredictionError, StageSeconds};
 
 /// What the bytes of a stage depend on, apart from its place in the pipeline.
@@ -52,9 +53,7 @@ impl Component {
     /// # Errors
     /// A layer was not recorded at this setting.
     pub(super) fn play(&self, key: PlayedKey) -> Result<Played, PredictionError> {
-        let tapes: Vec<Arc<Tape>> = (key.first..=key.last)
-            .map(|layer| self.tape(layer, key.tensor_degree, key.size))
-            .collect::<Result<_, _>>()?;
+        let tapes = self.tapes(key)?;
         let shards = different_shards(key.tensor_degree, &tapes);
         let play = |tape: fn(&ShardTapes) -> &LayerTape| {
             let of_shard = |(index, shards): &(u32, Vec<&ShardTapes>)| {
@@ -95,11 +94,16 @@ impl Component {
         })
     }
 
-    fn replay_stage<'a>(
+    /// The tapes of its layers.
+    pub(super) fn tapes(&self, key: PlayedKey) -> Result<Vec<Arc<Tape>>, PredictionError> {
+        (key.first..=key.last).map(|layer| self.tape(layer, key.tensor_degree, key.size)).collect()
+    }
+
+    pub(super) fn replay_stage<'a>(
         &self,
         key: PlayedKey,
         tapes: &[&'a LayerTape],
-        shared: Option<&'a Passage>,
+        shared: Option<&'a TiedEnds>,
     ) -> ReplayStage<'a> {
         let mut untrained = self.model.layers().iter().map(|layer| layer.kind.parameter_count() == 0);
         let first_trained = untrained.position(|untrained| !untrained).unwrap_or(self.contents.len());
@@ -107,30 +111,36 @@ impl Component {
             .zip(tapes)
             .map(|(layer, &tape)| StageLayer {
                 tape,
-                // Segments of one layer each want their inputs' gradients in any case.
-                untrained_input: key.first == 0
-                    && (1..=first_trained).contains(&layer)
-                    && key.recompute != RecomputePolicy::Layer,
-                first: shared.filter(|_| layer == 0),
+                untrained_input: key.first == 0 && (1..=first_trained).contains(&layer),
+                first: shared.filter(|_| layer == 0).map(|ends| &ends.embedding_first),
+                later_with_first: shared.filter(|_| layer == key.last).map(|ends| &ends.head_later),
                 updates: shared.is_none() || layer < key.last,
             })
             .collect();
         ReplayStage {
             layers,
-            recompute: key.recompute,
+            runs: runs_of(key.recompute, tapes.len()),
             wants_gradient: key.first > 0,
             exchanges: (key.first == 0) != (key.last + 1 == self.contents.len()),
         }
     }
 
-    /// The embedding's first passage in a stage that also holds the head, on a shard.
-    fn added_to_shared(&self, tapes: &[&LayerTape], key: PlayedKey, shard: u32) -> Option<Passage> {
+    /// What is played of the ends of a stage that share a weight, on a shard.
+    pub(super) fn added_to_shared(
+        &self,
+        tapes: &[&LayerTape],
+        key: PlayedKey,
+        shard: u32,
+    ) -> Option<TiedEnds> {
         let has_both_ends = key.first == 0 && key.last + 1 == self.contents.len();
-        let embedding = tapes.first().filter(|_| has_both_ends && self.model.has_tied_head())?;
+        let [embedding, .., head] = tapes else { return None };
+        if !has_both_ends || !self.model.has_tied_head() {
+            return None;
+        }
         let part = Shard { index: shard, degree: key.tensor_degree };
         let shared = self.model.layers().last()?.kind.shard_shared_parameter(part)?;
         let bytes = shared.elements().saturating_mul(self.training.precision.gradient_bytes());
-        Some(tied::adding_to_shared(&embedding.first, &embedding.later, bytes))
+        Some(TiedEnds::of(embedding, head, bytes))
     }
 
     /// The largest buffer in which the gradients of replicas are summed: each shard's of its own.
@@ -160,7 +170,7 @@ impl Played {
 
 /// The tapes of the stage's layers on each shard, by the shard's number, without those that are the same as those
 /// of an earlier one.
-fn different_shards(degree: u32, tapes: &[Arc<Tape>]) -> Vec<(u32, Vec<&ShardTapes>)> {
+pub(super) fn different_shards(degree: u32, tapes: &[Arc<Tape>]) -> Vec<(u32, Vec<&ShardTapes>)> {
     let mut different: Vec<(u32, Vec<&ShardTapes>)> = Vec::new();
     for index in 0..degree.max(1) {
         let shards: Vec<&ShardTapes> = tapes.iter().filter_map(|tape| tape.shard(index)).collect();

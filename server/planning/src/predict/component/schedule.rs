@@ -2,7 +2,8 @@
 //!
 //! Every micro-batch allocates the same, so each kind of pass is played once and the schedule is folded:
 //! a kind of pass peaks highest where most micro-batches are in flight, and where the gradients exist.
-//! A test holds the fold to a replay of every event of every micro-batch.
+//! A test holds the fold to a replay of every event of every micro-batch (`acted`), which is what stages with memory
+//! actions need.
 
 use loadmaster_proto::training::Schedule;
 
@@ -58,13 +59,13 @@ impl StageBytes {
         let micro_batch = stage.forward(&mut machine, PassTurn::Later);
         let (forward, in_flight) = (machine.peak(), machine.held());
         machine.reset_peak();
-        stage.backward(&mut machine, micro_batch, PassTurn::Later);
+        stage.backward(&mut machine, micro_batch);
         let later_backward = machine.peak();
 
         let mut machine = Machine::default();
         let micro_batch = stage.forward(&mut machine, PassTurn::First);
         machine.reset_peak();
-        let created = stage.backward(&mut machine, micro_batch, PassTurn::First);
+        let created = stage.backward(&mut machine, micro_batch);
         let (first_backward, gradients) = (machine.peak(), machine.held());
         machine.reset_peak();
         stage.step(&mut machine, created);
@@ -129,40 +130,4 @@ impl StageBytes {
             most: None,
         }
     }
-}
-
-/// The same peak from a replay of every event of every micro-batch.
-#[cfg(test)]
-pub(super) fn replay(stage: &ReplayStage<'_>, place: Place) -> ClassBytes {
-    use std::collections::HashMap;
-
-    use loadmaster_proto::training::schedule::Pass;
-
-    let mut machine = Machine::default();
-    let mut in_flight = HashMap::new();
-    let mut gradients = None;
-    let passes = place.schedule.passes(place.stages, place.stage, place.micro_batches);
-    // Tapes know beforehand whose backward pass comes first.
-    let first = passes.iter().find_map(|pass| match pass {
-        Pass::Backward(index) => Some(*index),
-        Pass::Forward(_) => None,
-    });
-    let turn = |index: u32| if Some(index) == first { PassTurn::First } else { PassTurn::Later };
-    for pass in passes {
-        match pass {
-            Pass::Forward(index) => {
-                let micro_batch = stage.forward(&mut machine, turn(index));
-                in_flight.insert(index, micro_batch);
-            }
-            Pass::Backward(index) => {
-                if let Some(micro_batch) = in_flight.remove(&index) {
-                    let created = stage.backward(&mut machine, micro_batch, turn(index));
-                    gradients.get_or_insert(created);
-                }
-            }
-        }
-    }
-    stage.step(&mut machine, gradients.unwrap_or_default());
-    assert_eq!(machine.held(), ClassBytes::default(), "an iteration leaves nothing behind");
-    machine.peak()
 }

@@ -1,15 +1,18 @@
 //! "Will it fit?": what each device of given stages needs, against what it has.
 
+mod acted;
 mod excluded;
 mod warnings;
 
 use std::collections::BTreeSet;
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::error::Invalid;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::stage::Partitioning;
 
-use crate::predict::{Interval, Margin, Prediction, PredictionError, Predictor, StageSetting};
+use crate::predict::{ActionsError, Interval, Margin, Prediction, PredictionError, Predictor, StageSetting};
+pub use acted::{ActedForecast, with_actions};
 pub use excluded::{Excluded, excluded};
 pub use warnings::{on_top, warnings};
 
@@ -68,6 +71,9 @@ pub enum ForecastError {
     /// A stage cannot be predicted.
     #[error(transparent)]
     Prediction(#[from] PredictionError),
+    /// Memory actions that make no sense.
+    #[error(transparent)]
+    Actions(#[from] Invalid),
     /// The devices are not as many as the stages ask for.
     #[error("the stages need {needed} devices, {given} are given: name one capacity for each device")]
     DeviceCount {
@@ -131,14 +137,30 @@ pub fn forecast(
     capacities: &[Bytes],
     margin: Margin,
 ) -> Result<Forecast, ForecastError> {
-    let needed = devices(settings);
-    if !capacities.is_empty() && capacities.len() != needed {
-        return Err(ForecastError::DeviceCount { needed, given: capacities.len() });
+    check_devices(settings, capacities)?;
+    let predictions: Result<Vec<Prediction>, PredictionError> =
+        settings.iter().map(|setting| predictor.stage(setting)).collect();
+    Ok(of_predictions(predictor, settings, predictions?, capacities, margin))
+}
+
+fn check_devices(settings: &[StageSetting], capacities: &[Bytes]) -> Result<(), ForecastError> {
+    let (needed, given) = (devices(settings), capacities.len());
+    if given > 0 && given != needed {
+        return Err(ForecastError::DeviceCount { needed, given });
     }
+    Ok(())
+}
+
+fn of_predictions(
+    predictor: &(impl Predictor + ?Sized),
+    settings: &[StageSetting],
+    predictions: Vec<Prediction>,
+    capacities: &[Bytes],
+    margin: Margin,
+) -> Forecast {
     let mut first_device = 0;
     let mut stages = Vec::with_capacity(settings.len());
-    for &setting in settings {
-        let prediction = predictor.stage(&setting)?;
+    for (&setting, &prediction) in settings.iter().zip(&predictions) {
         let next = first_device + setting.stage.devices() as usize;
         let own = capacities.get(first_device..next).unwrap_or_default();
         // The first of several, so that the answer names the first device that is too small.
@@ -153,13 +175,21 @@ pub fn forecast(
         });
         first_device = next;
     }
-    let predictions: Vec<Prediction> = stages.iter().map(|stage| stage.prediction).collect();
     let sources: BTreeSet<String> = settings.iter().flat_map(|setting| predictor.sources(setting)).collect();
-    Ok(Forecast {
+    Forecast {
         warnings: warnings(predictor, settings, &predictions, margin),
         sources: sources.into_iter().collect(),
         stages,
-    })
+    }
+}
+
+impl From<ActionsError> for ForecastError {
+    fn from(error: ActionsError) -> Self {
+        match error {
+            ActionsError::Invalid(invalid) => invalid.into(),
+            ActionsError::Prediction(error) => error.into(),
+        }
+    }
 }
 
 /// Devices that stages take in all.

@@ -1,10 +1,13 @@
 //! A profiled chain of layers, as recommendations ask about it.
 
+use std::sync::Arc;
+
 use loadmaster_proto::measure::environment::Host;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::{ModelName, ProfileName};
 use loadmaster_proto::training::TrainingSpec;
 
+use crate::cost::KnownPrices;
 use crate::predict::choose::AnyPredictor;
 
 /// What is known of a profile and its model, with the predictor that answers for it.
@@ -25,6 +28,8 @@ pub struct ProfiledChain {
     pub framework: String,
     /// What answers for stages of it.
     pub predictor: AnyPredictor,
+    /// What it answered before.
+    pub known: Arc<KnownPrices>,
     /// The host that it was measured on; none where nobody knows.
     pub host: Option<Host>,
 }

@@ -5,10 +5,12 @@
 //! which of them were binding. What the executed model does not have (context and expert parallelism, sharded
 //! optimizers) is 1 or off.
 
+use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::layer::LayerKind;
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::training::Schedule;
+use loadmaster_proto::training::actions::{Action, Block, Deed, Destination};
 
 use crate::search::Cuts;
 
@@ -39,6 +41,8 @@ pub struct Rules {
     pub even_nodes: bool,
     /// A stage takes a power of two of a node's devices, or whole nodes.
     pub power_of_two_meshes: bool,
+    /// Blocks that it has away in the host's memory; what it computes again is every launcher's own choice.
+    pub offloads: &'static [Block],
     /// Whether two stages may share a weight (a head that is tied to the embedding).
     pub shared_weights: bool,
     /// What to know before running the plan with it, for people; empty where there is nothing.
@@ -57,6 +61,7 @@ const MEGATRON: Rules = Rules {
     schedules: FLUSHED,
     even_nodes: true,
     power_of_two_meshes: false,
+    offloads: &[Block::Activations],
     shared_weights: true,
     note: "Megatron pads the vocabulary to a multiple of 128 times the tensor degree: the ends of the model \
            need up to that many rows more than predicted",
@@ -68,14 +73,23 @@ const TABLE: [Rules; 12] = [
     Rules { launcher: Launcher::MegatronBridge, ..MEGATRON },
     Rules {
         launcher: Launcher::Accelerate,
+        offloads: &[],
         note: "accelerate takes uneven stages only as \
                `MegatronLMPlugin(other_megatron_args={\"pipeline_model_parallel_layout\": …})`, and turns \
                context parallelism and recomputation on unless they are written down",
         ..MEGATRON
     },
-    Rules { launcher: Launcher::Torchtitan, cut: CutUnit::Layer, schedules: BOTH, note: "", ..MEGATRON },
+    Rules {
+        launcher: Launcher::Torchtitan,
+        offloads: &[],
+        cut: CutUnit::Layer,
+        schedules: BOTH,
+        note: "",
+        ..MEGATRON
+    },
     Rules {
         launcher: Launcher::TorchPipelining,
+        offloads: &[],
         cut: CutUnit::Layer,
         schedules: BOTH,
         recompute_per_stage: true,
@@ -85,6 +99,7 @@ const TABLE: [Rules; 12] = [
     },
     Rules {
         launcher: Launcher::Deepspeed,
+        offloads: &[],
         cut: CutUnit::Layer,
         note: "DeepSpeed keeps each stage's output until its backward pass: in flight × output bytes more than \
                predicted on every stage but the last",
@@ -92,6 +107,7 @@ const TABLE: [Rules; 12] = [
     },
     Rules {
         launcher: Launcher::ColossalAi,
+        offloads: &[],
         recompute_per_stage: true,
         note: "Colossal-AI pads the vocabulary to a multiple of 64 times the tensor degree; its default rank \
                order is not the plan's, set dp_outside=False",
@@ -99,6 +115,7 @@ const TABLE: [Rules; 12] = [
     },
     Rules {
         launcher: Launcher::Galvatron,
+        offloads: &[],
         shape: PlanShape::EqualDevices,
         schedules: BOTH,
         recompute_per_stage: true,
@@ -107,6 +124,7 @@ const TABLE: [Rules; 12] = [
     },
     Rules {
         launcher: Launcher::Alpa,
+        offloads: &[],
         shape: PlanShape::PerStageMesh,
         cut: CutUnit::Layer,
         schedules: BOTH,
@@ -118,6 +136,7 @@ const TABLE: [Rules; 12] = [
     },
     Rules {
         launcher: Launcher::Nnscaler,
+        offloads: &[],
         shape: PlanShape::PerStageMesh,
         cut: CutUnit::Layer,
         note: "",
@@ -125,6 +144,7 @@ const TABLE: [Rules; 12] = [
     },
     Rules {
         launcher: Launcher::Pipedream,
+        offloads: &[],
         shape: PlanShape::PerStageReplicas,
         cut: CutUnit::Layer,
         even_nodes: false,
@@ -133,6 +153,7 @@ const TABLE: [Rules; 12] = [
     },
     Rules {
         launcher: Launcher::Torchgpipe,
+        offloads: &[],
         shape: PlanShape::SinglePipeline,
         cut: CutUnit::Layer,
         schedules: &[Schedule::Gpipe],
@@ -147,6 +168,25 @@ impl Rules {
     /// Those of a launcher.
     pub fn of(launcher: Launcher) -> Self {
         TABLE.into_iter().find(|rules| rules.launcher == launcher).unwrap_or(MEGATRON)
+    }
+
+    /// Checks that it can do an action.
+    ///
+    /// # Errors
+    /// It cannot; says what it can, and what to do.
+    pub fn check_action(&self, action: &Action) -> Result<(), Invalid> {
+        let Deed::Swap(swap) = &action.deed else { return Ok(()) };
+        if swap.to == Destination::Host && self.offloads.contains(&swap.block) {
+            return Ok(());
+        }
+        let can: Vec<String> =
+            self.offloads.iter().map(|block| format!(" and have {block} at the host")).collect();
+        let why = format!(
+            "is {swap}, which {} cannot do: it can compute layers again{}; leave the action out, or the launcher",
+            self.launcher,
+            can.concat()
+        );
+        Err(Invalid::field("swap", why))
     }
 
     /// Restricts where a model is cut. Of a chain that is known by name alone nobody knows where its blocks

@@ -4,6 +4,7 @@ use loadmaster_proto::plan::objective::Objective;
 
 use super::candidate::Candidate;
 use super::inquiry::Inquiry;
+use super::known_layouts::KnownLayouts;
 use super::rank::rank;
 use super::ranking::{Ranking, keep_front, order};
 use super::relaxed::least;
@@ -96,12 +97,12 @@ pub(in crate::recommend) fn first_fit<M: Market>(inquiry: Inquiry<'_, M>) -> Opt
     if !inquiry.may_start() {
         return None;
     }
-    let stop = inquiry.effort.peaks();
+    let (stop, layouts) = (inquiry.effort.peaks(), KnownLayouts::default());
     inquiry.variants().iter().find_map(|variant| {
         if stop.is_over() {
             return None;
         }
-        let asked = Asked::new(inquiry, variant);
+        let asked = Asked::on(inquiry, variant, &layouts);
         stop.take(asked.work());
         asked.any_fit(&stop).0
     })

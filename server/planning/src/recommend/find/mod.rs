@@ -12,6 +12,7 @@
 //! | `rank`, `ranking` | which plans are best on given devices, in which order? |
 //! | `modes` | what does each search mode answer? |
 //! | `solve` | which search answers which question? |
+//! | `known_layouts` | which runs of the devices may its stages take? |
 //! | `annealed` | what does AMP's annealing come by? |
 //! | `candidate` | what is a plan weighed by? |
 //! | `value` | what is it worth? |
@@ -24,6 +25,7 @@ mod effort;
 mod fewest;
 mod found;
 mod inquiry;
+mod known_layouts;
 mod largest_batch;
 mod modes;
 mod rank;

@@ -8,6 +8,7 @@ use loadmaster_proto::plan::objective::{Objective, SearchMode};
 use super::annealed::annealed;
 use super::candidate::Candidate;
 use super::inquiry::Inquiry;
+use super::known_layouts::KnownLayouts;
 use super::ranking::{Ranking, settle};
 use super::solve::Asked;
 use crate::cost::Market;
@@ -31,7 +32,8 @@ pub(in crate::recommend) fn rank<M: Market>(inquiry: Inquiry<'_, M>) -> Ranking 
     if !inquiry.may_start() {
         return ranking;
     }
-    let search = Search { inquiry, variants: &inquiry.variants() };
+    let variants = inquiry.variants();
+    let search = Search::of(inquiry, &variants);
     if inquiry.wish.objective.is_timed() {
         let kept = search.by_formula(&mut ranking);
         if inquiry.wish.mode == SearchMode::Exact {
@@ -54,7 +56,8 @@ pub(in crate::recommend) fn rank<M: Market>(inquiry: Inquiry<'_, M>) -> Ranking 
 /// The best plans of a wish by its formula alone, simulated: quick, and nothing is proven.
 pub(in crate::recommend) fn rank_by_formula<M: Market>(inquiry: Inquiry<'_, M>) -> Vec<Candidate> {
     let mut ranking = Ranking::none();
-    let search = Search { inquiry, variants: &inquiry.variants() };
+    let variants = inquiry.variants();
+    let search = Search::of(inquiry, &variants);
     if inquiry.wish.objective.is_timed() {
         search.by_formula(&mut ranking);
     } else {
@@ -68,6 +71,7 @@ pub(in crate::recommend) fn rank_by_formula<M: Market>(inquiry: Inquiry<'_, M>) 
 struct Search<'a, M> {
     inquiry: Inquiry<'a, M>,
     variants: &'a [Variant],
+    layouts: KnownLayouts,
 }
 
 /// A variant after the first look at it.
@@ -82,8 +86,12 @@ struct Variety<'a, C> {
 type Kept<'a, C> = Vec<Variety<'a, C>>;
 
 impl<'a, M: Market> Search<'a, M> {
+    fn of(inquiry: Inquiry<'a, M>, variants: &'a [Variant]) -> Self {
+        Self { inquiry, variants, layouts: KnownLayouts::default() }
+    }
+
     fn ask(&self, variant: &'a Variant) -> Asked<'a, M::Costs> {
-        Asked::new(self.inquiry, variant)
+        Asked::on(self.inquiry, variant, &self.layouts)
     }
 
     /// The fastest plan of each variant by AMP's formula, or its front, as far as it is near the fastest of all.

@@ -1,10 +1,13 @@
 //! From a variant to its best plan: the one place that knows which search answers which objective.
 
+use std::rc::Rc;
+
 use loadmaster_proto::plan::objective::SearchMode;
 
 use super::candidate::Candidate;
 use super::effort::Effort;
 use super::inquiry::Inquiry;
+use super::known_layouts::KnownLayouts;
 use crate::cost::Market;
 use crate::fleet::Subset;
 use crate::recommend::ask::{Variant, Wish};
@@ -17,9 +20,6 @@ use crate::search::{
     Best, Cuts, Ended, Fleet, KindSet, Layouts, LinkId, PlacedStage, Places, Question, Searched, StageAt,
     StageCosts, Stop,
 };
-
-/// Most places of one search over all orders of nodes; beyond it some good orders are searched.
-const MOST_PLACES: usize = 20_000;
 
 /// Work of listing so many places.
 pub(in crate::recommend) fn work_of(places: usize) -> u64 {
@@ -69,7 +69,7 @@ impl Solved {
 #[derive(Debug)]
 pub(in crate::recommend) struct Asked<'a, C> {
     costs: C,
-    layouts: Layouts,
+    layouts: Rc<Layouts>,
     choices: Vec<usize>,
     variant: &'a Variant,
     wish: &'a Wish,
@@ -83,19 +83,16 @@ impl<'a, C: StageCosts> Asked<'a, C> {
         inquiry: Inquiry<'a, M>,
         variant: &'a Variant,
     ) -> Self {
-        let (fleet, wish) = (inquiry.fleet(), inquiry.wish);
-        let (sizes, spanning) = (variant.sizes(), wish.spanning_on(fleet));
-        let layouts = if wish.keeps_order {
-            Layouts {
-                places: vec![Places::in_order(fleet, &sizes, spanning)],
-                is_complete: true,
-                relaxed: (Fleet::default(), Places::default()),
-            }
-        } else {
-            let pinned: Vec<usize> = inquiry.cuts.pins().iter().map(|pin| pin.device).collect();
-            Layouts::of(fleet, &sizes, spanning, &pinned, MOST_PLACES)
-        };
-        Self::priced(inquiry, variant, layouts)
+        Self::on(inquiry, variant, &KnownLayouts::default())
+    }
+
+    /// The same, where others ask about the same devices.
+    pub(in crate::recommend) fn on<M: Market<Costs = C>>(
+        inquiry: Inquiry<'a, M>,
+        variant: &'a Variant,
+        known: &KnownLayouts,
+    ) -> Self {
+        Self::priced(inquiry, variant, known.layouts(inquiry, &variant.sizes()))
     }
 
     /// Prices the stages of a plan that is given: those of a variant, on so many devices in turn, in the fleet's order.
@@ -109,10 +106,14 @@ impl<'a, C: StageCosts> Asked<'a, C> {
             is_complete: true,
             relaxed: (Fleet::default(), Places::default()),
         };
-        Self::priced(inquiry, variant, layouts)
+        Self::priced(inquiry, variant, Rc::new(layouts))
     }
 
-    fn priced<M: Market<Costs = C>>(inquiry: Inquiry<'a, M>, variant: &'a Variant, layouts: Layouts) -> Self {
+    fn priced<M: Market<Costs = C>>(
+        inquiry: Inquiry<'a, M>,
+        variant: &'a Variant,
+        layouts: Rc<Layouts>,
+    ) -> Self {
         let Inquiry { market, subset, wish, cuts, .. } = inquiry;
         // All orders share their links.
         let links = layouts.places.first().map_or(&[][..], Places::links);

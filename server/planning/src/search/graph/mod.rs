@@ -135,6 +135,10 @@ impl<L> Graph<L> {
 
     /// The index of walls, which are added where they are new.
     fn bar(&mut self, walls: Vec<usize>, barred: &mut HashMap<Vec<usize>, u32>) -> u32 {
+        // Without pins nothing is barred, and each step of each variant comes here.
+        if walls.is_empty() {
+            return 0;
+        }
         *barred.entry(walls).or_insert_with_key(|walls| {
             self.walls.push(walls.clone());
             self.walls.len() as u32 - 1

@@ -30,8 +30,15 @@ impl Bits {
         self.words[row * self.width + bit / 64] |= u64::from(is_so) << (bit % 64);
     }
 
+    /// Sets bits that follow each other.
     pub(super) fn set_all(&mut self, row: usize, bits: Range<usize>) {
-        bits.for_each(|bit| self.set(row, bit));
+        let words = &mut self.words[row * self.width..(row + 1) * self.width];
+        for (index, word) in words.iter_mut().enumerate() {
+            let [from, to] = [bits.start, bits.end].map(|bit| bit.saturating_sub(64 * index).min(64));
+            if from < to {
+                *word |= u64::MAX >> (64 - (to - from)) << from;
+            }
+        }
     }
 
     pub(super) fn has(&self, row: usize, bit: usize) -> bool {
@@ -75,6 +82,11 @@ mod tests {
     #[test]
     fn rows_are_sets() {
         let mut bits = Bits::new(3, 130);
+        for (from, to) in [(0, 130), (0, 0), (7, 7), (63, 65), (64, 128), (5, 6), (128, 130)] {
+            bits.set_all(0, from..to);
+            assert!(Bits::ones(bits.row(0)).eq(from..to), "{from}..{to}");
+            bits = Bits::new(3, 130);
+        }
         [0, 63, 64, 129].into_iter().for_each(|bit| bits.set(1, bit));
         bits.set_all(2, 60..70);
         assert_eq!(Bits::ones(bits.row(1)).collect::<Vec<_>>(), [0, 63, 64, 129]);

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use loadmaster_proto::bytes::Bytes;
 
-use super::super::{Question, StageAt, StageCosts, Unit};
+use super::super::{Peak, Question, StageAt, StageCosts, Unit};
 use super::bits::Bits;
 use super::classes::{Class, Graph};
 use super::effort::{MemoryEffort, Unfinished};
@@ -128,8 +128,11 @@ impl Costs {
         let question = asked.question;
         let mut row = CostRow { begin: self.values.len(), ..CostRow::default() };
         let most = farthest(question, &graph.walls[asked.walls as usize], first);
-        let ends = Bits::ones(met.row(class * self.layers + first));
-        for end in ends.take_while(|&end| end <= most) {
+        let ends = || Bits::ones(met.row(class * self.layers + first)).take_while(|&end| end <= most);
+        let (Some(least), Some(last)) = (ends().next(), ends().last()) else { return Ok(()) };
+        // Those in between that no path meets are few.
+        let values = asked.values(first, least..last + 1);
+        for end in ends() {
             effort.ask(asked.choices.len())?;
             if !question.cuts.may_end(end - 1) {
                 continue;
@@ -139,7 +142,7 @@ impl Costs {
             }
             // A gap is as good as a stage that must not be.
             self.values.resize(row.begin + end - row.end, NONE);
-            self.values.push(asked.best(first..end).map_or(NONE, |(_, value)| value));
+            self.values.push(values[end - least]);
         }
         row.length = self.values.len() - row.begin;
         self.rows[class * self.layers + first] = row;
@@ -238,21 +241,40 @@ impl<'a, C: StageCosts> ClassQuestion<'a, C> {
     fn best(&self, layers: Range<usize>) -> Option<(usize, u64)> {
         let (first, last) = (layers.start, layers.end - 1);
         let weighed = self.choices.iter().filter_map(|&stage| {
-            let value = self.weigh(&StageAt { first, last, ..stage })?;
-            Some((stage.choice, value.min(NONE - 1)))
+            let peak = || self.question.costs.peak(&StageAt { first, last, ..stage }, self.in_flight);
+            Some((stage.choice, self.weigh(if self.is_weighed() { peak() } else { None })?))
         });
         weighed.min_by_key(|&(_, value)| value)
     }
 
-    fn weigh(&self, stage: &StageAt) -> Option<u64> {
-        let peak = || self.question.costs.peak(stage, self.in_flight);
-        let fits = |needed: u64| !self.question.within_capacity || needed <= self.capacity.0;
-        match self.measure {
-            Measure::Peak(unit) => {
-                Some(unit.of(peak().filter(|peak| fits(peak.needed))?.bytes, self.capacity))
-            }
-            Measure::Lack => Some(peak()?.needed.saturating_sub(self.capacity.0)),
-            Measure::Nothing => Some(0),
+    /// The least cost of the stages from a layer on, by end; [`NONE`] of those that must not be.
+    fn values(&self, first: usize, ends: Range<usize>) -> Vec<u64> {
+        if !self.is_weighed() {
+            return vec![if self.choices.is_empty() { NONE } else { 0 }; ends.len()];
         }
+        let mut values = vec![NONE; ends.len()];
+        for &stage in &self.choices {
+            let lasts = ends.start - 1..ends.end - 1;
+            let peaks = self.question.costs.peaks(&StageAt { first, ..stage }, lasts, self.in_flight);
+            for (least, peak) in values.iter_mut().zip(peaks) {
+                *least = self.weigh(peak).map_or(*least, |value| value.min(*least));
+            }
+        }
+        values
+    }
+
+    /// Whether what a stage costs depends on its peak.
+    fn is_weighed(&self) -> bool {
+        self.measure != Measure::Nothing
+    }
+
+    fn weigh(&self, peak: Option<Peak>) -> Option<u64> {
+        let fits = |needed: u64| !self.question.within_capacity || needed <= self.capacity.0;
+        let value = match self.measure {
+            Measure::Peak(unit) => unit.of(peak.filter(|peak| fits(peak.needed))?.bytes, self.capacity),
+            Measure::Lack => peak?.needed.saturating_sub(self.capacity.0),
+            Measure::Nothing => 0,
+        };
+        Some(value.min(NONE - 1))
     }
 }

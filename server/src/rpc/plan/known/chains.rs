@@ -50,7 +50,7 @@ impl Plans {
         };
         let (chain, bytes) = known.chain.get_or_try_init(read).await?;
         // The first question adds nothing to what it remembers; each later one is weighed with those before it.
-        chains.weigh(&key, UNREAD + bytes + chain.predictor.remembered_bytes());
+        chains.weigh(&key, UNREAD + bytes + chain.predictor.remembered_bytes() + chain.known.bytes());
         Ok(Arc::clone(chain))
     }
 }

@@ -2,6 +2,7 @@
 
 use loadmaster_planning::recommend::Rules;
 use loadmaster_proto::error::{Invalid, in_range};
+use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::model::MAX_LAYERS;
 use loadmaster_proto::name::checked_name;
 use loadmaster_proto::plan::constraints::Constraints;
@@ -65,6 +66,8 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
         correct: request.correct,
         merge_layers_to: merge_layers_to(request.merge_layers_to)?,
         partitioning: partitioning.map_err(|invalid| invalid.under("partitioning"))?,
+        stage_actions: field("stage_actions", request.stage_actions.clone())?,
+        copy_pace: field::<Option<_>, _>("copy_pace", request.copy_pace)?.unwrap_or_default(),
         global_batch_size: global_batch_size(request.global_batch_size)?,
         named: NamedSettings {
             micro_batch_size: request.micro_batch_size != 0,
@@ -90,7 +93,22 @@ fn check(asked: &PlanRequest, is_objective_named: bool, rules: Option<Rules>) ->
             "restricts a search, and `partitioning` leaves nothing to search: name one of the two",
         ));
     }
+    for (field, named) in [
+        ("stage_actions", !asked.stage_actions.is_empty()),
+        ("copy_pace", asked.copy_pace != CopyPace::default()),
+    ] {
+        if named && asked.partitioning.is_none() {
+            let why = "is of the stages of a partitioning that the request names: name `partitioning`, too";
+            return Err(Invalid::field(field, why));
+        }
+    }
     let Some(rules) = rules else { return Ok(()) };
+    for (stage, actions) in asked.stage_actions.iter().enumerate() {
+        for (index, action) in actions.actions.iter().enumerate() {
+            let at = |invalid: Invalid| invalid.under(&format!("stage_actions[{stage}].actions[{index}]"));
+            rules.check_action(action).map_err(at)?;
+        }
+    }
     if constraints.recompute_per_stage && !rules.recompute_per_stage {
         return Err(Invalid::field(
             "constraints.recompute_per_stage",

@@ -11,7 +11,9 @@ use loadmaster_proto::wire::v1::{MemoryFigure, Plan, PlanStage, PlanValidation};
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::training::layers;
-use super::{common_ledger, disturbed, figure, id, ledger, observation, or_none, parts, shared, training};
+use super::{
+    actions, common_ledger, disturbed, figure, id, ledger, observation, or_none, parts, shared, training,
+};
 use crate::output::devices::devices_of_stages;
 use crate::output::show::show;
 use crate::text::terminal_abilities::Look;
@@ -37,6 +39,17 @@ fn one(plan: &Plan, look: Look) -> String {
         .map(|stage| (stage.seconds.as_ref(), stage.seconds_margin, stage.in_flight))
         .collect();
     text.push_str(&parts::times_of(&times, look));
+    let acted: Vec<_> = plan
+        .stages
+        .iter()
+        .map(|stage| actions::OfStage {
+            actions: stage.actions.as_ref(),
+            predicted: stage.offload.as_ref(),
+            measured: stage.measured_offload.as_ref(),
+            is_timed: plan.iteration.is_some(),
+        })
+        .collect();
+    text.push_str(&actions::of_stages(&acted, look));
     for warning in &plan.warnings {
         text.push_str(&format!("warning: {}\n", plain(warning)));
     }

@@ -10,7 +10,7 @@ use loadmaster_proto::wire::v1::{
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::training::layers;
-use super::{common_ledger, figure, id, ledger, or_none, parts, shared, training};
+use super::{actions, common_ledger, figure, id, ledger, or_none, parts, shared, training};
 use crate::output::show::Show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{self, bytes, maybe_bytes, plain, plural, word};
@@ -46,6 +46,17 @@ fn one(answer: &PredictMemoryResponse, look: Look) -> String {
         .map(|stage| (stage.seconds.as_ref(), stage.seconds_margin, stage.in_flight))
         .collect();
     text.push_str(&parts::times_of(&times, look));
+    let acted: Vec<_> = answer
+        .stages
+        .iter()
+        .map(|stage| actions::OfStage {
+            actions: stage.actions.as_ref(),
+            predicted: stage.offload.as_ref(),
+            measured: None,
+            is_timed: false,
+        })
+        .collect();
+    text.push_str(&actions::of_stages(&acted, look));
     text.push_str(&format!(
         "by {} from {} of {}\n",
         or_none(&answer.predictor, look),

@@ -7,6 +7,7 @@ use clap::Args;
 use loadmaster_proto::wire::v1;
 
 use crate::failure::Failure;
+use crate::input::actions::{Actions, copy_pace};
 use crate::input::parse;
 use crate::input::profile::{ProfileRef, profile_or_file};
 use crate::session::client::plans;
@@ -40,6 +41,14 @@ pub(crate) struct Recommend {
     /// Make a plan of this partitioning on all devices in order instead of searching, for example 8-8d2-7t4-7.
     #[arg(long, value_name = "STAGES", value_parser = parse::partitioning)]
     partition: Option<v1::Partitioning>,
+
+    #[command(flatten)]
+    actions: Actions,
+
+    /// How fast copies to the host and to other devices are, for example host=12GB/s,peer=92GB/s [default: a guess by
+    /// kind of device, which the answer names].
+    #[arg(long, value_name = "RATES", value_parser = copy_pace, help_heading = "Memory actions")]
+    copy_rates: Option<v1::CopyPace>,
 
     /// Answer without storing the plan.
     #[arg(long)]

@@ -8,7 +8,7 @@ use crate::input::profile::ProfileRef;
 impl Recommend {
     /// As a message, but for the document of a profile in a file.
     pub(super) fn request(self) -> v1::RecommendPlanRequest {
-        let Self { profile, on, goal, batch, limits, search, partition, dry_run } = self;
+        let Self { profile, on, goal, batch, limits, search, partition, actions, copy_rates, dry_run } = self;
         // One value is the training's; several are there to choose from.
         let one = |values: &[i32]| if let [only] = values { *only } else { 0 };
         let several = |values: Vec<i32>| if values.len() > 1 { values } else { Vec::new() };
@@ -62,6 +62,8 @@ impl Recommend {
             brief: search.brief,
             merge_layers_to: search.merge_layers_to.unwrap_or_default(),
             partitioning: partition,
+            stage_actions: actions.by_stage(),
+            copy_pace: copy_rates,
             validate_only: dry_run,
             profile_document: String::new(),
         }

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::clock::clock;
 use super::*;
+use crate::iteration::Order;
 
 /// A pipeline with copies, and all that they may meet.
 #[derive(Debug, Clone)]
@@ -54,7 +55,7 @@ fn layer() -> impl Strategy<Value = LayerSeconds> {
     })
 }
 
-fn actions(swaps: &[RandomSwap], own: u32, count: u32, layers: usize) -> StageActions {
+fn actions(swaps: &[RandomSwap], own: u32, count: u32, layers: usize, apart: bool) -> StageActions {
     let mut seen = Vec::new();
     let mut actions = StageActions::default();
     for swap in swaps {
@@ -64,7 +65,7 @@ fn actions(swaps: &[RandomSwap], own: u32, count: u32, layers: usize) -> StageAc
         }
         seen.push((layer, block));
         let mut stripes: Vec<(u32, u32)> = peers.iter().map(|&(peer, part)| (peer % count, part)).collect();
-        stripes.retain(|&(peer, _)| peer != own);
+        stripes.retain(|&(peer, _)| if apart { peer > own } else { peer != own });
         stripes.sort_unstable();
         stripes.dedup_by_key(|stripe| stripe.0);
         let parts: u32 = stripes.iter().map(|stripe| stripe.1).sum();
@@ -92,6 +93,15 @@ fn rate() -> impl Strategy<Value = Rate> {
 
 /// Pipelines in which nothing is shared but ways between peers that both of them ask for.
 pub(super) fn alone() -> impl Strategy<Value = Random> {
+    pipelines(false)
+}
+
+/// The same in which blocks go to later stages alone, so that each way has one device that asks for it.
+pub(super) fn apart() -> impl Strategy<Value = Random> {
+    pipelines(true)
+}
+
+fn pipelines(apart: bool) -> impl Strategy<Value = Random> {
     let stages = prop::collection::vec(
         (prop::collection::vec(layer(), 1..4), prop::collection::vec(random_swap(), 0..4), 1_u64..4_000),
         1..5,
@@ -101,13 +111,13 @@ pub(super) fn alone() -> impl Strategy<Value = Random> {
     let schedule = prop_oneof![Just(Schedule::Gpipe), Just(Schedule::OneFOneB)];
     let overlap = prop_oneof![Just(Overlap::Computing), Just(Overlap::Nothing)];
     (stages, prop::collection::vec(edge, 4), rates, schedule, 1_u32..6, overlap).prop_map(
-        |(stages, edges, rates, schedule, micro_batches, overlap)| {
+        move |(stages, edges, rates, schedule, micro_batches, overlap)| {
             let count = stages.len() as u32;
             let stages: Vec<TestStage> = stages
                 .into_iter()
                 .zip(0..)
                 .map(|((layers, swaps, bytes), own)| TestStage {
-                    actions: actions(&swaps, own, count, layers.len()),
+                    actions: actions(&swaps, own, count, layers.len(), apart),
                     layers,
                     bytes,
                 })
@@ -127,9 +137,9 @@ pub(super) fn alone() -> impl Strategy<Value = Random> {
 }
 
 /// The same with uplinks, half duplex, cores and activations on the way.
-pub(super) fn shared() -> impl Strategy<Value = Random> {
+pub(super) fn shared_of(alone: impl Strategy<Value = Random>) -> impl Strategy<Value = Random> {
     let some = |rates| prop::option::of(rates);
-    (alone(), some(200.0..8e3_f64), some(200.0..8e3_f64), some(0.5..4.0_f64), some(100.0..4e3_f64)).prop_map(
+    (alone, some(200.0..8e3_f64), some(200.0..8e3_f64), some(0.5..4.0_f64), some(100.0..4e3_f64)).prop_map(
         |(mut random, uplink, half, cores, transit)| {
             let count = random.devices.len() as u32;
             let all: Vec<u32> = (0..count).collect();
@@ -176,18 +186,35 @@ proptest! {
     }
 
     #[test]
-    fn shared_lanes_and_cores_go_as_fast_as_a_clock_shows(random in shared()) {
+    fn shared_lanes_and_cores_go_as_fast_as_a_clock_shows(random in shared_of(alone())) {
         agrees(&random)?;
     }
 
-    /// A simulation with nothing shared is a bound of one where lanes and cores are: where each way has one device that
-    /// asks for it, all that sharing does is add seconds to copies and steps.
+    /// Chunks that are interleaved over devices move their blocks, too.
     #[test]
-    fn nothing_is_faster_than_alone(random in shared()) {
-        let mut alone = random.clone();
-        alone.links = random.links.alone();
-        let two_ask = |way: &&WayTimes| matches!(way.way, Way::Between { .. }) && way.copies > 0;
-        prop_assume!(!simulate(&random.stepped(), Keep::default()).unwrap().ways.iter().any(|way| two_ask(&way)));
-        prop_assert!(alone.seconds() <= random.seconds() * (1.0 + 1e-9));
+    fn interleaved_chunks_with_copies_take_what_a_clock_shows(
+        count in 1_u32..4, chunks in 1_u32..4, groups in 1_u32..4, rates in prop::collection::vec(rate(), 6),
+        seed in prop::collection::vec((prop::collection::vec(layer(), 1..4), 0_u32..4, 1_u64..4_000), 9),
+        edge in 0.0..1.0_f64,
+    ) {
+        let all = count * chunks;
+        let stages: Vec<TestStage> = seed[..all as usize]
+            .iter()
+            .map(|(layers, points, bytes)| {
+                let actions = vec![swap(0, layers.len() - 1, *points)];
+                TestStage { layers: layers.clone(), actions: StageActions { actions, ..Default::default() }, bytes: *bytes }
+            })
+            .collect();
+        let turns = Order::Interleaved { devices: count }.turns(all as usize, count * groups);
+        let rate = |index: u32| rates[index as usize];
+        let links = (0..count)
+            .fold(Links::default(), |links, device| links.host(device, rate(2 * device), rate(2 * device + 1)));
+        let random = Random {
+            devices: turns.iter().map(|turns| of_turns(turns, &stages)).collect(),
+            edges: vec![Edge { forward: edge, backward: edge }; all as usize - 1],
+            overlap: Overlap::Computing,
+            links,
+        };
+        agrees(&random)?;
     }
 }

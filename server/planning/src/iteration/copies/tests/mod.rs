@@ -2,6 +2,11 @@
 
 mod beside;
 mod clock;
+mod endless;
+mod hand;
+mod monotone;
+mod picture;
+mod speed;
 mod table;
 mod untouched;
 
@@ -12,7 +17,7 @@ use loadmaster_proto::training::schedule::Pass;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
 use super::*;
-use crate::iteration::{Edge, Overlap};
+use crate::iteration::{Edge, Overlap, Turn};
 
 /// What one stage of a test is like.
 #[derive(Debug, Clone, Default)]
@@ -73,4 +78,31 @@ fn swap(first_layer: usize, last_layer: usize, points: u32) -> Action {
 fn seconds(devices: &[DeviceSteps], edges: &[Edge], links: &Links) -> f64 {
     let stepped = Stepped { devices, edges, overlap: Overlap::Computing, links };
     simulate(&stepped, Keep::default()).unwrap().iteration_seconds
+}
+
+/// A device of several chunks, whose passes take turns.
+fn of_turns(turns: &[Turn], stages: &[TestStage]) -> DeviceSteps {
+    let mut own: Vec<u32> = turns.iter().map(|turn| turn.stage).collect();
+    own.sort_unstable();
+    own.dedup();
+    let steps: Vec<Steps> = own
+        .iter()
+        .map(|&chunk| {
+            let of = turns.iter().filter(|turn| turn.stage == chunk);
+            let passes: Vec<Pass> = of.map(|turn| turn.pass).collect();
+            stages[chunk as usize].steps(&passes, 1)
+        })
+        .collect();
+    let chunks: Vec<(StageSteps<'_>, Vec<Trip>)> = own
+        .iter()
+        .zip(&steps)
+        .map(|(&chunk, steps)| {
+            let layers = &stages[chunk as usize].layers;
+            let place = (chunk, stages.len() as u32);
+            let stage = &stages[chunk as usize];
+            let trips = stage.actions.absences(steps).iter().map(|absence| stage.trip(absence)).collect();
+            (StageSteps { place, steps, first_layer: 0, layers, exchange_seconds: 0.0 }, trips)
+        })
+        .collect();
+    device_of_chunks(turns, &chunks).unwrap()
 }

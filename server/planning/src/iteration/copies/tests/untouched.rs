@@ -11,22 +11,22 @@ fn quarters(most: u32) -> impl Strategy<Value = f64> {
     (0..=most).prop_map(|quarters| f64::from(quarters) / 4.0)
 }
 
-fn stage() -> impl Strategy<Value = TestStage> {
+pub(super) fn stage() -> impl Strategy<Value = TestStage> {
     let layer = (quarters(12), quarters(12), quarters(12))
         .prop_map(|(forward, backward, update)| LayerSeconds { forward, backward, again: forward, update });
     prop::collection::vec(layer, 1..4).prop_map(|layers| TestStage { layers, ..TestStage::default() })
 }
 
-fn edges(count: usize) -> impl Strategy<Value = Vec<Edge>> {
+pub(super) fn edges(count: usize) -> impl Strategy<Value = Vec<Edge>> {
     let edge = (quarters(12), quarters(12)).prop_map(|(forward, backward)| Edge { forward, backward });
     prop::collection::vec(edge, count)
 }
 
-fn overlap() -> impl Strategy<Value = Overlap> {
+pub(super) fn overlap() -> impl Strategy<Value = Overlap> {
     prop_oneof![Just(Overlap::Computing), Just(Overlap::Nothing)]
 }
 
-fn passes(stage: &TestStage, is_recomputed: bool) -> Seconds {
+pub(super) fn passes(stage: &TestStage, is_recomputed: bool) -> Seconds {
     let sum = |of: fn(&LayerSeconds) -> f64| stage.layers.iter().map(of).sum::<f64>();
     let again = if is_recomputed { sum(|layer| layer.again) } else { 0.0 };
     Seconds {
@@ -82,28 +82,4 @@ proptest! {
         let copied = simulate(&Stepped { devices: &devices, edges, overlap, links: &links }, Keep::default()).unwrap();
         prop_assert_eq!(copied.iteration_seconds, iteration_seconds(&pipeline).unwrap());
     }
-}
-
-fn of_turns(turns: &[crate::iteration::Turn], stages: &[TestStage]) -> DeviceSteps {
-    let mut own: Vec<u32> = turns.iter().map(|turn| turn.stage).collect();
-    own.sort_unstable();
-    own.dedup();
-    let steps: Vec<Steps> = own
-        .iter()
-        .map(|&chunk| {
-            let of = turns.iter().filter(|turn| turn.stage == chunk);
-            let passes: Vec<Pass> = of.map(|turn| turn.pass).collect();
-            stages[chunk as usize].steps(&passes, 1)
-        })
-        .collect();
-    let chunks: Vec<(StageSteps<'_>, Vec<Trip>)> = own
-        .iter()
-        .zip(&steps)
-        .map(|(&chunk, steps)| {
-            let layers = &stages[chunk as usize].layers;
-            let place = (chunk, stages.len() as u32);
-            (StageSteps { place, steps, first_layer: 0, layers, exchange_seconds: 0.0 }, Vec::new())
-        })
-        .collect();
-    device_of_chunks(turns, &chunks).unwrap()
 }

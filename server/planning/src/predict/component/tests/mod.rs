@@ -1,3 +1,7 @@
+mod acted;
+mod acting;
+mod oracle;
 mod promise;
 mod replay;
 mod seconds;
+mod tapes;

@@ -16,7 +16,7 @@ use crate::testing::training;
 const WIDTH: i64 = 32;
 
 /// Two linear maps.
-fn model() -> Model {
+pub(super) fn model() -> Model {
     let linear = LayerKind::Linear { in_features: WIDTH, out_features: WIDTH };
     let layers = [linear, linear].map(|kind| Layer { name: "linear".to_owned(), kind });
     Model::new("chain".to_owned(), ModelInput::Vector { size: WIDTH }, layers.to_vec()).unwrap()
@@ -27,7 +27,7 @@ fn in_precision(precision: Precision) -> TrainingSpec {
 }
 
 /// A linear map whose kernels take scratch memory in both passes; no scratch where it is 0.
-fn tape(model: &Model, layer: usize, edge: u64, scratch: u64) -> LayerTape {
+pub(super) fn tape(model: &Model, layer: usize, edge: u64, scratch: u64) -> LayerTape {
     // Blocks: input, scratch, output, gradient of the output, scratch, the weight's gradient, the input's.
     let scratches = |block: i32| if scratch > 0 { vec![block, -block] } else { Vec::new() };
     let passage = |frees_gradient: bool| Passage {
@@ -75,7 +75,12 @@ fn tape(model: &Model, layer: usize, edge: u64, scratch: u64) -> LayerTape {
     .unwrap()
 }
 
-fn measurement(tape: LayerTape, size: u32, (shard, tensor_degree): (u32, u32), kind: &str) -> Measurement {
+pub(super) fn measurement(
+    tape: LayerTape,
+    size: u32,
+    (shard, tensor_degree): (u32, u32),
+    kind: &str,
+) -> Measurement {
     let stage = StageConfig { tensor_degree, ..StageConfig::single(tape.layer, tape.layer) };
     Measurement {
         shard,
@@ -94,7 +99,7 @@ fn predictor(training: TrainingSpec, measurements: &[Measurement]) -> Component 
 }
 
 /// Both layers recorded at sizes with the scratch of each.
-fn recorded(training: TrainingSpec, scratch: &[(u32, u64)], kind: &str) -> Component {
+pub(super) fn recorded(training: TrainingSpec, scratch: &[(u32, u64)], kind: &str) -> Component {
     let model = model();
     let of = |&(size, scratch): &(u32, u64)| {
         let edge = u64::from(size) * 64;
@@ -113,7 +118,7 @@ fn setting(training: TrainingSpec, size: u32, tensor_degree: u32, micro_batches:
 }
 
 /// What oneDNN's matrix products in bf16 took of a map of a GPT-2 with 16 tokens and a width of 32, by samples.
-const PACKED: [(u32, u64); 8] = [
+pub(super) const PACKED: [(u32, u64); 8] = [
     (4, 21_504),
     (6, 29_696),
     (8, 37_888),

@@ -1,152 +1,35 @@
 //! The fold against a replay of every event, and both against pencil and paper.
 
-use loadmaster_proto::measure::tape::{Event, LayerTape, Passage, Step};
+use loadmaster_proto::training::actions::{StageActions, Steps};
 use loadmaster_proto::training::schedule::Pass;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 use proptest::prelude::*;
 
+use super::super::acted::shard::Scene;
+use super::super::acted::stored::Stored;
 use super::super::machine::{BlockClass, ClassBytes};
-use super::super::schedule::{Place, StageBytes, replay};
-use super::super::stage::{ReplayStage, StageLayer};
+use super::super::schedule::{Place, StageBytes};
+use super::super::stage::ReplayStage;
+use super::tapes::{Shape, policies, schedules, shapes, stage, tape, tapes};
+use crate::predict::Breakdown;
 
-/// A layer by what it holds on to.
-#[derive(Debug, Clone, Copy)]
-struct Shape {
-    /// Bytes of its output.
-    output: u64,
-    /// Kept between the passes besides the edges.
-    retained: u64,
-    forward_scratch: u64,
-    backward_scratch: u64,
-    parameters: u64,
-    step_scratch: u64,
-    keeps_input: bool,
-    keeps_output: bool,
-    /// The output is the input, as of a flattening.
-    hands_on: bool,
-    /// Its first gradient is the block of what it was computed from.
-    steals: bool,
-}
-
-/// The tape of such a layer behind an input of so many bytes.
-struct Writer {
-    passage: Passage,
-}
-
-impl Writer {
-    fn block(&mut self, bytes: u64) -> Event {
-        self.passage.blocks.push(bytes);
-        self.passage.blocks.len() as Event
-    }
-}
-
-fn at(event: Event) -> u32 {
-    event as u32 - 1
-}
-
-fn passage(shape: Shape, input: u64, trained_input: bool, graph: bool, first: bool) -> Passage {
-    let mut writer = Writer { passage: Passage::default() };
-    let [input_block, retained, scratch] =
-        [input, shape.retained, shape.forward_scratch].map(|bytes| writer.block(bytes));
-    let output = if shape.hands_on { input_block } else { writer.block(shape.output) };
-    let [output_gradient, parameter_gradient, backward_scratch] =
-        [if shape.hands_on { input } else { shape.output }, shape.parameters, shape.backward_scratch]
-            .map(|bytes| writer.block(bytes));
-    let input_gradient = if shape.hands_on { output_gradient } else { writer.block(input) };
-    let (keeps_input, keeps_output) = (graph && shape.keeps_input, graph && shape.keeps_output);
-
-    let mut forward = vec![scratch];
-    forward.extend((!shape.hands_on).then_some(output));
-    forward.push(retained);
-    forward.push(-scratch);
-    forward.extend((!shape.hands_on && !keeps_input).then_some(-input_block));
-    let mut handing_over = Vec::new();
-    handing_over.extend((!graph).then_some(-retained));
-    let output_stays = keeps_output || (shape.hands_on && keeps_input);
-    handing_over.extend((!output_stays).then_some(-output));
-
-    let mut backward = vec![backward_scratch, parameter_gradient];
-    backward.extend((trained_input && !shape.hands_on).then_some(input_gradient));
-    backward.extend([-backward_scratch, -retained]);
-    backward.extend((!first).then_some(-parameter_gradient));
-    backward.extend(output_stays.then_some(-output));
-    backward.extend((keeps_input && !shape.hands_on).then_some(-input_block));
-    // A stolen gradient stays when the passage is over, whatever else it was.
-    let stolen = first && shape.steals && !shape.hands_on;
-    backward.extend((!shape.hands_on && !stolen).then_some(-output_gradient));
-    backward.extend((shape.hands_on && !trained_input).then_some(-output_gradient));
-
-    writer.passage.inputs = vec![at(input_block)];
-    writer.passage.outputs = vec![at(output)];
-    let handed_back = if trained_input { vec![-input_gradient] } else { Vec::new() };
-    writer.passage.slots = if graph {
-        [vec![input_block], forward, handing_over, vec![output_gradient], backward, handed_back]
-    } else {
-        [vec![input_block], forward, handing_over, Vec::new(), Vec::new(), Vec::new()]
-    };
-    if graph {
-        writer.passage.output_gradients = vec![at(output_gradient)];
-        writer.passage.input_gradients = if trained_input { vec![at(input_gradient)] } else { Vec::new() };
-    }
-    assert_eq!(writer.passage.check(), Ok(()));
-    writer.passage
-}
-
-fn tape(shape: Shape, input: u64, is_first: bool) -> LayerTape {
-    LayerTape {
-        layer: 0,
-        content: String::new(),
-        first: passage(shape, input, !is_first, true, true),
-        later: passage(shape, input, !is_first, true, false),
-        without_graph: passage(shape, input, !is_first, false, false),
-        untrained_input: None,
-        step: Step { blocks: vec![shape.step_scratch], update: vec![1, -1], ..Step::default() },
-        has_saved: false,
+/// The peak of a replay of every event of every micro-batch, and what is held behind the last.
+fn replay(stage: &ReplayStage<'_>, place: Place, synchronisation: u64) -> Breakdown {
+    let passes = place.schedule.passes(place.stages, place.stage, place.micro_batches);
+    let steps = Steps::of(&passes, 0..=stage.layers.len() - 1, &stage.runs, synchronisation > 0);
+    let actions = StageActions::default();
+    let scene = Scene {
+        stage,
+        stored: Stored::default(),
         overhead: 0,
-    }
-}
-
-fn tapes(shapes: &[Shape], is_first: bool) -> Vec<LayerTape> {
-    let mut input = 64;
-    let mut tapes = Vec::new();
-    for (index, &shape) in shapes.iter().enumerate() {
-        tapes.push(tape(shape, input, is_first && index == 0));
-        input = if shape.hands_on { input } else { shape.output };
-    }
-    tapes
-}
-
-fn stage(tapes: &[LayerTape], recompute: RecomputePolicy, is_first: bool) -> ReplayStage<'_> {
-    let layers =
-        tapes.iter().map(|tape| StageLayer { tape, untrained_input: false, first: None, updates: true });
-    ReplayStage { layers: layers.collect(), recompute, wants_gradient: !is_first, exchanges: false }
-}
-
-fn shapes() -> impl Strategy<Value = Vec<Shape>> {
-    let bytes = || 0_u64..1_000;
-    let flags = (any::<bool>(), any::<bool>(), prop::bool::weighted(0.2), prop::bool::weighted(0.2));
-    let shape = ((bytes(), bytes(), bytes(), bytes(), bytes(), bytes()), flags).prop_map(
-        |((output, retained, forward_scratch, backward_scratch, parameters, step_scratch), flags)| {
-            let (keeps_input, keeps_output, hands_on, steals) = flags;
-            Shape {
-                output,
-                retained,
-                forward_scratch,
-                backward_scratch,
-                parameters,
-                step_scratch,
-                keeps_input,
-                keeps_output,
-                hands_on,
-                steals,
-            }
-        },
-    );
-    prop::collection::vec(shape, 1..7)
-}
-
-fn policies() -> impl Strategy<Value = RecomputePolicy> {
-    prop_oneof![Just(RecomputePolicy::None), Just(RecomputePolicy::Stage), Just(RecomputePolicy::Layer)]
+        steps: &steps,
+        absences: &[],
+        actions: &actions,
+        synchronisation,
+    };
+    let acted = scene.play();
+    assert_eq!(acted.left, 0, "an iteration leaves nothing behind");
+    acted.peak()
 }
 
 proptest! {
@@ -158,15 +41,18 @@ proptest! {
         shapes in shapes(),
         recompute in policies(),
         is_first: bool,
-        schedule in prop_oneof![Just(Schedule::Gpipe), Just(Schedule::OneFOneB)],
+        schedule in schedules(),
         (stages, stage_index) in (1_u32..6).prop_flat_map(|stages| (Just(stages), 0..stages)),
         micro_batches in 1_u32..8,
+        synchronisation in 0_u64..3_000,
     ) {
         let tapes = tapes(&shapes, is_first);
         let stage = stage(&tapes, recompute, is_first);
         let place = Place { schedule, stages, stage: stage_index, micro_batches };
-        let folded = StageBytes::of(&stage).peak(place, ClassBytes::default());
-        prop_assert_eq!(folded.total(), replay(&stage, place).total());
+        let mut buffer = ClassBytes::default();
+        buffer.add(BlockClass::Communication, synchronisation);
+        let folded = StageBytes::of(&stage).peak(place, buffer);
+        prop_assert_eq!(folded.total(), replay(&stage, place, synchronisation).total());
     }
 
     /// A search reads the same peak from a line over the micro-batches in flight.
@@ -175,7 +61,7 @@ proptest! {
         shapes in shapes(),
         recompute in policies(),
         is_first: bool,
-        schedule in prop_oneof![Just(Schedule::Gpipe), Just(Schedule::OneFOneB)],
+        schedule in schedules(),
         (stages, stage_index) in (1_u32..6).prop_flat_map(|stages| (Just(stages), 0..stages)),
         micro_batches in 1_u32..8,
         (buffer, constant) in (0_u64..3_000, 0_u64..1_000),
@@ -212,6 +98,7 @@ fn a_linear_layer_is_what_theory_says() {
     let linear = Shape {
         output: edge,
         retained: 0,
+        unsaved: 0,
         forward_scratch: 0,
         backward_scratch: 0,
         parameters: weights,

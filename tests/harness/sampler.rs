@@ -2,10 +2,10 @@
 
 /// Splitmix64 (Steele, Lea and Flood, 2014).
 #[derive(Debug, Clone)]
-pub(crate) struct Sampler(u64);
+pub struct Sampler(u64);
 
 impl Sampler {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
@@ -18,12 +18,12 @@ impl Sampler {
     }
 
     /// A number below `bound`, which is above zero; the bias of a remainder does not matter here.
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
+    pub fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
 
     /// `count` of the items, or all of them, in their order.
-    pub(crate) fn pick<T: Clone>(&mut self, items: &[T], count: usize) -> Vec<T> {
+    pub fn pick<T: Clone>(&mut self, items: &[T], count: usize) -> Vec<T> {
         let mut left = count.min(items.len());
         let mut picked = Vec::with_capacity(left);
         for (index, item) in items.iter().enumerate() {
@@ -36,7 +36,7 @@ impl Sampler {
     }
 
     /// Numbers of layers of `stages` stages that cover `layers` layers, each cut equally likely.
-    pub(crate) fn sizes(&mut self, layers: usize, stages: usize) -> Vec<usize> {
+    pub fn sizes(&mut self, layers: usize, stages: usize) -> Vec<usize> {
         let cuts: Vec<usize> = (1..layers).collect();
         let mut bounds = vec![0];
         bounds.extend(self.pick(&cuts, stages.saturating_sub(1)));

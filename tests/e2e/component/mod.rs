@@ -2,8 +2,11 @@
 //! recordings of single layers, then trained, and the bytes compared. On CPU slots everything repeats
 //! exactly, so every byte that differs is a defect of recording or replay.
 
+mod actions;
+
 use std::collections::HashSet;
 use std::io::Write;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 
@@ -21,7 +24,7 @@ use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::zoo::{AmoebaNet, Bert, Gpt2, Llama, Vgg, Zoo};
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::training::actions::StageActions;
-use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_tests::binary;
 
@@ -46,11 +49,12 @@ fn training() -> TrainingSpec {
     }
 }
 
-/// A stage to train alone.
-#[derive(Clone, Copy)]
+/// A stage to train alone, or in a pipeline of others.
+#[derive(Clone)]
 struct Run {
     training: TrainingSpec,
     position: SoloStage,
+    pipeline: Option<Partitioning>,
 }
 
 impl Run {
@@ -66,41 +70,44 @@ impl Run {
         // Two stages behind it, so that 1F1B holds some micro-batches.
         let after = if last + 1 < model.layers().len() { 2 } else { 0 };
         let position = SoloStage { stage, stage_count: before + 1 + after, stage_index: before };
-        Self { training, position }
+        Self { training, position, pipeline: None }
     }
 
     /// The measurements of all shards.
     fn train(&self, model: &Model) -> Vec<Measurement> {
         let folder = tempfile::Builder::new().prefix("lmc").tempdir().unwrap();
         let children: Vec<Child> = (0..self.position.stage.devices())
-            .map(|shard| {
-                start(&RankSpec {
-                    model: model.clone(),
-                    training: self.training,
-                    position: self.position,
-                    shard,
-                    edges: Edges::Synthetic,
-                    folder: folder.path().to_owned(),
-                    collectives: Collectives::Host,
-                    iterations: 1,
-                    device: RankDevice {
-                        backend: Backend::Cpu,
-                        kind: CPU_KIND.to_owned(),
-                        ordinal: 0,
-                        capacity: Bytes(16 << 30),
-                        physical: Bytes(16 << 30),
-                        driver_version: String::new(),
-                    },
-                    threads: 1,
-                    neighbour_timeout_seconds: 60.0,
-                    actions: StageActions::default(),
-                    pace: CopyPace::default(),
-                    dump_gradients: None,
-                    dump_parameters: None,
-                })
-            })
+            .map(|shard| start(&self.spec(model, shard, folder.path())))
             .collect();
         children.into_iter().map(end).collect()
+    }
+
+    /// What a shard of it is told.
+    fn spec(&self, model: &Model, shard: u32, folder: &Path) -> RankSpec {
+        RankSpec {
+            model: model.clone(),
+            training: self.training,
+            position: self.position,
+            shard,
+            edges: Edges::Synthetic,
+            folder: folder.to_owned(),
+            collectives: Collectives::Host,
+            iterations: 1,
+            device: RankDevice {
+                backend: Backend::Cpu,
+                kind: CPU_KIND.to_owned(),
+                ordinal: 0,
+                capacity: Bytes(16 << 30),
+                physical: Bytes(16 << 30),
+                driver_version: String::new(),
+            },
+            threads: 1,
+            neighbour_timeout_seconds: 60.0,
+            actions: StageActions::default(),
+            pace: CopyPace::default(),
+            dump_gradients: None,
+            dump_parameters: None,
+        }
     }
 }
 

@@ -1,0 +1,160 @@
+//! What stages do so that they hold less: a row per action, and what goes where.
+
+use loadmaster_proto::training::actions::Action;
+use loadmaster_proto::wire::v1::{CopyCount, Offload, StageActions};
+
+use super::grid::Grid;
+use super::grid::Side::{Left, Right};
+use crate::text::bytes;
+use crate::text::seconds;
+use crate::text::terminal_abilities::Look;
+
+/// Most actions of a stage that are listed.
+const MOST: usize = 12;
+
+/// A stage's actions, what they are predicted to move, and what they moved.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OfStage<'a> {
+    pub(super) actions: Option<&'a StageActions>,
+    pub(super) predicted: Option<&'a Offload>,
+    pub(super) measured: Option<&'a Offload>,
+    /// Whether an iteration was simulated.
+    pub(super) is_timed: bool,
+}
+
+/// The actions of stages in order; nothing where none has any.
+pub(super) fn of_stages(stages: &[OfStage<'_>], look: Look) -> String {
+    if stages.iter().all(|stage| stage.actions.is_none()) {
+        return String::new();
+    }
+    listed(stages, look) + &copies(stages, look)
+}
+
+fn listed(stages: &[OfStage<'_>], look: Look) -> String {
+    let columns = [
+        ("stage", Left),
+        ("actions (layers@slots = what : where : steps to leave, to come back)", Left),
+        ("host pool", Right),
+        ("set aside for others", Right),
+    ];
+    let mut grid = Grid::new(&columns, look);
+    for (index, stage) in stages.iter().enumerate() {
+        let Some(actions) = stage.actions else { continue };
+        let mut lines: Vec<String> =
+            actions.actions.iter().take(MOST).map(|of| notation(of.clone(), look)).collect();
+        let more = actions.actions.len().saturating_sub(MOST);
+        if more > 0 {
+            lines.push(format!("and {more} more"));
+        }
+        let hosted: i64 = actions.hosted.iter().fold(0, |sum, of| sum.saturating_add(of.bytes));
+        let some = |amount: i64| if amount > 0 { bytes(amount) } else { look.none().to_owned() };
+        let first = lines.first().cloned().unwrap_or_else(|| look.none().to_owned());
+        grid.row([index.to_string(), first, some(actions.host_pool_bytes), some(hosted)]);
+        for line in lines.into_iter().skip(1) {
+            grid.row([String::new(), line, String::new(), String::new()]);
+        }
+    }
+    grid.render()
+}
+
+/// As it is typed after `--action STAGE/`; one that a newer planner knows is shown as it came.
+fn notation(action: loadmaster_proto::wire::v1::MemoryAction, look: Look) -> String {
+    Action::try_from(action).map_or_else(|_| look.none().to_owned(), |action| action.to_string())
+}
+
+/// What goes where in an iteration, and how long devices wait for it.
+fn copies(stages: &[OfStage<'_>], look: Look) -> String {
+    let is_measured = stages.iter().any(|stage| stage.measured.is_some());
+    // A prediction of bytes alone simulates no iteration.
+    let is_timed = stages.iter().any(|stage| stage.is_timed);
+    let mut columns = vec![
+        ("stage", Left),
+        ("copies to", Left),
+        ("at most there", Right),
+        ("out per iteration", Right),
+        ("back", Right),
+    ];
+    if is_timed {
+        columns.push(("waits", Right));
+    }
+    if is_measured {
+        columns.extend([("measured there", Right), ("out", Right), ("waited", Right)]);
+    }
+    let mut grid = Grid::new(&columns, look);
+    let mut is_empty = true;
+    for (index, stage) in stages.iter().enumerate() {
+        let Some(predicted) = stage.predicted else { continue };
+        for copies in &predicted.copies {
+            is_empty = false;
+            let mut cells = vec![
+                index.to_string(),
+                copies.peer.map_or_else(|| "host".to_owned(), |stage| format!("stage {stage}")),
+                there(predicted, copies, look),
+                bytes(copies.out_bytes),
+                bytes(copies.in_bytes),
+            ];
+            if is_timed {
+                cells.push(seconds(copies.waited_seconds));
+            }
+            if is_measured {
+                let own = stage
+                    .measured
+                    .and_then(|of| Some((of, of.copies.iter().find(|of| of.peer == copies.peer)?)));
+                let none = || look.none().to_owned();
+                cells.push(own.map_or_else(none, |(of, copies)| there(of, copies, look)));
+                cells.push(own.map_or_else(none, |(_, copies)| bytes(copies.out_bytes)));
+                cells.push(own.map_or_else(none, |(_, copies)| seconds(copies.waited_seconds)));
+            }
+            grid.rows(cells);
+        }
+    }
+    if is_empty { String::new() } else { grid.render() }
+}
+
+/// The most bytes in the host's pool; on peers it is theirs to tell.
+fn there(of: &Offload, copies: &CopyCount, look: Look) -> String {
+    if copies.peer.is_none() { bytes(of.host_peak_bytes) } else { look.none().to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use loadmaster_proto::training::actions::{StageActions as Domain, StagedAction};
+
+    use super::*;
+
+    /// An action is shown as it is typed, and its copies by where they go.
+    #[test]
+    fn actions_are_listed_as_they_are_typed() {
+        let typed: Vec<StagedAction> =
+            ["1/3..5=recompute", "1/0..2@0=activations:host:1,2", "1/3=inputs:0@50%,2@50%"]
+                .iter()
+                .map(|text| text.parse().unwrap())
+                .collect();
+        let all = Domain::by_stage(typed);
+        let actions = StageActions { host_pool_bytes: 3 << 20, ..(&all[1]).into() };
+        let copies = |peer, out_bytes| CopyCount { peer, out_bytes, in_bytes: 1 << 10, waited_seconds: 0.25 };
+        let predicted = Offload {
+            host_peak_bytes: 2 << 20,
+            hosted_peak_bytes: 0,
+            copies: vec![copies(None, 5 << 20), copies(Some(2), 7 << 20)],
+        };
+        let none = OfStage { actions: None, predicted: None, measured: None, is_timed: true };
+        let stage =
+            OfStage { actions: Some(&actions), predicted: Some(&predicted), measured: None, is_timed: true };
+        let text = of_stages(&[none, stage], Look::PLAIN);
+        for part in [
+            "3..5=recompute",
+            "0..2@0=activations:host:1,2",
+            "3=inputs:0@50%,2@50%",
+            "3.00 MiB",
+            "stage 2",
+            "7.00 MiB",
+        ] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+        assert!(!text.contains("measured"), "{text}");
+        assert_eq!(of_stages(&[none, none], Look::PLAIN), "");
+        let measured = of_stages(&[OfStage { measured: Some(&predicted), ..stage }], Look::PLAIN);
+        assert!(measured.contains("measured there") && measured.contains("waited"), "{measured}");
+    }
+}

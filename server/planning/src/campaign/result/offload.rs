@@ -1,0 +1,63 @@
+//! Whether what memory actions moved is what their run asked for.
+
+use std::collections::BTreeSet;
+
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::measure::offload::Offload;
+use loadmaster_proto::training::actions::{Deed, Destination, StageActions};
+
+/// Holds what a rank says that its actions moved against the actions; commands have none.
+pub(super) fn check(
+    actions: &StageActions,
+    measured: Option<&Offload>,
+    most_seconds: f64,
+) -> Result<(), Invalid> {
+    let Some(measured) = measured else {
+        return if actions.is_empty() {
+            Ok(())
+        } else {
+            Err(Invalid::field("offload", "is missing: the stage has memory actions"))
+        };
+    };
+    if actions.is_empty() {
+        return Err(Invalid::field("offload", "is there: the stage has no memory actions"));
+    }
+    let refuse = |field: String, why: String| Err(Invalid::field(field, why).under("offload"));
+    if measured.host_peak > actions.host_pool {
+        let why = format!("is {}: the pool has {} bytes", measured.host_peak.0, actions.host_pool.0);
+        return refuse("host_peak_bytes".to_owned(), why);
+    }
+    let destinations: BTreeSet<Option<u32>> = destinations(actions);
+    let mut before: Option<Option<u32>> = None;
+    for (index, copies) in measured.copies.iter().enumerate() {
+        let at = |field: &str| format!("copies[{index}].{field}");
+        if !destinations.contains(&copies.peer) || before.is_some_and(|before| before >= copies.peer) {
+            let why = format!(
+                "is {:?}: must be a destination of the stage's actions, each once and in order",
+                copies.peer
+            );
+            return refuse(at("peer"), why);
+        }
+        before = Some(copies.peer);
+        if !(0.0..=most_seconds).contains(&copies.waited_seconds) {
+            let why =
+                format!("is {}: must be from 0 to the run's {most_seconds} seconds", copies.waited_seconds);
+            return refuse(at("waited_seconds"), why);
+        }
+    }
+    Ok(())
+}
+
+/// Where blocks go: stages, or none for the host.
+fn destinations(actions: &StageActions) -> BTreeSet<Option<u32>> {
+    let swaps = actions.actions.iter().filter_map(|action| match &action.deed {
+        Deed::Swap(swap) => Some(&swap.to),
+        Deed::Recompute => None,
+    });
+    swaps
+        .flat_map(|to| match to {
+            Destination::Host => vec![None],
+            Destination::Peers(stripes) => stripes.iter().map(|stripe| Some(stripe.stage)).collect(),
+        })
+        .collect()
+}

@@ -1,0 +1,134 @@
+//! Every step of an iteration, one after another.
+
+use std::collections::HashMap;
+
+use loadmaster_proto::training::actions::{Absence, Block, Part, Step, Steps};
+
+use crate::predict::component::machine::{BlockClass, BlockId, Machine};
+use crate::predict::component::micro_batch::MicroBatch;
+use crate::predict::component::stage::{PassTurn, ReplayStage};
+
+/// A stage in the middle of an iteration.
+#[derive(Debug)]
+pub(super) struct Player<'a> {
+    pub(super) machine: Machine,
+    stage: &'a ReplayStage<'a>,
+    /// The stage's first layer in the model: steps name layers by the model's numbers.
+    first_layer: usize,
+    /// The last step's number.
+    last: usize,
+    /// The micro-batch that goes backward first: tapes know it beforehand.
+    creates: Option<u32>,
+    in_flight: HashMap<u32, MicroBatch<'a>>,
+    /// Gradients until the end of the iteration.
+    gradients: Vec<BlockId>,
+    /// Those of each layer's parameters.
+    gradients_of: Vec<Vec<BlockId>>,
+    /// Buffers in which gradients of replicas are summed.
+    synchronisation: u64,
+}
+
+impl<'a> Player<'a> {
+    pub(super) fn new(
+        stage: &'a ReplayStage<'a>,
+        steps: &Steps,
+        first_layer: usize,
+        synchronisation: u64,
+    ) -> Self {
+        let creates = steps.all().iter().find_map(|step| match step {
+            Step::Backward { micro_batch, .. } => Some(*micro_batch),
+            _ => None,
+        });
+        Self {
+            machine: Machine::default(),
+            stage,
+            first_layer,
+            last: steps.all().len().saturating_sub(1),
+            creates,
+            in_flight: HashMap::new(),
+            gradients: Vec::new(),
+            gradients_of: vec![Vec::new(); stage.layers.len()],
+            synchronisation,
+        }
+    }
+
+    /// A layer's position in the stage.
+    fn position(&self, layer: usize) -> Option<usize> {
+        layer.checked_sub(self.first_layer).filter(|&position| position < self.stage.layers.len())
+    }
+
+    pub(super) fn play(&mut self, index: usize, step: Step) {
+        match step {
+            Step::Forward { micro_batch, layer } => {
+                let Some(layer) = self.position(layer) else { return };
+                let turn = if self.creates == Some(micro_batch) { PassTurn::First } else { PassTurn::Later };
+                let stage = self.stage;
+                self.in_flight
+                    .entry(micro_batch)
+                    .or_insert_with(|| MicroBatch::new(stage, stage.runs(micro_batch), turn))
+                    .forward(&mut self.machine, layer);
+            }
+            Step::Again { micro_batch, layer } => {
+                let Some(layer) = self.position(layer) else { return };
+                if let Some(micro_batch) = self.in_flight.get_mut(&micro_batch) {
+                    micro_batch.again(&mut self.machine, layer);
+                }
+            }
+            Step::Backward { micro_batch, layer } => {
+                if let Some(layer) = self.position(layer) {
+                    self.backward(micro_batch, layer);
+                }
+            }
+            Step::Exchange => {
+                let id = self.machine.allocate(self.synchronisation, BlockClass::Communication);
+                self.machine.release(id);
+                self.stage.exchange(&mut self.machine);
+            }
+            Step::Update { layer } => {
+                if let Some(layer) = self.position(layer) {
+                    self.stage.update(&mut self.machine, layer);
+                }
+            }
+        }
+        if index == self.last {
+            // As trainers do: all gradients live through the whole step.
+            self.gradients.drain(..).for_each(|id| self.machine.release(id));
+        }
+    }
+
+    fn backward(&mut self, number: u32, layer: usize) {
+        let Some(micro_batch) = self.in_flight.get_mut(&number) else { return };
+        micro_batch.backward(&mut self.machine, layer);
+        if self.creates == Some(number) {
+            self.gradients_of[layer] = micro_batch.gradients(layer);
+        }
+        if layer == 0
+            && let Some(micro_batch) = self.in_flight.remove(&number)
+        {
+            self.gradients.extend(micro_batch.end(&mut self.machine));
+        }
+    }
+
+    /// The blocks that are meant by an absence, where they leave. Parameters and what the optimizer keeps are none of the
+    /// machine's.
+    pub(super) fn blocks(&self, absence: &Absence) -> Vec<BlockId> {
+        let Some(layer) = self.position(absence.layer) else { return Vec::new() };
+        if absence.block == Block::Gradients {
+            return self.gradients_of[layer].clone();
+        }
+        let Some(micro_batch) = absence.micro_batch.and_then(|number| self.in_flight.get(&number)) else {
+            return Vec::new();
+        };
+        // A tensor at an edge is the highest layer's that holds it; what is handed on is not even that one's.
+        let outputs = micro_batch.outputs(layer);
+        let mut blocks = micro_batch.kept(layer);
+        match absence.part {
+            Part::Own => blocks.retain(|id| !outputs.contains(id)),
+            Part::Above => {
+                let (held, handed_on) = (micro_batch.kept(layer + 1), micro_batch.outputs(layer + 1));
+                blocks.retain(|id| outputs.contains(id) && !held.contains(id) && !handed_on.contains(id));
+            }
+        }
+        blocks
+    }
+}

@@ -1,0 +1,121 @@
+//! A plan whose stages do memory actions: its bytes by replay, its seconds by simulation.
+//!
+//! | module | question |
+//! |---|---|
+//! | here | what becomes of a plan when its stages do these actions? |
+//! | `nodes` | are peers on the same node? |
+//! | `seconds` | how long does an iteration take with the copies? |
+
+mod nodes;
+mod seconds;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::measure::offload::CopyPace;
+use loadmaster_proto::plan::prediction::Interval;
+use loadmaster_proto::plan::{Plan, PlanStage};
+use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::actions::{Deed, StageActions};
+
+use super::answer::{QuestionError, RecommendError};
+use super::find::Candidate;
+use super::plan::{Writer, scaled};
+use crate::predict::{ActedStages, ActionsError, Prediction, StageSetting};
+
+impl Writer<'_> {
+    /// The plan of a candidate whose stages do these actions; those beyond the list do nothing.
+    ///
+    /// # Errors
+    /// Actions that make no sense, by their path in the request; a profile that lacks what they are predicted from; the
+    /// first stage that does not fit even so.
+    pub(super) fn acted(
+        &self,
+        candidate: &Candidate,
+        actions: &[StageActions],
+        pace: CopyPace,
+        solver: &str,
+    ) -> Result<Plan, QuestionError> {
+        let mut plan = self.plan(candidate, solver)?;
+        let settings = settings(&plan);
+        for (index, of) in actions.iter().enumerate() {
+            nodes::check(&plan, index, of)
+                .map_err(|invalid| invalid.under(&format!("stage_actions[{index}]")))?;
+        }
+        let stages = ActedStages::of(&*self.chain.predictor, self.chain.model.as_ref(), &settings, actions)?;
+        for (index, stage) in plan.stages.iter_mut().enumerate() {
+            if let Some(prediction) = stages.prediction(index) {
+                self.rewrite(stage, &prediction);
+            }
+            stage.actions = stages.actions.get(index).cloned().unwrap_or_default();
+        }
+        self.check_fits(&plan, candidate)?;
+        let timed = self.timed(candidate, &stages, pace)?;
+        for (index, stage) in plan.stages.iter_mut().enumerate() {
+            stage.offload =
+                stages.offload(index, |peer| timed.as_ref().map_or(0.0, |timed| timed.waited(index, peer)));
+        }
+        if let Some(timed) = timed {
+            timed.tell(&mut plan);
+        }
+        Ok(plan)
+    }
+
+    /// Gives a stage the bytes that its actions leave.
+    fn rewrite(&self, stage: &mut PlanStage, prediction: &Prediction) {
+        // What the untouched stage was multiplied with.
+        let factor = self.kinds.iter().map(|(_, factors)| factors.bytes).fold(1.0, f64::max);
+        let bytes = prediction.bytes.0;
+        let peak = if factor == 1.0 { bytes } else { (bytes as f64 * factor).ceil() as u64 };
+        stage.predicted_peak = peak;
+        stage.breakdown = prediction.breakdown.map(|parts| scaled(parts, bytes, peak));
+        let margin = self.margin.interval(prediction).map(|interval| interval.margin);
+        stage.interval = margin.map(|margin| Interval::around(Bytes(peak), margin));
+        stage.origin = prediction.origin;
+    }
+
+    fn check_fits(&self, plan: &Plan, candidate: &Candidate) -> Result<(), QuestionError> {
+        let needed =
+            |stage: &PlanStage| stage.interval.map_or(Bytes(stage.predicted_peak), |interval| interval.high);
+        let too_small = plan.stages.iter().position(|stage| needed(stage).0 > stage.capacity);
+        let Some(index) = too_small else { return Ok(()) };
+        let stage = &plan.stages[index];
+        let position = candidate.stages[index].devices.first().copied().unwrap_or_default();
+        let (needed, capacity) = (needed(stage), Bytes(stage.capacity));
+        Err(RecommendError::GivenDoesNotFit {
+            partitioning: format!("{} with these memory actions", plan.partition()),
+            position,
+            device: self.fleet.names().get(position as usize).cloned().unwrap_or_default(),
+            needed,
+            capacity,
+            missing: Bytes(needed.0.saturating_sub(capacity.0)),
+        }
+        .into())
+    }
+}
+
+/// Stages as they will be trained.
+fn settings(plan: &Plan) -> Vec<StageSetting> {
+    let stage_count = u32::try_from(plan.stages.len()).unwrap_or(u32::MAX);
+    (0..stage_count)
+        .zip(&plan.stages)
+        .map(|(stage_index, stage)| StageSetting {
+            stage: stage.config,
+            stage_index,
+            stage_count,
+            training: TrainingSpec { recompute: stage.recompute, ..plan.training },
+        })
+        .collect()
+}
+
+/// Whether any of a stage's blocks leave its device.
+fn swaps(actions: &StageActions) -> bool {
+    actions.actions.iter().any(|action| matches!(action.deed, Deed::Swap(_)))
+}
+
+impl From<ActionsError> for QuestionError {
+    fn from(error: ActionsError) -> Self {
+        match error {
+            ActionsError::Invalid(invalid) => invalid.into(),
+            ActionsError::Prediction(error) => error.into(),
+        }
+    }
+}

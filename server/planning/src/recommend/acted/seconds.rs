@@ -1,0 +1,218 @@
+//! How long an iteration takes whose stages also copy.
+
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::measure::offload::CopyPace;
+use loadmaster_proto::plan::prediction::StageSeconds;
+use loadmaster_proto::plan::{Plan, PlanStage};
+use loadmaster_proto::training::RecomputePolicy;
+use loadmaster_proto::training::actions::StageActions;
+
+use super::swaps;
+use crate::iteration::copies::{
+    Copied, DeviceSteps, Keep, LayerSeconds, Links, Parcel, Place, Rate, StageSteps, Stepped, Trip, Way,
+    simulate,
+};
+use crate::iteration::{Edge, iteration};
+use crate::predict::{Acted, ActedStages, Away, LayerCost, Share, StageSetting};
+use crate::recommend::answer::QuestionError;
+use crate::recommend::find::{Candidate, CandidateStage};
+use crate::recommend::plan::Writer;
+use crate::search::Seconds;
+
+/// What copies to the host are taken to reach where nothing is said: PCIe 4 ×16 of a GPU, and what one core of a server
+/// copies.
+const HOST: Guess = Guess { gpu: 25e9, cpu: 5e9 };
+/// The same of copies to peers where the cluster does not say: NVLink of a GPU, and what one core of a server copies.
+const PEER: Guess = Guess { gpu: 100e9, cpu: 5e9 };
+
+#[derive(Debug, Clone, Copy)]
+struct Guess {
+    gpu: f64,
+    cpu: f64,
+}
+
+/// An iteration with copies.
+pub(super) struct Timed {
+    copied: Copied,
+    edges: Vec<Edge>,
+    /// Mean seconds of a backward pass of each stage, what it computes again included.
+    backward: Vec<f64>,
+    /// Where the rates of copies come from, for people.
+    rates: String,
+}
+
+impl Writer<'_> {
+    /// Simulates an iteration; none where the profile has no times.
+    pub(super) fn timed(
+        &self,
+        candidate: &Candidate,
+        stages: &ActedStages,
+        pace: CopyPace,
+    ) -> Result<Option<Timed>, QuestionError> {
+        let count = u32::try_from(candidate.stages.len()).unwrap_or(u32::MAX);
+        let (links, rates) = self.links(count, pace, &stages.actions);
+        let mut devices = Vec::with_capacity(candidate.stages.len());
+        let mut backward = Vec::with_capacity(candidate.stages.len());
+        for (index, stage) in candidate.stages.iter().enumerate() {
+            let Some((layers, exchange_seconds)) = self.layers(candidate, stage) else { return Ok(None) };
+            let acted = &stages.acted[index];
+            let place = (u32::try_from(index).unwrap_or(u32::MAX), count);
+            let steps = StageSteps {
+                place,
+                steps: &acted.steps,
+                first_layer: stage.first,
+                layers: &layers,
+                exchange_seconds,
+            };
+            let steps = steps.timed().map_err(|error| Invalid::field("stage_actions", error.to_string()))?;
+            backward.push(mean_backward(acted, stage.first, &layers));
+            devices.push(DeviceSteps { steps, trips: acted.away.iter().map(trip).collect() });
+        }
+        let edges: Vec<Edge> = candidate.edges.iter().map(|&both| Edge::halves(both)).collect();
+        let stepped = Stepped { devices: &devices, edges: &edges, overlap: candidate.overlap, links: &links };
+        let copied = simulate(&stepped, Keep::default())
+            .map_err(|error| Invalid::field("stage_actions", error.to_string()))?;
+        Ok(Some(Timed { copied, edges, backward, rates }))
+    }
+
+    /// What copies go over, one device for each stage, and where the rates come from.
+    fn links(&self, count: u32, pace: CopyPace, actions: &[StageActions]) -> (Links, String) {
+        let is_cpu = self.chain.device_kind == loadmaster_proto::cluster::device::CPU_KIND;
+        let guessed = |guess: Guess| if is_cpu { guess.cpu } else { guess.gpu };
+        let host = pace.host.unwrap_or(guessed(HOST));
+        let peer = pace.peer.unwrap_or(guessed(PEER));
+        let mut links = Links::default();
+        for device in 0..count {
+            links = links.host(device, Rate::new(host, 0.0), Rate::new(host, 0.0));
+            for other in (0..count).filter(|&other| other != device) {
+                links = links.peer(device, other, Rate::new(peer, 0.0));
+            }
+        }
+        let origin = |given: Option<f64>| if given.is_some() { "given" } else { "guessed" };
+        let rates = actions.iter().any(swaps).then(|| {
+            format!(
+                "copies to the host at {:.2} GB/s ({}), to peers at {:.2} GB/s ({}); other rates: --copy-rates",
+                host / 1e9,
+                origin(pace.host),
+                peer / 1e9,
+                origin(pace.peer)
+            )
+        });
+        (links, rates.unwrap_or_default())
+    }
+
+    /// Seconds of a stage's layers, which add up to those that the stage is priced with, and of adding its gradients up
+    /// with those of others; none without times.
+    fn layers(&self, candidate: &Candidate, stage: &CandidateStage) -> Option<(Vec<LayerSeconds>, f64)> {
+        let priced = stage.seconds?;
+        let setting = StageSetting {
+            stage: stage.config(),
+            stage_index: 0,
+            stage_count: 1,
+            training: loadmaster_proto::training::TrainingSpec {
+                micro_batch_size: candidate.batch.micro_batch_size,
+                ..self.training
+            },
+        };
+        let costs = self.chain.predictor.layer_costs(Share::of(&setting));
+        let costs: Option<Vec<LayerCost>> = costs.get(stage.first..=stage.last)?.iter().copied().collect();
+        Some(in_proportion(&costs?, priced, stage.choice.recompute))
+    }
+}
+
+/// Layers' seconds in the proportions of their costs, adding up to what a stage is priced with.
+fn in_proportion(
+    costs: &[LayerCost],
+    priced: Seconds,
+    recompute: RecomputePolicy,
+) -> (Vec<LayerSeconds>, f64) {
+    let sum = |of: fn(&LayerCost) -> f64| costs.iter().map(of).sum::<f64>();
+    let [forward, backward, step] =
+        [sum(|of| of.seconds.forward), sum(|of| of.seconds.backward), sum(|of| of.seconds.step)];
+    let factor = |priced: f64, sum: f64| if sum > 0.0 { priced / sum } else { 0.0 };
+    // A priced backward pass has what it computes again.
+    let again = if recompute == RecomputePolicy::None { 0.0 } else { priced.forward };
+    let forward = factor(priced.forward, forward);
+    let backward = factor((priced.backward - again).max(0.0), backward);
+    let updates = step.min(priced.step);
+    let update = factor(updates, step);
+    let of_layer = |of: &LayerCost| LayerSeconds {
+        forward: of.seconds.forward * forward,
+        backward: of.seconds.backward * backward,
+        again: of.seconds.forward * forward,
+        update: of.seconds.step * update,
+    };
+    (costs.iter().map(of_layer).collect(), (priced.step - updates).max(0.0))
+}
+
+/// A block's way out and back.
+fn trip(away: &Away) -> Trip {
+    let parcels = match away.stripes.as_slice() {
+        [] => vec![Parcel { place: Place::Host, bytes: away.bytes }],
+        stripes => {
+            stripes.iter().map(|&(stage, bytes)| Parcel { place: Place::Peer(stage), bytes }).collect()
+        }
+    };
+    let absence = &away.absence;
+    Trip {
+        leaves: absence.leaves,
+        freed: absence.freed,
+        fetched: absence.fetched,
+        needed: absence.needed,
+        parcels,
+    }
+}
+
+/// Mean seconds of a stage's backward pass over its slots.
+fn mean_backward(acted: &Acted, first: usize, layers: &[LayerSeconds]) -> f64 {
+    let own: f64 = layers.iter().map(|of| of.backward).sum();
+    let slots = acted.steps.slots();
+    let again: f64 = (0..slots)
+        .flat_map(|slot| acted.steps.runs(slot))
+        .filter(|run| run.is_recomputed)
+        .flat_map(|run| run.layers.clone())
+        .filter_map(|layer| layers.get(layer.checked_sub(first)?))
+        .map(|of| of.again)
+        .sum();
+    own + again / f64::from(slots.max(1))
+}
+
+impl Timed {
+    /// Seconds for which a stage's device waits for its copies to a stage, or to the host.
+    pub(super) fn waited(&self, stage: usize, peer: Option<u32>) -> f64 {
+        let own = u32::try_from(stage).unwrap_or(u32::MAX);
+        let ways = match peer {
+            None => [Way::ToHost(own), Way::FromHost(own)],
+            Some(to) => [Way::Between { from: own, to }, Way::Between { from: to, to: own }],
+        };
+        self.copied.ways.iter().filter(|of| ways.contains(&of.way)).map(|of| of.waited.all()).sum()
+    }
+
+    /// Writes what was simulated into a plan.
+    pub(super) fn tell(self, plan: &mut Plan) {
+        let Self { copied, edges, backward, rates } = self;
+        for (stage, backward) in plan.stages.iter_mut().zip(backward) {
+            if let Some(seconds) = &mut stage.seconds {
+                seconds.backward = backward;
+            }
+        }
+        let seconds = |of: &PlanStage| {
+            let StageSeconds { forward, backward, step } = of.seconds?;
+            Some(Seconds { forward, backward, step })
+        };
+        let stages: Vec<Seconds> = plan.stages.iter().filter_map(seconds).collect();
+        if let Some(estimate) = &mut plan.found.iteration {
+            let devices = copied.devices.len().max(1) as f64;
+            let busy: f64 = copied.devices.iter().map(|of| of.busy).sum();
+            estimate.seconds = copied.iteration_seconds;
+            // Of passes that compute again what they do; it knows no copies.
+            estimate.closed_form = iteration(&stages, &edges, plan.training.micro_batches, estimate.overlap);
+            if copied.iteration_seconds > 0.0 {
+                estimate.bubble = (1.0 - busy / (devices * copied.iteration_seconds)).max(0.0);
+            }
+        }
+        if !rates.is_empty() {
+            plan.warnings.push(rates);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Memory actions: blocks that are away from the device between their uses (MPress).
+//!
+//! Which blocks, where they go and at which boundaries between steps they leave and come follows from
+//! [`StageActions`] alone ([`loadmaster_proto::training::actions`] is the contract with the planner). Here it is done,
+//! with *storages*, the memory behind tensors: one is copied into a pool, its memory is given back, and later it gets new
+//! memory and its bytes again. Handles, views and what autograd saved stay what they are and notice nothing.
+//!
+//! | module | question |
+//! |---|---|
+//! | here | how does the rest of the rank tell where it is? |
+//! | `mover` | what happens at a boundary? |
+//! | `blocks` | which storages is a block? |
+//! | `place` | where are blocks meanwhile, and how much was moved and waited for? |
+//! | `pool` | which part of a pool is whose? |
+//! | `lane` | how do bytes get there without anybody waiting? |
+//!
+//! Boundaries of backward passes are in libtorch's hands, whose hooks carry nothing but a number: hence a static.
+
+mod blocks;
+mod lane;
+mod mover;
+mod place;
+mod pool;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::measure::offload::Offload;
+use loadmaster_proto::measure::rank::RankSpec;
+use loadmaster_proto::training::actions::{Deed, Step, Steps};
+use tch::Tensor;
+
+use crate::error::RankError;
+use crate::ffi::{Finder, Mapping};
+use crate::layers::Trained;
+use mover::Mover;
+use place::Place;
+
+static MOVER: Mutex<Option<Mover>> = Mutex::new(None);
+
+fn mover() -> MutexGuard<'static, Option<Mover>> {
+    MOVER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the mover says, or nothing where there is none.
+fn with<T: Default>(act: impl FnOnce(&mut Mover) -> Result<T, RankError>) -> Result<T, RankError> {
+    mover().as_mut().map_or_else(|| Ok(T::default()), act)
+}
+
+/// Begins to act as a specification wants, if it does: makes the pool of the host. `borrowed` are pools on other stages'
+/// devices. Before the stage is built.
+///
+/// # Errors
+/// When the host has not so much memory.
+pub fn begin(spec: &RankSpec, steps: Steps, borrowed: &BTreeMap<u32, Arc<Mapping>>) -> Result<(), RankError> {
+    let actions = &spec.actions;
+    let moves = actions.actions.iter().any(|action| matches!(action.deed, Deed::Swap(_)));
+    if !moves && actions.host_pool.0 == 0 {
+        return Ok(());
+    }
+    let host = Mapping::made(actions.host_pool.0).map_err(|error| {
+        RankError::Other(format!("cannot make a pool of {} in the host's memory: {error}", actions.host_pool))
+    })?;
+    let mut places = vec![Place::new(None, Arc::new(host), spec.pace.host)?];
+    for (&stage, memory) in borrowed {
+        places.push(Place::new(Some(stage), memory.clone(), spec.pace.peer)?);
+    }
+    *mover() = Some(Mover::new(actions, steps, places)?);
+    Ok(())
+}
+
+/// A layer's tensors were made.
+///
+/// # Errors
+/// Out of memory, for one.
+pub fn made(layer: usize, trained: &[Trained], buffers: &[Tensor]) -> Result<(), RankError> {
+    with(|mover| {
+        mover.blocks().made(layer, trained, buffers)?;
+        mover.made(layer)
+    })
+}
+
+/// The boundary before a step. Returns whether anybody cares.
+///
+/// # Errors
+/// Out of memory, for one.
+pub fn before(step: Step) -> Result<bool, RankError> {
+    with(|mover| mover.before(step).map(|()| true))
+}
+
+/// The boundary before a micro-batch's backward pass.
+///
+/// # Errors
+/// Out of memory, for one.
+pub fn before_backward(micro_batch: u32) -> Result<(), RankError> {
+    with(|mover| mover.first_backward(micro_batch).map_or(Ok(()), |step| mover.before(step)))
+}
+
+/// An iteration is over.
+///
+/// # Errors
+/// Out of memory, for one.
+pub fn end_iteration() -> Result<(), RankError> {
+    with(Mover::end_iteration)
+}
+
+/// A run of a micro-batch begins with a layer and holds these inputs of it.
+///
+/// # Errors
+/// When libtorch refuses.
+pub fn entered(micro_batch: u32, layer: usize, inputs: &[Tensor]) -> Result<(), RankError> {
+    with(|mover| if mover.finds() { mover.blocks().entered(micro_batch, layer, inputs) } else { Ok(()) })
+}
+
+/// Looks at what autograd saves, if anybody asks.
+///
+/// # Errors
+/// When libtorch refuses.
+pub fn find() -> Result<Option<Finder>, RankError> {
+    with(|mover| Ok(if mover.finds() { Some(Finder::begin()?) } else { None }))
+}
+
+/// A micro-batch has gone forward through a layer, for the first time.
+///
+/// # Errors
+/// When libtorch refuses.
+pub fn passed(
+    micro_batch: u32,
+    layer: usize,
+    finder: Option<Finder>,
+    outputs: &[Tensor],
+) -> Result<(), RankError> {
+    let saved = finder.map_or(Vec::new(), Finder::found);
+    with(
+        |mover| {
+            if mover.finds() { mover.blocks().passed(micro_batch, layer, saved, outputs) } else { Ok(()) }
+        },
+    )
+}
+
+/// The optimizer has updated a tensor of a layer and keeps these.
+///
+/// # Errors
+/// When libtorch refuses.
+pub fn stepped<'a>(layer: usize, state: impl Iterator<Item = &'a Tensor>) -> Result<(), RankError> {
+    with(|mover| mover.blocks().stepped(layer, state))
+}
+
+/// Does something with everything back on the device, which is not counted and to which no capacity applies.
+///
+/// # Errors
+/// Those of what is done.
+pub fn whole<T>(work: impl FnOnce() -> Result<T, RankError>) -> Result<T, RankError> {
+    with(Mover::lend)?;
+    let done = work()?;
+    with(Mover::take_back)?;
+    Ok(done)
+}
+
+/// Bytes of blocks that are missing from the device.
+pub fn missing() -> u64 {
+    mover().as_ref().map_or(0, Mover::missing)
+}
+
+/// Forgets what was counted so far.
+pub fn reset() {
+    if let Some(mover) = mover().as_mut() {
+        mover.reset();
+    }
+}
+
+/// The most bytes that were on the device of each peer.
+pub fn peer_peaks() -> Vec<(u32, u64)> {
+    mover().as_ref().map_or(Vec::new(), Mover::peer_peaks)
+}
+
+/// What was moved, beside what others had here at most, where they could have anything; none where there is nothing to
+/// move.
+pub fn offload(hosted_peak: Option<u64>) -> Option<Offload> {
+    let mover = mover();
+    match (mover.as_ref(), hosted_peak) {
+        (Some(mover), peak) => Some(mover.offload(peak.unwrap_or_default())),
+        (None, Some(peak)) => Some(Offload { hosted_peak: Bytes(peak), ..Offload::default() }),
+        (None, None) => None,
+    }
+}
+
+/// Brings everything back and ends.
+///
+/// # Errors
+/// When a copy fails.
+pub fn end() -> Result<(), RankError> {
+    with(Mover::lend)?;
+    *mover() = None;
+    Ok(())
+}

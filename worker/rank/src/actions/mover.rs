@@ -1,0 +1,348 @@
+//! What happens at the boundaries between steps.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::measure::offload::Offload;
+use loadmaster_proto::training::actions::{
+    Absence, Block, Deed, Destination, StageActions, Step, Steps, Stripe,
+};
+
+use super::blocks::Blocks;
+use super::lane::Ticket;
+use super::place::{Place, Portion};
+use crate::error::RankError;
+use crate::ffi::{self, Direction, Storage};
+use crate::tape::defect;
+
+/// What is due at a boundary: indices of absences, in their order.
+#[derive(Debug, Clone, Default)]
+struct Due {
+    leaves: Vec<usize>,
+    freed: Vec<usize>,
+    fetched: Vec<usize>,
+    needed: Vec<usize>,
+}
+
+/// A block on its way.
+#[derive(Debug)]
+struct Away {
+    state: State,
+    pieces: Vec<Piece>,
+    /// Its copies that are not waited for yet, with their places.
+    tickets: Vec<(usize, Ticket)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Leaving,
+    Gone,
+    /// Gone, but back for a moment.
+    Lent,
+    Coming,
+}
+
+/// A storage of a block, and where its parts are.
+#[derive(Debug)]
+struct Piece {
+    storage: Arc<Storage>,
+    bytes: u64,
+    portions: Vec<Portion>,
+}
+
+/// Takes blocks away from a rank's device and brings them back.
+#[derive(Debug)]
+pub(super) struct Mover {
+    steps: Steps,
+    absences: Vec<Absence>,
+    /// Of each action, the place of each of its stripes; none of those that move nothing.
+    stripes: Vec<Vec<(usize, Stripe)>>,
+    due: Vec<Due>,
+    /// The boundary of the iteration that comes next.
+    next: usize,
+    blocks: Blocks,
+    places: Vec<Place>,
+    away: Vec<Option<Away>>,
+    /// Storages of blocks that are away.
+    storages: HashSet<u64>,
+    /// Bytes that are missing from the device.
+    missing: u64,
+    /// Whether anybody asks which storages micro-batches hold.
+    finds: bool,
+}
+
+impl Mover {
+    /// A mover of a stage's blocks to these places.
+    pub(super) fn new(actions: &StageActions, steps: Steps, places: Vec<Place>) -> Result<Self, RankError> {
+        let absences = actions.absences(&steps);
+        let at: BTreeMap<Option<u32>, usize> =
+            places.iter().enumerate().map(|(index, place)| (place.peer(), index)).collect();
+        let place = |peer: Option<u32>| at.get(&peer).copied().ok_or_else(|| defect("a pool is missing"));
+        let mut stripes = Vec::with_capacity(actions.actions.len());
+        for action in &actions.actions {
+            stripes.push(match &action.deed {
+                Deed::Recompute => Vec::new(),
+                Deed::Swap(swap) => match &swap.to {
+                    Destination::Host => vec![(place(None)?, Stripe { stage: 0, share: Stripe::WHOLE })],
+                    Destination::Peers(peers) => peers
+                        .iter()
+                        .map(|&stripe| Ok((place(Some(stripe.stage))?, stripe)))
+                        .collect::<Result<_, RankError>>()?,
+                },
+            });
+        }
+        let count = steps.all().len().max(1);
+        let mut due = vec![Due::default(); count];
+        for (index, absence) in absences.iter().enumerate() {
+            due[absence.leaves % count].leaves.push(index);
+            due[absence.freed % count].freed.push(index);
+            due[absence.fetched % count].fetched.push(index);
+            due[absence.needed % count].needed.push(index);
+        }
+        let finds = absences.iter().any(|absence| absence.block.is_of_micro_batch());
+        Ok(Self {
+            steps,
+            away: absences.iter().map(|_| None).collect(),
+            absences,
+            stripes,
+            due,
+            next: 0,
+            blocks: Blocks::default(),
+            places,
+            storages: HashSet::new(),
+            missing: 0,
+            finds,
+        })
+    }
+
+    pub(super) fn blocks(&mut self) -> &mut Blocks {
+        &mut self.blocks
+    }
+
+    /// Whether anybody asks which storages micro-batches hold.
+    pub(super) fn finds(&self) -> bool {
+        self.finds
+    }
+
+    /// Bytes that are missing from the device.
+    pub(super) fn missing(&self) -> u64 {
+        self.missing
+    }
+
+    /// A layer's parameters were made. Those that are away when an iteration begins are from the start, so that the first
+    /// one needs no more than the others.
+    pub(super) fn made(&mut self, layer: usize) -> Result<(), RankError> {
+        let count = self.due.len();
+        for index in 0..self.absences.len() {
+            let Absence { block, layer: of, leaves, freed, fetched, .. } = self.absences[index];
+            if (block, of) == (Block::Weights, layer) && leaves < count && fetched >= count {
+                self.leave(index)?;
+                if freed < count {
+                    self.free(index)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The first step of a micro-batch's backward pass.
+    pub(super) fn first_backward(&self, micro_batch: u32) -> Option<Step> {
+        let run = self.steps.runs(self.steps.slot(micro_batch)).last()?;
+        Some(if run.is_recomputed {
+            Step::Again { micro_batch, layer: *run.layers.start() }
+        } else {
+            Step::Backward { micro_batch, layer: *run.layers.end() }
+        })
+    }
+
+    /// The boundary before a step, and those before the steps that did not happen.
+    pub(super) fn before(&mut self, step: Step) -> Result<(), RankError> {
+        match self.steps.index(step) {
+            Some(index) => self.catch_up(index + 1),
+            None => Ok(()),
+        }
+    }
+
+    /// An iteration is over. The boundary behind its last step is the first of the next one.
+    pub(super) fn end_iteration(&mut self) -> Result<(), RankError> {
+        self.catch_up(self.due.len())?;
+        self.next = 0;
+        self.blocks.forget_micro_batches();
+        self.places.iter_mut().for_each(Place::count_iteration);
+        Ok(())
+    }
+
+    fn catch_up(&mut self, end: usize) -> Result<(), RankError> {
+        while self.next < end {
+            let Due { leaves, freed, fetched, needed } = self.due[self.next].clone();
+            self.next += 1;
+            leaves.into_iter().try_for_each(|index| self.leave(index))?;
+            freed.into_iter().try_for_each(|index| self.free(index))?;
+            fetched.into_iter().try_for_each(|index| self.fetch(index))?;
+            needed.into_iter().try_for_each(|index| self.settle(index))?;
+        }
+        Ok(())
+    }
+
+    /// Begins to copy what a block is into its pools.
+    fn leave(&mut self, index: usize) -> Result<(), RankError> {
+        let absence = &self.absences[index];
+        let stripes = &self.stripes[absence.action];
+        let shares: Vec<Stripe> = stripes.iter().map(|&(_, stripe)| stripe).collect();
+        let mut asked: HashMap<usize, u64> = HashMap::new();
+        let mut storages = Vec::new();
+        for storage in self.blocks.of(absence)? {
+            let bytes = storage.hold().map_or(0, |held| held.bytes());
+            if bytes == 0 || !self.storages.insert(storage.id()) {
+                continue;
+            }
+            let parts = Stripe::split(&shares, bytes);
+            for (&(place, _), part) in stripes.iter().zip(&parts) {
+                *asked.entry(place).or_default() += part;
+            }
+            storages.push((storage, bytes, parts));
+        }
+        if storages.is_empty() {
+            return Ok(());
+        }
+        for (&place, &bytes) in &asked {
+            self.places[place].check_room(bytes)?;
+        }
+        let mut pieces = Vec::with_capacity(storages.len());
+        for (storage, bytes, parts) in storages {
+            let mut portions = Vec::with_capacity(parts.len());
+            let mut offset = 0;
+            for (&(place, _), part) in stripes.iter().zip(parts) {
+                let taken = self.places[place].take(place, offset, part);
+                portions.push(taken.ok_or_else(|| defect("a pool has less room than it said"))?);
+                offset += part;
+            }
+            pieces.push(Piece { storage, bytes, portions });
+        }
+        let tickets = copy(&mut self.places, &pieces, Direction::Out);
+        self.away[index] = Some(Away { state: State::Leaving, pieces, tickets });
+        Ok(())
+    }
+
+    /// Waits until a block has left and gives its memory back.
+    fn free(&mut self, index: usize) -> Result<(), RankError> {
+        let Some(away) = self.away[index].as_mut().filter(|away| away.state == State::Leaving) else {
+            return Ok(());
+        };
+        wait(&mut self.places, away)?;
+        away.state = State::Gone;
+        self.missing += give_back(away)?;
+        Ok(())
+    }
+
+    /// Gives a block memory again and begins to copy it back.
+    fn fetch(&mut self, index: usize) -> Result<(), RankError> {
+        let Some(away) = self.away[index].as_mut().filter(|away| away.state == State::Gone) else {
+            return Ok(());
+        };
+        renew(away)?;
+        self.missing -= away.pieces.iter().map(|piece| piece.bytes).sum::<u64>();
+        away.tickets = copy(&mut self.places, &away.pieces, Direction::Back);
+        away.state = State::Coming;
+        Ok(())
+    }
+
+    /// Waits until a block is back and gives its places back.
+    fn settle(&mut self, index: usize) -> Result<(), RankError> {
+        let Some(mut away) = self.away[index].take() else { return Ok(()) };
+        wait(&mut self.places, &mut away)?;
+        for piece in &away.pieces {
+            self.storages.remove(&piece.storage.id());
+            piece.portions.iter().for_each(|portion| self.places[portion.place].give_back(portion));
+        }
+        Ok(())
+    }
+
+    /// Brings everything back for a moment, or, where it is the end, for good.
+    pub(super) fn lend(&mut self) -> Result<(), RankError> {
+        for away in self.away.iter_mut().flatten() {
+            wait(&mut self.places, away)?;
+            if away.state == State::Gone {
+                ffi::without_host_capacity(|| renew(away))?;
+                away.tickets = copy(&mut self.places, &away.pieces, Direction::Back);
+                wait(&mut self.places, away)?;
+                away.state = State::Lent;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes away again what was back for a moment, as it was.
+    pub(super) fn take_back(&mut self) -> Result<(), RankError> {
+        for away in self.away.iter_mut().flatten().filter(|away| away.state == State::Lent) {
+            give_back(away)?;
+            away.state = State::Gone;
+        }
+        Ok(())
+    }
+
+    /// Forgets what was counted so far.
+    pub(super) fn reset(&mut self) {
+        self.places.iter_mut().for_each(Place::reset);
+    }
+
+    /// What was counted.
+    pub(super) fn offload(&self, hosted_peak: u64) -> Offload {
+        let host = self.places.iter().find(|place| place.peer().is_none());
+        Offload {
+            host_peak: Bytes(host.map_or(0, Place::peak)),
+            hosted_peak: Bytes(hosted_peak),
+            copies: self.places.iter().map(Place::count).collect(),
+        }
+    }
+
+    /// The most bytes that were on the device of each peer.
+    pub(super) fn peer_peaks(&self) -> Vec<(u32, u64)> {
+        self.places.iter().filter_map(|place| Some((place.peer()?, place.peak()))).collect()
+    }
+}
+
+/// Begins the copies of all parts, those to one place one behind the other.
+fn copy(places: &mut [Place], pieces: &[Piece], direction: Direction) -> Vec<(usize, Ticket)> {
+    let used: std::collections::BTreeSet<usize> =
+        pieces.iter().flat_map(|piece| &piece.portions).map(|portion| portion.place).collect();
+    let begin = |index: usize| {
+        let portions = pieces.iter().flat_map(|piece| {
+            let here = piece.portions.iter().filter(move |portion| portion.place == index);
+            here.map(|portion| (&*piece.storage, portion))
+        });
+        let ticket = places.get_mut(index)?.copy(portions, direction);
+        Some((index, ticket))
+    };
+    used.into_iter().filter_map(begin).collect()
+}
+
+fn wait(places: &mut [Place], away: &mut Away) -> Result<(), RankError> {
+    for (place, ticket) in away.tickets.drain(..) {
+        places[place].wait(&ticket)?;
+    }
+    Ok(())
+}
+
+/// Gives the memory of a block back. Returns its bytes.
+fn give_back(away: &Away) -> Result<u64, RankError> {
+    let mut bytes = 0;
+    for piece in &away.pieces {
+        if let Some(mut held) = piece.storage.hold() {
+            held.give_back()?;
+        }
+        bytes += piece.bytes;
+    }
+    Ok(bytes)
+}
+
+/// Gives a block memory again, as far as anything still holds it.
+fn renew(away: &Away) -> Result<(), RankError> {
+    for piece in &away.pieces {
+        if let Some(mut held) = piece.storage.hold() {
+            held.renew()?;
+        }
+    }
+    Ok(())
+}

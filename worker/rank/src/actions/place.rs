@@ -1,0 +1,154 @@
+//! A place where blocks are while they are away from the device.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::measure::failure::OutOfMemory;
+use loadmaster_proto::measure::offload::CopyCount;
+
+use super::lane::{Lane, Ticket};
+use super::pool::{Extent, Pool};
+use crate::error::RankError;
+use crate::ffi::{Direction, Mapping, Storage, Transfer};
+use crate::progress;
+use crate::timing::median;
+
+/// A part of a storage, and where it is.
+#[derive(Debug)]
+pub(super) struct Portion {
+    /// Which place.
+    pub(super) place: usize,
+    /// Where it begins in the storage.
+    offset: u64,
+    extents: Vec<Extent>,
+}
+
+/// A place where blocks are while they are away.
+#[derive(Debug)]
+pub(super) struct Place {
+    peer: Option<u32>,
+    memory: Arc<Mapping>,
+    pool: Pool,
+    out: Lane,
+    back: Lane,
+    /// Of the iteration so far.
+    tally: Tally,
+    /// Of the last whole one.
+    moved: [u64; 2],
+    /// Of each whole one.
+    waited: Vec<f64>,
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    /// Bytes out and back.
+    moved: [u64; 2],
+    waited: f64,
+}
+
+impl Place {
+    /// A pool of the host, or on a peer, to which copies are no faster than this.
+    pub(super) fn new(
+        peer: Option<u32>,
+        memory: Arc<Mapping>,
+        bytes_per_second: Option<f64>,
+    ) -> Result<Self, RankError> {
+        let name = peer.map_or("host".to_owned(), |peer| format!("stage {peer}"));
+        Ok(Self {
+            peer,
+            pool: Pool::new(memory.bytes()),
+            memory,
+            out: Lane::start(format!("to {name}"), bytes_per_second)?,
+            back: Lane::start(format!("from {name}"), bytes_per_second)?,
+            tally: Tally::default(),
+            moved: [0; 2],
+            waited: Vec::new(),
+        })
+    }
+
+    /// Whose pool it is; none of the host.
+    pub(super) fn peer(&self) -> Option<u32> {
+        self.peer
+    }
+
+    /// The most bytes that were there at once since the last reset.
+    pub(super) fn peak(&self) -> u64 {
+        self.pool.peak()
+    }
+
+    /// Whether so many bytes more have room.
+    pub(super) fn check_room(&self, asked: u64) -> Result<(), RankError> {
+        let (held, allowed) = (self.pool.used(), self.pool.size());
+        if asked <= allowed - held {
+            return Ok(());
+        }
+        let (phase, layer) = progress::whereabouts();
+        // A pool on a peer is memory of that one's device.
+        let ledger = if self.peer.is_none() { Ledger::Host } else { Ledger::Allocated };
+        let [asked, held, allowed] = [asked, held, allowed].map(Bytes);
+        Err(RankError::OutOfMemory(OutOfMemory { asked, held, allowed, ledger, phase, layer }))
+    }
+
+    /// Takes room for a part of a storage; none where there is none.
+    pub(super) fn take(&mut self, place: usize, offset: u64, bytes: u64) -> Option<Portion> {
+        Some(Portion { place, offset, extents: self.pool.take(bytes)? })
+    }
+
+    pub(super) fn give_back(&mut self, portion: &Portion) {
+        self.pool.give_back(&portion.extents);
+    }
+
+    /// Begins to copy parts of storages. Those that nothing holds any more have nothing to copy.
+    pub(super) fn copy<'a>(
+        &mut self,
+        portions: impl Iterator<Item = (&'a Storage, &'a Portion)>,
+        direction: Direction,
+    ) -> Ticket {
+        let mut transfers = Vec::new();
+        for (storage, portion) in portions {
+            let mut offset = portion.offset;
+            for extent in &portion.extents {
+                let of = (offset, extent.bytes);
+                transfers.extend(Transfer::new(storage, of, &self.memory, extent.start, direction));
+                offset += extent.bytes;
+            }
+        }
+        let bytes: usize = transfers.iter().map(Transfer::bytes).sum();
+        let (lane, moved) = match direction {
+            Direction::Out => (&self.out, 0),
+            Direction::Back => (&self.back, 1),
+        };
+        self.tally.moved[moved] += bytes as u64;
+        lane.ask(transfers)
+    }
+
+    /// Waits for a copy.
+    pub(super) fn wait(&mut self, ticket: &Ticket) -> Result<(), RankError> {
+        let begin = Instant::now();
+        let ended = ticket.wait();
+        self.tally.waited += begin.elapsed().as_secs_f64();
+        ended
+    }
+
+    /// An iteration is over.
+    pub(super) fn count_iteration(&mut self) {
+        let Tally { moved, waited } = std::mem::take(&mut self.tally);
+        self.moved = moved;
+        self.waited.push(waited);
+    }
+
+    /// Forgets what was counted.
+    pub(super) fn reset(&mut self) {
+        self.pool.reset_peak();
+        self.tally = Tally::default();
+        self.waited.clear();
+    }
+
+    /// What was counted.
+    pub(super) fn count(&self) -> CopyCount {
+        let [out_bytes, in_bytes] = self.moved;
+        CopyCount { peer: self.peer, out_bytes, in_bytes, waited_seconds: median(&self.waited) }
+    }
+}

@@ -1,0 +1,171 @@
+//! Whatever a stage does about its memory, it trains the same, to the bit.
+
+mod pools;
+mod random;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::rank::RankSpec;
+use loadmaster_proto::model::Model;
+use loadmaster_proto::training::actions::{Action, Deed, StageActions};
+use loadmaster_proto::training::{Precision, Schedule, TrainingSpec};
+use tch::Tensor;
+
+use crate::correctness::{ADAM, SGD};
+use crate::models::{small_amoebanet, small_bert, small_llama, small_qwen3, small_transgan};
+use crate::processes::{connected, run_all, small_gpt, small_vgg, training};
+use random::Random;
+
+/// What training leaves behind: gradients of the first iteration, parameters after the last one, losses.
+#[derive(Debug)]
+struct Trained {
+    tensors: BTreeMap<String, Tensor>,
+    losses: Vec<f64>,
+}
+
+/// Runs ranks and reads what they leave behind.
+fn train(mut specs: Vec<RankSpec>, folder: &Path) -> (Trained, Vec<Measurement>) {
+    let file = |what: &str, index: usize| Some(folder.join(format!("{what}-{index}.safetensors")));
+    for (index, spec) in specs.iter_mut().enumerate() {
+        spec.dump_gradients = file("gradients", index);
+        spec.dump_parameters = file("parameters", index);
+    }
+    let measured = run_all(&specs);
+    let read = |path: &Option<PathBuf>| Tensor::read_safetensors(path.as_ref().unwrap()).unwrap();
+    let tensors = specs
+        .iter()
+        .enumerate()
+        .flat_map(|(index, spec)| {
+            let named =
+                |what: &str, (name, tensor): (String, Tensor)| (format!("{index} {what} {name}"), tensor);
+            let gradients =
+                read(&spec.dump_gradients).into_iter().map(move |read| named("gradient of", read));
+            let parameters =
+                read(&spec.dump_parameters).into_iter().map(move |read| named("parameter", read));
+            gradients.chain(parameters).collect::<Vec<_>>()
+        })
+        .collect();
+    let losses = measured.iter().flat_map(|measured| measured.losses.clone()).collect();
+    (Trained { tensors, losses }, measured)
+}
+
+fn assert_same_bits(acted: &Trained, untouched: &Trained, what: &str) {
+    assert_eq!(acted.losses, untouched.losses, "{what}");
+    assert_eq!(acted.tensors.len(), untouched.tensors.len(), "{what}");
+    for ((name, acted), (expected_name, expected)) in acted.tensors.iter().zip(&untouched.tensors) {
+        assert_eq!(name, expected_name, "{what}");
+        assert!(acted.equal(expected), "{what}: {name} differs");
+    }
+}
+
+fn recompute(first_layer: usize, last_layer: usize, slots: &[u32]) -> Action {
+    Action { first_layer, last_layer, slots: slots.to_vec(), deed: Deed::Recompute }
+}
+
+/// Runs that are computed again for some of the micro-batches in flight, of any length, beside kept ones, change
+/// nothing but what is held.
+#[test]
+fn any_mix_of_kept_and_recomputed_runs_trains_the_same() {
+    let mut random = Random::new(12);
+    for model in [small_gpt(true), small_bert(), small_llama(), small_amoebanet(), small_transgan()] {
+        let schedule = if random.below(2) == 0 { Schedule::Gpipe } else { Schedule::OneFOneB };
+        let precision = random.of(&[Precision::Fp32, Precision::Bf16, Precision::Bf16Fp32Gradients]);
+        let training = TrainingSpec { schedule, precision, optimizer: random.of(&[ADAM, SGD]), ..training() };
+        let partitioning = random.partitioning(&model, 2, (1, 1));
+        let folder = tempfile::tempdir().unwrap();
+        let specs = connected(&model, training, &partitioning, folder.path());
+        let (untouched, kept) = train(specs.clone(), folder.path());
+        let folder = tempfile::tempdir().unwrap();
+        let mut specs = connected(&model, training, &partitioning, folder.path());
+        for spec in &mut specs {
+            spec.actions.actions = random.recomputed(spec);
+        }
+        let what = format!(
+            "{} {training:?} {:?}",
+            model.family(),
+            specs.iter().map(|spec| &spec.actions).collect::<Vec<_>>()
+        );
+        let (acted, _) = train(specs, folder.path());
+        assert_same_bits(&acted, &untouched, &what);
+        assert!(kept.iter().all(|measured| measured.offload.is_none()));
+    }
+}
+
+/// One run, untouched and with random actions of every kind: the same bits.
+fn assert_random_actions_train_the_same(
+    random: &mut Random,
+    model: &Model,
+    stages: usize,
+    degrees: (u32, u32),
+) {
+    let training = TrainingSpec {
+        schedule: random.of(&[Schedule::Gpipe, Schedule::OneFOneB]),
+        precision: random.of(&[Precision::Fp32, Precision::Bf16, Precision::Bf16Fp32Gradients]),
+        optimizer: random.of(&[ADAM, SGD]),
+        micro_batches: 2 + random.below(5) as u32,
+        ..training()
+    };
+    let partitioning = random.partitioning(model, stages, degrees);
+    let folder = tempfile::tempdir().unwrap();
+    let specs = connected(model, training, &partitioning, folder.path());
+    let (untouched, _) = train(specs, folder.path());
+    let folder = tempfile::tempdir().unwrap();
+    let mut specs = connected(model, training, &partitioning, folder.path());
+    random.act(&mut specs);
+    let actions: Vec<&StageActions> = specs.iter().map(|spec| &spec.actions).collect();
+    let what = format!("{} {training:?} {partitioning} {actions:?}", model.family());
+    let moves = |spec: &RankSpec| spec.actions.actions.iter().any(|action| action.deed != Deed::Recompute);
+    let moving: Vec<bool> = specs.iter().map(moves).collect();
+    println!("{what}");
+    let (acted, measured) = train(specs, folder.path());
+    assert_same_bits(&acted, &untouched, &what);
+    for (measured, moves) in measured.iter().zip(moving) {
+        let offload = measured.offload.as_deref().unwrap();
+        for copies in &offload.copies {
+            assert_eq!(copies.out_bytes, copies.in_bytes, "what left is back: {what}");
+        }
+        let moved: u64 = offload.copies.iter().map(|copies| copies.out_bytes).sum();
+        assert!(moves || moved == 0, "{what}");
+        println!("{moved} bytes each way, {} in the host at most", offload.host_peak);
+    }
+}
+
+/// Whatever leaves, wherever it goes and whenever it comes back: pipelines, replicas and shards.
+/// `RANDOM_ACTIONS=100` tries more of them, and `RANDOM_SEED=7` others.
+#[test]
+fn random_actions_train_the_same() {
+    let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let mut random = Random::new(number("RANDOM_SEED").unwrap_or(1));
+    for _ in 0..number("RANDOM_ACTIONS").unwrap_or(14) {
+        let model = match random.below(8) {
+            0 => small_gpt(true),
+            1 => small_gpt(false),
+            2 => small_bert(),
+            3 => small_llama(),
+            4 => small_qwen3(),
+            5 => small_transgan(),
+            6 => small_amoebanet(),
+            _ => small_vgg(),
+        };
+        let (stages, degrees) = random.of(&[(1, (1, 1)), (2, (1, 1)), (3, (1, 1)), (2, (2, 1)), (2, (1, 2))]);
+        assert_random_actions_train_the_same(&mut random, &model, stages, degrees);
+    }
+}
+
+/// What is computed again for one slot of four is not held for it.
+#[test]
+fn runs_of_slots_save_in_their_slots() {
+    let model: Model = small_gpt(true);
+    let peak = |actions: Vec<Action>| {
+        let folder = tempfile::tempdir().unwrap();
+        let partitioning = Random::new(1).partitioning(&model, 1, (1, 1));
+        let mut specs = connected(&model, training(), &partitioning, folder.path());
+        specs[0].actions = StageActions { actions, ..StageActions::default() };
+        run_all(&specs)[0].peak_allocated.0
+    };
+    let peaks = [&[][..], &[0], &[0, 2], &[0, 1, 2]]
+        .map(|slots: &[u32]| peak(if slots.is_empty() { Vec::new() } else { vec![recompute(1, 3, slots)] }));
+    assert!(peaks.is_sorted_by(|more, less| more > less), "{peaks:?}");
+}

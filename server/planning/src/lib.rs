@@ -10,6 +10,7 @@
 //! | [`iteration`] | how long does an iteration take: in closed form, at least, and exactly? | AMP, 3.2, 3.3 |
 //! | [`cost`] | what does a stage cost a search: bytes and seconds? | AMP, 3.3 |
 //! | [`fleet`] | which devices does a search see, and which ones are they? | |
+//! | [`actions`] | what do stages do so that they hold less, and on which device of a node is each? | MPress, III |
 //! | [`search`] | which plan is best, of all that there are? | III-C; AMP, 3.4 |
 //! | [`recommend`] | which plan is best by what was asked for, and what proves it? | III-C; AMP, 3 |
 //! | [`learn`] | how right were predictions, and which plan did best when it was trained? | AMP, 3.1 |
@@ -20,6 +21,7 @@
 pub mod campaign;
 pub mod predict;
 
+pub mod actions;
 pub mod cost;
 pub mod fleet;
 pub mod iteration;

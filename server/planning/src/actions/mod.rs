@@ -1,0 +1,28 @@
+//! What stages do about their memory, as MPress decides it.
+//!
+//! | module | question | MPress |
+//! |---|---|---|
+//! | `blocks` | what does a stage hold, block by block, and how long does it take? | III-B |
+//! | `node` | what is on a node, and what do copies go over? | |
+//! | `work` | what does a stage do one after another, and when are its blocks away? | |
+//! | `held` | what does a stage hold then, on its device and elsewhere? | |
+//! | `mapping` | which stage is on which device of a node, of all ways that its links tell apart? | III-C |
+//! | `striping` | how is a block split over the links to its peers? | III-C |
+//! | `rule` | keep a block by host, by a peer, or by computing it again? | III-D, Table III |
+//! | `paper` | what does MPress's own planner do? | III-D |
+//!
+//! The words are those of [`loadmaster_proto::training::actions`], which also says when a block is away.
+
+mod blocks;
+mod held;
+pub mod mapping;
+mod node;
+pub mod paper;
+pub mod rule;
+pub mod striping;
+mod work;
+
+pub use blocks::{LayerBlocks, StageBlocks};
+pub use held::Held;
+pub use node::NodeDevices;
+pub use work::StageWork;

@@ -1,0 +1,52 @@
+//! The devices of a node, and what copies between them go over.
+
+use loadmaster_proto::cluster::Link;
+
+use super::mapping::LinkGraph;
+use crate::iteration::Edge;
+
+/// The devices of a node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeDevices {
+    /// Bytes that training may use on each.
+    pub capacity: Vec<u64>,
+    /// From each to the memory of the host, and as fast back at the same time.
+    pub host: Vec<Link>,
+    /// From each to each, row by row; none where there is no way but the host's.
+    pub pairs: Vec<Vec<Option<Link>>>,
+    /// Memory of the host that blocks may take, of all devices together.
+    pub host_bytes: u64,
+}
+
+impl NodeDevices {
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.capacity.len()
+    }
+
+    /// From one device to another.
+    pub fn link(&self, from: usize, to: usize) -> Option<Link> {
+        self.pairs.get(from)?.get(to).copied().flatten()
+    }
+
+    /// What a mapping depends on.
+    pub fn graph(&self) -> LinkGraph {
+        let of = |link: Option<Link>| link.map(|link| (link.bytes_per_second, link.latency_seconds));
+        let devices: Vec<_> = (0..self.count())
+            .map(|device| (self.capacity[device], of(self.host.get(device).copied())))
+            .collect();
+        LinkGraph::new(&devices, |from, to| of(self.link(from, to)))
+    }
+
+    /// Seconds of so many bytes between two devices, by way of the host where they have no link.
+    pub fn seconds(&self, from: usize, to: usize, bytes: u64) -> f64 {
+        let takes = |link: &Link| link.latency_seconds + bytes as f64 / link.bytes_per_second;
+        let by_host = || [from, to].iter().filter_map(|&device| self.host.get(device)).map(takes).sum();
+        self.link(from, to).as_ref().map_or_else(by_host, takes)
+    }
+
+    /// The edge between two stages on these devices, over which so many bytes go each way.
+    pub fn edge(&self, from: usize, to: usize, bytes: u64) -> Edge {
+        Edge { forward: self.seconds(from, to, bytes), backward: self.seconds(to, from, bytes) }
+    }
+}

@@ -1,0 +1,131 @@
+//! What is done to which block, and what every device holds then.
+
+use std::collections::BTreeMap;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::training::actions::{Action, Block, Deed, Hosted, StageActions};
+
+use super::Question;
+use crate::actions::{Held, StageWork};
+
+/// A block of a layer, of all micro-batches alike; activations where the layer is computed again.
+pub(super) type Of = (usize, Block);
+
+/// A plan in the making.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Decided {
+    /// By stage, its device.
+    pub(super) mapping: Vec<usize>,
+    /// By stage, what is done to its blocks.
+    pub(super) deeds: Vec<BTreeMap<Of, Deed>>,
+    held: Vec<Held>,
+}
+
+impl Decided {
+    /// Every block stays.
+    pub(super) fn nothing(question: &Question<'_>, mapping: &[usize]) -> Self {
+        let deeds = vec![BTreeMap::new(); question.stages.len()];
+        let mut decided = Self { mapping: mapping.to_vec(), held: vec![Held::default(); deeds.len()], deeds };
+        (0..decided.deeds.len()).for_each(|stage| decided.hold(question, stage));
+        decided
+    }
+
+    /// Does something else to blocks of a stage; `None` lets one stay.
+    pub(super) fn set(&mut self, question: &Question<'_>, stage: usize, deeds: &[(Of, Option<Deed>)]) {
+        let Some(all) = self.deeds.get_mut(stage) else { return };
+        for (of, deed) in deeds {
+            match deed {
+                Some(deed) => all.insert(*of, deed.clone()),
+                None => all.remove(of),
+            };
+        }
+        self.hold(question, stage);
+    }
+
+    fn hold(&mut self, question: &Question<'_>, stage: usize) {
+        let actions = self.actions_of(stage);
+        let (Some(blocks), Some(held)) = (question.stages.get(stage), self.held.get_mut(stage)) else {
+            return;
+        };
+        let work =
+            StageWork::of(blocks, question.place(stage), question.order, question.micro_batches, &actions);
+        *held = Held::of(blocks, &work, &actions);
+    }
+
+    /// What is done to a block.
+    pub(super) fn deed(&self, stage: usize, of: Of) -> Option<&Deed> {
+        self.deeds.get(stage)?.get(&of)
+    }
+
+    /// Bytes of a stage's device.
+    pub(super) fn peak(&self, stage: usize) -> u64 {
+        let own = self.held.get(stage).map_or(0, |held| held.device);
+        own.saturating_add(self.hosted(stage).values().sum())
+    }
+
+    /// Bytes of every stage's device.
+    pub(super) fn peaks(&self) -> Vec<u64> {
+        (0..self.held.len()).map(|stage| self.peak(stage)).collect()
+    }
+
+    /// By stage: bytes that it keeps on this one's device.
+    fn hosted(&self, stage: usize) -> BTreeMap<usize, u64> {
+        let here = u32::try_from(stage).unwrap_or(u32::MAX);
+        let of = |(other, held): (usize, &Held)| Some((other, held.peers.get(&here).copied()?));
+        self.held.iter().enumerate().filter_map(of).collect()
+    }
+
+    /// Bytes in the host's memory.
+    pub(super) fn host(&self) -> u64 {
+        self.held.iter().map(|held| held.host).sum()
+    }
+
+    /// Bytes that a stage's device lacks; below 0 what is free there.
+    pub(super) fn lacks(&self, question: &Question<'_>, stage: usize) -> i128 {
+        let device = self.mapping.get(stage).copied().unwrap_or(usize::MAX);
+        let capacity = question.node.capacity.get(device).copied().unwrap_or(0);
+        i128::from(self.peak(stage)) + i128::from(question.reserve(stage)) - i128::from(capacity)
+    }
+
+    /// Whether every device and the host have room.
+    pub(super) fn fits(&self, question: &Question<'_>) -> bool {
+        self.host() <= question.node.host_bytes
+            && (0..self.held.len()).all(|stage| self.lacks(question, stage) <= 0)
+    }
+
+    /// The actions of every stage, with the pools that they need.
+    pub(super) fn actions(&self) -> Vec<StageActions> {
+        let of_stage = |stage| {
+            let hosted =
+                self.hosted(stage).into_iter().filter(|(_, bytes)| *bytes > 0).map(|(other, bytes)| Hosted {
+                    stage: u32::try_from(other).unwrap_or(u32::MAX),
+                    bytes: Bytes(bytes),
+                });
+            let host_pool = Bytes(self.held.get(stage).map_or(0, |held| held.host));
+            StageActions { host_pool, hosted: hosted.collect(), ..self.actions_of(stage) }
+        };
+        (0..self.deeds.len()).map(of_stage).collect()
+    }
+
+    /// What is done, without pools. Layers next to each other with the same swap are one action.
+    pub(super) fn actions_of(&self, stage: usize) -> StageActions {
+        let mut by_block: BTreeMap<Block, Vec<Action>> = BTreeMap::new();
+        for (&(layer, block), deed) in self.deeds.get(stage).into_iter().flatten() {
+            let actions = by_block.entry(block).or_default();
+            match actions.last_mut() {
+                Some(last)
+                    if last.deed == *deed && *deed != Deed::Recompute && last.last_layer + 1 == layer =>
+                {
+                    last.last_layer = layer;
+                }
+                _ => actions.push(Action {
+                    first_layer: layer,
+                    last_layer: layer,
+                    slots: Vec::new(),
+                    deed: deed.clone(),
+                }),
+            }
+        }
+        StageActions { actions: by_block.into_values().flatten().collect(), ..StageActions::default() }
+    }
+}

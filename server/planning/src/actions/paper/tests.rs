@@ -1,0 +1,206 @@
+use loadmaster_proto::cluster::{Link, LinkOrigin};
+use loadmaster_proto::training::actions::{Deed, Destination};
+use proptest::prelude::*;
+
+use super::*;
+use crate::actions::LayerBlocks;
+use crate::actions::mapping::tests::CUBE_MESH;
+use crate::iteration::copies::LayerSeconds;
+
+const BLOCKS: [Block; 5] =
+    [Block::Activations, Block::Versions, Block::Weights, Block::Gradients, Block::Optimizer];
+const MB: u64 = 1_000_000;
+const GB: u64 = 1000 * MB;
+
+fn link(bytes_per_second: f64) -> Link {
+    Link { bytes_per_second, latency_seconds: 1e-5, origin: LinkOrigin::Given }
+}
+
+/// A node whose pairs have links of so many GB a second.
+fn node(capacity: u64, host: f64, devices: usize, pair: impl Fn(usize, usize) -> f64) -> NodeDevices {
+    let row = |from: usize| (0..devices).map(|to| (from != to).then(|| link(pair(from, to) * 1e9))).collect();
+    NodeDevices {
+        capacity: vec![capacity; devices],
+        host: vec![link(host * 1e9); devices],
+        pairs: (0..devices).map(row).collect(),
+        host_bytes: 1000 * GB,
+    }
+}
+
+fn mesh(from: usize, to: usize) -> f64 {
+    f64::from(CUBE_MESH[from][to]).mul_add(20.0, 2.0)
+}
+
+/// A stage of a model like BERT: 4 layers that keep `kept` MB each and take 30 ms for both passes.
+fn stage(index: usize, kept: u64, parameters: u64) -> StageBlocks {
+    let layer = LayerBlocks {
+        seconds: LayerSeconds { forward: 0.01, backward: 0.02, again: 0.01, update: 0.002 },
+        activations: kept * MB,
+        input: kept * MB / 30,
+        versions: 0,
+        weights: 4 * parameters * MB,
+        gradients: 4 * parameters * MB,
+        optimizer: 8 * parameters * MB,
+        working: kept * MB / 2,
+    };
+    StageBlocks { first_layer: 4 * index, layers: vec![layer; 4], fixed: 0 }
+}
+
+fn stages(kept: u64, parameters: u64) -> Vec<StageBlocks> {
+    (0..8).map(|index| stage(index, kept, parameters)).collect()
+}
+
+const ALL: Allowed = Allowed { recompute: true, host: true, peers: true };
+const NOTHING: Allowed = Allowed { recompute: false, host: false, peers: false };
+
+/// 1F1B of 16 micro-batches, with stripes and stages in order.
+fn question<'a>(stages: &'a [StageBlocks], node: &'a NodeDevices, allowed: Allowed) -> Question<'a> {
+    const EDGES: [u64; 8] = [20 * MB; 8];
+    Question {
+        stages,
+        edge_bytes: &EDGES[..stages.len() - 1],
+        order: Order::OneFOneB,
+        micro_batches: 16,
+        overlap: Overlap::Computing,
+        node,
+        reserve: &[],
+        allowed,
+        blocks: &BLOCKS,
+        stripes: true,
+        mappings: 0,
+    }
+}
+
+/// Which of host, recomputation and peers a plan uses.
+fn uses(plan: &PaperPlan) -> [bool; 3] {
+    let deeds = || plan.actions.iter().flat_map(|stage| &stage.actions).map(|action| &action.deed);
+    let swaps = |to_host: bool| {
+        deeds().any(|deed| matches!(deed, Deed::Swap(swap) if (swap.to == Destination::Host) == to_host))
+    };
+    [swaps(true), deeds().any(|deed| *deed == Deed::Recompute), swaps(false)]
+}
+
+/// Of every stage with its own formula: static bytes, and what micro-batches in flight keep.
+#[test]
+fn what_fits_is_left_alone() {
+    let (stages, node) = (stages(100, 10), node(4 * GB, 12.0, 8, mesh));
+    let plan = plan(&question(&stages, &node, NOTHING)).unwrap();
+    assert_eq!((uses(&plan), plan.rounds), ([false; 3], 0));
+    assert_eq!((plan.seconds, plan.start_seconds), (plan.untouched_seconds, plan.untouched_seconds));
+    let expected = |stage: u64| 4 * 16 * 10 * MB + (8 - stage) * 4 * 100 * MB;
+    assert_eq!(plan.peaks, (0..8).map(expected).collect::<Vec<_>>());
+    assert!(plan.actions.iter().all(StageActions::is_empty));
+}
+
+/// A device that lacks room says how much; recomputing everything does not help against weights.
+#[test]
+fn what_cannot_fit_is_named() {
+    let (stages, node) = (stages(100, 100), node(6 * GB, 12.0, 8, mesh));
+    let recompute = Allowed { recompute: true, ..NOTHING };
+    let Err(PaperError::NoRoom { stage: 7, missing }) = plan(&question(&stages, &node, recompute)) else {
+        panic!("static bytes alone are 6.4 GB")
+    };
+    assert!((400 * MB..=900 * MB).contains(&missing), "{missing}");
+    assert!(uses(&plan(&question(&stages, &node, ALL)).unwrap())[0], "state alone fits on the host");
+}
+
+/// memory.md's four pressures: nothing is done, then what the host takes for free, then both swaps and recomputation.
+#[test]
+fn more_pressure_takes_more_ways() {
+    // A host so slow that nothing is free.
+    let slow = |capacity| node(capacity, 0.5, 8, mesh);
+    let of = |kept, parameters, capacity| {
+        let (stages, node) = (stages(kept, parameters), slow(capacity));
+        plan(&question(&stages, &node, ALL)).map(|plan| uses(&plan))
+    };
+    assert_eq!(of(100, 10, 4 * GB), Ok([false, false, false]));
+    let peers_alone = of(400, 10, 11 * GB).unwrap();
+    assert!(peers_alone[2], "{peers_alone:?}");
+    let mixed = of(900, 10, 11 * GB).unwrap();
+    assert!(mixed[1], "{mixed:?}");
+    let with_host = of(400, 200, 11 * GB).unwrap();
+    assert!(with_host[0], "{with_host:?}");
+}
+
+#[test]
+fn a_switch_gains_nothing_by_mapping_and_a_mesh_may() {
+    let stages = stages(500, 10);
+    let peers = Allowed { peers: true, ..NOTHING };
+    let gain = |node: &NodeDevices| {
+        let asked = Question { stripes: false, ..question(&stages, node, peers) };
+        let in_order = plan(&asked).unwrap();
+        let mapped = plan(&Question { mappings: 40, ..asked }).unwrap();
+        assert!(mapped.seconds <= in_order.seconds);
+        (in_order.seconds - mapped.seconds, mapped.classes)
+    };
+    assert_eq!(gain(&node(14 * GB, 12.0, 8, |_, _| 5.0)), (0.0, Some(1)));
+    let (gain, classes) = gain(&node(14 * GB, 12.0, 8, mesh));
+    assert!(gain > 0.0, "{gain}");
+    assert_eq!(classes, Some(10_080));
+}
+
+#[test]
+fn what_makes_no_pipeline_is_refused() {
+    let (stages, node) = (stages(100, 10), node(4 * GB, 12.0, 8, mesh));
+    let asked = question(&stages, &node, ALL);
+    let refused = |asked: Question<'_>| matches!(plan(&asked), Err(PaperError::Unfit(_)));
+    assert!(refused(Question { stages: &[], ..asked }));
+    assert!(refused(Question { edge_bytes: &[], ..asked }));
+    assert!(refused(Question { micro_batches: 0, ..asked }));
+    assert!(refused(Question { order: Order::Interleaved { devices: 8 }, ..asked }));
+    let small = NodeDevices { capacity: vec![GB; 2], ..node.clone() };
+    assert!(refused(Question { node: &small, ..asked }));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whatever is asked: no plan is slower than the one that its loop began with, nor faster than doing nothing; all
+    /// devices and the host have room for all that is theirs and others' at any moment; what is done is allowed, each block
+    /// is subject to one action, and shares add up.
+    #[test]
+    fn a_plan_fits_and_is_no_slower_than_its_start(
+        kept in 50_u64..900, parameters in 1_u64..80, capacity in 3_u64..20, host in 1_u32..30, micro_batches in 1_u32..12,
+        recompute: bool, to_host: bool, peers: bool, stripes: bool,
+        order in prop_oneof![Just(Order::OneFOneB), Just(Order::Gpipe), Just(Order::PipeDream)],
+    ) {
+        let stages: Vec<StageBlocks> = (0..4).map(|index| stage(index, kept, parameters)).collect();
+        let node = NodeDevices { host_bytes: 40 * GB, ..node(capacity * GB, f64::from(host), 4, mesh) };
+        let allowed = Allowed { recompute, host: to_host, peers };
+        let asked = Question { order, micro_batches, stripes, mappings: 3, ..question(&stages, &node, allowed) };
+        let plan = match plan(&asked) {
+            Ok(plan) => plan,
+            Err(PaperError::NoRoom { missing, .. }) => {
+                prop_assert!(missing > 0);
+                return Ok(());
+            }
+            Err(other) => return Err(TestCaseError::fail(other.to_string())),
+        };
+        prop_assert!(plan.seconds <= plan.start_seconds * (1.0 + 1e-9));
+        prop_assert!(plan.seconds >= plan.untouched_seconds * (1.0 - 1e-9) || plan.mapping != [0, 1, 2, 3]);
+        prop_assert!(plan.peaks.iter().all(|&peak| peak <= capacity * GB) && plan.host_bytes <= 40 * GB);
+        let [by_host, again, by_peers] = uses(&plan);
+        prop_assert!((!by_host || to_host) && (!again || recompute) && (!by_peers || peers));
+        let parts: f64 = plan.shares.parts().iter().sum();
+        prop_assert!((parts - 1.0).abs() < 1e-9 || plan.shares.all() == 0);
+        for (index, actions) in plan.actions.iter().enumerate() {
+            let work = crate::actions::StageWork::of(&stages[index], (index as u32, 4), order, micro_batches, actions);
+            let held = crate::actions::Held::of(&stages[index], &work, actions);
+            let hosted: u64 = actions.hosted.iter().map(|hosted| hosted.bytes.0).sum();
+            prop_assert_eq!(held.device + hosted, plan.peaks[index]);
+            prop_assert_eq!(held.host, actions.host_pool.0);
+            for (peer, bytes) in held.peers {
+                let pool = plan.actions[peer as usize].hosted.iter().find(|hosted| hosted.stage as usize == index);
+                prop_assert_eq!(pool.map_or(0, |pool| pool.bytes.0), bytes);
+            }
+            let mut taken = std::collections::BTreeSet::new();
+            for action in &actions.actions {
+                let block = match &action.deed {
+                    Deed::Recompute => Block::Activations,
+                    Deed::Swap(swap) => swap.block,
+                };
+                prop_assert!(action.layers().all(|layer| taken.insert((layer, block))));
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The paper's planner, asked for one of its cells.
+
+use std::time::{Duration, Instant};
+
+use loadmaster_planning::actions::paper::{Allowed, PaperError, PaperPlan, Question, plan};
+use loadmaster_planning::actions::{NodeDevices, StageBlocks};
+use loadmaster_planning::iteration::Overlap;
+use loadmaster_proto::training::actions::Block;
+
+use crate::models::{PaperModel, STAGES};
+use crate::nodes::Server;
+
+/// A system that the paper compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ways {
+    Untouched,
+    Recompute,
+    Host,
+    Peers,
+    All,
+}
+
+impl Ways {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Untouched => "untouched",
+            Self::Recompute => "recompute",
+            Self::Host => "host swap",
+            Self::Peers => "D2D",
+            Self::All => "all",
+        }
+    }
+
+    fn allowed(self) -> Allowed {
+        let is = |way| self == way || self == Self::All;
+        Allowed { recompute: is(Self::Recompute), host: is(Self::Host), peers: is(Self::Peers) }
+    }
+}
+
+/// How the links of a node are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LinkUse {
+    /// Blocks are split over several.
+    pub(crate) stripes: bool,
+    /// Mappings that are simulated at most; 0 leaves stages in order.
+    pub(crate) mappings: usize,
+}
+
+/// A model on a server.
+#[derive(Debug)]
+pub(crate) struct Case {
+    pub(crate) model: PaperModel,
+    stages: Vec<StageBlocks>,
+    node: NodeDevices,
+    micro_batches: u32,
+}
+
+const BLOCKS: [Block; 5] =
+    [Block::Activations, Block::Versions, Block::Weights, Block::Gradients, Block::Optimizer];
+
+impl Case {
+    pub(crate) fn of(model: PaperModel, server: Server, micro_batches: u32) -> Self {
+        Self { model, stages: model.stages(server.flops(model.system)), node: server.node(), micro_batches }
+    }
+
+    /// The plan of one of the systems, and how long it took to find.
+    pub(crate) fn plan(&self, ways: Ways, links: LinkUse) -> (Result<PaperPlan, PaperError>, Duration) {
+        let began = Instant::now();
+        let edge_bytes = [self.model.edge_bytes(); STAGES - 1];
+        let plan = plan(&Question {
+            stages: &self.stages,
+            edge_bytes: &edge_bytes,
+            order: self.model.order(),
+            micro_batches: self.micro_batches,
+            overlap: Overlap::Computing,
+            node: &self.node,
+            reserve: &[],
+            allowed: ways.allowed(),
+            blocks: &BLOCKS,
+            stripes: links.stripes,
+            mappings: links.mappings,
+        });
+        (plan, began.elapsed())
+    }
+}

@@ -8,8 +8,7 @@ use super::walk::Walk;
 #[derive(Debug, Default)]
 pub(super) struct Component {
     jobs: Vec<Job>,
-    /// When the next one is done, and how often that has been foretold anew: what was foretold before is void.
-    next: Option<f64>,
+    /// Counts changes of speed: an end that was foretold before one is void.
     generation: u64,
 }
 
@@ -70,7 +69,6 @@ impl Walk<'_> {
         if of.generation != generation {
             return;
         }
-        of.next = None;
         let mut over = std::mem::take(&mut self.scratch.over);
         over.extend(of.jobs.extract_if(.., |job| job.end <= now));
         for job in over.drain(..) {
@@ -156,18 +154,14 @@ impl Walk<'_> {
         let mut scratch = std::mem::take(&mut self.scratch);
         self.set_speeds(component, &mut scratch);
         let of = &mut self.components[component as usize];
+        of.generation += 1;
+        let generation = of.generation;
         let mut next = f64::INFINITY;
         for (job, &speed) in of.jobs.iter_mut().zip(&scratch.speeds) {
             job.goes_at(speed, now);
             next = next.min(job.end);
         }
         self.scratch = scratch;
-        if of.next == Some(next) {
-            return;
-        }
-        of.next = Some(next);
-        of.generation += 1;
-        let generation = of.generation;
         if next < f64::INFINITY {
             self.happens_at(next, 0, What::Done { component, generation });
         }

@@ -80,7 +80,7 @@ impl Writer<'_> {
     pub(super) fn rates(&self, pace: CopyPace) -> (f64, f64) {
         let is_cpu = self.chain.device_kind == CPU_KIND;
         let guessed = |guess: Guess| if is_cpu { guess.cpu } else { guess.gpu };
-        (pace.host.unwrap_or(guessed(HOST)), pace.peer.unwrap_or(guessed(PEER)))
+        (pace.host.unwrap_or_else(|| guessed(HOST)), pace.peer.unwrap_or_else(|| guessed(PEER)))
     }
 
     /// What copies go over, one device for each stage, and where the rates come from.

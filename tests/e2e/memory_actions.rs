@@ -99,7 +99,7 @@ fn mpress_makes_stages_fit_that_do_not() {
         let ratio = baseline["timeRatio"].as_f64().unwrap_or(f64::INFINITY);
         let is_untouched = baseline["name"] == "keep-only";
         assert!(is_untouched || ratio > 0.999, "one way alone is no better: {baseline}");
-        assert_eq!(is_untouched && baseline["fits"] == true, false, "{baseline}");
+        assert!(!is_untouched || baseline["fits"] == false, "{baseline}");
     }
     let name = plan["name"].as_str().unwrap();
     json(&planner, &["plan", "validate", name]);

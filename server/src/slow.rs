@@ -9,8 +9,11 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-/// By how much nicer they are than what answers calls.
-const NICER: i32 = 10;
+/// By how much nicer than what answers calls is what computes for seconds: searches and imports.
+pub(crate) const NICEST: i32 = 10;
+
+/// The same of what reads large contents for a call: searches give way to it, too.
+const NICER: i32 = 4;
 
 /// For how long one is kept that has nothing to do.
 const KEPT: Duration = Duration::from_secs(60);
@@ -24,14 +27,14 @@ pub(crate) struct SlowThreads(Arc<Threads>);
 struct Threads(Option<Runtime>);
 
 impl SlowThreads {
-    /// At most so many. One that gives way never gets back what it had: so none of them is anybody else's.
-    pub(crate) fn new(most: usize) -> Self {
+    /// At most so many, so much nicer. One that gives way never gets back what it had: so none of them is anybody else's.
+    pub(crate) fn new(most: usize, nicer: i32) -> Self {
         let threads = tokio::runtime::Builder::new_current_thread()
             .max_blocking_threads(most.max(1))
             .thread_name("slow")
             .thread_keep_alive(KEPT)
-            .on_thread_start(|| {
-                if let Err(error) = rustix::process::nice(NICER) {
+            .on_thread_start(move || {
+                if let Err(error) = rustix::process::nice(nicer) {
                     tracing::debug!(%error, "what computes for long takes as much of a core as calls do");
                 }
             })
@@ -41,7 +44,7 @@ impl SlowThreads {
 
     /// Those of everything that has none of its own, as many as cores.
     pub(crate) fn shared() -> &'static Self {
-        static SHARED: LazyLock<SlowThreads> = LazyLock::new(|| SlowThreads::new(cores().max(2)));
+        static SHARED: LazyLock<SlowThreads> = LazyLock::new(|| SlowThreads::new(cores().max(2), NICER));
         &SHARED
     }
 
@@ -85,11 +88,11 @@ mod tests {
     #[tokio::test]
     async fn slow_threads_give_way_and_nobody_else_does() {
         let own = niceness();
-        let slow = SlowThreads::new(1);
-        assert_eq!(slow.spawn(niceness).await.unwrap(), (own + NICER).min(19));
+        let slow = SlowThreads::new(1, NICEST);
+        assert_eq!(slow.spawn(niceness).await.unwrap(), (own + NICEST).min(19));
         assert_eq!(
             slow.spawn(niceness).await.unwrap(),
-            (own + NICER).min(19),
+            (own + NICEST).min(19),
             "the same thread is no nicer yet"
         );
         assert_eq!(SlowThreads::shared().spawn(niceness).await.unwrap(), (own + NICER).min(19));
@@ -100,7 +103,7 @@ mod tests {
     #[tokio::test]
     async fn slow_threads_are_few() {
         let (slow, at_once, most) =
-            (SlowThreads::new(2), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+            (SlowThreads::new(2, NICEST), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let work = || {
             let (at_once, most) = (Arc::clone(&at_once), Arc::clone(&most));
             slow.spawn(move || {

@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use super::blocking::{EndsWithCall, blocking_on};
 use super::error::ApiError;
 use super::limits::{MAX_IMPORT_WAIT, MAX_IMPORTS, MAX_WAITING_IMPORTS};
-use crate::slow::{SlowThreads, cores};
+use crate::slow::{NICEST, SlowThreads, cores};
 
 /// Turns to read documents.
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ impl Imports {
             turns: Arc::new(Semaphore::new(turns)),
             queue: Arc::new(Semaphore::new(MAX_WAITING_IMPORTS)),
             wait,
-            threads: SlowThreads::new(turns),
+            threads: SlowThreads::new(turns, NICEST),
         }
     }
 

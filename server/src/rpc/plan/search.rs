@@ -10,7 +10,7 @@ use tonic::metadata::MetadataMap;
 use crate::rpc::blocking::{EndsWithCall, blocking_on};
 use crate::rpc::error::ApiError;
 use crate::rpc::transport::timeout;
-use crate::slow::{SlowThreads, cores};
+use crate::slow::{NICEST, SlowThreads, cores};
 
 /// How long a search waits for another one to end.
 const MAX_WAIT: Duration = Duration::from_secs(2);
@@ -28,7 +28,7 @@ pub(in crate::rpc) struct Searches {
 impl Default for Searches {
     fn default() -> Self {
         let cores = cores();
-        Self { turns: Arc::new(Semaphore::new(cores)), threads: SlowThreads::new(cores) }
+        Self { turns: Arc::new(Semaphore::new(cores)), threads: SlowThreads::new(cores, NICEST) }
     }
 }
 

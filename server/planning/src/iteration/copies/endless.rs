@@ -53,7 +53,7 @@ impl Endless {
 /// make it exact.
 ///
 /// # Errors
-/// As [`simulate`], and too few micro-batches.
+/// As [`simulate()`], and too few micro-batches.
 pub fn seconds_per_micro_batch(
     stages: &[Endless],
     edges: &[Edge],

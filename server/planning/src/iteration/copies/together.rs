@@ -10,7 +10,7 @@ pub(super) struct WayTable {
     pub(super) bytes_per_second: f64,
     pub(super) latency_seconds: f64,
     pub(super) core_share: f64,
-    /// Indices in [`Tables::groups`].
+    /// Indices in [`Tables::groups`](super::tables::Tables::groups).
     pub(super) groups: Vec<u32>,
     /// Where its speed may change, or two devices ask for it.
     pub(super) component: Option<u32>,

@@ -21,6 +21,7 @@ mod imported;
 mod kept;
 mod lists;
 mod log;
+mod memory_actions;
 mod models;
 mod pictures;
 mod predict;

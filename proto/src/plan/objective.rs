@@ -186,6 +186,8 @@ pub enum SearchMode {
     Amp,
     /// AMP's with simulated annealing over placements.
     AmpAnnealing,
+    /// MPress's choice of memory actions for given stages.
+    Mpress,
 }
 
 choice! {
@@ -196,6 +198,7 @@ choice! {
         McapBayesian = "mcap-bayesian",
         Amp = "amp",
         AmpAnnealing = "amp-annealing",
+        Mpress = "mpress",
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::measure::offload::CopyPace;
 use crate::plan::goal::Goal;
 use crate::plan::objective::{Objective, SearchMode};
-use crate::training::actions::StageActions;
+use crate::training::actions::{Allowed, StageActions};
 use crate::training::overlap::Overlap;
 use crate::training::stage::Partitioning;
 
@@ -33,6 +33,8 @@ pub struct PlanRequest {
     pub partitioning: Option<Partitioning>,
     /// What each of its stages does so that it holds less; empty where none does anything.
     pub stage_actions: Vec<StageActions>,
+    /// Which actions may be chosen for them, where the mode chooses any.
+    pub allowed: Allowed,
     /// How fast copies are.
     pub copy_pace: CopyPace,
     /// Samples of an iteration; 0 where the training's own.

@@ -6,6 +6,7 @@
 //! | `runs` | which layers are computed again together, and which are kept? |
 //! | `steps` | what does a stage do one after another, where blocks may leave and come between? |
 //! | `absence` | when does a block leave, when is it gone, fetched and needed? |
+//! | `allowed` | which may be chosen? |
 //! | `check` | which actions make no sense, and why? |
 //! | `notation` | how do people write them? |
 //!
@@ -52,6 +53,7 @@
 //! block that goes to peers is split storage by storage ([`Stripe::split`]).
 
 mod absence;
+mod allowed;
 mod check;
 mod notation;
 mod runs;
@@ -63,6 +65,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 pub use absence::{Absence, Part};
+pub use allowed::{Allowed, Way};
 pub use check::ActedStage;
 pub use notation::{ParseActionError, StagedAction};
 pub use runs::Run;

@@ -29,5 +29,5 @@ impl Actions {
 
 /// How fast copies are, as the wire carries it.
 pub(crate) fn copy_pace(text: &str) -> Result<v1::CopyPace, String> {
-    text.parse::<CopyPace>().map(Into::into).map_err(|error| error.to_string())
+    text.parse::<CopyPace>().map(Into::into)
 }

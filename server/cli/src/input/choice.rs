@@ -141,12 +141,26 @@ choices! {
         Bytes: "Bytes",
         Share: "Shares of each device's capacity",
     }
+    v1::MemoryWay {
+        Recompute: "Computing layers again",
+        Host: "Having blocks in the memory of the host",
+        Peer: "Having blocks on devices of other stages",
+    }
+    v1::MemoryBlock {
+        Activations: "What autograd saved for the backward pass",
+        Inputs: "Inputs of layers that are computed again",
+        Versions: "Weights that micro-batches in flight went forward with (PipeDream)",
+        Weights: "Parameters",
+        Gradients: "Gradients of parameters",
+        Optimizer: "State of the optimizer",
+    }
     v1::SearchMode {
         Exact: "Exactly, where the space allows",
         Capture: "CAPTURE's enumeration with pruning",
         McapBruteForce: "mCAP's brute force; one device per stage",
         McapBayesian: "mCAP's Bayesian optimisation; one device per stage",
         Amp: "AMP's dynamic program; uniform grids",
+        Mpress: "MPress's choice of memory actions for the stages of --partition",
         AmpAnnealing: "AMP's with simulated annealing over placements; uniform grids",
     }
     v1::NodeSpanning {

@@ -22,7 +22,11 @@ const MOST_BYTES: usize = 24 << 20;
 
 /// The prices that were asked of one predictor: whoever shares them has the same.
 #[derive(Default)]
-pub struct KnownPrices(Mutex<Shelf>);
+pub struct KnownPrices {
+    shelf: Mutex<Shelf>,
+    /// What they take; rows that are filled after all was forgotten count too. Whoever asks waits for no search.
+    bytes: Arc<AtomicUsize>,
+}
 
 #[derive(Default)]
 struct Shelf {
@@ -30,8 +34,6 @@ struct Shelf {
     sums: HashMap<(Share, usize), Arc<Sums>>,
     /// With the training that they were asked for: others may share its order and its batch.
     rows: HashMap<RowsKey, (TrainingSpec, Arc<Rows>)>,
-    /// What they take.
-    bytes: Arc<AtomicUsize>,
 }
 
 /// Order of the passes, micro-batch size and micro-batches; choice; number of layers.
@@ -46,14 +48,15 @@ impl fmt::Debug for KnownPrices {
 impl KnownPrices {
     /// About how many bytes they take.
     pub fn bytes(&self) -> usize {
-        self.with(|shelf| shelf.bytes.load(Ordering::Relaxed))
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// Forgets all where there is no room left: before a request, so that it finds what it asked itself.
     pub(super) fn make_room(&self) {
         self.with(|shelf| {
-            if shelf.is_full() {
+            if self.is_full() {
                 *shelf = Shelf::default();
+                self.bytes.store(0, Ordering::Relaxed);
             }
         });
     }
@@ -67,8 +70,8 @@ impl KnownPrices {
         // Not while others wait.
         let sums = Arc::new(Sums::of(predictor, share, layers));
         self.with(|shelf| {
-            if !shelf.is_full() {
-                shelf.bytes.fetch_add(sums.bytes(), Ordering::Relaxed);
+            if !self.is_full() {
+                self.bytes.fetch_add(sums.bytes(), Ordering::Relaxed);
                 shelf.sums.insert(key, Arc::clone(&sums));
             }
         });
@@ -80,8 +83,8 @@ impl KnownPrices {
         let key = (training.schedule, training.micro_batch_size, training.micro_batches, choice, layers);
         self.with(|shelf| match shelf.rows.get(&key) {
             Some((of, known)) if of == training => Arc::clone(known),
-            None if !shelf.is_full() => {
-                let rows = Arc::new(Rows::new(layers, Arc::clone(&shelf.bytes)));
+            None if !self.is_full() => {
+                let rows = Arc::new(Rows::new(layers, Arc::clone(&self.bytes)));
                 shelf.rows.insert(key, (*training, Arc::clone(&rows)));
                 rows
             }
@@ -91,13 +94,11 @@ impl KnownPrices {
 
     fn with<T>(&self, act: impl FnOnce(&mut Shelf) -> T) -> T {
         // A panic elsewhere cannot leave an entry half written.
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.shelf.lock().unwrap_or_else(PoisonError::into_inner))
     }
-}
 
-impl Shelf {
     fn is_full(&self) -> bool {
-        self.bytes.load(Ordering::Relaxed) >= MOST_BYTES
+        self.bytes() >= MOST_BYTES
     }
 }
 
@@ -208,7 +209,7 @@ mod tests {
     fn prices_beyond_the_limit_are_not_kept() {
         let (counting, known) = (Counting::default(), Arc::<KnownPrices>::default());
         let one = training(Schedule::Gpipe, 4, 8);
-        known.with(|shelf| shelf.bytes.store(MOST_BYTES, Ordering::Relaxed));
+        known.bytes.store(MOST_BYTES, Ordering::Relaxed);
         for _ in 0..3 {
             assert_eq!(peak(&counting, &known, one), Some(4_083));
         }

@@ -10,11 +10,14 @@ use super::stage::setting;
 use crate::predict::{PeakCurve, Predictor};
 use crate::search::{Choice, StageAt};
 
+/// By last layer.
+type Row = Box<[PeakCurve]>;
+
 /// Stages of one choice by their first layer, each row worked out when it is first asked for.
 #[derive(Debug)]
 pub(super) struct Rows {
     /// By last layer: curves over the micro-batches in flight; none where the predictor has no curves.
-    curves: Box<[OnceLock<Option<Box<[PeakCurve]>>>]>,
+    curves: Box<[OnceLock<Option<Row>>]>,
     /// Counts the bytes that they take, with those of others.
     bytes: Arc<AtomicUsize>,
 }
@@ -46,7 +49,7 @@ impl Predicted {
 impl Rows {
     /// Nothing is known yet.
     pub(super) fn new(layers: usize, bytes: Arc<AtomicUsize>) -> Self {
-        bytes.fetch_add(layers.saturating_mul(size_of::<OnceLock<Box<[PeakCurve]>>>()), Ordering::Relaxed);
+        bytes.fetch_add(layers.saturating_mul(size_of::<OnceLock<Option<Row>>>()), Ordering::Relaxed);
         Self { curves: (0..layers).map(|_| OnceLock::new()).collect(), bytes }
     }
 
@@ -78,7 +81,7 @@ impl Rows {
         self.curves.get(first)?.get_or_init(|| self.read(terms, first)).as_deref()
     }
 
-    fn read(&self, terms: Terms<'_>, first: usize) -> Option<Box<[PeakCurve]>> {
+    fn read(&self, terms: Terms<'_>, first: usize) -> Option<Row> {
         let Terms { predictor, training, choice } = terms;
         // With all micro-batches in flight, so that the curve is that of this training.
         let all = setting(training, choice, first, first, training.micro_batches);

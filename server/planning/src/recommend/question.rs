@@ -6,7 +6,7 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::findings::AppliedCorrection;
 use loadmaster_proto::plan::goal::Goal;
-use loadmaster_proto::plan::objective::MemoryUnit;
+use loadmaster_proto::plan::objective::{MemoryUnit, Objective, SearchMode};
 use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::TrainingSpec;
 
@@ -83,7 +83,11 @@ impl PlanQuestion {
         if let Some(partitioning) = &request.partitioning {
             // Nothing was searched.
             writer.goal = Goal { objective: None, ..writer.goal };
-            let plan = if request.stage_actions.is_empty() {
+            let plan = if request.mode == SearchMode::Mpress {
+                writer.goal.objective = Some(Objective::MinIterationTime);
+                let untouched = untouched(&prices, &job, &wish, partitioning)?;
+                writer.chosen(&untouched, &request.allowed, request.copy_pace)?
+            } else if request.stage_actions.is_empty() {
                 writer.plan(&named_stages(&prices, &job, &wish, partitioning)?, GIVEN)?
             } else {
                 let untouched = untouched(&prices, &job, &wish, partitioning)?;

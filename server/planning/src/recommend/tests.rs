@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::answer::broken_rules;
 use super::brute::{Plan, every_plan, highest};
-use super::find::{Effort, Inquiry, on_any_subset, value};
+use super::find::{BestNodes, Effort, Inquiry, least, on_any_subset, value};
 use super::*;
 use crate::cost::{Batch, LayerFacts, Market};
 use crate::fleet::Subset;
@@ -672,6 +672,28 @@ fn a_search_that_cannot_list_all_places_ends_by_its_effort() {
     let short = on_any_subset(inquiry);
     assert!(short.is_bounded && !short.is_stopped && short.bound.is_none());
     assert!(!short.candidates.is_empty() && short.states < whole.states, "{} {}", short.states, whole.states);
+}
+
+/// Where few devices are never fast enough, a large fleet is asked about number by number. Each is work that is counted,
+/// also where no plan takes so many devices, so that the search ends everywhere after as many.
+#[test]
+fn a_look_at_many_devices_is_work_whatever_comes_of_it() {
+    let mut case = simple(Objective::MinIterationTime, PlanShape::UniformGrid, 90);
+    case.fleet.nodes = vec![case.fleet.nodes[0].clone(); 4_096];
+    case.devices = Vec::new();
+    case.wish.keeps_order = false;
+    let (effort, subset, job) = (Effort::usual(&Stop::default()), Subset::whole(&case.fleet), case.job());
+    let (market, wish, cuts) = (&case.casino, &case.wish, &case.wish.cuts);
+    let inquiry = Inquiry { market, job: &job, subset: &subset, wish, cuts, effort: &effort };
+    effort.list(45_000_000);
+    let nodes = BestNodes::of(&case.fleet);
+    let mut looks = 0;
+    while !effort.is_listed_out() && looks < 10_000 {
+        looks += 1;
+        // Four layers are no work for as many devices.
+        assert!(least(inquiry, &nodes, &[16_384]).seconds.is_infinite());
+    }
+    assert_eq!(looks, 306, "5,000,000 of 16,384 each");
 }
 
 /// What needs times or prices says so before anything is searched.

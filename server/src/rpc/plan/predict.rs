@@ -91,7 +91,8 @@ impl Plans {
                 for (index, stage) in answer.stages.iter_mut().enumerate() {
                     // Seconds are of whole iterations, which a recommendation simulates.
                     stage.offload = acted.offload(index, |_| 0.0).map(Into::into);
-                    stage.actions = stage.offload.as_ref().and(acted.actions.get(index)).map(Into::into);
+                    stage.actions =
+                        stage.offload.as_ref().and_then(|_| acted.actions.get(index)).map(Into::into);
                 }
             }
             Ok::<_, ApiError>(answer)

@@ -87,7 +87,7 @@ fn filled(bytes: u64, receivers: &[Receiver], rooms: &[u64]) -> Option<Vec<f64>>
     let mut bends: Vec<f64> = bends.collect();
     bends.sort_by(f64::total_cmp);
     let end = bends.iter().position(|&bend| at(bend).sum::<f64>() >= bytes as f64).unwrap_or(bends.len());
-    let late = bends.get(end).or(bends.last()).copied()?;
+    let late = bends.get(end).or_else(|| bends.last()).copied()?;
     let early = end.checked_sub(1).and_then(|before| bends.get(before)).copied().unwrap_or(0.0);
     let (before, behind) = (at(early).sum::<f64>(), at(late).sum::<f64>());
     let missing =

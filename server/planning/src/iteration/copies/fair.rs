@@ -1,63 +1,74 @@
 //! Who gets how much of what is shared.
 
 /// A flow that wants as much as it can get.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Flow {
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Flow<'t> {
     /// The most that it can take.
     pub(super) most: f64,
-    /// What it shares with others, as indices of `left`.
-    pub(super) groups: Vec<u32>,
+    /// What it shares with others, each once.
+    pub(super) groups: &'t [u32],
 }
 
-/// Max-min fair rates: nobody can have more without somebody who has no more having less. `left` is what each group
-/// has; `rates` becomes what each flow gets.
-pub(super) fn max_min(flows: &[Flow], left: &mut [f64], rates: &mut Vec<f64>) {
-    rates.clear();
-    rates.resize(flows.len(), f64::NAN);
-    let mut open = vec![0_u32; left.len()];
-    flows.iter().flat_map(|flow| &flow.groups).for_each(|&group| open[group as usize] += 1);
-    loop {
-        let limit = |flow: &Flow, left: &[f64], open: &[u32]| {
-            let share = |&group: &u32| left[group as usize].max(0.0) / f64::from(open[group as usize].max(1));
-            flow.groups.iter().map(share).fold(flow.most, f64::min)
-        };
-        let still = || flows.iter().enumerate();
-        let lowest = still()
-            .filter(|&(index, _)| rates[index].is_nan())
-            .map(|(_, flow)| limit(flow, left, &open))
-            .fold(f64::INFINITY, f64::min);
-        if lowest == f64::INFINITY {
-            return;
-        }
-        // All that are at the limit now, by the state before any of them is served.
-        let served: Vec<usize> = still()
-            .filter(|&(index, flow)| rates[index].is_nan() && limit(flow, left, &open) <= lowest)
-            .map(|(index, _)| index)
-            .collect();
-        for index in served {
-            rates[index] = lowest;
-            for &group in &flows[index].groups {
-                left[group as usize] -= lowest;
-                open[group as usize] -= 1;
+/// Max-min fair rates: nobody can have more without somebody who has no more having less.
+#[derive(Debug, Default)]
+pub(super) struct MaxMin {
+    /// What each flow gets.
+    pub(super) rates: Vec<f64>,
+    limits: Vec<f64>,
+    /// By group: flows that have no rate yet.
+    open: Vec<u32>,
+}
+
+impl MaxMin {
+    /// Shares out what each group has `left`.
+    pub(super) fn share(&mut self, flows: &[Flow<'_>], left: &mut [f64]) {
+        let Self { rates, limits, open } = self;
+        rates.clear();
+        rates.resize(flows.len(), f64::NAN);
+        open.resize(left.len(), 0);
+        flows.iter().flat_map(|flow| flow.groups).for_each(|&group| open[group as usize] += 1);
+        let mut waiting = flows.len();
+        while waiting > 0 {
+            limits.clear();
+            limits.extend(flows.iter().zip(rates.iter()).map(|(flow, rate)| {
+                if !rate.is_nan() {
+                    return f64::INFINITY;
+                }
+                let share =
+                    |&group: &u32| left[group as usize].max(0.0) / f64::from(open[group as usize].max(1));
+                flow.groups.iter().map(share).fold(flow.most, f64::min)
+            }));
+            let lowest = limits.iter().copied().fold(f64::INFINITY, f64::min);
+            // All that are held back most, by the state before any of them is served.
+            for (index, flow) in flows.iter().enumerate() {
+                if rates[index].is_nan() && limits[index] <= lowest {
+                    rates[index] = lowest;
+                    waiting -= 1;
+                    for &group in flow.groups {
+                        left[group as usize] -= lowest;
+                        open[group as usize] -= 1;
+                    }
+                }
             }
         }
     }
 }
 
-/// The shares of cores that jobs get which want these: equal ones, and what one does not want goes to the others.
-pub(super) fn equally(wants: &[f64], cores: f64, shares: &mut Vec<f64>) {
-    shares.clear();
-    shares.extend_from_slice(wants);
-    if wants.iter().sum::<f64>() <= cores {
-        return;
-    }
-    let mut order: Vec<usize> = (0..wants.len()).collect();
-    order.sort_by(|&one, &other| wants[one].total_cmp(&wants[other]));
-    let mut left = cores;
-    for (served, &index) in order.iter().enumerate() {
-        let share = wants[index].min(left.max(0.0) / (wants.len() - served) as f64);
-        shares[index] = share;
-        left -= share;
+/// The most that each of those who want these shares of cores gets: whoever wants less has it, and what is left is for the
+/// others, equally.
+pub(super) fn level(wants: &[f64], cores: f64) -> f64 {
+    let mut level = 0.0;
+    loop {
+        let small: f64 = wants.iter().filter(|&&want| want <= level).sum();
+        let others = wants.iter().filter(|&&want| want > level).count();
+        if others == 0 {
+            return f64::INFINITY;
+        }
+        let higher = (cores - small).max(0.0) / others as f64;
+        if higher <= level {
+            return level;
+        }
+        level = higher;
     }
 }
 
@@ -75,10 +86,15 @@ mod tests {
             wants in prop::collection::vec((0.0..9.0_f64, prop::collection::btree_set(0_u32..4, 0..3)), 1..8),
             rates_of_groups in prop::collection::vec(0.0..12.0_f64, 4),
         ) {
-            let flows: Vec<Flow> =
-                wants.into_iter().map(|(most, groups)| Flow { most, groups: groups.into_iter().collect() }).collect();
-            let (mut left, mut rates) = (rates_of_groups.clone(), Vec::new());
-            max_min(&flows, &mut left, &mut rates);
+            let groups: Vec<Vec<u32>> = wants.iter().map(|(_, groups)| groups.iter().copied().collect()).collect();
+            let flows: Vec<Flow<'_>> =
+                wants.iter().zip(&groups).map(|(&(most, _), groups)| Flow { most, groups }).collect();
+            let mut fair = MaxMin::default();
+            // What one sharing leaves behind is nothing to the next one.
+            for _ in 0..2 {
+                fair.share(&flows, &mut rates_of_groups.clone());
+            }
+            let rates = fair.rates;
             let members = |group: u32| {
                 let of = flows.iter().zip(&rates).filter(move |(flow, _)| flow.groups.contains(&group));
                 of.map(|(_, &rate)| rate)
@@ -99,8 +115,8 @@ mod tests {
         /// All cores are used as far as they are wanted, and whoever has less than wanted has no less than any other.
         #[test]
         fn cores_are_shared_equally(wants in prop::collection::vec(0.01..1.0_f64, 1..8), cores in 0.1..8.0_f64) {
-            let mut shares = Vec::new();
-            equally(&wants, cores, &mut shares);
+            let level = level(&wants, cores);
+            let shares: Vec<f64> = wants.iter().map(|want| want.min(level)).collect();
             let used: f64 = shares.iter().sum();
             prop_assert!((used - cores.min(wants.iter().sum())).abs() < 1e-9);
             for (&share, &want) in shares.iter().zip(&wants) {

@@ -37,11 +37,19 @@
 //! as without copies. Only ways that share something, and those that two devices ask for, are simulated from event to
 //! event; the walk stops where it waits for one of them, and goes on when its end is known.
 //!
+//! # What holds
+//!
+//! Where nothing is shared and each way has one device that asks for it, the order of all is fixed and times are those of a
+//! longest path: no second or byte more anywhere makes an iteration shorter. Where rates or cores are shared, or two devices
+//! park blocks on each other, that is not so: what is over earlier may meet what it would have missed. But sharing
+//! only adds seconds, so that a simulation over [`Links::alone`] is a bound of one over the links themselves, as long as each
+//! way has one device that asks for it.
+//!
 //! # Iterations
 //!
-//! Devices begin an iteration together, when all have ended the one before, as in [`simulate`](super::simulate()). Where
+//! Devices begin an iteration together, when all have ended the one before, as in [`iteration::simulate`](super::simulate()). Where
 //! no block stays away from one iteration to the next one, each is like the first, and one is simulated. Otherwise
-//! they are simulated one after another until one repeats the other, or [`simulate::MOST_ITERATIONS`] times: then the
+//! they are simulated one after another until one repeats the other, or [`MOST_ITERATIONS`] times: then the
 //! mean of the last half is what is said.
 
 mod check;

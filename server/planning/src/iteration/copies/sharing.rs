@@ -1,6 +1,6 @@
 //! How far copies and steps come whose speed changes.
 
-use super::fair::{self, Flow};
+use super::fair::{Flow, MaxMin, level};
 use super::lanes::{Parceled, What};
 use super::walk::Walk;
 
@@ -10,7 +10,19 @@ pub(super) struct Component {
     jobs: Vec<Job>,
     /// Counts changes of speed: an end that was foretold before one is void.
     generation: u64,
-    seen: f64,
+}
+
+/// What is used again from one change of speeds to the next.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    fair: MaxMin,
+    left: Vec<f64>,
+    /// By job of a component.
+    speeds: Vec<f64>,
+    /// Of the jobs of a node: which they are, and which shares of a core they want.
+    who: Vec<usize>,
+    wants: Vec<f64>,
+    over: Vec<Job>,
 }
 
 /// What is at work.
@@ -57,9 +69,9 @@ impl Walk<'_> {
         if of.generation != generation {
             return;
         }
-        let (over, rest): (Vec<Job>, Vec<Job>) = of.jobs.drain(..).partition(|job| job.end <= now);
-        of.jobs = rest;
-        for job in over {
+        let mut over = std::mem::take(&mut self.scratch.over);
+        over.extend(of.jobs.extract_if(.., |job| job.end <= now));
+        for job in over.drain(..) {
             match job.work {
                 Work::Latency(copy) => {
                     let next = Job { began: job.began, ..Job::new(Work::Copy(copy), copy.bytes as f64, now) };
@@ -81,6 +93,7 @@ impl Walk<'_> {
                 }
             }
         }
+        self.scratch.over = over;
         self.share(component, now);
     }
 
@@ -138,81 +151,87 @@ impl Walk<'_> {
 
     /// Sets the speeds of all jobs of a component anew, and foretells when the next one is done.
     fn share(&mut self, component: u32, now: f64) {
-        let mut speeds = self.speeds(component);
+        let mut scratch = std::mem::take(&mut self.scratch);
+        self.set_speeds(component, &mut scratch);
         let of = &mut self.components[component as usize];
-        debug_assert!(now >= of.seen, "time goes on");
-        of.seen = now;
         of.generation += 1;
-        for (job, speed) in of.jobs.iter_mut().zip(speeds.drain(..)) {
+        let generation = of.generation;
+        let mut next = f64::INFINITY;
+        for (job, &speed) in of.jobs.iter_mut().zip(&scratch.speeds) {
             job.goes_at(speed, now);
+            next = next.min(job.end);
         }
-        let next = of.jobs.iter().map(|job| job.end).fold(f64::INFINITY, f64::min);
+        self.scratch = scratch;
         if next < f64::INFINITY {
-            let generation = of.generation;
             self.happens_at(next, 0, What::Done { component, generation });
         }
     }
 
-    fn speeds(&self, component: u32) -> Vec<f64> {
+    fn set_speeds(&self, component: u32, scratch: &mut Scratch) {
         let tables = self.tables;
         let jobs = &self.components[component as usize].jobs;
-        let taken = |ways: &dyn Fn(&[u32]) -> bool| -> f64 {
-            let routes = tables.of.links.routes.iter().enumerate();
-            routes
-                .filter(|&(index, _)| self.transits[index] > 0 && ways(&tables.route_ways[index]))
-                .map(|(index, route)| f64::from(self.transits[index]) * route.bytes_per_second)
-                .sum()
-        };
-        let mut groups = tables.groups.clone();
-        if self.transits.iter().any(|&over| over > 0) {
-            for (group, left) in groups.iter_mut().enumerate() {
-                let is_in = |way: &u32| tables.ways[*way as usize].groups.contains(&(group as u32));
-                *left -= taken(&|ways| ways.iter().any(is_in));
-            }
-        }
-        let mut flows = Vec::new();
+        let Scratch { fair, left, speeds, .. } = scratch;
+        left.resize(tables.groups.len(), 0.0);
+        let mut flows = Vec::with_capacity(jobs.len());
         for job in jobs {
-            if let Work::Copy(copy) = job.work {
-                let way = &tables.ways[copy.way as usize];
-                let most = (way.bytes_per_second - taken(&|ways| ways.contains(&copy.way))).max(0.0);
-                flows.push(Flow { most, groups: way.groups.clone() });
+            let Work::Copy(copy) = job.work else { continue };
+            let way = &tables.ways[copy.way as usize];
+            for &group in &way.groups {
+                let is_in = |way: &u32| tables.ways[*way as usize].groups.contains(&group);
+                left[group as usize] =
+                    tables.groups[group as usize] - self.taken(|ways| ways.iter().any(is_in));
+            }
+            let most = (way.bytes_per_second - self.taken(|ways| ways.contains(&copy.way))).max(0.0);
+            flows.push(Flow { most, groups: &way.groups });
+        }
+        fair.share(&flows, left);
+        let mut rates = fair.rates.iter();
+        speeds.clear();
+        speeds.extend(jobs.iter().map(|job| match job.work {
+            Work::Copy(_) => rates.next().copied().unwrap_or(0.0),
+            Work::Latency(_) | Work::Step { .. } => 1.0,
+        }));
+        for &node in &tables.nodes[component as usize] {
+            self.share_cores(node, jobs, scratch);
+        }
+    }
+
+    /// What activations take of the ways for which this holds.
+    fn taken(&self, of: impl Fn(&[u32]) -> bool) -> f64 {
+        let mut taken = 0.0;
+        let routes = self.tables.of.links.routes.iter().zip(&self.tables.route_ways);
+        for (&over, (route, ways)) in self.transits.iter().zip(routes) {
+            if over > 0 && of(ways) {
+                taken += f64::from(over) * route.bytes_per_second;
             }
         }
-        let mut rates = Vec::new();
-        fair::max_min(&flows, &mut groups, &mut rates);
-        let mut rates = rates.into_iter();
-        let mut speeds: Vec<f64> = jobs
-            .iter()
-            .map(|job| if matches!(job.work, Work::Copy(_)) { rates.next().unwrap_or(0.0) } else { 1.0 })
-            .collect();
-        let (mut wants, mut who, mut shares) = (Vec::new(), Vec::new(), Vec::new());
-        for (node, &cores) in tables.cores.iter().enumerate() {
-            wants.clear();
-            who.clear();
-            for (index, job) in jobs.iter().enumerate() {
-                let is_here = |device: u32| {
-                    tables.devices[device as usize].node.is_some_and(|(of, _)| of as usize == node)
-                };
-                let want = match job.work {
-                    Work::Step { node: of, .. } if of as usize == node => 1.0,
-                    Work::Copy(copy) if is_here(copy.device) => {
-                        let way = &tables.ways[copy.way as usize];
-                        way.core_share * speeds[index] / way.bytes_per_second
-                    }
-                    _ => continue,
-                };
-                if want > 0.0 {
-                    wants.push(want);
-                    who.push(index);
+        taken
+    }
+
+    /// Slows down what is at work on the cores of a node.
+    fn share_cores(&self, node: u32, jobs: &[Job], scratch: &mut Scratch) {
+        let tables = self.tables;
+        let Scratch { speeds, who, wants, .. } = scratch;
+        who.clear();
+        wants.clear();
+        let is_here = |device: u32| tables.devices[device as usize].node.is_some_and(|(of, _)| of == node);
+        for (index, job) in jobs.iter().enumerate() {
+            let want = match job.work {
+                Work::Step { node: of, .. } if of == node => 1.0,
+                Work::Copy(copy) if is_here(copy.device) => {
+                    let way = &tables.ways[copy.way as usize];
+                    way.core_share * speeds[index] / way.bytes_per_second
                 }
-            }
-            fair::equally(&wants, cores, &mut shares);
-            for ((&index, &want), &share) in who.iter().zip(&wants).zip(&shares) {
-                if share < want {
-                    speeds[index] *= share / want;
-                }
+                _ => continue,
+            };
+            who.push(index);
+            wants.push(want);
+        }
+        let level = level(wants, tables.cores[node as usize]);
+        for (&index, &want) in who.iter().zip(wants.iter()) {
+            if want > level {
+                speeds[index] *= level / want;
             }
         }
-        speeds
     }
 }

@@ -20,6 +20,8 @@ pub(super) struct Tables<'a> {
     pub(super) cores: Vec<f64>,
     /// Lanes that must be looked at together, because one changes the speed of another.
     pub(super) components: usize,
+    /// By component: nodes of CPU slots whose cores its jobs share.
+    pub(super) nodes: Vec<Vec<u32>>,
     /// By what is handed over: the device that takes it.
     pub(super) takers: Vec<u32>,
     /// By edge and direction: routes in [`Links::routes`](super::Links::routes).
@@ -57,7 +59,9 @@ impl<'a> Tables<'a> {
         }
         let Ends { askers, parcels, .. } = ends;
         let ways = Ways::of(links, &askers);
+        let mut nodes = vec![Vec::new(); ways.components];
         for (node, of) in ways.nodes.iter().zip(&links.cores) {
+            nodes[node.1 as usize].push(node.0);
             of.devices.iter().for_each(|&device| devices[device as usize].node = Some(*node));
         }
         let handed =
@@ -79,6 +83,7 @@ impl<'a> Tables<'a> {
             ways: ways.ways,
             route_ways: ways.of_routes,
             components: ways.components,
+            nodes,
             groups: links.shared.iter().map(|shared| shared.bytes_per_second).collect(),
             cores: links.cores.iter().map(|of| of.cores).collect(),
             takers: vec![NOBODY; work],

@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 
 use super::due::{Act, Due};
 use super::lanes::{Event, Lane, What};
-use super::sharing::Component;
+use super::sharing::{Component, Scratch};
 use super::simulate::Keep;
 use super::tables::Tables;
 use super::{CopiesError, DeviceTimes, TimedCopy, TimedWait};
@@ -22,6 +22,7 @@ pub(super) struct Walk<'t> {
     pub(super) trips: Vec<Underway>,
     pub(super) lanes: Vec<Lane>,
     pub(super) components: Vec<Component>,
+    pub(super) scratch: Scratch,
     /// How many transfers go over each route.
     pub(super) transits: Vec<u32>,
     /// Not a number while it is not known.
@@ -85,6 +86,7 @@ impl<'t> Walk<'t> {
             trips: vec![Underway::default(); trips],
             lanes: tables.ways.iter().map(|_| Lane::default()).collect(),
             components: (0..tables.components).map(|_| Component::default()).collect(),
+            scratch: Scratch::default(),
             transits: vec![0; tables.route_ways.len()],
             arrivals: vec![f64::NAN; tables.takers.len()],
             awake: Vec::new(),

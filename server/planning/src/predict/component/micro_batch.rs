@@ -5,7 +5,8 @@
 use loadmaster_proto::measure::tape::Slot;
 use loadmaster_proto::training::actions::Run;
 
-use super::machine::{BlockClass, BlockId, Machine, Playing};
+use super::machine::{BlockClass, BlockId, Machine};
+use super::playing::Playing;
 use super::stage::{PassTurn, ReplayStage};
 
 /// What a stage holds of a micro-batch.

@@ -18,7 +18,8 @@
 //! | `blend` | what are the bytes of a block at a setting between or beyond two recordings? |
 //! | `counterparts` | which blocks are the same one in two recordings whose events differ? |
 //! | `scratch` | which blocks do kernels take for themselves, and how many bytes at most? |
-//! | `machine` | which blocks are live while a tape is played? |
+//! | `machine` | which bytes of a device are taken, and by what? |
+//! | `playing` | which blocks of a tape are live while it is played? |
 //! | `stage` | which layers does a stage have, and which of them are computed again together? |
 //! | `micro_batch` | what does the rank hold of a micro-batch around the layers of a stage? |
 //! | `replay` | what does a stage hold, from the tapes of its layers? |
@@ -56,6 +57,7 @@ mod machine;
 pub mod margin;
 mod micro_batch;
 pub mod pace;
+mod playing;
 mod replay;
 mod schedule;
 mod scratch;

@@ -4,8 +4,9 @@ use loadmaster_proto::measure::tape::{LayerTape, Passage};
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::actions::{Run, StageActions};
 
-use super::machine::{BlockId, Machine, Playing, StageEnds, play_step};
+use super::machine::{BlockId, Machine};
 use super::micro_batch::MicroBatch;
+use super::playing::{Playing, StageEnds, play_step};
 
 /// A layer of a stage with what is played for it.
 #[derive(Debug, Clone, Copy)]

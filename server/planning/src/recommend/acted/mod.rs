@@ -3,9 +3,13 @@
 //! | module | question |
 //! |---|---|
 //! | here | what becomes of a plan when its stages do these actions? |
+//! | `blocks` | what does each layer hold? |
+//! | `choose` | which actions does MPress choose for named stages? |
 //! | `nodes` | are peers on the same node? |
 //! | `seconds` | how long does an iteration take with the copies? |
 
+mod blocks;
+mod choose;
 mod nodes;
 mod seconds;
 
@@ -61,10 +65,8 @@ impl Writer<'_> {
 
     /// Gives a stage the bytes that its actions leave.
     fn rewrite(&self, stage: &mut PlanStage, prediction: &Prediction) {
-        // What the untouched stage was multiplied with.
-        let factor = self.kinds.iter().map(|(_, factors)| factors.bytes).fold(1.0, f64::max);
         let bytes = prediction.bytes.0;
-        let peak = if factor == 1.0 { bytes } else { (bytes as f64 * factor).ceil() as u64 };
+        let peak = self.corrected(bytes);
         stage.predicted_peak = peak;
         stage.breakdown = prediction.breakdown.map(|parts| scaled(parts, bytes, peak));
         let margin = self.margin.interval(prediction).map(|interval| interval.margin);
@@ -73,12 +75,10 @@ impl Writer<'_> {
     }
 
     fn check_fits(&self, plan: &Plan, candidate: &Candidate) -> Result<(), QuestionError> {
-        let needed =
-            |stage: &PlanStage| stage.interval.map_or(Bytes(stage.predicted_peak), |interval| interval.high);
-        let too_small = plan.stages.iter().position(|stage| needed(stage).0 > stage.capacity);
-        let Some(index) = too_small else { return Ok(()) };
+        let Some(index) = plan.stages.iter().position(|stage| !fits(stage)) else { return Ok(()) };
         let stage = &plan.stages[index];
-        let position = candidate.stages[index].devices.first().copied().unwrap_or_default();
+        let device = candidate.stages.get(index).and_then(|stage| stage.devices.first().copied());
+        let position = device.unwrap_or_default();
         let (needed, capacity) = (needed(stage), Bytes(stage.capacity));
         Err(RecommendError::GivenDoesNotFit {
             partitioning: format!("{} with these memory actions", plan.partition()),
@@ -90,6 +90,30 @@ impl Writer<'_> {
         }
         .into())
     }
+
+    /// The bytes that a capacity must hold for a prediction, corrected as the plan's are.
+    fn needed(&self, prediction: &Prediction) -> Bytes {
+        let mut stage = Bytes(self.corrected(prediction.bytes.0));
+        if let Some(interval) = self.margin.interval(prediction) {
+            stage = Interval::around(stage, interval.margin).high;
+        }
+        stage
+    }
+
+    /// Predicted bytes as earlier trials taught to multiply them.
+    fn corrected(&self, bytes: u64) -> u64 {
+        let factor = self.kinds.iter().map(|(_, factors)| factors.bytes).fold(1.0, f64::max);
+        if factor == 1.0 { bytes } else { (bytes as f64 * factor).ceil() as u64 }
+    }
+}
+
+/// The bytes that a stage's devices must hold.
+fn needed(stage: &PlanStage) -> Bytes {
+    stage.interval.map_or(Bytes(stage.predicted_peak), |interval| interval.high)
+}
+
+fn fits(stage: &PlanStage) -> bool {
+    needed(stage).0 <= stage.capacity
 }
 
 /// Stages as they will be trained.

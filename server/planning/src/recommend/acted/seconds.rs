@@ -1,5 +1,6 @@
 //! How long an iteration takes whose stages also copy.
 
+use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::plan::prediction::StageSeconds;
@@ -75,12 +76,16 @@ impl Writer<'_> {
         Ok(Some(Timed { copied, edges, backward, rates }))
     }
 
+    /// Bytes per second of copies to the host, and to a peer.
+    pub(super) fn rates(&self, pace: CopyPace) -> (f64, f64) {
+        let is_cpu = self.chain.device_kind == CPU_KIND;
+        let guessed = |guess: Guess| if is_cpu { guess.cpu } else { guess.gpu };
+        (pace.host.unwrap_or_else(|| guessed(HOST)), pace.peer.unwrap_or_else(|| guessed(PEER)))
+    }
+
     /// What copies go over, one device for each stage, and where the rates come from.
     fn links(&self, count: u32, pace: CopyPace, actions: &[StageActions]) -> (Links, String) {
-        let is_cpu = self.chain.device_kind == loadmaster_proto::cluster::device::CPU_KIND;
-        let guessed = |guess: Guess| if is_cpu { guess.cpu } else { guess.gpu };
-        let host = pace.host.unwrap_or(guessed(HOST));
-        let peer = pace.peer.unwrap_or(guessed(PEER));
+        let (host, peer) = self.rates(pace);
         let mut links = Links::default();
         for device in 0..count {
             links = links.host(device, Rate::new(host, 0.0), Rate::new(host, 0.0));
@@ -103,7 +108,11 @@ impl Writer<'_> {
 
     /// Seconds of a stage's layers, which add up to those that the stage is priced with, and of adding its gradients up
     /// with those of others; none without times.
-    fn layers(&self, candidate: &Candidate, stage: &CandidateStage) -> Option<(Vec<LayerSeconds>, f64)> {
+    pub(super) fn layers(
+        &self,
+        candidate: &Candidate,
+        stage: &CandidateStage,
+    ) -> Option<(Vec<LayerSeconds>, f64)> {
         let priced = stage.seconds?;
         let setting = StageSetting {
             stage: stage.config(),

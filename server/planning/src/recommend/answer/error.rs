@@ -123,7 +123,7 @@ pub enum RecommendError {
 
 impl RecommendError {
     /// Where nothing but the reason is known.
-    pub(super) fn no_plan(why: &str) -> Self {
+    pub(in crate::recommend) fn no_plan(why: &str) -> Self {
         Self::NoPlan {
             reason: why.to_owned(),
             why_not: Box::new(WhyNot::NoPlan { why: why.to_owned() }),

@@ -7,7 +7,7 @@ use super::inquiry::Inquiry;
 use super::known_layouts::KnownLayouts;
 use super::rank::rank;
 use super::ranking::{Ranking, keep_front, order};
-use super::relaxed::least;
+use super::relaxed::{BestNodes, least};
 use super::solve::Asked;
 use super::value::best_value;
 use crate::cost::Market;
@@ -21,6 +21,7 @@ pub(in crate::recommend) fn on_any_subset<M: Market>(inquiry: Inquiry<'_, M>) ->
     if !wish.constraints.allow_idle_devices {
         return rank(inquiry);
     }
+    let nodes = BestNodes::of(inquiry.fleet());
     let (subsets, is_complete) = inquiry.subsets().all();
     let mut all = Ranking { bound: Some(f64::INFINITY), ..Ranking::default() };
     let mut known: Vec<(Vec<u32>, f64)> = Vec::new();
@@ -44,7 +45,7 @@ pub(in crate::recommend) fn on_any_subset<M: Market>(inquiry: Inquiry<'_, M>) ->
         let at_least = match known.iter().find(|(other, _)| *other == counts) {
             Some((_, at_least)) => *at_least,
             None => {
-                let found = least(inquiry, &counts);
+                let found = least(inquiry, &nodes, &counts);
                 let at_least = if wish.objective.is_timed() { found.seconds } else { found.highest };
                 known.push((counts, at_least));
                 at_least

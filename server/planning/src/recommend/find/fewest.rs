@@ -12,7 +12,7 @@ use super::found::{Found, MOST_NAMED};
 use super::inquiry::Inquiry;
 use super::rank::rank;
 use super::ranking::{Ranking, settle};
-use super::relaxed::{fewest_devices, least};
+use super::relaxed::{BestNodes, fewest_devices, least};
 use crate::cost::Market;
 use crate::recommend::ask::Wish;
 use crate::search::Spanning;
@@ -53,6 +53,7 @@ pub(super) fn fewest<M: Market>(inquiry: Inquiry<'_, M>) -> Found {
         && fleet.nodes.iter().all(|node| node.kind == fleet.nodes[0].kind)
         && wish.rules.is_none()
         && inquiry.cuts.pins().is_empty();
+    let nodes = BestNodes::of(fleet);
     let mut sizes = subsets.sizes(worth);
     while let Some((worth, counts)) = sizes.next_size() {
         let devices: u32 = counts.iter().sum();
@@ -64,7 +65,7 @@ pub(super) fn fewest<M: Market>(inquiry: Inquiry<'_, M>) -> Found {
             tried.doubt(worth, devices);
             return tried.last_resort(inquiry, wish.objective);
         }
-        let relaxed = least(inquiry, &counts);
+        let relaxed = least(inquiry, &nodes, &counts);
         let is_late = limit.is_some_and(|limit| relaxed.seconds > limit * (1.0 + SAME));
         if relaxed.highest.is_infinite() || is_late {
             tried.passed_over.push((format!("{devices} devices"), worth));
@@ -75,7 +76,11 @@ pub(super) fn fewest<M: Market>(inquiry: Inquiry<'_, M>) -> Found {
             false => subsets.with(&counts, MOST_OF_A_SIZE),
         };
         let mut is_proven = is_complete;
-        for subset in &own {
+        for (index, subset) in own.iter().enumerate() {
+            if index > 0 && effort.is_listed_out() {
+                is_proven = false;
+                break;
+            }
             let Some(cuts) = subset.cuts(inquiry.cuts) else { continue };
             let ranking = rank(inquiry.on(subset, &cuts));
             tried.states = tried.states.saturating_add(ranking.states);

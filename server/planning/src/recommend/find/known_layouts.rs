@@ -10,8 +10,8 @@ use crate::search::{Layouts, Places};
 /// Most places of one search over all orders of nodes; beyond it some good orders are searched.
 const MOST_PLACES: usize = 20_000;
 
-/// Most places that are kept for further variants, over all sizes of stages.
-const MOST_KEPT: usize = 20_000;
+/// Most places and steps that are kept for further variants, over all sizes of stages: some 20 MiB.
+const MOST_KEPT: usize = 200_000;
 
 /// Places by the numbers of devices that a stage may take. Good for one inquiry: its devices, its pins and its wish.
 #[derive(Debug, Default)]
@@ -25,9 +25,10 @@ impl KnownLayouts {
             return Rc::clone(layouts);
         }
         let layouts = Rc::new(list(inquiry, sizes));
-        let places = |layouts: &Layouts| layouts.places.iter().map(Places::count).sum::<usize>();
-        let kept: usize = known.iter().map(|(_, layouts)| places(layouts)).sum();
-        if kept + places(&layouts) <= MOST_KEPT {
+        let size = |places: &Places| places.count() + places.step_count();
+        let size = |layouts: &Layouts| layouts.places.iter().map(size).sum::<usize>();
+        let kept: usize = known.iter().map(|(_, layouts)| size(layouts)).sum();
+        if kept.saturating_add(size(&layouts)) <= MOST_KEPT {
             known.push((sizes.to_vec(), Rc::clone(&layouts)));
         }
         layouts
@@ -39,7 +40,7 @@ fn list<M: Market>(inquiry: Inquiry<'_, M>, sizes: &[u32]) -> Layouts {
     let spanning = wish.spanning_on(fleet);
     if wish.keeps_order {
         let (places, relaxed) = (vec![Places::in_order(fleet, sizes, spanning)], Default::default());
-        return Layouts { places, is_complete: true, relaxed };
+        return Layouts { places, looks: 0, is_complete: true, relaxed };
     }
     let pinned: Vec<usize> = inquiry.cuts.pins().iter().map(|pin| pin.device).collect();
     Layouts::of(fleet, sizes, spanning, &pinned, MOST_PLACES)

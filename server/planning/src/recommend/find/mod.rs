@@ -45,5 +45,7 @@ pub(super) use modes::{check_mode, solver};
 pub(super) use rank::{rank, rank_by_formula};
 pub(super) use ranking::{order, simulate_best};
 pub(super) use relaxed::fewest_devices;
+#[cfg(test)]
+pub(super) use relaxed::{BestNodes, least};
 pub(super) use solve::Asked;
 pub(super) use value::{best_value, counted, value};

@@ -25,7 +25,8 @@ pub(in crate::recommend) fn check_mode(wish: &Wish) -> Result<(), String> {
     let (objective, shape, mode) = (wish.objective, wish.shape, wish.mode);
     let limited = wish.constraints.max_iteration_seconds.is_some();
     match mode {
-        SearchMode::Exact => Ok(()),
+        // Of named stages, which are not searched.
+        SearchMode::Exact | SearchMode::Mpress => Ok(()),
         SearchMode::Capture | SearchMode::McapBruteForce | SearchMode::McapBayesian => {
             let is_memory = objective == Objective::MinPeakMemory && !limited;
             if !is_memory {

@@ -113,7 +113,7 @@ impl<'a, M: Market> Search<'a, M> {
                 break;
             }
             let asked = self.ask(variant);
-            effort.list(asked.work());
+            effort.list(asked.listing());
             let at_least = asked.layers_take();
             size = size.saturating_add(asked.size());
             kept.push(Variety { asked: (size <= MOST_KEPT).then(|| Box::new(asked)), at_least });

@@ -4,7 +4,7 @@
 //! they allow where they are, and take no longer. So one look at them bounds every subset of a fleet with as many.
 
 use super::inquiry::Inquiry;
-use super::solve::work_of;
+use super::solve::listing_of;
 use crate::cost::Market;
 use crate::fleet::Subset;
 use crate::recommend::ask::{Variant, variants_of_any_size};
@@ -20,35 +20,59 @@ pub(in crate::recommend) struct LeastNeeds {
     pub(in crate::recommend) highest: f64,
 }
 
-/// So many devices of each kind, in nodes as large as the largest of the fleet: no subset with as many has more on a node.
-fn stand_in(fleet: &Fleet, counts: &[u32]) -> Subset {
-    let mut nodes = Vec::new();
-    for (kind, &count) in counts.iter().enumerate() {
-        let own = || fleet.nodes.iter().filter(|node| node.kind == kind);
-        let Some(largest) = own().max_by_key(|node| node.devices) else { continue };
-        let best = own().flat_map(|node| [node.inside, node.outside]).reduce(Link::faster);
-        let mut left = count;
-        while left > 0 {
-            let devices = left.min(largest.devices.max(1));
-            let inside = best.unwrap_or(largest.inside);
-            nodes.push(FleetNode { devices, inside, outside: inside, ..largest.clone() });
-            left -= devices;
-        }
+/// The best node of each kind of a fleet: as large as the largest, with the best of all links. Looked for once, however
+/// many numbers of devices are asked about.
+#[derive(Debug)]
+pub(in crate::recommend) struct BestNodes<'a> {
+    fleet: &'a Fleet,
+    of_kind: Vec<Option<FleetNode>>,
+}
+
+impl<'a> BestNodes<'a> {
+    pub(in crate::recommend) fn of(fleet: &'a Fleet) -> Self {
+        let best = |kind: usize| {
+            let own = || fleet.nodes.iter().filter(|node| node.kind == kind);
+            let largest = own().max_by_key(|node| node.devices)?;
+            let inside = own().flat_map(|node| [node.inside, node.outside]).reduce(Link::faster)?;
+            // Nobody asks what it is called, and there may be thousands like it.
+            Some(FleetNode { name: String::new(), inside, outside: inside, ..largest.clone() })
+        };
+        Self { fleet, of_kind: (0..fleet.kinds.len()).map(best).collect() }
     }
-    let fleet = fleet.with_nodes(nodes);
-    Subset { origin: (0..fleet.devices()).collect(), fleet }
+
+    /// So many devices of each kind, in such nodes: no subset with as many has more on a node.
+    fn stand_in(&self, counts: &[u32]) -> Subset {
+        let mut nodes = Vec::new();
+        for (best, &count) in self.of_kind.iter().zip(counts) {
+            let Some(best) = best else { continue };
+            let mut left = count;
+            while left > 0 {
+                let devices = left.min(best.devices.max(1));
+                nodes.push(FleetNode { devices, ..best.clone() });
+                left -= devices;
+            }
+        }
+        let fleet = self.fleet.with_nodes(nodes);
+        Subset { origin: (0..fleet.devices()).collect(), fleet }
+    }
 }
 
 /// What plans need at least on so many devices of each kind; 0 where nobody knows.
-pub(in crate::recommend) fn least<M: Market>(inquiry: Inquiry<'_, M>, counts: &[u32]) -> LeastNeeds {
+pub(in crate::recommend) fn least<M: Market>(
+    inquiry: Inquiry<'_, M>,
+    nodes: &BestNodes<'_>,
+    counts: &[u32],
+) -> LeastNeeds {
     let Inquiry { market, effort, .. } = inquiry;
     let stop = &effort.prices();
-    let (stand_in, cuts) = (stand_in(inquiry.fleet(), counts), inquiry.cuts.without_pins());
+    let (stand_in, cuts) = (nodes.stand_in(counts), inquiry.cuts.without_pins());
+    // Also where no plan takes so many.
+    effort.list(u64::from(stand_in.devices()));
     let inquiry = inquiry.on(&stand_in, &cuts);
     let mut all = LeastNeeds { seconds: f64::INFINITY, highest: f64::INFINITY };
     for variant in inquiry.variants() {
         let (fleet, places) = Places::relaxed(inquiry.fleet(), &variant.sizes());
-        effort.list(work_of(places.count()));
+        effort.list(listing_of(&places));
         let costs = market.costs(variant.schedule, variant.batch, &variant.choices, places.links());
         let choices: Vec<usize> = (0..variant.choices.len()).collect();
         let question = Question {
@@ -105,4 +129,41 @@ pub(in crate::recommend) fn fewest_devices<M: Market>(inquiry: Inquiry<'_, M>) -
         }
     }
     if stop.is_over() { Some(0) } else { least }
+}
+
+#[cfg(test)]
+mod tests {
+    use loadmaster_proto::bytes::Bytes;
+
+    use super::*;
+    use crate::search::{Kind, LinkOrigin};
+
+    fn link(bytes_per_second: f64) -> Link {
+        Link { bytes_per_second, latency_seconds: 0.0, origin: LinkOrigin::Given }
+    }
+
+    /// Nodes as large as the largest of their kind, with the best link that any of it has; the last one has what is left.
+    #[test]
+    fn what_stands_in_for_devices_is_the_best_of_their_kind() {
+        let kind = |name: &str| Kind { name: name.to_owned(), capacity: Bytes(1), hourly_price: None };
+        let node = |kind: usize, devices: u32, inside: f64, outside: f64| FleetNode {
+            name: "node".to_owned(),
+            kind,
+            devices,
+            whole: devices,
+            inside: link(inside),
+            outside: link(outside),
+            domains: Vec::new(),
+        };
+        let nodes =
+            vec![node(0, 2, 5.0, 9.0), node(0, 4, 6.0, 1.0), node(1, 3, 2.0, 3.0), node(1, 3, 2.0, 1.0)];
+        let fleet = Fleet { kinds: vec![kind("a"), kind("b"), kind("none")], nodes, ..Fleet::default() };
+        let best = BestNodes::of(&fleet);
+        let stand_in = best.stand_in(&[6, 4, 0]);
+        let of = |node: &FleetNode| (node.kind, node.devices, node.inside, node.outside);
+        let expected = [(0, 4, 9.0), (0, 2, 9.0), (1, 3, 3.0), (1, 1, 3.0)];
+        let expected = expected.map(|(kind, devices, speed)| (kind, devices, link(speed), link(speed)));
+        assert_eq!(stand_in.fleet.nodes.iter().map(of).collect::<Vec<_>>(), expected);
+        assert_eq!((stand_in.devices(), stand_in.origin.len()), (10, 10));
+    }
 }

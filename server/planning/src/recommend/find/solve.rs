@@ -22,10 +22,18 @@ use crate::search::{
 };
 
 /// Work of listing so many places.
-pub(in crate::recommend) fn work_of(places: usize) -> u64 {
+fn work_of(places: usize) -> u64 {
     const PLACE: u64 = 50;
     PLACE.saturating_mul(places as u64)
 }
+
+/// The same with the steps between them.
+pub(in crate::recommend) fn listing_of(places: &Places) -> u64 {
+    work_of(places.count()).saturating_add(LOOK.saturating_mul(places.step_count() as u64))
+}
+
+/// Work of a look at where a stage may go on.
+const LOOK: u64 = 20;
 
 /// What a search of one variant found.
 #[derive(Debug, Clone)]
@@ -103,6 +111,7 @@ impl<'a, C: StageCosts> Asked<'a, C> {
     ) -> Self {
         let layouts = Layouts {
             places: vec![Places::along(inquiry.fleet(), stages)],
+            looks: 0,
             is_complete: true,
             relaxed: (Fleet::default(), Places::default()),
         };
@@ -174,7 +183,7 @@ impl<'a, C: StageCosts> Asked<'a, C> {
                     let settings = Bayesian { seed: wish.seed, ..Bayesian::default() };
                     paper::bayesian(&question, unit, &settings, stop)
                 }
-                SearchMode::Exact | SearchMode::Amp | SearchMode::AmpAnnealing => {
+                SearchMode::Exact | SearchMode::Mpress | SearchMode::Amp | SearchMode::AmpAnnealing => {
                     memory::leximax(&question, unit, stop)
                 }
             };
@@ -334,6 +343,12 @@ impl<'a, C: StageCosts> Asked<'a, C> {
     /// Work that it took to list them.
     pub(in crate::recommend) fn work(&self) -> u64 {
         work_of(self.size())
+    }
+
+    /// The same with all that was looked at for them.
+    pub(in crate::recommend) fn listing(&self) -> u64 {
+        let looks = LOOK.saturating_mul(self.layouts.looks as u64);
+        self.layouts.places.iter().map(listing_of).fold(looks, u64::saturating_add)
     }
 
     /// Any plan that fits, and the states weighed for it.

@@ -83,11 +83,12 @@ impl Places {
         most: usize,
     ) -> Option<Self> {
         let mut places = Self::default();
-        places.fill_by_class(fleet, sizes, spanning, singled, most).map(|_| places)
+        places.fill_by_class(fleet, sizes, spanning, singled, most).0.map(|_| places)
     }
 
     /// Fills places that have nothing but links; none where they are too many. Whether they leave no order out:
-    /// nothing but the order of the nodes within a stage can be missing, where their links differ.
+    /// nothing but the order of the nodes within a stage can be missing, where their links differ. And how often it was
+    /// looked where a stage may go on, whatever came of it.
     pub(super) fn fill_by_class(
         &mut self,
         fleet: &Fleet,
@@ -95,8 +96,14 @@ impl Places {
         spanning: Spanning,
         singled: &[usize],
         most: usize,
-    ) -> Option<bool> {
-        let classes = Classes::of(fleet, spanning, singled, most.saturating_mul(64));
+    ) -> (Option<bool>, usize) {
+        let looks = most.saturating_mul(64);
+        let classes = Classes::of(fleet, spanning, singled, looks);
+        let listed = self.list_by_class(&classes, sizes, most);
+        (listed, looks - classes.left.get())
+    }
+
+    fn list_by_class(&mut self, classes: &Classes<'_>, sizes: &[u32], most: usize) -> Option<bool> {
         let counts = classes.list.iter().map(|class| class.nodes.len() + 1);
         if counts.fold(1, usize::saturating_mul) > most {
             return None;
@@ -112,7 +119,9 @@ impl Places {
                 for stage in classes.stages(&state, size) {
                     let Stage { state: next, nodes, on_each, devices, is_whole } = stage;
                     let entry = classes.entry(&state, &nodes);
-                    let Some(step) = step(self, fleet, &nodes, on_each, is_whole, entry, 0) else { continue };
+                    let Some(step) = step(self, classes.fleet, &nodes, on_each, is_whole, entry, 0) else {
+                        continue;
+                    };
                     if !own.iter().any(|(known, like, _)| *known == next && *like == step) {
                         waiting.insert(next.clone(), ());
                         own.push((next, step, devices));

@@ -8,6 +8,8 @@ use super::{Places, Spanning};
 pub struct Layouts {
     /// One for each order, or one for all. They share their links: a link has the same index in each.
     pub places: Vec<Places>,
+    /// How often it was looked where a stage may go on, to list places by class: also where that was given up.
+    pub looks: usize,
     /// Whether no order is left out.
     pub is_complete: bool,
     /// As many devices in one node, with the best of all links: whatever some order allows, this does. Empty
@@ -28,8 +30,8 @@ impl Layouts {
         let mut all = Places::default();
         // Nodes that are all alike have one order.
         let is_uniform = fleet.is_uniform() && (singled.is_empty() || fleet.nodes.len() < 2);
-        let by_class =
-            if is_uniform { None } else { all.fill_by_class(fleet, sizes, spanning, singled, most) };
+        let (by_class, looks) =
+            if is_uniform { (None, 0) } else { all.fill_by_class(fleet, sizes, spanning, singled, most) };
         let are_few = by_class != Some(true) && fleet.nodes.len() <= Self::MOST_ORDERED;
         let is_complete = is_uniform || by_class == Some(true) || are_few;
         let mut links = all.links.clone();
@@ -55,7 +57,7 @@ impl Layouts {
         for one in &mut places {
             one.links.clone_from(&relaxed.1.links);
         }
-        Self { places, is_complete, relaxed }
+        Self { places, looks, is_complete, relaxed }
     }
 }
 
@@ -146,5 +148,42 @@ fn relaxed(fleet: &Fleet) -> Fleet {
         }],
         tiers: Vec::new(),
         is_one_node: true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use loadmaster_proto::bytes::Bytes;
+
+    use super::*;
+    use crate::search::LinkOrigin;
+
+    /// Places that were looked for in vain are work too: of more classes of nodes than can be told apart.
+    #[test]
+    fn looks_are_counted_also_where_they_were_in_vain() {
+        let link = |speed: u32| Link {
+            bytes_per_second: f64::from(speed),
+            latency_seconds: 0.0,
+            origin: LinkOrigin::Given,
+        };
+        let node = |number: u32| FleetNode {
+            name: format!("node{number}"),
+            kind: 0,
+            devices: 2,
+            whole: 2,
+            inside: link(100),
+            outside: link(number),
+            domains: Vec::new(),
+        };
+        let layouts = |nodes: u32, most: usize| {
+            let nodes = (1..=nodes).map(node).collect();
+            let kinds = vec![Kind { name: "gpu".to_owned(), capacity: Bytes(1), hourly_price: None }];
+            let fleet = Fleet { kinds, nodes, ..Fleet::default() };
+            Layouts::of(&fleet, &[1, 2, 4, 8], Spanning::Anywhere, &[], most)
+        };
+        let (whole, in_vain) = (layouts(6, 20_000), layouts(6, 64));
+        assert_eq!((whole.places.len(), in_vain.places.len() > 1), (1, true));
+        assert!((1..whole.looks).contains(&in_vain.looks), "{} {}", whole.looks, in_vain.looks);
+        assert_eq!(layouts(1, 64).looks, 0, "there is one order");
     }
 }

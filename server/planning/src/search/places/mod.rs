@@ -112,6 +112,11 @@ impl Places {
         self.steps.len()
     }
 
+    /// Number of steps from all of them.
+    pub fn step_count(&self) -> usize {
+        self.steps.iter().map(Vec::len).sum()
+    }
+
     /// The place where all devices are taken.
     pub fn last(&self) -> PlaceId {
         u32::try_from(self.steps.len().saturating_sub(1)).unwrap_or(u32::MAX)

@@ -10,6 +10,7 @@ use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::objective::{Launcher, Objective, PlanShape, SearchMode};
 use loadmaster_proto::plan::request::{NamedSettings, PlanRequest};
 use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::actions::{Allowed, Block, Way};
 use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::wire::{field, v1};
 
@@ -67,6 +68,7 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
         merge_layers_to: merge_layers_to(request.merge_layers_to)?,
         partitioning: partitioning.map_err(|invalid| invalid.under("partitioning"))?,
         stage_actions: field("stage_actions", request.stage_actions.clone())?,
+        allowed: allowed(request)?,
         copy_pace: field::<Option<_>, _>("copy_pace", request.copy_pace)?.unwrap_or_default(),
         global_batch_size: global_batch_size(request.global_batch_size)?,
         named: NamedSettings {
@@ -79,12 +81,27 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
     Ok(asked)
 }
 
+/// Which memory actions may be chosen.
+fn allowed(request: &v1::RecommendPlanRequest) -> Result<Allowed, Invalid> {
+    let ways: Vec<Option<Way>> = field("memory_ways", request.memory_ways.clone())?;
+    let blocks: Vec<Option<Block>> = field("memory_blocks", request.memory_blocks.clone())?;
+    let host_memory = field("host_memory_bytes", request.host_memory_bytes)?;
+    let default = Allowed::default();
+    let or = |named: Vec<Block>| if named.is_empty() { default.blocks.clone() } else { named };
+    let named: Vec<Way> = ways.into_iter().flatten().collect();
+    Ok(Allowed {
+        ways: if named.is_empty() { default.ways } else { named },
+        blocks: or(blocks.into_iter().flatten().collect()),
+        host_memory,
+    })
+}
+
 fn check(asked: &PlanRequest, is_objective_named: bool, rules: Option<Rules>) -> Result<(), Invalid> {
     let constraints = &asked.goal.constraints;
     let searches = [
         ("objective", is_objective_named),
         ("merge_layers_to", asked.merge_layers_to.is_some()),
-        ("search_mode", asked.mode != SearchMode::Exact),
+        ("search_mode", !matches!(asked.mode, SearchMode::Exact | SearchMode::Mpress)),
         ("constraints", *constraints != Constraints::default()),
     ];
     if let Some((field, _)) = searches.iter().find(|(_, named)| *named && asked.partitioning.is_some()) {
@@ -102,6 +119,7 @@ fn check(asked: &PlanRequest, is_objective_named: bool, rules: Option<Rules>) ->
             return Err(Invalid::field(field, why));
         }
     }
+    check_chosen(asked, rules)?;
     let Some(rules) = rules else { return Ok(()) };
     for (stage, actions) in asked.stage_actions.iter().enumerate() {
         for (index, action) in actions.actions.iter().enumerate() {
@@ -118,6 +136,49 @@ fn check(asked: &PlanRequest, is_objective_named: bool, rules: Option<Rules>) ->
                 rules.launcher
             ),
         ));
+    }
+    Ok(())
+}
+
+/// Checks what is said of memory actions that are chosen.
+fn check_chosen(asked: &PlanRequest, rules: Option<Rules>) -> Result<(), Invalid> {
+    let default = Allowed::default();
+    let said = [
+        ("memory_ways", asked.allowed.ways != default.ways),
+        ("memory_blocks", asked.allowed.blocks != default.blocks),
+        ("host_memory_bytes", asked.allowed.host_memory != default.host_memory),
+    ];
+    if asked.mode != SearchMode::Mpress {
+        return match said.iter().find(|(_, is_said)| *is_said) {
+            Some((field, _)) => Err(Invalid::field(
+                *field,
+                "is of actions that are chosen: name the search mode mpress, or leave it out",
+            )),
+            None => Ok(()),
+        };
+    }
+    if asked.partitioning.is_none() {
+        let why = "is required by the search mode mpress, which chooses memory actions of the stages that a request names";
+        return Err(Invalid::field("partitioning", why));
+    }
+    if !asked.stage_actions.is_empty() {
+        let why = "are given, and the search mode mpress chooses them: leave out one of the two";
+        return Err(Invalid::field("stage_actions", why));
+    }
+    if let Some(rules) =
+        rules.filter(|rules| asked.allowed.ways.contains(&Way::Peer) || rules.offloads.is_empty())
+    {
+        let can = if rules.offloads.is_empty() { "recompute" } else { "recompute and host" };
+        let is_within = asked
+            .allowed
+            .ways
+            .iter()
+            .all(|way| *way == Way::Recompute || (*way == Way::Host && !rules.offloads.is_empty()));
+        if !is_within {
+            let why =
+                format!("has more than {} can do: name {can}, or leave the launcher out", rules.launcher);
+            return Err(Invalid::field("memory_ways", why));
+        }
     }
     Ok(())
 }

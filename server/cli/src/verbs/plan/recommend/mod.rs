@@ -8,6 +8,7 @@ use loadmaster_proto::wire::v1;
 
 use crate::failure::Failure;
 use crate::input::actions::{Actions, copy_pace};
+use crate::input::choice::choice;
 use crate::input::parse;
 use crate::input::profile::{ProfileRef, profile_or_file};
 use crate::session::client::plans;
@@ -44,6 +45,20 @@ pub(crate) struct Recommend {
 
     #[command(flatten)]
     actions: Actions,
+
+    /// Ways to hold less that --search-mode mpress may choose [default: all].
+    #[arg(long = "actions", value_name = "WAY", value_delimiter = ',', value_parser = choice::<v1::MemoryWay>(),
+          help_heading = "Memory actions")]
+    ways: Vec<v1::MemoryWay>,
+
+    /// Blocks that may be away from their devices [default: activations,gradients,optimizer].
+    #[arg(long = "swap", value_name = "BLOCK", value_delimiter = ',', value_parser = choice::<v1::MemoryBlock>(),
+          help_heading = "Memory actions")]
+    blocks: Vec<v1::MemoryBlock>,
+
+    /// Memory of each host that blocks may take [default: none].
+    #[arg(long, value_name = "BYTES", value_parser = parse::bytes, help_heading = "Memory actions")]
+    host_memory: Option<i64>,
 
     /// How fast copies to the host and to other devices are, for example host=12GB/s,peer=92GB/s [default: a guess by
     /// kind of device, which the answer names].

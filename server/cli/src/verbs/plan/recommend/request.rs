@@ -8,7 +8,21 @@ use crate::input::profile::ProfileRef;
 impl Recommend {
     /// As a message, but for the document of a profile in a file.
     pub(super) fn request(self) -> v1::RecommendPlanRequest {
-        let Self { profile, on, goal, batch, limits, search, partition, actions, copy_rates, dry_run } = self;
+        let Self {
+            profile,
+            on,
+            goal,
+            batch,
+            limits,
+            search,
+            partition,
+            actions,
+            copy_rates,
+            ways,
+            blocks,
+            host_memory,
+            dry_run,
+        } = self;
         // One value is the training's; several are there to choose from.
         let one = |values: &[i32]| if let [only] = values { *only } else { 0 };
         let several = |values: Vec<i32>| if values.len() > 1 { values } else { Vec::new() };
@@ -64,6 +78,9 @@ impl Recommend {
             partitioning: partition,
             stage_actions: actions.by_stage(),
             copy_pace: copy_rates,
+            memory_ways: ways.into_iter().map(Into::into).collect(),
+            memory_blocks: blocks.into_iter().map(Into::into).collect(),
+            host_memory_bytes: host_memory.unwrap_or_default(),
             validate_only: dry_run,
             profile_document: String::new(),
         }

@@ -139,7 +139,7 @@ fn slots_share_their_cores_equally() {
     assert_eq!(on(&[steps(2.0), steps(4.0)], 2.0, Links::default()), [2.0, 4.0]);
     // The copy from 2 on takes half of the only core for 4 seconds, and the step that goes on beside it, too.
     let moving = device(&[2.0, 2.0, 1.0], vec![trip(1, 2, 2, 2, &[(Place::Host, 2)])]);
-    assert_eq!(on(&[moving.clone()], 1.0, hosts(1, 1.0)), [2.0 + 4.0 + 2.0 + 1.0]);
+    assert_eq!(on(std::slice::from_ref(&moving), 1.0, hosts(1, 1.0)), [2.0 + 4.0 + 2.0 + 1.0]);
     // One that is paced to a quarter of a core has it, and the step the rest.
     let mut paced = hosts(1, 1.0);
     paced.ways.values_mut().for_each(|rate| rate.core_share = 0.25);

@@ -1,0 +1,138 @@
+//! A tape while it is played: where its blocks are on the device.
+
+use loadmaster_proto::measure::tape::{Event, Passage, Slot, Step, block_of};
+
+use super::machine::{BlockClass, BlockId, Machine};
+
+/// Which of its edges a layer shares with the stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct StageEnds {
+    pub(super) first: bool,
+    pub(super) last: bool,
+}
+
+/// A micro-batch in one layer: its tape, and where its blocks are on the device.
+#[derive(Debug)]
+pub(super) struct Playing<'a> {
+    passage: &'a Passage,
+    classes: Vec<BlockClass>,
+    on_device: Vec<Option<BlockId>>,
+}
+
+impl<'a> Playing<'a> {
+    pub(super) fn new(passage: &'a Passage, ends: StageEnds) -> Self {
+        Self { passage, classes: classes(passage, ends), on_device: vec![None; passage.blocks.len()] }
+    }
+
+    /// Plays one slot.
+    pub(super) fn play(&mut self, machine: &mut Machine, slot: Slot) {
+        for &event in self.passage.slot(slot) {
+            let (block, allocated) = block_of(event);
+            let (Some(&bytes), Some(&class), Some(place)) =
+                (self.passage.blocks.get(block), self.classes.get(block), self.on_device.get_mut(block))
+            else {
+                continue;
+            };
+            if allocated {
+                *place = Some(machine.allocate(bytes, class));
+            } else if let Some(id) = place.take() {
+                machine.release(id);
+            }
+        }
+    }
+
+    /// Where the tensors at an edge are.
+    pub(super) fn places(&self, edge: &[u32]) -> Vec<Option<BlockId>> {
+        edge.iter().map(|&block| self.on_device.get(block as usize).copied().flatten()).collect()
+    }
+
+    /// Those of these blocks that are live.
+    pub(super) fn live(&self, blocks: impl IntoIterator<Item = usize>) -> impl Iterator<Item = BlockId> {
+        blocks.into_iter().filter_map(|block| self.on_device.get(block).copied().flatten())
+    }
+
+    /// Takes tensors at an edge over from where they are, as one more holder.
+    pub(super) fn take_over(&mut self, machine: &mut Machine, edge: &[u32], places: &[Option<BlockId>]) {
+        for (&block, &id) in edge.iter().zip(places) {
+            if let (Some(place @ None), Some(id)) = (self.on_device.get_mut(block as usize), id) {
+                machine.hold(id);
+                *place = Some(id);
+            }
+        }
+    }
+
+    /// Lets go of the tensors at an edge that the slot would have freed, without the rest of the slot:
+    /// what happens where they are passed on within a stage instead of being handed over.
+    pub(super) fn pass_on(&mut self, machine: &mut Machine, edge: &[u32], slot: Slot) {
+        for &event in self.passage.slot(slot) {
+            let (block, allocated) = block_of(event);
+            if !allocated
+                && edge.iter().any(|&other| other as usize == block)
+                && let Some(id) = self.on_device.get_mut(block).and_then(Option::take)
+            {
+                machine.release(id);
+            }
+        }
+    }
+
+    pub(super) fn passage(&self) -> &'a Passage {
+        self.passage
+    }
+
+    /// What is still live: after the first backward pass of an iteration, the parameters' gradients.
+    pub(super) fn left(self) -> impl Iterator<Item = BlockId> {
+        self.on_device.into_iter().flatten()
+    }
+}
+
+/// Plays a part of the end of an iteration: everything in it is transient.
+pub(super) fn play_step(machine: &mut Machine, step: &Step, events: &[Event]) {
+    let mut on_device = vec![None; step.blocks.len()];
+    let mut classes = vec![BlockClass::Transient; step.blocks.len()];
+    for &block in &step.communication {
+        if let Some(class) = classes.get_mut(block as usize) {
+            *class = BlockClass::Communication;
+        }
+    }
+    for &event in events {
+        let (block, allocated) = block_of(event);
+        let (Some(&bytes), Some(&class), Some(place)) =
+            (step.blocks.get(block), classes.get(block), on_device.get_mut(block))
+        else {
+            continue;
+        };
+        if allocated {
+            *place = Some(machine.allocate(bytes, class));
+        } else if let Some(id) = place.take() {
+            machine.release(id);
+        }
+    }
+    on_device.into_iter().flatten().for_each(|id| machine.release(id));
+}
+
+fn classes(passage: &Passage, ends: StageEnds) -> Vec<BlockClass> {
+    let mut classes = vec![BlockClass::Transient; passage.blocks.len()];
+    let mut set = |block: usize, class: BlockClass| {
+        if let Some(place) = classes.get_mut(block) {
+            *place = class;
+        }
+    };
+    // What the forward pass leaves behind is what was allocated and not freed when it was over.
+    for slot in [Slot::Forward, Slot::Output] {
+        for &event in passage.slot(slot) {
+            let (block, allocated) = block_of(event);
+            set(block, if allocated { BlockClass::Activation } else { BlockClass::Transient });
+        }
+    }
+    let edges = [
+        (&passage.communication, BlockClass::Communication),
+        (&passage.input_gradients, if ends.first { BlockClass::Edge } else { BlockClass::Transient }),
+        (&passage.output_gradients, if ends.last { BlockClass::Edge } else { BlockClass::Transient }),
+        (&passage.outputs, if ends.last { BlockClass::Edge } else { BlockClass::Activation }),
+        (&passage.inputs, if ends.first { BlockClass::Edge } else { BlockClass::Activation }),
+    ];
+    for (blocks, class) in edges {
+        blocks.iter().for_each(|&block| set(block as usize, class));
+    }
+    classes
+}

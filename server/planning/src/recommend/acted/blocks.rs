@@ -1,0 +1,71 @@
+//! What stages hold block by block, as the paper's planner is asked: read from replays in which every block leaves.
+
+use loadmaster_proto::training::Schedule;
+use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, Part, StageActions, Swap};
+
+use crate::actions::{LayerBlocks, StageBlocks};
+use crate::iteration::copies::LayerSeconds;
+use crate::predict::{Acted, PredictionError, Predictor, StageSetting};
+
+/// Passes in which every block of a stage has a step of another between its uses, wherever there is one.
+const PASSES: u32 = 2;
+
+/// The blocks of a stage whose layers take these seconds.
+///
+/// # Errors
+/// What the profile lacks.
+pub(super) fn stage_blocks(
+    predictor: &(impl Predictor + ?Sized),
+    setting: &StageSetting,
+    seconds: &[LayerSeconds],
+) -> Result<StageBlocks, PredictionError> {
+    let probe = StageSetting {
+        training: TrainingSpec { schedule: Schedule::Gpipe, micro_batches: PASSES, ..setting.training },
+        ..*setting
+    };
+    let away = |actions: &StageActions| predictor.acted(&probe, actions);
+    let stage = setting.stage;
+    let layers = stage.layers();
+    let all = |block| vec![swap(block, stage.first_layer, stage.last_layer)];
+    let of = |actions: Vec<Action>| away(&StageActions { actions, ..StageActions::default() });
+    let [activations, weights, gradients, optimizer] =
+        [Block::Activations, Block::Weights, Block::Gradients, Block::Optimizer].map(|block| of(all(block)));
+    let (activations, weights, gradients, optimizer) = (activations?, weights?, gradients?, optimizer?);
+    let again = layers.clone().flat_map(|layer| [recompute(layer), swap(Block::Inputs, layer, layer)]);
+    let inputs = of(again.collect())?;
+    let blocks = layers.zip(seconds).map(|(layer, &seconds)| LayerBlocks {
+        seconds,
+        activations: bytes(&activations, layer),
+        input: bytes(&inputs, layer),
+        versions: 0,
+        weights: bytes(&weights, layer),
+        gradients: bytes(&gradients, layer),
+        optimizer: bytes(&optimizer, layer),
+        working: 0,
+    });
+    Ok(StageBlocks { first_layer: stage.first_layer, layers: blocks.collect(), fixed: 0 })
+}
+
+fn swap(block: Block, first_layer: usize, last_layer: usize) -> Action {
+    let swap = Swap { block, to: Destination::Host, release_after: 0, fetch_before: 0 };
+    Action { first_layer, last_layer, slots: Vec::new(), deed: Deed::Swap(swap) }
+}
+
+fn recompute(layer: usize) -> Action {
+    Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed: Deed::Recompute }
+}
+
+/// The most of a layer that is away at once: of its first micro-batch, its output included that nobody else holds.
+fn bytes(acted: &Acted, layer: usize) -> u64 {
+    let own = |part: Part| {
+        let of = acted.away.iter().filter(move |away| {
+            let absence = &away.absence;
+            absence.layer == layer
+                && absence.part == part
+                && absence.micro_batch.is_none_or(|index| index == 0)
+        });
+        of.map(|away| away.bytes).max().unwrap_or(0)
+    };
+    own(Part::Own).saturating_add(own(Part::Above))
+}

@@ -1,0 +1,150 @@
+//! Memory actions as users ask for them: given or chosen, predicted, trained, and measured in three ledgers.
+
+use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, profile};
+use serde_json::Value;
+
+const GIVEN: [&str; 8] =
+    ["plan", "recommend", "--profile", "gpt", "--partition", "4-3", "--devices", "2x512MiB"];
+
+/// A planner and a worker whose host has memory to offer, with a profile of GPT-2: embedding, four blocks, norm and head.
+fn scene(host_memory: &str) -> (Planner, Worker) {
+    let planner = Planner::start();
+    let arguments = ["--host-memory", host_memory].map(ToOwned::to_owned).to_vec();
+    let worker = Worker::start(&planner, &WorkerOptions { arguments, ..WorkerOptions::default() });
+    let options = ["--id", "gpt", "--micro-batch-size", "4", "--micro-batches", "4", "--schedule", "1f1b"];
+    profile(&planner, &SMALL_GPT2, &options);
+    (planner, worker)
+}
+
+fn number(value: &Value) -> i64 {
+    // 64-bit numbers are texts in the JSON form of messages.
+    value.as_i64().or_else(|| value.as_str()?.parse().ok()).unwrap_or(0)
+}
+
+/// A plan's stage, predicted and measured: peak, host and bytes out to each place.
+fn ledgers(stage: &Value) -> [(i64, i64, Vec<i64>); 2] {
+    let of = |peak: &str, offload: &str| {
+        let copies = stage[offload]["copies"].as_array().cloned().unwrap_or_default();
+        let out = copies.iter().map(|copies| number(&copies["outBytes"])).collect();
+        (number(&stage[peak]["bytes"]), number(&stage[offload]["hostPeakBytes"]), out)
+    };
+    [of("predictedPeak", "offload"), of("measuredPeak", "measuredOffload")]
+}
+
+/// What is asked for is done: the plan says what goes where, a trial trains it, and every ledger is as predicted.
+#[test]
+fn given_actions_are_predicted_and_trained() {
+    let (planner, _worker) = scene("1GiB");
+    let actions = [
+        "--action",
+        "0/0..1=activations:host:1,1",
+        "--action",
+        "0/1..2=optimizer:1",
+        "--action",
+        "1/4=recompute",
+    ];
+    let untouched = json(&planner, &GIVEN);
+    let plan = json(&planner, &[&GIVEN[..], &actions].concat());
+    let peak = |plan: &Value, stage: usize| number(&plan["stages"][stage]["predictedPeak"]["bytes"]);
+    assert!(peak(&plan, 0) < peak(&untouched, 0) && peak(&plan, 1) < peak(&untouched, 1), "{plan}");
+    assert_eq!(plan["stages"][1]["actions"]["hosted"][0]["stage"], 0);
+    assert!(number(&plan["stages"][1]["actions"]["hosted"][0]["bytes"]) > 0, "{plan}");
+
+    // The same stages fit as far as the plan says, by either way of asking.
+    let ask = ["plan", "predict", "--profile", "gpt", "--partition", "4-3", "--capacity", "512MiB"];
+    let predicted = json(&planner, &[&ask[..], &actions].concat());
+    let name = plan["name"].as_str().unwrap();
+    let of_plan = json(&planner, &["plan", "predict", "--plan", name]);
+    for stage in 0..2 {
+        for answer in [&predicted, &of_plan] {
+            let of = &answer["stages"][stage];
+            assert_eq!(number(&of["peak"]["bytes"]), peak(&plan, stage), "{answer}");
+            assert_eq!(of["offload"]["hostPeakBytes"], plan["stages"][stage]["offload"]["hostPeakBytes"]);
+        }
+    }
+
+    json(&planner, &["plan", "validate", name]);
+    let tried = json(&planner, &["plan", "show", name]);
+    for stage in tried["stages"].as_array().unwrap() {
+        let [predicted, measured] = ledgers(stage);
+        assert_eq!(predicted, measured, "{stage}");
+    }
+    let [(_, host, out), _] = ledgers(&tried["stages"][0]);
+    assert!(host > 0 && out.len() == 2 && out[1] > 0, "blocks go to the host and to a peer: {tried}");
+    let table = cli(&planner, &["plan", "show", name]);
+    for shown in ["0..1=activations:host:1,1", "1..2=optimizer:1", "4=recompute", "measured there"] {
+        assert!(table.stdout.contains(shown), "{shown} in\n{}", table.stdout);
+    }
+}
+
+/// Where the stages do not fit untouched, MPress's planner finds actions with which they do; they are trained within the
+/// capacity, no plan is faster than the bound, and one way alone is never better.
+#[test]
+fn mpress_makes_stages_fit_that_do_not() {
+    let (planner, _worker) = scene("1GiB");
+    let untouched = json(&planner, &GIVEN);
+    let peaks: Vec<i64> =
+        (0..2).map(|stage| number(&untouched["stages"][stage]["predictedPeak"]["bytes"])).collect();
+    let capacity = peaks.iter().max().unwrap() * 7 / 10;
+    let devices = format!("2x{capacity}B");
+    let tight = ["plan", "recommend", "--profile", "gpt", "--partition", "4-3", "--devices", &devices];
+    assert_eq!(cli(&planner, &tight).code, 5, "they do not fit untouched");
+
+    let mpress = ["--search-mode", "mpress", "--host-memory", "512MiB"];
+    let plan = json(&planner, &[&tight[..], &mpress].concat());
+    assert_eq!(plan["solver"], "mpress/1");
+    let certificate = &plan["certificate"];
+    assert!(certificate["value"].as_f64() >= certificate["bound"].as_f64(), "{certificate}");
+    for baseline in plan["baselines"].as_array().unwrap() {
+        let ratio = baseline["timeRatio"].as_f64().unwrap_or(f64::INFINITY);
+        let is_untouched = baseline["name"] == "keep-only";
+        assert!(is_untouched || ratio > 0.999, "one way alone is no better: {baseline}");
+        assert!(!is_untouched || baseline["fits"] == false, "{baseline}");
+    }
+    let name = plan["name"].as_str().unwrap();
+    json(&planner, &["plan", "validate", name]);
+    let tried = json(&planner, &["plan", "show", name]);
+    for stage in tried["stages"].as_array().unwrap() {
+        let [predicted, measured] = ledgers(stage);
+        assert_eq!(predicted, measured, "{stage}");
+        assert!(measured.0 <= capacity, "{stage}");
+    }
+
+    let nothing = cli(&planner, &[&tight[..], &["--search-mode", "mpress", "--actions", "host"]].concat());
+    assert_eq!(nothing.code, 5, "{}", nothing.stderr);
+    assert!(nothing.stderr.contains("--host-memory"), "{}", nothing.stderr);
+}
+
+/// What cannot be is named by the option that a user typed, or by the path of the action.
+#[test]
+fn impossible_actions_are_named() {
+    let (planner, _worker) = scene("1MiB");
+    let refused = |arguments: &[&str]| {
+        let output = cli(&planner, &[&GIVEN[..], arguments].concat());
+        assert_ne!(output.code, 0, "{arguments:?}");
+        output.stderr
+    };
+    for (arguments, what) in [
+        (&["--action", "0/5=recompute"][..], "first_layer"),
+        (&["--action", "0/1=activations:0"], "peers[0].stage"),
+        (&["--action", "0/1=activations:host", "--action", "0/1=recompute"], "keeps none"),
+        (&["--action", "2/1=recompute"], "has 3 entries, there are 2 stages"),
+        (&["--action", "0/1=activations:host", "--launcher", "deepspeed"], "deepspeed"),
+        (&["--action", "0/1=versions:host"], "PipeDream"),
+        (&["--search-mode", "mpress", "--launcher", "megatron"], "megatron"),
+        (&["--actions", "host"], "mpress"),
+    ] {
+        let text = refused(arguments);
+        assert!(text.contains(what), "{arguments:?}: {text}");
+    }
+    let without = cli(
+        &planner,
+        &["plan", "recommend", "--profile", "gpt", "--devices", "2x1GiB", "--action", "0/1=recompute"],
+    );
+    assert!(without.code != 0 && without.stderr.contains("--partition"), "{}", without.stderr);
+
+    // More of the host than any worker offers is refused before anything is queued.
+    let plan = json(&planner, &[&GIVEN[..], &["--action", "0/0..3=activations:host"]].concat());
+    let refused = cli(&planner, &["plan", "validate", plan["name"].as_str().unwrap()]);
+    assert!(refused.code != 0 && refused.stderr.contains("--host-memory"), "{}", refused.stderr);
+}

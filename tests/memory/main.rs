@@ -50,7 +50,7 @@ fn sections(quick: bool) -> Vec<Section> {
         ("Table II, largest stages", Box::new(largest::cells)),
         ("Table II, BERT-6.2B against itself", Box::new(contradiction::cells)),
         ("Table III, six decisions", Box::new(decisions::cells)),
-        ("Table IV, shares of saved bytes", Box::new(move || saved::shares(micro_batches, mappings))),
+        ("Table IV, shares of saved bytes", Box::new(move || saved::shares(micro_batches, mappings, quick))),
         (trains::NAME, Box::new(move || trains::cells(micro_batches))),
         ("Fig. 7 and 8, iterations", Box::new(move || saved::ratios(micro_batches))),
         ("Fig. 9, mapping and striping", Box::new(move || links::cells(micro_batches, mappings))),

@@ -20,6 +20,8 @@ mod node;
 pub mod paper;
 pub mod rule;
 pub mod striping;
+#[cfg(test)]
+mod tests;
 mod work;
 
 pub use blocks::{LayerBlocks, StageBlocks};

@@ -1,6 +1,6 @@
 //! The devices of a node, and what copies between them go over.
 
-use loadmaster_proto::cluster::Link;
+use loadmaster_proto::cluster::{Link, Node};
 
 use super::mapping::LinkGraph;
 use crate::iteration::Edge;
@@ -19,6 +19,23 @@ pub struct NodeDevices {
 }
 
 impl NodeDevices {
+    /// Devices of a node of a cluster, by their indices, with bytes that training may use on each. No pair is faster than
+    /// the cluster says, whichever way its copies go; `host` is the link of each device to the host's memory.
+    pub fn of_node(node: &Node, devices: &[(u32, u64)], host: Link, host_bytes: u64) -> Self {
+        let between = |from: u32, to: u32| {
+            let is_pair =
+                |of: &&loadmaster_proto::cluster::DeviceLink| (of.a, of.b) == (from.min(to), from.max(to));
+            node.links.iter().find(is_pair).map(|of| of.link).or(node.link).filter(|_| from != to)
+        };
+        let row = |from: u32| devices.iter().map(|&(to, _)| between(from, to)).collect();
+        Self {
+            capacity: devices.iter().map(|&(_, capacity)| capacity).collect(),
+            host: vec![host; devices.len()],
+            pairs: devices.iter().map(|&(from, _)| row(from)).collect(),
+            host_bytes,
+        }
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         self.capacity.len()

@@ -104,7 +104,7 @@ fn what_cannot_fit_is_named() {
     assert!(uses(&plan(&question(&stages, &node, ALL)).unwrap())[0], "state alone fits on the host");
 }
 
-/// memory.md's four pressures: nothing is done, then what the host takes for free, then both swaps and recomputation.
+/// MPress's four pressures: nothing is done, peers take all, then some is computed again, and what cannot be goes to the host.
 #[test]
 fn more_pressure_takes_more_ways() {
     // A host so slow that nothing is free.
@@ -114,12 +114,10 @@ fn more_pressure_takes_more_ways() {
         plan(&question(&stages, &node, ALL)).map(|plan| uses(&plan))
     };
     assert_eq!(of(100, 10, 4 * GB), Ok([false, false, false]));
-    let peers_alone = of(400, 10, 11 * GB).unwrap();
-    assert!(peers_alone[2], "{peers_alone:?}");
-    let mixed = of(900, 10, 11 * GB).unwrap();
-    assert!(mixed[1], "{mixed:?}");
-    let with_host = of(400, 200, 11 * GB).unwrap();
-    assert!(with_host[0], "{with_host:?}");
+    // Host, recomputation, peers.
+    assert_eq!(of(400, 10, 11 * GB), Ok([false, false, true]));
+    assert_eq!(of(900, 10, 14 * GB), Ok([false, true, true]));
+    assert_eq!(of(400, 200, 11 * GB), Ok([true, true, true]));
 }
 
 #[test]
@@ -137,6 +135,23 @@ fn a_switch_gains_nothing_by_mapping_and_a_mesh_may() {
     let (gain, classes) = gain(&node(14 * GB, 12.0, 8, mesh));
     assert!(gain > 0.0, "{gain}");
     assert_eq!(classes, Some(10_080));
+}
+
+/// Somebody who sees more: the plan that comes is one that has room for it, and of what never fits there is none.
+#[test]
+fn a_plan_is_held_to_who_sees_more() {
+    let (stages, node) = (stages(100, 10), node(4 * GB, 12.0, 8, mesh));
+    let asked = question(&stages, &node, ALL);
+    let unseen = 300 * MB;
+    let lacks = |plan: &PaperPlan| -> Result<Vec<u64>, PaperError> {
+        Ok(plan.peaks.iter().map(|peak| (peak + unseen).saturating_sub(4 * GB)).collect())
+    };
+    let first = plan(&asked).unwrap();
+    assert!(lacks(&first).unwrap().iter().any(|&bytes| bytes > 0));
+    let held = plan_held_to(&asked, lacks).unwrap().unwrap();
+    assert!(held.peaks.iter().all(|peak| peak + unseen <= 4 * GB));
+    let never = |plan: &PaperPlan| -> Result<Vec<u64>, PaperError> { Ok(vec![1; plan.peaks.len()]) };
+    assert_eq!(plan_held_to(&asked, never), Ok(None));
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod scene;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use loadmaster::store::records::{Fenced, NewLinkRun, NewRun};
+use loadmaster::store::records::{Fenced, NewLinkRun, NewRun, NewTrial};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::{
     Cluster, ClusterDevice, ClusterParts, ClusterSource, DeviceKind, Link, LinkOrigin, Node,
@@ -18,6 +18,7 @@ use loadmaster_proto::name::{ClusterName, PlanName, WorkerName};
 use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::observation::{Measured, Observation};
 use loadmaster_proto::plan::{PlacedDevice, Plan, PlanStage};
+use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::wire::longrunning::ListOperationsRequest;
 use loadmaster_proto::wire::longrunning::operations_client::OperationsClient;
@@ -27,7 +28,7 @@ use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
 use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
 use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
 use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
-use loadmaster_tests::{Worker, WorkerOptions, cli, json};
+use loadmaster_tests::{Worker, WorkerOptions, cli, json, wait_until};
 use prost::Message;
 use tonic::Code;
 use tonic_types::StatusExt;
@@ -423,6 +424,47 @@ async fn a_plan_that_nobody_here_could_train_is_told_so() {
     let shown = json(&scene.planner, &["operation", "show", &waiting.name]);
     let message = shown["metadata"]["message"].as_str().unwrap_or_default();
     assert!(message.contains("no connected worker has 4 devices of kind NVIDIA H200"), "{shown}");
+}
+
+/// A trial that takes more of a host's memory than any worker offers says so, and begins when one comes that offers it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trial_waits_for_a_worker_that_offers_the_memory_of_its_host() {
+    let scene = Scene::new().await;
+    let (profile, model) = (scene.profile("first", Vec::new()).await, scene.model(10).await);
+    let plan = scene.plan("two", &content(&profile, &model, "cpu", &[15, 15])).await;
+    let pool = |bytes| StageActions { host_pool: Bytes(bytes), ..StageActions::default() };
+    let trial = NewRun {
+        work: Work::Partitioning(Partitioning::from_sizes(&[15, 15]).unwrap()),
+        stage_actions: vec![pool(3 << 20), pool(1 << 20)],
+        device_kind: "cpu".to_owned(),
+        device_count: 2,
+        iterations: 1,
+        ..run()
+    };
+    let trials = [NewTrial { plan: plan.clone(), run: trial }];
+    let operation = scene.store.create_validation(&plan, &trials, None).await.unwrap();
+    let with = |name: &str, arguments: &[&str]| WorkerOptions {
+        name: name.to_owned(),
+        arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
+        ..WorkerOptions::default()
+    };
+    let _little = Worker::start(&scene.planner, &with("little", &["--host-memory", "3MiB"]));
+    let shown = json(&scene.planner, &["operation", "show", operation.id()]);
+    let message = shown["metadata"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("4.00 MiB of its host's memory (`--host-memory 4194304`)"), "{shown}");
+
+    let offer = ["--host-memory", "4MiB", "--cpu-links", "host=1GB/s"];
+    let _enough = Worker::start(&scene.planner, &with("enough", &offer));
+    let table = cli(&scene.planner, &["worker", "show", "enough"]).stdout;
+    for told in ["4.00 MiB", "at most 1 GB/s with the host, each way"] {
+        assert!(table.contains(told), "{told}:\n{table}");
+    }
+    let run = wait_until("the trial is leased", || {
+        let runs = json(&scene.planner, &["run", "list", "--operation", operation.id()]);
+        Some(runs["runs"][0].clone()).filter(|run| run["worker"].as_str().is_some_and(|by| !by.is_empty()))
+    });
+    assert_eq!(run["worker"], "workers/enough");
+    assert_eq!(run["hostMemoryBytes"], "4194304");
 }
 
 /// What cannot have been measured of a plan is refused by the field that says it.

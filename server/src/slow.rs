@@ -104,11 +104,14 @@ mod tests {
     async fn slow_threads_are_few() {
         let (slow, at_once, most) =
             (SlowThreads::new(2, NICEST), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        // Two are there at once, or neither would go on.
+        let both = Arc::new(std::sync::Barrier::new(2));
         let work = || {
             let (at_once, most) = (Arc::clone(&at_once), Arc::clone(&most));
+            let both = Arc::clone(&both);
             slow.spawn(move || {
                 most.fetch_max(at_once.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                std::thread::sleep(Duration::from_millis(2));
+                both.wait();
                 at_once.fetch_sub(1, Ordering::SeqCst);
             })
         };
@@ -118,7 +121,12 @@ mod tests {
         }
         assert_eq!(most.load(Ordering::SeqCst), 2);
         let (go, wait) = std::sync::mpsc::channel::<()>();
-        let held = slow.spawn(move || wait.recv());
+        let (begin, begun) = std::sync::mpsc::channel::<()>();
+        let held = slow.spawn(move || {
+            begin.send(()).unwrap();
+            wait.recv()
+        });
+        begun.recv().unwrap();
         drop(slow);
         go.send(()).unwrap();
         held.await.unwrap().unwrap();

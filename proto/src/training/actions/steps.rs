@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
 use super::{Run, StageActions};
+use crate::model::Model;
 use crate::training::TrainingSpec;
 use crate::training::schedule::Pass;
 use crate::training::stage::StageConfig;
@@ -113,6 +114,12 @@ impl Steps {
         let runs: Vec<Vec<Run>> =
             (0..in_flight).map(|slot| actions.runs(stage.layers(), recompute, slot)).collect();
         Self::of(&passes, stage.layers(), &runs, exchanges)
+    }
+
+    /// Whether a stage's gradients are added up with those of others: of replicas, or of the other end of a tied weight.
+    pub fn exchanges(model: &Model, stage: &StageConfig) -> bool {
+        let has_one_end = (stage.first_layer == 0) != (stage.last_layer + 1 == model.layers().len());
+        stage.data_degree > 1 || (has_one_end && model.has_tied_head())
     }
 
     /// All of them in order.

@@ -70,6 +70,13 @@ pub fn timeline(
         ));
         (stages, edges) = interleaved(&stages, &edges, chunks);
     }
+    if plan.stages.iter().any(|stage| !stage.actions.is_empty()) {
+        warnings.push(
+            "copies of memory actions, and waiting for them, are not drawn: the plan's own seconds of an iteration have \
+             them"
+                .to_owned(),
+        );
+    }
     if order != own {
         warnings.push(
             "the plan's memory was predicted for its own schedule: another one may hold more micro-batches at once"

@@ -60,9 +60,7 @@ fn is_recorded(spec: &RankSpec) -> bool {
 /// What the rank's stage does in an iteration.
 fn steps(spec: &RankSpec) -> Steps {
     let SoloStage { stage, stage_count, stage_index } = spec.position;
-    let (is_first, is_last) = (stage.first_layer == 0, stage.last_layer + 1 == spec.model.layers().len());
-    let has_half_of_tied_pair = spec.model.has_tied_head() && is_first != is_last;
-    let exchanges = stage.data_degree > 1 || has_half_of_tied_pair;
+    let exchanges = Steps::exchanges(&spec.model, &stage);
     Steps::of_stage(&spec.training, &stage, (stage_index, stage_count), &spec.actions, exchanges)
 }
 

@@ -88,8 +88,7 @@ impl Component {
     /// What a stage does one after another.
     fn steps(&self, setting: &StageSetting, actions: &StageActions) -> Steps {
         let stage = &setting.stage;
-        let has_one_end = (stage.first_layer == 0) != (stage.last_layer + 1 == self.contents.len());
-        let exchanges = stage.data_degree > 1 || (has_one_end && self.model.has_tied_head());
+        let exchanges = Steps::exchanges(&self.model, stage);
         let place = (setting.stage_index, setting.stage_count);
         Steps::of_stage(&setting.training, stage, place, actions, exchanges)
     }

@@ -109,6 +109,7 @@ pub(crate) const PLAN_PREDICT: OptionTable = &[&[
     ("predictor", "--predictor"),
     ("margin", "--margin"),
     ("launcher", "--launcher"),
+    ("stage_actions", "--action:"),
 ]];
 
 pub(crate) const PLAN_RECOMMEND: OptionTable = &[
@@ -142,6 +143,11 @@ pub(crate) const PLAN_RECOMMEND: OptionTable = &[
         ("merge_layers_to", "--merge-layers-to"),
         ("partitioning", "--partition"),
         ("partitioning.stages", "--partition*"),
+        ("stage_actions", "--action:"),
+        ("copy_pace", "--copy-rates:"),
+        ("memory_ways", "--actions*"),
+        ("memory_blocks", "--swap*"),
+        ("host_memory_bytes", "--host-memory"),
     ],
     &[
         ("constraints.data_degrees", "--data-degrees*"),

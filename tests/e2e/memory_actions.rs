@@ -110,6 +110,16 @@ fn mpress_makes_stages_fit_that_do_not() {
         assert!(measured.0 <= capacity, "{stage}");
     }
 
+    // Without stages to begin with: those of the fastest pipeline, which bounds every other one.
+    let free = ["plan", "recommend", "--profile", "gpt", "--devices", &devices];
+    let plan = json(&planner, &[&free[..], &mpress].concat());
+    let (value, bound) = (plan["certificate"]["value"].as_f64(), plan["certificate"]["bound"].as_f64());
+    let named = untouched["iteration"]["iterationSeconds"].as_f64();
+    assert!(bound <= value && bound <= named, "{plan}");
+    for stage in plan["stages"].as_array().unwrap() {
+        assert!(number(&stage["predictedPeak"]["bytes"]) <= capacity, "{plan}");
+    }
+
     let nothing = cli(&planner, &[&tight[..], &["--search-mode", "mpress", "--actions", "host"]].concat());
     assert_eq!(nothing.code, 5, "{}", nothing.stderr);
     assert!(nothing.stderr.contains("--host-memory"), "{}", nothing.stderr);
@@ -133,6 +143,7 @@ fn impossible_actions_are_named() {
         (&["--action", "0/1=versions:host"], "PipeDream"),
         (&["--search-mode", "mpress", "--launcher", "megatron"], "megatron"),
         (&["--actions", "host"], "mpress"),
+        (&["--search-mode", "mpress", "--objective", "max-batch"], "objective"),
     ] {
         let text = refused(arguments);
         assert!(text.contains(what), "{arguments:?}: {text}");

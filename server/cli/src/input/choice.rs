@@ -160,7 +160,7 @@ choices! {
         McapBruteForce: "mCAP's brute force; one device per stage",
         McapBayesian: "mCAP's Bayesian optimisation; one device per stage",
         Amp: "AMP's dynamic program; uniform grids",
-        Mpress: "MPress's choice of memory actions for the stages of --partition",
+        Mpress: "MPress's choice of memory actions: of the stages of --partition, or of the fastest pipeline",
         AmpAnnealing: "AMP's with simulated annealing over placements; uniform grids",
     }
     v1::NodeSpanning {

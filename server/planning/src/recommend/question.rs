@@ -10,6 +10,7 @@ use loadmaster_proto::plan::objective::{MemoryUnit, Objective, SearchMode};
 use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::TrainingSpec;
 
+use super::acted::Stages;
 use super::answer::{QuestionError, RecommendError, recommend};
 use super::ask::{
     ProfiledChain, Reach, Rules, Transfers, Wish, batches, least_share, left_out, recompute, schedules,
@@ -80,14 +81,19 @@ impl PlanQuestion {
             notes: self.fleet.notes.clone(),
             transfers,
         };
+        if request.mode == SearchMode::Mpress {
+            writer.goal.objective = Some(Objective::MinIterationTime);
+            let stages = match &request.partitioning {
+                Some(partitioning) => Stages::named(untouched(&prices, &job, &wish, partitioning)?),
+                None => Stages::fastest(&prices, &job, &wish, stop)?,
+            };
+            let plan = writer.chosen(&stages, &request.allowed, request.copy_pace)?;
+            return Ok(((plan.name()?, plan), Vec::new()));
+        }
         if let Some(partitioning) = &request.partitioning {
             // Nothing was searched.
             writer.goal = Goal { objective: None, ..writer.goal };
-            let plan = if request.mode == SearchMode::Mpress {
-                writer.goal.objective = Some(Objective::MinIterationTime);
-                let untouched = untouched(&prices, &job, &wish, partitioning)?;
-                writer.chosen(&untouched, &request.allowed, request.copy_pace)?
-            } else if request.stage_actions.is_empty() {
+            let plan = if request.stage_actions.is_empty() {
                 writer.plan(&named_stages(&prices, &job, &wish, partitioning)?, GIVEN)?
             } else {
                 let untouched = untouched(&prices, &job, &wish, partitioning)?;

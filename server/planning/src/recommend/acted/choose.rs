@@ -13,7 +13,7 @@ use loadmaster_proto::training::actions::{Allowed, StageActions, Way};
 use loadmaster_proto::training::stage::Partitioning;
 
 use super::blocks::stage_blocks;
-use super::settings;
+use super::{Stages, settings};
 use crate::actions::paper::{self, PaperError};
 use crate::actions::{NodeDevices, StageBlocks};
 use crate::iteration::Order;
@@ -39,23 +39,25 @@ struct Asked<'a> {
 }
 
 impl Writer<'_> {
-    /// The plan of a candidate with the memory actions that MPress's planner chooses for it.
+    /// The plan of stages with the memory actions that MPress's planner chooses for them.
     ///
     /// # Errors
     /// The planner knows no such pipeline, or nothing that is allowed makes it fit.
     pub(in crate::recommend) fn chosen(
         &self,
-        candidate: &Candidate,
+        stages: &Stages,
         allowed: &Allowed,
         pace: CopyPace,
     ) -> Result<Plan, QuestionError> {
+        let candidate = &stages.untouched;
         let untouched = self.plan(candidate, SOLVER)?;
         let asked = self.asked(candidate, &untouched, pace)?;
         let actions = self.actions(&asked, allowed)?;
         let mut plan = self.acted(candidate, &actions, pace, SOLVER)?;
         let best = plan.iteration_seconds().unwrap_or(f64::INFINITY);
         // Actions only add to what the stages do, so nothing of these stages is faster than they are untouched.
-        let bound = untouched.iteration_seconds().unwrap_or(0.0);
+        let own = untouched.iteration_seconds().unwrap_or(0.0);
+        let bound = stages.bound.map_or(own, |bound| bound.min(best));
         let gap = if bound > 0.0 { (best - bound).max(0.0) / bound } else { 0.0 };
         plan.found.certificate = Some(Certificate {
             value: best,
@@ -63,15 +65,19 @@ impl Writer<'_> {
             gap: Some(gap),
             unit: "seconds".to_owned(),
             proven: gap <= EQUAL,
-            stopped: false,
-            states: 0,
+            stopped: stages.stopped,
+            states: stages.states,
             rejected: Vec::new(),
         });
-        plan.warnings.push(
+        plan.warnings.push(if stages.bound.is_some() {
+            "the bound is of every pipeline of one device per stage, untouched and whatever memory it takes: no memory \
+             action makes one faster; actions were chosen for the stages of the fastest one alone"
+                .to_owned()
+        } else {
             "the bound is of these stages under this schedule, untouched: no memory action makes them faster; other \
              partitionings were not looked at"
-                .to_owned(),
-        );
+                .to_owned()
+        });
         plan.found.baselines = self.alone(&asked, allowed, pace, &untouched, &plan)?;
         Ok(plan)
     }

@@ -6,12 +6,14 @@
 //! | `blocks` | what does each layer hold? |
 //! | `choose` | which actions does MPress choose for named stages? |
 //! | `nodes` | are peers on the same node? |
+//! | `stages` | which stages are actions chosen for? |
 //! | `seconds` | how long does an iteration take with the copies? |
 
 mod blocks;
 mod choose;
 mod nodes;
 mod seconds;
+mod stages;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::offload::CopyPace;
@@ -19,6 +21,8 @@ use loadmaster_proto::plan::prediction::Interval;
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::{Deed, StageActions};
+
+pub(super) use stages::Stages;
 
 use super::answer::{QuestionError, RecommendError};
 use super::find::Candidate;

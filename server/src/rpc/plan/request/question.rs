@@ -114,12 +114,12 @@ fn check(asked: &PlanRequest, is_objective_named: bool, rules: Option<Rules>) ->
         ("stage_actions", !asked.stage_actions.is_empty()),
         ("copy_pace", asked.copy_pace != CopyPace::default()),
     ] {
-        if named && asked.partitioning.is_none() {
+        if named && asked.partitioning.is_none() && asked.mode != SearchMode::Mpress {
             let why = "is of the stages of a partitioning that the request names: name `partitioning`, too";
             return Err(Invalid::field(field, why));
         }
     }
-    check_chosen(asked, rules)?;
+    check_chosen(asked, is_objective_named, rules)?;
     let Some(rules) = rules else { return Ok(()) };
     for (stage, actions) in asked.stage_actions.iter().enumerate() {
         for (index, action) in actions.actions.iter().enumerate() {
@@ -141,7 +141,7 @@ fn check(asked: &PlanRequest, is_objective_named: bool, rules: Option<Rules>) ->
 }
 
 /// Checks what is said of memory actions that are chosen.
-fn check_chosen(asked: &PlanRequest, rules: Option<Rules>) -> Result<(), Invalid> {
+fn check_chosen(asked: &PlanRequest, is_objective_named: bool, rules: Option<Rules>) -> Result<(), Invalid> {
     let default = Allowed::default();
     let said = [
         ("memory_ways", asked.allowed.ways != default.ways),
@@ -157,9 +157,10 @@ fn check_chosen(asked: &PlanRequest, rules: Option<Rules>) -> Result<(), Invalid
             None => Ok(()),
         };
     }
-    if asked.partitioning.is_none() {
-        let why = "is required by the search mode mpress, which chooses memory actions of the stages that a request names";
-        return Err(Invalid::field("partitioning", why));
+    if is_objective_named && asked.objective() != Objective::MinIterationTime {
+        let why =
+            "is another one than min-iteration-time, which the search mode mpress looks for: leave it out";
+        return Err(Invalid::field("objective", why));
     }
     if !asked.stage_actions.is_empty() {
         let why = "are given, and the search mode mpress chooses them: leave out one of the two";

@@ -116,7 +116,7 @@ fn check_actions(spec: &RankSpec) -> Result<(), Invalid> {
     if spec.device.backend == Backend::Cuda
         && (moving.is_some() || spec.actions.host_pool.0 > 0 || !spec.actions.hosted.is_empty())
     {
-        let field = moving.map_or("host_pool".to_owned(), |index| format!("actions[{index}].swap"));
+        let field = moving.map_or_else(|| "host_pool".to_owned(), |index| format!("actions[{index}].swap"));
         return Err(Invalid::field(
             field,
             "blocks of a CUDA device cannot leave it yet: swap on CPU slots, or recompute",

@@ -184,8 +184,10 @@ impl Taken {
         for layer in action.layers() {
             for slot in (0..in_flight).filter(|&slot| action.is_for(slot)) {
                 if !self.0.insert((layer, block, slot)) {
-                    let what =
-                        block.map_or("is recomputed".to_owned(), |block| format!("has its {block} swapped"));
+                    let what = block.map_or_else(
+                        || "is recomputed".to_owned(),
+                        |block| format!("has its {block} swapped"),
+                    );
                     return Err(Invalid::field(
                         field,
                         format!(

@@ -55,7 +55,7 @@ impl Place {
         memory: Arc<Mapping>,
         bytes_per_second: Option<f64>,
     ) -> Result<Self, RankError> {
-        let name = peer.map_or("host".to_owned(), |peer| format!("stage {peer}"));
+        let name = peer.map_or_else(|| "host".to_owned(), |peer| format!("stage {peer}"));
         Ok(Self {
             peer,
             pool: Pool::new(memory.bytes()),

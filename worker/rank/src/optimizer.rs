@@ -60,6 +60,7 @@ impl Stepper {
                 tensor.value.shallow_clone().f_copy_(&weights)?;
             }
         }
+        actions::updated()?;
         // After the last update, as trainers do: all gradients live through the whole step.
         for tensor in trained {
             tensor.forget_gradient()?;

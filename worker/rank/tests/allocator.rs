@@ -4,13 +4,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::training::actions::{StageActions, Steps};
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
-use loadmaster_rank::ffi::{self, Excess};
+use loadmaster_rank::ffi::{self, Direction, Excess, Finder, Mapping, Storage, Transfer};
 use loadmaster_rank::optimizer::Stepper;
 use loadmaster_rank::pipeline::{MicroBatch, Share, Stage};
 use loadmaster_rank::timing::Clock;
@@ -190,5 +192,71 @@ fn static_bytes_are_what_the_allocator_holds() {
             drop((stage, stepper));
             assert_eq!(held(), before);
         }
+    }
+}
+
+/// A storage without memory costs nothing, and with its bytes in new memory every handle and view of it is what it was;
+/// what autograd saved too.
+#[test]
+fn a_storage_gives_its_memory_back_and_gets_new_one() {
+    let _turn = alone();
+    let before = held();
+    let tensor = Tensor::arange(1_000, FLOATS);
+    let views = [tensor.narrow(0, 10, 5), tensor.view([10, 100]).transpose(0, 1)];
+    let sums = || views.each_ref().map(|view| view.sum(Kind::Double).double_value(&[]));
+    let expected = sums();
+    let weight = Tensor::ones([1_000], FLOATS).set_requires_grad(true);
+    let finder = Finder::begin().unwrap();
+    let product = (&tensor * &weight).sum(Kind::Float);
+    let found: Vec<u64> = finder.found().iter().map(Storage::id).collect();
+
+    let storage = Storage::of(&views[0]).unwrap();
+    // The weight is saved only for the gradient of the tensor, which nobody wants.
+    assert_eq!(found, [storage.id()]);
+    let held_then = held();
+    let pool = Arc::new(Mapping::made(5_000).unwrap());
+    let copy = |direction| {
+        let mut transfer = Transfer::new(&storage, (0, 4_000), &pool, 1_000, direction).unwrap();
+        assert_eq!(transfer.advance(0, 3_000) + transfer.advance(3_000, 3_000), 4_000);
+    };
+    copy(Direction::Out);
+    let mut memory = storage.hold().unwrap();
+    memory.give_back().unwrap();
+    assert_eq!((held_then - held(), memory.bytes()), (4_000, 4_000));
+    let other = Tensor::ones([1_000], FLOATS);
+    memory.renew().unwrap();
+    drop(memory);
+    copy(Direction::Back);
+    assert_eq!(held(), held_then + 4_000);
+    assert_eq!(sums(), expected);
+    product.backward();
+    assert!(weight.grad().equal(&tensor));
+
+    assert!(Transfer::new(&storage, (1, 4_000), &pool, 0, Direction::Out).is_none(), "beyond its end");
+    assert!(Transfer::new(&storage, (0, 4_000), &pool, 1_001, Direction::Out).is_none(), "beyond the pool's");
+    drop((tensor, views, weight, product, other));
+    assert!(storage.hold().is_none(), "nobody has it any more");
+    assert_eq!(held(), before);
+}
+
+/// Whoever touches what is away ends with a signal, wherever in it: nothing reads what was there before.
+#[test]
+fn a_touch_of_what_is_away_ends_the_process() {
+    const TOUCH: &str = "LOADMASTER_TEST_TOUCH";
+    if let Ok(element) = std::env::var(TOUCH) {
+        let _turn = alone();
+        let tensor = Tensor::ones([1_000_000], FLOATS);
+        Storage::of(&tensor).unwrap().hold().unwrap().give_back().unwrap();
+        println!("read {}", tensor.double_value(&[element.parse().unwrap()]));
+        return;
+    }
+    for element in ["0", "999999"] {
+        let ended = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "a_touch_of_what_is_away_ends_the_process", "--nocapture"])
+            .env(TOUCH, element)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&ended.stdout);
+        assert!(ended.status.signal().is_some() && !said.contains("read"), "{element}: {ended:?}");
     }
 }

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | here | how does the rest of the rank tell where it is? |
 //! | `mover` | what happens at a boundary? |
+//! | `away` | how far is a block, and where are its parts? |
 //! | `blocks` | which storages is a block? |
 //! | `place` | where are blocks meanwhile, and how much was moved and waited for? |
 //! | `pool` | which part of a pool is whose? |
@@ -16,6 +17,7 @@
 //!
 //! Boundaries of backward passes are in libtorch's hands, whose hooks carry nothing but a number: hence a static.
 
+mod away;
 mod blocks;
 mod lane;
 mod mover;
@@ -95,6 +97,14 @@ pub fn before(step: Step) -> Result<bool, RankError> {
 /// Out of memory, for one.
 pub fn before_backward(micro_batch: u32) -> Result<(), RankError> {
     with(|mover| mover.first_backward(micro_batch).map_or(Ok(()), |step| mover.before(step)))
+}
+
+/// The last step of an iteration is done, but for its gradients.
+///
+/// # Errors
+/// Out of memory, for one.
+pub fn updated() -> Result<(), RankError> {
+    with(Mover::catch_up_all)
 }
 
 /// An iteration is over.

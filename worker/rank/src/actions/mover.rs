@@ -1,7 +1,6 @@
 //! What happens at the boundaries between steps.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashSet};
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::offload::Offload;
@@ -9,11 +8,11 @@ use loadmaster_proto::training::actions::{
     Absence, Block, Deed, Destination, StageActions, Step, Steps, Stripe,
 };
 
+use super::away::{Away, State};
 use super::blocks::Blocks;
-use super::lane::Ticket;
-use super::place::{Place, Portion};
+use super::place::Place;
 use crate::error::RankError;
-use crate::ffi::{self, Direction, Storage};
+use crate::ffi::{self, Direction};
 use crate::tape::defect;
 
 /// What is due at a boundary: indices of absences, in their order.
@@ -23,32 +22,6 @@ struct Due {
     freed: Vec<usize>,
     fetched: Vec<usize>,
     needed: Vec<usize>,
-}
-
-/// A block on its way.
-#[derive(Debug)]
-struct Away {
-    state: State,
-    pieces: Vec<Piece>,
-    /// Its copies that are not waited for yet, with their places.
-    tickets: Vec<(usize, Ticket)>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Leaving,
-    Gone,
-    /// Gone, but back for a moment.
-    Lent,
-    Coming,
-}
-
-/// A storage of a block, and where its parts are.
-#[derive(Debug)]
-struct Piece {
-    storage: Arc<Storage>,
-    bytes: u64,
-    portions: Vec<Portion>,
 }
 
 /// Takes blocks away from a rank's device and brings them back.
@@ -166,11 +139,16 @@ impl Mover {
 
     /// An iteration is over. The boundary behind its last step is the first of the next one.
     pub(super) fn end_iteration(&mut self) -> Result<(), RankError> {
-        self.catch_up(self.due.len())?;
+        self.catch_up_all()?;
         self.next = 0;
         self.blocks.forget_micro_batches();
         self.places.iter_mut().for_each(Place::count_iteration);
         Ok(())
+    }
+
+    /// All boundaries of the iteration that are left: behind the last layer that is trained, others may have a step.
+    pub(super) fn catch_up_all(&mut self) -> Result<(), RankError> {
+        self.catch_up(self.due.len())
     }
 
     fn catch_up(&mut self, end: usize) -> Result<(), RankError> {
@@ -188,73 +166,50 @@ impl Mover {
     /// Begins to copy what a block is into its pools.
     fn leave(&mut self, index: usize) -> Result<(), RankError> {
         let absence = &self.absences[index];
-        let stripes = &self.stripes[absence.action];
-        let shares: Vec<Stripe> = stripes.iter().map(|&(_, stripe)| stripe).collect();
-        let mut asked: HashMap<usize, u64> = HashMap::new();
         let mut storages = Vec::new();
         for storage in self.blocks.of(absence)? {
             let bytes = storage.hold().map_or(0, |held| held.bytes());
-            if bytes == 0 || !self.storages.insert(storage.id()) {
-                continue;
+            if bytes > 0 && self.storages.insert(storage.id()) {
+                storages.push((storage, bytes));
             }
-            let parts = Stripe::split(&shares, bytes);
-            for (&(place, _), part) in stripes.iter().zip(&parts) {
-                *asked.entry(place).or_default() += part;
-            }
-            storages.push((storage, bytes, parts));
         }
-        if storages.is_empty() {
-            return Ok(());
+        if !storages.is_empty() {
+            let stripes = &self.stripes[absence.action];
+            self.away[index] = Some(Away::leave(storages, stripes, &mut self.places)?);
         }
-        for (&place, &bytes) in &asked {
-            self.places[place].check_room(bytes)?;
-        }
-        let mut pieces = Vec::with_capacity(storages.len());
-        for (storage, bytes, parts) in storages {
-            let mut portions = Vec::with_capacity(parts.len());
-            let mut offset = 0;
-            for (&(place, _), part) in stripes.iter().zip(parts) {
-                let taken = self.places[place].take(place, offset, part);
-                portions.push(taken.ok_or_else(|| defect("a pool has less room than it said"))?);
-                offset += part;
-            }
-            pieces.push(Piece { storage, bytes, portions });
-        }
-        let tickets = copy(&mut self.places, &pieces, Direction::Out);
-        self.away[index] = Some(Away { state: State::Leaving, pieces, tickets });
         Ok(())
     }
 
     /// Waits until a block has left and gives its memory back.
     fn free(&mut self, index: usize) -> Result<(), RankError> {
-        let Some(away) = self.away[index].as_mut().filter(|away| away.state == State::Leaving) else {
-            return Ok(());
-        };
-        wait(&mut self.places, away)?;
-        away.state = State::Gone;
-        self.missing += give_back(away)?;
+        if let Some(away) = self.away[index].as_mut().filter(|away| away.state == State::Leaving) {
+            away.wait(&mut self.places)?;
+            away.give_memory_back()?;
+            away.state = State::Gone;
+            self.missing += away.bytes();
+        }
         Ok(())
     }
 
     /// Gives a block memory again and begins to copy it back.
     fn fetch(&mut self, index: usize) -> Result<(), RankError> {
-        let Some(away) = self.away[index].as_mut().filter(|away| away.state == State::Gone) else {
-            return Ok(());
-        };
-        renew(away)?;
-        self.missing -= away.pieces.iter().map(|piece| piece.bytes).sum::<u64>();
-        away.tickets = copy(&mut self.places, &away.pieces, Direction::Back);
-        away.state = State::Coming;
+        if let Some(away) = self.away[index].as_mut().filter(|away| away.state == State::Gone) {
+            away.renew_memory()?;
+            self.missing -= away.bytes();
+            away.copy(&mut self.places, Direction::Back);
+            away.state = State::Coming;
+        }
         Ok(())
     }
 
     /// Waits until a block is back and gives its places back.
     fn settle(&mut self, index: usize) -> Result<(), RankError> {
-        let Some(mut away) = self.away[index].take() else { return Ok(()) };
-        wait(&mut self.places, &mut away)?;
-        for piece in &away.pieces {
-            self.storages.remove(&piece.storage.id());
-            piece.portions.iter().for_each(|portion| self.places[portion.place].give_back(portion));
+        if let Some(mut away) = self.away[index].take() {
+            away.wait(&mut self.places)?;
+            away.give_places_back(&mut self.places);
+            for id in away.ids() {
+                self.storages.remove(&id);
+            }
         }
         Ok(())
     }
@@ -262,11 +217,11 @@ impl Mover {
     /// Brings everything back for a moment, or, where it is the end, for good.
     pub(super) fn lend(&mut self) -> Result<(), RankError> {
         for away in self.away.iter_mut().flatten() {
-            wait(&mut self.places, away)?;
+            away.wait(&mut self.places)?;
             if away.state == State::Gone {
-                ffi::without_host_capacity(|| renew(away))?;
-                away.tickets = copy(&mut self.places, &away.pieces, Direction::Back);
-                wait(&mut self.places, away)?;
+                ffi::without_host_capacity(|| away.renew_memory())?;
+                away.copy(&mut self.places, Direction::Back);
+                away.wait(&mut self.places)?;
                 away.state = State::Lent;
             }
         }
@@ -276,7 +231,7 @@ impl Mover {
     /// Takes away again what was back for a moment, as it was.
     pub(super) fn take_back(&mut self) -> Result<(), RankError> {
         for away in self.away.iter_mut().flatten().filter(|away| away.state == State::Lent) {
-            give_back(away)?;
+            away.give_memory_back()?;
             away.state = State::Gone;
         }
         Ok(())
@@ -301,48 +256,4 @@ impl Mover {
     pub(super) fn peer_peaks(&self) -> Vec<(u32, u64)> {
         self.places.iter().filter_map(|place| Some((place.peer()?, place.peak()))).collect()
     }
-}
-
-/// Begins the copies of all parts, those to one place one behind the other.
-fn copy(places: &mut [Place], pieces: &[Piece], direction: Direction) -> Vec<(usize, Ticket)> {
-    let used: std::collections::BTreeSet<usize> =
-        pieces.iter().flat_map(|piece| &piece.portions).map(|portion| portion.place).collect();
-    let begin = |index: usize| {
-        let portions = pieces.iter().flat_map(|piece| {
-            let here = piece.portions.iter().filter(move |portion| portion.place == index);
-            here.map(|portion| (&*piece.storage, portion))
-        });
-        let ticket = places.get_mut(index)?.copy(portions, direction);
-        Some((index, ticket))
-    };
-    used.into_iter().filter_map(begin).collect()
-}
-
-fn wait(places: &mut [Place], away: &mut Away) -> Result<(), RankError> {
-    for (place, ticket) in away.tickets.drain(..) {
-        places[place].wait(&ticket)?;
-    }
-    Ok(())
-}
-
-/// Gives the memory of a block back. Returns its bytes.
-fn give_back(away: &Away) -> Result<u64, RankError> {
-    let mut bytes = 0;
-    for piece in &away.pieces {
-        if let Some(mut held) = piece.storage.hold() {
-            held.give_back()?;
-        }
-        bytes += piece.bytes;
-    }
-    Ok(bytes)
-}
-
-/// Gives a block memory again, as far as anything still holds it.
-fn renew(away: &Away) -> Result<(), RankError> {
-    for piece in &away.pieces {
-        if let Some(mut held) = piece.storage.hold() {
-            held.renew()?;
-        }
-    }
-    Ok(())
 }

@@ -15,7 +15,7 @@ use tch::Tensor;
 
 use crate::correctness::{ADAM, SGD};
 use crate::models::{small_amoebanet, small_bert, small_llama, small_qwen3, small_transgan};
-use crate::processes::{connected, run_all, small_gpt, small_vgg, training};
+use crate::processes::{connected, run_all, small_gpt, training};
 use random::Random;
 
 /// What training leaves behind: gradients of the first iteration, parameters after the last one, losses.
@@ -138,16 +138,15 @@ fn assert_random_actions_train_the_same(
 fn random_actions_train_the_same() {
     let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let mut random = Random::new(number("RANDOM_SEED").unwrap_or(1));
-    for _ in 0..number("RANDOM_ACTIONS").unwrap_or(14) {
-        let model = match random.below(8) {
+    for _ in 0..number("RANDOM_ACTIONS").unwrap_or(8) {
+        let model = match random.below(7) {
             0 => small_gpt(true),
             1 => small_gpt(false),
             2 => small_bert(),
             3 => small_llama(),
             4 => small_qwen3(),
             5 => small_transgan(),
-            6 => small_amoebanet(),
-            _ => small_vgg(),
+            _ => small_amoebanet(),
         };
         let (stages, degrees) = random.of(&[(1, (1, 1)), (2, (1, 1)), (3, (1, 1)), (2, (2, 1)), (2, (1, 2))]);
         assert_random_actions_train_the_same(&mut random, &model, stages, degrees);

@@ -13,6 +13,7 @@ use loadmaster_proto::measure::rank::{
 };
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::{Model, ModelInput};
+use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::actions::{
     Action, Block, Deed, Destination, Hosted, StageActions, Stripe, Swap,
 };
@@ -117,6 +118,24 @@ fn a_pool_one_byte_too_small_is_out_of_memory_of_the_host() {
         assert_eq!((refused.ledger, refused.allowed), (Ledger::Host, Bytes(peak.0 - 1)));
         assert!(refused.held.0 + refused.asked.0 > refused.allowed.0 && refused.held <= refused.allowed);
     }
+}
+
+/// What fails in the middle of a backward pass, which is libtorch's, ends it with the cause.
+#[test]
+fn a_boundary_that_fails_ends_its_backward_pass() {
+    let mut spec = solo(&small_gpt(true), training(), positions(&[6])[0]);
+    spec.actions.actions = vec![away((1, 3), Block::Gradients, Destination::Host, [0, 0])];
+    let refused = out_of_memory(&run(&spec));
+    // The third block's gradients leave where the second block's pass begins.
+    assert_eq!((refused.ledger, refused.phase, refused.layer), (Ledger::Host, Phase::Backward, Some(2)));
+    assert_eq!((refused.held, refused.allowed), (Bytes(0), Bytes(0)));
+
+    let mut spec = solo(&small_gpt(true), training(), positions(&[6])[0]);
+    spec.actions.actions = everything(&spec.model, [0, 0]);
+    spec.actions.host_pool = ROOM;
+    let measured = run(&spec).measurement();
+    spec.device.capacity = Bytes(measured.peak_allocated.0 - 1);
+    assert_eq!(out_of_memory(&run(&spec)).ledger, Ledger::Allocated);
 }
 
 /// With everything away a device holds little more than the largest layer; and no moment, setting up and the first

@@ -10,7 +10,6 @@
 //! | `replace` | which blocks go to peers instead? | III-D, iterations |
 //! | `peers` | which devices have room, and how is a block split over them? | III-C |
 //! | `mapped` | which stage is on which device? | III-C |
-//! | `held_to` | what if a predictor sees more bytes than those of blocks? | |
 //! | `shares` | which share of what is saved is whose? | Table IV |
 //!
 //! The text leaves open how much of a link's time is taken when a block is weighed; [`Costs`](super::rule::Costs) sees
@@ -18,7 +17,6 @@
 //! from its uses as its copy takes. A plan that comes out is no slower than the one that the loop began with.
 
 mod decided;
-mod held_to;
 mod mapped;
 mod peers;
 mod prices;
@@ -37,7 +35,6 @@ use super::{NodeDevices, StageBlocks};
 use crate::iteration::Order;
 use crate::iteration::copies::CopiesError;
 use decided::Decided;
-pub use held_to::plan_held_to;
 use ran::{Ran, seconds};
 pub use shares::Shares;
 

@@ -2,7 +2,7 @@
 //! byte.
 
 use loadmaster_planning::predict::ActedStages;
-use loadmaster_proto::measure::offload::Offload;
+use loadmaster_proto::measure::offload::{CopyCount, Offload};
 use loadmaster_proto::training::actions::{
     ActedStage, Action, Block, Deed, Destination, StageActions, Stripe, Swap,
 };
@@ -118,6 +118,9 @@ impl ActedRun {
             let expected =
                 [predicted.bytes.0, acted.host_peak(), acted.pools.iter().map(|pool| pool.moved_bytes).sum()];
             let out = |offload: &Offload| offload.copies.iter().map(|copies| copies.out_bytes).sum();
+            let places = |copies: &[CopyCount]| copies.iter().map(|copies| copies.peer).collect::<Vec<_>>();
+            let predicted_copies = self.stages.offload(index, |_| 0.0).unwrap_or_default().copies;
+            assert_eq!(places(&offload.copies), places(&predicted_copies), "where blocks go");
             let found = [measured.peak_allocated.0, offload.host_peak.0, out(&offload)];
             if expected != found {
                 let SoloStage { stage, stage_count, stage_index } = run.position;

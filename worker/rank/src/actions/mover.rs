@@ -245,10 +245,12 @@ impl Mover {
     /// What was counted.
     pub(super) fn offload(&self, hosted_peak: u64) -> Offload {
         let host = self.places.iter().find(|place| place.peer().is_none());
+        let counts = self.places.iter().map(Place::count);
         Offload {
             host_peak: Bytes(host.map_or(0, Place::peak)),
             hosted_peak: Bytes(hosted_peak),
-            copies: self.places.iter().map(Place::count).collect(),
+            // There is a place at the host, whether anything goes there or not.
+            copies: counts.filter(|copies| copies.out_bytes > 0 || copies.in_bytes > 0).collect(),
         }
     }
 

@@ -45,7 +45,7 @@ type Section = (&'static str, Box<dyn Fn() -> Vec<Cell>>);
 
 /// All sections; smaller ones where it should be quick.
 fn sections(quick: bool) -> Vec<Section> {
-    let (micro_batches, mappings) = if quick { (12, 8) } else { (32, 500) };
+    let (micro_batches, mappings) = if quick { (12, 8) } else { (32, 100) };
     vec![
         ("Table II, largest stages", Box::new(largest::cells)),
         ("Table II, BERT-6.2B against itself", Box::new(contradiction::cells)),

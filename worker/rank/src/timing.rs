@@ -15,6 +15,8 @@ use crate::actions;
 use crate::collective::operators::keep_cause;
 use crate::error::RankError;
 use crate::ffi;
+use crate::layers::ForwardKind;
+use crate::median::median;
 use crate::progress;
 
 /// A clock that waits for a device that works asynchronously before it is read.
@@ -130,17 +132,6 @@ impl Samples {
     }
 }
 
-/// The middle one, or the mean of the two in the middle; nothing of nothing.
-pub(crate) fn median(values: &[f64]) -> f64 {
-    let mut ascending = values.to_vec();
-    ascending.sort_by(f64::total_cmp);
-    let (upper, lower) = (ascending.len() / 2, ascending.len().saturating_sub(1) / 2);
-    match (ascending.get(lower), ascending.get(upper)) {
-        (Some(lower), Some(upper)) => (lower + upper) / 2.0,
-        _ => 0.0,
-    }
-}
-
 /// What the passes of one layer took.
 #[derive(Debug, Clone, Default)]
 struct LayerSamples {
@@ -155,15 +146,6 @@ pub struct Times {
     clock: Clock,
     first_layer: usize,
     layers: Vec<LayerSamples>,
-}
-
-/// What a forward pass counts as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ForwardKind {
-    /// The ordinary one.
-    First,
-    /// Done again in a backward pass.
-    Again,
 }
 
 impl Times {
@@ -248,14 +230,6 @@ mod tests {
 
     fn seconds(seconds: f64) -> Duration {
         Duration::from_secs_f64(seconds)
-    }
-
-    #[test]
-    fn the_median_is_the_middle_one_or_between_the_two_in_the_middle() {
-        assert_eq!(median(&[5.0, 1.0, 3.0]), 3.0);
-        assert_eq!(median(&[2.0, 1.0]), 1.5);
-        assert_eq!(median(&[4.0]), 4.0);
-        assert_eq!(median(&[]), 0.0);
     }
 
     /// An iteration that was disturbed, whichever it was of each micro-batch, does not count; that the first

@@ -3,11 +3,11 @@
 use loadmaster_proto::model::layer::{AmoebaCell, CellConvolution, Operation};
 use tch::{TchError, Tensor};
 
+use super::ForwardKind;
 use super::affine::Convolution;
 use super::norm::BatchNorm;
 use super::parts::Parts;
 use crate::error::RankError;
-use crate::timing::ForwardKind;
 
 /// Rectifier, convolution, batch normalisation.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use std::fmt;
 use loadmaster_proto::model::layer::LayerKind;
 use tch::Tensor;
 
+use super::ForwardKind;
 use super::affine::Role;
 use super::amoeba::ReluConvNorm;
 use super::embedding::Embedding;
@@ -12,7 +13,6 @@ use super::parts::Parts;
 use super::transformer::Block;
 use super::{dropout, tokens};
 use crate::error::RankError;
-use crate::timing::ForwardKind;
 
 type Forward = dyn Fn(&Tensor, ForwardKind) -> Result<Tensor, RankError> + Send;
 

@@ -23,12 +23,20 @@ use tch::{TchError, Tensor};
 
 use crate::collective::Group;
 use crate::error::RankError;
-use crate::timing::ForwardKind;
 pub use affine::{Affine, Convolution, Role, Split};
 use amoeba::Cell;
 use map::Map;
 pub use parameters::{ParameterMaker, Trained};
 use parts::Parts;
+
+/// What a forward pass counts as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForwardKind {
+    /// The ordinary one.
+    First,
+    /// Done again in a backward pass.
+    Again,
+}
 
 /// A layer of a stage.
 #[derive(Debug)]

@@ -3,9 +3,9 @@
 use loadmaster_proto::model::layer::DEFAULT_EPSILON;
 use tch::Tensor;
 
+use super::ForwardKind;
 use crate::collective::{Group, operators};
 use crate::error::RankError;
-use crate::timing::ForwardKind;
 
 /// A normalisation over the last axis.
 #[derive(Debug)]

@@ -17,10 +17,11 @@ use tch::{Device, Tensor};
 use crate::collective::Reduction;
 use crate::error::RankError;
 use crate::library;
+use crate::median::median;
 use crate::memory::Memory;
 use crate::progress;
 use crate::tensor::Form;
-use crate::timing::{Clock, median};
+use crate::timing::Clock;
 use mesh::Mesh;
 
 /// Exchanges with other ranks as one of them.

@@ -11,8 +11,8 @@ use super::segment::{Keep, Segment};
 use super::stage::{Forwarded, Stage, handed_over};
 use crate::error::RankError;
 use crate::ffi::Finder;
+use crate::layers::ForwardKind;
 use crate::tape::{Edge, at_edge, enter};
-use crate::timing::ForwardKind;
 use crate::transport::{Crossing, Neighbours};
 
 /// How far a recorded passage goes.

@@ -10,9 +10,10 @@ use super::passes::{MicroBatch, Passes};
 use crate::actions;
 use crate::error::RankError;
 use crate::ffi::{GradientCatch, GradientRoot};
+use crate::layers::ForwardKind;
 use crate::progress;
 use crate::random::Purpose;
-use crate::timing::{self, ForwardKind};
+use crate::timing;
 
 /// What lies between the forward and the backward pass of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,11 +17,12 @@ use crate::collective::operators;
 use crate::connections::{self, Connections};
 use crate::error::RankError;
 use crate::library;
+use crate::median::median;
 use crate::memory::Memory;
 use crate::optimizer::Stepper;
 use crate::pipeline::{Share, Stage};
 use crate::progress;
-use crate::timing::{Clock, median};
+use crate::timing::Clock;
 use crate::transport::Forms;
 use trainer::Trainer;
 

@@ -27,6 +27,26 @@ pub(super) struct MicroBatch<'a> {
     is_over: bool,
 }
 
+impl ReplayStage<'_> {
+    /// The forward pass of the first slot's micro-batch whose backward pass will be this turn's.
+    pub(super) fn forward<'s>(&'s self, machine: &mut Machine, turn: PassTurn) -> MicroBatch<'s> {
+        let mut micro_batch = MicroBatch::new(self, self.runs(0), turn);
+        (0..self.layers.len()).for_each(|layer| micro_batch.forward(machine, layer));
+        micro_batch
+    }
+
+    /// The backward pass of a micro-batch of the first slot. Returns the gradients of parameters that it has created.
+    pub(super) fn backward(&self, machine: &mut Machine, mut micro_batch: MicroBatch<'_>) -> Vec<BlockId> {
+        for run in self.runs(0).iter().rev() {
+            if run.is_recomputed {
+                run.layers.clone().for_each(|layer| micro_batch.again(machine, layer));
+            }
+            run.layers.clone().rev().for_each(|layer| micro_batch.backward(machine, layer));
+        }
+        micro_batch.end(machine)
+    }
+}
+
 impl<'a> MicroBatch<'a> {
     pub(super) fn new(stage: &'a ReplayStage<'a>, runs: &'a [Run], turn: PassTurn) -> Self {
         let count = stage.layers.len();

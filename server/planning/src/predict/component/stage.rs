@@ -5,7 +5,6 @@ use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::actions::{Run, StageActions};
 
 use super::machine::{BlockId, Machine};
-use super::micro_batch::MicroBatch;
 use super::playing::{Playing, StageEnds, play_step};
 
 /// A layer of a stage with what is played for it.
@@ -74,24 +73,6 @@ impl<'a> ReplayStage<'a> {
 
     pub(super) fn playing(&self, index: usize, passage: &'a Passage) -> Playing<'a> {
         Playing::new(passage, StageEnds { first: index == 0, last: index + 1 == self.layers.len() })
-    }
-
-    /// The forward pass of the first slot's micro-batch whose backward pass will be this turn's.
-    pub(super) fn forward<'s>(&'s self, machine: &mut Machine, turn: PassTurn) -> MicroBatch<'s> {
-        let mut micro_batch = MicroBatch::new(self, self.runs(0), turn);
-        (0..self.layers.len()).for_each(|layer| micro_batch.forward(machine, layer));
-        micro_batch
-    }
-
-    /// The backward pass of a micro-batch of the first slot. Returns the gradients of parameters that it has created.
-    pub(super) fn backward(&self, machine: &mut Machine, mut micro_batch: MicroBatch<'_>) -> Vec<BlockId> {
-        for run in self.runs(0).iter().rev() {
-            if run.is_recomputed {
-                run.layers.clone().for_each(|layer| micro_batch.again(machine, layer));
-            }
-            run.layers.clone().rev().for_each(|layer| micro_batch.backward(machine, layer));
-        }
-        micro_batch.end(machine)
     }
 
     /// Gradients are added up with those of other stages.

@@ -1,4 +1,4 @@
-//! The `component` predictor, `component/2`: replays a stage's allocations from the tapes of its layers.
+//! The `component` predictor, `component/3`: replays a stage's allocations from the tapes of its layers.
 //!
 //! Every distinct layer was trained alone once and its allocations and frees recorded
 //! ([`loadmaster_proto::measure::tape`]). The peak of a stage that nobody ran is found by playing the tapes of its
@@ -91,7 +91,7 @@ use replay::{Played, PlayedKey};
 use schedule::{Place, StageBytes};
 
 /// Name and version in predictions.
-pub const NAME: &str = "component/2";
+pub const NAME: &str = "component/3";
 
 /// The component predictor of one profile.
 #[derive(Debug)]

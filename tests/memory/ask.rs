@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use loadmaster_planning::actions::paper::{Allowed, PaperError, PaperPlan, Question, plan};
 use loadmaster_planning::actions::{NodeDevices, StageBlocks};
 use loadmaster_planning::iteration::Overlap;
+use loadmaster_planning::search::Stop;
 use loadmaster_proto::training::actions::Block;
 
 use crate::models::{PaperModel, STAGES};
@@ -79,6 +80,7 @@ impl Case {
             blocks: &BLOCKS,
             stripes: links.stripes,
             mappings: links.mappings,
+            stop: &Stop::default(),
         });
         (plan, began.elapsed())
     }

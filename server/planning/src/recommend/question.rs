@@ -87,7 +87,7 @@ impl PlanQuestion {
                 Some(partitioning) => Stages::named(untouched(&prices, &job, &wish, partitioning)?),
                 None => Stages::fastest(&prices, &job, &wish, stop)?,
             };
-            let plan = writer.chosen(&stages, &request.allowed, request.copy_pace)?;
+            let plan = writer.chosen(&stages, &request.allowed, request.copy_pace, stop)?;
             return Ok(((plan.name()?, plan), Vec::new()));
         }
         if let Some(partitioning) = &request.partitioning {

@@ -19,7 +19,8 @@ pub(super) struct Mapped {
     pub(super) is_exact: bool,
 }
 
-/// The best mapping by simulated seconds, edges of the pipeline included; stages in order where none is better.
+/// The best mapping by simulated seconds, edges of the pipeline included; stages in order where none is better, or
+/// where it was stopped.
 pub(super) fn best(question: &Question<'_>, decided: &Decided) -> Result<Option<Mapped>, PaperError> {
     let untouched = Decided::nothing(question, &decided.mapping);
     let ran = Ran::of(question, &untouched, Keep { steps: true, copies: false })?;
@@ -35,6 +36,9 @@ pub(super) fn best(question: &Question<'_>, decided: &Decided) -> Result<Option<
         question.mappings,
         |mapping| Promise { bound: at_least, guess: traffic.seconds(question, mapping) },
         |mapping| {
+            if question.stop.is_requested() {
+                return None;
+            }
             // Mappings with the same links where anything is sent take the same time.
             *known.entry(traffic.links(question, mapping)).or_insert_with(|| {
                 let placed = placed(question, decided, &prices, mapping)?;
@@ -50,6 +54,9 @@ pub(super) fn best(question: &Question<'_>, decided: &Decided) -> Result<Option<
     );
     if let Some(error) = error {
         return Err(error);
+    }
+    if question.stop.is_requested() {
+        return Ok(None);
     }
     Ok(found.and_then(|found| {
         let decided = placed(question, decided, &prices, &found.mapping)?;

@@ -34,6 +34,7 @@ use loadmaster_proto::training::overlap::Overlap;
 use super::{NodeDevices, StageBlocks};
 use crate::iteration::Order;
 use crate::iteration::copies::CopiesError;
+use crate::search::Stop;
 use decided::Decided;
 use ran::{Ran, seconds};
 pub use shares::Shares;
@@ -75,6 +76,8 @@ pub struct Question<'a> {
     pub stripes: bool,
     /// Of how many mappings of stages to devices the simulation is asked at most; 0 leaves stages in order.
     pub mappings: usize,
+    /// When to end: with the best plan that fits, or without one.
+    pub stop: &'a Stop,
 }
 
 /// What the planner says.
@@ -115,6 +118,9 @@ pub enum PaperError {
         /// What it lacks.
         missing: u64,
     },
+    /// Asked to end before anything fitted.
+    #[error("stopped before a plan was found")]
+    Stopped,
     /// Not a pipeline on a node.
     #[error("{0}")]
     Unfit(&'static str),
@@ -127,7 +133,7 @@ pub enum PaperError {
 /// is a way to split a block, and a loop that only looks ahead by one round may go further with it.
 ///
 /// # Errors
-/// Nothing fits, or the question makes no sense; the text says why.
+/// Nothing fits, it was stopped before anything did, or the question makes no sense; the text says why.
 pub fn plan(question: &Question<'_>) -> Result<PaperPlan, PaperError> {
     let split = plan_as_asked(question);
     let is_fastest = |plan: &PaperPlan| plan.seconds <= plan.untouched_seconds;
@@ -137,6 +143,7 @@ pub fn plan(question: &Question<'_>) -> Result<PaperPlan, PaperError> {
     match (split, plan_as_asked(&Question { stripes: false, ..*question })) {
         (Ok(split), Ok(whole)) if whole.seconds < split.seconds => Ok(whole),
         (Err(_), Ok(whole)) => Ok(whole),
+        (Err(_), Err(PaperError::Stopped)) => Err(PaperError::Stopped),
         (split, _) => split,
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn by_peers(
     let prices: Vec<Prices> =
         (0..question.stages.len()).map(|stage| Prices::of(question, &untouched, &ran, stage)).collect();
     let mut tried: BTreeSet<(usize, Of)> = BTreeSet::new();
-    loop {
+    while !question.stop.is_requested() {
         let delays = delays(question, &decided)?;
         let moved = moved(question, &decided, &prices, &delays, &mut tried);
         let Some(candidate) = moved else { break };

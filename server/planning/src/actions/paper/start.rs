@@ -31,6 +31,10 @@ pub(super) fn first(question: &Question<'_>, untouched: &Decided) -> Result<(Dec
     {
         best = Ok(other);
     }
+    // Whether the other order would have fitted is not known then.
+    if best.is_err() && question.stop.is_requested() {
+        return Err(PaperError::Stopped);
+    }
     best
 }
 
@@ -49,6 +53,9 @@ fn assigned(
         let prices = Prices::of(question, &decided, &ran, stage);
         let mut assignment = Assignment { question, decided, prices, stage };
         assignment.assign(first);
+        if question.stop.is_requested() {
+            return Err(PaperError::Stopped);
+        }
         let missing = assignment.decided.lacks(question, stage);
         if missing > 0 {
             return Err(PaperError::NoRoom { stage, missing: u64::try_from(missing).unwrap_or(u64::MAX) });
@@ -123,7 +130,7 @@ impl Assignment<'_> {
     fn each(&mut self, all: &[Of], way: Way) {
         for &of in all {
             let lacks = self.decided.lacks(self.question, self.stage);
-            if lacks <= 0 {
+            if lacks <= 0 || self.question.stop.is_requested() {
                 return;
             }
             if self.decided.deed(self.stage, of).is_some() {

@@ -1,3 +1,6 @@
+use std::sync::LazyLock;
+use std::time::Duration;
+
 use loadmaster_proto::cluster::{Link, LinkOrigin};
 use loadmaster_proto::training::actions::{Deed, Destination};
 use proptest::prelude::*;
@@ -51,6 +54,7 @@ fn stages(kept: u64, parameters: u64) -> Vec<StageBlocks> {
 }
 
 const ALL: Allowed = Allowed { recompute: true, host: true, peers: true };
+static NEVER: LazyLock<Stop> = LazyLock::new(Stop::default);
 const NOTHING: Allowed = Allowed { recompute: false, host: false, peers: false };
 
 /// 1F1B of 16 micro-batches, with stripes and stages in order.
@@ -68,6 +72,7 @@ fn question<'a>(stages: &'a [StageBlocks], node: &'a NodeDevices, allowed: Allow
         blocks: &BLOCKS,
         stripes: true,
         mappings: 0,
+        stop: &NEVER,
     }
 }
 
@@ -145,6 +150,37 @@ fn what_is_reserved_is_left_free() {
     let held = plan(&Question { reserve: &reserve, ..question(&stages, &node, ALL) }).unwrap();
     assert!(held.peaks.iter().all(|peak| peak + 300 * MB <= 4 * GB), "{:?}", held.peaks);
     assert!(plan(&question(&stages, &node, ALL)).unwrap().peaks[0] + 300 * MB > 4 * GB);
+}
+
+/// Stopped at any moment, it gives a plan that fits or says that it was stopped, never that nothing fits.
+#[test]
+fn a_stop_leaves_a_plan_that_fits_or_none() {
+    let (stages, node) = (stages(300, 20), node(6 * GB, 12.0, 8, mesh));
+    let fits = |plan: &PaperPlan| plan.peaks.iter().all(|&peak| peak <= 6 * GB);
+    let ended = |after: Duration| {
+        let stop = Stop::default();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(after);
+                stop.request();
+            });
+            plan(&Question { stop: &stop, mappings: 20, ..question(&stages, &node, ALL) })
+        })
+    };
+    let requested = Stop::default();
+    requested.request();
+    let asked = Question { stop: &requested, ..question(&stages, &node, ALL) };
+    assert_eq!(plan(&asked), Err(PaperError::Stopped));
+    let roomy = NodeDevices { capacity: vec![1000 * GB; 8], ..node.clone() };
+    let untouched = plan(&Question { node: &roomy, ..asked }).unwrap();
+    assert_eq!(uses(&untouched), [false; 3]);
+    for step in 0..30_u64 {
+        let outcome = ended(Duration::from_micros(200 * step * step));
+        assert!(
+            outcome == Err(PaperError::Stopped) || outcome.as_ref().is_ok_and(fits),
+            "{step}: {outcome:?}"
+        );
+    }
 }
 
 #[test]

@@ -21,6 +21,7 @@ use crate::predict::{ActedStages, StageSetting};
 use crate::recommend::answer::{QuestionError, RecommendError};
 use crate::recommend::find::Candidate;
 use crate::recommend::plan::Writer;
+use crate::search::Stop;
 
 /// Solver of plans whose actions MPress's planner chose.
 pub(in crate::recommend) const SOLVER: &str = "mpress/1";
@@ -42,17 +43,18 @@ impl Writer<'_> {
     /// The plan of stages with the memory actions that MPress's planner chooses for them.
     ///
     /// # Errors
-    /// The planner knows no such pipeline, or nothing that is allowed makes it fit.
+    /// The planner knows no such pipeline, nothing that is allowed makes it fit, or it was stopped before anything did.
     pub(in crate::recommend) fn chosen(
         &self,
         stages: &Stages,
         allowed: &Allowed,
         pace: CopyPace,
+        stop: &Stop,
     ) -> Result<Plan, QuestionError> {
         let candidate = &stages.untouched;
         let untouched = self.plan(candidate, SOLVER)?;
         let asked = self.asked(candidate, &untouched, pace)?;
-        let actions = self.actions(&asked, allowed)?;
+        let actions = self.actions(&asked, allowed, stop)?;
         let mut plan = self.acted(candidate, &actions, pace, SOLVER)?;
         let best = plan.iteration_seconds().unwrap_or(f64::INFINITY);
         // Actions only add to what the stages do, so nothing of these stages is faster than they are untouched.
@@ -65,7 +67,7 @@ impl Writer<'_> {
             gap: Some(gap),
             unit: "seconds".to_owned(),
             proven: gap <= EQUAL,
-            stopped: stages.stopped,
+            stopped: stages.stopped || stop.is_requested(),
             states: stages.states,
             rejected: Vec::new(),
         });
@@ -78,7 +80,7 @@ impl Writer<'_> {
              partitionings were not looked at"
                 .to_owned()
         });
-        plan.found.baselines = self.alone(&asked, allowed, pace, &untouched, &plan)?;
+        plan.found.baselines = self.alone(&asked, (allowed, pace), &untouched, &plan, stop)?;
         Ok(plan)
     }
 
@@ -130,7 +132,12 @@ impl Writer<'_> {
     }
 
     /// Actions that a replay finds to fit.
-    fn actions(&self, asked: &Asked<'_>, allowed: &Allowed) -> Result<Vec<StageActions>, QuestionError> {
+    fn actions(
+        &self,
+        asked: &Asked<'_>,
+        allowed: &Allowed,
+        stop: &Stop,
+    ) -> Result<Vec<StageActions>, QuestionError> {
         let has = |way: Way| allowed.ways.contains(&way);
         let ways = paper::Allowed {
             recompute: has(Way::Recompute),
@@ -154,6 +161,7 @@ impl Writer<'_> {
                 blocks: &allowed.blocks,
                 stripes: true,
                 mappings: 0,
+                stop,
             });
             let found = match found {
                 Ok(found) => found,
@@ -162,6 +170,7 @@ impl Writer<'_> {
                     let (stage, missing) = lacks.unwrap_or((stage, missing));
                     return Err(self.no_room(asked, allowed, stage, missing));
                 }
+                Err(PaperError::Stopped) => return Err(RecommendError::Stopped.into()),
                 Err(error) => return Err(Invalid::field("partitioning", error.to_string()).into()),
             };
             // Pools are as large as the replay finds them.
@@ -210,21 +219,24 @@ impl Writer<'_> {
         .into()
     }
 
-    /// The same stages with nothing done, and with one way alone.
+    /// The same stages with nothing done, and with one way alone; stopped, with fewer of them.
     fn alone(
         &self,
         asked: &Asked<'_>,
-        allowed: &Allowed,
-        pace: CopyPace,
+        (allowed, pace): (&Allowed, CopyPace),
         untouched: &Plan,
         best: &Plan,
+        stop: &Stop,
     ) -> Result<Vec<Baseline>, QuestionError> {
         let mut baselines = vec![baseline("keep-only", Some(untouched), best, String::new())?];
         for &way in &allowed.ways {
             let only = Allowed { ways: vec![way], ..allowed.clone() };
             let plan = self
-                .actions(asked, &only)
+                .actions(asked, &only, stop)
                 .and_then(|actions| self.acted(asked.candidate, &actions, pace, SOLVER));
+            if stop.is_requested() {
+                break;
+            }
             let name = format!("{way}-only");
             baselines.push(match plan {
                 Ok(plan) => baseline(&name, Some(&plan), best, String::new())?,

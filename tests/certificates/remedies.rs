@@ -23,7 +23,9 @@ pub(crate) fn of(scene: &Scene, question: &Question, refused: &Refused) -> Vec<R
 
 fn follow(scene: &Scene, question: &Question, refused: &Refused, option: &str) -> Option<(Scene, Question)> {
     let (mut scene, mut question) = (scene.clone(), question.clone());
-    if let Some((number, like)) = option.split_once("more nodes like ") {
+    if let Some((number, like)) =
+        option.split_once("more nodes like ").or_else(|| option.split_once("more node like "))
+    {
         match number.trim().parse() {
             Ok(count) => more_like(&mut scene, count, like.split_whitespace().next()?)?,
             Err(_) => more_nodes(&mut scene, refused)?,

@@ -3,7 +3,7 @@
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::{Link, LinkOrigin, priors};
 
-use super::{ALONE, DeviceRef, FleetError, PlannedFleet};
+use super::{DeviceRef, FleetError, PlannedFleet};
 use crate::search::{Fleet, FleetNode, Kind, KindSet};
 
 /// Most devices of all groups of a request, and of one of them.
@@ -37,8 +37,11 @@ pub fn of_groups(
         let (count, most) = (usize::try_from(count).unwrap_or(usize::MAX), MAX_DEVICES as usize);
         return Err(FleetError::TooMany { what: "devices", count, most });
     }
-    let assumed =
-        groups.iter().map(|group| priors::of_kind(&group.kind).2).reduce(Link::slower).unwrap_or(ALONE);
+    let assumed = groups
+        .iter()
+        .map(|group| priors::of_kind(&group.kind).2)
+        .reduce(Link::slower)
+        .unwrap_or(FleetNode::ALONE);
     let link = match link_bytes_per_second {
         Some(bytes_per_second) => Link { bytes_per_second, origin: LinkOrigin::Given, ..assumed },
         None => assumed,

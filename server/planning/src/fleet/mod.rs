@@ -23,7 +23,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::cluster::{Cluster, ClusterDevice, Link, LinkOrigin, Node};
+use loadmaster_proto::cluster::{Cluster, ClusterDevice, Link, Node};
 
 use super::search::{Fleet, FleetNode, Kind, KindSet};
 pub use discover::{DiscoveredWorker, discover};
@@ -141,10 +141,6 @@ struct NodePart<'a> {
     devices: Vec<&'a ClusterDevice>,
 }
 
-/// Between the devices of a part, where it is a single one: nothing has to cross it.
-const ALONE: Link =
-    Link { bytes_per_second: Link::MAX_BYTES_PER_SECOND, latency_seconds: 0.0, origin: LinkOrigin::Measured };
-
 fn build(cluster: &Cluster, parts: &[NodePart<'_>]) -> Result<PlannedFleet, FleetError> {
     let distinct: BTreeSet<(&str, Bytes)> = parts.iter().map(|part| (part.kind, part.capacity)).collect();
     if distinct.len() > KindSet::MOST {
@@ -170,7 +166,8 @@ fn build(cluster: &Cluster, parts: &[NodePart<'_>]) -> Result<PlannedFleet, Flee
         // A search knows one link to the outside of a part: it is no faster than that to the other parts of its node.
         let others = parts.iter().filter(|other| other.node == part.node && *other != part);
         let beside = others.filter_map(|other| slowest(node, &part.devices, &other.devices));
-        let network = node.network.filter(|_| !is_one_node);
+        // Between parts of one node nothing is a network. That of a single part is how a further node would be reached.
+        let network = node.network.filter(|_| !is_one_node || parts.len() == 1);
         // Those that may not be used count too: a further node like this one has them.
         let all = node.devices.iter().filter(|device| device.kind == part.kind);
         let whole = all.filter(|device| cluster.usable(device) == part.capacity).count() as u32;
@@ -179,8 +176,8 @@ fn build(cluster: &Cluster, parts: &[NodePart<'_>]) -> Result<PlannedFleet, Flee
             kind,
             devices: part.devices.len() as u32,
             whole,
-            inside: slowest(node, &part.devices, &part.devices).unwrap_or(ALONE),
-            outside: network.into_iter().chain(beside).reduce(Link::slower).unwrap_or(ALONE),
+            inside: slowest(node, &part.devices, &part.devices).unwrap_or(FleetNode::ALONE),
+            outside: network.into_iter().chain(beside).reduce(Link::slower).unwrap_or(FleetNode::ALONE),
             domains,
         });
         devices.extend(part.devices.iter().map(|device| DeviceRef {

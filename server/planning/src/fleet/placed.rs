@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use loadmaster_proto::plan::PlacedDevice;
 
 use super::PlannedFleet;
-use crate::search::LinkOrigin;
+use crate::search::{Fleet, FleetNode, LinkOrigin};
 
 impl PlannedFleet {
     /// What its devices are called, in the fleet's order: `node/index`, or `device 3` where they were named in groups.
@@ -53,9 +53,12 @@ impl PlannedFleet {
 
     /// Where the bandwidths come from, for people.
     pub fn link_origins(&self) -> String {
-        let nodes = self.fleet.nodes.iter().flat_map(|node| [node.inside, node.outside]);
-        let mut origins: Vec<LinkOrigin> =
-            nodes.chain(self.fleet.tiers.iter().copied().flatten()).map(|link| link.origin).collect();
+        let Fleet { nodes, tiers, .. } = &self.fleet;
+        // Nothing of a single node is sent over its network.
+        let (networks, tiers) = if nodes.len() > 1 { (&nodes[..], &tiers[..]) } else { (&[][..], &[][..]) };
+        let links = nodes.iter().map(|node| node.inside).chain(networks.iter().map(|node| node.outside));
+        let crossed = links.chain(tiers.iter().copied().flatten()).filter(|link| *link != FleetNode::ALONE);
+        let mut origins: Vec<LinkOrigin> = crossed.map(|link| link.origin).collect();
         origins.sort_unstable();
         origins.dedup();
         origins.into_iter().map(LinkOrigin::as_str).collect::<Vec<_>>().join(" and ")

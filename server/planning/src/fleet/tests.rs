@@ -56,6 +56,21 @@ fn a_node_is_whole_with_the_devices_that_may_not_be_used() {
     assert!(nodes.contains(&("a04", 3, 3)) && nodes.contains(&("a04", 1, 1)), "{nodes:?}");
 }
 
+/// A further node is as far from a single one as that one's network says; what nothing crosses has no origin.
+#[test]
+fn a_single_node_keeps_its_network() {
+    let mut cluster = example().parts().clone();
+    let far = cluster.nodes[0].network.map(|of| Link { origin: LinkOrigin::Measured, ..of });
+    cluster.nodes[0].network = far;
+    let nodes = vec![cluster.nodes[0].name.clone()];
+    let cluster = Cluster::new(cluster).unwrap();
+    let alone = fleet(&cluster, &Selection { nodes, ..Selection::default() }).unwrap();
+    assert_eq!((alone.fleet.nodes.len(), Some(alone.fleet.nodes[0].outside)), (1, far));
+    assert_ne!(far, Some(FleetNode::ALONE));
+    assert_eq!(alone.link_origins(), alone.fleet.nodes[0].inside.origin.as_str());
+    assert!(!alone.link_origins().contains("measured"), "{}", alone.link_origins());
+}
+
 #[test]
 fn a_selection_takes_kinds_nodes_labels_and_the_first_devices() {
     let cluster = example();

@@ -424,7 +424,7 @@ fn check_remedies(case: &Case, remedies: &[Remedy]) -> Result<(), TestCaseError>
                     node.kind = other.fleet.kinds.iter().position(|of| of.name == kind).unwrap();
                 }
             }
-            [count, "more", "nodes", "like", ..] => {
+            [count, "more", "node" | "nodes", "like", ..] => {
                 let mut last = other.fleet.nodes.last().unwrap().clone();
                 // Whoever excludes devices of a node does not exclude those of another one.
                 last.devices = last.whole;
@@ -741,6 +741,37 @@ fn what_lacks_is_told_with_its_device_and_what_helps() {
     assert!(why_not.missing().is_some_and(|missing| missing.0 > 0));
     assert!(device.starts_with("n/"), "{device}");
     assert!(error.to_string().contains("too much"), "{error}");
+}
+
+/// Further nodes are told to help by time only where it is known how they would be reached, and whole ones alone.
+#[test]
+fn further_nodes_help_where_their_links_and_devices_are_known() {
+    let helps = |change: &dyn Fn(&mut Case)| {
+        (10..90).any(|capacity| {
+            let mut case = simple(Objective::MinPeakMemory, PlanShape::UniformGrid, capacity);
+            change(&mut case);
+            let Err(RecommendError::NoPlan { remedies, .. } | RecommendError::Limits { remedies, .. }) =
+                case.recommend()
+            else {
+                return false;
+            };
+            remedies.iter().any(|remedy| remedy.option.ends_with(" like n in the cluster"))
+        })
+    };
+    let timed = |case: &mut Case| case.wish.constraints.max_iteration_seconds = Some(1e9);
+    let alone = |case: &mut Case| case.fleet.nodes[0].outside = FleetNode::ALONE;
+    assert!(helps(&|_| ()) && helps(&timed) && helps(&alone));
+    assert!(!helps(&|case| (timed(case), alone(case)).0));
+    let two_kinds = |name: &'static str| {
+        move |case: &mut Case| {
+            (case.fleet.nodes[0].devices, case.fleet.nodes[0].whole) = (2, 2);
+            let other = FleetNode { kind: 1, ..case.fleet.nodes[0].clone() };
+            case.fleet.nodes[0].name = name.to_owned();
+            case.fleet.kinds.push(Kind { name: "other".to_owned(), ..case.fleet.kinds[0].clone() });
+            case.fleet.nodes.push(other);
+        }
+    };
+    assert!(helps(&two_kinds("another")) && !helps(&two_kinds("n")));
 }
 
 /// More stages than layers is no riddle: the answer says what to allow.

@@ -136,6 +136,13 @@ impl Fleet {
 }
 
 impl FleetNode {
+    /// A link that nothing crosses: inside a node of a single device, and outside one that is all there is.
+    pub const ALONE: Link = Link {
+        bytes_per_second: Link::MAX_BYTES_PER_SECOND,
+        latency_seconds: 0.0,
+        origin: LinkOrigin::Measured,
+    };
+
     /// Whether nothing but its name and place tells it from another.
     pub fn is_like(&self, other: &Self) -> bool {
         (self.kind, self.devices, self.whole, self.inside, self.outside)

@@ -10,7 +10,7 @@ use crate::cost::{Batch, Market};
 use crate::fleet::Subset;
 use crate::recommend::ask::{Wish, divisors};
 use crate::recommend::find::{Candidate, Effort, Inquiry, check_mode, fewest_devices, first_fit, rank};
-use crate::search::Fleet;
+use crate::search::{Fleet, FleetNode};
 
 /// Most times the devices that there are that are tried.
 const MOST_TIMES: u32 = 8;
@@ -218,6 +218,16 @@ fn others(batches: &[Batch]) -> Vec<Batch> {
 fn more_devices<M: Market>(trial: &mut Trial<'_, M>, wish: &Wish) {
     let fleet = trial.inquiry.fleet();
     let Some(last) = fleet.nodes.last() else { return };
+    if !fleet.is_one_node {
+        let is_timed = wish.mode != SearchMode::Exact || wish.constraints.max_iteration_seconds.is_some();
+        let between = fleet.between(fleet.nodes.len() - 1, fleet.nodes.len() - 1);
+        let is_reach_known = between.is_some_and(|link| link != FleetNode::ALONE);
+        // A further node has devices of all kinds that the last one has; it is seen as several here.
+        let is_mixed = fleet.nodes.iter().filter(|node| node.name == last.name).count() > 1;
+        if is_mixed || (is_timed && !is_reach_known) {
+            return;
+        }
+    }
     let step = if fleet.is_one_node { 1 } else { last.whole.max(1) };
     let most = fleet.devices().saturating_mul(MOST_TIMES);
     // What no number of devices below is enough for is not tried with fewer.
@@ -237,7 +247,8 @@ fn more_devices<M: Market>(trial: &mut Trial<'_, M>, wish: &Wish) {
         let option = if fleet.is_one_node {
             devices_option(&larger)
         } else {
-            Some(format!("{more} more nodes like {} in the cluster", last.name))
+            let nodes = if more == 1 { "node" } else { "nodes" };
+            Some(format!("{more} more {nodes} like {} in the cluster", last.name))
         };
         let what = format!("{} devices instead of {}", larger.devices(), fleet.devices());
         if trial.check(what, option.unwrap_or_default(), wish, &larger) {

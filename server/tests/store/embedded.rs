@@ -201,13 +201,15 @@ async fn a_server_that_is_frozen_is_started_again_with_what_was_stored() {
         while !tokio::time::timeout(limit, store.get_model(&stored)).await.is_ok_and(|found| found.is_ok()) {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+        // While it is kept: a pool may reach a server that is not yet known to have started, which ends with its start.
+        (postmaster(&data_dir), owner(server))
     };
-    tokio::select! {
+    let (new, old_owner) = tokio::select! {
         given_up = postgres.keep() => panic!("{given_up}"),
         answered = tokio::time::timeout(Duration::from_secs(120), answered) => answered.unwrap(),
-    }
-    assert_ne!(postmaster(&data_dir), server);
-    assert_eq!(owner(server), None);
+    };
+    assert_ne!(new, server);
+    assert_eq!(old_owner, None);
     store.close().await;
     postgres.stop().await;
 }

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::cluster::device::{Backend, CPU_KIND, Device};
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::run::{RunSpec, SoloStage, Work};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
@@ -11,6 +9,7 @@ use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::name::RunName;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
+use loadmaster_samples::cpu_slot;
 
 use crate::run::job::{Claim, Lease};
 
@@ -51,21 +50,6 @@ pub(crate) fn spec(stages: usize) -> RunSpec {
         stage_actions: Vec::new(),
         iterations: 1,
         command: None,
-    }
-}
-
-/// A CPU slot of a GiB.
-pub(crate) fn cpu_slot(ordinal: u32) -> Device {
-    Device {
-        id: format!("cpu{ordinal}"),
-        backend: Backend::Cpu,
-        kind: CPU_KIND.into(),
-        capacity: Bytes(1 << 30),
-        physical: Bytes(1 << 30),
-        uuid: String::new(),
-        ordinal,
-        driver_version: String::new(),
-        pci_bus_id: String::new(),
     }
 }
 

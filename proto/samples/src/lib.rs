@@ -6,12 +6,14 @@
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 mod bent;
+mod device;
 mod differences;
 mod document;
 mod measurement;
 mod settings;
 
 pub use bent::{Bent, bent};
+pub use device::cpu_slot;
 pub use differences::differences;
 pub use document::{document, foreign, own};
 pub use measurement::measurement;

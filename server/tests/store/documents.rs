@@ -5,17 +5,15 @@ use loadmaster::document::{Import, export};
 use loadmaster::profile::StoredProfile;
 use loadmaster::store::records::{Fenced, NewRun, NewWorker, PageRequest, ProfileState, RunNeed};
 use loadmaster::store::{Store, StoreError};
-use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::cluster::device::{Backend, Device};
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::run::Campaign;
 use loadmaster_proto::name::{CommandName, ModelName, ProfileName};
 use loadmaster_proto::profile::document::{FORMAT, ProfileDocument};
+use loadmaster_samples::cpu_slot;
 use serde_json::{Value, json};
 
 use crate::support::samples::{
-    LEASE, claim, measurement, model, new_profile, profile, run, training, try_claim, worker,
+    LEASE, claim, measurement, model, new_profile, new_worker, profile, run, training, try_claim, worker,
 };
 use crate::support::store;
 
@@ -171,37 +169,9 @@ fn command(name: &str) -> CommandName {
     CommandName::parse("command", name).unwrap()
 }
 
-fn slot() -> Device {
-    Device {
-        id: "cpu0".to_owned(),
-        backend: Backend::Cpu,
-        kind: "cpu".to_owned(),
-        capacity: Bytes(1 << 30),
-        physical: Bytes(1 << 30),
-        uuid: String::new(),
-        ordinal: 0,
-        driver_version: String::new(),
-        pci_bus_id: String::new(),
-    }
-}
-
 fn offering(id: &str, commands: &[&str]) -> NewWorker {
-    NewWorker {
-        name: worker(id),
-        devices: vec![slot()],
-        links: Vec::new(),
-        version: "0.1.0".to_owned(),
-        libtorch_version: "2.11.0".to_owned(),
-        cuda_version: String::new(),
-        threads: 1,
-        cores: 8,
-        host: "node".to_owned(),
-        session_id: "s".to_owned(),
-        connection: "s".to_owned(),
-        commands: commands.iter().map(|name| command(name)).collect(),
-        host_memory: 0,
-        copy_pace: CopyPace::default(),
-    }
+    let commands = commands.iter().map(|name| command(name)).collect();
+    NewWorker { devices: vec![cpu_slot(0)], commands, ..new_worker(id, "s") }
 }
 
 /// Pins that a run of a command is never given to a worker that does not list it, and does not hold up

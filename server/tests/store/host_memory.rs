@@ -7,7 +7,7 @@ use loadmaster::store::records::{
 };
 use loadmaster::store::{RunFilter, Store};
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::cluster::device::{Backend, CPU_KIND, Device};
+use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::failure::{FailureKind, OutOfMemory, RunFailure};
 use loadmaster_proto::measure::offload::CopyPace;
@@ -18,7 +18,7 @@ use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
 use crate::support::samples::{
-    LEASE, cpu, failure, measured, model, new_profile, out_of_memory, run, worker,
+    LEASE, cpu, failure, measured, model, new_profile, new_worker, out_of_memory, run, worker,
 };
 use crate::support::{execute, store};
 
@@ -33,33 +33,7 @@ fn pool(bytes: u64) -> StageActions {
 
 /// A worker of two slots that offers so many bytes of its host.
 fn offering(id: &str, session: &str, host_memory: u64) -> NewWorker {
-    let slot = |ordinal: u32| Device {
-        id: format!("cpu{ordinal}"),
-        backend: Backend::Cpu,
-        kind: CPU_KIND.to_owned(),
-        capacity: Bytes(1 << 30),
-        physical: Bytes(1 << 30),
-        uuid: String::new(),
-        ordinal,
-        driver_version: String::new(),
-        pci_bus_id: String::new(),
-    };
-    NewWorker {
-        name: worker(id),
-        devices: vec![slot(0), slot(1)],
-        links: Vec::new(),
-        version: "0.1.0".to_owned(),
-        libtorch_version: "2.11.0".to_owned(),
-        cuda_version: String::new(),
-        threads: 1,
-        cores: 8,
-        host: id.to_owned(),
-        session_id: session.to_owned(),
-        connection: session.to_owned(),
-        commands: Vec::new(),
-        host_memory,
-        copy_pace: CopyPace::default(),
-    }
+    NewWorker { host_memory, ..new_worker(id, session) }
 }
 
 async fn join(store: &Store, id: &str, host_memory: u64) {

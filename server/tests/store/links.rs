@@ -1,55 +1,24 @@
 //! Runs that measure links: one worker's, fenced like any other, stored once.
 
 use loadmaster::store::records::{
-    Fenced, FreeDevice, NewLinkRun, NewWorker, OperationState, OperationTarget, PageRequest, RequestKey,
-    RunState, RunWork,
+    Fenced, FreeDevice, NewLinkRun, OperationState, OperationTarget, PageRequest, RequestKey, RunState,
+    RunWork,
 };
 use loadmaster::store::{Store, StoreError};
-use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::cluster::device::{Backend, Device};
 use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::measure::links::{GroupLink, LinkMeasurement, LinkPoint, LinkWork, PairLink};
-use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::run::Task;
 use loadmaster_proto::name::WorkerName;
 use uuid::Uuid;
 
-use crate::support::samples::{LEASE, claim, cpu, failure, measurement, profile, worker};
+use crate::support::samples::{LEASE, claim, cpu, failure, measurement, new_worker, profile, worker};
 use crate::support::{execute, store};
 
 async fn join(store: &Store, id: &str) -> WorkerName {
-    let device = |ordinal: u32| Device {
-        id: format!("cpu{ordinal}"),
-        backend: Backend::Cpu,
-        kind: "cpu".to_owned(),
-        capacity: Bytes(1 << 30),
-        physical: Bytes(1 << 30),
-        uuid: String::new(),
-        ordinal,
-        driver_version: String::new(),
-        pci_bus_id: String::new(),
-    };
-    let name = worker(id);
-    let new = NewWorker {
-        name: name.clone(),
-        devices: vec![device(0), device(1)],
-        links: Vec::new(),
-        version: "0.1.0".to_owned(),
-        libtorch_version: "2.11.0".to_owned(),
-        cuda_version: String::new(),
-        threads: 1,
-        cores: 8,
-        host: id.to_owned(),
-        session_id: "one".to_owned(),
-        connection: "one".to_owned(),
-        commands: Vec::new(),
-        host_memory: 0,
-        copy_pace: CopyPace::default(),
-    };
-    store.upsert_worker(&new, LEASE).await.unwrap();
-    name
+    store.upsert_worker(&new_worker(id, "one"), LEASE).await.unwrap();
+    worker(id)
 }
 
 fn work() -> LinkWork {

@@ -9,18 +9,18 @@ use loadmaster::store::records::{
 };
 use loadmaster::store::{ConnectOptions, MAX_QUEUED_RUNS, Store, StoreError};
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::cluster::device::{Backend, Device};
+use loadmaster_proto::cluster::device::Device;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::name::{
     CommandName, ModelName, OperationName, PlanName, ProfileName, RunName, WorkerName,
 };
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_samples::cpu_slot;
 use uuid::Uuid;
 
 use crate::support::samples::{
-    LEASE, claim, measurement, model, new_profile, plan, profile, run, training, worker, zoo,
+    LEASE, claim, measurement, model, new_profile, new_worker, plan, profile, run, training, worker, zoo,
 };
 use crate::support::{database, execute, store};
 
@@ -338,37 +338,9 @@ async fn an_operation_ends_once() {
     assert_eq!(store.list_operations(&page(10, None)).await.unwrap().rows.len(), 2);
 }
 
-fn cpu_slot(index: u32) -> Device {
-    Device {
-        id: format!("cpu{index}"),
-        backend: Backend::Cpu,
-        kind: "cpu".to_owned(),
-        capacity: Bytes(1 << 30),
-        physical: Bytes(1 << 30),
-        uuid: String::new(),
-        ordinal: index,
-        driver_version: String::new(),
-        pci_bus_id: String::new(),
-    }
-}
-
-fn new_worker(id: &str, session: &str) -> NewWorker {
-    NewWorker {
-        name: worker(id),
-        devices: vec![cpu_slot(0), cpu_slot(1)],
-        links: Vec::new(),
-        version: "0.1.0".to_owned(),
-        libtorch_version: "2.11.0".to_owned(),
-        cuda_version: String::new(),
-        threads: 2,
-        cores: 8,
-        host: "node\0".to_owned(),
-        session_id: session.to_owned(),
-        connection: session.to_owned(),
-        commands: Vec::new(),
-        host_memory: 0,
-        copy_pace: CopyPace::default(),
-    }
+/// A worker whose host's name and threads are its own.
+fn odd_worker(id: &str, session: &str) -> NewWorker {
+    NewWorker { threads: 2, host: "node\0".to_owned(), ..new_worker(id, session) }
 }
 
 /// Hears of a worker by a stream; says whose stream is nobody's.
@@ -382,8 +354,8 @@ async fn beat(store: &Store, worker: &WorkerName, connection: &str) -> Vec<Worke
 async fn a_name_belongs_to_the_process_that_is_connected_with_it() {
     let store = store().await;
     let name = worker("w");
-    let first = store.upsert_worker(&new_worker("w", "one"), LEASE).await.unwrap();
-    let second = || async { store.upsert_worker(&new_worker("w", "two"), LEASE).await };
+    let first = store.upsert_worker(&odd_worker("w", "one"), LEASE).await.unwrap();
+    let second = || async { store.upsert_worker(&odd_worker("w", "two"), LEASE).await };
     match second().await.unwrap_err() {
         StoreError::NameTaken { what, host, heartbeat_time } => {
             assert_eq!((what, host), ("workers/w".to_owned(), first.host.clone()));
@@ -392,7 +364,7 @@ async fn a_name_belongs_to_the_process_that_is_connected_with_it() {
         other => panic!("{other}"),
     }
     assert_eq!(store.get_worker(&name).await.unwrap(), first, "nothing of the second is stored");
-    store.upsert_worker(&new_worker("w", "one"), LEASE).await.expect("a reconnect of the same process");
+    store.upsert_worker(&odd_worker("w", "one"), LEASE).await.expect("a reconnect of the same process");
 
     // A stream of the first that ended long ago does not give the name away.
     store.disconnect_worker(&name, "earlier").await.unwrap();
@@ -401,14 +373,14 @@ async fn a_name_belongs_to_the_process_that_is_connected_with_it() {
     assert_eq!(second().await.unwrap().session_id, "two");
     // Nobody said that the second has gone, but its leases have ended.
     execute(&store, "UPDATE workers SET heartbeat_time = now() - interval '31 seconds'").await;
-    assert_eq!(store.upsert_worker(&new_worker("w", "one"), LEASE).await.unwrap().session_id, "one");
+    assert_eq!(store.upsert_worker(&odd_worker("w", "one"), LEASE).await.unwrap().session_id, "one");
 }
 
 #[tokio::test]
 async fn a_worker_that_is_gone_can_be_deleted_and_its_runs_stay_readable() {
     let store = store().await;
     let name = worker("w");
-    store.upsert_worker(&new_worker("w", "one"), LEASE).await.unwrap();
+    store.upsert_worker(&odd_worker("w", "one"), LEASE).await.unwrap();
     profile(&store, "a", 1).await;
     let claim = claim(&store, &name).await;
     let refused = async || match store.delete_worker(&name).await.unwrap_err() {
@@ -432,7 +404,7 @@ async fn a_worker_that_is_gone_can_be_deleted_and_its_runs_stay_readable() {
 async fn a_worker_is_alive_lost_and_back_and_stays_drained() {
     let store = store().await;
     let name = worker("w");
-    let first = store.upsert_worker(&new_worker("w", "one"), LEASE).await.unwrap();
+    let first = store.upsert_worker(&odd_worker("w", "one"), LEASE).await.unwrap();
     assert_eq!((first.state, first.devices.len()), (WorkerState::Alive, 2));
     assert_eq!(store.get_worker(&name).await.unwrap(), first);
     profile(&store, "a", 1).await;
@@ -451,18 +423,18 @@ async fn a_worker_is_alive_lost_and_back_and_stays_drained() {
 
     // The same process reconnects, then another one of the same name.
     assert_eq!(
-        store.upsert_worker(&new_worker("w", "one"), LEASE).await.unwrap().state,
+        store.upsert_worker(&odd_worker("w", "one"), LEASE).await.unwrap().state,
         WorkerState::Draining
     );
     store.disconnect_worker(&name, "one").await.unwrap();
-    let second = store.upsert_worker(&new_worker("w", "two"), LEASE).await.unwrap();
+    let second = store.upsert_worker(&odd_worker("w", "two"), LEASE).await.unwrap();
     assert_eq!(beat(&store, &name, "one").await, std::slice::from_ref(&name), "the first stream is nobody's");
     assert_eq!((second.state, second.create_time), (WorkerState::Alive, first.create_time));
     store.set_worker_state(&name, "one", WorkerState::Gone).await.unwrap();
     assert_eq!(state().await, WorkerState::Alive, "the first process does not speak for the second");
     store.set_worker_state(&name, "two", WorkerState::Gone).await.unwrap();
     assert_eq!(state().await, WorkerState::Gone);
-    let back = store.upsert_worker(&new_worker("w", "two"), LEASE).await.unwrap();
+    let back = store.upsert_worker(&odd_worker("w", "two"), LEASE).await.unwrap();
     assert_eq!(back.state, WorkerState::Gone, "who said goodbye is given nothing after a reconnect");
     store.set_worker_state(&name, "two", WorkerState::Draining).await.unwrap();
     assert_eq!(state().await, WorkerState::Gone, "nobody is there to drain");
@@ -480,7 +452,7 @@ async fn a_worker_is_alive_lost_and_back_and_stays_drained() {
 async fn workers_are_listed_newest_first_whatever_they_do_meanwhile() {
     let store = store().await;
     for id in ["a", "b", "c"] {
-        store.upsert_worker(&new_worker(id, "s"), LEASE).await.unwrap();
+        store.upsert_worker(&odd_worker(id, "s"), LEASE).await.unwrap();
     }
     beat(&store, &worker("a"), "s").await;
     let workers = all_pages!(2, |request| store.list_workers(&request));
@@ -505,9 +477,9 @@ async fn a_run_that_no_worker_could_ever_take_is_found() {
         command: None,
     };
     assert_eq!(unplaceable().await, Some(need(1)));
-    store.upsert_worker(&new_worker("w", "s"), LEASE).await.unwrap();
+    store.upsert_worker(&odd_worker("w", "s"), LEASE).await.unwrap();
     assert_eq!(unplaceable().await, Some(need(3)));
-    let large = NewWorker { devices: (0..3).map(cpu_slot).collect(), ..new_worker("v", "s") };
+    let large = NewWorker { devices: (0..3).map(cpu_slot).collect(), ..odd_worker("v", "s") };
     store.upsert_worker(&large, LEASE).await.unwrap();
     assert_eq!(unplaceable().await, None);
     store.set_worker_state(&worker("v"), "s", WorkerState::Draining).await.unwrap();
@@ -532,12 +504,12 @@ async fn the_worker_that_comes_nearest_to_a_run_is_found() {
         let devices =
             slots.map(|(index, &bytes)| Device { capacity: Bytes(bytes), ..cpu_slot(index) }).collect();
         let commands = commands.iter().map(|&command| command.clone()).collect();
-        store.upsert_worker(&NewWorker { devices, commands, ..new_worker(id, "s") }, LEASE).await.unwrap();
+        store.upsert_worker(&NewWorker { devices, commands, ..odd_worker(id, "s") }, LEASE).await.unwrap();
     };
     with("many-small", &[10, 10, 10, 10], &[]).await;
     with("few-large", &[40, 30], &[&train]).await;
     let gpu = Device { kind: "NVIDIA H200".to_owned(), capacity: Bytes(1 << 40), ..cpu_slot(0) };
-    let other_kind = NewWorker { devices: vec![gpu; 8], ..new_worker("gpu", "s") };
+    let other_kind = NewWorker { devices: vec![gpu; 8], ..odd_worker("gpu", "s") };
     store.upsert_worker(&other_kind, LEASE).await.unwrap();
 
     assert_eq!(nearest(4, 10, None).await, Some(("many-small".to_owned(), 4, true)));

@@ -27,7 +27,7 @@ pub(crate) fn copy_pace(wanted: Option<CopyPace>, devices: &[Device]) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::cpu_slot;
+    use loadmaster_samples::cpu_slot;
 
     #[test]
     fn more_of_the_host_than_there_is_is_refused_with_what_there_is() {

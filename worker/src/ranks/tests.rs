@@ -11,7 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::run::job::Lease;
-use crate::testing::{cpu_slot, lease, named, spec};
+use loadmaster_samples::cpu_slot;
+
+use crate::testing::{lease, named, spec};
 
 fn supervisor(base: &TempDir) -> Supervisor {
     Supervisor {

@@ -7,7 +7,9 @@ use v1::run_failure::Kind;
 
 use super::reports::MAX_REPORTS;
 use super::*;
-use crate::testing::{cpu_slot, named, spec};
+use loadmaster_samples::cpu_slot;
+
+use crate::testing::{named, spec};
 
 const TERMS: Terms = Terms { heartbeat: Duration::from_secs(5), lease: Duration::from_secs(15) };
 

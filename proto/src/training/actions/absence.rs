@@ -38,6 +38,23 @@ pub struct Absence {
 /// From the step that leaves a block to the one that needs it next.
 type Use = (usize, usize);
 
+impl Absence {
+    /// That of a swap's block between two of its uses: which action, layer, part and micro-batch it is. None where it would
+    /// be fetched before it is gone.
+    pub fn of(
+        swap: &Swap,
+        (left, needed): Use,
+        (action, layer, part, micro_batch): (usize, usize, Part, Option<u32>),
+    ) -> Option<Self> {
+        let [after, before] = [swap.release_after, swap.fetch_before].map(|steps| steps as usize);
+        let (leaves, fetched) = (left + 1, needed.saturating_sub(before));
+        let freed = leaves.saturating_add(after);
+        let block = swap.block;
+        let absence = Self { leaves, freed, fetched, needed, action, layer, block, part, micro_batch };
+        (freed < fetched).then_some(absence)
+    }
+}
+
 impl StageActions {
     /// All absences of an iteration, in the order in which blocks leave; those that would save nothing are none. A part
     /// that a layer turns out not to hold is away with no bytes.
@@ -46,24 +63,8 @@ impl StageActions {
         for (index, action) in self.actions.iter().enumerate() {
             let Deed::Swap(swap) = &action.deed else { continue };
             for layer in action.layers() {
-                let mut away = |part, micro_batch, (left, needed): Use| {
-                    let [after, before] = [swap.release_after, swap.fetch_before].map(|steps| steps as usize);
-                    let (leaves, fetched) = (left + 1, needed.saturating_sub(before));
-                    let freed = leaves.saturating_add(after);
-                    if freed < fetched {
-                        let Swap { block, .. } = *swap;
-                        all.push(Absence {
-                            leaves,
-                            freed,
-                            fetched,
-                            needed,
-                            action: index,
-                            layer,
-                            block,
-                            part,
-                            micro_batch,
-                        });
-                    }
+                let mut away = |part, micro_batch, of| {
+                    all.extend(Absence::of(swap, of, (index, layer, part, micro_batch)))
                 };
                 if swap.block.is_of_micro_batch() {
                     for (micro_batch, part, of) in uses_of_micro_batches(steps, layer, swap.block) {

@@ -79,22 +79,7 @@ fn absences_without_flush(actions: &StageActions, steps: &Steps) -> Vec<Absence>
             let again = steps.index(Step::Again { micro_batch, layer });
             let backward = steps.index(Step::Backward { micro_batch, layer });
             let (Some(left), Some(needed)) = (steps.index(step), again.or(backward)) else { continue };
-            let leaves = left + 1;
-            let freed = leaves.saturating_add(swap.release_after as usize);
-            let fetched = needed.saturating_sub(swap.fetch_before as usize);
-            if freed < fetched {
-                all.push(Absence {
-                    leaves,
-                    freed,
-                    fetched,
-                    needed,
-                    action: index,
-                    layer,
-                    block: Block::Versions,
-                    part: Part::Own,
-                    micro_batch: Some(micro_batch),
-                });
-            }
+            all.extend(Absence::of(swap, (left, needed), (index, layer, Part::Own, Some(micro_batch))));
         }
     }
     all.sort_unstable();

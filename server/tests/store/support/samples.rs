@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use loadmaster::store::Store;
-use loadmaster::store::records::{Campaign, Claim, FreeDevice, NewRun, ProfileSettings};
+use loadmaster::store::records::{Campaign, Claim, FreeDevice, NewRun, NewWorker, ProfileSettings};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::failure::{FailureKind, OutOfMemory, RunFailure};
 use loadmaster_proto::measure::layer_times::LayerTimes;
 use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::run::{SoloStage, Work};
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::model::zoo::{Vgg, Zoo};
@@ -22,6 +23,7 @@ use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
+use loadmaster_samples::cpu_slot;
 
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
@@ -52,6 +54,26 @@ pub(crate) fn run() -> NewRun {
         work_key: Some("work".to_owned()),
         smallest_micro_batch_size: None,
         held_out: false,
+    }
+}
+
+/// A worker of two CPU slots that offers nothing besides.
+pub(crate) fn new_worker(id: &str, session: &str) -> NewWorker {
+    NewWorker {
+        name: worker(id),
+        devices: vec![cpu_slot(0), cpu_slot(1)],
+        links: Vec::new(),
+        version: "0.1.0".to_owned(),
+        libtorch_version: "2.11.0".to_owned(),
+        cuda_version: String::new(),
+        threads: 1,
+        cores: 8,
+        host: id.to_owned(),
+        session_id: session.to_owned(),
+        connection: session.to_owned(),
+        commands: Vec::new(),
+        host_memory: 0,
+        copy_pace: CopyPace::default(),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::search::{Fleet, Stop};
 /// Stages as they are without any action, whether they fit or not.
 #[derive(Debug)]
 pub(in crate::recommend) struct Stages {
-    pub(super) untouched: Candidate,
+    pub(super) candidates: Vec<Candidate>,
     /// What no plan is faster than that was looked at; none where it is the stages' own untouched iteration.
     pub(super) bound: Option<f64>,
     /// Whether the search for them was stopped.
@@ -27,7 +27,7 @@ pub(in crate::recommend) struct Stages {
 impl Stages {
     /// Those that a request names.
     pub(in crate::recommend) fn named(untouched: Candidate) -> Self {
-        Self { untouched, bound: None, stopped: false, states: 0 }
+        Self { candidates: vec![untouched], bound: None, stopped: false, states: 0 }
     }
 
     /// Those of the fastest pipeline on all devices, one for each stage, if memory did not matter. Memory actions only add
@@ -61,7 +61,7 @@ impl Stages {
         }
         let certificate = found.certificate;
         Ok(Self {
-            untouched,
+            candidates: vec![untouched],
             bound: certificate.bound,
             stopped: certificate.stopped,
             states: certificate.states,

@@ -1,9 +1,9 @@
 //! What all stages do, and how long an iteration takes then.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::training::actions::{Hosted, StageActions};
+use loadmaster_proto::training::actions::{Deed, Hosted, StageActions};
 
-use super::recipe::{Built, Recipe, Stage};
+use super::recipe::{Built, Care, Recipe, Stage};
 use crate::actions::ran::Scene;
 use crate::actions::striping::Receiver;
 use crate::actions::{PlanError, Question};
@@ -60,10 +60,15 @@ impl<'a> Draft<'a> {
         self.built[stage].recipe
     }
 
+    /// Whether a stage computes anything again.
+    pub(super) fn computes_again(&self, stage: usize) -> bool {
+        self.built[stage].actions.actions.iter().any(|action| action.deed == Deed::Recompute)
+    }
+
     /// Lets a stage do something else if that makes the iteration shorter, or leaves it as it is and has devices work and
     /// wait less. Whether it did.
-    pub(super) fn tries(&mut self, stage: usize, recipe: Recipe) -> Result<bool, PlanError> {
-        let Some(mut built) = self.stages[stage].built(recipe, &self.receivers(stage)) else {
+    pub(super) fn tries(&mut self, stage: usize, recipe: Recipe, care: Care) -> Result<bool, PlanError> {
+        let Some(mut built) = self.stages[stage].built(recipe, &self.receivers(stage), care) else {
             return Ok(false);
         };
         self.simulated += 1;

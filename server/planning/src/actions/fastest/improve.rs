@@ -4,7 +4,7 @@
 //! the best of these is changed stage by stage, the busiest first, by ever smaller steps.
 
 use super::draft::Draft;
-use super::recipe::{Recipe, Stage};
+use super::recipe::{Care, Recipe, Stage};
 use crate::actions::{PlanError, Question};
 use loadmaster_proto::training::actions::Block;
 
@@ -66,6 +66,13 @@ pub(super) fn improved<'a>(
     };
     draft.simulated = search.simulated;
     by_stage(question, &mut draft, untouched_seconds)?;
+    for stage in 0..draft.stages.len() {
+        let is_fastest = draft.seconds <= untouched_seconds;
+        if is_fastest || !draft.computes_again(stage) || question.stop.is_requested() {
+            continue;
+        }
+        draft.tries(stage, draft.recipe(stage), Care::Fewest)?;
+    }
     Ok(draft)
 }
 
@@ -169,7 +176,7 @@ fn by_stage(question: &Question<'_>, draft: &mut Draft<'_>, untouched_seconds: f
                 if is_over || draft.seconds <= untouched_seconds {
                     return Ok(());
                 }
-                if draft.tries(stage, change)? {
+                if draft.tries(stage, change, Care::Few)? {
                     has_changed = true;
                     break;
                 }

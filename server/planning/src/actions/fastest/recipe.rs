@@ -7,7 +7,7 @@ use std::rc::Rc;
 use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions, Swap};
 
 use super::slot::{Grains, SlotChoices};
-use super::slots::{Slot, few_seconds};
+use super::slots::{Slot, few_seconds, fewest_seconds};
 use crate::actions::ran::device_of;
 use crate::actions::striping::{Receiver, stripe};
 use crate::actions::{Held, PlanError, Question, StageBlocks, StageWork};
@@ -22,6 +22,15 @@ const MOST_TOLD_APART: usize = 16;
 const LABEL_GRAINS: u64 = 4096;
 /// The same of what it needs on top.
 const LEVEL_GRAINS: u64 = 64;
+
+/// How long is looked for what is computed again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Care {
+    /// A mixture, rounded.
+    Few,
+    /// The best there is.
+    Fewest,
+}
 
 /// How much leaves a stage. Activations leave in units: a layer's of one slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -149,7 +158,7 @@ impl<'a> Stage<'a> {
 
     /// The stage with what a recipe says, and no more computed again than it needs; none where that does not fit.
     /// `receivers` are the peers with what is free on them.
-    pub(super) fn built(&self, recipe: Recipe, receivers: &[Receiver]) -> Option<Built> {
+    pub(super) fn built(&self, recipe: Recipe, receivers: &[Receiver], care: Care) -> Option<Built> {
         let leaving = self.leaving(recipe, receivers)?;
         let own = self.blocks.layers.iter();
         let lasting: u64 = own.map(|layer| layer.weights + layer.gradients + layer.optimizer).sum();
@@ -162,7 +171,10 @@ impl<'a> Stage<'a> {
         let mut on_their_way = 0;
         for _ in 0..ROUNDS {
             let room = self.room.checked_sub(lasting)?.checked_sub(on_their_way)?;
-            let plan = few_seconds(&slots, room)?;
+            let plan = match care {
+                Care::Few => few_seconds(&slots, room),
+                Care::Fewest => fewest_seconds(&slots, room),
+            }?;
             let mut actions = StageActions { actions: leaving.swaps.clone(), ..StageActions::default() };
             actions.actions.extend(self.again(&slots, &plan.choices));
             let question = self.question;
@@ -199,7 +211,7 @@ impl<'a> Stage<'a> {
                 continue;
             }
             tried.push(recipe);
-            if let Some(built) = self.built(recipe, receivers) {
+            if let Some(built) = self.built(recipe, receivers, Care::Few) {
                 return Some(built);
             }
             if self.question.allowed.recompute && tried.len() > 2 {

@@ -59,10 +59,15 @@ impl Writer<'_> {
     ) -> Result<Plan, QuestionError> {
         let mut best: Option<(Asked<'_>, Plan)> = None;
         let mut error = None;
+        let seconds = |plan: &Plan| plan.iteration_seconds().unwrap_or(f64::INFINITY);
         for candidate in &stages.candidates {
+            // Actions only add to what its stages do.
+            let least = candidate.simulated.unwrap_or(0.0);
+            if best.as_ref().is_some_and(|(_, best)| least >= seconds(best)) {
+                continue;
+            }
             match self.chosen_for(candidate, choice, stop) {
                 Ok(found) => {
-                    let seconds = |plan: &Plan| plan.iteration_seconds().unwrap_or(f64::INFINITY);
                     if best.as_ref().is_none_or(|(_, best)| seconds(&found.1) < seconds(best)) {
                         best = Some(found);
                     }

@@ -225,7 +225,8 @@ proptest! {
             prop_assert!(fits(&asked, &found.actions, 0), "{:?}", found.actions);
             let seconds = ran::seconds(&asked, &mapping, &found.actions).unwrap();
             prop_assert!((seconds - found.seconds).abs() <= 1e-9 * seconds);
-            prop_assert!(found.bound <= found.seconds && found.untouched_seconds <= found.bound);
+            // Iterations that go on in the next one are differences of long times.
+            prop_assert!(found.bound <= found.seconds && found.untouched_seconds <= found.bound * (1.0 + 1e-9));
             if let Ok(greedy) = &greedy {
                 prop_assert!(found.seconds <= greedy.seconds * (1.0 + 1e-9), "{} {}", found.seconds, greedy.seconds);
             }

@@ -26,8 +26,8 @@ pub(super) struct Pressure {
     pub(super) host: f64,
     /// What computing its layers again saves of a slot, from below: bytes, and seconds of a micro-batch for them.
     pub(super) again: Vec<(f64, f64)>,
-    /// The slot that goes backward at that moment.
-    pub(super) oldest: usize,
+    /// The slot that goes backward at that moment, where it is one moment.
+    pub(super) oldest: Option<usize>,
 }
 
 /// What is computed again, at least, where passes have these weights.
@@ -109,7 +109,7 @@ fn answer(pressures: &[Pressure], weights: &[Vec<f64>], peers: bool) -> Option<A
 
 fn pieces(stage: usize, pressure: &Pressure, weights: &[f64]) -> Vec<Piece> {
     let of_slot = |(slot, weight): (usize, &f64)| {
-        let layers = pressure.again.len().saturating_sub(usize::from(slot == pressure.oldest));
+        let layers = pressure.again.len().saturating_sub(usize::from(Some(slot) == pressure.oldest));
         let weight = *weight;
         pressure.again.iter().take(layers).filter(|(bytes, _)| *bytes > 0.0).map(move |&(bytes, seconds)| {
             Piece { stage, slot, bytes, seconds, price: weight * seconds / bytes }

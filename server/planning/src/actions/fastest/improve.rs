@@ -3,13 +3,14 @@
 //! It begins with what the host's links can carry beside the passes, and with what peers have room for, all stages alike;
 //! the best of these is changed stage by stage, the busiest first, by ever smaller steps.
 
+use loadmaster_proto::training::actions::Block;
+
 use super::draft::Draft;
 use super::recipe::{Care, Recipe, Stage};
 use crate::actions::{PlanError, Question};
-use loadmaster_proto::training::actions::Block;
 
 /// Shares of the host's links that a first plan uses.
-const SHARES: [f64; 5] = [0.9, 0.0, 0.7, 0.5, 1.1];
+const SHARES: [f64; 6] = [0.9, 0.0, 0.7, 0.5, 0.3, 1.1];
 /// How many times the seconds of its copy a unit has before it is gone, and from where it is fetched.
 const LEADS: [u32; 3] = [2, 1, 4];
 /// Most plans that are simulated, and most steps of all of them together.
@@ -117,10 +118,21 @@ fn is_possible(question: &Question<'_>, start: Start) -> bool {
         && (!start.peers || allowed.peers && is_of(Block::Activations))
 }
 
+/// Seconds of a copy of a unit to the host.
+fn unit_seconds(question: &Question<'_>, stage: &Stage<'_>) -> f64 {
+    let link = question.node.host.get(stage.index);
+    link.map_or(f64::INFINITY, |link| link.latency_seconds + stage.unit_bytes() / link.bytes_per_second)
+}
+
+/// So many times the steps that a copy of a unit to the host takes.
+fn lead(question: &Question<'_>, stage: &Stage<'_>, times: u32) -> u32 {
+    stage.steps(unit_seconds(question, stage)).saturating_mul(times).max(1)
+}
+
 /// What a stage begins with.
 fn first(question: &Question<'_>, stage: &Stage<'_>, start: Start) -> Recipe {
     let mut missing = stage.untouched.device.saturating_sub(stage.room) as f64;
-    let mut recipe = Recipe::default();
+    let mut recipe = Recipe { state_steps: stage.state_steps(), ..Recipe::default() };
     if missing == 0.0 {
         return recipe;
     }
@@ -133,13 +145,11 @@ fn first(question: &Question<'_>, stage: &Stage<'_>, start: Start) -> Recipe {
             missing -= layer.optimizer as f64;
         }
     }
-    let unit = stage.unit_bytes();
+    let (unit, seconds) = (stage.unit_bytes(), unit_seconds(question, stage));
     if unit <= 0.0 {
         return recipe;
     }
-    let link = question.node.host.get(stage.index).copied();
-    let seconds = link.map_or(0.0, |link| link.latency_seconds + unit / link.bytes_per_second);
-    let steps = stage.steps(seconds).saturating_mul(start.lead).max(1);
+    let steps = lead(question, stage, start.lead);
     (recipe.after, recipe.before) = (steps, steps);
     if start.share > 0.0 && missing > 0.0 {
         // A link may carry as many units of each micro-batch beside its passes.
@@ -207,6 +217,8 @@ fn changes(question: &Question<'_>, stage: &Stage<'_>, of: Recipe, step: u32) ->
     if question.allowed.host && is_of(Block::Activations) {
         let (after, before) = (of.after.max(1), of.before.max(1));
         push(Recipe { host: of.host + step, after, before, ..of });
+        let lead = lead(question, stage, LEADS[0]);
+        push(Recipe { host: of.host + step, after: after.max(lead), before: before.max(lead), ..of });
         push(Recipe { host: of.host.saturating_sub(step), ..of });
         push(Recipe { host: of.host + step, peers: of.peers.saturating_sub(step), after, before, ..of });
         if of.host > 0 {
@@ -221,6 +233,10 @@ fn changes(question: &Question<'_>, stage: &Stage<'_>, of: Recipe, step: u32) ->
         let by = step.div_ceil(stage.micro_batches.len().max(1) as u32);
         push(Recipe { state: (of.state + by).min(layers), ..of });
         push(Recipe { state: of.state.saturating_sub(by), ..of });
+        if of.state > 0 {
+            push(Recipe { state_steps: (of.state_steps / 2).max(1), ..of });
+            push(Recipe { state_steps: of.state_steps.saturating_mul(2).min(stage.state_steps()), ..of });
+        }
     }
     push(Recipe { peers: of.peers.saturating_sub(step), ..of });
     all

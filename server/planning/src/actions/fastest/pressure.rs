@@ -49,26 +49,47 @@ fn pressure(question: &Question<'_>, stage: &Stage<'_>, need: i128, most: f64) -
             0.0
         }
     };
-    let sums = |blocks: &[Block]| blocks.iter().copied().map(sum).sum::<f64>();
-    let lasting = sums(&[Block::Weights, Block::Gradients, Block::Optimizer]);
-    let of_micro_batch = sums(&[Block::Activations, Block::Inputs]);
+    let [optimizer, weights, gradients] = [Block::Optimizer, Block::Weights, Block::Gradients].map(sum);
+    let of_micro_batch = sum(Block::Activations) + sum(Block::Inputs);
+    let slots = stage.micro_batches.len() as f64;
     let moved = question.node.host.get(stage.index).map_or(0.0, |link| link.bytes_per_second * most);
-    // What lasts leaves once in an iteration, and what a slot keeps as often as it has micro-batches.
-    let times = stage.micro_batches.iter().copied().min().unwrap_or(1).max(1);
-    let of_lasting = lasting.min(moved);
-    let of_slots =
-        (of_micro_batch * stage.micro_batches.len() as f64).min((moved - of_lasting) / f64::from(times));
-    let host = if question.allowed.host {
-        (of_lasting + of_slots).min(question.node.host_bytes as f64)
-    } else {
-        0.0
-    };
+    // At one moment: what lasts has left once, and what a slot keeps as often as it has micro-batches.
+    let times = f64::from(stage.micro_batches.iter().copied().min().unwrap_or(1).max(1));
+    let lasting = (optimizer + weights + gradients).min(moved);
+    let at_one = lasting + (of_micro_batch * slots).min((moved - lasting) / times);
+    // On average over such moments: what a micro-batch left is away for as many of them as there are slots, at most, weights
+    // and gradients for one between two of their uses.
+    let moments = f64::from(moments(question, stage));
+    let mut left = moved;
+    let mut on_average = 0.0;
+    for (bytes, lasts) in [
+        (optimizer, moments),
+        (of_micro_batch * (moments + slots - 1.0), slots),
+        ((weights + gradients) * moments, 1.0),
+    ] {
+        let taken = bytes.min(left);
+        left -= taken;
+        on_average += taken * lasts.min(moments) / moments;
+    }
+    let is_host = question.allowed.host && question.node.host_bytes > 0;
+    let host = if is_host { at_one.min(on_average).min(question.node.host_bytes as f64) } else { 0.0 };
     let again = |layer: &crate::actions::LayerBlocks| (layer.activations as f64, layer.seconds.again);
     let layers = if question.allowed.recompute { stage.blocks.layers.as_slice() } else { &[] };
     Pressure {
         need: need as f64,
         host,
         again: layers.iter().map(again).collect(),
-        oldest: if question.order == Order::Gpipe { stage.micro_batches.len() - 1 } else { 0 },
+        oldest: (!is_host).then_some(if question.order == Order::Gpipe {
+            stage.micro_batches.len() - 1
+        } else {
+            0
+        }),
     }
+}
+
+/// Backward passes that meet all micro-batches in flight, but for the first one, which no gradients are there for; one of a
+/// stage that has no other.
+fn moments(question: &Question<'_>, stage: &Stage<'_>) -> u32 {
+    let in_flight = question.in_flight(stage.index);
+    if question.order == Order::Gpipe { 1 } else { question.micro_batches.saturating_sub(in_flight).max(1) }
 }

@@ -19,7 +19,9 @@ const ROUNDS: u32 = 8;
 /// Most layers of a stage whose choices are all told apart.
 const MOST_TOLD_APART: usize = 16;
 /// Parts of what a micro-batch keeps that are told apart where it has more.
-const LABEL_GRAINS: u64 = 4096;
+const LABEL_GRAINS: u64 = 1024;
+/// Most layers of a run there: a longer one saves few inputs more, and all of it is there while it goes backward.
+const LONGEST_RUN: usize = 12;
 /// The same of what it needs on top.
 const LEVEL_GRAINS: u64 = 64;
 
@@ -37,6 +39,8 @@ pub(super) enum Care {
 pub(super) struct Recipe {
     /// Layers whose optimizer's state is on the host between updates.
     pub(super) state: u32,
+    /// Steps from an update to where its state is gone, and from where that is fetched to its update.
+    pub(super) state_steps: u32,
     /// Units on the host.
     pub(super) host: u32,
     /// Units on peers.
@@ -142,8 +146,11 @@ impl<'a> Stage<'a> {
 
     fn grains(&self) -> Grains {
         let all: u64 = self.blocks.layers.iter().map(|layer| layer.activations).sum();
-        let label = if self.blocks.layers.len() <= MOST_TOLD_APART { 0 } else { all / LABEL_GRAINS };
-        Grains { label, level: all / LEVEL_GRAINS }
+        let level = all / LEVEL_GRAINS;
+        if self.blocks.layers.len() <= MOST_TOLD_APART {
+            return Grains { level, ..Grains::default() };
+        }
+        Grains { label: all / LABEL_GRAINS, level, run: Some(LONGEST_RUN) }
     }
 
     fn choices_of(&self, away: &[bool]) -> Rc<SlotChoices> {
@@ -151,7 +158,8 @@ impl<'a> Stage<'a> {
             return Rc::clone(known);
         }
         let again = self.question.allowed.recompute;
-        let found = Rc::new(SlotChoices::of(&self.blocks.layers, away, self.room, again, self.grains()));
+        let (layers, stop) = (&self.blocks.layers, self.question.stop);
+        let found = Rc::new(SlotChoices::of(layers, away, self.room, again, self.grains(), stop));
         self.choices.borrow_mut().insert(away.to_vec(), Rc::clone(&found));
         found
     }
@@ -191,34 +199,31 @@ impl<'a> Stage<'a> {
     /// The stage with what a recipe says, or with as much more of it as makes it fit.
     pub(super) fn fitting(&self, recipe: Recipe, receivers: &[Receiver]) -> Option<Built> {
         let layers = u32::try_from(self.order.len()).unwrap_or(u32::MAX);
-        let hurried = |recipe: Recipe, part: u32| Recipe {
-            after: (recipe.after / part).max(1),
-            before: (recipe.before / part).max(1),
-            ..recipe
-        };
-        let is_host = recipe.host > 0;
         let state = if recipe.state > 0 { layers } else { 0 };
-        let more = |eighths: u32| {
-            let host = recipe.host + (self.units() - recipe.host - recipe.peers) / 8 * eighths;
-            Recipe { state, host: if is_host { host } else { 0 }, ..recipe }
-        };
-        let all = [recipe, Recipe { state, ..recipe }].into_iter().chain((1..=8).map(more));
-        let all: Vec<Recipe> = all.flat_map(|of| [of, hurried(of, 2), hurried(of, 8)]).collect();
-        let without_peers = all.iter().map(|of| Recipe { peers: 0, ..*of });
-        let mut tried: Vec<Recipe> = Vec::new();
-        for recipe in all.iter().copied().chain(without_peers) {
-            if tried.contains(&recipe) {
-                continue;
-            }
-            tried.push(recipe);
-            if let Some(built) = self.built(recipe, receivers, Care::Few) {
-                return Some(built);
-            }
-            if self.question.allowed.recompute && tried.len() > 2 {
-                break;
-            }
+        let hurried = |of: Recipe, part: u32| Recipe { state_steps: (of.state_steps / part).max(1), ..of };
+        let all = Recipe { state, ..recipe };
+        let mut tries: Vec<Recipe> =
+            vec![recipe, hurried(recipe, 8), all, hurried(all, 8), hurried(all, u32::MAX)];
+        let last = hurried(all, u32::MAX);
+        if self.question.allowed.recompute {
+            // What does not leave is computed again.
+            tries.extend([3, 2, 1, 0].map(|quarters| Recipe { host: recipe.host / 4 * quarters, ..last }));
+        } else if recipe.host > 0 {
+            let more = |eighths: u32| recipe.host + (self.units() - recipe.host - recipe.peers) / 8 * eighths;
+            let sooner = |part: u32| move |of: u32| (of / part).max(1);
+            tries.extend((0..=8).flat_map(|eighths| {
+                [1, 2, 8].map(|part| {
+                    let [after, before] = [recipe.after, recipe.before].map(sooner(part));
+                    Recipe { host: more(eighths), after, before, ..last }
+                })
+            }));
         }
-        None
+        let without_peers: Vec<Recipe> = tries.iter().map(|of| Recipe { peers: 0, ..*of }).collect();
+        if recipe.peers > 0 {
+            tries.extend(without_peers);
+        }
+        tries.dedup();
+        tries.into_iter().find_map(|of| self.built(of, receivers, Care::Few))
     }
 
     /// Runs that are computed again, by slot.
@@ -274,7 +279,7 @@ impl<'a> Stage<'a> {
                 leaving.swaps.push(self.swap(layer, slots, swap));
             }
         }
-        let steps = self.state_steps();
+        let steps = recipe.state_steps;
         for layer in 0..recipe.state as usize {
             let (release_after, fetch_before) = (steps, steps);
             let to = Destination::Host;
@@ -313,8 +318,8 @@ impl<'a> Stage<'a> {
         steps.min(f64::from(Action::MAX_STEPS)) as u32
     }
 
-    /// How early optimizer's state comes, and how late it goes: a stage is half full then at most.
-    fn state_steps(&self) -> u32 {
+    /// How early optimizer's state comes, and how late it goes, where room does not matter: a stage is half full then.
+    pub(super) fn state_steps(&self) -> u32 {
         let steps = self.order.len() * self.slots.len() / 2;
         u32::try_from(steps.max(1)).unwrap_or(u32::MAX).min(Action::MAX_STEPS)
     }

@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use crate::actions::LayerBlocks;
+use crate::search::Stop;
 
-/// Most labels of one layer; beyond it those of most seconds are forgotten.
-const MOST_LABELS: usize = 1 << 13;
+/// Most labels of all layers together; where there are more, as many are kept as stand for the others evenly.
+const MOST_LABELS: usize = 1 << 17;
 
 /// What a micro-batch keeps.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,13 +50,15 @@ pub(super) struct Level {
     pub(super) hull: Vec<Point>,
 }
 
-/// Which bytes are not told apart; with 0 all are.
+/// What is not told apart, or not looked at; by default everything is.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Grains {
-    /// Of labels that are the same but for so many bytes, that of fewest seconds stands for all.
+    /// Of labels that are the same but for so many bytes, that of fewest seconds stands for all; 0 tells all apart.
     pub(super) label: u64,
-    /// How far apart levels are.
+    /// How far apart levels are; 0 tells all apart.
     pub(super) level: u64,
+    /// Most layers of a run; none has no limit.
+    pub(super) run: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -71,11 +74,22 @@ struct Label {
 impl SlotChoices {
     /// Those of layers of which some are `away` between their passes: they keep nothing, and are there for their own
     /// backward pass. No choice needs more than `bytes` at once. Without `again`, nothing is computed again.
-    pub(super) fn of(layers: &[LayerBlocks], away: &[bool], bytes: u64, again: bool, grains: Grains) -> Self {
+    /// None where it was stopped.
+    pub(super) fn of(
+        layers: &[LayerBlocks],
+        away: &[bool],
+        bytes: u64,
+        again: bool,
+        grains: Grains,
+        stop: &Stop,
+    ) -> Self {
         let is_away = |layer: usize| away.get(layer).copied().unwrap_or(false);
         let start = Label { kept: 0, most: 0, seconds: 0.0, from: (0, 0), is_run: false };
         let mut labels: Vec<Vec<Label>> = vec![vec![start]];
         for position in 1..=layers.len() {
+            if stop.is_requested() {
+                return Self::default();
+            }
             let mut next = Vec::new();
             let layer = layers.get(position - 1).copied().unwrap_or_default();
             for (index, label) in labels.last().into_iter().flatten().enumerate() {
@@ -85,7 +99,8 @@ impl SlotChoices {
                 next.push(Label { kept, most, from: (position - 1, index), is_run: false, ..*label });
             }
             let mut run = Run::default();
-            for first in (0..position).rev().take_while(|&first| again && !is_away(first)) {
+            let longest = if again { grains.run.unwrap_or(usize::MAX) } else { 0 };
+            for first in (0..position).rev().take(longest).take_while(|&first| !is_away(first)) {
                 run.grow(layers.get(first).copied().unwrap_or_default());
                 for (index, label) in labels.get(first).into_iter().flatten().enumerate() {
                     let kept = label.kept.saturating_add(run.input);
@@ -96,7 +111,7 @@ impl SlotChoices {
             }
             next.retain(|label| label.most <= bytes);
             let best = unbeaten(next, grains.label);
-            labels.push(best.into_iter().take(MOST_LABELS).collect());
+            labels.push(thinned(best, MOST_LABELS / layers.len().max(1)));
         }
         let count = labels.last().map_or(0, Vec::len);
         let mut all: Vec<SlotChoice> = (0..count).filter_map(|index| traced(&labels, index)).collect();
@@ -197,6 +212,22 @@ fn unbeaten(mut labels: Vec<Label>, grain: u64) -> Vec<Label> {
             stairs.insert(kept, most);
         }
         !beaten
+    });
+    labels
+}
+
+/// As many of them at most, the first and the last among these.
+fn thinned(mut labels: Vec<Label>, most: usize) -> Vec<Label> {
+    let (count, most) = (labels.len(), most.max(2));
+    if count <= most {
+        return labels;
+    }
+    let part = |index: usize| index * (most - 1) / (count - 1);
+    let mut index = 0;
+    labels.retain(|_| {
+        let is_kept = index == 0 || part(index) != part(index - 1);
+        index += 1;
+        is_kept
     });
     labels
 }

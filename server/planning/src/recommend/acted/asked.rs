@@ -123,12 +123,20 @@ impl Writer<'_> {
         Ok(Asked { candidate, untouched, settings, stages, edge_bytes, node, needs })
     }
 
-    /// Bytes that a stage must not have on its device in front of the first backward pass that meets all in flight.
+    /// Bytes that a stage must not have on its device in front of a backward pass that meets all in flight.
     fn need(&self, setting: &StageSetting, capacity: u64) -> Result<i128, PredictionError> {
         let acted = self.chain.predictor.acted(setting, &StageActions::default())?;
         let micro_batch = match setting.training.schedule {
             Schedule::Gpipe => setting.training.micro_batches.saturating_sub(1),
-            Schedule::OneFOneB => 0,
+            // The second, if there is one: gradients are there by then.
+            Schedule::OneFOneB => {
+                let in_flight = setting.training.schedule.in_flight(
+                    setting.stage_count,
+                    setting.stage_index,
+                    setting.training.micro_batches,
+                );
+                u32::from(setting.training.micro_batches > in_flight)
+            }
         };
         let fullest = acted.steps.index(Step::Backward { micro_batch, layer: setting.stage.last_layer });
         let held = fullest.and_then(|step| acted.curve.get(step)).map_or(0, |step| step.at_boundary);

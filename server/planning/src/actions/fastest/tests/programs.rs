@@ -3,7 +3,7 @@
 use loadmaster_proto::training::actions::{Action, Deed, StageActions};
 use proptest::prelude::*;
 
-use super::layer;
+use super::{NEVER, layer};
 use crate::actions::fastest::slot::{Grains, SlotChoices};
 use crate::actions::fastest::slots::{Slot, few_seconds, fewest_seconds};
 use crate::actions::{Held, LayerBlocks, StageBlocks, StageWork};
@@ -75,7 +75,7 @@ proptest! {
         let micro_batches = rounds * slots as u32;
         let kept: u64 = layers.iter().map(|layer| layer.activations).sum();
         let bytes = (kept as f64 * slots as f64 * share) as u64;
-        let choices = SlotChoices::of(&layers, &vec![false; layers.len()], bytes, true, Grains::default());
+        let choices = SlotChoices::of(&layers, &vec![false; layers.len()], bytes, true, Grains::default(), &NEVER);
         let asked = vec![Slot { choices: &choices, weight: f64::from(rounds) }; slots];
         let (best, rounded) = (fewest_seconds(&asked, bytes), few_seconds(&asked, bytes));
         let runs = |choice: usize| -> Vec<(usize, usize)> {
@@ -108,10 +108,10 @@ proptest! {
         let kept: u64 = layers.iter().map(|layer| layer.activations).sum();
         let bytes = (kept as f64 * 3.0 * share) as u64;
         let seconds = |grains| {
-            let choices = SlotChoices::of(&layers, &vec![false; layers.len()], bytes, true, grains);
+            let choices = SlotChoices::of(&layers, &vec![false; layers.len()], bytes, true, grains, &NEVER);
             fewest_seconds(&[Slot { choices: &choices, weight: 1.0 }; 3], bytes).map_or(f64::INFINITY, |plan| plan.seconds)
         };
-        let coarse = Grains { label: kept / 50, level: kept / 20 };
+        let coarse = Grains { label: kept / 50, level: kept / 20, run: Some(2) };
         prop_assert!(seconds(coarse) >= seconds(Grains::default()) - 1e-12);
     }
 }

@@ -1,7 +1,8 @@
 //! `ModelService`.
 
 use jiff::Timestamp;
-use loadmaster_proto::error::required;
+use loadmaster_planning::search::Stop;
+use loadmaster_proto::error::{Invalid, required};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::name::ModelName;
@@ -30,12 +31,18 @@ impl Imports {
     /// # Errors
     /// Names the field below `source`, or too many documents are read already.
     pub(super) async fn model(&self, source: v1::ModelSource) -> Result<(ModelSource, Model), ApiError> {
-        let build = move || {
-            let source = ModelSource::try_from(source)?;
-            source.build().map(|model| (source, model))
-        };
-        self.run("a model cannot be built", move |_| build().map_err(|invalid| invalid.under("source"))).await
+        self.run("a model cannot be built", move |stop| {
+            build(source, stop).map_err(|invalid| invalid.under("source"))
+        })
+        .await
     }
+}
+
+/// The model of a source, unless nobody waits for it any more.
+fn build(source: v1::ModelSource, stop: &Stop) -> Result<(ModelSource, Model), Invalid> {
+    let source = ModelSource::try_from(source)?;
+    let model = source.build_while(&|| !stop.is_requested())?;
+    Ok((source, model))
 }
 
 fn message(record: &ModelRecord) -> v1::Model {
@@ -93,5 +100,26 @@ impl ModelService for Models {
         let page = self.store.list_models(&page).await.map_err(ApiError::from)?;
         let (models, next_page_token) = listing.answer(page, row);
         Ok(Response::new(v1::ListModelsResponse { models, next_page_token }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever left waits for no model, wherever it comes from.
+    #[test]
+    fn a_model_that_nobody_waits_for_is_not_built() {
+        use v1::model_source::Source;
+
+        let zoo = v1::ZooModel { family: "vgg11".to_owned(), ..v1::ZooModel::default() };
+        let layer_list = v1::LayerList { document: "family: x".to_owned() };
+        let config = v1::HuggingFaceConfig { config: "{}".to_owned(), sequence_length: 0 };
+        for source in [Source::Zoo(zoo), Source::LayerList(layer_list), Source::HuggingFace(config)] {
+            let stop = Stop::default();
+            stop.request();
+            let refused = build(v1::ModelSource { source: Some(source) }, &stop).unwrap_err();
+            assert!(refused.to_string().contains("no longer wanted"), "{refused}");
+        }
     }
 }

@@ -5,8 +5,9 @@ mod links;
 mod message;
 
 use jiff::Timestamp;
+use loadmaster_planning::search::Stop;
 use loadmaster_proto::cluster::Cluster;
-use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
+use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import_while};
 use loadmaster_proto::error::{Invalid, required};
 use loadmaster_proto::name::{ClusterName, WorkerName};
 use loadmaster_proto::wire::longrunning::Operation;
@@ -40,7 +41,7 @@ impl Clusters {
         }
         let v1::CreateClusterRequest { subject, cluster_id, validate_only, request_id: _ } = request;
         let subject = required("cluster", subject)?;
-        let cluster = self.imports.run("a cluster cannot be read", move |_| read(subject)).await?;
+        let cluster = self.imports.run("a cluster cannot be read", move |stop| read(subject, stop)).await?;
         self.keep(cluster, &cluster_id, validate_only, key).await
     }
 
@@ -79,17 +80,20 @@ impl Clusters {
     }
 }
 
-/// The cluster that a request describes.
-fn read(subject: Subject) -> Result<Cluster, Invalid> {
+/// The cluster that a request describes, unless nobody waits for it any more.
+fn read(subject: Subject, stop: &Stop) -> Result<Cluster, Invalid> {
+    let wanted = || !stop.is_requested();
     match subject {
-        Subject::Cluster(cluster) => Cluster::try_from(cluster).map_err(|invalid| invalid.under("cluster")),
+        Subject::Cluster(cluster) => {
+            Cluster::from_wire_while(cluster, &wanted).map_err(|invalid| invalid.under("cluster"))
+        }
         Subject::File(file) => {
             let v1::ClusterFile { document, format, options } = file;
             let format = ClusterFormat::of_document("format", format, &document);
             let options = ImportOptions::try_from(options.unwrap_or_default())
                 .map_err(|invalid| invalid.under("options"));
             format
-                .and_then(|format| import(format, &document, &options?))
+                .and_then(|format| import_while(format, &document, &options?, &wanted))
                 .map_err(|invalid| invalid.under("file"))
         }
     }
@@ -154,5 +158,23 @@ impl ClusterService for Clusters {
         let page = self.store.list_link_measurements(worker.as_ref(), &page).await.map_err(ApiError::from)?;
         let (measurements, next_page_token) = listing.answer(page, message::worker_links);
         Ok(Response::new(v1::ListLinkMeasurementsResponse { measurements, next_page_token }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever left waits for no cluster, in whatever form it was sent.
+    #[test]
+    fn a_cluster_that_nobody_waits_for_is_not_read() {
+        let document = "SwitchName=s Nodes=n[0-3]".to_owned();
+        let file = v1::ClusterFile { document, ..v1::ClusterFile::default() };
+        for subject in [Subject::File(file), Subject::Cluster(v1::Cluster::default())] {
+            let stop = Stop::default();
+            stop.request();
+            let refused = read(subject, &stop).unwrap_err();
+            assert!(refused.to_string().contains("no longer wanted"), "{refused}");
+        }
     }
 }

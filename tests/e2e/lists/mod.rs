@@ -240,7 +240,7 @@ async fn pages_of_measurements_are_short_too() {
     let mut clusters = Vec::new();
     for nodes in 1..60 {
         let name = ClusterName::from_id(format!("c{nodes}")).unwrap();
-        store.put_cluster(&name, &cluster(nodes), None).await.unwrap();
+        store.put_cluster(&name, cluster(nodes), None).await.unwrap();
         clusters.push(name.to_string());
     }
     let mut client = ClusterServiceClient::new(channel.clone());

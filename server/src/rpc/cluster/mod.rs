@@ -16,6 +16,7 @@ use loadmaster_proto::wire::v1::cluster_service_server::ClusterService;
 use loadmaster_proto::wire::v1::create_cluster_request::Subject;
 use tonic::{Request, Response, Status};
 
+use super::blocking::blocking;
 use super::error::ApiError;
 use super::imports::Imports;
 use super::limits::MAX_PAGE_LINKS;
@@ -55,7 +56,7 @@ impl Clusters {
             return Ok(None);
         }
         match self.store.find_cluster_request(key).await? {
-            Some(first) => Ok(Some(message::cluster(&self.store.get_cluster(&first).await?))),
+            Some(first) => Ok(Some(whole(self.store.get_cluster(&first).await?).await?)),
             None => Ok(None),
         }
     }
@@ -68,16 +69,30 @@ impl Clusters {
         validate_only: bool,
         key: Option<RequestKey>,
     ) -> Result<v1::Cluster, ApiError> {
-        let name = match id {
-            "" => ClusterName::from_id(cluster.id())?,
-            id => ClusterName::from_id(id).map_err(|invalid| invalid.under("cluster_id"))?,
+        let asked = match id {
+            "" => None,
+            id => Some(ClusterName::from_id(id).map_err(|invalid| invalid.under("cluster_id"))?),
         };
+        let named = blocking(SHOWING, move || {
+            let digest = cluster.id();
+            let name = asked.map_or_else(|| ClusterName::from_id(digest.clone()), Ok)?;
+            Ok::<_, Invalid>(ClusterRecord { name, cluster, digest, create_time: Timestamp::UNIX_EPOCH })
+        });
+        let record = named.await?;
         if validate_only {
-            let record = ClusterRecord { name, cluster, create_time: Timestamp::UNIX_EPOCH };
-            return Ok(v1::Cluster { create_time: None, ..message::cluster(&record) });
+            return Ok(v1::Cluster { create_time: None, ..whole(record).await? });
         }
-        Ok(message::cluster(&self.store.put_cluster(&name, &cluster, key.as_ref()).await?))
+        let ClusterRecord { name, cluster, .. } = record;
+        whole(self.store.put_cluster(&name, cluster, key.as_ref()).await?).await
     }
+}
+
+/// What failed where a cluster cannot be made a message, which is done beside the calls: one may have 20,000 nodes.
+const SHOWING: &str = "a cluster cannot be shown";
+
+/// The message of a cluster.
+async fn whole(record: ClusterRecord) -> Result<v1::Cluster, ApiError> {
+    blocking(SHOWING, move || Ok::<_, ApiError>(message::cluster(&record))).await
 }
 
 /// The cluster that a request describes, unless nobody waits for it any more.
@@ -114,7 +129,7 @@ impl ClusterService for Clusters {
     ) -> Result<Response<v1::Cluster>, Status> {
         let name = ClusterName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
         let record = self.store.get_cluster(&name).await.map_err(ApiError::from)?;
-        Ok(Response::new(message::cluster(&record)))
+        Ok(Response::new(whole(record).await?))
     }
 
     async fn list_clusters(

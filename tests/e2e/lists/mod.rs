@@ -535,7 +535,7 @@ async fn what_nothing_rests_on_is_deleted() {
     let observation = report["name"].as_str().expect("an observation has a name");
 
     let mut client = PlanServiceClient::new(planner.channel().await);
-    let request = v1::DeletePlanRequest { name: "plans/used".to_owned() };
+    let request = v1::DeletePlanRequest { name: "plans/used".to_owned(), with_trials: false };
     let refused = client.delete_plan(request).await.expect_err("a report rests on it");
     assert_eq!(refused.code(), Code::FailedPrecondition);
     let info = refused.get_details_error_info().expect("errors have a reason");
@@ -546,9 +546,11 @@ async fn what_nothing_rests_on_is_deleted() {
     assert_eq!((violations[0].r#type.as_str(), violations[0].subject.as_str()), ("OBSERVATION", observation));
 
     let refused = cli(planner, &["profile", "delete", "first"]);
-    assert!(refused.code != 0 && refused.stderr.contains("plans/used"), "{refused:?}");
+    assert!(refused.stderr.contains("`loadmaster plan delete plans/used`"), "{refused:?}");
     let wrong = cli(planner, &["plan", "delete", "plans/used/observations/Not_An_Id"]);
     assert_eq!(wrong.code, 2, "{wrong:?}");
+    let command = "loadmaster plan delete plans/used --with-trials";
+    assert!(refused.message().contains(command), "it says how it goes: {refused}");
     for arguments in [["plan", "delete", observation], ["plan", "delete", "used"]] {
         let deleted = cli(planner, &arguments);
         assert!(deleted.code == 0 && deleted.stderr.contains("is deleted"), "{deleted:?}");
@@ -564,4 +566,10 @@ async fn what_nothing_rests_on_is_deleted() {
     let deleted = cli(planner, &["profile", "delete", "first"]);
     assert_eq!(deleted.code, 0, "{deleted:?}");
     assert!(cli(planner, &["profile", "list"]).stdout.contains("no profiles"));
+    assert!(refused.stderr.contains(&format!("loadmaster operation cancel {operation}")), "{refused:?}");
 }
+    scene.plan("tried", &content(&profile, &model, "cpu", &[10, 20])).await;
+    json(planner, &["plan", "report", "tried", "--iteration", "1s"]);
+    let deleted = cli(planner, &["plan", "delete", "tried", "--with-trials"]);
+    assert_eq!(deleted.code, 0, "{deleted:?}");
+    assert!(cli(planner, &["plan", "list"]).stdout.contains("no plans"));

@@ -178,6 +178,8 @@ trained; the answer names them.
 
 Examples:
   loadmaster plan delete 7f3c
+  With what was measured and reported of it; the runs stay in `loadmaster run list`:
+    loadmaster plan delete 7f3c --with-trials
   A report with a wrong number, as `loadmaster plan observations` names it:
     loadmaster plan delete plans/7f3c/observations/0197";
 

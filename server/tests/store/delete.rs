@@ -16,7 +16,7 @@ use loadmaster_proto::training::stage::Partitioning;
 use uuid::Uuid;
 
 use crate::support::samples::{
-    claim, failure, measurement, model, new_profile, out_of_memory, plan, run, worker,
+    claim, failure, measurement, model, new_profile, out_of_memory, plan, run, trial_run, worker,
 };
 use crate::support::{execute, store};
 
@@ -142,7 +142,7 @@ async fn a_plan_keeps_its_observations_until_they_are_deleted() {
 }
 
 async fn validate(store: &Store, plan: &PlanName) -> (OperationName, RunName) {
-    let trial = NewTrial { plan: plan.clone(), run: run() };
+    let trial = NewTrial { plan: plan.clone(), run: trial_run() };
     let operation = store.create_validation(plan, &[trial], None).await.unwrap();
     let filter = RunFilter { operation: Some(operation.clone()), ..RunFilter::default() };
     let run = store.list_runs(&filter, &FIRST_PAGE).await.unwrap().rows.remove(0).name;

@@ -190,7 +190,9 @@ Examples:
   loadmaster plan validate 7f3c
   loadmaster plan validate 7f3c --iterations 20 --no-wait
   Train the plan and its two best alternatives, and take the one that measures best:
-    loadmaster plan validate 7f3c --candidates 3";
+    loadmaster plan validate 7f3c --candidates 3
+  Train two of its stages, each alone, where no worker could hold all of them:
+    loadmaster plan validate 7f3c --stage 0 --stage 2";
 
 pub(crate) const PLAN_REPORT: &str = "\
 What is reported is shown with the plan and counts in `loadmaster plan errors`, bytes only where their

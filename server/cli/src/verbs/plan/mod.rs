@@ -82,6 +82,12 @@ pub(crate) struct Validate {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=20))]
     candidates: i32,
 
+    /// Only this stage, alone, counted from 0; several times for several of them. For plans that no worker could hold
+    /// whole.
+    #[arg(long = "stage", value_name = "N", value_delimiter = ',', conflicts_with = "candidates",
+          value_parser = clap::value_parser!(i32).range(0..))]
+    stages: Vec<i32>,
+
     /// Hard limit of one attempt, for example 10m.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse::duration)]
     run_deadline: std::time::Duration,
@@ -137,6 +143,7 @@ pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure
                 request_id: request_id(validate.request_id.as_ref()),
                 run_deadline_seconds: whole_seconds(validate.run_deadline),
                 candidates: validate.candidates,
+                stages: validate.stages,
             };
             context.leaves(LeftBehind::Request { request_id: request.request_id.clone() });
             let operation = context

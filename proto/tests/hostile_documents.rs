@@ -1,11 +1,17 @@
 //! Whatever number or text a document has in place of another, it is refused by name or means something: no sum
 //! overflows, and nothing that cannot be stored gets in.
 
-use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
+use std::cell::Cell;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::cluster::Cluster;
+use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import, import_while};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::import::{HuggingFaceConfig, LayerList, ModelSource};
+use loadmaster_proto::model::zoo::{Vgg, Zoo};
 use loadmaster_proto::profile::document::{DocumentError, ProfileDocument, Subject};
+use loadmaster_proto::wire::reading::Wanted;
 use loadmaster_proto::wire::v1;
 use loadmaster_samples::{Bent, bent, foreign, own};
 use serde_json::{Value, json};
@@ -159,6 +165,97 @@ fn a_document_that_is_not_wanted_any_more_is_not_read() {
     let text = format!("[{}0]", "0,".repeat(100_000));
     let refused = invalid(ProfileDocument::parse_while(&text, &|| false).unwrap_err());
     assert!(refused.to_string().contains("no longer wanted"), "{refused}");
+}
+
+/// Something that is read: how many things it has at least that are made one after the other, and how it is read.
+type Reading = (&'static str, usize, Box<dyn Fn(Wanted<'_>) -> Result<(), Invalid>>);
+
+/// Each form of a model.
+fn model_readings() -> Vec<Reading> {
+    let layer = |index: usize| json!({"name": format!("l{index}"), "kind": "linear", "in_features": 8, "out_features": 8});
+    let layers = json!({
+        "family": "long", "input": {"kind": "vector", "size": 8}, "layers": (0..1_500).map(layer).collect::<Vec<_>>(),
+    });
+    let list = |document: String| ModelSource::LayerList(LayerList { document });
+    let config = json!({"model_type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 8}).to_string();
+    let sources = [
+        ("the zoo", 1, ModelSource::Zoo(Zoo::Vgg11(Vgg::default()))),
+        ("layers as JSON", 1_500, list(layers.to_string())),
+        ("layers as YAML", 1_500, list(format!("# YAML, as all JSON is\n{layers}"))),
+        ("config.json", 2, ModelSource::HuggingFace(HuggingFaceConfig { config, sequence_length: None })),
+    ];
+    let reading = |(what, things, source): (_, _, ModelSource)| -> Reading {
+        (what, things, Box::new(move |wanted| source.build_while(wanted).map(drop)))
+    };
+    sources.into_iter().map(reading).collect()
+}
+
+/// A cluster of 100 nodes.
+const WRITTEN: &str = "format: loadmaster.cluster/1\nkinds: [{name: H, memory: 80GiB}]\ntiers: [{level: leaf}]\n\
+    domains: [{level: leaf, name: s, nodes: 'h[0-99]'}]\n\
+    nodes: [{name: 'h[0-99]', kind: H, devices: 8, network: {bandwidth: 400Gb/s}}]\n";
+
+/// Each form of a cluster, of 100 nodes where it says which there are.
+fn cluster_readings() -> Vec<Reading> {
+    let nodes = || 0..100;
+    let instances: Vec<Value> =
+        nodes().map(|node| json!({"id": format!("n{node}"), "network_layers": ["s"]})).collect();
+    let xml = format!(
+        "<system>{}<cpu><pci busid='0'><gpu dev='0' sm='90'/></pci></cpu></system>",
+        "<!-- long -->".repeat(600)
+    );
+    let switches: String = nodes().map(|node| format!("SwitchName=s{node} Nodes=n{node}\n")).collect();
+    let blocks: Vec<Value> =
+        nodes().map(|node| json!({"block": format!("b{node}"), "nodes": format!("n{node}")})).collect();
+    let topology = json!([{"topology": "t", "block": {"blocks": blocks}}]).to_string();
+    let matrix = format!("{}      GPU0 GPU1\nGPU0  X NV18\nGPU1 NV18 X\n", "noise\n".repeat(100));
+    let files = [
+        ("written", 100, ClusterFormat::Loadmaster, WRITTEN.to_owned()),
+        ("Topograph", 200, ClusterFormat::Topograph, json!({"instances": instances}).to_string()),
+        ("NCCL", 4, ClusterFormat::NcclXml, xml),
+        ("topology.conf", 200, ClusterFormat::SlurmConf, switches),
+        ("topology.yaml", 200, ClusterFormat::SlurmYaml, topology),
+        ("nvidia-smi", 100, ClusterFormat::NvidiaSmi, matrix),
+    ];
+    let options = |format| ImportOptions {
+        device_kind: Some("NVIDIA H100 80GB HBM3".to_owned()),
+        memory: Some(Bytes(80 << 30)),
+        devices_per_node: (!matches!(format, ClusterFormat::NcclXml | ClusterFormat::NvidiaSmi)).then_some(8),
+        ..ImportOptions::default()
+    };
+    let message = |wanted: Wanted<'_>| {
+        let cluster = import(ClusterFormat::Loadmaster, WRITTEN, &ImportOptions::default())?;
+        Cluster::from_wire_while(v1::Cluster::from(&cluster), wanted).map(drop)
+    };
+    let mut all: Vec<Reading> = vec![("a message", 100, Box::new(message))];
+    all.extend(files.into_iter().map(|(what, things, format, text)| -> Reading {
+        let options = options(format);
+        (what, things, Box::new(move |wanted| import_while(format, &text, &options, wanted).map(drop)))
+    }));
+    all
+}
+
+/// Whoever leaves is noticed before the next thing is made, whatever is read and however far that is.
+#[test]
+fn a_model_or_cluster_that_is_not_wanted_any_more_is_not_built() {
+    for (what, things, read) in model_readings().into_iter().chain(cluster_readings()) {
+        let looks = Cell::new(0);
+        let read_while = |most: usize| {
+            looks.set(0);
+            read(&|| {
+                looks.set(looks.get() + 1);
+                looks.get() <= most
+            })
+        };
+        read_while(usize::MAX).unwrap_or_else(|invalid| panic!("{what}: {invalid}"));
+        let all = looks.get();
+        assert!(all >= things, "{what}: {all} looks for {things} things");
+        for most in [0, 1, all / 3, all / 2, all - 1].into_iter().filter(|&most| most < all) {
+            let refused = read_while(most).unwrap_err();
+            assert!(refused.to_string().contains("no longer wanted"), "{what} after {most}: {refused}");
+            assert_eq!(looks.get(), most + 1, "{what}: it went on");
+        }
+    }
 }
 
 #[test]

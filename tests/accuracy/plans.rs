@@ -110,7 +110,8 @@ fn recommended(predicted: &StagePeaks, devices: usize) -> Option<Vec<usize>> {
         outside: link,
         domains: Vec::new(),
     };
-    let fleet = Fleet { kinds: vec![kind], nodes: vec![node], tiers: Vec::new(), is_one_node: false };
+    let fleet =
+        Fleet { kinds: vec![kind], nodes: vec![node], tiers: Vec::new(), is_one_node: false, may_grow: true };
     let question = Question {
         costs: predicted,
         fleet: &fleet,

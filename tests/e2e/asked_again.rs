@@ -247,3 +247,39 @@ async fn what_another_planner_changed_is_read_anew() {
     store.close().await;
     postgres.stop().await;
 }
+
+/// Another question about a profile and a cluster that are known reads neither of them again: what they hold is out of
+/// reach by then.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_question_reads_neither_its_profile_nor_its_cluster_again() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let postgres = EmbeddedPostgres::start(&folder.path().join("postgres")).await.unwrap();
+    let store = Store::connect(&ConnectOptions::new(postgres.url())).await.unwrap();
+    store.migrate().await.unwrap();
+    let planner = Planner::start_with(&["--database-url", &postgres.url()]);
+    let mut asker = Asker::of(&planner).await;
+    asker.import("table", document(12, 1e-3)).await;
+    asker.create("nodes", 4).await;
+    let request = v1::RecommendPlanRequest {
+        devices: Vec::new(),
+        cluster: "clusters/nodes".to_owned(),
+        ..on_devices(4)
+    };
+    let first = asker.ask(&request).await;
+    for hidden in ["clusters RENAME cluster", "documents RENAME document", "profiles RENAME settings"] {
+        let statement = sqlx::AssertSqlSafe(format!("ALTER TABLE {hidden} TO hidden"));
+        sqlx::query(statement).execute(store.pool()).await.unwrap();
+    }
+    let other = asker.ask(&v1::RecommendPlanRequest { margin: Some(0.2), ..request.clone() }).await;
+    assert_ne!(search_seconds(&other), search_seconds(&first), "it was searched for");
+    let largest = v1::RecommendPlanRequest {
+        profile: String::new(),
+        candidate_profiles: vec!["profiles/table".to_owned()],
+        objective: v1::Objective::MaxModel.into(),
+        ..request
+    };
+    assert_eq!(asker.ask(&largest).await.profile, "profiles/table");
+    drop((asker, planner));
+    store.close().await;
+    postgres.stop().await;
+}

@@ -232,3 +232,48 @@ fn corrections_are_asked_for(planner: &Planner, plain: &Value) {
     }
     assert_eq!(json(planner, &asked)["name"], corrected["name"], "the same pairs give the same plan");
 }
+
+/// A plan of two devices, where the only worker has one: it is refused at once, and the command that the refusal names
+/// trains its stages one by one, each of which needs what was predicted of it.
+#[test]
+fn stages_are_trained_alone_where_no_worker_holds_the_plan() {
+    let planner = Planner::start();
+    let _worker =
+        Worker::start(&planner, &WorkerOptions { slots: "1x1GiB".to_owned(), ..WorkerOptions::default() });
+    profile(&planner, &SMALL_GPT2, &["--id", "gpt", "--micro-batch-size", "4", "--micro-batches", "2"]);
+    let asked =
+        ["plan", "recommend", "--profile", "gpt", "--devices", "2x1GiB", "--schedule", "1f1b", "--brief"];
+    let plan = json(&planner, &asked);
+    let name = plan["name"].as_str().unwrap();
+    assert_eq!(stage_count(&plan), 2, "{plan}");
+    let refused = cli(&planner, &["plan", "validate", name]);
+    assert!(refused.code != 0 && refused.stderr.contains("NO_WORKER_FITS"), "{}", refused.stderr);
+    let told = refused.stderr.split('`').find(|words| words.contains("--stage")).expect("what fits is told");
+    let command: Vec<&str> = told.split_whitespace().skip(1).collect();
+    assert_eq!(command[3..], ["--stage", "0,1"], "{told}");
+
+    let operation = json(&planner, &command);
+    let trials = trials(&operation);
+    assert_eq!(trials.len(), 2, "{operation}");
+    for (index, trial) in trials.iter().enumerate() {
+        assert_eq!((&trial["state"], &trial["stage"]), (&"SUCCEEDED".into(), &index.into()), "{trial}");
+        assert_eq!(trial["predictedPeak"]["bytes"], plan["stages"][index]["predictedPeak"]["bytes"]);
+        let error = trial["peakErrorRatio"].as_f64().expect("the two peaks are of one ledger");
+        assert!(error.abs() < 0.05, "a stage alone needs what it needs among others: {trial}");
+        assert!(trial["iterationErrorRatio"].is_null(), "its seconds are not the plan's: {trial}");
+    }
+    let shown = json(&planner, &["plan", "show", name]);
+    for (stage, trial) in shown["stages"].as_array().unwrap().iter().zip(trials) {
+        assert_eq!(stage["measuredPeak"], trial["measuredPeak"]);
+    }
+    assert_eq!(shown["validations"], serde_json::json!([]), "the plan itself was never trained");
+    assert_eq!(json(&planner, &["plan", "errors"])["errors"], serde_json::json!([]));
+    let table = cli(&planner, &["operation", "show", operation["name"].as_str().unwrap()]).stdout;
+    assert!(table.contains("stage 1"), "{table}");
+
+    for (stages, word) in [("0,2", "the stages 0 to 1"), ("1,1", "second time")] {
+        let wrong = cli(&planner, &["plan", "validate", name, "--stage", stages]);
+        assert!(wrong.code == 2 && wrong.stderr.contains(word), "{}", wrong.stderr);
+        assert!(wrong.stderr.contains("--stage"), "{}", wrong.stderr);
+    }
+}

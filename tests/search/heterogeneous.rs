@@ -117,7 +117,13 @@ fn heterogeneous_cluster() -> Setup {
     Setup {
         name: "AMP's heterogeneous cluster",
         layers,
-        fleet: Fleet { kinds: vec![kind("V100"), kind("T4")], nodes, tiers: Vec::new(), is_one_node: false },
+        fleet: Fleet {
+            kinds: vec![kind("V100"), kind("T4")],
+            nodes,
+            tiers: Vec::new(),
+            is_one_node: false,
+            may_grow: true,
+        },
         rates: vec![125e12 * EFFICIENCY, 65e12 * EFFICIENCY],
         batch: 32,
         published: 1.54,
@@ -137,6 +143,7 @@ fn heterogeneous_model() -> Setup {
             nodes: (0..4).map(|index| node(index, 0, 170.0, 10.0)).collect(),
             tiers: Vec::new(),
             is_one_node: false,
+            may_grow: true,
         },
         rates: vec![125e12 * EFFICIENCY],
         batch: 64,

@@ -67,6 +67,7 @@ impl Devices {
             nodes: (0..self.nodes).map(node).collect(),
             tiers: Vec::new(),
             is_one_node: false,
+            may_grow: true,
         }
     }
 }

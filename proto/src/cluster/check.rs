@@ -9,6 +9,7 @@ use super::{
 use crate::bytes::Bytes;
 use crate::error::{Invalid, in_range};
 use crate::name::{checked_kind, checked_name};
+use crate::wire::reading::{self, Wanted};
 
 /// Most links side by side.
 const MAX_LINK_COUNT: u32 = 1_024;
@@ -25,7 +26,7 @@ const MAX_BYTES: u64 = i64::MAX as u64;
 ///
 /// # Errors
 /// Names the field.
-pub(super) fn check(parts: &mut ClusterParts) -> Result<(), Invalid> {
+pub(super) fn check(parts: &mut ClusterParts, wanted: Wanted<'_>) -> Result<(), Invalid> {
     let ClusterParts { kinds, nodes, tiers, domains, source: _, warnings: _ } = parts;
     in_range("kinds", kinds.len(), 1..=MAX_KINDS)?;
     for (index, kind) in kinds.iter().enumerate() {
@@ -40,6 +41,7 @@ pub(super) fn check(parts: &mut ClusterParts) -> Result<(), Invalid> {
     in_range("nodes.devices", nodes.iter().map(|node| node.devices.len()).sum(), 1..=MAX_DEVICES)?;
     in_range("nodes.links", nodes.iter().map(|node| node.links.len()).sum(), 0..=MAX_LINKS)?;
     for (index, node) in nodes.iter_mut().enumerate() {
+        reading::check(wanted)?;
         check_node(node, kinds).map_err(|invalid| invalid.under(&format!("nodes[{index}]")))?;
     }
     in_range("tiers", tiers.len(), 0..=MAX_TIERS)?;

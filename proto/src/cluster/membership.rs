@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use super::check::{text, unique};
 use super::{ClusterParts, Domain, MAX_NAME};
 use crate::error::Invalid;
+use crate::wire::reading::{self, Wanted};
 
 /// By node and tier: index of the domain.
 ///
 /// # Errors
 /// Names the field: an unknown level, parent or node, a cycle, a parent that is not farther away, or a node in two
 /// domains of one level.
-pub(super) fn of_nodes(parts: &ClusterParts) -> Result<Vec<Vec<Option<usize>>>, Invalid> {
+pub(super) fn of_nodes(parts: &ClusterParts, wanted: Wanted<'_>) -> Result<Vec<Vec<Option<usize>>>, Invalid> {
     let ClusterParts { nodes, tiers, domains, .. } = parts;
     for (index, domain) in domains.iter().enumerate() {
         text(&format!("domains[{index}].name"), &domain.name, 1, MAX_NAME)?;
@@ -22,6 +23,7 @@ pub(super) fn of_nodes(parts: &ClusterParts) -> Result<Vec<Vec<Option<usize>>>, 
         nodes.iter().enumerate().map(|(index, node)| (node.name.as_str(), index)).collect();
     let mut membership = vec![vec![None; tiers.len()]; nodes.len()];
     for (index, domain) in domains.iter().enumerate() {
+        reading::check(wanted)?;
         for (position, name) in domain.nodes.iter().enumerate() {
             let field = format!("domains[{index}].nodes[{position}]");
             let Some(&node) = by_name.get(name.as_str()) else {

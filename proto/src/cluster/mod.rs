@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use crate::bytes::Bytes;
 use crate::choice;
 use crate::error::Invalid;
+use crate::wire::reading::{Wanted, always};
 use crate::wire::v1;
 pub use link::{Link, LinkClass, LinkOrigin};
 
@@ -241,9 +242,17 @@ impl Cluster {
     /// unknown nodes, devices, kinds, levels or domains, a node in two domains of one level, a cycle of
     /// domains, names that occur twice, devices or nodes without a link between them, or more of anything than
     /// this module's limits.
-    pub fn new(mut parts: ClusterParts) -> Result<Self, Invalid> {
-        check::check(&mut parts)?;
-        let membership = membership::of_nodes(&parts)?;
+    pub fn new(parts: ClusterParts) -> Result<Self, Invalid> {
+        Self::new_while(parts, &always)
+    }
+
+    /// [`Self::new`] as long as the cluster is wanted.
+    ///
+    /// # Errors
+    /// As there, or that it is not wanted any more.
+    pub fn new_while(mut parts: ClusterParts, wanted: Wanted<'_>) -> Result<Self, Invalid> {
+        check::check(&mut parts, wanted)?;
+        let membership = membership::of_nodes(&parts, wanted)?;
         Ok(Self { parts, membership })
     }
 

@@ -9,6 +9,7 @@ use crate::cluster::{
 };
 use crate::error::{Invalid, in_range};
 use crate::message;
+use crate::wire::reading::{self, Wanted, always};
 use crate::wire::{FromWire, ToWire, field, v1};
 
 message! { Cluster <=> v1::Cluster }
@@ -17,19 +18,31 @@ impl TryFrom<v1::Cluster> for Cluster {
     type Error = Invalid;
 
     fn try_from(wire: v1::Cluster) -> Result<Self, Invalid> {
+        Self::from_wire_while(wire, &always)
+    }
+}
+
+impl Cluster {
+    /// A cluster from its message, as long as it is wanted.
+    ///
+    /// # Errors
+    /// Names the field, or that it is not wanted any more.
+    pub fn from_wire_while(wire: v1::Cluster, wanted: Wanted<'_>) -> Result<Self, Invalid> {
         // Output-only fields are ignored.
         let v1::Cluster { kinds, nodes, tiers, domains, source, .. } = wire;
+        reading::check(wanted)?;
         in_range("nodes", nodes.len(), 0..=MAX_NODES)?;
         in_range("nodes.devices", nodes.iter().map(|node| node.devices.len()).sum(), 0..=MAX_DEVICES)?;
         in_range("domains", domains.len(), 0..=MAX_DOMAINS)?;
-        Self::new(ClusterParts {
+        let parts = ClusterParts {
             kinds: field("kinds", kinds)?,
             nodes: field("nodes", nodes)?,
             tiers: field("tiers", tiers)?,
             domains: field("domains", domains)?,
             source: field::<Option<_>, _>("source", source)?.unwrap_or(ClusterSource::Written),
             warnings: Vec::new(),
-        })
+        };
+        Self::new_while(parts, wanted)
     }
 }
 

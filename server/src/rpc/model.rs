@@ -1,7 +1,8 @@
 //! `ModelService`.
 
 use jiff::Timestamp;
-use loadmaster_proto::error::required;
+use loadmaster_planning::search::Stop;
+use loadmaster_proto::error::{Invalid, required};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::name::ModelName;
@@ -9,6 +10,7 @@ use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::model_service_server::ModelService;
 use tonic::{Request, Response, Status};
 
+use super::blocking::blocking;
 use super::error::ApiError;
 use super::imports::Imports;
 use super::limits::MAX_PAGE_MODELS;
@@ -16,6 +18,9 @@ use super::messages::time;
 use super::page::Listing;
 use crate::store::Store;
 use crate::store::records::{ModelRecord, PageRequest};
+
+/// What failed where a model cannot be made a message, which is done beside the calls: one may have 10,000 layers.
+const SHOWING: &str = "a model cannot be shown";
 
 /// Stores and lists models.
 #[derive(Debug, Clone)]
@@ -30,12 +35,18 @@ impl Imports {
     /// # Errors
     /// Names the field below `source`, or too many documents are read already.
     pub(super) async fn model(&self, source: v1::ModelSource) -> Result<(ModelSource, Model), ApiError> {
-        let build = move || {
-            let source = ModelSource::try_from(source)?;
-            source.build().map(|model| (source, model))
-        };
-        self.run("a model cannot be built", move |_| build().map_err(|invalid| invalid.under("source"))).await
+        self.run("a model cannot be built", move |stop| {
+            build(source, stop).map_err(|invalid| invalid.under("source"))
+        })
+        .await
     }
+}
+
+/// The model of a source, unless nobody waits for it any more.
+fn build(source: v1::ModelSource, stop: &Stop) -> Result<(ModelSource, Model), Invalid> {
+    let source = ModelSource::try_from(source)?;
+    let model = source.build_while(&|| !stop.is_requested())?;
+    Ok((source, model))
 }
 
 fn message(record: &ModelRecord) -> v1::Model {
@@ -65,21 +76,29 @@ impl ModelService for Models {
         let request = request.into_inner();
         let source = required("source", request.source).map_err(ApiError::from)?;
         let (source, model) = self.imports.model(source).await?;
-        let notes = source.notes();
-        let record = if request.validate_only {
-            let name = ModelName::from_id(model.id()).map_err(ApiError::from)?;
-            ModelRecord { name, model, source, create_time: Timestamp::now() }
-        } else {
-            self.store.put_model(&model, &source).await.map_err(ApiError::from)?
+        let stored = match request.validate_only {
+            true => None,
+            false => Some(self.store.put_model(&model, &source).await.map_err(ApiError::from)?),
         };
-        // The same model may have been stored from another source.
-        Ok(Response::new(v1::Model { notes, ..message(&record) }))
+        let shown = blocking(SHOWING, move || {
+            // The same model may have been stored from another source.
+            let notes = source.notes();
+            let record = match stored {
+                Some(record) => record,
+                None => {
+                    let name = ModelName::from_id(model.id())?;
+                    ModelRecord { name, model, source, create_time: Timestamp::now() }
+                }
+            };
+            Ok::<_, Invalid>(v1::Model { notes, ..message(&record) })
+        });
+        Ok(Response::new(shown.await?))
     }
 
     async fn get_model(&self, request: Request<v1::GetModelRequest>) -> Result<Response<v1::Model>, Status> {
         let name = ModelName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
         let record = self.store.get_model(&name).await.map_err(ApiError::from)?;
-        Ok(Response::new(message(&record)))
+        Ok(Response::new(blocking(SHOWING, move || Ok::<_, ApiError>(message(&record))).await?))
     }
 
     async fn list_models(
@@ -91,7 +110,29 @@ impl ModelService for Models {
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
         let page = PageRequest { size: page.size.min(MAX_PAGE_MODELS), ..page };
         let page = self.store.list_models(&page).await.map_err(ApiError::from)?;
-        let (models, next_page_token) = listing.answer(page, row);
+        let shown = blocking(SHOWING, move || Ok::<_, ApiError>(listing.answer(page, row)));
+        let (models, next_page_token) = shown.await?;
         Ok(Response::new(v1::ListModelsResponse { models, next_page_token }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever left waits for no model, wherever it comes from.
+    #[test]
+    fn a_model_that_nobody_waits_for_is_not_built() {
+        use v1::model_source::Source;
+
+        let zoo = v1::ZooModel { family: "vgg11".to_owned(), ..v1::ZooModel::default() };
+        let layer_list = v1::LayerList { document: "family: x".to_owned() };
+        let config = v1::HuggingFaceConfig { config: "{}".to_owned(), sequence_length: 0 };
+        for source in [Source::Zoo(zoo), Source::LayerList(layer_list), Source::HuggingFace(config)] {
+            let stop = Stop::default();
+            stop.request();
+            let refused = build(v1::ModelSource { source: Some(source) }, &stop).unwrap_err();
+            assert!(refused.to_string().contains("no longer wanted"), "{refused}");
+        }
     }
 }

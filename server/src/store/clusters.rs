@@ -6,13 +6,14 @@ use loadmaster_proto::name::ClusterName;
 use super::Store;
 use super::columns::name as stored_name;
 use super::error::{Result, StoreError};
-use super::json::document;
+use super::json::{beside, document, read};
 use super::once::{once, refused};
 use super::records::{ClusterRecord, ClusterRow, Page, PageRequest, RequestKey};
+use super::time::Time;
 
 const INSERT: &str = "
 INSERT INTO clusters (id, digest, cluster, node_count, device_count, request_id, request_fingerprint)
-VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (id) DO NOTHING";
+VALUES ($1, $2, $3::text::jsonb, $4, $5, $6, $7) ON CONFLICT (id) DO NOTHING";
 
 impl Store {
     /// Stores a cluster, or finds it. The same cluster under the same name is stored once; the same request
@@ -23,26 +24,30 @@ impl Store {
     pub async fn put_cluster(
         &self,
         name: &ClusterName,
-        cluster: &Cluster,
+        cluster: Cluster,
         request: Option<&RequestKey>,
     ) -> Result<ClusterRecord> {
         let create = async {
+            let (nodes, devices) = (cluster.nodes().len(), cluster.device_count());
+            // A large cluster takes a while to write.
+            let (written, digest) =
+                beside(move || Ok((document(&cluster)?.to_string(), cluster.id()))).await?;
             let inserted = sqlx::query(INSERT)
                 .bind(name.id())
-                .bind(cluster.id())
-                .bind(document(cluster)?)
-                .bind(i32::try_from(cluster.nodes().len()).unwrap_or(i32::MAX))
-                .bind(i32::try_from(cluster.device_count()).unwrap_or(i32::MAX))
+                .bind(&digest)
+                .bind(written)
+                .bind(i32::try_from(nodes).unwrap_or(i32::MAX))
+                .bind(i32::try_from(devices).unwrap_or(i32::MAX))
                 .bind(request.map(|request| request.id))
                 .bind(request.map(|request| &request.fingerprint))
                 .execute(&self.pool)
                 .await;
             inserted.map_err(|error| refused(error, "clusters_request_id_key"))?;
-            let digest: String = sqlx::query_scalar("SELECT digest FROM clusters WHERE id = $1")
+            let stored: String = sqlx::query_scalar("SELECT digest FROM clusters WHERE id = $1")
                 .bind(name.id())
                 .fetch_one(&self.pool)
                 .await?;
-            if digest != cluster.id() {
+            if stored != digest {
                 return Err(StoreError::AlreadyExists { what: name.to_string() });
             }
             Ok(name.clone())
@@ -65,11 +70,14 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotFound`].
     pub async fn get_cluster(&self, name: &ClusterName) -> Result<ClusterRecord> {
-        let found = sqlx::query_as("SELECT id, cluster, create_time FROM clusters WHERE id = $1")
-            .bind(name.id())
-            .fetch_optional(&self.pool)
-            .await?;
-        found.ok_or_else(|| StoreError::not_found(name))
+        let found: Option<(String, String, Time)> =
+            sqlx::query_as("SELECT cluster::text, digest, create_time FROM clusters WHERE id = $1")
+                .bind(name.id())
+                .fetch_optional(&self.pool)
+                .await?;
+        let (cluster, digest, Time(create_time)) = found.ok_or_else(|| StoreError::not_found(name))?;
+        let name = name.clone();
+        beside(move || Ok(ClusterRecord { cluster: read(&name, &cluster)?, name, digest, create_time })).await
     }
 
     /// Clusters, newest first, without nodes and domains.

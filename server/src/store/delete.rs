@@ -60,6 +60,36 @@ WITH plan AS (
 )
 SELECT EXISTS (SELECT FROM deleted)";
 
+/// The same with what was measured of it: its runs belong to nobody then, its observations are deleted.
+const DELETE_TRIED_PLAN: &str = "
+WITH plan AS (
+    SELECT id FROM plans WHERE id = $1
+      AND NOT EXISTS (SELECT FROM plans AS other WHERE other.names @> ARRAY[$1])
+      AND NOT EXISTS (SELECT FROM operations WHERE plan_id = $1 AND state = 'running')
+      AND NOT EXISTS (SELECT FROM runs WHERE plan_id = $1 AND state IN ('queued', 'running'))
+    FOR UPDATE
+), freed AS (
+    UPDATE runs SET plan_id = NULL FROM plan WHERE runs.plan_id = plan.id
+), unsaid AS (
+    DELETE FROM observations USING plan WHERE observations.plan_id = plan.id
+), ended AS (
+    UPDATE operations SET plan_id = NULL, deleted = true FROM plan WHERE operations.plan_id = plan.id
+), deleted AS (
+    DELETE FROM plans USING plan WHERE plans.id = plan.id RETURNING plans.id
+)
+SELECT EXISTS (SELECT FROM deleted)";
+
+/// What rests on a plan, whatever was measured of it: the operations that train it, and the plans that name it.
+const OF_TRIED_PLAN: &str = "
+SELECT kind, name, count(*) OVER () FROM (
+    SELECT 'OPERATION' AS kind, 'operations/' || id AS name FROM operations
+    WHERE state = 'running'
+      AND (plan_id = $1 OR id IN (SELECT operation_id FROM runs WHERE plan_id = $1 AND state IN ('queued', 'running')))
+    UNION ALL
+    SELECT 'PLAN', 'plans/' || id FROM plans WHERE names @> ARRAY[$1]
+) AS dependents
+ORDER BY kind, name LIMIT $2";
+
 /// What rests on a plan.
 const OF_PLAN: &str = "
 SELECT kind, name, count(*) OVER () FROM (
@@ -98,6 +128,18 @@ impl Store {
         }
         self.get_plan(name).await?;
         Err(self.in_use(name.to_string(), OF_PLAN, name.id()).await?)
+    }
+
+    /// Removes a plan with what was reported of it; its trials belong to nobody then.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`]; [`StoreError::InUse`] while another plan names it, or it is being trained.
+    pub async fn delete_plan_with_trials(&self, name: &PlanName) -> Result<()> {
+        if self.delete(DELETE_TRIED_PLAN, name.id()).await? {
+            return Ok(());
+        }
+        self.get_plan(name).await?;
+        Err(self.in_use(name.to_string(), OF_TRIED_PLAN, name.id()).await?)
     }
 
     /// Removes an observation.

@@ -77,7 +77,7 @@ pub enum StoreError {
         state: &'static str,
     },
     /// Something rests on it.
-    #[error("{what} cannot be deleted: {}", named(by, *count))]
+    #[error("{what} cannot be deleted: {}; {}", named(by, *count), way_out(what, by))]
     InUse {
         /// Its name.
         what: String,
@@ -129,6 +129,24 @@ fn named(by: &[Dependent], count: u64) -> String {
         0 => format!("{} {verb} on it", names.join(", ")),
         more => format!("{} and {more} more {verb} on it", names.join(", ")),
     }
+}
+
+/// How it can be deleted all the same, for people.
+fn way_out(what: &str, by: &[Dependent]) -> String {
+    let first = |kinds: &[&str]| by.iter().find(|of| kinds.contains(&of.kind.as_str())).map(|of| &of.name);
+    let mut steps = Vec::new();
+    if let Some(operation) = first(&["OPERATION"]) {
+        steps.push(format!("end what is running with `loadmaster operation cancel {operation}`"));
+    }
+    if let Some(plan) = first(&["PLAN"]) {
+        steps.push(format!("delete plans first, with `loadmaster plan delete {plan}`"));
+    }
+    if first(&["TRIAL", "OBSERVATION"]).is_some() {
+        steps.push(format!(
+            "delete what was measured of it, too, with `loadmaster plan delete {what} --with-trials`"
+        ));
+    }
+    steps.join("; ")
 }
 
 /// Result of a store call.

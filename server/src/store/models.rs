@@ -1,12 +1,13 @@
 //! Models.
 
+use jiff::Timestamp;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::name::ModelName;
 use loadmaster_proto::profile::document::Subject;
 
 use super::Store;
-use super::columns::name;
+use super::columns::name as stored_name;
 use super::error::{Result, StoreError};
 use super::json::{beside, document, read};
 use super::records::{ModelRecord, Page, PageRequest};
@@ -18,10 +19,12 @@ impl Store {
     /// # Errors
     /// [`StoreError::Corrupt`] when another model has the same short name.
     pub async fn put_model(&self, model: &Model, source: &ModelSource) -> Result<ModelRecord> {
-        let name = name(ModelName::from_id(model.id()))?;
         let (model, source) = (model.clone(), source.clone());
-        let (content, source) =
-            beside(move || Ok((document(&model)?.to_string(), document(&source)?.to_string()))).await?;
+        let written = beside(move || {
+            let name = stored_name(ModelName::from_id(model.id()))?;
+            Ok((name, document(&model)?.to_string(), document(&source)?.to_string()))
+        });
+        let (name, content, source) = written.await?;
         sqlx::query(
             "INSERT INTO models (id, model, source) VALUES ($1, $2::text::jsonb, $3::text::jsonb)
              ON CONFLICT (id) DO NOTHING",
@@ -61,10 +64,7 @@ impl Store {
             };
         };
         let name = name.clone();
-        beside(move || {
-            Ok(ModelRecord { model: read(&name, &model)?, source: read(&name, &source)?, name, create_time })
-        })
-        .await
+        beside(move || record(name, &model, &source, create_time)).await
     }
 
     /// Models, newest first, without the texts that they were imported from.
@@ -72,13 +72,27 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn list_models(&self, request: &PageRequest) -> Result<Page<ModelRecord>> {
-        const SQL: &str = "SELECT id, model,
-                    CASE WHEN source ? 'document' THEN source || '{\"document\": \"\"}'
-                         WHEN source ? 'config' THEN source || '{\"config\": \"\"}' ELSE source END AS source,
-                    create_time
+        const SQL: &str = "SELECT id, model::text, listed_source::text, create_time
              FROM models
              WHERE (create_time, id) < ($1, $2) AND NOT opaque
              ORDER BY create_time DESC, id DESC LIMIT $3";
-        request.fetch(&self.pool, SQL).await
+        let rows: Vec<(String, String, String, Time)> = sqlx::query_as(SQL)
+            .bind(request.before_time())
+            .bind(request.before_id())
+            .bind(request.limit())
+            .fetch_all(&self.pool)
+            .await?;
+        // A model may have 10,000 layers.
+        let records = beside(move || {
+            let records = rows.into_iter().map(|(id, model, source, Time(create_time))| {
+                record(stored_name(ModelName::from_id(id))?, &model, &source, create_time)
+            });
+            records.collect()
+        });
+        Ok(request.page(records.await?))
     }
+}
+
+fn record(name: ModelName, model: &str, source: &str, create_time: Timestamp) -> Result<ModelRecord> {
+    Ok(ModelRecord { model: read(&name, model)?, source: read(&name, source)?, name, create_time })
 }

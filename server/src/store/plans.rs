@@ -15,7 +15,8 @@ use super::records::{
 use super::time::Time;
 use super::trials::figures_of_run;
 
-/// All that a page shows, in one query: what the database keeps of each plan for lists, and what became of its trials.
+/// All that a page shows, in one query: what the database keeps of each plan for lists, and what became of its trials,
+/// of all of its stages.
 /// `contended` and `oversubscribed` are false where nothing was measured.
 const LIST: &str = concat!(
     "SELECT plans.*, trials.*, observed.*, runs.id AS run_id, figures.*
@@ -24,11 +25,12 @@ const LIST: &str = concat!(
      CROSS JOIN LATERAL (
          SELECT count(*) FILTER (WHERE end_time IS NOT NULL) AS ended,
                 count(*) FILTER (WHERE state = 'succeeded') AS succeeded
-         FROM runs AS of_plan WHERE of_plan.plan_id = plans.id) AS trials
+         FROM runs AS of_plan WHERE of_plan.plan_id = plans.id AND NOT of_plan.work ? 'solo') AS trials
      CROSS JOIN LATERAL (
          SELECT count(*) AS observations FROM observations AS of_plan WHERE of_plan.plan_id = plans.id) AS observed
      CROSS JOIN LATERAL (
          SELECT (SELECT of_plan.id FROM runs AS of_plan WHERE of_plan.plan_id = plans.id AND state = 'succeeded'
+                   AND NOT of_plan.work ? 'solo'
                  ORDER BY of_plan.create_time DESC, of_plan.id DESC LIMIT 1) AS id) AS runs ",
     figures_of_run!(),
     " ORDER BY plans.create_time DESC, plans.id DESC"

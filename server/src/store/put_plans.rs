@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::Plan;
-use serde_json::{Value, json};
 use sqlx::FromRow;
 
 use super::Store;
@@ -17,7 +16,9 @@ use super::time::Time;
 /// instead of locking each other out; times say what comes last in a list. The last part sees what was there before.
 const PUT: &str = "
 WITH new AS (
-    SELECT * FROM jsonb_to_recordset($1) AS new(id text, profile_id text, model_id text, content jsonb, before integer)
+    SELECT id, profile_id, model_id, content::jsonb AS content, cardinality($1::text[]) - position AS before
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY
+         AS new(id, profile_id, model_id, content, position)
 ), inserted AS (
     INSERT INTO plans (id, profile_id, model_id, content, create_time)
     SELECT id, profile_id, model_id, content, now() - before * interval '1 microsecond' FROM new ORDER BY id
@@ -68,24 +69,22 @@ impl Store {
     /// [`StoreError::NotFound`] when a profile or model is not stored, [`StoreError::Corrupt`] when another plan has
     /// the name of one of them.
     pub async fn put_plans(&self, plans: &[(PlanName, Plan)]) -> Result<Vec<PutPlan>> {
-        let documents: Value = (1..)
-            .zip(plans)
-            .map(|(position, (name, content))| {
-                Ok(json!({
-                    "id": name.id(),
-                    "profile_id": content.profile.id(),
-                    "model_id": content.model.id(),
-                    "content": document(content)?,
-                    "before": plans.len() - position,
-                }))
-            })
-            .collect::<Result<_>>()?;
+        // Each as a text of its own: in a document of all of them the database would look for each once more.
+        let documents = plans.iter().map(|(_, content)| Ok(document(content)?.to_string()));
+        let documents: Vec<String> = documents.collect::<Result<_>>()?;
         retry(|| self.put_documents(plans, &documents)).await
     }
 
-    async fn put_documents(&self, plans: &[(PlanName, Plan)], documents: &Value) -> Result<Vec<PutPlan>> {
-        let rows: Vec<PutRow> =
-            sqlx::query_as(PUT).bind(documents).fetch_all(&self.pool).await.map_err(|error| {
+    async fn put_documents(&self, plans: &[(PlanName, Plan)], documents: &[String]) -> Result<Vec<PutPlan>> {
+        let of = |part: fn(&(PlanName, Plan)) -> &str| plans.iter().map(part).collect::<Vec<_>>();
+        let rows: Vec<PutRow> = sqlx::query_as(PUT)
+            .bind(of(|(name, _)| name.id()))
+            .bind(of(|(_, content)| content.profile.id()))
+            .bind(of(|(_, content)| content.model.id()))
+            .bind(documents)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|error| {
                 // Plans that are stored together are of one profile.
                 match (broken_constraint(&error), plans.first()) {
                     (Some("plans_profile_id_fkey"), Some((_, content))) => {

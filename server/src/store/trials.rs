@@ -35,7 +35,8 @@ macro_rules! figures_of_run {
 pub(super) use figures_of_run;
 
 const TRIALS: &str = concat!(
-    "SELECT runs.id, runs.plan_id, plans.content, runs.state, runs.failures -> -1 ->> 'message' AS failure, figures.*
+    "SELECT runs.id, runs.plan_id, plans.content, runs.state, runs.failures -> -1 ->> 'message' AS failure,
+            (runs.work #>> '{solo,stage_index}')::integer AS stage, figures.*
      FROM runs JOIN plans ON plans.id = runs.plan_id ",
     figures_of_run!(),
     " WHERE runs.operation_id = $1 ORDER BY runs.position LIMIT $2"
@@ -44,7 +45,7 @@ const TRIALS: &str = concat!(
 const MEASURED_TRIALS: &str = concat!(
     "SELECT runs.plan_id, plans.content, runs.device_kind, figures.*
      FROM (SELECT id, plan_id, device_kind, create_time FROM runs
-           WHERE plan_id IS NOT NULL AND state = 'succeeded'
+           WHERE plan_id IS NOT NULL AND state = 'succeeded' AND NOT work ? 'solo'
            ORDER BY create_time DESC, id DESC LIMIT $1) AS runs
      JOIN plans ON plans.id = runs.plan_id ",
     figures_of_run!(),
@@ -102,7 +103,7 @@ impl Store {
         Ok(trials)
     }
 
-    /// The newest trials that succeeded and the newest observations, at most `most` of each. Without the seconds
+    /// The newest trials of whole plans that succeeded and the newest observations, at most `most` of each. Without the seconds
     /// of trials that others disturbed: nothing can be learnt from those.
     ///
     /// # Errors

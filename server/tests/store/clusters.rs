@@ -27,10 +27,10 @@ fn name(id: &str) -> ClusterName {
 #[tokio::test]
 async fn a_name_belongs_to_one_cluster() {
     let store = store().await;
-    let first = store.put_cluster(&name("prod"), &example(), None).await.unwrap();
+    let first = store.put_cluster(&name("prod"), example(), None).await.unwrap();
     assert_eq!(first.cluster, example());
-    assert_eq!(store.put_cluster(&name("prod"), &example(), None).await.unwrap(), first);
-    let taken = store.put_cluster(&name("prod"), &other(), None).await.unwrap_err();
+    assert_eq!(store.put_cluster(&name("prod"), example(), None).await.unwrap(), first);
+    let taken = store.put_cluster(&name("prod"), other(), None).await.unwrap_err();
     assert!(matches!(taken, StoreError::AlreadyExists { what } if what == "clusters/prod"));
     assert!(matches!(store.get_cluster(&name("none")).await, Err(StoreError::NotFound { .. })));
 }
@@ -39,11 +39,11 @@ async fn a_name_belongs_to_one_cluster() {
 async fn a_retried_call_finds_the_first_calls_cluster() {
     let store = store().await;
     let key = |fingerprint: &str| RequestKey { id: Uuid::from_u128(7), fingerprint: fingerprint.to_owned() };
-    let first = store.put_cluster(&name("a"), &example(), Some(&key("x"))).await.unwrap();
+    let first = store.put_cluster(&name("a"), example(), Some(&key("x"))).await.unwrap();
     // A second discovery may find other workers; the same call has the same answer.
-    let again = store.put_cluster(&name("b"), &other(), Some(&key("x"))).await.unwrap();
+    let again = store.put_cluster(&name("b"), other(), Some(&key("x"))).await.unwrap();
     assert_eq!(again, first);
-    let reused = store.put_cluster(&name("b"), &other(), Some(&key("y"))).await;
+    let reused = store.put_cluster(&name("b"), other(), Some(&key("y"))).await;
     assert!(matches!(reused, Err(StoreError::RequestIdReused)));
     assert!(matches!(store.get_cluster(&name("b")).await, Err(StoreError::NotFound { .. })));
 }
@@ -52,7 +52,7 @@ async fn a_retried_call_finds_the_first_calls_cluster() {
 async fn a_list_has_numbers_and_kinds_and_pages() {
     let store = store().await;
     for id in ["a", "b", "c"] {
-        store.put_cluster(&name(id), &example(), None).await.unwrap();
+        store.put_cluster(&name(id), example(), None).await.unwrap();
     }
     let page = store.list_clusters(&PageRequest { size: 2, after: None }).await.unwrap();
     let ids: Vec<&str> = page.rows.iter().map(|row| row.name.id()).collect();
@@ -68,7 +68,7 @@ async fn a_list_has_numbers_and_kinds_and_pages() {
 #[tokio::test]
 async fn a_damaged_cluster_is_reported() {
     let store = store().await;
-    store.put_cluster(&name("a"), &example(), None).await.unwrap();
+    store.put_cluster(&name("a"), example(), None).await.unwrap();
     execute(&store, "UPDATE clusters SET cluster = jsonb_set(cluster, '{nodes,0,name}', '\"h02\"')").await;
     let damaged = store.get_cluster(&name("a")).await.unwrap_err();
     assert!(matches!(damaged, StoreError::Corrupt { .. }), "{damaged}");

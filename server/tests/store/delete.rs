@@ -2,7 +2,7 @@
 
 use loadmaster::document::Import;
 use loadmaster::store::records::{
-    Fenced, NewTrial, OperationState, PageRequest, RequestKey, ReusedRun, RunFilter, Software,
+    Fenced, NewTrial, OperationState, PageRequest, RequestKey, ReusedRun, RunFilter, RunState, Software,
 };
 use loadmaster::store::{Store, StoreError};
 use loadmaster_proto::measure::failure::FailureKind;
@@ -16,7 +16,7 @@ use loadmaster_proto::training::stage::Partitioning;
 use uuid::Uuid;
 
 use crate::support::samples::{
-    claim, failure, measurement, model, new_profile, out_of_memory, plan, run, worker,
+    claim, failure, measurement, model, new_profile, out_of_memory, plan, run, trial_run, worker,
 };
 use crate::support::{execute, store};
 
@@ -142,7 +142,7 @@ async fn a_plan_keeps_its_observations_until_they_are_deleted() {
 }
 
 async fn validate(store: &Store, plan: &PlanName) -> (OperationName, RunName) {
-    let trial = NewTrial { plan: plan.clone(), run: run() };
+    let trial = NewTrial { plan: plan.clone(), run: trial_run() };
     let operation = store.create_validation(plan, &[trial], None).await.unwrap();
     let filter = RunFilter { operation: Some(operation.clone()), ..RunFilter::default() };
     let run = store.list_runs(&filter, &FIRST_PAGE).await.unwrap().rows.remove(0).name;
@@ -192,6 +192,36 @@ async fn a_plan_keeps_its_trials_results() {
     store.delete_plan(&failed).await.expect("it measured nothing");
     assert_eq!(store.get_run(&trial).await.unwrap().plan, None);
     assert_eq!(store.list_plans(&FIRST_PAGE).await.unwrap().rows.len(), 2);
+}
+
+/// Whoever says so deletes what was measured of a plan with it. Its runs stay, and nothing is learnt from them; what is
+/// still trained, or named by another plan, stays all the same.
+#[tokio::test]
+async fn a_plan_is_deleted_with_its_trials_and_observations_where_that_is_said() {
+    let store = store().await;
+    let [plan] = plans(&store, ["tried"]).await;
+    let w = worker("w");
+    let (operation, trial) = validate(&store, &plan).await;
+    assert_eq!(only(store.delete_plan_with_trials(&plan).await), named("OPERATION", &operation));
+    let text = store.delete_plan_with_trials(&plan).await.unwrap_err().to_string();
+    assert!(text.contains(&format!("`loadmaster operation cancel {operation}`")), "{text}");
+    let claimed = claim(&store, &w).await;
+    applied(store.complete_run(&w, &claimed.run, 1, &[measurement(0)], 1.0).await);
+    applied(store.finish_operation(&operation, OperationState::Succeeded).await);
+    let observation = store.put_observation(&plan, &observation(), None).await.unwrap();
+
+    let (by, _) = dependents(store.delete_plan(&plan).await);
+    assert_eq!(by, [named("OBSERVATION", observation.name()), named("TRIAL", &trial)]);
+    let text = store.delete_plan(&plan).await.unwrap_err().to_string();
+    assert!(text.contains("`loadmaster plan delete plans/tried --with-trials`"), "{text}");
+    store.delete_plan_with_trials(&plan).await.unwrap();
+    assert!(matches!(store.get_plan(&plan).await, Err(StoreError::NotFound { .. })));
+    assert!(store.measured_plans(100).await.unwrap().is_empty());
+    let left = store.get_run(&trial).await.unwrap();
+    assert_eq!((left.state, left.plan), (RunState::Succeeded, None));
+    assert_eq!(store.measurements_of(&[&trial]).await.unwrap().len(), 1, "what it measured stays");
+    let again = store.delete_plan_with_trials(&plan).await;
+    assert!(matches!(again, Err(StoreError::NotFound { .. })), "{again:?}");
 }
 
 fn software() -> Software {

@@ -16,7 +16,7 @@ use loadmaster_proto::training::notation;
 use loadmaster_proto::training::overlap::Overlap;
 use loadmaster_proto::training::stage::StageConfig;
 
-use crate::support::samples::{claim, measurement, out_of_memory, plan, run, worker};
+use crate::support::samples::{claim, measurement, out_of_memory, plan, trial_run, worker};
 use crate::support::{execute, store, store_with};
 
 fn page(size: u32) -> PageRequest {
@@ -144,7 +144,7 @@ async fn a_row_says_what_trainings_showed() {
         store.put_plan(&name, &content).await.unwrap();
         names.push(name);
     }
-    let trial = || NewTrial { plan: names[0].clone(), run: run() };
+    let trial = || NewTrial { plan: names[0].clone(), run: trial_run() };
     store.create_validation(&names[0], &[trial(), trial(), trial(), trial()], None).await.unwrap();
     let w = worker("w");
     let mut newest = None;

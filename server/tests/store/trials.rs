@@ -12,7 +12,7 @@ use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::observation::{Measured, Observation, Peak};
 use uuid::Uuid;
 
-use crate::support::samples::{claim, measurement, out_of_memory, plan, run, worker};
+use crate::support::samples::{claim, measurement, out_of_memory, plan, run, trial_run, worker};
 use crate::support::{execute, store};
 
 const FIRST_PAGE: PageRequest = PageRequest { size: 100, after: None };
@@ -55,7 +55,7 @@ async fn one_operation_tries_several_plans() {
     let store = store().await;
     let names = plans(&store).await;
     let trials: Vec<NewTrial> =
-        names.iter().map(|plan| NewTrial { plan: plan.clone(), run: run() }).collect();
+        names.iter().map(|plan| NewTrial { plan: plan.clone(), run: trial_run() }).collect();
     let operation = store.create_validation(&names[0], &trials, Some(request(7, "v"))).await.unwrap();
     let again = store.create_validation(&names[0], &trials, Some(request(7, "v"))).await.unwrap();
     assert_eq!(again, operation, "the same request is the same operation");
@@ -104,7 +104,7 @@ async fn seconds_of_a_disturbed_trial_are_flagged_and_teach_nothing() {
     let store = store().await;
     let names = plans(&store).await;
     let trials: Vec<NewTrial> =
-        names.iter().map(|plan| NewTrial { plan: plan.clone(), run: run() }).collect();
+        names.iter().map(|plan| NewTrial { plan: plan.clone(), run: trial_run() }).collect();
     let operation = store.create_validation(&names[0], &trials, None).await.unwrap();
     let w = worker("w");
     for (contended, oversubscribed) in [(false, false), (true, false), (false, true)] {
@@ -129,13 +129,33 @@ async fn seconds_of_a_disturbed_trial_are_flagged_and_teach_nothing() {
     assert_eq!(learnt, [(Some(0.5), 300), (None, 300), (Some(0.5), 300)]);
 }
 
+/// What a stage needed alone is shown with its trial. It is no figure of the plan, so nothing compares it with one.
+#[tokio::test]
+async fn a_stage_that_was_trained_alone_is_no_trial_of_its_plan() {
+    let store = store().await;
+    let names = plans(&store).await;
+    let trials = [NewTrial { plan: names[0].clone(), run: run() }];
+    let operation = store.create_validation(&names[0], &trials, None).await.unwrap();
+    let w = worker("w");
+    let claim = claim(&store, &w).await;
+    let fenced = store.complete_run(&w, &claim.run, 1, &[measured(300, 0.5, 0)], 1.0).await;
+    assert_eq!(fenced.unwrap(), Fenced::Applied);
+    let shown = store.trials(&operation, 20).await.unwrap();
+    let peak = shown[0].measured.as_ref().and_then(Measured::peak).map(|peak| peak.bytes.0);
+    assert_eq!((shown[0].stage, peak), (Some(0), Some(300)));
+    assert!(store.measured_plans(10).await.unwrap().is_empty(), "a plan has more than one stage");
+    let rows = store.list_plans(&FIRST_PAGE).await.unwrap().rows;
+    assert!(rows.iter().all(|row| row.trained.newest.is_none() && row.trained.trials == 0));
+    assert!(store.glance_at_plan(&names[0]).await.unwrap().is_trained, "it has something to show");
+}
+
 /// Cancelling ends the trials that have not begun; what was measured stays.
 #[tokio::test]
 async fn cancelled_trials_keep_what_was_measured() {
     let store = store().await;
     let names = plans(&store).await;
     let trials: Vec<NewTrial> =
-        names.iter().map(|plan| NewTrial { plan: plan.clone(), run: run() }).collect();
+        names.iter().map(|plan| NewTrial { plan: plan.clone(), run: trial_run() }).collect();
     let operation = store.create_validation(&names[0], &trials, None).await.unwrap();
     let w = worker("w");
     let first = claim(&store, &w).await;
@@ -154,7 +174,7 @@ async fn a_validation_is_stored_whole_or_not_at_all() {
     let store = store().await;
     let names = plans(&store).await;
     let unknown = PlanName::from_id("none").unwrap();
-    let trials = [&names[0], &unknown].map(|plan| NewTrial { plan: plan.clone(), run: run() });
+    let trials = [&names[0], &unknown].map(|plan| NewTrial { plan: plan.clone(), run: trial_run() });
     let refused = store.create_validation(&names[0], &trials, None).await;
     assert!(matches!(refused, Err(StoreError::NotFound { .. })), "{refused:?}");
     let (runs, operations) = (

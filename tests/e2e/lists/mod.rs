@@ -240,7 +240,7 @@ async fn pages_of_measurements_are_short_too() {
     let mut clusters = Vec::new();
     for nodes in 1..60 {
         let name = ClusterName::from_id(format!("c{nodes}")).unwrap();
-        store.put_cluster(&name, &cluster(nodes), None).await.unwrap();
+        store.put_cluster(&name, cluster(nodes), None).await.unwrap();
         clusters.push(name.to_string());
     }
     let mut client = ClusterServiceClient::new(channel.clone());
@@ -403,8 +403,12 @@ async fn a_plan_that_nobody_here_could_train_is_told_so() {
         assert_eq!(info.metadata.get(key).map(String::as_str), Some(value), "{key} of {:?}", info.metadata);
     }
     let remedies = &info.metadata["remedies"];
-    for told in ["train single stages", "--devices 2x1073741824", "start a worker with 4", "plan report four"]
-    {
+    for told in [
+        "plan validate four --stage 0,1,2,3`",
+        "--devices 2x1073741824",
+        "start a worker with 4",
+        "plan report four",
+    ] {
         assert!(remedies.contains(told), "{told}: {remedies}");
     }
     let operations = json(&scene.planner, &["operation", "list"]);
@@ -535,7 +539,7 @@ async fn what_nothing_rests_on_is_deleted() {
     let observation = report["name"].as_str().expect("an observation has a name");
 
     let mut client = PlanServiceClient::new(planner.channel().await);
-    let request = v1::DeletePlanRequest { name: "plans/used".to_owned() };
+    let request = v1::DeletePlanRequest { name: "plans/used".to_owned(), with_trials: false };
     let refused = client.delete_plan(request).await.expect_err("a report rests on it");
     assert_eq!(refused.code(), Code::FailedPrecondition);
     let info = refused.get_details_error_info().expect("errors have a reason");
@@ -545,8 +549,10 @@ async fn what_nothing_rests_on_is_deleted() {
     assert_eq!(violations.len(), 1);
     assert_eq!((violations[0].r#type.as_str(), violations[0].subject.as_str()), ("OBSERVATION", observation));
 
+    let command = "loadmaster plan delete plans/used --with-trials";
+    assert!(refused.message().contains(command), "it says how it goes: {refused}");
     let refused = cli(planner, &["profile", "delete", "first"]);
-    assert!(refused.code != 0 && refused.stderr.contains("plans/used"), "{refused:?}");
+    assert!(refused.stderr.contains("`loadmaster plan delete plans/used`"), "{refused:?}");
     let wrong = cli(planner, &["plan", "delete", "plans/used/observations/Not_An_Id"]);
     assert_eq!(wrong.code, 2, "{wrong:?}");
     for arguments in [["plan", "delete", observation], ["plan", "delete", "used"]] {
@@ -560,7 +566,13 @@ async fn what_nothing_rests_on_is_deleted() {
     let operation = shown["operation"].as_str().expect("a profile has an operation");
     let refused = cli(planner, &["profile", "delete", "first"]);
     assert!(refused.code != 0 && refused.stderr.contains(operation), "it is measured: {refused:?}");
+    assert!(refused.stderr.contains(&format!("loadmaster operation cancel {operation}")), "{refused:?}");
     assert_eq!(cli(planner, &["operation", "cancel", operation]).code, 0);
+    scene.plan("tried", &content(&profile, &model, "cpu", &[10, 20])).await;
+    json(planner, &["plan", "report", "tried", "--iteration", "1s"]);
+    let deleted = cli(planner, &["plan", "delete", "tried", "--with-trials"]);
+    assert_eq!(deleted.code, 0, "{deleted:?}");
+    assert!(cli(planner, &["plan", "list"]).stdout.contains("no plans"));
     let deleted = cli(planner, &["profile", "delete", "first"]);
     assert_eq!(deleted.code, 0, "{deleted:?}");
     assert!(cli(planner, &["profile", "list"]).stdout.contains("no profiles"));

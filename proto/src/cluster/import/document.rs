@@ -34,7 +34,7 @@ use super::super::{
 use super::{fill, hostlist};
 use crate::bytes::Bytes;
 use crate::error::{Invalid, in_range, required};
-use crate::wire::reading::{self, meter::Limits};
+use crate::wire::reading::{self, Wanted, meter::Limits};
 
 /// The first key of every document of this version.
 pub const FORMAT: &str = "loadmaster.cluster/1";
@@ -147,25 +147,30 @@ struct DomainEntry {
 
 /// # Errors
 /// Names the path in the document.
-pub(super) fn parts(text: &str) -> Result<ClusterParts, Invalid> {
-    let document: Document = serde_path_to_error::deserialize(reading::json_or_yaml(text, &Limits::BUILT)?)
-        .map_err(|error| {
-        let path = error.path().to_string();
-        Invalid::field(if path == "." { "" } else { &path }, error.inner().to_string())
-    })?;
+pub(super) fn parts(text: &str, wanted: Wanted<'_>) -> Result<ClusterParts, Invalid> {
+    let document: Document =
+        serde_path_to_error::deserialize(reading::json_or_yaml(text, &Limits::BUILT, wanted)?).map_err(
+            |error| {
+                let path = error.path().to_string();
+                Invalid::field(if path == "." { "" } else { &path }, error.inner().to_string())
+            },
+        )?;
     if document.format != FORMAT {
         return Err(Invalid::field("format", format!("is {:?}, must be {FORMAT:?}", document.format)));
     }
     let kinds = entries("kinds", document.kinds, kind)?;
     // A short name may stand for thousands of nodes: all entries share what is left, before anything is made of it.
     let room = (Room::of("nodes", MAX_NODES), Room::of("devices", MAX_DEVICES), Room::of("links", MAX_LINKS));
-    let nodes: Vec<Vec<Node>> = entries("nodes", document.nodes, |entry| nodes(entry, &room))?;
+    let nodes: Vec<Vec<Node>> =
+        entries("nodes", document.nodes, |entry| reading::check(wanted).and_then(|()| nodes(entry, &room)))?;
     let named = Room::of("nodes of domains", MAX_NODES * MAX_TIERS);
     Ok(ClusterParts {
         kinds,
         nodes: nodes.into_iter().flatten().collect(),
         tiers: entries("tiers", document.tiers, tier)?,
-        domains: entries("domains", document.domains, |entry| domain(entry, &named))?,
+        domains: entries("domains", document.domains, |entry| {
+            reading::check(wanted).and_then(|()| domain(entry, &named))
+        })?,
         source: ClusterSource::Written,
         warnings: Vec::new(),
     })

@@ -33,6 +33,7 @@ use super::Cluster;
 use crate::bytes::Bytes;
 use crate::choice;
 use crate::error::Invalid;
+use crate::wire::reading::{self, Wanted, always};
 use crate::wire::v1;
 
 /// Longest file that is read, bytes.
@@ -96,6 +97,20 @@ pub struct ImportOptions {
 /// Names the place in the file below `document`, or the field of the options that is missing or wrong below
 /// `options`.
 pub fn import(format: ClusterFormat, text: &str, options: &ImportOptions) -> Result<Cluster, Invalid> {
+    import_while(format, text, options, &always)
+}
+
+/// [`import`] as long as the cluster is wanted.
+///
+/// # Errors
+/// As there, or that it is not wanted any more.
+pub fn import_while(
+    format: ClusterFormat,
+    text: &str,
+    options: &ImportOptions,
+    wanted: Wanted<'_>,
+) -> Result<Cluster, Invalid> {
+    reading::check(wanted).map_err(|invalid| invalid.under("document"))?;
     if text.len() > MAX_DOCUMENT_BYTES {
         let why = format!("is {} bytes long, must be at most {MAX_DOCUMENT_BYTES}", text.len());
         return Err(Invalid::field("document", why));
@@ -105,14 +120,14 @@ pub fn import(format: ClusterFormat, text: &str, options: &ImportOptions) -> Res
     }
     fill::check(options)?;
     let parts = match format {
-        ClusterFormat::Loadmaster => document::parts(text),
-        ClusterFormat::Topograph => topograph::parts(text, options),
-        ClusterFormat::NcclXml => nccl::parts(text, options),
-        ClusterFormat::SlurmYaml => slurm_yaml::parts(text, options),
-        ClusterFormat::SlurmConf => slurm_conf::parts(text, options),
-        ClusterFormat::NvidiaSmi => nvidia_smi::parts(text, options),
+        ClusterFormat::Loadmaster => document::parts(text, wanted),
+        ClusterFormat::Topograph => topograph::parts(text, options, wanted),
+        ClusterFormat::NcclXml => nccl::parts(text, options, wanted),
+        ClusterFormat::SlurmYaml => slurm_yaml::parts(text, options, wanted),
+        ClusterFormat::SlurmConf => slurm_conf::parts(text, options, wanted),
+        ClusterFormat::NvidiaSmi => nvidia_smi::parts(text, options, wanted),
     };
-    parts.and_then(Cluster::new).map_err(|invalid| {
+    parts.and_then(|parts| Cluster::new_while(parts, wanted)).map_err(|invalid| {
         let is_option = invalid.violations().iter().all(|violation| violation.field.starts_with("options"));
         if is_option { invalid } else { invalid.under("document") }
     })

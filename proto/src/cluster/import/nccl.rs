@@ -14,7 +14,7 @@ use super::super::{
 };
 use super::{ImportOptions, fill};
 use crate::error::{Invalid, in_range};
-use crate::wire::reading::xml;
+use crate::wire::reading::{self, Wanted, xml};
 
 /// Most elements, texts and comments of the tree: around each element there may be two texts.
 const MAX_NODES: u32 = 4 * xml::MAX_ELEMENTS as u32;
@@ -38,12 +38,17 @@ struct Gpu {
 
 /// # Errors
 /// Names the element, or the option that is missing.
-pub(super) fn parts(text: &str, options: &ImportOptions) -> Result<ClusterParts, Invalid> {
+pub(super) fn parts(
+    text: &str,
+    options: &ImportOptions,
+    wanted: Wanted<'_>,
+) -> Result<ClusterParts, Invalid> {
     // Documents with a DTD are refused, and with them entities that unfold to more.
     let parsing = ParsingOptions { allow_dtd: false, nodes_limit: MAX_NODES, ..ParsingOptions::default() };
-    xml::check(text)?;
+    xml::check(text, wanted)?;
     let document = Document::parse_with_options(text, parsing)
         .map_err(|error| Invalid::field("", format!("is not valid XML: {error}")))?;
+    reading::check(wanted)?;
     let root = document.root_element();
     if !root.has_tag_name("system") {
         let why = format!("is <{}>, expected <system>: the topology that NCCL dumps", root.tag_name().name());

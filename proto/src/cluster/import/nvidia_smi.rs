@@ -5,15 +5,20 @@ use super::super::{
 };
 use super::{ImportOptions, fill};
 use crate::error::{Invalid, in_range};
+use crate::wire::reading::{self, Wanted};
 
 /// Most words of a line that are looked at: GPUs come first, network cards and affinities behind them.
 const MAX_WORDS: usize = 8 * MAX_NODE_DEVICES;
 
 /// # Errors
 /// Names the line, or the option that is missing.
-pub(super) fn parts(text: &str, options: &ImportOptions) -> Result<ClusterParts, Invalid> {
+pub(super) fn parts(
+    text: &str,
+    options: &ImportOptions,
+    wanted: Wanted<'_>,
+) -> Result<ClusterParts, Invalid> {
     let kind = fill::kind(options)?;
-    let matrix = matrix(text)?;
+    let matrix = matrix(text, wanted)?;
     let count = matrix.len() as u32;
     if options.devices_per_node.is_some_and(|asked| asked != count) {
         let why = format!("is {}, the file has {count}", options.devices_per_node.unwrap_or_default());
@@ -43,10 +48,11 @@ pub(super) fn parts(text: &str, options: &ImportOptions) -> Result<ClusterParts,
 type Row = Vec<Option<(LinkClass, u32)>>;
 
 /// Row by row what connects two GPUs; none on the diagonal.
-fn matrix(text: &str) -> Result<Vec<Row>, Invalid> {
+fn matrix(text: &str, wanted: Wanted<'_>) -> Result<Vec<Row>, Invalid> {
     let mut columns = None;
     let mut rows: Vec<Row> = Vec::new();
     for (index, line) in text.lines().enumerate() {
+        reading::check(wanted)?;
         let line = without_escapes(line);
         let words: Vec<&str> = line.split_whitespace().take(MAX_WORDS).collect();
         let field = format!("line {}", index + 1);

@@ -6,6 +6,7 @@ use super::blocks::{self, Block};
 use super::tree::{self, Switch};
 use super::{ImportOptions, fill, hostlist};
 use crate::error::Invalid;
+use crate::wire::reading::{self, Wanted};
 
 /// Most switches or blocks.
 const MAX_LINES: usize = super::super::MAX_DOMAINS;
@@ -15,10 +16,15 @@ pub(super) const MAX_NAMES: usize = MAX_NODES * MAX_TIERS;
 
 /// # Errors
 /// Names the line.
-pub(super) fn parts(text: &str, options: &ImportOptions) -> Result<ClusterParts, Invalid> {
+pub(super) fn parts(
+    text: &str,
+    options: &ImportOptions,
+    wanted: Wanted<'_>,
+) -> Result<ClusterParts, Invalid> {
     let (mut switches, mut blocks, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
     let mut names = 0_usize;
     for (number, line) in lines(text)? {
+        reading::check(wanted)?;
         let field = format!("line {number}");
         let refused = |why: String| Invalid::field(&field, why);
         let (mut key, mut nodes, mut children, mut other) = (None, Vec::new(), Vec::new(), String::new());

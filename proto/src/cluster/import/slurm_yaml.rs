@@ -8,7 +8,7 @@ use super::slurm_conf::MAX_NAMES;
 use super::tree::{self, Switch};
 use super::{ImportOptions, hostlist, slurm_conf};
 use crate::error::Invalid;
-use crate::wire::reading::{self, meter::Limits};
+use crate::wire::reading::{self, Wanted, meter::Limits};
 
 // Other keys are Slurm's business: its plugins add some with every release.
 #[derive(Debug, Deserialize)]
@@ -51,8 +51,12 @@ struct BlockEntry {
 
 /// # Errors
 /// Names the path in the file.
-pub(super) fn parts(text: &str, options: &ImportOptions) -> Result<ClusterParts, Invalid> {
-    let value = reading::json_or_yaml(text, &Limits::BUILT)?;
+pub(super) fn parts(
+    text: &str,
+    options: &ImportOptions,
+    wanted: Wanted<'_>,
+) -> Result<ClusterParts, Invalid> {
+    let value = reading::json_or_yaml(text, &Limits::BUILT, wanted)?;
     let topologies: Vec<Topology> = serde_path_to_error::deserialize(value)
         .map_err(|error| Invalid::field(error.path().to_string(), error.inner().to_string()))?;
     let names = || topologies.iter().map(|of| of.topology.as_str()).collect::<Vec<_>>();
@@ -72,6 +76,7 @@ pub(super) fn parts(text: &str, options: &ImportOptions) -> Result<ClusterParts,
     };
     let mut count = 0_usize;
     let mut list = |field: &str, text: Option<&str>| -> Result<Vec<String>, Invalid> {
+        reading::check(wanted)?;
         let text = text.map(str::trim).unwrap_or_default();
         if text.is_empty() {
             return Ok(Vec::new());

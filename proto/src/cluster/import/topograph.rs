@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::super::{ClusterParts, ClusterSource, Domain, LinkClass, MAX_LABELS, Tier};
 use super::{ImportOptions, fill};
 use crate::error::Invalid;
-use crate::wire::reading::{self, meter::Limits};
+use crate::wire::reading::{self, Wanted, meter::Limits};
 
 /// Labels that name an NVLink domain, the preferred first.
 const ACCELERATOR_LABELS: [&str; 2] = ["accelerator.topograph.run/domain", "nvidia.com/gpu.clique"];
@@ -48,8 +48,12 @@ impl Instance {
 
 /// # Errors
 /// Names the path in the file, or the option that is missing.
-pub(super) fn parts(text: &str, options: &ImportOptions) -> Result<ClusterParts, Invalid> {
-    let graph: Graph = serde_path_to_error::deserialize(reading::json(text, &Limits::BUILT)?)
+pub(super) fn parts(
+    text: &str,
+    options: &ImportOptions,
+    wanted: Wanted<'_>,
+) -> Result<ClusterParts, Invalid> {
+    let graph: Graph = serde_path_to_error::deserialize(reading::json(text, &Limits::BUILT, wanted)?)
         .map_err(|error| Invalid::field(error.path().to_string(), error.inner().to_string()))?;
     if graph.instances.is_empty() {
         return Err(Invalid::field("instances", "is empty"));
@@ -57,7 +61,7 @@ pub(super) fn parts(text: &str, options: &ImportOptions) -> Result<ClusterParts,
     let kind = fill::kind(options)?;
     let devices = fill::devices_per_node(options)?;
     let mut warnings = Vec::new();
-    let (tiers, domains) = layers(&graph, &kind.name, options, &mut warnings)?;
+    let (tiers, domains) = layers(&graph, &kind.name, options, &mut warnings, wanted)?;
     // Where a tier is faster than the network cards, only tiers say how fast nodes are linked.
     let tiers_say = tiers.iter().all(|tier| tier.link.is_some()) && !tiers.is_empty();
     let nodes = graph.instances.into_iter().map(|mut instance| {
@@ -84,6 +88,7 @@ fn layers(
     kind: &str,
     options: &ImportOptions,
     warnings: &mut Vec<String>,
+    wanted: Wanted<'_>,
 ) -> Result<(Vec<Tier>, Vec<Domain>), Invalid> {
     let most = graph.instances.iter().map(|of| of.network_layers.as_ref().map_or(0, Vec::len)).max();
     let depth = most.unwrap_or_default();
@@ -108,6 +113,7 @@ fn layers(
     let mut domains: BTreeMap<(usize, String), Domain> = BTreeMap::new();
     let mut nvlink: HashMap<&str, Vec<String>> = HashMap::new();
     for (index, instance) in graph.instances.iter().enumerate() {
+        reading::check(wanted)?;
         if let Some(name) = instance.accelerator().filter(|_| is_fast) {
             nvlink.entry(name).or_default().push(instance.id.clone());
         }

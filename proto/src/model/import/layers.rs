@@ -22,8 +22,8 @@ use crate::error::{Invalid, required};
 use crate::model::layer::{Layer, LayerKind};
 use crate::model::{Loss, MAX_LAYERS, Model, ModelInput};
 use crate::name::checked_name;
-use crate::wire::reading;
 use crate::wire::reading::meter::Limits;
+use crate::wire::reading::{self, Wanted};
 
 /// Longest name of a family or a layer, bytes.
 const MAX_NAME: usize = 100;
@@ -36,8 +36,8 @@ const BARE_KINDS: [LayerKind; 2] = [LayerKind::Relu, LayerKind::Flatten];
 
 /// # Errors
 /// Names what is wrong by its path in the document.
-pub(super) fn model(document: &str) -> Result<Model, Invalid> {
-    let mut fields = match reading::json_or_yaml(document, &Limits::BUILT)? {
+pub(super) fn model(document: &str, wanted: Wanted<'_>) -> Result<Model, Invalid> {
+    let mut fields = match reading::json_or_yaml(document, &Limits::BUILT, wanted)? {
         Value::Object(fields) => fields,
         other => {
             return Err(Invalid::field("", format!("must be a map of {FIELDS:?}, not {}", form(&other))));
@@ -64,7 +64,10 @@ pub(super) fn model(document: &str) -> Result<Model, Invalid> {
     let layers: Vec<Layer> = layers
         .into_iter()
         .enumerate()
-        .map(|(index, value)| layer(value).map_err(|invalid| invalid.under(&format!("layers[{index}]"))))
+        .map(|(index, value)| {
+            reading::check(wanted)?;
+            layer(value).map_err(|invalid| invalid.under(&format!("layers[{index}]")))
+        })
         .collect::<Result<_, _>>()?;
     let loss: Loss = match fields.remove("loss") {
         Some(loss) => Loss::deserialize(loss).map_err(|error| Invalid::field("loss", error.to_string()))?,
@@ -145,6 +148,7 @@ fn form(value: &Value) -> &'static str {
 mod tests {
     use super::*;
     use crate::model::zoo::{AmoebaNet, Bert, Llama, TransGan, Zoo};
+    use crate::wire::reading::always;
 
     const YAML: &str = "
 family: mine
@@ -156,18 +160,22 @@ layers:
   - {name: fc1, kind: linear, in_features: 8192, out_features: 10}
 ";
 
+    fn read(document: &str) -> Result<Model, Invalid> {
+        model(document, &always)
+    }
+
     fn refused(document: &str) -> (String, String) {
-        let invalid = model(document).unwrap_err();
+        let invalid = read(document).unwrap_err();
         let [violation] = invalid.violations() else { panic!("{invalid}") };
         (violation.field.clone(), violation.description.clone())
     }
 
     #[test]
     fn yaml_and_json_are_the_same_model() {
-        let model = model(YAML).unwrap();
+        let model = read(YAML).unwrap();
         assert_eq!(model.edge(4), [[10]]);
-        assert_eq!(super::model(&serde_json::to_string(&model).unwrap()).unwrap(), model);
-        assert_eq!(super::model(&serde_yaml_ng::to_string(&model).unwrap()).unwrap(), model);
+        assert_eq!(read(&serde_json::to_string(&model).unwrap()).unwrap(), model);
+        assert_eq!(read(&serde_yaml_ng::to_string(&model).unwrap()).unwrap(), model);
     }
 
     /// The form in which models are stored is the one that is documented.
@@ -180,7 +188,7 @@ layers:
             Zoo::TransGan(TransGan::default()),
         ] {
             let built = zoo.build().unwrap();
-            assert_eq!(model(&serde_json::to_string_pretty(&built).unwrap()).unwrap(), built);
+            assert_eq!(read(&serde_json::to_string_pretty(&built).unwrap()).unwrap(), built);
         }
     }
 
@@ -198,7 +206,7 @@ layers:
             .replace("{family", " {family")
         };
         // YAML, because JSON wants quotes: the parser tells them apart by the first character.
-        let yaml = |more: &str| model(&format!("# yaml\n{}", document(more))).unwrap();
+        let yaml = |more: &str| read(&format!("# yaml\n{}", document(more))).unwrap();
         let spelt = ", key_value_heads: 2, head_size: 4, attention_dropout: 0.0, qkv_bias: true, \
                      epsilon: 0.00001, norm: layer_norm, bidirectional: false";
         assert_eq!(yaml(spelt).layers()[1].kind.fingerprint(), yaml("").layers()[1].kind.fingerprint());

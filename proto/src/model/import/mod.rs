@@ -11,6 +11,7 @@ pub use huggingface::{DEFAULT_MAX_SEQUENCE_LENGTH, MODEL_TYPES};
 use crate::error::Invalid;
 use crate::model::Model;
 use crate::model::zoo::Zoo;
+use crate::wire::reading::{self, Wanted, always};
 
 /// Longest document that is read, bytes. A layer takes about 100, so the largest models have room.
 pub const MAX_DOCUMENT_BYTES: usize = 4 << 20;
@@ -51,13 +52,22 @@ impl ModelSource {
     /// Names what is wrong by its path in the source's message: `zoo.gpt2.heads`,
     /// `layer_list.document.layers[3]…`, `hugging_face.config.rope_scaling`.
     pub fn build(&self) -> Result<Model, Invalid> {
+        self.build_while(&always)
+    }
+
+    /// [`Self::build`] as long as the model is wanted.
+    ///
+    /// # Errors
+    /// As there, or that it is not wanted any more.
+    pub fn build_while(&self, wanted: Wanted<'_>) -> Result<Model, Invalid> {
+        reading::check(wanted)?;
         match self {
             Self::Zoo(zoo) => zoo.build().map_err(|invalid| invalid.under(zoo.options_field()).under("zoo")),
             Self::LayerList(LayerList { document }) => text("document", document)
-                .and_then(|text| layers::model(text).map_err(|invalid| invalid.under("document")))
+                .and_then(|text| layers::model(text, wanted).map_err(|invalid| invalid.under("document")))
                 .map_err(|invalid| invalid.under("layer_list")),
             Self::HuggingFace(HuggingFaceConfig { config, sequence_length }) => text("config", config)
-                .and_then(|text| huggingface::model(text, *sequence_length))
+                .and_then(|text| huggingface::model(text, *sequence_length, wanted))
                 .map_err(|invalid| invalid.under("hugging_face")),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use super::Wanted;
+use super::{UNWANTED, Wanted};
 
 /// Values between two looks at whether the document is still wanted.
 const LOOK: usize = 4_096;
@@ -87,7 +87,7 @@ impl<'a> Meter<'a> {
             return Err(self.refuse(format!("is more than {deepest} lists and maps deep")));
         }
         if count.is_multiple_of(LOOK) && !(self.wanted)() {
-            return Err(self.refuse("is no longer wanted: its reading was stopped".to_owned()));
+            return Err(self.refuse(UNWANTED.to_owned()));
         }
         Ok(())
     }

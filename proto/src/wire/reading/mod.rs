@@ -24,20 +24,32 @@ use crate::error::Invalid;
 use meter::{Limits, Meter};
 use sink::{Reader, Sink};
 
-/// Whether the document that is being read is still wanted: asked every few thousand values.
+/// Whether the document that is being read is still wanted: asked every few thousand values, and for each thing that is
+/// made of them.
 pub type Wanted<'a> = &'a dyn Fn() -> bool;
+
+/// What is said of a document that is not.
+const UNWANTED: &str = "is no longer wanted: its reading was stopped";
 
 /// For documents that nobody takes back.
 pub fn always() -> bool {
     true
 }
 
+/// Ends what is made of a document that nobody wants any more.
+///
+/// # Errors
+/// When nobody does.
+pub(crate) fn check(wanted: Wanted<'_>) -> Result<(), Invalid> {
+    if wanted() { Ok(()) } else { Err(Invalid::field("", UNWANTED)) }
+}
+
 /// JSON as a value.
 ///
 /// # Errors
 /// What is wrong with the text, or which limit it breaks where.
-pub(crate) fn json(text: &str, limits: &Limits) -> Result<Value, Invalid> {
-    read_json(text, &Meter::new(limits, &always))
+pub(crate) fn json(text: &str, limits: &Limits, wanted: Wanted<'_>) -> Result<Value, Invalid> {
+    read_json(text, &Meter::new(limits, wanted))
 }
 
 /// Measures JSON without building anything of it.
@@ -52,8 +64,9 @@ pub(crate) fn measure_json(text: &str, limits: &Limits, wanted: Wanted<'_>) -> R
 ///
 /// # Errors
 /// What is wrong with the text, or which limit it breaks where.
-pub(crate) fn json_or_yaml(text: &str, limits: &Limits) -> Result<Value, Invalid> {
-    if text.trim_start().starts_with('{') { json(text, limits) } else { yaml::parse(text, limits) }
+pub(crate) fn json_or_yaml(text: &str, limits: &Limits, wanted: Wanted<'_>) -> Result<Value, Invalid> {
+    let is_json = text.trim_start().starts_with('{');
+    if is_json { json(text, limits, wanted) } else { yaml::parse(text, limits, wanted) }
 }
 
 fn read_json<S: Sink>(text: &str, meter: &Meter<'_>) -> Result<S, Invalid> {

@@ -4,6 +4,7 @@
 //! declares down to all below it. Both take time that grows with the square of what a text says, so it says little
 //! of either. Where text and markup are told apart wrongly, the text is none that the parser would take.
 
+use super::{UNWANTED, Wanted};
 use crate::error::Invalid;
 
 /// Most elements, comments and instructions.
@@ -14,11 +15,13 @@ pub const MAX_ATTRIBUTES: usize = 64;
 pub const MAX_ALL_ATTRIBUTES: usize = 400_000;
 /// Deepest nesting: machines have four or five levels.
 pub const MAX_DEPTH: usize = 64;
+/// Elements between two looks at whether the document is still wanted.
+const LOOK: usize = 256;
 
 /// # Errors
 /// Which limit the text breaks, and on which line.
-pub(crate) fn check(text: &str) -> Result<(), Invalid> {
-    Counted { text, at: 0, elements: 0, depth: 0 }.run().map_err(|(at, why)| {
+pub(crate) fn check(text: &str, wanted: Wanted<'_>) -> Result<(), Invalid> {
+    Counted { text, wanted, at: 0, elements: 0, depth: 0 }.run().map_err(|(at, why)| {
         let line = text.get(..at).unwrap_or_default().matches('\n').count() + 1;
         Invalid::field(format!("line {line}"), why)
     })
@@ -27,6 +30,7 @@ pub(crate) fn check(text: &str) -> Result<(), Invalid> {
 /// How far a text has been counted.
 struct Counted<'a> {
     text: &'a str,
+    wanted: Wanted<'a>,
     at: usize,
     elements: usize,
     depth: usize,
@@ -44,6 +48,9 @@ impl Counted<'_> {
         while let Some(begin) = self.rest().find('<') {
             self.at += begin;
             self.elements += 1;
+            if self.elements.is_multiple_of(LOOK) && !(self.wanted)() {
+                return Err((self.at, UNWANTED.to_owned()));
+            }
             if self.elements > 2 * MAX_ELEMENTS {
                 return Err((self.at, format!("has more than {MAX_ELEMENTS} elements")));
             }
@@ -119,17 +126,18 @@ impl Counted<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::always;
     use super::*;
 
     fn refused(text: &str) -> String {
-        check(text).unwrap_err().to_string()
+        check(text, &always).unwrap_err().to_string()
     }
 
     /// 300,000 attributes of one element took a parser half a minute.
     #[test]
     fn an_element_has_few_attributes_and_no_namespaces() {
         let attributes = |count: usize| (0..count).map(|index| format!(" a{index}='1'")).collect::<String>();
-        assert_eq!(check(&format!("<a{}/>", attributes(MAX_ATTRIBUTES))), Ok(()));
+        assert_eq!(check(&format!("<a{}/>", attributes(MAX_ATTRIBUTES)), &always), Ok(()));
         assert!(refused(&format!("\n<a{}/>", attributes(MAX_ATTRIBUTES + 1))).starts_with("line 2: "));
         assert!(refused("<a xmlns:x='y'/>").contains("namespace"));
         let many = format!("<a>{}</a>", format!("<b{}/>", attributes(50)).repeat(10_000));
@@ -139,7 +147,7 @@ mod tests {
     #[test]
     fn nesting_and_numbers_of_elements_are_bounded() {
         let nested = |depth: usize| format!("{}{}", "<a>".repeat(depth), "</a>".repeat(depth));
-        assert_eq!(check(&nested(MAX_DEPTH)), Ok(()));
+        assert_eq!(check(&nested(MAX_DEPTH), &always), Ok(()));
         assert!(refused(&nested(MAX_DEPTH + 1)).contains("64 deep"));
         assert!(refused(&"<a/>".repeat(2 * MAX_ELEMENTS + 1)).contains("100000 elements"));
         assert!(refused("<!DOCTYPE a [<!ENTITY b 'c'>]><a/>").contains("document type"));
@@ -149,8 +157,8 @@ mod tests {
     #[test]
     fn only_tags_count() {
         let text = "<?xml version='1.0'?><!-- <a <a <a --><a b='>/' c=\"<'\"><![CDATA[<a><a>]]></a>";
-        assert_eq!(check(text), Ok(()));
+        assert_eq!(check(text, &always), Ok(()));
         let closed = format!("<a>{}</a>", "<b c='/>'/>".repeat(1_000));
-        assert_eq!(check(&closed), Ok(()));
+        assert_eq!(check(&closed, &always), Ok(()));
     }
 }

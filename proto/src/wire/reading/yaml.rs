@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::meter::{Limits, Meter};
-use super::{always, located};
+use super::{Wanted, located};
 use crate::error::Invalid;
 
 /// Most signs of a text that may begin or end a value. The parser keeps at most two events of 100 bytes for each.
@@ -14,9 +14,9 @@ const MAX_OPEN_BRACKETS: usize = 128;
 
 /// # Errors
 /// What is wrong with the text, or that it stands for too much.
-pub(super) fn parse(text: &str, limits: &Limits) -> Result<Value, Invalid> {
+pub(super) fn parse(text: &str, limits: &Limits, wanted: Wanted<'_>) -> Result<Value, Invalid> {
     check(text).map_err(|why| Invalid::field("", why))?;
-    located(serde_yaml_ng::Deserializer::from_str(text), &Meter::new(limits, &always), "YAML")
+    located(serde_yaml_ng::Deserializer::from_str(text), &Meter::new(limits, wanted), "YAML")
 }
 
 /// Signs in texts and comments count as well: nobody writes so many of them.
@@ -45,10 +45,11 @@ fn check(text: &str) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::always;
     use super::*;
 
     fn refused(text: &str) -> String {
-        parse(text, &Limits::BUILT).unwrap_err().to_string()
+        parse(text, &Limits::BUILT, &always).unwrap_err().to_string()
     }
 
     /// Two bytes of a text would be two hundred of its parser.
@@ -70,11 +71,11 @@ mod tests {
     fn limits_hold_for_what_references_unfold_to_and_name_the_place() {
         let limits = Limits { values: 50, ..Limits::BUILT };
         let text = format!("a: &a [1, 2, 3, 4]\nb: [{}]\n", ["*a"; 20].join(", "));
-        let invalid = parse(&text, &limits).unwrap_err();
+        let invalid = parse(&text, &limits, &always).unwrap_err();
         assert!(invalid.violations()[0].field.starts_with("b["), "{invalid}");
         assert!(invalid.to_string().contains("unfolds to more than 50 values"), "{invalid}");
-        let nested = parse("a: {b: {c: .nan}}", &Limits::BUILT).unwrap_err();
+        let nested = parse("a: {b: {c: .nan}}", &Limits::BUILT, &always).unwrap_err();
         assert_eq!(nested.violations()[0].field, "a.b.c", "{nested}");
-        assert_eq!(parse("a: \"x\\0\"", &Limits::BUILT).unwrap_err().violations()[0].field, "a");
+        assert_eq!(parse("a: \"x\\0\"", &Limits::BUILT, &always).unwrap_err().violations()[0].field, "a");
     }
 }

@@ -206,15 +206,20 @@ async fn print_made(
     if kind == v1::Plan::TYPE {
         let plan = v1::Plan::decode(made.value.as_slice()).map_err(anyhow::Error::new)?;
         let trials = metadata_of(operation).and_then(|metadata| metadata.trials).unwrap_or_default();
+        // What a single trial of all stages showed is in the plan.
+        let says_more = trials.trials.len() > 1 || trials.trials.iter().any(|trial| trial.stage.is_some());
         match context.output.format {
-            Format::Table if trials.trials.len() > 1 => {
+            Format::Table if says_more => {
                 let table = trial::all(&trials, context.output.look);
                 write_stdout(format!("{table}\n").as_bytes())?;
                 context.output.print(&plan)?;
             }
             // What each plan measured is in the operation.
-            Format::Json | Format::Yaml if trials.trials.len() > 1 => context.output.print(operation)?,
+            Format::Json | Format::Yaml if says_more => context.output.print(operation)?,
             Format::Table | Format::Json | Format::Yaml | Format::Name => context.output.print(&plan)?,
+        }
+        if trials.trials.iter().any(|trial| trial.stage.is_some()) {
+            return judge_stages(&trials);
         }
         return judge_plan(&plan);
     }
@@ -244,6 +249,17 @@ fn judge_plan(plan: &v1::Plan) -> Result<(), Failure> {
             message: format!("{} of {} failed: {}", newest.run, plan.name, newest.failure),
         }),
         Some(_) | None => Ok(()),
+    }
+}
+
+/// Nor is a stage that could not be trained alone.
+fn judge_stages(trials: &v1::Trials) -> Result<(), Failure> {
+    match trials.trials.iter().find(|trial| !trial.failure.is_empty()) {
+        Some(v1::PlanTrial { plan, stage, failure, .. }) => Err(Failure::Outcome {
+            exit: Exit::ServerError,
+            message: format!("stage {} of {plan} failed: {failure}", stage.unwrap_or_default()),
+        }),
+        None => Ok(()),
     }
 }
 

@@ -178,6 +178,8 @@ trained; the answer names them.
 
 Examples:
   loadmaster plan delete 7f3c
+  With what was measured and reported of it; the runs stay in `loadmaster run list`:
+    loadmaster plan delete 7f3c --with-trials
   A report with a wrong number, as `loadmaster plan observations` names it:
     loadmaster plan delete plans/7f3c/observations/0197";
 
@@ -188,7 +190,9 @@ Examples:
   loadmaster plan validate 7f3c
   loadmaster plan validate 7f3c --iterations 20 --no-wait
   Train the plan and its two best alternatives, and take the one that measures best:
-    loadmaster plan validate 7f3c --candidates 3";
+    loadmaster plan validate 7f3c --candidates 3
+  Train two of its stages, each alone, where no worker could hold all of them:
+    loadmaster plan validate 7f3c --stage 0 --stage 2";
 
 pub(crate) const PLAN_REPORT: &str = "\
 What is reported is shown with the plan and counts in `loadmaster plan errors`, bytes only where their

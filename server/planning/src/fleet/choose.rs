@@ -48,6 +48,19 @@ pub(super) fn keep_first(parts: &mut Vec<NodePart<'_>>, first: Option<u32>) {
     parts.retain(|part| !part.devices.is_empty());
 }
 
+/// Whether a selection would take a further node like that of `part`, and take that part of it alone: what is left out of
+/// one node by name is left out of no other.
+pub(super) fn takes_further(cluster: &Cluster, selection: &Selection, part: &NodePart<'_>) -> bool {
+    let Some(node) = cluster.nodes().get(part.node) else { return false };
+    let is_kind =
+        |device: &&ClusterDevice| selection.kinds.is_empty() || selection.kinds.contains(&device.kind);
+    let is_of_part =
+        |device: &ClusterDevice| device.kind == part.kind && cluster.usable(device) == part.capacity;
+    selection.first.is_none()
+        && selection.nodes.is_empty()
+        && node.devices.iter().filter(is_kind).all(is_of_part)
+}
+
 fn is_selected(selection: &Selection, node: &str, device: &ClusterDevice) -> bool {
     let is_kind = selection.kinds.is_empty() || selection.kinds.contains(&device.kind);
     let is_excluded = |excluded: &super::Exclusion| {

@@ -80,7 +80,7 @@ pub fn of_groups(
     let count = u32::try_from(count).unwrap_or(u32::MAX);
     let device = |index| DeviceRef { index, ..DeviceRef::default() };
     Ok(PlannedFleet {
-        fleet: Fleet { kinds, nodes, tiers: Vec::new(), is_one_node: true },
+        fleet: Fleet { kinds, nodes, tiers: Vec::new(), is_one_node: true, may_grow: true },
         notes: Vec::new(),
         devices: (0..count).map(device).collect(),
     })

@@ -128,7 +128,8 @@ pub fn fleet(cluster: &Cluster, selection: &Selection) -> Result<PlannedFleet, F
     let mut parts = choose::parts(cluster, selection)?;
     order::sort(cluster, &mut parts);
     choose::keep_first(&mut parts, selection.first);
-    build(cluster, &parts)
+    let may_grow = parts.last().is_some_and(|last| choose::takes_further(cluster, selection, last));
+    build(cluster, &parts, may_grow)
 }
 
 /// Chosen devices of one kind and capacity of a node.
@@ -141,7 +142,7 @@ struct NodePart<'a> {
     devices: Vec<&'a ClusterDevice>,
 }
 
-fn build(cluster: &Cluster, parts: &[NodePart<'_>]) -> Result<PlannedFleet, FleetError> {
+fn build(cluster: &Cluster, parts: &[NodePart<'_>], may_grow: bool) -> Result<PlannedFleet, FleetError> {
     let distinct: BTreeSet<(&str, Bytes)> = parts.iter().map(|part| (part.kind, part.capacity)).collect();
     if distinct.len() > KindSet::MOST {
         return Err(FleetError::TooMany {
@@ -197,7 +198,7 @@ fn build(cluster: &Cluster, parts: &[NodePart<'_>]) -> Result<PlannedFleet, Flee
         )
     });
     Ok(PlannedFleet {
-        fleet: Fleet { kinds, nodes, tiers, is_one_node: false },
+        fleet: Fleet { kinds, nodes, tiers, is_one_node: false, may_grow },
         notes: note.into_iter().collect(),
         devices,
     })

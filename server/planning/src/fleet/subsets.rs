@@ -306,6 +306,7 @@ mod tests {
             nodes: nodes.iter().enumerate().map(node).collect(),
             tiers: Vec::new(),
             is_one_node: false,
+            may_grow: true,
         }
     }
 

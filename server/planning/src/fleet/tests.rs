@@ -56,6 +56,42 @@ fn a_node_is_whole_with_the_devices_that_may_not_be_used() {
     assert!(nodes.contains(&("a04", 3, 3)) && nodes.contains(&("a04", 1, 1)), "{nodes:?}");
 }
 
+/// Whoever is told that another node like the last one helps gets one: it must be among the devices then, whole, and be
+/// nothing besides.
+#[test]
+fn a_fleet_grows_where_its_selection_takes_further_nodes_and_only_what_it_has_of_them() {
+    let mut two_kinds = example().parts().clone();
+    // One node, with half of its devices of another kind.
+    two_kinds.nodes.truncate(1);
+    two_kinds.domains.clear();
+    two_kinds.tiers.clear();
+    let [first, other] = [0, 1].map(|kind| two_kinds.kinds[kind].name.clone());
+    for device in two_kinds.nodes[0].devices.iter_mut().skip(4) {
+        device.kind.clone_from(&other);
+    }
+    let name = two_kinds.nodes[0].name.clone();
+    let (example, two_kinds) = (example(), Cluster::new(two_kinds).unwrap());
+    let may_grow =
+        |cluster: &Cluster, selection: Selection| fleet(cluster, &selection).unwrap().fleet.may_grow;
+    let without = |devices: std::ops::Range<u32>| {
+        let of = |device| Exclusion { node: name.clone(), device: Some(device) };
+        Selection { excluded: devices.map(of).collect(), ..Selection::default() }
+    };
+    let uniform = Selection { kinds: vec![first], ..Selection::default() };
+    assert!(may_grow(&example, uniform.clone()));
+    assert!(may_grow(&example, Selection { excluded: without(0..3).excluded, ..uniform.clone() }));
+    assert!(
+        !may_grow(&example, Selection { first: Some(12), ..uniform.clone() }),
+        "there are further ones now"
+    );
+    assert!(!may_grow(&example, Selection { nodes: vec![name.clone()], ..uniform.clone() }));
+    assert!(!may_grow(&two_kinds, Selection::default()), "it would be two");
+    assert!(!may_grow(&two_kinds, without(4..8)), "the further one has devices of the other kind");
+    assert!(may_grow(&two_kinds, uniform), "whatever else a node has is not asked for");
+    let other = Selection { kinds: vec![other], excluded: without(0..2).excluded, ..Selection::default() };
+    assert!(may_grow(&two_kinds, other));
+}
+
 /// A further node is as far from a single one as that one's network says; what nothing crosses has no origin.
 #[test]
 fn a_single_node_keeps_its_network() {

@@ -82,6 +82,9 @@ pub struct Fleet {
     /// Whether all of it is one machine, whose devices of each kind are a node here: a stage may take devices of
     /// several of them then, and nothing between them is a network.
     pub is_one_node: bool,
+    /// Whether a further node like the last one would be among its devices, and be one more of its nodes: not where a
+    /// choice of devices leaves further ones out, or took only one kind of devices of that node.
+    pub may_grow: bool,
 }
 
 impl Fleet {
@@ -94,8 +97,8 @@ impl Fleet {
     #[must_use]
     pub fn with_nodes(&self, nodes: Vec<FleetNode>) -> Self {
         // The nodes of a large fleet are not cloned only to be dropped.
-        let Self { kinds, nodes: _, tiers, is_one_node } = self;
-        Self { kinds: kinds.clone(), nodes, tiers: tiers.clone(), is_one_node: *is_one_node }
+        let &Self { ref kinds, nodes: _, ref tiers, is_one_node, may_grow } = self;
+        Self { kinds: kinds.clone(), nodes, tiers: tiers.clone(), is_one_node, may_grow }
     }
 
     /// Most devices of one machine.

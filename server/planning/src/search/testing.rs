@@ -206,7 +206,7 @@ fn fleets(unit: u32, most: u32) -> impl Strategy<Value = Fleet> {
             hourly_price: None,
         });
         let tiers = if tiered { vec![Some(link(2)), Some(link(1))] } else { Vec::new() };
-        Fleet { kinds: kinds.collect(), nodes, tiers, is_one_node: false }
+        Fleet { kinds: kinds.collect(), nodes, tiers, is_one_node: false, may_grow: true }
     })
 }
 
@@ -397,7 +397,8 @@ mod tests {
             domains: Vec::new(),
         };
         let kinds = vec![Kind { name: "kind".to_owned(), capacity: Bytes(u64::MAX), hourly_price: None }];
-        let fleet = Fleet { kinds, nodes: vec![node("one")], tiers: Vec::new(), is_one_node: false };
+        let fleet =
+            Fleet { kinds, nodes: vec![node("one")], tiers: Vec::new(), is_one_node: false, may_grow: true };
         let places = Places::in_order(&fleet, &[1], Spanning::Never);
         let costs = Dice {
             seed: 1,

@@ -40,6 +40,7 @@ fn wide(schedule: Schedule, stages: RangeInclusive<usize>, capacity: u64) -> Ins
         nodes: (0..4).map(node).collect(),
         tiers: Vec::new(),
         is_one_node: false,
+        may_grow: true,
     };
     let ways = [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1)];
     let choice = |(data, tensor)| Choice { data, tensor, ..Choice::SINGLE };

@@ -10,7 +10,7 @@ use crate::store::records::{ClusterRecord, ClusterRow, LinkRecord};
 pub(super) fn cluster(record: &ClusterRecord) -> v1::Cluster {
     v1::Cluster {
         name: record.name.to_string(),
-        etag: etag(&record.cluster.id()),
+        etag: etag(&record.digest),
         create_time: Some(time(record.create_time)),
         ..(&record.cluster).into()
     }

@@ -5,8 +5,9 @@ mod links;
 mod message;
 
 use jiff::Timestamp;
+use loadmaster_planning::search::Stop;
 use loadmaster_proto::cluster::Cluster;
-use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
+use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import_while};
 use loadmaster_proto::error::{Invalid, required};
 use loadmaster_proto::name::{ClusterName, WorkerName};
 use loadmaster_proto::wire::longrunning::Operation;
@@ -15,6 +16,7 @@ use loadmaster_proto::wire::v1::cluster_service_server::ClusterService;
 use loadmaster_proto::wire::v1::create_cluster_request::Subject;
 use tonic::{Request, Response, Status};
 
+use super::blocking::blocking;
 use super::error::ApiError;
 use super::imports::Imports;
 use super::limits::MAX_PAGE_LINKS;
@@ -40,7 +42,7 @@ impl Clusters {
         }
         let v1::CreateClusterRequest { subject, cluster_id, validate_only, request_id: _ } = request;
         let subject = required("cluster", subject)?;
-        let cluster = self.imports.run("a cluster cannot be read", move |_| read(subject)).await?;
+        let cluster = self.imports.run("a cluster cannot be read", move |stop| read(subject, stop)).await?;
         self.keep(cluster, &cluster_id, validate_only, key).await
     }
 
@@ -54,7 +56,7 @@ impl Clusters {
             return Ok(None);
         }
         match self.store.find_cluster_request(key).await? {
-            Some(first) => Ok(Some(message::cluster(&self.store.get_cluster(&first).await?))),
+            Some(first) => Ok(Some(whole(self.store.get_cluster(&first).await?).await?)),
             None => Ok(None),
         }
     }
@@ -67,29 +69,46 @@ impl Clusters {
         validate_only: bool,
         key: Option<RequestKey>,
     ) -> Result<v1::Cluster, ApiError> {
-        let name = match id {
-            "" => ClusterName::from_id(cluster.id())?,
-            id => ClusterName::from_id(id).map_err(|invalid| invalid.under("cluster_id"))?,
+        let asked = match id {
+            "" => None,
+            id => Some(ClusterName::from_id(id).map_err(|invalid| invalid.under("cluster_id"))?),
         };
+        let named = blocking(SHOWING, move || {
+            let digest = cluster.id();
+            let name = asked.map_or_else(|| ClusterName::from_id(digest.clone()), Ok)?;
+            Ok::<_, Invalid>(ClusterRecord { name, cluster, digest, create_time: Timestamp::UNIX_EPOCH })
+        });
+        let record = named.await?;
         if validate_only {
-            let record = ClusterRecord { name, cluster, create_time: Timestamp::UNIX_EPOCH };
-            return Ok(v1::Cluster { create_time: None, ..message::cluster(&record) });
+            return Ok(v1::Cluster { create_time: None, ..whole(record).await? });
         }
-        Ok(message::cluster(&self.store.put_cluster(&name, &cluster, key.as_ref()).await?))
+        let ClusterRecord { name, cluster, .. } = record;
+        whole(self.store.put_cluster(&name, cluster, key.as_ref()).await?).await
     }
 }
 
-/// The cluster that a request describes.
-fn read(subject: Subject) -> Result<Cluster, Invalid> {
+/// What failed where a cluster cannot be made a message, which is done beside the calls: one may have 20,000 nodes.
+const SHOWING: &str = "a cluster cannot be shown";
+
+/// The message of a cluster.
+async fn whole(record: ClusterRecord) -> Result<v1::Cluster, ApiError> {
+    blocking(SHOWING, move || Ok::<_, ApiError>(message::cluster(&record))).await
+}
+
+/// The cluster that a request describes, unless nobody waits for it any more.
+fn read(subject: Subject, stop: &Stop) -> Result<Cluster, Invalid> {
+    let wanted = || !stop.is_requested();
     match subject {
-        Subject::Cluster(cluster) => Cluster::try_from(cluster).map_err(|invalid| invalid.under("cluster")),
+        Subject::Cluster(cluster) => {
+            Cluster::from_wire_while(cluster, &wanted).map_err(|invalid| invalid.under("cluster"))
+        }
         Subject::File(file) => {
             let v1::ClusterFile { document, format, options } = file;
             let format = ClusterFormat::of_document("format", format, &document);
             let options = ImportOptions::try_from(options.unwrap_or_default())
                 .map_err(|invalid| invalid.under("options"));
             format
-                .and_then(|format| import(format, &document, &options?))
+                .and_then(|format| import_while(format, &document, &options?, &wanted))
                 .map_err(|invalid| invalid.under("file"))
         }
     }
@@ -110,7 +129,7 @@ impl ClusterService for Clusters {
     ) -> Result<Response<v1::Cluster>, Status> {
         let name = ClusterName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
         let record = self.store.get_cluster(&name).await.map_err(ApiError::from)?;
-        Ok(Response::new(message::cluster(&record)))
+        Ok(Response::new(whole(record).await?))
     }
 
     async fn list_clusters(
@@ -154,5 +173,23 @@ impl ClusterService for Clusters {
         let page = self.store.list_link_measurements(worker.as_ref(), &page).await.map_err(ApiError::from)?;
         let (measurements, next_page_token) = listing.answer(page, message::worker_links);
         Ok(Response::new(v1::ListLinkMeasurementsResponse { measurements, next_page_token }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever left waits for no cluster, in whatever form it was sent.
+    #[test]
+    fn a_cluster_that_nobody_waits_for_is_not_read() {
+        let document = "SwitchName=s Nodes=n[0-3]".to_owned();
+        let file = v1::ClusterFile { document, ..v1::ClusterFile::default() };
+        for subject in [Subject::File(file), Subject::Cluster(v1::Cluster::default())] {
+            let stop = Stop::default();
+            stop.request();
+            let refused = read(subject, &stop).unwrap_err();
+            assert!(refused.to_string().contains("no longer wanted"), "{refused}");
+        }
     }
 }

@@ -46,19 +46,21 @@ fn no_room(plan: &PlanName, content: &Plan, need: RunNeed, nearest: NearestWorke
         }
         _ => format!("offers {} of its host's memory", Bytes(nearest.host_memory)),
     };
-    // Stages that hold less because of what they put into the host's memory are too large without it.
-    let alone =
-        if nearest.offers_command && host_memory == 0 { alone(content, &nearest) } else { Vec::new() };
+    // Stages that hold less because of what they do with others' memory are too large without it.
+    let alone = if nearest.offers_command && host_memory == 0 && content.stage_actions().is_empty() {
+        alone(content, &nearest)
+    } else {
+        Vec::new()
+    };
     let mut remedies = Vec::new();
     if !alone.is_empty() {
         let stages: Vec<String> = alone.iter().take(MOST_STAGES).map(ToString::to_string).collect();
-        let more = if alone.len() > MOST_STAGES { ", …" } else { "" };
         remedies.push(format!(
-            "train single stages: {} of its {} would fit alone ({}{more}), and `loadmaster profile run --campaign \
-             stages` trains stages one by one",
+            "train single stages, {} of its {} would fit alone: `loadmaster plan validate {} --stage {}`",
             alone.len(),
             content.stages.len(),
-            stages.join(", "),
+            plan.id(),
+            stages.join(","),
         ));
     }
     // What the worker has of the plan's size, or else all that it has.
@@ -188,6 +190,7 @@ mod tests {
         assert!(message.contains(remedy), "{message}");
         let without = told(1, 0, 0).to_string();
         assert!(!without.contains("host's memory") && !without.contains("--host-memory"), "{without}");
-        assert!(without.contains("train single stages: 2 of its 2 would fit alone"), "{without}");
+        let command = "2 of its 2 would fit alone: `loadmaster plan validate p --stage 0,1`";
+        assert!(without.contains(command), "{without}");
     }
 }

@@ -5,6 +5,7 @@ use loadmaster_planning::predict::cores;
 use loadmaster_planning::predict::forecast::{Excluded, Forecast, StageForecast, Verdict};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::plan::observation::Peak;
 use loadmaster_proto::wire::v1;
 
@@ -28,6 +29,18 @@ pub(super) struct Trial {
 }
 
 impl Trial {
+    /// Whether all stages were trained, not one of them alone.
+    fn is_whole(&self) -> bool {
+        let work = self.run.work.trained().map(|trained| &trained.stages);
+        !matches!(work, Some(Work::Solo(_)))
+    }
+
+    /// The measurement of the fullest device of a stage that was trained alone.
+    fn alone(&self, stage: usize) -> Option<&MeasurementRecord> {
+        let own = self.measurements.iter().filter(|of| of.measurement.stage_index as usize == stage);
+        own.max_by_key(|of| of.measurement.peak_allocated).filter(|_| !self.is_whole())
+    }
+
     /// The measurement of the fullest device of each stage, in order; none unless all of `stages` stages
     /// were measured.
     fn fullest(&self, stages: usize) -> Option<Vec<&MeasurementRecord>> {
@@ -43,20 +56,23 @@ impl Trial {
 /// A plan with the trials of it, newest first.
 pub(super) fn plan(record: &PlanRecord, layer_names: &[String], trials: &[Trial]) -> v1::Plan {
     let content = &record.content;
-    let newest = trials.iter().find_map(|trial| trial.fullest(content.stages.len()));
+    let (whole, alone): (Vec<&Trial>, Vec<&Trial>) = trials.iter().partition(|trial| trial.is_whole());
+    let newest = whole.iter().find_map(|trial| trial.fullest(content.stages.len()));
     let layer_name = |layer: usize| layer_names.get(layer).cloned().unwrap_or_default();
     let mut plan = v1::Plan {
         name: record.name.to_string(),
         create_time: Some(time(record.create_time)),
-        validations: trials.iter().filter_map(|trial| validation(record, trial)).collect(),
+        validations: whole.iter().filter_map(|trial| validation(record, trial)).collect(),
         ..v1::Plan::from(content)
     };
     plan.warnings.extend(cores::of_plan(content));
     for (index, (message, stage)) in plan.stages.iter_mut().zip(&content.stages).enumerate() {
         message.first_layer_name = layer_name(stage.config.first_layer);
         message.last_layer_name = layer_name(stage.config.last_layer);
-        let newest = newest.as_ref().and_then(|fullest| fullest.get(index));
-        message.measured_peak = newest.map(|of| measured(of));
+        let newest = newest.as_ref().and_then(|fullest| fullest.get(index).copied());
+        // What a stage needed alone says something where it was never trained with the others.
+        let newest = newest.or_else(|| alone.iter().find_map(|trial| trial.alone(index)));
+        message.measured_peak = newest.map(measured);
         message.measured_offload = newest.and_then(|of| of.measurement.offload.as_deref()).map(Into::into);
         // Bytes of two ledgers have no ratio.
         let comparable =

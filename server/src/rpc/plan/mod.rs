@@ -119,8 +119,13 @@ impl PlanService for Plans {
     }
 
     async fn delete_plan(&self, request: Request<v1::DeletePlanRequest>) -> Result<Response<()>, Status> {
-        let name = PlanName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
-        self.store.delete_plan(&name).await.map_err(ApiError::from)?;
+        let v1::DeletePlanRequest { name, with_trials } = request.into_inner();
+        let name = PlanName::parse("name", &name).map_err(ApiError::from)?;
+        let deleted = match with_trials {
+            true => self.store.delete_plan_with_trials(&name).await,
+            false => self.store.delete_plan(&name).await,
+        };
+        deleted.map_err(ApiError::from)?;
         Ok(Response::new(()))
     }
 

@@ -49,7 +49,8 @@ impl Plans {
             recompute: request.recompute,
         };
 
-        let chain = self.chain(name, kind).await?;
+        let revisions = self.revisions(std::slice::from_ref(&name), None).await?;
+        let chain = self.chain(name, kind, &revisions).await?;
         let training = overrides.apply(plan.as_ref().map_or(chain.training, |plan| plan.content.training))?;
         let stages = stages(asked, plan.as_ref(), &training, &chain)?;
         let asked_actions: Vec<StageActions> = field("stage_actions", request.stage_actions.clone())?;

@@ -15,6 +15,7 @@ use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::wire::{field, v1};
 
 use super::Plans;
+use super::known::Revisions;
 use super::request::{self, Overrides};
 use crate::rpc::error::ApiError;
 
@@ -45,6 +46,7 @@ impl Plans {
     pub(super) async fn recommend(
         &self,
         mut request: v1::RecommendPlanRequest,
+        revisions: &Revisions,
         limit: impl Fn(f64) -> Duration,
     ) -> Result<Recommended, ApiError> {
         let asked = request::question(&request)?;
@@ -57,8 +59,16 @@ impl Plans {
                     "are models to choose from: name the objective OBJECTIVE_MAX_MODEL, or leave them out";
                 return Err(Invalid::field("candidate_profiles", why).into());
             }
+            let is_imported = !document.is_empty();
             let name = self.profile(&request.profile, document).await?;
-            let question = self.plan_question(&request, asked, name).await?;
+            // Of a profile that has come with the request nothing is known yet.
+            let own = match is_imported {
+                true => Some(self.revisions(std::slice::from_ref(&name), None).await?),
+                false => None,
+            };
+            let question = self
+                .plan_question(&request, asked, name, own.as_ref().unwrap_or(revisions), revisions)
+                .await?;
             return self.searched(limit, move |stop| question.answer(stop)).await;
         }
         if !request.profile.is_empty() || !document.is_empty() {
@@ -70,7 +80,7 @@ impl Plans {
         let questions = candidates.into_iter().enumerate().map(|(index, name)| async move {
             let field = format!("candidate_profiles[{index}]");
             let name = ProfileName::parse(&field, &name)?;
-            let question = self.plan_question(request, asked.clone(), name).await?;
+            let question = self.plan_question(request, asked.clone(), name, revisions, revisions).await?;
             let parameters = question.chain.parameters.ok_or_else(|| {
                 Invalid::field(field, "is of a chain whose parameters are not known: compare other models")
             })?;
@@ -91,12 +101,15 @@ impl Plans {
         Ok(Recommended { plan, others, search_seconds, is_final })
     }
 
-    /// A question with all that it asks about, to be answered beside the calls.
+    /// A question with all that it asks about, to be answered beside the calls. `own` has the revision of the profile,
+    /// `revisions` those of everything else that the request names.
     async fn plan_question(
         &self,
         request: &v1::RecommendPlanRequest,
         mut asked: PlanRequest,
         name: ProfileName,
+        own: &Revisions,
+        revisions: &Revisions,
     ) -> Result<PlanQuestion, ApiError> {
         let margin = request::margin(request.margin)?;
         let kind = field("predictor", request.predictor)?;
@@ -106,18 +119,17 @@ impl Plans {
             schedule: request.schedule,
             recompute: request.recompute,
         };
-        let chain = self.chain(name, kind).await?;
+        let chain = self.chain(name, kind, own).await?;
         let training = overrides.apply(chain.training)?;
         let constraints = &asked.goal.constraints;
         constraints.check_layers(chain.layer_names.len()).map_err(|invalid| invalid.under("constraints"))?;
         if let Some(partitioning) = &asked.partitioning {
             request::check_partitioning(&chain, partitioning, training.micro_batch_size)?;
         }
-        let (fleet, cluster) =
-            request::devices(&self.store, request, constraints, &chain.device_kind).await?;
+        let (fleet, cluster) = self.devices(request, constraints, &chain.device_kind, revisions).await?;
         asked.goal.cluster = cluster;
         let fleet = fleet.with_prices(&prices(&request.hourly_prices)?);
-        let others = self.other_chains(&request.other_profiles, &chain, kind).await?;
+        let others = self.other_chains(&request.other_profiles, &chain, kind, revisions).await?;
         for kind in fleet.kinds() {
             let known = others.iter().chain([&chain]).map(|of| of.device_kind.as_str());
             if !known.clone().any(|known| known == kind) {
@@ -141,12 +153,13 @@ impl Plans {
         names: &[String],
         chain: &ProfiledChain,
         kind: Option<PredictorKind>,
+        revisions: &Revisions,
     ) -> Result<Vec<Arc<ProfiledChain>>, ApiError> {
         in_range("other_profiles", names.len(), 0..=MAX_PROFILES)?;
         let mut others = Vec::with_capacity(names.len());
         for (index, name) in names.iter().enumerate() {
             let field = format!("other_profiles[{index}]");
-            let other = self.chain(ProfileName::parse(&field, name)?, kind).await?;
+            let other = self.chain(ProfileName::parse(&field, name)?, kind, revisions).await?;
             let (own, model) = (&chain.profile, &other.model_name);
             if *model != chain.model_name {
                 let why =

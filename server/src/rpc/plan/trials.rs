@@ -12,7 +12,7 @@ use crate::rpc::error::ApiError;
 use crate::rpc::messages;
 use crate::store::records::{RunState, TrialRecord};
 
-/// Most plans that one validation trains.
+/// Most plans, or stages of one, that one validation trains.
 pub(super) const MAX_CANDIDATES: u32 = 20;
 
 /// The trials of a validation and the plan that measured best.
@@ -35,6 +35,9 @@ impl Plans {
 fn compare(trials: &[TrialRecord]) -> Compared {
     let (objective, as_shares) = trials.first().map_or_else(Default::default, |first| goal(&first.content));
     let criterion = Criterion::of(objective, as_shares);
+    if trials.iter().any(|trial| trial.stage.is_some()) {
+        return of_stages(trials);
+    }
     let tried: Vec<Tried<'_>> = trials
         .iter()
         .map(|trial| Tried {
@@ -51,17 +54,31 @@ fn compare(trials: &[TrialRecord]) -> Compared {
     Compared { message: v1::Trials { trials: rows.collect(), ranked_by }, best }
 }
 
+/// Trials of single stages of one plan: there is nothing to rank.
+fn of_stages(trials: &[TrialRecord]) -> Compared {
+    let measured = trials.iter().find(|trial| trial.measured.is_some());
+    let rows = trials.iter().map(|trial| row(trial, 0, None)).collect();
+    Compared {
+        message: v1::Trials { trials: rows, ranked_by: String::new() },
+        best: measured.map(|trial| trial.plan.clone()),
+    }
+}
+
 /// What the plans were chosen for, and whether they were compared as shares of the devices.
 fn goal(content: &Plan) -> (Objective, bool) {
     (content.asked.objective.unwrap_or_default(), content.asked.memory_unit == MemoryUnit::Share)
 }
 
 fn row(trial: &TrialRecord, predicted_rank: i32, place: Option<u32>) -> v1::PlanTrial {
-    let TrialRecord { run, plan, content, state, failure, measured, contended, oversubscribed } = trial;
-    let predicted_peak = content.peak();
-    let predicted_seconds = content.iteration_seconds();
+    let TrialRecord { run, plan, content, stage, state, failure, measured, contended, oversubscribed } =
+        trial;
+    let alone = stage.and_then(|stage| content.stages.get(usize::try_from(stage).ok()?));
+    let predicted_peak = alone.map_or_else(|| content.peak(), |stage| stage.predicted_peak);
     let measured_peak = measured.as_ref().and_then(|measured| measured.peak());
-    let measured_seconds = measured.as_ref().and_then(|measured| measured.iteration_seconds);
+    // An iteration of one stage is none of the plan's.
+    let of_all = measured.as_ref().filter(|_| stage.is_none());
+    let predicted_seconds = content.iteration_seconds().filter(|_| stage.is_none());
+    let measured_seconds = of_all.and_then(|measured| measured.iteration_seconds);
     let comparable = measured_peak.filter(|peak| peak.ledger == content.ledger);
     v1::PlanTrial {
         plan: plan.to_string(),
@@ -80,6 +97,7 @@ fn row(trial: &TrialRecord, predicted_rank: i32, place: Option<u32>) -> v1::Plan
             .and_then(|(predicted, measured)| error_ratio(predicted, measured)),
         contended: *contended,
         oversubscribed: *oversubscribed,
+        stage: *stage,
     }
 }
 

@@ -1,8 +1,9 @@
 //! `ValidatePlan`.
 
-use loadmaster_proto::error::Invalid;
-use loadmaster_proto::measure::run::{RunSpec, Work};
+use loadmaster_proto::error::{Invalid, in_range};
+use loadmaster_proto::measure::run::{RunSpec, SoloStage, Work};
 use loadmaster_proto::name::PlanName;
+use loadmaster_proto::plan::PlanStage;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::wire::longrunning::Operation;
 use loadmaster_proto::wire::v1;
@@ -23,6 +24,10 @@ impl Plans {
         let iterations =
             count_or("iterations", request.iterations, RunSpec::DEFAULT_ITERATIONS, RunSpec::MAX_ITERATIONS)?;
         let candidates = count_or("candidates", request.candidates, 1, MAX_CANDIDATES)?;
+        if candidates > 1 && !request.stages.is_empty() {
+            let why = "are for one plan: leave out candidates, or stages";
+            return Err(Invalid::field("stages", why).into());
+        }
         let deadline_seconds = deadline_seconds(request.run_deadline_seconds)?;
         // The same call gets the same answer, whichever workers have left since.
         let operation = match self.store.find_request(key.as_ref()).await? {
@@ -30,10 +35,12 @@ impl Plans {
             None => {
                 let mut trials = Vec::new();
                 for plan in self.candidates(&name, candidates).await? {
-                    let run = self.trial_run(&plan, iterations, deadline_seconds).await?;
-                    let trial = NewTrial { plan: plan.name, run };
-                    self.check_holds_here(&trial, &plan.content).await?;
-                    trials.push(trial);
+                    let whole = self.trial_run(&plan, iterations, deadline_seconds).await?;
+                    for run in asked_runs(whole, &plan, &request.stages)? {
+                        let trial = NewTrial { plan: plan.name.clone(), run };
+                        self.check_holds_here(&trial, &plan.content).await?;
+                        trials.push(trial);
+                    }
                 }
                 self.store.create_validation(&name, &trials, key).await?
             }
@@ -99,6 +106,54 @@ impl Plans {
             min_capacity: plan.stages.iter().map(|stage| stage.capacity).max().unwrap_or(0),
             deadline_seconds,
         })
+    }
+}
+
+/// The runs of a plan that are asked for: that of all of its stages where none is named, else one for each that is.
+///
+/// # Errors
+/// A stage that the plan does not have or that is named twice, or memory actions, in which other stages take part.
+fn asked_runs(whole: NewRun, plan: &PlanRecord, stages: &[i32]) -> Result<Vec<NewRun>, Invalid> {
+    if stages.is_empty() {
+        return Ok(vec![whole]);
+    }
+    if !whole.stage_actions.is_empty() {
+        let why =
+            format!("{} has memory actions, in which its other stages take part: train it whole", plan.name);
+        return Err(Invalid::field("stages", why));
+    }
+    let count = plan.content.stages.len();
+    in_range("stages", stages.len(), 1..=(MAX_CANDIDATES as usize))?;
+    let mut runs = Vec::with_capacity(stages.len());
+    for (place, &asked) in stages.iter().enumerate() {
+        let field = format!("stages[{place}]");
+        let found =
+            usize::try_from(asked).ok().and_then(|index| Some((index, plan.content.stages.get(index)?)));
+        let Some((index, stage)) = found else {
+            let why = format!("is {asked}, {} has the stages 0 to {}", plan.name, count.saturating_sub(1));
+            return Err(Invalid::field(field, why));
+        };
+        if stages.iter().take(place).any(|&other| other == asked) {
+            return Err(Invalid::field(
+                field,
+                format!("is {asked} for the second time: name each stage once"),
+            ));
+        }
+        runs.push(alone(&whole, stage, index, count));
+    }
+    Ok(runs)
+}
+
+/// What trains one stage as it is in the whole, with neighbours made up: it holds as many micro-batches as there.
+fn alone(whole: &NewRun, stage: &PlanStage, index: usize, count: usize) -> NewRun {
+    let place = |place: usize| u32::try_from(place).unwrap_or(u32::MAX);
+    let position = SoloStage { stage: stage.config, stage_count: place(count), stage_index: place(index) };
+    NewRun {
+        work: Work::Solo(position),
+        stage_recompute: whole.stage_recompute.get(index).map(|&policy| vec![policy]).unwrap_or_default(),
+        device_count: stage.config.devices(),
+        min_capacity: stage.capacity,
+        ..whole.clone()
     }
 }
 

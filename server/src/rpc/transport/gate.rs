@@ -9,18 +9,21 @@ use super::budget::Charge;
 use super::connections::Connection;
 use super::methods::Kind;
 use super::refusal::Refusal;
-use super::share::{BYTES, Bytes};
+use super::share::{BYTES, Bytes, large_calls};
 
 /// Longest wait for room: long enough for small calls to pass, too short for a queue to build up.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Bytes of a request or an answer that are not counted: small calls get through whatever others do.
 const UNCOUNTED_BYTES: usize = 64 << 10;
+/// Bytes of an answer that are taken for granted of a large content before it is read.
+const LARGE_BYTES: usize = 2 << 20;
 
 /// What all calls may take.
 #[derive(Debug)]
 pub(super) struct Gate {
     calls: Arc<Semaphore>,
     heavy: Arc<Semaphore>,
+    large: Arc<Semaphore>,
     bytes: Bytes,
 }
 
@@ -33,6 +36,7 @@ impl Gate {
         Self {
             calls: Arc::new(Semaphore::new(calls)),
             heavy: Arc::new(Semaphore::new((calls / 2).max(1))),
+            large: Arc::new(Semaphore::new(large_calls())),
             bytes: Bytes::new(BYTES),
         }
     }
@@ -52,13 +56,25 @@ impl Gate {
                 let full = "too many streams of this connection introduce themselves";
                 room.take_now(&own.opening).map_err(|_| Refusal::TooManyCalls(full))?;
             }
-            Kind::Small | Kind::Heavy => {
+            Kind::Small | Kind::Heavy | Kind::Large => {
                 // The call's own time bounds this wait.
                 room.take(&own.calls, Duration::MAX, "too many calls of this connection are open").await?;
+                let full = "the planner hands out as many large contents as it can";
+                if kind == Kind::Large {
+                    room.take(&own.large, Duration::MAX, full).await?;
+                    room.take(&peer.large, PATIENCE, full).await?;
+                    // Nothing is read for whoever leaves unread what was read for him before.
+                    if !self.answer(connection).has_room(LARGE_BYTES) {
+                        return Err(Refusal::TooMuchUnread);
+                    }
+                }
                 room.take(&peer.calls, PATIENCE, "too many calls of this address are open").await?;
                 if kind == Kind::Heavy {
                     room.take(&self.heavy, PATIENCE, "the planner works on as many requests as it can")
                         .await?;
+                }
+                if kind == Kind::Large {
+                    room.take(&self.large, PATIENCE, full).await?;
                 }
                 room.take(&self.calls, PATIENCE, "the planner answers as many calls as it can").await?;
             }
@@ -110,6 +126,11 @@ impl Counted {
     /// Holds `bytes`; whether there is room.
     pub(super) fn hold(&mut self, bytes: usize) -> bool {
         self.0.hold(bytes.saturating_sub(UNCOUNTED_BYTES))
+    }
+
+    /// Whether there is room for `bytes`, for the moment.
+    fn has_room(mut self, bytes: usize) -> bool {
+        self.hold(bytes)
     }
 }
 
@@ -169,5 +190,25 @@ mod tests {
         assert!(gate.answer(other).hold(MAX_MESSAGE_BYTES));
         drop(first);
         assert!(second.hold(MAX_MESSAGE_BYTES));
+    }
+
+    /// Reading is what costs, so it is not begun for an answer that would find no room.
+    #[tokio::test]
+    async fn large_contents_are_read_one_by_one_and_for_nobody_who_leaves_them_unread() {
+        let (gate, entries) = connect(8, &[[127, 0, 0, 1], [127, 0, 0, 2]]);
+        let (greedy, other) = (&entries[0].connection, &entries[1].connection);
+        let first = gate.enter(Kind::Large, greedy).await.unwrap();
+        let second = tokio::time::timeout(Duration::from_millis(20), gate.enter(Kind::Large, greedy)).await;
+        assert!(second.is_err(), "it waits for the first one");
+        gate.enter(Kind::Small, greedy).await.unwrap();
+        gate.enter(Kind::Large, other).await.unwrap();
+        drop(first);
+        let mut unread = gate.answer(greedy);
+        assert!(unread.hold(BYTES_PER_CONNECTION - LARGE_BYTES / 2));
+        assert!(matches!(gate.enter(Kind::Large, greedy).await, Err(Refusal::TooMuchUnread)));
+        gate.enter(Kind::Small, greedy).await.unwrap();
+        gate.enter(Kind::Large, other).await.unwrap();
+        drop(unread);
+        gate.enter(Kind::Large, greedy).await.unwrap();
     }
 }

@@ -16,6 +16,8 @@ pub(super) enum Kind {
     Small,
     /// A core, for a while.
     Heavy,
+    /// Bytes: a stored content of any size is read, and handed out whole.
+    Large,
     /// Time: it has a limit of its own, and must not keep others out.
     Wait,
     /// A stream that its caller keeps open: its service says what it may take.
@@ -36,13 +38,12 @@ pub(in crate::rpc) struct Methods(HashMap<String, Method>);
 const WAIT: &str = "/google.longrunning.Operations/WaitOperation";
 
 /// Methods that parse documents, lay out campaigns or search: half of the room at most is theirs.
-const HEAVY: [&str; 13] = [
+const HEAVY: [&str; 12] = [
     "/loadmaster.v1.ModelService/CreateModel",
     "/loadmaster.v1.ClusterService/CreateCluster",
     "/loadmaster.v1.ClusterService/DiscoverCluster",
     "/loadmaster.v1.ProfileService/RunProfile",
     "/loadmaster.v1.ProfileService/ResumeProfile",
-    "/loadmaster.v1.ProfileService/ExportProfile",
     "/loadmaster.v1.ProfileService/ImportProfile",
     "/loadmaster.v1.PlanService/PredictMemory",
     "/loadmaster.v1.PlanService/RecommendPlan",
@@ -50,6 +51,14 @@ const HEAVY: [&str; 13] = [
     "/loadmaster.v1.PlanService/ComparePlans",
     "/loadmaster.v1.PlanService/ValidatePlan",
     "/loadmaster.v1.PlanService/ListPredictionErrors",
+];
+
+/// Methods that hand out what may be megabytes: few of them at once.
+const LARGE: [&str; 4] = [
+    "/loadmaster.v1.ModelService/GetModel",
+    "/loadmaster.v1.ClusterService/GetCluster",
+    "/loadmaster.v1.ProfileService/GetProfile",
+    "/loadmaster.v1.ProfileService/ExportProfile",
 ];
 
 impl Methods {
@@ -95,6 +104,8 @@ fn kind(path: &str, unary: bool) -> Kind {
         Kind::Wait
     } else if HEAVY.contains(&path) {
         Kind::Heavy
+    } else if LARGE.contains(&path) {
+        Kind::Large
     } else {
         Kind::Small
     }
@@ -110,6 +121,9 @@ mod tests {
         let methods = Methods::new().unwrap();
         for path in HEAVY {
             assert_eq!(methods.at(path).map(|method| method.kind), Some(Kind::Heavy), "{path}");
+        }
+        for path in LARGE {
+            assert_eq!(methods.at(path).map(|method| method.kind), Some(Kind::Large), "{path}");
         }
         assert_eq!(methods.at(WAIT).map(|method| method.kind), Some(Kind::Wait));
         let connect = methods.at("/loadmaster.v1.WorkerService/Connect").unwrap();

@@ -6,11 +6,14 @@ use loadmaster_proto::MAX_MESSAGE_BYTES;
 use tokio::sync::Semaphore;
 
 use super::budget::Budget;
+use crate::slow::cores;
 
 /// Calls of one connection that are answered at once; more wait for each other.
 const CALLS_PER_CONNECTION: usize = 32;
 /// Streams of one connection that have not introduced themselves: a worker opens one.
 const OPENING_PER_CONNECTION: usize = 4;
+/// Calls of one connection that hand out large contents: more wait for each other, as their answers do on the wire.
+const LARGE_PER_CONNECTION: usize = 1;
 /// Calls of one connection that wait for operations.
 const WAITS_PER_CONNECTION: usize = 16;
 
@@ -18,6 +21,11 @@ const WAITS_PER_CONNECTION: usize = 16;
 pub(super) const BYTES: usize = 16 * MAX_MESSAGE_BYTES;
 const BYTES_PER_PEER: usize = 8 * MAX_MESSAGE_BYTES;
 pub(super) const BYTES_PER_CONNECTION: usize = 2 * MAX_MESSAGE_BYTES;
+
+/// Calls that hand out large contents at once: each takes a core of the database, and one of the planner.
+pub(super) fn large_calls() -> usize {
+    cores().max(2)
+}
 
 /// Bytes in both directions.
 #[derive(Debug)]
@@ -37,6 +45,7 @@ impl Bytes {
 pub(super) struct PeerShare {
     pub(super) calls: Arc<Semaphore>,
     pub(super) waits: Arc<Semaphore>,
+    pub(super) large: Arc<Semaphore>,
     pub(super) bytes: Bytes,
 }
 
@@ -46,6 +55,7 @@ pub(super) struct ConnectionShare {
     pub(super) calls: Arc<Semaphore>,
     pub(super) waits: Arc<Semaphore>,
     pub(super) opening: Arc<Semaphore>,
+    pub(super) large: Arc<Semaphore>,
     pub(super) bytes: Bytes,
 }
 
@@ -54,6 +64,7 @@ impl PeerShare {
     pub(super) fn new(calls: usize) -> Self {
         Self {
             calls: Arc::new(Semaphore::new((calls - calls / 4).max(1))),
+            large: Arc::new(Semaphore::new((large_calls() / 2).max(1))),
             // Of the half of all calls that may wait.
             waits: Arc::new(Semaphore::new((calls / 2 - calls / 8).max(1))),
             bytes: Bytes::new(BYTES_PER_PEER),
@@ -67,6 +78,7 @@ impl ConnectionShare {
             calls: Arc::new(Semaphore::new(CALLS_PER_CONNECTION)),
             waits: Arc::new(Semaphore::new(WAITS_PER_CONNECTION)),
             opening: Arc::new(Semaphore::new(OPENING_PER_CONNECTION)),
+            large: Arc::new(Semaphore::new(LARGE_PER_CONNECTION)),
             bytes: Bytes::new(BYTES_PER_CONNECTION),
         }
     }

@@ -11,15 +11,14 @@ use crate::store::columns::Stored;
 use crate::store::time::Time;
 
 /// A stored cluster.
-#[derive(Debug, Clone, PartialEq, FromRow)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ClusterRecord {
-    #[sqlx(rename = "id", try_from = "Stored<String>")]
     pub name: ClusterName,
     /// Nodes, devices and links.
-    #[sqlx(json)]
     pub cluster: Cluster,
+    /// [`Cluster::id`] of its content.
+    pub digest: String,
     /// When it was first stored.
-    #[sqlx(try_from = "Time")]
     pub create_time: Timestamp,
 }
 

@@ -13,18 +13,14 @@ use crate::store::columns::Stored;
 use crate::store::time::Time;
 
 /// A model with what it was built from.
-#[derive(Debug, Clone, PartialEq, FromRow)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ModelRecord {
     /// Content-derived name.
-    #[sqlx(rename = "id", try_from = "Stored<String>")]
     pub name: ModelName,
-    #[sqlx(json)]
     pub model: Model,
     /// What it was built from.
-    #[sqlx(json)]
     pub source: ModelSource,
     /// When it was first stored.
-    #[sqlx(try_from = "Time")]
     pub create_time: Timestamp,
 }
 

@@ -31,6 +31,8 @@ pub struct TrialRecord {
     /// What the plan is made of, predictions included.
     #[sqlx(json)]
     pub content: Plan,
+    /// The stage that was trained alone; none where all were.
+    pub stage: Option<i32>,
     /// Where the run stands.
     #[sqlx(try_from = "Stored<String>")]
     pub state: RunState,

@@ -21,7 +21,7 @@ use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::actions::StageActions;
-use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_samples::cpu_slot;
 
@@ -55,6 +55,11 @@ pub(crate) fn run() -> NewRun {
         smallest_micro_batch_size: None,
         held_out: false,
     }
+}
+
+/// A run that trains all stages of a plan.
+pub(crate) fn trial_run() -> NewRun {
+    NewRun { work: Work::Partitioning(Partitioning::from_sizes(&[30]).unwrap()), ..run() }
 }
 
 /// A worker of two CPU slots that offers nothing besides.

@@ -26,7 +26,7 @@ use self::architectures::Architecture;
 use self::fields::Fields;
 use crate::error::{Invalid, in_range};
 use crate::model::Model;
-use crate::wire::reading::{self, meter::Limits};
+use crate::wire::reading::{self, Wanted, always, meter::Limits};
 
 /// Values of `model_type` that are understood.
 pub const MODEL_TYPES: [&str; 6] = ["gpt2", "bert", "llama", "mistral", "qwen2", "qwen3"];
@@ -36,8 +36,12 @@ pub const DEFAULT_MAX_SEQUENCE_LENGTH: i64 = 4096;
 
 /// # Errors
 /// Names the key, below `config`, or `sequence_length`.
-pub(super) fn model(config: &str, sequence_length: Option<i64>) -> Result<Model, Invalid> {
-    let config = reading::json(config, &Limits::BUILT).map_err(|invalid| invalid.under("config"))?;
+pub(super) fn model(
+    config: &str,
+    sequence_length: Option<i64>,
+    wanted: Wanted<'_>,
+) -> Result<Model, Invalid> {
+    let config = reading::json(config, &Limits::BUILT, wanted).map_err(|invalid| invalid.under("config"))?;
     let Value::Object(config) = config else {
         return Err(Invalid::field("config", "must be a JSON object"));
     };
@@ -55,12 +59,13 @@ pub(super) fn model(config: &str, sequence_length: Option<i64>) -> Result<Model,
         Some(length) => in_range("sequence_length", length, 1..=longest)?,
         None => longest.min(DEFAULT_MAX_SEQUENCE_LENGTH),
     };
+    reading::check(wanted)?;
     architecture.model(&model_type, sequence_length)
 }
 
 /// What a configuration says and the model leaves out, because it changes neither memory nor time.
 pub(super) fn notes(config: &str) -> Vec<String> {
-    let config = reading::json(config, &Limits::BUILT).unwrap_or_default();
+    let config = reading::json(config, &Limits::BUILT, &always).unwrap_or_default();
     rotary::notes(&config)
 }
 

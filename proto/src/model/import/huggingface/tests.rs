@@ -3,6 +3,10 @@
 use super::*;
 use crate::model::layer::LayerKind;
 
+fn model(config: &str, sequence_length: Option<i64>) -> Result<Model, Invalid> {
+    super::model(config, sequence_length, &always)
+}
+
 const GPT2: &str = r#"{
     "activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1,
     "bos_token_id": 50256, "embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02,

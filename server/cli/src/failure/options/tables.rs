@@ -178,8 +178,14 @@ pub(crate) const PLAN_SHOW: OptionTable = &[&[
     ("transfers", "--transfers"),
 ]];
 pub(crate) const PLAN_COMPARE: OptionTable = &[&[("names", "PLAN")]];
+pub(crate) const PLAN_DELETE: OptionTable = &[&[("name", "NAME"), ("with_trials", "--with-trials")]];
 pub(crate) const PLAN_VALIDATE: OptionTable = &[
-    &[("name", "NAME"), ("iterations", "--iterations"), ("candidates", "--candidates")],
+    &[
+        ("name", "NAME"),
+        ("iterations", "--iterations"),
+        ("candidates", "--candidates"),
+        ("stages", "--stage"),
+    ],
     RUN_DEADLINE,
     REQUEST_ID,
 ];

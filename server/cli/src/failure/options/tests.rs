@@ -61,8 +61,8 @@ fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'stati
         ("worker show", "GetWorkerRequest", NAME, list),
         ("worker drain", "DrainWorkerRequest", WORKER_DRAIN, list),
         ("worker delete", "DeleteWorkerRequest", NAME, list),
-        ("plan delete", "DeletePlanRequest", NAME, list),
-        ("plan delete", "DeleteObservationRequest", NAME, list),
+        ("plan delete", "DeletePlanRequest", PLAN_DELETE, list),
+        ("plan delete", "DeleteObservationRequest", PLAN_DELETE, list),
         ("profile delete", "DeleteProfileRequest", NAME, list),
     ]
 }

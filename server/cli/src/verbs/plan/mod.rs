@@ -53,6 +53,11 @@ pub(crate) enum PlanVerb {
         /// The plan, `plans/ID` or the id alone; or an observation, `plans/ID/observations/ID`.
         #[arg(value_parser = parse::plan_or_observation)]
         name: String,
+
+        /// Also where trials measured or somebody reported something of the plan: its reports go with it, its runs stay
+        /// in the list of runs.
+        #[arg(long)]
+        with_trials: bool,
     },
     /// What was reported of plans, newest first.
     #[command(after_help = help::PLAN_OBSERVATIONS)]
@@ -77,6 +82,12 @@ pub(crate) struct Validate {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=20))]
     candidates: i32,
 
+    /// Only this stage, alone, counted from 0; several times for several of them. For plans that no worker could hold
+    /// whole.
+    #[arg(long = "stage", value_name = "N", value_delimiter = ',', conflicts_with = "candidates",
+          value_parser = clap::value_parser!(i32).range(0..))]
+    stages: Vec<i32>,
+
     /// Hard limit of one attempt, for example 10m.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse::duration)]
     run_deadline: std::time::Duration,
@@ -96,7 +107,7 @@ impl PlanVerb {
             Self::Predict(_) => options::PLAN_PREDICT,
             Self::Recommend(_) => options::PLAN_RECOMMEND,
             Self::Show(_) => options::PLAN_SHOW,
-            Self::Delete { .. } => options::NAME,
+            Self::Delete { .. } => options::PLAN_DELETE,
             Self::Compare(_) => options::PLAN_COMPARE,
             Self::List(_) => options::LIST,
             Self::Validate(_) => options::PLAN_VALIDATE,
@@ -132,6 +143,7 @@ pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure
                 request_id: request_id(validate.request_id.as_ref()),
                 run_deadline_seconds: whole_seconds(validate.run_deadline),
                 candidates: validate.candidates,
+                stages: validate.stages,
             };
             context.leaves(LeftBehind::Request { request_id: request.request_id.clone() });
             let operation = context
@@ -141,18 +153,18 @@ pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure
             follow::begun(context, operation, &validate.wait).await
         }
         PlanVerb::Report(report) => report.run(context).await,
-        PlanVerb::Delete { name } => delete(context, name).await,
+        PlanVerb::Delete { name, with_trials } => delete(context, name, with_trials).await,
         PlanVerb::Observations(observations) => observations.run(context).await,
         PlanVerb::Errors(errors) => errors.run(context).await,
     }
 }
 
-async fn delete(context: &Context, name: String) -> Result<(), Failure> {
+async fn delete(context: &Context, name: String, with_trials: bool) -> Result<(), Failure> {
     if name.contains("/observations/") {
         let request = v1::DeleteObservationRequest { name: name.clone() };
         context.client.call(request, async |channel, q| plans(channel).delete_observation(q).await).await?;
     } else {
-        let request = v1::DeletePlanRequest { name: name.clone() };
+        let request = v1::DeletePlanRequest { name: name.clone(), with_trials };
         context.client.call(request, async |channel, q| plans(channel).delete_plan(q).await).await?;
     }
     context.remark(&format!("{name} is deleted"));

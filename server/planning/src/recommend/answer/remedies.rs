@@ -218,13 +218,14 @@ fn others(batches: &[Batch]) -> Vec<Batch> {
 fn more_devices<M: Market>(trial: &mut Trial<'_, M>, wish: &Wish) {
     let fleet = trial.inquiry.fleet();
     let Some(last) = fleet.nodes.last() else { return };
+    if !fleet.may_grow {
+        return;
+    }
     if !fleet.is_one_node {
         let is_timed = wish.mode != SearchMode::Exact || wish.constraints.max_iteration_seconds.is_some();
         let between = fleet.between(fleet.nodes.len() - 1, fleet.nodes.len() - 1);
         let is_reach_known = between.is_some_and(|link| link != FleetNode::ALONE);
-        // A further node has devices of all kinds that the last one has; it is seen as several here.
-        let is_mixed = fleet.nodes.iter().filter(|node| node.name == last.name).count() > 1;
-        if is_mixed || (is_timed && !is_reach_known) {
+        if is_timed && !is_reach_known {
             return;
         }
     }

@@ -59,7 +59,13 @@ fn fleet(nodes: &[(u32, u64)]) -> Fleet {
         outside: link,
         domains: Vec::new(),
     });
-    Fleet { kinds: kinds.collect(), nodes: nodes.collect(), tiers: Vec::new(), is_one_node: false }
+    Fleet {
+        kinds: kinds.collect(),
+        nodes: nodes.collect(),
+        tiers: Vec::new(),
+        is_one_node: false,
+        may_grow: true,
+    }
 }
 
 /// What a test asks besides costs and devices.

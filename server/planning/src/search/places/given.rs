@@ -128,7 +128,13 @@ mod tests {
             domains: Vec::new(),
         };
         let kinds = vec![Kind { name: "kind".to_owned(), capacity: Bytes(1), hourly_price: None }];
-        Fleet { kinds, nodes: vec![node("one"), node("two")], tiers: Vec::new(), is_one_node: false }
+        Fleet {
+            kinds,
+            nodes: vec![node("one"), node("two")],
+            tiers: Vec::new(),
+            is_one_node: false,
+            may_grow: true,
+        }
     }
 
     /// Groups, and with them links, follow the ranks as given: shards across the nodes, replicas inside them.

@@ -148,6 +148,7 @@ fn relaxed(fleet: &Fleet) -> Fleet {
         }],
         tiers: Vec::new(),
         is_one_node: true,
+        may_grow: true,
     }
 }
 

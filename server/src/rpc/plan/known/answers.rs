@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use loadmaster_proto::name::{ClusterName, PlanName, ProfileName};
+use loadmaster_proto::name::PlanName;
 use loadmaster_proto::wire::v1;
 
-use super::Question;
+use super::{Named, Question, Revisions};
 use crate::rpc::error::ApiError;
 use crate::rpc::plan::Plans;
 use crate::store::StoreError;
@@ -26,14 +26,22 @@ impl Plans {
         request: v1::RecommendPlanRequest,
         limit: impl Fn(f64) -> Duration,
     ) -> Result<v1::Plan, ApiError> {
-        let question = self.question(&request).await?;
+        let named = Named::by(&request);
+        let revisions = match &named {
+            Some(Named { profiles, cluster }) => self.revisions(profiles, cluster.as_ref()).await?,
+            None => Revisions::default(),
+        };
+        let question = match named {
+            Some(named) => self.question(&request, &named, &revisions).await?,
+            None => None,
+        };
         if let Some(question) = &question
             && let Some(plan) = self.answered(question).await?
         {
             return Ok(plan);
         }
         let validate_only = request.validate_only;
-        let answer = self.recommend(request, limit).await?;
+        let answer = self.recommend(request, &revisions, limit).await?;
         let (name, content) = &answer.plan;
         let is_stopped = content.found.certificate.as_ref().is_some_and(|certificate| certificate.stopped);
         let known = Answered { plan: name.clone(), search_seconds: answer.search_seconds };
@@ -70,21 +78,18 @@ impl Plans {
     /// What a request asks, with the revisions of what it names, as they are before anything is read. None where its
     /// answer is not stored, it brings its profile along, or it names what is not there: that is for the search to
     /// say.
-    async fn question(&self, request: &v1::RecommendPlanRequest) -> Result<Option<Question>, ApiError> {
+    async fn question(
+        &self,
+        request: &v1::RecommendPlanRequest,
+        Named { profiles, cluster }: &Named,
+        revisions: &Revisions,
+    ) -> Result<Option<Question>, ApiError> {
         if request.validate_only || !request.profile_document.is_empty() {
             return Ok(None);
         }
-        let main = std::iter::once(&request.profile).filter(|name| !name.is_empty());
-        let names = main.chain(&request.other_profiles).chain(&request.candidate_profiles);
-        let profiles: Result<Vec<ProfileName>, _> =
-            names.map(|name| ProfileName::parse("profile", name)).collect();
-        let cluster = Some(request.cluster.as_str()).filter(|name| !name.is_empty());
-        let cluster = cluster.map(|name| ClusterName::parse("cluster", name)).transpose();
-        let (Ok(profiles), Ok(cluster)) = (profiles, cluster) else { return Ok(None) };
-        let ids: Vec<&str> = profiles.iter().map(ProfileName::id).collect();
-        let known = self.store.revisions(&ids, cluster.as_ref().map(ClusterName::id)).await?;
-        let names = profiles.iter().map(ToString::to_string).chain(cluster.iter().map(ToString::to_string));
-        let revisions: Option<Vec<&str>> = names.map(|name| known.get(&name).map(String::as_str)).collect();
+        let of_profiles = profiles.iter().map(|name| revisions.of(name));
+        let of_cluster = cluster.iter().map(|name| revisions.of(name));
+        let revisions: Option<Vec<&str>> = of_profiles.chain(of_cluster).collect();
         let Some(revisions) = revisions else { return Ok(None) };
         let corrections = if request.correct { Some(self.corrections().await?) } else { None };
         let versions = corrections.as_ref().map(|of| of.versions()).unwrap_or_default();

@@ -7,6 +7,7 @@ use loadmaster_planning::recommend::ProfiledChain;
 use loadmaster_proto::name::ProfileName;
 use tokio::sync::OnceCell;
 
+use super::Revisions;
 use crate::rpc::error::ApiError;
 use crate::rpc::plan::Plans;
 
@@ -24,15 +25,15 @@ pub(super) struct KnownChain {
 }
 
 impl Plans {
-    /// The profile of a request with its predictor: as it was read before, unless it has changed since.
+    /// The profile of a request with its predictor: as it was read before, unless it has changed since. Where nothing is
+    /// said of its revision it is read, and not kept.
     pub(in crate::rpc::plan) async fn chain(
         &self,
         name: ProfileName,
         kind: Option<PredictorKind>,
+        revisions: &Revisions,
     ) -> Result<Arc<ProfiledChain>, ApiError> {
-        // Before it is read, so that what changes meanwhile has another revision.
-        let mut revisions = self.store.revisions(&[name.id()], None).await?;
-        let Some(revision) = revisions.remove(&name.to_string()) else {
+        let Some(revision) = revisions.of(&name) else {
             // Missing or unfinished: whoever reads it says which.
             return Ok(Arc::new(self.read_chain(name, kind).await?.0));
         };
@@ -42,7 +43,7 @@ impl Plans {
             &key,
             |known| known.revision == revision,
             UNREAD,
-            || KnownChain { revision: revision.clone(), chain: Arc::default() },
+            || KnownChain { revision: revision.to_owned(), chain: Arc::default() },
         );
         let read = || async {
             let (chain, bytes) = self.read_chain(name, kind).await?;

@@ -6,6 +6,7 @@
 //! | which plan answered a request | 16,384 requests | the revisions of all that it rests on stay |
 //! | plans as messages, without trials and observations | 64 MiB | for ever: plans never change |
 //! | names of layers | 16 MiB | for ever: models never change |
+//! | devices of clusters as searches see them | 32 MiB | the cluster's revision stays |
 //!
 //! The least recently used goes first. Nothing of it matters: a planner that starts again reads and searches once more,
 //! and each of several planners on one database has its own. Revisions are asked of the database in every call, so
@@ -13,9 +14,11 @@
 
 mod answers;
 mod chains;
+mod fleets;
 mod kept;
 mod plans;
 mod question;
+mod revisions;
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,8 +28,11 @@ use serde::Serialize;
 
 use answers::Answered;
 use chains::{ChainKey, KnownChain};
+use fleets::{FleetKey, KnownFleet};
 use kept::Kept;
 use question::Question;
+use revisions::Named;
+pub(super) use revisions::Revisions;
 
 /// Most bytes of profiles with their predictors, as far as they can be told.
 const MOST_CHAIN_BYTES: usize = 256 << 20;
@@ -36,6 +42,8 @@ const MOST_ANSWERS: usize = 16_384;
 const MOST_PLAN_BYTES: usize = 64 << 20;
 /// Most bytes of names of layers.
 const MOST_NAME_BYTES: usize = 16 << 20;
+/// Most bytes of devices of clusters.
+const MOST_FLEET_BYTES: usize = 32 << 20;
 
 /// Everything that is kept between calls. Cheap to clone.
 #[derive(Clone)]
@@ -48,6 +56,7 @@ struct Shelves {
     plans: Kept<String, Arc<v1::Plan>>,
     /// By the model's id.
     layer_names: Kept<String, Arc<Vec<String>>>,
+    fleets: Kept<FleetKey, KnownFleet>,
 }
 
 impl Default for Memory {
@@ -57,6 +66,7 @@ impl Default for Memory {
             answers: Kept::new(MOST_ANSWERS),
             plans: Kept::new(MOST_PLAN_BYTES),
             layer_names: Kept::new(MOST_NAME_BYTES),
+            fleets: Kept::new(MOST_FLEET_BYTES),
         }))
     }
 }
@@ -68,6 +78,7 @@ impl fmt::Debug for Memory {
             .field("answers", &self.0.answers)
             .field("plans", &self.0.plans)
             .field("layer_names", &self.0.layer_names)
+            .field("fleets", &self.0.fleets)
             .finish()
     }
 }

@@ -1,8 +1,8 @@
 //! The devices of a request: from a cluster, or named in groups.
 
-use loadmaster_planning::fleet::{
-    self, DeviceGroup, Exclusion, FleetError, MAX_DEVICES, PlannedFleet, Selection,
-};
+use std::sync::Arc;
+
+use loadmaster_planning::fleet::{self, DeviceGroup, Exclusion, FleetError, MAX_DEVICES, PlannedFleet};
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::name::ClusterName;
 use loadmaster_proto::plan::constraints::Constraints;
@@ -10,35 +10,36 @@ use loadmaster_proto::wire::v1;
 
 use super::capacity;
 use crate::rpc::error::ApiError;
-use crate::store::Store;
+use crate::rpc::plan::Plans;
+use crate::rpc::plan::known::Revisions;
 
-/// The devices of a request, and the cluster that they are of; groups without a kind are of `kind`.
-///
-/// # Errors
-/// None or both ways to name them, a group out of range, or a cluster that does not have what is named.
-pub(in crate::rpc::plan) async fn devices(
-    store: &Store,
-    request: &v1::RecommendPlanRequest,
-    constraints: &Constraints,
-    kind: &str,
-) -> Result<(PlannedFleet, Option<ClusterName>), ApiError> {
-    match (request.devices.as_slice(), request.cluster.as_str()) {
-        ([], "") => {
-            let why = "is required, or cluster: how many devices, and how large?";
-            Err(Invalid::field("devices", why).into())
-        }
-        (groups, "") => Ok((of_groups(groups, constraints, kind)?, None)),
-        ([], name) => {
-            let name = ClusterName::parse("cluster", name)?;
-            let cluster = store.get_cluster(&name).await?.cluster;
-            let excluded = excluded(&constraints.excluded_devices)?;
-            let selection = Selection { excluded, ..Selection::default() };
-            let fleet = fleet::fleet(&cluster, &selection).map_err(|error| fleet_error("cluster", &error))?;
-            Ok((fleet, Some(name)))
-        }
-        (_, _) => {
-            let why = "and cluster name devices twice: give one of them";
-            Err(Invalid::field("devices", why).into())
+impl Plans {
+    /// The devices of a request, and the cluster that they are of; groups without a kind are of `kind`.
+    ///
+    /// # Errors
+    /// None or both ways to name them, a group out of range, or a cluster that does not have what is named.
+    pub(in crate::rpc::plan) async fn devices(
+        &self,
+        request: &v1::RecommendPlanRequest,
+        constraints: &Constraints,
+        kind: &str,
+        revisions: &Revisions,
+    ) -> Result<(PlannedFleet, Option<ClusterName>), ApiError> {
+        match (request.devices.as_slice(), request.cluster.as_str()) {
+            ([], "") => {
+                let why = "is required, or cluster: how many devices, and how large?";
+                Err(Invalid::field("devices", why).into())
+            }
+            (groups, "") => Ok((of_groups(groups, constraints, kind)?, None)),
+            ([], name) => {
+                let name = ClusterName::parse("cluster", name)?;
+                let fleet = self.fleet(&name, &constraints.excluded_devices, revisions).await?;
+                Ok((Arc::unwrap_or_clone(fleet), Some(name)))
+            }
+            (_, _) => {
+                let why = "and cluster name devices twice: give one of them";
+                Err(Invalid::field("devices", why).into())
+            }
         }
     }
 }
@@ -72,8 +73,11 @@ fn of_groups(
     fleet::of_groups(&groups?, None).map_err(|error| fleet_error("devices", &error))
 }
 
-/// `node` or `node/index`.
-fn excluded(devices: &[String]) -> Result<Vec<Exclusion>, Invalid> {
+/// What may not be used: `node` or `node/index`.
+///
+/// # Errors
+/// Names the entry that is neither.
+pub(in crate::rpc::plan) fn excluded(devices: &[String]) -> Result<Vec<Exclusion>, Invalid> {
     let one = |(index, name): (usize, &String)| {
         let Some((node, device)) = name.rsplit_once('/') else {
             return Ok(Exclusion { node: name.clone(), device: None });
@@ -87,7 +91,7 @@ fn excluded(devices: &[String]) -> Result<Vec<Exclusion>, Invalid> {
     devices.iter().enumerate().map(one).collect()
 }
 
-fn fleet_error(field: &str, error: &FleetError) -> Invalid {
+pub(in crate::rpc::plan) fn fleet_error(field: &str, error: &FleetError) -> Invalid {
     let field = match error {
         FleetError::Unknown { field: "excluded", .. } => "constraints.excluded_devices",
         FleetError::Unknown { .. } | FleetError::Empty { .. } | FleetError::TooMany { .. } => field,

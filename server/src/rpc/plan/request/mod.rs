@@ -12,7 +12,7 @@ use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::wire::{field, v1};
 
-pub(super) use devices::devices;
+pub(super) use devices::{excluded, fleet_error};
 pub(super) use question::question;
 
 /// The settings of a training that a request may name; what is 0 stays as it was profiled.

@@ -178,9 +178,11 @@ fn succeeded(plan: &Plan) -> Option<&PlanValidation> {
 }
 
 fn measured_peak(plan: &Plan) -> Option<&MemoryFigure> {
-    let measured = || plan.stages.iter().filter_map(|stage| stage.measured_peak.as_ref());
-    common_ledger(measured())?;
-    measured().max_by_key(|figure| figure.bytes)
+    // Of stages that were trained alone, none says what the others need.
+    let measured: Option<Vec<_>> = plan.stages.iter().map(|stage| stage.measured_peak.as_ref()).collect();
+    let measured = measured?;
+    common_ledger(measured.iter().copied())?;
+    measured.into_iter().max_by_key(|figure| figure.bytes)
 }
 
 fn figures(plan: &Plan) -> impl Iterator<Item = &MemoryFigure> {

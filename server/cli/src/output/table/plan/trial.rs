@@ -36,7 +36,7 @@ pub(crate) fn all(trials: &Trials, look: Look) -> String {
         grid.row([
             place(trial.predicted_rank, look),
             place(trial.measured_rank, look),
-            id(&trial.plan),
+            what(trial),
             bytes(&trial.predicted_peak),
             bytes(&trial.measured_peak),
             or_nothing(trial.peak_error_ratio.map(ratio), look),
@@ -47,15 +47,25 @@ pub(crate) fn all(trials: &Trials, look: Look) -> String {
         ]);
     }
     let mut text = grid.render();
-    text.push_str(&format!("ranked by {}\n", plain(&trials.ranked_by)));
+    if !trials.ranked_by.is_empty() {
+        text.push_str(&format!("ranked by {}\n", plain(&trials.ranked_by)));
+    }
     for trial in rows.iter().filter(|trial| !trial.failure.is_empty()) {
-        text.push_str(&format!("{} failed: {}\n", id(&trial.plan), plain(&trial.failure)));
+        text.push_str(&format!("{} failed: {}\n", what(trial), plain(&trial.failure)));
     }
     text
 }
 
 fn or_nothing(text: Option<String>, look: Look) -> String {
     text.unwrap_or_else(|| look.none().to_owned())
+}
+
+/// The plan, or which stage of it was trained alone.
+fn what(trial: &PlanTrial) -> String {
+    match trial.stage {
+        Some(stage) => format!("{} stage {stage}", id(&trial.plan)),
+        None => id(&trial.plan),
+    }
 }
 
 fn place(rank: i32, look: Look) -> String {

@@ -73,7 +73,7 @@ fn pipeline() -> Instance {
         domains: Vec::new(),
     };
     let kinds = vec![Kind { name: "kind".to_owned(), capacity: Bytes(1 << 30), hourly_price: None }];
-    let fleet = Fleet { kinds, nodes: vec![node], tiers: Vec::new(), is_one_node: false };
+    let fleet = Fleet { kinds, nodes: vec![node], tiers: Vec::new(), is_one_node: false, may_grow: true };
     let places = Places::in_order(&fleet, &[1], Spanning::Never);
     let costs = Dice {
         seed: 5,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{
     ClusterParts, DeviceKind, DeviceLink, MAX_DEVICES, MAX_DOMAINS, MAX_KINDS, MAX_LABELS, MAX_LINKS,
-    MAX_NAME, MAX_NODE_DEVICES, MAX_NODES, MAX_TIERS, Node,
+    MAX_NAME, MAX_NODE_DEVICES, MAX_NODES, MAX_TIERS, Node, NodeCopies,
 };
 use crate::bytes::Bytes;
 use crate::error::{Invalid, in_range};
@@ -39,6 +39,8 @@ pub(super) fn check(parts: &mut ClusterParts) -> Result<(), Invalid> {
     unique("nodes", "name", nodes.iter().map(|node| node.name.as_str()))?;
     in_range("nodes.devices", nodes.iter().map(|node| node.devices.len()).sum(), 1..=MAX_DEVICES)?;
     in_range("nodes.links", nodes.iter().map(|node| node.links.len()).sum(), 0..=MAX_LINKS)?;
+    let copies = nodes.iter().filter_map(|node| node.copies.as_ref()).map(NodeCopies::size).sum();
+    in_range("nodes.copies", copies, 0..=MAX_LINKS)?;
     for (index, node) in nodes.iter_mut().enumerate() {
         check_node(node, kinds).map_err(|invalid| invalid.under(&format!("nodes[{index}]")))?;
     }
@@ -126,6 +128,10 @@ fn check_node(node: &mut Node, kinds: &[DeviceKind]) -> Result<(), Invalid> {
         }
     }
     node.links = checked_links(node)?;
+    node.copies = node.copies.take().filter(|copies| !copies.is_empty());
+    if let Some(copies) = &mut node.copies {
+        copies.check(&node.devices).map_err(|invalid| invalid.under("copies"))?;
+    }
     check_inside(node)
 }
 

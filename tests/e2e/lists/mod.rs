@@ -198,6 +198,7 @@ fn cluster(nodes: usize) -> Cluster {
         link_class: None,
         links: Vec::new(),
         network: Some(link),
+        copies: None,
     };
     Cluster::new(ClusterParts {
         kinds: vec![DeviceKind {

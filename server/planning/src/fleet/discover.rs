@@ -131,6 +131,7 @@ fn node(
         link_class: shared.and_then(|(class, _)| class),
         links,
         network,
+        copies: None,
     }
 }
 

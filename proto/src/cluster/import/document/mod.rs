@@ -10,6 +10,10 @@
 //!     devices: 8                    # or a list of {index, kind, uuid, pci_bus_id}
 //!     link: {class: NV18, bandwidth: 371GB/s, latency: 3us}
 //!     network: {bandwidth: 400Gb/s, latency: 5us, origin: measured}
+//!     host:                         # where memory actions park blocks, and how they get there
+//!       memory: 512GiB
+//!       link: {bandwidth: 50GB/s, latency: 5us}
+//!       uplinks: [{devices: [0, 1], bandwidth: 50GB/s}]
 //! tiers:                            # nearest first
 //!   - {level: leaf, bandwidth: 50GB/s}
 //!   - {level: spine, bandwidth: 25GB/s}
@@ -22,14 +26,18 @@
 //! What is written is *given* unless `origin` says that it was measured or assumed. Without `link`, the links of a
 //! node are assumed from its kind of device; without `latency`, that of such links is taken.
 
+mod copies;
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use copies::{HostEntry, PeerEntry};
+
 use super::super::{
     ClusterDevice, ClusterParts, ClusterSource, DeviceKind, DeviceLink, Domain, Link, LinkClass, LinkOrigin,
-    MAX_DEVICES, MAX_LINKS, MAX_NODE_DEVICES, MAX_NODES, MAX_TIERS, Node, Tier, priors, quantity,
+    MAX_DEVICES, MAX_LINKS, MAX_NODE_DEVICES, MAX_NODES, MAX_TIERS, Node, NodeCopies, Tier, priors, quantity,
 };
 use super::{fill, hostlist};
 use crate::bytes::Bytes;
@@ -82,6 +90,9 @@ struct NodeEntry {
     #[serde(default)]
     links: Vec<PairEntry>,
     network: Option<LinkEntry>,
+    host: Option<HostEntry>,
+    #[serde(default)]
+    peers: Vec<PeerEntry>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -212,7 +223,7 @@ fn nodes(
     entry: NodeEntry,
     (nodes, all_devices, all_links): &(Room, Room, Room),
 ) -> Result<Vec<Node>, Invalid> {
-    let NodeEntry { name, kind, devices, labels, driver_version, link, links, network } = entry;
+    let NodeEntry { name, kind, devices, labels, driver_version, link, links, network, host, peers } = entry;
     let names = hostlist::expand(&name).map_err(|why| Invalid::field("name", why))?;
     nodes.take("name", names.len())?;
     let devices = match devices {
@@ -231,8 +242,10 @@ fn nodes(
         None => (None, None),
     };
     let network = network.map(|entry| outside(&entry)).transpose()?;
-    let node =
-        Node { name: String::new(), labels, driver_version, devices, link, link_class, links, network };
+    let copies = copies::copies(host, peers)?;
+    all_links.take("host", names.len().saturating_mul(copies.as_ref().map_or(0, NodeCopies::size)))?;
+    let name = String::new();
+    let node = Node { name, labels, driver_version, devices, link, link_class, links, network, copies };
     Ok(names.into_iter().map(|name| Node { name, ..node.clone() }).collect())
 }
 

@@ -76,6 +76,8 @@ pub struct PlannedFleet {
     /// What was simplified on the way, for people.
     pub notes: Vec<String>,
     devices: Vec<DeviceRef>,
+    /// What it is chosen from; none of groups.
+    cluster: Option<Cluster>,
 }
 
 /// Why a selection has no fleet.
@@ -112,6 +114,17 @@ impl PlannedFleet {
     /// A device of the fleet, by its place in the pipeline's order of devices.
     pub fn device(&self, device: u32) -> Option<&DeviceRef> {
         self.devices.get(device as usize)
+    }
+
+    /// Keeps the cluster that it is chosen from, which knows more than a search sees: how its nodes copy.
+    #[must_use]
+    pub fn with_cluster(self, cluster: Cluster) -> Self {
+        Self { cluster: Some(cluster), ..self }
+    }
+
+    /// A node as its cluster describes it, by its name.
+    pub fn described(&self, node: &str) -> Option<&Node> {
+        self.cluster.as_ref()?.nodes().iter().find(|of| of.name == node)
     }
 
     /// All devices, in the pipeline's order.
@@ -200,6 +213,7 @@ fn build(cluster: &Cluster, parts: &[NodePart<'_>]) -> Result<PlannedFleet, Flee
         fleet: Fleet { kinds, nodes, tiers, is_one_node: false },
         notes: note.into_iter().collect(),
         devices,
+        cluster: None,
     })
 }
 

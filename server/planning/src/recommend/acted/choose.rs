@@ -1,7 +1,7 @@
 //! Memory actions for named stages, chosen as MPress does, and held to a replay.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::cluster::{Link, LinkOrigin};
+use loadmaster_proto::cluster::Link;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::plan::Plan;
@@ -114,20 +114,20 @@ impl Writer<'_> {
             };
             stages.push(stage_blocks(predictor, setting, &layers)?);
         }
-        let (host, peer) = self.rates(pace);
-        let link =
-            |bytes_per_second| Link { bytes_per_second, latency_seconds: 0.0, origin: LinkOrigin::Assumed };
-        let count = candidate.stages.len();
-        let row = |own: usize| (0..count).map(|other| (other != own).then_some(link(peer))).collect();
+        let links = self.copy_links(candidate, pace);
         // What must fit is the upper end: the planner sees the predicted bytes.
         let node = NodeDevices {
             capacity: untouched.stages.iter().map(|stage| stage.capacity).collect(),
-            host: vec![link(host); count],
-            pairs: (0..count).map(row).collect(),
+            host: links.to_host(),
+            pairs: links.pairs(),
             host_bytes: 0,
         };
         // As many as take the seconds of the edge over these links.
-        let edge_bytes = candidate.edges.iter().map(|both| (both / 2.0 * peer).max(0.0) as u64).collect();
+        let bytes = |(edge, both): (usize, &f64)| {
+            let over = |link: Link| (both / 2.0 - link.latency_seconds).max(0.0) * link.bytes_per_second;
+            node.link(edge, edge + 1).map_or(0, |link| over(link) as u64)
+        };
+        let edge_bytes = candidate.edges.iter().enumerate().map(bytes).collect();
         Ok(Asked { candidate, settings, stages, edge_bytes, node })
     }
 

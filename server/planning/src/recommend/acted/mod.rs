@@ -5,12 +5,14 @@
 //! | here | what becomes of a plan when its stages do these actions? |
 //! | `blocks` | what does each layer hold? |
 //! | `choose` | which actions does MPress choose for named stages? |
+//! | `links` | what do copies go over, and who says how fast that is? |
 //! | `nodes` | are peers on the same node? |
 //! | `stages` | which stages are actions chosen for? |
 //! | `seconds` | how long does an iteration take with the copies? |
 
 mod blocks;
 mod choose;
+mod links;
 mod nodes;
 mod seconds;
 mod stages;

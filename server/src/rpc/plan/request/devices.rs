@@ -34,7 +34,7 @@ pub(in crate::rpc::plan) async fn devices(
             let excluded = excluded(&constraints.excluded_devices)?;
             let selection = Selection { excluded, ..Selection::default() };
             let fleet = fleet::fleet(&cluster, &selection).map_err(|error| fleet_error("cluster", &error))?;
-            Ok((fleet, Some(name)))
+            Ok((fleet.with_cluster(cluster), Some(name)))
         }
         (_, _) => {
             let why = "and cluster name devices twice: give one of them";

@@ -200,6 +200,19 @@ fn copies_go_at_the_rates_of_the_cluster() {
     assert!(told(&fast).contains("to the host at 1.00 to 2.00 GB/s (of the cluster, given)"), "{fast}");
     assert!(told(&shared).contains("stage 0 to the host, stage 1 to the host share 100 MB/s"), "{shared}");
     assert!(seconds(&silent) <= seconds(&fast) && seconds(&fast) < seconds(&shared), "{shared}");
+    // Nor do blocks take more of a host's memory than the cluster says they may, whoever chooses them.
+    cluster("small", ", host: {memory: 1MiB}");
+    let ask = ["plan", "recommend", "--profile", "gpt", "--partition", "4-3", "--cluster", "small"];
+    let refused = cli(&planner, &[&ask[..], &["--action", "0/0..3=activations:host:1,1"]].concat());
+    assert!(
+        refused.code == 2 && refused.stderr.contains("the cluster says that blocks may take 1.00 MiB"),
+        "{refused:?}"
+    );
+    let chosen = json(&planner, &[&ask[..], &["--search-mode", "mpress", "--host-memory", "1GiB"]].concat());
+    assert!(
+        chosen["warnings"].to_string().contains("blocks may take 1.00 MiB of a host's memory by the cluster"),
+        "{chosen}"
+    );
     let asked = plan("shared", &["--copy-rates", "host=5GB/s"]);
     assert!(
         told(&asked).contains("to the host at 5.00 GB/s (given)") && seconds(&asked) == seconds(&silent),

@@ -44,6 +44,8 @@ pub const MAX_NODE_DEVICES: usize = 128;
 pub const MAX_DEVICES: usize = 160_000;
 /// Most links between devices that are written one by one, of all nodes.
 pub const MAX_LINKS: usize = 131_072;
+/// Most numbers about copies of memory actions, of all nodes: links to hosts, devices of uplinks, and peers.
+pub const MAX_COPIES: usize = 2 * MAX_LINKS;
 /// Most domains.
 pub const MAX_DOMAINS: usize = 16_384;
 /// Most tiers.

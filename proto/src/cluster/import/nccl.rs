@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use roxmltree::{Document, Node as Element, NodeId, ParsingOptions};
 
 use super::super::{
-    ClusterParts, ClusterSource, DeviceLink, Link, LinkClass, LinkOrigin, MAX_LINKS, MAX_NODE_DEVICES, Node,
-    priors,
+    ClusterParts, ClusterSource, DeviceLink, Link, LinkClass, LinkOrigin, MAX_COPIES, MAX_LINKS,
+    MAX_NODE_DEVICES, Node, priors,
 };
 use super::{ImportOptions, fill};
 use crate::error::{Invalid, in_range};
@@ -72,7 +72,7 @@ pub(super) fn parts(text: &str, options: &ImportOptions) -> Result<ClusterParts,
     let names = fill::names(options)?;
     // Before every node has a copy.
     in_range("nodes.links", names.len().saturating_mul(links.len()), 0..=MAX_LINKS)?;
-    in_range("nodes.copies", names.len().saturating_mul(copies.size()), 0..=MAX_LINKS)?;
+    in_range("nodes.copies", names.len().saturating_mul(copies.size()), 0..=MAX_COPIES)?;
     let nodes = names.into_iter().map(|name| {
         let mut node = fill::node(name, count, &kind.name, options);
         for (device, gpu) in node.devices.iter_mut().zip(&gpus) {

@@ -387,6 +387,12 @@ fn lists_share_one_limit() {
     let nodes = often(&|_| "  - {name: \"n[0-19999]\", kind: x, devices: 8}\n".to_owned());
     let written = format!("format: loadmaster.cluster/1\nkinds: []\nnodes:\n{nodes}");
     assert_eq!(refused(ClusterFormat::Loadmaster, &written, &options).0, "document.nodes[1].name");
+    let uplink = "{devices: [0, 1, 2, 3, 4, 5, 6, 7], bandwidth: 1}";
+    let many = format!(
+        "  - {{name: \"n[0-19999]\", kind: x, devices: 8, host: {{uplinks: [{uplink}, {uplink}]}}}}\n"
+    );
+    let written = format!("format: loadmaster.cluster/1\nkinds: []\nnodes:\n{many}");
+    assert_eq!(refused(ClusterFormat::Loadmaster, &written, &options).0, "document.nodes[0].host");
     let all = ImportOptions { nodes: Some("n[0-19999]".to_owned()), devices_per_node: None, ..options };
     let gpus = often(&|n| format!("<pci busid=\"{n}\"><gpu dev=\"{n}\" sm=\"90\"/></pci>"));
     let system = format!("<system><cpu>{gpus}</cpu></system>");

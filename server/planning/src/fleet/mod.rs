@@ -127,6 +127,14 @@ impl PlannedFleet {
         self.cluster.as_ref()?.nodes().iter().find(|of| of.name == node)
     }
 
+    /// Memory of a host that blocks may take on each of its nodes, as far as its cluster says.
+    pub fn host_memory(&self) -> Option<Bytes> {
+        let nodes: BTreeSet<&str> = self.devices.iter().map(|device| device.node.as_str()).collect();
+        let cluster = self.cluster.as_ref()?;
+        let chosen = cluster.nodes().iter().filter(|node| nodes.contains(node.name.as_str()));
+        chosen.filter_map(|node| node.copies.as_ref()?.host_memory).min()
+    }
+
     /// All devices, in the pipeline's order.
     pub fn devices(&self) -> &[DeviceRef] {
         &self.devices

@@ -87,7 +87,16 @@ impl PlanQuestion {
                 Some(partitioning) => Stages::named(untouched(&prices, &job, &wish, partitioning)?),
                 None => Stages::fastest(&prices, &job, &wish, stop)?,
             };
-            let plan = writer.chosen(&stages, &request.allowed, request.copy_pace, stop)?;
+            let mut allowed = request.allowed.clone();
+            if let Some(there) = self.fleet.host_memory().filter(|there| *there < allowed.host_memory) {
+                let asked = allowed.host_memory;
+                let note = format!(
+                    "blocks may take {there} of a host's memory by the cluster, not the {asked} asked for"
+                );
+                writer.notes.push(note);
+                allowed.host_memory = there;
+            }
+            let plan = writer.chosen(&stages, &allowed, request.copy_pace, stop)?;
             return Ok(((plan.name()?, plan), Vec::new()));
         }
         if let Some(partitioning) = &request.partitioning {

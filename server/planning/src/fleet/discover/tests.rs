@@ -138,7 +138,7 @@ fn measured_copies_become_host_links_uplinks_and_peers() {
         device_ids: ["cpu2", "cpu0", "cpu1"].map(str::to_owned).to_vec(),
         transport: Collectives::Host,
         pairs: [(0, 1), (0, 2), (1, 2)].map(|(a, b)| PairLink::new(a, b, points.clone()).unwrap()).to_vec(),
-        groups: vec![GroupLink::new(vec![0, 1], points.clone()).unwrap()],
+        groups: vec![GroupLink::new(vec![0, 1], points).unwrap()],
         environment: Environment::default(),
         copies: Some(CopyMeasurement {
             devices: vec![device(0, 5e9), device(1, 5e9), device(2, 4e9)],
@@ -200,7 +200,7 @@ fn gpus_below_one_switch_share_what_they_reach_together() {
         device_ids: (0..4).map(|device| format!("gpu{device}")).collect(),
         transport: Collectives::Nccl,
         pairs: pairs.map(|(a, b)| PairLink::new(a, b, points.clone()).unwrap()).to_vec(),
-        groups: vec![GroupLink::new(vec![0, 1], points.clone()).unwrap()],
+        groups: vec![GroupLink::new(vec![0, 1], points).unwrap()],
         environment: Environment::default(),
         // The first two slow each other down, the others do not.
         copies: Some(CopyMeasurement {

@@ -6,7 +6,7 @@
 //! | `blocks` | what does each layer hold? |
 //! | `choose` | which actions does MPress choose for named stages? |
 //! | `links` | what do copies go over, and who says how fast that is? |
-//! | `nodes` | are peers on the same node? |
+//! | `nodes` | are peers on the same node, and has its host the memory? |
 //! | `stages` | which stages are actions chosen for? |
 //! | `seconds` | how long does an iteration take with the copies? |
 
@@ -57,6 +57,7 @@ impl Writer<'_> {
             }
             stage.actions = stages.actions.get(index).cloned().unwrap_or_default();
         }
+        nodes::check_hosts(self.fleet, &plan, stages.acted.iter().map(|of| of.host_peak()))?;
         self.check_fits(&plan, candidate)?;
         let timed = self.timed(candidate, &stages, pace)?;
         for (index, stage) in plan.stages.iter_mut().enumerate() {

@@ -28,6 +28,14 @@ impl CopyWay {
         Ok(Self { link: fit::link(&points, f64::from(at_once))?, points })
     }
 
+    /// Bytes per second with the largest payload, of so many at once. Of all that is read from the points this is what a busy
+    /// machine disturbs least.
+    fn reached(&self, at_once: u32) -> f64 {
+        let reached = |point: &LinkPoint| f64::from(at_once) * point.payload_bytes as f64 / point.seconds;
+        let [least, most] = [Link::MIN_BYTES_PER_SECOND, Link::MAX_BYTES_PER_SECOND];
+        self.points.last().map_or(least, reached).clamp(least, most)
+    }
+
     fn check(&self) -> Result<(), Invalid> {
         check(&self.link, &self.points)
     }
@@ -52,10 +60,9 @@ impl CopySpeeds {
 
     /// As clusters describe it: full duplex, unless both ways at once were clearly slower than each alone.
     pub fn link(&self) -> CopyLink {
-        let (out, back) = (self.out.link, self.back.link);
-        let sum = out.bytes_per_second + back.bytes_per_second;
-        let both = self.both.as_ref().map(|both| both.link.bytes_per_second);
-        CopyLink { out, back, both_bytes_per_second: both.filter(|&both| both < Self::FREE * sum) }
+        let sum = self.out.reached(1) + self.back.reached(1);
+        let both = self.both.as_ref().map(|both| both.reached(2)).filter(|&both| both < Self::FREE * sum);
+        CopyLink { out: self.out.link, back: self.back.link, both_bytes_per_second: both }
     }
 
     fn check(&self) -> Result<(), Invalid> {
@@ -176,32 +183,32 @@ impl CopyMeasurement {
     /// other down.
     pub fn shared_by(&self, devices: &[u32]) -> Option<f64> {
         let those = || self.devices.iter().filter(|of| devices.contains(&of.device));
-        let sum = |rate: fn(&DeviceCopies) -> &CopyWay| -> f64 {
-            those().map(|of| rate(of).link.bytes_per_second).sum()
-        };
+        let sum =
+            |rate: fn(&DeviceCopies) -> &CopyWay| -> f64 { those().map(|of| rate(of).reached(1)).sum() };
         let ways = [
             (sum(|of| &of.all_out), sum(|of| &of.host.out)),
             (sum(|of| &of.all_back), sum(|of| &of.host.back)),
         ];
         let slowed = ways.into_iter().filter(|(all, alone)| *all < Self::FREE * alone);
-        slowed.map(|(all, _)| all).reduce(f64::min).filter(|_| those().count() > 1)
+        let least = slowed.map(|(all, _)| all).reduce(f64::min).filter(|_| those().count() > 1);
+        least.map(|least| least.min(Link::MAX_BYTES_PER_SECOND))
     }
 }
 
 impl LinkWork {
-    /// Most payloads of copies.
-    const MOST_COPIED: usize = 3;
+    /// Payloads of copies: a line needs two.
+    const COPIED: usize = 2;
     /// Largest payload of copies where smaller ones tell as much.
     const LARGEST_COPIED: u64 = 16 << 20;
     /// Seconds that a copy at a given pace takes at most: many are timed.
     const PACED_SECONDS: f64 = 0.02;
 
-    /// Sizes of copies that are no faster than this, bytes, ascending: the largest ones up to 16 MiB, or two that end soon at
+    /// Sizes of copies that are no faster than this, bytes, ascending: the largest two up to 16 MiB, or two that end soon at
     /// their pace.
     pub fn copied_bytes(&self, bytes_per_second: Option<f64>) -> Vec<u64> {
         let small = self.payload_bytes.partition_point(|&bytes| bytes <= Self::LARGEST_COPIED);
-        let end = small.max(2).min(self.payload_bytes.len());
-        let usual = self.payload_bytes.get(end.saturating_sub(Self::MOST_COPIED)..end).unwrap_or_default();
+        let end = small.max(Self::COPIED).min(self.payload_bytes.len());
+        let usual = self.payload_bytes.get(end.saturating_sub(Self::COPIED)..end).unwrap_or_default();
         let largest = usual.last().copied().unwrap_or_default();
         // Tensors are of scalars of 4 bytes.
         let soon = bytes_per_second.map_or(u64::MAX, |pace| (pace * Self::PACED_SECONDS) as u64 / 16 * 4);

@@ -120,7 +120,8 @@ fn copies(devices: u32) -> CopyMeasurement {
 #[test]
 fn copies_tell_duplex_and_what_devices_share() {
     let of = copies(3);
-    let close = |one: f64, other: f64| (one / other - 1.0).abs() < 1e-6;
+    // What is reached with the largest payload has its latency, too.
+    let close = |one: f64, other: f64| (one / other - 1.0).abs() < 1e-2;
     let host = of.devices[1].host.link();
     assert!(close(host.out.bytes_per_second, 4e9) && close(host.back.bytes_per_second, 2e9), "{host:?}");
     assert!(host.both_bytes_per_second.is_some_and(|both| close(both, 5e9)), "{host:?}");
@@ -192,7 +193,7 @@ fn copies_are_of_the_largest_payloads_that_end_soon() {
     let work =
         |payload_bytes: &[u64]| LinkWork { devices: 2, payload_bytes: payload_bytes.to_vec(), repeats: 1 };
     let standard = LinkWork::standard(2, 1 << 30);
-    assert_eq!(standard.copied_bytes(None), [512 << 10, 4 << 20, 16 << 20]);
+    assert_eq!(standard.copied_bytes(None), [4 << 20, 16 << 20]);
     assert_eq!(work(&[4 << 10, 1 << 20]).copied_bytes(None), [4 << 10, 1 << 20]);
     assert_eq!(work(&[32 << 20, 64 << 20, 128 << 20]).copied_bytes(None), [32 << 20, 64 << 20]);
     assert_eq!(work(&[1 << 20, 64 << 20]).copied_bytes(None), [1 << 20, 64 << 20]);
@@ -207,4 +208,23 @@ fn copies_are_of_the_largest_payloads_that_end_soon() {
         );
         assert!(least.is_multiple_of(4) && most.is_multiple_of(4));
     }
+}
+
+/// Points that no machine has make no rate that a cluster could not have.
+#[test]
+fn impossible_points_make_no_impossible_rates() {
+    let mut of = copies(2);
+    for device in &mut of.devices {
+        for way in [&mut device.host.out, &mut device.host.back, &mut device.all_out, &mut device.all_back] {
+            way.points.iter_mut().for_each(|point| point.seconds = f64::MIN_POSITIVE);
+        }
+        device.host.both.as_mut().unwrap().points.iter_mut().for_each(|point| point.seconds = 3_600.0);
+    }
+    let both = of.devices[0].host.link().both_bytes_per_second.unwrap();
+    assert!((Link::MIN_BYTES_PER_SECOND..=Link::MAX_BYTES_PER_SECOND).contains(&both), "{both}");
+    for device in &mut of.devices {
+        device.all_out.points.iter_mut().for_each(|point| point.seconds = 3_600.0);
+    }
+    let shared = of.shared_by(&[0, 1]).unwrap();
+    assert!((Link::MIN_BYTES_PER_SECOND..=Link::MAX_BYTES_PER_SECOND).contains(&shared), "{shared}");
 }

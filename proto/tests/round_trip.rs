@@ -117,6 +117,7 @@ fn links_survive_the_wire_and_json() {
             .map(|size| GroupLink::new((0..size).collect(), points.clone()).unwrap())
             .collect(),
         environment: Environment { device_kind: "NVIDIA H200".into(), ..Environment::default() },
+        copies: None,
     };
     let wire = v1::LinkMeasurement::from(&measurement);
     assert_eq!(LinkMeasurement::try_from(wire.clone()).unwrap(), measurement);

@@ -111,14 +111,20 @@ fn what_is_missing_or_wrong_is_named() {
     }
 }
 
-/// Workers with CPU slots are a cluster: assumed links before they are measured, measured ones after.
+/// Workers with CPU slots are a cluster: assumed links before they are measured, measured ones after, and what memory
+/// actions copy over.
 #[test]
 fn workers_are_discovered_and_their_links_measured() {
     let planner = Planner::start();
     let nobody = cli(&planner, &["cluster", "discover"]);
     assert!(nobody.code == 1 && nobody.stderr.contains("no worker is connected"), "{nobody:?}");
-    let options =
-        WorkerOptions { name: "one".to_owned(), slots: "3x512MiB".to_owned(), ..WorkerOptions::default() };
+    let paced = ["--host-memory", "1GiB", "--cpu-links", "host=400MB/s"].map(ToOwned::to_owned).to_vec();
+    let options = WorkerOptions {
+        name: "one".to_owned(),
+        slots: "3x512MiB".to_owned(),
+        arguments: paced,
+        ..WorkerOptions::default()
+    };
     let _one = Worker::start(&planner, &options);
 
     let before = json(&planner, &["cluster", "discover", "--dry-run"]);
@@ -145,8 +151,32 @@ fn workers_are_discovered_and_their_links_measured() {
         assert_eq!(link["speed"]["origin"], "LINK_ORIGIN_MEASURED", "{after}");
         assert_eq!(link["speed"]["bytesPerSecond"], pair["bytesPerSecond"]);
     }
+    // Copies were measured beside the links, and the cluster says how they go: of each device, and of each pair.
+    let copies = &links["measurement"]["copies"];
+    let described = &node["copies"];
+    assert_eq!(described["hostMemoryBytes"], (1_u64 << 30).to_string());
+    for (device, link) in described["hostLinks"].as_array().unwrap().iter().enumerate() {
+        let host = &copies["devices"][device]["host"];
+        assert_eq!(link["link"]["out"]["bytesPerSecond"], host["out"]["bytesPerSecond"], "{after}");
+        assert_eq!(link["link"]["back"]["origin"], "LINK_ORIGIN_MEASURED");
+        // Slots are paced: no link is faster, whatever the machine does.
+        assert!(host["out"]["points"].as_array().unwrap().iter().all(|point| {
+            let bytes: f64 = point["payloadBytes"].as_str().unwrap().parse().unwrap();
+            bytes / point["seconds"].as_f64().unwrap() <= 1.001 * 400e6
+        }));
+    }
+    assert_eq!(
+        (described["hostLinks"].as_array().unwrap().len(), described["peers"].as_array().unwrap().len()),
+        (3, 3)
+    );
     let shown = cli(&planner, &["cluster", "show", "lab"]).stdout;
-    assert!(shown.contains("m measured"), "{shown}");
+    for part in
+        ["m measured", "copies of memory actions", "device 1 – host", "host memory for blocks: 1.00 GiB"]
+    {
+        assert!(shown.contains(part), "{part} is missing:\n{shown}");
+    }
+    let listed = cli(&planner, &["cluster", "links"]).stdout;
+    assert!(listed.contains("cpu0 – host") && listed.contains("both ways at once"), "{listed}");
 
     let unknown = cli(&planner, &["cluster", "measure", "--workers", "nobody"]);
     assert_eq!(unknown.code, 3, "{unknown:?}");

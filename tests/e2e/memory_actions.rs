@@ -206,3 +206,63 @@ fn impossible_actions_are_named() {
     let refused = cli(&planner, &["plan", "validate", plan["name"].as_str().unwrap()]);
     assert!(refused.code != 0 && refused.stderr.contains("--host-memory"), "{}", refused.stderr);
 }
+
+/// Where a plan's devices lie on a described node its copies go at the node's rates: each device's own, what they share,
+/// and the pair's; the request's rates win. The plan says who said so.
+#[test]
+fn copies_go_at_the_rates_of_the_cluster() {
+    let (planner, _worker) = scene("1GiB");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cluster.yaml");
+    let cluster = |id: &str, keys: &str| {
+        let text = format!(
+            "format: loadmaster.cluster/1\nkinds: [{{name: cpu, memory: 512MiB}}]\nnodes:\n  - {{name: n, kind: cpu, devices: \
+             2, link: {{bandwidth: 5GB/s}}{keys}}}\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        json(&planner, &["cluster", "import", file.to_str().unwrap(), "--id", id]);
+    };
+    cluster("silent", "");
+    cluster("fast", ", host: {link: {bandwidth: 2GB/s, back: 1GB/s}}");
+    cluster(
+        "shared",
+        ", host: {link: {bandwidth: 2GB/s, back: 1GB/s}, uplinks: [{devices: [0, 1], bandwidth: 100MB/s}]}",
+    );
+    let plan = |cluster: &str, more: &[&str]| {
+        let ask = ["plan", "recommend", "--profile", "gpt", "--partition", "4-3", "--cluster", cluster];
+        let actions = ["--action", "0/0..3=activations:host:1,1", "--action", "1/4..5=optimizer:host:1,1"];
+        json(&planner, &[&ask[..], &actions, more].concat())
+    };
+    let told = |plan: &Value| {
+        let warnings = plan["warnings"].as_array().unwrap().iter().filter_map(Value::as_str);
+        warnings.filter(|warning| warning.starts_with("copies to the host")).collect::<String>()
+    };
+    let seconds = |plan: &Value| plan["iteration"]["iterationSeconds"].as_f64().unwrap();
+    let [silent, fast, shared] = ["silent", "fast", "shared"].map(|cluster| plan(cluster, &[]));
+    assert!(
+        told(&silent)
+            .contains("to the host at 5.00 GB/s (guessed), to peers at 5.00 GB/s (of the cluster, given)"),
+        "{silent}"
+    );
+    assert!(told(&fast).contains("to the host at 1.00 to 2.00 GB/s (of the cluster, given)"), "{fast}");
+    assert!(told(&shared).contains("stage 0 to the host, stage 1 to the host share 100 MB/s"), "{shared}");
+    assert!(seconds(&silent) <= seconds(&fast) && seconds(&fast) < seconds(&shared), "{shared}");
+    // Nor do blocks take more of a host's memory than the cluster says they may, whoever chooses them.
+    cluster("small", ", host: {memory: 1MiB}");
+    let ask = ["plan", "recommend", "--profile", "gpt", "--partition", "4-3", "--cluster", "small"];
+    let refused = cli(&planner, &[&ask[..], &["--action", "0/0..3=activations:host:1,1"]].concat());
+    assert!(
+        refused.code == 2 && refused.stderr.contains("the cluster says that blocks may take 1.00 MiB"),
+        "{refused:?}"
+    );
+    let chosen = json(&planner, &[&ask[..], &["--search-mode", "mpress", "--host-memory", "1GiB"]].concat());
+    assert!(
+        chosen["warnings"].to_string().contains("blocks may take 1.00 MiB of a host's memory by the cluster"),
+        "{chosen}"
+    );
+    let asked = plan("shared", &["--copy-rates", "host=5GB/s"]);
+    assert!(
+        told(&asked).contains("to the host at 5.00 GB/s (given)") && seconds(&asked) == seconds(&silent),
+        "{asked}"
+    );
+}

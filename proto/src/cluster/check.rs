@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{
-    ClusterParts, DeviceKind, DeviceLink, MAX_DEVICES, MAX_DOMAINS, MAX_KINDS, MAX_LABELS, MAX_LINKS,
-    MAX_NAME, MAX_NODE_DEVICES, MAX_NODES, MAX_TIERS, Node,
+    ClusterParts, DeviceKind, DeviceLink, MAX_COPIES, MAX_DEVICES, MAX_DOMAINS, MAX_KINDS, MAX_LABELS,
+    MAX_LINKS, MAX_NAME, MAX_NODE_DEVICES, MAX_NODES, MAX_TIERS, Node, NodeCopies,
 };
 use crate::bytes::Bytes;
 use crate::error::{Invalid, in_range};
@@ -40,6 +40,8 @@ pub(super) fn check(parts: &mut ClusterParts, wanted: Wanted<'_>) -> Result<(), 
     unique("nodes", "name", nodes.iter().map(|node| node.name.as_str()))?;
     in_range("nodes.devices", nodes.iter().map(|node| node.devices.len()).sum(), 1..=MAX_DEVICES)?;
     in_range("nodes.links", nodes.iter().map(|node| node.links.len()).sum(), 0..=MAX_LINKS)?;
+    let copies = nodes.iter().filter_map(|node| node.copies.as_ref()).map(NodeCopies::size).sum();
+    in_range("nodes.copies", copies, 0..=MAX_COPIES)?;
     for (index, node) in nodes.iter_mut().enumerate() {
         reading::check(wanted)?;
         check_node(node, kinds).map_err(|invalid| invalid.under(&format!("nodes[{index}]")))?;
@@ -128,6 +130,10 @@ fn check_node(node: &mut Node, kinds: &[DeviceKind]) -> Result<(), Invalid> {
         }
     }
     node.links = checked_links(node)?;
+    node.copies = node.copies.take().filter(|copies| !copies.is_empty());
+    if let Some(copies) = &mut node.copies {
+        copies.check(&node.devices).map_err(|invalid| invalid.under("copies"))?;
+    }
     check_inside(node)
 }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`DeviceKind`] | name as profiles have it, memory, what training may use of it, hourly price |
 //! | [`Node`] | the scheduler's name, its devices, the links between them and to the outside |
+//! | [`NodeCopies`] | how memory actions copy on a node: its host's memory, host links, shared uplinks, peers |
 //! | [`Tier`] | a level of the network, nearest first: how fast nodes are that share a domain of it |
 //! | [`Domain`] | which nodes are together on a level (a leaf switch, an NVLink domain): a tree of any depth |
 //!
@@ -11,6 +12,7 @@
 //! class; [`import`] reads the files that schedulers and NVIDIA's tools write.
 
 mod check;
+mod copies;
 pub mod device;
 pub mod import;
 pub mod link;
@@ -30,6 +32,7 @@ use crate::choice;
 use crate::error::Invalid;
 use crate::wire::reading::{Wanted, always};
 use crate::wire::v1;
+pub use copies::{CopyLink, HostLink, MAX_UPLINKS, NodeCopies, PeerCopies, Uplink};
 pub use link::{Link, LinkClass, LinkOrigin};
 
 /// Most kinds of devices.
@@ -42,6 +45,8 @@ pub const MAX_NODE_DEVICES: usize = 128;
 pub const MAX_DEVICES: usize = 160_000;
 /// Most links between devices that are written one by one, of all nodes.
 pub const MAX_LINKS: usize = 131_072;
+/// Most numbers about copies of memory actions, of all nodes: links to hosts, devices of uplinks, and peers.
+pub const MAX_COPIES: usize = 2 * MAX_LINKS;
 /// Most domains.
 pub const MAX_DOMAINS: usize = 16_384;
 /// Most tiers.
@@ -131,6 +136,9 @@ pub struct Node {
     /// Its own link to the other nodes: all network cards of the node together. None where tiers say it all.
     #[serde(default)]
     pub network: Option<Link>,
+    /// How memory actions copy on it; none where nobody said anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies: Option<NodeCopies>,
 }
 
 /// A level of the network.

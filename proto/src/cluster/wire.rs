@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::bytes::Bytes;
 use crate::cluster::{
-    Cluster, ClusterDevice, ClusterParts, ClusterSource, DeviceKind, DeviceLink, Domain, Link, LinkOrigin,
-    MAX_DEVICES, MAX_DOMAINS, MAX_NODES, Node, Tier,
+    Cluster, ClusterDevice, ClusterParts, ClusterSource, CopyLink, DeviceKind, DeviceLink, Domain, HostLink,
+    Link, LinkOrigin, MAX_DEVICES, MAX_DOMAINS, MAX_NODES, Node, NodeCopies, PeerCopies, Tier, Uplink,
 };
 use crate::error::{Invalid, in_range};
 use crate::message;
@@ -93,7 +93,7 @@ impl TryFrom<v1::DeviceKind> for DeviceKind {
 }
 
 message! {
-    Node <=> v1::ClusterNode { name, labels, driver_version, devices, link, link_class, links, network }
+    Node <=> v1::ClusterNode { name, labels, driver_version, devices, link, link_class, links, network, copies }
 }
 
 message! {
@@ -115,6 +115,20 @@ message! {
 message! {
     Link <=> v1::LinkSpeed { bytes_per_second, latency_seconds, origin: or(LinkOrigin::Given) }
 }
+
+message! {
+    NodeCopies <=> v1::NodeCopies { host_memory = host_memory_bytes, host_link, host_links, uplinks, peers }
+}
+
+message! { CopyLink <=> v1::CopyLink { out: required, back: required, both_bytes_per_second } }
+
+message! { HostLink <=> v1::HostLink { device, link: required } }
+
+message! {
+    Uplink <=> v1::SharedUplink { devices, bytes_per_second, origin: or(LinkOrigin::Given) }
+}
+
+message! { PeerCopies <=> v1::PeerCopies { a, b, link: required } }
 
 message! {
     Tier <=> v1::ClusterTier { level, link = speed }

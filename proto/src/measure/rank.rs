@@ -96,6 +96,9 @@ pub struct LinkSpec {
     pub threads: u32,
     /// Seconds to wait for another rank before giving up.
     pub neighbour_timeout_seconds: f64,
+    /// How fast its copies may be.
+    #[serde(default, skip_serializing_if = "CopyPace::is_free")]
+    pub pace: CopyPace,
 }
 
 /// How a rank reaches its neighbours.

@@ -45,6 +45,7 @@ fn links(bytes_per_second: f64) -> LinkMeasurement {
         pairs: vec![PairLink::new(0, 1, points.clone()).unwrap()],
         groups: vec![GroupLink::new(vec![0, 1], points).unwrap()],
         environment: Environment::default(),
+        copies: None,
     }
 }
 

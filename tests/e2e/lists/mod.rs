@@ -198,6 +198,7 @@ fn cluster(nodes: usize) -> Cluster {
         link_class: None,
         links: Vec::new(),
         network: Some(link),
+        copies: None,
     };
     Cluster::new(ClusterParts {
         kinds: vec![DeviceKind {
@@ -226,6 +227,7 @@ fn links(work: &LinkWork) -> LinkMeasurement {
         pairs: pairs.map(|(a, b)| PairLink::new(a, b, points.clone()).unwrap()).collect(),
         groups: vec![GroupLink::new((0..work.devices).collect(), points).unwrap()],
         environment: Default::default(),
+        copies: None,
     }
 }
 

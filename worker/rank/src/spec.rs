@@ -62,6 +62,7 @@ fn check_links(spec: &LinkSpec) -> Result<(), Invalid> {
     in_range("threads", spec.threads, 1..=MAX_THREADS)?;
     in_range("neighbour_timeout_seconds", spec.neighbour_timeout_seconds, 0.0..=MAX_TIMEOUT_SECONDS)?;
     check_device(&spec.device).map_err(|invalid| invalid.under("device"))?;
+    check_pace(spec.pace).map_err(|invalid| invalid.under("pace"))?;
     check_folder(&spec.folder, (0, work.devices))
 }
 

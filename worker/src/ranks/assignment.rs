@@ -98,6 +98,7 @@ impl Supervisor {
             device: rank_device(device),
             threads: self.threads,
             neighbour_timeout_seconds: self.patience(),
+            pace: self.pace(device),
         }
     }
 

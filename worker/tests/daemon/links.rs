@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::links::{LinkMeasurement, LinkWork};
+use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::rank::LinkSpec;
 use loadmaster_proto::measure::run::Task;
 use loadmaster_proto::wire::v1;
@@ -21,11 +22,12 @@ fn task() -> Task {
     Task::Links(work())
 }
 
-/// Pins what each rank is told: its place, its device, and the run's folder.
+/// Pins what each rank is told: its place, its device, the run's folder, and how fast its copies may be.
 #[tokio::test]
 async fn each_device_gets_a_rank_that_knows_the_others() {
     let mut planner = Planner::start().await;
-    let setup = Setup { slots: "3x64MiB", rank: "wait", ..Setup::default() };
+    let args = ["--cpu-links", "host=1GB/s,peer=8GB/s"];
+    let setup = Setup { slots: "3x64MiB", rank: "wait", args: &args, ..Setup::default() };
     let daemon = Daemon::start_with(&planner, setup);
     let connection = planner.welcome().await;
     connection.lease_run("one", 1, &DEVICES, &task(), 600.0).await;
@@ -34,6 +36,11 @@ async fn each_device_gets_a_rank_that_knows_the_others() {
         let spec: LinkSpec = serde_json::from_str(&text).unwrap();
         assert_eq!((spec.index, spec.device_id.as_str()), (index, DEVICES[index as usize]));
         assert_eq!((spec.work, spec.collectives), (work(), Collectives::Host));
+        assert_eq!(
+            spec.pace,
+            CopyPace { host: Some(1e9), peer: Some(8e9) },
+            "what is measured is what training has"
+        );
         assert_eq!(spec.folder, PathBuf::from(daemon.written(&format!("folder-{name}")).await.trim()));
     }
     connection.kill("one", 1).await;
@@ -90,5 +97,7 @@ async fn a_worker_measures_its_links() {
     for link in links.pairs.iter().map(|pair| pair.link).chain(links.groups.iter().map(|group| group.link)) {
         assert!(link.bytes_per_second > 1e6, "{link:?}");
     }
+    let copies = links.copies.unwrap();
+    assert_eq!((copies.devices.len(), copies.pairs.len()), (3, 3));
     connection.acknowledge("one", 7).await;
 }

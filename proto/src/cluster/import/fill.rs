@@ -109,5 +109,6 @@ pub(super) fn node(name: String, count: u32, kind: &str, options: &ImportOptions
         link_class: Some(class),
         links: Vec::new(),
         network: Some(network(options)),
+        copies: None,
     }
 }

@@ -2,15 +2,17 @@
 //!
 //! It describes one node. GPUs are linked by the NVLinks between them or, through NVSwitches (`tclass`
 //! `0x068000`), by as many as the one of both has that has fewer; otherwise over PCIe, by the nearest common
-//! element.
+//! element. The same tree says how GPUs reach the host's memory, and which of them share a switch (`nccl/host.rs`).
+
+mod host;
 
 use std::collections::HashMap;
 
 use roxmltree::{Document, Node as Element, NodeId, ParsingOptions};
 
 use super::super::{
-    ClusterParts, ClusterSource, DeviceLink, Link, LinkClass, LinkOrigin, MAX_LINKS, MAX_NODE_DEVICES, Node,
-    priors,
+    ClusterParts, ClusterSource, DeviceLink, Link, LinkClass, LinkOrigin, MAX_COPIES, MAX_LINKS,
+    MAX_NODE_DEVICES, Node, priors,
 };
 use super::{ImportOptions, fill};
 use crate::error::{Invalid, in_range};
@@ -30,6 +32,8 @@ struct Gpu {
     pcie: f64,
     /// Elements around it, the nearest first.
     ancestors: Vec<(NodeId, bool)>,
+    /// The PCIe bridges above its own function, the nearest first, with bytes per second of the link above each.
+    bridges: Vec<(NodeId, f64)>,
     /// NVLinks to switches.
     to_switches: u32,
     /// NVLinks to others, by their PCI id.
@@ -68,17 +72,20 @@ pub(super) fn parts(
         return Err(Invalid::field("options.devices_per_node", format!("is {asked}, the file has {count}")));
     }
     let links = links(&gpus);
+    let copies = host::copies(&gpus);
     let network = network(&root)?.filter(|_| options.network_bytes_per_second.is_none());
     let names = fill::names(options)?;
     // Before every node has a copy.
     in_range("nodes.links", names.len().saturating_mul(links.len()), 0..=MAX_LINKS)?;
+    in_range("nodes.copies", names.len().saturating_mul(copies.size()), 0..=MAX_COPIES)?;
     let nodes = names.into_iter().map(|name| {
         let mut node = fill::node(name, count, &kind.name, options);
         for (device, gpu) in node.devices.iter_mut().zip(&gpus) {
             device.index = gpu.dev;
             device.pci_bus_id.clone_from(&gpu.bus);
         }
-        Node { link: None, link_class: None, links: links.clone(), network: network.or(node.network), ..node }
+        let (links, copies) = (links.clone(), Some(copies.clone()));
+        Node { link: None, link_class: None, links, network: network.or(node.network), copies, ..node }
     });
     Ok(ClusterParts {
         nodes: nodes.collect(),
@@ -119,6 +126,12 @@ fn gpu(element: Element<'_, '_>) -> Result<Gpu, Invalid> {
         bus: bus(pci.and_then(|pci| pci.attribute("busid")).unwrap_or_default()),
         pcie: pci.map_or_else(|| priors::pcie(3, 16), |pci| pcie(&pci)),
         ancestors: element.ancestors().skip(1).map(|above| (above.id(), above.has_tag_name("pci"))).collect(),
+        bridges: element
+            .ancestors()
+            .filter(|above| above.has_tag_name("pci"))
+            .skip(1)
+            .map(|bridge| (bridge.id(), pcie(&bridge)))
+            .collect(),
         to_switches,
         to_others,
     })

@@ -117,6 +117,126 @@ fn nccl_tells_bridges_processors_and_sockets_apart() {
     assert!(field.ends_with("links[1].bandwidth") && why.contains("both ways"), "{field}: {why}");
 }
 
+/// Host links come from widths and speeds of PCIe, flagged as assumed; those below one switch share its link.
+#[test]
+fn nccl_says_how_gpus_reach_the_host_and_which_share_a_switch() {
+    let options = ImportOptions { nodes: Some("a[0-3]".to_owned()), ..options("NVIDIA A100 80GB PCIe", 4) };
+    let node = &read(NCCL_A100, &options).nodes()[3].clone();
+    let rate = |device| {
+        node.host_link_of(device).map(|link| (link.out.bytes_per_second, link.back.bytes_per_second))
+    };
+    // Virtual machines hide width and speed: the third generation, as NCCL has it. Eight lanes of the fourth are as many.
+    let (third, fourth) = (Some((12e9, 12e9)), Some((24e9, 24e9)));
+    assert_eq!([0, 1, 2, 3].map(rate), [third, third, fourth, third]);
+    assert!(node.devices.iter().all(|device| {
+        let link = node.host_link_of(device.index).unwrap();
+        link.origin() == LinkOrigin::Assumed && link.both_bytes_per_second.is_none()
+    }));
+    let copies = node.copies.as_ref().unwrap();
+    let [uplink] = copies.uplinks.as_slice() else { panic!("{copies:?}") };
+    assert_eq!(
+        (&uplink.devices[..], uplink.bytes_per_second, uplink.origin),
+        (&[2, 3][..], 24e9, LinkOrigin::Assumed)
+    );
+    assert_eq!(copies.host_memory, None, "no topology says how much memory there is");
+
+    // A narrow bridge makes the GPU below it slow; alone below one it shares nothing.
+    let narrow = NCCL_H100.replacen(
+        "link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"",
+        "link_speed=\"8.0 GT/s PCIe\" link_width=\"8\"",
+        1,
+    );
+    let cluster = read(&narrow, &self::options("NVIDIA H100 80GB HBM3", 3));
+    let node = &cluster.nodes()[0];
+    let rates = [0, 1, 2].map(|device| node.host_link_of(device).unwrap().out.bytes_per_second);
+    assert_eq!(rates, [6e9, 48e9, 48e9]);
+    assert!(node.copies.as_ref().unwrap().uplinks.is_empty());
+    // Files that say nothing of PCIe leave it open.
+    let smi = read(NVIDIA_SMI, &self::options("NVIDIA H100 80GB HBM3", 4));
+    assert!(smi.nodes().iter().all(|node| node.copies.is_none()));
+}
+
+/// Copies as people write them; half duplex is both directions sharing the faster one's rate.
+#[test]
+fn a_document_says_how_copies_go() {
+    let text = |host: &str| {
+        format!(
+            "format: loadmaster.cluster/1\nkinds: [{{name: gpu, memory: 80GiB}}]\nnodes:\n  - {{name: n, kind: gpu, devices: 3, {host}}}\n"
+        )
+    };
+    let all = "host: {memory: 512GiB, link: {bandwidth: 24GB/s, back: 20GB/s, latency: 4us, origin: measured}, \
+               links: [{device: 2, bandwidth: 12GB/s, duplex: half}], uplinks: [{devices: [1, 0], bandwidth: 25GB/s}]}, \
+               peers: [{a: 1, b: 0, bandwidth: 90GB/s, back: 80GB/s, both: 100GB/s}]";
+    let cluster = read(&text(all), &ImportOptions::default());
+    let node = &cluster.nodes()[0];
+    let copies = node.copies.as_ref().unwrap();
+    assert_eq!(copies.host_memory, Some(Bytes(512 << 30)));
+    let first = node.host_link_of(0).unwrap();
+    assert_eq!((first.out.bytes_per_second, first.back.bytes_per_second), (24e9, 20e9));
+    assert_eq!((first.back.latency_seconds, first.origin()), (4e-6, LinkOrigin::Measured));
+    let last = node.host_link_of(2).unwrap();
+    assert_eq!((last.both_bytes_per_second, last.origin()), (Some(12e9), LinkOrigin::Given));
+    assert_eq!((&copies.uplinks[0].devices[..], copies.uplinks[0].bytes_per_second), (&[0, 1][..], 25e9));
+    // Written from 1 to 0: the other way round it is the way back.
+    let [there, back] = [node.copies_between(0, 1).unwrap(), node.copies_between(1, 0).unwrap()];
+    assert_eq!((there.out.bytes_per_second, back.out.bytes_per_second), (80e9, 90e9));
+    assert_eq!(there.both_bytes_per_second, Some(100e9));
+    // A pair without copies of its own has those of its link.
+    assert_eq!(node.copies_between(0, 2).unwrap().out, node.link_between(0, 2).unwrap());
+    assert_eq!(serde_json::from_str::<Cluster>(&serde_json::to_string(&cluster).unwrap()).unwrap(), cluster);
+
+    for (host, field, why) in [
+        ("host: {link: {bandwidth: 0}}", "document.nodes[0].copies.host_link.out.bandwidth", "must be 1 to"),
+        (
+            "host: {link: {bandwidth: 1GB/s, back: slow}}",
+            "document.nodes[0].host.link.back",
+            "is no bandwidth",
+        ),
+        (
+            "host: {link: {bandwidth: 1GB/s, both: 2GB/s, duplex: half}}",
+            "document.nodes[0].host.link.duplex",
+            "leave one",
+        ),
+        (
+            "host: {links: [{device: 3, bandwidth: 1GB/s}]}",
+            "document.nodes[0].copies.host_links[0].device",
+            "no such device",
+        ),
+        (
+            "host: {uplinks: [{devices: [1], bandwidth: 1GB/s}]}",
+            "document.nodes[0].copies.uplinks[0].devices",
+            "fewer than two",
+        ),
+        (
+            "host: {uplinks: [{devices: [1, 1], bandwidth: 1GB/s}]}",
+            "document.nodes[0].copies.uplinks[0].devices[1]",
+            "twice",
+        ),
+        (
+            "host: {uplinks: [{devices: [0, 1], bandwidth: -1}]}",
+            "document.nodes[0].copies.uplinks[0].bandwidth",
+            "must be 1 to",
+        ),
+        (
+            "peers: [{a: 0, b: 0, bandwidth: 1GB/s}]",
+            "document.nodes[0].copies.peers[0].b",
+            "between two devices",
+        ),
+        ("peers: [{a: 0, b: 9, bandwidth: 1GB/s}]", "document.nodes[0].copies.peers[0].b", "no such device"),
+        (
+            "peers: [{a: 0, b: 1, bandwidth: 1}, {a: 1, b: 0, bandwidth: 1}]",
+            "document.nodes[0].copies.peers[1]",
+            "there twice",
+        ),
+    ] {
+        let found = refused(ClusterFormat::Loadmaster, &text(host), &ImportOptions::default());
+        assert!(found.0 == field && found.1.contains(why), "{host}: {found:?}");
+    }
+    // A node of which nothing is said is written as before there was anything to say.
+    let silent = read(&text("labels: {}"), &ImportOptions::default());
+    assert!(!serde_json::to_string(&silent).unwrap().contains("copies"));
+}
+
 #[test]
 fn slurms_trees_may_be_uneven() {
     let cluster = read(SLURM_TREE, &options("NVIDIA H100 80GB HBM3", 8));
@@ -267,6 +387,12 @@ fn lists_share_one_limit() {
     let nodes = often(&|_| "  - {name: \"n[0-19999]\", kind: x, devices: 8}\n".to_owned());
     let written = format!("format: loadmaster.cluster/1\nkinds: []\nnodes:\n{nodes}");
     assert_eq!(refused(ClusterFormat::Loadmaster, &written, &options).0, "document.nodes[1].name");
+    let uplink = "{devices: [0, 1, 2, 3, 4, 5, 6, 7], bandwidth: 1}";
+    let many = format!(
+        "  - {{name: \"n[0-19999]\", kind: x, devices: 8, host: {{uplinks: [{uplink}, {uplink}]}}}}\n"
+    );
+    let written = format!("format: loadmaster.cluster/1\nkinds: []\nnodes:\n{many}");
+    assert_eq!(refused(ClusterFormat::Loadmaster, &written, &options).0, "document.nodes[0].host");
     let all = ImportOptions { nodes: Some("n[0-19999]".to_owned()), devices_per_node: None, ..options };
     let gpus = often(&|n| format!("<pci busid=\"{n}\"><gpu dev=\"{n}\" sm=\"90\"/></pci>"));
     let system = format!("<system><cpu>{gpus}</cpu></system>");

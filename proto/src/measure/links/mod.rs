@@ -3,8 +3,9 @@
 //! A run of this kind trains nothing. Its ranks exchange tensors of several sizes over the transports
 //! that training uses: each pair of devices back and forth, one pair at a time, and then groups of 2, 4,
 //! 8, … devices in all-reduces. A straight line through the seconds over the sizes gives bandwidth and
-//! latency; the points that it was drawn through are kept.
+//! latency; the points that it was drawn through are kept. Then devices copy as memory actions do ([`copies`]).
 
+pub mod copies;
 mod fit;
 mod wire;
 
@@ -16,6 +17,7 @@ use crate::cluster::Link;
 use crate::error::{Invalid, in_range};
 use crate::measure::collectives::Collectives;
 use crate::measure::environment::Environment;
+use copies::CopyMeasurement;
 
 /// What to exchange.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -170,6 +172,9 @@ pub struct RankLinks {
     pub groups: Vec<GroupLink>,
     /// Its software and device.
     pub environment: Environment,
+    /// Its own copies, and those of the pairs whose earlier member it is; none of ranks that cannot copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies: Option<CopyMeasurement>,
 }
 
 /// What a run of this kind yields. Indices of devices count `device_ids`.
@@ -186,6 +191,9 @@ pub struct LinkMeasurement {
     pub groups: Vec<GroupLink>,
     /// Software and devices.
     pub environment: Environment,
+    /// How fast memory actions copy; none of workers that did not measure it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies: Option<CopyMeasurement>,
 }
 
 impl LinkMeasurement {
@@ -203,12 +211,17 @@ impl LinkMeasurement {
             pairs: Vec::new(),
             groups: Vec::new(),
             environment: ranks.first().map(|rank| rank.environment.clone()).unwrap_or_default(),
+            copies: ranks.iter().all(|rank| rank.copies.is_some()).then(CopyMeasurement::default),
         };
         for (index, rank) in (0..).zip(ranks) {
             in_range("index", rank.index, index..=index)?;
             whole.device_ids.push(rank.device_id);
             whole.pairs.extend(rank.pairs);
             whole.groups.extend(rank.groups);
+            if let (Some(all), Some(own)) = (&mut whole.copies, rank.copies) {
+                all.devices.extend(own.devices);
+                all.pairs.extend(own.pairs);
+            }
         }
         whole.checked()
     }
@@ -247,6 +260,9 @@ impl LinkMeasurement {
                 return Err(Invalid::field(format!("{path}.devices"), why));
             }
             check(&group.link, &group.points).map_err(|invalid| invalid.under(&path))?;
+        }
+        if let Some(copies) = &self.copies {
+            copies.check(devices).map_err(|invalid| invalid.under("copies"))?;
         }
         Ok(self)
     }

@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 
+use super::copies::{CopySpeeds, CopyWay, DeviceCopies, PairCopies};
 use super::*;
 
 fn points(of: impl Fn(f64) -> f64) -> Vec<LinkPoint> {
@@ -20,6 +21,7 @@ fn measurement(devices: u32) -> LinkMeasurement {
             .map(|size| GroupLink::new((0..size).collect(), points()).unwrap())
             .collect(),
         environment: Environment::default(),
+        copies: None,
     }
 }
 
@@ -92,4 +94,137 @@ fn a_measurement_has_every_pair_and_possible_numbers() {
     assert_eq!(field(|of| of.pairs[0].link.bytes_per_second = 0.0), "pairs[0].bandwidth");
     assert_eq!(field(|of| of.pairs[2].points[1].seconds = f64::NAN), "pairs[2].points[1].seconds");
     assert_eq!(field(|of| of.groups[0].devices = vec![0, 3]), "groups[0].devices");
+}
+
+fn copies(devices: u32) -> CopyMeasurement {
+    let way = |rate: f64, at_once: u32| {
+        CopyWay::new(points(|bytes| 1e-5 + f64::from(at_once) * bytes / rate), at_once).unwrap()
+    };
+    let speeds = || CopySpeeds { out: way(4e9, 1), back: way(2e9, 1), both: Some(way(5e9, 2)) };
+    let device = |device| DeviceCopies {
+        device,
+        host: speeds(),
+        all_out: way(3e9, 1),
+        all_back: way(1.9e9, 1),
+        all_next: Some(way(1e9, 1)),
+    };
+    let pairs = LinkWork::standard(devices, 1 << 30);
+    CopyMeasurement {
+        devices: (0..devices).map(device).collect(),
+        pairs: pairs.pairs().map(|(first, second)| PairCopies { first, second, copies: speeds() }).collect(),
+    }
+}
+
+/// Both ways of the payload in the time of one are twice its bytes; what is clearly less than each way alone is no full
+/// duplex, and devices that together reach less than alone share something.
+#[test]
+fn copies_tell_duplex_and_what_devices_share() {
+    let of = copies(3);
+    // What is reached with the largest payload has its latency, too.
+    let close = |one: f64, other: f64| (one / other - 1.0).abs() < 1e-2;
+    let host = of.devices[1].host.link();
+    assert!(close(host.out.bytes_per_second, 4e9) && close(host.back.bytes_per_second, 2e9), "{host:?}");
+    assert!(host.both_bytes_per_second.is_some_and(|both| close(both, 5e9)), "{host:?}");
+    let mut free = of.devices[1].host.clone();
+    free.both = Some(CopyWay::new(points(|bytes| 2.0 * bytes / 5.9e9), 2).unwrap());
+    assert_eq!(free.link().both_bytes_per_second, None);
+    // Out they reach 3 of 4 GB/s each; back 1.9 of 2 is as good as free.
+    assert!(of.shared_by(&[0, 2]).is_some_and(|rate| close(rate, 6e9)), "{:?}", of.shared_by(&[0, 2]));
+    assert_eq!((of.shared_by(&[1]), of.shared_by(&[])), (None, None));
+}
+
+#[test]
+fn copies_are_of_every_device_and_possible() {
+    let with = |copies| LinkMeasurement { copies: Some(copies), ..measurement(3) };
+    assert!(with(copies(3)).checked().is_ok());
+    assert!(
+        with(CopyMeasurement { pairs: Vec::new(), ..copies(3) }).checked().is_ok(),
+        "devices that cannot"
+    );
+    let field = |change: fn(&mut CopyMeasurement)| {
+        let mut changed = copies(3);
+        change(&mut changed);
+        with(changed).checked().unwrap_err().violations()[0].field.clone()
+    };
+    assert_eq!(field(|of| drop(of.devices.pop())), "copies.devices");
+    assert_eq!(field(|of| of.devices[1].device = 0), "copies.devices");
+    assert_eq!(field(|of| drop(of.pairs.pop())), "copies.pairs");
+    assert_eq!(
+        field(|of| of.pairs[0].copies.both.as_mut().unwrap().link.bytes_per_second = 0.0),
+        "copies.pairs[0].copies.both.bandwidth"
+    );
+    assert_eq!(
+        field(|of| of.devices[2].all_out.points[0].seconds = f64::NAN),
+        "copies.devices[2].all_out.points[0].seconds"
+    );
+    let of = copies(2);
+    assert!(of.check_payloads(16 << 20).is_ok());
+    let refused = of.check_payloads((16 << 20) - 1).unwrap_err();
+    assert_eq!(refused.violations()[0].field, "devices[0].host.out.points");
+}
+
+/// What ranks found of their own copies and pairs is put together, if all of them could copy.
+#[test]
+fn the_copies_of_all_ranks_are_put_together() {
+    let whole = LinkMeasurement { copies: Some(copies(3)), ..measurement(3) };
+    let rank = |index: u32| {
+        let all = copies(3);
+        RankLinks {
+            index,
+            device_id: format!("cpu{index}"),
+            transport: Collectives::Host,
+            pairs: whole.pairs.iter().filter(|pair| pair.first == index).cloned().collect(),
+            groups: if index == 0 { whole.groups.clone() } else { Vec::new() },
+            environment: Environment::default(),
+            copies: Some(CopyMeasurement {
+                devices: all.devices.into_iter().filter(|of| of.device == index).collect(),
+                pairs: all.pairs.into_iter().filter(|of| of.first == index).collect(),
+            }),
+        }
+    };
+    assert_eq!(LinkMeasurement::of_ranks((0..3).map(rank).collect()), Ok(whole.clone()));
+    let mut without: Vec<RankLinks> = (0..3).map(rank).collect();
+    without[1].copies = None;
+    assert_eq!(LinkMeasurement::of_ranks(without).unwrap().copies, None);
+}
+
+#[test]
+fn copies_are_of_the_largest_payloads_that_end_soon() {
+    let work =
+        |payload_bytes: &[u64]| LinkWork { devices: 2, payload_bytes: payload_bytes.to_vec(), repeats: 1 };
+    let standard = LinkWork::standard(2, 1 << 30);
+    assert_eq!(standard.copied_bytes(None), [4 << 20, 16 << 20]);
+    assert_eq!(work(&[4 << 10, 1 << 20]).copied_bytes(None), [4 << 10, 1 << 20]);
+    assert_eq!(work(&[32 << 20, 64 << 20, 128 << 20]).copied_bytes(None), [32 << 20, 64 << 20]);
+    assert_eq!(work(&[1 << 20, 64 << 20]).copied_bytes(None), [1 << 20, 64 << 20]);
+    // As slow as a pace may be: no copy takes longer than a moment, and none is larger than without a pace.
+    assert_eq!(standard.copied_bytes(Some(1e12)), standard.copied_bytes(None));
+    for pace in [1e3, 1e5, 1e8, 5e8] {
+        let sizes = standard.copied_bytes(Some(pace));
+        let [least, most] = sizes[..] else { panic!("{pace}: {sizes:?}") };
+        assert!(
+            4 <= least && least < most && most <= 16 << 20 && most as f64 <= (0.02 * pace).max(16.0),
+            "{sizes:?}"
+        );
+        assert!(least.is_multiple_of(4) && most.is_multiple_of(4));
+    }
+}
+
+/// Points that no machine has make no rate that a cluster could not have.
+#[test]
+fn impossible_points_make_no_impossible_rates() {
+    let mut of = copies(2);
+    for device in &mut of.devices {
+        for way in [&mut device.host.out, &mut device.host.back, &mut device.all_out, &mut device.all_back] {
+            way.points.iter_mut().for_each(|point| point.seconds = f64::MIN_POSITIVE);
+        }
+        device.host.both.as_mut().unwrap().points.iter_mut().for_each(|point| point.seconds = 3_600.0);
+    }
+    let both = of.devices[0].host.link().both_bytes_per_second.unwrap();
+    assert!((Link::MIN_BYTES_PER_SECOND..=Link::MAX_BYTES_PER_SECOND).contains(&both), "{both}");
+    for device in &mut of.devices {
+        device.all_out.points.iter_mut().for_each(|point| point.seconds = 3_600.0);
+    }
+    let shared = of.shared_by(&[0, 1]).unwrap();
+    assert!((Link::MIN_BYTES_PER_SECOND..=Link::MAX_BYTES_PER_SECOND).contains(&shared), "{shared}");
 }

@@ -2,6 +2,7 @@
 
 use crate::cluster::{Link, LinkOrigin};
 use crate::error::Invalid;
+use crate::measure::links::copies::{CopyMeasurement, CopySpeeds, CopyWay, DeviceCopies, PairCopies};
 use crate::measure::links::{GroupLink, LinkMeasurement, LinkPoint, LinkWork, PairLink};
 use crate::message;
 use crate::wire::{ToWire, field, v1};
@@ -17,7 +18,48 @@ message! {
         pairs,
         groups,
         environment: required,
+        copies,
     } check LinkMeasurement::checked
+}
+
+message! { CopyMeasurement <=> v1::CopyMeasurement { devices, pairs } }
+
+message! {
+    DeviceCopies <=> v1::DeviceCopies {
+        device,
+        host: required,
+        all_out: required,
+        all_back: required,
+        all_next,
+    }
+}
+
+message! { PairCopies <=> v1::PairCopies { first, second, copies: required } }
+
+message! { CopySpeeds <=> v1::CopySpeeds { out: required, back: required, both } }
+
+message! { CopyWay <=> v1::CopyWay }
+
+impl From<&CopyWay> for v1::CopyWay {
+    fn from(way: &CopyWay) -> Self {
+        let CopyWay { link, points } = way;
+        Self {
+            bytes_per_second: link.bytes_per_second,
+            latency_seconds: link.latency_seconds,
+            points: points.to_wire(),
+        }
+    }
+}
+
+impl TryFrom<v1::CopyWay> for CopyWay {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::CopyWay) -> Result<Self, Invalid> {
+        Ok(Self {
+            link: measured(wire.bytes_per_second, wire.latency_seconds),
+            points: field("points", wire.points)?,
+        })
+    }
 }
 
 message! {

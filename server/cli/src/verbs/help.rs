@@ -255,7 +255,8 @@ Examples:
 
 pub(crate) const CLUSTER_IMPORT: &str = "\
 What a file does not say comes from the options; the error names what is missing. Bandwidths that neither says are
-assumed from the class of the link, as NCCL reckons, and shown as assumed.
+assumed from the class of the link, as NCCL reckons, and shown as assumed. A document or NCCL's topology also says how
+memory actions copy: links to the host, what devices share, and copies into each other.
 
 Examples:
   Written by hand; the example in deploy/clusters/ shows all that can be said:
@@ -278,7 +279,8 @@ Examples:
 
 pub(crate) const CLUSTER_DISCOVER: &str = "\
 Each host of a connected worker is a node. Links between its devices are as `loadmaster cluster measure` measured
-them last, or else as the driver describes them, or else assumed; each says which.
+them last, or else as the driver describes them, or else assumed; each says which. How memory actions copy is known
+where it was measured.
 
 Examples:
   loadmaster cluster measure && loadmaster cluster discover --id lab \\
@@ -287,7 +289,8 @@ Examples:
 
 pub(crate) const CLUSTER_MEASURE: &str = "\
 Each worker with two devices of a kind exchanges tensors between them: every pair, then groups of 2, 4, 8, ... in
-all-reduces. Runs wait for the devices as those of profiles do. Ctrl-C detaches; the measuring goes on.
+all-reduces. Then each device copies as memory actions do: to the host's memory and back, and into the memory of each
+other CPU slot, alone, both ways at once and all at once. Runs wait for the devices as those of profiles do. Ctrl-C detaches; the measuring goes on.
 
 Examples:
   loadmaster cluster measure

@@ -20,17 +20,17 @@ pub struct NodeDevices {
 
 impl NodeDevices {
     /// Devices of a node of a cluster, by their indices, with bytes that training may use on each. No pair is faster than
-    /// the cluster says, whichever way its copies go; `host` is the link of each device to the host's memory.
+    /// the cluster says, whichever way its copies go; `host` is the link to the host's memory of those devices of which it
+    /// says nothing.
     pub fn of_node(node: &Node, devices: &[(u32, u64)], host: Link, host_bytes: u64) -> Self {
-        let between = |from: u32, to: u32| {
-            let is_pair =
-                |of: &&loadmaster_proto::cluster::DeviceLink| (of.a, of.b) == (from.min(to), from.max(to));
-            node.links.iter().find(is_pair).map(|of| of.link).or(node.link).filter(|_| from != to)
-        };
+        let between =
+            |from: u32, to: u32| node.copies_between(from, to).filter(|_| from != to).map(|link| link.out);
+        // What is as fast back as there is no faster than the slower way.
+        let to_host = |device: u32| node.host_link_of(device).map_or(host, |link| link.out.slower(link.back));
         let row = |from: u32| devices.iter().map(|&(to, _)| between(from, to)).collect();
         Self {
             capacity: devices.iter().map(|&(_, capacity)| capacity).collect(),
-            host: vec![host; devices.len()],
+            host: devices.iter().map(|&(device, _)| to_host(device)).collect(),
             pairs: devices.iter().map(|&(from, _)| row(from)).collect(),
             host_bytes,
         }

@@ -1,7 +1,9 @@
 //! Bytes by another way than sums of differences: every block is asked for at every step.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::cluster::{DeviceLink, Link, LinkOrigin, Node};
+use loadmaster_proto::cluster::{
+    CopyLink, DeviceLink, HostLink, Link, LinkOrigin, Node, NodeCopies, PeerCopies,
+};
 use loadmaster_proto::training::actions::{
     Absence, Action, Block, Deed, Destination, Part, StageActions, Step, Stripe, Swap,
 };
@@ -159,6 +161,7 @@ fn a_node_of_a_cluster_keeps_its_pairs() {
         link_class: None,
         links: vec![pair(0, 2, 5e9), pair(1, 2, 7e9)],
         network: None,
+        copies: None,
     };
     let capacity = Bytes(1 << 30).0;
     let devices = NodeDevices::of_node(&node, &[(2, capacity), (0, capacity), (1, capacity)], link(2e9), 9);
@@ -168,6 +171,17 @@ fn a_node_of_a_cluster_keeps_its_pairs() {
         [Some(5e9), Some(5e9), Some(7e9), Some(1e9), None]
     );
     assert_eq!(devices.graph().classes(3).map(|classes| classes.len()), Some(6));
+    // What the node says of its host and of copies between two devices counts more.
+    let slow = CopyLink { out: link(3e9), back: link(4e9), both_bytes_per_second: None };
+    let copies = NodeCopies {
+        host_links: vec![HostLink { device: 0, link: slow }],
+        peers: vec![PeerCopies { a: 0, b: 2, link: slow }],
+        ..NodeCopies::default()
+    };
+    let said = Node { copies: Some(copies), ..node.clone() };
+    let said = NodeDevices::of_node(&said, &[(0, capacity), (2, capacity)], link(2e9), 9);
+    assert_eq!([said.host[0], said.host[1]].map(|link| link.bytes_per_second), [3e9, 2e9]);
+    assert_eq!([said.link(0, 1), said.link(1, 0)], [Some(link(3e9)), Some(link(4e9))]);
     // Without any link by way of the host.
     let apart = NodeDevices::of_node(&Node { link: None, ..node }, &[(0, 1), (1, 1)], link(2e9), 9);
     assert_eq!((apart.link(0, 1), apart.seconds(0, 1, 2_000_000_000)), (None, 2.0));

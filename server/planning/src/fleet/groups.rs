@@ -83,5 +83,6 @@ pub fn of_groups(
         fleet: Fleet { kinds, nodes, tiers: Vec::new(), is_one_node: true, may_grow: true },
         notes: Vec::new(),
         devices: (0..count).map(device).collect(),
+        cluster: None,
     })
 }

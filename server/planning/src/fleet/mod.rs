@@ -76,6 +76,8 @@ pub struct PlannedFleet {
     /// What was simplified on the way, for people.
     pub notes: Vec<String>,
     devices: Vec<DeviceRef>,
+    /// What it is chosen from; none of groups.
+    cluster: Option<Cluster>,
 }
 
 /// Why a selection has no fleet.
@@ -112,6 +114,25 @@ impl PlannedFleet {
     /// A device of the fleet, by its place in the pipeline's order of devices.
     pub fn device(&self, device: u32) -> Option<&DeviceRef> {
         self.devices.get(device as usize)
+    }
+
+    /// Keeps the cluster that it is chosen from, which knows more than a search sees: how its nodes copy.
+    #[must_use]
+    pub fn with_cluster(self, cluster: Cluster) -> Self {
+        Self { cluster: Some(cluster), ..self }
+    }
+
+    /// A node as its cluster describes it, by its name.
+    pub fn described(&self, node: &str) -> Option<&Node> {
+        self.cluster.as_ref()?.nodes().iter().find(|of| of.name == node)
+    }
+
+    /// Memory of a host that blocks may take on each of its nodes, as far as its cluster says.
+    pub fn host_memory(&self) -> Option<Bytes> {
+        let nodes: BTreeSet<&str> = self.devices.iter().map(|device| device.node.as_str()).collect();
+        let cluster = self.cluster.as_ref()?;
+        let chosen = cluster.nodes().iter().filter(|node| nodes.contains(node.name.as_str()));
+        chosen.filter_map(|node| node.copies.as_ref()?.host_memory).min()
     }
 
     /// All devices, in the pipeline's order.
@@ -201,6 +222,7 @@ fn build(cluster: &Cluster, parts: &[NodePart<'_>], may_grow: bool) -> Result<Pl
         fleet: Fleet { kinds, nodes, tiers, is_one_node: false, may_grow },
         notes: note.into_iter().collect(),
         devices,
+        cluster: None,
     })
 }
 

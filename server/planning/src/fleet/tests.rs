@@ -231,6 +231,7 @@ fn clusters() -> impl Strategy<Value = Cluster> {
                     })
                     .collect(),
                 network: Some(link(f64::from(speed), 5.0)),
+                copies: None,
             });
             let parts = ClusterParts {
                 kinds: kinds.to_vec(),

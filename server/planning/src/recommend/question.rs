@@ -87,8 +87,17 @@ impl PlanQuestion {
                 Some(partitioning) => Stages::named(untouched(&prices, &job, &wish, partitioning)?),
                 None => Stages::fastest(&prices, &job, &wish, stop)?,
             };
+            let mut allowed = allowed.clone();
+            if let Some(there) = self.fleet.host_memory().filter(|there| *there < allowed.host_memory) {
+                let asked = allowed.host_memory;
+                let note = format!(
+                    "blocks may take {there} of a host's memory by the cluster, not the {asked} asked for"
+                );
+                writer.notes.push(note);
+                allowed.host_memory = there;
+            }
             let chooser = if request.mode == SearchMode::Mpress { Chooser::Mpress } else { Chooser::Fastest };
-            let choice = Choice { chooser, allowed, pace: request.copy_pace };
+            let choice = Choice { chooser, allowed: &allowed, pace: request.copy_pace };
             let plan = writer.chosen(&stages, choice, stop)?;
             return Ok(((plan.name()?, plan), Vec::new()));
         }

@@ -1,6 +1,7 @@
 //! `DiscoverCluster`.
 
 use loadmaster_planning::fleet::{DiscoveredWorker, discover};
+use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::WorkerName;
 use loadmaster_proto::wire::v1;
@@ -97,6 +98,7 @@ fn of_workers(
             devices: worker.devices.iter().filter(|device| is_wanted(&device.kind)).collect(),
             links: &worker.links,
             measured: measured.iter().find(|of| of.worker == worker.name).map(|of| &of.measurement),
+            host_memory: Bytes(worker.host_memory),
         })
         .collect();
     if discovered.iter().all(|worker| worker.devices.is_empty()) {

@@ -17,7 +17,7 @@ const WAITING_PAUSE: Duration = Duration::from_millis(100);
 
 /// A way for bytes in one direction.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(crate) struct Lane {
     /// Never longer than the absences of an iteration are many: each has one copy on its way.
     jobs: Sender<Job>,
 }
@@ -72,10 +72,10 @@ impl Drop for End {
 
 /// A copy to wait for.
 #[derive(Debug)]
-pub(super) struct Ticket(Arc<Shared>);
+pub(crate) struct Ticket(Arc<Shared>);
 
 impl Ticket {
-    pub(super) fn wait(&self) -> Result<(), RankError> {
+    pub(crate) fn wait(&self) -> Result<(), RankError> {
         let mut state = self.0.state();
         while *state == State::Begun {
             let waited = self.0.changed.wait_timeout(state, WAITING_PAUSE);
@@ -97,7 +97,7 @@ impl Lane {
     ///
     /// # Errors
     /// When there can be no more threads.
-    pub(super) fn start(name: String, bytes_per_second: Option<f64>) -> Result<Self, RankError> {
+    pub(crate) fn start(name: String, bytes_per_second: Option<f64>) -> Result<Self, RankError> {
         let (jobs, asked) = mpsc::channel();
         std::thread::Builder::new().name(name).spawn(move || work(&asked, bytes_per_second)).map_err(
             |error| RankError::Other(format!("cannot start a thread that copies blocks: {error}")),
@@ -106,7 +106,7 @@ impl Lane {
     }
 
     /// Asks for a copy. Never waits.
-    pub(super) fn ask(&self, transfers: Vec<Transfer>) -> Ticket {
+    pub(crate) fn ask(&self, transfers: Vec<Transfer>) -> Ticket {
         let shared = Arc::new(Shared { state: Mutex::new(State::Begun), changed: Condvar::new() });
         // Where its thread is gone the job comes back, is dropped, and has failed.
         drop(self.jobs.send(Job { transfers, end: End(shared.clone()) }));

@@ -19,7 +19,7 @@
 
 mod away;
 mod blocks;
-mod lane;
+pub(crate) mod lane;
 mod mover;
 mod place;
 mod pool;

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use loadmaster_proto::cluster::device::Backend;
 use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::rank::LinkSpec;
 use tch::{Device, Kind, Tensor};
@@ -26,6 +27,8 @@ pub(crate) struct Mesh {
     ranks: u32,
     /// To the first rank, or from it to all others: groups talk over copies of these.
     streams: BTreeMap<Appointment, UnixStream>,
+    /// To all others, for memory that they share; none where devices cannot share any.
+    pools: BTreeMap<Address, UnixStream>,
     /// All ranks, through the host's memory, to wait for each other.
     all: Option<Group>,
     between_two: BetweenTwo,
@@ -52,13 +55,24 @@ impl Mesh {
         let everybody = Membership::of_first(ranks, own);
         let mut wanted: BTreeSet<Appointment> = Pairs::appointments(own, ranks);
         wanted.extend(everybody.peers().iter().map(|&peer| (Tie::Shard, peer)));
+        let others = (0..ranks).filter(|&shard| shard != own.shard).map(|shard| Address { shard, ..own });
+        let sharing: BTreeSet<Address> =
+            if spec.device.backend == Backend::Cpu { others.collect() } else { BTreeSet::new() };
+        wanted.extend(sharing.iter().map(|&peer| (Tie::Pool, peer)));
         let mut met = meet(&spec.folder, own, &wanted, deadline)?;
+        let pools =
+            sharing.into_iter().filter_map(|peer| Some((peer, met.remove(&(Tie::Pool, peer))?))).collect();
         // One exchange of each size is not timed.
         let exchanges = spec.work.repeats.saturating_add(1);
         let pairs = Pairs::start(&mut met, &spec.work, exchanges, device)?;
         let all = Group::join(&everybody, &mut copies(&met)?, Collectives::Host)?;
         let between_two = between_two(spec, &everybody, &met, pairs)?;
-        Ok(Self { own, ranks, streams: met, all, between_two })
+        Ok(Self { own, ranks, streams: met, pools, all, between_two })
+    }
+
+    /// Connections to all others, over which memory is shared.
+    pub(crate) fn pool_streams(&self) -> &BTreeMap<Address, UnixStream> {
+        &self.pools
     }
 
     /// How two ranks exchange tensors in the end.

@@ -3,8 +3,9 @@
 //! All ranks walk through the same list of exchanges: each pair sends a tensor back and forth, one pair at
 //! a time while the others wait, and then groups of growing size all-reduce one. What is timed is what
 //! training does: tensors between stages and sums within a stage, over host sockets, or with NCCL between
-//! different GPUs.
+//! different GPUs. At last devices copy as memory actions do ([`copies`]).
 
+mod copies;
 mod mesh;
 
 use std::time::{Duration, Instant};
@@ -32,7 +33,8 @@ pub fn measure(spec: &LinkSpec) -> Result<RankLinks, RankError> {
     library::check_version()?;
     let memory = Memory::open(&spec.device)?;
     tch::set_num_threads(i32::try_from(spec.threads).unwrap_or(i32::MAX));
-    progress::start((spec.work.pairs().count() + spec.work.groups().len()) as u64);
+    let exchanges = spec.work.pairs().count() + spec.work.groups().len();
+    progress::start((exchanges + copies::passes(&spec.work, spec.device.backend)) as u64);
     exchange(spec, &memory).map_err(|error| {
         let (phase, layer) = progress::whereabouts();
         memory.explain(error, phase, layer)
@@ -42,7 +44,7 @@ pub fn measure(spec: &LinkSpec) -> Result<RankLinks, RankError> {
 fn exchange(spec: &LinkSpec, memory: &Memory) -> Result<RankLinks, RankError> {
     let patience = Duration::try_from_secs_f64(spec.neighbour_timeout_seconds).unwrap_or_default();
     let mesh = Mesh::connect(spec, memory.device(), Instant::now() + patience)?;
-    let rank = Rank {
+    let mut rank = Rank {
         own: spec.index,
         work: &spec.work,
         device: memory.device(),
@@ -52,6 +54,7 @@ fn exchange(spec: &LinkSpec, memory: &Memory) -> Result<RankLinks, RankError> {
     progress::enter(Phase::Exchange, None);
     let pairs = rank.pairs()?;
     let groups = rank.groups(spec)?;
+    let copies = copies::measure(&mut rank, spec)?;
     let transport = rank.mesh.transport();
     rank.mesh.finish()?;
     Ok(RankLinks {
@@ -61,6 +64,7 @@ fn exchange(spec: &LinkSpec, memory: &Memory) -> Result<RankLinks, RankError> {
         pairs,
         groups,
         environment: library::environment(&spec.device, spec.threads),
+        copies: Some(copies),
     })
 }
 

@@ -6,6 +6,7 @@ mod meeting;
 mod pairs;
 mod pools;
 mod route;
+mod shared;
 mod sockets;
 mod synthetic;
 
@@ -18,6 +19,7 @@ pub(crate) use meeting::meet;
 pub(crate) use pairs::Pairs;
 pub(crate) use pools::{Lending, Pools};
 pub(crate) use route::Place;
+pub(crate) use shared::SharedPools;
 pub(crate) use sockets::Plan;
 pub use sockets::Sockets;
 pub use synthetic::Synthetic;

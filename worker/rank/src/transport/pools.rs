@@ -192,11 +192,11 @@ impl Pools {
     }
 }
 
-fn cannot_share(peer: Address, error: &io::Error) -> RankError {
+pub(super) fn cannot_share(peer: Address, error: &io::Error) -> RankError {
     RankError::Other(format!("cannot share memory with {peer}: {error}"))
 }
 
-fn lost(peer: Address, error: &io::Error) -> RankError {
+pub(super) fn lost(peer: Address, error: &io::Error) -> RankError {
     if error.kind() == io::ErrorKind::InvalidData {
         return RankError::Protocol(format!("{peer} does not keep to the protocol: {error}"));
     }
@@ -204,7 +204,7 @@ fn lost(peer: Address, error: &io::Error) -> RankError {
 }
 
 /// Memory with a descriptor. Its size is fixed, so that nobody can take it from under another's feet.
-fn make(bytes: u64) -> io::Result<OwnedFd> {
+pub(super) fn make(bytes: u64) -> io::Result<OwnedFd> {
     let made = memfd_create("loadmaster-pool", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&made, bytes)?;
     fcntl_add_seals(&made, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
@@ -212,7 +212,7 @@ fn make(bytes: u64) -> io::Result<OwnedFd> {
 }
 
 /// What is wrong with a descriptor that should share so many bytes.
-fn check(descriptor: &OwnedFd, bytes: u64) -> Result<(), String> {
+pub(super) fn check(descriptor: &OwnedFd, bytes: u64) -> Result<(), String> {
     let size = fstat(descriptor).map_err(|error| error.to_string())?.st_size;
     let seals = fcntl_get_seals(descriptor).map_err(|error| error.to_string())?;
     if u64::try_from(size) != Ok(bytes) || bytes == 0 || !seals.contains(SealFlags::SHRINK) {
@@ -241,7 +241,7 @@ fn number(word: &[u8; WORD_BYTES]) -> io::Result<u64> {
     Ok(u64::from(high) << 32 | u64::from(low))
 }
 
-fn give(stream: &UnixStream, bytes: u64, descriptor: Option<&OwnedFd>) -> io::Result<()> {
+pub(super) fn give(stream: &UnixStream, bytes: u64, descriptor: Option<&OwnedFd>) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let descriptors = descriptor.map(AsFd::as_fd);
@@ -256,7 +256,7 @@ fn give(stream: &UnixStream, bytes: u64, descriptor: Option<&OwnedFd>) -> io::Re
     }
 }
 
-fn take(stream: &UnixStream, deadline: Instant) -> io::Result<(u64, Option<OwnedFd>)> {
+pub(super) fn take(stream: &UnixStream, deadline: Instant) -> io::Result<(u64, Option<OwnedFd>)> {
     let mut bytes = [0; WORD_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

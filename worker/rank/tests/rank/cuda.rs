@@ -6,12 +6,15 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Backend;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::collectives::Collectives;
-use loadmaster_proto::measure::rank::{EXIT_OUT_OF_MEMORY, Probe, RankDevice, RankEvent, RankSpec};
+use loadmaster_proto::measure::links::{LinkMeasurement, LinkWork};
+use loadmaster_proto::measure::offload::CopyPace;
+use loadmaster_proto::measure::rank::{EXIT_OUT_OF_MEMORY, LinkSpec, Probe, RankDevice, RankEvent, RankSpec};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule, TrainingSpec};
 
 use crate::processes::{
     Ended, connected, cpu, pipeline, positions, run, run_all, small_gpt, small_vgg, solo, start, training,
+    with_input,
 };
 
 /// What `loadmaster-rank probe` finds.
@@ -154,4 +157,41 @@ fn a_layer_on_a_gpu_is_recorded() {
     // Rounded up, and created in the backward pass: by the engine's own thread for the device.
     assert!(left >= measured.static_bytes.gradients, "{left} {:?}", measured.static_bytes);
     assert!(tape.later.left().is_empty(), "{:?}", tape.later);
+}
+
+/// A GPU copies to the host's memory and back, alone and while others do. Copies into other GPUs are not measured yet.
+#[test]
+fn a_gpu_copies_to_the_host_and_back() {
+    let Some(device) = gpu(1 << 30) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let work = LinkWork { devices: 2, payload_bytes: vec![1 << 20, 4 << 20, 16 << 20], repeats: 3 };
+    // Two shares of one GPU: they exchange through the host's memory.
+    let spec = |index| LinkSpec {
+        work: work.clone(),
+        index,
+        device_id: format!("gpu0.{index}"),
+        folder: folder.path().to_owned(),
+        collectives: Collectives::Host,
+        device: device.clone(),
+        threads: 1,
+        neighbour_timeout_seconds: 60.0,
+        pace: CopyPace::default(),
+    };
+    let ended = (0..2).map(|index| {
+        let text = serde_json::to_string(&spec(index)).unwrap();
+        with_input(Command::new(env!("CARGO_BIN_EXE_loadmaster-rank")).arg("links"), &text)
+    });
+    let ended: Vec<Child> = ended.collect();
+    let parts = ended.into_iter().map(Ended::of).map(|ended| match ended.events.into_iter().next_back() {
+        Some(RankEvent::LinksMeasured { links }) => *links,
+        last => panic!("{last:?}: {}", ended.errors),
+    });
+    let copies = LinkMeasurement::of_ranks(parts.collect()).unwrap().copies.unwrap();
+    assert!(copies.pairs.is_empty());
+    for of in &copies.devices {
+        assert!(of.host.both.is_none() && of.all_next.is_none());
+        for way in [&of.host.out, &of.host.back, &of.all_out, &of.all_back] {
+            assert!(way.link.bytes_per_second > 1e8, "{way:?}");
+        }
+    }
 }

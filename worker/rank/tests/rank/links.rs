@@ -4,7 +4,9 @@ use std::path::Path;
 use std::process::Command;
 
 use loadmaster_proto::measure::collectives::Collectives;
+use loadmaster_proto::measure::links::copies::{CopySpeeds, CopyWay};
 use loadmaster_proto::measure::links::{LinkMeasurement, LinkWork, RankLinks};
+use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::rank::{
     EXIT_BAD_SPEC, EXIT_LOST_NEIGHBOUR, EXIT_OUT_OF_MEMORY, LinkSpec, RankEvent,
 };
@@ -24,6 +26,7 @@ fn specs(work: &LinkWork, folder: &Path) -> Vec<LinkSpec> {
         device: cpu(64 << 20),
         threads: 1,
         neighbour_timeout_seconds: 60.0,
+        pace: CopyPace::default(),
     };
     (0..work.devices).map(spec).collect()
 }
@@ -70,6 +73,42 @@ fn every_pair_and_group_is_measured_once() {
     }
 }
 
+/// Each device copies to the host, each pair into the memory of the later one, all at once; a pace holds for each lane, so
+/// that both ways at once are as fast as each alone.
+#[test]
+fn copies_of_slots_are_measured_at_their_pace() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut specs = specs(&work(3), folder.path());
+    let pace = CopyPace { host: Some(20e6), peer: Some(40e6) };
+    specs.iter_mut().for_each(|spec| spec.pace = pace);
+    let parts: Vec<RankLinks> = run(&specs).into_iter().map(measured).collect();
+    let pairs = |part: &RankLinks| part.copies.as_ref().map(|copies| copies.pairs.len());
+    assert_eq!(parts.iter().map(pairs).collect::<Vec<_>>(), [Some(2), Some(1), Some(0)]);
+    let whole = LinkMeasurement::of_ranks(parts).unwrap().copies.unwrap();
+    let devices: Vec<u32> = whole.devices.iter().map(|of| of.device).collect();
+    let pairs: Vec<_> = whole.pairs.iter().map(|pair| (pair.first, pair.second)).collect();
+    assert_eq!((devices, pairs), (vec![0, 1, 2], vec![(0, 1), (0, 2), (1, 2)]));
+    whole.check_payloads(2 << 20).unwrap();
+    // No copy is faster than its pace, however fast the machine is; a busy one may make it slower.
+    let no_faster = |way: &CopyWay, at_once: f64, pace: f64| {
+        for point in &way.points {
+            let rate = at_once * point.payload_bytes as f64 / point.seconds;
+            assert!(rate <= 1.001 * at_once * pace, "{rate} at {pace}: {point:?}");
+        }
+    };
+    let speeds = |of: &CopySpeeds, pace: f64| {
+        no_faster(&of.out, 1.0, pace);
+        no_faster(&of.back, 1.0, pace);
+        no_faster(of.both.as_ref().unwrap(), 2.0, pace);
+    };
+    for of in &whole.devices {
+        speeds(&of.host, 20e6);
+        [&of.all_out, &of.all_back].into_iter().for_each(|way| no_faster(way, 1.0, 20e6));
+        no_faster(of.all_next.as_ref().unwrap(), 1.0, 40e6);
+    }
+    whole.pairs.iter().for_each(|pair| speeds(&pair.copies, 40e6));
+}
+
 /// A payload that does not fit its device is a result with its bytes, as in training, and the other ranks say
 /// that they only lost the one that is too small.
 #[test]
@@ -97,6 +136,7 @@ fn senseless_specifications_are_refused_by_field() {
     let cases = [
         (LinkSpec { index: 2, ..good.clone() }, "index"),
         (LinkSpec { threads: 0, ..good.clone() }, "threads"),
+        (LinkSpec { pace: CopyPace { host: Some(-1.0), peer: None }, ..good.clone() }, "pace.host"),
         (LinkSpec { work: LinkWork { repeats: 0, ..work(2) }, ..good.clone() }, "work.repeats"),
         (LinkSpec { folder: "/long".repeat(40).into(), ..good }, "folder"),
     ];

@@ -32,7 +32,7 @@ use loadmaster_proto::training::actions::StageActions;
 
 use super::paper::{self, PaperPlan};
 use super::{PlanError, Question, ran};
-use crate::iteration::Order;
+use crate::iteration::{Edge, Order};
 use recipe::Stage;
 
 /// The answer.
@@ -57,12 +57,21 @@ pub struct FastestPlan {
 /// How far the slots of a stage are told apart by how often longest ways go through them.
 const SHARES_OF_VISITS: [f64; 2] = [0.1, 0.5];
 
-/// The fastest plan that was found, on devices in the order of the stages. `needs` says of each stage how many bytes must be
-/// absent while all of its micro-batches in flight are there, where a replay knows better than its blocks.
+/// What the bound may rest on where somebody knows better than the question's blocks and links.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Known<'a> {
+    /// By stage: bytes that must be absent while all of its micro-batches in flight are there, as a replay found; below 0
+    /// what is free then.
+    pub needs: Option<&'a [i128]>,
+    /// Between each stage and the next one.
+    pub edges: Option<&'a [Edge]>,
+}
+
+/// The fastest plan that was found, on devices in the order of the stages.
 ///
 /// # Errors
 /// Nothing fits, it was stopped before anything did, or the question makes no sense; the text says why.
-pub fn plan(question: &Question<'_>, needs: Option<&[i128]>) -> Result<FastestPlan, PlanError> {
+pub fn plan(question: &Question<'_>, known: Known<'_>) -> Result<FastestPlan, PlanError> {
     question.check()?;
     if !matches!(question.order, Order::Gpipe | Order::OneFOneB) {
         return Err(PlanError::Unfit(
@@ -78,7 +87,7 @@ pub fn plan(question: &Question<'_>, needs: Option<&[i128]>) -> Result<FastestPl
     };
     let all_alike: Vec<Stage<'_>> = mapping.iter().map(|&of| stage(of)).collect::<Result<_, _>>()?;
     let visits =
-        pressure::bound(question, &all_alike, needs, untouched_seconds * 2.0).unwrap_or_default().weights;
+        pressure::bound(question, &all_alike, known, untouched_seconds * 2.0).unwrap_or_default().weights;
     let mut kinds = vec![all_alike];
     for share in SHARES_OF_VISITS {
         let stages = mapping.iter().zip(&visits).map(|(&of, visits)| Ok(stage(of)?.weighted(visits, share)));
@@ -103,7 +112,7 @@ pub fn plan(question: &Question<'_>, needs: Option<&[i128]>) -> Result<FastestPl
         }
         (Err(error), None) => return Err(error),
     };
-    let bound = pressure::bound(question, &kinds[0], needs, seconds).map_or(0.0, |bound| bound.seconds);
+    let bound = pressure::bound(question, &kinds[0], known, seconds).map_or(0.0, |bound| bound.seconds);
     let bound = bound.max(untouched_seconds).min(seconds);
     let is_stopped = question.stop.is_requested();
     Ok(FastestPlan { actions, seconds, bound, untouched_seconds, paper_seconds, simulated, is_stopped })
@@ -113,10 +122,10 @@ pub fn plan(question: &Question<'_>, needs: Option<&[i128]>) -> Result<FastestPl
 ///
 /// # Errors
 /// The question makes no sense.
-pub fn bound(question: &Question<'_>, needs: Option<&[i128]>, most: f64) -> Result<Option<f64>, PlanError> {
+pub fn bound(question: &Question<'_>, known: Known<'_>, most: f64) -> Result<Option<f64>, PlanError> {
     question.check()?;
     let capacity = |stage: usize| question.node.capacity.get(stage).copied().unwrap_or(0);
     let stages = (0..question.stages.len()).map(|stage| Stage::new(question, stage, capacity(stage), 0.0));
     let stages: Vec<Stage<'_>> = stages.collect::<Result<_, _>>()?;
-    Ok(pressure::bound(question, &stages, needs, most).map(|bound| bound.seconds))
+    Ok(pressure::bound(question, &stages, known, most).map(|bound| bound.seconds))
 }

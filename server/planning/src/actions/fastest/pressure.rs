@@ -3,20 +3,20 @@
 use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::actions::Block;
 
+use super::Known;
 use super::bound::{self, Bound, Pressure};
 use super::chain::Chain;
 use super::recipe::Stage;
 use crate::actions::Question;
-use crate::iteration::Order;
 use crate::iteration::copies::LayerSeconds;
+use crate::iteration::{Edge, Order};
 use crate::search::Seconds;
 
-/// Seconds that nothing which takes at most `most` gets below; none where there is no such thing. `needs` are as for
-/// [`super::plan`].
+/// Seconds that nothing which takes at most `most` gets below; none where there is no such thing.
 pub(super) fn bound(
     question: &Question<'_>,
     stages: &[Stage<'_>],
-    needs: Option<&[i128]>,
+    known: Known<'_>,
     most: f64,
 ) -> Option<Bound> {
     let of_stage = |stage: &Stage<'_>| {
@@ -25,7 +25,8 @@ pub(super) fn bound(
         Seconds { forward: sum(|of| of.forward), backward: sum(|of| of.backward), step: sum(|of| of.update) }
     };
     let edge = |(stage, &bytes): (usize, &u64)| question.node.edge(stage, stage + 1, bytes);
-    let edges = question.edge_bytes.iter().enumerate().map(edge).collect();
+    let by_bytes = || question.edge_bytes.iter().enumerate().map(edge).collect();
+    let edges = known.edges.map_or_else(by_bytes, <[Edge]>::to_vec);
     let seconds = stages.iter().map(of_stage).collect();
     let schedule = if question.order == Order::Gpipe { Schedule::Gpipe } else { Schedule::OneFOneB };
     let chain = Chain::new(schedule, seconds, edges, question.overlap, question.micro_batches);
@@ -33,7 +34,7 @@ pub(super) fn bound(
         .iter()
         .map(|stage| {
             let missing = i128::from(stage.untouched.device) - i128::from(stage.room);
-            let need = needs.and_then(|needs| needs.get(stage.index).copied()).unwrap_or(missing);
+            let need = known.needs.and_then(|needs| needs.get(stage.index).copied()).unwrap_or(missing);
             pressure(question, stage, need, most)
         })
         .collect();

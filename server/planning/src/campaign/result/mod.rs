@@ -251,6 +251,10 @@ pub fn check_links(
             "has a payload that was not asked for",
         ));
     }
+    if let Some(copies) = &measured.copies {
+        let largest = work.copied_bytes(None).last().copied().unwrap_or_default();
+        copies.check_payloads(largest).map_err(|invalid| invalid.under("copies"))?;
+    }
     same("environment.device_kind", &measured.environment.device_kind.as_str(), &device_kind)?;
     words::environment(&measured.environment).map_err(|invalid| invalid.under("environment"))
 }

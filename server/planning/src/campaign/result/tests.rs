@@ -363,6 +363,7 @@ fn links_are_those_of_the_workers_devices() {
         pairs: Vec::new(),
         groups: Vec::new(),
         environment: Environment { device_kind: CPU_KIND.to_owned(), ..Environment::default() },
+        copies: None,
     };
     assert_eq!(check_links(&work, CPU_KIND, &devices(), &measured), Ok(()));
     let other =

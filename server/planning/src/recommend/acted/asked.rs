@@ -1,6 +1,6 @@
 //! What is asked of whoever chooses memory actions for the stages of a candidate.
 
-use loadmaster_proto::cluster::{Link, LinkOrigin};
+use loadmaster_proto::cluster::Link;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::plan::Plan;
@@ -10,8 +10,9 @@ use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
 use super::blocks::stage_blocks;
 use super::settings;
+use crate::actions::fastest::Known;
 use crate::actions::{self, NodeDevices, Question, StageBlocks};
-use crate::iteration::Order;
+use crate::iteration::{Edge, Order};
 use crate::predict::{PredictionError, StageSetting};
 use crate::recommend::answer::{QuestionError, RecommendError};
 use crate::recommend::find::Candidate;
@@ -24,14 +25,20 @@ pub(super) struct Asked<'a> {
     pub(super) untouched: Plan,
     pub(super) settings: Vec<StageSetting>,
     pub(super) stages: Vec<StageBlocks>,
-    pub(super) edge_bytes: Vec<u64>,
+    edge_bytes: Vec<u64>,
+    edges: Vec<Edge>,
     pub(super) node: NodeDevices,
     /// By stage: bytes of a replay of the untouched stage that must be absent when all in flight are there; below 0 what is
     /// free then.
-    pub(super) needs: Vec<i128>,
+    needs: Vec<i128>,
 }
 
 impl Asked<'_> {
+    /// What is known of it besides the question.
+    pub(super) fn known(&self) -> Known<'_> {
+        Known { needs: Some(&self.needs), edges: Some(&self.edges) }
+    }
+
     /// Its node with as much memory of the host as may be taken.
     pub(super) fn node_within(&self, allowed: &Allowed) -> NodeDevices {
         NodeDevices { host_bytes: allowed.host_memory.0, ..self.node.clone() }
@@ -103,24 +110,25 @@ impl Writer<'_> {
             };
             stages.push(stage_blocks(predictor, setting, &layers)?);
         }
-        let (host, peer) = self.rates(pace);
-        let link =
-            |bytes_per_second| Link { bytes_per_second, latency_seconds: 0.0, origin: LinkOrigin::Assumed };
-        let count = candidate.stages.len();
-        let row = |own: usize| (0..count).map(|other| (other != own).then_some(link(peer))).collect();
-        // What must fit is the upper end: the planner sees the predicted bytes.
+        let links = self.copy_links(candidate, pace);
+        // What must fit is the upper end: whoever chooses sees the predicted bytes.
         let node = NodeDevices {
             capacity: untouched.stages.iter().map(|stage| stage.capacity).collect(),
-            host: vec![link(host); count],
-            pairs: (0..count).map(row).collect(),
+            host: links.to_host(),
+            pairs: links.pairs(),
             host_bytes: 0,
         };
         // As many as take the seconds of the edge over these links.
-        let edge_bytes = candidate.edges.iter().map(|both| (both / 2.0 * peer).max(0.0) as u64).collect();
+        let bytes = |(edge, both): (usize, &f64)| {
+            let over = |link: Link| (both / 2.0 - link.latency_seconds).max(0.0) * link.bytes_per_second;
+            node.link(edge, edge + 1).map_or(0, |link| over(link) as u64)
+        };
+        let edge_bytes = candidate.edges.iter().enumerate().map(bytes).collect();
         let needs =
             settings.iter().zip(&node.capacity).map(|(setting, &capacity)| self.need(setting, capacity));
         let needs = needs.collect::<Result<_, _>>()?;
-        Ok(Asked { candidate, untouched, settings, stages, edge_bytes, node, needs })
+        let edges = candidate.edges.iter().map(|&both| Edge::halves(both)).collect();
+        Ok(Asked { candidate, untouched, settings, stages, edge_bytes, edges, node, needs })
     }
 
     /// Bytes that a stage must not have on its device in front of a backward pass that meets all in flight.

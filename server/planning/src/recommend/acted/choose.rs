@@ -129,7 +129,7 @@ impl Writer<'_> {
         let own = asked.untouched.iteration_seconds().unwrap_or(0.0);
         let node = asked.node_within(choice.allowed);
         let question = asked.question(&node, &[], choice.allowed, stop);
-        let of_actions = fastest::bound(&question, Some(&asked.needs), best).ok().flatten().unwrap_or(0.0);
+        let of_actions = fastest::bound(&question, asked.known(), best).ok().flatten().unwrap_or(0.0);
         let bound = stages.bound.unwrap_or_else(|| own.max(of_actions)).min(best);
         let gap = if bound > 0.0 { (best - bound).max(0.0) / bound } else { 0.0 };
         plan.found.certificate = Some(Certificate {

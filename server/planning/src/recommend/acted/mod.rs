@@ -7,13 +7,15 @@
 //! | `asked` | what is asked of whoever chooses? |
 //! | `choose` | which actions are chosen, how good are they, and how good is each way alone? |
 //! | `replayed` | which actions does a replay find to fit? |
-//! | `nodes` | are peers on the same node? |
+//! | `links` | what do copies go over, and who says how fast that is? |
+//! | `nodes` | are peers on the same node, and has its host the memory? |
 //! | `stages` | which stages are actions chosen for? |
 //! | `seconds` | how long does an iteration take with the copies? |
 
 mod asked;
 mod blocks;
 mod choose;
+mod links;
 mod nodes;
 mod replayed;
 mod seconds;
@@ -60,6 +62,7 @@ impl Writer<'_> {
             }
             stage.actions = stages.actions.get(index).cloned().unwrap_or_default();
         }
+        nodes::check_hosts(self.fleet, &plan, stages.acted.iter().map(|of| of.host_peak()))?;
         self.check_fits(&plan, candidate)?;
         let timed = self.timed(candidate, &stages, pace)?;
         for (index, stage) in plan.stages.iter_mut().enumerate() {

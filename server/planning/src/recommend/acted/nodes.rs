@@ -1,8 +1,13 @@
-//! Whether blocks go to devices of the same node.
+//! Whether blocks go to devices of the same node, and whether its host has the memory for those that go there.
 
+use std::collections::BTreeMap;
+
+use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::{PlacedDevice, Plan};
 use loadmaster_proto::training::actions::{Deed, Destination, StageActions, Stripe};
+
+use crate::fleet::PlannedFleet;
 
 /// Where a stage's blocks go besides the host.
 fn stripes(actions: &StageActions) -> impl Iterator<Item = (usize, &Stripe, usize)> {
@@ -39,6 +44,36 @@ pub(super) fn check(plan: &Plan, stage: usize, actions: &StageActions) -> Result
                 );
                 return Err(Invalid::field(field, why));
             }
+        }
+    }
+    Ok(())
+}
+
+/// Checks that no host gives more memory than its cluster says it may: `pools` are the bytes that each device of a stage takes
+/// of it.
+///
+/// # Errors
+/// Names the first node that lacks memory.
+pub(super) fn check_hosts(
+    fleet: &PlannedFleet,
+    plan: &Plan,
+    pools: impl Iterator<Item = u64>,
+) -> Result<(), Invalid> {
+    let mut taken: BTreeMap<&str, u64> = BTreeMap::new();
+    for (stage, pool) in plan.stages.iter().zip(pools) {
+        for device in &stage.devices {
+            let bytes = taken.entry(&device.node).or_default();
+            *bytes = bytes.saturating_add(pool);
+        }
+    }
+    for (name, bytes) in taken {
+        let allowed = fleet.described(name).and_then(|node| node.copies.as_ref()?.host_memory);
+        if let Some(allowed) = allowed.filter(|allowed| allowed.0 < bytes) {
+            let why = format!(
+                "take {} of the memory of the host {name:?}, of which the cluster says that blocks may take {allowed}",
+                Bytes(bytes)
+            );
+            return Err(Invalid::field("stage_actions", why));
         }
     }
     Ok(())

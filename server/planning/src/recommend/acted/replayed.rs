@@ -33,7 +33,7 @@ impl Writer<'_> {
         for _ in 0..ROUNDS {
             let question = asked.question(&node, &reserve, allowed, stop);
             let found = match choice.chooser {
-                Chooser::Fastest => fastest::plan(&question, Some(&asked.needs)).map(|plan| plan.actions),
+                Chooser::Fastest => fastest::plan(&question, asked.known()).map(|plan| plan.actions),
                 Chooser::Mpress => paper::plan(&question).map(|plan| plan.actions),
             };
             let found = match found {

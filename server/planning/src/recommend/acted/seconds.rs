@@ -1,17 +1,17 @@
 //! How long an iteration takes whose stages also copy.
 
-use loadmaster_proto::cluster::device::CPU_KIND;
+use std::collections::BTreeSet;
+
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::plan::prediction::StageSeconds;
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::RecomputePolicy;
-use loadmaster_proto::training::actions::StageActions;
 
+use super::links::CopyLinks;
 use super::swaps;
 use crate::iteration::copies::{
-    Copied, DeviceSteps, Keep, LayerSeconds, Links, Parcel, Place, Rate, StageSteps, Stepped, Trip, Way,
-    simulate,
+    Copied, DeviceSteps, Keep, LayerSeconds, Parcel, Place, StageSteps, Stepped, Trip, Way, simulate,
 };
 use crate::iteration::{Edge, iteration};
 use crate::predict::{Acted, ActedStages, Away, LayerCost, Share, StageSetting};
@@ -19,18 +19,6 @@ use crate::recommend::answer::QuestionError;
 use crate::recommend::find::{Candidate, CandidateStage};
 use crate::recommend::plan::Writer;
 use crate::search::Seconds;
-
-/// What copies to the host are taken to reach where nothing is said: PCIe 4 ×16 of a GPU, and what one core of a server
-/// copies.
-const HOST: Guess = Guess { gpu: 25e9, cpu: 5e9 };
-/// The same of copies to peers where the cluster does not say: NVLink of a GPU, and what one core of a server copies.
-const PEER: Guess = Guess { gpu: 100e9, cpu: 5e9 };
-
-#[derive(Debug, Clone, Copy)]
-struct Guess {
-    gpu: f64,
-    cpu: f64,
-}
 
 /// An iteration with copies.
 pub(super) struct Timed {
@@ -51,7 +39,7 @@ impl Writer<'_> {
         pace: CopyPace,
     ) -> Result<Option<Timed>, QuestionError> {
         let count = u32::try_from(candidate.stages.len()).unwrap_or(u32::MAX);
-        let (links, rates) = self.links(count, pace, &stages.actions);
+        let links = self.copy_links(candidate, pace);
         let mut devices = Vec::with_capacity(candidate.stages.len());
         let mut backward = Vec::with_capacity(candidate.stages.len());
         for (index, stage) in candidate.stages.iter().enumerate() {
@@ -69,6 +57,9 @@ impl Writer<'_> {
             backward.push(mean_backward(acted, stage.first, &layers));
             devices.push(DeviceSteps { steps, trips: acted.away.iter().map(trip).collect() });
         }
+        let used = used(&devices);
+        let told = stages.actions.iter().any(swaps).then(|| links.told(&used));
+        let (links, rates) = (links.links(&used), told.unwrap_or_default());
         let edges: Vec<Edge> = candidate.edges.iter().map(|&both| Edge::halves(both)).collect();
         let stepped = Stepped { devices: &devices, edges: &edges, overlap: candidate.overlap, links: &links };
         let copied = simulate(&stepped, Keep::default())
@@ -76,34 +67,16 @@ impl Writer<'_> {
         Ok(Some(Timed { copied, edges, backward, rates }))
     }
 
-    /// Bytes per second of copies to the host, and to a peer.
-    pub(super) fn rates(&self, pace: CopyPace) -> (f64, f64) {
-        let is_cpu = self.chain.device_kind == CPU_KIND;
-        let guessed = |guess: Guess| if is_cpu { guess.cpu } else { guess.gpu };
-        (pace.host.unwrap_or_else(|| guessed(HOST)), pace.peer.unwrap_or_else(|| guessed(PEER)))
-    }
-
-    /// What copies go over, one device for each stage, and where the rates come from.
-    fn links(&self, count: u32, pace: CopyPace, actions: &[StageActions]) -> (Links, String) {
-        let (host, peer) = self.rates(pace);
-        let mut links = Links::default();
-        for device in 0..count {
-            links = links.host(device, Rate::new(host, 0.0), Rate::new(host, 0.0));
-            for other in (0..count).filter(|&other| other != device) {
-                links = links.peer(device, other, Rate::new(peer, 0.0));
-            }
-        }
-        let origin = |given: Option<f64>| if given.is_some() { "given" } else { "guessed" };
-        let rates = actions.iter().any(swaps).then(|| {
-            format!(
-                "copies to the host at {:.2} GB/s ({}), to peers at {:.2} GB/s ({}); other rates: --copy-rates",
-                host / 1e9,
-                origin(pace.host),
-                peer / 1e9,
-                origin(pace.peer)
-            )
-        });
-        (links, rates.unwrap_or_default())
+    /// What copies between the devices of stages go over, one device for each of them.
+    pub(super) fn copy_links(&self, candidate: &Candidate, pace: CopyPace) -> CopyLinks {
+        let place = |&device: &u32| {
+            let known = self.fleet.device(device);
+            let node = known.and_then(|known| self.fleet.described(&known.node));
+            (node, known.map_or(device, |known| known.index))
+        };
+        let stages: Vec<Vec<_>> =
+            candidate.stages.iter().map(|stage| stage.devices.iter().map(place).collect()).collect();
+        CopyLinks::of(&stages, &self.chain.device_kind, pace)
     }
 
     /// Seconds of a stage's layers, which add up to those that the stage is priced with, and of adding its gradients up
@@ -170,6 +143,18 @@ fn trip(away: &Away) -> Trip {
         needed: absence.needed,
         parcels,
     }
+}
+
+/// The ways that copies go over.
+fn used(devices: &[DeviceSteps]) -> BTreeSet<Way> {
+    let parcels = (0..).zip(devices).flat_map(|(own, device)| {
+        device.trips.iter().flat_map(|trip| &trip.parcels).map(move |parcel| (own, parcel.place))
+    });
+    let ways = parcels.flat_map(|(own, place)| match place {
+        Place::Host => [Way::ToHost(own), Way::FromHost(own)],
+        Place::Peer(peer) => [Way::Between { from: own, to: peer }, Way::Between { from: peer, to: own }],
+    });
+    ways.collect()
 }
 
 /// Mean seconds of a stage's backward pass over its slots.

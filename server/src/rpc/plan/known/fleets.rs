@@ -45,7 +45,10 @@ impl Plans {
         let read = blocking("planning failed", move || {
             let fleet = fleet::fleet(&cluster, &selection);
             fleet
-                .map(|fleet| (fleet, json_bytes(cluster.parts())))
+                .map(|fleet| {
+                    let bytes = json_bytes(cluster.parts());
+                    (fleet.with_cluster(cluster), bytes)
+                })
                 .map_err(|error| request::fleet_error("cluster", &error))
         });
         let (fleet, bytes) = read.await?;

@@ -1,5 +1,6 @@
 //! Clusters: nodes, devices, links and tiers.
 
+mod copies;
 mod domains;
 pub(crate) mod links;
 mod matrix;
@@ -18,7 +19,7 @@ use speed::{class, speed};
 show!(Cluster as one);
 show!(ListClustersResponse of clusters as list);
 
-/// Most groups of equal nodes whose links are drawn as a matrix.
+/// Most groups of equal nodes whose links are drawn one by one.
 const MOST_MATRICES: usize = 4;
 
 fn one(cluster: &Cluster, look: Look) -> String {
@@ -38,6 +39,10 @@ fn one(cluster: &Cluster, look: Look) -> String {
     for group in drawn.take(MOST_MATRICES) {
         text += &format!("\nlinks between the devices of {}\n", names(group));
         text += &matrix::draw(group[0], look);
+    }
+    for group in groups.iter().filter(|group| group[0].copies.is_some()).take(MOST_MATRICES) {
+        text += &format!("\ncopies of memory actions on {}\n", names(group));
+        text += &copies::draw(group[0], look);
     }
     text + &domains::draw(cluster, look)
 }
@@ -143,8 +148,8 @@ fn is_alike(one: &ClusterNode, other: &ClusterNode) -> bool {
         node.devices.iter().map(|of| (of.index, of.kind.clone(), of.usable_memory_bytes)).collect::<Vec<_>>()
     };
     devices(one) == devices(other)
-        && (one.link, one.link_class, &one.links, one.network)
-            == (other.link, other.link_class, &other.links, other.network)
+        && (one.link, one.link_class, &one.links, one.network, &one.copies)
+            == (other.link, other.link_class, &other.links, other.network, &other.copies)
 }
 
 fn names(group: &[&ClusterNode]) -> String {
@@ -222,6 +227,15 @@ device          0          1          2          3
 2         SYS 16g    SYS 16g          X  NV12 231m
 3         SYS 16g    SYS 16g  NV12 231m          X
 GB/s, one way; m measured, g given, a assumed
+
+copies of memory actions on a04
+copies                        out                       back                      both ways at once
+device 3 - host               12 GB/s, 5 us, given      the same                  12 GB/s
+each other device - host      25 GB/s, 5 us, measured   24 GB/s, 5 us, measured   full duplex
+devices 0, 1 together - host  25 GB/s, measured         the same                  full duplex
+devices 2, 3 together - host  25 GB/s, given            the same                  full duplex
+device 0 - device 1           210 GB/s, 5 us, measured  205 GB/s, 5 us, measured  400 GB/s
+host memory for blocks: 512.00 GiB
 
 tier, nearest first  domains  between its nodes
 rack                       2  50 GB/s, 5 us, given

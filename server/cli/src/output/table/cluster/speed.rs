@@ -33,7 +33,7 @@ pub(super) fn speed(link: &LinkSpeed, look: Look) -> String {
     )
 }
 
-fn origin(origin: i32) -> String {
+pub(super) fn origin(origin: i32) -> String {
     match LinkOrigin::try_from(origin) {
         Ok(LinkOrigin::Unspecified) | Err(_) => "unknown origin".to_owned(),
         Ok(known) => word(known.as_str_name(), "LINK_ORIGIN_"),

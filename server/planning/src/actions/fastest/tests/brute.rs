@@ -6,7 +6,7 @@ use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, Stag
 use proptest::prelude::*;
 
 use super::{layer, node, question, stages};
-use crate::actions::fastest::{bound, plan};
+use crate::actions::fastest::{Known, bound, plan};
 use crate::actions::tests::{at, on_host};
 use crate::actions::{Allowed, NodeDevices, PlanError, Question, StageWork, paper, ran};
 use crate::iteration::Order;
@@ -218,7 +218,7 @@ proptest! {
         let capacity = most - ((most - lasting) as f64 * instance.pressure) as u64;
         let tight = NodeDevices { capacity: vec![capacity; stages.len()], ..roomy.clone() };
         let asked = Question { node: &tight, ..asked };
-        let found = plan(&asked, None);
+        let found = plan(&asked, Known::default());
         let mapping: Vec<usize> = (0..stages.len()).collect();
         let greedy = paper::plan(&asked);
         if let Ok(found) = &found {
@@ -257,7 +257,7 @@ proptest! {
             if let Ok(found) = &found {
                 prop_assert!(found.bound <= seconds * (1.0 + 1e-9), "bound {} above {seconds}: {plan:?}", found.bound);
             }
-            let least = bound(&asked, None, seconds).unwrap();
+            let least = bound(&asked, Known::default(), seconds).unwrap();
             prop_assert!(least.is_some_and(|least| least <= seconds * (1.0 + 1e-9)), "{least:?} {seconds} {plan:?}");
         }
     }

@@ -10,7 +10,7 @@ use loadmaster_proto::cluster::{Link, LinkOrigin};
 use loadmaster_proto::training::actions::{Block, StageActions};
 use loadmaster_proto::training::overlap::Overlap;
 
-use super::{FastestPlan, plan};
+use super::{FastestPlan, Known, plan};
 use crate::actions::{Allowed, LayerBlocks, NodeDevices, PlanError, Question, StageBlocks};
 use crate::iteration::Order;
 use crate::iteration::copies::LayerSeconds;
@@ -87,7 +87,7 @@ fn what_fits_is_left_alone() {
     let stages = stages(&vec![vec![layer(100, 10); 3]; 3]);
     let node = node(3, 10_000 * MB, 1e9, 1e10);
     let FastestPlan { actions, seconds, bound, untouched_seconds, .. } =
-        plan(&question(&stages, &node, ALL), None).unwrap();
+        plan(&question(&stages, &node, ALL), Known::default()).unwrap();
     assert!(actions.iter().all(StageActions::is_empty));
     assert_eq!((seconds, bound), (untouched_seconds, untouched_seconds));
 }
@@ -97,7 +97,7 @@ fn what_fits_is_left_alone() {
 fn a_fast_host_is_free_and_proven() {
     let stages = stages(&vec![vec![layer(100, 10); 4]; 4]);
     let tight = node(4, 1_500 * MB, 1e11, 1e11);
-    let found = plan(&question(&stages, &tight, Allowed { peers: false, ..ALL }), None).unwrap();
+    let found = plan(&question(&stages, &tight, Allowed { peers: false, ..ALL }), Known::default()).unwrap();
     assert!(found.actions.iter().any(|stage| stage.host_pool.0 > 0));
     assert!(found.bound >= found.seconds * (1.0 - 1e-9), "{} {}", found.bound, found.seconds);
 }
@@ -110,7 +110,7 @@ fn stopped_and_impossible_are_told_apart() {
     let stop = Stop::default();
     stop.request();
     let asked = Question { stop: &stop, ..question(&stages, &tight, ALL) };
-    assert_eq!(plan(&asked, None), Err(PlanError::Stopped));
-    let none = plan(&question(&stages, &tiny, ALL), None);
+    assert_eq!(plan(&asked, Known::default()), Err(PlanError::Stopped));
+    let none = plan(&question(&stages, &tiny, ALL), Known::default());
     assert!(matches!(none, Err(PlanError::NoRoom { missing, .. }) if missing > 0), "{none:?}");
 }

@@ -1,5 +1,9 @@
 //! The cluster that connected workers are: one node per host.
 
+mod copied;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use loadmaster_proto::bytes::Bytes;
@@ -10,6 +14,8 @@ use loadmaster_proto::cluster::{
 };
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::links::LinkMeasurement;
+
+use self::copied::copies;
 
 /// A worker, as far as a cluster is concerned.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,10 +29,12 @@ pub struct DiscoveredWorker<'a> {
     pub links: &'a [GpuLink],
     /// What was measured of its links last.
     pub measured: Option<&'a LinkMeasurement>,
+    /// Memory of its host that it offers to runs.
+    pub host_memory: Bytes,
 }
 
-/// The cluster of these workers. Links are as measured, or else as drivers describe them, or else assumed; the
-/// network between nodes is as given, or else assumed.
+/// The cluster of these workers. Links are as measured, or else as drivers describe them, or else assumed; copies of memory
+/// actions are as measured, or else nothing is said of them; the network between nodes is as given, or else assumed.
 ///
 /// # Errors
 /// When no device is left, or there is more of anything than a cluster may have.
@@ -131,6 +139,7 @@ fn node(
         link_class: shared.and_then(|(class, _)| class),
         links,
         network,
+        copies: copies(workers, &slots),
     }
 }
 
@@ -211,115 +220,4 @@ fn without_nvlink(host: &str, workers: &[&DiscoveredWorker<'_>]) -> Vec<String> 
         .iter()
         .map(|uuid| format!("{uuid} in {host} has no NVLink, others have: look at its health"))
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use loadmaster_proto::measure::collectives::Collectives;
-    use loadmaster_proto::measure::environment::Environment;
-    use loadmaster_proto::measure::links::{GroupLink, LinkPoint, PairLink};
-
-    use super::*;
-
-    fn slot(ordinal: u32, mebibytes: u64) -> Device {
-        Device {
-            id: format!("cpu{ordinal}"),
-            backend: Backend::Cpu,
-            kind: "cpu".to_owned(),
-            capacity: Bytes(mebibytes << 20),
-            physical: Bytes(mebibytes << 20),
-            uuid: String::new(),
-            ordinal,
-            driver_version: String::new(),
-            pci_bus_id: String::new(),
-        }
-    }
-
-    fn gpu(ordinal: u32) -> Device {
-        Device {
-            id: format!("gpu{ordinal}"),
-            backend: Backend::Cuda,
-            kind: "NVIDIA H100 80GB HBM3".to_owned(),
-            uuid: format!("GPU-{ordinal}"),
-            pci_bus_id: format!("00000000:{ordinal:02}:00.0"),
-            driver_version: "580.1".to_owned(),
-            ..slot(ordinal, 80 << 10)
-        }
-    }
-
-    fn nvlink(a: u32, b: u32, count: u32) -> GpuLink {
-        GpuLink {
-            a_uuid: format!("GPU-{a}"),
-            b_uuid: format!("GPU-{b}"),
-            class: if count > 0 { LinkClass::NvLink } else { LinkClass::System },
-            nvlink_count: count,
-            compute_capability: 90,
-            pcie_generation: 5,
-            pcie_lanes: 16,
-        }
-    }
-
-    fn worker<'a>(
-        name: &str,
-        host: &'a str,
-        devices: &'a [Device],
-        links: &'a [GpuLink],
-    ) -> DiscoveredWorker<'a> {
-        let name = format!("workers/{name}");
-        DiscoveredWorker { name, host, devices: devices.iter().collect(), links, measured: None }
-    }
-
-    #[test]
-    fn slots_of_a_host_are_a_node_whose_smaller_ones_say_so() {
-        let (first, second) = ([slot(0, 2_048), slot(1, 2_048)], [slot(0, 1_024)]);
-        let workers =
-            [worker("a", "n1", &first, &[]), worker("b", "n1", &second, &[]), worker("c", "n2", &first, &[])];
-        let cluster = discover(&workers, None).unwrap();
-        let names: Vec<&str> = cluster.nodes().iter().map(|node| node.name.as_str()).collect();
-        assert_eq!((names, cluster.device_count()), (vec!["n1", "n2"], 5));
-        let node = &cluster.nodes()[0];
-        let slots: Vec<&str> = node.devices.iter().map(|device| device.slot.as_str()).collect();
-        assert_eq!(slots, ["workers/a/cpu0", "workers/a/cpu1", "workers/b/cpu0"]);
-        assert_eq!((node.devices[1].usable, node.devices[2].usable), (None, Some(Bytes(1_024 << 20))));
-        assert_eq!((node.link, node.link_class), (Some(priors::host_memory()), Some(LinkClass::System)));
-        assert_eq!(node.network.unwrap().origin, LinkOrigin::Assumed);
-        let given = discover(&workers[..1], Some(1e9)).unwrap();
-        assert_eq!(given.nodes()[0].network.unwrap().origin, LinkOrigin::Given);
-        assert_eq!(discover(&[], None).unwrap_err().violations()[0].field, "kinds");
-    }
-
-    #[test]
-    fn gpus_have_the_links_that_their_driver_describes() {
-        let gpus = [gpu(0), gpu(1), gpu(2)];
-        let links = [nvlink(0, 1, 18), nvlink(0, 2, 0), nvlink(1, 2, 0)];
-        let cluster = discover(&[worker("a", "n1", &gpus, &links)], None).unwrap();
-        let node = &cluster.nodes()[0];
-        assert_eq!((node.links[0].class, node.links[0].count), (Some(LinkClass::NvLink), 18));
-        assert!((node.links[0].link.bytes_per_second - 370.8e9).abs() < 1e6);
-        assert_eq!(node.links[1].class, Some(LinkClass::System));
-        assert_eq!((node.driver_version.as_str(), node.network), ("580.1", None));
-        assert_eq!(cluster.warnings(), ["GPU-2 in n1 has no NVLink, others have: look at its health"]);
-    }
-
-    #[test]
-    fn what_was_measured_counts_most() {
-        let slots = [slot(0, 2_048), slot(1, 2_048), slot(2, 2_048)];
-        let point =
-            |payload_bytes: u64| LinkPoint { payload_bytes, seconds: 1e-5 + payload_bytes as f64 / 1e9 };
-        let points = vec![point(1 << 16), point(1 << 24)];
-        let measurement = LinkMeasurement {
-            device_ids: vec!["cpu2".to_owned(), "cpu0".to_owned()],
-            transport: Collectives::Host,
-            pairs: vec![PairLink::new(0, 1, points.clone()).unwrap()],
-            groups: vec![GroupLink::new(vec![0, 1], points).unwrap()],
-            environment: Environment::default(),
-        };
-        let measured = DiscoveredWorker { measured: Some(&measurement), ..worker("a", "n1", &slots, &[]) };
-        let cluster = discover(&[measured], None).unwrap();
-        let node = &cluster.nodes()[0];
-        let found = node.link_between(2, 0).unwrap();
-        assert_eq!(found.origin, LinkOrigin::Measured);
-        assert!((found.bytes_per_second / 1e9 - 1.0).abs() < 0.01, "{found:?}");
-        assert_eq!(node.link_between(0, 1).unwrap().origin, LinkOrigin::Assumed);
-    }
 }

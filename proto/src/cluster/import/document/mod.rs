@@ -10,6 +10,10 @@
 //!     devices: 8                    # or a list of {index, kind, uuid, pci_bus_id}
 //!     link: {class: NV18, bandwidth: 371GB/s, latency: 3us}
 //!     network: {bandwidth: 400Gb/s, latency: 5us, origin: measured}
+//!     host:                         # where memory actions park blocks, and how they get there
+//!       memory: 512GiB
+//!       link: {bandwidth: 50GB/s, latency: 5us}
+//!       uplinks: [{devices: [0, 1], bandwidth: 50GB/s}]
 //! tiers:                            # nearest first
 //!   - {level: leaf, bandwidth: 50GB/s}
 //!   - {level: spine, bandwidth: 25GB/s}
@@ -22,14 +26,19 @@
 //! What is written is *given* unless `origin` says that it was measured or assumed. Without `link`, the links of a
 //! node are assumed from its kind of device; without `latency`, that of such links is taken.
 
+mod copies;
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use copies::{HostEntry, PeerEntry};
+
 use super::super::{
     ClusterDevice, ClusterParts, ClusterSource, DeviceKind, DeviceLink, Domain, Link, LinkClass, LinkOrigin,
-    MAX_DEVICES, MAX_LINKS, MAX_NODE_DEVICES, MAX_NODES, MAX_TIERS, Node, Tier, priors, quantity,
+    MAX_COPIES, MAX_DEVICES, MAX_LINKS, MAX_NODE_DEVICES, MAX_NODES, MAX_TIERS, Node, NodeCopies, Tier,
+    priors, quantity,
 };
 use super::{fill, hostlist};
 use crate::bytes::Bytes;
@@ -82,6 +91,9 @@ struct NodeEntry {
     #[serde(default)]
     links: Vec<PairEntry>,
     network: Option<LinkEntry>,
+    host: Option<HostEntry>,
+    #[serde(default)]
+    peers: Vec<PeerEntry>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -160,7 +172,12 @@ pub(super) fn parts(text: &str, wanted: Wanted<'_>) -> Result<ClusterParts, Inva
     }
     let kinds = entries("kinds", document.kinds, kind)?;
     // A short name may stand for thousands of nodes: all entries share what is left, before anything is made of it.
-    let room = (Room::of("nodes", MAX_NODES), Room::of("devices", MAX_DEVICES), Room::of("links", MAX_LINKS));
+    let room = Rooms {
+        nodes: Room::of("nodes", MAX_NODES),
+        devices: Room::of("devices", MAX_DEVICES),
+        links: Room::of("links", MAX_LINKS),
+        copies: Room::of("links of copies", MAX_COPIES),
+    };
     let nodes: Vec<Vec<Node>> =
         entries("nodes", document.nodes, |entry| reading::check(wanted).and_then(|()| nodes(entry, &room)))?;
     let named = Room::of("nodes of domains", MAX_NODES * MAX_TIERS);
@@ -174,6 +191,14 @@ pub(super) fn parts(text: &str, wanted: Wanted<'_>) -> Result<ClusterParts, Inva
         source: ClusterSource::Written,
         warnings: Vec::new(),
     })
+}
+
+/// What is left of the limits of all nodes.
+struct Rooms {
+    nodes: Room,
+    devices: Room,
+    links: Room,
+    copies: Room,
 }
 
 /// What is left of a limit of the whole document.
@@ -213,13 +238,10 @@ fn kind(entry: KindEntry) -> Result<DeviceKind, Invalid> {
     Ok(DeviceKind { name, memory, usable, hourly_price })
 }
 
-fn nodes(
-    entry: NodeEntry,
-    (nodes, all_devices, all_links): &(Room, Room, Room),
-) -> Result<Vec<Node>, Invalid> {
-    let NodeEntry { name, kind, devices, labels, driver_version, link, links, network } = entry;
+fn nodes(entry: NodeEntry, room: &Rooms) -> Result<Vec<Node>, Invalid> {
+    let NodeEntry { name, kind, devices, labels, driver_version, link, links, network, host, peers } = entry;
     let names = hostlist::expand(&name).map_err(|why| Invalid::field("name", why))?;
-    nodes.take("name", names.len())?;
+    room.nodes.take("name", names.len())?;
     let devices = match devices {
         Devices::Count(count) => {
             in_range("devices", count, 1..=MAX_NODE_DEVICES as u32)?;
@@ -227,17 +249,19 @@ fn nodes(
         }
         Devices::List(list) => entries("devices", list, |device| of_list(device, kind.as_deref()))?,
     };
-    all_devices.take("devices", names.len().saturating_mul(devices.len()))?;
+    room.devices.take("devices", names.len().saturating_mul(devices.len()))?;
     let links = entries("links", links, pair)?;
-    all_links.take("links", names.len().saturating_mul(links.len()))?;
+    room.links.take("links", names.len().saturating_mul(links.len()))?;
     let (link_class, link) = match link {
         Some(entry) => (class("link.class", entry.class.as_deref())?.map(|of| of.0), Some(inside(&entry)?)),
         None if links.is_empty() => assumed(&devices),
         None => (None, None),
     };
     let network = network.map(|entry| outside(&entry)).transpose()?;
-    let node =
-        Node { name: String::new(), labels, driver_version, devices, link, link_class, links, network };
+    let copies = copies::copies(host, peers)?;
+    room.copies.take("host", names.len().saturating_mul(copies.as_ref().map_or(0, NodeCopies::size)))?;
+    let name = String::new();
+    let node = Node { name, labels, driver_version, devices, link, link_class, links, network, copies };
     Ok(names.into_iter().map(|name| Node { name, ..node.clone() }).collect())
 }
 

@@ -1,0 +1,268 @@
+//! What copies go over, as far as anybody said: the request, the description of the cluster, or nobody.
+//!
+//! | rate | is |
+//! |---|---|
+//! | of the request | `--copy-rates`: every link of the kind, full duplex, nothing shared |
+//! | of the cluster | that of the very devices: measured, given or assumed, each way; both ways at once; shared uplinks |
+//! | a guess | by the kind of device, where nobody said anything |
+//!
+//! A simulation has one device for each stage. Where a stage has several they copy at the same time: the slowest stands
+//! for all, and a way that they share has a part for each of them.
+
+mod shared;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use loadmaster_proto::cluster::device::CPU_KIND;
+use loadmaster_proto::cluster::{CopyLink, Link, LinkClass, LinkOrigin, Node, quantity};
+use loadmaster_proto::measure::offload::CopyPace;
+
+use crate::iteration::copies::{Links, Rate, Shared, Way};
+use shared::uplinks;
+
+/// What copies to the host are taken to reach where nothing is said: PCIe 4 ×16 of a GPU, and what one core of a server
+/// copies.
+const HOST: Guess = Guess { gpu: 25e9, cpu: 5e9 };
+/// The same of copies to peers: NVLink of a GPU, and what one core of a server copies.
+const PEER: Guess = Guess { gpu: 100e9, cpu: 5e9 };
+
+#[derive(Debug, Clone, Copy)]
+struct Guess {
+    gpu: f64,
+    cpu: f64,
+}
+
+/// Where a rate comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    Request,
+    Cluster(LinkOrigin),
+    Guess,
+}
+
+/// How fast copies go one way and back, and who says so.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Sourced {
+    link: CopyLink,
+    source: Source,
+}
+
+/// A device of a stage: its node, as far as it is described, and its index there.
+pub(super) type StageDevice<'a> = (Option<&'a Node>, u32);
+
+/// Links between the devices of stages, and from these to their hosts.
+#[derive(Debug)]
+pub(super) struct CopyLinks {
+    /// By stage.
+    host: Vec<Sourced>,
+    /// By stage and stage: out is from the first to the second. None of a stage with itself.
+    peers: Vec<Vec<Option<Sourced>>>,
+    /// Of peers where there are none.
+    nobody: Sourced,
+    /// Ways that share something, and where that comes from.
+    shared: Vec<(Shared, LinkOrigin)>,
+}
+
+impl CopyLinks {
+    /// Those of stages on devices of this kind.
+    pub(super) fn of(stages: &[Vec<StageDevice<'_>>], kind: &str, pace: CopyPace) -> Self {
+        let guess = |of: Guess| if kind == CPU_KIND { of.cpu } else { of.gpu };
+        let free = |bytes_per_second, source| Sourced {
+            link: CopyLink::full_duplex(Link {
+                bytes_per_second,
+                latency_seconds: 0.0,
+                origin: LinkOrigin::Assumed,
+            }),
+            source,
+        };
+        let said = |pace: Option<f64>, of: Guess, described: Option<CopyLink>| match (pace, described) {
+            (Some(pace), _) => free(pace, Source::Request),
+            (None, Some(link)) => Sourced { link, source: Source::Cluster(link.origin()) },
+            (None, None) => free(guess(of), Source::Guess),
+        };
+        let host = stages.iter().map(|own| said(pace.host, HOST, slowest(own.iter().map(to_host)))).collect();
+        let between = |own: usize, other: usize| {
+            let (own, other) = (stages.get(own)?, stages.get(other)?);
+            // As ranks do it: each has its blocks on one device of the other stage.
+            let pairs = own
+                .iter()
+                .enumerate()
+                .filter_map(|(index, &device)| Some((device, *other.get(index.checked_rem(other.len())?)?)));
+            slowest(pairs.map(|((node, from), (there, to))| {
+                let node = node.filter(|node| there.is_some_and(|there| there.name == node.name))?;
+                node.copies_between(from, to)
+            }))
+        };
+        let count = stages.len();
+        let row = |own: usize| {
+            let cell = |other: usize| (own != other).then(|| said(pace.peer, PEER, between(own, other)));
+            (0..count).map(cell).collect()
+        };
+        let nobody = said(pace.peer, PEER, None);
+        let mut links = Self { host, peers: (0..count).map(row).collect(), nobody, shared: Vec::new() };
+        links.shared = links.half_duplex();
+        if pace.host.is_none() {
+            links.shared.extend(uplinks(stages, kind != CPU_KIND && pace.peer.is_none()));
+        }
+        links
+    }
+
+    /// Links of which both directions together are slower than each alone.
+    fn half_duplex(&self) -> Vec<(Shared, LinkOrigin)> {
+        let both = |of: &Sourced, ways: [Way; 2]| {
+            let Source::Cluster(origin) = of.source else { return None };
+            let bytes_per_second = of.link.both_bytes_per_second?;
+            Some((Shared { ways: ways.to_vec(), bytes_per_second }, origin))
+        };
+        let host = (0..).zip(&self.host).filter_map(|(stage, of)| {
+            let ways = [Way::ToHost(stage), Way::FromHost(stage)];
+            both(of, ways)
+        });
+        let rows = (0_u32..).zip(&self.peers);
+        let peers = rows.flat_map(|(from, row)| {
+            let pairs = (0_u32..).zip(row).filter(move |(to, _)| from < *to);
+            pairs.filter_map(move |(to, of)| {
+                both(of.as_ref()?, [Way::Between { from, to }, Way::Between { from: to, to: from }])
+            })
+        });
+        host.chain(peers).collect()
+    }
+
+    /// From each stage's device to the host, and as fast back.
+    pub(super) fn to_host(&self) -> Vec<Link> {
+        self.host.iter().map(|of| of.link.out.slower(of.link.back)).collect()
+    }
+
+    /// From each stage's device to each other's.
+    pub(super) fn pairs(&self) -> Vec<Vec<Option<Link>>> {
+        let row = |row: &Vec<Option<Sourced>>| row.iter().map(|of| of.map(|of| of.link.out)).collect();
+        self.peers.iter().map(row).collect()
+    }
+
+    /// As a simulation wants them: what these ways share is left out where it slows none of them down.
+    pub(super) fn links(&self, used: &BTreeSet<Way>) -> Links {
+        let rate = |link: Link| Rate::new(link.bytes_per_second, link.latency_seconds);
+        let mut links = Links::default();
+        for (stage, of) in (0..).zip(&self.host) {
+            links = links.host(stage, rate(of.link.out), rate(of.link.back));
+        }
+        for (from, row) in (0..).zip(&self.peers) {
+            for (to, of) in (0..).zip(row) {
+                if let Some(of) = of {
+                    links = links.peer(from, to, rate(of.link.out));
+                }
+            }
+        }
+        let binds = binding(&self.shared, &links.ways, used);
+        links.shared = binds.into_iter().map(|(shared, _)| shared.clone()).collect();
+        links
+    }
+
+    /// How fast these ways are and who says so, for people. Where none is used, all of them.
+    pub(super) fn told(&self, used: &BTreeSet<Way>) -> String {
+        let host = (0..).zip(&self.host).map(|(stage, of)| (used.contains(&Way::ToHost(stage)), of));
+        let rows = (0_u32..).zip(&self.peers);
+        let peers = rows.flat_map(|(from, row)| {
+            let cells = (0_u32..).zip(row).filter_map(|(to, of)| Some((to, of.as_ref()?)));
+            cells.map(move |(to, of)| (used.contains(&Way::Between { from, to }), of))
+        });
+        let (host, peers) = (rates(host, &self.nobody), rates(peers, &self.nobody));
+        let links = self.links(used);
+        let limits: Vec<String> = binding(&self.shared, &links.ways, used)
+            .into_iter()
+            .map(|(shared, origin)| {
+                let rate = quantity::show_bytes_per_second(shared.bytes_per_second);
+                format!("{} share {rate} ({})", named(&shared.ways), said_by(Source::Cluster(*origin)))
+            })
+            .collect();
+        let limits = if limits.is_empty() { String::new() } else { format!("; {}", limits.join("; ")) };
+        format!("copies to the host at {host}, to peers at {peers}{limits}; other rates: --copy-rates")
+    }
+}
+
+/// What is shared by used ways that are faster together.
+fn binding<'a>(
+    shared: &'a [(Shared, LinkOrigin)],
+    ways: &BTreeMap<Way, Rate>,
+    used: &BTreeSet<Way>,
+) -> Vec<&'a (Shared, LinkOrigin)> {
+    let together = |of: &Shared| -> f64 {
+        let used = of.ways.iter().filter(|way| used.contains(way));
+        used.filter_map(|way| ways.get(way)).map(|rate| rate.bytes_per_second).sum()
+    };
+    shared.iter().filter(|(of, _)| together(of) > of.bytes_per_second).collect()
+}
+
+fn to_host(&(node, device): &StageDevice<'_>) -> Option<CopyLink> {
+    node?.host_link_of(device)
+}
+
+/// The slowest of several links in every respect; none unless all are known.
+fn slowest(links: impl Iterator<Item = Option<CopyLink>>) -> Option<CopyLink> {
+    let all: Option<Vec<CopyLink>> = links.collect();
+    all?.into_iter().reduce(|one, other| CopyLink {
+        out: one.out.slower(other.out),
+        back: one.back.slower(other.back),
+        both_bytes_per_second: match (one.both_bytes_per_second, other.both_bytes_per_second) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        },
+    })
+}
+
+/// `12.00 to 24.00 GB/s (of the cluster, measured)`: of those that are used, or else of all.
+fn rates<'a>(all: impl Iterator<Item = (bool, &'a Sourced)>, nobody: &'a Sourced) -> String {
+    let all: Vec<(bool, &Sourced)> = all.collect();
+    let is_used = all.iter().any(|of| of.0);
+    let mut told: Vec<&Sourced> = all.into_iter().filter(|of| of.0 == is_used).map(|of| of.1).collect();
+    if told.is_empty() {
+        told.push(nobody);
+    }
+    let rates = told.iter().flat_map(|of| [of.link.out, of.link.back]).map(|of| of.bytes_per_second / 1e9);
+    let (least, most) =
+        rates.fold((f64::INFINITY, 0.0_f64), |(least, most), rate| (least.min(rate), most.max(rate)));
+    let mut sources: Vec<Source> = told.iter().map(|of| of.source).collect();
+    sources.sort_unstable();
+    sources.dedup();
+    let sources: Vec<&str> = sources.into_iter().map(said_by).collect();
+    let range = if least < most { format!("{least:.2} to {most:.2}") } else { format!("{most:.2}") };
+    format!("{range} GB/s ({})", sources.join(", "))
+}
+
+fn said_by(source: Source) -> &'static str {
+    match source {
+        Source::Request => "given",
+        Source::Cluster(LinkOrigin::Measured) => "of the cluster, measured",
+        Source::Cluster(LinkOrigin::Given) => "of the cluster, given",
+        Source::Cluster(LinkOrigin::Assumed) => "of the cluster, assumed",
+        Source::Guess => "guessed",
+    }
+}
+
+/// `stage 0 to the host, stage 1 to the host`.
+fn named(ways: &[Way]) -> String {
+    let one = |way: &Way| match way {
+        Way::ToHost(stage) => format!("stage {stage} to the host"),
+        Way::FromHost(stage) => format!("the host to stage {stage}"),
+        Way::Between { from, to } => format!("stage {from} to stage {to}"),
+    };
+    ways.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether a pair's copies go over PCIe, and with them over the links of both devices to the host.
+fn is_pcie(node: &Node, a: u32, b: u32) -> bool {
+    let (a, b) = (a.min(b), a.max(b));
+    let own = node.links.iter().find(|link| (link.a, link.b) == (a, b));
+    match own.map_or(node.link_class, |own| own.class) {
+        None | Some(LinkClass::NvLink | LinkClass::ChipToChip) => false,
+        Some(
+            LinkClass::PcieBridge
+            | LinkClass::PcieBridges
+            | LinkClass::HostBridge
+            | LinkClass::NumaNode
+            | LinkClass::System,
+        ) => true,
+    }
+}

@@ -1,0 +1,111 @@
+//! Copies of a CPU slot: those of a rank's mover, between the slot's capped memory and pools outside it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use loadmaster_proto::measure::rank::LinkSpec;
+use tch::{Device, Tensor};
+
+use super::super::Rank;
+use crate::actions::lane::Lane;
+use crate::error::RankError;
+use crate::ffi::{Direction, Mapping, Storage, Transfer};
+use crate::peers::Address;
+use crate::tape::defect;
+use crate::tensor::Form;
+use crate::transport::SharedPools;
+
+/// Fewest and most bytes that are written so that no cache has what is copied next.
+const COOLING: std::ops::RangeInclusive<usize> = 64 << 20..=256 << 20;
+/// Most bytes of that of all ranks together: this is the host's memory, and outside every slot.
+const TOGETHER: usize = 1 << 30;
+/// Where Linux says how large the last cache is: `32768K`.
+const LAST_CACHE: &str = "/sys/devices/system/cpu/cpu0/cache/index3/size";
+
+/// A CPU slot's memory, and pools outside it.
+#[derive(Debug)]
+pub(super) struct Slot {
+    /// What leaves, and what comes back; with what holds it.
+    leaves: (Storage, Tensor),
+    comes: (Storage, Tensor),
+    /// Where what comes back lies in a pool.
+    offset: u64,
+    /// The pool of the host, and those of other ranks.
+    pools: BTreeMap<Option<u32>, Arc<Mapping>>,
+    /// To and from the host, to and from other ranks.
+    host: [Lane; 2],
+    peers: [Lane; 2],
+    /// What others copy into.
+    _shared: SharedPools,
+    /// Written over so that what is copied comes from memory, not from a cache, as it does behind a step.
+    cooling: Vec<u64>,
+}
+
+impl Slot {
+    pub(super) fn new(rank: &mut Rank<'_>, spec: &LinkSpec, largest: u64) -> Result<Self, RankError> {
+        let Form { kind, shape } = Form::of_bytes(largest);
+        // Every page is one of its own, as those of blocks are.
+        let tensor = || -> Result<(Storage, Tensor), RankError> {
+            let tensor = Tensor::f_ones(shape.as_slice(), (kind, Device::Cpu))?;
+            Ok((Storage::of(&tensor)?, tensor))
+        };
+        let (leaves, comes) = (tensor()?, tensor()?);
+        let both = largest.saturating_mul(2);
+        let patience = Duration::try_from_secs_f64(spec.neighbour_timeout_seconds).unwrap_or_default();
+        let own = Address { stage: 0, shard: spec.index };
+        let shared = SharedPools::exchange(rank.mesh.pool_streams(), own, both, Instant::now() + patience)?;
+        let host = Mapping::made(both).map_err(|error| {
+            RankError::Other(format!("cannot make a pool of {both} bytes in the host's memory: {error}"))
+        })?;
+        let mut pools = BTreeMap::from([(None, Arc::new(host))]);
+        pools.extend(shared.others.iter().map(|(peer, memory)| (Some(peer.shard), memory.clone())));
+        let lanes = |place: &str, pace: Option<f64>| -> Result<[Lane; 2], RankError> {
+            Ok([Lane::start(format!("to {place}"), pace)?, Lane::start(format!("from {place}"), pace)?])
+        };
+        Ok(Self {
+            leaves,
+            comes,
+            offset: largest,
+            pools,
+            host: lanes("host", spec.pace.host)?,
+            peers: lanes("peers", spec.pace.peer)?,
+            _shared: shared,
+            cooling: vec![0; cooling(spec.work.devices) / size_of::<u64>()],
+        })
+    }
+
+    /// Leaves nothing of what is copied next in a cache.
+    pub(super) fn cool(&mut self) {
+        self.cooling.iter_mut().for_each(|word| *word = word.wrapping_add(1));
+        std::hint::black_box(&self.cooling);
+    }
+
+    /// Seconds of a copy each of these ways, all at once.
+    pub(super) fn seconds(&self, to: Option<u32>, bytes: u64, ways: &[Direction]) -> Result<f64, RankError> {
+        let pool = self.pools.get(&to).ok_or_else(|| defect("a pool is missing"))?;
+        let lanes = if to.is_none() { &self.host } else { &self.peers };
+        let mut asked = Vec::new();
+        for &way in ways {
+            let (lane, storage, at) = match way {
+                Direction::Out => (&lanes[0], &self.leaves.0, 0),
+                Direction::Back => (&lanes[1], &self.comes.0, self.offset),
+            };
+            let transfer = Transfer::new(storage, (0, bytes), pool, at, way);
+            asked.push((lane, transfer.ok_or_else(|| defect("a pool is too small"))?));
+        }
+        let start = Instant::now();
+        let tickets: Vec<_> = asked.into_iter().map(|(lane, transfer)| lane.ask(vec![transfer])).collect();
+        tickets.iter().try_for_each(|ticket| ticket.wait())?;
+        Ok(start.elapsed().as_secs_f64())
+    }
+}
+
+/// Twice the last cache, as far as it is known and within reason; of all ranks together no more than there is anywhere.
+fn cooling(ranks: u32) -> usize {
+    let most = (TOGETHER / ranks.max(1) as usize).max(COOLING.start() / 4);
+    let known = fs::read_to_string(LAST_CACHE).ok();
+    let kibibytes = known.and_then(|text| text.trim().strip_suffix('K')?.parse::<usize>().ok());
+    kibibytes.unwrap_or_default().saturating_mul(2 << 10).clamp(*COOLING.start(), *COOLING.end()).min(most)
+}

@@ -105,7 +105,7 @@ fn profiled_in_flight(training: &TrainingSpec, devices: usize) -> Vec<u32> {
     let most = training.schedule.in_flight(stages, 0, training.micro_batches);
     let mut in_flight = match training.schedule {
         Schedule::Gpipe => vec![most],
-        Schedule::OneFOneB => vec![1, most],
+        Schedule::OneFOneB | Schedule::PipeDream => vec![1, most],
     };
     in_flight.dedup();
     in_flight

@@ -1,7 +1,7 @@
 //! Micro-batches, schedules and recompute policies to choose from, by what a request names and what was profiled.
 
 use loadmaster_proto::error::{Invalid, in_range};
-use loadmaster_proto::plan::objective::{Objective, PlanShape};
+use loadmaster_proto::plan::objective::{Objective, PlanShape, SearchMode};
 use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
@@ -156,7 +156,38 @@ pub fn schedules(request: &PlanRequest, training: &TrainingSpec) -> Result<Vec<S
             format!("is {}, {} runs {}", other, rules.launcher, runs.join(" and ")),
         ));
     }
+    if schedules.iter().any(|schedule| schedule.updates_always()) {
+        check_endless(request)?;
+    }
     Ok(schedules)
+}
+
+/// Checks that plans that never flush can be found: searches know the seconds of iterations that end.
+fn check_endless(request: &PlanRequest) -> Result<(), Invalid> {
+    let schedule = Schedule::PipeDream;
+    let refuse = |field: &str, what: &str, instead: &str| {
+        Err(Invalid::field(field, format!("is {what}, which nobody looks for under {schedule}: {instead}")))
+    };
+    if request.mode == SearchMode::Mpress {
+        return refuse("search_mode", "mpress", "choose 1f1b");
+    }
+    if !request.stage_actions.is_empty() {
+        return refuse("stage_actions", "named", "leave them out, or choose 1f1b");
+    }
+    if request.partitioning.is_some() {
+        return Ok(());
+    }
+    let instead = "ask for min-peak-memory, or name a partitioning";
+    if request.objective() != Objective::MinPeakMemory {
+        return refuse("objective", request.objective().as_str(), instead);
+    }
+    if request.goal.constraints.max_iteration_seconds.is_some() {
+        return refuse("constraints.max_iteration_seconds", "named", instead);
+    }
+    if request.mode != SearchMode::Exact {
+        return refuse("search_mode", request.mode.as_str(), "choose exact, or name a partitioning");
+    }
+    Ok(())
 }
 
 /// Recompute policies to choose from, where the training has this one.

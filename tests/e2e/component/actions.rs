@@ -11,7 +11,7 @@ use loadmaster_tests::Sampler;
 
 use super::*;
 
-fn pick<T: Copy>(dice: &mut Sampler, of: &[T]) -> T {
+pub(super) fn pick<T: Copy>(dice: &mut Sampler, of: &[T]) -> T {
     of[dice.below(of.len())]
 }
 
@@ -164,7 +164,7 @@ impl ActedRun {
 }
 
 /// How many cases are tried: `PROPTEST_CASES` asks for more, as it does of property tests.
-fn cases(few: usize) -> usize {
+pub(super) fn cases(few: usize) -> usize {
     std::env::var("PROPTEST_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(few)
 }
 

@@ -31,6 +31,9 @@
 //! | `tied` | what if both ends of a shared weight are in one stage? |
 //! | `margin`, `pace` | how sure is it, of bytes and of seconds? |
 //!
+//! Under PipeDream every backward pass is followed by an update, and each micro-batch in flight holds the version of the
+//! weights that it went forward with: the peak is that of the long run, with as many versions.
+//!
 //! A device of a stage of d replicas plays the tapes of a d-th of the micro-batch and holds the buffers in
 //! which gradients are summed; where a replica consists of shards, it plays the tapes of its shard.
 //!
@@ -330,9 +333,10 @@ impl Predictor for Component {
         };
         let peak = played.bytes.peak(place, played.synchronisation(setting.stage.data_degree));
         let fixed = played.fixed;
+        let older = played.older_versions(setting.training.schedule, setting.in_flight());
         let part = |class: BlockClass| peak.of(class).min(MOST_BYTES);
         let breakdown = Breakdown {
-            weights: fixed.parameters.saturating_add(fixed.buffers).min(MOST_BYTES),
+            weights: fixed.parameters.saturating_add(fixed.buffers).saturating_add(older).min(MOST_BYTES),
             gradients: part(BlockClass::Gradient),
             optimizer: fixed.optimizer.min(MOST_BYTES),
             activations: part(BlockClass::Activation),
@@ -344,7 +348,8 @@ impl Predictor for Component {
         let bytes = breakdown.total();
         let most = played.most.map_or(0, |most| {
             let peak = most.peak(place, played.synchronisation(setting.stage.data_degree)).total();
-            played.constant().saturating_add(peak).saturating_add(played.unseen).min(MOST_BYTES)
+            let constant = played.constant().saturating_add(older);
+            constant.saturating_add(peak).saturating_add(played.unseen).min(MOST_BYTES)
         });
         let least = margin::margin(played.origin, played.is_aligned, self.largest_error);
         Ok(Prediction {
@@ -379,7 +384,8 @@ impl Predictor for Component {
             let played = self.played(&StageSetting { stage, ..*setting }).ok()?;
             let synchronisation = played.synchronisation(stage.data_degree).total();
             let curve = |bytes: &StageBytes, constant: u64| {
-                bytes.curve(setting.training.micro_batches, synchronisation, constant)
+                let TrainingSpec { schedule, micro_batches, .. } = setting.training;
+                bytes.curve((schedule, micro_batches), synchronisation, constant, played.version)
             };
             let most = played.most.map(|most| {
                 let most = curve(&most, played.constant().saturating_add(played.unseen));

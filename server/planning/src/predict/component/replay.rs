@@ -6,7 +6,7 @@ use loadmaster_proto::measure::tape::LayerTape;
 use loadmaster_proto::training::gradient_buckets::{BUCKET_BYTES, Bucket, buckets};
 use loadmaster_proto::training::shard::{Shard, ShardParameter};
 use loadmaster_proto::training::stage::StageConfig;
-use loadmaster_proto::training::{RecomputePolicy, StaticBytes};
+use loadmaster_proto::training::{RecomputePolicy, Schedule, StaticBytes};
 
 use super::Component;
 use super::layer_seconds::LayerSeconds;
@@ -38,6 +38,8 @@ pub(super) struct Played {
     pub(super) unseen: u64,
     /// What its parameters take on the fullest device, gradients apart.
     pub(super) fixed: StaticBytes,
+    /// What layers compute with: so much takes each older version of the weights that a micro-batch in flight holds.
+    pub(super) version: u64,
     /// The largest buffer in which gradients of replicas are summed.
     pub(super) largest_bucket: u64,
     pub(super) overhead: u64,
@@ -83,6 +85,7 @@ impl Component {
             most: (!is_known).then(|| play(|shard| &shard.most)),
             unseen,
             fixed: self.model.rank_static_bytes(&config, 0, &self.training),
+            version: self.version(&config),
             largest_bucket: self.largest_bucket(&config),
             // Workspaces are shared by the layers of a device.
             overhead: all().map(|shard| shard.tape.overhead).max().unwrap_or_default(),
@@ -143,6 +146,13 @@ impl Component {
         Some(TiedEnds::of(embedding, head, bytes))
     }
 
+    /// What the layers of a device compute with; copies that the optimizer updates are none of it.
+    fn version(&self, stage: &StageConfig) -> u64 {
+        let parameters = self.model.rank_parameters(stage, 0);
+        let scalars = parameters.iter().fold(0, |sum: u64, of| sum.saturating_add(of.elements()));
+        scalars.saturating_mul(self.training.precision.scalar_bytes())
+    }
+
     /// The largest buffer in which the gradients of replicas are summed: each shard's of its own.
     fn largest_bucket(&self, stage: &StageConfig) -> u64 {
         let scalar = self.training.precision.gradient_bytes();
@@ -158,6 +168,11 @@ impl Played {
     pub(super) fn constant(&self) -> u64 {
         let StaticBytes { parameters, buffers, optimizer, .. } = self.fixed;
         [parameters, buffers, optimizer, self.overhead].into_iter().map(|bytes| bytes.min(MOST_BYTES)).sum()
+    }
+
+    /// What older versions of its weights take under a schedule with so many micro-batches in flight.
+    pub(super) fn older_versions(&self, schedule: Schedule, in_flight: u32) -> u64 {
+        u64::from(schedule.weight_versions(in_flight) - 1).saturating_mul(self.version)
     }
 
     /// Buffers that a device of a stage of this many replicas holds while gradients are summed.

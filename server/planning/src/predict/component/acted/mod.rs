@@ -40,6 +40,9 @@ impl Component {
         setting: &StageSetting,
         actions: &StageActions,
     ) -> Result<Acted, PredictionError> {
+        if setting.training.schedule.updates_always() {
+            return Err(PredictionError::NoEndlessActions { schedule: setting.training.schedule });
+        }
         let key = self.key(setting)?;
         let tapes = self.tapes(key)?;
         self.check_saved(setting, actions, &tapes)?;

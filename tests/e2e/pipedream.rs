@@ -3,7 +3,7 @@
 use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, profile};
 use serde_json::Value;
 
-/// SMALL_GPT2, of seven layers, whose ends do not share a weight.
+/// `SMALL_GPT2`, of seven layers, whose ends do not share a weight.
 fn untied() -> Vec<&'static str> {
     [&SMALL_GPT2[..], &["--untied-head"]].concat()
 }

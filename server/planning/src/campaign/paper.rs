@@ -293,5 +293,7 @@ mod tests {
         let training = TrainingSpec { schedule: Schedule::OneFOneB, ..gpipe() };
         assert_eq!(paper(8, 4, &training).unwrap_err(), CampaignError::InFlightVaries);
         assert!(paper(8, 4, &TrainingSpec { micro_batches: 1, ..training }).is_ok());
+        let endless = TrainingSpec { schedule: Schedule::PipeDream, micro_batches: 1, ..gpipe() };
+        assert_eq!(paper(8, 4, &endless).unwrap_err(), CampaignError::InFlightVaries);
     }
 }

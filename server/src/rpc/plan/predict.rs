@@ -229,5 +229,12 @@ mod tests {
         assert_eq!(field(v1::SoloStage::default(), Schedule::Gpipe), "stage");
         let placed = one_stage(solo(3, 5, 1, 4), &training(Schedule::OneFOneB), 10).unwrap();
         assert_eq!(placed.in_flight(), 3);
+        let one = TrainingSpec { micro_batches: 1, ..training(Schedule::PipeDream) };
+        let refused = one_stage(solo(3, 5, 0, 0), &one, 10).unwrap_err();
+        assert_eq!(
+            refused.violations()[0].field,
+            "stage_count",
+            "however few micro-batches an iteration has"
+        );
     }
 }

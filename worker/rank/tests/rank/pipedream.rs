@@ -11,7 +11,7 @@ use tch::{Device, Kind, Reduction, Tensor};
 
 use crate::correctness::{ADAM, ADAMW, SGD, assert_close};
 use crate::memory::assert_solo_equals_pipeline;
-use crate::models::{small_bert, small_llama};
+use crate::models::{small_amoebanet, small_bert, small_llama};
 use crate::parallel::{assert_copies_are_equal, dumping, read, stages};
 use crate::processes::{connected, pipeline, run, run_all, small_gpt, small_vgg, solo, training};
 use crate::reference::alone;
@@ -148,6 +148,13 @@ fn gpt_trains_under_pipedream_as_in_one_process_that_stashes() {
     assert_bit_equal(&small_gpt(true), TrainingSpec { optimizer: ADAM, ..training() }, &[2, 2, 2]);
     let short = TrainingSpec { optimizer: SGD, micro_batches: 1, ..training() };
     assert_bit_equal(&small_gpt(true), short, &[1, 2, 2, 1]);
+}
+
+/// Two tensors cross the edges between cells, and running statistics are nobody's version.
+#[test]
+fn amoebanet_trains_under_pipedream_as_in_one_process_that_stashes() {
+    let small_steps = Optimizer::Sgd { learning_rate: 1e-4, momentum: 0.9, weight_decay: 0.01 };
+    assert_bit_equal(&small_amoebanet(), TrainingSpec { optimizer: small_steps, ..training() }, &[2, 3, 4]);
 }
 
 #[test]

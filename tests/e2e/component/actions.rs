@@ -20,7 +20,7 @@ fn one_in(dice: &mut Sampler, count: usize) -> bool {
 }
 
 /// Random actions that can be done in a stage; blocks go to the host, or to these stages as well.
-fn actions(
+pub(super) fn actions(
     model: &Model,
     training: &TrainingSpec,
     position: &SoloStage,
@@ -88,13 +88,18 @@ fn destination(peers: &[u32], dice: &mut Sampler) -> Destination {
 }
 
 /// A run's stages with their actions, pools as large as predicted.
-struct ActedRun {
+pub(super) struct ActedRun {
     runs: Vec<Run>,
     stages: ActedStages,
 }
 
 impl ActedRun {
-    fn new(model: &Model, component: &Component, runs: Vec<Run>, actions: &[StageActions]) -> Self {
+    pub(super) fn new(
+        model: &Model,
+        component: &Component,
+        runs: Vec<Run>,
+        actions: &[StageActions],
+    ) -> Self {
         let settings: Vec<StageSetting> = runs
             .iter()
             .map(|run| {
@@ -107,7 +112,7 @@ impl ActedRun {
     }
 
     /// What differs between what was predicted and what was measured, for people.
-    fn differences(&self, model: &Model) -> Vec<String> {
+    pub(super) fn differences(&self, model: &Model) -> Vec<String> {
         let measured = self.train(model);
         let mut differences = Vec::new();
         for (index, measured) in measured.iter().enumerate() {

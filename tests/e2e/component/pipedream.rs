@@ -2,7 +2,7 @@
 
 use loadmaster_tests::Sampler;
 
-use super::actions::{cases, pick};
+use super::actions::{ActedRun, actions, cases, pick};
 use super::*;
 
 fn endless(training: TrainingSpec) -> TrainingSpec {
@@ -40,6 +40,21 @@ fn stages_under_pipedream_are_predicted_to_the_byte() {
         let component = profile(&model, training, &[4], &[WHOLE]);
         assert_exact(&model, &component, &random(&model, training, WHOLE, seed, 10));
     }
+}
+
+/// Some of the layers are computed again, with the weights that their micro-batch went forward with.
+#[test]
+fn recomputed_layers_under_pipedream_are_predicted_to_the_byte() {
+    let (model, training) = (gpt2(true), TrainingSpec { optimizer: ADAM, ..training() });
+    let component = profile(&model, training, &[4], &[WHOLE]);
+    let mut dice = Sampler::new(9);
+    let mut differences = Vec::new();
+    for mut run in random(&model, training, WHOLE, 10, 8) {
+        run.training.recompute = RecomputePolicy::None;
+        let actions = actions(&model, &run.training, &run.position, &[], &mut dice);
+        differences.extend(ActedRun::new(&model, &component, vec![run], &[actions]).differences(&model));
+    }
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
 /// Versions are bf16, and there is one copy in fp32.

@@ -86,7 +86,7 @@ pub enum PredictionError {
         predictor: &'static str,
     },
     /// Steps of micro-batches that go on from one iteration to the next are not those of an iteration.
-    #[error("nobody does memory actions under {schedule}: leave them out, or choose 1f1b")]
+    #[error("nobody moves blocks, or computes some micro-batches again, under {schedule}: choose 1f1b")]
     NoEndlessActions {
         /// The schedule.
         schedule: Schedule,

@@ -2,6 +2,7 @@
 
 use loadmaster_proto::model::layer::{Layer as Described, LayerKind};
 use loadmaster_proto::model::{Loss, Model, ModelInput};
+use loadmaster_proto::training::actions::{Action, Deed, StageActions};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_rank::data::Data;
 use loadmaster_rank::layers::{ForwardKind, Layer, LayerTensors, ParameterMaker, Trained};
@@ -98,11 +99,20 @@ fn assert_bit_equal(model: &Model, training: TrainingSpec, sizes: &[usize]) {
     let filling = filling(&training, sizes.len());
     let micro_batches = (filling + MEASURED) * training.micro_batches as usize + sizes.len() - 1;
     let (losses, weights) = stashing(model, &training, sizes, micro_batches);
-    for recompute in RecomputePolicy::ALL {
-        let what = format!("{} {recompute} {sizes:?}", model.family());
+    let again = |layer| {
+        let deed = Deed::Recompute;
+        let actions = vec![Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed }];
+        StageActions { actions, ..StageActions::default() }
+    };
+    // Whatever a policy says, and the last layer of each stage alone.
+    for recompute in RecomputePolicy::ALL.map(Some).into_iter().chain([None]) {
+        let what = format!("{} {recompute:?} {sizes:?}", model.family());
         let folder = tempfile::tempdir().unwrap();
-        let training = TrainingSpec { recompute, ..training };
-        let specs = dumping(pipeline(model, training, sizes, folder.path()), folder.path());
+        let training = TrainingSpec { recompute: recompute.unwrap_or_default(), ..training };
+        let mut specs = dumping(pipeline(model, training, sizes, folder.path()), folder.path());
+        for spec in specs.iter_mut().filter(|_| recompute.is_none()) {
+            spec.actions = again(spec.position.stage.last_layer);
+        }
         let measured = run_all(&specs);
         assert_eq!(measured.last().unwrap().losses, losses[filling..filling + MEASURED], "{what}");
         let found: Vec<(String, Tensor)> =

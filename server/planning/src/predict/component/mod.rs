@@ -85,7 +85,7 @@ use loadmaster_proto::training::{Optimizer, TrainingSpec};
 use crate::predict::memo::Memo;
 use crate::predict::{
     Acted, Breakdown, LayerCost, MOST_BYTES, PeakCurve, Prediction, PredictionError, Predictor, Share,
-    StageSetting, margin_up_to,
+    StageSeconds, StageSetting, margin_up_to,
 };
 use equal_stages::Runs;
 use library::{Gap, Library, Tape};
@@ -314,24 +314,23 @@ fn same_rule(one: &Optimizer, other: &Optimizer) -> bool {
         && one.state_scalars() == other.state_scalars()
 }
 
-impl Predictor for Component {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn layers(&self) -> usize {
-        self.contents.len()
-    }
-
-    fn stage(&self, setting: &StageSetting) -> Result<Prediction, PredictionError> {
-        let played = self.played(setting)?;
+impl Component {
+    /// What a stage needs whose kinds of passes need these bytes: as recorded, and with as much scratch memory as kernels
+    /// may take.
+    fn prediction(
+        &self,
+        setting: &StageSetting,
+        played: &Played,
+        (bytes, most): (StageBytes, Option<StageBytes>),
+        seconds: StageSeconds,
+    ) -> Prediction {
         let place = Place {
             schedule: setting.training.schedule,
             stages: setting.stage_count,
             stage: setting.stage_index,
             micro_batches: setting.training.micro_batches,
         };
-        let peak = played.bytes.peak(place, played.synchronisation(setting.stage.data_degree));
+        let peak = bytes.peak(place, played.synchronisation(setting.stage.data_degree));
         let fixed = played.fixed;
         let older = played.older_versions(setting.training.schedule, setting.in_flight());
         let part = |class: BlockClass| peak.of(class).min(MOST_BYTES);
@@ -346,21 +345,36 @@ impl Predictor for Component {
             overhead: played.overhead.min(MOST_BYTES),
         };
         let bytes = breakdown.total();
-        let most = played.most.map_or(0, |most| {
+        let most = most.map_or(0, |most| {
             let peak = most.peak(place, played.synchronisation(setting.stage.data_degree)).total();
             let constant = played.constant().saturating_add(older);
             constant.saturating_add(peak).saturating_add(played.unseen).min(MOST_BYTES)
         });
         let least = margin::margin(played.origin, played.is_aligned, self.largest_error);
-        Ok(Prediction {
+        Prediction {
             bytes: Bytes(bytes),
             breakdown: Some(breakdown),
-            seconds: Some(played.seconds),
-            seconds_margin: self.seconds_margin(&played, setting),
+            seconds: Some(seconds),
+            seconds_margin: self.seconds_margin(played, setting),
             margin: Some(least.max(margin_up_to(bytes, most))),
             predictor: NAME,
             origin: played.origin,
-        })
+        }
+    }
+}
+
+impl Predictor for Component {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn layers(&self) -> usize {
+        self.contents.len()
+    }
+
+    fn stage(&self, setting: &StageSetting) -> Result<Prediction, PredictionError> {
+        let played = self.played(setting)?;
+        Ok(self.prediction(setting, &played, (played.bytes, played.most), played.seconds))
     }
 
     fn acted(&self, setting: &StageSetting, actions: &StageActions) -> Result<Acted, PredictionError> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use loadmaster_proto::measure::tape::LayerTape;
+use loadmaster_proto::training::actions::Run;
 use loadmaster_proto::training::gradient_buckets::{BUCKET_BYTES, Bucket, buckets};
 use loadmaster_proto::training::shard::{Shard, ShardParameter};
 use loadmaster_proto::training::stage::StageConfig;
@@ -57,14 +58,8 @@ impl Component {
     pub(super) fn play(&self, key: PlayedKey) -> Result<Played, PredictionError> {
         let tapes = self.tapes(key)?;
         let shards = different_shards(key.tensor_degree, &tapes);
-        let play = |tape: fn(&ShardTapes) -> &LayerTape| {
-            let of_shard = |(index, shards): &(u32, Vec<&ShardTapes>)| {
-                let tapes: Vec<&LayerTape> = shards.iter().map(|shard| tape(shard)).collect();
-                let shared = self.added_to_shared(&tapes, key, *index);
-                StageBytes::of(&self.replay_stage(key, &tapes, shared.as_ref()))
-            };
-            shards.iter().map(of_shard).reduce(StageBytes::fullest).unwrap_or_default()
-        };
+        let runs = runs_of(key.recompute, tapes.len());
+        let play = |tape| self.passes(key, &shards, &runs, tape);
         let all = || shards.iter().flat_map(|(_, shards)| shards);
         let is_known = all().all(|shard| Arc::ptr_eq(&shard.tape, &shard.most) && shard.unseen == 0);
         // Kernels of one layer at a time.
@@ -95,6 +90,23 @@ impl Component {
             sources,
             unaligned,
         })
+    }
+
+    /// The bytes of its kinds of passes on the fullest shard, where layers are computed again in these runs.
+    pub(super) fn passes(
+        &self,
+        key: PlayedKey,
+        shards: &[(u32, Vec<&ShardTapes>)],
+        runs: &[Vec<Run>],
+        tape: fn(&ShardTapes) -> &LayerTape,
+    ) -> StageBytes {
+        let of_shard = |(index, shards): &(u32, Vec<&ShardTapes>)| {
+            let tapes: Vec<&LayerTape> = shards.iter().map(|shard| tape(shard)).collect();
+            let shared = self.added_to_shared(&tapes, key, *index);
+            let stage = self.replay_stage(key, &tapes, shared.as_ref());
+            StageBytes::of(&ReplayStage { runs: runs.to_vec(), ..stage })
+        };
+        shards.iter().map(of_shard).reduce(StageBytes::fullest).unwrap_or_default()
     }
 
     /// The tapes of its layers.

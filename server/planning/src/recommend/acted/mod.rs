@@ -8,9 +8,11 @@
 //! | `nodes` | are peers on the same node? |
 //! | `stages` | which stages are actions chosen for? |
 //! | `seconds` | how long does an iteration take with the copies? |
+//! | `endless` | how long if it never flushes? |
 
 mod blocks;
 mod choose;
+mod endless;
 mod nodes;
 mod seconds;
 mod stages;

@@ -156,25 +156,14 @@ pub fn schedules(request: &PlanRequest, training: &TrainingSpec) -> Result<Vec<S
             format!("is {}, {} runs {}", other, rules.launcher, runs.join(" and ")),
         ));
     }
-    if schedules.iter().any(|schedule| schedule.updates_always()) {
-        check_endless(request)?;
+    if request.mode == SearchMode::Mpress && schedules.iter().any(|schedule| schedule.updates_always()) {
+        let why = format!(
+            "is mpress, which chooses blocks that leave, and under {} every block stays: leave it out, or choose 1f1b",
+            Schedule::PipeDream
+        );
+        return Err(Invalid::field("search_mode", why));
     }
     Ok(schedules)
-}
-
-/// Checks that stages that never flush do nothing about their memory.
-fn check_endless(request: &PlanRequest) -> Result<(), Invalid> {
-    let what = format!("which nobody does under {}: leave it out, or choose 1f1b", Schedule::PipeDream);
-    if request.mode == SearchMode::Mpress {
-        return Err(Invalid::field(
-            "search_mode",
-            format!("is mpress, which chooses memory actions, {what}"),
-        ));
-    }
-    if !request.stage_actions.is_empty() {
-        return Err(Invalid::field("stage_actions", format!("name memory actions, {what}")));
-    }
-    Ok(())
 }
 
 /// Recompute policies to choose from, where the training has this one.

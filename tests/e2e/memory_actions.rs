@@ -125,6 +125,51 @@ fn mpress_makes_stages_fit_that_do_not() {
     assert!(nothing.stderr.contains("--host-memory"), "{}", nothing.stderr);
 }
 
+/// Left to the planner, stages that do not fit are made to: no slower than by MPress's planner, never below the bound, and
+/// trained within the capacity with every ledger as predicted.
+#[test]
+fn chosen_actions_are_no_slower_than_mpress_and_are_trained() {
+    let (planner, _worker) = scene("1GiB");
+    let untouched = json(&planner, &GIVEN);
+    let peak = |stage: usize| number(&untouched["stages"][stage]["predictedPeak"]["bytes"]);
+    let devices = format!("2x{}B", peak(0).max(peak(1)) * 65 / 100);
+    let tight = ["plan", "recommend", "--profile", "gpt", "--partition", "4-3", "--devices", &devices];
+    let chosen = [
+        "--actions",
+        "recompute,host,peer",
+        "--host-memory",
+        "512MiB",
+        "--copy-rates",
+        "host=1GB/s,peer=2GB/s",
+    ];
+    let plan = json(&planner, &[&tight[..], &chosen].concat());
+    assert_eq!(plan["solver"], "actions/1");
+    let certificate = &plan["certificate"];
+    assert!(certificate["value"].as_f64() >= certificate["bound"].as_f64(), "{certificate}");
+    let own = untouched["iteration"]["iterationSeconds"].as_f64();
+    assert!(certificate["bound"].as_f64() >= own, "nothing is faster than doing nothing: {certificate}");
+    let baselines = plan["baselines"].as_array().unwrap();
+    let names: Vec<&str> = baselines.iter().filter_map(|of| of["name"].as_str()).collect();
+    assert_eq!(names, ["keep-only", "recompute-only", "host-only", "peer-only", "mpress"]);
+    for baseline in baselines.iter().skip(1) {
+        let ratio = baseline["timeRatio"].as_f64().unwrap_or(f64::INFINITY);
+        assert!(ratio > 1.0 - 1e-6, "none of them is faster: {baseline}");
+    }
+    let name = plan["name"].as_str().unwrap();
+    json(&planner, &["plan", "validate", name]);
+    let tried = json(&planner, &["plan", "show", name]);
+    for stage in tried["stages"].as_array().unwrap() {
+        let [predicted, measured] = ledgers(stage);
+        assert_eq!(predicted, measured, "{stage}");
+    }
+    // Without stages to begin with they are chosen, too.
+    let free = json(
+        &planner,
+        &[&["plan", "recommend", "--profile", "gpt", "--devices", &devices][..], &chosen].concat(),
+    );
+    assert!(free["certificate"]["value"].as_f64() <= certificate["value"].as_f64(), "{free}");
+}
+
 /// What cannot be is named by the option that a user typed, or by the path of the action.
 #[test]
 fn impossible_actions_are_named() {
@@ -142,7 +187,9 @@ fn impossible_actions_are_named() {
         (&["--action", "0/1=activations:host", "--launcher", "deepspeed"], "deepspeed"),
         (&["--action", "0/1=versions:host"], "PipeDream"),
         (&["--search-mode", "mpress", "--launcher", "megatron"], "megatron"),
-        (&["--actions", "host"], "mpress"),
+        (&["--actions", "host", "--search-mode", "amp"], "--search-mode"),
+        (&["--actions", "host", "--action", "0/1=recompute"], "leave out one of the two"),
+        (&["--host-memory", "1GiB", "--objective", "max-batch"], "--objective"),
         (&["--search-mode", "mpress", "--objective", "max-batch"], "objective"),
     ] {
         let text = refused(arguments);

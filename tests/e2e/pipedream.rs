@@ -94,6 +94,7 @@ fn what_cannot_be_under_pipedream_is_named() {
         ([&named[..], &["--action", "0/1@0=recompute"]].concat(), "slots"),
         ([&named[..], &["--action", "0/1=optimizer:host:1,1"]].concat(), "action"),
         ([&ask[..], &["--search-mode", "mpress"]].concat(), "--search-mode"),
+        ([&named[..], &["--actions", "recompute,host", "--host-memory", "1GiB"]].concat(), "--actions"),
         ([&ask[..], &["--launcher", "megatron"]].concat(), "megatron runs 1f1b"),
         (
             "plan predict --profile gpt --partition 4-3 --schedule pipedream --action 1/4=activations:host:1,1"

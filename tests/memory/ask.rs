@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use loadmaster_planning::actions::paper::{Allowed, PaperError, PaperPlan, Question, plan};
-use loadmaster_planning::actions::{NodeDevices, StageBlocks};
+use loadmaster_planning::actions::fastest::{self, FastestPlan};
+use loadmaster_planning::actions::paper::{PaperPlan, plan};
+use loadmaster_planning::actions::{Allowed, NodeDevices, PlanError, Question, StageBlocks};
 use loadmaster_planning::iteration::Overlap;
 use loadmaster_planning::search::Stop;
 use loadmaster_proto::training::actions::Block;
@@ -65,7 +66,16 @@ impl Case {
     }
 
     /// The plan of one of the systems, and how long it took to find.
-    pub(crate) fn plan(&self, ways: Ways, links: LinkUse) -> (Result<PaperPlan, PaperError>, Duration) {
+    pub(crate) fn plan(&self, ways: Ways, links: LinkUse) -> (Result<PaperPlan, PlanError>, Duration) {
+        self.asked(ways, links, plan)
+    }
+
+    /// The fastest plan that is found with these ways, and how long that took.
+    pub(crate) fn chosen(&self, ways: Ways) -> (Result<FastestPlan, PlanError>, Duration) {
+        self.asked(ways, LinkUse { stripes: true, mappings: 0 }, |question| fastest::plan(question, None))
+    }
+
+    fn asked<T>(&self, ways: Ways, links: LinkUse, plan: impl Fn(&Question<'_>) -> T) -> (T, Duration) {
         let began = Instant::now();
         let edge_bytes = [self.model.edge_bytes(); STAGES - 1];
         let plan = plan(&Question {

@@ -3,6 +3,7 @@
 //! A star marks what the paper says.
 
 mod ask;
+mod chosen;
 mod contradiction;
 mod decisions;
 mod largest;
@@ -45,7 +46,7 @@ type Section = (&'static str, Box<dyn Fn() -> Vec<Cell>>);
 
 /// All sections; smaller ones where it should be quick.
 fn sections(quick: bool) -> Vec<Section> {
-    let (micro_batches, mappings) = if quick { (12, 8) } else { (32, 100) };
+    let (micro_batches, mappings, pipelines) = if quick { (12, 8, 2) } else { (32, 100, 40) };
     vec![
         ("Table II, largest stages", Box::new(largest::cells)),
         ("Table II, BERT-6.2B against itself", Box::new(contradiction::cells)),
@@ -55,6 +56,8 @@ fn sections(quick: bool) -> Vec<Section> {
         ("Fig. 7 and 8, iterations", Box::new(move || saved::ratios(micro_batches))),
         ("Fig. 9, mapping and striping", Box::new(move || links::cells(micro_batches, mappings))),
         ("Mappings", Box::new(mappings::cells)),
+        ("Chosen actions, 8 stages of 12 layers", Box::new(move || chosen::random(pipelines))),
+        ("Chosen actions, the paper's models", Box::new(move || chosen::published(micro_batches))),
     ]
 }
 

@@ -1,6 +1,6 @@
 //! Fig. 7 and 8: who trains what.
 
-use loadmaster_planning::actions::paper::PaperError;
+use loadmaster_planning::actions::PlanError;
 
 use crate::ask::{Case, LinkUse, Ways};
 use crate::models::{BERT, GPT, PaperModel};
@@ -56,7 +56,7 @@ fn cell(model: PaperModel, server: Server, ways: Ways, published: char, micro_ba
                 ),
             )
         }
-        Err(PaperError::NoRoom { stage, missing }) => {
+        Err(PlanError::NoRoom { stage, missing }) => {
             (false, format!("no: stage {stage} lacks {:.1} GB", missing as f64 / 1e9))
         }
         Err(error) => (false, format!("{error}")),

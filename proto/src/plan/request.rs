@@ -33,8 +33,8 @@ pub struct PlanRequest {
     pub partitioning: Option<Partitioning>,
     /// What each of its stages does so that it holds less; empty where none does anything.
     pub stage_actions: Vec<StageActions>,
-    /// Which actions may be chosen for them, where the mode chooses any.
-    pub allowed: Allowed,
+    /// Which actions may be chosen; none where none are to be.
+    pub allowed: Option<Allowed>,
     /// How fast copies are.
     pub copy_pace: CopyPace,
     /// Samples of an iteration; 0 where the training's own.

@@ -6,18 +6,24 @@
 //! | `node` | what is on a node, and what do copies go over? | |
 //! | `work` | what does a stage do one after another, and when are its blocks away? | |
 //! | `held` | what does a stage hold then, on its device and elsewhere? | |
+//! | `ran` | how long does an iteration take then, and who waits for what? | III-B, simulator |
+//! | `question` | what is asked of whoever chooses actions? | |
 //! | `mapping` | which stage is on which device of a node, of all ways that its links tell apart? | III-C |
 //! | `striping` | how is a block split over the links to its peers? | III-C |
 //! | `rule` | keep a block by host, by a peer, or by computing it again? | III-D, Table III |
 //! | `paper` | what does MPress's own planner do? | III-D |
+//! | `fastest` | which actions make a pipeline fit and delay it least, and how far from the optimum can they be? | |
 //!
 //! The words are those of [`loadmaster_proto::training::actions`], which also says when a block is away.
 
 mod blocks;
+pub mod fastest;
 mod held;
 pub mod mapping;
 mod node;
 pub mod paper;
+mod question;
+mod ran;
 pub mod rule;
 pub mod striping;
 #[cfg(test)]
@@ -27,4 +33,5 @@ mod work;
 pub use blocks::{LayerBlocks, StageBlocks};
 pub use held::Held;
 pub use node::NodeDevices;
+pub use question::{Allowed, PlanError, Question};
 pub use work::StageWork;

@@ -38,7 +38,7 @@ fn is_away(absence: &Absence, at: usize, count: usize) -> bool {
 }
 
 /// Bytes on the device in a step.
-fn at(stage: &StageBlocks, work: &StageWork, at: usize) -> u64 {
+pub(super) fn at(stage: &StageBlocks, work: &StageWork, at: usize) -> u64 {
     let count = work.steps.all().len();
     let away = |layer: usize, block: Block, micro_batch: Option<u32>| {
         let is_it = |one: &&Absence| (one.layer, one.block, one.micro_batch) == (layer, block, micro_batch);
@@ -76,7 +76,7 @@ fn at(stage: &StageBlocks, work: &StageWork, at: usize) -> u64 {
 }
 
 /// What is in the host's memory at a boundary.
-fn on_host(stage: &StageBlocks, work: &StageWork, boundary: usize, actions: &StageActions) -> u64 {
+pub(super) fn on_host(stage: &StageBlocks, work: &StageWork, boundary: usize, actions: &StageActions) -> u64 {
     let count = work.steps.all().len();
     let is_there = |one: &&Absence| {
         let Deed::Swap(swap) = &actions.actions[one.action].deed else { return false };

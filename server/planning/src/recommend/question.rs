@@ -10,7 +10,7 @@ use loadmaster_proto::plan::objective::{MemoryUnit, Objective, SearchMode};
 use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::TrainingSpec;
 
-use super::acted::Stages;
+use super::acted::{Choice, Chooser, Stages};
 use super::answer::{QuestionError, RecommendError, recommend};
 use super::ask::{
     ProfiledChain, Reach, Rules, Transfers, Wish, batches, least_share, left_out, recompute, schedules,
@@ -81,13 +81,15 @@ impl PlanQuestion {
             notes: self.fleet.notes.clone(),
             transfers,
         };
-        if request.mode == SearchMode::Mpress {
+        if let Some(allowed) = &request.allowed {
             writer.goal.objective = Some(Objective::MinIterationTime);
             let stages = match &request.partitioning {
                 Some(partitioning) => Stages::named(untouched(&prices, &job, &wish, partitioning)?),
                 None => Stages::fastest(&prices, &job, &wish, stop)?,
             };
-            let plan = writer.chosen(&stages, &request.allowed, request.copy_pace, stop)?;
+            let chooser = if request.mode == SearchMode::Mpress { Chooser::Mpress } else { Chooser::Fastest };
+            let choice = Choice { chooser, allowed, pace: request.copy_pace };
+            let plan = writer.chosen(&stages, choice, stop)?;
             return Ok(((plan.name()?, plan), Vec::new()));
         }
         if let Some(partitioning) = &request.partitioning {

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::actions::{Action, Block, Deed, Hosted, StageActions};
 
-use super::Question;
+use super::{PlanError, Question};
+use crate::actions::ran::{self, Ran};
 use crate::actions::{Held, StageWork};
+use crate::iteration::copies::Keep;
 
 /// A block of a layer, of all micro-batches alike; activations where the layer is computed again.
 pub(super) type Of = (usize, Block);
@@ -105,6 +107,20 @@ impl Decided {
             StageActions { host_pool, hosted: hosted.collect(), ..self.actions_of(stage) }
         };
         (0..self.deeds.len()).map(of_stage).collect()
+    }
+
+    /// Simulates an iteration.
+    pub(super) fn ran(&self, question: &Question<'_>, keep: Keep) -> Result<Ran, PlanError> {
+        Ran::of(question, &self.mapping, &self.without_pools(), keep)
+    }
+
+    /// Seconds of an iteration.
+    pub(super) fn seconds(&self, question: &Question<'_>) -> Result<f64, PlanError> {
+        ran::seconds(question, &self.mapping, &self.without_pools())
+    }
+
+    fn without_pools(&self) -> Vec<StageActions> {
+        (0..self.deeds.len()).map(|stage| self.actions_of(stage)).collect()
     }
 
     /// What is done, without pools. Layers next to each other with the same swap are one action.

@@ -6,7 +6,7 @@ use super::decided::Of;
 use super::peers::to_peers;
 use super::prices::Prices;
 use super::replace::is_on_peers;
-use super::{Decided, PaperError, Question, Ran, seconds};
+use super::{Decided, PlanError, Question};
 use crate::actions::mapping::{self, Promise};
 use crate::iteration::copies::Keep;
 
@@ -21,9 +21,9 @@ pub(super) struct Mapped {
 
 /// The best mapping by simulated seconds, edges of the pipeline included; stages in order where none is better, or
 /// where it was stopped.
-pub(super) fn best(question: &Question<'_>, decided: &Decided) -> Result<Option<Mapped>, PaperError> {
+pub(super) fn best(question: &Question<'_>, decided: &Decided) -> Result<Option<Mapped>, PlanError> {
     let untouched = Decided::nothing(question, &decided.mapping);
-    let ran = Ran::of(question, &untouched, Keep { steps: true, copies: false })?;
+    let ran = untouched.ran(question, Keep { steps: true, copies: false })?;
     let prices: Vec<Prices> =
         (0..question.stages.len()).map(|stage| Prices::of(question, &untouched, &ran, stage)).collect();
     let at_least = at_least(question, decided)?;
@@ -42,7 +42,7 @@ pub(super) fn best(question: &Question<'_>, decided: &Decided) -> Result<Option<
             // Mappings with the same links where anything is sent take the same time.
             *known.entry(traffic.links(question, mapping)).or_insert_with(|| {
                 let placed = placed(question, decided, &prices, mapping)?;
-                match seconds(question, &placed) {
+                match placed.seconds(question) {
                     Ok(seconds) => Some(seconds),
                     Err(failed) => {
                         error.get_or_insert(failed);
@@ -91,7 +91,7 @@ fn placed(
 }
 
 /// Seconds that no mapping is below: all copies done at once, and the fastest link between any two stages.
-fn at_least(question: &Question<'_>, decided: &Decided) -> Result<f64, PaperError> {
+fn at_least(question: &Question<'_>, decided: &Decided) -> Result<f64, PlanError> {
     let mut ideal = question.node.clone();
     let links = ideal.pairs.iter().flatten().flatten().copied().collect::<Vec<_>>();
     let Some(fastest) = links.into_iter().reduce(|one, other| one.faster(other)) else { return Ok(0.0) };
@@ -100,7 +100,7 @@ fn at_least(question: &Question<'_>, decided: &Decided) -> Result<f64, PaperErro
     for deeds in &mut kept.deeds {
         deeds.retain(|_, deed| !is_on_peers(deed));
     }
-    let least = seconds(&Question { node: &ideal, ..*question }, &kept)?;
+    let least = kept.seconds(&Question { node: &ideal, ..*question })?;
     // Sums that differ by rounding alone are no gain.
     Ok(least * (1.0 + 1e-9))
 }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use loadmaster_proto::training::actions::{Absence, Action, Block, Deed, Destination, StageActions, Swap};
 
 use super::decided::Of;
-use super::{Decided, Question, Ran};
+use super::{Decided, Question};
 use crate::actions::StageWork;
+use crate::actions::ran::Ran;
 use crate::actions::rule::Costs;
 
 /// When a block is not needed.

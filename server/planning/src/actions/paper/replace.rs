@@ -7,7 +7,7 @@ use loadmaster_proto::training::actions::{Deed, Destination};
 use super::decided::Of;
 use super::peers::to_peers;
 use super::prices::Prices;
-use super::{Decided, PaperError, Question, Ran, seconds};
+use super::{Decided, PlanError, Question};
 use crate::iteration::copies::Keep;
 
 /// The share of an iteration that a round must gain for another one to follow.
@@ -22,13 +22,13 @@ pub(super) fn by_peers(
     question: &Question<'_>,
     mut decided: Decided,
     mut least: f64,
-) -> Result<(Decided, u32), PaperError> {
+) -> Result<(Decided, u32), PlanError> {
     let mut rounds = 0;
     if !question.allowed.peers || decided.deeds.iter().all(BTreeMap::is_empty) {
         return Ok((decided, rounds));
     }
     let untouched = Decided::nothing(question, &decided.mapping);
-    let ran = Ran::of(question, &untouched, Keep { steps: true, copies: false })?;
+    let ran = untouched.ran(question, Keep { steps: true, copies: false })?;
     let prices: Vec<Prices> =
         (0..question.stages.len()).map(|stage| Prices::of(question, &untouched, &ran, stage)).collect();
     let mut tried: BTreeSet<(usize, Of)> = BTreeSet::new();
@@ -39,7 +39,7 @@ pub(super) fn by_peers(
         if !candidate.fits(question) {
             continue;
         }
-        let seconds = seconds(question, &candidate)?;
+        let seconds = candidate.seconds(question)?;
         if seconds < least {
             let gain = 1.0 - seconds / least;
             (decided, least, rounds) = (candidate, seconds, rounds + 1);
@@ -52,8 +52,8 @@ pub(super) fn by_peers(
 }
 
 /// By stage and block: by how many seconds what is done to it delays its stage in an iteration.
-fn delays(question: &Question<'_>, decided: &Decided) -> Result<Vec<BTreeMap<Of, f64>>, PaperError> {
-    let ran = Ran::of(question, decided, Keep { steps: false, copies: true })?;
+fn delays(question: &Question<'_>, decided: &Decided) -> Result<Vec<BTreeMap<Of, f64>>, PlanError> {
+    let ran = decided.ran(question, Keep { steps: false, copies: true })?;
     let mut all = ran.waited();
     for (stage, deeds) in decided.deeds.iter().enumerate() {
         let (Some(of_stage), Some(blocks)) = (all.get_mut(stage), question.stages.get(stage)) else {

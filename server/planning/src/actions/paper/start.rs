@@ -5,7 +5,7 @@ use loadmaster_proto::training::actions::{Block, Deed, Swap};
 use super::decided::Of;
 use super::peers::to_peers;
 use super::prices::Prices;
-use super::{Decided, PaperError, Question, Ran, seconds};
+use super::{Decided, PlanError, Question};
 use crate::actions::rule::Choice;
 use crate::iteration::copies::Keep;
 
@@ -19,11 +19,11 @@ enum First {
 }
 
 /// The first plan, and its seconds: the text's order, or recomputation first where that is faster or alone fits.
-pub(super) fn first(question: &Question<'_>, untouched: &Decided) -> Result<(Decided, f64), PaperError> {
+pub(super) fn first(question: &Question<'_>, untouched: &Decided) -> Result<(Decided, f64), PlanError> {
     if untouched.fits(question) {
-        return Ok((untouched.clone(), seconds(question, untouched)?));
+        return Ok((untouched.clone(), untouched.seconds(question)?));
     }
-    let mut best: Result<(Decided, f64), PaperError> = assigned(question, untouched, First::Host);
+    let mut best: Result<(Decided, f64), PlanError> = assigned(question, untouched, First::Host);
     let is_choice = question.allowed.recompute && question.allowed.host;
     if is_choice
         && let Ok(other) = assigned(question, untouched, First::Recompute)
@@ -33,37 +33,33 @@ pub(super) fn first(question: &Question<'_>, untouched: &Decided) -> Result<(Dec
     }
     // Whether the other order would have fitted is not known then.
     if best.is_err() && question.stop.is_requested() {
-        return Err(PaperError::Stopped);
+        return Err(PlanError::Stopped);
     }
     best
 }
 
 /// From the last stage to the first one, whose blocks wait the longer the slower the others become.
-fn assigned(
-    question: &Question<'_>,
-    untouched: &Decided,
-    first: First,
-) -> Result<(Decided, f64), PaperError> {
+fn assigned(question: &Question<'_>, untouched: &Decided, first: First) -> Result<(Decided, f64), PlanError> {
     let mut decided = untouched.clone();
     for stage in (0..question.stages.len()).rev() {
         if decided.lacks(question, stage) <= 0 {
             continue;
         }
-        let ran = Ran::of(question, &decided, Keep { steps: true, copies: false })?;
+        let ran = decided.ran(question, Keep { steps: true, copies: false })?;
         let prices = Prices::of(question, &decided, &ran, stage);
         let mut assignment = Assignment { question, decided, prices, stage };
         assignment.assign(first);
         if question.stop.is_requested() {
-            return Err(PaperError::Stopped);
+            return Err(PlanError::Stopped);
         }
         let missing = assignment.decided.lacks(question, stage);
         if missing > 0 {
-            return Err(PaperError::NoRoom { stage, missing: u64::try_from(missing).unwrap_or(u64::MAX) });
+            return Err(PlanError::NoRoom { stage, missing: u64::try_from(missing).unwrap_or(u64::MAX) });
         }
         assignment.drop_needless();
         decided = assignment.decided;
     }
-    let seconds = seconds(question, &decided)?;
+    let seconds = decided.seconds(question)?;
     Ok((decided, seconds))
 }
 

@@ -8,7 +8,12 @@ use proptest::prelude::*;
 use super::*;
 use crate::actions::LayerBlocks;
 use crate::actions::mapping::tests::CUBE_MESH;
+use crate::actions::{Allowed, NodeDevices, StageBlocks};
+use crate::iteration::Order;
 use crate::iteration::copies::LayerSeconds;
+use crate::search::Stop;
+use loadmaster_proto::training::actions::Block;
+use loadmaster_proto::training::overlap::Overlap;
 
 const BLOCKS: [Block; 5] =
     [Block::Activations, Block::Versions, Block::Weights, Block::Gradients, Block::Optimizer];
@@ -102,7 +107,7 @@ fn what_fits_is_left_alone() {
 fn what_cannot_fit_is_named() {
     let (stages, node) = (stages(100, 100), node(6 * GB, 12.0, 8, mesh));
     let recompute = Allowed { recompute: true, ..NOTHING };
-    let Err(PaperError::NoRoom { stage: 7, missing }) = plan(&question(&stages, &node, recompute)) else {
+    let Err(PlanError::NoRoom { stage: 7, missing }) = plan(&question(&stages, &node, recompute)) else {
         panic!("static bytes alone are 6.4 GB")
     };
     assert!((400 * MB..=900 * MB).contains(&missing), "{missing}");
@@ -170,14 +175,14 @@ fn a_stop_leaves_a_plan_that_fits_or_none() {
     let requested = Stop::default();
     requested.request();
     let asked = Question { stop: &requested, ..question(&stages, &node, ALL) };
-    assert_eq!(plan(&asked), Err(PaperError::Stopped));
+    assert_eq!(plan(&asked), Err(PlanError::Stopped));
     let roomy = NodeDevices { capacity: vec![1000 * GB; 8], ..node.clone() };
     let untouched = plan(&Question { node: &roomy, ..asked }).unwrap();
     assert_eq!(uses(&untouched), [false; 3]);
     for step in 0..30_u64 {
         let outcome = ended(Duration::from_micros(200 * step * step));
         assert!(
-            outcome == Err(PaperError::Stopped) || outcome.as_ref().is_ok_and(fits),
+            outcome == Err(PlanError::Stopped) || outcome.as_ref().is_ok_and(fits),
             "{step}: {outcome:?}"
         );
     }
@@ -187,7 +192,7 @@ fn a_stop_leaves_a_plan_that_fits_or_none() {
 fn what_makes_no_pipeline_is_refused() {
     let (stages, node) = (stages(100, 10), node(4 * GB, 12.0, 8, mesh));
     let asked = question(&stages, &node, ALL);
-    let refused = |asked: Question<'_>| matches!(plan(&asked), Err(PaperError::Unfit(_)));
+    let refused = |asked: Question<'_>| matches!(plan(&asked), Err(PlanError::Unfit(_)));
     assert!(refused(Question { stages: &[], ..asked }));
     assert!(refused(Question { edge_bytes: &[], ..asked }));
     assert!(refused(Question { micro_batches: 0, ..asked }));
@@ -214,7 +219,7 @@ proptest! {
         let asked = Question { order, micro_batches, stripes, mappings: 3, ..question(&stages, &node, allowed) };
         let plan = match plan(&asked) {
             Ok(plan) => plan,
-            Err(PaperError::NoRoom { missing, .. }) => {
+            Err(PlanError::NoRoom { missing, .. }) => {
                 prop_assert!(missing > 0);
                 return Ok(());
             }

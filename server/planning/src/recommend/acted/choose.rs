@@ -1,65 +1,120 @@
-//! Memory actions for named stages, chosen as MPress does, and held to a replay.
+//! Memory actions for named stages, or for those of a fast pipeline, held to a replay.
 
-use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::cluster::{Link, LinkOrigin};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::certificate::Certificate;
 use loadmaster_proto::plan::compared::{Baseline, Outline};
-use loadmaster_proto::plan::objective::Objective;
-use loadmaster_proto::training::RecomputePolicy;
-use loadmaster_proto::training::actions::{Allowed, StageActions, Way};
+use loadmaster_proto::training::actions::{Allowed, Way};
 use loadmaster_proto::training::stage::Partitioning;
 
-use super::blocks::stage_blocks;
-use super::{Stages, settings};
-use crate::actions::paper::{self, PaperError};
-use crate::actions::{NodeDevices, StageBlocks};
-use crate::iteration::Order;
-use crate::predict::{ActedStages, StageSetting};
+use super::Stages;
+use super::asked::Asked;
+use crate::actions::fastest;
 use crate::recommend::answer::{QuestionError, RecommendError};
 use crate::recommend::find::Candidate;
 use crate::recommend::plan::Writer;
 use crate::search::Stop;
 
-/// Solver of plans whose actions MPress's planner chose.
-pub(in crate::recommend) const SOLVER: &str = "mpress/1";
-/// How often the planner is asked again because a replay needs more than its blocks add up to.
-const ROUNDS: u32 = 24;
 /// Within which share of the bound a value is as good.
 const EQUAL: f64 = 1e-9;
 
-/// What MPress's planner is asked of a candidate.
-struct Asked<'a> {
-    candidate: &'a Candidate,
-    settings: Vec<StageSetting>,
-    stages: Vec<StageBlocks>,
-    edge_bytes: Vec<u64>,
-    node: NodeDevices,
+/// Who chooses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::recommend) enum Chooser {
+    /// The fastest that is found, with a bound; MPress's planner is asked, too.
+    Fastest,
+    /// MPress's planner.
+    Mpress,
+}
+
+impl Chooser {
+    /// Solver of plans whose actions it chose.
+    pub(in crate::recommend) fn solver(self) -> &'static str {
+        match self {
+            Self::Fastest => "actions/1",
+            Self::Mpress => "mpress/1",
+        }
+    }
+}
+
+/// What may be chosen, and how fast copies are.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::recommend) struct Choice<'a> {
+    pub(in crate::recommend) chooser: Chooser,
+    pub(in crate::recommend) allowed: &'a Allowed,
+    pub(in crate::recommend) pace: CopyPace,
 }
 
 impl Writer<'_> {
-    /// The plan of stages with the memory actions that MPress's planner chooses for them.
+    /// The plan of stages with the memory actions that are chosen for them: of several candidates the fastest.
     ///
     /// # Errors
-    /// The planner knows no such pipeline, nothing that is allowed makes it fit, or it was stopped before anything did.
+    /// The chooser knows no such pipeline, nothing that is allowed makes one fit, or it was stopped before anything did.
     pub(in crate::recommend) fn chosen(
         &self,
         stages: &Stages,
-        allowed: &Allowed,
-        pace: CopyPace,
+        choice: Choice<'_>,
         stop: &Stop,
     ) -> Result<Plan, QuestionError> {
-        let candidate = &stages.untouched;
-        let untouched = self.plan(candidate, SOLVER)?;
-        let asked = self.asked(candidate, &untouched, pace)?;
-        let actions = self.actions(&asked, allowed, stop)?;
-        let mut plan = self.acted(candidate, &actions, pace, SOLVER)?;
+        let mut best: Option<(Asked<'_>, Plan)> = None;
+        let mut error = None;
+        let seconds = |plan: &Plan| plan.iteration_seconds().unwrap_or(f64::INFINITY);
+        for candidate in &stages.candidates {
+            // Actions only add to what its stages do.
+            let least = candidate.simulated.unwrap_or(0.0);
+            if best.as_ref().is_some_and(|(_, best)| least >= seconds(best)) {
+                continue;
+            }
+            match self.chosen_for(candidate, choice, stop) {
+                Ok(found) => {
+                    if best.as_ref().is_none_or(|(_, best)| seconds(&found.1) < seconds(best)) {
+                        best = Some(found);
+                    }
+                }
+                Err(failed) => drop(error.get_or_insert(failed)),
+            }
+            if best.is_some() && stop.is_requested() {
+                break;
+            }
+        }
+        let Some((asked, mut plan)) = best else {
+            return Err(error.unwrap_or_else(|| RecommendError::Stopped.into()));
+        };
+        self.certify(&asked, stages, choice, &mut plan, stop)?;
+        plan.found.baselines = self.alone(&asked, choice, &plan, stop)?;
+        Ok(plan)
+    }
+
+    fn chosen_for<'a>(
+        &self,
+        candidate: &'a Candidate,
+        choice: Choice<'_>,
+        stop: &Stop,
+    ) -> Result<(Asked<'a>, Plan), QuestionError> {
+        let solver = choice.chooser.solver();
+        let asked = self.asked(candidate, self.plan(candidate, solver)?, choice.pace)?;
+        let actions = self.actions(&asked, choice, stop)?;
+        let plan = self.acted(candidate, &actions, choice.pace, solver)?;
+        Ok((asked, plan))
+    }
+
+    /// Says how far from the best the plan can be.
+    fn certify(
+        &self,
+        asked: &Asked<'_>,
+        stages: &Stages,
+        choice: Choice<'_>,
+        plan: &mut Plan,
+        stop: &Stop,
+    ) -> Result<(), QuestionError> {
         let best = plan.iteration_seconds().unwrap_or(f64::INFINITY);
         // Actions only add to what the stages do, so nothing of these stages is faster than they are untouched.
-        let own = untouched.iteration_seconds().unwrap_or(0.0);
-        let bound = stages.bound.map_or(own, |bound| bound.min(best));
+        let own = asked.untouched.iteration_seconds().unwrap_or(0.0);
+        let node = asked.node_within(choice.allowed);
+        let question = asked.question(&node, &[], choice.allowed, stop);
+        let of_actions = fastest::bound(&question, Some(&asked.needs), best).ok().flatten().unwrap_or(0.0);
+        let bound = stages.bound.unwrap_or_else(|| own.max(of_actions)).min(best);
         let gap = if bound > 0.0 { (best - bound).max(0.0) / bound } else { 0.0 };
         plan.found.certificate = Some(Certificate {
             value: best,
@@ -72,172 +127,45 @@ impl Writer<'_> {
             rejected: Vec::new(),
         });
         plan.warnings.push(if stages.bound.is_some() {
-            "the bound is of every pipeline of one device per stage, untouched and whatever memory it takes: no memory \
-             action makes one faster; actions were chosen for the stages of the fastest one alone"
-                .to_owned()
+            format!(
+                "the bound is of every pipeline of one device per stage, untouched and whatever memory it takes: no memory \
+                 action makes one faster; actions were chosen for the stages of {} of them",
+                stages.candidates.len()
+            )
         } else {
-            "the bound is of these stages under this schedule, untouched: no memory action makes them faster; other \
-             partitionings were not looked at"
+            "the bound is of these stages under this schedule with any of the allowed actions, as if no copy waited for \
+             another one; other partitionings were not looked at"
                 .to_owned()
         });
-        plan.found.baselines = self.alone(&asked, (allowed, pace), &untouched, &plan, stop)?;
-        Ok(plan)
+        Ok(())
     }
 
-    fn asked<'a>(
-        &self,
-        candidate: &'a Candidate,
-        untouched: &Plan,
-        pace: CopyPace,
-    ) -> Result<Asked<'a>, QuestionError> {
-        if candidate.stages.iter().any(|stage| stage.devices.len() > 1) {
-            let why = "is mpress, which knows one device per stage: name a partitioning without replicas and shards";
-            return Err(Invalid::field("search_mode", why).into());
-        }
-        if candidate.stages.iter().any(|stage| stage.choice.recompute != RecomputePolicy::None) {
-            let why = "says what every layer does, and the search mode mpress chooses that: ask for none";
-            return Err(Invalid::field("recompute", why).into());
-        }
-        let mut nodes = untouched.stages.iter().flat_map(|stage| &stage.devices).map(|device| &device.node);
-        let first = nodes.next();
-        if nodes.any(|node| Some(node) != first) {
-            let why =
-                "is mpress, which knows the devices of one node: name a partitioning of one node's devices";
-            return Err(Invalid::field("search_mode", why).into());
-        }
-        let settings = settings(untouched);
-        let predictor = &*self.chain.predictor;
-        let mut stages = Vec::with_capacity(settings.len());
-        for (stage, setting) in candidate.stages.iter().zip(&settings) {
-            let Some((layers, _)) = self.layers(candidate, stage) else {
-                return Err(RecommendError::NoTimes { objective: Objective::MinIterationTime }.into());
-            };
-            stages.push(stage_blocks(predictor, setting, &layers)?);
-        }
-        let (host, peer) = self.rates(pace);
-        let link =
-            |bytes_per_second| Link { bytes_per_second, latency_seconds: 0.0, origin: LinkOrigin::Assumed };
-        let count = candidate.stages.len();
-        let row = |own: usize| (0..count).map(|other| (other != own).then_some(link(peer))).collect();
-        // What must fit is the upper end: the planner sees the predicted bytes.
-        let node = NodeDevices {
-            capacity: untouched.stages.iter().map(|stage| stage.capacity).collect(),
-            host: vec![link(host); count],
-            pairs: (0..count).map(row).collect(),
-            host_bytes: 0,
-        };
-        // As many as take the seconds of the edge over these links.
-        let edge_bytes = candidate.edges.iter().map(|both| (both / 2.0 * peer).max(0.0) as u64).collect();
-        Ok(Asked { candidate, settings, stages, edge_bytes, node })
-    }
-
-    /// Actions that a replay finds to fit.
-    fn actions(
-        &self,
-        asked: &Asked<'_>,
-        allowed: &Allowed,
-        stop: &Stop,
-    ) -> Result<Vec<StageActions>, QuestionError> {
-        let has = |way: Way| allowed.ways.contains(&way);
-        let ways = paper::Allowed {
-            recompute: has(Way::Recompute),
-            host: has(Way::Host) && allowed.host_memory.0 > 0,
-            peers: has(Way::Peer),
-        };
-        let node = NodeDevices { host_bytes: allowed.host_memory.0, ..asked.node.clone() };
-        let candidate = asked.candidate;
-        let mut reserve = vec![0_u64; asked.stages.len()];
-        let mut lacks: Option<(usize, u64)> = None;
-        for _ in 0..ROUNDS {
-            let found = paper::plan(&paper::Question {
-                stages: &asked.stages,
-                edge_bytes: &asked.edge_bytes,
-                order: Order::from(candidate.schedule),
-                micro_batches: candidate.batch.micro_batches,
-                overlap: candidate.overlap,
-                node: &node,
-                reserve: &reserve,
-                allowed: ways,
-                blocks: &allowed.blocks,
-                stripes: true,
-                mappings: 0,
-                stop,
-            });
-            let found = match found {
-                Ok(found) => found,
-                Err(PaperError::NoRoom { stage, missing }) => {
-                    // What a replay found to be missing is missing as well.
-                    let (stage, missing) = lacks.unwrap_or((stage, missing));
-                    return Err(self.no_room(asked, allowed, stage, missing));
-                }
-                Err(PaperError::Stopped) => return Err(RecommendError::Stopped.into()),
-                Err(error) => return Err(Invalid::field("partitioning", error.to_string()).into()),
-            };
-            // Pools are as large as the replay finds them.
-            let chosen: Vec<StageActions> = found
-                .actions
-                .into_iter()
-                .map(|of| StageActions { actions: of.actions, ..StageActions::default() })
-                .collect();
-            let model = self.chain.model.as_ref();
-            let stages = ActedStages::of(&*self.chain.predictor, model, &asked.settings, &chosen)?;
-            lacks = None;
-            for (index, reserve) in reserve.iter_mut().enumerate() {
-                let needed = stages.prediction(index).map_or(0, |of| self.needed(&of).0);
-                let capacity = asked.node.capacity.get(index).copied().unwrap_or(0);
-                let missing = needed.saturating_sub(capacity);
-                if missing > 0 {
-                    *reserve = reserve.saturating_add(missing);
-                    lacks = lacks.or(Some((index, missing)));
-                }
-            }
-            let at_host: u64 = stages.acted.iter().map(|of| of.host_peak()).fold(0, u64::saturating_add);
-            if lacks.is_none() && at_host <= allowed.host_memory.0 {
-                return Ok(chosen);
-            }
-        }
-        let (stage, missing) = lacks.unwrap_or((0, 0));
-        Err(self.no_room(asked, allowed, stage, missing))
-    }
-
-    fn no_room(&self, asked: &Asked<'_>, allowed: &Allowed, stage: usize, missing: u64) -> QuestionError {
-        let ways: Vec<&str> = allowed.ways.iter().map(|way| way.as_str()).collect();
-        let config =
-            asked.settings.get(stage).map(|of| of.stage).map_or_else(String::new, |of| of.to_string());
-        let host = if allowed.ways.contains(&Way::Host) && allowed.host_memory.0 == 0 {
-            " (no host memory may be taken: allow some with `--host-memory`)"
-        } else {
-            ""
-        };
-        RecommendError::no_plan(&format!(
-            "stage {stage} ({config}) lacks {} by MPress's planner with {}{host} over {}: allow more ways, more host \
-             memory or more blocks, or cut the model into more stages",
-            Bytes(missing),
-            ways.join(", "),
-            allowed.blocks.iter().map(|block| block.as_str()).collect::<Vec<_>>().join(", "),
-        ))
-        .into()
-    }
-
-    /// The same stages with nothing done, and with one way alone; stopped, with fewer of them.
+    /// The same stages with nothing done, with one way alone, and with MPress's actions; stopped, with fewer of them.
     fn alone(
         &self,
         asked: &Asked<'_>,
-        (allowed, pace): (&Allowed, CopyPace),
-        untouched: &Plan,
+        choice: Choice<'_>,
         best: &Plan,
         stop: &Stop,
     ) -> Result<Vec<Baseline>, QuestionError> {
-        let mut baselines = vec![baseline("keep-only", Some(untouched), best, String::new())?];
-        for &way in &allowed.ways {
-            let only = Allowed { ways: vec![way], ..allowed.clone() };
+        let mut baselines = vec![baseline("keep-only", Some(&asked.untouched), best, String::new())?];
+        let only = |way: Way| (format!("{way}-only"), Allowed { ways: vec![way], ..choice.allowed.clone() });
+        let mut others: Vec<(String, Chooser, Allowed)> = Vec::new();
+        for &way in &choice.allowed.ways {
+            let (name, allowed) = only(way);
+            others.push((name, choice.chooser, allowed));
+        }
+        if choice.chooser == Chooser::Fastest {
+            others.push(("mpress".to_owned(), Chooser::Mpress, choice.allowed.clone()));
+        }
+        for (name, chooser, allowed) in others {
+            let choice = Choice { chooser, allowed: &allowed, ..choice };
             let plan = self
-                .actions(asked, &only, stop)
-                .and_then(|actions| self.acted(asked.candidate, &actions, pace, SOLVER));
+                .actions(asked, choice, stop)
+                .and_then(|actions| self.acted(asked.candidate, &actions, choice.pace, chooser.solver()));
             if stop.is_requested() {
                 break;
             }
-            let name = format!("{way}-only");
             baselines.push(match plan {
                 Ok(plan) => baseline(&name, Some(&plan), best, String::new())?,
                 Err(error) => baseline(&name, None, best, error.to_string())?,

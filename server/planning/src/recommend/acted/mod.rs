@@ -4,16 +4,20 @@
 //! |---|---|
 //! | here | what becomes of a plan when its stages do these actions? |
 //! | `blocks` | what does each layer hold? |
-//! | `choose` | which actions does MPress choose for named stages? |
+//! | `asked` | what is asked of whoever chooses? |
+//! | `choose` | which actions are chosen, how good are they, and how good is each way alone? |
+//! | `replayed` | which actions does a replay find to fit? |
 //! | `nodes` | are peers on the same node? |
 //! | `stages` | which stages are actions chosen for? |
 //! | `seconds` | how long does an iteration take with the copies? |
 //! | `endless` | how long if it never flushes? |
 
+mod asked;
 mod blocks;
 mod choose;
 mod endless;
 mod nodes;
+mod replayed;
 mod seconds;
 mod stages;
 
@@ -24,6 +28,7 @@ use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::{Deed, StageActions};
 
+pub(super) use choose::{Choice, Chooser};
 pub(super) use stages::Stages;
 
 use super::answer::{QuestionError, RecommendError};
@@ -106,9 +111,14 @@ impl Writer<'_> {
         stage
     }
 
+    /// What earlier trials taught to multiply predicted bytes with.
+    fn bytes_factor(&self) -> f64 {
+        self.kinds.iter().map(|(_, factors)| factors.bytes).fold(1.0, f64::max)
+    }
+
     /// Predicted bytes as earlier trials taught to multiply them.
     fn corrected(&self, bytes: u64) -> u64 {
-        let factor = self.kinds.iter().map(|(_, factors)| factors.bytes).fold(1.0, f64::max);
+        let factor = self.bytes_factor();
         if factor == 1.0 { bytes } else { (bytes as f64 * factor).ceil() as u64 }
     }
 }

@@ -156,12 +156,13 @@ pub fn schedules(request: &PlanRequest, training: &TrainingSpec) -> Result<Vec<S
             format!("is {}, {} runs {}", other, rules.launcher, runs.join(" and ")),
         ));
     }
-    if request.mode == SearchMode::Mpress && schedules.iter().any(|schedule| schedule.updates_always()) {
+    if request.allowed.is_some() && schedules.iter().any(|schedule| schedule.updates_always()) {
+        let field = if request.mode == SearchMode::Mpress { "search_mode" } else { "memory_ways" };
         let why = format!(
-            "is mpress, which chooses blocks that leave, and under {} every block stays: leave it out, or choose 1f1b",
+            "asks for memory actions that are chosen, and under {} every block stays: leave it out, or choose 1f1b",
             Schedule::PipeDream
         );
-        return Err(Invalid::field("search_mode", why));
+        return Err(Invalid::field(field, why));
     }
     Ok(schedules)
 }

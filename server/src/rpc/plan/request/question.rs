@@ -48,6 +48,7 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
         checked_name("launcher_version", &request.launcher_version, MAX_VERSION)?;
     }
     let partitioning = request.partitioning.clone().map(Partitioning::try_from).transpose();
+    let mode = field::<Option<_>, _>("search_mode", request.search_mode)?.unwrap_or_default();
     let asked = PlanRequest {
         goal: Goal {
             objective: Some(objective.unwrap_or_default()),
@@ -59,7 +60,7 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
             cluster: None,
         },
         overlap: field("transfers", request.transfers)?,
-        mode: field::<Option<_>, _>("search_mode", request.search_mode)?.unwrap_or_default(),
+        mode,
         seed: field("search_seed", request.search_seed)?,
         search_seconds: search_seconds(request.search_seconds)?,
         alternatives: alternatives(request.alternatives)?,
@@ -68,7 +69,7 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
         merge_layers_to: merge_layers_to(request.merge_layers_to)?,
         partitioning: partitioning.map_err(|invalid| invalid.under("partitioning"))?,
         stage_actions: field("stage_actions", request.stage_actions.clone())?,
-        allowed: allowed(request)?,
+        allowed: allowed(request, mode)?,
         copy_pace: field::<Option<_>, _>("copy_pace", request.copy_pace)?.unwrap_or_default(),
         global_batch_size: global_batch_size(request.global_batch_size)?,
         named: NamedSettings {
@@ -81,19 +82,21 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
     Ok(asked)
 }
 
-/// Which memory actions may be chosen.
-fn allowed(request: &v1::RecommendPlanRequest) -> Result<Allowed, Invalid> {
+/// Which memory actions may be chosen; none where the request asks for none to be.
+fn allowed(request: &v1::RecommendPlanRequest, mode: SearchMode) -> Result<Option<Allowed>, Invalid> {
     let ways: Vec<Option<Way>> = field("memory_ways", request.memory_ways.clone())?;
     let blocks: Vec<Option<Block>> = field("memory_blocks", request.memory_blocks.clone())?;
     let host_memory = field("host_memory_bytes", request.host_memory_bytes)?;
     let default = Allowed::default();
-    let or = |named: Vec<Block>| if named.is_empty() { default.blocks.clone() } else { named };
-    let named: Vec<Way> = ways.into_iter().flatten().collect();
-    Ok(Allowed {
-        ways: if named.is_empty() { default.ways } else { named },
-        blocks: or(blocks.into_iter().flatten().collect()),
+    let ways: Vec<Way> = ways.into_iter().flatten().collect();
+    let blocks: Vec<Block> = blocks.into_iter().flatten().collect();
+    let is_asked = !ways.is_empty() || !blocks.is_empty() || host_memory != default.host_memory;
+    let allowed = Allowed {
+        ways: if ways.is_empty() { default.ways } else { ways },
+        blocks: if blocks.is_empty() { default.blocks } else { blocks },
         host_memory,
-    })
+    };
+    Ok((is_asked || mode == SearchMode::Mpress).then_some(allowed))
 }
 
 fn check(asked: &PlanRequest, is_objective_named: bool, rules: Option<Rules>) -> Result<(), Invalid> {
@@ -114,7 +117,7 @@ fn check(asked: &PlanRequest, is_objective_named: bool, rules: Option<Rules>) ->
         ("stage_actions", !asked.stage_actions.is_empty()),
         ("copy_pace", asked.copy_pace != CopyPace::default()),
     ] {
-        if named && asked.partitioning.is_none() && asked.mode != SearchMode::Mpress {
+        if named && asked.partitioning.is_none() && asked.allowed.is_none() {
             let why = "is of the stages of a partitioning that the request names: name `partitioning`, too";
             return Err(Invalid::field(field, why));
         }
@@ -142,36 +145,25 @@ fn check(asked: &PlanRequest, is_objective_named: bool, rules: Option<Rules>) ->
 
 /// Checks what is said of memory actions that are chosen.
 fn check_chosen(asked: &PlanRequest, is_objective_named: bool, rules: Option<Rules>) -> Result<(), Invalid> {
-    let default = Allowed::default();
-    let said = [
-        ("memory_ways", asked.allowed.ways != default.ways),
-        ("memory_blocks", asked.allowed.blocks != default.blocks),
-        ("host_memory_bytes", asked.allowed.host_memory != default.host_memory),
-    ];
-    if asked.mode != SearchMode::Mpress {
-        return match said.iter().find(|(_, is_said)| *is_said) {
-            Some((field, _)) => Err(Invalid::field(
-                *field,
-                "is of actions that are chosen: name the search mode mpress, or leave it out",
-            )),
-            None => Ok(()),
-        };
+    let Some(allowed) = &asked.allowed else { return Ok(()) };
+    if !matches!(asked.mode, SearchMode::Exact | SearchMode::Mpress) {
+        let why =
+            "is one that chooses no memory actions: name exact or mpress, or leave out what may be chosen";
+        return Err(Invalid::field("search_mode", why));
     }
     if is_objective_named && asked.objective() != Objective::MinIterationTime {
         let why =
-            "is another one than min-iteration-time, which the search mode mpress looks for: leave it out";
+            "is another one than min-iteration-time, for which alone memory actions are chosen: leave it out";
         return Err(Invalid::field("objective", why));
     }
     if !asked.stage_actions.is_empty() {
-        let why = "are given, and the search mode mpress chooses them: leave out one of the two";
+        let why = "are given, and others are to be chosen: leave out one of the two";
         return Err(Invalid::field("stage_actions", why));
     }
-    if let Some(rules) =
-        rules.filter(|rules| asked.allowed.ways.contains(&Way::Peer) || rules.offloads.is_empty())
+    if let Some(rules) = rules.filter(|rules| allowed.ways.contains(&Way::Peer) || rules.offloads.is_empty())
     {
         let can = if rules.offloads.is_empty() { "recompute" } else { "recompute and host" };
-        let is_within = asked
-            .allowed
+        let is_within = allowed
             .ways
             .iter()
             .all(|way| *way == Way::Recompute || (*way == Way::Host && !rules.offloads.is_empty()));

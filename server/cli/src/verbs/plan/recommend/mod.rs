@@ -46,7 +46,8 @@ pub(crate) struct Recommend {
     #[command(flatten)]
     actions: Actions,
 
-    /// Ways to hold less that --search-mode mpress may choose [default: all].
+    /// Has the planner choose what stages do so that they fit, and how fast training is then: with these ways to hold
+    /// less [default: all, where --host-memory, --swap or --search-mode mpress is there].
     #[arg(long = "actions", value_name = "WAY", value_delimiter = ',', value_parser = choice::<v1::MemoryWay>(),
           help_heading = "Memory actions")]
     ways: Vec<v1::MemoryWay>,

@@ -1,0 +1,146 @@
+//! What all stages do, and how long an iteration takes then.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::training::actions::{Deed, Hosted, StageActions};
+
+use super::recipe::{Built, Care, Recipe, Stage};
+use crate::actions::ran::Scene;
+use crate::actions::striping::Receiver;
+use crate::actions::{PlanError, Question};
+use crate::iteration::copies::{Copied, Keep};
+
+/// Shares of an iteration by which seconds differ that are the same.
+const SAME: f64 = 1e-9;
+
+/// A plan that fits.
+#[derive(Debug, Clone)]
+pub(super) struct Draft<'a> {
+    question: &'a Question<'a>,
+    pub(super) stages: &'a [Stage<'a>],
+    built: Vec<Built>,
+    scene: Scene<'a>,
+    /// Of an iteration.
+    pub(super) seconds: f64,
+    /// By stage: seconds for which its device works or waits for copies.
+    pub(super) loads: Vec<f64>,
+    /// How many plans were simulated so far.
+    pub(super) simulated: u32,
+}
+
+impl<'a> Draft<'a> {
+    /// All stages with these recipes; none where that does not fit.
+    pub(super) fn of(
+        question: &'a Question<'a>,
+        stages: &'a [Stage<'a>],
+        recipes: &[Recipe],
+    ) -> Result<Option<Self>, PlanError> {
+        let mapping: Vec<usize> = (0..stages.len()).collect();
+        let none = vec![StageActions::default(); stages.len()];
+        let scene = Scene::of(question, &mapping, &none)?;
+        let built = vec![Built::default(); stages.len()];
+        let mut draft =
+            Self { question, stages, built, scene, seconds: 0.0, loads: Vec::new(), simulated: 1 };
+        for (stage, &recipe) in recipes.iter().enumerate() {
+            let Some(mut built) = stages[stage].fitting(recipe, &draft.receivers(stage)) else {
+                return Ok(None);
+            };
+            draft.scene.exchange(stage, &mut built.device);
+            draft.built[stage] = built;
+        }
+        if !draft.has_room_at_host() {
+            return Ok(None);
+        }
+        let copied = draft.scene.simulated(Keep::default())?;
+        draft.note(&copied);
+        Ok(Some(draft))
+    }
+
+    /// What a stage does.
+    pub(super) fn recipe(&self, stage: usize) -> Recipe {
+        self.built[stage].recipe
+    }
+
+    /// Whether a stage computes anything again.
+    pub(super) fn computes_again(&self, stage: usize) -> bool {
+        self.built[stage].actions.actions.iter().any(|action| action.deed == Deed::Recompute)
+    }
+
+    /// Lets a stage do something else if that makes the iteration shorter, or leaves it as it is and has devices work and
+    /// wait less. Whether it did.
+    pub(super) fn tries(&mut self, stage: usize, recipe: Recipe, care: Care) -> Result<bool, PlanError> {
+        let Some(mut built) = self.stages[stage].built(recipe, &self.receivers(stage), care) else {
+            return Ok(false);
+        };
+        self.simulated += 1;
+        let mut device = std::mem::take(&mut built.device);
+        std::mem::swap(&mut self.built[stage], &mut built);
+        if !self.has_room_at_host() {
+            self.built[stage] = built;
+            return Ok(false);
+        }
+        self.scene.exchange(stage, &mut device);
+        let copied = self.scene.simulated(Keep::default())?;
+        if self.is_better(&copied) {
+            self.note(&copied);
+            return Ok(true);
+        }
+        self.scene.exchange(stage, &mut device);
+        self.built[stage] = built;
+        Ok(false)
+    }
+
+    fn is_better(&self, copied: &Copied) -> bool {
+        let (seconds, least) = (copied.iteration_seconds, self.seconds);
+        let work = |loads: &[f64]| loads.iter().sum::<f64>();
+        let is_same = (seconds - least).abs() <= SAME * least;
+        seconds < least * (1.0 - SAME) || is_same && work(&loads(copied)) < work(&self.loads) * (1.0 - SAME)
+    }
+
+    fn note(&mut self, copied: &Copied) {
+        self.seconds = copied.iteration_seconds;
+        self.loads = loads(copied);
+    }
+
+    fn has_room_at_host(&self) -> bool {
+        let taken = self.built.iter().fold(0, |sum: u64, built| sum.saturating_add(built.held.host));
+        taken <= self.question.node.host_bytes
+    }
+
+    /// Peers of a stage, with what is free on them: those that do nothing themselves.
+    fn receivers(&self, stage: usize) -> Vec<Receiver> {
+        let node = self.question.node;
+        let receiver = |other: usize| {
+            let of = &self.stages[other];
+            let link = node.link(stage, other)?.slower(node.link(other, stage)?);
+            let number = u32::try_from(other).ok()?;
+            let taken = |(donor, built): (usize, &Built)| {
+                if donor == stage { 0 } else { built.held.peers.get(&number).copied().unwrap_or(0) }
+            };
+            let taken: u64 = self.built.iter().enumerate().map(taken).sum();
+            let spare_bytes = of.room.checked_sub(of.untouched.device)?.checked_sub(taken)?;
+            (spare_bytes > 0).then_some(Receiver { stage: number, link, spare_bytes })
+        };
+        if !self.question.allowed.peers {
+            return Vec::new();
+        }
+        (0..self.stages.len()).filter(|&other| other != stage).filter_map(receiver).collect()
+    }
+
+    /// What all stages do, with the pools that they need.
+    pub(super) fn pooled(&self) -> Vec<StageActions> {
+        let of_stage = |(stage, built): (usize, &Built)| {
+            let here = u32::try_from(stage).unwrap_or(u32::MAX);
+            let hosted = |(other, built): (usize, &Built)| {
+                let bytes = Bytes(built.held.peers.get(&here).copied().filter(|&bytes| bytes > 0)?);
+                Some(Hosted { stage: u32::try_from(other).unwrap_or(u32::MAX), bytes })
+            };
+            let hosted = self.built.iter().enumerate().filter_map(hosted).collect();
+            StageActions { host_pool: Bytes(built.held.host), hosted, ..built.actions.clone() }
+        };
+        self.built.iter().enumerate().map(of_stage).collect()
+    }
+}
+
+fn loads(copied: &Copied) -> Vec<f64> {
+    copied.devices.iter().map(|device| device.busy + device.waited.all()).collect()
+}

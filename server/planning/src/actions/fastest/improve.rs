@@ -1,0 +1,227 @@
+//! How much leaves which stage, by simulation.
+//!
+//! It begins with what the host's links can carry beside the passes, and with what peers have room for, all stages alike;
+//! the best of these is changed stage by stage, the busiest first, by ever smaller steps.
+
+use super::draft::Draft;
+use super::recipe::{Care, Recipe, Stage};
+use crate::actions::{PlanError, Question};
+use loadmaster_proto::training::actions::Block;
+
+/// Shares of the host's links that a first plan uses.
+const SHARES: [f64; 5] = [0.9, 0.0, 0.7, 0.5, 1.1];
+/// How many times the seconds of its copy a unit has before it is gone, and from where it is fetched.
+const LEADS: [u32; 3] = [2, 1, 4];
+/// Most plans that are simulated, and most steps of all of them together.
+const MOST_SIMULATED: u32 = 400;
+const MOST_STEPS: u64 = 1 << 20;
+
+/// What a first plan tries.
+#[derive(Debug, Clone, Copy)]
+struct Start {
+    share: f64,
+    lead: u32,
+    state: bool,
+    peers: bool,
+}
+
+/// The best plan that was found. `kinds` are the stages with different weights of their slots, of which the first is tried
+/// most.
+pub(super) fn improved<'a>(
+    question: &'a Question<'a>,
+    kinds: &'a [Vec<Stage<'a>>],
+    untouched_seconds: f64,
+) -> Result<Draft<'a>, PlanError> {
+    let mut search = Search { question, best: None, simulated: 0, untouched_seconds };
+    let Some(stages) = kinds.first() else { return Err(PlanError::Stopped) };
+    let mut start = Start { share: 0.0, lead: LEADS[0], state: false, peers: false };
+    let starts = [(false, false), (true, false), (false, true), (true, true)];
+    for (share, (state, peers)) in [0.0, SHARES[0]].into_iter().flat_map(|share| starts.map(|of| (share, of)))
+    {
+        let asked = Start { share, state, peers, ..start };
+        if search.tries(stages, asked)? {
+            start = asked;
+        }
+    }
+    for share in SHARES {
+        let asked = Start { share, ..start };
+        if search.tries(stages, asked)? {
+            start = asked;
+        }
+    }
+    for lead in LEADS {
+        let asked = Start { lead, ..start };
+        if search.tries(stages, asked)? {
+            start = asked;
+        }
+    }
+    for stages in kinds.iter().skip(1) {
+        search.tries(stages, start)?;
+    }
+    let Some(mut draft) = search.best else {
+        if question.stop.is_requested() {
+            return Err(PlanError::Stopped);
+        }
+        return Err(no_room(stages));
+    };
+    draft.simulated = search.simulated;
+    by_stage(question, &mut draft, untouched_seconds)?;
+    for stage in 0..draft.stages.len() {
+        let is_fastest = draft.seconds <= untouched_seconds;
+        if is_fastest || !draft.computes_again(stage) || question.stop.is_requested() {
+            continue;
+        }
+        draft.tries(stage, draft.recipe(stage), Care::Fewest)?;
+    }
+    Ok(draft)
+}
+
+/// What was found so far.
+struct Search<'a> {
+    question: &'a Question<'a>,
+    best: Option<Draft<'a>>,
+    simulated: u32,
+    untouched_seconds: f64,
+}
+
+impl<'a> Search<'a> {
+    /// Tries what all stages begin with, unless nothing could be better; whether it is the best so far.
+    fn tries(&mut self, stages: &'a [Stage<'a>], asked: Start) -> Result<bool, PlanError> {
+        let Self { question, best, untouched_seconds, .. } = self;
+        let is_fastest = best.as_ref().is_some_and(|best| best.seconds <= *untouched_seconds);
+        if is_fastest || question.stop.is_requested() || !is_possible(question, asked) {
+            return Ok(false);
+        }
+        let recipes: Vec<Recipe> = stages.iter().map(|stage| first(question, stage, asked)).collect();
+        let Some(draft) = Draft::of(question, stages, &recipes)? else { return Ok(false) };
+        self.simulated += 1;
+        let is_best = best.as_ref().is_none_or(|best| draft.seconds < best.seconds);
+        if is_best {
+            self.best = Some(draft);
+        }
+        Ok(is_best)
+    }
+}
+
+fn no_room(stages: &[Stage<'_>]) -> PlanError {
+    let missing = |stage: &Stage<'_>| stage.untouched.device.saturating_sub(stage.room);
+    let worst = stages.iter().max_by_key(|stage| missing(stage));
+    PlanError::NoRoom { stage: worst.map_or(0, |stage| stage.index), missing: worst.map_or(0, missing) }
+}
+
+fn is_possible(question: &Question<'_>, start: Start) -> bool {
+    let is_of = |block| question.blocks.contains(&block);
+    let allowed = question.allowed;
+    (start.share == 0.0 || allowed.host && is_of(Block::Activations))
+        && (!start.state || allowed.host && is_of(Block::Optimizer))
+        && (!start.peers || allowed.peers && is_of(Block::Activations))
+}
+
+/// What a stage begins with.
+fn first(question: &Question<'_>, stage: &Stage<'_>, start: Start) -> Recipe {
+    let mut missing = stage.untouched.device.saturating_sub(stage.room) as f64;
+    let mut recipe = Recipe::default();
+    if missing == 0.0 {
+        return recipe;
+    }
+    if start.state {
+        for layer in &stage.blocks.layers {
+            if missing <= 0.0 {
+                break;
+            }
+            recipe.state += 1;
+            missing -= layer.optimizer as f64;
+        }
+    }
+    let unit = stage.unit_bytes();
+    if unit <= 0.0 {
+        return recipe;
+    }
+    let link = question.node.host.get(stage.index).copied();
+    let seconds = link.map_or(0.0, |link| link.latency_seconds + unit / link.bytes_per_second);
+    let steps = stage.steps(seconds).saturating_mul(start.lead).max(1);
+    (recipe.after, recipe.before) = (steps, steps);
+    if start.share > 0.0 && missing > 0.0 {
+        // A link may carry as many units of each micro-batch beside its passes.
+        let passes = 2.0 * stage.blocks.layers.len() as f64 * stage.step_seconds;
+        let carried = start.share * passes / seconds * stage.micro_batches.len() as f64;
+        // What is on its way is missing as well.
+        let asked = (missing / unit).ceil() + f64::from(2 * steps) * 0.5;
+        recipe.host = (carried.min(asked).max(0.0) as u32).min(stage.units());
+        missing -= f64::from(recipe.host) * unit;
+    }
+    if start.peers && missing > 0.0 {
+        recipe.peers = ((missing / unit).ceil() as u32).min(stage.units() - recipe.host);
+    }
+    recipe
+}
+
+/// Changes the plan stage by stage as long as that helps.
+fn by_stage(question: &Question<'_>, draft: &mut Draft<'_>, untouched_seconds: f64) -> Result<(), PlanError> {
+    let stages = draft.stages;
+    let layers: u64 = stages.iter().map(|stage| stage.blocks.layers.len() as u64).sum();
+    let steps = (2 * layers * u64::from(question.micro_batches)).max(1);
+    let most = u32::try_from(MOST_STEPS / steps).unwrap_or(u32::MAX).clamp(1, MOST_SIMULATED);
+    let mut step = stages.iter().map(Stage::units).max().unwrap_or(0) / 4;
+    while step > 0 {
+        let mut has_changed = false;
+        let mut busiest_first: Vec<usize> = (0..stages.len()).collect();
+        busiest_first.sort_by(|&a, &b| draft.loads[b].total_cmp(&draft.loads[a]));
+        for stage in busiest_first {
+            if stages[stage].untouched.device <= stages[stage].room {
+                continue;
+            }
+            for change in changes(question, &stages[stage], draft.recipe(stage), step) {
+                let is_over = question.stop.is_requested() || draft.simulated >= most;
+                if is_over || draft.seconds <= untouched_seconds {
+                    return Ok(());
+                }
+                if draft.tries(stage, change, Care::Few)? {
+                    has_changed = true;
+                    break;
+                }
+            }
+        }
+        if !has_changed {
+            step /= 2;
+        }
+    }
+    Ok(())
+}
+
+/// What else a stage may do.
+fn changes(question: &Question<'_>, stage: &Stage<'_>, of: Recipe, step: u32) -> Vec<Recipe> {
+    let units = stage.units();
+    let layers = u32::try_from(stage.blocks.layers.len()).unwrap_or(u32::MAX);
+    let is_of = |block| question.blocks.contains(&block);
+    let mut all = Vec::new();
+    let mut push = |recipe: Recipe| {
+        if recipe != of && recipe.host + recipe.peers <= units && recipe.state <= layers {
+            all.push(recipe);
+        }
+    };
+    if question.allowed.peers && is_of(Block::Activations) {
+        push(Recipe { peers: of.peers + step, ..of });
+        push(Recipe { peers: of.peers + step, host: of.host.saturating_sub(step), ..of });
+    }
+    if question.allowed.host && is_of(Block::Activations) {
+        let (after, before) = (of.after.max(1), of.before.max(1));
+        push(Recipe { host: of.host + step, after, before, ..of });
+        push(Recipe { host: of.host.saturating_sub(step), ..of });
+        push(Recipe { host: of.host + step, peers: of.peers.saturating_sub(step), after, before, ..of });
+        if of.host > 0 {
+            let by = (of.after.max(of.before) / 2).max(1).min(step);
+            push(Recipe { after: of.after + by, ..of });
+            push(Recipe { before: of.before + by, ..of });
+            push(Recipe { after: of.after.saturating_sub(by).max(1), ..of });
+            push(Recipe { before: of.before.saturating_sub(by).max(1), ..of });
+        }
+    }
+    if question.allowed.host && is_of(Block::Optimizer) {
+        let by = step.div_ceil(stage.micro_batches.len().max(1) as u32);
+        push(Recipe { state: (of.state + by).min(layers), ..of });
+        push(Recipe { state: of.state.saturating_sub(by), ..of });
+    }
+    push(Recipe { peers: of.peers.saturating_sub(step), ..of });
+    all
+}

@@ -1,0 +1,122 @@
+//! The fastest actions that make a pipeline fit, with how far from the optimum they can be.
+//!
+//! | module | question |
+//! |---|---|
+//! | here | what is the answer? |
+//! | `slot` | what may a micro-batch keep, and what is computed again? |
+//! | `slots` | which micro-batches in flight keep what, within a stage's bytes? |
+//! | `recipe` | what does a stage do of which so much leaves? |
+//! | `draft` | what do all stages do, and how long does an iteration take? |
+//! | `improve` | how much leaves which stage? |
+//! | `chain` | which way through an iteration is the longest? |
+//! | `pressure` | what must each stage do at least? |
+//! | `bound` | which seconds does nothing get below? |
+//!
+//! Computing again is decided exactly, stage by stage: what layers keep, slot by slot, is a program. How much leaves, to
+//! where, and when it is gone and fetched is searched by simulation; the plan of MPress's planner ([`super::paper`]) is
+//! tried, too, so that none is slower than that. The bound knows no way on which copies wait for each other, and that
+//! is what it may be too low by.
+
+mod bound;
+mod chain;
+mod draft;
+mod improve;
+mod pressure;
+mod recipe;
+mod slot;
+mod slots;
+#[cfg(test)]
+mod tests;
+
+use loadmaster_proto::training::actions::StageActions;
+
+use super::paper::{self, PaperPlan};
+use super::{PlanError, Question, ran};
+use crate::iteration::Order;
+use recipe::Stage;
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FastestPlan {
+    /// By stage, with its pools.
+    pub actions: Vec<StageActions>,
+    /// Seconds of an iteration, simulated.
+    pub seconds: f64,
+    /// Seconds that no allowed actions get below, whichever blocks, slots and points they name.
+    pub bound: f64,
+    /// Without any action, as if everything fitted.
+    pub untouched_seconds: f64,
+    /// What MPress's planner says; none where it finds nothing that fits, or was not asked.
+    pub paper_seconds: Option<f64>,
+    /// How many plans were simulated.
+    pub simulated: u32,
+    /// Whether it was stopped before it had tried all that it tries.
+    pub is_stopped: bool,
+}
+
+/// How far the slots of a stage are told apart by how often longest ways go through them.
+const SHARES_OF_VISITS: [f64; 2] = [0.1, 0.5];
+
+/// The fastest plan that was found, on devices in the order of the stages. `needs` says of each stage how many bytes must be
+/// absent while all of its micro-batches in flight are there, where a replay knows better than its blocks.
+///
+/// # Errors
+/// Nothing fits, it was stopped before anything did, or the question makes no sense; the text says why.
+pub fn plan(question: &Question<'_>, needs: Option<&[i128]>) -> Result<FastestPlan, PlanError> {
+    question.check()?;
+    if !matches!(question.order, Order::Gpipe | Order::OneFOneB) {
+        return Err(PlanError::Unfit(
+            "the fastest actions are searched for GPipe and 1F1B: ask for MPress's",
+        ));
+    }
+    let mapping: Vec<usize> = (0..question.stages.len()).collect();
+    let none = vec![StageActions::default(); question.stages.len()];
+    let untouched_seconds = ran::seconds(question, &mapping, &none)?;
+    let period = untouched_seconds / f64::from(question.micro_batches);
+    let stage = |stage: usize| {
+        Stage::new(question, stage, question.node.capacity.get(stage).copied().unwrap_or(0), period)
+    };
+    let all_alike: Vec<Stage<'_>> = mapping.iter().map(|&of| stage(of)).collect::<Result<_, _>>()?;
+    let visits =
+        pressure::bound(question, &all_alike, needs, untouched_seconds * 2.0).unwrap_or_default().weights;
+    let mut kinds = vec![all_alike];
+    for share in SHARES_OF_VISITS {
+        let stages = mapping.iter().zip(&visits).map(|(&of, visits)| Ok(stage(of)?.weighted(visits, share)));
+        kinds.push(stages.collect::<Result<_, PlanError>>()?);
+    }
+    kinds.retain(|stages| stages.len() == mapping.len());
+    let own = improve::improved(question, &kinds, untouched_seconds);
+    let simulated = own.as_ref().map_or(0, |own| own.simulated);
+    let own = own.map(|own| (own.pooled(), own.seconds));
+    let paper = if own.as_ref().is_ok_and(|own| own.1 <= untouched_seconds) {
+        None
+    } else {
+        Some(paper::plan(&Question { mappings: 0, ..*question }))
+    };
+    let paper_seconds = paper.as_ref().and_then(|paper| paper.as_ref().ok()).map(|paper| paper.seconds);
+    let (actions, seconds) = match (own, paper) {
+        (Ok(own), Some(Ok(PaperPlan { actions, seconds, .. }))) if seconds < own.1 => (actions, seconds),
+        (Ok(own), _) => own,
+        (Err(_), Some(Ok(PaperPlan { actions, seconds, .. }))) => (actions, seconds),
+        (Err(error), Some(Err(of_paper))) => {
+            return Err(if matches!(error, PlanError::NoRoom { .. }) { of_paper } else { error });
+        }
+        (Err(error), None) => return Err(error),
+    };
+    let bound = pressure::bound(question, &kinds[0], needs, seconds).map_or(0.0, |bound| bound.seconds);
+    let bound = bound.max(untouched_seconds).min(seconds);
+    let is_stopped = question.stop.is_requested();
+    Ok(FastestPlan { actions, seconds, bound, untouched_seconds, paper_seconds, simulated, is_stopped })
+}
+
+/// Seconds that no allowed actions get below which take at most `most`; none where there are no such actions.
+///
+/// # Errors
+/// The question makes no sense.
+pub fn bound(question: &Question<'_>, needs: Option<&[i128]>, most: f64) -> Result<Option<f64>, PlanError> {
+    question.check()?;
+    let capacity = |stage: usize| question.node.capacity.get(stage).copied().unwrap_or(0);
+    let stages = (0..question.stages.len()).map(|stage| Stage::new(question, stage, capacity(stage), 0.0));
+    let stages: Vec<Stage<'_>> = stages.collect::<Result<_, _>>()?;
+    Ok(pressure::bound(question, &stages, needs, most).map(|bound| bound.seconds))
+}

@@ -1,0 +1,345 @@
+//! What a stage does: how much of it leaves, to where, and when; what is still missing then is computed again.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions, Swap};
+
+use super::slot::{Grains, SlotChoices};
+use super::slots::{Slot, few_seconds, fewest_seconds};
+use crate::actions::ran::device_of;
+use crate::actions::striping::{Receiver, stripe};
+use crate::actions::{Held, PlanError, Question, StageBlocks, StageWork};
+use crate::iteration::copies::DeviceSteps;
+
+/// How often what a stage lacks with copies on their way is left free, and asked for again.
+const ROUNDS: u32 = 8;
+
+/// Most layers of a stage whose choices are all told apart.
+const MOST_TOLD_APART: usize = 16;
+/// Parts of what a micro-batch keeps that are told apart where it has more.
+const LABEL_GRAINS: u64 = 4096;
+/// The same of what it needs on top.
+const LEVEL_GRAINS: u64 = 64;
+
+/// How long is looked for what is computed again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Care {
+    /// A mixture, rounded.
+    Few,
+    /// The best there is.
+    Fewest,
+}
+
+/// How much leaves a stage. Activations leave in units: a layer's of one slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(super) struct Recipe {
+    /// Layers whose optimizer's state is on the host between updates.
+    pub(super) state: u32,
+    /// Units on the host.
+    pub(super) host: u32,
+    /// Units on peers.
+    pub(super) peers: u32,
+    /// Steps from the one that leaves a unit for the host to where it is gone.
+    pub(super) after: u32,
+    /// Steps from where it is fetched to the one that needs it.
+    pub(super) before: u32,
+}
+
+/// A stage with all that recipes need of it.
+#[derive(Debug)]
+pub(super) struct Stage<'a> {
+    pub(super) question: &'a Question<'a>,
+    pub(super) index: usize,
+    pub(super) blocks: &'a StageBlocks,
+    /// Micro-batches of an iteration, by slot.
+    pub(super) micro_batches: Vec<u32>,
+    /// By slot: how much a second of its micro-batches counts.
+    pub(super) weights: Vec<f64>,
+    /// Bytes that it may hold, with those that are reserved left out.
+    pub(super) room: u64,
+    /// What it holds when nothing is done.
+    pub(super) untouched: Held,
+    /// Positions of layers in the order in which their activations leave.
+    order: Vec<usize>,
+    /// Slots in that order.
+    slots: Vec<u32>,
+    /// Seconds of a step, on average, when the slowest stage sets the pace.
+    pub(super) step_seconds: f64,
+    choices: RefCell<HashMap<Vec<bool>, Rc<SlotChoices>>>,
+}
+
+/// A stage that fits.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Built {
+    pub(super) recipe: Recipe,
+    /// Pools are left out.
+    pub(super) actions: StageActions,
+    pub(super) held: Held,
+    pub(super) device: DeviceSteps,
+}
+
+/// What leaves, and where to.
+#[derive(Debug, Default)]
+struct Leaving {
+    swaps: Vec<Action>,
+    /// By slot, which layers' activations are away between their passes.
+    away: Vec<Vec<bool>>,
+}
+
+impl<'a> Stage<'a> {
+    pub(super) fn new(
+        question: &'a Question<'a>,
+        index: usize,
+        capacity: u64,
+        period: f64,
+    ) -> Result<Self, PlanError> {
+        let blocks = question.stages.get(index).ok_or(PlanError::Unfit("a stage has blocks"))?;
+        let none = StageActions::default();
+        let work =
+            StageWork::of(blocks, question.place(index), question.order, question.micro_batches, &none);
+        let in_flight = question.in_flight(index);
+        let of_slot = |slot: u32| question.micro_batches.saturating_sub(slot).div_ceil(in_flight);
+        let steps = 2.0 * blocks.layers.len().max(1) as f64;
+        Ok(Self {
+            question,
+            index,
+            blocks,
+            micro_batches: (0..in_flight).map(of_slot).collect(),
+            weights: (0..in_flight).map(|slot| f64::from(of_slot(slot))).collect(),
+            room: capacity.saturating_sub(question.reserve(index)),
+            untouched: Held::of(blocks, &work, &none),
+            order: leaving_order(blocks),
+            slots: spread(in_flight as usize).into_iter().map(|slot| slot as u32).collect(),
+            step_seconds: period / steps,
+            choices: RefCell::default(),
+        })
+    }
+
+    /// The same stage where a second of a slot counts as often as it has micro-batches, and the more the more often the longest
+    /// ways go through them: `share` of it.
+    pub(super) fn weighted(mut self, visits: &[f64], share: f64) -> Self {
+        let (all, of_all) = (self.micro_batches.iter().sum::<u32>(), visits.iter().sum::<f64>());
+        for ((weight, &micro_batches), visits) in self.weights.iter_mut().zip(&self.micro_batches).zip(visits)
+        {
+            let visited = if of_all > 0.0 { visits / of_all * f64::from(all) } else { 0.0 };
+            *weight = f64::from(micro_batches) * (1.0 - share) + visited * share;
+        }
+        self
+    }
+
+    /// Units that there are.
+    pub(super) fn units(&self) -> u32 {
+        u32::try_from(self.order.len() * self.slots.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Bytes of a unit, on average.
+    pub(super) fn unit_bytes(&self) -> f64 {
+        let all: u64 = self.blocks.layers.iter().map(|layer| layer.activations).sum();
+        all as f64 / self.blocks.layers.len().max(1) as f64
+    }
+
+    fn grains(&self) -> Grains {
+        let all: u64 = self.blocks.layers.iter().map(|layer| layer.activations).sum();
+        let label = if self.blocks.layers.len() <= MOST_TOLD_APART { 0 } else { all / LABEL_GRAINS };
+        Grains { label, level: all / LEVEL_GRAINS }
+    }
+
+    fn choices_of(&self, away: &[bool]) -> Rc<SlotChoices> {
+        if let Some(known) = self.choices.borrow().get(away) {
+            return Rc::clone(known);
+        }
+        let again = self.question.allowed.recompute;
+        let found = Rc::new(SlotChoices::of(&self.blocks.layers, away, self.room, again, self.grains()));
+        self.choices.borrow_mut().insert(away.to_vec(), Rc::clone(&found));
+        found
+    }
+
+    /// The stage with what a recipe says, and no more computed again than it needs; none where that does not fit.
+    /// `receivers` are the peers with what is free on them.
+    pub(super) fn built(&self, recipe: Recipe, receivers: &[Receiver], care: Care) -> Option<Built> {
+        let leaving = self.leaving(recipe, receivers)?;
+        let own = self.blocks.layers.iter();
+        let lasting: u64 = own.map(|layer| layer.weights + layer.gradients + layer.optimizer).sum();
+        let on_host = self.blocks.layers.iter().take(recipe.state as usize).map(|layer| layer.optimizer);
+        let lasting = lasting + self.blocks.fixed - on_host.sum::<u64>();
+        let slots: Vec<Rc<SlotChoices>> = leaving.away.iter().map(|away| self.choices_of(away)).collect();
+        let slots: Vec<Slot<'_>> =
+            slots.iter().zip(&self.weights).map(|(choices, &weight)| Slot { choices, weight }).collect();
+        // What copies on their way hold is seen when the steps are played.
+        let mut on_their_way = 0;
+        for _ in 0..ROUNDS {
+            let room = self.room.checked_sub(lasting)?.checked_sub(on_their_way)?;
+            let plan = match care {
+                Care::Few => few_seconds(&slots, room),
+                Care::Fewest => fewest_seconds(&slots, room),
+            }?;
+            let mut actions = StageActions { actions: leaving.swaps.clone(), ..StageActions::default() };
+            actions.actions.extend(self.again(&slots, &plan.choices));
+            let question = self.question;
+            let (work, device) = device_of(question, self.index, &actions).ok()?;
+            let held = Held::of(self.blocks, &work, &actions);
+            if held.device <= self.room {
+                return Some(Built { recipe, actions, held, device });
+            }
+            on_their_way += held.device - self.room;
+        }
+        None
+    }
+
+    /// The stage with what a recipe says, or with as much more of it as makes it fit.
+    pub(super) fn fitting(&self, recipe: Recipe, receivers: &[Receiver]) -> Option<Built> {
+        let layers = u32::try_from(self.order.len()).unwrap_or(u32::MAX);
+        let hurried = |recipe: Recipe, part: u32| Recipe {
+            after: (recipe.after / part).max(1),
+            before: (recipe.before / part).max(1),
+            ..recipe
+        };
+        let is_host = recipe.host > 0;
+        let state = if recipe.state > 0 { layers } else { 0 };
+        let more = |eighths: u32| {
+            let host = recipe.host + (self.units() - recipe.host - recipe.peers) / 8 * eighths;
+            Recipe { state, host: if is_host { host } else { 0 }, ..recipe }
+        };
+        let all = [recipe, Recipe { state, ..recipe }].into_iter().chain((1..=8).map(more));
+        let all: Vec<Recipe> = all.flat_map(|of| [of, hurried(of, 2), hurried(of, 8)]).collect();
+        let without_peers = all.iter().map(|of| Recipe { peers: 0, ..*of });
+        let mut tried: Vec<Recipe> = Vec::new();
+        for recipe in all.iter().copied().chain(without_peers) {
+            if tried.contains(&recipe) {
+                continue;
+            }
+            tried.push(recipe);
+            if let Some(built) = self.built(recipe, receivers, Care::Few) {
+                return Some(built);
+            }
+            if self.question.allowed.recompute && tried.len() > 2 {
+                break;
+            }
+        }
+        None
+    }
+
+    /// Runs that are computed again, by slot.
+    fn again(&self, slots: &[Slot<'_>], choices: &[usize]) -> Vec<Action> {
+        let mut runs: BTreeMap<(usize, usize), Vec<u32>> = BTreeMap::new();
+        for ((slot, of), &choice) in (0..).zip(slots).zip(choices) {
+            for run in of.choices.all.get(choice).into_iter().flat_map(|choice| &choice.runs) {
+                runs.entry((*run.start(), *run.end())).or_default().push(slot);
+            }
+        }
+        let action = |((first, last), slots): ((usize, usize), Vec<u32>)| Action {
+            first_layer: self.blocks.first_layer + first,
+            last_layer: self.blocks.first_layer + last,
+            slots: self.named(slots),
+            deed: Deed::Recompute,
+        };
+        runs.into_iter().map(action).collect()
+    }
+
+    /// No slot is named where all are meant.
+    fn named(&self, mut slots: Vec<u32>) -> Vec<u32> {
+        slots.sort_unstable();
+        if slots.len() == self.slots.len() { Vec::new() } else { slots }
+    }
+
+    fn leaving(&self, recipe: Recipe, receivers: &[Receiver]) -> Option<Leaving> {
+        let layers = self.order.len();
+        let mut leaving = Leaving { swaps: Vec::new(), away: vec![vec![false; layers]; self.slots.len()] };
+        let mut receivers = receivers.to_vec();
+        let (host, all) = (recipe.host as usize, (recipe.host.checked_add(recipe.peers)?) as usize);
+        if all > self.units() as usize || recipe.state as usize > layers {
+            return None;
+        }
+        let in_flight = self.slots.len();
+        for (turn, &layer) in self.order.iter().enumerate() {
+            let units = turn * in_flight..(turn + 1) * in_flight;
+            let part = |from: usize, to: usize| -> Vec<u32> {
+                let within = |unit: &usize| (from..to).contains(unit);
+                units.clone().filter(within).map(|unit| self.slots[unit - units.start]).collect()
+            };
+            for (slots, is_host) in [(part(0, host), true), (part(host, all), false)] {
+                if slots.is_empty() {
+                    continue;
+                }
+                slots.iter().for_each(|&slot| leaving.away[slot as usize][layer] = true);
+                let bytes = self.blocks.layers[layer].activations;
+                let swap = if is_host {
+                    let (release_after, fetch_before) = (recipe.after, recipe.before);
+                    Swap { block: Block::Activations, to: Destination::Host, release_after, fetch_before }
+                } else {
+                    self.to_peers(bytes, slots.len() as u64, &mut receivers)?
+                };
+                leaving.swaps.push(self.swap(layer, slots, swap));
+            }
+        }
+        let steps = self.state_steps();
+        for layer in 0..recipe.state as usize {
+            let (release_after, fetch_before) = (steps, steps);
+            let to = Destination::Host;
+            let swap = Swap { block: Block::Optimizer, to, release_after, fetch_before };
+            leaving.swaps.push(self.swap(layer, Vec::new(), swap));
+        }
+        Some(leaving)
+    }
+
+    fn swap(&self, layer: usize, slots: Vec<u32>, swap: Swap) -> Action {
+        let layer = self.blocks.first_layer + layer;
+        let slots = if slots.is_empty() { slots } else { self.named(slots) };
+        Action { first_layer: layer, last_layer: layer, slots, deed: Deed::Swap(swap) }
+    }
+
+    /// The fastest stripes of blocks of which so many are away at once; what they take is no longer free.
+    fn to_peers(&self, bytes: u64, at_once: u64, receivers: &mut [Receiver]) -> Option<Swap> {
+        let found = stripe(bytes, at_once, receivers)?;
+        for (part, pool) in found.stripes.iter().zip(&found.pools) {
+            if let Some(of) = receivers.iter_mut().find(|of| of.stage == part.stage) {
+                of.spare_bytes = of.spare_bytes.saturating_sub(*pool);
+            }
+        }
+        let steps = self.steps(found.seconds).clamp(1, self.order.len().max(1) as u32);
+        Some(Swap {
+            block: Block::Activations,
+            to: Destination::Peers(found.stripes),
+            release_after: steps,
+            fetch_before: steps,
+        })
+    }
+
+    /// Steps that take so long.
+    pub(super) fn steps(&self, seconds: f64) -> u32 {
+        let steps = if self.step_seconds > 0.0 { (seconds / self.step_seconds).ceil() } else { 0.0 };
+        steps.min(f64::from(Action::MAX_STEPS)) as u32
+    }
+
+    /// How early optimizer's state comes, and how late it goes: a stage is half full then at most.
+    fn state_steps(&self) -> u32 {
+        let steps = self.order.len() * self.slots.len() / 2;
+        u32::try_from(steps.max(1)).unwrap_or(u32::MAX).min(Action::MAX_STEPS)
+    }
+}
+
+/// Those first whose bytes take longest to compute again; of equal ones each as far from those before as can be, so that
+/// their copies do not wait for each other.
+fn leaving_order(blocks: &StageBlocks) -> Vec<usize> {
+    let price = |layer: usize| {
+        let of = &blocks.layers[layer];
+        if of.activations > 0 { of.seconds.again / of.activations as f64 } else { 0.0 }
+    };
+    let mut order = spread(blocks.layers.len());
+    // Stable: prices that are nearly the same leave the order as it is.
+    let rank = |layer: usize| {
+        let price = price(layer);
+        if price > 0.0 { (price.log2() * 4.0).round() } else { f64::NEG_INFINITY }
+    };
+    order.sort_by(|&a, &b| rank(b).total_cmp(&rank(a)));
+    order
+}
+
+/// All numbers below `count`, each as far from those before it as can be: halves, quarters, eighths.
+fn spread(count: usize) -> Vec<usize> {
+    let bits = usize::BITS - count.saturating_sub(1).leading_zeros();
+    let reversed = |number: usize| if bits == 0 { 0 } else { number.reverse_bits() >> (usize::BITS - bits) };
+    (0..1_usize << bits).map(reversed).filter(|&number| number < count).collect()
+}

@@ -1,0 +1,219 @@
+//! What a micro-batch may keep of a stage: every way to keep some layers and compute runs of others again that no other
+//! way beats.
+//!
+//! A program over the layers from below: a label is what the layers up to here keep, the most that their backward passes
+//! need, and the seconds that computing again adds. A label that another one beats in all three is dropped, and runs are
+//! intervals, so that what is left at the end is exact. Equal layers leave few labels: which of them are kept does not
+//! matter, only how many.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use crate::actions::LayerBlocks;
+
+/// Most labels of one layer; beyond it those of most seconds are forgotten.
+const MOST_LABELS: usize = 1 << 13;
+
+/// What a micro-batch keeps.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct SlotChoice {
+    /// Runs that are computed again, positions in the stage, from below.
+    pub(super) runs: Vec<RangeInclusive<usize>>,
+    /// Bytes between its passes.
+    pub(super) kept: u64,
+    /// Bytes at most while it goes backward; never less than what it keeps.
+    pub(super) most: u64,
+    /// What computing again takes.
+    pub(super) seconds: f64,
+}
+
+/// All choices for a micro-batch that no other one beats, those that keep least first, of these those of fewest seconds.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct SlotChoices {
+    pub(super) all: Vec<SlotChoice>,
+    /// The same, within limits on by how much what a choice needs at most is above what it keeps; looser ones later.
+    pub(super) levels: Vec<Level>,
+}
+
+/// A choice: what it keeps, its seconds of a micro-batch, and its number.
+pub(super) type Point = (u64, f64, usize);
+
+/// Choices within a limit.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Level {
+    /// By how much the most that one needs is above what it keeps at most.
+    pub(super) excess: u64,
+    /// Those that no other one beats in bytes and seconds, fewest bytes first.
+    pub(super) points: Vec<Point>,
+    /// The lower convex hull of these.
+    pub(super) hull: Vec<Point>,
+}
+
+/// Which bytes are not told apart; with 0 all are.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Grains {
+    /// Of labels that are the same but for so many bytes, that of fewest seconds stands for all.
+    pub(super) label: u64,
+    /// How far apart levels are.
+    pub(super) level: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Label {
+    kept: u64,
+    most: u64,
+    seconds: f64,
+    /// The position and the number of the label that it came from.
+    from: (usize, usize),
+    is_run: bool,
+}
+
+impl SlotChoices {
+    /// Those of layers of which some are `away` between their passes: they keep nothing, and are there for their own
+    /// backward pass. No choice needs more than `bytes` at once. Without `again`, nothing is computed again.
+    pub(super) fn of(layers: &[LayerBlocks], away: &[bool], bytes: u64, again: bool, grains: Grains) -> Self {
+        let is_away = |layer: usize| away.get(layer).copied().unwrap_or(false);
+        let start = Label { kept: 0, most: 0, seconds: 0.0, from: (0, 0), is_run: false };
+        let mut labels: Vec<Vec<Label>> = vec![vec![start]];
+        for position in 1..=layers.len() {
+            let mut next = Vec::new();
+            let layer = layers.get(position - 1).copied().unwrap_or_default();
+            for (index, label) in labels.last().into_iter().flatten().enumerate() {
+                let with = label.kept.saturating_add(layer.activations);
+                let kept = if is_away(position - 1) { label.kept } else { with };
+                let most = label.most.max(with);
+                next.push(Label { kept, most, from: (position - 1, index), is_run: false, ..*label });
+            }
+            let mut run = Run::default();
+            for first in (0..position).rev().take_while(|&first| again && !is_away(first)) {
+                run.grow(layers.get(first).copied().unwrap_or_default());
+                for (index, label) in labels.get(first).into_iter().flatten().enumerate() {
+                    let kept = label.kept.saturating_add(run.input);
+                    let most = label.most.max(kept.saturating_add(run.most));
+                    let seconds = label.seconds + run.seconds;
+                    next.push(Label { kept, most, seconds, from: (first, index), is_run: true });
+                }
+            }
+            next.retain(|label| label.most <= bytes);
+            let best = unbeaten(next, grains.label);
+            labels.push(best.into_iter().take(MOST_LABELS).collect());
+        }
+        let count = labels.last().map_or(0, Vec::len);
+        let mut all: Vec<SlotChoice> = (0..count).filter_map(|index| traced(&labels, index)).collect();
+        all.sort_by(|a, b| a.kept.cmp(&b.kept).then(a.seconds.total_cmp(&b.seconds)));
+        let levels = excesses(&all, grains.level).into_iter().map(|excess| Level::of(&all, excess)).collect();
+        Self { all, levels }
+    }
+
+    /// Choices within a limit; none where there is no such choice.
+    pub(super) fn level(&self, excess: u64) -> Option<&Level> {
+        let within = self.levels.partition_point(|level| level.excess <= excess);
+        self.levels.get(within.checked_sub(1)?)
+    }
+}
+
+/// By how much the most that choices need is above what they keep.
+fn excesses(all: &[SlotChoice], apart: u64) -> Vec<u64> {
+    let coarse = |excess: u64| match excess.checked_rem(apart) {
+        Some(rest) if rest > 0 => excess.saturating_add(apart - rest),
+        _ => excess,
+    };
+    let mut excesses: Vec<u64> = all.iter().map(|choice| coarse(choice.most - choice.kept)).collect();
+    excesses.sort_unstable();
+    excesses.dedup();
+    excesses
+}
+
+impl Level {
+    fn of(all: &[SlotChoice], excess: u64) -> Self {
+        let within = |choice: &&SlotChoice| choice.most - choice.kept <= excess;
+        let all = all.iter().enumerate();
+        let mut points: Vec<Point> = all
+            .filter(|(_, choice)| within(choice))
+            .map(|(index, choice)| (choice.kept, choice.seconds, index))
+            .collect();
+        retain_unbeaten(&mut points);
+        let hull = hull(&points);
+        Self { excess, points, hull }
+    }
+}
+
+/// Of points of more and more bytes, those with fewer seconds than all before.
+fn retain_unbeaten(points: &mut Vec<Point>) {
+    let mut least = f64::INFINITY;
+    points.retain(|point| {
+        let is_better = point.1 < least;
+        least = least.min(point.1);
+        is_better
+    });
+}
+
+/// The lower convex hull of points of more and more bytes and fewer and fewer seconds.
+fn hull(points: &[Point]) -> Vec<Point> {
+    let mut hull: Vec<Point> = Vec::new();
+    for &point in points {
+        while let [.., a, b] = hull[..]
+            && (b.1 - a.1) * (point.0 - a.0) as f64 >= (point.1 - a.1) * (b.0 - a.0) as f64
+        {
+            hull.pop();
+        }
+        hull.push(point);
+    }
+    hull
+}
+
+/// A run that grows downwards.
+#[derive(Debug, Clone, Copy, Default)]
+struct Run {
+    input: u64,
+    /// What its backward passes need at most, its input not counted.
+    most: u64,
+    seconds: f64,
+}
+
+impl Run {
+    fn grow(&mut self, below: LayerBlocks) {
+        self.input = below.input;
+        self.most = self.most.max(below.working).saturating_add(below.activations);
+        self.seconds += below.seconds.again;
+    }
+}
+
+/// Labels that no other one beats, those of fewest seconds first.
+fn unbeaten(mut labels: Vec<Label>, grain: u64) -> Vec<Label> {
+    let coarse = |bytes: u64| bytes.checked_div(grain).unwrap_or(bytes);
+    labels.sort_unstable_by(|a, b| {
+        a.seconds.total_cmp(&b.seconds).then(a.kept.cmp(&b.kept)).then(a.most.cmp(&b.most))
+    });
+    // By what they keep, the most that they need: a staircase of those that are in.
+    let mut stairs: BTreeMap<u64, u64> = BTreeMap::new();
+    labels.retain(|label| {
+        let (kept, most) = (coarse(label.kept), coarse(label.most));
+        let beaten = stairs.range(..=kept).next_back().is_some_and(|(_, &least)| least <= most);
+        if !beaten {
+            while let Some((&worse, _)) = stairs.range(kept..).next().filter(|(_, of)| **of >= most) {
+                stairs.remove(&worse);
+            }
+            stairs.insert(kept, most);
+        }
+        !beaten
+    });
+    labels
+}
+
+/// The choice that a last label stands for.
+fn traced(labels: &[Vec<Label>], index: usize) -> Option<SlotChoice> {
+    let last = *labels.last()?.get(index)?;
+    let mut runs = Vec::new();
+    let (mut label, mut position) = (last, labels.len() - 1);
+    while position > 0 {
+        let (before, number) = label.from;
+        if label.is_run {
+            runs.push(before..=position - 1);
+        }
+        label = *labels.get(before)?.get(number)?;
+        position = before;
+    }
+    runs.reverse();
+    Some(SlotChoice { runs, kept: last.kept, most: last.most, seconds: last.seconds })
+}

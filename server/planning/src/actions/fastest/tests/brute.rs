@@ -1,0 +1,264 @@
+//! Plans of small pipelines, against all others that there are, by simulation.
+
+use std::collections::BTreeMap;
+
+use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions, Stripe, Swap};
+use proptest::prelude::*;
+
+use super::{layer, node, question, stages};
+use crate::actions::fastest::{bound, plan};
+use crate::actions::tests::{at, on_host};
+use crate::actions::{Allowed, NodeDevices, PlanError, Question, StageWork, paper, ran};
+use crate::iteration::Order;
+
+/// Most plans of an instance that are simulated: all of most of them, every so manyth of the others.
+const MOST_PLANS: usize = 1500;
+
+/// What is done to the activations of a layer in a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Stays,
+    Again,
+    /// Again, with the layer below if that is, too.
+    AgainWithBelow,
+    Host,
+    Peer(u32),
+}
+
+/// All that a stage may do, as far as it is tried.
+fn plans_of(question: &Question<'_>, stage: usize, points: &[(u32, u32)]) -> Vec<StageActions> {
+    let allowed = question.allowed;
+    let mut fates = vec![Fate::Stays];
+    if allowed.recompute {
+        fates.extend([Fate::Again, Fate::AgainWithBelow]);
+    }
+    if allowed.host {
+        fates.push(Fate::Host);
+    }
+    if allowed.peers {
+        fates.extend((0..question.stages.len()).filter(|&of| of != stage).map(|of| Fate::Peer(of as u32)));
+    }
+    let (layers, slots) = (question.stages[stage].layers.len(), question.in_flight(stage) as usize);
+    let units = layers * slots;
+    let states = if allowed.host { vec![false, true] } else { vec![false] };
+    let number = fates.len().pow(units as u32);
+    let mut all = Vec::new();
+    for mut index in 0..number {
+        let mut of_units = Vec::with_capacity(units);
+        for _ in 0..units {
+            of_units.push(fates[index % fates.len()]);
+            index /= fates.len();
+        }
+        for &state in &states {
+            for &points in points {
+                let swaps = state || of_units.iter().any(|fate| matches!(fate, Fate::Host | Fate::Peer(_)));
+                if swaps || points == (0, 0) {
+                    all.push(actions(question, stage, &of_units, state, points));
+                }
+            }
+        }
+    }
+    all
+}
+
+fn actions(
+    question: &Question<'_>,
+    stage: usize,
+    units: &[Fate],
+    state: bool,
+    (release_after, fetch_before): (u32, u32),
+) -> StageActions {
+    let blocks = &question.stages[stage];
+    let (first, layers) = (blocks.first_layer, blocks.layers.len());
+    let swap = |block, to| Deed::Swap(Swap { block, to, release_after, fetch_before });
+    let mut all = StageActions::default();
+    for slot in 0..units.len() / layers {
+        let mut runs: Vec<(usize, usize)> = Vec::new();
+        for layer in 0..layers {
+            let to = match units[slot * layers + layer] {
+                Fate::Stays => continue,
+                Fate::AgainWithBelow if runs.last().is_some_and(|run| run.1 + 1 == layer) => {
+                    runs.last_mut().unwrap().1 = layer;
+                    continue;
+                }
+                Fate::Again | Fate::AgainWithBelow => {
+                    runs.push((layer, layer));
+                    continue;
+                }
+                Fate::Host => Destination::Host,
+                Fate::Peer(stage) => Destination::Peers(vec![Stripe { stage, share: Stripe::WHOLE }]),
+            };
+            let deed = swap(Block::Activations, to);
+            all.actions.push(Action {
+                first_layer: first + layer,
+                last_layer: first + layer,
+                slots: vec![slot as u32],
+                deed,
+            });
+        }
+        all.actions.extend(runs.into_iter().map(|(from, to)| Action {
+            first_layer: first + from,
+            last_layer: first + to,
+            slots: vec![slot as u32],
+            deed: Deed::Recompute,
+        }));
+    }
+    if state {
+        let deed = swap(Block::Optimizer, Destination::Host);
+        all.actions.push(Action {
+            first_layer: first,
+            last_layer: first + layers - 1,
+            slots: Vec::new(),
+            deed,
+        });
+    }
+    all
+}
+
+/// What a stage holds step by step, and what it keeps elsewhere at once: on the host, and on each peer.
+fn held(question: &Question<'_>, stage: usize, actions: &StageActions) -> (u64, u64, BTreeMap<u32, u64>) {
+    let blocks = &question.stages[stage];
+    let work = StageWork::of(blocks, question.place(stage), question.order, question.micro_batches, actions);
+    let steps = work.steps.all().len();
+    let device = (0..steps).map(|step| at(blocks, &work, step)).max().unwrap_or(0);
+    let host = (0..=steps).map(|boundary| on_host(blocks, &work, boundary, actions)).max().unwrap_or(0);
+    let mut peers = BTreeMap::new();
+    for peer in actions.peers() {
+        // As if that peer were the host, and the others were not there.
+        let to_it = |action: &Action| match &action.deed {
+            Deed::Swap(swap) => match &swap.to {
+                Destination::Peers(stripes) => stripes.iter().find(|of| of.stage == peer).map(|of| of.share),
+                Destination::Host => None,
+            },
+            Deed::Recompute => None,
+        };
+        let at_boundary = |boundary: usize| -> u64 {
+            let is_there = |from: usize, to: usize| {
+                (from..=to).contains(&boundary) || (from..=to).contains(&(boundary + steps))
+            };
+            let there = work.absences.iter().filter(|one| is_there(one.leaves, one.needed));
+            let bytes = there.filter_map(|one| {
+                let share = to_it(actions.actions.get(one.action)?)?;
+                let own = one.part == loadmaster_proto::training::actions::Part::Own;
+                let whole = if own { blocks.bytes(one.layer, one.block) } else { 0 };
+                // A stripe is rounded up to where the next one may begin.
+                Some((u128::from(whole) * u128::from(share) / 10_000) as u64)
+            });
+            bytes.sum()
+        };
+        peers.insert(peer, (0..=steps).map(at_boundary).max().unwrap_or(0));
+    }
+    (device, host, peers)
+}
+
+/// Whether all devices and the host have room; stripes may be rounded by as much.
+fn fits(question: &Question<'_>, plan: &[StageActions], rounding: u64) -> bool {
+    let held: Vec<_> = plan.iter().enumerate().map(|(stage, of)| held(question, stage, of)).collect();
+    let at_host: u64 = held.iter().map(|of| of.1).sum();
+    let has_room = |stage: usize| {
+        let hosted: u64 = held.iter().filter_map(|of| of.2.get(&(stage as u32))).sum();
+        held[stage].0 + hosted <= question.node.capacity[stage] + rounding
+    };
+    at_host <= question.node.host_bytes && (0..plan.len()).all(has_room)
+}
+
+#[derive(Debug, Clone)]
+struct Instance {
+    layers: Vec<Vec<(u64, u32)>>,
+    micro_batches: u32,
+    is_gpipe: bool,
+    pressure: f64,
+    host: f64,
+    peer: f64,
+    allowed: Allowed,
+}
+
+fn instance() -> impl Strategy<Value = Instance> {
+    let layer = || (1_u64..8, 1_u32..8).prop_map(|(kept, forward)| (kept * 20, forward));
+    let shape = prop_oneof![
+        proptest::collection::vec(proptest::collection::vec(layer(), 1..3), 1..3),
+        proptest::collection::vec(proptest::collection::vec(layer(), 1..2), 2..4),
+        proptest::collection::vec(proptest::collection::vec(layer(), 2..4), 1..2),
+    ];
+    let ways = (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(recompute, host, peers)| Allowed {
+        recompute,
+        host,
+        peers,
+    });
+    (shape, 1_u32..5, any::<bool>(), 0.0..1.0_f64, -1.0..2.0_f64, -1.0..2.0_f64, ways).prop_map(
+        |(layers, micro_batches, is_gpipe, pressure, host, peer, allowed)| Instance {
+            layers,
+            micro_batches,
+            is_gpipe,
+            pressure,
+            // From a tenth to a hundred times as fast as layers are computed.
+            host: 1e10 * 10_f64.powf(host),
+            peer: 1e10 * 10_f64.powf(peer),
+            allowed,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(crate::search::testing::cases(40))]
+
+    /// The bound is above no plan, whatever it does to which slot and when, and above nothing that is proven; what is found
+    /// fits step by step, takes as long as is said, and is no slower than MPress's.
+    #[test]
+    fn nothing_is_faster_than_the_bound_or_than_what_is_proven(instance in instance()) {
+        let of = |layers: &Vec<(u64, u32)>| layers.iter().map(|&(kept, forward)| layer(kept, forward)).collect();
+        let stages = stages(&instance.layers.iter().map(of).collect::<Vec<_>>());
+        let roomy = node(stages.len(), u64::MAX / 4, instance.host, instance.peer);
+        let order = if instance.is_gpipe { Order::Gpipe } else { Order::OneFOneB };
+        let asked = Question { order, micro_batches: instance.micro_batches, ..question(&stages, &roomy, instance.allowed) };
+        // Between what lasts and what is held when nothing is done.
+        let none = vec![StageActions::default(); stages.len()];
+        let most = (0..stages.len()).map(|stage| held(&asked, stage, &none[stage]).0).max().unwrap();
+        let lasting = stages.iter().map(|stage| stage.layers.iter().map(|of| of.lasting()).sum::<u64>()).max().unwrap();
+        let capacity = most - ((most - lasting) as f64 * instance.pressure) as u64;
+        let tight = NodeDevices { capacity: vec![capacity; stages.len()], ..roomy.clone() };
+        let asked = Question { node: &tight, ..asked };
+        let found = plan(&asked, None);
+        let mapping: Vec<usize> = (0..stages.len()).collect();
+        let greedy = paper::plan(&asked);
+        if let Ok(found) = &found {
+            prop_assert!(fits(&asked, &found.actions, 0), "{:?}", found.actions);
+            let seconds = ran::seconds(&asked, &mapping, &found.actions).unwrap();
+            prop_assert!((seconds - found.seconds).abs() <= 1e-9 * seconds);
+            // Iterations that go on in the next one are differences of long times.
+            prop_assert!(found.bound <= found.seconds && found.untouched_seconds <= found.bound * (1.0 + 1e-9));
+            if let Ok(greedy) = &greedy {
+                prop_assert!(found.seconds <= greedy.seconds * (1.0 + 1e-9), "{} {}", found.seconds, greedy.seconds);
+            }
+        } else {
+            prop_assert!(matches!(found, Err(PlanError::NoRoom { .. })), "{found:?}");
+            prop_assert!(greedy.is_err());
+        }
+        let of_stages: Vec<Vec<StageActions>> =
+            (0..stages.len()).map(|stage| plans_of(&asked, stage, &[(0, 0), (1, 1), (2, 1)])).collect();
+        let number: usize = of_stages.iter().map(Vec::len).product();
+        let is_whole = number <= MOST_PLANS;
+        // A step that has no small factor in common with the sizes looks everywhere.
+        let step = if is_whole { 1 } else { number / MOST_PLANS | 1 };
+        for index in (0..number).step_by(step) {
+            let mut rest = index;
+            let plan: Vec<StageActions> = of_stages
+                .iter()
+                .map(|all| {
+                    let own = all[rest % all.len()].clone();
+                    rest /= all.len();
+                    own
+                })
+                .collect();
+            if !fits(&asked, &plan, 0) {
+                continue;
+            }
+            let seconds = ran::seconds(&asked, &mapping, &plan).unwrap();
+            if let Ok(found) = &found {
+                prop_assert!(found.bound <= seconds * (1.0 + 1e-9), "bound {} above {seconds}: {plan:?}", found.bound);
+            }
+            let least = bound(&asked, None, seconds).unwrap();
+            prop_assert!(least.is_some_and(|least| least <= seconds * (1.0 + 1e-9)), "{least:?} {seconds} {plan:?}");
+        }
+    }
+}

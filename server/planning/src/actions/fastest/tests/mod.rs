@@ -1,0 +1,116 @@
+//! What the choice of actions promises, against brute force.
+
+mod brute;
+mod chain;
+mod programs;
+
+use std::sync::LazyLock;
+
+use loadmaster_proto::cluster::{Link, LinkOrigin};
+use loadmaster_proto::training::actions::{Block, StageActions};
+use loadmaster_proto::training::overlap::Overlap;
+
+use super::{FastestPlan, plan};
+use crate::actions::{Allowed, LayerBlocks, NodeDevices, PlanError, Question, StageBlocks};
+use crate::iteration::Order;
+use crate::iteration::copies::LayerSeconds;
+use crate::search::Stop;
+
+const BLOCKS: [Block; 3] = [Block::Activations, Block::Gradients, Block::Optimizer];
+const MB: u64 = 1_000_000;
+static NEVER: LazyLock<Stop> = LazyLock::new(Stop::default);
+
+fn link(bytes_per_second: f64) -> Link {
+    Link { bytes_per_second, latency_seconds: 1e-5, origin: LinkOrigin::Given }
+}
+
+/// A node whose devices have one capacity, and links of so many bytes a second.
+fn node(devices: usize, capacity: u64, host: f64, peer: f64) -> NodeDevices {
+    let row = |from: usize| (0..devices).map(|to| (from != to).then(|| link(peer))).collect();
+    NodeDevices {
+        capacity: vec![capacity; devices],
+        host: vec![link(host); devices],
+        pairs: (0..devices).map(row).collect(),
+        host_bytes: 1 << 50,
+    }
+}
+
+/// A layer that keeps so many MB and goes forward in so many ms.
+fn layer(kept: u64, forward: u32) -> LayerBlocks {
+    let forward = f64::from(forward) * 1e-3;
+    LayerBlocks {
+        seconds: LayerSeconds { forward, backward: 2.0 * forward, again: forward, update: 1e-3 },
+        activations: kept * MB,
+        input: kept * MB / 20,
+        versions: 0,
+        weights: 20 * MB,
+        gradients: 20 * MB,
+        optimizer: 40 * MB,
+        working: kept * MB / 2,
+    }
+}
+
+/// Stages of so many such layers each.
+fn stages(layers: &[Vec<LayerBlocks>]) -> Vec<StageBlocks> {
+    let mut first_layer = 0;
+    let of = |layers: &Vec<LayerBlocks>| {
+        let stage = StageBlocks { first_layer, layers: layers.clone(), fixed: 0 };
+        first_layer += layers.len();
+        stage
+    };
+    layers.iter().map(of).collect()
+}
+
+fn question<'a>(stages: &'a [StageBlocks], node: &'a NodeDevices, allowed: Allowed) -> Question<'a> {
+    const EDGES: [u64; 8] = [MB; 8];
+    Question {
+        stages,
+        edge_bytes: &EDGES[..stages.len() - 1],
+        order: Order::OneFOneB,
+        micro_batches: 8,
+        overlap: Overlap::Computing,
+        node,
+        reserve: &[],
+        allowed,
+        blocks: &BLOCKS,
+        stripes: true,
+        mappings: 0,
+        stop: &NEVER,
+    }
+}
+
+const ALL: Allowed = Allowed { recompute: true, host: true, peers: true };
+
+/// What fits stays as it is, and nothing is faster.
+#[test]
+fn what_fits_is_left_alone() {
+    let stages = stages(&vec![vec![layer(100, 10); 3]; 3]);
+    let node = node(3, 10_000 * MB, 1e9, 1e10);
+    let FastestPlan { actions, seconds, bound, untouched_seconds, .. } =
+        plan(&question(&stages, &node, ALL), None).unwrap();
+    assert!(actions.iter().all(StageActions::is_empty));
+    assert_eq!((seconds, bound), (untouched_seconds, untouched_seconds));
+}
+
+/// A link that is fast enough costs nothing, and that is proven.
+#[test]
+fn a_fast_host_is_free_and_proven() {
+    let stages = stages(&vec![vec![layer(100, 10); 4]; 4]);
+    let tight = node(4, 1_500 * MB, 1e11, 1e11);
+    let found = plan(&question(&stages, &tight, Allowed { peers: false, ..ALL }), None).unwrap();
+    assert!(found.actions.iter().any(|stage| stage.host_pool.0 > 0));
+    assert!(found.bound >= found.seconds * (1.0 - 1e-9), "{} {}", found.bound, found.seconds);
+}
+
+/// Stopped before it began, it says so; what cannot fit is named.
+#[test]
+fn stopped_and_impossible_are_told_apart() {
+    let stages = stages(&vec![vec![layer(100, 10); 4]; 2]);
+    let (tight, tiny) = (node(2, 700 * MB, 1e9, 1e9), node(2, 100 * MB, 1e9, 1e9));
+    let stop = Stop::default();
+    stop.request();
+    let asked = Question { stop: &stop, ..question(&stages, &tight, ALL) };
+    assert_eq!(plan(&asked, None), Err(PlanError::Stopped));
+    let none = plan(&question(&stages, &tiny, ALL), None);
+    assert!(matches!(none, Err(PlanError::NoRoom { missing, .. }) if missing > 0), "{none:?}");
+}

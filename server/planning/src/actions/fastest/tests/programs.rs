@@ -1,0 +1,117 @@
+//! The programs of slots, against every choice that there is.
+
+use loadmaster_proto::training::actions::{Action, Deed, StageActions};
+use proptest::prelude::*;
+
+use super::layer;
+use crate::actions::fastest::slot::{Grains, SlotChoices};
+use crate::actions::fastest::slots::{Slot, few_seconds, fewest_seconds};
+use crate::actions::{Held, LayerBlocks, StageBlocks, StageWork};
+use crate::iteration::Order;
+
+fn layers() -> impl Strategy<Value = Vec<LayerBlocks>> {
+    proptest::collection::vec(
+        (1_u64..6, 1_u32..5).prop_map(|(kept, forward)| layer(10 * kept, forward)),
+        1..5,
+    )
+}
+
+/// Every way to compute runs of layers again: of each layer whether it is, and whether a run begins with it.
+fn structures(count: usize) -> Vec<Vec<(usize, usize)>> {
+    (0..3_usize.pow(count as u32))
+        .map(|mut number| {
+            let mut runs: Vec<(usize, usize)> = Vec::new();
+            for layer in 0..count {
+                let kind = number % 3;
+                number /= 3;
+                match (kind, runs.last_mut()) {
+                    (2, Some(last)) if last.1 + 1 == layer => last.1 = layer,
+                    (1 | 2, _) => runs.push((layer, layer)),
+                    _ => {}
+                }
+            }
+            runs
+        })
+        .collect()
+}
+
+fn actions(slots: &[Vec<(usize, usize)>]) -> StageActions {
+    let mut all = StageActions::default();
+    for (slot, runs) in (0..).zip(slots) {
+        all.actions.extend(runs.iter().map(|&(first_layer, last_layer)| Action {
+            first_layer,
+            last_layer,
+            slots: vec![slot],
+            deed: Deed::Recompute,
+        }));
+    }
+    all
+}
+
+/// What a stage with these runs in its slots holds, and the seconds of computing again, step by step.
+fn played(layers: &[LayerBlocks], slots: &[Vec<(usize, usize)>], micro_batches: u32) -> (u64, f64) {
+    let stage = StageBlocks { first_layer: 0, layers: layers.to_vec(), fixed: 0 };
+    let (actions, count) = (actions(slots), slots.len() as u32);
+    let work = StageWork::of(&stage, (0, count), Order::OneFOneB, micro_batches, &actions);
+    let steps = work.steps.all().len();
+    let most = (0..steps).map(|step| crate::actions::tests::at(&stage, &work, step)).max().unwrap_or(0);
+    assert_eq!(Held::of(&stage, &work, &actions).device, most);
+    let seconds = (0..micro_batches as usize).flat_map(|index| &slots[index % slots.len()]);
+    let again =
+        |&(first, last): &(usize, usize)| layers[first..=last].iter().map(|of| of.seconds.again).sum::<f64>();
+    (most - layers.iter().map(LayerBlocks::lasting).sum::<u64>(), seconds.map(again).sum())
+}
+
+proptest! {
+    #![proptest_config(crate::search::testing::cases(48))]
+
+    /// No way to compute runs of a stage's layers again fits into its bytes and takes fewer seconds, with slots alike or not;
+    /// rounding a mixture gives a plan that fits and is no better than the best.
+    #[test]
+    fn no_choice_of_slots_takes_fewer_seconds(
+        layers in layers(), slots in 1_usize..4, rounds in 2_u32..4, share in 0.2..1.0_f64,
+    ) {
+        // So many micro-batches that each slot goes backward while all others are in flight.
+        let micro_batches = rounds * slots as u32;
+        let kept: u64 = layers.iter().map(|layer| layer.activations).sum();
+        let bytes = (kept as f64 * slots as f64 * share) as u64;
+        let choices = SlotChoices::of(&layers, &vec![false; layers.len()], bytes, true, Grains::default());
+        let asked = vec![Slot { choices: &choices, weight: f64::from(rounds) }; slots];
+        let (best, rounded) = (fewest_seconds(&asked, bytes), few_seconds(&asked, bytes));
+        let runs = |choice: usize| -> Vec<(usize, usize)> {
+            choices.all[choice].runs.iter().map(|run| (*run.start(), *run.end())).collect()
+        };
+        let mut least = f64::INFINITY;
+        for plan in [&best, &rounded].into_iter().flatten() {
+            let of_slots: Vec<_> = plan.choices.iter().map(|&choice| runs(choice)).collect();
+            let (most, seconds) = played(&layers, &of_slots, micro_batches);
+            prop_assert!(most <= bytes, "{most} of {bytes}");
+            prop_assert!((seconds - plan.seconds).abs() < 1e-9, "{seconds} is told as {}", plan.seconds);
+            prop_assert!(least.is_infinite() || seconds >= least - 1e-9);
+            least = least.min(seconds);
+        }
+        prop_assert_eq!(best.is_some(), rounded.is_some());
+        let all = structures(layers.len());
+        let number = all.len();
+        // All plans of few slots and layers, every so manyth of more.
+        let plans = number.pow(slots as u32);
+        for plan in (0..plans).step_by(plans.div_ceil(600)) {
+            let of_slots: Vec<_> = (0..slots as u32).map(|slot| all[plan / number.pow(slot) % number].clone()).collect();
+            let (most, seconds) = played(&layers, &of_slots, micro_batches);
+            prop_assert!(most > bytes || seconds >= least - 1e-9, "{of_slots:?} takes {seconds}, best is {least}");
+        }
+    }
+
+    /// What is not told apart is never better than what is, and off by little.
+    #[test]
+    fn coarse_choices_are_no_better(layers in layers(), share in 0.3..1.0_f64) {
+        let kept: u64 = layers.iter().map(|layer| layer.activations).sum();
+        let bytes = (kept as f64 * 3.0 * share) as u64;
+        let seconds = |grains| {
+            let choices = SlotChoices::of(&layers, &vec![false; layers.len()], bytes, true, grains);
+            fewest_seconds(&[Slot { choices: &choices, weight: 1.0 }; 3], bytes).map_or(f64::INFINITY, |plan| plan.seconds)
+        };
+        let coarse = Grains { label: kept / 50, level: kept / 20 };
+        prop_assert!(seconds(coarse) >= seconds(Grains::default()) - 1e-12);
+    }
+}

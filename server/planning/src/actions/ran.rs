@@ -1,0 +1,169 @@
+//! How long an iteration takes with what is done, and who waits for what.
+
+use std::collections::BTreeMap;
+
+use loadmaster_proto::training::actions::{Block, Deed, Destination, StageActions};
+
+use super::held::bytes_of;
+use super::{PlanError, Question, StageBlocks, StageWork};
+use crate::iteration::copies::{
+    Copied, DeviceSteps, Keep, LayerSeconds, Links, Rate, StageSteps, Stepped, Trip, simulate,
+};
+use crate::iteration::{Edge, Order};
+
+/// Micro-batches, in multiples of the stages, after which PipeDream is in its long run.
+const FILLING: usize = 3;
+
+/// The stages of a question on their devices, with what they do.
+#[derive(Debug, Clone)]
+pub(super) struct Scene<'a> {
+    question: Question<'a>,
+    links: Links,
+    edges: Vec<Edge>,
+    /// By stage.
+    pub(super) works: Vec<StageWork>,
+    devices: Vec<DeviceSteps>,
+}
+
+/// A simulated iteration.
+#[derive(Debug)]
+pub(super) struct Ran {
+    pub(super) works: Vec<StageWork>,
+    pub(super) copied: Copied,
+}
+
+/// Seconds of an iteration. PipeDream never ends one: as many micro-batches as an iteration has in the long run.
+pub(super) fn seconds(
+    question: &Question<'_>,
+    mapping: &[usize],
+    actions: &[StageActions],
+) -> Result<f64, PlanError> {
+    let once = |micro_batches| -> Result<f64, PlanError> {
+        let scene = Scene::of(&Question { micro_batches, ..*question }, mapping, actions)?;
+        Ok(scene.simulated(Keep::default())?.iteration_seconds)
+    };
+    if question.order != Order::PipeDream {
+        return once(question.micro_batches);
+    }
+    let filled =
+        u32::try_from(FILLING * question.stages.len()).unwrap_or(u32::MAX).max(question.micro_batches);
+    let more = once(filled.saturating_mul(2))? - once(filled)?;
+    Ok(more * f64::from(question.micro_batches) / f64::from(filled))
+}
+
+impl<'a> Scene<'a> {
+    /// By stage its device, and its actions.
+    pub(super) fn of(
+        question: &Question<'a>,
+        mapping: &[usize],
+        actions: &[StageActions],
+    ) -> Result<Self, PlanError> {
+        let device = |stage: usize| mapping.get(stage).copied().unwrap_or(0);
+        let node = question.node;
+        let mut links = Links::default();
+        for stage in 0..question.stages.len() {
+            let place = question.place(stage).0;
+            if let Some(host) = node.host.get(device(stage)) {
+                let rate = Rate::new(host.bytes_per_second, host.latency_seconds);
+                links = links.host(place, rate, rate);
+            }
+            for other in (0..question.stages.len()).filter(|&other| other != stage) {
+                if let Some(link) = node.link(device(stage), device(other)) {
+                    let rate = Rate::new(link.bytes_per_second, link.latency_seconds);
+                    links = links.peer(place, question.place(other).0, rate);
+                }
+            }
+        }
+        let edge = |(stage, &bytes): (usize, &u64)| node.edge(device(stage), device(stage + 1), bytes);
+        let edges = question.edge_bytes.iter().enumerate().map(edge).collect();
+        let (mut works, mut devices) = (Vec::new(), Vec::new());
+        for (stage, actions) in (0..question.stages.len()).zip(actions) {
+            let (work, device) = device_of(question, stage, actions)?;
+            works.push(work);
+            devices.push(device);
+        }
+        Ok(Self { question: *question, links, edges, works, devices })
+    }
+
+    /// Lets a stage do something else, and takes back what it did.
+    pub(super) fn exchange(&mut self, stage: usize, device: &mut DeviceSteps) {
+        if let Some(own) = self.devices.get_mut(stage) {
+            std::mem::swap(own, device);
+        }
+    }
+
+    /// Simulates an iteration.
+    pub(super) fn simulated(&self, keep: Keep) -> Result<Copied, PlanError> {
+        let Self { question, links, edges, devices, .. } = self;
+        Ok(simulate(&Stepped { devices, edges, overlap: question.overlap, links }, keep)?)
+    }
+}
+
+/// What a stage does with these actions, and how long its steps take.
+pub(super) fn device_of(
+    question: &Question<'_>,
+    stage: usize,
+    actions: &StageActions,
+) -> Result<(StageWork, DeviceSteps), PlanError> {
+    let blocks = question.stages.get(stage).ok_or(PlanError::Unfit("a stage has blocks"))?;
+    let place = question.place(stage);
+    let work = StageWork::of(blocks, place, question.order, question.micro_batches, actions);
+    let layers = seconds_of(blocks, question.order);
+    let steps = StageSteps {
+        place,
+        steps: &work.steps,
+        first_layer: blocks.first_layer,
+        layers: &layers,
+        exchange_seconds: 0.0,
+    };
+    let device = DeviceSteps { steps: steps.timed()?, trips: trips(blocks, &work, actions) };
+    Ok((work, device))
+}
+
+impl Ran {
+    /// Simulates an iteration.
+    pub(super) fn of(
+        question: &Question<'_>,
+        mapping: &[usize],
+        actions: &[StageActions],
+        keep: Keep,
+    ) -> Result<Self, PlanError> {
+        let scene = Scene::of(question, mapping, actions)?;
+        let copied = scene.simulated(keep)?;
+        Ok(Self { works: scene.works, copied })
+    }
+
+    /// By stage and block of a layer: seconds for which its device waited for copies of it, if the simulation kept copies.
+    pub(super) fn waited(&self) -> Vec<BTreeMap<(usize, Block), f64>> {
+        let mut all = vec![BTreeMap::new(); self.works.len()];
+        for wait in &self.copied.waits {
+            let stage = wait.device as usize;
+            let absence = self.works.get(stage).and_then(|work| work.absences.get(wait.trip as usize));
+            if let (Some(absence), Some(of_stage)) = (absence, all.get_mut(stage)) {
+                *of_stage.entry((absence.layer, absence.block)).or_insert(0.0) += wait.end - wait.start;
+            }
+        }
+        all
+    }
+}
+
+/// PipeDream updates with each backward pass, and never otherwise.
+fn seconds_of(blocks: &StageBlocks, order: Order) -> Vec<LayerSeconds> {
+    let of = |seconds: LayerSeconds| match order {
+        Order::PipeDream => {
+            LayerSeconds { backward: seconds.backward + seconds.update, update: 0.0, ..seconds }
+        }
+        Order::Gpipe | Order::OneFOneB | Order::Interleaved { .. } => seconds,
+    };
+    blocks.layers.iter().map(|layer| of(layer.seconds)).collect()
+}
+
+/// The ways of a stage's blocks, in the order of its absences. Devices are named after their stages.
+fn trips(blocks: &StageBlocks, work: &StageWork, actions: &StageActions) -> Vec<Trip> {
+    let to = |action: usize| match actions.actions.get(action).map(|action| &action.deed) {
+        Some(Deed::Swap(swap)) => swap.to.clone(),
+        _ => Destination::Host,
+    };
+    let of = |absence| Trip::of(absence, bytes_of(blocks, absence), &to(absence.action), |stage| stage);
+    work.absences.iter().map(of).collect()
+}

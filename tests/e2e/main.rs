@@ -24,6 +24,7 @@ mod log;
 mod memory_actions;
 mod models;
 mod pictures;
+mod pipedream;
 mod predict;
 mod recommend;
 mod results;

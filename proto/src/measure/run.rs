@@ -139,6 +139,7 @@ impl RunSpec {
         let layers = self.model.layers().len();
         in_range("iterations", self.iterations, 1..=Self::MAX_ITERATIONS)?;
         self.training.checked().map_err(|invalid| invalid.under("training"))?;
+        self.training.check_model(&self.model).map_err(|invalid| invalid.under("training"))?;
         match &self.work {
             Work::Partitioning(partitioning) => {
                 if partitioning.layer_count() != layers {

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::choice;
 use crate::error::{Invalid, in_range};
+use crate::model::Model;
 use crate::wire::v1;
 
 /// Number formats.
@@ -78,6 +79,10 @@ pub enum Schedule {
     Gpipe,
     /// One forward, one backward (PipeDream-Flush, DAPPLE).
     OneFOneB,
+    /// 1F1B that never flushes: weights are updated behind every backward pass, and each micro-batch in flight goes
+    /// back through the version of them that it went forward with.
+    #[serde(rename = "pipedream")]
+    PipeDream,
 }
 
 // Stored as "one_f_one_b".
@@ -85,6 +90,7 @@ choice! {
     Schedule = v1::Schedule {
         Gpipe = "gpipe",
         OneFOneB = "1f1b",
+        PipeDream = "pipedream" as Pipedream,
     }
 }
 
@@ -266,6 +272,22 @@ impl TrainingSpec {
         Ok(self)
     }
 
+    /// Checks that a model can be trained in this way.
+    ///
+    /// # Errors
+    /// Names the field, and what would be right.
+    pub fn check_model(&self, model: &Model) -> Result<(), Invalid> {
+        if self.schedule.updates_always() && model.has_tied_head() {
+            let why = format!(
+                "is {}, under which the two ends of a tied weight would be updated at different moments: untie the head, \
+                 or choose 1f1b",
+                self.schedule
+            );
+            return Err(Invalid::field("schedule", why));
+        }
+        Ok(())
+    }
+
     /// Samples per iteration of one replica.
     pub fn global_batch_size(&self) -> u64 {
         u64::from(self.micro_batch_size) * u64::from(self.micro_batches)
@@ -321,6 +343,7 @@ impl StaticBytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::zoo::{Gpt2, Zoo};
 
     const ADAMW: Optimizer =
         Optimizer::AdamW { learning_rate: 1e-3, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
@@ -363,6 +386,23 @@ mod tests {
         let text = serde_json::to_string(&new).unwrap();
         assert!(text.contains(r#""bf16_fp32_gradients""#) && text.contains(r#""kind":"adamw""#), "{text}");
         assert_eq!(serde_json::from_str::<TrainingSpec>(&text).unwrap(), new);
+    }
+
+    /// The two ends of a tied weight would be updated at different moments.
+    #[test]
+    fn a_tied_weight_cannot_be_trained_under_pipedream() {
+        let gpt =
+            |untied_head| Zoo::Gpt2(Gpt2 { blocks: 2, untied_head, ..Gpt2::default() }).build().unwrap();
+        for schedule in Schedule::ALL {
+            let training = TrainingSpec { schedule, ..training(Precision::Fp32, ADAMW) };
+            assert_eq!(training.check_model(&gpt(true)), Ok(()));
+            let fields: Vec<String> = match training.check_model(&gpt(false)) {
+                Ok(()) => Vec::new(),
+                Err(invalid) => invalid.violations().iter().map(|of| of.field.clone()).collect(),
+            };
+            let expected: &[&str] = if schedule == Schedule::PipeDream { &["schedule"] } else { &[] };
+            assert_eq!(fields, expected);
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use loadmaster_tests::Sampler;
 
 use super::*;
 
-fn pick<T: Copy>(dice: &mut Sampler, of: &[T]) -> T {
+pub(super) fn pick<T: Copy>(dice: &mut Sampler, of: &[T]) -> T {
     of[dice.below(of.len())]
 }
 
@@ -20,7 +20,7 @@ fn one_in(dice: &mut Sampler, count: usize) -> bool {
 }
 
 /// Random actions that can be done in a stage; blocks go to the host, or to these stages as well.
-fn actions(
+pub(super) fn actions(
     model: &Model,
     training: &TrainingSpec,
     position: &SoloStage,
@@ -88,13 +88,18 @@ fn destination(peers: &[u32], dice: &mut Sampler) -> Destination {
 }
 
 /// A run's stages with their actions, pools as large as predicted.
-struct ActedRun {
+pub(super) struct ActedRun {
     runs: Vec<Run>,
     stages: ActedStages,
 }
 
 impl ActedRun {
-    fn new(model: &Model, component: &Component, runs: Vec<Run>, actions: &[StageActions]) -> Self {
+    pub(super) fn new(
+        model: &Model,
+        component: &Component,
+        runs: Vec<Run>,
+        actions: &[StageActions],
+    ) -> Self {
         let settings: Vec<StageSetting> = runs
             .iter()
             .map(|run| {
@@ -107,7 +112,7 @@ impl ActedRun {
     }
 
     /// What differs between what was predicted and what was measured, for people.
-    fn differences(&self, model: &Model) -> Vec<String> {
+    pub(super) fn differences(&self, model: &Model) -> Vec<String> {
         let measured = self.train(model);
         let mut differences = Vec::new();
         for (index, measured) in measured.iter().enumerate() {
@@ -164,7 +169,7 @@ impl ActedRun {
 }
 
 /// How many cases are tried: `PROPTEST_CASES` asks for more, as it does of property tests.
-fn cases(few: usize) -> usize {
+pub(super) fn cases(few: usize) -> usize {
     std::env::var("PROPTEST_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(few)
 }
 

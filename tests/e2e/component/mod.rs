@@ -3,6 +3,7 @@
 //! exactly, so every byte that differs is a defect of recording or replay.
 
 mod actions;
+mod pipedream;
 
 use std::collections::HashSet;
 use std::io::Write;

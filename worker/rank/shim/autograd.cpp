@@ -144,6 +144,10 @@ Status shim_clear_gradient(const at::Tensor *leaf) {
   return guarded([&] { leaf->mutable_grad().reset(); });
 }
 
+Status shim_set_gradient(const at::Tensor *leaf, const at::Tensor *gradient) {
+  return guarded([&] { leaf->mutable_grad() = *gradient; });
+}
+
 MainGradient *shim_main_gradient_new() { return new MainGradient(); }
 
 MainGradient *shim_main_gradient_share(const MainGradient *main) { return new MainGradient(*main); }

@@ -149,6 +149,8 @@ at::Tensor *shim_catch_take(GradientCatch *caught, uint64_t index);
 Status shim_on_gradient(const at::Tensor *tensor, bool (*callback)(uint64_t), uint64_t argument);
 // Forgets the gradient of a leaf.
 Status shim_clear_gradient(const at::Tensor *leaf);
+// Makes a tensor the gradient of a leaf.
+Status shim_set_gradient(const at::Tensor *leaf, const at::Tensor *gradient);
 
 // A gradient in fp32 of leaves that are less precise: what a backward pass computes of them is added to it and
 // freed. There is none before the first.

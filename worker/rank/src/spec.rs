@@ -72,6 +72,7 @@ fn check_links(spec: &LinkSpec) -> Result<(), Invalid> {
 /// Names the field.
 pub fn check(spec: &RankSpec) -> Result<(), Invalid> {
     spec.training.checked().map_err(|invalid| invalid.under("training"))?;
+    spec.training.check_model(&spec.model).map_err(|invalid| invalid.under("training"))?;
     in_range("iterations", spec.iterations, 1..=RunSpec::MAX_ITERATIONS)?;
     in_range("threads", spec.threads, 1..=MAX_THREADS)?;
     in_range("neighbour_timeout_seconds", spec.neighbour_timeout_seconds, 0.0..=MAX_TIMEOUT_SECONDS)?;

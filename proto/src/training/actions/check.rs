@@ -63,6 +63,17 @@ impl StageActions {
         in_range("first_layer", action.first_layer, first_layer..=last_layer)?;
         in_range("last_layer", action.last_layer, action.first_layer..=last_layer)?;
         let TrainingSpec { schedule, micro_batches, recompute, .. } = *of.training;
+        if schedule.updates_always() {
+            let alike = format!("under {schedule}, whose micro-batches go on from one iteration to the next");
+            if action.deed != Deed::Recompute {
+                let why = format!("is asked for {alike}: there every block stays; recompute, or choose 1f1b");
+                return Err(Invalid::field("swap", why));
+            }
+            if !action.slots.is_empty() {
+                let why = format!("are named {alike} and do all the same: leave them empty, or choose 1f1b");
+                return Err(Invalid::field("slots", why));
+            }
+        }
         let in_flight = schedule.in_flight(of.count, of.index, micro_batches).max(1);
         for (position, &slot) in action.slots.iter().enumerate() {
             let field = format!("slots[{position}]");

@@ -42,7 +42,8 @@ pub enum Step {
     },
 }
 
-/// The steps of a stage in one iteration. Handing over what leaves a stage belongs to the step that computed it, waiting
+/// The steps of a stage in one iteration, under PipeDream those of as many micro-batches from the first to the last: there
+/// the updates at the end stand for those behind each backward pass. Handing over what leaves a stage belongs to the step that computed it, waiting
 /// for what enters it to the first step of the pass that takes it.
 ///
 /// ```

@@ -320,6 +320,24 @@ fn what_makes_no_sense_is_named() {
     assert_eq!(refused(hosted(&[0, 2]), RecomputePolicy::None), Vec::<String>::new());
 }
 
+/// Nobody moves blocks, or recomputes some of them, where micro-batches go on from one iteration to the next.
+#[test]
+fn what_moves_is_refused_by_name_under_pipedream() {
+    let (model, training) = (model(), TrainingSpec { schedule: Schedule::PipeDream, ..training() });
+    let stage = StageConfig::single(1, 3);
+    let of = ActedStage { model: &model, training: &training, stage: &stage, index: 1, count: 3 };
+    for (action, field) in [
+        (swap(Block::Versions, 1, 3, &[], (0, 0)), "actions[0].swap"),
+        (swap(Block::Optimizer, 1, 1, &[], (0, 0)), "actions[0].swap"),
+        (recompute(1, 2, &[1]), "actions[0].slots"),
+    ] {
+        let actions = StageActions { actions: vec![action], ..StageActions::default() };
+        assert_eq!(actions.check(of).unwrap_err().violations()[0].field, field);
+    }
+    let actions = StageActions { actions: vec![recompute(1, 2, &[])], ..StageActions::default() };
+    assert_eq!(actions.check(of), Ok(()));
+}
+
 /// A weight that two layers share is one storage for both: neither may take it away.
 #[test]
 fn a_tied_weight_never_leaves() {

@@ -51,6 +51,7 @@ choices! {
     v1::Schedule {
         Gpipe: "All forward passes, then all backward passes",
         OneFOneB: "One forward, one backward (PipeDream-Flush, DAPPLE)",
+        Pipedream: "1F1B that never flushes: an update behind every backward pass. Gradients are of older weights, so it does not train what synchronous SGD trains",
     }
     v1::RecomputePolicy {
         None: "Nothing",

@@ -67,7 +67,7 @@ pub enum CampaignError {
     },
     /// Under 1F1B the stages of a partitioning hold different numbers of micro-batches.
     #[error(
-        "under 1F1B the stages of one partitioning hold different numbers of micro-batches in flight, so \
+        "under 1F1B and PipeDream the stages of one partitioning hold different numbers of micro-batches in flight, so \
          their peaks cannot be subtracted: use the `stages` campaign, or GPipe"
     )]
     InFlightVaries,

@@ -82,7 +82,12 @@ pub fn paper(layers: usize, devices: usize, training: &TrainingSpec) -> Result<P
         let (first_layer, last_layer) = if devices == 1 { (0, layers - 1) } else { (1, layers - 2) };
         return Err(CampaignError::CannotIsolate { devices, first_layer, last_layer });
     }
-    if devices > 1 && training.schedule == Schedule::OneFOneB && training.micro_batches > 1 {
+    let varies = match training.schedule {
+        Schedule::Gpipe => false,
+        Schedule::OneFOneB => training.micro_batches > 1,
+        Schedule::PipeDream => true,
+    };
+    if devices > 1 && varies {
         return Err(CampaignError::InFlightVaries);
     }
     if layers.saturating_mul(devices) > MAX_STAGES {
@@ -288,5 +293,7 @@ mod tests {
         let training = TrainingSpec { schedule: Schedule::OneFOneB, ..gpipe() };
         assert_eq!(paper(8, 4, &training).unwrap_err(), CampaignError::InFlightVaries);
         assert!(paper(8, 4, &TrainingSpec { micro_batches: 1, ..training }).is_ok());
+        let endless = TrainingSpec { schedule: Schedule::PipeDream, micro_batches: 1, ..gpipe() };
+        assert_eq!(paper(8, 4, &endless).unwrap_err(), CampaignError::InFlightVaries);
     }
 }

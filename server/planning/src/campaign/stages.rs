@@ -105,7 +105,7 @@ fn profiled_in_flight(training: &TrainingSpec, devices: usize) -> Vec<u32> {
     let most = training.schedule.in_flight(stages, 0, training.micro_batches);
     let mut in_flight = match training.schedule {
         Schedule::Gpipe => vec![most],
-        Schedule::OneFOneB => vec![1, most],
+        Schedule::OneFOneB | Schedule::PipeDream => vec![1, most],
     };
     in_flight.dedup();
     in_flight
@@ -193,11 +193,13 @@ mod tests {
     /// A worker accepts every run, and the run holds as many micro-batches as it was made for.
     #[test]
     fn every_run_is_valid_and_has_the_in_flight_it_was_made_for() {
-        for schedule in [Schedule::Gpipe, Schedule::OneFOneB] {
+        for schedule in Schedule::ALL {
             for micro_batches in [1, 2, 3, 12] {
                 for devices in [1, 2, 3, 4, 15] {
                     let training = training(schedule, 8, micro_batches);
-                    let model = gpt2(12);
+                    let untied_head = schedule.updates_always();
+                    let gpt2 = Gpt2 { blocks: 12, untied_head, ..Gpt2::default() };
+                    let model = Zoo::Gpt2(gpt2).build().unwrap();
                     let campaign = stages(&model, &training, devices).unwrap();
                     let per_value = campaign.runs.len() / campaign.in_flight.len();
                     for (index, &run) in campaign.runs.iter().enumerate() {
@@ -230,6 +232,8 @@ mod tests {
         assert_eq!(in_flight(Schedule::OneFOneB, 3, 4), [1, 3]);
         assert_eq!(in_flight(Schedule::OneFOneB, 1, 4), [1]);
         assert_eq!(in_flight(Schedule::OneFOneB, 12, 1), [1]);
+        // Micro-batches of the next iterations follow.
+        assert_eq!(in_flight(Schedule::PipeDream, 1, 4), [1, 4]);
     }
 
     #[test]

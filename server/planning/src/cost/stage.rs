@@ -53,6 +53,7 @@ pub(super) fn setting(
     let micro_batches = match training.schedule {
         Schedule::Gpipe => in_flight,
         Schedule::OneFOneB => training.micro_batches.max(in_flight),
+        Schedule::PipeDream => training.micro_batches,
     };
     let stage_index = u32::from(first_layer > 0);
     StageSetting {

@@ -89,7 +89,7 @@ proptest! {
     fn prices_are_what_the_predictor_says(
         layers in layers(), micro_batches in 1_u32..6,
         ledger in prop::sample::select(vec!["allocated", "device"]),
-        schedule in prop_oneof![Just(Schedule::Gpipe), Just(Schedule::OneFOneB)],
+        schedule in prop::sample::select(Schedule::ALL.to_vec()),
     ) {
         let table = table(&document(&layers, ledger));
         let mut choices = Vec::new();
@@ -105,6 +105,7 @@ proptest! {
                 let in_flights = match schedule {
                     Schedule::Gpipe => micro_batches..=micro_batches,
                     Schedule::OneFOneB => 1..=micro_batches,
+                    Schedule::PipeDream => 1..=8,
                 };
                 for in_flight in in_flights {
                     let setting = StageSetting {

@@ -2,7 +2,8 @@
 
 use loadmaster_proto::training::Schedule;
 
-use super::{Edge, most};
+use super::pipeline::Pipeline;
+use super::{Edge, Order, Overlap, most, steady};
 use crate::search::Seconds;
 
 /// Seconds that an iteration takes at least, steps included: never more than the simulation says, with or
@@ -17,8 +18,14 @@ use crate::search::Seconds;
 ///
 /// Under GPipe the forward passes are over before the backward passes begin at the last stage, so each half is
 /// a flow line of its own: `Σ f_i + Σ e_i + (m − 1) · max f_i`, and likewise backward.
+///
+/// PipeDream's is what it takes in the long run.
 pub fn lower_bound(schedule: Schedule, stages: &[Seconds], edges: &[Edge], micro_batches: u32) -> f64 {
     let m = f64::from(micro_batches);
+    if schedule == Schedule::PipeDream {
+        let (order, overlap) = (Order::PipeDream, Overlap::Computing);
+        return m * steady::period(&Pipeline { stages, edges, micro_batches, order, overlap });
+    }
     let count = u32::try_from(stages.len()).unwrap_or(u32::MAX);
     let edge = |index: usize| edges.get(index).copied().unwrap_or_default();
     // Seconds from a stage's forward pass to the end of its backward pass, by stage.
@@ -37,13 +44,8 @@ pub fn lower_bound(schedule: Schedule, stages: &[Seconds], edges: &[Edge], micro
         // The edge after the last stage does not exist and costs nothing.
         after = if index == 0 { stage.step } else { stage.step.max(after) };
         let position = u32::try_from(index).unwrap_or(u32::MAX);
-        let trips = match schedule {
-            Schedule::Gpipe => 1.0,
-            Schedule::OneFOneB => {
-                let in_flight = schedule.in_flight(count, position, micro_batches).max(1);
-                f64::from(micro_batches.div_ceil(in_flight))
-            }
-        };
+        let in_flight = schedule.in_flight(count, position, micro_batches).max(1);
+        let trips = f64::from(micro_batches.div_ceil(in_flight));
         let round_trip = round_trips.get(index).copied().unwrap_or_default();
         let busy = (m * stage.passes()).max(trips * round_trip);
         bound = bound.max(arrival + busy + after);
@@ -51,7 +53,7 @@ pub fn lower_bound(schedule: Schedule, stages: &[Seconds], edges: &[Edge], micro
         after += stage.backward + edge(index).backward;
     }
     match schedule {
-        Schedule::OneFOneB => bound,
+        Schedule::OneFOneB | Schedule::PipeDream => bound,
         Schedule::Gpipe => {
             let line = |passes: fn(&Seconds) -> f64, way: fn(&Edge) -> f64| {
                 let all = stages.iter().map(passes).sum::<f64>() + edges.iter().map(way).sum::<f64>();

@@ -26,6 +26,7 @@ impl From<Schedule> for Order {
         match schedule {
             Schedule::Gpipe => Self::Gpipe,
             Schedule::OneFOneB => Self::OneFOneB,
+            Schedule::PipeDream => Self::PipeDream,
         }
     }
 }

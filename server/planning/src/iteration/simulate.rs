@@ -63,12 +63,17 @@ pub struct Ends {
     pub iteration: f64,
 }
 
-/// When the passes of a pipeline's first stage end, and all of it.
+/// When the passes of a pipeline's first stage end, and all of it. In the long run of PipeDream all stages take equally
+/// long.
 ///
 /// # Errors
 /// As [`simulate`].
 pub fn ends(pipeline: &Pipeline<'_>) -> Result<Ends, SimulateError> {
     pipeline.check()?;
+    if pipeline.order == Order::PipeDream {
+        let iteration = iteration_seconds(pipeline)?;
+        return Ok(Ends { first_passes: iteration, iteration });
+    }
     let turns = pipeline.order.turns(pipeline.stages.len(), pipeline.micro_batches);
     let run = engine::run(pipeline, &turns, Walk::default())?;
     let first = run.lanes.first().and_then(|lane| lane.step).map_or(run.passes, |(start, _)| start);

@@ -13,7 +13,7 @@ pub struct Acted {
     prediction: Prediction,
     /// What the stage does one after another.
     pub steps: Steps,
-    /// Bytes of the device in each step, without what it sets aside for other stages.
+    /// Bytes of the device in each step, without what it sets aside for other stages; none where nothing is ever flushed.
     pub curve: Vec<StepBytes>,
     /// What is away when, in the order of [`loadmaster_proto::training::actions::StageActions::absences`].
     pub away: Vec<Away>,

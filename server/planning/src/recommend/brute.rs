@@ -298,6 +298,7 @@ impl<M: Market> Enumeration<'_, M> {
             let held = match self.schedule {
                 Schedule::Gpipe => self.batch.micro_batches,
                 Schedule::OneFOneB => self.batch.micro_batches.min(after + 1),
+                Schedule::PipeDream => after + 1,
             };
             let peak = costs.peak(stage, held)?;
             let capacity = self.fleet.capacity(stage.kinds);

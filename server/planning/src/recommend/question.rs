@@ -175,6 +175,11 @@ impl PlanQuestion {
         let is_merged = self.merge(&mut cuts)?;
         let smallest = kinds.iter().filter_map(|(chain, _)| chain.predictor.smallest_share());
         let least_share = least_share(request, smallest.max());
+        let schedules = schedules(request, training)?;
+        if let Some(model) = &chain.model {
+            let check = |&schedule| TrainingSpec { schedule, ..*training }.check_model(model);
+            schedules.iter().try_for_each(check)?;
+        }
         Ok(Wish {
             objective: request.objective(),
             shape: goal.shape,
@@ -182,7 +187,7 @@ impl PlanQuestion {
             constraints: Constraints { tensor_degrees, ..goal.constraints.clone() },
             batches: batches(request, training, least_share)?,
             least_share,
-            schedules: schedules(request, training)?,
+            schedules,
             recompute: recompute(request, training),
             overlap: transfers.overlap,
             unit: match goal.memory_unit {

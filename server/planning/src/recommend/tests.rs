@@ -221,7 +221,9 @@ fn any_case(objective: Objective) -> impl Strategy<Value = Case> {
     let schedules = prop_oneof![
         Just(vec![Schedule::Gpipe]),
         Just(vec![Schedule::OneFOneB]),
-        Just(vec![Schedule::Gpipe, Schedule::OneFOneB])
+        Just(vec![Schedule::Gpipe, Schedule::OneFOneB]),
+        Just(vec![Schedule::PipeDream]),
+        Just(vec![Schedule::PipeDream, Schedule::OneFOneB])
     ];
     let recompute = prop_oneof![
         Just(vec![RecomputePolicy::None]),

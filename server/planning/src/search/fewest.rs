@@ -39,6 +39,7 @@ pub fn fewest<C: StageCosts>(chain: &Chain<'_, C>, below: u32, stop: &Stop) -> O
     let told_apart = match chain.schedule {
         Schedule::Gpipe => 1,
         Schedule::OneFOneB => (chain.micro_batches as usize).clamp(1, layers.max(1)),
+        Schedule::PipeDream => layers.max(1),
     };
     let mut least: Option<u32> = None;
     // By first layer: the fewest devices for it and all layers after it in exactly so many stages, or in that many at
@@ -49,6 +50,7 @@ pub fn fewest<C: StageCosts>(chain: &Chain<'_, C>, below: u32, stop: &Stop) -> O
         let in_flight = match chain.schedule {
             Schedule::Gpipe => chain.micro_batches,
             Schedule::OneFOneB => chain.micro_batches.min(u32::try_from(count + 1).unwrap_or(u32::MAX)),
+            Schedule::PipeDream => u32::try_from(count + 1).unwrap_or(u32::MAX),
         };
         let mut now: Vec<Option<u32>> = vec![None; layers + 1];
         for first in (0..layers).filter(|&first| first == 0 || chain.cuts.may_end(first - 1)) {

@@ -111,6 +111,7 @@ impl<C: StageCosts> Question<'_, C> {
             Schedule::OneFOneB => {
                 self.micro_batches.min(u32::try_from(after).unwrap_or(u32::MAX).saturating_add(1))
             }
+            Schedule::PipeDream => u32::try_from(after).unwrap_or(u32::MAX).saturating_add(1),
         }
     }
 }

@@ -52,6 +52,7 @@ impl Plans {
         let revisions = self.revisions(std::slice::from_ref(&name), None).await?;
         let chain = self.chain(name, kind, &revisions).await?;
         let training = overrides.apply(plan.as_ref().map_or(chain.training, |plan| plan.content.training))?;
+        chain.model.as_ref().map_or(Ok(()), |model| training.check_model(model))?;
         let stages = stages(asked, plan.as_ref(), &training, &chain)?;
         let asked_actions: Vec<StageActions> = field("stage_actions", request.stage_actions.clone())?;
         let actions = match &plan {
@@ -146,11 +147,13 @@ fn one_stage(solo: v1::SoloStage, training: &TrainingSpec, layers: usize) -> Res
         let most = u32::try_from(layers).unwrap_or(u32::MAX);
         in_range("stage_count", count, 1..=most)?;
         (in_range("stage_index", index, 0..=count - 1)?, count)
-    } else if training.schedule == Schedule::OneFOneB && training.micro_batches > 1 {
+    } else if training.schedule == Schedule::PipeDream
+        || (training.schedule == Schedule::OneFOneB && training.micro_batches > 1)
+    {
         return Err(Invalid::field(
             "stage_count",
-            "is required under 1F1B, and stage_index: the position decides how many micro-batches the stage \
-             holds",
+            "is required under 1F1B and PipeDream, and stage_index: the position decides how many micro-batches the \
+             stage holds",
         ));
     } else {
         let before = u32::from(stage.first_layer > 0);
@@ -227,5 +230,12 @@ mod tests {
         assert_eq!(field(v1::SoloStage::default(), Schedule::Gpipe), "stage");
         let placed = one_stage(solo(3, 5, 1, 4), &training(Schedule::OneFOneB), 10).unwrap();
         assert_eq!(placed.in_flight(), 3);
+        let one = TrainingSpec { micro_batches: 1, ..training(Schedule::PipeDream) };
+        let refused = one_stage(solo(3, 5, 0, 0), &one, 10).unwrap_err();
+        assert_eq!(
+            refused.violations()[0].field,
+            "stage_count",
+            "however few micro-batches an iteration has"
+        );
     }
 }

@@ -37,6 +37,7 @@ impl Order {
     /// Names the field that is missing or wrong.
     pub(super) fn check(request: &v1::RunProfileRequest, model: &Model) -> Result<Self, Invalid> {
         let training: TrainingSpec = field("training", required("training", request.training)?)?;
+        training.check_model(model).map_err(|invalid| invalid.under("training"))?;
         let campaign: Option<Campaign> = field("campaign", request.campaign)?;
         let campaign = campaign.unwrap_or(Campaign::Minimal);
         if campaign == Campaign::Imported {

@@ -107,6 +107,7 @@ unsafe extern "C" {
     fn shim_catch_take(caught: *mut RawCatch, index: u64) -> *mut C_tensor;
     fn shim_on_gradient(tensor: *const C_tensor, callback: extern "C" fn(u64) -> bool, argument: u64) -> i32;
     fn shim_clear_gradient(leaf: *const C_tensor) -> i32;
+    fn shim_set_gradient(leaf: *const C_tensor, gradient: *const C_tensor) -> i32;
     safe fn shim_main_gradient_new() -> *mut RawMain;
     fn shim_main_gradient_share(main: *const RawMain) -> *mut RawMain;
     fn shim_main_gradient_free(main: *mut RawMain);
@@ -445,6 +446,15 @@ pub fn on_gradient(
 pub fn clear_gradient(leaf: &Tensor) -> Result<(), ShimError> {
     // SAFETY: the tensor is valid during the call.
     check(unsafe { shim_clear_gradient(leaf.as_ptr()) })
+}
+
+/// Makes a tensor the gradient of a leaf.
+///
+/// # Errors
+/// When libtorch refuses.
+pub fn set_gradient(leaf: &Tensor, gradient: &Tensor) -> Result<(), ShimError> {
+    // SAFETY: both tensors are valid during the call.
+    check(unsafe { shim_set_gradient(leaf.as_ptr(), gradient.as_ptr()) })
 }
 
 /// `tensor *= factor`, outside autograd.

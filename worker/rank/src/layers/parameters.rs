@@ -8,6 +8,7 @@ use tch::{Device, Kind, TchError, Tensor};
 use crate::error::RankError;
 use crate::ffi::{self, MainGradient, ShimError};
 use crate::random::Purpose;
+use crate::tensor::copy_of;
 
 /// A trained tensor.
 #[derive(Debug)]
@@ -65,6 +66,22 @@ impl Trained {
             }
             None => ffi::clear_gradient(&self.value),
         }
+    }
+
+    /// The same in other memory, but for what the optimizer alone works with.
+    ///
+    /// # Errors
+    /// Out of memory, for one.
+    pub fn renewed(&self) -> Result<Self, RankError> {
+        let value = {
+            let _no_grad = tch::no_grad_guard();
+            copy_of(&self.value)?
+        };
+        let value = value.f_set_requires_grad(true)?;
+        if let Some(main) = &self.main {
+            main.also_of(&value)?;
+        }
+        Ok(Self { value, ..self.shallow_clone() })
     }
 
     /// What another layer of the same stage computes with, which has the same parameter. Gradients that are added up

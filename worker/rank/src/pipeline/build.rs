@@ -1,6 +1,7 @@
 //! Making a stage from its specification.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use loadmaster_proto::model::Model;
 use loadmaster_proto::phase::Phase;
@@ -11,10 +12,11 @@ use tch::{Device, Tensor};
 use super::segment::Segment;
 use super::share::Share;
 use super::stage::Stage;
+use super::version::{Frame, Version};
 use crate::actions;
 use crate::data::Data;
 use crate::error::RankError;
-use crate::layers::{Layer, LayerTensors, ParameterMaker, Trained};
+use crate::layers::{ParameterMaker, Trained};
 use crate::progress;
 use crate::timing::{Clock, Times};
 
@@ -34,6 +36,7 @@ impl Stage {
     ) -> Result<Self, RankError> {
         let (config, shard) = (share.config, share.tensor_shard());
         let maker = ParameterMaker { device, precision: training.precision, seed: training.seed };
+        let mut frames = Vec::with_capacity(config.layer_count());
         let mut layers = Vec::with_capacity(config.layer_count());
         let mut trained: Vec<Trained> = Vec::new();
         for (index, layer) in model.layers().iter().enumerate().take(config.last_layer + 1) {
@@ -64,20 +67,28 @@ impl Stage {
             let buffers: Vec<Tensor> =
                 buffers.iter().map(|buffer| maker.buffer(buffer)).collect::<Result<_, _>>()?;
             actions::made(index, trained.get(from..).unwrap_or_default(), &buffers)?;
-            let shards = share.shards().cloned();
-            let feeds_loss = index + 1 == model.layers().len();
-            let tensors = LayerTensors { parameters, buffers, shards, feeds_loss };
-            layers.push(Layer::new(index, layer.kind, tensors)?);
+            let frame = Frame {
+                index,
+                kind: layer.kind,
+                buffers,
+                shards: share.shards().cloned(),
+                feeds_loss: index + 1 == model.layers().len(),
+            };
+            layers.push(frame.layer(parameters)?);
+            frames.push(frame);
         }
+        // Where every micro-batch is an update, it is the whole of what a loss is the mean over.
+        let summed = if training.schedule.updates_always() { 1 } else { training.micro_batches };
         Ok(Self {
-            layers,
-            trained,
+            frames,
+            newest: Rc::new(Version { layers, trained }),
+            gone_back: None,
             slots: Segment::of_slots(steps),
             data: Data::new(model, training, device)
                 .of_samples(config.samples_of(share.shard, training.micro_batch_size)),
             times: Times::new(clock, config.first_layer, config.layer_count()),
             loss_edge: model.layers().len(),
-            loss_parts: f64::from(training.micro_batches) * f64::from(config.data_degree),
+            loss_parts: f64::from(summed) * f64::from(config.data_degree),
             replica: share.replica(),
             seed: training.seed,
             in_flight: HashMap::new(),
@@ -91,9 +102,9 @@ impl Stage {
             return None;
         }
         if self.is_first() {
-            self.trained.iter().find(|own| own.layer == 0 && own.name == TOKEN.1)
+            self.trained().iter().find(|own| own.layer == 0 && own.name == TOKEN.1)
         } else {
-            self.trained.iter().find(|own| own.layer + 1 == model.layers().len())
+            self.trained().iter().find(|own| own.layer + 1 == model.layers().len())
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A stage is a list of segments. Each either keeps the autograd graph of its forward pass, or keeps
 //! only its input and computes the rest again in the backward pass. That one mechanism covers every
-//! recompute policy.
+//! recompute policy. What they compute with is a version of the stage's weights: one for ever, or under PipeDream as many
+//! as micro-batches in flight went forward with.
 
 mod build;
 mod passes;
@@ -10,6 +11,7 @@ mod record;
 mod segment;
 mod share;
 mod stage;
+mod version;
 
 pub use passes::MicroBatch;
 pub use record::Flow;

@@ -48,7 +48,8 @@ impl Stage {
         at_edge(Edge::Inputs, &inputs.tensors)?;
 
         enter(Slot::Forward);
-        let (mut passes, _) = self.parts(micro_batch);
+        let version = self.newest.clone();
+        let (mut passes, _) = self.parts(&version, micro_batch);
         let (outputs, graph) = if flow == Flow::Forward {
             (segment.forward_without_graph(&mut passes, micro_batch, inputs)?, None)
         } else {
@@ -73,7 +74,7 @@ impl Stage {
         at_edge(Edge::OutputGradients, &gradients)?;
 
         enter(Slot::Backward);
-        let (mut passes, _) = self.parts(micro_batch);
+        let (mut passes, _) = self.parts(&version, micro_batch);
         let gradients = segment.backward_through(&mut passes, index, graph, gradients)?;
         at_edge(Edge::InputGradients, &gradients)?;
 

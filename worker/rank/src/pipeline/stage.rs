@@ -2,15 +2,17 @@
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
+use std::rc::Rc;
 
 use loadmaster_proto::phase::Phase;
 use tch::{Kind, TchError, Tensor};
 
 use super::passes::{MicroBatch, Passes};
 use super::segment::{Inputs, Kept, Segment};
+use super::version::{Frame, Version};
 use crate::data::Data;
 use crate::error::RankError;
-use crate::layers::{Layer, Trained};
+use crate::layers::Trained;
 use crate::progress;
 use crate::timing::Times;
 
@@ -26,8 +28,10 @@ pub enum Forwarded {
 /// A stage of a model in training.
 #[derive(Debug)]
 pub struct Stage {
-    pub(super) layers: Vec<Layer>,
-    pub(super) trained: Vec<Trained>,
+    pub(super) frames: Vec<Frame>,
+    pub(super) newest: Rc<Version>,
+    /// The version of the micro-batch that went backward last, with its gradients, until there is room for an update.
+    pub(super) gone_back: Option<Rc<Version>>,
     /// Its segments for the micro-batches in each slot.
     pub(super) slots: Vec<Vec<Segment>>,
     pub(super) data: Data,
@@ -38,13 +42,14 @@ pub struct Stage {
     pub(super) loss_parts: f64,
     pub(super) replica: u32,
     pub(super) seed: u64,
-    pub(super) in_flight: HashMap<MicroBatch, Vec<Kept>>,
+    /// Each with the weights that it went forward with.
+    pub(super) in_flight: HashMap<MicroBatch, (Rc<Version>, Vec<Kept>)>,
 }
 
 impl Stage {
     /// Its trained tensors, in the order of their layers.
     pub fn trained(&self) -> &[Trained] {
-        &self.trained
+        &self.newest.trained
     }
 
     /// Times of its layers.
@@ -54,18 +59,18 @@ impl Stage {
 
     /// Whether it takes samples instead of another stage's output.
     pub fn is_first(&self) -> bool {
-        self.layers.first().is_some_and(|layer| layer.index() == 0)
+        self.frames.first().is_some_and(|layer| layer.index == 0)
     }
 
     /// Whether it ends in the loss.
     pub fn is_last(&self) -> bool {
-        self.layers.last().is_some_and(|layer| layer.index() + 1 == self.loss_edge)
+        self.frames.last().is_some_and(|layer| layer.index + 1 == self.loss_edge)
     }
 
     /// Its layers in the model.
     pub(super) fn layer_range(&self) -> RangeInclusive<usize> {
-        let index = |layer: Option<&Layer>| layer.map_or(0, Layer::index);
-        index(self.layers.first())..=index(self.layers.last())
+        let index = |layer: Option<&Frame>| layer.map_or(0, |layer| layer.index);
+        index(self.frames.first())..=index(self.frames.last())
     }
 
     /// The forward pass of a micro-batch. `inputs` are the previous stage's outputs, none on the first.
@@ -77,9 +82,10 @@ impl Stage {
         micro_batch: MicroBatch,
         inputs: Option<Vec<Tensor>>,
     ) -> Result<Forwarded, RankError> {
-        progress::enter(Phase::Forward, self.layers.first().map(Layer::index));
+        progress::enter(Phase::Forward, self.frames.first().map(|layer| layer.index));
         let mut inputs = self.inputs(micro_batch, inputs)?;
-        let (mut passes, segments) = self.parts(micro_batch);
+        let version = self.newest.clone();
+        let (mut passes, segments) = self.parts(&version, micro_batch);
         let mut kept = Vec::with_capacity(segments.len());
         let mut outputs = Vec::new();
         for segment in segments {
@@ -90,7 +96,7 @@ impl Stage {
             outputs = values;
         }
         drop(inputs);
-        self.in_flight.insert(micro_batch, kept);
+        self.in_flight.insert(micro_batch, (version, kept));
         self.forwarded(outputs)
     }
 
@@ -128,12 +134,12 @@ impl Stage {
         micro_batch: MicroBatch,
         gradients: Option<Vec<Tensor>>,
     ) -> Result<Option<Vec<Tensor>>, RankError> {
-        progress::enter(Phase::Backward, self.layers.last().map(Layer::index));
-        let kept = self.in_flight.remove(&micro_batch).ok_or_else(|| {
+        progress::enter(Phase::Backward, self.frames.last().map(|layer| layer.index));
+        let (version, kept) = self.in_flight.remove(&micro_batch).ok_or_else(|| {
             RankError::Other(format!("micro-batch {} has had no forward pass", micro_batch.index))
         })?;
         let mut gradients = self.gradients(gradients)?;
-        let (mut passes, segments) = self.parts(micro_batch);
+        let (mut passes, segments) = self.parts(&version, micro_batch);
         for (segment, held) in segments.iter().zip(kept).rev() {
             // Below the lowest trained layer there is nothing left to do.
             if gradients.is_empty() {
@@ -141,6 +147,7 @@ impl Stage {
             }
             gradients = segment.backward(&mut passes, micro_batch, held, gradients)?;
         }
+        self.gone_back = Some(version);
         handed_over(gradients)
     }
 
@@ -152,10 +159,14 @@ impl Stage {
         }
     }
 
-    pub(super) fn parts(&mut self, micro_batch: MicroBatch) -> (Passes<'_>, &[Segment]) {
+    pub(super) fn parts<'a>(
+        &'a mut self,
+        version: &'a Version,
+        micro_batch: MicroBatch,
+    ) -> (Passes<'a>, &'a [Segment]) {
         let slot = micro_batch.index as usize % self.slots.len().max(1);
         let passes = Passes {
-            layers: &self.layers,
+            layers: &version.layers,
             data: &self.data,
             times: &mut self.times,
             seed: self.seed,

@@ -1,4 +1,7 @@
 //! The whole of a rank's work, from its specification to its measurement.
+//!
+//! Under PipeDream iterations are no more than as many micro-batches, and nothing is flushed between them: those that are
+//! measured begin once the pipeline is as full as in the long run, and end before it runs dry.
 
 mod record;
 mod trainer;
@@ -10,7 +13,9 @@ use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::rank::{Edges, RankSpec};
 use loadmaster_proto::measure::run::SoloStage;
+use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::Steps;
+use loadmaster_proto::training::schedule::Endless;
 
 use crate::actions;
 use crate::collective::operators;
@@ -35,9 +40,12 @@ pub fn train(spec: &RankSpec) -> Result<Measurement, RankError> {
     let memory = Memory::open(&spec.device)?;
     let threads = i32::try_from(spec.threads).unwrap_or(i32::MAX);
     tch::set_num_threads(threads);
-    // The first one warms up.
-    let iterations = 1 + u64::from(spec.iterations) + u64::from(timing_iterations(spec, &memory));
-    let passes = u64::from(spec.training.micro_batches) * 2 * iterations;
+    let iterations = iterations(spec, &memory);
+    let micro_batches = match endless(spec, iterations) {
+        Some(endless) => endless.total().into(),
+        None => u64::from(spec.training.micro_batches) * u64::from(iterations),
+    };
+    let passes = 2 * micro_batches;
     progress::start(passes + if is_recorded(spec) { record::PASSES } else { 0 });
     measure(spec, &memory).map_err(|error| {
         let error = operators::cause_of(error);
@@ -51,6 +59,24 @@ pub fn train(spec: &RankSpec) -> Result<Measurement, RankError> {
 fn timing_iterations(spec: &RankSpec, memory: &Memory) -> u32 {
     const MOST: u32 = 3;
     if memory.asynchronous_device().is_some() { spec.iterations.min(MOST) } else { 0 }
+}
+
+/// Iterations before the measured ones: one, and under PipeDream as many as fill the pipeline.
+fn warm_up(spec: &RankSpec) -> u32 {
+    let TrainingSpec { schedule, micro_batches, .. } = spec.training;
+    if schedule.updates_always() { Endless::warm_up(spec.position.stage_count, micro_batches) } else { 1 }
+}
+
+/// Iterations in all.
+fn iterations(spec: &RankSpec, memory: &Memory) -> u32 {
+    warm_up(spec) + spec.iterations + timing_iterations(spec, memory)
+}
+
+/// The passes of a training of so many iterations that never flushes; none of one that does.
+fn endless(spec: &RankSpec, iterations: u32) -> Option<Endless> {
+    let SoloStage { stage_count: stages, stage_index: stage, .. } = spec.position;
+    let TrainingSpec { schedule, micro_batches, .. } = spec.training;
+    schedule.updates_always().then_some(Endless { stages, stage, micro_batches, iterations })
 }
 
 /// Whether a tape is recorded: of layers that are trained alone, as they are.
@@ -75,10 +101,16 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     actions::begin(spec, steps.clone(), &pools.borrowed)?;
     let stage = Stage::build(&spec.model, &share, &spec.training, &steps, device, clock)?;
     let optimizer = Stepper::new(spec.training.optimizer, stage.trained().len());
-    let mut trainer = Trainer { spec, share, stage, neighbours, optimizer, clock, step_seconds: Vec::new() };
+    let (endless, step_seconds) = (endless(spec, iterations(spec, memory)), Vec::new());
+    let mut trainer = Trainer { spec, share, stage, neighbours, endless, optimizer, clock, step_seconds };
 
-    trainer.iterate(0)?;
-    trainer.check_static_bytes(memory, pools.set_aside())?;
+    let warm_up = warm_up(spec);
+    for iteration in 0..warm_up {
+        trainer.iterate(iteration)?;
+    }
+    if endless.is_none() {
+        trainer.check_static_bytes(memory, pools.set_aside())?;
+    }
     memory.reset_peak()?;
     actions::reset();
     let unhindered = clock.without_waiting();
@@ -87,24 +119,33 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
 
     let mut losses = Vec::new();
     let mut seconds = Vec::new();
-    for iteration in 1..=spec.iterations {
+    for iteration in 0..spec.iterations {
         pools.check_peers()?;
         let start = Instant::now();
-        losses.extend(trainer.iterate(iteration)?);
+        losses.extend(trainer.iterate(warm_up + iteration)?);
         seconds.push((clock.now()? - start).as_secs_f64());
     }
     let counts = memory.counts()?;
-    let hosts = pools.set_aside() > 0;
+    let set_aside = pools.set_aside();
+    let hosts = set_aside > 0;
     let hosted_peak = Some(pools.finish(&actions::peer_peaks())?).filter(|_| hosts);
     let offload = actions::offload(hosted_peak).map(Box::new);
     actions::end()?;
-    trainer.dump(spec.dump_parameters.as_deref(), |trained| Ok(Some(trained.value.shallow_clone())))?;
+    if endless.is_none() {
+        trainer.dump_parameters()?;
+    }
     let step_seconds = median(&trainer.step_seconds);
     if clock != unhindered {
         trainer.stage.times().restart(clock);
-        for iteration in 1..=timing_iterations(spec, memory) {
-            trainer.iterate(spec.iterations + iteration)?;
+        for iteration in 0..timing_iterations(spec, memory) {
+            trainer.iterate(warm_up + spec.iterations + iteration)?;
         }
+    }
+    if endless.is_some() {
+        // What is in flight until now went forward with weights that nobody has any more.
+        trainer.finish()?;
+        trainer.check_static_bytes(memory, set_aside)?;
+        trainer.dump_parameters()?;
     }
     let times = trainer.stage.times().typical();
     let static_bytes = trainer.static_bytes();

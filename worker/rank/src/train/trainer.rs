@@ -7,7 +7,7 @@ use loadmaster_proto::model::layer::Buffer;
 use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::StaticBytes;
 use loadmaster_proto::training::actions::Step;
-use loadmaster_proto::training::schedule::Pass;
+use loadmaster_proto::training::schedule::{Endless, Pass};
 use tch::{TchError, Tensor};
 
 use crate::actions;
@@ -27,16 +27,24 @@ pub(super) struct Trainer<'a> {
     pub(super) share: Share,
     pub(super) stage: Stage,
     pub(super) neighbours: Box<dyn Neighbours>,
+    /// Where it never flushes.
+    pub(super) endless: Option<Endless>,
     pub(super) optimizer: Stepper,
     pub(super) clock: Clock,
-    /// At the end of each iteration so far.
+    /// At the end of each iteration so far, or behind each backward pass.
     pub(super) step_seconds: Vec<f64>,
 }
 
 impl Trainer<'_> {
-    /// One iteration: the passes of the schedule, then the optimizer step. Returns the loss on the last
-    /// stage.
+    /// One iteration: the passes of the schedule, then the optimizer step; under PipeDream a step behind each backward
+    /// pass. Returns the loss on the last stage.
     pub(super) fn iterate(&mut self, iteration: u32) -> Result<Option<f64>, RankError> {
+        if let Some(endless) = self.endless {
+            let losses = self.go_on(&endless.passes(iteration))?;
+            // Each is the mean over its micro-batch.
+            let loss = losses / f64::from(endless.micro_batches);
+            return Ok(self.stage.is_last().then_some(loss));
+        }
         let position = self.spec.position;
         let training = self.spec.training;
         let mut loss = 0.0;
@@ -44,21 +52,55 @@ impl Trainer<'_> {
             training.schedule.passes(position.stage_count, position.stage_index, training.micro_batches)
         {
             match pass {
-                Pass::Forward(index) => loss += self.forward(MicroBatch { iteration, index })?,
-                Pass::Backward(index) => self.backward(MicroBatch { iteration, index })?,
+                Pass::Forward(index) => loss += self.forward(MicroBatch { iteration, index }, index)?,
+                Pass::Backward(index) => self.backward(MicroBatch { iteration, index }, index)?,
             }
             progress::pass_done();
         }
+        self.step(iteration == 0)?;
+        Ok(self.stage.is_last().then_some(loss))
+    }
+
+    /// The end of a training: of PipeDream the passes behind its last iteration.
+    pub(super) fn finish(&mut self) -> Result<(), RankError> {
+        if let Some(endless) = self.endless {
+            self.go_on(&endless.rest())?;
+        }
+        Ok(())
+    }
+
+    /// Passes of an endless training, whose micro-batches are counted from its start. Returns the sum of their losses.
+    fn go_on(&mut self, passes: &[Pass]) -> Result<f64, RankError> {
+        let each = self.spec.training.micro_batches.max(1);
+        let of = |number: u32| MicroBatch { iteration: number / each, index: number % each };
+        let mut losses = 0.0;
+        for &pass in passes {
+            match pass {
+                Pass::Forward(number) => losses += self.forward(of(number), number)?,
+                Pass::Backward(number) => {
+                    self.backward(of(number), number)?;
+                    progress::enter(Phase::Step, None);
+                    self.stage.renew()?;
+                    self.step(number == 0)?;
+                }
+            }
+            progress::pass_done();
+        }
+        Ok(losses)
+    }
+
+    /// The gradients are completed, and written where it is the first time, and the optimizer steps.
+    fn step(&mut self, is_first: bool) -> Result<(), RankError> {
         let start = self.clock.now()?;
         progress::enter(Phase::Step, None);
         self.complete_gradients()?;
-        if iteration == 0 {
+        if is_first {
             self.dump(self.spec.dump_gradients.as_deref(), Trained::gradient)?;
         }
         self.update()?;
         actions::end_iteration()?;
         self.step_seconds.push((self.clock.now()? - start).as_secs_f64());
-        Ok(self.stage.is_last().then_some(loss))
+        Ok(())
     }
 
     /// The optimizer step.
@@ -66,34 +108,35 @@ impl Trainer<'_> {
         self.optimizer.step(self.stage.trained())
     }
 
-    fn forward(&mut self, micro_batch: MicroBatch) -> Result<f64, RankError> {
+    /// The number is what neighbours call the micro-batch by.
+    fn forward(&mut self, micro_batch: MicroBatch, number: u32) -> Result<f64, RankError> {
         let layer = self.spec.position.stage.first_layer;
         actions::before(Step::Forward { micro_batch: micro_batch.index, layer })?;
         let inputs = if self.stage.is_first() {
             None
         } else {
             progress::enter(Phase::Forward, None);
-            Some(self.neighbours.receive(Crossing::Activation, micro_batch.index)?)
+            Some(self.neighbours.receive(Crossing::Activation, number)?)
         };
         match self.stage.forward(micro_batch, inputs)? {
             Forwarded::Loss(loss) => Ok(loss),
             Forwarded::Activation(outputs) => {
-                self.neighbours.send(Crossing::Activation, micro_batch.index, outputs)?;
+                self.neighbours.send(Crossing::Activation, number, outputs)?;
                 Ok(0.0)
             }
         }
     }
 
-    fn backward(&mut self, micro_batch: MicroBatch) -> Result<(), RankError> {
+    fn backward(&mut self, micro_batch: MicroBatch, number: u32) -> Result<(), RankError> {
         actions::before_backward(micro_batch.index)?;
         let gradients = if self.stage.is_last() {
             None
         } else {
             progress::enter(Phase::Backward, None);
-            Some(self.neighbours.receive(Crossing::Gradient, micro_batch.index)?)
+            Some(self.neighbours.receive(Crossing::Gradient, number)?)
         };
         if let Some(gradients) = self.stage.backward(micro_batch, gradients)? {
-            self.neighbours.send(Crossing::Gradient, micro_batch.index, gradients)?;
+            self.neighbours.send(Crossing::Gradient, number, gradients)?;
         }
         Ok(())
     }
@@ -125,6 +168,11 @@ impl Trainer<'_> {
             drop(gradient.f_add_(&other)?);
         }
         Ok(())
+    }
+
+    /// Writes the weights to a file, if that is wanted.
+    pub(super) fn dump_parameters(&self) -> Result<(), RankError> {
+        self.dump(self.spec.dump_parameters.as_deref(), |trained| Ok(Some(trained.value.shallow_clone())))
     }
 
     /// Writes what every trained tensor has of something to a file, if that is wanted.

@@ -11,7 +11,7 @@ const RECOMPUTE: [RecomputePolicy; 3] =
     [RecomputePolicy::None, RecomputePolicy::Stage, RecomputePolicy::Layer];
 pub(crate) const ADAM: Optimizer =
     Optimizer::Adam { learning_rate: 1e-3, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.01 };
-const ADAMW: Optimizer =
+pub(crate) const ADAMW: Optimizer =
     Optimizer::AdamW { learning_rate: 1e-3, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
 pub(crate) const SGD: Optimizer = Optimizer::Sgd { learning_rate: 0.02, momentum: 0.9, weight_decay: 0.01 };
 

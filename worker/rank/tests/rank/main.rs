@@ -16,6 +16,7 @@ mod memory;
 mod models;
 mod optimizer;
 mod parallel;
+mod pipedream;
 mod processes;
 mod recording;
 mod reference;

@@ -9,7 +9,7 @@ use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule
 
 use crate::processes::{pipeline, positions, run, run_all, small_gpt, small_vgg, solo, training};
 
-fn assert_solo_equals_pipeline(model: &Model, training: TrainingSpec, sizes: &[usize]) {
+pub(crate) fn assert_solo_equals_pipeline(model: &Model, training: TrainingSpec, sizes: &[usize]) {
     let folder = tempfile::tempdir().unwrap();
     let connected = run_all(&pipeline(model, training, sizes, folder.path()));
     for (position, connected) in positions(sizes).into_iter().zip(connected) {

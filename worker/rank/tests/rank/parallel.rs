@@ -38,7 +38,7 @@ fn tensor(degree: u32) -> Degrees {
 const MIXED: Degrees = (2, 2);
 
 /// Stages of these numbers of layers.
-fn stages(stages: &[(usize, Degrees)]) -> Partitioning {
+pub(crate) fn stages(stages: &[(usize, Degrees)]) -> Partitioning {
     let mut first_layer = 0;
     let configs = stages
         .iter()
@@ -124,11 +124,11 @@ fn part(model: &Model, spec: &RankSpec, name: &str) -> ShardParameter {
     own.find(|parameter| parameter.whole.name == short).unwrap()
 }
 
-fn read(path: &Option<PathBuf>) -> Vec<(String, Tensor)> {
+pub(crate) fn read(path: &Option<PathBuf>) -> Vec<(String, Tensor)> {
     Tensor::read_safetensors(path.as_ref().unwrap()).unwrap()
 }
 
-fn dumping(mut specs: Vec<RankSpec>, folder: &Path) -> Vec<RankSpec> {
+pub(crate) fn dumping(mut specs: Vec<RankSpec>, folder: &Path) -> Vec<RankSpec> {
     for (index, spec) in specs.iter_mut().enumerate() {
         spec.dump_gradients = Some(folder.join(format!("gradients-{index}.safetensors")));
         spec.dump_parameters = Some(folder.join(format!("parameters-{index}.safetensors")));
@@ -182,7 +182,7 @@ fn assert_as_in_one_piece(
 }
 
 /// What several ranks hold of the same part of the same parameter is equal to the bit.
-fn assert_copies_are_equal(model: &Model, specs: &[RankSpec], what: &str) {
+pub(crate) fn assert_copies_are_equal(model: &Model, specs: &[RankSpec], what: &str) {
     let mut seen: BTreeMap<String, Tensor> = BTreeMap::new();
     let mut compared = 0;
     for spec in specs {

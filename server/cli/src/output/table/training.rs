@@ -10,6 +10,7 @@ pub(super) fn line(spec: &v1::TrainingSpec, look: Look) -> String {
     let schedule = match spec.schedule() {
         v1::Schedule::Unspecified | v1::Schedule::Gpipe => "gpipe",
         v1::Schedule::OneFOneB => "1f1b",
+        v1::Schedule::Pipedream => "pipedream",
     };
     let optimizer = match spec.optimizer.as_ref().and_then(|optimizer| optimizer.kind.as_ref()) {
         None | Some(optimizer::Kind::Sgd(_)) => "sgd",

@@ -24,7 +24,7 @@ pub(crate) struct Predict {
     #[command(flatten)]
     subject: Asked,
 
-    /// Position of --stage in its pipeline, from 0. Under 1F1B it decides the peak.
+    /// Position of --stage in its pipeline, from 0. Under 1F1B and PipeDream it decides the peak.
     #[arg(long, value_name = "N", requires = "stage_count", conflicts_with_all = ["partition", "plan"],
           value_parser = clap::value_parser!(i32).range(0..))]
     stage_index: Option<i32>,

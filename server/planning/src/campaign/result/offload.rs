@@ -13,10 +13,10 @@ pub(super) fn check(
     most_seconds: f64,
 ) -> Result<(), Invalid> {
     let Some(measured) = measured else {
-        return if actions.is_empty() {
-            Ok(())
-        } else {
+        return if moves(actions) {
             Err(Invalid::field("offload", "is missing: the stage has memory actions"))
+        } else {
+            Ok(())
         };
     };
     if actions.is_empty() {
@@ -46,6 +46,12 @@ pub(super) fn check(
         }
     }
     Ok(())
+}
+
+/// Whether anything moves from the stage or to it; layers that are computed again do not.
+fn moves(actions: &StageActions) -> bool {
+    let swaps = actions.actions.iter().any(|action| action.deed != Deed::Recompute);
+    swaps || actions.host_pool.0 > 0 || !actions.hosted.is_empty()
 }
 
 /// Where blocks go: stages, or none for the host.

@@ -329,6 +329,9 @@ fn what_actions_moved_is_what_they_ask_for() {
     assert_eq!(field(&|of| of.copies.push(copies)), of("copies[1].peer"));
     assert_eq!(field(&|of| of.copies[0].waited_seconds = 1e9), of("copies[0].waited_seconds"));
     assert_eq!(refused(&spec, &honest(&spec)), "measurements[0].offload", "it is missing");
+    let again = StageActions::by_stage(vec!["0/0=recompute".parse::<StagedAction>().unwrap()]);
+    let again = RunSpec { stage_actions: again, ..single_layer() };
+    assert_eq!(check(&leased(&again, &devices()), &honest(&again)), Ok(()), "nothing moves");
     assert_eq!(
         refused(&single_layer(), &measured(&|_| {})),
         "measurements[0].offload",

@@ -31,6 +31,9 @@
 //! | `tied` | what if both ends of a shared weight are in one stage? |
 //! | `margin`, `pace` | how sure is it, of bytes and of seconds? |
 //!
+//! Under PipeDream every backward pass is followed by an update, and each micro-batch in flight holds the version of the
+//! weights that it went forward with: the peak is that of the long run, with as many versions.
+//!
 //! A device of a stage of d replicas plays the tapes of a d-th of the micro-batch and holds the buffers in
 //! which gradients are summed; where a replica consists of shards, it plays the tapes of its shard.
 //!
@@ -82,7 +85,7 @@ use loadmaster_proto::training::{Optimizer, TrainingSpec};
 use crate::predict::memo::Memo;
 use crate::predict::{
     Acted, Breakdown, LayerCost, MOST_BYTES, PeakCurve, Prediction, PredictionError, Predictor, Share,
-    StageSetting, margin_up_to,
+    StageSeconds, StageSetting, margin_up_to,
 };
 use equal_stages::Runs;
 use library::{Gap, Library, Tape};
@@ -311,6 +314,55 @@ fn same_rule(one: &Optimizer, other: &Optimizer) -> bool {
         && one.state_scalars() == other.state_scalars()
 }
 
+impl Component {
+    /// What a stage needs whose kinds of passes need these bytes: as recorded, and with as much scratch memory as kernels
+    /// may take.
+    fn prediction(
+        &self,
+        setting: &StageSetting,
+        played: &Played,
+        (bytes, most): (StageBytes, Option<StageBytes>),
+        seconds: StageSeconds,
+    ) -> Prediction {
+        let place = Place {
+            schedule: setting.training.schedule,
+            stages: setting.stage_count,
+            stage: setting.stage_index,
+            micro_batches: setting.training.micro_batches,
+        };
+        let peak = bytes.peak(place, played.synchronisation(setting.stage.data_degree));
+        let fixed = played.fixed;
+        let older = played.older_versions(setting.training.schedule, setting.in_flight());
+        let part = |class: BlockClass| peak.of(class).min(MOST_BYTES);
+        let breakdown = Breakdown {
+            weights: fixed.parameters.saturating_add(fixed.buffers).saturating_add(older).min(MOST_BYTES),
+            gradients: part(BlockClass::Gradient),
+            optimizer: fixed.optimizer.min(MOST_BYTES),
+            activations: part(BlockClass::Activation),
+            edges: part(BlockClass::Edge),
+            communication: part(BlockClass::Communication),
+            transient: part(BlockClass::Transient),
+            overhead: played.overhead.min(MOST_BYTES),
+        };
+        let bytes = breakdown.total();
+        let most = most.map_or(0, |most| {
+            let peak = most.peak(place, played.synchronisation(setting.stage.data_degree)).total();
+            let constant = played.constant().saturating_add(older);
+            constant.saturating_add(peak).saturating_add(played.unseen).min(MOST_BYTES)
+        });
+        let least = margin::margin(played.origin, played.is_aligned, self.largest_error);
+        Prediction {
+            bytes: Bytes(bytes),
+            breakdown: Some(breakdown),
+            seconds: Some(seconds),
+            seconds_margin: self.seconds_margin(played, setting),
+            margin: Some(least.max(margin_up_to(bytes, most))),
+            predictor: NAME,
+            origin: played.origin,
+        }
+    }
+}
+
 impl Predictor for Component {
     fn name(&self) -> &'static str {
         NAME
@@ -322,40 +374,7 @@ impl Predictor for Component {
 
     fn stage(&self, setting: &StageSetting) -> Result<Prediction, PredictionError> {
         let played = self.played(setting)?;
-        let place = Place {
-            schedule: setting.training.schedule,
-            stages: setting.stage_count,
-            stage: setting.stage_index,
-            micro_batches: setting.training.micro_batches,
-        };
-        let peak = played.bytes.peak(place, played.synchronisation(setting.stage.data_degree));
-        let fixed = played.fixed;
-        let part = |class: BlockClass| peak.of(class).min(MOST_BYTES);
-        let breakdown = Breakdown {
-            weights: fixed.parameters.saturating_add(fixed.buffers).min(MOST_BYTES),
-            gradients: part(BlockClass::Gradient),
-            optimizer: fixed.optimizer.min(MOST_BYTES),
-            activations: part(BlockClass::Activation),
-            edges: part(BlockClass::Edge),
-            communication: part(BlockClass::Communication),
-            transient: part(BlockClass::Transient),
-            overhead: played.overhead.min(MOST_BYTES),
-        };
-        let bytes = breakdown.total();
-        let most = played.most.map_or(0, |most| {
-            let peak = most.peak(place, played.synchronisation(setting.stage.data_degree)).total();
-            played.constant().saturating_add(peak).saturating_add(played.unseen).min(MOST_BYTES)
-        });
-        let least = margin::margin(played.origin, played.is_aligned, self.largest_error);
-        Ok(Prediction {
-            bytes: Bytes(bytes),
-            breakdown: Some(breakdown),
-            seconds: Some(played.seconds),
-            seconds_margin: self.seconds_margin(&played, setting),
-            margin: Some(least.max(margin_up_to(bytes, most))),
-            predictor: NAME,
-            origin: played.origin,
-        })
+        Ok(self.prediction(setting, &played, (played.bytes, played.most), played.seconds))
     }
 
     fn acted(&self, setting: &StageSetting, actions: &StageActions) -> Result<Acted, PredictionError> {
@@ -379,7 +398,8 @@ impl Predictor for Component {
             let played = self.played(&StageSetting { stage, ..*setting }).ok()?;
             let synchronisation = played.synchronisation(stage.data_degree).total();
             let curve = |bytes: &StageBytes, constant: u64| {
-                bytes.curve(setting.training.micro_batches, synchronisation, constant)
+                let TrainingSpec { schedule, micro_batches, .. } = setting.training;
+                bytes.curve((schedule, micro_batches), synchronisation, constant, played.version)
             };
             let most = played.most.map(|most| {
                 let most = curve(&most, played.constant().saturating_add(played.unseen));

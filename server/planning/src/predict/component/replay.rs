@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use loadmaster_proto::measure::tape::LayerTape;
+use loadmaster_proto::training::actions::Run;
 use loadmaster_proto::training::gradient_buckets::{BUCKET_BYTES, Bucket, buckets};
 use loadmaster_proto::training::shard::{Shard, ShardParameter};
 use loadmaster_proto::training::stage::StageConfig;
-use loadmaster_proto::training::{RecomputePolicy, StaticBytes};
+use loadmaster_proto::training::{RecomputePolicy, Schedule, StaticBytes};
 
 use super::Component;
 use super::layer_seconds::LayerSeconds;
@@ -38,6 +39,8 @@ pub(super) struct Played {
     pub(super) unseen: u64,
     /// What its parameters take on the fullest device, gradients apart.
     pub(super) fixed: StaticBytes,
+    /// What layers compute with: so much takes each older version of the weights that a micro-batch in flight holds.
+    pub(super) version: u64,
     /// The largest buffer in which gradients of replicas are summed.
     pub(super) largest_bucket: u64,
     pub(super) overhead: u64,
@@ -55,14 +58,8 @@ impl Component {
     pub(super) fn play(&self, key: PlayedKey) -> Result<Played, PredictionError> {
         let tapes = self.tapes(key)?;
         let shards = different_shards(key.tensor_degree, &tapes);
-        let play = |tape: fn(&ShardTapes) -> &LayerTape| {
-            let of_shard = |(index, shards): &(u32, Vec<&ShardTapes>)| {
-                let tapes: Vec<&LayerTape> = shards.iter().map(|shard| tape(shard)).collect();
-                let shared = self.added_to_shared(&tapes, key, *index);
-                StageBytes::of(&self.replay_stage(key, &tapes, shared.as_ref()))
-            };
-            shards.iter().map(of_shard).reduce(StageBytes::fullest).unwrap_or_default()
-        };
+        let runs = runs_of(key.recompute, tapes.len());
+        let play = |tape| self.passes(key, &shards, &runs, tape);
         let all = || shards.iter().flat_map(|(_, shards)| shards);
         let is_known = all().all(|shard| Arc::ptr_eq(&shard.tape, &shard.most) && shard.unseen == 0);
         // Kernels of one layer at a time.
@@ -83,6 +80,7 @@ impl Component {
             most: (!is_known).then(|| play(|shard| &shard.most)),
             unseen,
             fixed: self.model.rank_static_bytes(&config, 0, &self.training),
+            version: self.version(&config),
             largest_bucket: self.largest_bucket(&config),
             // Workspaces are shared by the layers of a device.
             overhead: all().map(|shard| shard.tape.overhead).max().unwrap_or_default(),
@@ -92,6 +90,23 @@ impl Component {
             sources,
             unaligned,
         })
+    }
+
+    /// The bytes of its kinds of passes on the fullest shard, where layers are computed again in these runs.
+    pub(super) fn passes(
+        &self,
+        key: PlayedKey,
+        shards: &[(u32, Vec<&ShardTapes>)],
+        runs: &[Vec<Run>],
+        tape: fn(&ShardTapes) -> &LayerTape,
+    ) -> StageBytes {
+        let of_shard = |(index, shards): &(u32, Vec<&ShardTapes>)| {
+            let tapes: Vec<&LayerTape> = shards.iter().map(|shard| tape(shard)).collect();
+            let shared = self.added_to_shared(&tapes, key, *index);
+            let stage = self.replay_stage(key, &tapes, shared.as_ref());
+            StageBytes::of(&ReplayStage { runs: runs.to_vec(), ..stage })
+        };
+        shards.iter().map(of_shard).reduce(StageBytes::fullest).unwrap_or_default()
     }
 
     /// The tapes of its layers.
@@ -143,6 +158,13 @@ impl Component {
         Some(TiedEnds::of(embedding, head, bytes))
     }
 
+    /// What the layers of a device compute with; copies that the optimizer updates are none of it.
+    fn version(&self, stage: &StageConfig) -> u64 {
+        let parameters = self.model.rank_parameters(stage, 0);
+        let scalars = parameters.iter().fold(0, |sum: u64, of| sum.saturating_add(of.elements()));
+        scalars.saturating_mul(self.training.precision.scalar_bytes())
+    }
+
     /// The largest buffer in which the gradients of replicas are summed: each shard's of its own.
     fn largest_bucket(&self, stage: &StageConfig) -> u64 {
         let scalar = self.training.precision.gradient_bytes();
@@ -158,6 +180,11 @@ impl Played {
     pub(super) fn constant(&self) -> u64 {
         let StaticBytes { parameters, buffers, optimizer, .. } = self.fixed;
         [parameters, buffers, optimizer, self.overhead].into_iter().map(|bytes| bytes.min(MOST_BYTES)).sum()
+    }
+
+    /// What older versions of its weights take under a schedule with so many micro-batches in flight.
+    pub(super) fn older_versions(&self, schedule: Schedule, in_flight: u32) -> u64 {
+        u64::from(schedule.weight_versions(in_flight) - 1).saturating_mul(self.version)
     }
 
     /// Buffers that a device of a stage of this many replicas holds while gradients are summed.

@@ -85,6 +85,15 @@ impl StageBytes {
         let Place { schedule, stages, stage, micro_batches } = place;
         let most = schedule.in_flight(stages, stage, micro_batches);
         let others = |count: u32| self.in_flight.times(u64::from(count));
+        if schedule.updates_always() {
+            // Every backward pass creates gradients, for the update behind it, and the others in flight wait.
+            let others = others(most.saturating_sub(1));
+            let updated = [synchronisation, self.step].map(|more| self.gradients.plus(more));
+            for moment in [self.forward, self.first_backward].into_iter().chain(updated) {
+                consider(others.plus(moment));
+            }
+            return peak;
+        }
         // The last forward pass before the first backward pass, and that one.
         consider(self.forward.plus(others(most.saturating_sub(1))));
         consider(self.first_backward.plus(others(most.saturating_sub(1))));
@@ -104,8 +113,15 @@ impl StageBytes {
 impl StageBytes {
     /// [`Self::peak`] for any number of micro-batches in flight out of these, in all: what `constant` adds to
     /// every moment included. Most in flight adds the same to each moment of a pass, so the highest one with one
-    /// micro-batch in flight is the highest with any number.
-    pub(super) fn curve(&self, micro_batches: u32, synchronisation: u64, constant: u64) -> PeakCurve {
+    /// micro-batch in flight is the highest with any number. Under PipeDream each of them has a version of the weights,
+    /// of so many bytes, one of which is in `constant`.
+    pub(super) fn curve(
+        &self,
+        (schedule, micro_batches): (Schedule, u32),
+        synchronisation: u64,
+        constant: u64,
+        version: u64,
+    ) -> PeakCurve {
         let [in_flight, gradients, forward, first, later, step] = [
             self.in_flight,
             self.gradients,
@@ -117,6 +133,19 @@ impl StageBytes {
         .map(|bytes| bytes.total().min(MOST_BYTES));
         let [synchronisation, constant] = [synchronisation, constant].map(|bytes| bytes.min(MOST_BYTES));
         let before = forward.max(first);
+        if schedule.updates_always() {
+            let one = before.max(gradients + synchronisation.max(step)) + constant;
+            let each = in_flight + version.min(MOST_BYTES);
+            return PeakCurve {
+                least: 0,
+                one,
+                one_of_last: one,
+                each,
+                micro_batches,
+                margin: None,
+                most: None,
+            };
+        }
         let again = (forward + gradients).max(later + gradients);
         // The last one in flight is back when a later backward pass begins.
         let rest = if micro_batches > 1 { (later + gradients).saturating_sub(in_flight) } else { 0 };

@@ -44,6 +44,13 @@ pub fn warnings(
             100.0 * known
         ));
     }
+    if let Some(setting) = settings.iter().find(|of| of.training.schedule.updates_always()) {
+        warnings.push(format!(
+            "under {} gradients are of older weights than those that they update, by as many updates as stages follow: \
+             it does not train what synchronous SGD trains",
+            setting.training.schedule
+        ));
+    }
     warnings.extend(below_smallest(predictor, settings));
     if predictions.iter().any(|of| of.seconds.is_some() && of.seconds_margin.is_none()) {
         warnings.push(format!(

@@ -85,6 +85,8 @@ impl Layers {
         // Of no state has a scalar more than 16 bytes.
         let scalars = (self.parameters / training.precision.scalar_bytes()).min(MOST_BYTES / 16);
         let StaticBytes { parameters, gradients, optimizer, .. } = training.static_bytes(scalars);
+        let older = u64::from(training.schedule.weight_versions(in_flight) - 1)
+            .saturating_mul(scalars.saturating_mul(training.precision.scalar_bytes()));
         let copies = scalars.saturating_mul(u64::from(table.copies_bytes_per_parameter()));
         let in_flight = u64::from(in_flight);
         let activations = match training.recompute {
@@ -101,7 +103,7 @@ impl Layers {
         let held = if keeps_input { in_flight.saturating_mul(self.first_input) } else { 0 };
         let edges = held.saturating_add(if sends_output { self.last_output } else { 0 });
         Breakdown {
-            weights: parameters,
+            weights: parameters.saturating_add(older).min(MOST_BYTES),
             gradients,
             // Launchers keep them for their optimizers: flat copies of weights and gradients.
             optimizer: optimizer.saturating_add(copies).min(MOST_BYTES),

@@ -137,7 +137,7 @@ impl Writer<'_> {
         let micro_batch = match setting.training.schedule {
             Schedule::Gpipe => setting.training.micro_batches.saturating_sub(1),
             // The second, if there is one: gradients are there by then.
-            Schedule::OneFOneB => {
+            Schedule::OneFOneB | Schedule::PipeDream => {
                 let in_flight = setting.training.schedule.in_flight(
                     setting.stage_count,
                     setting.stage_index,

@@ -11,10 +11,12 @@
 //! | `nodes` | are peers on the same node, and has its host the memory? |
 //! | `stages` | which stages are actions chosen for? |
 //! | `seconds` | how long does an iteration take with the copies? |
+//! | `endless` | how long if it never flushes? |
 
 mod asked;
 mod blocks;
 mod choose;
+mod endless;
 mod links;
 mod nodes;
 mod replayed;

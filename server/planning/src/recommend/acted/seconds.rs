@@ -22,12 +22,12 @@ use crate::search::Seconds;
 
 /// An iteration with copies.
 pub(super) struct Timed {
-    copied: Copied,
-    edges: Vec<Edge>,
+    pub(super) copied: Copied,
+    pub(super) edges: Vec<Edge>,
     /// Mean seconds of a backward pass of each stage, what it computes again included.
-    backward: Vec<f64>,
+    pub(super) backward: Vec<f64>,
     /// Where the rates of copies come from, for people.
-    rates: String,
+    pub(super) rates: String,
 }
 
 impl Writer<'_> {
@@ -38,6 +38,9 @@ impl Writer<'_> {
         stages: &ActedStages,
         pace: CopyPace,
     ) -> Result<Option<Timed>, QuestionError> {
+        if candidate.schedule.updates_always() {
+            return Ok(self.endless(candidate, stages));
+        }
         let count = u32::try_from(candidate.stages.len()).unwrap_or(u32::MAX);
         let links = self.copy_links(candidate, pace);
         let mut devices = Vec::with_capacity(candidate.stages.len());
@@ -158,7 +161,7 @@ fn used(devices: &[DeviceSteps]) -> BTreeSet<Way> {
 }
 
 /// Mean seconds of a stage's backward pass over its slots.
-fn mean_backward(acted: &Acted, first: usize, layers: &[LayerSeconds]) -> f64 {
+pub(super) fn mean_backward(acted: &Acted, first: usize, layers: &[LayerSeconds]) -> f64 {
     let own: f64 = layers.iter().map(|of| of.backward).sum();
     let slots = acted.steps.slots();
     let again: f64 = (0..slots)
@@ -200,7 +203,10 @@ impl Timed {
             let busy: f64 = copied.devices.iter().map(|of| of.busy).sum();
             estimate.seconds = copied.iteration_seconds;
             // Of passes that compute again what they do; it knows no copies.
-            estimate.closed_form = iteration(&stages, &edges, plan.training.micro_batches, estimate.overlap);
+            estimate.closed_form = match plan.training.schedule.updates_always() {
+                true => copied.iteration_seconds,
+                false => iteration(&stages, &edges, plan.training.micro_batches, estimate.overlap),
+            };
             if copied.iteration_seconds > 0.0 {
                 estimate.bubble = (1.0 - busy / (devices * copied.iteration_seconds)).max(0.0);
             }

@@ -145,6 +145,7 @@ const TABLE: [Rules; 12] = [
     Rules {
         launcher: Launcher::Pipedream,
         offloads: &[],
+        schedules: &[Schedule::OneFOneB, Schedule::PipeDream],
         shape: PlanShape::PerStageReplicas,
         cut: CutUnit::Layer,
         even_nodes: false,

@@ -68,7 +68,7 @@ pub struct Candidate {
     pub stages: Vec<CandidateStage>,
     /// Seconds of one micro-batch between each stage and the next one, both ways.
     pub edges: Vec<f64>,
-    /// Seconds of an iteration by AMP's closed form (equation 5); none without times.
+    /// Seconds of an iteration by AMP's closed form (equation 5), or by that of PipeDream; none without times.
     pub closed_form: Option<f64>,
     /// Seconds of an iteration as simulated; none without times, or with too many passes to simulate.
     pub simulated: Option<f64>,
@@ -126,6 +126,10 @@ impl Candidate {
         candidate.closed_form = candidate
             .timed()
             .map(|(stages, edges)| iteration(&stages, &edges, candidate.batch.micro_batches, overlap));
+        if question.schedule == Schedule::PipeDream {
+            // AMP's formula has a flush; in the long run there is a closed form of its own.
+            candidate.closed_form = candidate.simulated_with(|pipeline| iteration_seconds(pipeline).ok());
+        }
         candidate.keep_pins(question, subset);
         Some(candidate)
     }

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use loadmaster_proto::plan::objective::SearchMode;
+use loadmaster_proto::training::Schedule;
 
 use super::candidate::Candidate;
 use super::effort::Effort;
@@ -330,9 +331,13 @@ impl<'a, C: StageCosts> Asked<'a, C> {
         let stages = (*self.variant.stages.end()).min(layers).max(1);
         let batches = self.variant.batch.micro_batches;
         let held = self.variant.schedule.in_flight(u32::try_from(stages).unwrap_or(u32::MAX), 0, batches);
-        let trips = f64::from(batches.div_ceil(held.max(1)));
         // Some stage takes its share at least, of every micro-batch.
-        all * trips.max(f64::from(batches) / stages as f64)
+        let share = f64::from(batches) / stages as f64;
+        if self.variant.schedule == Schedule::PipeDream {
+            return all * share;
+        }
+        let trips = f64::from(batches.div_ceil(held.max(1)));
+        all * trips.max(share)
     }
 
     /// Places of all orders together: what it takes to keep this.

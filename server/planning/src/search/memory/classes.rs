@@ -46,6 +46,7 @@ pub(super) fn classed<C: StageCosts>(
     let enough = match question.schedule {
         Schedule::Gpipe => 1,
         Schedule::OneFOneB => question.micro_batches.max(1) as usize,
+        Schedule::PipeDream => (*question.stages.end()).max(1),
     };
     let most = effort.limits.moves;
     let counts = Counts::of(question, enough, most).ok_or(Unfinished::TooMany)?;

@@ -1,5 +1,7 @@
 //! Builds plans from the last stage to the first, the most promising first.
 
+use loadmaster_proto::training::Schedule;
+
 use super::super::memory::{Peaks, Run};
 use super::super::{Ended, PlaceId, PlacedStage, Question, Seconds, StageCosts, Stop};
 use super::tables::StageTables;
@@ -129,8 +131,9 @@ impl<'a, C: StageCosts> Branch<'a, C> {
                     let run = Run { peak: self.terms.unit.of(peak.bytes, capacity), devices: step.devices };
                     let peaks = Peaks::of(self.part.runs.iter().copied().chain([run]));
                     let edge = self.edge(&stage);
+                    let once = if self.is_endless() { 0.0 } else { before.both + cell.seconds.passes() };
                     let least = Least {
-                        seconds: before.busy.max(before.both + cell.seconds.passes()),
+                        seconds: before.busy.max(once),
                         highest: before.highest.max(peaks.highest().unwrap_or(0)),
                         peaks,
                     };
@@ -183,12 +186,19 @@ impl<'a, C: StageCosts> Branch<'a, C> {
         let input = self.input(&child.stage);
         child.least.seconds = if child.stage.first == 0 {
             ended.iteration
+        } else if self.is_endless() {
+            child.least.seconds.max(ended.iteration)
         } else {
             let late = before.forward + input / 2.0 + ended.iteration;
             let back = before.both + input + ended.first_passes;
             child.least.seconds.max(late).max(back)
         };
         self.wanted.may_be(&child.least).then_some(child)
+    }
+
+    /// Whether nothing is ever flushed: no micro-batch waits for a pipeline to fill.
+    fn is_endless(&self) -> bool {
+        self.question.schedule == Schedule::PipeDream
     }
 
     /// Seconds of the edge between a stage and the part: the slower side counts.

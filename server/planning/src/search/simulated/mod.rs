@@ -15,6 +15,10 @@
 //! the stages before it, each working through all its micro-batches once the first one is there
 //! ```
 //!
+//! Under PipeDream nothing is filled or drained: the long run takes what its slowest cycle does, and those of a part are
+//! cycles of the whole. So no iteration is shorter than that of the part, or than any other stage working through all its
+//! micro-batches and the updates behind them.
+//!
 //! | module | what it does |
 //! |---|---|
 //! | `tables` | seconds and room of every stage, and what the stages before any place and layer take at least |

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, hash_map};
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::training::Schedule;
 
 use super::super::graph::{Lengths, Likeness};
 use super::super::{Peak, PlaceId, PlacedStage, Places, Question, Seconds, StageAt, StageCosts, Step, Stop};
@@ -104,13 +105,17 @@ impl StageTables {
             return None;
         }
         let held = question.in_flight(most_stages.saturating_sub(1)).max(1);
+        let trips = match question.schedule {
+            Schedule::PipeDream => f64::from(question.micro_batches) / f64::from(held),
+            Schedule::Gpipe | Schedule::OneFOneB => f64::from(question.micro_batches.div_ceil(held)),
+        };
         let mut tables = Self {
             layers,
             list: Vec::new(),
             into: vec![Vec::new(); places],
             before: Vec::new(),
             rows,
-            trips: f64::from(question.micro_batches.div_ceil(held)),
+            trips,
         };
         let mut alike: HashMap<Likeness, Vec<usize>> = HashMap::new();
         let mut ways = 0_usize;
@@ -237,7 +242,12 @@ impl StageTables {
                                 Overlap::Computing => one_way,
                                 Overlap::Nothing => from.forward,
                             };
-                            let busy = (both + m * each).max(late + m * each + cell.seconds.step);
+                            let busy = match question.schedule {
+                                Schedule::PipeDream => m * (each + cell.seconds.step),
+                                Schedule::Gpipe | Schedule::OneFOneB => {
+                                    (both + m * each).max(late + m * each + cell.seconds.step)
+                                }
+                            };
                             let to = &mut own[last + 1];
                             to.forward = to.forward.min(one_way + cell.seconds.forward);
                             to.both = to.both.min(from.both + input + passes);

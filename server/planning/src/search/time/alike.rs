@@ -65,6 +65,8 @@ pub(super) fn graph<C: StageCosts>(
 pub(super) fn enough<C>(question: &Question<'_, C>, is_limited: bool) -> usize {
     match question.schedule {
         Schedule::OneFOneB if is_limited => question.micro_batches.saturating_sub(1) as usize,
+        // Another stage always is another micro-batch.
+        Schedule::PipeDream if is_limited => question.stages.end().saturating_sub(1),
         _ => 0,
     }
 }

@@ -33,6 +33,7 @@ const FACTS: [Fact; 20] = [
         plan.training.as_ref().map(|training| match training.schedule() {
             Schedule::Unspecified | Schedule::Gpipe => "gpipe".to_owned(),
             Schedule::OneFOneB => "1f1b".to_owned(),
+            Schedule::Pipedream => "pipedream".to_owned(),
         })
     }),
     ("micro-batch", |plan, _, look| {

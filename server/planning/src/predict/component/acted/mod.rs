@@ -10,10 +10,12 @@
 //! | `player` | what does a step do, and which blocks are meant by an absence? |
 //! | `shard` | what is on a device of the stage in each step? |
 //! | `stored` | which tensors of a layer are there all the time: parameters, optimizer's state? |
+//! | `endless` | what if nothing is ever flushed? |
 //! | `moved` | how much is away, where, and between which boundaries? |
 //!
 //! Iterations are those after the first: what is away at the end of one comes back in the next.
 
+mod endless;
 pub(super) mod moved;
 mod player;
 pub(super) mod shard;
@@ -40,6 +42,9 @@ impl Component {
         setting: &StageSetting,
         actions: &StageActions,
     ) -> Result<Acted, PredictionError> {
+        if setting.training.schedule.updates_always() {
+            return self.endless(setting, actions);
+        }
         let key = self.key(setting)?;
         let tapes = self.tapes(key)?;
         self.check_saved(setting, actions, &tapes)?;

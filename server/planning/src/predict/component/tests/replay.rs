@@ -1,15 +1,18 @@
 //! The fold against a replay of every event, and both against pencil and paper.
 
+use std::collections::VecDeque;
+use std::rc::Rc;
+
 use loadmaster_proto::training::actions::{StageActions, Steps};
-use loadmaster_proto::training::schedule::Pass;
+use loadmaster_proto::training::schedule::{Endless, Pass};
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 use proptest::prelude::*;
 
 use super::super::acted::shard::Scene;
 use super::super::acted::stored::Stored;
-use super::super::machine::{BlockClass, ClassBytes};
+use super::super::machine::{BlockClass, ClassBytes, Machine};
 use super::super::schedule::{Place, StageBytes};
-use super::super::stage::ReplayStage;
+use super::super::stage::{PassTurn, ReplayStage};
 use super::tapes::{Shape, policies, schedules, shapes, stage, tape, tapes};
 use crate::predict::Breakdown;
 
@@ -30,6 +33,43 @@ fn replay(stage: &ReplayStage<'_>, place: Place, synchronisation: u64) -> Breakd
     let acted = scene.play();
     assert_eq!(acted.left, 0, "an iteration leaves nothing behind");
     acted.peak()
+}
+
+/// The peak of a training under PipeDream, pass by pass: each micro-batch holds the weights that it went forward with until
+/// it is back, and an update writes new ones where somebody holds the newest.
+fn long_run(stage: &ReplayStage<'_>, place: Place, synchronisation: u64, version: u64) -> u64 {
+    let Place { stages, stage: index, micro_batches, .. } = place;
+    let iterations = Endless::warm_up(stages, micro_batches) + 2;
+    let endless = Endless { stages, stage: index, micro_batches, iterations };
+    let passes = (0..iterations).flat_map(|iteration| endless.passes(iteration)).chain(endless.rest());
+    let mut machine = Machine::default();
+    let mut newest = Rc::new(machine.allocate(version, BlockClass::Activation));
+    let mut open = VecDeque::new();
+    for pass in passes {
+        match pass {
+            Pass::Forward(_) => {
+                open.push_back((newest.clone(), stage.forward(&mut machine, PassTurn::First)))
+            }
+            Pass::Backward(_) => {
+                let (held, micro_batch) = open.pop_front().unwrap();
+                let gradients = stage.backward(&mut machine, micro_batch);
+                let is_newest = Rc::ptr_eq(&held, &newest);
+                if let (Some(last), false) = (Rc::into_inner(held), is_newest) {
+                    machine.release(last);
+                }
+                if Rc::strong_count(&newest) > 1 {
+                    newest = Rc::new(machine.allocate(version, BlockClass::Activation));
+                }
+                let buffer = machine.allocate(synchronisation, BlockClass::Communication);
+                machine.release(buffer);
+                stage.step(&mut machine, gradients);
+            }
+        }
+    }
+    let peak = machine.peak().total();
+    machine.release(*newest);
+    assert_eq!(machine.held().total(), 0, "a training leaves nothing behind");
+    peak
 }
 
 proptest! {
@@ -72,8 +112,33 @@ proptest! {
         let mut synchronisation = ClassBytes::default();
         synchronisation.add(BlockClass::Communication, buffer);
         let in_flight = schedule.in_flight(stages, stage_index, micro_batches);
-        let read = bytes.curve(micro_batches, buffer, constant).bytes(in_flight);
+        let read = bytes.curve((schedule, micro_batches), buffer, constant, 0).bytes(in_flight);
         prop_assert_eq!(read, bytes.peak(place, synchronisation).total() + constant);
+    }
+
+    /// PipeDream: what is read from one pass of each kind is the highest moment of a whole training that never flushes,
+    /// where each version of the weights is there for as long as anybody holds it; a search reads the same from a curve.
+    #[test]
+    fn the_fold_is_the_long_run_of_pipedream(
+        shapes in shapes(),
+        recompute in policies(),
+        is_first: bool,
+        (stages, stage_index) in (1_u32..6).prop_flat_map(|stages| (Just(stages), 0..stages)),
+        micro_batches in 1_u32..8,
+        (buffer, version) in (0_u64..3_000, 0_u64..3_000),
+    ) {
+        let tapes = tapes(&shapes, is_first);
+        let stage = stage(&tapes, recompute, is_first);
+        let schedule = Schedule::PipeDream;
+        let place = Place { schedule, stages, stage: stage_index, micro_batches };
+        let mut synchronisation = ClassBytes::default();
+        synchronisation.add(BlockClass::Communication, buffer);
+        let bytes = StageBytes::of(&stage);
+        let in_flight = schedule.in_flight(stages, stage_index, micro_batches);
+        let folded = bytes.peak(place, synchronisation).total() + u64::from(in_flight) * version;
+        prop_assert_eq!(folded, long_run(&stage, place, buffer, version));
+        let curve = bytes.curve((schedule, micro_batches), buffer, version, version);
+        prop_assert_eq!(folded, curve.bytes(in_flight));
     }
 
     /// Whoever keeps an edge tensor, it counts once: a stage never needs more for its edges than all of

@@ -1,6 +1,13 @@
 //! The order of the passes of a stage, and how many micro-batches are in flight.
 //!
 //! Predictor and rank must agree on both, so they are defined here alone.
+//!
+//! PipeDream is 1F1B whose micro-batches go on from one iteration to the next: nothing is flushed, and an iteration is
+//! no more than as many of them. Behind every backward pass the weights are updated; `endless` says what comes of it.
+
+mod endless;
+
+pub use endless::Endless;
 
 use crate::training::Schedule;
 
@@ -18,15 +25,16 @@ impl Schedule {
     ///
     /// GPipe: all forward, then all backward passes from the last micro-batch to the first, as
     /// torchgpipe's autograd does. 1F1B: `in_flight - 1` forward passes, then one forward and one
-    /// backward in turn, then the rest of the backward passes, each from the first micro-batch on.
+    /// backward in turn, then the rest of the backward passes, each from the first micro-batch on. PipeDream: as 1F1B,
+    /// where these are all micro-batches of the training ([`Endless`]).
     pub fn passes(self, stages: u32, stage: u32, micro_batches: u32) -> Vec<Pass> {
         match self {
             Self::Gpipe => (0..micro_batches)
                 .map(Pass::Forward)
                 .chain((0..micro_batches).rev().map(Pass::Backward))
                 .collect(),
-            Self::OneFOneB => {
-                let warm_up = self.in_flight(stages, stage, micro_batches).saturating_sub(1);
+            Self::OneFOneB | Self::PipeDream => {
+                let warm_up = Self::OneFOneB.in_flight(stages, stage, micro_batches).saturating_sub(1);
                 let mut passes: Vec<Pass> = (0..warm_up).map(Pass::Forward).collect();
                 for forward in warm_up..micro_batches {
                     passes.push(Pass::Forward(forward));
@@ -39,12 +47,27 @@ impl Schedule {
     }
 
     /// The most micro-batches of stage `stage` of `stages` that are between their forward and
-    /// backward pass at once: all of them under GPipe, `min(m, S − s)` under 1F1B.
+    /// backward pass at once: all of them under GPipe, `min(m, S − s)` under 1F1B, `S − s` under PipeDream, where
+    /// micro-batches of the next iterations follow.
     pub fn in_flight(self, stages: u32, stage: u32, micro_batches: u32) -> u32 {
+        let from_here = stages.saturating_sub(stage).max(1);
         match self {
             Self::Gpipe => micro_batches,
-            Self::OneFOneB => micro_batches.min(stages.saturating_sub(stage).max(1)),
+            Self::OneFOneB => micro_batches.min(from_here),
+            Self::PipeDream => from_here,
         }
+    }
+
+    /// Whether weights are updated behind every backward pass, into new ones, instead of once at the end of an
+    /// iteration.
+    pub fn updates_always(self) -> bool {
+        self == Self::PipeDream
+    }
+
+    /// Versions of its weights that a stage with so many micro-batches in flight holds at once: each of them went
+    /// forward with another one where weights are updated always, the last of them with the newest.
+    pub fn weight_versions(self, in_flight: u32) -> u32 {
+        if self.updates_always() { in_flight.max(1) } else { 1 }
     }
 }
 
@@ -56,7 +79,7 @@ mod tests {
 
     proptest! {
         /// Each micro-batch goes forward once and then backward once, and the most in flight is what
-        /// `in_flight` says.
+        /// `in_flight` says; PipeDream's are those of `endless`.
         #[test]
         fn passes_are_complete_and_in_flight_is_exact(
             schedule in prop_oneof![Just(Schedule::Gpipe), Just(Schedule::OneFOneB)],
@@ -90,7 +113,7 @@ mod tests {
     /// Every pass finds its input when stages run side by side: no schedule may deadlock.
     #[test]
     fn stages_never_wait_for_each_other_forever() {
-        for schedule in [Schedule::Gpipe, Schedule::OneFOneB] {
+        for schedule in Schedule::ALL {
             for (stages, micro_batches) in [(1, 1), (2, 1), (4, 3), (4, 8), (7, 5)] {
                 let mut left: Vec<std::collections::VecDeque<Pass>> =
                     (0..stages).map(|stage| schedule.passes(stages, stage, micro_batches).into()).collect();

@@ -1,0 +1,116 @@
+//! PipeDream as users ask for it: predicted, planned, trained without a flush, and what cannot be is named.
+
+use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, profile};
+use serde_json::Value;
+
+/// `SMALL_GPT2`, of seven layers, whose ends do not share a weight.
+fn untied() -> Vec<&'static str> {
+    [&SMALL_GPT2[..], &["--untied-head"]].concat()
+}
+
+fn number(value: &Value) -> i64 {
+    // 64-bit numbers are texts in the JSON form of messages.
+    value.as_i64().or_else(|| value.as_str()?.parse().ok()).unwrap_or(0)
+}
+
+fn seconds(plan: &Value) -> f64 {
+    plan["iteration"]["iterationSeconds"].as_f64().unwrap()
+}
+
+/// One profile answers for it: bytes with as many versions of the weights as micro-batches in flight, seconds of the long
+/// run, the plan with the lowest peaks and the fastest; a trial never flushes, and its peaks are those predicted.
+#[test]
+fn plans_under_pipedream_are_predicted_found_and_trained() {
+    let planner = Planner::start();
+    let _worker = Worker::start(&planner, &WorkerOptions::default());
+    profile(&planner, &untied(), &["--id", "gpt", "--micro-batch-size", "4", "--micro-batches", "4"]);
+
+    let predict = |schedule: &str| {
+        let ask = ["plan", "predict", "--profile", "gpt", "--partition", "3-2-2", "--schedule", schedule];
+        json(&planner, &ask)
+    };
+    let (endless, flushed) = (predict("pipedream"), predict("1f1b"));
+    let weights =
+        |answer: &Value, stage: usize| number(&answer["stages"][stage]["breakdown"]["weightsBytes"]);
+    for stage in 0..3 {
+        assert_eq!(number(&endless["stages"][stage]["inFlight"]), 3 - stage as i64);
+        assert_eq!(weights(&endless, stage), (3 - stage as i64) * weights(&flushed, stage), "{endless}");
+    }
+    assert!(endless["warnings"].to_string().contains("older weights"), "{endless}");
+
+    let ask = ["plan", "recommend", "--profile", "gpt", "--devices", "3x1GiB", "--schedule", "pipedream"];
+    let plan = json(&planner, &[&ask[..], &["--partition", "3-2-2"]].concat());
+    let name = plan["name"].as_str().unwrap();
+    for stage in 0..3 {
+        assert_eq!(
+            number(&plan["stages"][stage]["predictedPeak"]["bytes"]),
+            number(&endless["stages"][stage]["peak"]["bytes"])
+        );
+    }
+    // In the long run nothing is filled or drained: there is a closed form, and the simulation has it.
+    let closed_form = plan["iteration"]["closedFormSeconds"].as_f64().unwrap();
+    assert!((closed_form - seconds(&plan)).abs() < 1e-9 * closed_form, "{plan}");
+
+    let best = |objective: &str| {
+        let batch = ["--micro-batch-size", "4", "--micro-batches", "4", "--objective", objective];
+        json(&planner, &[&ask[..], &batch].concat())
+    };
+    let (lowest, fastest) = (best("min-peak-memory"), best("min-iteration-time"));
+    let peak = |plan: &Value| number(&plan["predictedPeak"]["bytes"]);
+    for found in [&lowest, &fastest] {
+        assert_eq!(found["training"]["schedule"], "SCHEDULE_PIPEDREAM");
+        assert_eq!(found["certificate"]["proven"], true, "{found}");
+        assert!(peak(&lowest) <= peak(found) && seconds(&fastest) <= seconds(found) * (1.0 + 1e-9));
+    }
+    assert!(peak(&lowest) <= peak(&plan) && seconds(&fastest) <= seconds(&plan) * (1.0 + 1e-9));
+
+    // Layers of a stage that are computed again take less, and longer.
+    let again = [&ask[..], &["--partition", "3-2-2", "--action", "0/1..2=recompute"]].concat();
+    let again = json(&planner, &again);
+    assert!(peak(&again) < peak(&plan) && seconds(&again) >= seconds(&plan), "{again}");
+
+    for name in [name, again["name"].as_str().unwrap()] {
+        json(&planner, &["plan", "validate", name]);
+        let tried = json(&planner, &["plan", "show", name]);
+        for stage in tried["stages"].as_array().unwrap() {
+            assert_eq!(stage["predictedPeak"]["bytes"], stage["measuredPeak"]["bytes"], "{stage}");
+        }
+    }
+    let tried = json(&planner, &["plan", "show", name]);
+    assert!(tried["validations"][0]["iterationSeconds"].as_f64().unwrap() > 0.0, "{tried}");
+    let shown = cli(&planner, &["plan", "show", name]);
+    assert!(shown.stdout.contains("pipedream") && shown.stdout.contains("older weights"), "{}", shown.stdout);
+}
+
+/// What nobody does under PipeDream is refused by the option or the path that asks for it.
+#[test]
+fn what_cannot_be_under_pipedream_is_named() {
+    let planner = Planner::start();
+    let _worker = Worker::start(&planner, &WorkerOptions::default());
+    profile(&planner, &untied(), &["--id", "gpt", "--micro-batch-size", "2", "--micro-batches", "2"]);
+    let ask = ["plan", "recommend", "--profile", "gpt", "--devices", "2x1GiB", "--schedule", "pipedream"];
+    let named = [&ask[..], &["--partition", "4-3"]].concat();
+    for (arguments, what) in [
+        ([&named[..], &["--action", "0/1@0=recompute"]].concat(), "slots"),
+        ([&named[..], &["--action", "0/1=optimizer:host:1,1"]].concat(), "action"),
+        ([&ask[..], &["--search-mode", "mpress"]].concat(), "--search-mode"),
+        ([&named[..], &["--actions", "recompute,host", "--host-memory", "1GiB"]].concat(), "--actions"),
+        ([&ask[..], &["--launcher", "megatron"]].concat(), "megatron runs 1f1b"),
+        (
+            "plan predict --profile gpt --partition 4-3 --schedule pipedream --action 1/4=activations:host:1,1"
+                .split(' ')
+                .collect(),
+            "every block stays",
+        ),
+    ] {
+        let output = cli(&planner, &arguments);
+        assert!(output.code == 2 && output.stderr.contains(what), "{arguments:?}: {}", output.stderr);
+    }
+    // The launcher of that name trains it.
+    let launched = json(&planner, &[&ask[..], &["--launcher", "pipedream"]].concat());
+    assert_eq!(launched["training"]["schedule"], "SCHEDULE_PIPEDREAM");
+
+    let training = ["--micro-batch-size", "2", "--micro-batches", "2", "--schedule", "pipedream"];
+    let output = cli(&planner, &[&["profile", "run", "--id", "tied"], &SMALL_GPT2[..], &training].concat());
+    assert!(output.code == 2 && output.stderr.contains("tied"), "{}", output.stderr);
+}

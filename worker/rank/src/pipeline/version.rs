@@ -1,0 +1,94 @@
+//! Versions of a stage's weights: what its layers compute with, from one update to the next.
+//!
+//! Under PipeDream an update writes new weights while micro-batches in flight still need the old ones: autograd saved some
+//! of them, and layers that are computed again read them once more. So each micro-batch holds the version that it went
+//! forward with until its backward pass is over, and what nobody holds any more is freed. Without such micro-batches there
+//! is one version for ever, and it is updated in place.
+
+use std::rc::Rc;
+
+use loadmaster_proto::model::layer::LayerKind;
+use tch::Tensor;
+
+use super::stage::Stage;
+use crate::collective::Group;
+use crate::error::RankError;
+use crate::ffi;
+use crate::layers::{Layer, LayerTensors, Trained};
+
+/// Weights as they are between two updates.
+#[derive(Debug)]
+pub(super) struct Version {
+    /// Layers that compute with them.
+    pub(super) layers: Vec<Layer>,
+    /// The same, in the order of the layers.
+    pub(super) trained: Vec<Trained>,
+}
+
+/// A layer of a stage but for what is trained of it.
+#[derive(Debug)]
+pub(super) struct Frame {
+    pub(super) index: usize,
+    pub(super) kind: LayerKind,
+    pub(super) buffers: Vec<Tensor>,
+    /// The shards of a tensor-parallel stage.
+    pub(super) shards: Option<Group>,
+    /// Its output is what the loss is computed of.
+    pub(super) feeds_loss: bool,
+}
+
+impl Frame {
+    /// The layer with these parameters.
+    pub(super) fn layer(&self, parameters: Vec<Tensor>) -> Result<Layer, RankError> {
+        let tensors = LayerTensors {
+            parameters,
+            buffers: self.buffers.iter().map(Tensor::shallow_clone).collect(),
+            shards: self.shards.clone(),
+            feeds_loss: self.feeds_loss,
+        };
+        Layer::new(self.index, self.kind, tensors)
+    }
+}
+
+impl Version {
+    /// The same weights with memory of their own. No two layers may share one.
+    fn renewed(&self, frames: &[Frame]) -> Result<Self, RankError> {
+        let trained: Vec<Trained> = self.trained.iter().map(Trained::renewed).collect::<Result<_, _>>()?;
+        let layer = |frame: &Frame| {
+            let own = trained.iter().filter(|own| own.layer == frame.index);
+            frame.layer(own.map(|own| own.value.shallow_clone()).collect())
+        };
+        let layers = frames.iter().map(layer).collect::<Result<_, _>>()?;
+        Ok(Self { layers, trained })
+    }
+}
+
+impl Stage {
+    /// Makes room for an update behind the backward pass of a micro-batch: its gradients become those of the newest
+    /// weights, with memory of their own where a micro-batch in flight went forward with them.
+    ///
+    /// # Errors
+    /// Out of memory, for one.
+    pub fn renew(&mut self) -> Result<(), RankError> {
+        let Some(gone) = self.gone_back.take() else { return Ok(()) };
+        let mut gradients = Vec::with_capacity(gone.trained.len());
+        for trained in &gone.trained {
+            // Those that are added up elsewhere are of all versions.
+            let gradient = if trained.main.is_some() { None } else { trained.gradient()? };
+            if gradient.is_some() {
+                trained.forget_gradient()?;
+            }
+            gradients.push(gradient);
+        }
+        drop(gone);
+        if Rc::strong_count(&self.newest) > 1 {
+            self.newest = Rc::new(self.newest.renewed(&self.frames)?);
+        }
+        for (trained, gradient) in self.newest.trained.iter().zip(gradients) {
+            if let Some(gradient) = gradient {
+                ffi::set_gradient(&trained.value, &gradient)?;
+            }
+        }
+        Ok(())
+    }
+}

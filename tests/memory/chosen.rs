@@ -28,7 +28,7 @@ const P90_GAP: f64 = 0.05;
 struct Draws(u64);
 
 impl Draws {
-    /// SplitMix64, as a number between two.
+    /// `SplitMix64`, as a number between two.
     fn between(&mut self, low: f64, high: f64) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
@@ -187,7 +187,7 @@ pub(crate) fn published(micro_batches: u32) -> Vec<Cell> {
                 let over = 100.0 * (plan.seconds / plan.untouched_seconds - 1.0);
                 (
                     format!("{over:.1} % over untouched, gap {gap:.1} %; MPress's takes {ratio:.3}"),
-                    !(ratio < 1.0),
+                    plan.paper_seconds.is_none_or(|paper| paper >= plan.seconds),
                 )
             }
             Err(error) => (error.to_string(), matches!(error, PlanError::Stopped)),

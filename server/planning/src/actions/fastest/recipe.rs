@@ -286,6 +286,7 @@ impl<'a> Stage<'a> {
             let swap = Swap { block: Block::Optimizer, to, release_after, fetch_before };
             leaving.swaps.push(self.swap(layer, Vec::new(), swap));
         }
+        leaving.swaps = merged(leaving.swaps);
         Some(leaving)
     }
 
@@ -323,6 +324,28 @@ impl<'a> Stage<'a> {
         let steps = self.order.len() * self.slots.len() / 2;
         u32::try_from(steps.max(1)).unwrap_or(u32::MAX).min(Action::MAX_STEPS)
     }
+}
+
+/// The same with layers next to each other that do the same as one action.
+fn merged(mut swaps: Vec<Action>) -> Vec<Action> {
+    let block = |of: &Action| match &of.deed {
+        Deed::Swap(swap) => Some(swap.block),
+        Deed::Recompute => None,
+    };
+    swaps.sort_by_key(|of| (block(of), of.slots.clone(), of.first_layer));
+    let mut merged: Vec<Action> = Vec::with_capacity(swaps.len());
+    for swap in swaps {
+        match merged.last_mut() {
+            Some(last)
+                if last.last_layer + 1 == swap.first_layer
+                    && (&last.deed, &last.slots) == (&swap.deed, &swap.slots) =>
+            {
+                last.last_layer = swap.last_layer;
+            }
+            _ => merged.push(swap),
+        }
+    }
+    merged
 }
 
 /// Those first whose bytes take longest to compute again; of equal ones each as far from those before as can be, so that

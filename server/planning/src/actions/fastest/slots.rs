@@ -1,6 +1,6 @@
 //! Which micro-batches in flight keep what: the fewest seconds within a stage's bytes.
 //!
-//! While one micro-batch goes backward the others in flight hold what they keep. So of choices c_j of slots j
+//! While one micro-batch goes backward the others in flight hold what they keep. So of the choices `c_j` of slots `j`
 //!
 //! ```text
 //! Σ kept(c_j) + max (most(c_j) − kept(c_j)) ≤ bytes

@@ -239,7 +239,7 @@ proptest! {
         let number: usize = of_stages.iter().map(Vec::len).product();
         let is_whole = number <= MOST_PLANS;
         // A step that has no small factor in common with the sizes looks everywhere.
-        let step = if is_whole { 1 } else { number / MOST_PLANS | 1 };
+        let step = if is_whole { 1 } else { (number / MOST_PLANS) | 1 };
         for index in (0..number).step_by(step) {
             let mut rest = index;
             let plan: Vec<StageActions> = of_stages

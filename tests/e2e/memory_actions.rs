@@ -170,6 +170,74 @@ fn chosen_actions_are_no_slower_than_mpress_and_are_trained() {
     assert!(free["certificate"]["value"].as_f64() <= certificate["value"].as_f64(), "{free}");
 }
 
+/// Actions that are given, drawn by lot among all kinds, slots and points: none that fit the same devices are faster than the
+/// bound of those that the planner chooses, and where that one is proven none are faster than them.
+#[test]
+fn no_given_actions_get_below_the_bound_of_chosen_ones() {
+    let (planner, _worker) = scene("1GiB");
+    let untouched = json(&planner, &GIVEN);
+    let peak = |stage: usize| number(&untouched["stages"][stage]["predictedPeak"]["bytes"]);
+    let rates = ["--copy-rates", "host=1GB/s,peer=2GB/s"];
+    let mut random = 7_u64;
+    let mut draw = |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % below
+    };
+    let mut fitted = 0;
+    for tenths in [6, 8, 9] {
+        let devices = format!("2x{}B", peak(0).max(peak(1)) * tenths / 10);
+        let tight = [
+            "plan",
+            "recommend",
+            "--profile",
+            "gpt",
+            "--partition",
+            "4-3",
+            "--devices",
+            &devices,
+            "--dry-run",
+        ];
+        let chosen = ["--actions", "recompute,host,peer", "--host-memory", "1GiB", "--swap"];
+        let all = ["activations,inputs,weights,gradients,optimizer"];
+        let plan = json(&planner, &[&tight[..], &chosen, &all, &rates].concat());
+        let certificate = &plan["certificate"];
+        let bound = certificate["bound"].as_f64().unwrap();
+        assert!(bound <= certificate["value"].as_f64().unwrap(), "{certificate}");
+        for _ in 0..25 {
+            let mut given: Vec<String> = Vec::new();
+            for (stage, layers) in [(0, 0..4), (1, 4..7)] {
+                let mut points = || format!("{},{}", draw(4), draw(4));
+                let points = [points(), points()];
+                for layer in layers {
+                    let slots =
+                        if stage == 0 && draw(3) == 0 { format!("@{}", draw(2)) } else { String::new() };
+                    match draw(4) {
+                        0 => given.push(format!("{stage}/{layer}{slots}=recompute")),
+                        1 => given.push(format!("{stage}/{layer}{slots}=activations:host:{}", points[0])),
+                        2 => given.push(format!(
+                            "{stage}/{layer}{slots}=activations:{}:{}",
+                            1 - stage,
+                            points[0]
+                        )),
+                        _ => {}
+                    }
+                    if draw(2) == 0 {
+                        given.push(format!("{stage}/{layer}=optimizer:host:{}", points[1]));
+                    }
+                }
+            }
+            let given: Vec<&str> = given.iter().flat_map(|action| ["--action", action.as_str()]).collect();
+            let answer = cli(&planner, &[&tight[..], &rates, &given, &["-o", "json"]].concat());
+            assert!(answer.code == 0 || answer.code == 5, "{given:?}: {}", answer.stderr);
+            let Ok(plan) = serde_json::from_str::<Value>(&answer.stdout) else { continue };
+            fitted += 1;
+            let seconds = plan["iteration"]["iterationSeconds"].as_f64().unwrap();
+            assert!(seconds >= bound * (1.0 - 1e-9), "{given:?} takes {seconds}, the bound is {bound}");
+        }
+    }
+    assert!(fitted > 5, "{fitted} of 75 fitted");
+}
+
 /// What cannot be is named by the option that a user typed, or by the path of the action.
 #[test]
 fn impossible_actions_are_named() {

@@ -5,13 +5,13 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Objective;
-use loadmaster_proto::training::actions::{Allowed, StageActions, Step, Way};
+use loadmaster_proto::training::actions::{Action, Allowed, Deed, StageActions, Step, Way};
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
 use super::blocks::stage_blocks;
 use super::settings;
 use crate::actions::fastest::Known;
-use crate::actions::{self, NodeDevices, Question, StageBlocks};
+use crate::actions::{self, LayerBlocks, NodeDevices, Question, StageBlocks};
 use crate::iteration::{Edge, Order};
 use crate::predict::{PredictionError, StageSetting};
 use crate::recommend::answer::{QuestionError, RecommendError};
@@ -124,32 +124,49 @@ impl Writer<'_> {
             node.link(edge, edge + 1).map_or(0, |link| over(link) as u64)
         };
         let edge_bytes = candidate.edges.iter().enumerate().map(bytes).collect();
-        let needs =
-            settings.iter().zip(&node.capacity).map(|(setting, &capacity)| self.need(setting, capacity));
+        let of_stages = settings.iter().zip(&stages).zip(&node.capacity);
+        let needs = of_stages.map(|((setting, blocks), &capacity)| self.need(setting, blocks, capacity));
         let needs = needs.collect::<Result<_, _>>()?;
         let edges = candidate.edges.iter().map(|&both| Edge::halves(both)).collect();
         Ok(Asked { candidate, untouched, settings, stages, edge_bytes, edges, node, needs })
     }
 
     /// Bytes that a stage must not have on its device in front of a backward pass that meets all in flight.
-    fn need(&self, setting: &StageSetting, capacity: u64) -> Result<i128, PredictionError> {
-        let acted = self.chain.predictor.acted(setting, &StageActions::default())?;
-        let micro_batch = match setting.training.schedule {
-            Schedule::Gpipe => setting.training.micro_batches.saturating_sub(1),
+    fn need(
+        &self,
+        setting: &StageSetting,
+        blocks: &StageBlocks,
+        capacity: u64,
+    ) -> Result<i128, PredictionError> {
+        let StageSetting { stage, stage_index, stage_count, training } = setting;
+        let in_flight = training.schedule.in_flight(*stage_count, *stage_index, training.micro_batches);
+        let micro_batch = match training.schedule {
+            Schedule::Gpipe => training.micro_batches.saturating_sub(1),
             // The second, if there is one: gradients are there by then.
-            Schedule::OneFOneB | Schedule::PipeDream => {
-                let in_flight = setting.training.schedule.in_flight(
-                    setting.stage_count,
-                    setting.stage_index,
-                    setting.training.micro_batches,
-                );
-                u32::from(setting.training.micro_batches > in_flight)
-            }
+            Schedule::OneFOneB | Schedule::PipeDream => u32::from(training.micro_batches > in_flight),
         };
-        let fullest = acted.steps.index(Step::Backward { micro_batch, layer: setting.stage.last_layer });
-        let held = fullest.and_then(|step| acted.curve.get(step)).map_or(0, |step| step.at_boundary);
+        let layer = stage.last_layer;
+        let held = |actions: &StageActions, step: Step| -> Result<i128, PredictionError> {
+            let acted = self.chain.predictor.acted(setting, actions)?;
+            let step = acted.steps.index(step).and_then(|step| acted.curve.get(step));
+            Ok(step.map_or(0, |step| i128::from(step.at_boundary)))
+        };
+        let untouched = held(&StageActions::default(), Step::Backward { micro_batch, layer })?;
+        let again = |layer| Action {
+            first_layer: layer,
+            last_layer: layer,
+            slots: Vec::new(),
+            deed: Deed::Recompute,
+        };
+        let all_again =
+            StageActions { actions: stage.layers().map(again).collect(), ..StageActions::default() };
+        let least = held(&all_again, Step::Again { micro_batch, layer })?;
+        // What computing again saves and no block has: what a stage hands over, which its graph holds.
+        let of_blocks = |of: &LayerBlocks| i128::from(of.activations) - i128::from(of.input);
+        let of_blocks = blocks.layers.iter().map(of_blocks).sum::<i128>() * i128::from(in_flight);
+        let beside = (untouched - least - of_blocks).max(0);
         // Blocks are counted as they are predicted: what is multiplied afterwards is the capacity's.
         let capacity = (capacity as f64 / self.bytes_factor()).floor();
-        Ok(i128::from(held) - capacity as i128)
+        Ok(untouched - beside - capacity as i128)
     }
 }

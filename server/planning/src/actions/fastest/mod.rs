@@ -88,12 +88,12 @@ pub fn plan(question: &Question<'_>, known: Known<'_>) -> Result<FastestPlan, Pl
     let all_alike: Vec<Stage<'_>> = mapping.iter().map(|&of| stage(of)).collect::<Result<_, _>>()?;
     let visits =
         pressure::bound(question, &all_alike, known, untouched_seconds * 2.0).unwrap_or_default().weights;
-    let mut kinds = vec![all_alike];
-    for share in SHARES_OF_VISITS {
-        let stages = mapping.iter().zip(&visits).map(|(&of, visits)| Ok(stage(of)?.weighted(visits, share)));
-        kinds.push(stages.collect::<Result<_, PlanError>>()?);
-    }
+    let weighted = |share: f64| -> Vec<Stage<'_>> {
+        all_alike.iter().zip(&visits).map(|(stage, visits)| stage.weighted(visits, share)).collect()
+    };
+    let mut kinds: Vec<Vec<Stage<'_>>> = SHARES_OF_VISITS.into_iter().map(weighted).collect();
     kinds.retain(|stages| stages.len() == mapping.len());
+    kinds.insert(0, all_alike);
     let own = improve::improved(question, &kinds, untouched_seconds);
     let simulated = own.as_ref().map_or(0, |own| own.simulated);
     let own = own.map(|own| (own.pooled(), own.seconds));

@@ -25,6 +25,9 @@ const LONGEST_RUN: usize = 12;
 /// The same of what it needs on top.
 const LEVEL_GRAINS: u64 = 64;
 
+/// Most choices that a stage keeps for another time: each may take a megabyte.
+const MOST_KEPT: usize = 16;
+
 /// How long is looked for what is computed again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Care {
@@ -52,7 +55,7 @@ pub(super) struct Recipe {
 }
 
 /// A stage with all that recipes need of it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Stage<'a> {
     pub(super) question: &'a Question<'a>,
     pub(super) index: usize,
@@ -71,7 +74,8 @@ pub(super) struct Stage<'a> {
     slots: Vec<u32>,
     /// Seconds of a step, on average, when the slowest stage sets the pace.
     pub(super) step_seconds: f64,
-    choices: RefCell<HashMap<Vec<bool>, Rc<SlotChoices>>>,
+    /// By what is away: all weightings of the stage share them.
+    choices: Rc<RefCell<HashMap<Vec<bool>, Rc<SlotChoices>>>>,
 }
 
 /// A stage that fits.
@@ -117,20 +121,22 @@ impl<'a> Stage<'a> {
             order: leaving_order(blocks),
             slots: spread(in_flight as usize).into_iter().map(|slot| slot as u32).collect(),
             step_seconds: period / steps,
-            choices: RefCell::default(),
+            choices: Rc::default(),
         })
     }
 
     /// The same stage where a second of a slot counts as often as it has micro-batches, and the more the more often the longest
     /// ways go through them: `share` of it.
-    pub(super) fn weighted(mut self, visits: &[f64], share: f64) -> Self {
+    pub(super) fn weighted(&self, visits: &[f64], share: f64) -> Self {
+        let mut stage = self.clone();
         let (all, of_all) = (self.micro_batches.iter().sum::<u32>(), visits.iter().sum::<f64>());
-        for ((weight, &micro_batches), visits) in self.weights.iter_mut().zip(&self.micro_batches).zip(visits)
+        for ((weight, &micro_batches), visits) in
+            stage.weights.iter_mut().zip(&self.micro_batches).zip(visits)
         {
             let visited = if of_all > 0.0 { visits / of_all * f64::from(all) } else { 0.0 };
             *weight = f64::from(micro_batches) * (1.0 - share) + visited * share;
         }
-        self
+        stage
     }
 
     /// Units that there are.
@@ -160,7 +166,11 @@ impl<'a> Stage<'a> {
         let again = self.question.allowed.recompute;
         let (layers, stop) = (&self.blocks.layers, self.question.stop);
         let found = Rc::new(SlotChoices::of(layers, away, self.room, again, self.grains(), stop));
-        self.choices.borrow_mut().insert(away.to_vec(), Rc::clone(&found));
+        let mut known = self.choices.borrow_mut();
+        if known.len() >= MOST_KEPT {
+            known.clear();
+        }
+        known.insert(away.to_vec(), Rc::clone(&found));
         found
     }
 

@@ -12,7 +12,7 @@ use crate::actions::{PlanError, Question};
 /// Shares of the host's links that a first plan uses.
 const SHARES: [f64; 6] = [0.9, 0.0, 0.7, 0.5, 0.3, 1.1];
 /// How many times the seconds of its copy a unit has before it is gone, and from where it is fetched.
-const LEADS: [u32; 3] = [2, 1, 4];
+const LEADS: [u32; 4] = [2, 1, 3, 5];
 /// Most plans that are simulated, and most steps of all of them together.
 const MOST_SIMULATED: u32 = 400;
 const MOST_STEPS: u64 = 1 << 20;
@@ -44,16 +44,19 @@ pub(super) fn improved<'a>(
             start = asked;
         }
     }
-    for share in SHARES {
-        let asked = Start { share, ..start };
-        if search.tries(stages, asked)? {
-            start = asked;
+    // How much leaves and how early depend on each other.
+    for _ in 0..2 {
+        for share in SHARES {
+            let asked = Start { share, ..start };
+            if search.tries(stages, asked)? {
+                start = asked;
+            }
         }
-    }
-    for lead in LEADS {
-        let asked = Start { lead, ..start };
-        if search.tries(stages, asked)? {
-            start = asked;
+        for lead in LEADS {
+            let asked = Start { lead, ..start };
+            if search.tries(stages, asked)? {
+                start = asked;
+            }
         }
     }
     for stages in kinds.iter().skip(1) {
@@ -234,8 +237,11 @@ fn changes(question: &Question<'_>, stage: &Stage<'_>, of: Recipe, step: u32) ->
         push(Recipe { state: (of.state + by).min(layers), ..of });
         push(Recipe { state: of.state.saturating_sub(by), ..of });
         if of.state > 0 {
-            push(Recipe { state_steps: (of.state_steps / 2).max(1), ..of });
-            push(Recipe { state_steps: of.state_steps.saturating_mul(2).min(stage.state_steps()), ..of });
+            push(Recipe { state_steps: of.state_steps / 2, ..of });
+            push(Recipe {
+                state_steps: of.state_steps.max(1).saturating_mul(2).min(stage.state_steps()),
+                ..of
+            });
         }
     }
     push(Recipe { peers: of.peers.saturating_sub(step), ..of });

@@ -210,7 +210,7 @@ impl<'a> Stage<'a> {
     pub(super) fn fitting(&self, recipe: Recipe, receivers: &[Receiver]) -> Option<Built> {
         let layers = u32::try_from(self.order.len()).unwrap_or(u32::MAX);
         let state = if recipe.state > 0 { layers } else { 0 };
-        let hurried = |of: Recipe, part: u32| Recipe { state_steps: (of.state_steps / part).max(1), ..of };
+        let hurried = |of: Recipe, part: u32| Recipe { state_steps: of.state_steps / part, ..of };
         let all = Recipe { state, ..recipe };
         let mut tries: Vec<Recipe> =
             vec![recipe, hurried(recipe, 8), all, hurried(all, 8), hurried(all, u32::MAX)];

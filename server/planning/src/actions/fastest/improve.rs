@@ -17,6 +17,9 @@ const LEADS: [u32; 4] = [2, 1, 3, 5];
 const MOST_SIMULATED: u32 = 400;
 const MOST_STEPS: u64 = 1 << 20;
 
+/// Most first plans that are changed stage by stage: the best of them need not end as the best.
+const MOST_CHANGED: usize = 3;
+
 /// What a first plan tries.
 #[derive(Debug, Clone, Copy)]
 struct Start {
@@ -33,7 +36,7 @@ pub(super) fn improved<'a>(
     kinds: &'a [Vec<Stage<'a>>],
     untouched_seconds: f64,
 ) -> Result<Draft<'a>, PlanError> {
-    let mut search = Search { question, best: None, simulated: 0, untouched_seconds };
+    let mut search = Search { question, best: Vec::new(), simulated: 0, untouched_seconds };
     let Some(stages) = kinds.first() else { return Err(PlanError::Stopped) };
     let mut start = Start { share: 0.0, lead: LEADS[0], state: false, peers: false };
     let starts = [(false, false), (true, false), (false, true), (true, true)];
@@ -62,28 +65,38 @@ pub(super) fn improved<'a>(
     for stages in kinds.iter().skip(1) {
         search.tries(stages, start)?;
     }
-    let Some(mut draft) = search.best else {
-        if question.stop.is_requested() {
-            return Err(PlanError::Stopped);
+    let simulated = search.simulated;
+    let mut best: Option<Draft<'a>> = None;
+    for mut draft in search.best {
+        draft.simulated = best.as_ref().map_or(simulated, |best| best.simulated);
+        let fewest = best.as_ref().map_or(f64::INFINITY, |best| best.seconds);
+        if fewest > untouched_seconds {
+            by_stage(question, &mut draft, untouched_seconds)?;
+            finish(question, &mut draft, untouched_seconds)?;
         }
-        return Err(no_room(stages));
-    };
-    draft.simulated = search.simulated;
-    by_stage(question, &mut draft, untouched_seconds)?;
+        let all = draft.simulated;
+        best = best.filter(|best| best.seconds <= draft.seconds).or(Some(draft));
+        best.iter_mut().for_each(|best| best.simulated = all);
+    }
+    best.ok_or_else(|| if question.stop.is_requested() { PlanError::Stopped } else { no_room(stages) })
+}
+
+/// Looks for the fewest seconds of computing again, where anything is.
+fn finish(question: &Question<'_>, draft: &mut Draft<'_>, untouched_seconds: f64) -> Result<(), PlanError> {
     for stage in 0..draft.stages.len() {
         let is_fastest = draft.seconds <= untouched_seconds;
-        if is_fastest || !draft.computes_again(stage) || question.stop.is_requested() {
-            continue;
+        if !is_fastest && draft.computes_again(stage) && !question.stop.is_requested() {
+            draft.tries(stage, draft.recipe(stage), Care::Fewest)?;
         }
-        draft.tries(stage, draft.recipe(stage), Care::Fewest)?;
     }
-    Ok(draft)
+    Ok(())
 }
 
 /// What was found so far.
 struct Search<'a> {
     question: &'a Question<'a>,
-    best: Option<Draft<'a>>,
+    /// Few, the fastest first.
+    best: Vec<Draft<'a>>,
     simulated: u32,
     untouched_seconds: f64,
 }
@@ -92,16 +105,18 @@ impl<'a> Search<'a> {
     /// Tries what all stages begin with, unless nothing could be better; whether it is the best so far.
     fn tries(&mut self, stages: &'a [Stage<'a>], asked: Start) -> Result<bool, PlanError> {
         let Self { question, best, untouched_seconds, .. } = self;
-        let is_fastest = best.as_ref().is_some_and(|best| best.seconds <= *untouched_seconds);
-        if is_fastest || question.stop.is_requested() || !is_possible(question, asked) {
+        let fewest = best.first().map_or(f64::INFINITY, |best| best.seconds);
+        if fewest <= *untouched_seconds || question.stop.is_requested() || !is_possible(question, asked) {
             return Ok(false);
         }
         let recipes: Vec<Recipe> = stages.iter().map(|stage| first(question, stage, asked)).collect();
         let Some(draft) = Draft::of(question, stages, &recipes)? else { return Ok(false) };
         self.simulated += 1;
-        let is_best = best.as_ref().is_none_or(|best| draft.seconds < best.seconds);
-        if is_best {
-            self.best = Some(draft);
+        let is_best = draft.seconds < fewest;
+        if best.iter().all(|known| known.seconds != draft.seconds) {
+            let behind = best.partition_point(|known| known.seconds < draft.seconds);
+            best.insert(behind, draft);
+            best.truncate(MOST_CHANGED);
         }
         Ok(is_best)
     }
@@ -175,6 +190,7 @@ fn by_stage(question: &Question<'_>, draft: &mut Draft<'_>, untouched_seconds: f
     let layers: u64 = stages.iter().map(|stage| stage.blocks.layers.len() as u64).sum();
     let steps = (2 * layers * u64::from(question.micro_batches)).max(1);
     let most = u32::try_from(MOST_STEPS / steps).unwrap_or(u32::MAX).clamp(1, MOST_SIMULATED);
+    let most = draft.simulated.saturating_add(most);
     let mut step = stages.iter().map(Stage::units).max().unwrap_or(0) / 4;
     while step > 0 {
         let mut has_changed = false;

@@ -14,6 +14,9 @@ use crate::iteration::Order;
 /// Most plans of an instance that are simulated: all of most of them, every so manyth of the others.
 const MOST_PLANS: usize = 1500;
 
+/// Most ways to treat a stage's units that are tried.
+const MOST_OF_STAGE: usize = 4096;
+
 /// What is done to the activations of a layer in a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
@@ -41,9 +44,11 @@ fn plans_of(question: &Question<'_>, stage: usize, points: &[(u32, u32)]) -> Vec
     let (layers, slots) = (question.stages[stage].layers.len(), question.in_flight(stage) as usize);
     let units = layers * slots;
     let states = if allowed.host { vec![false, true] } else { vec![false] };
-    let number = fates.len().pow(units as u32);
+    let number = fates.len().saturating_pow(units as u32);
     let mut all = Vec::new();
-    for mut index in 0..number {
+    // All of few units; of more, as many as look everywhere.
+    let step = if number <= MOST_OF_STAGE { 1 } else { (number / MOST_OF_STAGE) | 1 };
+    for mut index in (0..number).step_by(step) {
         let mut of_units = Vec::with_capacity(units);
         for _ in 0..units {
             of_units.push(fates[index % fates.len()]);

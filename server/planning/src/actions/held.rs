@@ -5,8 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::actions::{
-    Absence, Block, Deed, Destination, Part, StageActions, Step, Stripe,
+    Absence, Block, Deed, Destination, Hosted, Part, StageActions, Step, Stripe,
 };
 
 use super::{StageBlocks, StageWork};
@@ -56,6 +57,19 @@ impl Held {
         let peers = peers.into_iter().map(|(stage, pool)| (stage, pool.most())).collect();
         Self { device: device.most(), host: host.most(), peers }
     }
+}
+
+/// The actions of all stages, in order, with the pools that they need.
+pub(super) fn pooled(actions: impl Iterator<Item = StageActions>, held: &[&Held]) -> Vec<StageActions> {
+    let of_stage = |((here, actions), own): ((u32, StageActions), &&Held)| {
+        let hosted = |(stage, other): (u32, &&Held)| {
+            let bytes = Bytes(other.peers.get(&here).copied().filter(|&bytes| bytes > 0)?);
+            Some(Hosted { stage, bytes })
+        };
+        let hosted = (0..).zip(held).filter_map(hosted).collect();
+        StageActions { host_pool: Bytes(own.host), hosted, ..actions }
+    };
+    (0..).zip(actions).zip(held).map(of_stage).collect()
 }
 
 /// Bytes of what is away.

@@ -20,8 +20,7 @@ pub(super) struct Scene<'a> {
     question: Question<'a>,
     links: Links,
     edges: Vec<Edge>,
-    /// By stage.
-    pub(super) works: Vec<StageWork>,
+    /// By stage; those that do nothing yet have no steps.
     devices: Vec<DeviceSteps>,
 }
 
@@ -39,8 +38,8 @@ pub(super) fn seconds(
     actions: &[StageActions],
 ) -> Result<f64, PlanError> {
     let once = |micro_batches| -> Result<f64, PlanError> {
-        let scene = Scene::of(&Question { micro_batches, ..*question }, mapping, actions)?;
-        Ok(scene.simulated(Keep::default())?.iteration_seconds)
+        let question = Question { micro_batches, ..*question };
+        Ok(Ran::of(&question, mapping, actions, Keep::default())?.copied.iteration_seconds)
     };
     if question.order != Order::PipeDream {
         return once(question.micro_batches);
@@ -52,12 +51,8 @@ pub(super) fn seconds(
 }
 
 impl<'a> Scene<'a> {
-    /// By stage its device, and its actions.
-    pub(super) fn of(
-        question: &Question<'a>,
-        mapping: &[usize],
-        actions: &[StageActions],
-    ) -> Result<Self, PlanError> {
+    /// On these devices, before any stage does anything.
+    pub(super) fn new(question: &Question<'a>, mapping: &[usize]) -> Self {
         let device = |stage: usize| mapping.get(stage).copied().unwrap_or(0);
         let node = question.node;
         let mut links = Links::default();
@@ -76,13 +71,8 @@ impl<'a> Scene<'a> {
         }
         let edge = |(stage, &bytes): (usize, &u64)| node.edge(device(stage), device(stage + 1), bytes);
         let edges = question.edge_bytes.iter().enumerate().map(edge).collect();
-        let (mut works, mut devices) = (Vec::new(), Vec::new());
-        for (stage, actions) in (0..question.stages.len()).zip(actions) {
-            let (work, device) = device_of(question, stage, actions)?;
-            works.push(work);
-            devices.push(device);
-        }
-        Ok(Self { question: *question, links, edges, works, devices })
+        let devices = vec![DeviceSteps::default(); question.stages.len()];
+        Self { question: *question, links, edges, devices }
     }
 
     /// Lets a stage do something else, and takes back what it did.
@@ -128,9 +118,14 @@ impl Ran {
         actions: &[StageActions],
         keep: Keep,
     ) -> Result<Self, PlanError> {
-        let scene = Scene::of(question, mapping, actions)?;
-        let copied = scene.simulated(keep)?;
-        Ok(Self { works: scene.works, copied })
+        let mut scene = Scene::new(question, mapping);
+        let mut works = Vec::with_capacity(actions.len());
+        for (stage, actions) in (0..question.stages.len()).zip(actions) {
+            let (work, mut device) = device_of(question, stage, actions)?;
+            scene.exchange(stage, &mut device);
+            works.push(work);
+        }
+        Ok(Self { works, copied: scene.simulated(keep)? })
     }
 
     /// By stage and block of a layer: seconds for which its device waited for copies of it, if the simulation kept copies.

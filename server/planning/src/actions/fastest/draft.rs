@@ -1,12 +1,12 @@
 //! What all stages do, and how long an iteration takes then.
 
-use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::training::actions::{Deed, Hosted, StageActions};
+use loadmaster_proto::training::actions::{Deed, StageActions};
 
 use super::recipe::{Built, Care, Recipe, Stage};
+use crate::actions::held::pooled;
 use crate::actions::ran::Scene;
 use crate::actions::striping::Receiver;
-use crate::actions::{PlanError, Question};
+use crate::actions::{Held, PlanError, Question};
 use crate::iteration::copies::{Copied, Keep};
 
 /// Shares of an iteration by which seconds differ that are the same.
@@ -35,8 +35,7 @@ impl<'a> Draft<'a> {
         recipes: &[Recipe],
     ) -> Result<Option<Self>, PlanError> {
         let mapping: Vec<usize> = (0..stages.len()).collect();
-        let none = vec![StageActions::default(); stages.len()];
-        let scene = Scene::of(question, &mapping, &none)?;
+        let scene = Scene::new(question, &mapping);
         let built = vec![Built::default(); stages.len()];
         let mut draft =
             Self { question, stages, built, scene, seconds: 0.0, loads: Vec::new(), simulated: 1 };
@@ -128,16 +127,8 @@ impl<'a> Draft<'a> {
 
     /// What all stages do, with the pools that they need.
     pub(super) fn pooled(&self) -> Vec<StageActions> {
-        let of_stage = |(stage, built): (usize, &Built)| {
-            let here = u32::try_from(stage).unwrap_or(u32::MAX);
-            let hosted = |(other, built): (usize, &Built)| {
-                let bytes = Bytes(built.held.peers.get(&here).copied().filter(|&bytes| bytes > 0)?);
-                Some(Hosted { stage: u32::try_from(other).unwrap_or(u32::MAX), bytes })
-            };
-            let hosted = self.built.iter().enumerate().filter_map(hosted).collect();
-            StageActions { host_pool: Bytes(built.held.host), hosted, ..built.actions.clone() }
-        };
-        self.built.iter().enumerate().map(of_stage).collect()
+        let held: Vec<&Held> = self.built.iter().map(|built| &built.held).collect();
+        pooled(self.built.iter().map(|built| built.actions.clone()), &held)
     }
 }
 

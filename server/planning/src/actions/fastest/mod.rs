@@ -82,10 +82,7 @@ pub fn plan(question: &Question<'_>, known: Known<'_>) -> Result<FastestPlan, Pl
     let none = vec![StageActions::default(); question.stages.len()];
     let untouched_seconds = ran::seconds(question, &mapping, &none)?;
     let period = untouched_seconds / f64::from(question.micro_batches);
-    let stage = |stage: usize| {
-        Stage::new(question, stage, question.node.capacity.get(stage).copied().unwrap_or(0), period)
-    };
-    let all_alike: Vec<Stage<'_>> = mapping.iter().map(|&of| stage(of)).collect::<Result<_, _>>()?;
+    let all_alike = stages(question, period)?;
     let visits =
         pressure::bound(question, &all_alike, known, untouched_seconds * 2.0).unwrap_or_default().weights;
     let weighted = |share: f64| -> Vec<Stage<'_>> {
@@ -124,8 +121,12 @@ pub fn plan(question: &Question<'_>, known: Known<'_>) -> Result<FastestPlan, Pl
 /// The question makes no sense.
 pub fn bound(question: &Question<'_>, known: Known<'_>, most: f64) -> Result<Option<f64>, PlanError> {
     question.check()?;
+    // No recipe is made of them, so the pace does not matter.
+    Ok(pressure::bound(question, &stages(question, 0.0)?, known, most).map(|bound| bound.seconds))
+}
+
+/// The stages, each on the device of its number, where a micro-batch passes both ways in `period` seconds.
+fn stages<'a>(question: &'a Question<'a>, period: f64) -> Result<Vec<Stage<'a>>, PlanError> {
     let capacity = |stage: usize| question.node.capacity.get(stage).copied().unwrap_or(0);
-    let stages = (0..question.stages.len()).map(|stage| Stage::new(question, stage, capacity(stage), 0.0));
-    let stages: Vec<Stage<'_>> = stages.collect::<Result<_, _>>()?;
-    Ok(pressure::bound(question, &stages, known, most).map(|bound| bound.seconds))
+    (0..question.stages.len()).map(|stage| Stage::new(question, stage, capacity(stage), period)).collect()
 }

@@ -10,7 +10,7 @@ use super::slot::{Grains, SlotChoices};
 use super::slots::{Slot, few_seconds, fewest_seconds};
 use crate::actions::ran::device_of;
 use crate::actions::striping::{Receiver, stripe};
-use crate::actions::{Held, PlanError, Question, StageBlocks, StageWork};
+use crate::actions::{Held, LayerBlocks, PlanError, Question, StageBlocks, StageWork};
 use crate::iteration::copies::DeviceSteps;
 
 /// How often what a stage lacks with copies on their way is left free, and asked for again.
@@ -178,8 +178,7 @@ impl<'a> Stage<'a> {
     /// `receivers` are the peers with what is free on them.
     pub(super) fn built(&self, recipe: Recipe, receivers: &[Receiver], care: Care) -> Option<Built> {
         let leaving = self.leaving(recipe, receivers)?;
-        let own = self.blocks.layers.iter();
-        let lasting: u64 = own.map(|layer| layer.weights + layer.gradients + layer.optimizer).sum();
+        let lasting: u64 = self.blocks.layers.iter().map(LayerBlocks::lasting).sum();
         let on_host = self.blocks.layers.iter().take(recipe.state as usize).map(|layer| layer.optimizer);
         let lasting = lasting + self.blocks.fixed - on_host.sum::<u64>();
         let slots: Vec<Rc<SlotChoices>> = leaving.away.iter().map(|away| self.choices_of(away)).collect();

@@ -37,10 +37,14 @@ struct Label {
 
 /// Few seconds: the best mixture, rounded; none where no choices fit.
 pub(super) fn few_seconds(slots: &[Slot<'_>], bytes: u64) -> Option<SlotPlan> {
+    best_rounded(&levels(slots, bytes))
+}
+
+fn best_rounded(levels: &[(f64, Within<'_>)]) -> Option<SlotPlan> {
     let mut best: Option<SlotPlan> = None;
-    for (at_least, within) in levels(slots, bytes) {
+    for (at_least, within) in levels {
         let most = best.as_ref().map_or(f64::INFINITY, |best| best.seconds);
-        if at_least < most
+        if *at_least < most
             && let Some(rounded) = within.rounded().filter(|rounded| rounded.seconds < most)
         {
             best = Some(rounded);
@@ -51,10 +55,11 @@ pub(super) fn few_seconds(slots: &[Slot<'_>], bytes: u64) -> Option<SlotPlan> {
 
 /// The fewest seconds, as far as the slots' choices are told apart; none where none fit.
 pub(super) fn fewest_seconds(slots: &[Slot<'_>], bytes: u64) -> Option<SlotPlan> {
-    let mut best = few_seconds(slots, bytes);
-    for (at_least, within) in levels(slots, bytes) {
+    let levels = levels(slots, bytes);
+    let mut best = best_rounded(&levels);
+    for (at_least, within) in &levels {
         let most = best.as_ref().map_or(f64::INFINITY, |best| best.seconds);
-        if at_least >= most {
+        if *at_least >= most {
             break;
         }
         best = within.solved(most).or(best);

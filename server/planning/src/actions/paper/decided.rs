@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::training::actions::{Action, Block, Deed, Hosted, StageActions};
+use loadmaster_proto::training::actions::{Action, Block, Deed, StageActions};
 
 use super::{PlanError, Question};
+use crate::actions::held::pooled;
 use crate::actions::ran::{self, Ran};
 use crate::actions::{Held, StageWork};
 use crate::iteration::copies::Keep;
@@ -97,16 +97,7 @@ impl Decided {
 
     /// The actions of every stage, with the pools that they need.
     pub(super) fn actions(&self) -> Vec<StageActions> {
-        let of_stage = |stage| {
-            let hosted =
-                self.hosted(stage).into_iter().filter(|(_, bytes)| *bytes > 0).map(|(other, bytes)| Hosted {
-                    stage: u32::try_from(other).unwrap_or(u32::MAX),
-                    bytes: Bytes(bytes),
-                });
-            let host_pool = Bytes(self.held.get(stage).map_or(0, |held| held.host));
-            StageActions { host_pool, hosted: hosted.collect(), ..self.actions_of(stage) }
-        };
-        (0..self.deeds.len()).map(of_stage).collect()
+        pooled(self.without_pools().into_iter(), &self.held.iter().collect::<Vec<_>>())
     }
 
     /// Simulates an iteration.

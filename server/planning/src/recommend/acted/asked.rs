@@ -76,7 +76,7 @@ impl Asked<'_> {
 }
 
 impl Writer<'_> {
-    /// What is asked of a candidate; `who` chooses.
+    /// What whoever chooses is asked of a candidate.
     ///
     /// # Errors
     /// Stages of several devices or nodes, or what the profile lacks.

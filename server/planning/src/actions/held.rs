@@ -3,7 +3,7 @@
 //! Bytes here are sums of blocks. Where tensors are shared between layers, or an allocator rounds, a predictor that replays
 //! what a rank does says more: plans are held to it, and what was missing is left free when it is asked again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::actions::{
@@ -33,6 +33,7 @@ impl Held {
         }
         let lasting: u64 = stage.layers.iter().map(|layer| layer.lasting()).sum();
         device.add(0..count, (lasting + stage.fixed).into());
+        forget_gradients(&mut device, stage, work);
         let mut host = Sums::new(count + 1);
         let mut peers: BTreeMap<u32, Sums> = BTreeMap::new();
         for absence in &work.absences {
@@ -78,6 +79,22 @@ pub(super) fn bytes_of(stage: &StageBlocks, absence: &Absence) -> u64 {
         Part::Own => stage.bytes(absence.layer, absence.block),
         // A layer's output counts to the one that reads it.
         Part::Above => 0,
+    }
+}
+
+/// Takes gradients away that are not there yet, or no more: from their update to the first pass that makes them again. Those
+/// that never leave count all the time, since some frameworks keep their memory.
+fn forget_gradients(device: &mut Sums, stage: &StageBlocks, work: &StageWork) {
+    let leaving = work.absences.iter().filter(|one| one.block == Block::Gradients);
+    for layer in leaving.map(|one| one.layer).collect::<BTreeSet<_>>() {
+        let is_made = |step: &Step| matches!(*step, Step::Backward { layer: of, .. } if of == layer);
+        let first = work.steps.all().iter().position(is_made);
+        let updated = work.steps.index(Step::Update { layer });
+        if let (true, Some(first), Some(updated)) = (work.flushes, first, updated) {
+            let bytes = i128::from(stage.bytes(layer, Block::Gradients));
+            device.add(0..first, -bytes);
+            device.add(updated + 1..work.steps.all().len(), -bytes);
+        }
     }
 }
 

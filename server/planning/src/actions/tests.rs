@@ -51,6 +51,14 @@ pub(super) fn at(stage: &StageBlocks, work: &StageWork, at: usize) -> u64 {
         for block in [Block::Weights, Block::Gradients, Block::Optimizer] {
             bytes += if away(layer, block, None) { 0 } else { stage.bytes(layer, block) };
         }
+        // Where any of its gradients leave, none are counted that no backward pass has made yet.
+        let leaves = |one: &Absence| (one.layer, one.block) == (layer, Block::Gradients);
+        let passed = |step: &Step| matches!(*step, Step::Backward { layer: of, .. } if of == layer);
+        let is_made = work.steps.all()[..=at].iter().any(passed);
+        let is_updated = work.steps.index(Step::Update { layer }).is_some_and(|updated| updated < at);
+        if work.flushes && work.absences.iter().any(leaves) && (!is_made || is_updated) {
+            bytes -= stage.bytes(layer, Block::Gradients);
+        }
         for micro_batch in 0.. {
             let Some(forward) = work.steps.index(Step::Forward { micro_batch, layer }) else { break };
             let backward = work.steps.index(Step::Backward { micro_batch, layer }).unwrap();

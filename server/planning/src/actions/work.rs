@@ -13,6 +13,8 @@ pub struct StageWork {
     pub steps: Steps,
     /// When its blocks are away.
     pub absences: Vec<Absence>,
+    /// Whether an iteration ends with updates, after which there are no gradients.
+    pub flushes: bool,
 }
 
 impl StageWork {
@@ -37,7 +39,7 @@ impl StageWork {
         } else {
             actions.absences(&steps)
         };
-        Self { steps, absences }
+        Self { steps, absences, flushes: order != Order::PipeDream }
     }
 }
 

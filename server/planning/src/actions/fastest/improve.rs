@@ -25,8 +25,20 @@ const MOST_CHANGED: usize = 3;
 struct Start {
     share: f64,
     lead: u32,
-    state: bool,
+    lasting: Lasting,
     peers: bool,
+}
+
+/// What leaves of no micro-batch: the less often it is used, the sooner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Lasting {
+    Nothing,
+    /// Optimizer's state, used once in an iteration.
+    State,
+    /// Gradients, too, used by each backward pass.
+    Gradients,
+    /// Weights, too, used by every pass; and the inputs of what is computed again.
+    Weights,
 }
 
 /// The best plan that was found. `kinds` are the stages with different weights of their slots, of which the first is tried
@@ -38,13 +50,20 @@ pub(super) fn improved<'a>(
 ) -> Result<Draft<'a>, PlanError> {
     let mut search = Search { question, best: Vec::new(), simulated: 0, untouched_seconds };
     let Some(stages) = kinds.first() else { return Err(PlanError::Stopped) };
-    let mut start = Start { share: 0.0, lead: LEADS[0], state: false, peers: false };
-    let starts = [(false, false), (true, false), (false, true), (true, true)];
-    for (share, (state, peers)) in [0.0, SHARES[0]].into_iter().flat_map(|share| starts.map(|of| (share, of)))
-    {
-        let asked = Start { share, state, peers, ..start };
-        if search.tries(stages, asked)? {
-            start = asked;
+    let mut start = Start { share: 0.0, lead: LEADS[0], lasting: Lasting::Nothing, peers: false };
+    for levels in [[Lasting::Nothing, Lasting::State], [Lasting::Gradients, Lasting::Weights]] {
+        // What each pass uses leaves where nothing fits otherwise.
+        if !search.best.is_empty() {
+            break;
+        }
+        let starts = [false, true].into_iter().flat_map(|peers| levels.map(|lasting| (lasting, peers)));
+        for (share, (lasting, peers)) in
+            [0.0, SHARES[0]].into_iter().flat_map(|share| starts.clone().map(move |of| (share, of)))
+        {
+            let asked = Start { share, lasting, peers, ..start };
+            if search.tries(stages, asked)? {
+                start = asked;
+            }
         }
     }
     // How much leaves and how early depend on each other.
@@ -78,7 +97,9 @@ pub(super) fn improved<'a>(
         best = best.filter(|best| best.seconds <= draft.seconds).or(Some(draft));
         best.iter_mut().for_each(|best| best.simulated = all);
     }
-    best.ok_or_else(|| if question.stop.is_requested() { PlanError::Stopped } else { no_room(stages) })
+    best.ok_or_else(
+        || if question.stop.is_requested() { PlanError::Stopped } else { no_room(question, stages) },
+    )
 }
 
 /// Looks for the fewest seconds of computing again, where anything is.
@@ -122,17 +143,45 @@ impl<'a> Search<'a> {
     }
 }
 
-fn no_room(stages: &[Stage<'_>]) -> PlanError {
-    let missing = |stage: &Stage<'_>| stage.untouched.device.saturating_sub(stage.room);
-    let worst = stages.iter().max_by_key(|stage| missing(stage));
-    PlanError::NoRoom { stage: worst.map_or(0, |stage| stage.index), missing: worst.map_or(0, missing) }
+/// What is missing with all away that may be; where that fits each stage alone, what is missing untouched.
+fn no_room(question: &Question<'_>, stages: &[Stage<'_>]) -> PlanError {
+    let of = |missing: &dyn Fn(&Stage<'_>) -> u64| {
+        let all = stages.iter().map(|stage| (stage.index, missing(stage)));
+        all.max_by_key(|(_, missing)| *missing).filter(|(_, missing)| *missing > 0)
+    };
+    let least = |stage: &Stage<'_>| stage.least_bytes(emptiest(question, stage)).saturating_sub(stage.room);
+    let untouched = |stage: &Stage<'_>| stage.untouched.device.saturating_sub(stage.room);
+    let (stage, missing) = of(&least).or_else(|| of(&untouched)).unwrap_or_default();
+    PlanError::NoRoom { stage, missing }
+}
+
+/// A stage that has as much on the host as may be there.
+fn emptiest(question: &Question<'_>, stage: &Stage<'_>) -> Recipe {
+    let on_host = |block| question.allowed.host && question.blocks.contains(&block);
+    let layers = |block| if on_host(block) { stage.layers() } else { 0 };
+    Recipe {
+        state: layers(Block::Optimizer),
+        gradients: layers(Block::Gradients),
+        weights: layers(Block::Weights),
+        inputs: on_host(Block::Inputs) && question.allowed.recompute,
+        host: if on_host(Block::Activations) { stage.units() } else { 0 },
+        after: 1,
+        before: 1,
+        ..Recipe::default()
+    }
 }
 
 fn is_possible(question: &Question<'_>, start: Start) -> bool {
     let is_of = |block| question.blocks.contains(&block);
+    let any_of = |level| match level {
+        Lasting::Nothing => true,
+        Lasting::State => is_of(Block::Optimizer),
+        Lasting::Gradients => is_of(Block::Gradients),
+        Lasting::Weights => is_of(Block::Weights) || is_of(Block::Inputs),
+    };
     let allowed = question.allowed;
     (start.share == 0.0 || allowed.host && is_of(Block::Activations))
-        && (!start.state || allowed.host && is_of(Block::Optimizer))
+        && (start.lasting == Lasting::Nothing || allowed.host && any_of(start.lasting))
         && (!start.peers || allowed.peers && is_of(Block::Activations))
 }
 
@@ -154,15 +203,29 @@ fn first(question: &Question<'_>, stage: &Stage<'_>, start: Start) -> Recipe {
     if missing == 0.0 {
         return recipe;
     }
-    if start.state {
+    for (least, block) in [
+        (Lasting::State, Block::Optimizer),
+        (Lasting::Gradients, Block::Gradients),
+        (Lasting::Weights, Block::Weights),
+    ] {
+        if start.lasting < least || !question.blocks.contains(&block) {
+            continue;
+        }
+        let leaves = match block {
+            Block::Optimizer => &mut recipe.state,
+            Block::Gradients => &mut recipe.gradients,
+            _ => &mut recipe.weights,
+        };
         for layer in &stage.blocks.layers {
             if missing <= 0.0 {
                 break;
             }
-            recipe.state += 1;
-            missing -= layer.optimizer as f64;
+            *leaves += 1;
+            missing -= layer.bytes(block) as f64;
         }
     }
+    recipe.use_steps = 1;
+    recipe.inputs = start.lasting == Lasting::Weights && question.blocks.contains(&Block::Inputs);
     let (unit, seconds) = (stage.unit_bytes(), unit_seconds(question, stage));
     if unit <= 0.0 {
         return recipe;
@@ -221,7 +284,7 @@ fn by_stage(question: &Question<'_>, draft: &mut Draft<'_>, untouched_seconds: f
 /// What else a stage may do.
 fn changes(question: &Question<'_>, stage: &Stage<'_>, of: Recipe, step: u32) -> Vec<Recipe> {
     let units = stage.units();
-    let layers = u32::try_from(stage.blocks.layers.len()).unwrap_or(u32::MAX);
+    let layers = stage.layers();
     let is_of = |block| question.blocks.contains(&block);
     let mut all = Vec::new();
     let mut push = |recipe: Recipe| {
@@ -261,5 +324,22 @@ fn changes(question: &Question<'_>, stage: &Stage<'_>, of: Recipe, step: u32) ->
         }
     }
     push(Recipe { peers: of.peers.saturating_sub(step), ..of });
+    push(Recipe { inputs: false, ..of });
+    if of.gradients + of.weights > 0 || of.state == layers {
+        // How far they are gone is seen in steps, and how many of them in layers.
+        let by = step.div_ceil(stage.micro_batches.len().max(1) as u32);
+        if question.allowed.host && is_of(Block::Gradients) {
+            push(Recipe { gradients: (of.gradients + by).min(layers), use_steps: of.use_steps.max(1), ..of });
+        }
+        push(Recipe { gradients: of.gradients.saturating_sub(by), ..of });
+        push(Recipe { weights: of.weights.saturating_sub(by), ..of });
+        if of.gradients + of.weights > 0 {
+            if question.allowed.host && is_of(Block::Weights) {
+                push(Recipe { weights: (of.weights + by).min(layers), ..of });
+            }
+            push(Recipe { use_steps: of.use_steps + 1, ..of });
+            push(Recipe { use_steps: of.use_steps.saturating_sub(1), ..of });
+        }
+    }
     all
 }

@@ -44,6 +44,14 @@ pub(super) struct Recipe {
     pub(super) state: u32,
     /// Steps from an update to where its state is gone, and from where that is fetched to its update.
     pub(super) state_steps: u32,
+    /// Layers whose gradients are on the host between the passes and updates that add to them or read them.
+    pub(super) gradients: u32,
+    /// Layers whose weights are on the host between the passes and updates that read them.
+    pub(super) weights: u32,
+    /// Steps from such a use of gradients or weights to where they are gone, and from where they are fetched to the next.
+    pub(super) use_steps: u32,
+    /// Whether the inputs of what is computed again are on the host meanwhile.
+    pub(super) inputs: bool,
     /// Units on the host.
     pub(super) host: u32,
     /// Units on peers.
@@ -52,6 +60,21 @@ pub(super) struct Recipe {
     pub(super) after: u32,
     /// Steps from where it is fetched to the one that needs it.
     pub(super) before: u32,
+}
+
+/// Blocks of no micro-batch.
+const LASTING: [Block; 3] = [Block::Optimizer, Block::Gradients, Block::Weights];
+
+impl Recipe {
+    /// Layers whose blocks of this kind, of no micro-batch, are on the host between their uses.
+    fn lasting(&self, block: Block) -> u32 {
+        match block {
+            Block::Optimizer => self.state,
+            Block::Gradients => self.gradients,
+            Block::Weights => self.weights,
+            Block::Activations | Block::Inputs | Block::Versions => 0,
+        }
+    }
 }
 
 /// A stage with all that recipes need of it.
@@ -74,8 +97,8 @@ pub(super) struct Stage<'a> {
     slots: Vec<u32>,
     /// Seconds of a step, on average, when the slowest stage sets the pace.
     pub(super) step_seconds: f64,
-    /// By what is away: all weightings of the stage share them.
-    choices: Rc<RefCell<HashMap<Vec<bool>, Rc<SlotChoices>>>>,
+    /// By what is away, and whether inputs are: all weightings of the stage share them.
+    choices: Rc<RefCell<HashMap<(Vec<bool>, bool), Rc<SlotChoices>>>>,
 }
 
 /// A stage that fits.
@@ -144,6 +167,11 @@ impl<'a> Stage<'a> {
         u32::try_from(self.order.len() * self.slots.len()).unwrap_or(u32::MAX)
     }
 
+    /// Its layers.
+    pub(super) fn layers(&self) -> u32 {
+        u32::try_from(self.order.len()).unwrap_or(u32::MAX)
+    }
+
     /// Bytes of a unit, on average.
     pub(super) fn unit_bytes(&self) -> f64 {
         let all: u64 = self.blocks.layers.iter().map(|layer| layer.activations).sum();
@@ -159,18 +187,22 @@ impl<'a> Stage<'a> {
         Grains { label: all / LABEL_GRAINS, level, run: Some(LONGEST_RUN) }
     }
 
-    fn choices_of(&self, away: &[bool]) -> Rc<SlotChoices> {
-        if let Some(known) = self.choices.borrow().get(away) {
+    fn choices_of(&self, away: &[bool], inputs: bool) -> Rc<SlotChoices> {
+        let key = (away.to_vec(), inputs);
+        if let Some(known) = self.choices.borrow().get(&key) {
             return Rc::clone(known);
         }
         let again = self.question.allowed.recompute;
-        let (layers, stop) = (&self.blocks.layers, self.question.stop);
-        let found = Rc::new(SlotChoices::of(layers, away, self.room, again, self.grains(), stop));
+        let stop = self.question.stop;
+        let kept =
+            |layer: &LayerBlocks| LayerBlocks { input: if inputs { 0 } else { layer.input }, ..*layer };
+        let layers: Vec<LayerBlocks> = self.blocks.layers.iter().map(kept).collect();
+        let found = Rc::new(SlotChoices::of(&layers, away, self.room, again, self.grains(), stop));
         let mut known = self.choices.borrow_mut();
         if known.len() >= MOST_KEPT {
             known.clear();
         }
-        known.insert(away.to_vec(), Rc::clone(&found));
+        known.insert(key, Rc::clone(&found));
         found
     }
 
@@ -179,9 +211,13 @@ impl<'a> Stage<'a> {
     pub(super) fn built(&self, recipe: Recipe, receivers: &[Receiver], care: Care) -> Option<Built> {
         let leaving = self.leaving(recipe, receivers)?;
         let lasting: u64 = self.blocks.layers.iter().map(LayerBlocks::lasting).sum();
-        let on_host = self.blocks.layers.iter().take(recipe.state as usize).map(|layer| layer.optimizer);
+        let on_host = LASTING.iter().map(|&block| {
+            let away = self.blocks.layers.iter().take(recipe.lasting(block) as usize);
+            away.map(|layer| layer.bytes(block)).sum::<u64>()
+        });
         let lasting = lasting + self.blocks.fixed - on_host.sum::<u64>();
-        let slots: Vec<Rc<SlotChoices>> = leaving.away.iter().map(|away| self.choices_of(away)).collect();
+        let slots: Vec<Rc<SlotChoices>> =
+            leaving.away.iter().map(|away| self.choices_of(away, recipe.inputs)).collect();
         let slots: Vec<Slot<'_>> =
             slots.iter().zip(&self.weights).map(|(choices, &weight)| Slot { choices, weight }).collect();
         // What copies on their way hold is seen when the steps are played.
@@ -193,7 +229,11 @@ impl<'a> Stage<'a> {
                 Care::Fewest => fewest_seconds(&slots, room),
             }?;
             let mut actions = StageActions { actions: leaving.swaps.clone(), ..StageActions::default() };
-            actions.actions.extend(self.again(&slots, &plan.choices));
+            let again = self.again(&slots, &plan.choices);
+            if recipe.inputs {
+                actions.actions.extend(again.iter().map(|run| self.input_of(run, recipe)));
+            }
+            actions.actions.extend(again);
             let question = self.question;
             let (work, device) = device_of(question, self.index, &actions).ok()?;
             let held = Held::of(self.blocks, &work, &actions);
@@ -207,10 +247,19 @@ impl<'a> Stage<'a> {
 
     /// The stage with what a recipe says, or with as much more of it as makes it fit.
     pub(super) fn fitting(&self, recipe: Recipe, receivers: &[Receiver]) -> Option<Built> {
-        let layers = u32::try_from(self.order.len()).unwrap_or(u32::MAX);
-        let state = if recipe.state > 0 { layers } else { 0 };
-        let hurried = |of: Recipe, part: u32| Recipe { state_steps: of.state_steps / part, ..of };
-        let all = Recipe { state, ..recipe };
+        let layers = self.layers();
+        let if_any = |of: u32| if of > 0 { layers } else { 0 };
+        let hurried = |of: Recipe, part: u32| Recipe {
+            state_steps: of.state_steps / part,
+            use_steps: of.use_steps / part,
+            ..of
+        };
+        let all = Recipe {
+            state: if_any(recipe.state),
+            gradients: if_any(recipe.gradients),
+            weights: if_any(recipe.weights),
+            ..recipe
+        };
         let mut tries: Vec<Recipe> =
             vec![recipe, hurried(recipe, 8), all, hurried(all, 8), hurried(all, u32::MAX)];
         let last = hurried(all, u32::MAX);
@@ -233,6 +282,21 @@ impl<'a> Stage<'a> {
         }
         tries.dedup();
         tries.into_iter().find_map(|of| self.built(of, receivers, Care::Few))
+    }
+
+    /// Bytes in which it fits with such a recipe, or with less on the host and more computed again; from above, within a
+    /// thousandth of what it holds untouched.
+    pub(super) fn least_bytes(&self, recipe: Recipe) -> u64 {
+        let fits = |room: u64| {
+            let stage = Self { room, choices: Rc::default(), ..self.clone() };
+            stage.fitting(recipe, &[]).is_some()
+        };
+        let (mut low, mut high) = (0, self.untouched.device);
+        while high - low > self.untouched.device / 1024 + 1 {
+            let middle = low + (high - low) / 2;
+            *(if fits(middle) { &mut high } else { &mut low }) = middle;
+        }
+        high
     }
 
     /// Runs that are computed again, by slot.
@@ -263,7 +327,7 @@ impl<'a> Stage<'a> {
         let mut leaving = Leaving { swaps: Vec::new(), away: vec![vec![false; layers]; self.slots.len()] };
         let mut receivers = receivers.to_vec();
         let (host, all) = (recipe.host as usize, (recipe.host.checked_add(recipe.peers)?) as usize);
-        if all > self.units() as usize || recipe.state as usize > layers {
+        if all > self.units() as usize || LASTING.iter().any(|&of| recipe.lasting(of) as usize > layers) {
             return None;
         }
         let in_flight = self.slots.len();
@@ -288,12 +352,13 @@ impl<'a> Stage<'a> {
                 leaving.swaps.push(self.swap(layer, slots, swap));
             }
         }
-        let steps = recipe.state_steps;
-        for layer in 0..recipe.state as usize {
-            let (release_after, fetch_before) = (steps, steps);
-            let to = Destination::Host;
-            let swap = Swap { block: Block::Optimizer, to, release_after, fetch_before };
-            leaving.swaps.push(self.swap(layer, Vec::new(), swap));
+        for block in LASTING {
+            let steps = if block == Block::Optimizer { recipe.state_steps } else { recipe.use_steps };
+            for layer in 0..recipe.lasting(block) as usize {
+                let (release_after, fetch_before) = (steps, steps);
+                let swap = Swap { block, to: Destination::Host, release_after, fetch_before };
+                leaving.swaps.push(self.swap(layer, Vec::new(), swap));
+            }
         }
         leaving.swaps = merged(leaving.swaps);
         Some(leaving)
@@ -303,6 +368,13 @@ impl<'a> Stage<'a> {
         let layer = self.blocks.first_layer + layer;
         let slots = if slots.is_empty() { slots } else { self.named(slots) };
         Action { first_layer: layer, last_layer: layer, slots, deed: Deed::Swap(swap) }
+    }
+
+    /// The input of a run that is computed again, on the host meanwhile.
+    fn input_of(&self, run: &Action, recipe: Recipe) -> Action {
+        let (release_after, fetch_before) = (recipe.after.max(1), recipe.before.max(1));
+        let swap = Swap { block: Block::Inputs, to: Destination::Host, release_after, fetch_before };
+        Action { last_layer: run.first_layer, deed: Deed::Swap(swap), ..run.clone() }
     }
 
     /// The fastest stripes of blocks of which so many are away at once; what they take is no longer free.

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::{layer, node, question, stages};
 use crate::actions::fastest::{Known, bound, plan};
 use crate::actions::tests::{at, on_host};
-use crate::actions::{Allowed, NodeDevices, PlanError, Question, StageWork, paper, ran};
+use crate::actions::{Allowed, NodeDevices, PlanError, Question, StageBlocks, StageWork, paper, ran};
 use crate::iteration::Order;
 
 /// Most plans of an instance that are simulated: all of most of them, every so manyth of the others.
@@ -16,6 +16,16 @@ const MOST_PLANS: usize = 1500;
 
 /// Most ways to treat a stage's units that are tried.
 const MOST_OF_STAGE: usize = 4096;
+
+/// Blocks of a stage that are on the host together.
+const LEVELS: [&[Block]; 6] = [
+    &[],
+    &[Block::Optimizer],
+    &[Block::Inputs],
+    &[Block::Weights],
+    &[Block::Optimizer, Block::Gradients],
+    &[Block::Optimizer, Block::Gradients, Block::Weights, Block::Inputs],
+];
 
 /// What is done to the activations of a layer in a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +53,7 @@ fn plans_of(question: &Question<'_>, stage: usize, points: &[(u32, u32)]) -> Vec
     }
     let (layers, slots) = (question.stages[stage].layers.len(), question.in_flight(stage) as usize);
     let units = layers * slots;
-    let states = if allowed.host { vec![false, true] } else { vec![false] };
+    let levels = if allowed.host { &LEVELS[..] } else { &LEVELS[..1] };
     let number = fates.len().saturating_pow(units as u32);
     let mut all = Vec::new();
     // All of few units; of more, as many as look everywhere.
@@ -54,11 +64,15 @@ fn plans_of(question: &Question<'_>, stage: usize, points: &[(u32, u32)]) -> Vec
             of_units.push(fates[index % fates.len()]);
             index /= fates.len();
         }
-        for &state in &states {
+        for blocks in levels {
+            if blocks.iter().any(|block| !question.blocks.contains(block)) {
+                continue;
+            }
             for &points in points {
-                let swaps = state || of_units.iter().any(|fate| matches!(fate, Fate::Host | Fate::Peer(_)));
+                let swaps = !blocks.is_empty()
+                    || of_units.iter().any(|fate| matches!(fate, Fate::Host | Fate::Peer(_)));
                 if swaps || points == (0, 0) {
-                    all.push(actions(question, stage, &of_units, state, points));
+                    all.push(actions(question, stage, &of_units, blocks, points));
                 }
             }
         }
@@ -70,11 +84,11 @@ fn actions(
     question: &Question<'_>,
     stage: usize,
     units: &[Fate],
-    state: bool,
+    away: &[Block],
     (release_after, fetch_before): (u32, u32),
 ) -> StageActions {
-    let blocks = &question.stages[stage];
-    let (first, layers) = (blocks.first_layer, blocks.layers.len());
+    let StageBlocks { first_layer: first, layers, .. } = &question.stages[stage];
+    let (first, layers) = (*first, layers.len());
     let swap = |block, to| Deed::Swap(Swap { block, to, release_after, fetch_before });
     let mut all = StageActions::default();
     for slot in 0..units.len() / layers {
@@ -101,6 +115,14 @@ fn actions(
                 deed,
             });
         }
+        if away.contains(&Block::Inputs) {
+            all.actions.extend(runs.iter().map(|&(from, _)| Action {
+                first_layer: first + from,
+                last_layer: first + from,
+                slots: vec![slot as u32],
+                deed: swap(Block::Inputs, Destination::Host),
+            }));
+        }
         all.actions.extend(runs.into_iter().map(|(from, to)| Action {
             first_layer: first + from,
             last_layer: first + to,
@@ -108,8 +130,8 @@ fn actions(
             deed: Deed::Recompute,
         }));
     }
-    if state {
-        let deed = swap(Block::Optimizer, Destination::Host);
+    for &block in away.iter().filter(|block| **block != Block::Inputs) {
+        let deed = swap(block, Destination::Host);
         all.actions.push(Action {
             first_layer: first,
             last_layer: first + layers - 1,
@@ -173,6 +195,9 @@ struct Instance {
     micro_batches: u32,
     is_gpipe: bool,
     pressure: f64,
+    /// How much less than what lasts there may be room for.
+    below: f64,
+    has_all_blocks: bool,
     host: f64,
     peer: f64,
     allowed: Allowed,
@@ -190,16 +215,22 @@ fn instance() -> impl Strategy<Value = Instance> {
         host,
         peers,
     });
-    (shape, 1_u32..5, any::<bool>(), 0.0..1.0_f64, -1.0..2.0_f64, -1.0..2.0_f64, ways).prop_map(
-        |(layers, micro_batches, is_gpipe, pressure, host, peer, allowed)| Instance {
-            layers,
-            micro_batches,
-            is_gpipe,
-            pressure,
-            // From a tenth to a hundred times as fast as layers are computed.
-            host: 1e10 * 10_f64.powf(host),
-            peer: 1e10 * 10_f64.powf(peer),
-            allowed,
+    let below = prop_oneof![Just(0.0), 0.0..0.8_f64];
+    let tight = (0.0..1.0_f64, below, any::<bool>());
+    (shape, 1_u32..5, any::<bool>(), tight, -1.0..2.0_f64, -1.0..2.0_f64, ways).prop_map(
+        |(layers, micro_batches, is_gpipe, (pressure, below, has_all_blocks), host, peer, allowed)| {
+            Instance {
+                layers,
+                micro_batches,
+                is_gpipe,
+                pressure,
+                below,
+                has_all_blocks,
+                // From a tenth to a hundred times as fast as layers are computed.
+                host: 1e10 * 10_f64.powf(host),
+                peer: 1e10 * 10_f64.powf(peer),
+                allowed,
+            }
         },
     )
 }
@@ -220,7 +251,10 @@ proptest! {
         let none = vec![StageActions::default(); stages.len()];
         let most = (0..stages.len()).map(|stage| held(&asked, stage, &none[stage]).0).max().unwrap();
         let lasting = stages.iter().map(|stage| stage.layers.iter().map(|of| of.lasting()).sum::<u64>()).max().unwrap();
-        let capacity = most - ((most - lasting) as f64 * instance.pressure) as u64;
+        let least = lasting - (lasting as f64 * instance.below) as u64;
+        let capacity = most - ((most - least) as f64 * instance.pressure) as u64;
+        let all_blocks = [Block::Activations, Block::Inputs, Block::Weights, Block::Gradients, Block::Optimizer];
+        let asked = if instance.has_all_blocks { Question { blocks: &all_blocks, ..asked } } else { asked };
         let tight = NodeDevices { capacity: vec![capacity; stages.len()], ..roomy.clone() };
         let asked = Question { node: &tight, ..asked };
         let found = plan(&asked, Known::default());

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use loadmaster_planning::actions::fastest::{self, FastestPlan, Known};
+use loadmaster_planning::actions::fastest::{self, Effort, FastestPlan, Known};
 use loadmaster_planning::actions::paper::{PaperPlan, plan};
 use loadmaster_planning::actions::{Allowed, NodeDevices, PlanError, Question, StageBlocks};
 use loadmaster_planning::iteration::Overlap;
@@ -73,7 +73,7 @@ impl Case {
     /// The fastest plan that is found with these ways, and how long that took.
     pub(crate) fn chosen(&self, ways: Ways) -> (Result<FastestPlan, PlanError>, Duration) {
         self.asked(ways, LinkUse { stripes: true, mappings: 0 }, |question| {
-            fastest::plan(question, Known::default())
+            fastest::plan(question, Known::default(), Effort::All)
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use loadmaster_planning::actions::fastest::Known;
+use loadmaster_planning::actions::fastest::{Effort, Known};
 use loadmaster_planning::actions::{
     Allowed, LayerBlocks, NodeDevices, PlanError, Question, StageBlocks, fastest, paper,
 };
@@ -133,7 +133,7 @@ pub(crate) fn random(count: u64) -> Vec<Cell> {
             let stop = Stop::default();
             let question = random.question(allowed, &stop);
             let began = Instant::now();
-            match fastest::plan(&question, Known::default()) {
+            match fastest::plan(&question, Known::default(), Effort::All) {
                 Ok(plan) => {
                     millis.push(began.elapsed().as_secs_f64() * 1e3);
                     own_gaps.push(plan.seconds / plan.bound - 1.0);

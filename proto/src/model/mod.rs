@@ -271,6 +271,11 @@ impl Model {
         self.layers.last().is_some_and(|layer| layer.kind.shared_parameter().is_some())
     }
 
+    /// Whether a layer, by its index, shares the token embedding's weight with the other end of the model.
+    pub fn is_tied(&self, layer: usize) -> bool {
+        self.has_tied_head() && (layer == 0 || layer + 1 == self.layers.len())
+    }
+
     /// Trained scalars; a shared weight counts once.
     pub fn parameter_count(&self) -> u64 {
         self.layers.iter().map(|layer| layer.kind.parameter_count()).fold(0, u64::saturating_add)

@@ -123,8 +123,7 @@ impl StageActions {
         if !block.is_of_micro_batch() && !action.slots.is_empty() {
             return refuse(format!("is {block}, which all micro-batches share: leave slots empty"));
         }
-        let ends = [0, of.model.layers().len().saturating_sub(1)];
-        let tied = ends.into_iter().find(|end| of.model.has_tied_head() && action.layers().contains(end));
+        let tied = action.layers().find(|&layer| of.model.is_tied(layer));
         if let (Some(layer), Block::Weights | Block::Gradients) = (tied, block) {
             return refuse(format!(
                 "is {block} of layer {layer}, whose weight is tied to another layer's: it never leaves"

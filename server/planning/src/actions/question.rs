@@ -106,7 +106,7 @@ impl Question<'_> {
         schedule.in_flight(count, index, self.micro_batches).max(1)
     }
 
-    pub(super) fn place(&self, stage: usize) -> (u32, u32) {
+    pub(crate) fn place(&self, stage: usize) -> (u32, u32) {
         let number = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
         (number(stage), number(self.stages.len()))
     }

@@ -5,12 +5,13 @@
 
 use loadmaster_proto::training::actions::Block;
 
+use super::Effort;
 use super::draft::Draft;
 use super::recipe::{Care, Recipe, Stage};
 use crate::actions::{PlanError, Question};
 
-/// Shares of the host's links that a first plan uses.
-const SHARES: [f64; 6] = [0.9, 0.0, 0.7, 0.5, 0.3, 1.1];
+/// Shares of the host's links that a first plan uses; with no limit, everything leaves.
+const SHARES: [f64; 7] = [0.9, 0.0, 0.7, 0.5, 0.3, 1.1, f64::INFINITY];
 /// How many times the seconds of its copy a unit has before it is gone, and from where it is fetched.
 const LEADS: [u32; 4] = [2, 1, 3, 5];
 /// Most plans that are simulated, and most steps of all of them together.
@@ -46,28 +47,26 @@ enum Lasting {
 pub(super) fn improved<'a>(
     question: &'a Question<'a>,
     kinds: &'a [Vec<Stage<'a>>],
-    untouched_seconds: f64,
+    enough: f64,
+    effort: Effort,
 ) -> Result<Draft<'a>, PlanError> {
-    let mut search = Search { question, best: Vec::new(), simulated: 0, untouched_seconds };
+    let mut search = Search { question, best: Vec::new(), simulated: 0, enough };
     let Some(stages) = kinds.first() else { return Err(PlanError::Stopped) };
     let mut start = Start { share: 0.0, lead: LEADS[0], lasting: Lasting::Nothing, peers: false };
-    for levels in [[Lasting::Nothing, Lasting::State], [Lasting::Gradients, Lasting::Weights]] {
-        // What each pass uses leaves where nothing fits otherwise.
-        if !search.best.is_empty() {
-            break;
-        }
-        let starts = [false, true].into_iter().flat_map(|peers| levels.map(|lasting| (lasting, peers)));
-        for (share, (lasting, peers)) in
-            [0.0, SHARES[0]].into_iter().flat_map(|share| starts.clone().map(move |of| (share, of)))
-        {
-            let asked = Start { share, lasting, peers, ..start };
-            if search.tries(stages, asked)? {
-                start = asked;
-            }
+    let levels = [Lasting::Nothing, Lasting::State, Lasting::Gradients, Lasting::Weights];
+    let starts = [false, true].into_iter().flat_map(|peers| levels.map(|lasting| (lasting, peers)));
+    for (share, (lasting, peers)) in [0.0, SHARES[0], f64::INFINITY]
+        .into_iter()
+        .flat_map(|share| starts.clone().map(move |of| (share, of)))
+    {
+        let asked = Start { share, lasting, peers, ..start };
+        if search.tries(stages, asked)? {
+            start = asked;
         }
     }
     // How much leaves and how early depend on each other.
-    for _ in 0..2 {
+    let times = if effort == Effort::Few { 0 } else { 2 };
+    for _ in 0..times {
         for share in SHARES {
             let asked = Start { share, ..start };
             if search.tries(stages, asked)? {
@@ -81,7 +80,7 @@ pub(super) fn improved<'a>(
             }
         }
     }
-    for stages in kinds.iter().skip(1) {
+    for stages in kinds.iter().skip(1).take(times) {
         search.tries(stages, start)?;
     }
     let simulated = search.simulated;
@@ -89,23 +88,25 @@ pub(super) fn improved<'a>(
     for mut draft in search.best {
         draft.simulated = best.as_ref().map_or(simulated, |best| best.simulated);
         let fewest = best.as_ref().map_or(f64::INFINITY, |best| best.seconds);
-        if fewest > untouched_seconds {
-            by_stage(question, &mut draft, untouched_seconds)?;
-            finish(question, &mut draft, untouched_seconds)?;
+        if fewest > enough && effort == Effort::All {
+            by_stage(question, &mut draft, enough)?;
+            finish(question, &mut draft, enough)?;
         }
         let all = draft.simulated;
         best = best.filter(|best| best.seconds <= draft.seconds).or(Some(draft));
         best.iter_mut().for_each(|best| best.simulated = all);
     }
-    best.ok_or_else(
-        || if question.stop.is_requested() { PlanError::Stopped } else { no_room(question, stages) },
-    )
+    best.ok_or_else(|| match effort {
+        _ if question.stop.is_requested() => PlanError::Stopped,
+        Effort::Few => no_room(stages, &|stage| stage.untouched.device),
+        Effort::All => no_room(stages, &|stage| stage.least_bytes(emptiest(question, stage))),
+    })
 }
 
 /// Looks for the fewest seconds of computing again, where anything is.
-fn finish(question: &Question<'_>, draft: &mut Draft<'_>, untouched_seconds: f64) -> Result<(), PlanError> {
+fn finish(question: &Question<'_>, draft: &mut Draft<'_>, enough: f64) -> Result<(), PlanError> {
     for stage in 0..draft.stages.len() {
-        let is_fastest = draft.seconds <= untouched_seconds;
+        let is_fastest = draft.seconds <= enough;
         if !is_fastest && draft.computes_again(stage) && !question.stop.is_requested() {
             draft.tries(stage, draft.recipe(stage), Care::Fewest)?;
         }
@@ -119,15 +120,15 @@ struct Search<'a> {
     /// Few, the fastest first.
     best: Vec<Draft<'a>>,
     simulated: u32,
-    untouched_seconds: f64,
+    enough: f64,
 }
 
 impl<'a> Search<'a> {
     /// Tries what all stages begin with, unless nothing could be better; whether it is the best so far.
     fn tries(&mut self, stages: &'a [Stage<'a>], asked: Start) -> Result<bool, PlanError> {
-        let Self { question, best, untouched_seconds, .. } = self;
+        let Self { question, best, enough, .. } = self;
         let fewest = best.first().map_or(f64::INFINITY, |best| best.seconds);
-        if fewest <= *untouched_seconds || question.stop.is_requested() || !is_possible(question, asked) {
+        if fewest <= *enough || question.stop.is_requested() || !is_possible(question, asked) {
             return Ok(false);
         }
         let recipes: Vec<Recipe> = stages.iter().map(|stage| first(question, stage, asked)).collect();
@@ -143,15 +144,13 @@ impl<'a> Search<'a> {
     }
 }
 
-/// What is missing with all away that may be; where that fits each stage alone, what is missing untouched.
-fn no_room(question: &Question<'_>, stages: &[Stage<'_>]) -> PlanError {
-    let of = |missing: &dyn Fn(&Stage<'_>) -> u64| {
-        let all = stages.iter().map(|stage| (stage.index, missing(stage)));
+/// Which stage lacks most where each holds at least so much; where that fits each stage alone, which lacks most untouched.
+fn no_room(stages: &[Stage<'_>], least: &dyn Fn(&Stage<'_>) -> u64) -> PlanError {
+    let most = |held: &dyn Fn(&Stage<'_>) -> u64| {
+        let all = stages.iter().map(|stage| (stage.index, held(stage).saturating_sub(stage.room)));
         all.max_by_key(|(_, missing)| *missing).filter(|(_, missing)| *missing > 0)
     };
-    let least = |stage: &Stage<'_>| stage.least_bytes(emptiest(question, stage)).saturating_sub(stage.room);
-    let untouched = |stage: &Stage<'_>| stage.untouched.device.saturating_sub(stage.room);
-    let (stage, missing) = of(&least).or_else(|| of(&untouched)).unwrap_or_default();
+    let (stage, missing) = most(least).or_else(|| most(&|stage| stage.untouched.device)).unwrap_or_default();
     PlanError::NoRoom { stage, missing }
 }
 
@@ -165,8 +164,6 @@ fn emptiest(question: &Question<'_>, stage: &Stage<'_>) -> Recipe {
         weights: layers(Block::Weights),
         inputs: on_host(Block::Inputs) && question.allowed.recompute,
         host: if on_host(Block::Activations) { stage.units() } else { 0 },
-        after: 1,
-        before: 1,
         ..Recipe::default()
     }
 }
@@ -230,7 +227,8 @@ fn first(question: &Question<'_>, stage: &Stage<'_>, start: Start) -> Recipe {
     if unit <= 0.0 {
         return recipe;
     }
-    let steps = lead(question, stage, start.lead);
+    // Where everything leaves, what is on its way is the most that is there.
+    let steps = lead(question, stage, if start.share.is_finite() { start.lead } else { 1 });
     (recipe.after, recipe.before) = (steps, steps);
     if start.share > 0.0 && missing > 0.0 {
         // A link may carry as many units of each micro-batch beside its passes.
@@ -238,6 +236,7 @@ fn first(question: &Question<'_>, stage: &Stage<'_>, start: Start) -> Recipe {
         let carried = start.share * passes / seconds * stage.micro_batches.len() as f64;
         // What is on its way is missing as well.
         let asked = (missing / unit).ceil() + f64::from(2 * steps) * 0.5;
+        let asked = if start.share.is_finite() { asked } else { start.share };
         recipe.host = (carried.min(asked).max(0.0) as u32).min(stage.units());
         missing -= f64::from(recipe.host) * unit;
     }
@@ -248,7 +247,7 @@ fn first(question: &Question<'_>, stage: &Stage<'_>, start: Start) -> Recipe {
 }
 
 /// Changes the plan stage by stage as long as that helps.
-fn by_stage(question: &Question<'_>, draft: &mut Draft<'_>, untouched_seconds: f64) -> Result<(), PlanError> {
+fn by_stage(question: &Question<'_>, draft: &mut Draft<'_>, enough: f64) -> Result<(), PlanError> {
     let stages = draft.stages;
     let layers: u64 = stages.iter().map(|stage| stage.blocks.layers.len() as u64).sum();
     let steps = (2 * layers * u64::from(question.micro_batches)).max(1);
@@ -265,7 +264,7 @@ fn by_stage(question: &Question<'_>, draft: &mut Draft<'_>, untouched_seconds: f
             }
             for change in changes(question, &stages[stage], draft.recipe(stage), step) {
                 let is_over = question.stop.is_requested() || draft.simulated >= most;
-                if is_over || draft.seconds <= untouched_seconds {
+                if is_over || draft.seconds <= enough {
                     return Ok(());
                 }
                 if draft.tries(stage, change, Care::Few)? {
@@ -307,8 +306,8 @@ fn changes(question: &Question<'_>, stage: &Stage<'_>, of: Recipe, step: u32) ->
             let by = (of.after.max(of.before) / 2).max(1).min(step);
             push(Recipe { after: of.after + by, ..of });
             push(Recipe { before: of.before + by, ..of });
-            push(Recipe { after: of.after.saturating_sub(by).max(1), ..of });
-            push(Recipe { before: of.before.saturating_sub(by).max(1), ..of });
+            push(Recipe { after: of.after.saturating_sub(by), ..of });
+            push(Recipe { before: of.before.saturating_sub(by), ..of });
         }
     }
     if question.allowed.host && is_of(Block::Optimizer) {

@@ -33,6 +33,7 @@ use loadmaster_proto::training::actions::StageActions;
 use super::paper::{self, PaperPlan};
 use super::{PlanError, Question, ran};
 use crate::iteration::{Edge, Order};
+use bound::Bound;
 use recipe::Stage;
 
 /// The answer.
@@ -54,6 +55,18 @@ pub struct FastestPlan {
     pub is_stopped: bool,
 }
 
+/// How long is looked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effort {
+    /// For a plan that fits: the best of those that stages begin with, without MPress's.
+    Few,
+    /// For the fastest.
+    All,
+}
+
+/// Share of the bound above which is looked further.
+const ENOUGH: f64 = 5e-4;
+
 /// How far the slots of a stage are told apart by how often longest ways go through them.
 const SHARES_OF_VISITS: [f64; 2] = [0.1, 0.5];
 
@@ -71,7 +84,7 @@ pub struct Known<'a> {
 ///
 /// # Errors
 /// Nothing fits, it was stopped before anything did, or the question makes no sense; the text says why.
-pub fn plan(question: &Question<'_>, known: Known<'_>) -> Result<FastestPlan, PlanError> {
+pub fn plan(question: &Question<'_>, known: Known<'_>, effort: Effort) -> Result<FastestPlan, PlanError> {
     question.check()?;
     if !matches!(question.order, Order::Gpipe | Order::OneFOneB) {
         return Err(PlanError::Unfit(
@@ -83,22 +96,20 @@ pub fn plan(question: &Question<'_>, known: Known<'_>) -> Result<FastestPlan, Pl
     let untouched_seconds = ran::seconds(question, &mapping, &none)?;
     let period = untouched_seconds / f64::from(question.micro_batches);
     let all_alike = stages(question, period)?;
-    let visits =
-        pressure::bound(question, &all_alike, known, untouched_seconds * 2.0).unwrap_or_default().weights;
+    let Bound { seconds: at_least, weights: visits } =
+        pressure::bound(question, &all_alike, known, untouched_seconds * 2.0).unwrap_or_default();
+    let enough = untouched_seconds.max(at_least * (1.0 + ENOUGH));
     let weighted = |share: f64| -> Vec<Stage<'_>> {
         all_alike.iter().zip(&visits).map(|(stage, visits)| stage.weighted(visits, share)).collect()
     };
     let mut kinds: Vec<Vec<Stage<'_>>> = SHARES_OF_VISITS.into_iter().map(weighted).collect();
     kinds.retain(|stages| stages.len() == mapping.len());
     kinds.insert(0, all_alike);
-    let own = improve::improved(question, &kinds, untouched_seconds);
+    let own = improve::improved(question, &kinds, enough, effort);
     let simulated = own.as_ref().map_or(0, |own| own.simulated);
     let own = own.map(|own| (own.pooled(), own.seconds));
-    let paper = if own.as_ref().is_ok_and(|own| own.1 <= untouched_seconds) {
-        None
-    } else {
-        Some(paper::plan(&Question { mappings: 0, ..*question }))
-    };
+    let is_enough = effort == Effort::Few || own.as_ref().is_ok_and(|own| own.1 <= enough);
+    let paper = if is_enough { None } else { Some(paper::plan(&Question { mappings: 0, ..*question })) };
     let paper_seconds = paper.as_ref().and_then(|paper| paper.as_ref().ok()).map(|paper| paper.seconds);
     let (actions, seconds) = match (own, paper) {
         (Ok(own), Some(Ok(PaperPlan { actions, seconds, .. }))) if seconds < own.1 => (actions, seconds),

@@ -266,11 +266,20 @@ impl<'a> Stage<'a> {
         if self.question.allowed.recompute {
             // What does not leave is computed again.
             tries.extend([3, 2, 1, 0].map(|quarters| Recipe { host: recipe.host / 4 * quarters, ..last }));
+            if recipe.host > 0 {
+                let host = self.units() - recipe.peers;
+                tries.extend([(1, 1), (0, 1), (0, 0)].map(|(after, before)| Recipe {
+                    host,
+                    after,
+                    before,
+                    ..last
+                }));
+            }
         } else if recipe.host > 0 {
             let more = |eighths: u32| recipe.host + (self.units() - recipe.host - recipe.peers) / 8 * eighths;
-            let sooner = |part: u32| move |of: u32| (of / part).max(1);
+            let sooner = |part: u32| move |of: u32| of / part;
             tries.extend((0..=8).flat_map(|eighths| {
-                [1, 2, 8].map(|part| {
+                [1, 2, 8, u32::MAX].map(|part| {
                     let [after, before] = [recipe.after, recipe.before].map(sooner(part));
                     Recipe { host: more(eighths), after, before, ..last }
                 })
@@ -354,7 +363,8 @@ impl<'a> Stage<'a> {
         }
         for block in LASTING {
             let steps = if block == Block::Optimizer { recipe.state_steps } else { recipe.use_steps };
-            for layer in 0..recipe.lasting(block) as usize {
+            let leaves = |&layer: &usize| self.blocks.layers[layer].bytes(block) > 0;
+            for layer in (0..recipe.lasting(block) as usize).filter(leaves) {
                 let (release_after, fetch_before) = (steps, steps);
                 let swap = Swap { block, to: Destination::Host, release_after, fetch_before };
                 leaving.swaps.push(self.swap(layer, Vec::new(), swap));

@@ -61,7 +61,9 @@ impl Prices {
             before + if is_end { end } else { start }
         };
         let mut of_block: BTreeMap<Of, Vec<Absence>> = BTreeMap::new();
-        for absence in work.absences {
+        // What has no bytes, or is counted as fixed, stays.
+        let has_bytes = |one: &Absence| blocks.bytes(one.layer, one.block) > 0;
+        for absence in work.absences.into_iter().filter(has_bytes) {
             of_block.entry((absence.layer, absence.block)).or_default().push(absence);
         }
         let idle = of_block.into_iter().map(|(of, absences)| {

@@ -108,7 +108,7 @@ impl Writer<'_> {
             let Some((layers, _)) = self.layers(candidate, stage) else {
                 return Err(RecommendError::NoTimes { objective: Objective::MinIterationTime }.into());
             };
-            stages.push(stage_blocks(predictor, setting, &layers)?);
+            stages.push(stage_blocks(predictor, setting, &layers, self.chain.model.as_ref())?);
         }
         let links = self.copy_links(candidate, pace);
         // What must fit is the upper end: whoever chooses sees the predicted bytes.

@@ -1,5 +1,6 @@
 //! What stages hold block by block, as the paper's planner is asked: read from replays in which every block leaves.
 
+use loadmaster_proto::model::Model;
 use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, Part, StageActions, Swap};
@@ -11,7 +12,7 @@ use crate::predict::{Acted, PredictionError, Predictor, StageSetting};
 /// Passes in which every block of a stage has a step of another between its uses, wherever there is one.
 const PASSES: u32 = 2;
 
-/// The blocks of a stage whose layers take these seconds.
+/// The blocks of a stage whose layers take these seconds. Weights and gradients of tied layers never leave: they are fixed.
 ///
 /// # Errors
 /// What the profile lacks.
@@ -19,6 +20,7 @@ pub(super) fn stage_blocks(
     predictor: &(impl Predictor + ?Sized),
     setting: &StageSetting,
     seconds: &[LayerSeconds],
+    model: Option<&Model>,
 ) -> Result<StageBlocks, PredictionError> {
     let probe = StageSetting {
         training: TrainingSpec { schedule: Schedule::Gpipe, micro_batches: PASSES, ..setting.training },
@@ -34,17 +36,27 @@ pub(super) fn stage_blocks(
     let (activations, weights, gradients, optimizer) = (activations?, weights?, gradients?, optimizer?);
     let again = layers.clone().flat_map(|layer| [recompute(layer), swap(Block::Inputs, layer, layer)]);
     let inputs = of(again.collect())?;
-    let blocks = layers.zip(seconds).map(|(layer, &seconds)| LayerBlocks {
-        seconds,
-        activations: bytes(&activations, layer),
-        input: bytes(&inputs, layer),
-        versions: 0,
-        weights: bytes(&weights, layer),
-        gradients: bytes(&gradients, layer),
-        optimizer: bytes(&optimizer, layer),
-        working: 0,
-    });
-    Ok(StageBlocks { first_layer: stage.first_layer, layers: blocks.collect(), fixed: 0 })
+    let mut fixed = 0_u64;
+    let mut blocks = Vec::with_capacity(seconds.len());
+    for (layer, &seconds) in layers.zip(seconds) {
+        let mut weights = bytes(&weights, layer);
+        let mut gradients = bytes(&gradients, layer);
+        if model.is_some_and(|model| model.is_tied(layer)) {
+            fixed = fixed.saturating_add(weights).saturating_add(gradients);
+            (weights, gradients) = (0, 0);
+        }
+        blocks.push(LayerBlocks {
+            seconds,
+            activations: bytes(&activations, layer),
+            input: bytes(&inputs, layer),
+            versions: 0,
+            weights,
+            gradients,
+            optimizer: bytes(&optimizer, layer),
+            working: 0,
+        });
+    }
+    Ok(StageBlocks { first_layer: stage.first_layer, layers: blocks, fixed })
 }
 
 fn swap(block: Block, first_layer: usize, last_layer: usize) -> Action {

@@ -10,6 +10,7 @@ use loadmaster_proto::training::stage::Partitioning;
 
 use super::Stages;
 use super::asked::Asked;
+use super::replayed::Begun;
 use crate::actions::fastest;
 use crate::recommend::answer::{QuestionError, RecommendError};
 use crate::recommend::find::Candidate;
@@ -18,6 +19,9 @@ use crate::search::Stop;
 
 /// Within which share of the bound a value is as good.
 const EQUAL: f64 = 1e-9;
+
+/// Most candidates for which the fastest actions are looked for: those whose first ones are fastest.
+const MOST_PURSUED: usize = 2;
 
 /// Who chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,25 +61,38 @@ impl Writer<'_> {
         choice: Choice<'_>,
         stop: &Stop,
     ) -> Result<Plan, QuestionError> {
-        let mut best: Option<(Asked<'_>, Plan)> = None;
-        let mut error = None;
         let seconds = |plan: &Plan| plan.iteration_seconds().unwrap_or(f64::INFINITY);
+        let mut error = None;
+        let mut begun: Vec<(f64, Asked<'_>, Begun)> = Vec::with_capacity(stages.candidates.len());
         for candidate in &stages.candidates {
-            // Actions only add to what its stages do.
-            let least = candidate.simulated.unwrap_or(0.0);
-            if best.as_ref().is_some_and(|(_, best)| least >= seconds(best)) {
-                continue;
-            }
-            match self.chosen_for(candidate, choice, stop) {
-                Ok(found) => {
-                    if best.as_ref().is_none_or(|(_, best)| seconds(&found.1) < seconds(best)) {
-                        best = Some(found);
-                    }
-                }
+            match self.begun_for(candidate, choice, stop) {
+                Ok((asked, of)) => begun.push((of.seconds(), asked, of)),
                 Err(failed) => drop(error.get_or_insert(failed)),
             }
-            if best.is_some() && stop.is_requested() {
+            if !begun.is_empty() && stop.is_requested() {
                 break;
+            }
+        }
+        begun.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut best: Option<(Asked<'_>, Plan)> = None;
+        let mut pursued = 0;
+        for (_, asked, of) in begun {
+            // Actions only add to what its stages do.
+            let least = asked.candidate.simulated.unwrap_or(0.0);
+            let is_slower = best.as_ref().is_some_and(|(_, best)| least >= seconds(best));
+            if is_slower || best.is_some() && (pursued >= MOST_PURSUED || stop.is_requested()) {
+                continue;
+            }
+            pursued += 1;
+            let plan = self.pursued(&asked, of, choice, stop).and_then(|actions| {
+                self.acted(asked.candidate, &actions, choice.pace, choice.chooser.solver())
+            });
+            match plan {
+                Ok(plan) if best.as_ref().is_none_or(|(_, best)| seconds(&plan) < seconds(best)) => {
+                    best = Some((asked, plan));
+                }
+                Ok(_) => {}
+                Err(failed) => drop(error.get_or_insert(failed)),
             }
         }
         let Some((asked, mut plan)) = best else {
@@ -102,17 +119,16 @@ impl Writer<'_> {
         Ok(plan)
     }
 
-    fn chosen_for<'a>(
+    fn begun_for<'a>(
         &self,
         candidate: &'a Candidate,
         choice: Choice<'_>,
         stop: &Stop,
-    ) -> Result<(Asked<'a>, Plan), QuestionError> {
-        let solver = choice.chooser.solver();
-        let asked = self.asked(candidate, self.plan(candidate, solver)?, choice.pace)?;
-        let actions = self.actions(&asked, choice, stop)?;
-        let plan = self.acted(candidate, &actions, choice.pace, solver)?;
-        Ok((asked, plan))
+    ) -> Result<(Asked<'a>, Begun), QuestionError> {
+        let untouched = self.plan(candidate, choice.chooser.solver())?;
+        let asked = self.asked(candidate, untouched, choice.pace)?;
+        let begun = self.begun(&asked, choice, stop)?;
+        Ok((asked, begun))
     }
 
     /// Says how far from the best the plan can be.

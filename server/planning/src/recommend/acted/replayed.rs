@@ -9,7 +9,8 @@ use loadmaster_proto::training::actions::{StageActions, Way};
 
 use super::asked::Asked;
 use super::choose::{Choice, Chooser};
-use crate::actions::{PlanError, fastest, paper};
+use crate::actions::fastest::{self, Effort};
+use crate::actions::{Held, PlanError, Question, StageWork, paper};
 use crate::predict::ActedStages;
 use crate::recommend::answer::{QuestionError, RecommendError};
 use crate::recommend::plan::Writer;
@@ -17,6 +18,31 @@ use crate::search::Stop;
 
 /// How often whoever chooses is asked.
 const ROUNDS: u32 = 24;
+
+/// Actions that fit, and the seconds of an iteration by whoever chose them.
+#[derive(Debug)]
+struct Fitting {
+    actions: Vec<StageActions>,
+    seconds: f64,
+    /// By stage: bytes that a replay sees besides blocks.
+    besides: Vec<u64>,
+}
+
+/// What was found soon.
+#[derive(Debug)]
+pub(super) struct Begun {
+    /// None where nothing fits that is found soon, which does not say that nothing does.
+    fitting: Option<Fitting>,
+    /// What must be left free for it, by stage.
+    reserve: Vec<u64>,
+}
+
+impl Begun {
+    /// Seconds of an iteration; endless where nothing was found.
+    pub(super) fn seconds(&self) -> f64 {
+        self.fitting.as_ref().map_or(f64::INFINITY, |found| found.seconds)
+    }
+}
 
 impl Writer<'_> {
     /// Actions that a replay finds to fit.
@@ -26,17 +52,73 @@ impl Writer<'_> {
         choice: Choice<'_>,
         stop: &Stop,
     ) -> Result<Vec<StageActions>, QuestionError> {
+        let begun = self.begun(asked, choice, stop)?;
+        self.pursued(asked, begun, choice, stop)
+    }
+
+    /// What must be left free, learnt from plans that are found soon.
+    pub(super) fn begun(
+        &self,
+        asked: &Asked<'_>,
+        choice: Choice<'_>,
+        stop: &Stop,
+    ) -> Result<Begun, QuestionError> {
+        let mut reserve = vec![0_u64; asked.stages.len()];
+        let effort = if choice.chooser == Chooser::Mpress { Effort::All } else { Effort::Few };
+        match self.fitting(asked, choice, effort, &mut reserve, stop) {
+            Ok(found) => Ok(Begun { fitting: Some(found), reserve }),
+            Err(QuestionError::Recommend(RecommendError::NoPlan { .. })) if effort == Effort::Few => {
+                Ok(Begun { fitting: None, reserve: vec![0; asked.stages.len()] })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The fastest actions that are found, after those that were found soon.
+    pub(super) fn pursued(
+        &self,
+        asked: &Asked<'_>,
+        begun: Begun,
+        choice: Choice<'_>,
+        stop: &Stop,
+    ) -> Result<Vec<StageActions>, QuestionError> {
+        let Begun { fitting: few, mut reserve } = begun;
+        if let (Chooser::Mpress, Some(found)) = (choice.chooser, &few) {
+            return Ok(found.actions.clone());
+        }
+        let Some(few) = few else {
+            return Ok(self.fitting(asked, choice, Effort::All, &mut reserve, stop)?.actions);
+        };
+        // A plan that leaves nothing free needs as much besides as this one, most likely.
+        let mut likely: Vec<u64> = reserve.iter().zip(&few.besides).map(|(&a, &b)| a.max(b)).collect();
+        let mut all = self.fitting(asked, choice, Effort::All, &mut likely, stop);
+        if all.is_err() && likely != reserve {
+            all = self.fitting(asked, choice, Effort::All, &mut reserve, stop);
+        }
+        Ok(all.ok().filter(|all| all.seconds <= few.seconds).unwrap_or(few).actions)
+    }
+
+    /// Asks until a replay finds that everything fits; by stage, `reserve` is what is left free for what it sees besides.
+    fn fitting(
+        &self,
+        asked: &Asked<'_>,
+        choice: Choice<'_>,
+        effort: Effort,
+        reserve: &mut [u64],
+        stop: &Stop,
+    ) -> Result<Fitting, QuestionError> {
         let allowed = choice.allowed;
         let node = asked.node_within(allowed);
-        let mut reserve = vec![0_u64; asked.stages.len()];
         let mut lacks: Option<(usize, u64)> = None;
         for _ in 0..ROUNDS {
-            let question = asked.question(&node, &reserve, allowed, stop);
+            let question = asked.question(&node, reserve, allowed, stop);
             let found = match choice.chooser {
-                Chooser::Fastest => fastest::plan(&question, asked.known()).map(|plan| plan.actions),
-                Chooser::Mpress => paper::plan(&question).map(|plan| plan.actions),
+                Chooser::Fastest => {
+                    fastest::plan(&question, asked.known(), effort).map(|plan| (plan.actions, plan.seconds))
+                }
+                Chooser::Mpress => paper::plan(&question).map(|plan| (plan.actions, plan.seconds)),
             };
-            let found = match found {
+            let (found, seconds) = match found {
                 Ok(found) => found,
                 Err(PlanError::NoRoom { stage, missing }) => {
                     // What a replay found to be missing is missing as well.
@@ -46,6 +128,7 @@ impl Writer<'_> {
                 Err(PlanError::Stopped) => return Err(RecommendError::Stopped.into()),
                 Err(error) => return Err(Invalid::field("partitioning", error.to_string()).into()),
             };
+            let held = on_devices(&question, &found);
             // Pools are as large as the replay finds them.
             let chosen: Vec<StageActions> = found
                 .into_iter()
@@ -54,23 +137,38 @@ impl Writer<'_> {
             let model = self.chain.model.as_ref();
             let stages = ActedStages::of(&*self.chain.predictor, model, &asked.settings, &chosen)?;
             lacks = None;
+            let mut besides = Vec::with_capacity(reserve.len());
             for (index, reserve) in reserve.iter_mut().enumerate() {
                 let needed = stages.prediction(index).map_or(0, |of| self.needed(&of).0);
+                besides.push(needed.saturating_sub(held.get(index).copied().unwrap_or(0)));
                 let capacity = asked.node.capacity.get(index).copied().unwrap_or(0);
                 let missing = needed.saturating_sub(capacity);
                 if missing > 0 {
-                    *reserve = reserve.saturating_add(missing);
+                    // Room that was left is taken by the next plan: what a replay sees besides is what must be free.
+                    *reserve = besides[index].max(reserve.saturating_add(missing));
                     lacks = lacks.or(Some((index, missing)));
                 }
             }
             let at_host: u64 = stages.acted.iter().map(|of| of.host_peak()).fold(0, u64::saturating_add);
             if lacks.is_none() && at_host <= allowed.host_memory.0 {
-                return Ok(chosen);
+                return Ok(Fitting { actions: chosen, seconds, besides });
             }
         }
         let (stage, missing) = lacks.unwrap_or((0, 0));
         Err(no_room(asked, choice, stage, missing))
     }
+}
+
+/// By stage: what whoever chooses takes its device to hold, pools for others included.
+fn on_devices(question: &Question<'_>, actions: &[StageActions]) -> Vec<u64> {
+    let of_stage = |(stage, actions): (usize, &StageActions)| {
+        let blocks = question.stages.get(stage)?;
+        let place = question.place(stage);
+        let work = StageWork::of(blocks, place, question.order, question.micro_batches, actions);
+        let hosted = actions.hosted.iter().map(|of| of.bytes.0).fold(0, u64::saturating_add);
+        Some(Held::of(blocks, &work, actions).device.saturating_add(hosted))
+    };
+    actions.iter().enumerate().map(|of| of_stage(of).unwrap_or(0)).collect()
 }
 
 fn no_room(asked: &Asked<'_>, choice: Choice<'_>, stage: usize, missing: u64) -> QuestionError {

@@ -6,7 +6,7 @@ use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, Stag
 use proptest::prelude::*;
 
 use super::{layer, node, question, stages};
-use crate::actions::fastest::{Known, bound, plan};
+use crate::actions::fastest::{Effort, Known, bound, plan};
 use crate::actions::tests::{at, on_host};
 use crate::actions::{Allowed, NodeDevices, PlanError, Question, StageBlocks, StageWork, paper, ran};
 use crate::iteration::Order;
@@ -257,7 +257,7 @@ proptest! {
         let asked = if instance.has_all_blocks { Question { blocks: &all_blocks, ..asked } } else { asked };
         let tight = NodeDevices { capacity: vec![capacity; stages.len()], ..roomy.clone() };
         let asked = Question { node: &tight, ..asked };
-        let found = plan(&asked, Known::default());
+        let found = plan(&asked, Known::default(), Effort::All);
         let mapping: Vec<usize> = (0..stages.len()).collect();
         let greedy = paper::plan(&asked);
         if let Ok(found) = &found {

@@ -10,7 +10,7 @@ use loadmaster_proto::cluster::{Link, LinkOrigin};
 use loadmaster_proto::training::actions::{Block, Deed, StageActions};
 use loadmaster_proto::training::overlap::Overlap;
 
-use super::{FastestPlan, Known, plan};
+use super::{Effort, FastestPlan, Known, plan};
 use crate::actions::{Allowed, LayerBlocks, NodeDevices, PlanError, Question, StageBlocks};
 use crate::iteration::Order;
 use crate::iteration::copies::LayerSeconds;
@@ -87,7 +87,7 @@ fn what_fits_is_left_alone() {
     let stages = stages(&vec![vec![layer(100, 10); 3]; 3]);
     let node = node(3, 10_000 * MB, 1e9, 1e10);
     let FastestPlan { actions, seconds, bound, untouched_seconds, .. } =
-        plan(&question(&stages, &node, ALL), Known::default()).unwrap();
+        plan(&question(&stages, &node, ALL), Known::default(), Effort::All).unwrap();
     assert!(actions.iter().all(StageActions::is_empty));
     assert_eq!((seconds, bound), (untouched_seconds, untouched_seconds));
 }
@@ -97,7 +97,9 @@ fn what_fits_is_left_alone() {
 fn a_fast_host_is_free_and_proven() {
     let stages = stages(&vec![vec![layer(100, 10); 4]; 4]);
     let tight = node(4, 1_500 * MB, 1e11, 1e11);
-    let found = plan(&question(&stages, &tight, Allowed { peers: false, ..ALL }), Known::default()).unwrap();
+    let found =
+        plan(&question(&stages, &tight, Allowed { peers: false, ..ALL }), Known::default(), Effort::All)
+            .unwrap();
     assert!(found.actions.iter().any(|stage| stage.host_pool.0 > 0));
     assert!(found.bound >= found.seconds * (1.0 - 1e-9), "{} {}", found.bound, found.seconds);
 }
@@ -110,8 +112,8 @@ fn a_model_larger_than_its_devices_is_planned() {
     let tight = node(2, 200 * MB, 1e11, 1e11);
     let blocks = [Block::Activations, Block::Inputs, Block::Weights, Block::Gradients, Block::Optimizer];
     let asked = question(&stages, &tight, ALL);
-    assert!(plan(&asked, Known::default()).is_err());
-    let found = plan(&Question { blocks: &blocks, ..asked }, Known::default()).unwrap();
+    assert!(plan(&asked, Known::default(), Effort::All).is_err());
+    let found = plan(&Question { blocks: &blocks, ..asked }, Known::default(), Effort::All).unwrap();
     let away = |block| {
         let is_of = |deed: &Deed| matches!(deed, Deed::Swap(swap) if swap.block == block);
         found.actions.iter().all(|stage| stage.actions.iter().any(|action| is_of(&action.deed)))
@@ -127,8 +129,8 @@ fn stopped_and_impossible_are_told_apart() {
     let stop = Stop::default();
     stop.request();
     let asked = Question { stop: &stop, ..question(&stages, &tight, ALL) };
-    assert_eq!(plan(&asked, Known::default()), Err(PlanError::Stopped));
-    let none = plan(&question(&stages, &tiny, ALL), Known::default());
+    assert_eq!(plan(&asked, Known::default(), Effort::All), Err(PlanError::Stopped));
+    let none = plan(&question(&stages, &tiny, ALL), Known::default(), Effort::All);
     // With all activations and all optimizer's state on the host, 4 × 40 MB of weights and gradients stay, and what one
     // layer goes backward with.
     assert!(

@@ -170,6 +170,53 @@ fn chosen_actions_are_no_slower_than_mpress_and_are_trained() {
     assert!(free["certificate"]["value"].as_f64() <= certificate["value"].as_f64(), "{free}");
 }
 
+/// Devices with less and less memory: whatever fits fits larger ones, too, and no plan is slower than MPress's of the same
+/// request; where not even a model's state has room, it leaves between its uses, and trains so.
+#[test]
+fn more_memory_is_never_refused_down_to_less_than_the_state() {
+    let (planner, _worker) = scene("1GiB");
+    let untouched = json(&planner, &GIVEN);
+    let stage = &untouched["stages"][0];
+    let peak = number(&stage["predictedPeak"]["bytes"])
+        .max(number(&untouched["stages"][1]["predictedPeak"]["bytes"]));
+    let state: i64 = ["weightsBytes", "gradientsBytes", "optimizerBytes"]
+        .map(|kind| number(&stage["breakdown"][kind]))
+        .iter()
+        .sum();
+    let (mut refused, mut least) = (None, i64::MAX);
+    for percent in [95, 85, 75, 65, 55, 45, 40, 35, 30, 25, 20] {
+        let devices = format!("2x{}B", peak * percent / 100);
+        let ask = ["plan", "recommend", "--profile", "gpt", "--partition", "4-3", "--devices", &devices];
+        let chosen = ["--actions", "recompute,host,peer", "--host-memory", "1GiB", "--swap"];
+        let all = ["activations,inputs,weights,gradients,optimizer", "--copy-rates", "host=1GB/s,peer=2GB/s"];
+        let ask = [&ask[..], &chosen, &all].concat();
+        let answer = cli(&planner, &[&ask[..], &["-o", "json"]].concat());
+        let greedy = cli(&planner, &[&ask[..], &["--search-mode", "mpress", "-o", "json"]].concat());
+        if answer.code != 0 {
+            assert!(answer.code == 5 && greedy.code == 5, "{percent} %: {} {}", answer.stderr, greedy.stderr);
+            refused = refused.or(Some(percent));
+            continue;
+        }
+        assert_eq!(refused, None, "{percent} % fits, and more was refused");
+        let plan: Value = serde_json::from_str(&answer.stdout).unwrap();
+        if let Ok(greedy) = serde_json::from_str::<Value>(&greedy.stdout) {
+            let seconds = |plan: &Value| plan["iteration"]["iterationSeconds"].as_f64().unwrap();
+            assert!(seconds(&plan) <= seconds(&greedy) * (1.0 + 1e-9), "{percent} %: {plan}");
+        }
+        let capacity = peak * percent / 100;
+        if capacity < state && capacity < least {
+            least = capacity;
+            let name = plan["name"].as_str().unwrap();
+            json(&planner, &["plan", "validate", name]);
+            for stage in json(&planner, &["plan", "show", name])["stages"].as_array().unwrap() {
+                let [predicted, measured] = ledgers(stage);
+                assert_eq!(predicted, measured, "{percent} %: {stage}");
+            }
+        }
+    }
+    assert!(least < state, "the state takes {state} of {peak}, and {refused:?} % of the peak was refused");
+}
+
 /// Actions that are given, drawn by lot among all kinds, slots and points: none that fit the same devices are faster than the
 /// bound of those that the planner chooses, and where that one is proven none are faster than them.
 #[test]

@@ -46,41 +46,34 @@ pub(in crate::recommend) struct Choice<'a> {
     pub(in crate::recommend) pace: CopyPace,
 }
 
+/// The fastest plan with chosen actions that was found.
+pub(super) struct Fastest<'a> {
+    pub(super) asked: Asked<'a>,
+    pub(super) plan: Plan,
+}
+
+/// The same, beside what it is compared with and what proves it.
+pub(super) struct Chosen<'a> {
+    pub(super) candidate: &'a Candidate,
+    pub(super) plan: Plan,
+    /// Of its seconds.
+    pub(super) certificate: Certificate,
+    /// What the bound of these seconds is of, for people.
+    pub(super) bound_is: String,
+}
+
 impl Writer<'_> {
     /// The plan of stages with the memory actions that are chosen for them: of several candidates the fastest.
     ///
     /// # Errors
     /// The chooser knows no such pipeline, nothing that is allowed makes one fit, or it was stopped before anything did.
-    pub(in crate::recommend) fn chosen(
+    pub(super) fn chosen<'a>(
         &self,
-        stages: &Stages,
+        stages: &'a Stages,
         choice: Choice<'_>,
         stop: &Stop,
-    ) -> Result<Plan, QuestionError> {
-        let mut best: Option<(Asked<'_>, Plan)> = None;
-        let mut error = None;
-        let seconds = |plan: &Plan| plan.iteration_seconds().unwrap_or(f64::INFINITY);
-        for candidate in &stages.candidates {
-            // Actions only add to what its stages do.
-            let least = candidate.simulated.unwrap_or(0.0);
-            if best.as_ref().is_some_and(|(_, best)| least >= seconds(best)) {
-                continue;
-            }
-            match self.chosen_for(candidate, choice, stop) {
-                Ok(found) => {
-                    if best.as_ref().is_none_or(|(_, best)| seconds(&found.1) < seconds(best)) {
-                        best = Some(found);
-                    }
-                }
-                Err(failed) => drop(error.get_or_insert(failed)),
-            }
-            if best.is_some() && stop.is_requested() {
-                break;
-            }
-        }
-        let Some((asked, mut plan)) = best else {
-            return Err(error.unwrap_or_else(|| RecommendError::Stopped.into()));
-        };
+    ) -> Result<Chosen<'a>, QuestionError> {
+        let Fastest { asked, mut plan } = self.fastest(stages, choice, stop)?;
         let others = self.others(&asked, choice, stop);
         if choice.chooser == Chooser::Fastest {
             // Fewer ways are fewer to lose one's way among.
@@ -90,7 +83,7 @@ impl Writer<'_> {
                 plan = faster.clone();
             }
         }
-        self.certify(&asked, stages, choice, &mut plan, stop)?;
+        let (certificate, bound_is) = certificate(&asked, stages, choice, &plan, stop);
         let mut baselines = vec![baseline("keep-only", Some(&asked.untouched), &plan, String::new())?];
         for (name, other) in &others {
             baselines.push(match other {
@@ -99,7 +92,40 @@ impl Writer<'_> {
             });
         }
         plan.found.baselines = baselines;
-        Ok(plan)
+        Ok(Chosen { candidate: asked.candidate, plan, certificate, bound_is })
+    }
+
+    /// The same plan alone.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn fastest<'a>(
+        &self,
+        stages: &'a Stages,
+        choice: Choice<'_>,
+        stop: &Stop,
+    ) -> Result<Fastest<'a>, QuestionError> {
+        let mut best: Option<Fastest<'_>> = None;
+        let mut error = None;
+        for candidate in &stages.candidates {
+            // Actions only add to what its stages do.
+            let least = candidate.simulated.unwrap_or(0.0);
+            if best.as_ref().is_some_and(|best| least >= seconds(&best.plan)) {
+                continue;
+            }
+            match self.chosen_for(candidate, choice, stop) {
+                Ok(found) => {
+                    if best.as_ref().is_none_or(|best| seconds(&found.plan) < seconds(&best.plan)) {
+                        best = Some(found);
+                    }
+                }
+                Err(failed) => drop(error.get_or_insert(failed)),
+            }
+            if best.is_some() && stop.is_requested() {
+                break;
+            }
+        }
+        best.ok_or_else(|| error.unwrap_or_else(|| RecommendError::Stopped.into()))
     }
 
     fn chosen_for<'a>(
@@ -107,53 +133,12 @@ impl Writer<'_> {
         candidate: &'a Candidate,
         choice: Choice<'_>,
         stop: &Stop,
-    ) -> Result<(Asked<'a>, Plan), QuestionError> {
+    ) -> Result<Fastest<'a>, QuestionError> {
         let solver = choice.chooser.solver();
         let asked = self.asked(candidate, self.plan(candidate, solver)?, choice.pace)?;
         let actions = self.actions(&asked, choice, stop)?;
         let plan = self.acted(candidate, &actions, choice.pace, solver)?;
-        Ok((asked, plan))
-    }
-
-    /// Says how far from the best the plan can be.
-    fn certify(
-        &self,
-        asked: &Asked<'_>,
-        stages: &Stages,
-        choice: Choice<'_>,
-        plan: &mut Plan,
-        stop: &Stop,
-    ) -> Result<(), QuestionError> {
-        let best = plan.iteration_seconds().unwrap_or(f64::INFINITY);
-        // Actions only add to what the stages do, so nothing of these stages is faster than they are untouched.
-        let own = asked.untouched.iteration_seconds().unwrap_or(0.0);
-        let node = asked.node_within(choice.allowed);
-        let question = asked.question(&node, &[], choice.allowed, stop);
-        let of_actions = fastest::bound(&question, asked.known(), best).ok().flatten().unwrap_or(0.0);
-        let bound = stages.bound.unwrap_or_else(|| own.max(of_actions)).min(best);
-        let gap = if bound > 0.0 { (best - bound).max(0.0) / bound } else { 0.0 };
-        plan.found.certificate = Some(Certificate {
-            value: best,
-            bound: Some(bound),
-            gap: Some(gap),
-            unit: "seconds".to_owned(),
-            proven: gap <= EQUAL,
-            stopped: stages.stopped || stop.is_requested(),
-            states: stages.states,
-            rejected: Vec::new(),
-        });
-        plan.warnings.push(if stages.bound.is_some() {
-            format!(
-                "the bound is of every pipeline of one device per stage, untouched and whatever memory it takes: no memory \
-                 action makes one faster; actions were chosen for the stages of {} of them",
-                stages.candidates.len()
-            )
-        } else {
-            "the bound is of these stages under this schedule with any of the allowed actions, as if no copy waited for \
-             another one; other partitionings were not looked at"
-                .to_owned()
-        });
-        Ok(())
+        Ok(Fastest { asked, plan })
     }
 
     /// The same stages with one way alone, and with MPress's actions; stopped, with fewer of them.
@@ -183,6 +168,50 @@ impl Writer<'_> {
         }
         others
     }
+}
+
+fn seconds(plan: &Plan) -> f64 {
+    plan.iteration_seconds().unwrap_or(f64::INFINITY)
+}
+
+/// How far from the best the plan's seconds can be, and of what their bound is.
+fn certificate(
+    asked: &Asked<'_>,
+    stages: &Stages,
+    choice: Choice<'_>,
+    plan: &Plan,
+    stop: &Stop,
+) -> (Certificate, String) {
+    let best = seconds(plan);
+    // Actions only add to what the stages do, so nothing of these stages is faster than they are untouched.
+    let own = asked.untouched.iteration_seconds().unwrap_or(0.0);
+    let node = asked.node_within(choice.allowed);
+    let question = asked.question(&node, &[], choice.allowed, stop);
+    let of_actions = fastest::bound(&question, asked.known(), best).ok().flatten().unwrap_or(0.0);
+    let bound = stages.bound.unwrap_or_else(|| own.max(of_actions)).min(best);
+    let gap = if bound > 0.0 { (best - bound).max(0.0) / bound } else { 0.0 };
+    let certificate = Certificate {
+        value: best,
+        bound: Some(bound),
+        gap: Some(gap),
+        unit: "seconds".to_owned(),
+        proven: gap <= EQUAL,
+        stopped: stages.stopped || stop.is_requested(),
+        states: stages.states,
+        rejected: Vec::new(),
+    };
+    let bound_is = if stages.bound.is_some() {
+        format!(
+            "the bound is of every pipeline of one device per stage, untouched and whatever memory it takes: no memory \
+             action makes one faster; actions were chosen for the stages of {} of them",
+            stages.candidates.len()
+        )
+    } else {
+        "the bound is of these stages under this schedule with any of the allowed actions, as if no copy waited for \
+         another one; other partitionings were not looked at"
+            .to_owned()
+    };
+    (certificate, bound_is)
 }
 
 fn baseline(name: &str, plan: Option<&Plan>, best: &Plan, note: String) -> Result<Baseline, Invalid> {

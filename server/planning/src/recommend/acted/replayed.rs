@@ -26,6 +26,23 @@ impl Writer<'_> {
         choice: Choice<'_>,
         stop: &Stop,
     ) -> Result<Vec<StageActions>, QuestionError> {
+        match self.replayed(asked, choice, stop) {
+            Err(QuestionError::Recommend(error @ RecommendError::NoPlan { .. }))
+                if choice.chooser == Chooser::Fastest =>
+            {
+                self.extreme(asked, choice.allowed).ok_or_else(|| error.into())
+            }
+            other => other,
+        }
+    }
+
+    /// Those that whoever chooses comes to.
+    fn replayed(
+        &self,
+        asked: &Asked<'_>,
+        choice: Choice<'_>,
+        stop: &Stop,
+    ) -> Result<Vec<StageActions>, QuestionError> {
         let allowed = choice.allowed;
         let node = asked.node_within(allowed);
         let mut reserve = vec![0_u64; asked.stages.len()];
@@ -41,7 +58,7 @@ impl Writer<'_> {
                 Err(PlanError::NoRoom { stage, missing }) => {
                     // What a replay found to be missing is missing as well.
                     let (stage, missing) = lacks.unwrap_or((stage, missing));
-                    return Err(no_room(asked, choice, stage, missing));
+                    return Err(self.no_room(asked, choice, stage, missing));
                 }
                 Err(PlanError::Stopped) => return Err(RecommendError::Stopped.into()),
                 Err(error) => return Err(Invalid::field("partitioning", error.to_string()).into()),
@@ -69,26 +86,30 @@ impl Writer<'_> {
             }
         }
         let (stage, missing) = lacks.unwrap_or((0, 0));
-        Err(no_room(asked, choice, stage, missing))
+        Err(self.no_room(asked, choice, stage, missing))
     }
-}
 
-fn no_room(asked: &Asked<'_>, choice: Choice<'_>, stage: usize, missing: u64) -> QuestionError {
-    let allowed = choice.allowed;
-    let ways: Vec<&str> = allowed.ways.iter().map(|way| way.as_str()).collect();
-    let config = asked.settings.get(stage).map(|of| of.stage).map_or_else(String::new, |of| of.to_string());
-    let host = if allowed.ways.contains(&Way::Host) && allowed.host_memory.0 == 0 {
-        " (no host memory may be taken: allow some with `--host-memory`)"
-    } else {
-        ""
-    };
-    let by = if choice.chooser == Chooser::Mpress { " by MPress's planner" } else { "" };
-    RecommendError::no_plan(&format!(
-            "stage {stage} ({config}) lacks {}{by} with {}{host} over {}: allow more ways, more host memory or more \
-             blocks, or cut the model into more stages",
+    fn no_room(&self, asked: &Asked<'_>, choice: Choice<'_>, stage: usize, missing: u64) -> QuestionError {
+        let allowed = choice.allowed;
+        let ways: Vec<&str> = allowed.ways.iter().map(|way| way.as_str()).collect();
+        let config =
+            asked.settings.get(stage).map(|of| of.stage).map_or_else(String::new, |of| of.to_string());
+        let host = if allowed.ways.contains(&Way::Host) && allowed.host_memory.0 == 0 {
+            " (no host memory may be taken: allow some with `--host-memory`)"
+        } else {
+            ""
+        };
+        let by = if choice.chooser == Chooser::Mpress { " by MPress's planner" } else { "" };
+        let blocks: Vec<&str> = allowed.blocks.iter().map(|block| block.as_str()).collect();
+        let why = format!(
+            "stage {stage} ({config}) lacks {}{by} with {}{host} over {}: allow more ways, more host memory or more blocks, or \
+             cut the model into more stages",
             Bytes(missing),
             ways.join(", "),
-            allowed.blocks.iter().map(|block| block.as_str()).collect::<Vec<_>>().join(", "),
-        ))
-        .into()
+            blocks.join(", "),
+        );
+        let device = asked.candidate.stages.get(stage).and_then(|of| of.devices.first().copied());
+        let name = device.and_then(|device| self.fleet.names().get(device as usize).cloned());
+        RecommendError::no_actions(why, Bytes(missing), name.unwrap_or_default()).into()
+    }
 }

@@ -127,7 +127,14 @@ impl Writer<'_> {
             let Some((layers, _)) = self.layers(candidate, stage) else {
                 return Err(RecommendError::NoTimes { objective: Objective::MinIterationTime }.into());
             };
-            stages.push(stage_blocks(predictor, setting, &layers)?);
+            let mut blocks = stage_blocks(predictor, setting, &layers)?;
+            for (layer, of) in (stage.first..).zip(&mut blocks.layers) {
+                if self.chain.is_tied(layer) {
+                    // They never leave.
+                    (of.weights, of.gradients) = (0, 0);
+                }
+            }
+            stages.push(blocks);
         }
         let links = self.copy_links(candidate, pace);
         // What must fit is the upper end: whoever chooses sees the predicted bytes.

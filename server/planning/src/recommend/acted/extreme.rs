@@ -16,12 +16,14 @@ impl Writer<'_> {
         let mut chosen = Vec::with_capacity(asked.settings.len());
         let mut at_host = 0_u64;
         for (setting, &capacity) in asked.settings.iter().zip(&asked.node.capacity) {
-            let fitting = ways(setting, allowed).into_iter().find_map(|actions| {
-                let acted = self.chain.predictor.acted(setting, &actions).ok()?;
-                let host = at_host.checked_add(acted.host_peak())?;
-                let fits = self.needed(&acted.prediction(0)).0 <= capacity && host <= allowed.host_memory.0;
-                fits.then_some((actions, host))
-            });
+            let fitting =
+                ways(setting, allowed, &|layer| self.chain.is_tied(layer)).into_iter().find_map(|actions| {
+                    let acted = self.chain.predictor.acted(setting, &actions).ok()?;
+                    let host = at_host.checked_add(acted.host_peak())?;
+                    let fits =
+                        self.needed(&acted.prediction(0)).0 <= capacity && host <= allowed.host_memory.0;
+                    fits.then_some((actions, host))
+                });
             let (actions, host) = fitting?;
             chosen.push(actions);
             at_host = host;
@@ -34,12 +36,22 @@ impl Writer<'_> {
 }
 
 /// What a stage may do, those ways first that take less time.
-pub(super) fn ways(setting: &StageSetting, allowed: &Allowed) -> Vec<StageActions> {
+pub(super) fn ways(
+    setting: &StageSetting,
+    allowed: &Allowed,
+    is_tied: &impl Fn(usize) -> bool,
+) -> Vec<StageActions> {
     let layers = setting.stage.layers();
     let has = |way: Way, block: Block| allowed.ways.contains(&way) && allowed.blocks.contains(&block);
     let swaps = |blocks: &[Block]| -> Vec<Action> {
         let own = blocks.iter().filter(|block| has(Way::Host, **block));
-        own.flat_map(|&block| layers.clone().map(move |layer| swap(block, layer))).collect()
+        let stays =
+            |block: Block, layer| matches!(block, Block::Weights | Block::Gradients) && is_tied(layer);
+        let of_block = |&block: &Block| {
+            let leaving: Vec<usize> = layers.clone().filter(|&layer| !stays(block, layer)).collect();
+            leaving.into_iter().map(move |layer| swap(block, layer))
+        };
+        own.flat_map(of_block).collect()
     };
     let again: Vec<Action> =
         layers.clone().filter(|_| allowed.ways.contains(&Way::Recompute)).map(recompute).collect();

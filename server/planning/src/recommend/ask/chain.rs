@@ -34,6 +34,14 @@ pub struct ProfiledChain {
     pub host: Option<Host>,
 }
 
+impl ProfiledChain {
+    /// Whether a layer's weight is another one's, too.
+    pub fn is_tied(&self, layer: usize) -> bool {
+        let is_end = layer == 0 || layer + 1 == self.layer_names.len();
+        is_end && self.model.as_ref().is_some_and(Model::has_tied_head)
+    }
+}
+
 impl std::fmt::Debug for ProfiledChain {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ProfiledChain")

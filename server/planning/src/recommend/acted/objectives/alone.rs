@@ -50,7 +50,8 @@ impl ActionsQuestion<'_> {
             let parts = prediction.breakdown?;
             Some(prediction.bytes.0.saturating_sub(parts.edges).saturating_sub(parts.overhead))
         };
-        let all = ways(&setting, &anywhere(self.choice.allowed)).into_iter().map(needed);
+        let is_tied = |layer| self.writer.chain.is_tied(layer);
+        let all = ways(&setting, &anywhere(self.choice.allowed), &is_tied).into_iter().map(needed);
         all.collect::<Option<Vec<u64>>>().and_then(|all| all.into_iter().min()).unwrap_or(0)
     }
 

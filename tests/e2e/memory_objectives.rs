@@ -103,7 +103,7 @@ fn the_lowest_peak_and_the_front_are_answered_and_trained() {
     assert_eq!(refused.code, 5, "{}", refused.stderr);
     assert!(refused.stderr.contains("--max-iteration"), "{}", refused.stderr);
 
-    let front = best_at(&planner, "pareto", ample, &["--micro-batch-size", "4", "--deadline", "30s"]);
+    let front = best_at(&planner, "pareto", ample, &["--micro-batch-size", "4", "--deadline", "20s"]);
     let points = front["front"].as_array().unwrap();
     assert!(points.len() > 1 && points.len() <= 33, "{} points", points.len());
     assert!(told(&front).contains("the front is sampled"), "{front}");

@@ -7,32 +7,52 @@ use loadmaster_proto::training::actions::{
 };
 
 use super::asked::Asked;
-use crate::predict::{ActedStages, StageSetting};
+use crate::predict::StageSetting;
 use crate::recommend::plan::Writer;
 
 impl Writer<'_> {
     /// Actions with which a replay finds all stages to fit; none where no plain way does.
     pub(super) fn extreme(&self, asked: &Asked<'_>, allowed: &Allowed) -> Option<Vec<StageActions>> {
+        self.plain(asked, allowed, |mut ways, capacity| {
+            ways.retain(|way| way.needed <= capacity);
+            ways.into_iter().next()
+        })
+    }
+
+    /// Plain actions with which a replay finds every stage to need least.
+    pub(super) fn least(&self, asked: &Asked<'_>, allowed: &Allowed) -> Option<Vec<StageActions>> {
+        self.plain(asked, allowed, |ways, _| ways.into_iter().min_by_key(|way| way.needed))
+    }
+
+    /// What is chosen for every stage of the plain ways for which the host has memory left.
+    fn plain(
+        &self,
+        asked: &Asked<'_>,
+        allowed: &Allowed,
+        choose: impl Fn(Vec<PlainWay>, u64) -> Option<PlainWay>,
+    ) -> Option<Vec<StageActions>> {
         let mut chosen = Vec::with_capacity(asked.settings.len());
-        let mut at_host = 0_u64;
+        let mut left = allowed.host_memory.0;
         for (setting, &capacity) in asked.settings.iter().zip(&asked.node.capacity) {
-            let fitting =
-                ways(setting, allowed, &|layer| self.chain.is_tied(layer)).into_iter().find_map(|actions| {
-                    let acted = self.chain.predictor.acted(setting, &actions).ok()?;
-                    let host = at_host.checked_add(acted.host_peak())?;
-                    let fits =
-                        self.needed(&acted.prediction(0)).0 <= capacity && host <= allowed.host_memory.0;
-                    fits.then_some((actions, host))
-                });
-            let (actions, host) = fitting?;
-            chosen.push(actions);
-            at_host = host;
+            let ways = ways(setting, allowed, &|layer| self.chain.is_tied(layer)).into_iter();
+            let played = ways.filter_map(|actions| {
+                let acted = self.chain.predictor.acted(setting, &actions).ok()?;
+                let needed = self.needed(&acted.prediction(0)).0;
+                Some(PlainWay { actions, needed, host: acted.host_peak() })
+            });
+            let way = choose(played.filter(|way| way.host <= left).collect(), capacity)?;
+            left -= way.host;
+            chosen.push(way.actions);
         }
-        // Once more together, as plans are checked.
-        let model = self.chain.model.as_ref();
-        ActedStages::of(&*self.chain.predictor, model, &asked.settings, &chosen).ok()?;
         Some(chosen)
     }
+}
+
+/// A plain way, and what a stage needs with it.
+struct PlainWay {
+    actions: StageActions,
+    needed: u64,
+    host: u64,
 }
 
 /// What a stage may do, those ways first that take less time.

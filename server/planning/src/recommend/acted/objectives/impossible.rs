@@ -14,9 +14,6 @@ use crate::predict::StageSetting;
 use crate::recommend::answer::{QuestionError, RecommendError};
 use crate::recommend::find::Candidate;
 
-/// Most pipelines that are tried where the fast ones do not fit.
-const MOST_TRIED: usize = 4;
-
 impl ActionsQuestion<'_> {
     /// Whether it is proven that no plan fits within a room and keeps to the limits.
     pub(super) fn is_impossible(&self, room: &Room) -> bool {
@@ -26,13 +23,13 @@ impl ActionsQuestion<'_> {
         }
     }
 
-    /// The pipelines of a room that are not proven impossible, the most promising first; none where there are too many to be
+    /// The first of a room's pipelines that are not proven impossible, the most promising first; none where there are too many to be
     /// listed.
-    pub(super) fn that_may_fit(&self, room: &Room) -> Option<Vec<Candidate>> {
+    pub(super) fn that_may_fit(&self, room: &Room, most: usize) -> Option<Vec<Candidate>> {
         let every = Every::of(self, room);
         let mut fit =
             Floor::of(self, &every).that_may_fit(&|capacity| self.most_bytes(room, Bytes(capacity)))?;
-        fit.truncate(MOST_TRIED);
+        fit.truncate(most);
         Some(fit)
     }
 

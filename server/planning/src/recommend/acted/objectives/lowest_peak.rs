@@ -9,10 +9,13 @@ use super::impossible::nothing_found;
 use super::proof::{LOOKED_AT, Progress, seconds_note};
 use super::room::{Found, Room};
 use super::{ActionsQuestion, QuestionError};
+use crate::recommend::acted::Chooser;
 use crate::search::Unit;
 
 /// Most peaks that are asked for.
-const MOST_ASKED: u32 = 16;
+const MOST_ASKED: u32 = 12;
+/// Most pipelines of which plain ways to hold little are looked at.
+const MOST_PLAIN: usize = 48;
 /// As close as this part of a peak none is looked for.
 const CLOSE: u64 = 4_096;
 
@@ -73,6 +76,11 @@ impl ActionsQuestion<'_> {
         most: u32,
     ) -> Result<(Found, u32), QuestionError> {
         let (mut low, mut best, mut asked) = (floor, first, 0);
+        if let Some(plain) =
+            self.plain(room, &best).filter(|plain| self.peak(&plain.plan) < self.peak(&best.plan))
+        {
+            best = plain;
+        }
         loop {
             let high = self.peak(&best.plan);
             if high <= low || high - low <= high / CLOSE || asked >= most || self.stop.is_requested() {
@@ -90,5 +98,37 @@ impl ActionsQuestion<'_> {
                 }
             }
         }
+    }
+
+    /// The lowest peak that plain ways reach, within the limit on time: where to begin.
+    fn plain(&self, room: &Room, first: &Found) -> Option<Found> {
+        let ActionsQuestion { writer, choice, .. } = *self;
+        if choice.chooser == Chooser::Mpress {
+            return None;
+        }
+        let mut candidates = self.that_may_fit(room, MOST_PLAIN).unwrap_or_default();
+        if self.given.is_some() || !self.wish.cuts.pins().is_empty() {
+            candidates.clear();
+        }
+        candidates.push(first.candidate.clone());
+        let solver = choice.chooser.solver();
+        let found = candidates.into_iter().filter_map(|candidate| {
+            if self.stop.is_requested() {
+                return None;
+            }
+            let asked = writer.asked(&candidate, writer.plan(&candidate, solver).ok()?, choice.pace).ok()?;
+            let actions = writer.least(&asked, choice.allowed)?;
+            let plan = writer.acted(&candidate, &actions, choice.pace, solver).ok()?;
+            drop(asked);
+            let certificate = first.certificate.clone();
+            Some(Found { plan, candidate, certificate, bound_is: String::new() })
+        });
+        let limit = self.wish.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY);
+        let most = self.wish.constraints.max_peak_bytes.unwrap_or(u64::MAX);
+        let keeps = |found: &Found| {
+            found.plan.peak() <= most
+                && found.plan.iteration_seconds().is_some_and(|seconds| seconds <= limit)
+        };
+        found.filter(keeps).min_by_key(|found| self.peak(&found.plan))
     }
 }

@@ -19,6 +19,9 @@ use crate::search::Peak;
 /// By what part of itself a limit may be exceeded by rounding.
 const SAME: f64 = 1e-12;
 
+/// Most pipelines that are tried where the fast ones do not fit.
+const MOST_TRIED: usize = 4;
+
 /// What a plan may take.
 #[derive(Debug, Clone)]
 pub(super) struct Room {
@@ -118,7 +121,7 @@ impl ActionsQuestion<'_> {
                     return Err(hopeless.into());
                 }
                 // Others may fit that are slower, where all can be listed.
-                let Some(candidates) = self.that_may_fit(room) else { return Err(error.into()) };
+                let Some(candidates) = self.that_may_fit(room, MOST_TRIED) else { return Err(error.into()) };
                 if candidates.is_empty() {
                     return Err(error.proven().into());
                 }

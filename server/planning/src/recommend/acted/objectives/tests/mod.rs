@@ -4,7 +4,7 @@ mod scene;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::objective::{Objective, SearchMode};
+use loadmaster_proto::plan::objective::{MemoryUnit, Objective, SearchMode};
 use loadmaster_proto::training::actions::{Allowed, Way};
 use loadmaster_proto::training::stage::Partitioning;
 
@@ -141,6 +141,19 @@ fn no_peak_is_below_the_bound() {
         let bound = limited.found.certificate.clone().unwrap().bound.unwrap();
         assert!(faster.is_none_or(|least| least as f64 >= bound), "{faster:?} is below {bound}");
     }
+}
+
+/// Where shares of devices are compared, a peak is one.
+#[test]
+fn a_peak_may_be_a_share() {
+    let asked = Scene::new(Objective::MinPeakMemory, 2, 1 << 20)
+        .with(|scene| scene.request.partitioning = Some(Partitioning::from_sizes(&[3, 2]).unwrap()));
+    let share = asked.with(|scene| scene.request.goal.memory_unit = MemoryUnit::Share).plan();
+    let certificate = share.found.certificate.clone().unwrap();
+    assert_eq!(certificate.unit, "share");
+    assert!((certificate.value - share.peak() as f64 / f64::from(1 << 20)).abs() < 1e-9, "{certificate:?}");
+    assert!(certificate.bound.unwrap() <= certificate.value);
+    assert_eq!(share.peak(), asked.plan().peak(), "all devices are alike");
 }
 
 /// The front says that it is sampled and at how many peaks; no point beats another one in both, and asked for within a

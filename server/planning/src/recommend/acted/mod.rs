@@ -5,7 +5,8 @@
 //! | here | what becomes of a plan when its stages do these actions? |
 //! | `blocks` | what does each layer hold? |
 //! | `asked` | what is asked of whoever chooses? |
-//! | `choose` | which actions are chosen, how good are they, and how good is each way alone? |
+//! | `choose` | which actions are chosen, and what does each way come to alone? |
+//! | `told` | how good are they? |
 //! | `replayed` | which actions does a replay find to fit? |
 //! | `extreme` | which plain ones fit where none of those do? |
 //! | `links` | what do copies go over, and who says how fast that is? |
@@ -26,6 +27,7 @@ mod objectives;
 mod replayed;
 mod seconds;
 mod stages;
+mod told;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::offload::CopyPace;

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | here | which search answers which objective? |
 //! | `room` | which plan is the fastest on these devices, with these batches, within this peak? |
+//! | `limits` | what may a plan need at most? |
 //! | `every` | which pipelines are there on them at all? |
 //! | `alone` | what does a layer need alone, whatever is done? |
 //! | `floor` | what does each of them need, whatever is done? |
@@ -25,6 +26,7 @@ mod floor;
 mod front;
 mod impossible;
 mod largest_batch;
+mod limits;
 mod lowest_peak;
 mod proof;
 mod remedies;

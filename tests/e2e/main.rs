@@ -22,6 +22,7 @@ mod kept;
 mod lists;
 mod log;
 mod memory_actions;
+mod memory_objectives;
 mod models;
 mod pictures;
 mod pipedream;

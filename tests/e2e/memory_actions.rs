@@ -7,7 +7,7 @@ const GIVEN: [&str; 8] =
     ["plan", "recommend", "--profile", "gpt", "--partition", "4-3", "--devices", "2x512MiB"];
 
 /// A planner and a worker whose host has memory to offer, with a profile of GPT-2: embedding, four blocks, norm and head.
-fn scene(host_memory: &str) -> (Planner, Worker) {
+pub(crate) fn scene(host_memory: &str) -> (Planner, Worker) {
     let planner = Planner::start();
     let arguments = ["--host-memory", host_memory].map(ToOwned::to_owned).to_vec();
     let worker = Worker::start(&planner, &WorkerOptions { arguments, ..WorkerOptions::default() });
@@ -16,13 +16,13 @@ fn scene(host_memory: &str) -> (Planner, Worker) {
     (planner, worker)
 }
 
-fn number(value: &Value) -> i64 {
+pub(crate) fn number(value: &Value) -> i64 {
     // 64-bit numbers are texts in the JSON form of messages.
     value.as_i64().or_else(|| value.as_str()?.parse().ok()).unwrap_or(0)
 }
 
 /// A plan's stage, predicted and measured: peak, host and bytes out to each place.
-fn ledgers(stage: &Value) -> [(i64, i64, Vec<i64>); 2] {
+pub(crate) fn ledgers(stage: &Value) -> [(i64, i64, Vec<i64>); 2] {
     let of = |peak: &str, offload: &str| {
         let copies = stage[offload]["copies"].as_array().cloned().unwrap_or_default();
         let out = copies.iter().map(|copies| number(&copies["outBytes"])).collect();
@@ -304,8 +304,10 @@ fn impossible_actions_are_named() {
         (&["--search-mode", "mpress", "--launcher", "megatron"], "megatron"),
         (&["--actions", "host", "--search-mode", "amp"], "--search-mode"),
         (&["--actions", "host", "--action", "0/1=recompute"], "leave out one of the two"),
-        (&["--host-memory", "1GiB", "--objective", "max-batch"], "--objective"),
-        (&["--search-mode", "mpress", "--objective", "max-batch"], "objective"),
+        (&["--host-memory", "1GiB", "--objective", "min-devices"], "--objective"),
+        (&["--search-mode", "mpress", "--objective", "min-cost"], "objective"),
+        (&["--actions", "host", "--recompute", "layer"], "recompute"),
+        (&["--actions", "host", "--data-degrees", "2"], "constraints"),
     ] {
         let text = refused(arguments);
         assert!(text.contains(what), "{arguments:?}: {text}");

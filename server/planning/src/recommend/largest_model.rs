@@ -29,6 +29,7 @@ pub fn largest_model(
     for (parameters, question) in &questions {
         match question.answer(stop) {
             Ok(((_, mut plan), others)) => {
+                let is_chosen = question.request.allowed.is_some();
                 let states = plan.found.certificate.as_ref().map_or(0, |certificate| certificate.states);
                 let value = *parameters as f64;
                 let is_proven = open.is_none();
@@ -39,12 +40,17 @@ pub fn largest_model(
                     gap: Some(if is_proven { 0.0 } else { (bound - value) / bound }),
                     unit: Objective::MaxModel.unit().to_owned(),
                     proven: is_proven,
-                    stopped: false,
+                    stopped: is_chosen && stop.is_requested(),
                     states,
                     rejected,
                 });
                 // How the plans that came next compare is told in bytes, not in parameters.
                 return Ok(((plan.name()?, plan), others));
+            }
+            // With actions to choose there may be time for a part of the models alone.
+            Err(QuestionError::Recommend(RecommendError::Stopped)) if question.request.allowed.is_some() => {
+                open = open.or(Some(*parameters));
+                last = Some(RecommendError::Stopped);
             }
             Err(QuestionError::Recommend(
                 error @ (RecommendError::NoPlan { .. } | RecommendError::Limits { .. }),

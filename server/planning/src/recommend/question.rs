@@ -10,7 +10,7 @@ use loadmaster_proto::plan::objective::{MemoryUnit, Objective, SearchMode};
 use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::TrainingSpec;
 
-use super::acted::{Choice, Chooser, Stages};
+use super::acted::{ActionsQuestion, Choice, Chooser, KnownAlone};
 use super::answer::{QuestionError, RecommendError, recommend};
 use super::ask::{
     ProfiledChain, Reach, Rules, Transfers, Wish, batches, least_share, left_out, recompute, schedules,
@@ -82,11 +82,10 @@ impl PlanQuestion {
             transfers,
         };
         if let Some(allowed) = &request.allowed {
-            writer.goal.objective = Some(Objective::MinIterationTime);
-            let stages = match &request.partitioning {
-                Some(partitioning) => Stages::named(untouched(&prices, &job, &wish, partitioning)?),
-                None => Stages::fastest(&prices, &job, &wish, stop)?,
-            };
+            // Where no objective is named the fastest actions are asked for.
+            let objective = request.goal.objective.unwrap_or(Objective::MinIterationTime);
+            writer.goal.objective = Some(objective);
+            let wish = Wish { objective, ..wish };
             let mut allowed = allowed.clone();
             if let Some(there) = self.fleet.host_memory().filter(|there| *there < allowed.host_memory) {
                 let asked = allowed.host_memory;
@@ -98,8 +97,22 @@ impl PlanQuestion {
             }
             let chooser = if request.mode == SearchMode::Mpress { Chooser::Mpress } else { Chooser::Fastest };
             let choice = Choice { chooser, allowed: &allowed, pace: request.copy_pace };
-            let plan = writer.chosen(&stages, choice, stop)?;
-            return Ok(((plan.name()?, plan), Vec::new()));
+            let given = request.partitioning.as_ref();
+            if given.is_none() {
+                let devices = job.fleet.devices();
+                writer.notes.extend(left_out(request, &wish.batches, wish.least_share, devices));
+            }
+            let question = ActionsQuestion {
+                writer: &writer,
+                job: &job,
+                wish: &wish,
+                given,
+                choice,
+                stop,
+                known: &KnownAlone::default(),
+            };
+            let (plan, others) = question.answer()?;
+            return Ok(((plan.name()?, plan), others));
         }
         if let Some(partitioning) = &request.partitioning {
             // Nothing was searched.

@@ -31,12 +31,31 @@ pub(super) struct Asked<'a> {
     /// By stage: bytes of a replay of the untouched stage that must be absent when all in flight are there; below 0 what is
     /// free then.
     needs: Vec<i128>,
+    /// What earlier trials taught to multiply predicted bytes with.
+    bytes_factor: f64,
 }
 
 impl Asked<'_> {
     /// What is known of it besides the question.
     pub(super) fn known(&self) -> Known<'_> {
-        Known { needs: Some(&self.needs), edges: Some(&self.edges) }
+        self.known_within(&self.needs)
+    }
+
+    /// Bytes as they are predicted, of bytes that earlier trials taught to multiply.
+    pub(super) fn predicted(&self, bytes: u64) -> u64 {
+        (bytes as f64 / self.bytes_factor).floor() as u64
+    }
+
+    /// By stage: bytes that must be absent where devices have these capacities instead of their own.
+    pub(super) fn needs_within(&self, capacity: &[u64]) -> Vec<i128> {
+        let predicted = |bytes: u64| i128::from(self.predicted(bytes));
+        let of_stages = self.needs.iter().zip(&self.node.capacity).zip(capacity);
+        of_stages.map(|((need, &own), &other)| need + predicted(own) - predicted(other)).collect()
+    }
+
+    /// Its stages with edges that are known, of which this must be absent.
+    pub(super) fn known_within<'a>(&'a self, needs: &'a [i128]) -> Known<'a> {
+        Known { needs: Some(needs), edges: Some(&self.edges) }
     }
 
     /// Its node with as much memory of the host as may be taken.
@@ -128,7 +147,8 @@ impl Writer<'_> {
         let needs = of_stages.map(|((setting, blocks), &capacity)| self.need(setting, blocks, capacity));
         let needs = needs.collect::<Result<_, _>>()?;
         let edges = candidate.edges.iter().map(|&both| Edge::halves(both)).collect();
-        Ok(Asked { candidate, untouched, settings, stages, edge_bytes, edges, node, needs })
+        let bytes_factor = self.bytes_factor();
+        Ok(Asked { candidate, untouched, settings, stages, edge_bytes, edges, node, needs, bytes_factor })
     }
 
     /// Bytes that a stage must not have on its device in front of a backward pass that meets all in flight.

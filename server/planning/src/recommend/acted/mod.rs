@@ -5,23 +5,29 @@
 //! | here | what becomes of a plan when its stages do these actions? |
 //! | `blocks` | what does each layer hold? |
 //! | `asked` | what is asked of whoever chooses? |
-//! | `choose` | which actions are chosen, how good are they, and how good is each way alone? |
+//! | `choose` | which actions are chosen, and what does each way come to alone? |
+//! | `told` | how good are they? |
 //! | `replayed` | which actions does a replay find to fit? |
+//! | `extreme` | which plain ones fit where none of those do? |
 //! | `links` | what do copies go over, and who says how fast that is? |
 //! | `nodes` | are peers on the same node, and has its host the memory? |
 //! | `stages` | which stages are actions chosen for? |
 //! | `seconds` | how long does an iteration take with the copies? |
+//! | `objectives` | which plan with chosen actions is best at what is asked? |
 //! | `endless` | how long if it never flushes? |
 
 mod asked;
 mod blocks;
 mod choose;
 mod endless;
+mod extreme;
 mod links;
 mod nodes;
+mod objectives;
 mod replayed;
 mod seconds;
 mod stages;
+mod told;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::offload::CopyPace;
@@ -31,6 +37,7 @@ use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::{Deed, StageActions};
 
 pub(super) use choose::{Choice, Chooser};
+pub(super) use objectives::{ActionsQuestion, KnownAlone};
 pub(super) use stages::Stages;
 
 use super::answer::{QuestionError, RecommendError};

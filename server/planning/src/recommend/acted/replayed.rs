@@ -18,6 +18,8 @@ use crate::search::Stop;
 
 /// How often whoever chooses is asked.
 const ROUNDS: u32 = 24;
+/// After how many rounds twice as much is left free besides.
+const MORE_AFTER: u32 = 4;
 
 /// Actions that fit, and the seconds of an iteration by whoever chose them.
 #[derive(Debug)]
@@ -87,7 +89,15 @@ impl Writer<'_> {
             return Ok(found.actions.clone());
         }
         let Some(few) = few else {
-            return Ok(self.fitting(asked, choice, Effort::All, &mut reserve, stop)?.actions);
+            return match self.fitting(asked, choice, Effort::All, &mut reserve, stop) {
+                Ok(found) => Ok(found.actions),
+                Err(QuestionError::Recommend(error @ RecommendError::NoPlan { .. })) => {
+                    let mpress = Choice { chooser: Chooser::Mpress, ..choice };
+                    let found = self.actions(asked, mpress, stop).ok();
+                    found.or_else(|| self.extreme(asked, choice.allowed)).ok_or_else(|| error.into())
+                }
+                Err(error) => Err(error),
+            };
         };
         // A plan that leaves nothing free needs as much besides as this one, most likely.
         let mut likely: Vec<u64> = reserve.iter().zip(&few.besides).map(|(&a, &b)| a.max(b)).collect();
@@ -110,7 +120,7 @@ impl Writer<'_> {
         let allowed = choice.allowed;
         let node = asked.node_within(allowed);
         let mut lacks: Option<(usize, u64)> = None;
-        for _ in 0..ROUNDS {
+        for round in 0..ROUNDS {
             let question = asked.question(&node, reserve, allowed, stop);
             let found = match choice.chooser {
                 Chooser::Fastest => {
@@ -123,7 +133,7 @@ impl Writer<'_> {
                 Err(PlanError::NoRoom { stage, missing }) => {
                     // What a replay found to be missing is missing as well.
                     let (stage, missing) = lacks.unwrap_or((stage, missing));
-                    return Err(no_room(asked, choice, stage, missing));
+                    return Err(self.no_room(asked, choice, stage, missing));
                 }
                 Err(PlanError::Stopped) => return Err(RecommendError::Stopped.into()),
                 Err(error) => return Err(Invalid::field("partitioning", error.to_string()).into()),
@@ -145,7 +155,9 @@ impl Writer<'_> {
                 let missing = needed.saturating_sub(capacity);
                 if missing > 0 {
                     // Room that was left is taken by the next plan: what a replay sees besides is what must be free.
-                    *reserve = besides[index].max(reserve.saturating_add(missing));
+                    // Little of much that was overlooked would be asked for again and again: from round to round it is more.
+                    let more = missing.saturating_mul(1 << (round / MORE_AFTER));
+                    *reserve = besides[index].max(reserve.saturating_add(more));
                     lacks = lacks.or(Some((index, missing)));
                 }
             }
@@ -155,7 +167,31 @@ impl Writer<'_> {
             }
         }
         let (stage, missing) = lacks.unwrap_or((0, 0));
-        Err(no_room(asked, choice, stage, missing))
+        Err(self.no_room(asked, choice, stage, missing))
+    }
+
+    fn no_room(&self, asked: &Asked<'_>, choice: Choice<'_>, stage: usize, missing: u64) -> QuestionError {
+        let allowed = choice.allowed;
+        let ways: Vec<&str> = allowed.ways.iter().map(|way| way.as_str()).collect();
+        let config =
+            asked.settings.get(stage).map(|of| of.stage).map_or_else(String::new, |of| of.to_string());
+        let host = if allowed.ways.contains(&Way::Host) && allowed.host_memory.0 == 0 {
+            " (no host memory may be taken: allow some with `--host-memory`)"
+        } else {
+            ""
+        };
+        let by = if choice.chooser == Chooser::Mpress { " by MPress's planner" } else { "" };
+        let blocks: Vec<&str> = allowed.blocks.iter().map(|block| block.as_str()).collect();
+        let why = format!(
+            "stage {stage} ({config}) lacks {}{by} with {}{host} over {}: allow more ways, more host memory or more blocks, or \
+             cut the model into more stages",
+            Bytes(missing),
+            ways.join(", "),
+            blocks.join(", "),
+        );
+        let device = asked.candidate.stages.get(stage).and_then(|of| of.devices.first().copied());
+        let name = device.and_then(|device| self.fleet.names().get(device as usize).cloned());
+        RecommendError::no_actions(why, Bytes(missing), name.unwrap_or_default()).into()
     }
 }
 
@@ -169,24 +205,4 @@ fn on_devices(question: &Question<'_>, actions: &[StageActions]) -> Vec<u64> {
         Some(Held::of(blocks, &work, actions).device.saturating_add(hosted))
     };
     actions.iter().enumerate().map(|of| of_stage(of).unwrap_or(0)).collect()
-}
-
-fn no_room(asked: &Asked<'_>, choice: Choice<'_>, stage: usize, missing: u64) -> QuestionError {
-    let allowed = choice.allowed;
-    let ways: Vec<&str> = allowed.ways.iter().map(|way| way.as_str()).collect();
-    let config = asked.settings.get(stage).map(|of| of.stage).map_or_else(String::new, |of| of.to_string());
-    let host = if allowed.ways.contains(&Way::Host) && allowed.host_memory.0 == 0 {
-        " (no host memory may be taken: allow some with `--host-memory`)"
-    } else {
-        ""
-    };
-    let by = if choice.chooser == Chooser::Mpress { " by MPress's planner" } else { "" };
-    RecommendError::no_plan(&format!(
-            "stage {stage} ({config}) lacks {}{by} with {}{host} over {}: allow more ways, more host memory or more \
-             blocks, or cut the model into more stages",
-            Bytes(missing),
-            ways.join(", "),
-            allowed.blocks.iter().map(|block| block.as_str()).collect::<Vec<_>>().join(", "),
-        ))
-        .into()
 }

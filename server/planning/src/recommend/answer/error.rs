@@ -133,10 +133,44 @@ impl RecommendError {
         }
     }
 
+    /// Where nothing that was tried of the allowed memory actions makes a stage fit on this device, which lacks so much.
+    pub(in crate::recommend) fn no_actions(why: String, missing: Bytes, device: String) -> Self {
+        let why_not = Box::new(WhyNot::Actions { why: why.clone(), missing, is_proven: false });
+        Self::NoPlan { reason: why, why_not, device, layer_name: String::new(), remedies: Vec::new() }
+    }
+
+    /// The same, and nothing allowed does.
+    #[must_use]
+    pub(in crate::recommend) fn proven(mut self) -> Self {
+        match &mut self {
+            Self::NoPlan { why_not, .. } => {
+                if let WhyNot::Actions { is_proven, .. } = &mut **why_not {
+                    *is_proven = true;
+                }
+            }
+            Self::Limits { is_proof, .. } => *is_proof = true,
+            _ => {}
+        }
+        self
+    }
+
+    /// The same, of a layer that fits on no device.
+    #[must_use]
+    pub(in crate::recommend) fn at_layer(mut self, name: &str) -> Self {
+        if let Self::NoPlan { layer_name, .. } = &mut self {
+            name.clone_into(layer_name);
+        }
+        self
+    }
+
     /// Whether it is proven that no plan fits. A search that looked at a part of the plans proves nothing.
     pub fn is_proof(&self) -> bool {
         match self {
-            Self::NoPlan { why_not, .. } => !matches!(&**why_not, WhyNot::NoPlan { why } if why == UNPROVEN),
+            Self::NoPlan { why_not, .. } => match &**why_not {
+                WhyNot::Actions { is_proven, .. } => *is_proven,
+                WhyNot::NoPlan { why } => why != UNPROVEN,
+                WhyNot::Plan { .. } => true,
+            },
             Self::Limits { is_proof, .. } => *is_proof,
             _ => false,
         }

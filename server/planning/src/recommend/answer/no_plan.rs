@@ -76,7 +76,7 @@ pub(super) fn no_plan<M: Market>(inquiry: Inquiry<'_, M>, found: &Found) -> Reco
     let device = why_not.short().and_then(|short| job.device(*short.devices.first()?));
     let layer_name = match &why_not {
         WhyNot::Plan { layer, .. } => layer.and_then(|layer| job.names.get(layer).cloned()),
-        WhyNot::NoPlan { .. } => None,
+        WhyNot::NoPlan { .. } | WhyNot::Actions { .. } => None,
     };
     RecommendError::NoPlan {
         reason: why_not.describe(job),

@@ -50,6 +50,15 @@ pub enum WhyNot {
         /// Why, for people.
         why: String,
     },
+    /// Nothing that was tried of the allowed memory actions makes a stage fit.
+    Actions {
+        /// Why, for people.
+        why: String,
+        /// What the stage lacks with them.
+        missing: Bytes,
+        /// Whether it is proven that nothing allowed does.
+        is_proven: bool,
+    },
 }
 
 impl WhyNot {
@@ -57,6 +66,7 @@ impl WhyNot {
     pub fn missing(&self) -> Option<Bytes> {
         match self {
             Self::Plan { short, .. } => Some(short.missing()),
+            Self::Actions { missing, .. } => Some(*missing),
             Self::NoPlan { .. } => None,
         }
     }
@@ -65,7 +75,7 @@ impl WhyNot {
     pub fn short(&self) -> Option<&Short> {
         match self {
             Self::Plan { short, .. } => Some(short),
-            Self::NoPlan { .. } => None,
+            Self::NoPlan { .. } | Self::Actions { .. } => None,
         }
     }
 
@@ -83,7 +93,7 @@ impl WhyNot {
             )
         };
         match self {
-            Self::NoPlan { why } => why.clone(),
+            Self::NoPlan { why } | Self::Actions { why, .. } => why.clone(),
             Self::Plan { layer, plan, stage, short } => {
                 let nowhere = layer.map_or_else(String::new, |layer| {
                     let name = job.names.get(layer).map_or("", String::as_str);

@@ -34,6 +34,13 @@ pub struct ProfiledChain {
     pub host: Option<Host>,
 }
 
+impl ProfiledChain {
+    /// Whether a layer's weight is another one's, too.
+    pub fn is_tied(&self, layer: usize) -> bool {
+        self.model.as_ref().is_some_and(|model| model.is_tied(layer))
+    }
+}
+
 impl std::fmt::Debug for ProfiledChain {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ProfiledChain")

@@ -9,9 +9,9 @@ use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::objective::{Launcher, Objective, PlanShape, SearchMode};
 use loadmaster_proto::plan::request::{NamedSettings, PlanRequest};
-use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::{Allowed, Block, Way};
 use loadmaster_proto::training::stage::Partitioning;
+use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use loadmaster_proto::wire::{field, v1};
 
 use crate::rpc::error::ApiError;
@@ -47,11 +47,14 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
     if !request.launcher_version.is_empty() {
         checked_name("launcher_version", &request.launcher_version, MAX_VERSION)?;
     }
+    let recompute: Option<RecomputePolicy> = field("recompute", request.recompute)?;
     let partitioning = request.partitioning.clone().map(Partitioning::try_from).transpose();
     let mode = field::<Option<_>, _>("search_mode", request.search_mode)?.unwrap_or_default();
+    let allowed = allowed(request, mode)?;
     let asked = PlanRequest {
         goal: Goal {
-            objective: Some(objective.unwrap_or_default()),
+            // Where actions are to be chosen and no objective is named, the fastest plan is asked for.
+            objective: objective.or_else(|| allowed.is_none().then(Objective::default)),
             memory_unit: field::<Option<_>, _>("memory_unit", request.memory_unit)?.unwrap_or_default(),
             shape,
             launcher,
@@ -69,7 +72,7 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
         merge_layers_to: merge_layers_to(request.merge_layers_to)?,
         partitioning: partitioning.map_err(|invalid| invalid.under("partitioning"))?,
         stage_actions: field("stage_actions", request.stage_actions.clone())?,
-        allowed: allowed(request, mode)?,
+        allowed,
         copy_pace: field::<Option<_>, _>("copy_pace", request.copy_pace)?.unwrap_or_default(),
         global_batch_size: global_batch_size(request.global_batch_size)?,
         named: NamedSettings {
@@ -79,6 +82,7 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
         },
     };
     check(&asked, objective.is_some(), rules)?;
+    check_chosen(&asked, recompute, rules)?;
     Ok(asked)
 }
 
@@ -101,11 +105,18 @@ fn allowed(request: &v1::RecommendPlanRequest, mode: SearchMode) -> Result<Optio
 
 fn check(asked: &PlanRequest, is_objective_named: bool, rules: Option<Rules>) -> Result<(), Invalid> {
     let constraints = &asked.goal.constraints;
+    let is_chosen = asked.allowed.is_some();
+    // Limits and objectives of which given stages leave something to choose, where actions are chosen for them.
+    let of_stages =
+        [Objective::MinIterationTime, Objective::MinPeakMemory, Objective::Pareto, Objective::MaxBatch];
+    let is_left = is_chosen && of_stages.contains(&asked.objective());
+    let Constraints { max_iteration_seconds, max_peak_bytes, .. } = *constraints;
+    let limits = Constraints { max_iteration_seconds, max_peak_bytes, ..Constraints::default() };
     let searches = [
-        ("objective", is_objective_named),
+        ("objective", is_objective_named && !is_left),
         ("merge_layers_to", asked.merge_layers_to.is_some()),
         ("search_mode", !matches!(asked.mode, SearchMode::Exact | SearchMode::Mpress)),
-        ("constraints", *constraints != Constraints::default()),
+        ("constraints", *constraints != if is_chosen { limits } else { Constraints::default() }),
     ];
     if let Some((field, _)) = searches.iter().find(|(_, named)| *named && asked.partitioning.is_some()) {
         return Err(Invalid::field(
@@ -122,7 +133,6 @@ fn check(asked: &PlanRequest, is_objective_named: bool, rules: Option<Rules>) ->
             return Err(Invalid::field(field, why));
         }
     }
-    check_chosen(asked, is_objective_named, rules)?;
     let Some(rules) = rules else { return Ok(()) };
     for (stage, actions) in asked.stage_actions.iter().enumerate() {
         for (index, action) in actions.actions.iter().enumerate() {
@@ -144,17 +154,40 @@ fn check(asked: &PlanRequest, is_objective_named: bool, rules: Option<Rules>) ->
 }
 
 /// Checks what is said of memory actions that are chosen.
-fn check_chosen(asked: &PlanRequest, is_objective_named: bool, rules: Option<Rules>) -> Result<(), Invalid> {
+fn check_chosen(
+    asked: &PlanRequest,
+    recompute: Option<RecomputePolicy>,
+    rules: Option<Rules>,
+) -> Result<(), Invalid> {
     let Some(allowed) = &asked.allowed else { return Ok(()) };
     if !matches!(asked.mode, SearchMode::Exact | SearchMode::Mpress) {
         let why =
             "is one that chooses no memory actions: name exact or mpress, or leave out what may be chosen";
         return Err(Invalid::field("search_mode", why));
     }
-    if is_objective_named && asked.objective() != Objective::MinIterationTime {
-        let why =
-            "is another one than min-iteration-time, for which alone memory actions are chosen: leave it out";
-        return Err(Invalid::field("objective", why));
+    let constraints = &asked.goal.constraints;
+    for (field, named) in [
+        ("recompute", recompute.is_some_and(|policy| policy != RecomputePolicy::None)),
+        (
+            "constraints.recompute",
+            constraints.recompute.iter().any(|policy| *policy != RecomputePolicy::None),
+        ),
+        ("constraints.recompute_per_stage", constraints.recompute_per_stage),
+    ] {
+        if named {
+            let why = "says what every layer does, and that is to be chosen: leave it out, or the choice of actions";
+            return Err(Invalid::field(field, why));
+        }
+    }
+    for (field, degrees) in [
+        ("constraints.data_degrees", &constraints.data_degrees),
+        ("constraints.tensor_degrees", &constraints.tensor_degrees),
+    ] {
+        if !degrees.is_empty() && !degrees.contains(&1) {
+            let why = "leaves out 1, and memory actions are chosen for stages of one device: add it, or leave out the choice \
+                       of actions";
+            return Err(Invalid::field(field, why));
+        }
     }
     if !asked.stage_actions.is_empty() {
         let why = "are given, and others are to be chosen: leave out one of the two";
@@ -253,6 +286,55 @@ mod tests {
         let largest = sizes(v1::RecommendPlanRequest { objective, ..some() });
         assert_eq!((largest.first(), largest.last()), (Some(&(1, 6)), Some(&(4_096, 6))));
         assert!(largest.len() <= MAX_BATCHES && largest.is_sorted());
+    }
+
+    /// Memory actions are chosen for every objective; for named stages where those leave a choice, and within limits that
+    /// stages can keep. What would be left out in silence is refused by name.
+    #[test]
+    fn actions_are_chosen_for_every_objective_that_leaves_a_choice() {
+        let some = || v1::RecommendPlanRequest {
+            memory_ways: vec![v1::MemoryWay::Host.into()],
+            host_memory_bytes: 1 << 20,
+            ..Default::default()
+        };
+        for objective in Objective::ALL.map(v1::Objective::from) {
+            let named = asked(v1::RecommendPlanRequest { objective: objective.into(), ..some() });
+            assert!(named.allowed.is_some() && named.goal.objective.is_some());
+        }
+        let unnamed = asked(some());
+        assert_eq!(unnamed.goal.objective, None, "the fastest, of the batch that was profiled");
+        assert_eq!(sizes(some()), [(4, 6)]);
+        let stages = Partitioning::from_sizes(&[2, 2]).unwrap();
+        let given = || v1::RecommendPlanRequest { partitioning: Some((&stages).into()), ..some() };
+        let field = |request: v1::RecommendPlanRequest| match question(&request).unwrap_err() {
+            ApiError::Invalid(invalid) => invalid.violations()[0].field.clone(),
+            other => panic!("{other}"),
+        };
+        let limited = v1::Constraints { max_iteration_seconds: 1.0, ..Default::default() };
+        for objective in [
+            v1::Objective::MinPeakMemory,
+            v1::Objective::Pareto,
+            v1::Objective::MaxBatch,
+            v1::Objective::MinIterationTime,
+        ] {
+            let (objective, constraints) = (objective.into(), Some(limited.clone()));
+            asked(v1::RecommendPlanRequest { objective, constraints, ..given() });
+        }
+        let constrained = |constraints| Some::<v1::Constraints>(constraints);
+        let fewest = v1::Objective::MinDevices.into();
+        let cut = constrained(v1::Constraints { min_stages: 2, ..Default::default() });
+        let layer = v1::RecomputePolicy::Layer.into();
+        let again = constrained(v1::Constraints { recompute: vec![layer], ..Default::default() });
+        let shards = constrained(v1::Constraints { tensor_degrees: vec![2], ..Default::default() });
+        for (request, wrong) in [
+            (v1::RecommendPlanRequest { objective: fewest, ..given() }, "objective"),
+            (v1::RecommendPlanRequest { constraints: cut, ..given() }, "constraints"),
+            (v1::RecommendPlanRequest { recompute: layer, ..some() }, "recompute"),
+            (v1::RecommendPlanRequest { constraints: again, ..some() }, "constraints.recompute"),
+            (v1::RecommendPlanRequest { constraints: shards, ..some() }, "constraints.tensor_degrees"),
+        ] {
+            assert_eq!(field(request), wrong);
+        }
     }
 
     /// Numbers that contradict each other are named.

@@ -46,8 +46,8 @@ pub(crate) struct Recommend {
     #[command(flatten)]
     actions: Actions,
 
-    /// Has the planner choose what stages do so that they fit, and how fast training is then: with these ways to hold
-    /// less [default: all, where --host-memory, --swap or --search-mode mpress is there].
+    /// Has the planner choose what stages do so that they hold less, by any --objective: with these ways [default: all,
+    /// where --host-memory, --swap or --search-mode mpress is there].
     #[arg(long = "actions", value_name = "WAY", value_delimiter = ',', value_parser = choice::<v1::MemoryWay>(),
           help_heading = "Memory actions")]
     ways: Vec<v1::MemoryWay>,

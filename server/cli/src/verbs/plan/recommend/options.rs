@@ -43,7 +43,7 @@ pub(super) struct On {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Goal")]
 pub(super) struct Goal {
-    /// What the plan should be best at [default: min-peak-memory].
+    /// What the plan should be best at [default: min-peak-memory; min-iteration-time where memory actions are chosen].
     #[arg(long, value_parser = choice::<v1::Objective>())]
     pub(super) objective: Option<v1::Objective>,
 

@@ -1,0 +1,128 @@
+//! What is proven impossible within a room, whatever memory actions do.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::actions::{Block, Way};
+use loadmaster_proto::training::stage::StageConfig;
+
+use super::ActionsQuestion;
+use super::every::Every;
+use super::floor::Floor;
+use super::remedies::remedies;
+use super::room::Room;
+use crate::predict::StageSetting;
+use crate::recommend::answer::{QuestionError, RecommendError};
+use crate::recommend::find::Candidate;
+
+impl ActionsQuestion<'_> {
+    /// Whether it is proven that no plan fits within a room and keeps to the limits.
+    pub(super) fn is_impossible(&self, room: &Room) -> bool {
+        self.lacks_room(room).is_some() || self.lacks_layer(room).is_some() || {
+            let every = Every::of(self, room);
+            !Floor::of(self, &every).may_fit(&|capacity| self.most_bytes(room, Bytes(capacity)))
+        }
+    }
+
+    /// The first of a room's pipelines that are not proven impossible, the most promising first; none where there are too many to be
+    /// listed.
+    pub(super) fn that_may_fit(&self, room: &Room, most: usize) -> Option<Vec<Candidate>> {
+        let every = Every::of(self, room);
+        let mut fit =
+            Floor::of(self, &every).that_may_fit(&|capacity| self.most_bytes(room, Bytes(capacity)))?;
+        fit.truncate(most);
+        Some(fit)
+    }
+
+    /// An error with whether it is proven, and with what would help.
+    pub(super) fn explained(&self, error: QuestionError, room: &Room) -> QuestionError {
+        let QuestionError::Recommend(mut error) = error else { return error };
+        if !is_nothing_found(&error) || matches!(error, RecommendError::Stopped) {
+            return error.into();
+        }
+        let found = if self.stop.is_requested() { Vec::new() } else { remedies(self, &error, room) };
+        match &mut error {
+            RecommendError::NoPlan { remedies, .. } | RecommendError::Limits { remedies, .. } => {
+                remedies.extend(found);
+            }
+            _ => {}
+        }
+        error.into()
+    }
+
+    /// Where a layer fits on no device of a room, whatever else leaves.
+    pub(super) fn lacks_layer(&self, room: &Room) -> Option<RecommendError> {
+        let fleet = &room.subset.fleet;
+        let kinds = fleet.nodes.iter().filter_map(|node| fleet.kinds.get(node.kind));
+        let most = kinds.map(|kind| self.most_bytes(room, kind.capacity)).max()?;
+        let lacks = |(layer, name): (usize, &String)| {
+            let missing = self.least_alone(layer, room).checked_sub(most).filter(|&missing| missing > 0)?;
+            let why = format!(
+                "layer {layer} ({name}) lacks {} on any device even with all away that may be: what it needs during its own \
+                 passes must be there",
+                Bytes(missing)
+            );
+            Some(RecommendError::no_actions(why, Bytes(missing), String::new()).proven().at_layer(name))
+        };
+        self.job.names.iter().enumerate().find_map(lacks)
+    }
+
+    /// Bytes that the device of a layer needs at least, with whichever batch and schedule.
+    pub(super) fn least_alone(&self, layer: usize, room: &Room) -> u64 {
+        let schedules = &self.wish.schedules;
+        let all = room.batches.iter().flat_map(|&batch| schedules.iter().map(move |&order| (batch, order)));
+        all.map(|(batch, order)| self.alone(layer, batch, order)).min().unwrap_or(0)
+    }
+
+    /// Where what is always somewhere, weights and what the optimizer keeps, has no room on the devices and in what may be
+    /// taken of the host.
+    pub(super) fn lacks_room(&self, room: &Room) -> Option<RecommendError> {
+        let (last, batch) = (self.job.names.len().checked_sub(1)?, room.batches.first()?);
+        let training = TrainingSpec {
+            micro_batch_size: batch.micro_batch_size,
+            micro_batches: batch.micro_batches,
+            ..self.writer.training
+        };
+        let stage = StageConfig::single(0, last);
+        let whole = StageSetting { stage, stage_index: 0, stage_count: 1, training };
+        let parts = self.writer.chain.predictor.stage(&whole).ok()?.breakdown?;
+        let allowed = self.choice.allowed;
+        let leaves = |block: Block, bytes: u64| if allowed.blocks.contains(&block) { bytes } else { 0 };
+        let may_leave = leaves(Block::Weights, parts.weights)
+            .saturating_add(leaves(Block::Optimizer, parts.optimizer))
+            .min(if allowed.ways.contains(&Way::Host) { allowed.host_memory.0 } else { 0 });
+        let stays = parts.weights.saturating_add(parts.optimizer).saturating_sub(may_leave);
+        let fleet = &room.subset.fleet;
+        let on_node = |node: &crate::search::FleetNode| {
+            let capacity = fleet.kinds.get(node.kind).map_or(0, |kind| self.most_bytes(room, kind.capacity));
+            capacity.saturating_mul(u64::from(node.devices))
+        };
+        let there = fleet.nodes.iter().map(on_node).fold(0, u64::saturating_add);
+        let missing = stays.checked_sub(there).filter(|&missing| missing > 0).map(Bytes)?;
+        let why = format!(
+            "weights and what the optimizer keeps lack {missing} on all devices together, with what may be taken of the host"
+        );
+        Some(RecommendError::no_actions(why, missing, String::new()).proven())
+    }
+}
+
+/// Whether an error says that no plan was found, instead of what is wrong with the question.
+pub(super) fn is_nothing_found(error: &RecommendError) -> bool {
+    matches!(
+        error,
+        RecommendError::NoPlan { .. }
+            | RecommendError::Limits { .. }
+            | RecommendError::GivenDoesNotFit { .. }
+            | RecommendError::Stopped
+    )
+}
+
+/// Such an error.
+///
+/// # Errors
+/// Any other one.
+pub(super) fn nothing_found(error: QuestionError) -> Result<RecommendError, QuestionError> {
+    match error {
+        QuestionError::Recommend(error) if is_nothing_found(&error) => Ok(error),
+        other => Err(other),
+    }
+}

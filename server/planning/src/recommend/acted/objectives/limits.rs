@@ -1,0 +1,59 @@
+//! What a plan may need at most, by its devices and by the request.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::plan::Plan;
+
+use super::ActionsQuestion;
+use super::room::{Found, Room};
+use crate::recommend::answer::RecommendError;
+use crate::search::Peak;
+
+/// By what part of itself a limit may be exceeded by rounding.
+const SAME: f64 = 1e-12;
+
+impl ActionsQuestion<'_> {
+    /// The most predicted bytes that a plan may need on a device of this capacity.
+    pub(super) fn most_bytes(&self, room: &Room, capacity: Bytes) -> u64 {
+        let peak = room.most.map_or(u64::MAX, |most| self.wish.unit.most_bytes(most, capacity));
+        peak.min(self.wish.constraints.max_peak_bytes.unwrap_or(u64::MAX)).min(capacity.0)
+    }
+
+    /// A plan's highest peak in the wish's unit.
+    pub(super) fn peak(&self, plan: &Plan) -> u64 {
+        let peaks = plan.stages.iter().map(|of| self.wish.unit.of(of.predicted_peak, Bytes(of.capacity)));
+        peaks.max().unwrap_or(0)
+    }
+
+    /// What a device may hold, with what is kept free besides a peak, where the room allows less than it has.
+    pub(super) fn capacity(&self, room: &Room, own: Bytes, peak: Peak, is_strict: bool) -> Bytes {
+        let most = self.most_bytes(room, own);
+        if most == own.0 || is_strict || peak.bytes == 0 {
+            return Bytes(most);
+        }
+        let needed = u128::from(most) * u128::from(peak.needed) / u128::from(peak.bytes);
+        Bytes(u64::try_from(needed).unwrap_or(u64::MAX).clamp(most, own.0))
+    }
+
+    /// Checks the limit on the seconds of an iteration.
+    ///
+    /// # Errors
+    /// How far they are from it, and whether it is proven that nothing keeps to it.
+    pub(super) fn check_seconds(&self, found: &Found) -> Result<(), RecommendError> {
+        let Some(limit) = self.wish.constraints.max_iteration_seconds else { return Ok(()) };
+        let seconds = found.plan.iteration_seconds().unwrap_or(f64::INFINITY);
+        if seconds <= limit * (1.0 + SAME) {
+            return Ok(());
+        }
+        let bound = found.certificate.bound.unwrap_or(0.0);
+        let is_proof = bound > limit * (1.0 + SAME);
+        let none = if is_proof { format!(", and none takes less than {bound:.4} s") } else { String::new() };
+        Err(RecommendError::Limits {
+            reason: format!(
+                "stages fit with the allowed memory actions, but nothing was found that keeps to the limit: the fastest takes \
+                 {seconds:.4} s for an iteration, the limit is {limit} s (`--max-iteration`){none}"
+            ),
+            is_proof,
+            remedies: Vec::new(),
+        })
+    }
+}

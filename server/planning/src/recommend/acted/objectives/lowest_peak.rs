@@ -1,0 +1,134 @@
+//! The lowest highest peak that is reached with memory actions.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::plan::Plan;
+
+use super::every::Every;
+use super::floor::Floor;
+use super::impossible::nothing_found;
+use super::proof::{LOOKED_AT, Progress, seconds_note};
+use super::room::{Found, Room};
+use super::{ActionsQuestion, QuestionError};
+use crate::recommend::acted::Chooser;
+use crate::search::Unit;
+
+/// Most peaks that are asked for.
+const MOST_ASKED: u32 = 12;
+/// Most pipelines of which plain ways to hold little are looked at.
+const MOST_PLAIN: usize = 48;
+/// As close as this part of a peak none is looked for.
+const CLOSE: u64 = 4_096;
+
+impl ActionsQuestion<'_> {
+    /// The fastest plan within the lowest peak for which one was found.
+    pub(super) fn lowest_peak(&self) -> Result<Plan, QuestionError> {
+        let room = Room::whole(self);
+        let first = self.told(&room).map_err(|error| self.explained(error, &room))?;
+        let floor = self.floor(&room, self.peak(&first.plan));
+        let (found, asked) = self.lowest(&room, first, floor, MOST_ASKED)?;
+        let peak = self.peak(&found.plan);
+        // With what it is compared with, within the same peak.
+        let told = self.told(&room.within(peak)).ok().filter(|told| self.peak(&told.plan) <= peak);
+        let Found { mut plan, certificate: of_seconds, .. } = told.unwrap_or(found);
+        let value = self.peak(&plan);
+        let tried = Progress {
+            states: of_seconds.states,
+            is_stopped: of_seconds.stopped || self.stop.is_requested(),
+            doubtful: Some(self.counted(floor.min(value))),
+            passed_over: Vec::new(),
+        };
+        plan.warnings.push(LOOKED_AT.to_owned());
+        plan.warnings.push(format!(
+            "{asked} peaks were asked for: a lower one may be reached down to the bound; what it is compared with is held to \
+             the same peak"
+        ));
+        plan.warnings.push(seconds_note("within this peak", &of_seconds));
+        let unit = if self.wish.unit == Unit::Share { "share" } else { self.wish.objective.unit() };
+        plan.found.certificate = Some(tried.certificate(self.counted(value), unit));
+        Ok(plan)
+    }
+
+    /// A peak in the wish's unit as a certificate counts it.
+    fn counted(&self, peak: u64) -> f64 {
+        match self.wish.unit {
+            Unit::Bytes => peak as f64,
+            Unit::Share => peak as f64 / Unit::WHOLE as f64,
+        }
+    }
+
+    /// A peak that no plan within a room gets below, where one reaches `known`.
+    pub(super) fn floor(&self, room: &Room, known: u64) -> u64 {
+        let every = Every::of(self, room);
+        let most = |most: u64, capacity: u64| self.most_bytes(&room.within(most), Bytes(capacity));
+        let alone = (0..self.job.names.len()).map(|layer| self.least_alone(layer, room)).max().unwrap_or(0);
+        let largest = self.job.fleet.kinds.iter().map(|kind| kind.capacity).max().unwrap_or(Bytes(0));
+        let low = self.wish.unit.of(alone, largest).min(known);
+        Floor::of(self, &every).least(low, known, &most)
+    }
+
+    /// From a plan on, the one with the lowest peak above a floor that is found with so many asks, by halves; and the asks that
+    /// it took.
+    pub(super) fn lowest(
+        &self,
+        room: &Room,
+        first: Found,
+        floor: u64,
+        most: u32,
+    ) -> Result<(Found, u32), QuestionError> {
+        let (mut low, mut best, mut asked) = (floor, first, 0);
+        if let Some(plain) =
+            self.plain(room, &best).filter(|plain| self.peak(&plain.plan) < self.peak(&best.plan))
+        {
+            best = plain;
+        }
+        loop {
+            let high = self.peak(&best.plan);
+            if high <= low || high - low <= high / CLOSE || asked >= most || self.stop.is_requested() {
+                return Ok((best, asked));
+            }
+            // The floor itself first: it may be reached.
+            let middle = if asked == 0 { low } else { low + (high - low) / 2 };
+            asked += 1;
+            match self.fastest(&room.within(middle)) {
+                Ok(found) if self.peak(&found.plan) < high => best = found,
+                Ok(_) => low = middle + 1,
+                Err(error) => {
+                    nothing_found(error)?;
+                    low = middle + 1;
+                }
+            }
+        }
+    }
+
+    /// The lowest peak that plain ways reach, within the limit on time: where to begin.
+    fn plain(&self, room: &Room, first: &Found) -> Option<Found> {
+        let ActionsQuestion { writer, choice, .. } = *self;
+        if choice.chooser == Chooser::Mpress {
+            return None;
+        }
+        let mut candidates = self.that_may_fit(room, MOST_PLAIN).unwrap_or_default();
+        if self.given.is_some() || !self.wish.cuts.pins().is_empty() {
+            candidates.clear();
+        }
+        candidates.push(first.candidate.clone());
+        let solver = choice.chooser.solver();
+        let found = candidates.into_iter().filter_map(|candidate| {
+            if self.stop.is_requested() {
+                return None;
+            }
+            let asked = writer.asked(&candidate, writer.plan(&candidate, solver).ok()?, choice.pace).ok()?;
+            let actions = writer.least(&asked, choice.allowed)?;
+            let plan = writer.acted(&candidate, &actions, choice.pace, solver).ok()?;
+            drop(asked);
+            let certificate = first.certificate.clone();
+            Some(Found { plan, candidate, certificate, bound_is: String::new() })
+        });
+        let limit = self.wish.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY);
+        let most = self.wish.constraints.max_peak_bytes.unwrap_or(u64::MAX);
+        let keeps = |found: &Found| {
+            found.plan.peak() <= most
+                && found.plan.iteration_seconds().is_some_and(|seconds| seconds <= limit)
+        };
+        found.filter(keeps).min_by_key(|found| self.peak(&found.plan))
+    }
+}

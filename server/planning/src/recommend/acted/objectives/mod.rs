@@ -1,0 +1,89 @@
+//! Plans with chosen memory actions that are best at what a request asks for.
+//!
+//! | module | question |
+//! |---|---|
+//! | here | which search answers which objective? |
+//! | `room` | which plan is the fastest on these devices, with these batches, within this peak? |
+//! | `limits` | what may a plan need at most? |
+//! | `every` | which pipelines are there on them at all? |
+//! | `alone` | what does a layer need alone, whatever is done? |
+//! | `floor` | what does each of them need, whatever is done? |
+//! | `impossible` | is it proven that nothing fits? |
+//! | `fewest` | how few devices are enough, or how cheap ones? |
+//! | `largest_batch` | how large a micro-batch fits? |
+//! | `lowest_peak` | how low a peak is reached? |
+//! | `front` | what does less memory cost in time? |
+//! | `proof` | how good is the answer? |
+//! | `remedies` | what would help where there is none? |
+//!
+//! All of them ask `room`, which looks at one device per stage on one node. What it does not find need not be impossible:
+//! a value is proven only where `impossible` rules out every better one, and else leaves a gap.
+
+mod alone;
+mod every;
+mod fewest;
+mod floor;
+mod front;
+mod impossible;
+mod largest_batch;
+mod limits;
+mod lowest_peak;
+mod proof;
+mod remedies;
+mod room;
+#[cfg(test)]
+mod tests;
+
+pub(in crate::recommend) use alone::KnownAlone;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::objective::Objective;
+use loadmaster_proto::training::stage::Partitioning;
+
+use super::Choice;
+use crate::recommend::answer::QuestionError;
+use crate::recommend::ask::Wish;
+use crate::recommend::find::Job;
+use crate::recommend::plan::{NamedPlan, Writer};
+use crate::search::Stop;
+use room::{Found, Room};
+
+/// A question for a plan whose memory actions are to be chosen.
+#[derive(Clone, Copy)]
+pub(in crate::recommend) struct ActionsQuestion<'a> {
+    pub(in crate::recommend) writer: &'a Writer<'a>,
+    pub(in crate::recommend) job: &'a Job<'a>,
+    pub(in crate::recommend) wish: &'a Wish,
+    /// The stages, where the request names them.
+    pub(in crate::recommend) given: Option<&'a Partitioning>,
+    pub(in crate::recommend) choice: Choice<'a>,
+    pub(in crate::recommend) stop: &'a Stop,
+    pub(in crate::recommend) known: &'a KnownAlone,
+}
+
+impl ActionsQuestion<'_> {
+    /// The best plan by the wish's objective, and the plans that it names.
+    ///
+    /// # Errors
+    /// Nothing that is allowed makes one fit within the limits, as far as anything was found, or the search was stopped before.
+    pub(in crate::recommend) fn answer(&self) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
+        let alone = |plan: Plan| (plan, Vec::new());
+        match self.wish.objective {
+            // Of several models the caller asks for one after another.
+            Objective::MinIterationTime | Objective::MaxModel => self.shortest().map(alone),
+            Objective::MinDevices | Objective::MinCost => self.fewest().map(alone),
+            Objective::MaxBatch => self.largest_batch().map(alone),
+            Objective::MinPeakMemory => self.lowest_peak().map(alone),
+            Objective::Pareto => self.front(),
+        }
+    }
+
+    /// The fastest plan on all devices.
+    fn shortest(&self) -> Result<Plan, QuestionError> {
+        let room = Room::whole(self);
+        let Found { mut plan, certificate, bound_is, .. } =
+            self.told(&room).map_err(|error| self.explained(error, &room))?;
+        plan.found.certificate = Some(certificate);
+        plan.warnings.push(bound_is);
+        Ok(plan)
+    }
+}

@@ -1,0 +1,62 @@
+//! How good an answer is in its objective's terms.
+
+use loadmaster_proto::plan::certificate::{Certificate, Rejected};
+
+/// Most alternatives that a certificate names.
+const NAMED: usize = 3;
+
+/// What a search for an objective came to.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// States weighed.
+    pub(super) states: u64,
+    /// Whether it was stopped.
+    pub(super) is_stopped: bool,
+    /// The best value that is not proven impossible; none yet.
+    pub(super) doubtful: Option<f64>,
+    /// What has no plan, as far as anything was found, with the value that it would have had.
+    pub(super) passed_over: Vec<Rejected>,
+}
+
+impl Progress {
+    /// Notes what has no plan.
+    pub(super) fn pass_over(&mut self, what: String, value: f64, is_proven: bool) {
+        if !is_proven {
+            self.doubtful = self.doubtful.or(Some(value));
+        }
+        let reason = if is_proven {
+            "nothing that is allowed makes a plan fit within the limits"
+        } else {
+            "no plan was found that fits within the limits, which is not proven impossible"
+        };
+        self.passed_over.push(Rejected { what, value: Some(value), reason: reason.to_owned() });
+    }
+
+    /// The certificate of a plan of this value, where nothing better is possible but what is doubtful.
+    pub(super) fn certificate(mut self, value: f64, unit: &str) -> Certificate {
+        // The nearest come last.
+        self.passed_over.reverse();
+        self.passed_over.truncate(NAMED);
+        let bound = self.doubtful.unwrap_or(value);
+        Certificate {
+            value,
+            bound: Some(bound),
+            gap: (bound > 0.0).then(|| ((value - bound) / bound).abs()),
+            unit: unit.to_owned(),
+            proven: bound == value,
+            stopped: self.is_stopped,
+            states: self.states,
+            rejected: self.passed_over,
+        }
+    }
+}
+
+/// What is told of the seconds of a plan that is best at something else.
+pub(super) fn seconds_note(among: &str, of: &Certificate) -> String {
+    let bound =
+        of.bound.map_or_else(String::new, |bound| format!(", and none of them is below {bound:.4} s"));
+    format!("{among} this is the fastest plan that was found, with {:.4} s for an iteration{bound}", of.value)
+}
+
+/// What was looked at by a search of actions.
+pub(super) const LOOKED_AT: &str = "memory actions were chosen for pipelines of one device per stage on one node: other plans were not looked at";

@@ -1,0 +1,74 @@
+//! What would make a plan with memory actions possible: each remedy is asked for before it is told.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::training::actions::{Allowed, Block, Way};
+
+use super::room::{Found, Room};
+use super::{ActionsQuestion, KnownAlone};
+use crate::recommend::acted::Choice;
+use crate::recommend::answer::{RecommendError, Remedy};
+
+/// Host memory that is as good as any.
+const AMPLE: Bytes = Bytes(1 << 50);
+/// A step of the host memory that is told.
+const STEP: u64 = 1 << 20;
+
+/// Changes of what is allowed, or of the limit on time, after which a plan was found.
+pub(super) fn remedies(question: &ActionsQuestion<'_>, error: &RecommendError, room: &Room) -> Vec<Remedy> {
+    let mut found = Vec::new();
+    let allowed = question.choice.allowed;
+    let mut check = |what: &str, option: &str, other: Allowed| {
+        if question.stop.is_requested() {
+            return;
+        }
+        let choice = Choice { allowed: &other, ..question.choice };
+        let other = ActionsQuestion { choice, known: &KnownAlone::default(), ..*question };
+        if let Ok(Found { plan, candidate, .. }) = other.fastest(room) {
+            let host: u64 =
+                plan.stages.iter().filter_map(|of| of.offload.as_ref()).map(|of| of.host_peak.0).sum();
+            let host = Bytes(host.div_ceil(STEP).saturating_mul(STEP));
+            let told = |text: &str| text.replace("HOST", &host.to_string());
+            let option = option.replace("HOST", &format!("{}MiB", host.0 / STEP));
+            found.push(Remedy { what: told(what), option, plan: candidate });
+        }
+    };
+    let is_launched = question.wish.rules.is_some();
+    let lacks_ways = Way::ALL.iter().any(|way| !allowed.ways.contains(way));
+    if lacks_ways && !is_launched {
+        check(
+            "all ways to hold less",
+            "--actions recompute,host,peer",
+            Allowed { ways: Way::ALL.to_vec(), ..allowed.clone() },
+        );
+    }
+    if allowed.ways.contains(&Way::Host) && allowed.host_memory < AMPLE {
+        check(
+            "HOST of the host's memory",
+            "--host-memory HOST",
+            Allowed { host_memory: AMPLE, ..allowed.clone() },
+        );
+    }
+    let blocks = [Block::Activations, Block::Inputs, Block::Weights, Block::Gradients, Block::Optimizer];
+    if blocks.iter().any(|block| !allowed.blocks.contains(block)) && !is_launched {
+        check(
+            "all blocks",
+            "--swap activations,inputs,weights,gradients,optimizer",
+            Allowed { blocks: blocks.to_vec(), ..allowed.clone() },
+        );
+    }
+    if let (RecommendError::Limits { .. }, Some(_)) = (error, question.wish.constraints.max_iteration_seconds)
+        && !question.stop.is_requested()
+    {
+        let mut wish = question.wish.clone();
+        wish.constraints.max_iteration_seconds = None;
+        let other = ActionsQuestion { wish: &wish, ..*question };
+        if let Ok(Found { plan, candidate, .. }) = other.fastest(room)
+            && let Some(seconds) = plan.iteration_seconds()
+        {
+            let seconds = format!("{:.0}ms", (seconds * 1_000.0).ceil());
+            let what = format!("iterations of {seconds}");
+            found.push(Remedy { what, option: format!("--max-iteration {seconds}"), plan: candidate });
+        }
+    }
+    found
+}

@@ -1,0 +1,205 @@
+//! The fastest plan within some room: the one question that all objectives ask.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::certificate::Certificate;
+use loadmaster_proto::plan::constraints::Constraints;
+
+use super::ActionsQuestion;
+use crate::cost::Batch;
+use crate::fleet::Subset;
+use crate::recommend::acted::Stages;
+use crate::recommend::acted::choose::{Chosen, Fastest};
+use crate::recommend::answer::{QuestionError, RecommendError};
+use crate::recommend::ask::Wish;
+use crate::recommend::find::{Candidate, Job};
+use crate::recommend::named_stages::untouched;
+
+/// Most pipelines that are tried where the fast ones do not fit.
+const MOST_TRIED: usize = 4;
+
+/// What a plan may take.
+#[derive(Debug, Clone)]
+pub(super) struct Room {
+    /// Its devices: all of them, unless they may be idle.
+    pub(super) subset: Subset,
+    pub(super) batches: Vec<Batch>,
+    /// The highest peak in the wish's unit; none besides the devices' memory and the wish's limit.
+    pub(super) most: Option<u64>,
+    pub(super) may_idle: bool,
+}
+
+/// The fastest plan that was found within a room.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    /// Without a certificate.
+    pub(super) plan: Plan,
+    /// Its stages untouched.
+    pub(super) candidate: Candidate,
+    /// Of its seconds.
+    pub(super) certificate: Certificate,
+    /// What the bound of these is of, for people.
+    pub(super) bound_is: String,
+}
+
+impl Room {
+    /// All that a question leaves.
+    pub(super) fn whole(question: &ActionsQuestion<'_>) -> Self {
+        let ActionsQuestion { job, wish, .. } = question;
+        Self {
+            subset: Subset::whole(job.fleet),
+            batches: wish.batches.clone(),
+            most: None,
+            may_idle: wish.constraints.allow_idle_devices,
+        }
+    }
+
+    /// The same within a peak.
+    pub(super) fn within(&self, most: u64) -> Self {
+        Self { most: Some(most), ..self.clone() }
+    }
+}
+
+impl ActionsQuestion<'_> {
+    /// The fastest plan within a room, alone.
+    ///
+    /// # Errors
+    /// Nothing was found that fits and keeps to the limits.
+    pub(super) fn fastest(&self, room: &Room) -> Result<Found, QuestionError> {
+        self.ask(room, false)
+    }
+
+    /// The same with what it is compared with, and with the bound of its seconds.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn told(&self, room: &Room) -> Result<Found, QuestionError> {
+        self.ask(room, true)
+    }
+
+    fn ask(&self, room: &Room, is_told: bool) -> Result<Found, QuestionError> {
+        if let Some(hopeless) = self.lacks_room(room) {
+            return Err(hopeless.into());
+        }
+        let found = self.ask_within(room, is_told, false)?;
+        let keeps = found
+            .plan
+            .stages
+            .iter()
+            .all(|stage| stage.predicted_peak <= self.most_bytes(room, Bytes(stage.capacity)));
+        // What is kept free besides a peak is as much as without actions, or a little more.
+        let found = if keeps { found } else { self.ask_within(room, is_told, true)? };
+        match self.check_seconds(&found) {
+            Ok(()) => Ok(found),
+            Err(error) if !error.is_proof() && self.is_impossible(room) => Err(error.proven().into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn ask_within(&self, room: &Room, is_told: bool, is_strict: bool) -> Result<Found, QuestionError> {
+        let stages = self.stages(room)?;
+        let Stages { bound, stopped, states, .. } = stages;
+        match self.ask_for(stages, room, is_told, is_strict) {
+            Err(QuestionError::Recommend(error @ RecommendError::NoPlan { .. })) => {
+                if let Some(hopeless) = self.lacks_layer(room) {
+                    return Err(hopeless.into());
+                }
+                // Others may fit that are slower, where all can be listed.
+                let Some(candidates) = self.that_may_fit(room, MOST_TRIED) else { return Err(error.into()) };
+                if candidates.is_empty() {
+                    return Err(error.proven().into());
+                }
+                if self.given.is_some() || !self.wish.cuts.pins().is_empty() {
+                    return Err(error.into());
+                }
+                let others = Stages { candidates, bound, stopped, states };
+                let found = self.ask_for(others, room, is_told, is_strict);
+                found.map_err(|other| match other {
+                    QuestionError::Recommend(RecommendError::Stopped) => other,
+                    _ => error.into(),
+                })
+            }
+            other => other,
+        }
+    }
+
+    /// The fastest plan of some stages.
+    fn ask_for(
+        &self,
+        mut stages: Stages,
+        room: &Room,
+        is_told: bool,
+        is_strict: bool,
+    ) -> Result<Found, QuestionError> {
+        let Self { writer, choice, stop, .. } = *self;
+        for stage in stages.candidates.iter_mut().flat_map(|of| &mut of.stages) {
+            stage.capacity = self.capacity(room, self.job.fleet.capacity(stage.kinds), stage.peak, is_strict);
+        }
+        let mut found = if is_told {
+            let Chosen { candidate, plan, certificate, bound_is } = writer.chosen(&stages, choice, stop)?;
+            Found { plan, candidate: candidate.clone(), certificate, bound_is }
+        } else {
+            let Fastest { asked, plan } = writer.fastest(&stages, choice, stop)?;
+            let candidate = asked.candidate.clone();
+            let certificate = at_least(&plan, &stages, &candidate);
+            Found { plan, candidate, certificate, bound_is: String::new() }
+        };
+        for (stage, of) in found.plan.stages.iter_mut().zip(&mut found.candidate.stages) {
+            of.capacity = self.job.fleet.capacity(of.kinds);
+            stage.capacity = of.capacity.0;
+        }
+        Ok(found)
+    }
+
+    /// The stages that actions are chosen for: those that are named, or those of fast pipelines.
+    fn stages(&self, room: &Room) -> Result<Stages, RecommendError> {
+        let market = self.writer.prices;
+        let mut fleet = room.subset.fleet.clone();
+        for kind in &mut fleet.kinds {
+            kind.capacity = Bytes(self.most_bytes(room, kind.capacity));
+        }
+        let devices: Vec<String> =
+            room.subset.origin.iter().map(|&device| self.job.device(device).unwrap_or_default()).collect();
+        let job = Job { fleet: &fleet, devices: &devices, ..*self.job };
+        let Some(cuts) = room.subset.cuts(&self.wish.cuts) else {
+            return Err(RecommendError::no_plan("a layer is pinned to a device that is not there"));
+        };
+        // Limits are of plans with their actions.
+        let constraints = Constraints {
+            max_iteration_seconds: None,
+            max_peak_bytes: None,
+            allow_idle_devices: room.may_idle,
+            ..self.wish.constraints.clone()
+        };
+        let wish = Wish { batches: room.batches.clone(), cuts, constraints, ..self.wish.clone() };
+        let mut stages = match self.given {
+            Some(partitioning) => Stages::named(untouched(market, &job, &wish, partitioning)?),
+            None => Stages::fastest(market, &job, &wish, self.stop)?,
+        };
+        for stage in stages.candidates.iter_mut().flat_map(|of| &mut of.stages) {
+            stage.devices = named_by(&room.subset, &stage.devices);
+        }
+        Ok(stages)
+    }
+}
+
+/// Devices of a subset by their places in the whole fleet.
+pub(super) fn named_by(subset: &Subset, devices: &[u32]) -> Vec<u32> {
+    devices.iter().filter_map(|&device| subset.origin.get(device as usize).copied()).collect()
+}
+
+/// What is known of a plan's seconds without looking at any action.
+fn at_least(plan: &Plan, stages: &Stages, candidate: &Candidate) -> Certificate {
+    let value = plan.iteration_seconds().unwrap_or(f64::INFINITY);
+    let bound = stages.bound.or(candidate.simulated).map(|bound| bound.min(value));
+    Certificate {
+        value,
+        bound,
+        gap: bound.filter(|&bound| bound > 0.0).map(|bound| (value - bound) / bound),
+        unit: "seconds".to_owned(),
+        proven: false,
+        stopped: stages.stopped,
+        states: stages.states,
+        rejected: Vec::new(),
+    }
+}

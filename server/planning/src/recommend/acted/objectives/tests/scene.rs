@@ -1,0 +1,329 @@
+//! A small chain as a rank records it, asked for plans with memory actions; and what a brute force that knows no search makes
+//! of it.
+
+use std::sync::Arc;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::measure::layer_times::LayerTimes;
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::offload::CopyPace;
+use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, Step};
+use loadmaster_proto::model::layer::{Layer, LayerKind};
+use loadmaster_proto::model::{Model, ModelInput};
+use loadmaster_proto::name::{ModelName, ProfileName};
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::goal::Goal;
+use loadmaster_proto::plan::objective::{Objective, SearchMode};
+use loadmaster_proto::plan::request::{NamedSettings, PlanRequest};
+use loadmaster_proto::training::actions::{
+    Action, Allowed, Block, Deed, Destination, StageActions, Stripe, Swap, Way,
+};
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
+use loadmaster_proto::training::{Optimizer, Precision, Schedule, TrainingSpec};
+
+use crate::fleet::{DeviceGroup, of_groups};
+use crate::predict::Margin;
+use crate::predict::component::Component;
+use crate::recommend::{NamedPlan, PlanQuestion, ProfiledChain, QuestionError};
+use crate::search::Stop;
+use crate::testing::{measurement, training};
+
+const WIDTH: i64 = 32;
+pub(super) const LAYERS: usize = 5;
+const SIZES: [u32; 2] = [2, 4];
+
+fn spec() -> TrainingSpec {
+    let optimizer =
+        Optimizer::Adam { learning_rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0 };
+    TrainingSpec { optimizer, precision: Precision::Fp32, ..training(Schedule::OneFOneB, 4, 4) }
+}
+
+fn model() -> Model {
+    let linear = LayerKind::Linear { in_features: WIDTH, out_features: WIDTH };
+    let layers = (0..LAYERS).map(|_| Layer { name: "linear".to_owned(), kind: linear });
+    Model::new("chain".to_owned(), ModelInput::Vector { size: WIDTH }, layers.collect()).unwrap()
+}
+
+/// A layer that keeps its input, and something of its own that is as large and half: more in later layers.
+fn tape(model: &Model, layer: usize, size: u32) -> LayerTape {
+    let edge = u64::from(size) * 1_024;
+    let own = edge * (3 + layer as u64) / 2;
+    let passage = |frees_gradient: bool| Passage {
+        blocks: vec![edge, own, edge, edge, edge / 2, 4_096, edge],
+        inputs: vec![0],
+        outputs: vec![2],
+        output_gradients: vec![3],
+        input_gradients: if layer > 0 { vec![6] } else { Vec::new() },
+        saved: vec![0, 1],
+        slots: [
+            vec![1],
+            vec![2, 3],
+            vec![-3],
+            vec![4],
+            [
+                vec![5, -5, 6],
+                if frees_gradient { vec![-6] } else { Vec::new() },
+                if layer > 0 { vec![7] } else { Vec::new() },
+                vec![-2, -4, -1],
+            ]
+            .concat(),
+            if layer > 0 { vec![-7] } else { Vec::new() },
+        ],
+        ..Passage::default()
+    };
+    LayerTape {
+        layer,
+        content: LayerContent::of(model, layer).unwrap().fingerprint(),
+        first: passage(false),
+        later: passage(true),
+        without_graph: Passage {
+            blocks: vec![edge, own, edge],
+            inputs: vec![0],
+            outputs: vec![2],
+            slots: [vec![1], vec![2, -2, 3, -1], vec![-3], vec![], vec![], vec![]],
+            ..Passage::default()
+        },
+        untrained_input: None,
+        step: Step::default(),
+        has_saved: true,
+        overhead: 0,
+    }
+    .checked()
+    .unwrap()
+}
+
+fn recording(model: &Model, layer: usize, size: u32) -> Measurement {
+    let forward = f64::from(size) * 1e-3 * (1.0 + layer as f64 / 4.0);
+    let times = LayerTimes {
+        layer,
+        forward_seconds: forward,
+        backward_seconds: 2.0 * forward,
+        recompute_seconds: 0.0,
+    };
+    Measurement {
+        micro_batch_size: size,
+        in_flight: 2,
+        peak_allocated: Bytes(0),
+        step_seconds: 1e-4,
+        layers: vec![times],
+        tape: Some(Box::new(tape(model, layer, size))),
+        ..measurement(StageConfig::single(layer, layer))
+    }
+}
+
+/// A question about the chain, changed as a test likes.
+pub(super) struct Scene {
+    pub(super) request: PlanRequest,
+    pub(super) devices: u32,
+    pub(super) capacity: u64,
+    pub(super) price: Option<f64>,
+    chain: Arc<ProfiledChain>,
+}
+
+impl Scene {
+    /// Devices with so much memory, whose links bring away as much in a pass as a few layers keep.
+    pub(super) fn new(objective: Objective, devices: u32, capacity: u64) -> Self {
+        let model = model();
+        let recordings: Vec<Measurement> = SIZES
+            .iter()
+            .flat_map(|&size| (0..LAYERS).map(move |layer| (layer, size)))
+            .map(|(layer, size)| recording(&model, layer, size))
+            .collect();
+        let named = recordings.iter().map(|recording| ("runs/1/measurements/0-0", recording));
+        let component = Component::new(&model, &spec(), named).unwrap();
+        let chain = ProfiledChain {
+            profile: ProfileName::parse("profile", "profiles/chain").unwrap(),
+            model_name: ModelName::parse("model", "models/chain").unwrap(),
+            device_kind: "cpu".to_owned(),
+            training: spec(),
+            layer_names: model.layers().iter().map(|layer| layer.name.clone()).collect(),
+            parameters: Some(model.parameter_count()),
+            model: Some(model),
+            framework: String::new(),
+            predictor: Box::new(component),
+            known: Arc::default(),
+            host: None,
+        };
+        let allowed = Allowed { host_memory: Bytes(1 << 20), ..Allowed::default() };
+        let request = PlanRequest {
+            goal: Goal { objective: Some(objective), ..Goal::default() },
+            overlap: None,
+            mode: SearchMode::Exact,
+            seed: 0,
+            search_seconds: 10.0,
+            alternatives: 0,
+            brief: false,
+            correct: false,
+            merge_layers_to: None,
+            partitioning: None,
+            stage_actions: Vec::new(),
+            allowed: Some(allowed),
+            copy_pace: CopyPace { host: Some(4e6), peer: Some(8e6) },
+            global_batch_size: 0,
+            named: NamedSettings { micro_batch_size: true, ..NamedSettings::default() },
+        };
+        Self { request, devices, capacity, price: None, chain: Arc::new(chain) }
+    }
+
+    /// The same question with this changed.
+    pub(super) fn with(&self, change: impl FnOnce(&mut Self)) -> Self {
+        let Self { request, devices, capacity, price, chain } = self;
+        let mut other = Self {
+            request: request.clone(),
+            devices: *devices,
+            capacity: *capacity,
+            price: *price,
+            chain: Arc::clone(chain),
+        };
+        change(&mut other);
+        other
+    }
+
+    /// The same, for the fastest plan.
+    pub(super) fn fastest(&self) -> Self {
+        self.with(|scene| scene.request.goal.objective = Some(Objective::MinIterationTime))
+    }
+
+    pub(super) fn question(&self) -> PlanQuestion {
+        let group =
+            DeviceGroup { count: self.devices, capacity: Bytes(self.capacity), kind: "cpu".to_owned() };
+        let mut fleet = of_groups(&[group], None).unwrap();
+        if let Some(price) = self.price {
+            fleet = fleet.with_prices(&[("cpu".to_owned(), price)].into());
+        }
+        PlanQuestion {
+            request: self.request.clone(),
+            chain: Arc::clone(&self.chain),
+            others: Vec::new(),
+            fleet,
+            training: spec(),
+            margin: Margin::Share(0.0),
+            corrections: None,
+        }
+    }
+
+    pub(super) fn answer(&self) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
+        self.question().answer(&Stop::default())
+    }
+
+    /// The plan that is answered.
+    pub(super) fn plan(&self) -> Plan {
+        self.answer().unwrap().0.1
+    }
+
+    /// What these actions of these stages come to, on devices without a limit; none where they make no sense.
+    fn given(&self, sizes: &[usize], batch: u32, actions: Vec<StageActions>) -> Option<Plan> {
+        let given = self.with(|scene| {
+            scene.request.partitioning = Some(Partitioning::from_sizes(sizes).unwrap());
+            scene.request.stage_actions = actions;
+            scene.request.allowed = None;
+            scene.request.goal = Goal::default();
+            (scene.devices, scene.capacity) = (sizes.len() as u32, 1 << 40);
+        });
+        let mut question = given.question();
+        // As many samples of an iteration as ever.
+        question.training.micro_batches =
+            question.training.micro_batches * question.training.micro_batch_size / batch;
+        question.training.micro_batch_size = batch;
+        question.answer(&Stop::default()).ok().map(|((_, plan), _)| plan)
+    }
+
+    /// Plans with actions drawn by lot among those that are allowed, for every way to cut the chain into so many stages.
+    pub(super) fn drawn(&self, stages: usize, batch: u32, draws: u64) -> Vec<Plan> {
+        let allowed = self.request.allowed.clone().unwrap();
+        let mut plans = Vec::new();
+        let mut random = Draws(stages as u64);
+        for sizes in compositions(LAYERS, stages) {
+            // One after another: nothing, all that leaves most, and what the lot says.
+            for turn in 0..draws {
+                let mut first = 0;
+                let mut actions = Vec::new();
+                for (stage, &size) in sizes.iter().enumerate() {
+                    let layers = first..first + size;
+                    first += size;
+                    actions.push(random.actions(&allowed, turn, stage, stages, layers));
+                }
+                let plan = self.given(&sizes, batch, actions);
+                let host = |plan: &Plan| -> u64 {
+                    plan.stages.iter().filter_map(|of| of.offload.as_ref()).map(|of| of.host_peak.0).sum()
+                };
+                plans.extend(plan.filter(|plan| host(plan) <= allowed.host_memory.0));
+            }
+        }
+        plans
+    }
+}
+
+fn compositions(layers: usize, stages: usize) -> Vec<Vec<usize>> {
+    if stages == 1 {
+        return vec![vec![layers]];
+    }
+    let first = 1..=layers - (stages - 1);
+    first
+        .flat_map(|first| {
+            let rest = compositions(layers - first, stages - 1);
+            rest.into_iter().map(move |rest| [vec![first], rest].concat())
+        })
+        .collect()
+}
+
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+
+    fn actions(
+        &mut self,
+        allowed: &Allowed,
+        turn: u64,
+        stage: usize,
+        stages: usize,
+        layers: std::ops::Range<usize>,
+    ) -> StageActions {
+        let mut actions = Vec::new();
+        let has = |way: Way| allowed.ways.contains(&way);
+        for layer in layers {
+            // The second plan has all that it can away, the third computes all again, the others as the lot says.
+            let choice = match turn {
+                0 => 9,
+                1 => 1,
+                2 => 0,
+                _ => self.below(4),
+            };
+            let points = |draws: &mut Self| if turn < 4 { [0, 0] } else { [draws.below(3), draws.below(3)] };
+            let [release, fetch] = points(self);
+            let mut swap = |block: Block, to: Destination| {
+                let (release_after, fetch_before) = (release as u32, fetch as u32);
+                let swap = Swap { block, to, release_after, fetch_before };
+                let deed = Deed::Swap(swap);
+                actions.push(Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed });
+            };
+            let peer = (stage + 1) % stages;
+            match choice {
+                0 if has(Way::Recompute) => actions.push(Action {
+                    first_layer: layer,
+                    last_layer: layer,
+                    slots: Vec::new(),
+                    deed: Deed::Recompute,
+                }),
+                1 if has(Way::Host) => swap(Block::Activations, Destination::Host),
+                2 if has(Way::Peer) && stages > 1 => {
+                    let stripe = Stripe { stage: peer as u32, share: 10_000 };
+                    swap(Block::Activations, Destination::Peers(vec![stripe]));
+                }
+                _ => {}
+            }
+            if turn > 0 && has(Way::Host) && (turn < 3 || self.below(2) == 0) {
+                for block in [Block::Gradients, Block::Optimizer] {
+                    let swap = Swap { block, to: Destination::Host, release_after: 0, fetch_before: 0 };
+                    let deed = Deed::Swap(swap);
+                    actions.push(Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed });
+                }
+            }
+        }
+        StageActions { actions, ..StageActions::default() }
+    }
+}

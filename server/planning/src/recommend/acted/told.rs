@@ -1,0 +1,90 @@
+//! What is told of a plan whose actions were chosen: how good it is, and what others come to.
+
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::certificate::Certificate;
+use loadmaster_proto::plan::compared::{Baseline, Outline};
+use loadmaster_proto::training::stage::Partitioning;
+
+use super::Stages;
+use super::asked::Asked;
+use super::choose::Choice;
+use crate::actions::fastest;
+use crate::search::Stop;
+
+/// Within which share of the bound a value is as good.
+const EQUAL: f64 = 1e-9;
+
+/// Seconds of an iteration; infinite where they are not known.
+pub(super) fn seconds(plan: &Plan) -> f64 {
+    plan.iteration_seconds().unwrap_or(f64::INFINITY)
+}
+
+/// How far from the best the plan's seconds can be, and of what their bound is.
+pub(super) fn certificate(
+    asked: &Asked<'_>,
+    stages: &Stages,
+    choice: Choice<'_>,
+    plan: &Plan,
+    stop: &Stop,
+) -> (Certificate, String) {
+    let best = seconds(plan);
+    // Actions only add to what the stages do, so nothing of these stages is faster than they are untouched.
+    let own = asked.untouched.iteration_seconds().unwrap_or(0.0);
+    let node = asked.node_within(choice.allowed);
+    let question = asked.question(&node, &[], choice.allowed, stop);
+    let of_actions = fastest::bound(&question, asked.known(), best).ok().flatten().unwrap_or(0.0);
+    let bound = stages.bound.unwrap_or_else(|| own.max(of_actions)).min(best);
+    let gap = if bound > 0.0 { (best - bound).max(0.0) / bound } else { 0.0 };
+    let certificate = Certificate {
+        value: best,
+        bound: Some(bound),
+        gap: Some(gap),
+        unit: "seconds".to_owned(),
+        proven: gap <= EQUAL,
+        stopped: stages.stopped || stop.is_requested(),
+        states: stages.states,
+        rejected: Vec::new(),
+    };
+    let bound_is = if stages.bound.is_some() {
+        format!(
+            "the bound is of every pipeline of one device per stage, untouched and whatever memory it takes: no memory \
+             action makes one faster; actions were chosen for the stages of {} of them",
+            stages.candidates.len()
+        )
+    } else {
+        "the bound is of these stages under this schedule with any of the allowed actions, as if no copy waited for \
+         another one; other partitionings were not looked at"
+            .to_owned()
+    };
+    (certificate, bound_is)
+}
+
+/// A plan beside the best one.
+///
+/// # Errors
+/// Its stages do not follow each other.
+pub(super) fn baseline(
+    name: &str,
+    plan: Option<&Plan>,
+    best: &Plan,
+    note: String,
+) -> Result<Baseline, Invalid> {
+    let ratio = |own: f64, of: f64| (of > 0.0).then_some(own / of);
+    let outline = |plan: &Plan| {
+        Ok::<_, Invalid>(Outline {
+            partitioning: Partitioning::new(plan.stages.iter().map(|stage| stage.config).collect())?,
+            micro_batch_size: plan.training.micro_batch_size,
+            peak: plan.peak(),
+            seconds: plan.iteration_seconds(),
+        })
+    };
+    Ok(Baseline {
+        name: name.to_owned(),
+        fits: plan.is_some_and(|plan| plan.stages.iter().all(super::fits)),
+        peak_ratio: plan.and_then(|plan| ratio(plan.peak() as f64, best.peak() as f64)),
+        time_ratio: plan.and_then(|plan| ratio(plan.iteration_seconds()?, best.iteration_seconds()?)),
+        plan: plan.map(outline).transpose()?,
+        note,
+    })
+}

@@ -23,6 +23,7 @@ mod lists;
 mod log;
 mod memory_actions;
 mod models;
+mod over_time;
 mod pictures;
 mod pipedream;
 mod predict;

@@ -5,6 +5,7 @@ use loadmaster_proto::wire::v1::{ComparePlansResponse, Plan, Timeline};
 use super::figure::Figure;
 use crate::output::picture::figure::front::Front;
 use crate::output::picture::figure::memory::Memory;
+use crate::output::picture::figure::over_time::OverTime;
 use crate::output::picture::figure::placement::Placement;
 use crate::output::picture::figure::schedule::Schedule;
 use crate::output::picture::figure::{facts, lists};
@@ -61,6 +62,7 @@ impl Which {
 const DEVICES: &str = "Stages on the devices";
 const MEMORY: &str = "Memory of the devices";
 const SCHEDULE: &str = "Schedule";
+const OVER_TIME: &str = "Memory over time";
 const FRONT: &str = "Front between memory and time";
 
 impl Sheet {
@@ -80,6 +82,11 @@ impl Sheet {
             timeline.filter(|_| which.schedule).and_then(|timeline| Schedule::of(plan, timeline))
         {
             add(SCHEDULE, false, Figure::Schedule(schedule));
+        }
+        if let Some(over_time) =
+            timeline.filter(|_| which.schedule).and_then(|timeline| OverTime::of(plan, timeline))
+        {
+            add(OVER_TIME, false, Figure::OverTime(over_time));
         }
         if let Some(front) = Front::of(plan, look).filter(|_| which.front) {
             add(FRONT, false, Figure::Front(front));
@@ -145,6 +152,18 @@ impl Sheet {
                 SCHEDULE,
                 all.into_iter().map(|(name, schedule)| (name, Figure::Schedule(schedule))).collect(),
             );
+            let of = |(plan, timeline): (&Plan, &Option<&Timeline>)| {
+                Some((name(plan), OverTime::of(plan, (*timeline)?)?))
+            };
+            let mut all: Vec<(String, OverTime)> = plans.iter().zip(&timelines).filter_map(of).collect();
+            let end = all.iter().map(|(_, of)| of.end_seconds).fold(f64::MIN_POSITIVE, f64::max);
+            let scale = all.iter().map(|(_, of)| of.scale_bytes).max().unwrap_or(1);
+            let same = all.windows(2).all(|pair| pair[0].1.ledger == pair[1].1.ledger);
+            for (_, of) in &mut all {
+                of.end_seconds = end;
+                of.scale_bytes = if same { scale } else { of.scale_bytes };
+            }
+            add(OVER_TIME, all.into_iter().map(|(name, of)| (name, Figure::OverTime(of))).collect());
         }
         let names: Vec<String> = plans.iter().map(|plan| id(&plan.name)).collect();
         let title = format!("plans {}", names.join(", "));

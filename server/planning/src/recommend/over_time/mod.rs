@@ -134,7 +134,7 @@ impl OverTime {
             devices.push(DeviceSteps { steps: steps.timed()?, trips });
         }
         let edges: Vec<Edge> = plan.found.edge_seconds.iter().map(|&both| Edge::halves(both)).collect();
-        let overlap = plan.found.iteration.as_ref().map_or(Overlap::default(), |of| of.overlap);
+        let overlap = plan.found.iteration.as_ref().map_or_else(Overlap::default, |of| of.overlap);
         let stepped = Stepped { devices: &devices, edges: &edges, overlap, links: &links };
         let copied = simulate(&stepped, Keep { steps: true, copies: true })?;
         let now = copied.iteration_seconds;

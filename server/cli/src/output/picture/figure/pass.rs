@@ -19,6 +19,8 @@ pub(crate) struct Pass {
     pub(crate) chunk: i32,
     /// What is copied, or waited for.
     pub(crate) moved: Option<Moved>,
+    /// Whether it goes on with what a wait interrupted.
+    pub(crate) goes_on: bool,
     /// Seconds since the start of the iteration, finite.
     pub(crate) start: f64,
     /// See start; not less.
@@ -72,13 +74,21 @@ impl Pass {
             pass_span::Kind::Step => Kind::Step,
         };
         let (start, end) = during(span.start_seconds, span.end_seconds)?;
-        Some(Self { kind, micro_batch: span.micro_batch, chunk: span.chunk, moved: None, start, end })
+        Some(Self {
+            kind,
+            micro_batch: span.micro_batch,
+            chunk: span.chunk,
+            moved: None,
+            goes_on: false,
+            start,
+            end,
+        })
     }
 
     fn of_wait(span: &WaitSpan) -> Option<Self> {
         let (start, end) = during(span.start_seconds, span.end_seconds)?;
         let moved = Some(Moved::For { peer: span.peer, back: span.back });
-        Some(Self { kind: Kind::Wait, micro_batch: 0, chunk: 0, moved, start, end })
+        Some(Self { kind: Kind::Wait, micro_batch: 0, chunk: 0, moved, goes_on: false, start, end })
     }
 
     /// A copy.
@@ -87,7 +97,15 @@ impl Pass {
         let (stage, layer, micro_batch, bytes) = (span.stage, span.layer, span.micro_batch, span.bytes);
         let moved = Some(Moved::Block { stage, block: span.block(), layer, micro_batch, bytes });
         let kind = if span.back { Kind::Back } else { Kind::Out };
-        Some(Self { kind, micro_batch: micro_batch.unwrap_or(0), chunk: 0, moved, start, end })
+        Some(Self {
+            kind,
+            micro_batch: micro_batch.unwrap_or(0),
+            chunk: 0,
+            moved,
+            goes_on: false,
+            start,
+            end,
+        })
     }
 
     /// All that is known of it.
@@ -164,16 +182,17 @@ pub(super) fn with_waits(passes: impl Iterator<Item = Pass>, waits: &[WaitSpan])
     }
     let mut drawn = waits.clone();
     for pass in passes {
-        let mut from = pass.start;
+        let (mut from, mut goes_on) = (pass.start, false);
         let first = waits.partition_point(|wait| wait.end <= pass.start);
         for wait in waits.iter().skip(first).take_while(|wait| wait.start < pass.end) {
             if from < wait.start {
-                drawn.push(Pass { start: from, end: wait.start, ..pass });
+                drawn.push(Pass { start: from, end: wait.start, goes_on, ..pass });
+                goes_on = true;
             }
             from = wait.end;
         }
         if from < pass.end || pass.start == pass.end {
-            drawn.push(Pass { start: from.min(pass.end), ..pass });
+            drawn.push(Pass { start: from.min(pass.end), goes_on, ..pass });
         }
     }
     drawn.sort_by(|one, other| one.start.total_cmp(&other.start));
@@ -210,7 +229,7 @@ mod tests {
     use super::*;
 
     fn pass(kind: Kind, start: f64, end: f64) -> Pass {
-        Pass { kind, micro_batch: 0, chunk: 0, moved: None, start, end }
+        Pass { kind, micro_batch: 0, chunk: 0, moved: None, goes_on: false, start, end }
     }
 
     /// Each piece of time shows what happens in most of it.

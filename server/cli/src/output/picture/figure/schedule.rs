@@ -129,7 +129,7 @@ fn source(plan: &Plan) -> String {
 fn row(lane: &Lane, timeline: &Timeline) -> Row {
     let stage = usize::try_from(lane.stage).unwrap_or(0);
     let share = lane.busy_seconds / timeline.iteration_seconds;
-    let busy = if share.is_finite() { format!("busy {}", percent(share)) } else { String::new() };
+    let mut busy = if share.is_finite() { format!("busy {}", percent(share)) } else { String::new() };
     let mut title = format!(
         "stage {stage}: busy for {} (predicted); at most {} micro-batch{} in flight",
         seconds(lane.busy_seconds),
@@ -141,6 +141,11 @@ fn row(lane: &Lane, timeline: &Timeline) -> Row {
     }
     if lane.waited_seconds > 0.0 {
         title.push_str(&format!("; waits for copies for {}", seconds(lane.waited_seconds)));
+        // Single waits may be too short to be seen.
+        let share = lane.waited_seconds / timeline.iteration_seconds;
+        if share.is_finite() {
+            busy.push_str(&format!(", waits {}", percent(share)));
+        }
     }
     let passes = with_waits(lane.passes.iter().filter_map(Pass::of), &lane.waits);
     Row { label: format!("stage {stage}"), stage, passes, is_of_copies: false, busy, title }

@@ -91,7 +91,7 @@ fn one(scene: &mut Scene, pass: &Pass, (left, y): (f64, f64), height: f64, scale
     let drawn = if wide > 3.0 { wide - 0.6 } else { wide };
     scene.rect((left + from, y), (drawn, height), Style::Tint(tint(pass.kind, pass.chunk)), &pass.title());
     let number = pass.micro_batch.to_string();
-    if matches!(pass.kind, Kind::Forward | Kind::Backward) && width_of(&number) < wide {
+    if matches!(pass.kind, Kind::Forward | Kind::Backward) && !pass.goes_on && width_of(&number) < wide {
         scene.text((left + from + wide / 2.0, y + 15.0), Anchor::Middle, Style::OnColourSmall, &number);
     }
 }

@@ -36,7 +36,7 @@ fn glyph(kind: Option<Kind>, look: Look) -> (char, Tint) {
 }
 
 pub(super) fn draw(schedule: &Schedule, width: usize, look: Look) -> Vec<Line> {
-    let (names, busy) = (schedule.columns.0.min(width / 4), schedule.columns.1.min(width / 4));
+    let (names, busy) = (schedule.columns.0.min(width / 4), schedule.columns.1.min(width / 3));
     let room = width.saturating_sub(names + busy + 4).max(LEAST_CELLS);
     let (open, close) = if look.unicode { ("│", "│") } else { ("|", "|") };
     let mut lines = Vec::new();
@@ -64,7 +64,7 @@ fn cells_of(lane: &Row, schedule: &Schedule, room: usize, look: Look) -> Line {
     let mut row: Vec<(char, Tint)> = kinds.iter().map(|&kind| glyph(kind, look)).collect();
     let scale = room as f64 / schedule.end_seconds;
     for kind in [Kind::Forward, Kind::Backward] {
-        let passes = || lane.passes.iter().filter(|pass| pass.kind == kind);
+        let passes = || lane.passes.iter().filter(|pass| pass.kind == kind && !pass.goes_on);
         // Numbers of some passes only would look like a pattern that is not there.
         let all = passes().all(|pass| {
             let digits = pass.micro_batch.to_string().len();

@@ -74,14 +74,14 @@ fn copied() -> Timeline {
 /// Copies lie below the stage whose blocks they carry, each direction for itself; a wait is cut out of its pass.
 #[test]
 fn copies_have_lanes_below_their_stage() {
-    let drawn = text(&plan(), Some(&copied()), only(|which| which.schedule = true), 60, Look::UNICODE);
+    let drawn = text(&plan(), Some(&copied()), only(|which| which.schedule = true), 78, Look::UNICODE);
     assert!(
         drawn.contains(
             "\n\
-             stage 0     │0░░░·············××××0▓▓▓▓▓▓▓▓████│ busy 50.0 %\n  \
-             to host   │····»»»»»»»·······················│ used 18.8 %\n  \
-             from host │············««««««««««············│ used 25.0 %\n\
-             stage 1     │····0░░░░0▓▓▓▓▓▓▓········█████····│ busy 50.0 %\n"
+             stage 0     │0░░░░··············×××××0▓▓▓▓▓▓▓▓█████│ busy 50.0 %, waits 12.5 %\n  \
+             to host   │····»»»»»»»»··························│ used 18.8 %\n  \
+             from host │··············««««««««««··············│ used 25.0 %\n\
+             stage 1     │·····0░░░░0▓▓▓▓▓▓▓▓·········█████·····│ busy 50.0 %\n"
         ),
         "{drawn}"
     );

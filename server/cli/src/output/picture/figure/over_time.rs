@@ -2,6 +2,7 @@
 
 use loadmaster_proto::wire::v1::{MemoryBreakdown, MemoryCurve, Plan, Timeline};
 
+use super::schedule::Schedule;
 use crate::output::table::parts::parts;
 use crate::output::table::{common_ledger, ledger};
 use crate::text::label::cells;
@@ -22,6 +23,8 @@ pub(crate) struct OverTime {
     pub(crate) end_seconds: f64,
     /// Where the iteration ends: earlier than the right end beside a longer one.
     pub(crate) iteration_seconds: f64,
+    /// Cells beside the charts, left and right: as beside the lanes above, so that moments lie below each other.
+    pub(crate) columns: (usize, usize),
     /// Bytes at the upper end, the same for all charts.
     pub(crate) scale_bytes: i64,
     /// Ledger of the scale; none where there are several.
@@ -35,7 +38,7 @@ pub(crate) struct OverTime {
 /// The fullest device of a stage.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Chart {
-    /// `stage 0: at most 812.00 MiB of 1.00 GiB, at 1.20 s`.
+    /// `stage 0: at most 812.00 MiB of 1.00 GiB, at 1.20 s; at the host 96.00 MiB`.
     pub(crate) label: String,
     /// What a device allows; none where nothing was given.
     pub(crate) capacity_bytes: Option<i64>,
@@ -110,6 +113,7 @@ impl OverTime {
         Some(Self {
             end_seconds,
             iteration_seconds: end_seconds,
+            columns: (0, 0),
             scale_bytes: near.unwrap_or(0).max(held).max(1),
             ledger: common_ledger(plan.stages.iter().filter_map(|stage| stage.predicted_peak.as_ref())),
             parts: parts.map(|(part, (letter, name, _))| (part, letter, name)).collect(),
@@ -127,6 +131,12 @@ impl OverTime {
     pub(crate) fn pools(&self, chart: &Chart) -> impl Iterator<Item = usize> {
         let pools = chart.pools;
         (0..pools.len()).filter(move |&pool| pools[pool] > 0)
+    }
+
+    /// Lays it out below these lanes.
+    pub(crate) fn align(&mut self, lanes: &mut Schedule) {
+        lanes.columns.0 = lanes.columns.0.max(self.widest());
+        self.columns = lanes.columns;
     }
 
     /// Cells that the longest amount of a scale takes.
@@ -177,11 +187,11 @@ fn chart(curve: &MemoryCurve) -> Chart {
     }
     label.push_str(&format!(", at {}", seconds(fullest.start)));
     if pools[0] > 0 {
-        label.push_str(&format!("; at most {} in the host's memory", bytes(pools[0])));
+        label.push_str(&format!("; at the host {}", bytes(pools[0])));
     }
     if curve.hosted_pool_bytes > 0 {
         let (most, pool) = (bytes(pools[1]), bytes(curve.hosted_pool_bytes));
-        label.push_str(&format!("; others have at most {most} here, of {pool} set aside"));
+        label.push_str(&format!("; for others {most}, {pool} set aside"));
     }
     Chart { label, capacity_bytes, levels, pools }
 }

@@ -17,8 +17,9 @@ const PIECE: f64 = 2.0;
 
 pub(super) fn draw(over_time: &OverTime, width: f64) -> Scene {
     let mut scene = Scene::new(width);
-    let left = width_of_cells(over_time.widest()).min(width * 0.2) + 10.0;
-    let room = width - left - 12.0;
+    let (names, beside) = over_time.columns;
+    let left = width_of_cells(names.max(over_time.widest())).min(width * 0.2) + 10.0;
+    let room = width - left - width_of_cells(beside).min(width * 0.2) - 12.0;
     for chart in &over_time.charts {
         let caption = within(&chart.label, width);
         scene.text((0.0, scene.height + 14.0), Anchor::Start, Style::Plain, &caption);

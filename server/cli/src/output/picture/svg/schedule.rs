@@ -86,7 +86,11 @@ fn tint(kind: Kind, chunk: i32) -> Tint {
 }
 
 fn one(scene: &mut Scene, pass: &Pass, (left, y): (f64, f64), height: f64, scale: f64) {
-    let (from, wide) = (pass.start * scale, (pass.end - pass.start) * scale);
+    let (from, mut wide) = (pass.start * scale, (pass.end - pass.start) * scale);
+    if matches!(pass.kind, Kind::Out | Kind::Back) {
+        // However short: that something is copied there matters most.
+        wide = wide.max(1.0);
+    }
     // A hair of space keeps passes that follow each other apart.
     let drawn = if wide > 3.0 { wide - 0.6 } else { wide };
     scene.rect((left + from, y), (drawn, height), Style::Tint(tint(pass.kind, pass.chunk)), &pass.title());

@@ -14,8 +14,9 @@ const HEIGHT: usize = 8;
 const LEAST_CELLS: usize = 16;
 
 pub(super) fn draw(over_time: &OverTime, width: usize, look: Look) -> Vec<Line> {
-    let names = over_time.widest().min(width / 4);
-    let room = width.saturating_sub(names + 3).max(LEAST_CELLS);
+    let (names, beside) = over_time.columns;
+    let names = names.max(over_time.widest()).min(width / 4);
+    let room = width.saturating_sub(names + beside.min(width / 3) + 4).max(LEAST_CELLS);
     let mut lines = Vec::new();
     for chart in &over_time.charts {
         lines.extend(super::line::wrapped(&chart.label, width, None));

@@ -11,7 +11,7 @@ use crate::text::bytes;
 const HEIGHT: f64 = 96.0;
 const STRIP: f64 = 18.0;
 /// Room above a chart for what it says.
-const CAPTION: f64 = 22.0;
+const CAPTION: f64 = 30.0;
 /// Pixels of a piece of time.
 const PIECE: f64 = 2.0;
 

@@ -14,6 +14,10 @@ use super::message::number;
 use super::simulate::spans;
 use crate::store::records::PlanRecord;
 
+/// Most copies, waits and points of curves that a timeline lists, each: with as many passes as may be asked for, it stays below
+/// the 4 MiB that clients take.
+const MOST: usize = 10_000;
+
 /// Whether a timeline tells of memory, and what of.
 pub(super) enum AskedMemory {
     /// Nobody wants to know.
@@ -68,6 +72,8 @@ impl AskedMemory {
 
 /// Adds what a plan copies and holds to its timeline, and gives it the passes that wait for copies.
 pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &OverTime, listed: usize) {
+    let passes = listed / of.stages().max(1);
+    let listed = listed.min(MOST);
     let each = listed / of.stages().max(1);
     let has_actions = plan.stages.iter().any(|stage| !stage.actions.is_empty());
     if has_actions {
@@ -85,8 +91,8 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &OverTime, listed
     let stages = answer.lanes.len();
     for (stage, lane) in answer.lanes.iter_mut().enumerate() {
         if let Some(simulated) = of.lane(stage).filter(|_| has_actions) {
-            answer.truncated |= simulated.passes.len() > each;
-            lane.passes = spans(&simulated, each, stages);
+            answer.truncated |= simulated.passes.len() > passes;
+            lane.passes = spans(&simulated, passes, stages);
             lane.busy_seconds = simulated.busy;
         }
         lane.waits = of.waits(stage).take(each).map(|wait| wait_span(wait.way.ends(), wait)).collect();

@@ -24,6 +24,7 @@ mod log;
 mod memory_actions;
 mod memory_objectives;
 mod models;
+mod over_time;
 mod pictures;
 mod pipedream;
 mod predict;

@@ -6,6 +6,7 @@ use crate::ledger::Ledger;
 use crate::measure::environment::Host;
 use crate::plan::certificate::Certificate;
 use crate::plan::compared::{Alternative, Baseline, FrontPoint, RestrictionCost};
+use crate::plan::copy_rates::CopyRates;
 use crate::plan::prediction::Origin;
 use crate::training::overlap::Overlap;
 
@@ -34,6 +35,10 @@ pub struct Findings {
     /// The hosts of CPU slots that its profile was measured on; none where that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
+    /// How fast the copies of its memory actions are; none where nothing is copied, nobody knows the times, or the plan was
+    /// stored before anybody wrote that down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy_rates: Option<CopyRates>,
 }
 
 /// Predicted times of one iteration.

@@ -4,6 +4,7 @@
 pub mod certificate;
 pub mod compared;
 pub mod constraints;
+pub mod copy_rates;
 pub mod findings;
 pub mod goal;
 pub mod objective;

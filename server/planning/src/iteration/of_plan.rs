@@ -9,6 +9,10 @@ use super::simulate::simulate;
 use super::{Edge, Overlap};
 use crate::search::Seconds;
 
+/// What a timeline of stages with memory actions lacks, for people.
+pub const NO_COPIES: &str = "copies of memory actions, and waiting for them, are not drawn: the plan's own seconds of an \
+                             iteration have them";
+
 /// The order of the passes that is asked about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AskedOrder {
@@ -71,11 +75,7 @@ pub fn timeline(
         (stages, edges) = interleaved(&stages, &edges, chunks);
     }
     if plan.stages.iter().any(|stage| !stage.actions.is_empty()) {
-        warnings.push(
-            "copies of memory actions, and waiting for them, are not drawn: the plan's own seconds of an iteration have \
-             them"
-                .to_owned(),
-        );
+        warnings.push(NO_COPIES.to_owned());
     }
     if order != own {
         warnings.push(

@@ -9,6 +9,7 @@
 //! | `plan` | what is told and kept of a candidate? |
 //! | `named_stages` | what does a plan need that the caller names? |
 //! | `acted` | what does a plan need whose stages do memory actions? |
+//! | `over_time` | what does a stored plan copy and hold, moment by moment? |
 //! | `holds` | what does a launcher hold of every parameter? |
 //! | `largest_model` | which is the largest of several models that fits? |
 //! | `incomparable` | which plans must not be compared, in what? |
@@ -24,6 +25,7 @@ pub mod holds;
 mod incomparable;
 mod largest_model;
 mod named_stages;
+mod over_time;
 mod plan;
 mod question;
 
@@ -35,6 +37,7 @@ pub use ask::{
 pub use find::{Candidate, CandidateStage, Job};
 pub use incomparable::incomparable;
 pub use largest_model::largest_model;
+pub use over_time::{CopyShown, CurvePoint, OverTime, StageCurve, Untold, WayShown};
 pub use plan::NamedPlan;
 pub use question::PlanQuestion;
 

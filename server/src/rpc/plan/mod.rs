@@ -5,6 +5,7 @@ mod known;
 mod listed;
 mod message;
 mod observe;
+mod over_time;
 mod predict;
 mod prediction_errors;
 mod profile;

@@ -13,6 +13,7 @@ use loadmaster_proto::wire::{field, v1};
 
 use super::Plans;
 use super::message::number;
+use super::over_time::{self, AskedMemory};
 use crate::rpc::error::ApiError;
 use crate::store::records::PlanRecord;
 
@@ -54,8 +55,10 @@ impl Plans {
         };
         let overlap = field("transfers", request.transfers)?;
         let record = self.store.get_plan(&name).await?;
+        let memory = self.memory_of(&record, request.with_memory).await;
         // All passes are in memory at once, so only as many simulations as searches run beside each other.
-        let simulation = self.searches.run(PATIENCE, move |_| timeline(&record, asked, overlap, listed));
+        let simulation =
+            self.searches.run(PATIENCE, move |_| timeline(&record, asked, overlap, listed, &memory));
         let (timeline, _) = simulation.await?;
         Ok(timeline)
     }
@@ -76,10 +79,15 @@ impl Plans {
         let notes: BTreeSet<String> =
             records.iter().filter_map(|record| cores::of_plan(&record.content)).collect();
         warnings.extend(notes);
+        let mut memories = Vec::with_capacity(records.len());
+        for record in &records {
+            memories.push(self.memory_of(record, request.with_memory).await);
+        }
         let simulations = self.searches.run(PATIENCE, move |_| {
             let (mut timelines, mut lacking) = (Vec::new(), Vec::new());
-            for record in records.iter().filter(|record| iteration::has_times(&record.content)) {
-                match timeline(record, AskedOrder::Own, None, COMPARED_PASSES) {
+            let records = records.iter().zip(&memories);
+            for (record, memory) in records.filter(|(record, _)| iteration::has_times(&record.content)) {
+                match timeline(record, AskedOrder::Own, None, COMPARED_PASSES, memory) {
                     Ok(timeline) => timelines.push(timeline),
                     // The other figures are compared all the same.
                     Err(error) => lacking.push(format!("{} has no timeline: {error}", record.name)),
@@ -98,15 +106,17 @@ fn timeline(
     asked: AskedOrder,
     overlap: Option<Overlap>,
     listed: usize,
+    memory: &AskedMemory,
 ) -> Result<v1::Timeline, ApiError> {
     let plan = &record.content;
+    let told = memory.over_time(plan, asked, overlap);
     let timeline = iteration::timeline(plan, asked, overlap)
         .map_err(|error| Invalid::field("schedule", error.to_string()))?;
     let Some(timeline) = timeline else {
         return Err(ApiError::NoTimes { plan: record.name.to_string() });
     };
     let (lanes, truncated) = lanes(&timeline.simulated, listed);
-    Ok(v1::Timeline {
+    let mut answer = v1::Timeline {
         plan: record.name.to_string(),
         schedule: match timeline.order {
             Order::Gpipe => v1::SimulatedSchedule::Gpipe,
@@ -121,7 +131,16 @@ fn timeline(
         truncated,
         warnings: cores::of_plan(plan).into_iter().chain(timeline.warnings).collect(),
         transfers: v1::Transfers::from(timeline.overlap).into(),
-    })
+        ..v1::Timeline::default()
+    };
+    match told {
+        None => {}
+        Some(Ok(over_time)) => over_time::tell(&mut answer, plan, &over_time, listed),
+        Some(Err(why)) => {
+            answer.warnings.push(format!("what it copies and holds over time is not shown: {why}"));
+        }
+    }
+    Ok(answer)
 }
 
 /// What each device does, and whether passes were left out.
@@ -136,11 +155,12 @@ fn lanes(simulated: &Simulated, listed: usize) -> (Vec<v1::Lane>, bool) {
         busy_seconds: lane.busy,
         in_flight: simulated.at_once.get(device).copied().map_or(0, number),
         weight_versions: simulated.weight_versions.get(device).copied().map_or(1, number),
+        ..v1::Lane::default()
     });
     (lanes.collect(), longest > each)
 }
 
-fn spans(lane: &Lane, most: usize, devices: usize) -> Vec<v1::PassSpan> {
+pub(super) fn spans(lane: &Lane, most: usize, devices: usize) -> Vec<v1::PassSpan> {
     use v1::pass_span::Kind;
     let span = |kind: Kind, micro_batch: u32, chunk: usize, start: f64, end: f64| v1::PassSpan {
         kind: kind.into(),

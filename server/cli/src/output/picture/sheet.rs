@@ -5,6 +5,7 @@ use loadmaster_proto::wire::v1::{ComparePlansResponse, Plan, Timeline};
 use super::figure::Figure;
 use crate::output::picture::figure::front::Front;
 use crate::output::picture::figure::memory::Memory;
+use crate::output::picture::figure::over_time::OverTime;
 use crate::output::picture::figure::placement::Placement;
 use crate::output::picture::figure::schedule::Schedule;
 use crate::output::picture::figure::{facts, lists};
@@ -61,6 +62,7 @@ impl Which {
 const DEVICES: &str = "Stages on the devices";
 const MEMORY: &str = "Memory of the devices";
 const SCHEDULE: &str = "Schedule";
+const OVER_TIME: &str = "Memory over time";
 const FRONT: &str = "Front between memory and time";
 
 impl Sheet {
@@ -76,10 +78,17 @@ impl Sheet {
         if let Some(memory) = Memory::of(plan, look).filter(|_| which.memory) {
             add(MEMORY, false, Figure::Memory(memory));
         }
-        if let Some(schedule) =
-            timeline.filter(|_| which.schedule).and_then(|timeline| Schedule::of(plan, timeline))
-        {
+        let drawn = timeline.filter(|_| which.schedule);
+        let mut schedule = drawn.and_then(|timeline| Schedule::of(plan, timeline));
+        let mut over_time = drawn.and_then(|timeline| OverTime::of(plan, timeline));
+        if let (Some(schedule), Some(over_time)) = (&mut schedule, &mut over_time) {
+            over_time.align(schedule);
+        }
+        if let Some(schedule) = schedule {
             add(SCHEDULE, false, Figure::Schedule(schedule));
+        }
+        if let Some(over_time) = over_time {
+            add(OVER_TIME, false, Figure::OverTime(over_time));
         }
         if let Some(front) = Front::of(plan, look).filter(|_| which.front) {
             add(FRONT, false, Figure::Front(front));
@@ -101,7 +110,6 @@ impl Sheet {
         let plans = &answer.plans;
         let timeline = |plan: &Plan| answer.timelines.iter().find(|timeline| timeline.plan == plan.name);
         let timelines: Vec<Option<&Timeline>> = plans.iter().map(timeline).collect();
-        let name = |plan: &Plan| format!("plan {}", id(&plan.name));
 
         let table = Figure::Table(facts::differences(plans, &timelines, look));
         let mut blocks =
@@ -132,19 +140,9 @@ impl Sheet {
             add(MEMORY, all.into_iter().map(|(name, memory)| (name, Figure::Memory(memory))).collect());
         }
         if which.schedule {
-            let of = |(plan, timeline): (&Plan, &Option<&Timeline>)| {
-                Some((name(plan), Schedule::of(plan, (*timeline)?)?))
-            };
-            let mut all: Vec<(String, Schedule)> = plans.iter().zip(&timelines).filter_map(of).collect();
-            let end = all.iter().map(|(_, schedule)| schedule.end_seconds).fold(f64::MIN_POSITIVE, f64::max);
-            let columns = widest(all.iter().map(|(_, schedule)| schedule.columns));
-            for (_, schedule) in &mut all {
-                (schedule.end_seconds, schedule.columns) = (end, columns);
-            }
-            add(
-                SCHEDULE,
-                all.into_iter().map(|(name, schedule)| (name, Figure::Schedule(schedule))).collect(),
-            );
+            let [schedules, held] = iterations(plans, &timelines);
+            add(SCHEDULE, schedules);
+            add(OVER_TIME, held);
         }
         let names: Vec<String> = plans.iter().map(|plan| id(&plan.name)).collect();
         let title = format!("plans {}", names.join(", "));
@@ -159,6 +157,36 @@ impl Sheet {
     pub(crate) fn is_empty(&self) -> bool {
         self.blocks.iter().all(|block| block.file_only)
     }
+}
+
+/// The iterations of several plans on common scales, and what devices hold in them.
+fn iterations(plans: &[Plan], timelines: &[Option<&Timeline>]) -> [Vec<(String, Figure)>; 2] {
+    let all = || plans.iter().zip(timelines).filter_map(|(plan, timeline)| Some((plan, (*timeline)?)));
+    let mut schedules: Vec<(String, Schedule)> =
+        all().filter_map(|(plan, timeline)| Some((name(plan), Schedule::of(plan, timeline)?))).collect();
+    let mut held: Vec<(String, OverTime)> =
+        all().filter_map(|(plan, timeline)| Some((name(plan), OverTime::of(plan, timeline)?))).collect();
+    let ends = schedules.iter().map(|(_, of)| of.end_seconds);
+    let end = ends.chain(held.iter().map(|(_, of)| of.end_seconds)).fold(f64::MIN_POSITIVE, f64::max);
+    let names = held.iter().map(|(_, of)| (of.widest(), 0));
+    let columns = widest(schedules.iter().map(|(_, of)| of.columns).chain(names));
+    for (_, schedule) in &mut schedules {
+        (schedule.end_seconds, schedule.columns) = (end, columns);
+    }
+    let scale = held.iter().map(|(_, of)| of.scale_bytes).max().unwrap_or(1);
+    let same = held.windows(2).all(|pair| pair[0].1.ledger == pair[1].1.ledger);
+    for (_, of) in &mut held {
+        (of.end_seconds, of.columns) = (end, columns);
+        of.scale_bytes = if same { scale } else { of.scale_bytes };
+    }
+    let schedules = schedules.into_iter().map(|(name, of)| (name, Figure::Schedule(of)));
+    let held = held.into_iter().map(|(name, of)| (name, Figure::OverTime(of)));
+    [schedules.collect(), held.collect()]
+}
+
+/// What a plan is called beside others.
+fn name(plan: &Plan) -> String {
+    format!("plan {}", id(&plan.name))
 }
 
 /// Columns that are wide enough for all pictures side by side.

@@ -23,6 +23,12 @@ pub(super) enum Tint {
     BackwardLater,
     /// Gradient synchronisation and optimizer step.
     Step,
+    /// Waiting for a copy.
+    Wait,
+    /// A block leaves its device.
+    Out,
+    /// A block comes back.
+    Back,
     /// The plan among the points of a front.
     Chosen,
     /// Another point of a front.
@@ -64,6 +70,9 @@ const FORWARD_LATER: Colour = (152, "#a6d8e0");
 const BACKWARD: Colour = (173, "#e5916c");
 const BACKWARD_LATER: Colour = (223, "#f3c3ab");
 const STEP: Colour = (140, "#a08ad8");
+const WAIT: Colour = (203, "#e05a5a");
+const OUT: Colour = (179, "#d9b44a");
+const BACK: Colour = (107, "#8fae5d");
 const WHOLE: Colour = (110, "#7da9e3");
 const GREY: Colour = (248, "#a3a8b0");
 
@@ -76,6 +85,7 @@ impl Tint {
             Self::Forward | Self::ForwardLater | Self::Backward | Self::BackwardLater | Self::Step => {
                 filled(self.colour())
             }
+            Self::Wait | Self::Out | Self::Back => filled(self.colour()),
             Self::Measured | Self::Chosen => "1;31".to_owned(),
             Self::Point => "34".to_owned(),
             Self::Margin | Self::Faint => "2".to_owned(),
@@ -99,6 +109,9 @@ impl Tint {
             Self::Backward => "backward",
             Self::BackwardLater => "backward-later",
             Self::Step => "step",
+            Self::Wait => "wait",
+            Self::Out => "out",
+            Self::Back => "back",
             Self::Chosen => "chosen",
             Self::Point => "point",
             Self::Strong => "strong",
@@ -116,6 +129,9 @@ impl Tint {
             Self::Backward => BACKWARD,
             Self::BackwardLater => BACKWARD_LATER,
             Self::Step => STEP,
+            Self::Wait => WAIT,
+            Self::Out => OUT,
+            Self::Back => BACK,
             Self::Margin | Self::Measured | Self::Capacity => GREY,
             Self::Chosen | Self::Point | Self::Strong | Self::Faint => GREY,
         }
@@ -124,11 +140,13 @@ impl Tint {
     /// The rules of a style sheet that fill shapes with these colours.
     pub(super) fn rules() -> String {
         let passes = [Self::Forward, Self::ForwardLater, Self::Backward, Self::BackwardLater, Self::Step];
+        let copies = [Self::Wait, Self::Out, Self::Back];
         (0..STAGES.len())
             .map(Self::Stage)
             .chain((0..PARTS.len()).map(Self::Part))
             .chain([Self::Whole])
             .chain(passes)
+            .chain(copies)
             .map(|tint| format!(".{}{{fill:{}}}", tint.class(), tint.colour().1))
             .collect()
     }

@@ -25,13 +25,13 @@ pub(crate) struct Compare {
 impl Compare {
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
         self.drawing.check(context, false)?;
-        let request = v1::ComparePlansRequest { names: self.names };
+        let which = self.drawing.which(context);
+        let request = v1::ComparePlansRequest { names: self.names, with_memory: which.schedule };
         let answer =
             context.client.call(request, async |channel, q| plans(channel).compare_plans(q).await).await?;
         if context.output.format != Format::Table {
             return context.output.print(&answer);
         }
-        let which = self.drawing.which(context);
         self.drawing.draw(context, |look| Sheet::of_comparison(&answer, which, look))
     }
 }

@@ -69,6 +69,8 @@ impl ShowPlan {
             schedule: self.schedule.unwrap_or_default().into(),
             virtual_stages: self.virtual_stages.unwrap_or_default(),
             max_passes: MOST_PASSES,
+            // That is known of the plan's own iteration alone.
+            with_memory: self.schedule.is_none() && self.transfers.is_none(),
             transfers: self.transfers.unwrap_or_default().into(),
         };
         let answer =

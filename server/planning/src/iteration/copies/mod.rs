@@ -5,6 +5,7 @@
 //! | `stepped` | what does each device do one after another, and what does it hand on? |
 //! | `trip` | which blocks are away, from when to when, and where? |
 //! | `links` | which ways do copies go, and what do ways share? |
+//! | `rates` | how does a plan tell of that? |
 //! | `of_stage` | which steps does a stage, or a device of several chunks, do? |
 //! | `endless` | which does a stage of PipeDream do, and how long does a micro-batch take it in the long run? |
 //! | `check` | which numbers make no sense? |
@@ -62,6 +63,7 @@ mod links;
 mod of_stage;
 mod outcome;
 mod picture;
+mod rates;
 mod sharing;
 mod simulate;
 mod stepped;

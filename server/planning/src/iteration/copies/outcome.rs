@@ -87,6 +87,8 @@ pub struct TimedWait {
     pub trip: u32,
     /// Whether for its copy back.
     pub is_back: bool,
+    /// The way of that copy; of several the last one to end.
+    pub way: Way,
     pub start: f64,
     pub end: f64,
 }

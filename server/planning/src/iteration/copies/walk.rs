@@ -214,7 +214,8 @@ impl<'t> Walk<'t> {
                 self.lanes[underway.slowest[way] as usize].waited.add(is_back, end - start);
                 if self.keep.copies {
                     let trip = trip - self.tables.devices[device].first_trip;
-                    self.waits.push(TimedWait { device: device as u32, boundary, trip, is_back, start, end });
+                    let (device, way) = (device as u32, self.tables.ways[underway.slowest[way] as usize].way);
+                    self.waits.push(TimedWait { device, boundary, trip, is_back, way, start, end });
                 }
             }
         }

@@ -36,6 +36,6 @@ impl Writer<'_> {
             ..Copied::default()
         };
         let backward = seconds.iter().map(|of| of.backward).collect();
-        Some(Timed { copied, edges, backward, rates: String::new() })
+        Some(Timed { copied, edges, backward, copy_rates: None, rates: String::new() })
     }
 }

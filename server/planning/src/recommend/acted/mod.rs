@@ -38,6 +38,7 @@ use loadmaster_proto::training::actions::{Deed, StageActions};
 
 pub(super) use choose::{Choice, Chooser};
 pub(super) use objectives::{ActionsQuestion, KnownAlone};
+pub(super) use seconds::{in_proportion, trip};
 pub(super) use stages::Stages;
 
 use super::answer::{QuestionError, RecommendError};
@@ -143,7 +144,7 @@ fn fits(stage: &PlanStage) -> bool {
 }
 
 /// Stages as they will be trained.
-fn settings(plan: &Plan) -> Vec<StageSetting> {
+pub(super) fn settings(plan: &Plan) -> Vec<StageSetting> {
     let stage_count = u32::try_from(plan.stages.len()).unwrap_or(u32::MAX);
     (0..stage_count)
         .zip(&plan.stages)

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::offload::CopyPace;
+use loadmaster_proto::plan::copy_rates::CopyRates;
 use loadmaster_proto::plan::prediction::StageSeconds;
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::RecomputePolicy;
@@ -26,6 +27,8 @@ pub(super) struct Timed {
     pub(super) edges: Vec<Edge>,
     /// Mean seconds of a backward pass of each stage, what it computes again included.
     pub(super) backward: Vec<f64>,
+    /// How fast copies are; none where there are none.
+    pub(super) copy_rates: Option<CopyRates>,
     /// Where the rates of copies come from, for people.
     pub(super) rates: String,
 }
@@ -65,9 +68,10 @@ impl Writer<'_> {
         let (links, rates) = (links.links(&used), told.unwrap_or_default());
         let edges: Vec<Edge> = candidate.edges.iter().map(|&both| Edge::halves(both)).collect();
         let stepped = Stepped { devices: &devices, edges: &edges, overlap: candidate.overlap, links: &links };
-        let copied = simulate(&stepped, Keep::default())
+        let copied = simulate(&stepped, Keep { copies: true, ..Keep::default() })
             .map_err(|error| Invalid::field("stage_actions", error.to_string()))?;
-        Ok(Some(Timed { copied, edges, backward, rates }))
+        let copy_rates = (!used.is_empty()).then(|| links.rates_of(&used));
+        Ok(Some(Timed { copied, edges, backward, copy_rates, rates }))
     }
 
     /// What copies between the devices of stages go over, one device for each of them.
@@ -106,7 +110,7 @@ impl Writer<'_> {
 }
 
 /// Layers' seconds in the proportions of their costs, adding up to what a stage is priced with.
-fn in_proportion(
+pub(in crate::recommend) fn in_proportion(
     costs: &[LayerCost],
     priced: Seconds,
     recompute: RecomputePolicy,
@@ -131,7 +135,7 @@ fn in_proportion(
 }
 
 /// A block's way out and back.
-fn trip(away: &Away) -> Trip {
+pub(in crate::recommend) fn trip(away: &Away) -> Trip {
     let parcels = match away.stripes.as_slice() {
         [] => vec![Parcel { place: Place::Host, bytes: away.bytes }],
         stripes => {
@@ -182,12 +186,15 @@ impl Timed {
             None => [Way::ToHost(own), Way::FromHost(own)],
             Some(to) => [Way::Between { from: own, to }, Way::Between { from: to, to: own }],
         };
-        self.copied.ways.iter().filter(|of| ways.contains(&of.way)).map(|of| of.waited.all()).sum()
+        // Two stages that have blocks with each other share the ways between them, and each waits for its own.
+        let waits = self.copied.waits.iter().filter(|wait| wait.device == own && ways.contains(&wait.way));
+        waits.map(|wait| wait.end - wait.start).sum()
     }
 
     /// Writes what was simulated into a plan.
     pub(super) fn tell(self, plan: &mut Plan) {
-        let Self { copied, edges, backward, rates } = self;
+        let Self { copied, edges, backward, copy_rates, rates } = self;
+        plan.found.copy_rates = copy_rates;
         for (stage, backward) in plan.stages.iter_mut().zip(backward) {
             if let Some(seconds) = &mut stage.seconds {
                 seconds.backward = backward;

@@ -1,15 +1,19 @@
 //! What the pictures show: values made of messages, with every text, grouping and omission decided. How it
 //! looks is decided by those who draw them.
 
+pub(super) mod copies;
 pub(super) mod facts;
 pub(super) mod front;
 pub(super) mod lists;
 pub(super) mod memory;
+pub(super) mod over_time;
+pub(super) mod pass;
 pub(super) mod placement;
 pub(super) mod schedule;
 
 use front::Front;
 use memory::Memory;
+use over_time::OverTime;
 use placement::Placement;
 use schedule::Schedule;
 
@@ -22,6 +26,8 @@ pub(super) enum Figure {
     Memory(Memory),
     /// One iteration.
     Schedule(Schedule),
+    /// What devices hold in that iteration.
+    OverTime(OverTime),
     /// Memory against time.
     Front(Front),
     Table(Table),
@@ -34,6 +40,7 @@ impl Figure {
             Self::Placement(Placement { notes, .. })
             | Self::Memory(Memory { notes, .. })
             | Self::Schedule(Schedule { notes, .. })
+            | Self::OverTime(OverTime { notes, .. })
             | Self::Front(Front { notes, .. })
             | Self::Table(Table { notes, .. }) => notes,
         }
@@ -45,7 +52,7 @@ impl Figure {
             Self::Placement(Placement { summary, .. })
             | Self::Schedule(Schedule { summary, .. })
             | Self::Front(Front { summary, .. }) => summary,
-            Self::Memory(_) | Self::Table(_) => "",
+            Self::Memory(_) | Self::OverTime(_) | Self::Table(_) => "",
         }
     }
 }

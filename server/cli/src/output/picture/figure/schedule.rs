@@ -1,9 +1,9 @@
 //! One iteration as a timeline: what the devices of each stage do, and when they wait.
 
-use loadmaster_proto::wire::v1::{
-    Lane, PassSpan, Plan, PredictionOrigin, SimulatedSchedule, Timeline, pass_span,
-};
+use loadmaster_proto::wire::v1::{Lane, Plan, PredictionOrigin, SimulatedSchedule, Timeline};
 
+use super::copies;
+use super::pass::{Kind, Pass, with_waits};
 use crate::text::label::{cells, safe, sentence};
 use crate::text::{count, percent, plural, seconds, word};
 
@@ -12,7 +12,7 @@ const MOST_LANES: usize = 32;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Schedule {
-    /// One per stage.
+    /// One per stage, each with those of its copies below.
     pub(crate) lanes: Vec<Row>,
     /// Seconds at the right end, the same for all lanes; above 0.
     pub(crate) end_seconds: f64,
@@ -27,84 +27,19 @@ pub(crate) struct Schedule {
 }
 
 /// What the devices of one stage do.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Row {
     /// `stage 3`; of the row that stands for lanes left out, how many they are.
     pub(crate) label: String,
     pub(crate) stage: usize,
-    /// Its passes in order, each within the iteration.
+    /// Its passes and waits in order, or its copies, each within the iteration.
     pub(crate) passes: Vec<Pass>,
+    /// Whether it is of copies over a direction of a link.
+    pub(crate) is_of_copies: bool,
     /// `busy 81.2 %`.
     pub(crate) busy: String,
     /// All that is known of the lane.
     pub(crate) title: String,
-}
-
-/// One pass, or the step at the end.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Pass {
-    pub(crate) kind: Kind,
-    /// Which micro-batch, from 0.
-    pub(crate) micro_batch: i32,
-    /// Which chunk of the stage's layers.
-    pub(crate) chunk: i32,
-    /// Seconds since the start of the iteration, finite.
-    pub(crate) start: f64,
-    /// See start; not less.
-    pub(crate) end: f64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Forward,
-    Backward,
-    /// Gradient synchronisation and optimizer step.
-    Step,
-}
-
-impl Kind {
-    /// All of them, in the order of legends.
-    pub(crate) const ALL: [Self; 3] = [Self::Forward, Self::Backward, Self::Step];
-
-    /// In words.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Forward => "forward",
-            Self::Backward => "backward",
-            Self::Step => "synchronisation and step",
-        }
-    }
-}
-
-impl Pass {
-    fn of(span: &PassSpan) -> Option<Self> {
-        let kind = match span.kind() {
-            pass_span::Kind::Unspecified => return None,
-            pass_span::Kind::Forward => Kind::Forward,
-            pass_span::Kind::Backward => Kind::Backward,
-            pass_span::Kind::Step => Kind::Step,
-        };
-        let (start, end) = (span.start_seconds, span.end_seconds);
-        // Clocks start at 0, and no iteration that anybody waits for takes longer.
-        let sane = |at: f64| (0.0..=1e12).contains(&at);
-        let pass = Self { kind, micro_batch: span.micro_batch, chunk: span.chunk, start, end };
-        (sane(start) && sane(end) && start <= end).then_some(pass)
-    }
-
-    /// All that is known of it.
-    pub(crate) fn title(&self) -> String {
-        let what = match self.kind {
-            Kind::Step => self.kind.name().to_owned(),
-            Kind::Forward | Kind::Backward if self.chunk > 0 => {
-                format!("{} pass of micro-batch {}, chunk {}", self.kind.name(), self.micro_batch, self.chunk)
-            }
-            Kind::Forward | Kind::Backward => {
-                format!("{} pass of micro-batch {}", self.kind.name(), self.micro_batch)
-            }
-        };
-        let took = seconds(self.end - self.start);
-        format!("{what}: {took}, from {} to {} (predicted)", seconds(self.start), seconds(self.end))
-    }
 }
 
 impl Schedule {
@@ -116,14 +51,19 @@ impl Schedule {
         let mut notes = Vec::new();
         let total = timeline.lanes.len();
         let half = if total > MOST_LANES { MOST_LANES / 2 } else { total };
-        let mut lanes: Vec<Row> = timeline.lanes.iter().take(half).map(|lane| row(lane, timeline)).collect();
+        let (ways, left_out) = copies::rows(timeline);
+        let whole = |lane: &Lane| {
+            let own = ways.iter().filter(|(stage, _)| *stage == lane.stage).map(|(_, row)| row.clone());
+            std::iter::once(row(lane, timeline)).chain(own).collect::<Vec<_>>()
+        };
+        let mut lanes: Vec<Row> = timeline.lanes.iter().take(half).flat_map(whole).collect();
         if total > half {
             let label = format!("{} more", count(i64::try_from(total - 2 * half).unwrap_or(i64::MAX)));
-            let stage = half;
-            lanes.push(Row { label, stage, passes: Vec::new(), busy: String::new(), title: String::new() });
-            lanes.extend(timeline.lanes.iter().skip(total - half).map(|lane| row(lane, timeline)));
+            lanes.push(Row { label, stage: half, ..Row::default() });
+            lanes.extend(timeline.lanes.iter().skip(total - half).flat_map(whole));
             notes.push(format!("left out in the middle: {}", plural(total - 2 * half, "stage")));
         }
+        notes.extend(left_out);
         let listed: usize = timeline.lanes.iter().map(|lane| lane.passes.len()).sum();
         let valid: usize = timeline.lanes.iter().flat_map(|lane| &lane.passes).filter_map(Pass::of).count();
         if valid < listed {
@@ -148,6 +88,14 @@ impl Schedule {
         let columns = (widest(|lane| &lane.label), widest(|lane| &lane.busy));
         let summary = summary(timeline);
         Some(Self { columns, lanes, end_seconds, iteration_seconds: end_seconds, summary, notes })
+    }
+}
+
+impl Schedule {
+    /// What a legend has to explain.
+    pub(crate) fn kinds(&self) -> Vec<Kind> {
+        let drawn = |kind: &Kind| self.lanes.iter().flat_map(|lane| &lane.passes).any(|of| of.kind == *kind);
+        Kind::ALL.into_iter().filter(|kind| kind.is_usual() || drawn(kind)).collect()
     }
 }
 
@@ -181,7 +129,7 @@ fn source(plan: &Plan) -> String {
 fn row(lane: &Lane, timeline: &Timeline) -> Row {
     let stage = usize::try_from(lane.stage).unwrap_or(0);
     let share = lane.busy_seconds / timeline.iteration_seconds;
-    let busy = if share.is_finite() { format!("busy {}", percent(share)) } else { String::new() };
+    let mut busy = if share.is_finite() { format!("busy {}", percent(share)) } else { String::new() };
     let mut title = format!(
         "stage {stage}: busy for {} (predicted); at most {} micro-batch{} in flight",
         seconds(lane.busy_seconds),
@@ -191,52 +139,14 @@ fn row(lane: &Lane, timeline: &Timeline) -> Row {
     if lane.weight_versions > 1 {
         title.push_str(&format!("; {} versions of the weights at once", lane.weight_versions));
     }
-    let passes = lane.passes.iter().filter_map(Pass::of).collect();
-    Row { label: format!("stage {stage}"), stage, passes, busy, title }
-}
-
-/// What a lane mostly does in each of `columns` equal pieces of `end` seconds; nothing where it mostly waits.
-pub(crate) fn columns(passes: &[Pass], end: f64, columns: usize) -> Vec<Option<Kind>> {
-    let mut weights = vec![[0.0_f64; 3]; columns];
-    let scale = columns as f64 / end;
-    for pass in passes {
-        let (from, to) = (pass.start * scale, (pass.end * scale).min(columns as f64));
-        let first = from.max(0.0) as usize;
-        for (at, weight) in weights.iter_mut().enumerate().skip(first) {
-            let overlap = (to.min(at as f64 + 1.0) - from.max(at as f64)).max(0.0);
-            weight[pass.kind as usize] += overlap;
-            if to <= at as f64 + 1.0 {
-                break;
-            }
+    if lane.waited_seconds > 0.0 {
+        title.push_str(&format!("; waits for copies for {}", seconds(lane.waited_seconds)));
+        // Single waits may be too short to be seen.
+        let share = lane.waited_seconds / timeline.iteration_seconds;
+        if share.is_finite() {
+            busy.push_str(&format!(", waits {}", percent(share)));
         }
     }
-    let most = |weight: &[f64; 3]| {
-        let busy: f64 = weight.iter().sum();
-        let (kind, _) =
-            Kind::ALL.into_iter().zip(weight).reduce(|best, one| if one.1 > best.1 { one } else { best })?;
-        (busy >= 0.5).then_some(kind)
-    };
-    weights.iter().map(most).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn pass(kind: Kind, start: f64, end: f64) -> Pass {
-        Pass { kind, micro_batch: 0, chunk: 0, start, end }
-    }
-
-    /// Each piece of time shows what happens in most of it.
-    #[test]
-    fn columns_show_what_takes_most_of_the_time() {
-        let passes = [pass(Kind::Forward, 0.0, 1.0), pass(Kind::Backward, 2.0, 4.0)];
-        let (f, b) = (Some(Kind::Forward), Some(Kind::Backward));
-        assert_eq!(columns(&passes, 4.0, 4), [f, None, b, b]);
-        assert_eq!(columns(&passes, 4.0, 2), [f, b]);
-        let many: Vec<Pass> =
-            (0..1000).map(|at| pass(Kind::Forward, f64::from(at), f64::from(at) + 0.9)).collect();
-        assert_eq!(columns(&many, 1000.0, 3), [f, f, f]);
-        assert_eq!(columns(&passes, 4.0, 0), []);
-    }
+    let passes = with_waits(lane.passes.iter().filter_map(Pass::of), &lane.waits);
+    Row { label: format!("stage {stage}"), stage, passes, is_of_copies: false, busy, title }
 }

@@ -3,6 +3,7 @@
 mod front;
 mod memory;
 mod notes;
+mod over_time;
 mod placement;
 mod scene;
 mod schedule;
@@ -76,6 +77,7 @@ fn draw(figure: &Figure, width: f64) -> Scene {
         Figure::Placement(placement) => placement::draw(placement, width),
         Figure::Memory(memory) => memory::draw(memory, width),
         Figure::Schedule(schedule) => schedule::draw(schedule, width),
+        Figure::OverTime(over_time) => over_time::draw(over_time, width),
         Figure::Front(front) => front::draw(front, width),
         Figure::Table(table) => table::draw(table, width),
     }

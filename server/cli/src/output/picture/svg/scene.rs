@@ -33,6 +33,12 @@ pub(super) enum Shape {
         points: Vec<(f64, f64)>,
         style: Style,
     },
+    /// What points surround, with what is told of it when the pointer rests on it.
+    Area {
+        points: Vec<(f64, f64)>,
+        style: Style,
+        title: String,
+    },
     /// A disc with what is told of it when the pointer rests on it.
     Disc {
         x: f64,
@@ -133,6 +139,10 @@ impl Scene {
             }
             Shape::Path { points, style } => {
                 Shape::Path { points: points.into_iter().map(|(x, y)| (x + dx, y + dy)).collect(), style }
+            }
+            Shape::Area { points, style, title } => {
+                let points = points.into_iter().map(|(x, y)| (x + dx, y + dy)).collect();
+                Shape::Area { points, style, title }
             }
             Shape::Disc { x, y, radius, style, title } => {
                 Shape::Disc { x: x + dx, y: y + dy, radius, style, title }

@@ -22,7 +22,7 @@ pub(crate) fn rules() -> String {
         circle.point{fill:#4a7fd0}\
         circle.chosen{fill:#c9252d}\
         polyline{fill:none;stroke:#4a7fd0;stroke-width:1.5;stroke-opacity:.6}\
-        rect:hover,circle:hover{fill-opacity:.75}\
+        rect:hover,circle:hover,polygon:hover{fill-opacity:.75}\
         @media (prefers-color-scheme:dark){\
         text{fill:#e3e8ef}.paper{fill:#12161c}.frame{fill:#1b212a;stroke:#3a4452}\
         .on{fill:#10151c}text.faint{fill:#97a1af}line.faint{stroke:#2b333f}\
@@ -101,9 +101,10 @@ fn shape(xml: &mut Xml, shape: &Shape) {
             );
         }
         Shape::Path { points, style } => {
-            let points: Vec<String> =
-                points.iter().map(|&(x, y)| format!("{},{}", number(x), number(y))).collect();
-            xml.empty("polyline", &[("class", style.class()), ("points", &points.join(" "))]);
+            xml.empty("polyline", &[("class", style.class()), ("points", &listed(points))]);
+        }
+        Shape::Area { points, style, title } => {
+            titled(xml, "polygon", &[("class", style.class()), ("points", &listed(points))], title);
         }
         Shape::Disc { x, y, radius, style, title } => {
             let [x, y, radius] = [x, y, radius].map(|value| number(*value));
@@ -123,6 +124,11 @@ fn shape(xml: &mut Xml, shape: &Shape) {
             );
         }
     }
+}
+
+fn listed(points: &[(f64, f64)]) -> String {
+    let points: Vec<String> = points.iter().map(|&(x, y)| format!("{},{}", number(x), number(y))).collect();
+    points.join(" ")
 }
 
 /// A shape that tells of itself when the pointer rests on it.

@@ -3,6 +3,7 @@
 mod front;
 mod line;
 mod memory;
+mod over_time;
 mod placement;
 mod schedule;
 
@@ -58,6 +59,7 @@ fn draw(figure: &Figure, width: usize, look: Look) -> Vec<Line> {
         Figure::Placement(placement) => placement::draw(placement, width, look),
         Figure::Memory(memory) => memory::draw(memory, width, look),
         Figure::Schedule(schedule) => schedule::draw(schedule, width, look),
+        Figure::OverTime(over_time) => over_time::draw(over_time, width, look),
         Figure::Front(front) => front::draw(front, width, look),
         Figure::Table(of) => table(of, width, look),
     }

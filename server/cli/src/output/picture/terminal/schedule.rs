@@ -2,7 +2,8 @@
 
 use super::line::{Line, axis_texts, legend};
 use crate::output::picture::axis;
-use crate::output::picture::figure::schedule::{Kind, Pass, Row, Schedule, columns};
+use crate::output::picture::figure::pass::{EVER, Kind, MOSTLY, Pass, columns};
+use crate::output::picture::figure::schedule::{Row, Schedule};
 use crate::output::picture::tint::Tint;
 use crate::text::label::column;
 use crate::text::terminal_abilities::Look;
@@ -19,6 +20,9 @@ fn glyph(kind: Option<Kind>, look: Look) -> (char, Tint) {
         Some(Kind::Forward) => ('░', '-', Tint::Forward),
         Some(Kind::Backward) => ('▓', '=', Tint::Backward),
         Some(Kind::Step) => ('█', '#', Tint::Step),
+        Some(Kind::Wait) => ('×', 'x', Tint::Wait),
+        Some(Kind::Out) => ('»', '>', Tint::Out),
+        Some(Kind::Back) => ('«', '<', Tint::Back),
     };
     // A coloured cell needs no pattern, and its number is read more easily without.
     let shown = if look.color && kind.is_some() {
@@ -32,7 +36,7 @@ fn glyph(kind: Option<Kind>, look: Look) -> (char, Tint) {
 }
 
 pub(super) fn draw(schedule: &Schedule, width: usize, look: Look) -> Vec<Line> {
-    let (names, busy) = (schedule.columns.0.min(width / 4), schedule.columns.1.min(width / 4));
+    let (names, busy) = (schedule.columns.0.min(width / 4), schedule.columns.1.min(width / 3));
     let room = width.saturating_sub(names + busy + 4).max(LEAST_CELLS);
     let (open, close) = if look.unicode { ("│", "│") } else { ("|", "|") };
     let mut lines = Vec::new();
@@ -49,17 +53,18 @@ pub(super) fn draw(schedule: &Schedule, width: usize, look: Look) -> Vec<Line> {
         lines.push(line);
     }
     lines.extend(scale(schedule.end_seconds, names, room));
-    lines.extend(signs(width, look));
+    lines.extend(signs(schedule, width, look));
     lines
 }
 
 /// A lane of exactly `room` cells. A pass that is wide enough begins with the number of its micro-batch.
 fn cells_of(lane: &Row, schedule: &Schedule, room: usize, look: Look) -> Line {
-    let kinds = columns(&lane.passes, schedule.end_seconds, room);
+    let share = if lane.is_of_copies { EVER } else { MOSTLY };
+    let kinds = columns(&lane.passes, schedule.end_seconds, room, share);
     let mut row: Vec<(char, Tint)> = kinds.iter().map(|&kind| glyph(kind, look)).collect();
     let scale = room as f64 / schedule.end_seconds;
     for kind in [Kind::Forward, Kind::Backward] {
-        let passes = || lane.passes.iter().filter(|pass| pass.kind == kind);
+        let passes = || lane.passes.iter().filter(|pass| pass.kind == kind && !pass.goes_on);
         // Numbers of some passes only would look like a pattern that is not there.
         let all = passes().all(|pass| {
             let digits = pass.micro_batch.to_string().len();
@@ -88,7 +93,7 @@ fn number(pass: &Pass, kinds: &[Option<Kind>], row: &mut [(char, Tint)], scale: 
 }
 
 /// Seconds below the lanes.
-fn scale(end: f64, names: usize, room: usize) -> [Line; 2] {
+pub(super) fn scale(end: f64, names: usize, room: usize) -> [Line; 2] {
     let marks = axis::seconds(0.0, end, room / CELLS_PER_MARK);
     let place = |at: f64| ((at / end * room as f64).round() as usize).min(room);
     let mut ticks = vec![' '; room + 1];
@@ -99,8 +104,9 @@ fn scale(end: f64, names: usize, room: usize) -> [Line; 2] {
         .map(|text: String| Line::plain(format!("{indent}{text}")))
 }
 
-fn signs(width: usize, look: Look) -> Vec<Line> {
-    let glyphs = Kind::ALL.map(Some).into_iter().chain([None]).map(|kind| {
+fn signs(schedule: &Schedule, width: usize, look: Look) -> Vec<Line> {
+    let kinds = schedule.kinds().into_iter().map(Some);
+    let glyphs = kinds.chain([None]).map(|kind| {
         let (c, tint) = glyph(kind, look);
         (c.to_string().repeat(2), tint, kind.map_or("waiting", Kind::name))
     });

@@ -1,8 +1,9 @@
 //! Any message at all can be drawn: without a panic, within the width, within the plane, well-formed.
 
 use loadmaster_proto::wire::v1::{
-    ComparePlansResponse, DeviceGroup, FrontPoint, Lane, MemoryBreakdown, MemoryFigure, MemoryInterval,
-    Partitioning, PassSpan, PlacedDevice, Plan, PlanStage, StageConfig, Timeline,
+    ComparePlansResponse, CopyLane, CopySpan, DeviceGroup, FrontPoint, Lane, MemoryBreakdown, MemoryCurve,
+    MemoryFigure, MemoryInterval, MemoryPoint, Partitioning, PassSpan, PlacedDevice, Plan, PlanStage,
+    StageConfig, Timeline, WaitSpan,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -120,17 +121,71 @@ fn timeline() -> impl Strategy<Value = Timeline> {
             end_seconds,
         },
     );
-    let lane =
-        (small(), vec(pass, 0..12), real(), small()).prop_map(|(stage, passes, busy_seconds, in_flight)| {
-            Lane { stage, passes, busy_seconds, in_flight, weight_versions: in_flight }
-        });
-    (vec(lane, 0..40), real(), real(), 0..6_i32).prop_map(
-        |(lanes, iteration_seconds, bubble_ratio, schedule)| Timeline {
+    let wait = (option::of(small()), any::<bool>(), real(), real()).prop_map(
+        |(peer, back, start_seconds, end_seconds)| WaitSpan { peer, back, start_seconds, end_seconds },
+    );
+    let lane = (small(), vec(pass, 0..12), vec(wait, 0..6), real(), small()).prop_map(
+        |(stage, passes, waits, busy_seconds, in_flight)| Lane {
+            stage,
+            passes,
+            waits,
+            busy_seconds,
+            in_flight,
+            weight_versions: in_flight,
+            waited_seconds: busy_seconds,
+        },
+    );
+    (vec(lane, 0..40), vec(copies(), 0..40), vec(curve(), 0..12), real(), real(), 0..6_i32).prop_map(
+        |(lanes, copies, memory, iteration_seconds, bubble_ratio, schedule)| Timeline {
             lanes,
+            copies,
+            memory,
             iteration_seconds,
             bubble_ratio,
             schedule,
             ..Timeline::default()
+        },
+    )
+}
+
+fn copies() -> impl Strategy<Value = CopyLane> {
+    let copy = (small(), any::<bool>(), 0..9_i32, option::of(small()), integer(), real(), real()).prop_map(
+        |(stage, back, block, micro_batch, bytes, start_seconds, end_seconds)| {
+            let layer = stage;
+            CopySpan { stage, back, block, layer, micro_batch, bytes, start_seconds, end_seconds }
+        },
+    );
+    (option::of(small()), option::of(small()), vec(copy, 0..8), integer(), real()).prop_map(
+        |(from_stage, to_stage, copies, bytes, busy_seconds)| CopyLane {
+            from_stage,
+            to_stage,
+            copies,
+            copy_count: bytes,
+            bytes,
+            busy_seconds,
+            waited_seconds: busy_seconds,
+        },
+    )
+}
+
+fn curve() -> impl Strategy<Value = MemoryCurve> {
+    let point = (real(), option::of(breakdown()), integer(), integer()).prop_map(
+        |(start_seconds, held, host_bytes, hosted_bytes)| MemoryPoint {
+            start_seconds,
+            held,
+            host_bytes,
+            hosted_bytes,
+        },
+    );
+    (small(), integer(), integer(), vec(point, 0..20), small()).prop_map(
+        |(stage, capacity_bytes, peak_bytes, points, steps_per_point)| MemoryCurve {
+            stage,
+            capacity_bytes,
+            peak_bytes,
+            points,
+            steps_per_point,
+            host_pool_bytes: capacity_bytes,
+            hosted_pool_bytes: peak_bytes,
         },
     )
 }

@@ -113,6 +113,7 @@ pub(crate) fn timeline(stages: i32, micro_batches: i32) -> Timeline {
             busy_seconds: (3 * micro_batches + 1).into(),
             in_flight: micro_batches,
             weight_versions: 1,
+            ..Lane::default()
         }
     };
     Timeline {

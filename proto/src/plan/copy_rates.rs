@@ -1,0 +1,37 @@
+//! How fast the copies of a plan's memory actions were taken to be, so that they can be simulated again.
+
+use serde::{Deserialize, Serialize};
+
+/// The ways that copies go.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct CopyRates {
+    /// Those that are used, each once.
+    pub ways: Vec<CopyRate>,
+    /// Where several of them together are slower than each alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared: Vec<SharedRate>,
+}
+
+/// One way, from a stage's device or the host to another one.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct CopyRate {
+    /// The stage that sends; none for the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<u32>,
+    /// The stage that receives; none for the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<u32>,
+    /// How fast a copy is alone.
+    pub bytes_per_second: f64,
+    /// Seconds before its first byte.
+    pub latency_seconds: f64,
+}
+
+/// What ways share.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SharedRate {
+    /// Their places in [`CopyRates::ways`].
+    pub ways: Vec<usize>,
+    /// All of them together.
+    pub bytes_per_second: f64,
+}

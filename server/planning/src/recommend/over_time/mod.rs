@@ -1,0 +1,194 @@
+//! What a stored plan does moment by moment: what its stages copy, who waits for that, and what devices hold.
+//!
+//! | module | question |
+//! |---|---|
+//! | here | what happens in an iteration of a plan, step by step? |
+//! | `shown` | what is that as lanes of passes and copies? |
+//! | `curve` | what does a device hold when? |
+//!
+//! A plan keeps the seconds of its stages, of its edges and of what copies go over; its profile, in what proportion layers take
+//! those seconds and what each holds. A profile may have changed since: then nothing is told rather than something that
+//! contradicts the plan.
+
+mod curve;
+mod shown;
+
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::training::RecomputePolicy;
+
+use super::acted::{in_proportion, settings, trip};
+use super::ask::ProfiledChain;
+use crate::iteration::copies::{
+    Copied, CopiesError, DeviceSteps, Keep, LayerSeconds, Links, StageSteps, Stepped, simulate,
+};
+use crate::iteration::{Edge, Overlap};
+use crate::predict::{Acted, ActedStages, ActionsError, LayerCost, PredictionError, Share, StageSetting};
+use crate::search::Seconds;
+
+pub use curve::{CurvePoint, StageCurve};
+pub use shown::{CopyShown, WayShown};
+
+/// Most steps of all stages: replaying more would take seconds.
+const MOST_STEPS: u64 = 200_000;
+/// How far simulated seconds may be from the plan's, as a share of these.
+const SAME: f64 = 1e-6;
+
+/// An iteration of a plan.
+#[derive(Debug)]
+pub struct OverTime {
+    /// What was simulated, with every step, copy and wait.
+    pub copied: Copied,
+    /// By stage.
+    acted: Vec<Acted>,
+    /// By stage, what a device sets aside for others.
+    hosted: Vec<u64>,
+}
+
+/// Why nobody can tell what a plan does over time.
+#[derive(Debug, thiserror::Error)]
+pub enum Untold {
+    /// Nothing is ever flushed.
+    #[error("under PipeDream iterations have no beginning and no end")]
+    Endless,
+    /// There are no seconds.
+    #[error("its profile has no times of its layers")]
+    NoTimes,
+    /// It was stored too early.
+    #[error("it was stored without the rates of its copies; recommended again it has them")]
+    NoRates,
+    /// Another program made it.
+    #[error("it was predicted by {of_plan}, and this planner has {here}")]
+    OtherPredictor {
+        /// The plan's.
+        of_plan: String,
+        /// The profile's now.
+        here: &'static str,
+    },
+    /// Something else than the plan would be shown.
+    #[error(
+        "its profile is not what it was when the plan was made: an iteration would take {now} s, not {then} s"
+    )]
+    Changed {
+        /// Seconds that are simulated.
+        now: f64,
+        /// Seconds of the plan.
+        then: f64,
+    },
+    /// Too much to replay.
+    #[error("its stages do {steps} steps in an iteration, and {MOST_STEPS} are replayed at most")]
+    TooLarge {
+        /// About how many.
+        steps: u64,
+    },
+    /// Its actions have no prediction.
+    #[error(transparent)]
+    Actions(#[from] ActionsError),
+    /// Nor have its stages.
+    #[error(transparent)]
+    Prediction(#[from] PredictionError),
+    /// They have no times.
+    #[error(transparent)]
+    Copies(#[from] CopiesError),
+}
+
+impl OverTime {
+    /// Replays and simulates a plan from the profile that it was made of.
+    ///
+    /// # Errors
+    /// What is missing, or no longer so.
+    pub fn of(plan: &Plan, chain: &ProfiledChain) -> Result<Self, Untold> {
+        if plan.training.schedule.updates_always() {
+            return Err(Untold::Endless);
+        }
+        let then = plan.iteration_seconds().ok_or(Untold::NoTimes)?;
+        let here = chain.predictor.name();
+        if here != plan.predictor {
+            return Err(Untold::OtherPredictor { of_plan: plan.predictor.clone(), here });
+        }
+        let all: u64 = plan.stages.iter().map(|of| of.config.layers().count() as u64).sum();
+        let steps = all.saturating_mul(3 * u64::from(plan.training.micro_batches));
+        if steps > MOST_STEPS {
+            return Err(Untold::TooLarge { steps });
+        }
+        let settings = settings(plan);
+        let (acted, hosted) = replayed(plan, chain, &settings)?;
+        let links = match &plan.found.copy_rates {
+            Some(rates) => Links::of_rates(rates),
+            None if acted.iter().any(|of| !of.away.is_empty()) => return Err(Untold::NoRates),
+            None => Links::default(),
+        };
+        let mut devices = Vec::with_capacity(acted.len());
+        for ((stage, setting), acted) in plan.stages.iter().zip(&settings).zip(&acted) {
+            let seconds = stage.seconds.ok_or(Untold::NoTimes)?;
+            let seconds =
+                Seconds { forward: seconds.forward, backward: seconds.backward, step: seconds.step };
+            let (layers, exchange_seconds) = layers(chain, setting, acted, seconds).ok_or(Untold::NoTimes)?;
+            let steps = StageSteps {
+                place: (setting.stage_index, setting.stage_count),
+                steps: &acted.steps,
+                first_layer: stage.config.first_layer,
+                layers: &layers,
+                exchange_seconds,
+            };
+            let trips = acted.away.iter().map(trip).collect();
+            devices.push(DeviceSteps { steps: steps.timed()?, trips });
+        }
+        let edges: Vec<Edge> = plan.found.edge_seconds.iter().map(|&both| Edge::halves(both)).collect();
+        let overlap = plan.found.iteration.as_ref().map_or_else(Overlap::default, |of| of.overlap);
+        let stepped = Stepped { devices: &devices, edges: &edges, overlap, links: &links };
+        let copied = simulate(&stepped, Keep { steps: true, copies: true })?;
+        let now = copied.iteration_seconds;
+        if (now - then).abs() > SAME * then {
+            return Err(Untold::Changed { now, then });
+        }
+        Ok(Self { copied, acted, hosted })
+    }
+
+    /// How many stages there are.
+    pub fn stages(&self) -> usize {
+        self.acted.len()
+    }
+}
+
+/// What each stage needs with its actions, and sets aside for others.
+fn replayed(
+    plan: &Plan,
+    chain: &ProfiledChain,
+    settings: &[StageSetting],
+) -> Result<(Vec<Acted>, Vec<u64>), Untold> {
+    let actions = plan.stage_actions();
+    if actions.is_empty() {
+        let untouched = |of: &StageSetting| chain.predictor.acted(of, &Default::default());
+        let acted = settings.iter().map(untouched).collect::<Result<Vec<_>, _>>()?;
+        return Ok((acted, vec![0; settings.len()]));
+    }
+    let stages = ActedStages::of(&*chain.predictor, chain.model.as_ref(), settings, &actions)?;
+    Ok((stages.acted, stages.hosted))
+}
+
+/// Seconds of a stage's layers that add up to the plan's, and of adding its gradients up with those of others; none where the
+/// profile does not tell. The plan's backward pass has what the stage computes again.
+fn layers(
+    chain: &ProfiledChain,
+    setting: &StageSetting,
+    acted: &Acted,
+    seconds: Seconds,
+) -> Option<(Vec<LayerSeconds>, f64)> {
+    let first = setting.stage.first_layer;
+    let costs = chain.predictor.layer_costs(Share::of(setting));
+    let costs: Option<Vec<LayerCost>> =
+        costs.get(first..=setting.stage.last_layer)?.iter().copied().collect();
+    let costs = costs?;
+    let (all, _) = in_proportion(&costs, seconds, RecomputePolicy::None);
+    let slots = acted.steps.slots();
+    let again = (0..slots)
+        .flat_map(|slot| acted.steps.runs(slot))
+        .filter(|run| run.is_recomputed)
+        .flat_map(|run| run.layers.clone())
+        .filter_map(|layer| all.get(layer.checked_sub(first)?))
+        .map(|of| of.again)
+        .sum::<f64>()
+        / f64::from(slots.max(1));
+    let backward = (seconds.backward - again).max(0.0);
+    Some(in_proportion(&costs, Seconds { backward, ..seconds }, RecomputePolicy::None))
+}

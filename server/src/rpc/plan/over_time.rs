@@ -1,0 +1,170 @@
+//! What a plan's iteration copies and what its devices hold meanwhile, in a timeline.
+
+use std::sync::Arc;
+
+use loadmaster_planning::iteration::{AskedOrder, Overlap};
+use loadmaster_planning::predict::choose::PredictorKind;
+use loadmaster_planning::recommend::{CopyShown, OverTime, ProfiledChain, StageCurve, WayShown};
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::wire::v1;
+
+use super::Plans;
+use super::message::number;
+use super::simulate::spans;
+use crate::store::records::PlanRecord;
+
+/// Most copies, waits and points of curves that a timeline lists, each: with as many passes as may be asked for, it stays below
+/// the 4 MiB that clients take.
+const MOST: usize = 10_000;
+
+/// Whether a timeline tells of memory, and what of.
+pub(super) enum AskedMemory {
+    /// Nobody wants to know.
+    No,
+    /// The profile of the plan.
+    Of(Arc<ProfiledChain>),
+    /// Why that cannot be read.
+    Unread(String),
+}
+
+impl Plans {
+    /// The profile that a plan was made of, as it is now.
+    pub(super) async fn memory_of(&self, record: &PlanRecord, is_asked: bool) -> AskedMemory {
+        if !is_asked {
+            return AskedMemory::No;
+        }
+        let name = record.content.profile.clone();
+        // `component/3` is what the kind `component` made.
+        let kind = record.content.predictor.split('/').next();
+        let kind = kind.and_then(|kind| kind.parse::<PredictorKind>().ok());
+        let read = async {
+            let revisions = self.revisions(std::slice::from_ref(&name), None).await?;
+            self.chain(name, kind, &revisions).await
+        };
+        match read.await {
+            Ok(chain) => AskedMemory::Of(chain),
+            Err(error) => AskedMemory::Unread(error.to_string()),
+        }
+    }
+}
+
+impl AskedMemory {
+    /// What a plan does over time; none where nobody asked, or why it cannot be told.
+    pub(super) fn over_time(
+        &self,
+        plan: &Plan,
+        order: AskedOrder,
+        overlap: Option<Overlap>,
+    ) -> Option<Result<OverTime, String>> {
+        let own = plan.found.iteration.as_ref().map(|of| of.overlap);
+        let is_own = order == AskedOrder::Own && overlap.is_none_or(|overlap| Some(overlap) == own);
+        match self {
+            Self::No => None,
+            Self::Of(_) if !is_own => {
+                Some(Err("it is known of the plan's own schedule and transfers alone".to_owned()))
+            }
+            Self::Of(chain) => Some(OverTime::of(plan, chain).map_err(|error| error.to_string())),
+            Self::Unread(why) => Some(Err(why.clone())),
+        }
+    }
+}
+
+/// Adds what a plan copies and holds to its timeline, and gives it the passes that wait for copies.
+pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &OverTime, listed: usize) {
+    let passes = listed / of.stages().max(1);
+    let listed = listed.min(MOST);
+    let each = listed / of.stages().max(1);
+    let has_actions = plan.stages.iter().any(|stage| !stage.actions.is_empty());
+    if has_actions {
+        answer.warnings.retain(|warning| warning != loadmaster_planning::iteration::NO_COPIES);
+        answer.iteration_seconds = of.copied.iteration_seconds;
+        answer.bubble_ratio = plan.found.iteration.as_ref().map_or(answer.bubble_ratio, |of| of.bubble);
+        if !of.copied.is_steady {
+            let iterations = of.copied.iterations;
+            answer.warnings.push(format!(
+                "no iteration repeats the one before: seconds are a mean of the last of {iterations}, and spans are \
+                 those of the very last"
+            ));
+        }
+    }
+    let stages = answer.lanes.len();
+    for (stage, lane) in answer.lanes.iter_mut().enumerate() {
+        if let Some(simulated) = of.lane(stage).filter(|_| has_actions) {
+            answer.truncated |= simulated.passes.len() > passes;
+            lane.passes = spans(&simulated, passes, stages);
+            lane.busy_seconds = simulated.busy;
+        }
+        lane.waits = of.waits(stage).take(each).map(|wait| wait_span(wait.way.ends(), wait)).collect();
+        answer.truncated |= of.waits(stage).nth(each).is_some();
+        lane.waited_seconds = of.copied.devices.get(stage).map_or(0.0, |of| of.waited.all());
+    }
+    let ways = of.ways();
+    let each_way = listed / ways.len().max(1);
+    answer.truncated |= ways.iter().any(|way| way.copies.len() > each_way);
+    answer.copies = ways.iter().map(|way| copy_lane(way, each_way)).collect();
+    for (stage, of_plan) in plan.stages.iter().enumerate() {
+        match of.curve(plan, stage, each) {
+            Some(curve) => answer.memory.push(memory_curve(stage, of_plan.capacity, &curve, plan)),
+            None => answer.warnings.push(format!(
+                "what stage {stage} holds over time is not shown: its profile no longer says what the plan does of its peak"
+            )),
+        }
+    }
+}
+
+fn wait_span(
+    (from, to): (Option<u32>, Option<u32>),
+    wait: &loadmaster_planning::iteration::copies::TimedWait,
+) -> v1::WaitSpan {
+    v1::WaitSpan {
+        peer: if wait.is_back { from } else { to }.map(number),
+        back: wait.is_back,
+        start_seconds: wait.start,
+        end_seconds: wait.end,
+    }
+}
+
+fn copy_lane(way: &WayShown<'_>, most: usize) -> v1::CopyLane {
+    let (from, to) = way.times.way.ends();
+    v1::CopyLane {
+        from_stage: from.map(number),
+        to_stage: to.map(number),
+        copies: way.copies.iter().take(most).map(copy_span).collect(),
+        copy_count: i64::try_from(way.times.copies).unwrap_or(i64::MAX),
+        bytes: Bytes(way.times.bytes).to_wire(),
+        busy_seconds: way.times.busy,
+        waited_seconds: way.times.waited.all(),
+    }
+}
+
+fn copy_span(copy: &CopyShown<'_>) -> v1::CopySpan {
+    v1::CopySpan {
+        stage: number(copy.stage),
+        back: copy.is_back,
+        block: v1::MemoryBlock::from(copy.absence.block).into(),
+        layer: number(copy.absence.layer),
+        micro_batch: copy.absence.micro_batch.map(number),
+        bytes: Bytes(copy.bytes).to_wire(),
+        start_seconds: copy.start,
+        end_seconds: copy.end,
+    }
+}
+
+fn memory_curve(stage: usize, capacity: u64, curve: &StageCurve, plan: &Plan) -> v1::MemoryCurve {
+    let points = curve.points.iter().map(|point| v1::MemoryPoint {
+        start_seconds: point.start,
+        held: Some(point.held.to_wire(plan.ledger)),
+        host_bytes: Bytes(point.host).to_wire(),
+        hosted_bytes: Bytes(point.hosted).to_wire(),
+    });
+    v1::MemoryCurve {
+        stage: number(stage),
+        capacity_bytes: Bytes(capacity).to_wire(),
+        peak_bytes: Bytes(curve.peak).to_wire(),
+        points: points.collect(),
+        steps_per_point: number(curve.steps_per_point),
+        host_pool_bytes: Bytes(curve.host_pool).to_wire(),
+        hosted_pool_bytes: Bytes(curve.hosted_pool).to_wire(),
+    }
+}

@@ -1,0 +1,288 @@
+//! A plan's iteration moment by moment: what its stages copy, who waits, and what devices hold.
+
+use loadmaster::embedded::EmbeddedPostgres;
+use loadmaster::store::{ConnectOptions, Store};
+use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
+use loadmaster_proto::wire::v1::{ComparePlansRequest, CopyLane, GetPlanRequest};
+use loadmaster_proto::wire::v1::{
+    MemoryBreakdown, Plan, PlanStage, SimulatePlanRequest, SimulatedSchedule, Timeline,
+};
+use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, profile};
+use serde_json::Value;
+use tonic::transport::Channel;
+
+/// A planner with a profile of GPT-2: embedding, four blocks, norm and head.
+fn scene() -> (Planner, Worker) {
+    let planner = Planner::start();
+    let arguments = ["--host-memory", "1GiB"].map(ToOwned::to_owned).to_vec();
+    let worker = Worker::start(&planner, &WorkerOptions { arguments, ..WorkerOptions::default() });
+    let options = ["--id", "gpt", "--micro-batch-size", "4", "--micro-batches", "4", "--schedule", "1f1b"];
+    profile(&planner, &SMALL_GPT2, &options);
+    (planner, worker)
+}
+
+/// The plan of stages on devices that a caller names, with more options.
+fn plan_of(planner: &Planner, devices: &str, more: &[&str]) -> String {
+    let ask = ["plan", "recommend", "--profile", "gpt", "--partition", "4-3", "--devices", devices];
+    let plan: Value = json(planner, &[&ask[..], more].concat());
+    plan["name"].as_str().unwrap().to_owned()
+}
+
+const SLOW: [&str; 2] = ["--copy-rates", "host=200MB/s,peer=300MB/s"];
+
+async fn simulated(channel: &Channel, name: &str, max_passes: i32, schedule: SimulatedSchedule) -> Timeline {
+    let mut client = PlanServiceClient::new(channel.clone());
+    let request = SimulatePlanRequest {
+        name: name.to_owned(),
+        schedule: schedule.into(),
+        max_passes,
+        with_memory: true,
+        ..SimulatePlanRequest::default()
+    };
+    client.simulate_plan(request).await.unwrap().into_inner()
+}
+
+async fn plan(channel: &Channel, name: &str) -> Plan {
+    let mut client = PlanServiceClient::new(channel.clone());
+    client.get_plan(GetPlanRequest { name: name.to_owned() }).await.unwrap().into_inner()
+}
+
+fn total(held: &MemoryBreakdown) -> i64 {
+    held.weights_bytes
+        + held.gradients_bytes
+        + held.optimizer_bytes
+        + held.activations_bytes
+        + held.edges_bytes
+        + held.communication_bytes
+        + held.transient_bytes
+        + held.overhead_bytes
+}
+
+fn is_same(one: f64, other: f64) -> bool {
+    (one - other).abs() <= 1e-9 * one.abs().max(other.abs()).max(1e-3)
+}
+
+/// Spans follow one another from the start of the iteration to its end.
+fn follow(spans: impl Iterator<Item = (f64, f64)>, end: f64) {
+    let mut before = 0.0;
+    for (start, until) in spans {
+        assert!(
+            before <= start + 1e-12 && start <= until && until <= end + 1e-12,
+            "{start} to {until} after {before}"
+        );
+        before = until;
+    }
+}
+
+/// What a stage is said to copy to and from a place, bytes both ways, and for how long it waits.
+fn said(stage: &PlanStage, peer: Option<i32>) -> (i64, f64) {
+    let copies = stage.offload.iter().flat_map(|of| &of.copies).filter(|of| of.peer == peer);
+    copies.fold((0, 0.0), |sum, of| (sum.0 + of.out_bytes + of.in_bytes, sum.1 + of.waited_seconds))
+}
+
+/// Everything that a timeline says is what the plan says: seconds, peaks, pools, bytes and waits per link.
+fn check(plan: &Plan, timeline: &Timeline) {
+    assert!(
+        !timeline
+            .warnings
+            .iter()
+            .any(|warning| warning.contains("not drawn") || warning.contains("not shown"))
+    );
+    let end = timeline.iteration_seconds;
+    assert!(is_same(end, plan.iteration.as_ref().unwrap().iteration_seconds), "{end}");
+    assert_eq!(timeline.lanes.len(), plan.stages.len());
+    let places = || [None].into_iter().chain((0..).zip(&plan.stages).map(|(peer, _)| Some(peer)));
+    for ((index, stage), lane) in (0..).zip(&plan.stages).zip(&timeline.lanes) {
+        let passes = || lane.passes.iter();
+        follow(passes().map(|pass| (pass.start_seconds, pass.end_seconds)), end);
+        follow(lane.waits.iter().map(|wait| (wait.start_seconds, wait.end_seconds)), end);
+        assert_eq!(passes().filter(|pass| pass.kind == 1).count(), 4, "{lane:?}");
+        for peer in places() {
+            let waits = lane.waits.iter().filter(|wait| wait.peer == peer);
+            let waited: f64 = waits.map(|wait| wait.end_seconds - wait.start_seconds).sum();
+            let (bytes, seconds) = said(stage, peer);
+            assert!(
+                is_same(waited, seconds),
+                "stage {index} waits {waited} s for {peer:?}, the plan says {seconds}"
+            );
+            let is_between = |way: &&CopyLane| {
+                (way.from_stage, way.to_stage) == (Some(index), peer)
+                    || (way.from_stage, way.to_stage) == (peer, Some(index))
+            };
+            let ways = timeline.copies.iter().filter(is_between);
+            let copied: i64 = ways.map(|way| way.bytes).sum();
+            // A link between two stages carries what either of them has with the other.
+            let others =
+                peer.and_then(|peer| plan.stages.get(peer as usize)).map_or(0, |of| said(of, Some(index)).0);
+            assert_eq!(copied, bytes + others, "stage {index}, {peer:?}");
+        }
+        let waited: f64 = lane.waits.iter().map(|wait| wait.end_seconds - wait.start_seconds).sum();
+        assert!(is_same(waited, lane.waited_seconds), "{lane:?}");
+    }
+    for way in &timeline.copies {
+        follow(way.copies.iter().map(|copy| (copy.start_seconds, copy.end_seconds)), end);
+        assert!(way.copy_count > 0 && way.busy_seconds > 0.0, "{way:?}");
+    }
+    assert_eq!(timeline.memory.len(), plan.stages.len());
+    for (stage, curve) in plan.stages.iter().zip(&timeline.memory) {
+        let peak = stage.predicted_peak.as_ref().unwrap().bytes;
+        assert_eq!((curve.peak_bytes, curve.capacity_bytes), (peak, stage.capacity_bytes));
+        let held: Vec<&MemoryBreakdown> =
+            curve.points.iter().filter_map(|point| point.held.as_ref()).collect();
+        assert_eq!(held.iter().map(|held| total(held)).max(), Some(peak));
+        let fullest = held.into_iter().find(|held| total(held) == peak);
+        assert_eq!(fullest, stage.breakdown.as_ref());
+        assert!(curve.points.windows(2).all(|pair| pair[0].start_seconds <= pair[1].start_seconds));
+        assert!(curve.points.iter().all(|point| (0.0..=end).contains(&point.start_seconds)));
+        let (host, hosted) =
+            stage.offload.as_ref().map_or((0, 0), |of| (of.host_peak_bytes, of.hosted_peak_bytes));
+        let most =
+            |of: fn(&loadmaster_proto::wire::v1::MemoryPoint) -> i64| curve.points.iter().map(of).max();
+        assert_eq!(most(|point| point.host_bytes), Some(host));
+        assert_eq!((most(|point| point.hosted_bytes), curve.hosted_pool_bytes), (Some(hosted), hosted));
+    }
+}
+
+/// Actions that are given, and chosen, with slow copies; and none: timelines add up to what plans say.
+#[tokio::test(flavor = "multi_thread")]
+async fn timelines_add_up_to_what_plans_say() {
+    let (planner, _worker) = scene();
+    let channel = planner.channel().await;
+    let untouched = plan_of(&planner, "2x512MiB", &[]);
+    let given = [
+        "--action",
+        "0/0..1=activations:host:1,1",
+        "--action",
+        "0/2=activations:1:1,1",
+        "--action",
+        "0/1..2=optimizer:host:1,1",
+        "--action",
+        "1/4=recompute",
+        "--action",
+        "1/5=activations:0:1,1",
+    ];
+    let given = plan_of(&planner, "2x512MiB", &[&given[..], &SLOW].concat());
+    let before = plan(&channel, &untouched).await;
+    let peaks = before.stages.iter().filter_map(|stage| stage.predicted_peak.as_ref()).map(|peak| peak.bytes);
+    let tight = format!("2x{}B", peaks.max().unwrap() * 7 / 10);
+    let chosen = ["--actions", "recompute,host,peer", "--host-memory", "512MiB"];
+    let chosen = plan_of(&planner, &tight, &[&chosen[..], &SLOW].concat());
+    let mut waited = 0.0;
+    for name in [&untouched, &given, &chosen] {
+        let plan = plan(&channel, name).await;
+        let timeline = simulated(&channel, name, 0, SimulatedSchedule::Unspecified).await;
+        check(&plan, &timeline);
+        assert!(!timeline.truncated);
+        waited += timeline.lanes.iter().map(|lane| lane.waited_seconds).sum::<f64>();
+        // However few are asked for, the most is among them.
+        let few = simulated(&channel, name, 12, SimulatedSchedule::Unspecified).await;
+        assert!(few.truncated);
+        for (curve, whole) in few.memory.iter().zip(&timeline.memory) {
+            assert!(curve.points.len() <= 6 && curve.steps_per_point > 1, "{curve:?}");
+            let most = |points: &[loadmaster_proto::wire::v1::MemoryPoint]| {
+                points.iter().filter_map(|point| point.held.as_ref()).map(total).max()
+            };
+            assert_eq!(most(&curve.points), most(&whole.points));
+        }
+        assert!(few.copies.iter().map(|way| way.copies.len()).sum::<usize>() <= 12, "{few:?}");
+    }
+    assert!(waited > 0.0, "slow copies are waited for");
+
+    // Another order is not what the bytes are of, and who does not ask is answered as before.
+    let other = simulated(&channel, &given, 0, SimulatedSchedule::Gpipe).await;
+    assert!(other.memory.is_empty() && other.copies.is_empty(), "{other:?}");
+    assert!(other.warnings.iter().any(|warning| warning.contains("own schedule")), "{:?}", other.warnings);
+    let mut client = PlanServiceClient::new(channel.clone());
+    let request = SimulatePlanRequest { name: untouched.clone(), ..SimulatePlanRequest::default() };
+    let plain = client.simulate_plan(request).await.unwrap().into_inner();
+    let with = simulated(&channel, &untouched, 0, SimulatedSchedule::Unspecified).await;
+    assert_eq!(plain, Timeline { memory: Vec::new(), ..with });
+    let names = vec![untouched, given];
+    let compared =
+        client.compare_plans(ComparePlansRequest { names, with_memory: true }).await.unwrap().into_inner();
+    assert!(compared.timelines.iter().all(|timeline| timeline.memory.len() == 2));
+    assert!(compared.timelines[0].copies.is_empty() && !compared.timelines[1].copies.is_empty());
+}
+
+/// Copies have lanes below their stages, waits are seen, and what is held is a curve below the capacity: in the terminal,
+/// as SVG and side by side.
+#[test]
+fn copies_and_memory_over_time_are_drawn() {
+    let (planner, _worker) = scene();
+    let untouched = plan_of(&planner, "2x512MiB", &[]);
+    let actions = ["--action", "0/0..2=activations:host:0,0", "--action", "1/4..5=activations:0:0,0"];
+    let plan = plan_of(&planner, "2x512MiB", &[&actions[..], &SLOW].concat());
+    let drawn = cli(&planner, &["plan", "show", &plan, "--picture=schedule"]);
+    assert_eq!(drawn.code, 0, "{}", drawn.stderr);
+    let picture = &drawn.stdout[drawn.stdout.find("Schedule · ").unwrap()..];
+    for part in [
+        "  to host ",
+        "  from host ",
+        "  to stage 0 ",
+        "»",
+        "«",
+        "×",
+        "Memory over time",
+        "in host",
+        "hosted",
+    ] {
+        assert!(picture.contains(part), "{part}: {picture}");
+    }
+    assert!(picture.lines().all(|line| line.chars().count() <= 120), "{picture}");
+    let folder = tempfile::tempdir().unwrap();
+    for (file, verb) in [("one.svg", vec!["show", &plan]), ("two.html", vec!["compare", &untouched, &plan])] {
+        let path = folder.path().join(file);
+        let output = cli(&planner, &[&["plan"], &verb[..], &["--output", path.to_str().unwrap()]].concat());
+        assert_eq!(output.code, 0, "{}", output.stderr);
+        let text = std::fs::read_to_string(&path).unwrap();
+        for part in [
+            "copy out of ",
+            "copy back of ",
+            "of activations, layer ",
+            "waiting for a copy",
+            "polygon",
+            "Memory over time",
+        ] {
+            assert!(text.contains(part), "{part} in {file}");
+        }
+    }
+}
+
+/// A plan that was stored before anybody kept the rates of its copies, or by another predictor, is answered as it was, and
+/// the answer says what is missing.
+#[tokio::test(flavor = "multi_thread")]
+async fn older_plans_say_what_they_lack() {
+    let folder = tempfile::tempdir().unwrap();
+    let postgres = EmbeddedPostgres::start(&folder.path().join("postgres")).await.unwrap();
+    let store = Store::connect(&ConnectOptions::new(postgres.url())).await.unwrap();
+    store.migrate().await.unwrap();
+    let planner = Planner::start_with(&["--database-url", &postgres.url()]);
+    let arguments = ["--host-memory", "1GiB"].map(ToOwned::to_owned).to_vec();
+    let worker = Worker::start(&planner, &WorkerOptions { arguments, ..WorkerOptions::default() });
+    profile(&planner, &SMALL_GPT2, &["--id", "gpt", "--micro-batch-size", "4", "--micro-batches", "4"]);
+    let actions = ["--action", "0/0..2=activations:host:1,1"];
+    let name = plan_of(&planner, "2x512MiB", &[&actions[..], &SLOW].concat());
+    let untouched = plan_of(&planner, "2x512MiB", &[]);
+    let channel = planner.channel().await;
+    let whole = simulated(&channel, &name, 0, SimulatedSchedule::Unspecified).await;
+    assert!(!whole.copies.is_empty(), "{whole:?}");
+
+    let without = "UPDATE plans SET content = content #- '{found,copy_rates}' WHERE id = $1";
+    let other =
+        "UPDATE plans SET content = jsonb_set(content, '{predictor}', '\"component/2\"') WHERE id = $1";
+    for (change, name, lacks) in
+        [(without, &name, "without the rates of its copies"), (other, &untouched, "predicted by component/2")]
+    {
+        sqlx::query(change).bind(name.trim_start_matches("plans/")).execute(store.pool()).await.unwrap();
+        let timeline = simulated(&channel, name, 0, SimulatedSchedule::Unspecified).await;
+        assert!(timeline.copies.is_empty() && timeline.memory.is_empty(), "{timeline:?}");
+        let told = timeline.warnings.join("\n");
+        assert!(told.contains("is not shown") && told.contains(lacks), "{told}");
+        let mut client = PlanServiceClient::new(channel.clone());
+        let request = SimulatePlanRequest { name: name.clone(), ..SimulatePlanRequest::default() };
+        let before = client.simulate_plan(request).await.unwrap().into_inner();
+        assert_eq!((before.lanes, before.iteration_seconds), (timeline.lanes, timeline.iteration_seconds));
+    }
+    drop((worker, planner, store));
+    postgres.stop().await;
+}

@@ -31,4 +31,5 @@ mod results;
 mod service;
 mod shared_database;
 mod slice;
+mod trained;
 mod trials;

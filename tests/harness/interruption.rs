@@ -36,7 +36,12 @@ impl Interruption {
     }
 }
 
-/// Whether a signal came while [`until_interrupted`] works.
+/// Lets nothing new be asked of planners.
+pub fn interrupt() {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
+/// Whether a signal came while [`until_interrupted`] works, or somebody else heard one.
 pub fn is_interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
@@ -57,7 +62,7 @@ pub async fn until_interrupted(
     };
     tokio::spawn(async move {
         interruption.came().await;
-        INTERRUPTED.store(true, Ordering::Relaxed);
+        interrupt();
     });
     match tokio::task::spawn_blocking(work).await {
         Ok(Ok(code)) => code,

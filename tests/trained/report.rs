@@ -47,7 +47,8 @@ pub(crate) fn largest(all: &[Largest], setting: &Setting) -> String {
     for of in all {
         text.push_str(&format!("one block more, {}: {}\n", of.name(), of.beyond));
         if let Some(really) = &of.really {
-            text.push_str(&format!("  planned for larger slots and sent to these: {really}\n"));
+            let first = really.split(". ").next().unwrap_or_default();
+            text.push_str(&format!("  planned for larger slots and sent to these: {first}\n"));
         }
     }
     text

@@ -20,7 +20,7 @@ pub(crate) fn plan(scene: &Scene<'_>, blocks: u32, slots: Slots) -> Result<Optio
         let actions = actions(&cut);
         let mut more = vec!["--partition", &cut, "--copy-rates", scene.setting.rates];
         more.extend(actions.iter().flat_map(|action| ["--action", action]));
-        let answer = scene.recommend(blocks, slots, &more)?;
+        let answer = scene.plan(blocks, slots, &more)?;
         let fits = |plan: &Value| {
             let stages = plan["stages"].as_array().into_iter().flatten();
             stages.map(|stage| whole(&stage["offload"]["hostPeakBytes"])).sum::<u64>()

@@ -80,7 +80,7 @@ impl Rule {
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
         let mut found: Option<Answer> = None;
         for cut in partitionings(blocks, slots.count) {
-            let answer = scene.recommend(blocks, slots, &[&options[..], &["--partition", &cut]].concat())?;
+            let answer = scene.plan(blocks, slots, &[&options[..], &["--partition", &cut]].concat())?;
             found = Some(better(found, answer));
             if care == Care::First && found.as_ref().is_some_and(Result::is_ok) {
                 break;
@@ -93,7 +93,7 @@ impl Rule {
                 }
                 _ => &[],
             };
-            let answer = scene.recommend(blocks, slots, &[&options[..], free].concat())?;
+            let answer = scene.plan(blocks, slots, &[&options[..], free].concat())?;
             // Stages that nobody named come last: why these do not fit says least.
             found = Some(match found {
                 Some(found) => better(Some(found), answer),

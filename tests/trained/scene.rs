@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use loadmaster_tests::{Caller, Refused, WorkerOptions};
 use serde_json::Value;
 
@@ -12,6 +12,9 @@ use crate::rule::Rule;
 
 /// CPU slots of the worker.
 pub(crate) const SLOTS: usize = 4;
+
+/// Exit code of a request that makes no sense.
+const USAGE: i32 = 2;
 
 /// How large everything is.
 #[derive(Debug, Clone)]
@@ -177,9 +180,23 @@ impl<'a> Scene<'a> {
             [self.setting.micro_batch_size, self.setting.micro_batches].map(|of| of.to_string());
         let mut arguments = vec!["plan", "recommend", "--profile", &profile, "--devices", &devices];
         // Recorded sizes are predicted to the byte: there is nothing to keep free.
-        arguments.extend(["--margin", "0", "--timeout", "5m"]);
+        arguments.extend(["--margin", "0", "--deadline", "50s", "--timeout", "5m"]);
         arguments.extend(["--micro-batch-size", &size, "--micro-batches", &times]);
         arguments.extend(more);
         self.caller.ask(&arguments)
+    }
+
+    /// The same, of what the planner knows how to do: there is a plan, or there is none.
+    ///
+    /// # Errors
+    /// Also when the planner refuses to be asked this.
+    pub(crate) fn plan(&self, blocks: u32, slots: Slots, more: &[&str]) -> Result<Answer> {
+        let answer = self.recommend(blocks, slots, more)?;
+        if let Err(refused) = &answer
+            && refused.code == USAGE
+        {
+            bail!("plan recommend {}: {}", more.join(" "), refused.message);
+        }
+        Ok(answer)
     }
 }

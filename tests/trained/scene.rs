@@ -29,6 +29,8 @@ pub(crate) struct Setting {
     pub(crate) host_bytes: u64,
     /// Of copies, as the worker paces them and requests give them.
     pub(crate) rates: &'static str,
+    /// Of a search.
+    deadline: &'static str,
     /// Most blocks of a model that is tried.
     pub(crate) most_blocks: u32,
     /// Rules whose largest models all are trained with: all that may do more train them, too.
@@ -58,6 +60,7 @@ impl Setting {
             capacity_bytes,
             host_bytes: 3 * SLOTS as u64 * capacity_bytes,
             rates: "host=1GB/s,peer=4GB/s",
+            deadline: "30s",
             most_blocks: 128,
             sized_by: &[Rule::PeerOnly, Rule::RecomputeOnly],
             hidden_blocks: 4,
@@ -84,6 +87,7 @@ impl Setting {
             capacity_bytes,
             host_bytes: 3 * SLOTS as u64 * capacity_bytes,
             rates: "host=1GB/s,peer=4GB/s",
+            deadline: "5s",
             most_blocks: 10,
             sized_by: &[Rule::RecomputeOnly],
             hidden_blocks: 2,
@@ -180,7 +184,7 @@ impl<'a> Scene<'a> {
             [self.setting.micro_batch_size, self.setting.micro_batches].map(|of| of.to_string());
         let mut arguments = vec!["plan", "recommend", "--profile", &profile, "--devices", &devices];
         // Recorded sizes are predicted to the byte: there is nothing to keep free.
-        arguments.extend(["--margin", "0", "--deadline", "50s", "--timeout", "5m"]);
+        arguments.extend(["--margin", "0", "--deadline", self.setting.deadline, "--timeout", "5m"]);
         arguments.extend(["--micro-batch-size", &size, "--micro-batches", &times]);
         arguments.extend(more);
         self.caller.ask(&arguments)

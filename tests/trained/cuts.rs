@@ -33,6 +33,7 @@ mod tests {
         assert_eq!(partitionings(5, 4), ["2-1-1-4", "2-1-2-3", "2-2-1-3", "3-1-1-3"]);
         assert_eq!(partitionings(6, 4).len(), 6);
         assert_eq!(partitionings(3, 2), ["2-4", "3-3"]);
-        assert!(partitionings(2, 4).is_empty(), "two stages in the middle have nothing");
+        assert_eq!(partitionings(2, 4), ["1-1-1-2"], "the stages in the middle have nothing else");
+        assert!(partitionings(1, 4).is_empty(), "one of them has nothing");
     }
 }

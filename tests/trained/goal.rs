@@ -105,8 +105,13 @@ pub(crate) fn of_hidden(found: &Hidden) -> Goal {
     Goal {
         what: "copies that windows hide, a core idle",
         wanted: format!("≤ {:.0} % not hidden", 100.0 * NOT_HIDDEN),
-        reached: format!("{:.1} %", 100.0 * found.share()),
-        met: Some(found.share() <= NOT_HIDDEN),
+        reached: format!(
+            "{:.1} %{}",
+            100.0 * found.share(),
+            if found.trial.contended { ", but others used the cores" } else { "" }
+        ),
+        // An idle core is what it is about.
+        met: (!found.trial.contended).then_some(found.share() <= NOT_HIDDEN),
     }
 }
 

@@ -17,7 +17,7 @@ unexport LIBTORCH_INCLUDE LIBTORCH_LIB LIBTORCH_STATIC LIBTORCH_CXX11_ABI LIBTOR
 # nextest runs tests of different crates side by side and ends those that hang (.config/nextest.toml).
 has_nextest := $(CARGO) nextest --version >/dev/null 2>&1
 
-.PHONY: help setup binaries build demo test accuracy accuracy-full bench-search bench-memory bench-idle bench-rpc bench-hostile certificates quality fmt lint doc clean
+.PHONY: help setup binaries build demo test accuracy accuracy-full bench-search bench-memory bench-idle bench-rpc bench-hostile certificates quality train-memory fmt lint doc clean
 
 help: ## Show this list
 	@echo "Loadmaster plans how to train a neural network on many GPUs."
@@ -96,6 +96,10 @@ certificates: setup ## Hold the planner's answers to every plan there is, on 20,
 # Keeps what it measured in $(target)/quality. More: $(target)/debug/quality --help
 quality: binaries ## Train the plans of all searches and well-known rules, and compare them (20 to 40 minutes)
 	@$(target)/debug/quality
+
+# Keeps what it measured in $(target)/train-memory. More: $(target)/debug/train-memory --help
+train-memory: binaries ## Train with memory actions: the largest models, and seconds side by side (20 to 30 minutes)
+	@$(target)/debug/train-memory
 
 fmt: ## Format the code
 	$(CARGO) fmt --all

@@ -2,8 +2,9 @@
 //!
 //! Each study profiles a model with real ranks, measures stages that were held out, and compares them with
 //! what every predictor says. Published measurements of other frameworks are compared with what an
-//! imported table predicts. Everything is printed as tables, and written as CSV and as a picture.
+//! imported table predicts, and plans with memory actions are trained. Everything is printed as tables, and written as CSV and as a picture.
 
+mod actions;
 mod cost;
 mod gh200;
 mod goals;
@@ -23,7 +24,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use loadmaster_tests::Interruption;
+use loadmaster_tests::{Interruption, interrupt};
 use nix::sys::resource::{UsageWho, getrusage};
 
 use goals::{Extras, goals};
@@ -31,6 +32,8 @@ use measure::Measured;
 use options::Options;
 use study::{Composed, Findings, Study};
 
+/// Studies whose numbers do not come from stages that were held out.
+const PLANNED: [&str; 3] = [gh200::STUDY, time::STUDY, actions::STUDY];
 /// Exit code of `--strict` when a goal is missed.
 const MISSED: u8 = 2;
 /// Exit code after an interruption, as shells have it.
@@ -51,6 +54,8 @@ async fn main() -> ExitCode {
     let result = tokio::select! {
         biased;
         () = interruption.came() => {
+            // Planners that are asked end with the work, which begins nothing new; the runtime waits for it.
+            interrupt();
             eprintln!("interrupted: the ranks are stopped; what they measured so far is kept");
             return ExitCode::from(INTERRUPTED);
         }
@@ -69,22 +74,27 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let mut studies = suite::studies(options.scope())?;
     let names: Vec<String> = studies.iter().map(|study| study.name.clone()).collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).chain([gh200::STUDY, time::STUDY]).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).chain(PLANNED).collect();
     let selected = options.selected(&names);
     studies.retain(|study| selected.contains(&study.name.as_str()));
-    let [with_gh200, with_time] = [gh200::STUDY, time::STUDY].map(|study| selected.contains(&study));
+    let [with_gh200, with_time, with_actions] = PLANNED.map(|study| selected.contains(&study));
     if options.list {
-        list(&studies, with_gh200, with_time)?;
+        list(&studies, &selected, options)?;
         return Ok(ExitCode::SUCCESS);
     }
     anyhow::ensure!(
-        with_gh200 || with_time || !studies.is_empty(),
+        with_gh200 || with_time || with_actions || !studies.is_empty(),
         "no study's name contains {:?}: --list shows them",
         options.only.as_deref().unwrap_or_default()
     );
 
     let mut rows = if with_gh200 { gh200::rows()? } else { Vec::new() };
-    let times = if with_time { time::goals()? } else { Vec::new() };
+    let mut asked = if with_time { time::goals()? } else { Vec::new() };
+    if with_actions {
+        let scope = options.scope();
+        // Beside this thread, which hears signals.
+        asked.extend(tokio::task::spawn_blocking(move || actions::goals(scope)).await??);
+    }
     let measured = measure_all(&studies, options).await?;
     let mut extras = Extras::default();
     let mut costs = Vec::new();
@@ -116,7 +126,7 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
     report::print_distributions(&rows);
     report::print_costs(&costs);
     let mut goals = goals(&rows, &extras);
-    goals.extend(times);
+    goals.extend(asked);
     report::print_goals(&goals);
     for problem in &problems {
         println!("problem: {problem}");
@@ -156,10 +166,12 @@ async fn measure_all(studies: &[Study], options: &Options) -> anyhow::Result<Mea
     measure::measure(jobs, &options.measuring()?).await
 }
 
-fn list(studies: &[Study], with_gh200: bool, with_time: bool) -> anyhow::Result<()> {
-    for (_, study) in [(with_gh200, gh200::STUDY), (with_time, time::STUDY)].iter().filter(|(with, _)| *with)
-    {
+fn list(studies: &[Study], selected: &[&str], options: &Options) -> anyhow::Result<()> {
+    for study in [gh200::STUDY, time::STUDY].iter().filter(|study| selected.contains(study)) {
         println!("{study:34} imported table, nothing is trained");
+    }
+    if selected.contains(&actions::STUDY) {
+        println!("{:34} {:4} plans trained", actions::STUDY, actions::count(options.scope()));
     }
     for study in studies {
         let held_out = study.held_out.len();

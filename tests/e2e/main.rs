@@ -33,4 +33,5 @@ mod results;
 mod service;
 mod shared_database;
 mod slice;
+mod trained;
 mod trials;

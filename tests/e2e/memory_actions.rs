@@ -285,6 +285,80 @@ fn no_given_actions_get_below_the_bound_of_chosen_ones() {
     assert!(fitted > 5, "{fitted} of 75 fitted");
 }
 
+/// Blocks that add up to less than a replay finds are asked for until enough is free: what fits by given actions is found,
+/// and whatever MPress's planner makes fit ours does, too.
+#[test]
+fn what_fits_by_given_actions_or_mpress_is_found() {
+    let (planner, _worker) = scene("1GiB");
+    let ask = |devices: &str, more: &[&str]| {
+        let ask = ["plan", "recommend", "--profile", "gpt", "--partition", "4-3", "--devices", devices];
+        let output = cli(&planner, &[&ask[..], &["--margin", "0", "--dry-run"], more].concat());
+        assert!(output.code == 0 || output.code == 5, "{more:?}: {}", output.stderr);
+        output.code
+    };
+    let again: Vec<String> = (0..7)
+        .flat_map(|layer| ["--action".to_owned(), format!("{}/{layer}=recompute", layer / 4)])
+        .collect();
+    let again: Vec<&str> = again.iter().map(String::as_str).collect();
+    // The embedding's weight is the head's, and never leaves: nobody chooses that it does.
+    let all = ["--host-memory", "1GiB", "--swap", "activations,inputs,weights,gradients,optimizer"];
+    let (mut by_hand, mut by_mpress) = (0, 0);
+    let untouched = json(&planner, &GIVEN);
+    let peak = |stage: usize| number(&untouched["stages"][stage]["predictedPeak"]["bytes"]);
+    for percent in (16..100).step_by(7) {
+        let devices = format!("2x{}B", peak(0).max(peak(1)) * percent / 100);
+        if ask(&devices, &again) == 0 {
+            by_hand += 1;
+            assert_eq!(ask(&devices, &["--actions", "recompute"]), 0, "each layer again fits {devices}");
+        }
+        if ask(&devices, &[&all[..], &["--search-mode", "mpress"]].concat()) == 0 {
+            by_mpress += 1;
+            assert_eq!(
+                ask(&devices, &[&all[..], &["--actions", "recompute,host,peer"]].concat()),
+                0,
+                "{devices}"
+            );
+        }
+    }
+    assert!(by_hand > 3 && by_mpress > by_hand, "{by_hand} by hand, {by_mpress} by MPress's planner");
+}
+
+/// Parameters, gradients and optimizer's state of a stage may be more than its device holds: what leaves was never there all at
+/// once, and what its training measured is believed.
+#[test]
+fn stages_larger_than_their_devices_are_trained() {
+    let planner = Planner::start();
+    let arguments = ["--host-memory", "256MiB"].map(ToOwned::to_owned).to_vec();
+    let slots = "2x2200KiB".to_owned();
+    let _worker = Worker::start(&planner, &WorkerOptions { arguments, slots, ..WorkerOptions::default() });
+    let model = "--model gpt2 --blocks 12 --hidden-size 64 --heads 4 --sequence-length 16 --vocabulary-size 100 --untied-head";
+    let model: Vec<&str> = model.split(' ').collect();
+    let options = "--id large --micro-batch-size 2 --micro-batches 4 --schedule 1f1b --optimizer adam";
+    profile(&planner, &model, &options.split(' ').collect::<Vec<_>>());
+    let mut ask: Vec<String> =
+        "plan recommend --profile large --partition 7-8 --devices 2x2200KiB --margin 0"
+            .split(' ')
+            .map(ToOwned::to_owned)
+            .collect();
+    for layer in 0..15 {
+        let stage = usize::from(layer >= 7);
+        let of_layer =
+            ["recompute", "inputs:host:0,0", "weights:host:0,0", "gradients:host:0,0", "optimizer:host:0,0"];
+        ask.extend(
+            of_layer.iter().flat_map(|what| ["--action".to_owned(), format!("{stage}/{layer}={what}")]),
+        );
+    }
+    let plan = json(&planner, &ask.iter().map(String::as_str).collect::<Vec<_>>());
+    let name = plan["name"].as_str().unwrap();
+    json(&planner, &["plan", "validate", name]);
+    let tried = json(&planner, &["plan", "show", name]);
+    for stage in tried["stages"].as_array().unwrap() {
+        let [predicted, measured] = ledgers(stage);
+        assert_eq!(predicted, measured, "{stage}");
+        assert!(measured.0 <= 2200 << 10 && measured.1 > 2200 << 10, "{stage}");
+    }
+}
+
 /// What cannot be is named by the option that a user typed, or by the path of the action.
 #[test]
 fn impossible_actions_are_named() {

@@ -14,3 +14,8 @@ pub fn bytes(value: &Value) -> u64 {
 pub fn warnings(answer: &Value) -> Vec<&str> {
     answer["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
+
+/// A whole number, which is text where it has 64 bits; 0 where it is left out.
+pub fn whole(value: &Value) -> u64 {
+    value.as_u64().or_else(|| value.as_str()?.parse().ok()).unwrap_or(0)
+}

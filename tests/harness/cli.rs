@@ -1,6 +1,9 @@
 //! The command line as users run it.
 
-use std::process::Command;
+use std::io::{self, Read};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -64,17 +67,58 @@ impl Output {
         }
     }
 
+    /// Runs a program to its end, or until `is_over`: then it is killed, and nothing is known of it.
+    ///
+    /// # Errors
+    /// It cannot be started or waited for.
+    pub fn unless(command: &mut Command, is_over: impl Fn() -> bool) -> io::Result<Option<Self>> {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        // Both are read as they come: a full pipe would stop the program.
+        let [stdout, stderr] = [read(child.stdout.take()), read(child.stderr.take())];
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            if is_over() {
+                child.kill()?;
+                child.wait()?;
+                return Ok(None);
+            }
+            thread::sleep(Duration::from_millis(5));
+        };
+        let text = |of: thread::JoinHandle<Vec<u8>>| {
+            String::from_utf8_lossy(&of.join().unwrap_or_default()).into_owned()
+        };
+        Ok(Some(Self { code: status.code().unwrap_or(-1), stdout: text(stdout), stderr: text(stderr) }))
+    }
+
     /// Data and messages.
     pub fn text(&self) -> String {
         [self.stdout.as_str(), &self.stderr].concat()
     }
 }
 
-/// Runs `loadmaster ARGUMENTS` against a planner.
-pub fn cli(planner: &Planner, arguments: &[&str]) -> Output {
+/// Reads all of a pipe beside this thread.
+fn read(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What cannot be read is missing from what the program is said to have printed.
+        let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
+        bytes
+    })
+}
+
+/// `loadmaster ARGUMENTS` against a planner.
+pub(crate) fn command(planner: &Planner, arguments: &[&str]) -> Command {
     let mut command = Command::new(binary("loadmaster"));
     command.args(arguments).env("LOADMASTER_ADDRESS", planner.address());
-    Output::of(command.env("NO_COLOR", "1").env("LC_ALL", "C.UTF-8"))
+    command.env("NO_COLOR", "1").env("LC_ALL", "C.UTF-8");
+    command
+}
+
+/// Runs `loadmaster ARGUMENTS` against a planner.
+pub fn cli(planner: &Planner, arguments: &[&str]) -> Output {
+    Output::of(&mut command(planner, arguments))
 }
 
 /// Runs `loadmaster ARGUMENTS -o json` and parses what it prints.

@@ -4,6 +4,7 @@
 //! train on libtorch, and the command line is the one that users type at.
 
 mod answer;
+mod caller;
 mod cli;
 mod document;
 mod interruption;
@@ -12,12 +13,14 @@ mod planner;
 mod process;
 mod raw;
 mod sampler;
+mod trial;
 mod worker;
 
-pub use answer::{bytes, warnings};
+pub use answer::{bytes, warnings, whole};
+pub use caller::{Caller, NO_PLAN, Refused};
 pub use cli::{Output, SMALL_GPT2, TINY_GPT2, cli, json, profile};
 pub use document::chain;
-pub use interruption::Interruption;
+pub use interruption::{Interruption, interrupt, is_interrupted, until_interrupted};
 pub use kernel::{
     children, is_alive, peak_resident_bytes, processor_seconds, processor_seconds_of_tree, resident_bytes,
 };
@@ -25,4 +28,5 @@ pub use planner::{AnyPlanner, Planner};
 pub use process::{Program, binary, wait_until};
 pub use raw::raw_call;
 pub use sampler::Sampler;
+pub use trial::{Ledgers, Trial, stage_sizes};
 pub use worker::{Worker, WorkerOptions, hello, script};

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
+use loadmaster_tests::Caller;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::call::Caller;
 use crate::measured::{bytes, partitioning, train};
 use crate::options::Options;
 

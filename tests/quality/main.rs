@@ -5,7 +5,6 @@
 //! the largest AmoebaNet that still trains under a fixed capacity is looked for, cut by Loadmaster and
 //! cut by time.
 
-mod call;
 mod contender;
 mod largest;
 mod measured;
@@ -14,55 +13,20 @@ mod report;
 mod subject;
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use loadmaster_tests::{Interruption, Planner, Worker, WorkerOptions};
+use loadmaster_tests::{Caller, Planner, Worker, WorkerOptions, until_interrupted};
 
-use call::Caller;
 use options::Options;
-
-/// Set by Ctrl-C: the next step is not begun, and what runs is stopped.
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-/// Exit code after an interruption, as shells have it.
-const EXIT_INTERRUPTED: u8 = 130;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> ExitCode {
-    // First of all: a signal that comes before would end this program and leave what it started behind.
-    let interruption = match Interruption::listen() {
-        Ok(interruption) => interruption,
-        Err(error) => {
-            eprintln!("quality: signals cannot be heard: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let options = Options::parse();
-    tokio::spawn(async move {
-        interruption.came().await;
-        INTERRUPTED.store(true, Ordering::Relaxed);
-    });
-    let work = tokio::task::spawn_blocking(move || run(&options));
-    match work.await {
-        Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(_)) if INTERRUPTED.load(Ordering::Relaxed) => {
-            eprintln!("interrupted: planner, worker and ranks are stopped; finished tables are kept");
-            ExitCode::from(EXIT_INTERRUPTED)
-        }
-        Ok(Err(error)) => {
-            eprintln!("quality: {error:#}");
-            ExitCode::FAILURE
-        }
-        Err(error) => {
-            eprintln!("quality: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    until_interrupted("quality", || run(&Options::parse())).await
 }
 
-fn run(options: &Options) -> Result<()> {
+fn run(options: &Options) -> Result<ExitCode> {
     let started = Instant::now();
     let folder = options.folder()?;
     std::fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
@@ -96,5 +60,5 @@ fn run(options: &Options) -> Result<()> {
         bail!("nothing is called so: choose of {}", subject::names().join(", "));
     }
     println!("{:.0} s; data in {}", started.elapsed().as_secs_f64(), folder.display());
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }

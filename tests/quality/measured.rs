@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::wire::v1;
+use loadmaster_tests::{Caller, NO_PLAN};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::call::{Caller, NO_PLAN};
 use crate::contender::{Aim, CONTENDERS};
 use crate::options::Options;
 use crate::subject::Subject;

@@ -21,6 +21,7 @@ use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::links::{LinkMeasurement, LinkPoint, LinkWork};
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::run::{RankPosition, RunSpec, Work};
+use loadmaster_proto::training::actions::StageActions;
 
 /// Longest that a rank may be at work beyond its deadline: its end takes a moment.
 const GRACE_SECONDS: f64 = 60.0;
@@ -101,10 +102,11 @@ fn of_rank(leased: &Leased<'_>, rank: &RankPosition, measured: &Measurement) -> 
     same("environment.command", &measured.environment.command.as_str(), &command.as_str())?;
     let device = device(leased, measured)?;
     let most = device.physical.max(device.capacity);
-    bytes(measured, most)?;
+    let actions = spec.stage_actions(&position);
+    bytes(measured, most, &actions)?;
     seconds(leased, measured)?;
     let most_seconds = f64::from(leased.deadline_seconds) + GRACE_SECONDS;
-    offload::check(&spec.stage_actions(&position), measured.offload.as_deref(), most_seconds)?;
+    offload::check(&actions, measured.offload.as_deref(), most_seconds)?;
     layers(leased, measured)?;
     match (&spec.command, &measured.tape) {
         (None, _) => own_rank(leased, rank, measured, device),
@@ -123,12 +125,12 @@ fn device<'a>(leased: &Leased<'a>, measured: &Measurement) -> Result<&'a Device,
     })
 }
 
-/// No ledger holds more than the device has, whose rest others may use.
-fn bytes(measured: &Measurement, most: Bytes) -> Result<(), Invalid> {
+/// No ledger holds more than the device has, whose rest others may use; what leaves it was never there all at once.
+fn bytes(measured: &Measurement, most: Bytes, actions: &StageActions) -> Result<(), Invalid> {
     if measured.peak_allocated.0 == 0 {
         return Err(Invalid::field("peak_allocated_bytes", "is 0: nothing was measured"));
     }
-    let Measurement { static_bytes, .. } = measured;
+    let static_bytes = offload::staying(actions, measured.static_bytes);
     for (field, held) in [
         ("peak_allocated_bytes", measured.peak_allocated.0),
         ("peak_reserved_bytes", measured.peak_reserved.map_or(0, |bytes| bytes.0)),
@@ -203,7 +205,8 @@ fn own_rank(
     same("optimizer_bytes", &held.optimizer, &expected.optimizer)?;
     same("buffer_bytes", &held.buffers, &expected.buffers)?;
     same("peak_ledger", &measured.peak_ledger.as_str(), &Ledger::Allocated.as_str())?;
-    let lasting = expected.total() - expected.gradients;
+    let staying = offload::staying(&spec.stage_actions(&rank.position), expected);
+    let lasting = staying.total() - staying.gradients;
     if measured.peak_allocated.0 < lasting {
         let why = format!(
             "is {}: parameters, optimizer state and buffers are {lasting} bytes",

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::offload::Offload;
-use loadmaster_proto::training::actions::{Deed, Destination, StageActions};
+use loadmaster_proto::training::StaticBytes;
+use loadmaster_proto::training::actions::{Block, Deed, Destination, StageActions};
 
 /// Holds what a rank says that its actions moved against the actions; commands have none.
 pub(super) fn check(
@@ -46,6 +47,25 @@ pub(super) fn check(
         }
     }
     Ok(())
+}
+
+/// What of these bytes a stage has on its device all the time, whatever its actions do. A block that leaves in one layer
+/// counts for none: how much of it is there at once follows from the order of the steps, which is not played here.
+pub(super) fn staying(actions: &StageActions, of: StaticBytes) -> StaticBytes {
+    let leaves = |block: Block| {
+        let swaps = actions.actions.iter().filter_map(|action| match &action.deed {
+            Deed::Swap(swap) => Some(swap.block),
+            Deed::Recompute => None,
+        });
+        swaps.into_iter().any(|left| left == block)
+    };
+    let unless = |block: Block, bytes: u64| if leaves(block) { 0 } else { bytes };
+    StaticBytes {
+        parameters: unless(Block::Weights, of.parameters),
+        gradients: unless(Block::Gradients, of.gradients),
+        optimizer: unless(Block::Optimizer, of.optimizer),
+        ..of
+    }
 }
 
 /// Whether anything moves from the stage or to it; layers that are computed again do not.

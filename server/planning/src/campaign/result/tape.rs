@@ -6,7 +6,7 @@ use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::run::{RunSpec, Work};
 use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, Slot, block_of};
 
-use super::same;
+use super::{offload, same};
 
 /// Ranks record the layers that they train alone, and no others. The tape is a well-formed one already: no
 /// event frees what is not there.
@@ -61,7 +61,8 @@ fn of_layer(
 
 /// What the passages of an iteration leave behind lies there when its last one is over, so the peak has it.
 fn balances(spec: &RunSpec, measured: &Measurement, tape: &LayerTape) -> Result<(), Invalid> {
-    let statics = measured.static_bytes;
+    let Work::Solo(position) = spec.work else { return Ok(()) };
+    let statics = offload::staying(&spec.stage_actions(&position), measured.static_bytes);
     let later = u64::from(spec.training.micro_batches.saturating_sub(1)).saturating_mul(left(&tape.later));
     let lasting = statics.parameters.saturating_add(statics.optimizer).saturating_add(statics.buffers);
     let held = lasting.saturating_add(left(&tape.first)).saturating_add(later);

@@ -11,7 +11,7 @@ use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
 use loadmaster_proto::name::CommandName;
 use loadmaster_proto::training::actions::{StageActions, StagedAction};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
-use loadmaster_proto::training::{RecomputePolicy, Schedule};
+use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule, TrainingSpec};
 use proptest::prelude::*;
 
 use super::*;
@@ -337,6 +337,50 @@ fn what_actions_moved_is_what_they_ask_for() {
         "measurements[0].offload",
         "nobody asked for it"
     );
+}
+
+/// A stage may hold less at once than it trains, where that leaves its device; then the device may be smaller than it, too.
+#[test]
+fn what_leaves_need_not_have_been_on_the_device() {
+    let with = |actions: &[&str], peak: &dyn Fn(&Measurement) -> u64| {
+        let typed = actions.iter().map(|action| action.parse::<StagedAction>().unwrap()).collect();
+        let adam = Optimizer::Adam {
+            learning_rate: 1e-3,
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-8,
+            weight_decay: 0.0,
+        };
+        let plain = single_layer();
+        let training = TrainingSpec { optimizer: adam, ..plain.training };
+        let spec = RunSpec { training, stage_actions: StageActions::by_stage(typed), ..plain };
+        let mut measurements = honest(&spec);
+        for of in &mut measurements {
+            of.peak_allocated = Bytes(peak(of));
+            of.tape = None;
+            let copies = CopyCount { peer: None, out_bytes: 1, in_bytes: 1, waited_seconds: 0.0 };
+            let moved = Offload { host_peak: Bytes(0), hosted_peak: Bytes(0), copies: vec![copies] };
+            of.offload = (!actions.is_empty()).then(|| Box::new(moved));
+        }
+        refused(&spec, &measurements)
+    };
+    let without_state = |of: &Measurement| of.static_bytes.parameters;
+    let missing = "measurements[0].tape";
+    assert_eq!(with(&[], &without_state), "measurements[0].peak_allocated_bytes");
+    assert_eq!(with(&["0/0=optimizer:host:0,0"], &without_state), missing, "the peak is as it can be");
+    let nearly = |of: &Measurement| of.static_bytes.parameters - 1;
+    assert_eq!(with(&["0/0=optimizer:host:0,0"], &nearly), "measurements[0].peak_allocated_bytes");
+    assert_eq!(with(&["0/0=optimizer:host:0,0", "0/0=weights:host:0,0"], &nearly), missing);
+
+    let mut measurement = honest(&single_layer()).remove(0);
+    measurement.static_bytes.parameters = CAPACITY + 1;
+    let most = Bytes(CAPACITY);
+    let field = |actions: &StageActions| {
+        super::bytes(&measurement, most, actions).map_err(|of| of.violations()[0].field.clone())
+    };
+    assert_eq!(field(&StageActions::default()), Err("parameter_bytes".to_owned()));
+    let weights = StageActions::by_stage(vec!["0/0=weights:host:0,0".parse::<StagedAction>().unwrap()]);
+    assert_eq!(field(&weights[0]), Ok(()));
 }
 
 /// Frameworks tell less, in ledgers of their own.

@@ -1,0 +1,136 @@
+//! A plan that was trained: three ledgers and seconds, predicted and measured.
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::answer::whole;
+use crate::caller::Caller;
+
+/// Highest bytes by stage.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Ledgers {
+    /// Of the allocated ledger.
+    pub device: Vec<u64>,
+    /// In the host's memory.
+    pub host: Vec<u64>,
+    /// Set aside for other stages.
+    pub hosted: Vec<u64>,
+}
+
+/// What became of a plan.
+#[derive(Debug, Clone, Serialize)]
+pub struct Trial {
+    pub plan: String,
+    /// Layers of each stage.
+    pub stages: String,
+    pub predicted: Ledgers,
+    /// None where it did not train.
+    pub measured: Option<Ledgers>,
+    pub predicted_seconds: f64,
+    /// Of an iteration.
+    pub measured_seconds: Option<f64>,
+    /// Seconds for which its devices wait for copies, all together.
+    pub predicted_waits: f64,
+    pub measured_waits: f64,
+    /// Bytes that leave and come back.
+    pub copied_bytes: u64,
+    /// Whether others used the cores meanwhile.
+    pub contended: bool,
+    /// Why it did not train.
+    pub failure: String,
+}
+
+impl Ledgers {
+    /// Of a plan's stages: what is predicted or what was measured, by these keys.
+    fn of(stages: &[Value], [peak, offload]: [&str; 2]) -> Self {
+        let all = |of: &dyn Fn(&Value) -> u64| stages.iter().map(of).collect();
+        Self {
+            device: all(&|stage| whole(&stage[peak]["bytes"])),
+            host: all(&|stage| whole(&stage[offload]["hostPeakBytes"])),
+            hosted: all(&|stage| whole(&stage[offload]["hostedPeakBytes"])),
+        }
+    }
+
+    /// The fullest device, the host, and what others set aside.
+    pub fn most(&self) -> [u64; 3] {
+        let sum = |of: &[u64]| of.iter().fold(0, |sum: u64, &bytes| sum.saturating_add(bytes));
+        [self.device.iter().copied().max().unwrap_or(0), sum(&self.host), sum(&self.hosted)]
+    }
+}
+
+impl Trial {
+    /// Trains a plan.
+    ///
+    /// # Errors
+    /// After an interruption, or when an answer makes no sense.
+    pub fn of(caller: &Caller<'_>, plan: &Value, iterations: u32) -> Result<Self> {
+        let name = plan["name"].as_str().context("a plan has a name")?;
+        let mut trial = Self::predicted(plan)?;
+        let asked = ["plan", "validate", name, "--iterations", &iterations.to_string()];
+        match caller.ask(&asked)? {
+            Err(refused) => refused.reason().clone_into(&mut trial.failure),
+            Ok(_) => trial.note(&caller.get(&["plan", "show", name])?)?,
+        }
+        Ok(trial)
+    }
+
+    /// What is predicted.
+    ///
+    /// # Errors
+    /// It is no plan.
+    pub fn predicted(plan: &Value) -> Result<Self> {
+        let stages = plan["stages"].as_array().context("a plan has stages")?;
+        Ok(Self {
+            plan: plan["name"].as_str().unwrap_or_default().to_owned(),
+            stages: stage_sizes(plan),
+            predicted: Ledgers::of(stages, ["predictedPeak", "offload"]),
+            measured: None,
+            predicted_seconds: plan["iteration"]["iterationSeconds"].as_f64().unwrap_or(f64::NAN),
+            measured_seconds: None,
+            predicted_waits: copies(stages, "offload", |copy| copy["waitedSeconds"].as_f64().unwrap_or(0.0)),
+            measured_waits: 0.0,
+            copied_bytes: copies(stages, "offload", |copy| {
+                (whole(&copy["outBytes"]) + whole(&copy["inBytes"])) as f64
+            }) as u64,
+            contended: false,
+            failure: String::new(),
+        })
+    }
+
+    /// Takes what was measured last.
+    fn note(&mut self, tried: &Value) -> Result<()> {
+        let stages = tried["stages"].as_array().context("a plan has stages")?;
+        let newest = &tried["validations"][0];
+        newest["failure"].as_str().unwrap_or_default().clone_into(&mut self.failure);
+        if self.failure.is_empty() {
+            self.measured = Some(Ledgers::of(stages, ["measuredPeak", "measuredOffload"]));
+            self.measured_seconds = newest["iterationSeconds"].as_f64();
+            let waited = |copy: &Value| copy["waitedSeconds"].as_f64().unwrap_or(0.0);
+            self.measured_waits = copies(stages, "measuredOffload", waited);
+        }
+        self.contended = newest["contended"] == true;
+        Ok(())
+    }
+
+    /// Whether every ledger of every stage was predicted to the byte.
+    pub fn is_exact(&self) -> bool {
+        self.measured.as_ref() == Some(&self.predicted)
+    }
+}
+
+/// The layers of a plan's stages, such as `4-3-3-5`.
+pub fn stage_sizes(plan: &Value) -> String {
+    let layers = |stage: &Value| {
+        let [first, last] = ["firstLayer", "lastLayer"].map(|key| stage["config"][key].as_i64().unwrap_or(0));
+        (last - first + 1).to_string()
+    };
+    let stages = plan["stages"].as_array().into_iter().flatten();
+    stages.map(layers).collect::<Vec<_>>().join("-")
+}
+
+/// Of all copies together.
+fn copies(stages: &[Value], offload: &str, of: impl Fn(&Value) -> f64) -> f64 {
+    let copies = stages.iter().filter_map(|stage| stage[offload]["copies"].as_array()).flatten();
+    copies.map(of).sum()
+}

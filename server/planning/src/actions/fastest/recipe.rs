@@ -98,7 +98,7 @@ pub(super) struct Stage<'a> {
     /// Seconds of a step, on average, when the slowest stage sets the pace.
     pub(super) step_seconds: f64,
     /// By what is away, and whether inputs are: all weightings of the stage share them.
-    choices: Rc<RefCell<HashMap<(Vec<bool>, bool), Rc<SlotChoices>>>>,
+    choices: Rc<RefCell<HashMap<Away, Rc<SlotChoices>>>>,
 }
 
 /// A stage that fits.
@@ -110,6 +110,9 @@ pub(super) struct Built {
     pub(super) held: Held,
     pub(super) device: DeviceSteps,
 }
+
+/// Which layers' activations are away between their passes, and whether inputs of what is computed again are.
+type Away = (Vec<bool>, bool);
 
 /// What leaves, and where to.
 #[derive(Debug, Default)]

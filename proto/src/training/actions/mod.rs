@@ -5,6 +5,7 @@
 //! | here | what is done to which blocks of which layers? |
 //! | `runs` | which layers are computed again together, and which are kept? |
 //! | `steps` | what does a stage do one after another, where blocks may leave and come between? |
+//! | `positions` | where among these is each of them? |
 //! | `absence` | when does a block leave, when is it gone, fetched and needed? |
 //! | `allowed` | which may be chosen? |
 //! | `check` | which actions make no sense, and why? |
@@ -56,6 +57,7 @@ mod absence;
 mod allowed;
 mod check;
 mod notation;
+mod positions;
 mod runs;
 mod steps;
 mod wire;

@@ -1,8 +1,8 @@
 //! What a stage does one after another in an iteration, layer by layer.
 
-use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
+use super::positions::Positions;
 use super::{Run, StageActions};
 use crate::model::Model;
 use crate::training::TrainingSpec;
@@ -68,7 +68,7 @@ pub enum Step {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Steps {
     all: Vec<Step>,
-    at: HashMap<Step, usize>,
+    at: Positions,
     runs: Vec<Vec<Run>>,
 }
 
@@ -95,8 +95,8 @@ impl Steps {
         if exchanges {
             all.push(Step::Exchange);
         }
-        all.extend(layers.map(|layer| Step::Update { layer }));
-        let at = all.iter().enumerate().map(|(index, &step)| (step, index)).collect();
+        all.extend(layers.clone().map(|layer| Step::Update { layer }));
+        let at = Positions::of(&all, &layers);
         Self { all, at, runs: runs.to_vec() }
     }
 
@@ -130,7 +130,7 @@ impl Steps {
 
     /// Which one it is.
     pub fn index(&self, step: Step) -> Option<usize> {
-        self.at.get(&step).copied()
+        self.at.get(step)
     }
 
     /// Slots of micro-batches in flight.

@@ -95,6 +95,23 @@ fn of(step: Step) -> (Option<u32>, Option<usize>) {
 }
 
 proptest! {
+    /// Every step is where it is said to be, and others are nowhere.
+    #[test]
+    fn steps_are_where_they_are(scene in scenes()) {
+        let steps = scene.steps();
+        let layers = 0..9_usize;
+        let of_micro_batch = |micro_batch| layers.clone().flat_map(move |layer| [
+            Step::Forward { micro_batch, layer }, Step::Again { micro_batch, layer }, Step::Backward { micro_batch, layer },
+        ]);
+        let passes = (0..scene.micro_batches + 2).flat_map(of_micro_batch);
+        let updates = layers.clone().map(|layer| Step::Update { layer });
+        for step in passes.chain(updates).chain([Step::Exchange]) {
+            prop_assert_eq!(steps.index(step), steps.all().iter().position(|other| *other == step), "{:?}", step);
+        }
+    }
+}
+
+proptest! {
     /// Each layer goes forward and backward once with each micro-batch, once more between the two where an action
     /// names it for the micro-batch's slot, and is updated last; passes come in the order of the schedule.
     #[test]

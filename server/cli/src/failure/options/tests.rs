@@ -21,8 +21,9 @@ fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'stati
         ("plan predict", "PredictMemoryRequest", PLAN_PREDICT, list),
         ("plan recommend", "RecommendPlanRequest", PLAN_RECOMMEND, list),
         ("plan show", "GetPlanRequest", PLAN_SHOW, list),
-        ("plan show", "SimulatePlanRequest", PLAN_SHOW, list),
-        ("plan compare", "ComparePlansRequest", PLAN_COMPARE, list),
+        // What is drawn is asked for; neither value can be wrong.
+        ("plan show", "SimulatePlanRequest", PLAN_SHOW, &["with_memory"]),
+        ("plan compare", "ComparePlansRequest", PLAN_COMPARE, &["with_memory"]),
         ("plan list", "ListPlansRequest", LIST, list),
         ("plan validate", "ValidatePlanRequest", PLAN_VALIDATE, list),
         ("plan report", "ReportObservationRequest", PLAN_REPORT, list),

@@ -13,6 +13,8 @@ use crate::session::context::Context;
 
 /// Passes that a picture is made of. More of them than this are not told apart anywhere.
 const MOST_PASSES: i32 = 50_000;
+/// Predictors that read recordings step by step, whatever their version.
+const BY_STEPS: &str = "component/";
 
 /// See [`super::PlanVerb::Show`].
 #[derive(Debug, Args)]
@@ -69,8 +71,10 @@ impl ShowPlan {
             schedule: self.schedule.unwrap_or_default().into(),
             virtual_stages: self.virtual_stages.unwrap_or_default(),
             max_passes: MOST_PASSES,
-            // That is known of the plan's own iteration alone.
-            with_memory: self.schedule.is_none() && self.transfers.is_none(),
+            // That is known of the plan's own iteration alone, and where recordings tell step by step.
+            with_memory: self.schedule.is_none()
+                && self.transfers.is_none()
+                && plan.predicted_peak.as_ref().is_some_and(|peak| peak.origin.starts_with(BY_STEPS)),
             transfers: self.transfers.unwrap_or_default().into(),
         };
         let answer =

@@ -22,13 +22,25 @@ pub(crate) fn number(value: &Value) -> i64 {
 }
 
 /// A plan's stage, predicted and measured: peak, host and bytes out to each place.
-pub(crate) fn ledgers(stage: &Value) -> [(i64, i64, Vec<i64>); 2] {
+fn ledgers(stage: &Value) -> [(i64, i64, Vec<i64>); 2] {
     let of = |peak: &str, offload: &str| {
         let copies = stage[offload]["copies"].as_array().cloned().unwrap_or_default();
         let out = copies.iter().map(|copies| number(&copies["outBytes"])).collect();
         (number(&stage[peak]["bytes"]), number(&stage[offload]["hostPeakBytes"]), out)
     };
     [of("predictedPeak", "offload"), of("measuredPeak", "measuredOffload")]
+}
+
+/// A plan once it was trained, with every ledger as it was predicted.
+pub(crate) fn trained(planner: &Planner, plan: &Value) -> Value {
+    let name = plan["name"].as_str().unwrap();
+    json(planner, &["plan", "validate", name]);
+    let tried = json(planner, &["plan", "show", name]);
+    for stage in tried["stages"].as_array().unwrap() {
+        let [predicted, measured] = ledgers(stage);
+        assert_eq!(predicted, measured, "{stage}");
+    }
+    tried
 }
 
 /// What is asked for is done: the plan says what goes where, a trial trains it, and every ledger is as predicted.
@@ -63,12 +75,7 @@ fn given_actions_are_predicted_and_trained() {
         }
     }
 
-    json(&planner, &["plan", "validate", name]);
-    let tried = json(&planner, &["plan", "show", name]);
-    for stage in tried["stages"].as_array().unwrap() {
-        let [predicted, measured] = ledgers(stage);
-        assert_eq!(predicted, measured, "{stage}");
-    }
+    let tried = trained(&planner, &plan);
     let [(_, host, out), _] = ledgers(&tried["stages"][0]);
     assert!(host > 0 && out.len() == 2 && out[1] > 0, "blocks go to the host and to a peer: {tried}");
     let table = cli(&planner, &["plan", "show", name]);
@@ -101,12 +108,8 @@ fn mpress_makes_stages_fit_that_do_not() {
         assert!(is_untouched || ratio > 0.999, "one way alone is no better: {baseline}");
         assert!(!is_untouched || baseline["fits"] == false, "{baseline}");
     }
-    let name = plan["name"].as_str().unwrap();
-    json(&planner, &["plan", "validate", name]);
-    let tried = json(&planner, &["plan", "show", name]);
-    for stage in tried["stages"].as_array().unwrap() {
-        let [predicted, measured] = ledgers(stage);
-        assert_eq!(predicted, measured, "{stage}");
+    for stage in trained(&planner, &plan)["stages"].as_array().unwrap() {
+        let [_, measured] = ledgers(stage);
         assert!(measured.0 <= capacity, "{stage}");
     }
 
@@ -155,13 +158,7 @@ fn chosen_actions_are_no_slower_than_mpress_and_are_trained() {
         let ratio = baseline["timeRatio"].as_f64().unwrap_or(f64::INFINITY);
         assert!(ratio > 1.0 - 1e-6, "none of them is faster: {baseline}");
     }
-    let name = plan["name"].as_str().unwrap();
-    json(&planner, &["plan", "validate", name]);
-    let tried = json(&planner, &["plan", "show", name]);
-    for stage in tried["stages"].as_array().unwrap() {
-        let [predicted, measured] = ledgers(stage);
-        assert_eq!(predicted, measured, "{stage}");
-    }
+    trained(&planner, &plan);
     // Without stages to begin with they are chosen, too.
     let free = json(
         &planner,
@@ -206,12 +203,7 @@ fn more_memory_is_never_refused_down_to_less_than_the_state() {
         let capacity = peak * percent / 100;
         if capacity < state && capacity < least {
             least = capacity;
-            let name = plan["name"].as_str().unwrap();
-            json(&planner, &["plan", "validate", name]);
-            for stage in json(&planner, &["plan", "show", name])["stages"].as_array().unwrap() {
-                let [predicted, measured] = ledgers(stage);
-                assert_eq!(predicted, measured, "{percent} %: {stage}");
-            }
+            trained(&planner, &plan);
         }
     }
     assert!(least < state, "the state takes {state} of {peak}, and {refused:?} % of the peak was refused");
@@ -349,12 +341,8 @@ fn stages_larger_than_their_devices_are_trained() {
         );
     }
     let plan = json(&planner, &ask.iter().map(String::as_str).collect::<Vec<_>>());
-    let name = plan["name"].as_str().unwrap();
-    json(&planner, &["plan", "validate", name]);
-    let tried = json(&planner, &["plan", "show", name]);
-    for stage in tried["stages"].as_array().unwrap() {
-        let [predicted, measured] = ledgers(stage);
-        assert_eq!(predicted, measured, "{stage}");
+    for stage in trained(&planner, &plan)["stages"].as_array().unwrap() {
+        let [_, measured] = ledgers(stage);
         assert!(measured.0 <= 2200 << 10 && measured.1 > 2200 << 10, "{stage}");
     }
 }

@@ -4,7 +4,7 @@
 use loadmaster_tests::{Planner, cli, json};
 use serde_json::Value;
 
-use crate::memory_actions::{ledgers, number, scene};
+use crate::memory_actions::{number, scene, trained};
 
 const CHOSEN: [&str; 6] =
     ["--actions", "recompute,host,peer", "--host-memory", "512MiB", "--copy-rates", "host=1GB/s,peer=2GB/s"];
@@ -114,11 +114,5 @@ fn the_lowest_peak_and_the_front_are_answered_and_trained() {
     }
     json(&planner, &["plan", "show", points[0]["plan"].as_str().unwrap()]);
 
-    let name = lowest["name"].as_str().unwrap();
-    json(&planner, &["plan", "validate", name]);
-    let tried = json(&planner, &["plan", "show", name]);
-    for stage in tried["stages"].as_array().unwrap() {
-        let [predicted, measured] = ledgers(stage);
-        assert_eq!(predicted, measured, "{stage}");
-    }
+    trained(&planner, &lowest);
 }

@@ -109,7 +109,6 @@ fn timeline(
     memory: &AskedMemory,
 ) -> Result<v1::Timeline, ApiError> {
     let plan = &record.content;
-    let told = memory.over_time(plan, asked, overlap);
     let timeline = iteration::timeline(plan, asked, overlap)
         .map_err(|error| Invalid::field("schedule", error.to_string()))?;
     let Some(timeline) = timeline else {
@@ -133,7 +132,7 @@ fn timeline(
         transfers: v1::Transfers::from(timeline.overlap).into(),
         ..v1::Timeline::default()
     };
-    match told {
+    match memory.over_time(plan, asked, overlap) {
         None => {}
         Some(Ok(over_time)) => over_time::tell(&mut answer, plan, &over_time, listed),
         Some(Err(why)) => {

@@ -5,10 +5,10 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Objective;
-use loadmaster_proto::training::actions::{Action, Allowed, Deed, StageActions, Step, Way};
+use loadmaster_proto::training::actions::{Allowed, StageActions, Step, Way};
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
-use super::blocks::stage_blocks;
+use super::blocks::{recompute, stage_blocks};
 use super::settings;
 use crate::actions::fastest::Known;
 use crate::actions::{self, LayerBlocks, NodeDevices, Question, StageBlocks};
@@ -127,7 +127,7 @@ impl Writer<'_> {
             let Some((layers, _)) = self.layers(candidate, stage) else {
                 return Err(RecommendError::NoTimes { objective: Objective::MinIterationTime }.into());
             };
-            stages.push(stage_blocks(predictor, setting, &layers, self.chain.model.as_ref())?);
+            stages.push(stage_blocks(predictor, setting, &layers, |layer| self.chain.is_tied(layer))?);
         }
         let links = self.copy_links(candidate, pace);
         // What must fit is the upper end: whoever chooses sees the predicted bytes.
@@ -172,14 +172,8 @@ impl Writer<'_> {
             Ok(step.map_or(0, |step| i128::from(step.at_boundary)))
         };
         let untouched = held(&StageActions::default(), Step::Backward { micro_batch, layer })?;
-        let again = |layer| Action {
-            first_layer: layer,
-            last_layer: layer,
-            slots: Vec::new(),
-            deed: Deed::Recompute,
-        };
         let all_again =
-            StageActions { actions: stage.layers().map(again).collect(), ..StageActions::default() };
+            StageActions { actions: stage.layers().map(recompute).collect(), ..StageActions::default() };
         let least = held(&all_again, Step::Again { micro_batch, layer })?;
         // What computing again saves and no block has: what a stage hands over, which its graph holds.
         let of_blocks = |of: &LayerBlocks| i128::from(of.activations) - i128::from(of.input);

@@ -1,6 +1,5 @@
 //! What stages hold block by block, as the paper's planner is asked: read from replays in which every block leaves.
 
-use loadmaster_proto::model::Model;
 use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, Part, StageActions, Swap};
@@ -20,7 +19,7 @@ pub(super) fn stage_blocks(
     predictor: &(impl Predictor + ?Sized),
     setting: &StageSetting,
     seconds: &[LayerSeconds],
-    model: Option<&Model>,
+    is_tied: impl Fn(usize) -> bool,
 ) -> Result<StageBlocks, PredictionError> {
     let probe = StageSetting {
         training: TrainingSpec { schedule: Schedule::Gpipe, micro_batches: PASSES, ..setting.training },
@@ -41,7 +40,7 @@ pub(super) fn stage_blocks(
     for (layer, &seconds) in layers.zip(seconds) {
         let mut weights = bytes(&weights, layer);
         let mut gradients = bytes(&gradients, layer);
-        if model.is_some_and(|model| model.is_tied(layer)) {
+        if is_tied(layer) {
             fixed = fixed.saturating_add(weights).saturating_add(gradients);
             (weights, gradients) = (0, 0);
         }
@@ -59,12 +58,14 @@ pub(super) fn stage_blocks(
     Ok(StageBlocks { first_layer: stage.first_layer, layers: blocks, fixed })
 }
 
-fn swap(block: Block, first_layer: usize, last_layer: usize) -> Action {
+/// Has blocks on the host whenever they are not used.
+pub(super) fn swap(block: Block, first_layer: usize, last_layer: usize) -> Action {
     let swap = Swap { block, to: Destination::Host, release_after: 0, fetch_before: 0 };
     Action { first_layer, last_layer, slots: Vec::new(), deed: Deed::Swap(swap) }
 }
 
-fn recompute(layer: usize) -> Action {
+/// Computes a layer again, alone.
+pub(super) fn recompute(layer: usize) -> Action {
     Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed: Deed::Recompute }
 }
 

@@ -2,11 +2,10 @@
 //!
 //! Whoever chooses looks for the fastest actions by what blocks add up to, and may miss those that fit with nothing to spare.
 
-use loadmaster_proto::training::actions::{
-    Action, Allowed, Block, Deed, Destination, StageActions, Swap, Way,
-};
+use loadmaster_proto::training::actions::{Action, Allowed, Block, StageActions, Way};
 
 use super::asked::Asked;
+use super::blocks::{recompute, swap};
 use crate::predict::StageSetting;
 use crate::recommend::plan::Writer;
 
@@ -69,7 +68,7 @@ pub(super) fn ways(
             |block: Block, layer| matches!(block, Block::Weights | Block::Gradients) && is_tied(layer);
         let of_block = |&block: &Block| {
             let leaving: Vec<usize> = layers.clone().filter(|&layer| !stays(block, layer)).collect();
-            leaving.into_iter().map(move |layer| swap(block, layer))
+            leaving.into_iter().map(move |layer| swap(block, layer, layer))
         };
         own.flat_map(of_block).collect()
     };
@@ -88,13 +87,4 @@ pub(super) fn ways(
         [again, inputs, lasting].concat(),
     ];
     ways.into_iter().map(|actions| StageActions { actions, ..StageActions::default() }).collect()
-}
-
-fn swap(block: Block, layer: usize) -> Action {
-    let swap = Swap { block, to: Destination::Host, release_after: 0, fetch_before: 0 };
-    Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed: Deed::Swap(swap) }
-}
-
-fn recompute(layer: usize) -> Action {
-    Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed: Deed::Recompute }
 }

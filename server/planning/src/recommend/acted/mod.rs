@@ -38,7 +38,7 @@ use loadmaster_proto::training::actions::{Deed, StageActions};
 
 pub(super) use choose::{Choice, Chooser};
 pub(super) use objectives::{ActionsQuestion, KnownAlone};
-pub(super) use seconds::{in_proportion, trip};
+pub(super) use seconds::{device_of, in_proportion, mean_again};
 pub(super) use stages::Stages;
 
 use super::answer::{QuestionError, RecommendError};

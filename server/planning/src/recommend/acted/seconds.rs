@@ -12,7 +12,8 @@ use loadmaster_proto::training::RecomputePolicy;
 use super::links::CopyLinks;
 use super::swaps;
 use crate::iteration::copies::{
-    Copied, DeviceSteps, Keep, LayerSeconds, Parcel, Place, StageSteps, Stepped, Trip, Way, simulate,
+    Copied, CopiesError, DeviceSteps, Keep, LayerSeconds, Parcel, Place, StageSteps, Stepped, Trip, Way,
+    simulate,
 };
 use crate::iteration::{Edge, iteration};
 use crate::predict::{Acted, ActedStages, Away, LayerCost, Share, StageSetting};
@@ -52,16 +53,10 @@ impl Writer<'_> {
             let Some((layers, exchange_seconds)) = self.layers(candidate, stage) else { return Ok(None) };
             let acted = &stages.acted[index];
             let place = (u32::try_from(index).unwrap_or(u32::MAX), count);
-            let steps = StageSteps {
-                place,
-                steps: &acted.steps,
-                first_layer: stage.first,
-                layers: &layers,
-                exchange_seconds,
-            };
-            let steps = steps.timed().map_err(|error| Invalid::field("stage_actions", error.to_string()))?;
+            let device = device_of(acted, place, (stage.first, &layers), exchange_seconds)
+                .map_err(|error| Invalid::field("stage_actions", error.to_string()))?;
             backward.push(mean_backward(acted, stage.first, &layers));
-            devices.push(DeviceSteps { steps, trips: acted.away.iter().map(trip).collect() });
+            devices.push(device);
         }
         let used = used(&devices);
         let told = stages.actions.iter().any(swaps).then(|| links.told(&used));
@@ -134,8 +129,19 @@ pub(in crate::recommend) fn in_proportion(
     (costs.iter().map(of_layer).collect(), (priced.step - updates).max(0.0))
 }
 
+/// What a device does of a stage at this place of so many, whose layers from the first one on take these seconds.
+pub(in crate::recommend) fn device_of(
+    acted: &Acted,
+    place: (u32, u32),
+    (first_layer, layers): (usize, &[LayerSeconds]),
+    exchange_seconds: f64,
+) -> Result<DeviceSteps, CopiesError> {
+    let steps = StageSteps { place, steps: &acted.steps, first_layer, layers, exchange_seconds };
+    Ok(DeviceSteps { steps: steps.timed()?, trips: acted.away.iter().map(trip).collect() })
+}
+
 /// A block's way out and back.
-pub(in crate::recommend) fn trip(away: &Away) -> Trip {
+fn trip(away: &Away) -> Trip {
     let parcels = match away.stripes.as_slice() {
         [] => vec![Parcel { place: Place::Host, bytes: away.bytes }],
         stripes => {
@@ -164,9 +170,13 @@ fn used(devices: &[DeviceSteps]) -> BTreeSet<Way> {
     ways.collect()
 }
 
-/// Mean seconds of a stage's backward pass over its slots.
+/// Mean seconds of a stage's backward pass over its slots, what it computes again included.
 pub(super) fn mean_backward(acted: &Acted, first: usize, layers: &[LayerSeconds]) -> f64 {
-    let own: f64 = layers.iter().map(|of| of.backward).sum();
+    layers.iter().map(|of| of.backward).sum::<f64>() + mean_again(acted, first, layers)
+}
+
+/// Mean seconds over its slots of what a stage computes again for a micro-batch.
+pub(in crate::recommend) fn mean_again(acted: &Acted, first: usize, layers: &[LayerSeconds]) -> f64 {
     let slots = acted.steps.slots();
     let again: f64 = (0..slots)
         .flat_map(|slot| acted.steps.runs(slot))
@@ -175,7 +185,7 @@ pub(super) fn mean_backward(acted: &Acted, first: usize, layers: &[LayerSeconds]
         .filter_map(|layer| layers.get(layer.checked_sub(first)?))
         .map(|of| of.again)
         .sum();
-    own + again / f64::from(slots.max(1))
+    again / f64::from(slots.max(1))
 }
 
 impl Timed {

@@ -16,11 +16,9 @@ mod shown;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::RecomputePolicy;
 
-use super::acted::{in_proportion, settings, trip};
+use super::acted::{device_of, in_proportion, mean_again, settings};
 use super::ask::ProfiledChain;
-use crate::iteration::copies::{
-    Copied, CopiesError, DeviceSteps, Keep, LayerSeconds, Links, StageSteps, Stepped, simulate,
-};
+use crate::iteration::copies::{Copied, CopiesError, Keep, LayerSeconds, Links, Stepped, simulate};
 use crate::iteration::{Edge, Overlap};
 use crate::predict::{Acted, ActedStages, ActionsError, LayerCost, PredictionError, Share, StageSetting};
 use crate::search::Seconds;
@@ -123,15 +121,8 @@ impl OverTime {
             let seconds =
                 Seconds { forward: seconds.forward, backward: seconds.backward, step: seconds.step };
             let (layers, exchange_seconds) = layers(chain, setting, acted, seconds).ok_or(Untold::NoTimes)?;
-            let steps = StageSteps {
-                place: (setting.stage_index, setting.stage_count),
-                steps: &acted.steps,
-                first_layer: stage.config.first_layer,
-                layers: &layers,
-                exchange_seconds,
-            };
-            let trips = acted.away.iter().map(trip).collect();
-            devices.push(DeviceSteps { steps: steps.timed()?, trips });
+            let place = (setting.stage_index, setting.stage_count);
+            devices.push(device_of(acted, place, (stage.config.first_layer, &layers), exchange_seconds)?);
         }
         let edges: Vec<Edge> = plan.found.edge_seconds.iter().map(|&both| Edge::halves(both)).collect();
         let overlap = plan.found.iteration.as_ref().map_or_else(Overlap::default, |of| of.overlap);
@@ -180,15 +171,7 @@ fn layers(
         costs.get(first..=setting.stage.last_layer)?.iter().copied().collect();
     let costs = costs?;
     let (all, _) = in_proportion(&costs, seconds, RecomputePolicy::None);
-    let slots = acted.steps.slots();
-    let again = (0..slots)
-        .flat_map(|slot| acted.steps.runs(slot))
-        .filter(|run| run.is_recomputed)
-        .flat_map(|run| run.layers.clone())
-        .filter_map(|layer| all.get(layer.checked_sub(first)?))
-        .map(|of| of.again)
-        .sum::<f64>()
-        / f64::from(slots.max(1));
+    let again = mean_again(acted, first, &all);
     let backward = (seconds.backward - again).max(0.0);
     Some(in_proportion(&costs, Seconds { backward, ..seconds }, RecomputePolicy::None))
 }

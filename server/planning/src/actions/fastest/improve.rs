@@ -310,8 +310,9 @@ fn changes(question: &Question<'_>, stage: &Stage<'_>, of: Recipe, step: u32) ->
             push(Recipe { before: of.before.saturating_sub(by), ..of });
         }
     }
+    // What leaves of no micro-batch is counted in layers, not in units.
+    let by = step.div_ceil(stage.micro_batches.len().max(1) as u32);
     if question.allowed.host && is_of(Block::Optimizer) {
-        let by = step.div_ceil(stage.micro_batches.len().max(1) as u32);
         push(Recipe { state: (of.state + by).min(layers), ..of });
         push(Recipe { state: of.state.saturating_sub(by), ..of });
         if of.state > 0 {
@@ -325,8 +326,6 @@ fn changes(question: &Question<'_>, stage: &Stage<'_>, of: Recipe, step: u32) ->
     push(Recipe { peers: of.peers.saturating_sub(step), ..of });
     push(Recipe { inputs: false, ..of });
     if of.gradients + of.weights > 0 || of.state == layers {
-        // How far they are gone is seen in steps, and how many of them in layers.
-        let by = step.div_ceil(stage.micro_batches.len().max(1) as u32);
         if question.allowed.host && is_of(Block::Gradients) {
             push(Recipe { gradients: (of.gradients + by).min(layers), use_steps: of.use_steps.max(1), ..of });
         }

@@ -6,6 +6,7 @@
 //! | `slot` | what may a micro-batch keep, and what is computed again? |
 //! | `slots` | which micro-batches in flight keep what, within a stage's bytes? |
 //! | `recipe` | what does a stage do of which so much leaves? |
+//! | `leaving` | which of its blocks are that, and where do they go? |
 //! | `draft` | what do all stages do, and how long does an iteration take? |
 //! | `improve` | how much leaves which stage? |
 //! | `chain` | which way through an iteration is the longest? |
@@ -21,6 +22,7 @@ mod bound;
 mod chain;
 mod draft;
 mod improve;
+mod leaving;
 mod pressure;
 mod recipe;
 mod slot;
@@ -108,8 +110,13 @@ pub fn plan(question: &Question<'_>, known: Known<'_>, effort: Effort) -> Result
     let own = improve::improved(question, &kinds, enough, effort);
     let simulated = own.as_ref().map_or(0, |own| own.simulated);
     let own = own.map(|own| (own.pooled(), own.seconds));
-    let is_enough = effort == Effort::Few || own.as_ref().is_ok_and(|own| own.1 <= enough);
-    let paper = if is_enough { None } else { Some(paper::plan(&Question { mappings: 0, ..*question })) };
+    // Nothing is faster than untouched; short of that, MPress's may be.
+    let is_fastest = own.as_ref().is_ok_and(|own| own.1 <= untouched_seconds);
+    let paper = if effort == Effort::Few || is_fastest {
+        None
+    } else {
+        Some(paper::plan(&Question { mappings: 0, ..*question }))
+    };
     let paper_seconds = paper.as_ref().and_then(|paper| paper.as_ref().ok()).map(|paper| paper.seconds);
     let (actions, seconds) = match (own, paper) {
         (Ok(own), Some(Ok(PaperPlan { actions, seconds, .. }))) if seconds < own.1 => (actions, seconds),

@@ -4,12 +4,13 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions, Swap};
+use loadmaster_proto::training::actions::{Action, Block, Deed, StageActions};
 
+use super::leaving::{leaving_order, spread};
 use super::slot::{Grains, SlotChoices};
 use super::slots::{Slot, few_seconds, fewest_seconds};
 use crate::actions::ran::device_of;
-use crate::actions::striping::{Receiver, stripe};
+use crate::actions::striping::Receiver;
 use crate::actions::{Held, LayerBlocks, PlanError, Question, StageBlocks, StageWork};
 use crate::iteration::copies::DeviceSteps;
 
@@ -63,11 +64,11 @@ pub(super) struct Recipe {
 }
 
 /// Blocks of no micro-batch.
-const LASTING: [Block; 3] = [Block::Optimizer, Block::Gradients, Block::Weights];
+pub(super) const LASTING: [Block; 3] = [Block::Optimizer, Block::Gradients, Block::Weights];
 
 impl Recipe {
     /// Layers whose blocks of this kind, of no micro-batch, are on the host between their uses.
-    fn lasting(&self, block: Block) -> u32 {
+    pub(super) fn lasting(&self, block: Block) -> u32 {
         match block {
             Block::Optimizer => self.state,
             Block::Gradients => self.gradients,
@@ -92,9 +93,9 @@ pub(super) struct Stage<'a> {
     /// What it holds when nothing is done.
     pub(super) untouched: Held,
     /// Positions of layers in the order in which their activations leave.
-    order: Vec<usize>,
+    pub(super) order: Vec<usize>,
     /// Slots in that order.
-    slots: Vec<u32>,
+    pub(super) slots: Vec<u32>,
     /// Seconds of a step, on average, when the slowest stage sets the pace.
     pub(super) step_seconds: f64,
     /// By what is away, and whether inputs are: all weightings of the stage share them.
@@ -113,14 +114,6 @@ pub(super) struct Built {
 
 /// Which layers' activations are away between their passes, and whether inputs of what is computed again are.
 type Away = (Vec<bool>, bool);
-
-/// What leaves, and where to.
-#[derive(Debug, Default)]
-struct Leaving {
-    swaps: Vec<Action>,
-    /// By slot, which layers' activations are away between their passes.
-    away: Vec<Vec<bool>>,
-}
 
 impl<'a> Stage<'a> {
     pub(super) fn new(
@@ -328,85 +321,6 @@ impl<'a> Stage<'a> {
         runs.into_iter().map(action).collect()
     }
 
-    /// No slot is named where all are meant.
-    fn named(&self, mut slots: Vec<u32>) -> Vec<u32> {
-        slots.sort_unstable();
-        if slots.len() == self.slots.len() { Vec::new() } else { slots }
-    }
-
-    fn leaving(&self, recipe: Recipe, receivers: &[Receiver]) -> Option<Leaving> {
-        let layers = self.order.len();
-        let mut leaving = Leaving { swaps: Vec::new(), away: vec![vec![false; layers]; self.slots.len()] };
-        let mut receivers = receivers.to_vec();
-        let (host, all) = (recipe.host as usize, (recipe.host.checked_add(recipe.peers)?) as usize);
-        if all > self.units() as usize || LASTING.iter().any(|&of| recipe.lasting(of) as usize > layers) {
-            return None;
-        }
-        let in_flight = self.slots.len();
-        for (turn, &layer) in self.order.iter().enumerate() {
-            let units = turn * in_flight..(turn + 1) * in_flight;
-            let part = |from: usize, to: usize| -> Vec<u32> {
-                let within = |unit: &usize| (from..to).contains(unit);
-                units.clone().filter(within).map(|unit| self.slots[unit - units.start]).collect()
-            };
-            for (slots, is_host) in [(part(0, host), true), (part(host, all), false)] {
-                if slots.is_empty() {
-                    continue;
-                }
-                slots.iter().for_each(|&slot| leaving.away[slot as usize][layer] = true);
-                let bytes = self.blocks.layers[layer].activations;
-                let swap = if is_host {
-                    let (release_after, fetch_before) = (recipe.after, recipe.before);
-                    Swap { block: Block::Activations, to: Destination::Host, release_after, fetch_before }
-                } else {
-                    self.to_peers(bytes, slots.len() as u64, &mut receivers)?
-                };
-                leaving.swaps.push(self.swap(layer, slots, swap));
-            }
-        }
-        for block in LASTING {
-            let steps = if block == Block::Optimizer { recipe.state_steps } else { recipe.use_steps };
-            let leaves = |&layer: &usize| self.blocks.layers[layer].bytes(block) > 0;
-            for layer in (0..recipe.lasting(block) as usize).filter(leaves) {
-                let (release_after, fetch_before) = (steps, steps);
-                let swap = Swap { block, to: Destination::Host, release_after, fetch_before };
-                leaving.swaps.push(self.swap(layer, Vec::new(), swap));
-            }
-        }
-        leaving.swaps = merged(leaving.swaps);
-        Some(leaving)
-    }
-
-    fn swap(&self, layer: usize, slots: Vec<u32>, swap: Swap) -> Action {
-        let layer = self.blocks.first_layer + layer;
-        let slots = if slots.is_empty() { slots } else { self.named(slots) };
-        Action { first_layer: layer, last_layer: layer, slots, deed: Deed::Swap(swap) }
-    }
-
-    /// The input of a run that is computed again, on the host meanwhile.
-    fn input_of(&self, run: &Action, recipe: Recipe) -> Action {
-        let (release_after, fetch_before) = (recipe.after.max(1), recipe.before.max(1));
-        let swap = Swap { block: Block::Inputs, to: Destination::Host, release_after, fetch_before };
-        Action { last_layer: run.first_layer, deed: Deed::Swap(swap), ..run.clone() }
-    }
-
-    /// The fastest stripes of blocks of which so many are away at once; what they take is no longer free.
-    fn to_peers(&self, bytes: u64, at_once: u64, receivers: &mut [Receiver]) -> Option<Swap> {
-        let found = stripe(bytes, at_once, receivers)?;
-        for (part, pool) in found.stripes.iter().zip(&found.pools) {
-            if let Some(of) = receivers.iter_mut().find(|of| of.stage == part.stage) {
-                of.spare_bytes = of.spare_bytes.saturating_sub(*pool);
-            }
-        }
-        let steps = self.steps(found.seconds).clamp(1, self.order.len().max(1) as u32);
-        Some(Swap {
-            block: Block::Activations,
-            to: Destination::Peers(found.stripes),
-            release_after: steps,
-            fetch_before: steps,
-        })
-    }
-
     /// Steps that take so long.
     pub(super) fn steps(&self, seconds: f64) -> u32 {
         let steps = if self.step_seconds > 0.0 { (seconds / self.step_seconds).ceil() } else { 0.0 };
@@ -418,50 +332,4 @@ impl<'a> Stage<'a> {
         let steps = self.order.len() * self.slots.len() / 2;
         u32::try_from(steps.max(1)).unwrap_or(u32::MAX).min(Action::MAX_STEPS)
     }
-}
-
-/// The same with layers next to each other that do the same as one action.
-fn merged(mut swaps: Vec<Action>) -> Vec<Action> {
-    let block = |of: &Action| match &of.deed {
-        Deed::Swap(swap) => Some(swap.block),
-        Deed::Recompute => None,
-    };
-    swaps.sort_by_key(|of| (block(of), of.slots.clone(), of.first_layer));
-    let mut merged: Vec<Action> = Vec::with_capacity(swaps.len());
-    for swap in swaps {
-        match merged.last_mut() {
-            Some(last)
-                if last.last_layer + 1 == swap.first_layer
-                    && (&last.deed, &last.slots) == (&swap.deed, &swap.slots) =>
-            {
-                last.last_layer = swap.last_layer;
-            }
-            _ => merged.push(swap),
-        }
-    }
-    merged
-}
-
-/// Those first whose bytes take longest to compute again; of equal ones each as far from those before as can be, so that
-/// their copies do not wait for each other.
-fn leaving_order(blocks: &StageBlocks) -> Vec<usize> {
-    let price = |layer: usize| {
-        let of = &blocks.layers[layer];
-        if of.activations > 0 { of.seconds.again / of.activations as f64 } else { 0.0 }
-    };
-    let mut order = spread(blocks.layers.len());
-    // Stable: prices that are nearly the same leave the order as it is.
-    let rank = |layer: usize| {
-        let price = price(layer);
-        if price > 0.0 { (price.log2() * 4.0).round() } else { f64::NEG_INFINITY }
-    };
-    order.sort_by(|&a, &b| rank(b).total_cmp(&rank(a)));
-    order
-}
-
-/// All numbers below `count`, each as far from those before it as can be: halves, quarters, eighths.
-fn spread(count: usize) -> Vec<usize> {
-    let bits = usize::BITS - count.saturating_sub(1).leading_zeros();
-    let reversed = |number: usize| if bits == 0 { 0 } else { number.reverse_bits() >> (usize::BITS - bits) };
-    (0..1_usize << bits).map(reversed).filter(|&number| number < count).collect()
 }

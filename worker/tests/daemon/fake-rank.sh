@@ -34,12 +34,16 @@ behaviour=$FAKE_RANK
 for word in $FAKE_RANK; do
     case $word in "$rank":*) behaviour=${word#*:} ;; esac
 done
+# Tests read a file as soon as it is there, so it has to be whole by then.
+write() {
+    cat >"$FAKE_DIR/$1.new"
+    mv "$FAKE_DIR/$1.new" "$FAKE_DIR/$1"
+}
 if [ -n "$FAKE_DIR" ]; then
-    printf %s "$spec" >"$FAKE_DIR/spec-$rank.json"
-    echo "$TMPDIR" >"$FAKE_DIR/folder-$rank"
-    printf '%s %s' "$OMP_NUM_THREADS" "$CUDA_VISIBLE_DEVICES" >"$FAKE_DIR/env-$rank"
-    echo $$ >"$FAKE_DIR/pid-$rank.new"
-    mv "$FAKE_DIR/pid-$rank.new" "$FAKE_DIR/pid-$rank"
+    printf %s "$spec" | write "spec-$rank.json"
+    echo "$TMPDIR" | write "folder-$rank"
+    printf '%s %s' "$OMP_NUM_THREADS" "$CUDA_VISIBLE_DEVICES" | write "env-$rank"
+    echo $$ | write "pid-$rank"
 fi
 
 progress() { echo "{\"event\":\"progress\",\"fraction\":$1,\"phase\":\"$2\"}"; }
@@ -102,14 +106,12 @@ garbage)
 hang) exec sleep 1000 ;;
 family) # has children that outlive it
     sleep 1000 &
-    echo $! >"$FAKE_DIR/child-$stage.new"
-    mv "$FAKE_DIR/child-$stage.new" "$FAKE_DIR/child-$stage"
+    echo $! | write "child-$stage"
     measured
     ;;
 busy-family)
     sleep 1000 &
-    echo $! >"$FAKE_DIR/child-$stage.new"
-    mv "$FAKE_DIR/child-$stage.new" "$FAKE_DIR/child-$stage"
+    echo $! | write "child-$stage"
     while :; do
         progress 0.5 backward
         sleep 0.05

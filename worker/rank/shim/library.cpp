@@ -101,5 +101,8 @@ Status shim_open_cuda(int32_t device, uint64_t capacity) {
 }
 
 Status shim_synchronize(int32_t device) {
-  return guarded([&] { torch::cuda::synchronize(device); });
+  return guarded([&] {
+    const c10::Device computing(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device));
+    c10::Stream(c10::Stream::DEFAULT, computing).synchronize();
+  });
 }

@@ -100,6 +100,9 @@ struct WeakStorage;
 // A storage that is held.
 struct HeldStorage;
 
+// Makes an engine that finds libtorch's. Before the first backward pass: threads for devices are started once per
+// process, for the engine that is then in use.
+Status shim_prepare_to_find();
 // From now on what autograd saves in this thread's forward passes is found. That changes neither what it keeps nor
 // for how long, but it no longer checks that saved tensors are not written to.
 Status shim_find_begin();

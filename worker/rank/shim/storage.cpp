@@ -94,12 +94,12 @@ void *nowhere(uint64_t bytes) {
 
 } // namespace
 
+Status shim_prepare_to_find() {
+  return guarded([] { torch::autograd::set_default_engine_stub(finding_engine); });
+}
+
 Status shim_find_begin() {
-  return guarded([] {
-    static std::once_flag once;
-    std::call_once(once, [] { torch::autograd::set_default_engine_stub(finding_engine); });
-    found = std::make_unique<Found>();
-  });
+  return guarded([] { found = std::make_unique<Found>(); });
 }
 
 Status shim_find_offer(const at::Tensor *tensor) {

@@ -7,6 +7,7 @@ use loadmaster_proto::measure::rank::{Edges, RankSpec};
 
 use crate::collective::{Group, Groups};
 use crate::error::RankError;
+use crate::memory::Memory;
 use crate::peers::{Address, Appointment, Membership, Tie};
 use crate::transport::{Forms, Lending, Neighbours, Place, Plan, Pools, Synthetic, meet};
 
@@ -25,7 +26,7 @@ pub struct Connections {
 ///
 /// # Errors
 /// When somebody does not come in time.
-pub fn connect(spec: &RankSpec, forms: Forms) -> Result<Connections, RankError> {
+pub fn connect(spec: &RankSpec, forms: Forms, memory: &Memory) -> Result<Connections, RankError> {
     let own = Address { stage: spec.position.stage_index, shard: spec.shard };
     let [replicas, shards] = Membership::of(&spec.position.stage, own);
     let peers = replicas.peers().iter().chain(shards.peers());
@@ -37,7 +38,7 @@ pub fn connect(spec: &RankSpec, forms: Forms) -> Result<Connections, RankError> 
     let (neighbours, mut met, pools): (Box<dyn Neighbours>, _, _) = match &spec.edges {
         Edges::Synthetic => {
             let met = meet(&spec.folder, own, &wanted, deadline)?;
-            (Box::new(Synthetic::new(forms, spec.training.seed)), met, lending.alone()?)
+            (Box::new(Synthetic::new(forms, spec.training.seed)), met, lending.alone(memory)?)
         }
         Edges::Sockets { partitioning } => {
             let place = Place {
@@ -51,7 +52,7 @@ pub fn connect(spec: &RankSpec, forms: Forms) -> Result<Connections, RankError> 
             wanted.extend(plan.appointments());
             wanted.extend(lending.appointments());
             let mut met = meet(&spec.folder, own, &wanted, deadline)?;
-            let pools = lending.exchange(&mut met, deadline)?;
+            let pools = lending.exchange(&mut met, deadline, memory)?;
             (Box::new(plan.start(&mut met)?), met, pools)
         }
     };

@@ -7,7 +7,7 @@ use loadmaster_proto::measure::rank::{
 };
 use tch::TchError;
 
-use crate::ffi::ShimError;
+use crate::ffi::{GpuFailure, ShimError};
 
 /// Why a rank ends without a measurement.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +41,9 @@ pub enum RankError {
     /// libtorch refused.
     #[error("libtorch: {0}")]
     Shim(#[from] ShimError),
+    /// A GPU or its driver refused.
+    #[error("{0}")]
+    Gpu(#[from] GpuFailure),
     /// A defect of this program or of its machine.
     #[error("{0}")]
     Other(String),
@@ -54,7 +57,7 @@ impl RankError {
             Self::OutOfMemory(_) => EXIT_OUT_OF_MEMORY,
             Self::LostNeighbour(_) => EXIT_LOST_NEIGHBOUR,
             Self::WrongLibtorch { .. } => EXIT_WRONG_LIBTORCH,
-            Self::Protocol(_) | Self::Torch(_) | Self::Shim(_) | Self::Other(_) => 1,
+            Self::Protocol(_) | Self::Torch(_) | Self::Shim(_) | Self::Gpu(_) | Self::Other(_) => 1,
         }
     }
 }

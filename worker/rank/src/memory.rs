@@ -9,7 +9,7 @@ use loadmaster_proto::phase::Phase;
 use tch::Device;
 
 use crate::error::RankError;
-use crate::ffi::{self, Excess, MemoryCounts};
+use crate::ffi::{self, Excess, Gpu, MemoryCounts};
 
 /// Names under which libtorch's CUDA allocator reads its settings.
 const ALLOCATOR_SETTINGS: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
@@ -17,11 +17,12 @@ const ALLOCATOR_SETTINGS: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC
 const NO_CACHING: &str = "PYTORCH_NO_CUDA_MEMORY_CACHING";
 
 /// A device's memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Memory {
     backend: Backend,
     ordinal: i32,
     capacity: Bytes,
+    gpu: Option<Gpu>,
 }
 
 impl Memory {
@@ -31,11 +32,13 @@ impl Memory {
     /// On CUDA, when libtorch's CUDA half or the device is missing, or the environment chooses an
     /// allocator that does not count.
     pub fn open(device: &RankDevice) -> Result<Self, RankError> {
-        let memory = Self {
+        let mut memory = Self {
             backend: device.backend,
             ordinal: i32::try_from(device.ordinal).unwrap_or(i32::MAX),
             capacity: device.capacity,
+            gpu: None,
         };
+        ffi::prepare_to_find()?;
         match device.backend {
             Backend::Cpu => {
                 ffi::track_host_memory();
@@ -53,6 +56,7 @@ impl Memory {
                 ffi::load_cuda().map_err(refused("cannot load libtorch's CUDA half"))?;
                 ffi::open_cuda(memory.ordinal, device.capacity.0)
                     .map_err(refused("cannot use the CUDA device"))?;
+                memory.gpu = Some(Gpu::open(usize::try_from(memory.ordinal).unwrap_or_default())?);
             }
         }
         Ok(memory)
@@ -64,6 +68,11 @@ impl Memory {
             Backend::Cpu => Device::Cpu,
             Backend::Cuda => Device::Cuda(usize::try_from(self.ordinal).unwrap_or_default()),
         }
+    }
+
+    /// The GPU, where it is one's memory.
+    pub fn gpu(&self) -> Option<&Gpu> {
+        self.gpu.as_ref()
     }
 
     /// The CUDA device whose work must be waited for before a clock is read.

@@ -8,7 +8,7 @@ use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::rank::{Edges, LinkSpec, RankDevice, RankSpec};
 use loadmaster_proto::measure::run::{RunSpec, SoloStage};
-use loadmaster_proto::training::actions::{ActedStage, Action, Deed};
+use loadmaster_proto::training::actions::ActedStage;
 use loadmaster_proto::training::stage::StageConfig;
 use serde::de::DeserializeOwned;
 
@@ -62,7 +62,7 @@ fn check_links(spec: &LinkSpec) -> Result<(), Invalid> {
     in_range("threads", spec.threads, 1..=MAX_THREADS)?;
     in_range("neighbour_timeout_seconds", spec.neighbour_timeout_seconds, 0.0..=MAX_TIMEOUT_SECONDS)?;
     check_device(&spec.device).map_err(|invalid| invalid.under("device"))?;
-    check_pace(spec.pace).map_err(|invalid| invalid.under("pace"))?;
+    check_pace(spec.pace, spec.device.backend).map_err(|invalid| invalid.under("pace"))?;
     check_folder(&spec.folder, (0, work.devices))
 }
 
@@ -80,7 +80,7 @@ pub fn check(spec: &RankSpec) -> Result<(), Invalid> {
     in_range("shard", spec.shard, 0..=spec.position.stage.devices() - 1)?;
     check_device(&spec.device).map_err(|invalid| invalid.under("device"))?;
     check_actions(spec).map_err(|invalid| invalid.under("actions"))?;
-    check_pace(spec.pace).map_err(|invalid| invalid.under("pace"))?;
+    check_pace(spec.pace, spec.device.backend).map_err(|invalid| invalid.under("pace"))?;
     check_edges(spec)
 }
 
@@ -112,24 +112,15 @@ fn check_position(spec: &RankSpec) -> Result<(), Invalid> {
 fn check_actions(spec: &RankSpec) -> Result<(), Invalid> {
     let SoloStage { stage, stage_count: count, stage_index: index } = &spec.position;
     let of = ActedStage { model: &spec.model, training: &spec.training, stage, index: *index, count: *count };
-    spec.actions.check(of)?;
-    let moves = |action: &Action| matches!(action.deed, Deed::Swap(_));
-    let moving = spec.actions.actions.iter().position(moves);
-    if spec.device.backend == Backend::Cuda
-        && (moving.is_some() || spec.actions.host_pool.0 > 0 || !spec.actions.hosted.is_empty())
-    {
-        let field = moving.map_or_else(|| "host_pool".to_owned(), |index| format!("actions[{index}].swap"));
-        return Err(Invalid::field(
-            field,
-            "blocks of a CUDA device cannot leave it yet: swap on CPU slots, or recompute",
-        ));
-    }
-    Ok(())
+    spec.actions.check(of)
 }
 
-fn check_pace(pace: CopyPace) -> Result<(), Invalid> {
+fn check_pace(pace: CopyPace, backend: Backend) -> Result<(), Invalid> {
     for (field, rate) in [("host", pace.host), ("peer", pace.peer)] {
         if let Some(rate) = rate {
+            if backend == Backend::Cuda {
+                return Err(Invalid::field(field, "is of CPU slots: a GPU copies as fast as it can"));
+            }
             in_range(field, rate, 1.0..=f64::MAX)?;
         }
     }

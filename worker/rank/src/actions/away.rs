@@ -67,12 +67,15 @@ impl Away {
             pieces.push(Piece { storage, bytes, portions });
         }
         let mut away = Self { state: State::Leaving, pieces, tickets: Vec::new() };
-        away.copy(places, Direction::Out);
+        away.copy(places, Direction::Out)?;
         Ok(away)
     }
 
     /// Begins to copy all parts one way, those of one place one behind the other.
-    pub(super) fn copy(&mut self, places: &mut [Place], direction: Direction) {
+    ///
+    /// # Errors
+    /// When a GPU refuses.
+    pub(super) fn copy(&mut self, places: &mut [Place], direction: Direction) -> Result<(), RankError> {
         let portions = self.pieces.iter().flat_map(|piece| &piece.portions);
         let used: BTreeSet<usize> = portions.map(|portion| portion.place).collect();
         for index in used {
@@ -80,8 +83,9 @@ impl Away {
                 let here = piece.portions.iter().filter(move |portion| portion.place == index);
                 here.map(|portion| (&*piece.storage, portion))
             });
-            self.tickets.push((index, places[index].copy(portions, direction)));
+            self.tickets.push((index, places[index].copy(portions, direction)?));
         }
+        Ok(())
     }
 
     /// Waits for the copies that were begun.
@@ -89,7 +93,7 @@ impl Away {
     /// # Errors
     /// When one of them failed.
     pub(super) fn wait(&mut self, places: &mut [Place]) -> Result<(), RankError> {
-        self.tickets.drain(..).try_for_each(|(place, ticket)| places[place].wait(&ticket))
+        self.tickets.drain(..).try_for_each(|(place, ticket)| places[place].wait(ticket))
     }
 
     /// Gives its memory on the device back.

@@ -1,11 +1,12 @@
-//! A way for bytes in one direction: a thread that copies, one thing at a time, in the order in which it was asked.
+//! A way for bytes in one direction: one thing at a time, in the order in which it was asked. Of a CPU slot a thread
+//! copies; of a GPU a queue of its own, which nobody on the host waits for.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::RankError;
-use crate::ffi::Transfer;
+use crate::ffi::{ComputingHeld, CopyQueue, Gpu, QueuedCopy, Transfer};
 use crate::progress;
 
 /// Bytes that are copied between two looks at the clock.
@@ -17,14 +18,15 @@ const WAITING_PAUSE: Duration = Duration::from_millis(100);
 
 /// A way for bytes in one direction.
 #[derive(Debug)]
-pub(crate) struct Lane {
-    /// Never longer than the absences of an iteration are many: each has one copy on its way.
-    jobs: Sender<Job>,
+pub(crate) enum Lane {
+    /// Never more jobs than an iteration has absences: each has one copy on its way.
+    Thread(Sender<Job>),
+    Queue(CopyQueue),
 }
 
 /// A copy that was asked for.
 #[derive(Debug)]
-struct Job {
+pub(crate) struct Job {
     transfers: Vec<Transfer>,
     end: End,
 }
@@ -39,7 +41,7 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Shared {
+pub(crate) struct Shared {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -72,13 +74,53 @@ impl Drop for End {
 
 /// A copy to wait for.
 #[derive(Debug)]
-pub(crate) struct Ticket(Arc<Shared>);
+pub(crate) enum Ticket {
+    OfThread(Arc<Shared>),
+    OfQueue(QueuedCopy),
+}
+
+/// A wait for a copy.
+#[derive(Debug)]
+pub(crate) enum Wait {
+    Over(Duration),
+    /// What is to be computed waits, nobody else.
+    OfComputing(ComputingHeld),
+}
+
+impl Wait {
+    /// How long it is, in seconds, once it is over.
+    ///
+    /// # Errors
+    /// When the device failed meanwhile.
+    pub(crate) fn seconds(&self) -> Result<f64, RankError> {
+        match self {
+            Self::Over(waited) => Ok(waited.as_secs_f64()),
+            Self::OfComputing(held) => Ok(held.seconds()?),
+        }
+    }
+}
 
 impl Ticket {
-    pub(crate) fn wait(&self) -> Result<(), RankError> {
-        let mut state = self.0.state();
+    /// Nothing is computed from now on before the copy is done.
+    ///
+    /// # Errors
+    /// When it failed.
+    pub(crate) fn wait(self) -> Result<Wait, RankError> {
+        match self {
+            Self::OfThread(shared) => {
+                let begin = Instant::now();
+                shared.wait().map(|()| Wait::Over(begin.elapsed()))
+            }
+            Self::OfQueue(queued) => Ok(Wait::OfComputing(queued.hold_computing()?)),
+        }
+    }
+}
+
+impl Shared {
+    fn wait(&self) -> Result<(), RankError> {
+        let mut state = self.state();
         while *state == State::Begun {
-            let waited = self.0.changed.wait_timeout(state, WAITING_PAUSE);
+            let waited = self.changed.wait_timeout(state, WAITING_PAUSE);
             let (held, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             state = held;
             if timeout.timed_out() {
@@ -93,24 +135,39 @@ impl Ticket {
 }
 
 impl Lane {
-    /// Starts its thread. It ends when nobody can ask any more.
+    /// One of a GPU, or one whose thread ends when nobody can ask any more.
     ///
     /// # Errors
-    /// When there can be no more threads.
-    pub(crate) fn start(name: String, bytes_per_second: Option<f64>) -> Result<Self, RankError> {
+    /// When there can be no more of them.
+    pub(crate) fn start(
+        name: String,
+        bytes_per_second: Option<f64>,
+        gpu: Option<&Gpu>,
+    ) -> Result<Self, RankError> {
+        if let Some(gpu) = gpu {
+            return Ok(Self::Queue(CopyQueue::new(gpu)?));
+        }
         let (jobs, asked) = mpsc::channel();
         std::thread::Builder::new().name(name).spawn(move || work(&asked, bytes_per_second)).map_err(
             |error| RankError::Other(format!("cannot start a thread that copies blocks: {error}")),
         )?;
-        Ok(Self { jobs })
+        Ok(Self::Thread(jobs))
     }
 
     /// Asks for a copy. Never waits.
-    pub(crate) fn ask(&self, transfers: Vec<Transfer>) -> Ticket {
-        let shared = Arc::new(Shared { state: Mutex::new(State::Begun), changed: Condvar::new() });
-        // Where its thread is gone the job comes back, is dropped, and has failed.
-        drop(self.jobs.send(Job { transfers, end: End(shared.clone()) }));
-        Ticket(shared)
+    ///
+    /// # Errors
+    /// When a GPU refuses.
+    pub(crate) fn ask(&self, transfers: Vec<Transfer>) -> Result<Ticket, RankError> {
+        match self {
+            Self::Thread(jobs) => {
+                let shared = Arc::new(Shared { state: Mutex::new(State::Begun), changed: Condvar::new() });
+                // Where its thread is gone the job comes back, is dropped, and has failed.
+                drop(jobs.send(Job { transfers, end: End(shared.clone()) }));
+                Ok(Ticket::OfThread(shared))
+            }
+            Self::Queue(queue) => Ok(Ticket::OfQueue(queue.copy(transfers)?)),
+        }
     }
 }
 

@@ -27,14 +27,13 @@ mod pool;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::offload::Offload;
 use loadmaster_proto::measure::rank::RankSpec;
 use loadmaster_proto::training::actions::{Deed, Step, Steps};
 use tch::Tensor;
 
 use crate::error::RankError;
-use crate::ffi::{Finder, Mapping};
+use crate::ffi::{Finder, Gpu, Mapping};
 use crate::layers::Trained;
 use mover::Mover;
 use place::Place;
@@ -55,18 +54,28 @@ fn with<T: Default>(act: impl FnOnce(&mut Mover) -> Result<T, RankError>) -> Res
 ///
 /// # Errors
 /// When the host has not so much memory.
-pub fn begin(spec: &RankSpec, steps: Steps, borrowed: &BTreeMap<u32, Arc<Mapping>>) -> Result<(), RankError> {
+pub fn begin(
+    spec: &RankSpec,
+    steps: Steps,
+    borrowed: &BTreeMap<u32, Arc<Mapping>>,
+    gpu: Option<&Gpu>,
+) -> Result<(), RankError> {
     let actions = &spec.actions;
     let moves = actions.actions.iter().any(|action| matches!(action.deed, Deed::Swap(_)));
     if !moves && actions.host_pool.0 == 0 {
         return Ok(());
     }
-    let host = Mapping::made(actions.host_pool.0).map_err(|error| {
-        RankError::Other(format!("cannot make a pool of {} in the host's memory: {error}", actions.host_pool))
-    })?;
-    let mut places = vec![Place::new(None, Arc::new(host), spec.pace.host)?];
+    let bytes = actions.host_pool.0;
+    let host =
+        gpu.map_or_else(|| Mapping::made(bytes), |gpu| Mapping::pinned(bytes, gpu)).map_err(|error| {
+            RankError::Other(format!(
+                "cannot make a pool of {} in the host's memory: {error}",
+                actions.host_pool
+            ))
+        })?;
+    let mut places = vec![Place::new(None, Arc::new(host), spec.pace.host, gpu)?];
     for (&stage, memory) in borrowed {
-        places.push(Place::new(Some(stage), memory.clone(), spec.pace.peer)?);
+        places.push(Place::new(Some(stage), memory.clone(), spec.pace.peer, gpu)?);
     }
     *mover() = Some(Mover::new(actions, steps, places)?);
     Ok(())
@@ -185,23 +194,13 @@ pub fn peer_peaks() -> Vec<(u32, u64)> {
     mover().as_ref().map_or(Vec::new(), Mover::peer_peaks)
 }
 
-/// What was moved, beside what others had here at most, where they could have anything; none where there is nothing to
-/// move.
-pub fn offload(hosted_peak: Option<u64>) -> Option<Offload> {
-    let mover = mover();
-    match (mover.as_ref(), hosted_peak) {
-        (Some(mover), peak) => Some(mover.offload(peak.unwrap_or_default())),
-        (None, Some(peak)) => Some(Offload { hosted_peak: Bytes(peak), ..Offload::default() }),
-        (None, None) => None,
-    }
+/// What was moved; none where there is nothing to move and others have nothing here.
+pub fn offload(hosts: bool) -> Option<Offload> {
+    let moved = mover().as_ref().map(Mover::offload);
+    moved.or_else(|| hosts.then(Offload::default))
 }
 
-/// Brings everything back and ends.
-///
-/// # Errors
-/// When a copy fails.
-pub fn end() -> Result<(), RankError> {
-    with(Mover::lend)?;
+/// Ends. What is away by now stays away: nothing may compute with it any more.
+pub fn end() {
     *mover() = None;
-    Ok(())
 }

@@ -142,8 +142,7 @@ impl Mover {
         self.catch_up_all()?;
         self.next = 0;
         self.blocks.forget_micro_batches();
-        self.places.iter_mut().for_each(Place::count_iteration);
-        Ok(())
+        self.places.iter_mut().try_for_each(Place::count_iteration)
     }
 
     /// All boundaries of the iteration that are left: behind the last layer that is trained, others may have a step.
@@ -196,7 +195,7 @@ impl Mover {
         if let Some(away) = self.away[index].as_mut().filter(|away| away.state == State::Gone) {
             away.renew_memory()?;
             self.missing -= away.bytes();
-            away.copy(&mut self.places, Direction::Back);
+            away.copy(&mut self.places, Direction::Back)?;
             away.state = State::Coming;
         }
         Ok(())
@@ -214,13 +213,13 @@ impl Mover {
         Ok(())
     }
 
-    /// Brings everything back for a moment, or, where it is the end, for good.
+    /// Brings everything back for a moment.
     pub(super) fn lend(&mut self) -> Result<(), RankError> {
         for away in self.away.iter_mut().flatten() {
             away.wait(&mut self.places)?;
             if away.state == State::Gone {
                 ffi::without_host_capacity(|| away.renew_memory())?;
-                away.copy(&mut self.places, Direction::Back);
+                away.copy(&mut self.places, Direction::Back)?;
                 away.wait(&mut self.places)?;
                 away.state = State::Lent;
             }
@@ -242,13 +241,13 @@ impl Mover {
         self.places.iter_mut().for_each(Place::reset);
     }
 
-    /// What was counted.
-    pub(super) fn offload(&self, hosted_peak: u64) -> Offload {
+    /// What was counted, but for what others had here.
+    pub(super) fn offload(&self) -> Offload {
         let host = self.places.iter().find(|place| place.peer().is_none());
         let counts = self.places.iter().map(Place::count);
         Offload {
             host_peak: Bytes(host.map_or(0, Place::peak)),
-            hosted_peak: Bytes(hosted_peak),
+            hosted_peak: Bytes::default(),
             // There is a place at the host, whether anything goes there or not.
             copies: counts.filter(|copies| copies.out_bytes > 0 || copies.in_bytes > 0).collect(),
         }

@@ -1,17 +1,16 @@
 //! A place where blocks are while they are away from the device.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::failure::OutOfMemory;
 use loadmaster_proto::measure::offload::CopyCount;
 
-use super::lane::{Lane, Ticket};
+use super::lane::{Lane, Ticket, Wait};
 use super::pool::{Extent, Pool};
 use crate::error::RankError;
-use crate::ffi::{Direction, Mapping, Storage, Transfer};
+use crate::ffi::{Direction, Gpu, Mapping, Storage, Transfer};
 use crate::median::median;
 use crate::progress;
 
@@ -29,10 +28,10 @@ pub(super) struct Portion {
 #[derive(Debug)]
 pub(super) struct Place {
     peer: Option<u32>,
-    memory: Arc<Mapping>,
-    pool: Pool,
     out: Lane,
     back: Lane,
+    memory: Arc<Mapping>,
+    pool: Pool,
     /// Of the iteration so far.
     tally: Tally,
     /// Of the last whole one.
@@ -45,7 +44,7 @@ pub(super) struct Place {
 struct Tally {
     /// Bytes out and back.
     moved: [u64; 2],
-    waited: f64,
+    waits: Vec<Wait>,
 }
 
 impl Place {
@@ -54,14 +53,15 @@ impl Place {
         peer: Option<u32>,
         memory: Arc<Mapping>,
         bytes_per_second: Option<f64>,
+        gpu: Option<&Gpu>,
     ) -> Result<Self, RankError> {
         let name = peer.map_or_else(|| "host".to_owned(), |peer| format!("stage {peer}"));
         Ok(Self {
             peer,
+            out: Lane::start(format!("to {name}"), bytes_per_second, gpu)?,
+            back: Lane::start(format!("from {name}"), bytes_per_second, gpu)?,
             pool: Pool::new(memory.bytes()),
             memory,
-            out: Lane::start(format!("to {name}"), bytes_per_second)?,
-            back: Lane::start(format!("from {name}"), bytes_per_second)?,
             tally: Tally::default(),
             moved: [0; 2],
             waited: Vec::new(),
@@ -101,11 +101,14 @@ impl Place {
     }
 
     /// Begins to copy parts of storages. Those that nothing holds any more have nothing to copy.
+    ///
+    /// # Errors
+    /// When a GPU refuses.
     pub(super) fn copy<'a>(
         &mut self,
         portions: impl Iterator<Item = (&'a Storage, &'a Portion)>,
         direction: Direction,
-    ) -> Ticket {
+    ) -> Result<Ticket, RankError> {
         let mut transfers = Vec::new();
         for (storage, portion) in portions {
             let mut offset = portion.offset;
@@ -125,18 +128,23 @@ impl Place {
     }
 
     /// Waits for a copy.
-    pub(super) fn wait(&mut self, ticket: &Ticket) -> Result<(), RankError> {
-        let begin = Instant::now();
-        let ended = ticket.wait();
-        self.tally.waited += begin.elapsed().as_secs_f64();
-        ended
+    ///
+    /// # Errors
+    /// When it failed.
+    pub(super) fn wait(&mut self, ticket: Ticket) -> Result<(), RankError> {
+        self.tally.waits.push(ticket.wait()?);
+        Ok(())
     }
 
     /// An iteration is over.
-    pub(super) fn count_iteration(&mut self) {
-        let Tally { moved, waited } = std::mem::take(&mut self.tally);
+    ///
+    /// # Errors
+    /// When the device failed.
+    pub(super) fn count_iteration(&mut self) -> Result<(), RankError> {
+        let Tally { moved, waits } = std::mem::take(&mut self.tally);
         self.moved = moved;
-        self.waited.push(waited);
+        self.waited.push(waits.iter().map(Wait::seconds).sum::<Result<f64, RankError>>()?);
+        Ok(())
     }
 
     /// Forgets what was counted.

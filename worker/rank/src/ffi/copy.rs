@@ -1,84 +1,11 @@
-//! Memory outside libtorch's allocators, and copies between it and that of tensors, on any thread.
+//! Copies between the memory of tensors and other memory, on any thread or in a queue of a GPU.
 
-use std::ffi::c_void;
-use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use cudarc::driver::{CudaStream, sys};
 
-use super::{Held, Storage};
-
-/// Memory that no allocator of libtorch knows of.
-#[derive(Debug)]
-pub struct Mapping {
-    start: *mut u8,
-    bytes: usize,
-}
-
-// SAFETY: it is plain memory. Which part of it is whose is decided by pools; transfers alone touch it.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    /// This process's own, made at once, so that no later use waits for the kernel.
-    ///
-    /// # Errors
-    /// When the host has not so many.
-    pub fn made(bytes: u64) -> io::Result<Self> {
-        Self::own(bytes, MapFlags::POPULATE)
-    }
-
-    /// This process's own, made where it is first used: as good as endless.
-    ///
-    /// # Errors
-    /// When there are not so many addresses.
-    pub fn endless(bytes: u64) -> io::Result<Self> {
-        Self::own(bytes, MapFlags::NORESERVE)
-    }
-
-    fn own(bytes: u64, flags: MapFlags) -> io::Result<Self> {
-        let length = length(bytes)?;
-        if length == 0 {
-            return Ok(Self { start: std::ptr::null_mut(), bytes: 0 });
-        }
-        let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | flags);
-        // SAFETY: new addresses, of the kernel's choice.
-        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), length, rights, flags) }?;
-        Ok(Self { start: start.cast(), bytes: length })
-    }
-
-    /// What a descriptor shares, made at once too.
-    ///
-    /// # Errors
-    /// When it is no memory.
-    pub fn shared(descriptor: &OwnedFd, bytes: u64) -> io::Result<Self> {
-        let (length, rights) = (length(bytes)?, ProtFlags::READ | ProtFlags::WRITE);
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        // SAFETY: new addresses, of the kernel's choice.
-        let start = unsafe { mmap(std::ptr::null_mut(), length, rights, flags, descriptor, 0) }?;
-        Ok(Self { start: start.cast(), bytes: length })
-    }
-
-    /// How many there are.
-    pub fn bytes(&self) -> u64 {
-        self.bytes as u64
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        if self.bytes > 0 {
-            // SAFETY: ours, and every transfer holds it while it runs.
-            let _ = unsafe { munmap(self.start.cast::<c_void>(), self.bytes) };
-        }
-    }
-}
-
-fn length(bytes: u64) -> io::Result<usize> {
-    usize::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))
-}
+use super::gpu::GpuFailure;
+use super::{Held, Mapping, Storage};
 
 /// Which way bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,7 +50,7 @@ impl Transfer {
         let [offset, at, bytes] = [offset, at, bytes].map(usize::try_from);
         let (offset, at, bytes) = (offset.ok()?, at.ok()?, bytes.ok()?);
         // SAFETY: both are within what was just compared with.
-        let (device, other) = unsafe { (held.data().add(offset), mapping.start.add(at)) };
+        let (device, other) = unsafe { (held.data().add(offset), mapping.start().add(at)) };
         let (from, to) = match direction {
             Direction::Out => (device, other),
             Direction::Back => (other, device),
@@ -144,5 +71,12 @@ impl Transfer {
             unsafe { std::ptr::copy_nonoverlapping(self.from.add(done), self.to.add(done), count) };
         }
         count
+    }
+
+    /// Asks a queue of a GPU to copy all of it. What it is asked for must be waited for before this ends.
+    pub(super) fn enqueue(&self, stream: &CudaStream) -> Result<(), GpuFailure> {
+        let (to, from) = (self.to as u64, self.from as u64);
+        // SAFETY: both ranges are within memory that is held, which the GPU reaches: it is its own, pinned or a peer's.
+        Ok(unsafe { sys::cuMemcpyAsync(to, from, self.bytes, stream.cu_stream()) }.result()?)
     }
 }

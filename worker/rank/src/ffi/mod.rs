@@ -1,6 +1,8 @@
 //! The only unsafe code: calls into the C++ shim, wrapped so that the rest of the program is safe.
 
 mod copy;
+mod gpu;
+mod mapping;
 #[cfg(feature = "nccl")]
 pub mod nccl;
 mod operator;
@@ -13,7 +15,9 @@ use std::os::raw::c_char;
 use tch::Tensor;
 use torch_sys::C_tensor;
 
-pub use copy::{Direction, Mapping, Transfer};
+pub use copy::{Direction, Transfer};
+pub use gpu::{ComputingHeld, CopyQueue, Gpu, GpuFailure, QueuedCopy, SharedMemory};
+pub use mapping::Mapping;
 pub use operator::{fill, with_backward};
 pub use storage::{Finder, Held, Storage, offer};
 pub use tape::{
@@ -85,6 +89,7 @@ unsafe extern "C" {
     safe fn shim_load_cuda() -> i32;
     safe fn shim_open_cuda(device: i32, capacity: u64) -> i32;
     safe fn shim_synchronize(device: i32) -> i32;
+    safe fn shim_prepare_to_find() -> i32;
     safe fn shim_track_host_memory();
     safe fn shim_set_host_capacity(bytes: u64) -> u64;
     safe fn shim_host_memory() -> MemoryCounts;
@@ -179,7 +184,16 @@ pub fn open_cuda(device: i32, capacity: u64) -> Result<(), ShimError> {
     check(shim_open_cuda(device, capacity))
 }
 
-/// Waits until a CUDA device has done all its work.
+/// Lets what autograd saves be found from now on, where somebody looks for it. Before the first backward pass: libtorch
+/// starts its threads once, for one engine.
+///
+/// # Errors
+/// When libtorch refuses.
+pub fn prepare_to_find() -> Result<(), ShimError> {
+    check(shim_prepare_to_find())
+}
+
+/// Waits until a CUDA device has computed all that it was given. Copies beside that go on.
 ///
 /// # Errors
 /// When work that was queued has failed.

@@ -6,7 +6,6 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use loadmaster_proto::cluster::device::Backend;
 use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::rank::LinkSpec;
 use tch::{Device, Kind, Tensor};
@@ -27,7 +26,7 @@ pub(crate) struct Mesh {
     ranks: u32,
     /// To the first rank, or from it to all others: groups talk over copies of these.
     streams: BTreeMap<Appointment, UnixStream>,
-    /// To all others, for memory that they share; none where devices cannot share any.
+    /// To all others, for memory that they share.
     pools: BTreeMap<Address, UnixStream>,
     /// All ranks, through the host's memory, to wait for each other.
     all: Option<Group>,
@@ -56,8 +55,7 @@ impl Mesh {
         let mut wanted: BTreeSet<Appointment> = Pairs::appointments(own, ranks);
         wanted.extend(everybody.peers().iter().map(|&peer| (Tie::Shard, peer)));
         let others = (0..ranks).filter(|&shard| shard != own.shard).map(|shard| Address { shard, ..own });
-        let sharing: BTreeSet<Address> =
-            if spec.device.backend == Backend::Cpu { others.collect() } else { BTreeSet::new() };
+        let sharing: BTreeSet<Address> = others.collect();
         wanted.extend(sharing.iter().map(|&peer| (Tie::Pool, peer)));
         let mut met = meet(&spec.folder, own, &wanted, deadline)?;
         let pools =

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use loadmaster_proto::measure::links::{GroupLink, LinkPoint, LinkWork, PairLink, RankLinks};
 use loadmaster_proto::measure::rank::LinkSpec;
 use loadmaster_proto::phase::Phase;
-use tch::{Device, Tensor};
+use tch::Tensor;
 
 use crate::collective::Reduction;
 use crate::error::RankError;
@@ -34,7 +34,7 @@ pub fn measure(spec: &LinkSpec) -> Result<RankLinks, RankError> {
     let memory = Memory::open(&spec.device)?;
     tch::set_num_threads(i32::try_from(spec.threads).unwrap_or(i32::MAX));
     let exchanges = spec.work.pairs().count() + spec.work.groups().len();
-    progress::start((exchanges + copies::passes(&spec.work, spec.device.backend)) as u64);
+    progress::start((exchanges + copies::passes(&spec.work)) as u64);
     exchange(spec, &memory).map_err(|error| {
         let (phase, layer) = progress::whereabouts();
         memory.explain(error, phase, layer)
@@ -47,7 +47,7 @@ fn exchange(spec: &LinkSpec, memory: &Memory) -> Result<RankLinks, RankError> {
     let mut rank = Rank {
         own: spec.index,
         work: &spec.work,
-        device: memory.device(),
+        memory,
         clock: Clock::new(memory.asynchronous_device()),
         mesh,
     };
@@ -72,7 +72,7 @@ fn exchange(spec: &LinkSpec, memory: &Memory) -> Result<RankLinks, RankError> {
 struct Rank<'a> {
     own: u32,
     work: &'a LinkWork,
-    device: Device,
+    memory: &'a Memory,
     clock: Clock,
     mesh: Mesh,
 }
@@ -110,7 +110,7 @@ impl Rank<'_> {
         for size in self.work.groups() {
             self.mesh.wait_for_all()?;
             if let Some(group) = self.mesh.group(size, spec.collectives)? {
-                let together = Tensor::f_zeros([1], (tch::Kind::Float, self.device))?;
+                let together = Tensor::f_zeros([1], (tch::Kind::Float, self.memory.device()))?;
                 let points = self.points(|tensor| {
                     // So that nobody's lateness is taken for the link's.
                     group.all_reduce(&together, Reduction::Sum)?;
@@ -135,7 +135,7 @@ impl Rank<'_> {
         let mut points = Vec::with_capacity(self.work.payload_bytes.len());
         for &payload_bytes in &self.work.payload_bytes {
             let Form { kind, shape } = Form::of_bytes(payload_bytes);
-            let tensor = Tensor::f_zeros(shape, (kind, self.device))?;
+            let tensor = Tensor::f_zeros(shape, (kind, self.memory.device()))?;
             exchange(&tensor)?;
             let mut seconds = Vec::with_capacity(self.work.repeats as usize);
             for _ in 0..self.work.repeats {

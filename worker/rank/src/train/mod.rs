@@ -94,11 +94,12 @@ fn steps(spec: &RankSpec) -> Steps {
 fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     let device = memory.device();
     // Before the parameters are made: who waits for us need not wait for those.
-    let Connections { neighbours, groups, pools } = connections::connect(spec, Forms::of(spec, device))?;
+    let Connections { neighbours, groups, pools } =
+        connections::connect(spec, Forms::of(spec, device), memory)?;
     let share = Share { config: spec.position.stage, shard: spec.shard, groups };
     let clock = Clock::new(memory.asynchronous_device());
     let steps = steps(spec);
-    actions::begin(spec, steps.clone(), &pools.borrowed)?;
+    actions::begin(spec, steps.clone(), &pools.borrowed, memory.gpu())?;
     let stage = Stage::build(&spec.model, &share, &spec.training, &steps, device, clock)?;
     let optimizer = Stepper::new(spec.training.optimizer, stage.trained().len());
     let (endless, step_seconds) = (endless(spec, iterations(spec, memory)), Vec::new());
@@ -126,14 +127,8 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         seconds.push((clock.now()? - start).as_secs_f64());
     }
     let counts = memory.counts()?;
-    let set_aside = pools.set_aside();
-    let hosts = set_aside > 0;
-    let hosted_peak = Some(pools.finish(&actions::peer_peaks())?).filter(|_| hosts);
-    let offload = actions::offload(hosted_peak).map(Box::new);
-    actions::end()?;
-    if endless.is_none() {
-        trainer.dump_parameters()?;
-    }
+    let (set_aside, peer_peaks) = (pools.set_aside(), actions::peer_peaks());
+    let mut offload = actions::offload(set_aside > 0);
     let step_seconds = median(&trainer.step_seconds);
     if clock != unhindered {
         trainer.stage.times().restart(clock);
@@ -141,6 +136,15 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
             trainer.iterate(warm_up + spec.iterations + iteration)?;
         }
     }
+    if endless.is_none() {
+        trainer.dump_parameters()?;
+    }
+    // Whoever parks blocks elsewhere does so until here.
+    let hosted_peak = pools.finish(&peer_peaks)?;
+    if let Some(offload) = offload.as_mut().filter(|_| set_aside > 0) {
+        offload.hosted_peak = Bytes(hosted_peak);
+    }
+    actions::end();
     if endless.is_some() {
         // What is in flight until now went forward with weights that nobody has any more.
         trainer.finish()?;
@@ -174,7 +178,7 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         peak_ledger: Ledger::Allocated,
         peak_reserved: (!memory.is_exact()).then_some(Bytes(counts.reserved_peak)),
         static_bytes,
-        offload,
+        offload: offload.map(Box::new),
         capacity: spec.device.capacity,
         iteration_seconds: median(&seconds),
         step_seconds,

@@ -1,6 +1,7 @@
 //! What crosses the edges of a stage, to and from real or made-up neighbours.
 
 mod frame;
+mod lent;
 mod link;
 mod meeting;
 mod pairs;

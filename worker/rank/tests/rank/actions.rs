@@ -1,5 +1,6 @@
 //! Whatever a stage does about its memory, it trains the same, to the bit.
 
+mod cuda;
 mod pools;
 mod random;
 

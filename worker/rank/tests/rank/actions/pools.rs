@@ -25,7 +25,7 @@ use crate::processes::{Ended, pipeline, positions, run, run_all, small_gpt, solo
 const ROOM: Bytes = Bytes(1 << 24);
 
 /// The block of these layers is away, released and fetched so many steps after and before its uses.
-fn away(
+pub(super) fn away(
     (first_layer, last_layer): (usize, usize),
     block: Block,
     to: Destination,
@@ -35,15 +35,15 @@ fn away(
     Action { first_layer, last_layer, slots: Vec::new(), deed: Deed::Swap(swap) }
 }
 
-fn peers<const COUNT: usize>(stripes: [(u32, u32); COUNT]) -> Destination {
+pub(super) fn peers<const COUNT: usize>(stripes: [(u32, u32); COUNT]) -> Destination {
     Destination::Peers(stripes.map(|(stage, share)| Stripe { stage, share }).to_vec())
 }
 
-fn offload(measured: &Measurement) -> &Offload {
+pub(super) fn offload(measured: &Measurement) -> &Offload {
     measured.offload.as_deref().unwrap()
 }
 
-fn out_of_memory(ended: &Ended) -> OutOfMemory {
+pub(super) fn out_of_memory(ended: &Ended) -> OutOfMemory {
     assert_eq!(ended.code, Some(EXIT_OUT_OF_MEMORY), "{ended:?}");
     match ended.events.last() {
         Some(RankEvent::OutOfMemory { out_of_memory }) => out_of_memory.clone(),
@@ -52,29 +52,36 @@ fn out_of_memory(ended: &Ended) -> OutOfMemory {
 }
 
 /// All that leaves of a model with an untied head, at once.
-fn everything(model: &Model, points: [u32; 2]) -> Vec<Action> {
+pub(super) fn everything(model: &Model, points: [u32; 2]) -> Vec<Action> {
     let all = (0, model.layers().len() - 1);
     [Block::Activations, Block::Weights, Block::Gradients, Block::Optimizer]
         .map(|block| away(all, block, Destination::Host, points))
         .to_vec()
 }
 
+/// Of the layers of [`chain`].
+const CHAIN_WIDTH: u64 = 256;
+
+/// Three linear layers behind one that does nothing, and the bytes of what 16 samples have between them.
+pub(super) fn chain() -> (Model, u64) {
+    let linear = |name: &str| Layer {
+        name: name.to_owned(),
+        kind: LayerKind::Linear { in_features: CHAIN_WIDTH as i64, out_features: CHAIN_WIDTH as i64 },
+    };
+    let flatten = Layer { name: "flatten".to_owned(), kind: LayerKind::Flatten };
+    let input = ModelInput::Image { channels: 1, height: 1, width: CHAIN_WIDTH as i64 };
+    let layers = vec![flatten, linear("a"), linear("b"), linear("c")];
+    (Model::new("chain".to_owned(), input, layers).unwrap(), 16 * CHAIN_WIDTH * 4)
+}
+
 /// With pencil and paper: a linear layer in the middle of a pipeline, whose five inputs wait in the host but for those
 /// that a step needs, or that come a step earlier.
 #[test]
 fn a_swapped_layer_holds_what_theory_says() {
-    const WIDTH: u64 = 256;
-    let linear = |name: &str| Layer {
-        name: name.to_owned(),
-        kind: LayerKind::Linear { in_features: WIDTH as i64, out_features: WIDTH as i64 },
-    };
-    let flatten = Layer { name: "flatten".to_owned(), kind: LayerKind::Flatten };
-    let input = ModelInput::Image { channels: 1, height: 1, width: WIDTH as i64 };
-    let layers = vec![flatten, linear("a"), linear("b"), linear("c")];
-    let model = Model::new("chain".to_owned(), input, layers).unwrap();
+    let (model, edge) = chain();
     let training =
         TrainingSpec { schedule: Schedule::Gpipe, micro_batches: 5, micro_batch_size: 16, ..training() };
-    let (weight, edge) = (WIDTH * WIDTH * 4 + WIDTH * 4, 16 * WIDTH * 4);
+    let weight = CHAIN_WIDTH * CHAIN_WIDTH * 4 + CHAIN_WIDTH * 4;
     for (fetch_before, here) in [(0, 1), (1, 2), (2, 3)] {
         let mut spec = solo(&model, training, positions(&[2, 1, 1])[1]);
         let points = [0, fetch_before];

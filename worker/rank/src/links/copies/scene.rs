@@ -1,4 +1,4 @@
-//! Copies of a CPU slot: those of a rank's mover, between the slot's capped memory and pools outside it.
+//! Copies of a device: those of a rank's mover, between its capped memory and pools outside it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use loadmaster_proto::measure::rank::LinkSpec;
-use tch::{Device, Tensor};
+use tch::Tensor;
 
 use super::super::Rank;
 use crate::actions::lane::Lane;
 use crate::error::RankError;
 use crate::ffi::{Direction, Mapping, Storage, Transfer};
-use crate::peers::Address;
 use crate::tape::defect;
 use crate::tensor::Form;
+use crate::timing::Clock;
 use crate::transport::SharedPools;
 
 /// Fewest and most bytes that are written so that no cache has what is copied next.
@@ -24,45 +24,50 @@ const TOGETHER: usize = 1 << 30;
 /// Where Linux says how large the last cache is: `32768K`.
 const LAST_CACHE: &str = "/sys/devices/system/cpu/cpu0/cache/index3/size";
 
-/// A CPU slot's memory, and pools outside it.
+/// A device's memory, and pools outside it.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct Scene {
     /// What leaves, and what comes back; with what holds it.
     leaves: (Storage, Tensor),
     comes: (Storage, Tensor),
     /// Where what comes back lies in a pool.
     offset: u64,
-    /// The pool of the host, and those of other ranks.
-    pools: BTreeMap<Option<u32>, Arc<Mapping>>,
     /// To and from the host, to and from other ranks.
     host: [Lane; 2],
     peers: [Lane; 2],
+    /// The pool of the host, and those of other ranks.
+    pools: BTreeMap<Option<u32>, Arc<Mapping>>,
+    clock: Clock,
     /// What others copy into.
     _shared: SharedPools,
-    /// Written over so that what is copied comes from memory, not from a cache, as it does behind a step.
+    /// Written over so that what is copied comes from memory, not from a cache, as it does behind a step; empty where no
+    /// cache is as large as what is copied.
     cooling: Vec<u64>,
 }
 
-impl Slot {
+impl Scene {
     pub(super) fn new(rank: &mut Rank<'_>, spec: &LinkSpec, largest: u64) -> Result<Self, RankError> {
         let Form { kind, shape } = Form::of_bytes(largest);
         // Every page is one of its own, as those of blocks are.
         let tensor = || -> Result<(Storage, Tensor), RankError> {
-            let tensor = Tensor::f_ones(shape.as_slice(), (kind, Device::Cpu))?;
+            let tensor = Tensor::f_ones(shape.as_slice(), (kind, rank.memory.device()))?;
             Ok((Storage::of(&tensor)?, tensor))
         };
         let (leaves, comes) = (tensor()?, tensor()?);
         let both = largest.saturating_mul(2);
         let patience = Duration::try_from_secs_f64(spec.neighbour_timeout_seconds).unwrap_or_default();
-        let own = Address { stage: 0, shard: spec.index };
-        let shared = SharedPools::exchange(rank.mesh.pool_streams(), own, both, Instant::now() + patience)?;
-        let host = Mapping::made(both).map_err(|error| {
+        let deadline = Instant::now() + patience;
+        let shared = SharedPools::exchange(rank.mesh.pool_streams(), both, deadline, rank.memory)?;
+        let gpu = rank.memory.gpu();
+        let made = gpu.map_or_else(|| Mapping::made(both), |gpu| Mapping::pinned(both, gpu));
+        let host = made.map_err(|error| {
             RankError::Other(format!("cannot make a pool of {both} bytes in the host's memory: {error}"))
         })?;
         let mut pools = BTreeMap::from([(None, Arc::new(host))]);
         pools.extend(shared.others.iter().map(|(peer, memory)| (Some(peer.shard), memory.clone())));
         let lanes = |place: &str, pace: Option<f64>| -> Result<[Lane; 2], RankError> {
-            Ok([Lane::start(format!("to {place}"), pace)?, Lane::start(format!("from {place}"), pace)?])
+            let lane = |way: &str| Lane::start(format!("{way} {place}"), pace, gpu);
+            Ok([lane("to")?, lane("from")?])
         };
         Ok(Self {
             leaves,
@@ -72,7 +77,8 @@ impl Slot {
             host: lanes("host", spec.pace.host)?,
             peers: lanes("peers", spec.pace.peer)?,
             _shared: shared,
-            cooling: vec![0; cooling(spec.work.devices) / size_of::<u64>()],
+            clock: rank.clock,
+            cooling: vec![0; if gpu.is_some() { 0 } else { cooling(spec.work.devices) / size_of::<u64>() }],
         })
     }
 
@@ -95,10 +101,14 @@ impl Slot {
             let transfer = Transfer::new(storage, (0, bytes), pool, at, way);
             asked.push((lane, transfer.ok_or_else(|| defect("a pool is too small"))?));
         }
-        let start = Instant::now();
-        let tickets: Vec<_> = asked.into_iter().map(|(lane, transfer)| lane.ask(vec![transfer])).collect();
-        tickets.iter().try_for_each(|ticket| ticket.wait())?;
-        Ok(start.elapsed().as_secs_f64())
+        let start = self.clock.now()?;
+        // All are asked for before any of them is waited for.
+        let tickets: Vec<_> =
+            asked.into_iter().map(|(lane, transfer)| lane.ask(vec![transfer])).collect::<Result<_, _>>()?;
+        for ticket in tickets {
+            ticket.wait()?;
+        }
+        Ok((self.clock.now()? - start).as_secs_f64())
     }
 }
 

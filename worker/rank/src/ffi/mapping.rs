@@ -1,0 +1,127 @@
+//! Memory outside libtorch's allocators: of the host, of this process or shared, or of another rank's GPU.
+
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+use super::gpu::{Gpu, GpuFailure, SharedMemory};
+
+/// Memory that no allocator of libtorch knows of.
+#[derive(Debug)]
+pub struct Mapping {
+    start: *mut u8,
+    bytes: usize,
+    origin: Origin,
+}
+
+/// Whose memory it is, and so how it ends.
+#[derive(Debug)]
+enum Origin {
+    /// The host's.
+    Host,
+    /// The host's, for a GPU to read and write on its own.
+    Pinned(Gpu),
+    /// A GPU's, of another process, in an allocation that begins here.
+    Elsewhere { gpu: Gpu, allocation: u64 },
+}
+
+// SAFETY: it is plain memory. Which part of it is whose is decided by pools; transfers alone touch it.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// This process's own, made at once, so that no later use waits for the kernel.
+    ///
+    /// # Errors
+    /// When the host has not so many.
+    pub fn made(bytes: u64) -> io::Result<Self> {
+        Self::own(bytes, MapFlags::POPULATE)
+    }
+
+    /// This process's own, made where it is first used: as good as endless.
+    ///
+    /// # Errors
+    /// When there are not so many addresses.
+    pub fn endless(bytes: u64) -> io::Result<Self> {
+        Self::own(bytes, MapFlags::NORESERVE)
+    }
+
+    fn own(bytes: u64, flags: MapFlags) -> io::Result<Self> {
+        let length = length(bytes)?;
+        if length == 0 {
+            return Ok(Self { start: std::ptr::null_mut(), bytes: 0, origin: Origin::Host });
+        }
+        let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | flags);
+        // SAFETY: new addresses, of the kernel's choice.
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), length, rights, flags) }?;
+        Ok(Self { start: start.cast(), bytes: length, origin: Origin::Host })
+    }
+
+    /// What a descriptor shares, made at once too.
+    ///
+    /// # Errors
+    /// When it is no memory.
+    pub fn shared(descriptor: &OwnedFd, bytes: u64) -> io::Result<Self> {
+        let (length, rights) = (length(bytes)?, ProtFlags::READ | ProtFlags::WRITE);
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: new addresses, of the kernel's choice.
+        let start = unsafe { mmap(std::ptr::null_mut(), length, rights, flags, descriptor, 0) }?;
+        Ok(Self { start: start.cast(), bytes: length, origin: Origin::Host })
+    }
+
+    /// This process's own, for a GPU to read and write on its own.
+    ///
+    /// # Errors
+    /// When the host has not so many, or does not let them be pinned.
+    pub fn pinned(bytes: u64, gpu: &Gpu) -> io::Result<Self> {
+        let mut made = Self::made(bytes)?;
+        if made.bytes > 0 {
+            // SAFETY: it is ours, and ends behind this.
+            unsafe { gpu.pin(made.start, made.bytes) }.map_err(io::Error::other)?;
+            made.origin = Origin::Pinned(gpu.clone());
+        }
+        Ok(made)
+    }
+
+    /// Memory of a GPU that another process shares.
+    ///
+    /// # Errors
+    /// When this GPU cannot reach it, or there is less of it.
+    pub fn of_peer(shared: SharedMemory, bytes: u64, gpu: &Gpu) -> Result<Self, GpuFailure> {
+        let (start, allocation) = gpu.open_shared(shared, bytes)?;
+        let origin = Origin::Elsewhere { gpu: gpu.clone(), allocation };
+        Ok(Self { start: start as *mut u8, bytes: usize::try_from(bytes).unwrap_or(usize::MAX), origin })
+    }
+
+    /// Where it is.
+    pub(super) fn start(&self) -> *mut u8 {
+        self.start
+    }
+
+    /// How many there are.
+    pub fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        match &self.origin {
+            Origin::Elsewhere { gpu, allocation } => return gpu.close_shared(*allocation),
+            // SAFETY: it was pinned as it was made.
+            Origin::Pinned(gpu) => unsafe { gpu.unpin(self.start) },
+            Origin::Host => {}
+        }
+        if self.bytes > 0 {
+            // SAFETY: ours, and every transfer holds it while it runs.
+            let _ = unsafe { munmap(self.start.cast::<c_void>(), self.bytes) };
+        }
+    }
+}
+
+fn length(bytes: u64) -> io::Result<usize> {
+    usize::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))
+}

@@ -2,7 +2,7 @@
 //!
 //! CPU slots share the host's cores: runs that had to share theirs would be timed while they wait for each
 //! other. So no more slots work at once than have a core for each of their threads, but for a run that needs
-//! more than that: it works alone.
+//! more than that: it works alone. For the same reason no two runs are on shares of one GPU at once.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -68,11 +68,15 @@ impl DeviceLedger {
     }
 
     fn free_devices(&self) -> impl Iterator<Item = &Device> {
-        self.devices.iter().filter(|device| !self.held.values().any(|held| held.devices.contains(&device.id)))
+        let held = |device: &Device| self.held.values().any(|held| held.devices.contains(&device.id));
+        self.devices.iter().filter(move |device| {
+            !held(device) && !self.devices.iter().any(|other| share_a_gpu(device, other) && held(other))
+        })
     }
 
     /// Occupies `count` free devices of `kind` with at least `min_capacity` bytes; the smallest
-    /// that fit, so that large ones stay free for runs that need them. None: too few.
+    /// that fit, so that large ones stay free for runs that need them, and of these such as are on different GPUs.
+    /// None: too few.
     pub(super) fn take(
         &mut self,
         key: LeaseKey,
@@ -81,14 +85,19 @@ impl DeviceLedger {
         count: u32,
         now: Instant,
     ) -> Option<Vec<String>> {
-        let mut fitting: Vec<(u64, String)> = self
+        let mut fitting: Vec<&Device> = self
             .free_devices()
             .filter(|device| device.kind == kind && device.capacity.0 >= min_capacity)
-            .map(|device| (device.capacity.0, device.id.clone()))
             .collect();
         let count = usize::try_from(count).ok().filter(|&count| count <= fitting.len())?;
-        fitting.sort_by_key(|(capacity, _)| *capacity);
-        let devices: Vec<String> = fitting.into_iter().take(count).map(|(_, id)| id).collect();
+        let shares_before = |index: usize, device: &Device| {
+            self.devices[..index].iter().filter(|other| share_a_gpu(device, other)).count()
+        };
+        let place = |device: &Device| self.devices.iter().position(|other| other.id == device.id);
+        fitting.sort_by_key(|device| {
+            (device.capacity, place(device).map_or(0, |index| shares_before(index, device)))
+        });
+        let devices: Vec<String> = fitting.into_iter().take(count).map(|device| device.id.clone()).collect();
         self.held.insert(key, Held { devices: devices.clone(), seen: now });
         Some(devices)
     }
@@ -118,6 +127,12 @@ impl DeviceLedger {
         let patience = self.patience;
         self.held.retain(|_, held| now.duration_since(held.seen) < patience);
     }
+}
+
+/// Whether two devices are different shares of one GPU.
+fn share_a_gpu(one: &Device, other: &Device) -> bool {
+    let is_gpu = one.backend == Backend::Cuda && !one.uuid.is_empty();
+    is_gpu && one.uuid == other.uuid && one.id != other.id
 }
 
 fn offered(device: &Device) -> FreeDevice {
@@ -212,6 +227,30 @@ mod tests {
         ledger.take(key(1), CPU_KIND, 1, 1, Instant::now()).unwrap();
         ledger.take(key(2), "gpu", 1, 1, Instant::now()).unwrap();
         assert_eq!(ledger.free(), [FreeDevice { kind: "gpu".to_owned(), capacity: 7 }]);
+    }
+
+    /// Two GPUs of two shares: a run of one share keeps the other one of its GPU idle, and one of two takes both GPUs
+    /// rather than both shares of one.
+    #[test]
+    fn no_two_runs_are_on_shares_of_one_gpu() {
+        let share = |(index, device): (usize, Device)| Device {
+            id: format!("gpu{}.{}", index / 2, index % 2),
+            backend: Backend::Cuda,
+            kind: "gpu".to_owned(),
+            uuid: format!("GPU-{}", index / 2),
+            ..device
+        };
+        let all = devices(&[7; 4]).into_iter().enumerate().map(share).collect();
+        let mut ledger = DeviceLedger::new(all, None, PATIENCE);
+        let now = Instant::now();
+        assert_eq!(ledger.take(key(1), "gpu", 1, 2, now).unwrap(), ["gpu0.0", "gpu1.0"]);
+        assert!(ledger.free().is_empty());
+        ledger.release(&key(1));
+        assert_eq!(ledger.take(key(2), "gpu", 1, 1, now).unwrap(), ["gpu0.0"]);
+        assert_eq!((ledger.free().len(), ledger.take(key(3), "gpu", 1, 3, now)), (2, None));
+        assert_eq!(ledger.take(key(3), "gpu", 1, 2, now).unwrap(), ["gpu1.0", "gpu1.1"]);
+        ledger.release(&key(2));
+        assert_eq!(ledger.take(key(4), "gpu", 1, 2, now).unwrap(), ["gpu0.0", "gpu0.1"]);
     }
 
     #[test]

@@ -8,12 +8,13 @@
 //! * [`actions`] takes blocks away from the device between their uses and brings them back.
 //! * [`peers`] are who talks to whom, [`tensor`] what all of them do with tensors.
 //! * [`tape`] records what a layer allocates, for the planner.
-//! * [`memory`] counts bytes, [`timing`] seconds, [`progress`] tells the daemon.
+//! * [`memory`] counts bytes, [`timing`] the seconds of layers by a [`clock`], [`progress`] tells the daemon.
 //! * [`ffi`] is the only unsafe code.
 //!
 //! It is a library so that tests can reach its parts; the program is in `main.rs`.
 
 pub mod actions;
+pub mod clock;
 pub mod collective;
 pub mod connections;
 pub mod data;

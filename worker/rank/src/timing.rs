@@ -4,7 +4,6 @@
 //! one layer to the next, so the graph need not be split to be timed.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use loadmaster_proto::measure::layer_times::LayerTimes;
 use loadmaster_proto::phase::Phase;
@@ -12,50 +11,21 @@ use loadmaster_proto::training::actions::Step;
 use tch::Tensor;
 
 use crate::actions;
+use crate::clock::{Moment, Timer};
 use crate::collective::operators::keep_cause;
 use crate::error::RankError;
-use crate::ffi;
+use crate::ffi::{self, Gate};
 use crate::layers::ForwardKind;
 use crate::median::median;
 use crate::progress;
 
-/// A clock that waits for a device that works asynchronously before it is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Clock {
-    asynchronous_device: Option<i32>,
-}
-
-impl Clock {
-    /// A clock for work on the host or on this CUDA device.
-    pub fn new(asynchronous_device: Option<i32>) -> Self {
-        Self { asynchronous_device }
-    }
-
-    /// A clock that waits for nothing: what it says of an asynchronous device is when work was given to it.
-    #[must_use]
-    pub fn without_waiting(self) -> Self {
-        Self { asynchronous_device: None }
-    }
-
-    /// The moment when all work so far is done.
-    ///
-    /// # Errors
-    /// When work on the device has failed.
-    pub fn now(self) -> Result<Instant, RankError> {
-        if let Some(device) = self.asynchronous_device {
-            ffi::synchronize(device)?;
-        }
-        Ok(Instant::now())
-    }
-}
-
 /// When the gradient at an edge was complete. Edge k lies before layer k.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Mark {
     edge: usize,
-    moment: Instant,
+    moment: Moment,
     /// When what happens between two layers was over.
-    over: Instant,
+    over: Moment,
 }
 
 /// A backward pass: its micro-batch and its lowest layer.
@@ -66,14 +36,13 @@ struct Under {
 }
 
 struct Marks {
-    clock: Clock,
+    timer: Timer,
     pass: Option<Under>,
     marks: Vec<Mark>,
 }
 
 /// Hooks carry nothing but a number, and run on threads of libtorch.
-static MARKS: Mutex<Marks> =
-    Mutex::new(Marks { clock: Clock { asynchronous_device: None }, pass: None, marks: Vec::new() });
+static MARKS: Mutex<Marks> = Mutex::new(Marks { timer: Timer::Host, pass: None, marks: Vec::new() });
 
 fn marks() -> MutexGuard<'static, Marks> {
     MARKS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -85,13 +54,13 @@ extern "C" fn gradient_complete(edge: u64) -> bool {
     progress::enter(Phase::Backward, edge.checked_sub(1));
     let mut marks = marks();
     // A failure of the device comes up again where it can be reported.
-    let Ok(moment) = marks.clock.now() else { return true };
+    let Ok(moment) = marks.timer.now() else { return true };
     // At the lowest edge of a pass no layer of it is left to do.
     let next = marks.pass.filter(|pass| edge > pass.first).map(|pass| pass.micro_batch);
     let next =
         next.zip(edge.checked_sub(1)).map(|(micro_batch, layer)| Step::Backward { micro_batch, layer });
     let acted = next.map_or(Ok(false), actions::before);
-    let over = marks.clock.now().unwrap_or(moment);
+    let over = marks.timer.now().unwrap_or_else(|_| moment.clone());
     marks.marks.push(Mark { edge, moment, over });
     acted.map_err(keep_cause).is_ok()
 }
@@ -112,14 +81,14 @@ impl Samples {
     /// Most iterations that are remembered: a median needs no more.
     const MOST: usize = 100;
 
-    fn add(&mut self, micro_batch: u32, taken: Duration) {
+    fn add(&mut self, micro_batch: u32, taken_seconds: f64) {
         let micro_batch = micro_batch as usize;
         if self.0.len() <= micro_batch {
             self.0.resize_with(micro_batch + 1, Vec::new);
         }
         let of_iterations = &mut self.0[micro_batch];
         if of_iterations.len() < Self::MOST {
-            of_iterations.push(taken.as_secs_f64());
+            of_iterations.push(taken_seconds);
         }
     }
 
@@ -143,36 +112,54 @@ struct LayerSamples {
 /// The times of a stage's layers.
 #[derive(Debug)]
 pub struct Times {
-    clock: Clock,
+    timer: Timer,
+    /// What holds a pass up that is being asked for.
+    gate: Option<Gate>,
     first_layer: usize,
     layers: Vec<LayerSamples>,
 }
 
 impl Times {
     /// Starts at zero.
-    pub fn new(clock: Clock, first_layer: usize, layer_count: usize) -> Self {
-        marks().clock = clock;
-        Self { clock, first_layer, layers: vec![LayerSamples::default(); layer_count] }
+    pub fn new(first_layer: usize, layer_count: usize) -> Self {
+        let layers = vec![LayerSamples::default(); layer_count];
+        let mut times = Self { timer: Timer::Host, gate: None, first_layer, layers };
+        times.restart(Timer::Host);
+        times
     }
 
-    /// Forgets everything so far, and goes on with this clock.
-    pub fn restart(&mut self, clock: Clock) {
-        marks().clock = clock;
-        self.clock = clock;
+    /// Forgets everything so far, and goes on with this timer.
+    pub fn restart(&mut self, timer: Timer) {
+        marks().timer = timer.clone();
+        self.timer = timer;
         self.layers.fill(LayerSamples::default());
     }
 
-    /// The clock in use.
-    pub fn clock(&self) -> Clock {
-        self.clock
+    /// The timer in use.
+    pub fn timer(&self) -> &Timer {
+        &self.timer
     }
 
-    /// Adds a forward pass of a layer.
-    pub fn add_forward(&mut self, layer: usize, kind: ForwardKind, micro_batch: u32, taken: Duration) {
+    /// A pass begins: what it asks for is held up, if that is how it is timed. Returns when it begins.
+    ///
+    /// # Errors
+    /// When the GPU refuses.
+    pub fn begin_pass(&mut self) -> Result<Moment, RankError> {
+        self.gate = self.timer.gate()?;
+        self.timer.now()
+    }
+
+    /// Lets a pass go on: all of it was asked for, or the host waits for a part of it.
+    pub fn let_go(&mut self) {
+        self.gate = None;
+    }
+
+    /// Adds a forward pass of a layer, of so many seconds.
+    pub fn add_forward(&mut self, layer: usize, kind: ForwardKind, micro_batch: u32, seconds: f64) {
         if let Some(passes) = self.layers.get_mut(layer - self.first_layer) {
             match kind {
-                ForwardKind::First => passes.forward.add(micro_batch, taken),
-                ForwardKind::Again => passes.recompute.add(micro_batch, taken),
+                ForwardKind::First => passes.forward.add(micro_batch, seconds),
+                ForwardKind::Again => passes.recompute.add(micro_batch, seconds),
             }
         }
     }
@@ -192,20 +179,25 @@ impl Times {
             marks.marks.clear();
             marks.pass = Some(Under { micro_batch, first });
         }
-        let begin = self.clock.now()?;
+        let begin = self.begin_pass()?;
         progress::enter(Phase::Backward, Some(last));
-        pass()?;
-        let end = self.clock.now()?;
+        let passed = pass();
+        self.let_go();
+        passed?;
+        let end = begin.seconds_to(&self.timer.now()?)?;
         let taken = std::mem::take(&mut marks().marks);
-        let mut start = begin;
+        let mut start = 0.0;
         for layer in (first..=last).rev() {
             // Without a mark nothing below this layer is trained: it is the last one at work.
             let mark = taken.iter().find(|mark| mark.edge == layer);
-            let stop = mark.map_or(end, |mark| mark.moment);
+            let [stop, over] = match mark {
+                Some(mark) => [begin.seconds_to(&mark.moment)?, begin.seconds_to(&mark.over)?],
+                None => [end; 2],
+            };
             if let Some(passes) = self.layers.get_mut(layer - self.first_layer) {
-                passes.backward.add(micro_batch, stop.saturating_duration_since(start));
+                passes.backward.add(micro_batch, f64::max(stop - start, 0.0));
             }
-            start = start.max(mark.map_or(stop, |mark| mark.over));
+            start = f64::max(start, over);
         }
         Ok(())
     }
@@ -228,25 +220,21 @@ impl Times {
 mod tests {
     use super::*;
 
-    fn seconds(seconds: f64) -> Duration {
-        Duration::from_secs_f64(seconds)
-    }
-
     /// An iteration that was disturbed, whichever it was of each micro-batch, does not count; that the first
     /// backward pass is another one than the next does.
     #[test]
     fn seconds_of_a_pass_are_medians_over_iterations_and_means_over_micro_batches() {
-        let mut times = Times::new(Clock::default(), 3, 2);
+        let mut times = Times::new(3, 2);
         for [first, second] in [[2.0, 90.0], [1.0, 5.0], [80.0, 4.0]] {
-            times.add_forward(4, ForwardKind::First, 0, seconds(first));
-            times.add_forward(4, ForwardKind::First, 1, seconds(second));
-            times.add_forward(4, ForwardKind::Again, 1, seconds(first));
+            times.add_forward(4, ForwardKind::First, 0, first);
+            times.add_forward(4, ForwardKind::First, 1, second);
+            times.add_forward(4, ForwardKind::Again, 1, first);
         }
         let [untouched, timed] = times.typical().try_into().unwrap();
         assert_eq!(untouched, LayerTimes { layer: 3, ..LayerTimes::default() });
         assert_eq!((timed.layer, timed.forward_seconds), (4, (2.0 + 5.0) / 2.0));
         assert_eq!((timed.recompute_seconds, timed.backward_seconds), (2.0 / 2.0, 0.0));
-        times.restart(Clock::default());
+        times.restart(Timer::Host);
         assert_eq!(times.typical()[1].forward_seconds, 0.0);
     }
 
@@ -254,7 +242,7 @@ mod tests {
     fn a_long_training_is_not_remembered_whole() {
         let mut samples = Samples::default();
         for _ in 0..Samples::MOST + 10 {
-            samples.add(0, seconds(1.0));
+            samples.add(0, 1.0);
         }
         assert_eq!((samples.0[0].len(), samples.typical()), (Samples::MOST, 1.0));
     }

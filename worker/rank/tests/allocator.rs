@@ -15,7 +15,6 @@ use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule
 use loadmaster_rank::ffi::{self, Direction, Excess, Finder, Mapping, Storage, Transfer};
 use loadmaster_rank::optimizer::Stepper;
 use loadmaster_rank::pipeline::{MicroBatch, Share, Stage};
-use loadmaster_rank::timing::Clock;
 use tch::{Device, Kind, Tensor};
 
 const FLOATS: (Kind, Device) = (Kind::Float, Device::Cpu);
@@ -162,15 +161,8 @@ fn static_bytes_are_what_the_allocator_holds() {
             };
             let config = StageConfig::single(0, 4);
             let steps = Steps::of_stage(&training, &config, (0, 1), &StageActions::default(), false);
-            let mut stage = Stage::build(
-                &model,
-                &Share::single(config),
-                &training,
-                &steps,
-                Device::Cpu,
-                Clock::default(),
-            )
-            .unwrap();
+            let mut stage =
+                Stage::build(&model, &Share::single(config), &training, &steps, Device::Cpu).unwrap();
             let scalars = model
                 .stage_parameters(0, 4)
                 .iter()

@@ -195,9 +195,12 @@ pub fn peer_peaks() -> Vec<(u32, u64)> {
 }
 
 /// What was moved; none where there is nothing to move and others have nothing here.
-pub fn offload(hosts: bool) -> Option<Offload> {
-    let moved = mover().as_ref().map(Mover::offload);
-    moved.or_else(|| hosts.then(Offload::default))
+///
+/// # Errors
+/// When the device failed.
+pub fn offload(hosts: bool) -> Result<Option<Offload>, RankError> {
+    let moved = mover().as_ref().map(Mover::offload).transpose()?;
+    Ok(moved.or_else(|| hosts.then(Offload::default)))
 }
 
 /// Ends. What is away by now stays away: nothing may compute with it any more.

@@ -242,15 +242,16 @@ impl Mover {
     }
 
     /// What was counted, but for what others had here.
-    pub(super) fn offload(&self) -> Offload {
+    ///
+    /// # Errors
+    /// When the device failed.
+    pub(super) fn offload(&self) -> Result<Offload, RankError> {
         let host = self.places.iter().find(|place| place.peer().is_none());
-        let counts = self.places.iter().map(Place::count);
-        Offload {
-            host_peak: Bytes(host.map_or(0, Place::peak)),
-            hosted_peak: Bytes::default(),
-            // There is a place at the host, whether anything goes there or not.
-            copies: counts.filter(|copies| copies.out_bytes > 0 || copies.in_bytes > 0).collect(),
-        }
+        let mut copies = self.places.iter().map(Place::count).collect::<Result<Vec<_>, _>>()?;
+        // There is a place at the host, whether anything goes there or not.
+        copies.retain(|copies| copies.out_bytes > 0 || copies.in_bytes > 0);
+        let host_peak = Bytes(host.map_or(0, Place::peak));
+        Ok(Offload { host_peak, hosted_peak: Bytes::default(), copies })
     }
 
     /// The most bytes that were on the device of each peer.

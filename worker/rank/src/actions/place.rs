@@ -36,7 +36,9 @@ pub(super) struct Place {
     tally: Tally,
     /// Of the last whole one.
     moved: [u64; 2],
-    /// Of each whole one.
+    /// Of the last whole one.
+    waits: Vec<Wait>,
+    /// Of each whole one before it.
     waited: Vec<f64>,
 }
 
@@ -64,6 +66,7 @@ impl Place {
             memory,
             tally: Tally::default(),
             moved: [0; 2],
+            waits: Vec::new(),
             waited: Vec::new(),
         })
     }
@@ -136,14 +139,17 @@ impl Place {
         Ok(())
     }
 
-    /// An iteration is over.
+    /// An iteration is over. What a GPU waited in it is asked when the next one is: it is not done with it yet.
     ///
     /// # Errors
     /// When the device failed.
     pub(super) fn count_iteration(&mut self) -> Result<(), RankError> {
         let Tally { moved, waits } = std::mem::take(&mut self.tally);
         self.moved = moved;
-        self.waited.push(waits.iter().map(Wait::seconds).sum::<Result<f64, RankError>>()?);
+        let before = std::mem::replace(&mut self.waits, waits);
+        if !before.is_empty() {
+            self.waited.push(seconds(&before)?);
+        }
         Ok(())
     }
 
@@ -151,12 +157,22 @@ impl Place {
     pub(super) fn reset(&mut self) {
         self.pool.reset_peak();
         self.tally = Tally::default();
+        self.waits.clear();
         self.waited.clear();
     }
 
     /// What was counted.
-    pub(super) fn count(&self) -> CopyCount {
+    ///
+    /// # Errors
+    /// When the device failed.
+    pub(super) fn count(&self) -> Result<CopyCount, RankError> {
         let [out_bytes, in_bytes] = self.moved;
-        CopyCount { peer: self.peer, out_bytes, in_bytes, waited_seconds: median(&self.waited) }
+        let mut waited = self.waited.clone();
+        waited.push(seconds(&self.waits)?);
+        Ok(CopyCount { peer: self.peer, out_bytes, in_bytes, waited_seconds: median(&waited) })
     }
+}
+
+fn seconds(waits: &[Wait]) -> Result<f64, RankError> {
+    waits.iter().map(Wait::seconds).sum()
 }

@@ -4,9 +4,12 @@
 //! libtorch computes on the device's default stream, in order. Copies are in order in their queue, begin behind what was to
 //! be computed when they were asked for, and hold up nothing but what is told to wait for them: no thread of the host waits.
 
-use std::sync::Arc;
+use std::ffi::c_void;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use cudarc::driver::result::DriverError;
+use cudarc::driver::result::stream::launch_host_function;
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, sys};
 use tch::Tensor;
 
@@ -48,6 +51,33 @@ impl Gpu {
         let context = CudaContext::new(ordinal)?;
         let computing = context.default_stream();
         Ok(Self { context, computing })
+    }
+
+    /// When it has computed all that it was given so far.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn moment(&self) -> Result<GpuMoment, GpuFailure> {
+        let timed = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
+        Ok(GpuMoment(Arc::new(self.computing.record_event(timed)?)))
+    }
+
+    /// Holds up what it is given from now on.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn gate(&self) -> Result<Gate, GpuFailure> {
+        self.context.bind_to_thread()?;
+        let latch = Arc::<Latch>::default();
+        let given = Arc::into_raw(latch.clone()).cast_mut().cast();
+        // SAFETY: the stream is there as long as this, and what is given away is taken back in the call.
+        let held = unsafe { launch_host_function(self.computing.cu_stream(), wait_at_gate, given) };
+        if let Err(failure) = held {
+            // SAFETY: it was not called, so it is still given away.
+            drop(unsafe { Arc::from_raw(given.cast::<Latch>()) });
+            return Err(failure.into());
+        }
+        Ok(Gate(latch))
     }
 
     /// Lets the GPU read and write memory of the host on its own.
@@ -151,6 +181,50 @@ impl SharedMemory {
     }
 }
 
+/// A moment of what a GPU computes: when it has come so far.
+#[derive(Debug, Clone)]
+pub struct GpuMoment(Arc<CudaEvent>);
+
+impl GpuMoment {
+    /// Seconds from this one to another one, once that is there, which is waited for.
+    ///
+    /// # Errors
+    /// When something failed meanwhile.
+    pub fn seconds_to(&self, later: &Self) -> Result<f64, GpuFailure> {
+        Ok(f64::from(self.0.elapsed_ms(&later.0)?) / 1e3)
+    }
+}
+
+/// Holds up what is to be computed until this ends, or for [`Gate::PATIENCE`], so that nobody who waits for it waits for ever.
+#[derive(Debug)]
+pub struct Gate(Arc<Latch>);
+
+#[derive(Debug, Default)]
+struct Latch {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    /// The longest that anything is held up.
+    const PATIENCE: Duration = Duration::from_millis(100);
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        *self.0.is_open.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.0.opened.notify_all();
+    }
+}
+
+/// Runs on a thread of the driver, in the place of something that is computed.
+unsafe extern "C" fn wait_at_gate(latch: *mut c_void) {
+    // SAFETY: it was made of one that was given away for this call alone.
+    let latch = unsafe { Arc::from_raw(latch.cast::<Latch>()) };
+    let is_open = latch.is_open.lock().unwrap_or_else(PoisonError::into_inner);
+    drop(latch.opened.wait_timeout_while(is_open, Gate::PATIENCE, |is_open| !*is_open));
+}
+
 /// Copies one behind the other, beside what is computed.
 #[derive(Debug)]
 pub struct CopyQueue {
@@ -197,12 +271,10 @@ impl QueuedCopy {
     /// # Errors
     /// What the driver says.
     pub fn hold_computing(mut self) -> Result<ComputingHeld, GpuFailure> {
-        let computing = self.gpu.computing.clone();
-        let timed = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
-        let begin = computing.record_event(timed)?;
-        computing.wait(&self.done)?;
+        let begin = self.gpu.moment()?;
+        self.gpu.computing.wait(&self.done)?;
         self.is_waited_for = true;
-        Ok(ComputingHeld { begin, end: computing.record_event(timed)? })
+        Ok(ComputingHeld { begin, end: self.gpu.moment()? })
     }
 }
 
@@ -218,8 +290,8 @@ impl Drop for QueuedCopy {
 /// A wait of what is computed for copies.
 #[derive(Debug)]
 pub struct ComputingHeld {
-    begin: CudaEvent,
-    end: CudaEvent,
+    begin: GpuMoment,
+    end: GpuMoment,
 }
 
 impl ComputingHeld {
@@ -228,7 +300,7 @@ impl ComputingHeld {
     /// # Errors
     /// When something failed meanwhile.
     pub fn seconds(&self) -> Result<f64, GpuFailure> {
-        Ok(f64::from(self.begin.elapsed_ms(&self.end)?) / 1e3)
+        self.begin.seconds_to(&self.end)
     }
 }
 

@@ -16,7 +16,7 @@ use tch::Tensor;
 use torch_sys::C_tensor;
 
 pub use copy::{Direction, Transfer};
-pub use gpu::{ComputingHeld, CopyQueue, Gpu, GpuFailure, QueuedCopy, SharedMemory};
+pub use gpu::{ComputingHeld, CopyQueue, Gate, Gpu, GpuFailure, GpuMoment, QueuedCopy, SharedMemory};
 pub use mapping::Mapping;
 pub use operator::{fill, with_backward};
 pub use storage::{Finder, Held, Storage, offer};

@@ -15,6 +15,7 @@ use loadmaster_proto::measure::rank::LinkSpec;
 use loadmaster_proto::phase::Phase;
 use tch::Tensor;
 
+use crate::clock::Clock;
 use crate::collective::Reduction;
 use crate::error::RankError;
 use crate::library;
@@ -22,7 +23,6 @@ use crate::median::median;
 use crate::memory::Memory;
 use crate::progress;
 use crate::tensor::Form;
-use crate::timing::Clock;
 use mesh::Mesh;
 
 /// Exchanges with other ranks as one of them.

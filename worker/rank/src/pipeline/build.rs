@@ -18,7 +18,7 @@ use crate::data::Data;
 use crate::error::RankError;
 use crate::layers::{ParameterMaker, Trained};
 use crate::progress;
-use crate::timing::{Clock, Times};
+use crate::timing::Times;
 
 impl Stage {
     /// Makes a rank's share of the layers of a stage of `model`, with their parameters at their start, to be trained in
@@ -32,7 +32,6 @@ impl Stage {
         training: &TrainingSpec,
         steps: &Steps,
         device: Device,
-        clock: Clock,
     ) -> Result<Self, RankError> {
         let (config, shard) = (share.config, share.tensor_shard());
         let maker = ParameterMaker { device, precision: training.precision, seed: training.seed };
@@ -86,7 +85,7 @@ impl Stage {
             slots: Segment::of_slots(steps),
             data: Data::new(model, training, device)
                 .of_samples(config.samples_of(share.shard, training.micro_batch_size)),
-            times: Times::new(clock, config.first_layer, config.layer_count()),
+            times: Times::new(config.first_layer, config.layer_count()),
             loss_edge: model.layers().len(),
             loss_parts: f64::from(summed) * f64::from(config.data_degree),
             replica: share.replica(),

@@ -41,7 +41,7 @@ impl<'a> Passes<'a> {
     /// Mean cross-entropy over the last axis, which may be split, or mean square of the difference, divided
     /// by the number of passes that add up to the model's.
     pub(super) fn loss(
-        &self,
+        &mut self,
         micro_batch: MicroBatch,
         outputs: Vec<Tensor>,
         split: Option<&Split>,
@@ -49,6 +49,8 @@ impl<'a> Passes<'a> {
         let Some(logits) = outputs.into_iter().next() else {
             return Err(RankError::Other("the last layer yields nothing to compare".to_owned()));
         };
+        // They are copied to the device, which the host waits for.
+        self.times.let_go();
         let targets = self.data.targets(micro_batch.iteration, micro_batch.index)?;
         if self.data.loss() == Loss::MeanSquare {
             let targets = targets.f_to_kind(Kind::Float)?;

@@ -184,9 +184,9 @@ impl Segment {
         kind: ForwardKind,
     ) -> Result<Vec<Tensor>, RankError> {
         let phase = if kind == ForwardKind::First { Phase::Forward } else { Phase::Backward };
-        let clock = passes.times.clock();
         let mut values = inputs;
-        let mut start = clock.now()?;
+        let mut taken = Vec::with_capacity(self.layers.clone().count());
+        let mut start = passes.times.begin_pass()?;
         for layer in passes.layers_of(&self.layers) {
             let index = layer.index();
             progress::enter(phase, Some(index));
@@ -195,7 +195,7 @@ impl Segment {
                 ForwardKind::Again => Step::Again { micro_batch: micro_batch.index, layer: index },
             };
             if actions::before(step)? {
-                start = clock.now()?;
+                start = passes.times.timer().now()?;
             }
             let is_first = kind == ForwardKind::First;
             let finder = if is_first { actions::find()? } else { None };
@@ -213,9 +213,13 @@ impl Segment {
             if is_first {
                 actions::passed(micro_batch.index, index, finder, &values)?;
             }
-            let end = clock.now()?;
-            passes.times.add_forward(index, kind, micro_batch.index, end - start);
+            let end = passes.times.timer().now()?;
+            taken.push((index, start, end.clone()));
             start = end;
+        }
+        passes.times.let_go();
+        for (layer, start, end) in taken {
+            passes.times.add_forward(layer, kind, micro_batch.index, start.seconds_to(&end)?);
         }
         Ok(values)
     }

@@ -18,6 +18,7 @@ use loadmaster_proto::training::actions::Steps;
 use loadmaster_proto::training::schedule::Endless;
 
 use crate::actions;
+use crate::clock::{Clock, Timer};
 use crate::collective::operators;
 use crate::connections::{self, Connections};
 use crate::error::RankError;
@@ -27,7 +28,6 @@ use crate::memory::Memory;
 use crate::optimizer::Stepper;
 use crate::pipeline::{Share, Stage};
 use crate::progress;
-use crate::timing::Clock;
 use crate::transport::Forms;
 use trainer::Trainer;
 
@@ -54,11 +54,11 @@ pub fn train(spec: &RankSpec) -> Result<Measurement, RankError> {
     })
 }
 
-/// Iterations besides the measured ones that time the layers of a device that works asynchronously. It would
-/// have to be waited for at every layer meanwhile, which no real training does.
+/// Iterations besides the measured ones in which a GPU times its layers. It is held up meanwhile until it was given a
+/// pass, which no real training does.
 fn timing_iterations(spec: &RankSpec, memory: &Memory) -> u32 {
     const MOST: u32 = 3;
-    if memory.asynchronous_device().is_some() { spec.iterations.min(MOST) } else { 0 }
+    if memory.gpu().is_some() { spec.iterations.min(MOST) } else { 0 }
 }
 
 /// Iterations before the measured ones: one, and under PipeDream as many as fill the pipeline.
@@ -100,10 +100,10 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     let clock = Clock::new(memory.asynchronous_device());
     let steps = steps(spec);
     actions::begin(spec, steps.clone(), &pools.borrowed, memory.gpu())?;
-    let stage = Stage::build(&spec.model, &share, &spec.training, &steps, device, clock)?;
+    let stage = Stage::build(&spec.model, &share, &spec.training, &steps, device)?;
     let optimizer = Stepper::new(spec.training.optimizer, stage.trained().len());
     let (endless, step_seconds) = (endless(spec, iterations(spec, memory)), Vec::new());
-    let mut trainer = Trainer { spec, share, stage, neighbours, endless, optimizer, clock, step_seconds };
+    let mut trainer = Trainer { spec, share, stage, neighbours, endless, optimizer, step_seconds };
 
     let warm_up = warm_up(spec);
     for iteration in 0..warm_up {
@@ -114,9 +114,7 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     }
     memory.reset_peak()?;
     actions::reset();
-    let unhindered = clock.without_waiting();
-    trainer.stage.times().restart(unhindered);
-    trainer.step_seconds.clear();
+    trainer.restart_times(Timer::Host);
 
     let mut losses = Vec::new();
     let mut seconds = Vec::new();
@@ -128,10 +126,9 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     }
     let counts = memory.counts()?;
     let (set_aside, peer_peaks) = (pools.set_aside(), actions::peer_peaks());
-    let mut offload = actions::offload(set_aside > 0);
-    let step_seconds = median(&trainer.step_seconds);
-    if clock != unhindered {
-        trainer.stage.times().restart(clock);
+    let mut offload = actions::offload(set_aside > 0)?;
+    if let Some(gpu) = memory.gpu() {
+        trainer.restart_times(Timer::Gpu(gpu.clone()));
         for iteration in 0..timing_iterations(spec, memory) {
             trainer.iterate(warm_up + spec.iterations + iteration)?;
         }
@@ -151,7 +148,7 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         trainer.check_static_bytes(memory, set_aside)?;
         trainer.dump_parameters()?;
     }
-    let times = trainer.stage.times().typical();
+    let (step_seconds, layers) = (median(&trainer.step_seconds), trainer.stage.times().typical());
     let static_bytes = trainer.static_bytes();
     let tape = if is_recorded(spec) { Some(Box::new(record::record(&mut trainer, memory)?)) } else { None };
     // Each replica has the loss of its samples.
@@ -183,7 +180,7 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         iteration_seconds: median(&seconds),
         step_seconds,
         tape,
-        layers: times,
+        layers,
         losses,
         environment: library::environment(&spec.device, spec.threads),
     })

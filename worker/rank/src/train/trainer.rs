@@ -11,6 +11,7 @@ use loadmaster_proto::training::schedule::{Endless, Pass};
 use tch::{TchError, Tensor};
 
 use crate::actions;
+use crate::clock::Timer;
 use crate::collective::gradients::sum_gradients;
 use crate::error::RankError;
 use crate::layers::Trained;
@@ -18,7 +19,6 @@ use crate::memory::Memory;
 use crate::optimizer::Stepper;
 use crate::pipeline::{Forwarded, MicroBatch, Share, Stage};
 use crate::progress;
-use crate::timing::Clock;
 use crate::transport::{Crossing, Neighbours};
 
 /// A stage in training.
@@ -30,8 +30,8 @@ pub(super) struct Trainer<'a> {
     /// Where it never flushes.
     pub(super) endless: Option<Endless>,
     pub(super) optimizer: Stepper,
-    pub(super) clock: Clock,
-    /// At the end of each iteration so far, or behind each backward pass.
+    /// At the end of each iteration so far, or behind each backward pass, but for what the other end of a tied weight is
+    /// told: that is a transfer.
     pub(super) step_seconds: Vec<f64>,
 }
 
@@ -91,16 +91,29 @@ impl Trainer<'_> {
 
     /// The gradients are completed, and written where it is the first time, and the optimizer steps.
     fn step(&mut self, is_first: bool) -> Result<(), RankError> {
-        let start = self.clock.now()?;
+        let timer = self.stage.times().timer().clone();
+        let start = timer.now()?;
         progress::enter(Phase::Step, None);
-        self.complete_gradients()?;
+        self.sum_over_replicas()?;
+        let summed = timer.now()?;
+        self.add_tied_gradients()?;
         if is_first {
             self.dump(self.spec.dump_gradients.as_deref(), Trained::gradient)?;
         }
+        let gate = timer.gate()?;
+        let complete = timer.now()?;
         self.update()?;
+        drop(gate);
         actions::end_iteration()?;
-        self.step_seconds.push((self.clock.now()? - start).as_secs_f64());
+        let seconds = start.seconds_to(&summed)? + complete.seconds_to(&timer.now()?)?;
+        self.step_seconds.push(seconds);
         Ok(())
+    }
+
+    /// Forgets what was timed, and goes on with this timer.
+    pub(super) fn restart_times(&mut self, timer: Timer) {
+        self.stage.times().restart(timer);
+        self.step_seconds.clear();
     }
 
     /// The optimizer step.
@@ -144,6 +157,11 @@ impl Trainer<'_> {
     /// Makes the gradients those of the whole model: adds up what replicas and the other end of a tied
     /// weight have found.
     pub(super) fn complete_gradients(&mut self) -> Result<(), RankError> {
+        self.sum_over_replicas()?;
+        self.add_tied_gradients()
+    }
+
+    fn sum_over_replicas(&mut self) -> Result<(), RankError> {
         actions::before(Step::Exchange)?;
         if let Some(replicas) = self.share.replicas() {
             let mut gradients = Vec::with_capacity(self.stage.trained().len());
@@ -152,7 +170,7 @@ impl Trainer<'_> {
             }
             sum_gradients(replicas, gradients)?;
         }
-        self.add_tied_gradients()
+        Ok(())
     }
 
     /// First and last stage each hold a copy of a tied weight: both step with the sum of the gradients,

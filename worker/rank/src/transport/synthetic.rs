@@ -1,6 +1,7 @@
 //! Neighbours that are made up: what a stage gets from them is noise, what it gives them is dropped.
 //!
-//! Sizes and lifetimes are those of real neighbours, so the peak is too.
+//! Sizes and lifetimes are those of real neighbours, so the peak is too. A GPU makes its noise up itself: from the host it
+//! would come slower than most layers compute.
 
 use tch::{Kind, Tensor};
 
@@ -18,17 +19,26 @@ pub struct Synthetic {
     tied: Vec<Vec<u8>>,
 }
 
+/// Gradients are small, so that the parameters stay sane over many iterations.
+fn scale(crossing: Crossing) -> f32 {
+    match crossing {
+        Crossing::Activation => 1.0,
+        Crossing::Gradient | Crossing::TiedGradient => 1e-4,
+    }
+}
+
 impl Synthetic {
     /// Makes the noise up once: every micro-batch gets the same.
     pub fn new(forms: Forms, seed: u64) -> Self {
-        // Gradients are small, so that the parameters stay sane over many iterations.
-        let noise = |forms: &[Form], scale: f32, salt: u64| -> Vec<Vec<u8>> {
+        let noise = |crossing: Crossing, salt: u64| -> Vec<Vec<u8>> {
+            let forms = if forms.device.is_cuda() { &[] } else { forms.incoming(crossing) };
+            let scale = scale(crossing);
             forms.iter().zip(salt..).map(|(form, salt)| noise(form, scale, mix(seed ^ salt))).collect()
         };
         Self {
-            activations: noise(&forms.inputs, 1.0, 10),
-            gradients: noise(&forms.outputs, 1e-4, 20),
-            tied: noise(&forms.tied, 1e-4, 30),
+            activations: noise(Crossing::Activation, 10),
+            gradients: noise(Crossing::Gradient, 20),
+            tied: noise(Crossing::TiedGradient, 30),
             forms,
         }
     }
@@ -36,15 +46,22 @@ impl Synthetic {
 
 impl Neighbours for Synthetic {
     fn receive(&mut self, crossing: Crossing, _micro_batch: u32) -> Result<Vec<Tensor>, RankError> {
+        let forms = self.forms.incoming(crossing);
+        if forms.is_empty() {
+            return Err(unexpected(crossing));
+        }
+        if self.forms.device.is_cuda() {
+            let scale = f64::from(scale(crossing));
+            let made = forms.iter().map(|Form { kind, shape }| {
+                Tensor::f_empty(shape.as_slice(), (*kind, self.forms.device))?.f_uniform_(-scale, scale)
+            });
+            return Ok(made.collect::<Result<_, _>>()?);
+        }
         let noise = match crossing {
             Crossing::Activation => &self.activations,
             Crossing::Gradient => &self.gradients,
             Crossing::TiedGradient => &self.tied,
         };
-        if noise.is_empty() {
-            return Err(unexpected(crossing));
-        }
-        let forms = self.forms.incoming(crossing);
         let made = noise.iter().zip(forms).map(|(bytes, form)| to_device(bytes, form, self.forms.device));
         Ok(made.collect::<Result<_, _>>()?)
     }
@@ -55,7 +72,7 @@ impl Neighbours for Synthetic {
         _micro_batch: u32,
         tensors: Vec<Tensor>,
     ) -> Result<(), RankError> {
-        for tensor in tensors {
+        for tensor in tensors.into_iter().filter(|tensor| !tensor.device().is_cuda()) {
             // Copied as for a real neighbour, for the same time.
             drop(to_host(&tensor)?);
         }

@@ -5,7 +5,6 @@ use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::{StageActions, Steps};
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_rank::pipeline::{Forwarded, MicroBatch, Share, Stage};
-use loadmaster_rank::timing::Clock;
 use tch::{Device, Kind, Tensor};
 
 use crate::models::families;
@@ -16,7 +15,7 @@ fn build(model: &Model, first: usize, last: usize, training: &TrainingSpec) -> S
     let config = StageConfig::single(first, last);
     let steps = Steps::of_stage(training, &config, (0, 1), &StageActions::default(), false);
     let share = Share::single(config);
-    Stage::build(model, &share, training, &steps, Device::Cpu, Clock::default()).unwrap()
+    Stage::build(model, &share, training, &steps, Device::Cpu).unwrap()
 }
 
 /// Every layer yields the shape and holds the parameters that the arithmetic says.

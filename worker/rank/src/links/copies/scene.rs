@@ -10,11 +10,11 @@ use tch::Tensor;
 
 use super::super::Rank;
 use crate::actions::lane::Lane;
+use crate::clock::Clock;
 use crate::error::RankError;
 use crate::ffi::{Direction, Mapping, Storage, Transfer};
 use crate::tape::defect;
 use crate::tensor::Form;
-use crate::timing::Clock;
 use crate::transport::SharedPools;
 
 /// Fewest and most bytes that are written so that no cache has what is copied next.

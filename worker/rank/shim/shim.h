@@ -101,8 +101,9 @@ struct WeakStorage;
 struct HeldStorage;
 
 // Makes an engine that finds libtorch's. Before the first backward pass: threads for devices are started once per
-// process, for the engine that is then in use.
-Status shim_prepare_to_find();
+// process, for the engine that is then in use. Of a rank on CUDA only memory of CUDA is found: some operators save a few
+// numbers on the host, which no device has to hold.
+Status shim_prepare_to_find(bool on_cuda);
 // From now on what autograd saves in this thread's forward passes is found. That changes neither what it keeps nor
 // for how long, but it no longer checks that saved tensors are not written to.
 Status shim_find_begin();

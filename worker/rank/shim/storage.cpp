@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <unordered_set>
@@ -29,6 +30,9 @@ struct HeldStorage {
 
 namespace {
 
+// Where the rank has what it computes with.
+std::atomic<c10::DeviceType> computing_on{c10::DeviceType::CPU};
+
 // What was saved since finding began, each storage once. A weak reference keeps the address from being used again, so
 // it tells storages apart.
 struct Found {
@@ -36,7 +40,8 @@ struct Found {
   std::unordered_set<const c10::StorageImpl *> seen;
 
   void note(const at::Tensor &tensor) {
-    if (tensor.has_storage() && seen.insert(tensor.storage().unsafeGetStorageImpl()).second) {
+    if (tensor.has_storage() && tensor.device().type() == computing_on.load() &&
+        seen.insert(tensor.storage().unsafeGetStorageImpl()).second) {
       storages.push_back(tensor.storage().getWeakStorageImpl());
     }
   }
@@ -94,8 +99,11 @@ void *nowhere(uint64_t bytes) {
 
 } // namespace
 
-Status shim_prepare_to_find() {
-  return guarded([] { torch::autograd::set_default_engine_stub(finding_engine); });
+Status shim_prepare_to_find(bool on_cuda) {
+  return guarded([&] {
+    computing_on.store(on_cuda ? c10::DeviceType::CUDA : c10::DeviceType::CPU);
+    torch::autograd::set_default_engine_stub(finding_engine);
+  });
 }
 
 Status shim_find_begin() {

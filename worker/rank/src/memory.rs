@@ -38,7 +38,7 @@ impl Memory {
             capacity: device.capacity,
             gpu: None,
         };
-        ffi::prepare_to_find()?;
+        ffi::prepare_to_find(device.backend == Backend::Cuda)?;
         match device.backend {
             Backend::Cpu => {
                 ffi::track_host_memory();

@@ -198,7 +198,7 @@ fn a_storage_gives_its_memory_back_and_gets_new_one() {
     let sums = || views.each_ref().map(|view| view.sum(Kind::Double).double_value(&[]));
     let expected = sums();
     let weight = Tensor::ones([1_000], FLOATS).set_requires_grad(true);
-    ffi::prepare_to_find().unwrap();
+    ffi::prepare_to_find(false).unwrap();
     let finder = Finder::begin().unwrap();
     let product = (&tensor * &weight).sum(Kind::Float);
     let found: Vec<u64> = finder.found().iter().map(Storage::id).collect();

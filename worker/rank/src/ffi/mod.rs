@@ -89,7 +89,7 @@ unsafe extern "C" {
     safe fn shim_load_cuda() -> i32;
     safe fn shim_open_cuda(device: i32, capacity: u64) -> i32;
     safe fn shim_synchronize(device: i32) -> i32;
-    safe fn shim_prepare_to_find() -> i32;
+    safe fn shim_prepare_to_find(on_cuda: bool) -> i32;
     safe fn shim_track_host_memory();
     safe fn shim_set_host_capacity(bytes: u64) -> u64;
     safe fn shim_host_memory() -> MemoryCounts;
@@ -184,13 +184,13 @@ pub fn open_cuda(device: i32, capacity: u64) -> Result<(), ShimError> {
     check(shim_open_cuda(device, capacity))
 }
 
-/// Lets what autograd saves be found from now on, where somebody looks for it. Before the first backward pass: libtorch
+/// Lets what autograd saves in the device's memory be found from now on, where somebody looks for it. Before the first backward pass: libtorch
 /// starts its threads once, for one engine.
 ///
 /// # Errors
 /// When libtorch refuses.
-pub fn prepare_to_find() -> Result<(), ShimError> {
-    check(shim_prepare_to_find())
+pub fn prepare_to_find(on_cuda: bool) -> Result<(), ShimError> {
+    check(shim_prepare_to_find(on_cuda))
 }
 
 /// Waits until a CUDA device has computed all that it was given. Copies beside that go on.

@@ -7,6 +7,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Backend;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::rank::{RankDevice, RankSpec};
+use loadmaster_proto::model::zoo::{Bert, Zoo};
 use loadmaster_proto::training::actions::{Block, Destination, Hosted, StageActions, Stripe};
 use loadmaster_proto::training::{Precision, Schedule, TrainingSpec};
 
@@ -89,6 +90,36 @@ fn a_gpu_holds_what_is_not_away() {
     });
     // Beside workspaces, which are the same: one, two and three inputs.
     assert_eq!((peaks[1] - peaks[0], peaks[2] - peaks[1]), (edge, edge), "{peaks:?}");
+}
+
+/// What leaves is what the GPU's memory was recorded to hold for it: operators also save numbers on the host. All tensors of
+/// this layer are multiples of what the allocator rounds up to.
+#[test]
+fn only_memory_of_the_gpu_leaves_it() {
+    let Some(device) = gpu(4 << 30) else { return };
+    let model = Zoo::Bert(Bert {
+        blocks: 2,
+        hidden_size: 128,
+        heads: 2,
+        sequence_length: 128,
+        positions: 128,
+        vocabulary_size: 512,
+        classes: 2,
+        dropout: 0.1,
+    })
+    .build()
+    .unwrap();
+    let training =
+        TrainingSpec { schedule: Schedule::Gpipe, micro_batches: 4, micro_batch_size: 4, ..training() };
+    let position = positions(&vec![1; model.layers().len()])[1];
+    let mut spec = RankSpec { device, ..solo(&model, training, position) };
+    let tape = run(&spec).measurement().tape.unwrap();
+    let own = tape.first.saved.iter().filter(|block| !tape.first.outputs.contains(block));
+    let own_bytes: u64 = own.map(|&block| tape.first.blocks[block as usize]).sum();
+    spec.actions.actions = vec![away((1, 1), Block::Activations, Destination::Host, [0, 0])];
+    spec.actions.host_pool = ROOM;
+    // The last of four is used next.
+    assert_eq!(offload(&run(&spec).measurement()).copies[0].out_bytes, 3 * own_bytes);
 }
 
 /// The pool of the host ends at its last byte, on a GPU too.

@@ -106,8 +106,15 @@ impl Writer<'_> {
         stop: &Stop,
     ) -> Result<Fastest<'a>, QuestionError> {
         let mut error = None;
+        let has_several = |of: &Candidate| of.stages.iter().any(|stage| stage.devices.len() > 1);
+        let is_several = stages.candidates.iter().any(has_several);
         let mut begun: Vec<(f64, Asked<'_>, Begun)> = Vec::with_capacity(stages.candidates.len());
-        for candidate in &stages.candidates {
+        let mut candidates: Vec<&Candidate> = stages.candidates.iter().collect();
+        if is_several {
+            // Those that need least come last: should time run out, they are likely to fit.
+            candidates.reverse();
+        }
+        for candidate in candidates {
             match self.begun_for(candidate, choice, stop) {
                 Ok((asked, of)) => begun.push((of.seconds(), asked, of)),
                 Err(failed) => error = Some(nearer(error, failed)),
@@ -119,8 +126,7 @@ impl Writer<'_> {
         begun.sort_by(|a, b| a.0.total_cmp(&b.0));
         let mut best: Option<Fastest<'_>> = None;
         let mut pursued = 0;
-        let has_several = |of: &Candidate| of.stages.iter().any(|stage| stage.devices.len() > 1);
-        let most = if stages.candidates.iter().any(has_several) { MOST_OF_SEVERAL } else { MOST_PURSUED };
+        let most = if is_several { MOST_OF_SEVERAL } else { MOST_PURSUED };
         for (_, asked, of) in begun {
             // Actions only add to what its stages do.
             let least = asked.candidate.simulated.unwrap_or(0.0);

@@ -15,8 +15,10 @@ use crate::search::{Fleet, Stop};
 
 /// How many tenths of their memory devices are taken to have.
 const SIZES: [u64; 6] = [40, 25, 18, 14, 12, 10];
-/// After how many weighed states deeper pipelines are looked for without regard to memory alone.
-const MOST_STATES: u64 = 200_000;
+/// The same for pipelines with more stages than the fastest has.
+const OF_DEPTHS: [u64; 3] = [40, 18, 10];
+/// After how many weighed states no more of them are looked for.
+const MOST_STATES: u64 = 100_000;
 
 /// Stages as they are without any action, whether they fit or not.
 #[derive(Debug)]
@@ -75,23 +77,37 @@ impl Stages {
         for tenths in SIZES {
             stages.try_one(|| sized(&wish, &|bytes| with(bytes, tenths)), stop);
         }
-        // Where stages may have several devices, more of them with fewer each leave actions less to do.
-        let single = Wish { shape: PlanShape::SinglePipeline, ..wish.clone() };
-        let most = wish.stage_counts(market.layers()).end().min(&(job.fleet.devices() as usize)).ilog2();
-        let depths = (1..=most).map(|power| deep(&wish, 1 << power)).chain([single]);
-        let is_single = wish.shape == PlanShape::SinglePipeline;
-        for deep in depths.filter(|_| !is_single) {
-            stages.try_one(|| sized(&deep, &|_| MOST_BYTES), stop);
-            for tenths in SIZES {
-                if stages.states < MOST_STATES {
-                    stages.try_one(|| sized(&deep, &|bytes| with(bytes, tenths)), stop);
-                }
-            }
+        if wish.shape != PlanShape::SinglePipeline {
+            stages.deeper(market.layers().min(job.fleet.devices() as usize), &wish, &sized, stop);
         }
         for stage in stages.candidates.iter_mut().flat_map(|of| &mut of.stages) {
             stage.capacity = job.fleet.capacity(stage.kinds);
         }
         Ok(stages)
+    }
+
+    /// Where stages may have several devices: single pipelines, and deeper ones of the shape, which leave actions less to do.
+    fn deeper(
+        &mut self,
+        most: usize,
+        wish: &Wish,
+        sized: &impl Fn(&Wish, &dyn Fn(u64) -> u64) -> Result<Recommendation, RecommendError>,
+        stop: &Stop,
+    ) {
+        let with = |bytes: u64, tenths: u64| bytes.saturating_mul(tenths) / 10;
+        let single = Wish { shape: PlanShape::SinglePipeline, ..wish.clone() };
+        self.try_one(|| sized(&single, &|_| MOST_BYTES), stop);
+        for tenths in SIZES {
+            self.try_one(|| sized(&single, &|bytes| with(bytes, tenths)), stop);
+        }
+        for power in 1..=most.max(1).ilog2() {
+            let deep = deep(wish, 1 << power);
+            for tenths in OF_DEPTHS {
+                if self.states < MOST_STATES {
+                    self.try_one(|| sized(&deep, &|bytes| with(bytes, tenths)), stop);
+                }
+            }
+        }
     }
 
     /// One more, if there is one, and it is another one.

@@ -66,7 +66,7 @@ fn assert_peers_are_near(plan: &Plan) {
 #[test]
 fn stages_of_several_devices_are_chosen_and_nothing_beats_their_bound() {
     let (mut acted, mut refused) = (0, 0);
-    for capacity in [20_000, 30_000, 45_000, PEAKS[0], PEAKS[1], PEAKS[2]] {
+    for capacity in [20_000, 45_000, PEAKS[0], PEAKS[1]] {
         let single = Scene::new(Objective::MinIterationTime, 4, capacity);
         let alone = single.answer().ok().map(|((_, plan), _)| plan);
         let drawn: Vec<Plan> = single.drawn_of_replicas(4, 4, 8);
@@ -151,7 +151,7 @@ fn named_replicas_get_actions_and_every_device_counts() {
 #[test]
 fn plans_on_several_nodes_use_each_nodes_host_and_near_peers() {
     let (mut peers, mut beyond_one) = (0, 0);
-    for capacity in (20_000..140_000).step_by(10_000) {
+    for capacity in (20_000..140_000).step_by(20_000) {
         for shape in [PlanShape::SinglePipeline, PlanShape::PerStageReplicas, PlanShape::UniformGrid] {
             for (host_memory, ways) in [(1 << 20, &Way::ALL[..]), (60_000, &Way::ALL), (0, &[Way::Peer])] {
                 let asked =

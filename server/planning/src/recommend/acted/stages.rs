@@ -15,10 +15,10 @@ use crate::search::{Fleet, Stop};
 
 /// How many tenths of their memory devices are taken to have.
 const SIZES: [u64; 6] = [40, 25, 18, 14, 12, 10];
-/// The same for pipelines with more stages than the fastest has.
-const OF_DEPTHS: [u64; 3] = [40, 18, 10];
-/// After how many weighed states no more of them are looked for.
-const MOST_STATES: u64 = 100_000;
+/// The same for pipelines with more stages than the fastest has; first as if memory did not matter.
+const OF_DEPTHS: [u64; 4] = [u64::MAX, 40, 18, 10];
+/// After how many states that were weighed for them no more of them are looked for.
+const MOST_STATES: u64 = 300_000;
 
 /// Stages as they are without any action, whether they fit or not.
 #[derive(Debug)]
@@ -100,10 +100,11 @@ impl Stages {
         for tenths in SIZES {
             self.try_one(|| sized(&single, &|bytes| with(bytes, tenths)), stop);
         }
+        let most_states = self.states.saturating_add(MOST_STATES);
         for power in 1..=most.max(1).ilog2() {
             let deep = deep(wish, 1 << power);
             for tenths in OF_DEPTHS {
-                if self.states < MOST_STATES {
+                if self.states < most_states {
                     self.try_one(|| sized(&deep, &|bytes| with(bytes, tenths)), stop);
                 }
             }

@@ -23,6 +23,7 @@ mod lists;
 mod log;
 mod memory_actions;
 mod memory_objectives;
+mod memory_of_several;
 mod models;
 mod over_time;
 mod pictures;

@@ -1,11 +1,11 @@
-//! The devices of a node, and what copies between them go over.
+//! The devices that stages are on, and what copies between them go over.
 
 use loadmaster_proto::cluster::{Link, Node};
 
 use super::mapping::LinkGraph;
 use crate::iteration::Edge;
 
-/// The devices of a node.
+/// The devices of a node, or of several: each is a stage's, and all of a stage's do the same.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeDevices {
     /// Bytes that training may use on each.
@@ -14,9 +14,15 @@ pub struct NodeDevices {
     pub host: Vec<Link>,
     /// From each to each, row by row; none where there is no way but the host's.
     pub pairs: Vec<Vec<Option<Link>>>,
-    /// Memory of the host that blocks may take, of all devices together.
+    /// Memory of a host that blocks may take, of all of its devices together.
     pub host_bytes: u64,
+    /// By device: on each host, how many do the same as it does, itself included; these are the devices of a stage. Where it
+    /// is empty each is alone, and all are on one host.
+    pub hosts: Vec<Vec<u32>>,
 }
+
+/// Where a device is that is alone.
+const ALONE: &[u32] = &[1];
 
 impl NodeDevices {
     /// Devices of a node of a cluster, by their indices, with bytes that training may use on each. No pair is faster than
@@ -33,12 +39,45 @@ impl NodeDevices {
             host: devices.iter().map(|&(device, _)| to_host(device)).collect(),
             pairs: devices.iter().map(|&(from, _)| row(from)).collect(),
             host_bytes,
+            hosts: Vec::new(),
         }
     }
 
     /// How many there are.
     pub fn count(&self) -> usize {
         self.capacity.len()
+    }
+
+    fn hosts_of(&self, device: usize) -> &[u32] {
+        self.hosts.get(device).map_or(ALONE, Vec::as_slice)
+    }
+
+    /// How many devices do the same as this one, itself included.
+    pub fn alike(&self, device: usize) -> u32 {
+        self.hosts_of(device).iter().sum::<u32>().max(1)
+    }
+
+    /// The most of them on one host.
+    pub fn alike_on_a_host(&self, device: usize) -> u32 {
+        self.hosts_of(device).iter().copied().max().unwrap_or(1).max(1)
+    }
+
+    /// Of how many devices like the first one a device like the second one has blocks: number n sends to `n mod devices`.
+    pub fn guests(&self, from: usize, to: usize) -> u64 {
+        self.alike(from).div_ceil(self.alike(to)).into()
+    }
+
+    /// Whether each host has the memory, where each of these devices, and all like it, take so much.
+    pub fn hosts_have_room(&self, taken: impl Iterator<Item = (usize, u64)>) -> bool {
+        let mut of_hosts: Vec<u64> = Vec::new();
+        for (device, bytes) in taken {
+            let here = self.hosts_of(device);
+            of_hosts.resize(of_hosts.len().max(here.len()), 0);
+            for (sum, &count) in of_hosts.iter_mut().zip(here) {
+                *sum = sum.saturating_add(bytes.saturating_mul(count.into()));
+            }
+        }
+        of_hosts.into_iter().all(|sum| sum <= self.host_bytes)
     }
 
     /// From one device to another.
@@ -60,6 +99,17 @@ impl NodeDevices {
         let takes = |link: &Link| link.latency_seconds + bytes as f64 / link.bytes_per_second;
         let by_host = || [from, to].iter().filter_map(|&device| self.host.get(device)).map(takes).sum();
         self.link(from, to).as_ref().map_or_else(by_host, takes)
+    }
+
+    /// As many bytes as take so long between two devices.
+    pub fn bytes_in(&self, from: usize, to: usize, seconds: f64) -> u64 {
+        if let Some(link) = self.link(from, to) {
+            return ((seconds - link.latency_seconds).max(0.0) * link.bytes_per_second) as u64;
+        }
+        let hosts = || [from, to].into_iter().filter_map(|device| self.host.get(device));
+        let latency: f64 = hosts().map(|link| link.latency_seconds).sum();
+        let per_byte: f64 = hosts().map(|link| 1.0 / link.bytes_per_second).sum();
+        if per_byte > 0.0 { ((seconds - latency).max(0.0) / per_byte) as u64 } else { 0 }
     }
 
     /// The edge between two stages on these devices, over which so many bytes go each way.

@@ -23,7 +23,7 @@ pub struct Allowed {
 /// What is asked.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
-    /// The stages in the chain's order, one device each.
+    /// The stages in the chain's order: what one device of each holds and does.
     pub stages: &'a [StageBlocks],
     /// Bytes that a micro-batch hands on between each stage and the next one, and as many back.
     pub edge_bytes: &'a [u64],

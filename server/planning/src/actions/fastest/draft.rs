@@ -101,8 +101,7 @@ impl<'a> Draft<'a> {
     }
 
     fn has_room_at_host(&self) -> bool {
-        let taken = self.built.iter().fold(0, |sum: u64, built| sum.saturating_add(built.held.host));
-        taken <= self.question.node.host_bytes
+        self.question.node.hosts_have_room(self.built.iter().map(|built| built.held.host).enumerate())
     }
 
     /// Peers of a stage, with what is free on them: those that do nothing themselves.
@@ -113,10 +112,12 @@ impl<'a> Draft<'a> {
             let link = node.link(stage, other)?.slower(node.link(other, stage)?);
             let number = u32::try_from(other).ok()?;
             let taken = |(donor, built): (usize, &Built)| {
-                if donor == stage { 0 } else { built.held.peers.get(&number).copied().unwrap_or(0) }
+                let bytes = built.held.peers.get(&number).copied().unwrap_or(0);
+                if donor == stage { 0 } else { bytes.saturating_mul(node.guests(donor, other)) }
             };
-            let taken: u64 = self.built.iter().enumerate().map(taken).sum();
-            let spare_bytes = of.room.checked_sub(of.untouched.device)?.checked_sub(taken)?;
+            let taken = self.built.iter().enumerate().map(taken).fold(0, u64::saturating_add);
+            let free = of.room.checked_sub(of.untouched.device)?.checked_sub(taken)?;
+            let spare_bytes = free / node.guests(stage, other);
             (spare_bytes > 0).then_some(Receiver { stage: number, link, spare_bytes })
         };
         if !self.question.allowed.peers {

@@ -178,7 +178,7 @@ fn is_possible(question: &Question<'_>, start: Start) -> bool {
     };
     let allowed = question.allowed;
     (start.share == 0.0 || allowed.host && is_of(Block::Activations))
-        && (start.lasting == Lasting::Nothing || allowed.host && any_of(start.lasting))
+        && (start.lasting == Lasting::Nothing || (allowed.host || allowed.peers) && any_of(start.lasting))
         && (!start.peers || allowed.peers && is_of(Block::Activations))
 }
 
@@ -196,7 +196,8 @@ fn lead(question: &Question<'_>, stage: &Stage<'_>, times: u32) -> u32 {
 /// What a stage begins with.
 fn first(question: &Question<'_>, stage: &Stage<'_>, start: Start) -> Recipe {
     let mut missing = stage.untouched.device.saturating_sub(stage.room) as f64;
-    let mut recipe = Recipe { state_steps: stage.state_steps(), ..Recipe::default() };
+    let near = !question.allowed.host;
+    let mut recipe = Recipe { state_steps: stage.state_steps(), near, ..Recipe::default() };
     if missing == 0.0 {
         return recipe;
     }
@@ -222,7 +223,9 @@ fn first(question: &Question<'_>, stage: &Stage<'_>, start: Start) -> Recipe {
         }
     }
     recipe.use_steps = 1;
-    recipe.inputs = start.lasting == Lasting::Weights && question.blocks.contains(&Block::Inputs);
+    recipe.inputs = start.lasting == Lasting::Weights
+        && question.allowed.host
+        && question.blocks.contains(&Block::Inputs);
     let (unit, seconds) = (stage.unit_bytes(), unit_seconds(question, stage));
     if unit <= 0.0 {
         return recipe;
@@ -312,7 +315,12 @@ fn changes(question: &Question<'_>, stage: &Stage<'_>, of: Recipe, step: u32) ->
     }
     // What leaves of no micro-batch is counted in layers, not in units.
     let by = step.div_ceil(stage.micro_batches.len().max(1) as u32);
-    if question.allowed.host && is_of(Block::Optimizer) {
+    let allowed = question.allowed;
+    let has_place = allowed.host || allowed.peers;
+    if allowed.host && allowed.peers && of.state + of.gradients + of.weights > 0 {
+        push(Recipe { near: !of.near, ..of });
+    }
+    if has_place && is_of(Block::Optimizer) {
         push(Recipe { state: (of.state + by).min(layers), ..of });
         push(Recipe { state: of.state.saturating_sub(by), ..of });
         if of.state > 0 {
@@ -326,13 +334,13 @@ fn changes(question: &Question<'_>, stage: &Stage<'_>, of: Recipe, step: u32) ->
     push(Recipe { peers: of.peers.saturating_sub(step), ..of });
     push(Recipe { inputs: false, ..of });
     if of.gradients + of.weights > 0 || of.state == layers {
-        if question.allowed.host && is_of(Block::Gradients) {
+        if has_place && is_of(Block::Gradients) {
             push(Recipe { gradients: (of.gradients + by).min(layers), use_steps: of.use_steps.max(1), ..of });
         }
         push(Recipe { gradients: of.gradients.saturating_sub(by), ..of });
         push(Recipe { weights: of.weights.saturating_sub(by), ..of });
         if of.gradients + of.weights > 0 {
-            if question.allowed.host && is_of(Block::Weights) {
+            if has_place && is_of(Block::Weights) {
                 push(Recipe { weights: (of.weights + by).min(layers), ..of });
             }
             push(Recipe { use_steps: of.use_steps + 1, ..of });

@@ -41,7 +41,7 @@ impl Stage<'_> {
                     let (release_after, fetch_before) = (recipe.after, recipe.before);
                     Swap { block: Block::Activations, to: Destination::Host, release_after, fetch_before }
                 } else {
-                    self.to_peers(bytes, slots.len() as u64, &mut receivers)?
+                    self.to_peers(Block::Activations, bytes, slots.len() as u64, &mut receivers)?
                 };
                 leaving.swaps.push(self.swap(layer, slots, swap));
             }
@@ -51,8 +51,18 @@ impl Stage<'_> {
             let leaves = |&layer: &usize| self.blocks.layers[layer].bytes(block) > 0;
             for layer in (0..recipe.lasting(block) as usize).filter(leaves) {
                 let (release_after, fetch_before) = (steps, steps);
-                let swap = Swap { block, to: Destination::Host, release_after, fetch_before };
-                leaving.swaps.push(self.swap(layer, Vec::new(), swap));
+                let to_host = || Swap { block, to: Destination::Host, release_after, fetch_before };
+                let bytes = self.blocks.layers[layer].bytes(block);
+                let near = if recipe.near { self.to_peers(block, bytes, 1, &mut receivers) } else { None };
+                // No earlier and no later than the recipe says: what is on its way takes room.
+                let near = near.map(|of| Swap {
+                    release_after: of.release_after.min(steps),
+                    fetch_before: of.fetch_before.min(steps),
+                    ..of
+                });
+                // What has no place stays.
+                let swap = near.or_else(|| self.question.allowed.host.then(to_host));
+                leaving.swaps.extend(swap.map(|swap| self.swap(layer, Vec::new(), swap)));
             }
         }
         leaving.swaps = merged(leaving.swaps);
@@ -73,7 +83,7 @@ impl Stage<'_> {
     }
 
     /// The fastest stripes of blocks of which so many are away at once; what they take is no longer free.
-    fn to_peers(&self, bytes: u64, at_once: u64, receivers: &mut [Receiver]) -> Option<Swap> {
+    fn to_peers(&self, block: Block, bytes: u64, at_once: u64, receivers: &mut [Receiver]) -> Option<Swap> {
         let found = stripe(bytes, at_once, receivers)?;
         for (part, pool) in found.stripes.iter().zip(&found.pools) {
             if let Some(of) = receivers.iter_mut().find(|of| of.stage == part.stage) {
@@ -81,12 +91,7 @@ impl Stage<'_> {
             }
         }
         let steps = self.steps(found.seconds).clamp(1, self.order.len().max(1) as u32);
-        Some(Swap {
-            block: Block::Activations,
-            to: Destination::Peers(found.stripes),
-            release_after: steps,
-            fetch_before: steps,
-        })
+        Some(Swap { block, to: Destination::Peers(found.stripes), release_after: steps, fetch_before: steps })
     }
 
     /// No slot is named where all are meant.

@@ -73,12 +73,15 @@ fn pressure(question: &Question<'_>, stage: &Stage<'_>, need: i128, most: f64) -
         on_average += taken * lasts.min(moments) / moments;
     }
     let is_host = question.allowed.host && question.node.host_bytes > 0;
-    let host = if is_host { at_one.min(on_average).min(question.node.host_bytes as f64) } else { 0.0 };
-    let again = |layer: &crate::actions::LayerBlocks| (layer.activations as f64, layer.seconds.again);
+    let of_host = question.node.host_bytes / u64::from(question.node.alike_on_a_host(stage.index));
+    let host = if is_host { at_one.min(on_average).min(of_host as f64) } else { 0.0 };
+    // Of all devices of the stage: what is free on peers is free for each of them.
+    let alike = f64::from(question.node.alike(stage.index));
+    let again = |layer: &crate::actions::LayerBlocks| (layer.activations as f64 * alike, layer.seconds.again);
     let layers = if question.allowed.recompute { stage.blocks.layers.as_slice() } else { &[] };
     Pressure {
-        need: need as f64,
-        host,
+        need: need as f64 * alike,
+        host: host * alike,
         again: layers.iter().map(again).collect(),
         oldest: (!is_host).then_some(if question.order == Order::Gpipe {
             stage.micro_batches.len() - 1

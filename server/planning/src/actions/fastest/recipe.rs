@@ -41,14 +41,16 @@ pub(super) enum Care {
 /// How much leaves a stage. Activations leave in units: a layer's of one slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(super) struct Recipe {
-    /// Layers whose optimizer's state is on the host between updates.
+    /// Layers whose optimizer's state is away between updates.
     pub(super) state: u32,
     /// Steps from an update to where its state is gone, and from where that is fetched to its update.
     pub(super) state_steps: u32,
-    /// Layers whose gradients are on the host between the passes and updates that add to them or read them.
+    /// Layers whose gradients are away between the passes and updates that add to them or read them.
     pub(super) gradients: u32,
-    /// Layers whose weights are on the host between the passes and updates that read them.
+    /// Layers whose weights are away between the passes and updates that read them.
     pub(super) weights: u32,
+    /// Whether these are on peers where one has room, instead of on the host.
+    pub(super) near: bool,
     /// Steps from such a use of gradients or weights to where they are gone, and from where they are fetched to the next.
     pub(super) use_steps: u32,
     /// Whether the inputs of what is computed again are on the host meanwhile.
@@ -67,7 +69,7 @@ pub(super) struct Recipe {
 pub(super) const LASTING: [Block; 3] = [Block::Optimizer, Block::Gradients, Block::Weights];
 
 impl Recipe {
-    /// Layers whose blocks of this kind, of no micro-batch, are on the host between their uses.
+    /// Layers whose blocks of this kind, of no micro-batch, are away between their uses.
     pub(super) fn lasting(&self, block: Block) -> u32 {
         match block {
             Block::Optimizer => self.state,

@@ -7,7 +7,7 @@ use loadmaster_proto::training::actions::{Action, Block, Deed, StageActions};
 use super::{PlanError, Question};
 use crate::actions::held::pooled;
 use crate::actions::ran::{self, Ran};
-use crate::actions::{Held, StageWork};
+use crate::actions::{Held, NodeDevices, StageWork};
 use crate::iteration::copies::Keep;
 
 /// A block of a layer, of all micro-batches alike; activations where the layer is computed again.
@@ -60,38 +60,53 @@ impl Decided {
     }
 
     /// Bytes of a stage's device.
-    pub(super) fn peak(&self, stage: usize) -> u64 {
+    pub(super) fn peak(&self, node: &NodeDevices, stage: usize) -> u64 {
         let own = self.held.get(stage).map_or(0, |held| held.device);
-        own.saturating_add(self.hosted(stage).values().sum())
+        own.saturating_add(self.hosted(node, stage))
     }
 
     /// Bytes of every stage's device.
-    pub(super) fn peaks(&self) -> Vec<u64> {
-        (0..self.held.len()).map(|stage| self.peak(stage)).collect()
+    pub(super) fn peaks(&self, node: &NodeDevices) -> Vec<u64> {
+        (0..self.held.len()).map(|stage| self.peak(node, stage)).collect()
     }
 
-    /// By stage: bytes that it keeps on this one's device.
-    fn hosted(&self, stage: usize) -> BTreeMap<usize, u64> {
+    /// Bytes that others keep on a stage's device.
+    fn hosted(&self, node: &NodeDevices, stage: usize) -> u64 {
         let here = u32::try_from(stage).unwrap_or(u32::MAX);
-        let of = |(other, held): (usize, &Held)| Some((other, held.peers.get(&here).copied()?));
-        self.held.iter().enumerate().filter_map(of).collect()
+        let of = |(other, held): (usize, &Held)| {
+            let bytes = held.peers.get(&here).copied().unwrap_or(0);
+            bytes.saturating_mul(node.guests(self.device(other), self.device(stage)))
+        };
+        self.held.iter().enumerate().map(of).fold(0, u64::saturating_add)
     }
 
-    /// Bytes in the host's memory.
+    /// A stage's device.
+    fn device(&self, stage: usize) -> usize {
+        self.mapping.get(stage).copied().unwrap_or(usize::MAX)
+    }
+
+    /// Bytes in the hosts' memory, of one device of each stage.
     pub(super) fn host(&self) -> u64 {
         self.held.iter().map(|held| held.host).sum()
     }
 
+    /// Whether each host has the memory for all devices.
+    pub(super) fn has_room_at_hosts(&self, node: &NodeDevices) -> bool {
+        node.hosts_have_room(
+            self.held.iter().enumerate().map(|(stage, held)| (self.device(stage), held.host)),
+        )
+    }
+
     /// Bytes that a stage's device lacks; below 0 what is free there.
     pub(super) fn lacks(&self, question: &Question<'_>, stage: usize) -> i128 {
-        let device = self.mapping.get(stage).copied().unwrap_or(usize::MAX);
-        let capacity = question.node.capacity.get(device).copied().unwrap_or(0);
-        i128::from(self.peak(stage)) + i128::from(question.reserve(stage)) - i128::from(capacity)
+        let capacity = question.node.capacity.get(self.device(stage)).copied().unwrap_or(0);
+        i128::from(self.peak(question.node, stage)) + i128::from(question.reserve(stage))
+            - i128::from(capacity)
     }
 
     /// Whether every device and the host have room.
     pub(super) fn fits(&self, question: &Question<'_>) -> bool {
-        self.host() <= question.node.host_bytes
+        self.has_room_at_hosts(question.node)
             && (0..self.held.len()).all(|stage| self.lacks(question, stage) <= 0)
     }
 

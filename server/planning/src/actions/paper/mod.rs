@@ -100,7 +100,7 @@ fn plan_as_asked(question: &Question<'_>) -> Result<PaperPlan, PlanError> {
         seconds: decided.seconds(question)?,
         start_seconds,
         untouched_seconds,
-        peaks: decided.peaks(),
+        peaks: decided.peaks(question.node),
         host_bytes: decided.host(),
         shares: Shares::of(question, &decided),
         actions: decided.actions(),

@@ -27,7 +27,9 @@ pub(super) fn receivers(question: &Question<'_>, decided: &Decided, stage: usize
     let receiver = |other: usize| {
         let out = question.node.link(device(stage), device(other))?;
         let link = out.slower(question.node.link(device(other), device(stage))?);
-        let spare_bytes = u64::try_from(-decided.lacks(question, other)).ok().filter(|&spare| spare > 0)?;
+        let free = u64::try_from(-decided.lacks(question, other)).ok()?;
+        let spare_bytes =
+            Some(free / question.node.guests(device(stage), device(other))).filter(|&of| of > 0)?;
         Some(Receiver { stage: question.place(other).0, link, spare_bytes })
     };
     let mut all: Vec<Receiver> = others.filter_map(receiver).collect();

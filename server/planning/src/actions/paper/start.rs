@@ -135,7 +135,7 @@ impl Assignment<'_> {
             let Some(deed) = self.deed(of, way) else { continue };
             let before = self.decided.clone();
             self.decided.set(self.question, self.stage, &[(of, Some(deed))]);
-            let is_host_full = self.decided.host() > self.question.node.host_bytes;
+            let is_host_full = !self.decided.has_room_at_hosts(self.question.node);
             if is_host_full || self.decided.lacks(self.question, self.stage) > lacks {
                 self.decided = before;
             }

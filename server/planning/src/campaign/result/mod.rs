@@ -106,13 +106,23 @@ fn of_rank(leased: &Leased<'_>, rank: &RankPosition, measured: &Measurement) -> 
     bytes(measured, most, &actions)?;
     seconds(leased, measured)?;
     let most_seconds = f64::from(leased.deadline_seconds) + GRACE_SECONDS;
-    offload::check(&actions, measured.offload.as_deref(), most_seconds)?;
+    offload::check(&actions, hosts(spec, rank, &actions), measured.offload.as_deref(), most_seconds)?;
     layers(leased, measured)?;
     match (&spec.command, &measured.tape) {
         (None, _) => own_rank(leased, rank, measured, device),
         (Some(_), None) => Ok(()),
         (Some(_), Some(_)) => Err(Invalid::field("tape", "is there: commands record nothing")),
     }
+}
+
+/// Whether a rank's device has blocks of another stage: number n of that one sends to `n mod devices` of this one, so that it
+/// has one of that number, if any.
+fn hosts(spec: &RunSpec, rank: &RankPosition, actions: &StageActions) -> bool {
+    let ranks = spec.ranks();
+    let sends = |stage: u32| {
+        ranks.iter().any(|other| other.position.stage_index == stage && other.shard == rank.shard)
+    };
+    actions.hosted.iter().any(|hosted| matches!(spec.work, Work::Solo(_)) || sends(hosted.stage))
 }
 
 /// The worker's device that it can have been measured on.

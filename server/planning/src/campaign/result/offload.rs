@@ -7,14 +7,16 @@ use loadmaster_proto::measure::offload::Offload;
 use loadmaster_proto::training::StaticBytes;
 use loadmaster_proto::training::actions::{Block, Deed, Destination, StageActions};
 
-/// Holds what a rank says that its actions moved against the actions; commands have none.
+/// Holds what a rank says that its actions moved against the actions; commands have none. `hosts` says whether another stage
+/// has blocks on the rank's device: where that one has fewer devices, some have nothing of it.
 pub(super) fn check(
     actions: &StageActions,
+    hosts: bool,
     measured: Option<&Offload>,
     most_seconds: f64,
 ) -> Result<(), Invalid> {
     let Some(measured) = measured else {
-        return if moves(actions) {
+        return if moves(actions) || hosts {
             Err(Invalid::field("offload", "is missing: the stage has memory actions"))
         } else {
             Ok(())
@@ -68,10 +70,10 @@ pub(super) fn staying(actions: &StageActions, of: StaticBytes) -> StaticBytes {
     }
 }
 
-/// Whether anything moves from the stage or to it; layers that are computed again do not.
+/// Whether anything moves from the stage; layers that are computed again do not.
 fn moves(actions: &StageActions) -> bool {
     let swaps = actions.actions.iter().any(|action| action.deed != Deed::Recompute);
-    swaps || actions.host_pool.0 > 0 || !actions.hosted.is_empty()
+    swaps || actions.host_pool.0 > 0
 }
 
 /// Where blocks go: stages, or none for the host.

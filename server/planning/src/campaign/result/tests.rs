@@ -9,7 +9,7 @@ use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, Step};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
 use loadmaster_proto::name::CommandName;
-use loadmaster_proto::training::actions::{StageActions, StagedAction};
+use loadmaster_proto::training::actions::{Hosted, StageActions, StagedAction};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule, TrainingSpec};
 use proptest::prelude::*;
@@ -337,6 +337,28 @@ fn what_actions_moved_is_what_they_ask_for() {
         "measurements[0].offload",
         "nobody asked for it"
     );
+}
+
+/// A stage's second device has nothing of a stage that has only one: it says nothing, and the first one has to.
+#[test]
+fn only_devices_that_others_send_to_tell_what_they_host() {
+    let typed: StagedAction = "0/0=activations:1:1,1".parse().unwrap();
+    let mut actions = StageActions::by_stage(vec![typed]);
+    let hosted = vec![Hosted { stage: 0, bytes: Bytes(1 << 20) }];
+    actions.push(StageActions { hosted, ..StageActions::default() });
+    let layers = single_layer().model.layers().len();
+    let stages =
+        [StageConfig::single(0, 0), StageConfig { data_degree: 2, ..StageConfig::single(1, layers - 1) }];
+    let work = Work::Partitioning(Partitioning::new(stages.to_vec()).unwrap());
+    let spec = RunSpec { work, stage_actions: actions, ..single_layer() }.checked().unwrap();
+    let mut measurements = honest(&spec);
+    let copies = CopyCount { peer: Some(1), out_bytes: 3 << 20, in_bytes: 3 << 20, waited_seconds: 0.5 };
+    let out = Offload { host_peak: Bytes(0), hosted_peak: Bytes(0), copies: vec![copies] };
+    measurements[0].offload = Some(Box::new(out));
+    assert_eq!(refused(&spec, &measurements), "measurements[1].offload");
+    let hosts = Offload { host_peak: Bytes(0), hosted_peak: Bytes(1 << 20), copies: Vec::new() };
+    measurements[1].offload = Some(Box::new(hosts));
+    assert_eq!(check(&leased(&spec, &devices()), &measurements), Ok(()));
 }
 
 /// A stage may hold less at once than it trains, where that leaves its device; then the device may be smaller than it, too.

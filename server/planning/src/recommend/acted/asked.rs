@@ -9,7 +9,7 @@ use loadmaster_proto::training::actions::{Allowed, StageActions, Step, Way};
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
 use super::blocks::{recompute, stage_blocks};
-use super::settings;
+use super::{nodes, settings};
 use crate::actions::fastest::Known;
 use crate::actions::{self, LayerBlocks, NodeDevices, Question, StageBlocks};
 use crate::iteration::{Edge, Order};
@@ -58,7 +58,7 @@ impl Asked<'_> {
         Known { needs: Some(needs), edges: Some(&self.edges) }
     }
 
-    /// Its node with as much memory of the host as may be taken.
+    /// Its devices with as much memory of each host as may be taken.
     pub(super) fn node_within(&self, allowed: &Allowed) -> NodeDevices {
         NodeDevices { host_bytes: allowed.host_memory.0, ..self.node.clone() }
     }
@@ -98,35 +98,28 @@ impl Writer<'_> {
     /// What whoever chooses is asked of a candidate.
     ///
     /// # Errors
-    /// Stages of several devices or nodes, or what the profile lacks.
+    /// A recompute policy, which says what is to be chosen, or what the profile lacks.
     pub(super) fn asked<'a>(
         &self,
         candidate: &'a Candidate,
         untouched: Plan,
         pace: CopyPace,
     ) -> Result<Asked<'a>, QuestionError> {
-        if candidate.stages.iter().any(|stage| stage.devices.len() > 1) {
-            let why = "has stages of several devices, and memory actions are chosen for stages of one: name a partitioning \
-                       without replicas and shards";
-            return Err(Invalid::field("partitioning", why).into());
-        }
         if candidate.stages.iter().any(|stage| stage.choice.recompute != RecomputePolicy::None) {
             let why = "says what every layer does, and that is to be chosen: ask for none, or leave the choice of actions out";
             return Err(Invalid::field("recompute", why).into());
-        }
-        let mut nodes = untouched.stages.iter().flat_map(|stage| &stage.devices).map(|device| &device.node);
-        let first = nodes.next();
-        if nodes.any(|node| Some(node) != first) {
-            let why = "lies on several nodes, and memory actions are chosen on one: name devices of one node";
-            return Err(Invalid::field("partitioning", why).into());
         }
         let settings = settings(&untouched);
         let predictor = &*self.chain.predictor;
         let mut stages = Vec::with_capacity(settings.len());
         for (stage, setting) in candidate.stages.iter().zip(&settings) {
-            let Some((layers, _)) = self.layers(candidate, stage) else {
+            let Some((mut layers, exchange_seconds)) = self.layers(candidate, stage) else {
                 return Err(RecommendError::NoTimes { objective: Objective::MinIterationTime }.into());
             };
+            // Blocks know no exchange of gradients, which comes before the first update.
+            if let Some(first) = layers.first_mut().filter(|_| stage.devices.len() > 1) {
+                first.update += exchange_seconds;
+            }
             stages.push(stage_blocks(predictor, setting, &layers, |layer| self.chain.is_tied(layer))?);
         }
         let links = self.copy_links(candidate, pace);
@@ -134,14 +127,12 @@ impl Writer<'_> {
         let node = NodeDevices {
             capacity: untouched.stages.iter().map(|stage| stage.capacity).collect(),
             host: links.to_host(),
-            pairs: links.pairs(),
+            pairs: peers(&untouched, links.pairs()),
             host_bytes: 0,
+            hosts: nodes::devices_by_node(&untouched),
         };
         // As many as take the seconds of the edge over these links.
-        let bytes = |(edge, both): (usize, &f64)| {
-            let over = |link: Link| (both / 2.0 - link.latency_seconds).max(0.0) * link.bytes_per_second;
-            node.link(edge, edge + 1).map_or(0, |link| over(link) as u64)
-        };
+        let bytes = |(edge, both): (usize, &f64)| node.bytes_in(edge, edge + 1, both / 2.0);
         let edge_bytes = candidate.edges.iter().enumerate().map(bytes).collect();
         let of_stages = settings.iter().zip(&stages).zip(&node.capacity);
         let needs = of_stages.map(|((setting, blocks), &capacity)| self.need(setting, blocks, capacity));
@@ -183,4 +174,14 @@ impl Writer<'_> {
         let capacity = (capacity as f64 / self.bytes_factor()).floor();
         Ok(untouched - beside - capacity as i128)
     }
+}
+
+/// Links between stages whose devices may have blocks of each other.
+fn peers(plan: &Plan, mut links: Vec<Vec<Option<Link>>>) -> Vec<Vec<Option<Link>>> {
+    for (own, row) in plan.stages.iter().zip(&mut links) {
+        for (other, link) in plan.stages.iter().zip(row) {
+            *link = link.filter(|_| nodes::may_be_peers(&own.devices, &other.devices));
+        }
+    }
+    links
 }

@@ -16,6 +16,8 @@ use crate::search::Stop;
 
 /// Most candidates for which the fastest actions are looked for: those whose first ones are fastest.
 const MOST_PURSUED: usize = 2;
+/// The same where stages have several devices, so that candidates differ in more than where they are cut.
+const MOST_OF_SEVERAL: usize = 4;
 
 /// Who chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,11 +106,18 @@ impl Writer<'_> {
         stop: &Stop,
     ) -> Result<Fastest<'a>, QuestionError> {
         let mut error = None;
+        let has_several = |of: &Candidate| of.stages.iter().any(|stage| stage.devices.len() > 1);
+        let is_several = stages.candidates.iter().any(has_several);
         let mut begun: Vec<(f64, Asked<'_>, Begun)> = Vec::with_capacity(stages.candidates.len());
-        for candidate in &stages.candidates {
+        let mut candidates: Vec<&Candidate> = stages.candidates.iter().collect();
+        if is_several {
+            // Those that need least come last: should time run out, they are likely to fit.
+            candidates.reverse();
+        }
+        for candidate in candidates {
             match self.begun_for(candidate, choice, stop) {
                 Ok((asked, of)) => begun.push((of.seconds(), asked, of)),
-                Err(failed) => drop(error.get_or_insert(failed)),
+                Err(failed) => error = Some(nearer(error, failed)),
             }
             if !begun.is_empty() && stop.is_requested() {
                 break;
@@ -117,11 +126,12 @@ impl Writer<'_> {
         begun.sort_by(|a, b| a.0.total_cmp(&b.0));
         let mut best: Option<Fastest<'_>> = None;
         let mut pursued = 0;
+        let most = if is_several { MOST_OF_SEVERAL } else { MOST_PURSUED };
         for (_, asked, of) in begun {
             // Actions only add to what its stages do.
             let least = asked.candidate.simulated.unwrap_or(0.0);
             let is_slower = best.as_ref().is_some_and(|best| least >= seconds(&best.plan));
-            if is_slower || best.is_some() && (pursued >= MOST_PURSUED || stop.is_requested()) {
+            if is_slower || best.is_some() && (pursued >= most || stop.is_requested()) {
                 continue;
             }
             pursued += 1;
@@ -133,7 +143,7 @@ impl Writer<'_> {
                     best = Some(Fastest { asked, plan });
                 }
                 Ok(_) => {}
-                Err(failed) => drop(error.get_or_insert(failed)),
+                Err(failed) => error = Some(nearer(error, failed)),
             }
         }
         best.ok_or_else(|| error.unwrap_or_else(|| RecommendError::Stopped.into()))
@@ -177,5 +187,22 @@ impl Writer<'_> {
             others.push((name, plan));
         }
         others
+    }
+}
+
+/// Of two errors the one that lacks less memory, the first one of equals.
+fn nearer(first: Option<QuestionError>, second: QuestionError) -> QuestionError {
+    let missing = |of: &QuestionError| match of {
+        QuestionError::Recommend(RecommendError::NoPlan { why_not, .. }) => why_not.missing(),
+        _ => None,
+    };
+    match first {
+        Some(first)
+            if missing(&second).is_some_and(|second| missing(&first).is_some_and(|of| second < of)) =>
+        {
+            second
+        }
+        Some(first) => first,
+        None => second,
     }
 }

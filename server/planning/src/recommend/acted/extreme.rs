@@ -31,7 +31,8 @@ impl Writer<'_> {
         choose: impl Fn(Vec<PlainWay>, u64) -> Option<PlainWay>,
     ) -> Option<Vec<StageActions>> {
         let mut chosen = Vec::with_capacity(asked.settings.len());
-        let mut left = allowed.host_memory.0;
+        let node = asked.node_within(allowed);
+        let mut at_hosts: Vec<u64> = Vec::with_capacity(asked.settings.len());
         for (setting, &capacity) in asked.settings.iter().zip(&asked.node.capacity) {
             let ways = ways(setting, allowed, &|layer| self.chain.is_tied(layer)).into_iter();
             let played = ways.filter_map(|actions| {
@@ -39,8 +40,10 @@ impl Writer<'_> {
                 let needed = self.needed(&acted.prediction(0)).0;
                 Some(PlainWay { actions, needed, host: acted.host_peak() })
             });
-            let way = choose(played.filter(|way| way.host <= left).collect(), capacity)?;
-            left -= way.host;
+            let has_room =
+                |way: &PlainWay| node.hosts_have_room(at_hosts.iter().copied().chain([way.host]).enumerate());
+            let way = choose(played.filter(has_room).collect(), capacity)?;
+            at_hosts.push(way.host);
             chosen.push(way.actions);
         }
         Some(chosen)

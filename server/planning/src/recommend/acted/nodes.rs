@@ -1,4 +1,5 @@
-//! Whether blocks go to devices of the same node, and whether its host has the memory for those that go there.
+//! On which nodes stages are: whether blocks go to devices of the same node, and whether its host has the memory for those that
+//! go there.
 
 use std::collections::BTreeMap;
 
@@ -23,6 +24,40 @@ fn stripes(actions: &StageActions) -> impl Iterator<Item = (usize, &Stripe, usiz
     })
 }
 
+/// The devices of a stage with those of another one that they send to, as ranks do it.
+fn pairs<'a>(
+    own: &'a [PlacedDevice],
+    peers: &'a [PlacedDevice],
+) -> impl Iterator<Item = (&'a PlacedDevice, &'a PlacedDevice)> {
+    own.iter()
+        .enumerate()
+        .filter_map(|(index, device)| Some((device, peers.get(index.checked_rem(peers.len())?)?)))
+}
+
+/// Whether each device of a stage is on the node of the one that it would send to.
+pub(super) fn may_be_peers(own: &[PlacedDevice], peers: &[PlacedDevice]) -> bool {
+    !peers.is_empty() && pairs(own, peers).all(|(device, peer)| device.node == peer.node)
+}
+
+/// By stage: how many of its devices each of the plan's nodes has.
+pub(super) fn devices_by_node(plan: &Plan) -> Vec<Vec<u32>> {
+    let mut nodes: Vec<&str> = Vec::new();
+    let mut stages = Vec::with_capacity(plan.stages.len());
+    for stage in &plan.stages {
+        let mut counts: Vec<u32> = Vec::new();
+        for device in &stage.devices {
+            let at = nodes.iter().position(|node| *node == device.node).unwrap_or_else(|| {
+                nodes.push(&device.node);
+                nodes.len() - 1
+            });
+            counts.resize(counts.len().max(at + 1), 0);
+            counts[at] += 1;
+        }
+        stages.push(counts);
+    }
+    stages
+}
+
 /// Checks that each device of a stage is on the node of the peer that it sends to.
 ///
 /// # Errors
@@ -31,11 +66,7 @@ pub(super) fn check(plan: &Plan, stage: usize, actions: &StageActions) -> Result
     let Some(own) = plan.stages.get(stage).map(|of| &of.devices) else { return Ok(()) };
     for (action, stripe, position) in stripes(actions) {
         let Some(peers) = plan.stages.get(stripe.stage as usize).map(|of| &of.devices) else { continue };
-        let pairs = own
-            .iter()
-            .enumerate()
-            .filter_map(|(index, device)| Some((device, peers.get(index.checked_rem(peers.len())?)?)));
-        for (PlacedDevice { node, .. }, PlacedDevice { node: there, .. }) in pairs {
+        for (PlacedDevice { node, .. }, PlacedDevice { node: there, .. }) in pairs(own, peers) {
             if node != there {
                 let field = format!("actions[{action}].swap.peers[{position}].stage");
                 let why = format!(
@@ -59,14 +90,7 @@ pub(super) fn check_hosts(
     plan: &Plan,
     pools: impl Iterator<Item = u64>,
 ) -> Result<(), Invalid> {
-    let mut taken: BTreeMap<&str, u64> = BTreeMap::new();
-    for (stage, pool) in plan.stages.iter().zip(pools) {
-        for device in &stage.devices {
-            let bytes = taken.entry(&device.node).or_default();
-            *bytes = bytes.saturating_add(pool);
-        }
-    }
-    for (name, bytes) in taken {
+    for (name, bytes) in taken(plan, pools) {
         let allowed = fleet.described(name).and_then(|node| node.copies.as_ref()?.host_memory);
         if let Some(allowed) = allowed.filter(|allowed| allowed.0 < bytes) {
             let why = format!(
@@ -77,4 +101,22 @@ pub(super) fn check_hosts(
         }
     }
     Ok(())
+}
+
+/// What is taken of each host where each device of a stage takes so much.
+fn taken(plan: &Plan, pools: impl Iterator<Item = u64>) -> BTreeMap<&str, u64> {
+    let mut taken: BTreeMap<&str, u64> = BTreeMap::new();
+    for (stage, pool) in plan.stages.iter().zip(pools) {
+        for device in &stage.devices {
+            let bytes = taken.entry(&device.node).or_default();
+            *bytes = bytes.saturating_add(pool);
+        }
+    }
+    taken
+}
+
+/// The most that a plan has in the memory of one host.
+pub(super) fn most_at_a_host(plan: &Plan) -> Bytes {
+    let pools = plan.stages.iter().map(|of| of.offload.as_ref().map_or(0, |of| of.host_peak.0));
+    Bytes(taken(plan, pools).into_values().max().unwrap_or(0))
 }

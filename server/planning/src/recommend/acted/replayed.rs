@@ -5,7 +5,7 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::training::actions::{StageActions, Way};
+use loadmaster_proto::training::actions::{Hosted, StageActions, Way};
 
 use super::asked::Asked;
 use super::choose::{Choice, Chooser};
@@ -161,8 +161,8 @@ impl Writer<'_> {
                     lacks = lacks.or(Some((index, missing)));
                 }
             }
-            let at_host: u64 = stages.acted.iter().map(|of| of.host_peak()).fold(0, u64::saturating_add);
-            if lacks.is_none() && at_host <= allowed.host_memory.0 {
+            let mut at_hosts = stages.acted.iter().map(|of| of.host_peak()).enumerate();
+            if lacks.is_none() && node.hosts_have_room(&mut at_hosts) {
                 return Ok(Fitting { actions: chosen, seconds, besides });
             }
         }
@@ -201,7 +201,9 @@ fn on_devices(question: &Question<'_>, actions: &[StageActions]) -> Vec<u64> {
         let blocks = question.stages.get(stage)?;
         let place = question.place(stage);
         let work = StageWork::of(blocks, place, question.order, question.micro_batches, actions);
-        let hosted = actions.hosted.iter().map(|of| of.bytes.0).fold(0, u64::saturating_add);
+        let guests = |of: &Hosted| question.node.guests(of.stage as usize, stage);
+        let hosted = actions.hosted.iter().map(|of| of.bytes.0.saturating_mul(guests(of)));
+        let hosted = hosted.fold(0, u64::saturating_add);
         Some(Held::of(blocks, &work, actions).device.saturating_add(hosted))
     };
     actions.iter().enumerate().map(|of| of_stage(of).unwrap_or(0)).collect()

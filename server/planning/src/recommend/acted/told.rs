@@ -4,6 +4,7 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::certificate::Certificate;
 use loadmaster_proto::plan::compared::{Baseline, Outline};
+use loadmaster_proto::plan::objective::PlanShape;
 use loadmaster_proto::training::stage::Partitioning;
 
 use super::Stages;
@@ -48,8 +49,9 @@ pub(super) fn certificate(
     };
     let bound_is = if stages.bound.is_some() {
         format!(
-            "the bound is of every pipeline of one device per stage, untouched and whatever memory it takes: no memory \
-             action makes one faster; actions were chosen for the stages of {} of them",
+            "the bound is of every pipeline of {}, untouched and whatever memory it takes: no memory action makes one \
+             faster; actions were chosen for the stages of {} of them",
+            of_shape(asked.untouched.asked.shape),
             stages.candidates.len()
         )
     } else {
@@ -58,6 +60,17 @@ pub(super) fn certificate(
             .to_owned()
     };
     (certificate, bound_is)
+}
+
+/// Which pipelines are looked at where no stages are named.
+pub(super) fn of_shape(shape: PlanShape) -> String {
+    match shape {
+        PlanShape::SinglePipeline => "one device per stage".to_owned(),
+        PlanShape::UniformGrid
+        | PlanShape::EqualDevices
+        | PlanShape::PerStageReplicas
+        | PlanShape::PerStageMesh => format!("the shape {shape}"),
+    }
 }
 
 /// A plan beside the best one.

@@ -183,9 +183,9 @@ fn check_chosen(
         ("constraints.data_degrees", &constraints.data_degrees),
         ("constraints.tensor_degrees", &constraints.tensor_degrees),
     ] {
-        if !degrees.is_empty() && !degrees.contains(&1) {
-            let why = "leaves out 1, and memory actions are chosen for stages of one device: add it, or leave out the choice \
-                       of actions";
+        if asked.goal.shape == PlanShape::SinglePipeline && !degrees.is_empty() && !degrees.contains(&1) {
+            let why = "leaves out 1, and every stage of a single pipeline has one device: add it, or name a `shape` whose \
+                       stages may have several";
             return Err(Invalid::field(field, why));
         }
     }
@@ -331,10 +331,16 @@ mod tests {
             (v1::RecommendPlanRequest { constraints: cut, ..given() }, "constraints"),
             (v1::RecommendPlanRequest { recompute: layer, ..some() }, "recompute"),
             (v1::RecommendPlanRequest { constraints: again, ..some() }, "constraints.recompute"),
-            (v1::RecommendPlanRequest { constraints: shards, ..some() }, "constraints.tensor_degrees"),
+            (
+                v1::RecommendPlanRequest { constraints: shards.clone(), ..some() },
+                "constraints.tensor_degrees",
+            ),
         ] {
             assert_eq!(field(request), wrong);
         }
+        // Stages may have several devices where the shape says so.
+        let shape = v1::PlanShape::PerStageMesh.into();
+        asked(v1::RecommendPlanRequest { constraints: shards, shape, ..some() });
     }
 
     /// Numbers that contradict each other are named.

@@ -49,7 +49,9 @@ fn plans_of(question: &Question<'_>, stage: usize, points: &[(u32, u32)]) -> Vec
         fates.push(Fate::Host);
     }
     if allowed.peers {
-        fates.extend((0..question.stages.len()).filter(|&of| of != stage).map(|of| Fate::Peer(of as u32)));
+        let is_near =
+            |of: &usize| question.node.link(stage, *of).is_some() && question.node.link(*of, stage).is_some();
+        fates.extend((0..question.stages.len()).filter(is_near).map(|of| Fate::Peer(of as u32)));
     }
     let (layers, slots) = (question.stages[stage].layers.len(), question.in_flight(stage) as usize);
     let units = layers * slots;
@@ -178,15 +180,48 @@ fn held(question: &Question<'_>, stage: usize, actions: &StageActions) -> (u64, 
     (device, host, peers)
 }
 
-/// Whether all devices and the host have room; stripes may be rounded by as much.
+/// Whether every device and every host has room, one after another, with all devices of a stage; stripes may be rounded by as
+/// much.
 fn fits(question: &Question<'_>, plan: &[StageActions], rounding: u64) -> bool {
+    let node = question.node;
     let held: Vec<_> = plan.iter().enumerate().map(|(stage, of)| held(question, stage, of)).collect();
-    let at_host: u64 = held.iter().map(|of| of.1).sum();
-    let has_room = |stage: usize| {
-        let hosted: u64 = held.iter().filter_map(|of| of.2.get(&(stage as u32))).sum();
-        held[stage].0 + hosted <= question.node.capacity[stage] + rounding
+    // The host of each device of a stage.
+    let devices = |stage: usize| -> Vec<usize> {
+        let of_hosts = node.hosts.get(stage).cloned().unwrap_or_else(|| vec![1]);
+        of_hosts.iter().enumerate().flat_map(|(host, &count)| vec![host; count as usize]).collect()
     };
-    at_host <= question.node.host_bytes && (0..plan.len()).all(has_room)
+    let mut at_hosts = BTreeMap::new();
+    for (stage, of) in held.iter().enumerate() {
+        devices(stage).into_iter().for_each(|host| *at_hosts.entry(host).or_insert(0) += of.1);
+    }
+    let has_room = |stage: usize, device: usize| {
+        let mut hosted = 0;
+        for (from, of) in held.iter().enumerate() {
+            let guests = (0..devices(from).len()).filter(|guest| guest % devices(stage).len() == device);
+            hosted += of.2.get(&(stage as u32)).copied().unwrap_or(0) * guests.count() as u64;
+        }
+        held[stage].0 + hosted <= node.capacity[stage] + rounding
+    };
+    let has_room = |stage: usize| (0..devices(stage).len()).all(|device| has_room(stage, device));
+    at_hosts.values().all(|&bytes| bytes <= node.host_bytes) && (0..plan.len()).all(has_room)
+}
+
+/// The same devices where each stage has several, on two hosts: those that lie on other hosts are no peers.
+fn spread(node: &NodeDevices, devices: &[[u32; 2]], host_bytes: u64) -> NodeDevices {
+    let hosts: Vec<Vec<u32>> = devices.iter().map(|of| of.to_vec()).collect();
+    let host_of = |stage: usize, device: u32| usize::from(device >= devices[stage][0]);
+    let count = |stage: usize| devices[stage].iter().sum::<u32>();
+    let may_be_peers = |from: usize, to: usize| {
+        (0..count(from)).all(|device| host_of(from, device) == host_of(to, device % count(to)))
+    };
+    let mut pairs = node.pairs.clone();
+    for (from, row) in pairs.iter_mut().enumerate() {
+        row.iter_mut()
+            .enumerate()
+            .filter(|(to, _)| !may_be_peers(from, *to))
+            .for_each(|(_, link)| *link = None);
+    }
+    NodeDevices { hosts, pairs, host_bytes, ..node.clone() }
 }
 
 #[derive(Debug, Clone)]
@@ -201,6 +236,8 @@ struct Instance {
     host: f64,
     peer: f64,
     allowed: Allowed,
+    /// Of each stage, its devices on two hosts, and as much of these hosts' memory as this part of what all hold.
+    spread: Option<(Vec<[u32; 2]>, f64)>,
 }
 
 fn instance() -> impl Strategy<Value = Instance> {
@@ -217,9 +254,21 @@ fn instance() -> impl Strategy<Value = Instance> {
     });
     let below = prop_oneof![Just(0.0), 0.0..0.8_f64];
     let tight = (0.0..1.0_f64, below, any::<bool>());
-    (shape, 1_u32..5, any::<bool>(), tight, -1.0..2.0_f64, -1.0..2.0_f64, ways).prop_map(
-        |(layers, micro_batches, is_gpipe, (pressure, below, has_all_blocks), host, peer, allowed)| {
+    let devices =
+        prop_oneof![Just([1, 0]), Just([2, 0]), Just([0, 1]), Just([1, 1]), Just([2, 2]), Just([3, 1]),];
+    let spread = proptest::option::of((proptest::collection::vec(devices, 4), 0.0..2.0_f64));
+    let rates = (-1.0..2.0_f64, -1.0..2.0_f64, spread);
+    (shape, 1_u32..5, any::<bool>(), tight, rates, ways).prop_map(
+        |(
+            layers,
+            micro_batches,
+            is_gpipe,
+            (pressure, below, has_all_blocks),
+            (host, peer, spread),
+            allowed,
+        )| {
             Instance {
+                spread,
                 layers,
                 micro_batches,
                 is_gpipe,
@@ -245,6 +294,13 @@ proptest! {
         let of = |layers: &Vec<(u64, u32)>| layers.iter().map(|&(kept, forward)| layer(kept, forward)).collect();
         let stages = stages(&instance.layers.iter().map(of).collect::<Vec<_>>());
         let roomy = node(stages.len(), u64::MAX / 4, instance.host, instance.peer);
+        let roomy = match &instance.spread {
+            None => roomy,
+            Some((devices, part)) => {
+                let all: u64 = stages.iter().flat_map(|of| &of.layers).map(|of| of.activations + of.lasting()).sum();
+                spread(&roomy, &devices[..stages.len()], (all as f64 * part) as u64)
+            }
+        };
         let order = if instance.is_gpipe { Order::Gpipe } else { Order::OneFOneB };
         let asked = Question { order, micro_batches: instance.micro_batches, ..question(&stages, &roomy, instance.allowed) };
         // Between what lasts and what is held when nothing is done.

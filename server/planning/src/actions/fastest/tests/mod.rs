@@ -7,7 +7,7 @@ mod programs;
 use std::sync::LazyLock;
 
 use loadmaster_proto::cluster::{Link, LinkOrigin};
-use loadmaster_proto::training::actions::{Block, Deed, StageActions};
+use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions};
 use loadmaster_proto::training::overlap::Overlap;
 
 use super::{Effort, FastestPlan, Known, plan};
@@ -32,6 +32,7 @@ fn node(devices: usize, capacity: u64, host: f64, peer: f64) -> NodeDevices {
         host: vec![link(host); devices],
         pairs: (0..devices).map(row).collect(),
         host_bytes: 1 << 50,
+        hosts: Vec::new(),
     }
 }
 
@@ -119,6 +120,34 @@ fn a_model_larger_than_its_devices_is_planned() {
         found.actions.iter().all(|stage| stage.actions.iter().any(|action| is_of(&action.deed)))
     };
     assert!(away(Block::Weights) && away(Block::Gradients) && away(Block::Optimizer), "{found:?}");
+}
+
+/// What lasts goes to a peer with room where the host takes nothing: optimizer's state, and gradients, too.
+#[test]
+fn what_lasts_goes_to_peers_that_have_room() {
+    let stages = stages(&vec![vec![layer(10, 10); 4]; 2]);
+    let both = [Block::Gradients, Block::Optimizer];
+    let peers = Allowed { recompute: false, host: false, peers: true };
+    // Of the 320 MB that last a half is the optimizer's; two micro-batches in flight keep 80 MB more.
+    for (room, blocks, leaving) in
+        [(330, &[Block::Optimizer][..], Block::Optimizer), (220, &both, Block::Gradients)]
+    {
+        let tight = NodeDevices { capacity: vec![room * MB, 4_000 * MB], ..node(2, 0, 1e9, 1e11) };
+        let asked = Question { blocks, ..question(&stages, &tight, peers) };
+        let found = plan(&asked, Known::default(), Effort::Few).unwrap();
+        let goes = |action: &Action| match &action.deed {
+            Deed::Swap(swap) => swap.block == leaving && matches!(swap.to, Destination::Peers(_)),
+            Deed::Recompute => false,
+        };
+        assert!(found.actions[0].actions.iter().any(goes), "{room}: {found:?}");
+        assert!(found.actions[1].hosted[0].bytes.0 >= 70 * MB, "{found:?}");
+    }
+    // Where both may be had, the faster of the two is taken.
+    let tight = NodeDevices { capacity: vec![330 * MB, 4_000 * MB], ..node(2, 0, 1e8, 1e11) };
+    let anywhere = Allowed { host: true, ..peers };
+    let asked = Question { blocks: &[Block::Optimizer], ..question(&stages, &tight, anywhere) };
+    let found = plan(&asked, Known::default(), Effort::All).unwrap();
+    assert!(found.seconds <= found.untouched_seconds * 1.001, "{found:?}");
 }
 
 /// Stopped before it began, it says so; what cannot fit is named.

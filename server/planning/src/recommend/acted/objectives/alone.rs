@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use loadmaster_proto::training::actions::{Allowed, Block, Way};
+use loadmaster_proto::training::actions::{Allowed, Block, Way as Move};
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Schedule, TrainingSpec};
 
@@ -18,21 +18,31 @@ use crate::recommend::acted::extreme::ways;
 
 /// What was asked of layers before: every peak, device and pipeline asks for the same.
 #[derive(Debug, Default)]
-pub(in crate::recommend) struct KnownAlone(RefCell<HashMap<(usize, Batch, Schedule), u64>>);
+pub(in crate::recommend) struct KnownAlone(RefCell<HashMap<(usize, Way), u64>>);
+
+/// A way to run a stage: how samples come in, in which order, and how its devices share them and its tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Way {
+    pub(super) batch: Batch,
+    pub(super) schedule: Schedule,
+    pub(super) data: u32,
+    pub(super) tensor: u32,
+}
 
 impl ActionsQuestion<'_> {
-    /// Bytes that any stage with a layer needs at least; 0 where that is not known.
-    pub(super) fn alone(&self, layer: usize, batch: Batch, schedule: Schedule) -> u64 {
-        let key = (layer, batch, schedule);
+    /// Bytes that a device of any stage with a layer that is run so needs at least; 0 where that is not known.
+    pub(super) fn alone(&self, layer: usize, way: Way) -> u64 {
+        let key = (layer, way);
         if let Some(&known) = self.known.0.borrow().get(&key) {
             return known;
         }
-        let least = self.replayed_alone(layer, batch, schedule);
+        let least = self.replayed_alone(layer, way);
         self.known.0.borrow_mut().insert(key, least);
         least
     }
 
-    fn replayed_alone(&self, layer: usize, batch: Batch, schedule: Schedule) -> u64 {
+    fn replayed_alone(&self, layer: usize, way: Way) -> u64 {
+        let Way { batch, schedule, data, tensor } = way;
         let last = self.job.names.len().saturating_sub(1);
         let stage_index = if layer == 0 { 0 } else { 1 + u32::from(layer == last) };
         let training = TrainingSpec {
@@ -42,13 +52,17 @@ impl ActionsQuestion<'_> {
             recompute: loadmaster_proto::training::RecomputePolicy::None,
             ..self.writer.training
         };
-        let setting =
-            StageSetting { stage: StageConfig::single(layer, layer), stage_index, stage_count: 3, training };
+        let stage =
+            StageConfig { first_layer: layer, last_layer: layer, data_degree: data, tensor_degree: tensor };
+        let setting = StageSetting { stage, stage_index, stage_count: 3, training };
         let needed = |actions| {
             let acted = self.writer.chain.predictor.acted(&setting, &actions).ok()?;
             let prediction = acted.prediction(0);
             let parts = prediction.breakdown?;
-            Some(prediction.bytes.0.saturating_sub(parts.edges).saturating_sub(parts.overhead))
+            // How gradients are gathered for their sum depends on the stage's other layers.
+            let gathered = if stage.devices() > 1 { parts.communication } else { 0 };
+            let beside = parts.edges.saturating_add(parts.overhead).saturating_add(gathered);
+            Some(prediction.bytes.0.saturating_sub(beside))
         };
         let is_tied = |layer| self.writer.chain.is_tied(layer);
         let all = ways(&setting, &anywhere(self.choice.allowed), &is_tied).into_iter().map(needed);
@@ -61,7 +75,7 @@ impl ActionsQuestion<'_> {
         let stays = |block: Block, of: &LayerBlocks| {
             let allowed = self.choice.allowed;
             let leaves =
-                allowed.blocks.contains(&block) && allowed.ways.iter().any(|way| *way != Way::Recompute);
+                allowed.blocks.contains(&block) && allowed.ways.iter().any(|way| *way != Move::Recompute);
             if leaves { 0 } else { of.bytes(block) }
         };
         let kept = |of: &LayerBlocks| stays(Block::Weights, of).saturating_add(stays(Block::Optimizer, of));
@@ -83,8 +97,8 @@ impl ActionsQuestion<'_> {
 /// What may be done if the host had room for all that may leave to anywhere.
 fn anywhere(allowed: &Allowed) -> Allowed {
     let mut anywhere = allowed.clone();
-    if anywhere.ways.contains(&Way::Peer) && !anywhere.ways.contains(&Way::Host) {
-        anywhere.ways.push(Way::Host);
+    if anywhere.ways.contains(&Move::Peer) && !anywhere.ways.contains(&Move::Host) {
+        anywhere.ways.push(Move::Host);
     }
     anywhere
 }

@@ -1,18 +1,22 @@
 //! Every pipeline on the devices of a room, where they are few enough to be listed.
 
+use loadmaster_proto::plan::objective::PlanShape;
 use loadmaster_proto::training::RecomputePolicy;
-use loadmaster_proto::training::stage::Partitioning;
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
 use super::ActionsQuestion;
 use super::room::{Room, named_by};
 use crate::fleet::Subset;
-use crate::recommend::ask::Wish;
+use crate::recommend::answer::RecommendError;
+use crate::recommend::ask::{Variant, Wish, variants};
 use crate::recommend::find::{Candidate, Job};
 use crate::recommend::named_stages::untouched;
 use crate::search::Cuts;
 
 /// Most pipelines that are listed.
 const MOST_LISTED: usize = 300;
+/// Most stages that are looked at for them.
+const MOST_LOOKS: usize = 100_000;
 
 /// Pipelines as they are untouched.
 pub(super) struct Every {
@@ -35,71 +39,99 @@ impl Every {
         // Of devices that are all alike it does not matter which ones are taken in which order.
         let fleet = &room.subset.fleet;
         let Ok(cuts) = wish.cuts_for(job.model) else { return Self::UNKNOWN };
-        let (layers, devices) = (job.names.len(), room.subset.devices() as usize);
         if fleet.nodes.len() != 1 {
             return Self::UNKNOWN;
         }
+        let wish =
+            Wish { batches: room.batches.clone(), recompute: vec![RecomputePolicy::None], ..(*wish).clone() };
+        let (layers, devices) = (job.names.len(), room.subset.devices());
         let least = if room.may_idle { 1 } else { devices };
-        let mut all = Vec::new();
-        for stages in least..=devices.min(layers) {
-            if wish.stage_counts(layers).contains(&stages) {
-                list(&cuts, layers, stages, &mut Vec::new(), &mut all);
-            }
-        }
-        let ways = room.batches.len().saturating_mul(wish.schedules.len());
-        if all.len().saturating_mul(ways) > MOST_LISTED {
+        let is_single = wish.shape == PlanShape::SinglePipeline;
+        let devices =
+            if is_single { devices.min(u32::try_from(layers).unwrap_or(u32::MAX)) } else { devices };
+        if devices.saturating_sub(least) as usize > MOST_LISTED {
             return Self::UNKNOWN;
         }
-        let mut every = Self { candidates: Vec::new(), is_complete: true };
-        for sizes in &all {
-            let taken = u32::try_from(sizes.len()).unwrap_or(u32::MAX);
+        let (mut listed, mut count, mut looks) = (Vec::new(), 0, MOST_LOOKS);
+        for taken in least..=devices {
             let subset = Subset::of(fleet, &[taken], &[]);
-            for &batch in &room.batches {
-                for &schedule in &wish.schedules {
-                    let one = Wish {
-                        batches: vec![batch],
-                        schedules: vec![schedule],
-                        recompute: vec![RecomputePolicy::None],
-                        ..(*wish).clone()
-                    };
-                    let job = Job { fleet: &subset.fleet, ..**job };
-                    let found = Partitioning::from_sizes(sizes)
-                        .ok()
-                        .and_then(|of| untouched(question.writer.prices, &job, &one, &of).ok());
-                    let Some(mut candidate) = found else {
+            for variant in variants(&wish, &subset, layers) {
+                let mut list = List { cuts: &cuts, variant: &variant, layers, all: Vec::new(), looks };
+                list.extend(taken, &mut Vec::new());
+                let List { all, looks: left, .. } = list;
+                (count, looks) = (count + all.len(), left);
+                if count > MOST_LISTED || looks == 0 {
+                    return Self::UNKNOWN;
+                }
+                listed.push((subset.clone(), variant, all));
+            }
+        }
+        let mut every = Self { candidates: Vec::new(), is_complete: true };
+        for (subset, variant, stages) in listed {
+            let one =
+                Wish { batches: vec![variant.batch], schedules: vec![variant.schedule], ..wish.clone() };
+            let job = Job { fleet: &subset.fleet, ..**job };
+            for stages in stages {
+                let is_alone = stages.iter().all(|stage| stage.devices() == 1);
+                let Ok(of) = Partitioning::new(stages) else { continue };
+                let mut candidate = match untouched(question.writer.prices, &job, &one, &of) {
+                    Ok(candidate) => candidate,
+                    // Degrees that the profile knows nothing of are no plan's.
+                    Err(RecommendError::Unpredictable(_)) if !is_alone => continue,
+                    Err(_) => {
                         every.is_complete = false;
                         continue;
-                    };
-                    for stage in &mut candidate.stages {
-                        let devices = named_by(&subset, &stage.devices);
-                        stage.devices = named_by(&room.subset, &devices);
                     }
-                    every.candidates.push(candidate);
+                };
+                for stage in &mut candidate.stages {
+                    let devices = named_by(&subset, &stage.devices);
+                    stage.devices = named_by(&room.subset, &devices);
                 }
+                every.candidates.push(candidate);
             }
         }
         every
     }
 }
 
-/// All ways to cut layers into so many stages, as far as they are few, after those that were cut off.
-fn list(cuts: &Cuts, layers: usize, stages: usize, sizes: &mut Vec<usize>, all: &mut Vec<Vec<usize>>) {
-    if all.len() > MOST_LISTED {
-        return;
-    }
-    let first: usize = sizes.iter().sum();
-    let left = layers.saturating_sub(first);
-    if stages == 1 {
-        if cuts.may_be_stage(first, layers.saturating_sub(1)) {
-            all.push([sizes.as_slice(), &[left]].concat());
+/// Pipelines of a variant, as far as they are few.
+struct List<'a> {
+    cuts: &'a Cuts,
+    variant: &'a Variant,
+    layers: usize,
+    all: Vec<Vec<StageConfig>>,
+    /// How many stages may still be looked at.
+    looks: usize,
+}
+
+impl List<'_> {
+    /// Lists those that go on behind these stages with so many devices.
+    fn extend(&mut self, devices: u32, stages: &mut Vec<StageConfig>) {
+        let variant = self.variant;
+        let first = stages.last().map_or(0, |stage| stage.last_layer + 1);
+        if first == self.layers {
+            if variant.stages.contains(&stages.len()) {
+                self.all.push(stages.clone());
+            }
+            return;
         }
-        return;
-    }
-    for size in 1..=left.saturating_sub(stages - 1) {
-        if cuts.may_be_stage(first, first + size - 1) {
-            sizes.push(size);
-            list(cuts, layers, stages - 1, sizes, all);
-            sizes.pop();
+        let largest = variant.choices.iter().map(|choice| choice.devices()).max().unwrap_or(0);
+        for last in (first..self.layers).filter(|&last| self.cuts.may_be_stage(first, last)) {
+            let to_come = self.layers - last - 1;
+            for choice in &variant.choices {
+                let Some(left) = devices.checked_sub(choice.devices()) else { continue };
+                // Each stage to come has a layer and a device.
+                let may_end = (left == 0) == (to_come == 0) && left as usize <= to_come * largest as usize;
+                let is_over = self.all.len() > MOST_LISTED || self.looks == 0;
+                if is_over || !may_end || stages.len() >= *variant.stages.end() {
+                    continue;
+                }
+                self.looks -= 1;
+                let (data_degree, tensor_degree) = (choice.data, choice.tensor);
+                stages.push(StageConfig { first_layer: first, last_layer: last, data_degree, tensor_degree });
+                self.extend(left, stages);
+                stages.pop();
+            }
         }
     }
 }

@@ -1,18 +1,20 @@
-//! The fewest or cheapest devices of a node that hold the training with memory actions.
+//! The fewest or cheapest devices that hold the training with memory actions.
 
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::objective::Objective;
+use loadmaster_proto::plan::objective::{Objective, PlanShape};
 
 use super::impossible::nothing_found;
-use super::proof::{LOOKED_AT, Progress, seconds_note};
+use super::proof::{Progress, looked_at, seconds_note};
 use super::room::{Found, Room};
 use super::{ActionsQuestion, QuestionError};
 use crate::fleet::{Subset, Subsets};
 use crate::recommend::answer::RecommendError;
-use crate::search::{Fleet, Pin};
+use crate::search::FleetNode;
 
 /// Most choices of devices that are asked about.
 const MOST_ASKED: usize = 512;
+/// Most of them of one size.
+const MOST_WAYS: usize = 8;
 
 impl ActionsQuestion<'_> {
     /// The fastest plan on the fewest or cheapest devices for which one was found.
@@ -32,18 +34,16 @@ impl ActionsQuestion<'_> {
         if let Some(error) = self.lacks_layer(&Room::whole(self)) {
             return Err(self.explained(error.into(), &Room::whole(self)));
         }
-        let nodes = whole_nodes(fleet, wish.cuts.pins());
         let room = |subset: Subset| Room { subset, may_idle: false, ..Room::whole(self) };
         // What is left where the search is stopped.
-        let most = nodes.iter().map(|node| node.taken(fleet, self, None)).max_by_key(Subset::devices);
-        let spare = most.and_then(|most| self.fastest(&room(most)).ok());
+        let spare = self.spare();
         let subsets = Subsets::of(fleet, &wish.cuts, wish.starts_evenly());
         let mut sizes = subsets.sizes(worth);
         let (mut tried, mut last, mut asked) = (Progress::default(), None, 0);
         while let Some((worth, counts)) = sizes.next_size() {
             let devices: u32 = counts.iter().sum();
-            let has_layers = devices as usize <= self.job.names.len();
-            if !has_layers && !self.stop.is_requested() {
+            let is_single = wish.shape == PlanShape::SinglePipeline;
+            if is_single && devices as usize > self.job.names.len() && !self.stop.is_requested() {
                 continue;
             }
             if self.stop.is_requested() || asked >= MOST_ASKED {
@@ -51,9 +51,9 @@ impl ActionsQuestion<'_> {
                 tried.doubtful = tried.doubtful.or(Some(worth));
                 break;
             }
-            let mut is_proven = true;
-            for node in nodes.iter().filter(|node| node.has(&counts)) {
-                let one = room(node.taken(fleet, self, Some(&counts)));
+            let (ways, mut is_proven) = subsets.with(&counts, MOST_WAYS);
+            for subset in ways {
+                let one = room(subset);
                 asked += 1;
                 match self.told(&one) {
                     Ok(found) => return Ok(self.on_fewest(found, tried, worth)),
@@ -78,84 +78,33 @@ impl ActionsQuestion<'_> {
         let (error, room) = match last {
             Some((error, room)) => (if is_proven { error.proven() } else { error }, room),
             None => {
-                let why =
-                    "no number of devices of a node has room for the training, with all that is allowed";
+                let why = "no number of devices has room for the training, with all that is allowed";
                 (RecommendError::no_plan(why), Room::whole(self))
             }
         };
         Err(self.explained(error.into(), &room))
     }
 
+    /// The fastest plan on all devices, or on those of the largest node.
+    fn spare(&self) -> Option<Found> {
+        let (fleet, pins) = (self.job.fleet, self.wish.cuts.pins());
+        let on = |subset: Subset| self.fastest(&Room { subset, may_idle: false, ..Room::whole(self) }).ok();
+        let all = on(Subset::whole(fleet));
+        let is_at = |node: &FleetNode, other: &FleetNode| fleet.is_one_node || node.name == other.name;
+        let of_node = |node: &FleetNode| -> Vec<u32> {
+            fleet.nodes.iter().map(|other| if is_at(node, other) { other.devices } else { 0 }).collect()
+        };
+        let largest = || fleet.nodes.iter().map(of_node).max_by_key(|taken| taken.iter().sum::<u32>());
+        all.or_else(|| on(Subset::of(fleet, &largest()?, pins)))
+    }
+
     fn on_fewest(&self, found: Found, mut tried: Progress, value: f64) -> Plan {
         let Found { mut plan, certificate: of_seconds, .. } = found;
         tried.states = tried.states.saturating_add(of_seconds.states);
         tried.is_stopped |= of_seconds.stopped;
-        plan.warnings.push(LOOKED_AT.to_owned());
+        plan.warnings.push(looked_at(self.wish.shape));
         plan.warnings.push(seconds_note("on these devices", &of_seconds));
         plan.found.certificate = Some(tried.certificate(value, self.wish.objective.unit()));
         plan
     }
-}
-
-/// A node with its devices, of one kind or several.
-#[derive(Debug)]
-struct WholeNode {
-    /// Indices of its parts in the fleet.
-    parts: Vec<usize>,
-    /// Devices of each kind.
-    counts: Vec<u32>,
-}
-
-impl WholeNode {
-    fn has(&self, counts: &[u32]) -> bool {
-        self.counts.iter().zip(counts).all(|(own, wanted)| own >= wanted)
-    }
-
-    /// So many devices of it; all of them where nobody says how many.
-    fn taken(&self, fleet: &Fleet, question: &ActionsQuestion<'_>, counts: Option<&Vec<u32>>) -> Subset {
-        let mut left = counts.unwrap_or(&self.counts).clone();
-        let mut taken = vec![0; fleet.nodes.len()];
-        for &part in &self.parts {
-            let Some(node) = fleet.nodes.get(part) else { continue };
-            let Some(left) = left.get_mut(node.kind) else { continue };
-            taken[part] = node.devices.min(*left);
-            *left -= taken[part];
-        }
-        Subset::of(fleet, &taken, question.wish.cuts.pins())
-    }
-}
-
-/// The nodes of a fleet that differ: parts of one name are one node, as all are where nobody named any.
-fn whole_nodes(fleet: &Fleet, pins: &[Pin]) -> Vec<WholeNode> {
-    let mut nodes: Vec<(&str, WholeNode)> = Vec::new();
-    for (index, part) in fleet.nodes.iter().enumerate() {
-        let at = nodes.iter().position(|(name, _)| fleet.is_one_node || *name == part.name);
-        let at = at.unwrap_or_else(|| {
-            nodes.push((&part.name, WholeNode { parts: Vec::new(), counts: vec![0; fleet.kinds.len()] }));
-            nodes.len() - 1
-        });
-        nodes[at].1.parts.push(index);
-        if let Some(count) = nodes[at].1.counts.get_mut(part.kind) {
-            *count += part.devices;
-        }
-    }
-    let mut unlike: Vec<WholeNode> = Vec::new();
-    for (_, node) in nodes {
-        let is_alike = |other: &WholeNode| {
-            let pairs = other
-                .parts
-                .iter()
-                .zip(&node.parts)
-                .map(|(&one, &other)| (fleet.nodes.get(one), fleet.nodes.get(other)));
-            other.parts.len() == node.parts.len()
-                && pairs
-                    .into_iter()
-                    .all(|pair| matches!(pair, (Some(one), Some(other)) if one.is_like(other)))
-        };
-        // Another node has no better plan than one like it, unless layers are pinned to it.
-        if !pins.is_empty() || !unlike.iter().any(is_alike) {
-            unlike.push(node);
-        }
-    }
-    unlike
 }

@@ -4,17 +4,13 @@
 //! fullest moment, and how many seconds that takes at least; a block that may be computed again and away counts as both
 //! there. What layers need during their own passes (`alone`) is a second floor.
 
-use std::collections::HashMap;
-
-use loadmaster_proto::training::Schedule;
-
 use super::ActionsQuestion;
+use super::alone::Way;
 use super::every::Every;
 use crate::actions::{NodeDevices, StageBlocks, fastest};
-use crate::cost::Batch;
 use crate::recommend::acted::asked::Asked;
-use crate::recommend::find::Candidate;
-use crate::search::Stop;
+use crate::recommend::find::{Candidate, CandidateStage};
+use crate::search::{Choice, Stop};
 
 /// By what part of itself a limit may be exceeded by rounding.
 const SAME: f64 = 1e-9;
@@ -38,7 +34,6 @@ impl<'a> Floor<'a> {
         let ActionsQuestion { writer, choice, stop, .. } = question;
         let mut floor =
             Self { question, asked: Vec::new(), least: Vec::new(), is_complete: every.is_complete };
-        let mut alone: HashMap<(Batch, Schedule), Vec<u64>> = HashMap::new();
         for candidate in every.candidates.iter().filter(|_| every.is_complete) {
             if stop.is_requested() {
                 floor.is_complete = false;
@@ -50,16 +45,13 @@ impl<'a> Floor<'a> {
             match asked {
                 Ok(asked) => {
                     let Candidate { batch, schedule, .. } = *candidate;
-                    let of_layer = |layer| question.alone(layer, batch, schedule);
-                    let alone = alone
-                        .entry((batch, schedule))
-                        .or_insert_with(|| (0..question.job.names.len()).map(of_layer).collect());
-                    let of_stage = |stage: &StageBlocks| {
-                        let layers = &stage.layers;
-                        let own = alone.get(stage.first_layer..stage.first_layer + layers.len());
-                        question.least_of_stage(layers, own.unwrap_or_default())
+                    let of_stage = |(stage, run): (&StageBlocks, &CandidateStage)| {
+                        let Choice { data, tensor, .. } = run.choice;
+                        let way = Way { batch, schedule, data, tensor };
+                        let own: Vec<u64> = stage.range().map(|layer| question.alone(layer, way)).collect();
+                        question.least_of_stage(&stage.layers, &own)
                     };
-                    floor.least.push(asked.stages.iter().map(of_stage).collect());
+                    floor.least.push(asked.stages.iter().zip(&candidate.stages).map(of_stage).collect());
                     floor.asked.push(asked);
                 }
                 Err(_) => floor.is_complete = false,

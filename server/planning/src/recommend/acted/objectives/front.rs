@@ -6,7 +6,7 @@ use loadmaster_proto::plan::compared::{FrontPoint, Outline};
 use loadmaster_proto::training::stage::Partitioning;
 
 use super::impossible::nothing_found;
-use super::proof::LOOKED_AT;
+use super::proof::looked_at;
 use super::room::{Found, Room};
 use super::{ActionsQuestion, NamedPlan, QuestionError};
 use crate::search::Unit;
@@ -60,7 +60,7 @@ impl ActionsQuestion<'_> {
         certificate.stopped |= self.stop.is_requested();
         plan.found.certificate = Some(certificate);
         plan.found.front = front;
-        plan.warnings.push(LOOKED_AT.to_owned());
+        plan.warnings.push(looked_at(self.wish.shape));
         plan.warnings.push(format!(
             "the front is sampled: the fastest plans that were found within {caps} peaks from {} to {}; between them, and with \
              other actions, there may be others, and only the fastest end has a bound",

@@ -1,18 +1,26 @@
 //! What is proven impossible within a room, whatever memory actions do.
 
+use std::collections::HashSet;
+
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::training::TrainingSpec;
-use loadmaster_proto::training::actions::{Block, Way};
+use loadmaster_proto::plan::objective::PlanShape;
+use loadmaster_proto::training::actions::{Block, Way as Move};
 use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
 use super::ActionsQuestion;
+use super::alone::Way;
 use super::every::Every;
 use super::floor::Floor;
 use super::remedies::remedies;
 use super::room::Room;
 use crate::predict::StageSetting;
 use crate::recommend::answer::{QuestionError, RecommendError};
+use crate::recommend::ask::{Variant, Wish, variants_of_any_size};
 use crate::recommend::find::Candidate;
+
+/// Most ways to run a stage in which it is looked at what a layer needs alone.
+const MOST_WAYS: usize = 32;
 
 impl ActionsQuestion<'_> {
     /// Whether it is proven that no plan fits within a room and keeps to the limits.
@@ -66,11 +74,35 @@ impl ActionsQuestion<'_> {
         self.job.names.iter().enumerate().find_map(lacks)
     }
 
-    /// Bytes that the device of a layer needs at least, with whichever batch and schedule.
+    /// Bytes that the devices of a layer need at least, in whichever way it is run; 0 where that is not known.
     pub(super) fn least_alone(&self, layer: usize, room: &Room) -> u64 {
+        let Some(ways) = self.ways(layer, room) else { return 0 };
+        ways.into_iter().map(|way| self.alone(layer, way)).min().unwrap_or(0)
+    }
+
+    /// The ways in which a stage with a layer may be run; none where they are too many to be looked at.
+    fn ways(&self, layer: usize, room: &Room) -> Option<Vec<Way>> {
         let schedules = &self.wish.schedules;
         let all = room.batches.iter().flat_map(|&batch| schedules.iter().map(move |&order| (batch, order)));
-        all.map(|(batch, order)| self.alone(layer, batch, order)).min().unwrap_or(0)
+        let of = |(data, tensor): (u32, u32)| move |(batch, schedule)| Way { batch, schedule, data, tensor };
+        if let Some(given) = self.given {
+            let own = given.stages().iter().find(|stage| stage.layers().contains(&layer))?;
+            return Some(all.map(of((own.data_degree, own.tensor_degree))).collect());
+        }
+        if self.wish.shape == PlanShape::SinglePipeline {
+            return Some(all.map(of((1, 1))).collect());
+        }
+        let wish = Wish {
+            batches: room.batches.clone(),
+            recompute: vec![RecomputePolicy::None],
+            ..self.wish.clone()
+        };
+        let variants = variants_of_any_size(&wish, &room.subset, self.job.names.len());
+        let ways = variants.iter().flat_map(|Variant { batch, schedule, choices, .. }| {
+            choices.iter().map(|choice| of((choice.data, choice.tensor))((*batch, *schedule)))
+        });
+        let ways: HashSet<Way> = ways.collect();
+        (ways.len() <= MOST_WAYS).then(|| ways.into_iter().collect())
     }
 
     /// Where what is always somewhere, weights and what the optimizer keeps, has no room on the devices and in what may be
@@ -87,11 +119,14 @@ impl ActionsQuestion<'_> {
         let parts = self.writer.chain.predictor.stage(&whole).ok()?.breakdown?;
         let allowed = self.choice.allowed;
         let leaves = |block: Block, bytes: u64| if allowed.blocks.contains(&block) { bytes } else { 0 };
+        let fleet = &room.subset.fleet;
+        let names: HashSet<&str> = fleet.nodes.iter().map(|node| node.name.as_str()).collect();
+        let hosts = if fleet.is_one_node { 1 } else { names.len().max(1) };
+        let at_hosts = allowed.host_memory.0.saturating_mul(hosts as u64);
         let may_leave = leaves(Block::Weights, parts.weights)
             .saturating_add(leaves(Block::Optimizer, parts.optimizer))
-            .min(if allowed.ways.contains(&Way::Host) { allowed.host_memory.0 } else { 0 });
+            .min(if allowed.ways.contains(&Move::Host) { at_hosts } else { 0 });
         let stays = parts.weights.saturating_add(parts.optimizer).saturating_sub(may_leave);
-        let fleet = &room.subset.fleet;
         let on_node = |node: &crate::search::FleetNode| {
             let capacity = fleet.kinds.get(node.kind).map_or(0, |kind| self.most_bytes(room, kind.capacity));
             capacity.saturating_mul(u64::from(node.devices))

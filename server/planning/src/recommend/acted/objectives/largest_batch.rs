@@ -3,7 +3,7 @@
 use loadmaster_proto::plan::Plan;
 
 use super::impossible::nothing_found;
-use super::proof::{LOOKED_AT, Progress, seconds_note};
+use super::proof::{Progress, looked_at, seconds_note};
 use super::room::{Found, Room};
 use super::{ActionsQuestion, QuestionError};
 use crate::cost::Batch;
@@ -68,7 +68,7 @@ impl ActionsQuestion<'_> {
         let found = self.told(&room(batch)).unwrap_or(found);
         let Found { mut plan, certificate: of_seconds, .. } = found;
         tried.is_stopped |= of_seconds.stopped;
-        plan.warnings.push(LOOKED_AT.to_owned());
+        plan.warnings.push(looked_at(self.wish.shape));
         plan.warnings.push(seconds_note("of this micro-batch", &of_seconds));
         plan.found.certificate = Some(tried.certificate(size(&batch), self.wish.objective.unit()));
         Ok(plan)

@@ -6,7 +6,7 @@ use loadmaster_proto::plan::Plan;
 use super::every::Every;
 use super::floor::Floor;
 use super::impossible::nothing_found;
-use super::proof::{LOOKED_AT, Progress, seconds_note};
+use super::proof::{Progress, looked_at, seconds_note};
 use super::room::{Found, Room};
 use super::{ActionsQuestion, QuestionError};
 use crate::recommend::acted::Chooser;
@@ -37,7 +37,7 @@ impl ActionsQuestion<'_> {
             doubtful: Some(self.counted(floor.min(value))),
             passed_over: Vec::new(),
         };
-        plan.warnings.push(LOOKED_AT.to_owned());
+        plan.warnings.push(looked_at(self.wish.shape));
         plan.warnings.push(format!(
             "{asked} peaks were asked for: a lower one may be reached down to the bound; what it is compared with is held to \
              the same peak"

@@ -16,8 +16,8 @@
 //! | `proof` | how good is the answer? |
 //! | `remedies` | what would help where there is none? |
 //!
-//! All of them ask `room`, which looks at one device per stage on one node. What it does not find need not be impossible:
-//! a value is proven only where `impossible` rules out every better one, and else leaves a gap.
+//! All of them ask `room`, which looks at a few fast pipelines of the shape that is asked for. What it does not find need not
+//! be impossible: a value is proven only where `impossible` rules out every better one, and else leaves a gap.
 
 mod alone;
 mod every;

@@ -1,6 +1,9 @@
 //! How good an answer is in its objective's terms.
 
 use loadmaster_proto::plan::certificate::{Certificate, Rejected};
+use loadmaster_proto::plan::objective::PlanShape;
+
+use crate::recommend::acted::told::of_shape;
 
 /// Most alternatives that a certificate names.
 const NAMED: usize = 3;
@@ -58,5 +61,8 @@ pub(super) fn seconds_note(among: &str, of: &Certificate) -> String {
     format!("{among} this is the fastest plan that was found, with {:.4} s for an iteration{bound}", of.value)
 }
 
-/// What was looked at by a search of actions.
-pub(super) const LOOKED_AT: &str = "memory actions were chosen for pipelines of one device per stage on one node: other plans were not looked at";
+/// What was looked at by a search of actions for plans of a shape.
+pub(super) fn looked_at(shape: PlanShape) -> String {
+    let of = of_shape(shape);
+    format!("memory actions were chosen for fast pipelines of {of}: other plans were not looked at")
+}

@@ -6,6 +6,7 @@ use loadmaster_proto::training::actions::{Allowed, Block, Way};
 use super::room::{Found, Room};
 use super::{ActionsQuestion, KnownAlone};
 use crate::recommend::acted::Choice;
+use crate::recommend::acted::nodes::most_at_a_host;
 use crate::recommend::answer::{RecommendError, Remedy};
 
 /// Host memory that is as good as any.
@@ -24,9 +25,7 @@ pub(super) fn remedies(question: &ActionsQuestion<'_>, error: &RecommendError, r
         let choice = Choice { allowed: &other, ..question.choice };
         let other = ActionsQuestion { choice, known: &KnownAlone::default(), ..*question };
         if let Ok(Found { plan, candidate, .. }) = other.fastest(room) {
-            let host: u64 =
-                plan.stages.iter().filter_map(|of| of.offload.as_ref()).map(|of| of.host_peak.0).sum();
-            let host = Bytes(host.div_ceil(STEP).saturating_mul(STEP));
+            let host = Bytes(most_at_a_host(&plan).0.div_ceil(STEP).saturating_mul(STEP));
             let told = |text: &str| text.replace("HOST", &host.to_string());
             let option = option.replace("HOST", &format!("{}MiB", host.0 / STEP));
             found.push(Remedy { what: told(what), option, plan: candidate });

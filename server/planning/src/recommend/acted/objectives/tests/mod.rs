@@ -1,6 +1,7 @@
 //! What is promised of plans with chosen actions, held against asking again, and against actions drawn by lot.
 
 mod scene;
+mod several;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
 use loadmaster_proto::measure::layer_times::LayerTimes;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::CopyPace;
@@ -11,17 +12,17 @@ use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, Step};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::name::{ModelName, ProfileName};
-use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::objective::{Objective, SearchMode};
 use loadmaster_proto::plan::request::{NamedSettings, PlanRequest};
+use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::actions::{
     Action, Allowed, Block, Deed, Destination, StageActions, Stripe, Swap, Way,
 };
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Optimizer, Precision, Schedule, TrainingSpec};
 
-use crate::fleet::{DeviceGroup, of_groups};
+use crate::fleet::{DeviceGroup, PlannedFleet, Selection, fleet, of_groups};
 use crate::predict::Margin;
 use crate::predict::component::Component;
 use crate::recommend::{NamedPlan, PlanQuestion, ProfiledChain, QuestionError};
@@ -117,6 +118,8 @@ pub(super) struct Scene {
     pub(super) devices: u32,
     pub(super) capacity: u64,
     pub(super) price: Option<f64>,
+    /// Nodes of a cluster that has as many devices each; 0 where nobody described any.
+    pub(super) nodes: u32,
     chain: Arc<ProfiledChain>,
 }
 
@@ -162,17 +165,18 @@ impl Scene {
             global_batch_size: 0,
             named: NamedSettings { micro_batch_size: true, ..NamedSettings::default() },
         };
-        Self { request, devices, capacity, price: None, chain: Arc::new(chain) }
+        Self { request, devices, capacity, price: None, nodes: 0, chain: Arc::new(chain) }
     }
 
     /// The same question with this changed.
     pub(super) fn with(&self, change: impl FnOnce(&mut Self)) -> Self {
-        let Self { request, devices, capacity, price, chain } = self;
+        let Self { request, devices, capacity, price, nodes, chain } = self;
         let mut other = Self {
             request: request.clone(),
             devices: *devices,
             capacity: *capacity,
             price: *price,
+            nodes: *nodes,
             chain: Arc::clone(chain),
         };
         change(&mut other);
@@ -185,9 +189,7 @@ impl Scene {
     }
 
     pub(super) fn question(&self) -> PlanQuestion {
-        let group =
-            DeviceGroup { count: self.devices, capacity: Bytes(self.capacity), kind: "cpu".to_owned() };
-        let mut fleet = of_groups(&[group], None).unwrap();
+        let mut fleet = if self.nodes == 0 { self.groups() } else { self.cluster() };
         if let Some(price) = self.price {
             fleet = fleet.with_prices(&[("cpu".to_owned(), price)].into());
         }
@@ -202,6 +204,28 @@ impl Scene {
         }
     }
 
+    fn groups(&self) -> PlannedFleet {
+        let group =
+            DeviceGroup { count: self.devices, capacity: Bytes(self.capacity), kind: "cpu".to_owned() };
+        of_groups(&[group], None).unwrap()
+    }
+
+    fn cluster(&self) -> PlannedFleet {
+        let Self { nodes, capacity, .. } = self;
+        let devices = self.devices / nodes;
+        let node = |node: u32| {
+            format!(
+                "  - {{name: n{node}, kind: cpu, devices: {devices}, link: {{bandwidth: 5GB/s}}, network: {{bandwidth: 1GB/s}}}}\n"
+            )
+        };
+        let nodes: String = (0..*nodes).map(node).collect();
+        let text = format!(
+            "format: loadmaster.cluster/1\nkinds: [{{name: cpu, memory: {capacity}B, usable_memory: {capacity}B}}]\nnodes:\n{nodes}"
+        );
+        let cluster = import(ClusterFormat::Loadmaster, &text, &ImportOptions::default()).unwrap();
+        fleet(&cluster, &Selection::default()).unwrap().with_cluster(cluster)
+    }
+
     pub(super) fn answer(&self) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
         self.question().answer(&Stop::default())
     }
@@ -212,13 +236,14 @@ impl Scene {
     }
 
     /// What these actions of these stages come to, on devices without a limit; none where they make no sense.
-    fn given(&self, sizes: &[usize], batch: u32, actions: Vec<StageActions>) -> Option<Plan> {
+    fn given(&self, stages: &Partitioning, batch: u32, actions: Vec<StageActions>) -> Option<Plan> {
         let given = self.with(|scene| {
-            scene.request.partitioning = Some(Partitioning::from_sizes(sizes).unwrap());
+            scene.request.partitioning = Some(stages.clone());
             scene.request.stage_actions = actions;
             scene.request.allowed = None;
             scene.request.goal = Goal::default();
-            (scene.devices, scene.capacity) = (sizes.len() as u32, 1 << 40);
+            let devices = stages.stages().iter().map(StageConfig::devices).sum();
+            (scene.devices, scene.capacity, scene.nodes) = (devices, 1 << 40, 0);
         });
         let mut question = given.question();
         // As many samples of an iteration as ever.
@@ -230,22 +255,50 @@ impl Scene {
 
     /// Plans with actions drawn by lot among those that are allowed, for every way to cut the chain into so many stages.
     pub(super) fn drawn(&self, stages: usize, batch: u32, draws: u64) -> Vec<Plan> {
+        let all = compositions(LAYERS, stages);
+        let all: Vec<_> = all.iter().map(|sizes| Partitioning::from_sizes(sizes).unwrap()).collect();
+        self.drawn_for(&all, batch, draws)
+    }
+
+    /// The same for every way to cut it into stages of replicas, which take so many devices together.
+    pub(super) fn drawn_of_replicas(&self, devices: usize, batch: u32, draws: u64) -> Vec<Plan> {
+        let of = |stages: usize| {
+            let replicas = compositions(devices, stages);
+            compositions(LAYERS, stages).into_iter().flat_map(move |sizes| {
+                replicas.clone().into_iter().map(move |replicas| (sizes.clone(), replicas))
+            })
+        };
+        let splits =
+            |(_, replicas): &(_, Vec<usize>)| replicas.iter().all(|&of| (batch as usize).is_multiple_of(of));
+        let partitioning = |(sizes, replicas): (Vec<usize>, Vec<usize>)| {
+            let plain = Partitioning::from_sizes(&sizes).unwrap();
+            let stages = plain.stages().iter().zip(replicas);
+            let stages = stages.map(|(stage, data)| StageConfig { data_degree: data as u32, ..*stage });
+            Partitioning::new(stages.collect()).unwrap()
+        };
+        let all: Vec<_> = (1..=LAYERS.min(devices)).flat_map(of).filter(splits).map(partitioning).collect();
+        self.drawn_for(&all, batch, draws)
+    }
+
+    fn drawn_for(&self, all: &[Partitioning], batch: u32, draws: u64) -> Vec<Plan> {
         let allowed = self.request.allowed.clone().unwrap();
         let mut plans = Vec::new();
-        let mut random = Draws(stages as u64);
-        for sizes in compositions(LAYERS, stages) {
+        let mut random = Draws(all.first().map_or(0, |first| first.stages().len() as u64));
+        for partitioning in all {
+            let stages = partitioning.stages();
             // One after another: nothing, all that leaves most, and what the lot says.
             for turn in 0..draws {
-                let mut first = 0;
-                let mut actions = Vec::new();
-                for (stage, &size) in sizes.iter().enumerate() {
-                    let layers = first..first + size;
-                    first += size;
-                    actions.push(random.actions(&allowed, turn, stage, stages, layers));
-                }
-                let plan = self.given(&sizes, batch, actions);
+                let of = |(stage, config): (usize, &StageConfig)| {
+                    let layers = config.first_layer..config.last_layer + 1;
+                    random.actions(&allowed, turn, stage, stages.len(), layers)
+                };
+                let actions = stages.iter().enumerate().map(of).collect();
+                let plan = self.given(partitioning, batch, actions);
                 let host = |plan: &Plan| -> u64 {
-                    plan.stages.iter().filter_map(|of| of.offload.as_ref()).map(|of| of.host_peak.0).sum()
+                    let of = |stage: &PlanStage| {
+                        stage.offload.as_ref().map_or(0, |of| of.host_peak.0) * stage.devices.len() as u64
+                    };
+                    plan.stages.iter().map(of).sum()
                 };
                 plans.extend(plan.filter(|plan| host(plan) <= allowed.host_memory.0));
             }

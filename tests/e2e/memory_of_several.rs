@@ -1,0 +1,116 @@
+//! Memory actions of stages of several devices, and of plans on several nodes: chosen for the shape that is asked for, and
+//! trained with every ledger as predicted.
+
+use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, profile};
+use serde_json::Value;
+
+use crate::memory_actions::{number, trained};
+
+const CHOSEN: [&str; 6] =
+    ["--actions", "recompute,host,peer", "--host-memory", "512MiB", "--copy-rates", "host=1GB/s,peer=2GB/s"];
+
+/// A planner and a worker with eight slots, with a profile that knows tensor shards, too.
+fn scene() -> (Planner, Worker) {
+    let planner = Planner::start();
+    let (slots, arguments) =
+        ("8x512MiB".to_owned(), ["--host-memory", "1GiB"].map(ToOwned::to_owned).to_vec());
+    let worker = Worker::start(&planner, &WorkerOptions { slots, arguments, ..WorkerOptions::default() });
+    let options = "--id gpt --micro-batch-size 4 --micro-batches 4 --schedule 1f1b --optimizer adam --parallelism tensor --degrees 2";
+    profile(&planner, &SMALL_GPT2, &options.split(' ').collect::<Vec<_>>());
+    (planner, worker)
+}
+
+fn recommended(planner: &Planner, options: &str, more: &[&str]) -> Value {
+    let ask = ["plan", "recommend", "--profile", "gpt"];
+    json(planner, &[&ask[..], &options.split(' ').collect::<Vec<_>>(), more].concat())
+}
+
+fn seconds(plan: &Value) -> f64 {
+    plan["iteration"]["iterationSeconds"].as_f64().unwrap()
+}
+
+fn stages(plan: &Value) -> &Vec<Value> {
+    plan["stages"].as_array().unwrap()
+}
+
+fn peak(plan: &Value) -> i64 {
+    stages(plan).iter().map(|stage| number(&stage["predictedPeak"]["bytes"])).max().unwrap()
+}
+
+/// Replicas, shards, and replicas of shards get actions with which they fit, and train so: every ledger of every stage is as
+/// predicted. What fits untouched is never beaten by being asked for actions.
+#[test]
+fn replicas_and_shards_with_chosen_actions_are_trained() {
+    let (planner, _worker) = scene();
+    for (count, degrees) in [
+        (4, "--data-degrees 2 --tensor-degrees 1"),
+        (4, "--data-degrees 1 --tensor-degrees 2"),
+        (8, "--data-degrees 2 --tensor-degrees 2"),
+    ] {
+        let grid = format!("--shape uniform-grid --micro-batch-size 4 --min-stages 2 {degrees}");
+        let ample = format!("{grid} --objective min-iteration-time --devices {count}x512MiB");
+        let untouched = recommended(&planner, &ample, &["--dry-run"]);
+        let capacity = peak(&untouched) * 8 / 10;
+        let tight = format!("{grid} --devices {count}x{capacity}B");
+        let plan = recommended(&planner, &tight, &CHOSEN);
+        assert_eq!(stages(&plan).len(), 2, "{plan}");
+        assert!(stages(&plan).iter().any(|stage| !stage["offload"].is_null()), "{plan}");
+        let bound = plan["certificate"]["bound"].as_f64().unwrap();
+        assert!(bound <= seconds(&plan) && bound <= seconds(&untouched) * (1.0 + 1e-9), "{plan}");
+        for stage in stages(&trained(&planner, &plan)) {
+            assert!(number(&stage["measuredPeak"]["bytes"]) <= capacity, "{stage}");
+        }
+    }
+    let mesh = "--shape per-stage-mesh --devices 4x512MiB --objective min-iteration-time --dry-run";
+    let (untouched, chosen) = (recommended(&planner, mesh, &[]), recommended(&planner, mesh, &CHOSEN));
+    assert!(
+        seconds(&chosen) <= seconds(&untouched) * (1.0 + 1e-9),
+        "{} {}",
+        seconds(&chosen),
+        seconds(&untouched)
+    );
+    assert!(chosen["warnings"].to_string().contains("of the shape per-stage-mesh"), "{chosen}");
+}
+
+/// A stage with fewer devices than its peer has blocks on the first of them alone.
+#[test]
+fn one_device_has_blocks_on_one_of_two_replicas() {
+    let (planner, _worker) = scene();
+    let of = |capacity: i64| format!("--partition 3-4d2 --devices 3x{capacity}B");
+    let untouched = recommended(&planner, &of(512 << 20), &["--dry-run"]);
+    let plan = recommended(&planner, &of(peak(&untouched) * 95 / 100), &["--actions", "peer"]);
+    assert_eq!(stages(&plan)[1]["actions"]["hosted"][0]["stage"], 0, "{plan}");
+    trained(&planner, &plan);
+}
+
+/// Stages on two nodes: each node's host gives memory, blocks go to peers on the same node, and to others only in vain.
+#[test]
+fn plans_on_two_nodes_get_actions() {
+    let (planner, _worker) = scene();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cluster.yaml");
+    let untouched = recommended(&planner, "--partition 2-2-1-2 --devices 4x512MiB", &["--dry-run"]);
+    let capacity = peak(&untouched) * 6 / 10;
+    let node = "kind: cpu, devices: 2, link: {bandwidth: 5GB/s}, network: {bandwidth: 1GB/s}, host: {memory: 256MiB}";
+    let text = format!(
+        "format: loadmaster.cluster/1\nkinds: [{{name: cpu, memory: {capacity}B, usable_memory: {capacity}B}}]\nnodes:\n  - \
+         {{name: a, {node}}}\n  - {{name: b, {node}}}\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    json(&planner, &["cluster", "import", file.to_str().unwrap(), "--id", "two"]);
+    let ask = ["plan", "recommend", "--profile", "gpt", "--partition", "2-2-1-2", "--cluster", "two"];
+    assert_eq!(cli(&planner, &ask).code, 5, "they do not fit untouched");
+    let plan = json(&planner, &[&ask[..], &CHOSEN].concat());
+    assert!(peak(&plan) <= capacity, "{plan}");
+    for (index, stage) in stages(&plan).iter().enumerate() {
+        let hosted = stage["actions"]["hosted"].as_array().cloned().unwrap_or_default();
+        let is_near = |hosted: &Value| number(&hosted["stage"]) as usize / 2 == index / 2;
+        assert!(hosted.iter().all(is_near), "{plan}");
+    }
+    let far = cli(&planner, &[&ask[..], &["--action", "0/1=activations:2"]].concat());
+    assert!(far.code == 2 && far.stderr.contains("devices of the same node"), "{}", far.stderr);
+    // Without stages to begin with they are chosen, on both nodes.
+    let free = ["plan", "recommend", "--profile", "gpt", "--cluster", "two", "--shape", "per-stage-replicas"];
+    let free = json(&planner, &[&free[..], &CHOSEN].concat());
+    assert!(peak(&free) <= capacity && seconds(&free) <= seconds(&plan) * (1.0 + 1e-9), "{free}");
+}

@@ -41,10 +41,10 @@ pub struct Shared {
 /// The CPU cores of a node whose slots are devices.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cores {
-    /// The slots that compute on them. A step takes one core, and a copy the [`Rate::core_share`] of its way; it is the
-    /// device's own whose block it is.
+    /// The slots that compute on them, each device as often as it stands for several that do the same. A step takes one core
+    /// of each, and a copy the [`Rate::core_share`] of its way; it is the device's own whose block it is.
     pub devices: Vec<u32>,
-    /// How many there are.
+    /// How many there are, counted in what a step takes.
     pub cores: f64,
 }
 

@@ -4,6 +4,7 @@ use loadmaster_proto::cluster::{Link, Node};
 
 use super::mapping::LinkGraph;
 use crate::iteration::Edge;
+use crate::iteration::copies::SlotCores;
 
 /// The devices of a node.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,6 +17,8 @@ pub struct NodeDevices {
     pub pairs: Vec<Vec<Option<Link>>>,
     /// Memory of the host that blocks may take, of all devices together.
     pub host_bytes: u64,
+    /// The cores that its devices share; none where each has its own.
+    pub cores: Option<SlotCores>,
 }
 
 impl NodeDevices {
@@ -33,6 +36,7 @@ impl NodeDevices {
             host: devices.iter().map(|&(device, _)| to_host(device)).collect(),
             pairs: devices.iter().map(|&(from, _)| row(from)).collect(),
             host_bytes,
+            cores: None,
         }
     }
 

@@ -7,7 +7,7 @@ use loadmaster_proto::training::actions::{Block, Deed, Destination, StageActions
 use super::held::bytes_of;
 use super::{PlanError, Question, StageBlocks, StageWork};
 use crate::iteration::copies::{
-    Copied, DeviceSteps, Keep, LayerSeconds, Links, Rate, StageSteps, Stepped, Trip, simulate,
+    Copied, DeviceSteps, Keep, LayerSeconds, Links, Rate, StageSteps, Stepped, Trip, Way, simulate,
 };
 use crate::iteration::{Edge, Order};
 
@@ -68,6 +68,14 @@ impl<'a> Scene<'a> {
                     links = links.peer(place, question.place(other).0, rate);
                 }
             }
+        }
+        if let Some(cores) = node.cores {
+            let is_allowed = |way: &Way| match way {
+                Way::ToHost(_) | Way::FromHost(_) => question.allowed.host,
+                Way::Between { .. } => question.allowed.peers,
+            };
+            let used: Vec<Way> = links.ways.keys().copied().filter(is_allowed).collect();
+            cores.share_among((0..question.place(0).1).collect(), used, &mut links);
         }
         let edge = |(stage, &bytes): (usize, &u64)| node.edge(device(stage), device(stage + 1), bytes);
         let edges = question.edge_bytes.iter().enumerate().map(edge).collect();

@@ -32,6 +32,7 @@ fn node(devices: usize, capacity: u64, host: f64, peer: f64) -> NodeDevices {
         host: vec![link(host); devices],
         pairs: (0..devices).map(row).collect(),
         host_bytes: 1 << 50,
+        cores: None,
     }
 }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::measure::environment::Host;
 use loadmaster_proto::measure::layer_times::LayerTimes;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::CopyPace;
@@ -117,12 +118,17 @@ pub(super) struct Scene {
     pub(super) devices: u32,
     pub(super) capacity: u64,
     pub(super) price: Option<f64>,
-    chain: Arc<ProfiledChain>,
+    pub(super) chain: Arc<ProfiledChain>,
 }
 
 impl Scene {
     /// Devices with so much memory, whose links bring away as much in a pass as a few layers keep.
     pub(super) fn new(objective: Objective, devices: u32, capacity: u64) -> Self {
+        Self::on(None, objective, devices, capacity)
+    }
+
+    /// The same on the slots of a host.
+    pub(super) fn on(host: Option<Host>, objective: Objective, devices: u32, capacity: u64) -> Self {
         let model = model();
         let recordings: Vec<Measurement> = SIZES
             .iter()
@@ -142,7 +148,7 @@ impl Scene {
             framework: String::new(),
             predictor: Box::new(component),
             known: Arc::default(),
-            host: None,
+            host,
         };
         let allowed = Allowed { host_memory: Bytes(1 << 20), ..Allowed::default() };
         let request = PlanRequest {
@@ -212,7 +218,7 @@ impl Scene {
     }
 
     /// What these actions of these stages come to, on devices without a limit; none where they make no sense.
-    fn given(&self, sizes: &[usize], batch: u32, actions: Vec<StageActions>) -> Option<Plan> {
+    pub(super) fn given(&self, sizes: &[usize], batch: u32, actions: Vec<StageActions>) -> Option<Plan> {
         let given = self.with(|scene| {
             scene.request.partitioning = Some(Partitioning::from_sizes(sizes).unwrap());
             scene.request.stage_actions = actions;

@@ -84,6 +84,7 @@ impl Random {
             host: vec![link(rate); STAGES],
             pairs: (0..STAGES).map(row).collect(),
             host_bytes: 1 << 50,
+            shared: Vec::new(),
             cores: None,
         };
         Self { stages, node, micro_batches: [8, 16, 32, 64][number as usize % 4] }

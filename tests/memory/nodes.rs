@@ -65,6 +65,7 @@ impl Server {
             host: vec![link(HOST); STAGES],
             pairs: (0..STAGES).map(row).collect(),
             host_bytes,
+            shared: Vec::new(),
             cores: None,
         }
     }

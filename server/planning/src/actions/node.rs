@@ -4,7 +4,7 @@ use loadmaster_proto::cluster::{Link, Node};
 
 use super::mapping::LinkGraph;
 use crate::iteration::Edge;
-use crate::iteration::copies::SlotCores;
+use crate::iteration::copies::{Shared, SlotCores};
 
 /// The devices of a node.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,13 +17,15 @@ pub struct NodeDevices {
     pub pairs: Vec<Vec<Option<Link>>>,
     /// Memory of the host that blocks may take, of all devices together.
     pub host_bytes: u64,
+    /// What copies share: uplinks, and links that are not full duplex. Ways are between devices.
+    pub shared: Vec<Shared>,
     /// The cores that its devices share; none where each has its own.
     pub cores: Option<SlotCores>,
 }
 
 impl NodeDevices {
-    /// Devices of a node of a cluster, by their indices, with bytes that training may use on each. No pair is faster than
-    /// the cluster says, whichever way its copies go; `host` is the link to the host's memory of those devices of which it
+    /// Devices of a node of a cluster, by their indices, with bytes that training may use on each; what their links share is
+    /// left out. No pair is faster than the cluster says, whichever way its copies go; `host` is the link to the host's memory of those devices of which it
     /// says nothing.
     pub fn of_node(node: &Node, devices: &[(u32, u64)], host: Link, host_bytes: u64) -> Self {
         let between =
@@ -36,6 +38,7 @@ impl NodeDevices {
             host: devices.iter().map(|&(device, _)| to_host(device)).collect(),
             pairs: devices.iter().map(|&(from, _)| row(from)).collect(),
             host_bytes,
+            shared: Vec::new(),
             cores: None,
         }
     }

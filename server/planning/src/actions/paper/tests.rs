@@ -32,6 +32,7 @@ fn node(capacity: u64, host: f64, devices: usize, pair: impl Fn(usize, usize) ->
         host: vec![link(host * 1e9); devices],
         pairs: (0..devices).map(row).collect(),
         host_bytes: 1000 * GB,
+        shared: Vec::new(),
         cores: None,
     }
 }

@@ -1,6 +1,6 @@
 //! What copies go over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A direction of a link: one lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,6 +102,17 @@ impl Links {
     #[must_use]
     pub fn alone(&self) -> Self {
         Self { ways: self.ways.clone(), ..Self::default() }
+    }
+
+    /// Has ways share a rate, as far as they are used and it slows them down together.
+    pub fn share(&mut self, ways: Vec<Way>, bytes_per_second: f64, used: &BTreeSet<Way>) {
+        let ways: Vec<Way> =
+            ways.into_iter().filter(|way| used.contains(way) && self.ways.contains_key(way)).collect();
+        let together: f64 =
+            ways.iter().filter_map(|way| self.ways.get(way)).map(|rate| rate.bytes_per_second).sum();
+        if together > bytes_per_second {
+            self.shared.push(Shared { ways, bytes_per_second });
+        }
     }
 
     /// Both directions of a device's host link together are no faster than this.

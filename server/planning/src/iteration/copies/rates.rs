@@ -60,6 +60,15 @@ impl Way {
         }
     }
 
+    /// The same between devices with other numbers; none where one of them has none.
+    pub fn renamed(self, number: impl Fn(u32) -> Option<u32>) -> Option<Self> {
+        Some(match self {
+            Self::ToHost(from) => Self::ToHost(number(from)?),
+            Self::FromHost(to) => Self::FromHost(number(to)?),
+            Self::Between { from, to } => Self::Between { from: number(from)?, to: number(to)? },
+        })
+    }
+
     /// The way between these; none from the host to the host.
     pub fn between(from: Option<u32>, to: Option<u32>) -> Option<Self> {
         match (from, to) {

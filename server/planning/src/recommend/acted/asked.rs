@@ -136,6 +136,7 @@ impl Writer<'_> {
             host: links.to_host(),
             pairs: links.pairs(),
             host_bytes: 0,
+            shared: links.shared(),
             cores: self.cores_of_all(candidate),
         };
         // As many as take the seconds of the edge over these links.

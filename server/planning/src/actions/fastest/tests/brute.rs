@@ -10,7 +10,7 @@ use crate::actions::fastest::{Effort, Known, bound, plan};
 use crate::actions::tests::{at, on_host};
 use crate::actions::{Allowed, NodeDevices, PlanError, Question, StageBlocks, StageWork, paper, ran};
 use crate::iteration::Order;
-use crate::iteration::copies::SlotCores;
+use crate::iteration::copies::{Shared, SlotCores, Way};
 
 /// Most plans of an instance that are simulated: all of most of them, every so manyth of the others.
 const MOST_PLANS: usize = 1500;
@@ -201,6 +201,8 @@ struct Instance {
     has_all_blocks: bool,
     host: f64,
     peer: f64,
+    /// What links to the host share, as a multiple of one: all of them one way, and the first both ways.
+    uplink: Option<(f64, f64)>,
     /// That all devices share, and threads of each.
     cores: Option<(f64, f64)>,
     allowed: Allowed,
@@ -222,13 +224,15 @@ fn instance() -> impl Strategy<Value = Instance> {
     let tight = (0.0..1.0_f64, below, any::<bool>());
     // From less than a device's to more than all of them want.
     let cores = proptest::option::of((0.4..4.0_f64, 1.0..3.0_f64));
-    (shape, 1_u32..5, any::<bool>(), tight, (-1.0..2.0_f64, -1.0..2.0_f64, cores), ways).prop_map(
+    let uplink = proptest::option::of((0.3..2.0_f64, 0.5..3.0_f64));
+    let links = (-1.0..2.0_f64, -1.0..2.0_f64, uplink, cores);
+    (shape, 1_u32..5, any::<bool>(), tight, links, ways).prop_map(
         |(
             layers,
             micro_batches,
             is_gpipe,
             (pressure, below, has_all_blocks),
-            (host, peer, cores),
+            (host, peer, uplink, cores),
             allowed,
         )| {
             Instance {
@@ -241,6 +245,7 @@ fn instance() -> impl Strategy<Value = Instance> {
                 // From a tenth to a hundred times as fast as layers are computed.
                 host: 1e10 * 10_f64.powf(host),
                 peer: 1e10 * 10_f64.powf(peer),
+                uplink,
                 cores,
                 allowed,
             }
@@ -252,14 +257,21 @@ proptest! {
     #![proptest_config(crate::search::testing::cases(40))]
 
     /// The bound is above no plan, whatever it does to which slot and when, and above nothing that is proven, on devices with
-    /// cores of their own and on such that share them; what is found fits step by step, takes as long as is said, and is no
+    /// cores and links of their own and on such that share them; what is found fits step by step, takes as long as is said, and is no
     /// slower than MPress's.
     #[test]
     fn nothing_is_faster_than_the_bound_or_than_what_is_proven(instance in instance()) {
         let of = |layers: &Vec<(u64, u32)>| layers.iter().map(|&(kept, forward)| layer(kept, forward)).collect();
         let stages = stages(&instance.layers.iter().map(of).collect::<Vec<_>>());
         let cores = instance.cores.map(|(slots, threads)| SlotCores { slots, threads });
-        let roomy = NodeDevices { cores, ..node(stages.len(), u64::MAX / 4, instance.host, instance.peer) };
+        let mut shared = Vec::new();
+        if let Some((all, both)) = instance.uplink {
+            let ways = (0..stages.len() as u32).map(Way::ToHost).collect();
+            shared.push(Shared { ways, bytes_per_second: all * instance.host });
+            let ways = vec![Way::ToHost(0), Way::FromHost(0)];
+            shared.push(Shared { ways, bytes_per_second: both * instance.host });
+        }
+        let roomy = NodeDevices { shared, cores, ..node(stages.len(), u64::MAX / 4, instance.host, instance.peer) };
         let order = if instance.is_gpipe { Order::Gpipe } else { Order::OneFOneB };
         let asked = Question { order, micro_batches: instance.micro_batches, ..question(&stages, &roomy, instance.allowed) };
         // Between what lasts and what is held when nothing is done.

@@ -154,6 +154,11 @@ impl CopyLinks {
         self.peers.iter().map(row).collect()
     }
 
+    /// What ways share, whether it slows them down or not.
+    pub(super) fn shared(&self) -> Vec<Shared> {
+        self.shared.iter().map(|(shared, _)| shared.clone()).collect()
+    }
+
     /// As a simulation wants them: what these ways share is left out where it slows none of them down.
     pub(super) fn links(&self, used: &BTreeSet<Way>) -> Links {
         let rate = |link: Link| Rate::new(link.bytes_per_second, link.latency_seconds);

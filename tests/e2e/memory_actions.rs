@@ -62,6 +62,9 @@ fn given_actions_are_predicted_and_trained() {
     assert_eq!(plan["stages"][1]["actions"]["hosted"][0]["stage"], 0);
     assert!(number(&plan["stages"][1]["actions"]["hosted"][0]["bytes"]) > 0, "{plan}");
 
+    let four = ["plan", "recommend", "--profile", "gpt", "--partition", "2-2-2-1", "--devices", "4x512MiB"];
+    slots_wait_for_cores(&json(&planner, &four), &json(&planner, &[&four[..], &actions[..2]].concat()));
+
     // The same stages fit as far as the plan says, by either way of asking.
     let ask = ["plan", "predict", "--profile", "gpt", "--partition", "4-3", "--capacity", "512MiB"];
     let predicted = json(&planner, &[&ask[..], &actions].concat());
@@ -82,6 +85,25 @@ fn given_actions_are_predicted_and_trained() {
     for shown in ["0..1=activations:host:1,1", "1..2=optimizer:1", "4=recompute", "measured there"] {
         assert!(table.stdout.contains(shown), "{shown} in\n{}", table.stdout);
     }
+}
+
+/// With actions, four slots take no less than the cores of this machine need for all that they do, and no warning says that this is
+/// not told; without any, it is the warning that tells it, where there are fewer cores than slots.
+fn slots_wait_for_cores(untouched: &Value, plan: &Value) {
+    let outnumber = |plan: &Value| {
+        let warnings = plan["warnings"].as_array().cloned().unwrap_or_default();
+        warnings.iter().filter_map(Value::as_str).any(|warning| warning.contains("CPU slots outnumber"))
+    };
+    let cores = std::thread::available_parallelism().unwrap().get();
+    assert_eq!((outnumber(untouched), outnumber(plan)), (cores < 4, false), "{cores} {untouched} {plan}");
+    let seconds = |stage: &Value, way: &str| stage["seconds"][way].as_f64().unwrap();
+    let of_stage = |stage: &Value| {
+        let passes = seconds(stage, "forwardSeconds") + seconds(stage, "backwardSeconds");
+        number(&plan["training"]["microBatches"]) as f64 * passes + seconds(stage, "stepSeconds")
+    };
+    let work: f64 = plan["stages"].as_array().unwrap().iter().map(of_stage).sum();
+    let iteration = plan["iteration"]["iterationSeconds"].as_f64().unwrap();
+    assert!(iteration >= work / cores as f64 * (1.0 - 1e-6), "{work} s of work on {cores} cores: {plan}");
 }
 
 /// Where the stages do not fit untouched, MPress's planner finds actions with which they do; they are trained within the

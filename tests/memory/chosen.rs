@@ -85,6 +85,8 @@ impl Random {
             pairs: (0..STAGES).map(row).collect(),
             host_bytes: 1 << 50,
             hosts: Vec::new(),
+            shared: Vec::new(),
+            cores: None,
         };
         Self { stages, node, micro_batches: [8, 16, 32, 64][number as usize % 4] }
     }

@@ -66,6 +66,8 @@ impl Server {
             pairs: (0..STAGES).map(row).collect(),
             host_bytes,
             hosts: Vec::new(),
+            shared: Vec::new(),
+            cores: None,
         }
     }
 

@@ -1,4 +1,5 @@
-//! How fast the copies of a plan's memory actions were taken to be, so that they can be simulated again.
+//! How fast the copies of a plan's memory actions were taken to be, and which cores its stages to share, so that they can be
+//! simulated again.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +11,9 @@ pub struct CopyRates {
     /// Where several of them together are slower than each alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared: Vec<SharedRate>,
+    /// Cores that CPU slots share, where there may be too few for all that they do at once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cores: Vec<SharedCores>,
 }
 
 /// One way, from a stage's device or the host to another one.
@@ -25,6 +29,18 @@ pub struct CopyRate {
     pub bytes_per_second: f64,
     /// Seconds before its first byte.
     pub latency_seconds: f64,
+    /// What a copy takes of the cores of a slot meanwhile, where these are shared.
+    #[serde(default = "all", skip_serializing_if = "is_all")]
+    pub core_share: f64,
+}
+
+fn all() -> f64 {
+    1.0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_all(share: &f64) -> bool {
+    *share == all()
 }
 
 /// What ways share.
@@ -34,4 +50,13 @@ pub struct SharedRate {
     pub ways: Vec<usize>,
     /// All of them together.
     pub bytes_per_second: f64,
+}
+
+/// The cores of a node of CPU slots.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SharedCores {
+    /// The stages that compute on them, each as often as it has slots there.
+    pub stages: Vec<u32>,
+    /// How many slots compute at once as fast as each does alone.
+    pub slots: f64,
 }

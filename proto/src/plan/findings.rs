@@ -35,8 +35,8 @@ pub struct Findings {
     /// The hosts of CPU slots that its profile was measured on; none where that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
-    /// How fast the copies of its memory actions are; none where nothing is copied, nobody knows the times, or the plan was
-    /// stored before anybody wrote that down.
+    /// How fast the copies of its memory actions are, and which cores its stages share; none where nothing is copied and nothing
+    /// shared, nobody knows the times, or the plan was stored before anybody wrote that down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy_rates: Option<CopyRates>,
 }

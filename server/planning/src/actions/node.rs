@@ -4,6 +4,7 @@ use loadmaster_proto::cluster::{Link, Node};
 
 use super::mapping::LinkGraph;
 use crate::iteration::Edge;
+use crate::iteration::copies::{Shared, SlotCores};
 
 /// The devices of a node, or of several: each is a stage's, and all of a stage's do the same.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,14 +20,18 @@ pub struct NodeDevices {
     /// By device: on each host, how many do the same as it does, itself included; these are the devices of a stage. Where it
     /// is empty each is alone, and all are on one host.
     pub hosts: Vec<Vec<u32>>,
+    /// What copies share: uplinks, and links that are not full duplex. Ways are between devices.
+    pub shared: Vec<Shared>,
+    /// The cores that its devices share; none where each has its own.
+    pub cores: Option<SlotCores>,
 }
 
 /// Where a device is that is alone.
 const ALONE: &[u32] = &[1];
 
 impl NodeDevices {
-    /// Devices of a node of a cluster, by their indices, with bytes that training may use on each. No pair is faster than
-    /// the cluster says, whichever way its copies go; `host` is the link to the host's memory of those devices of which it
+    /// Devices of a node of a cluster, by their indices, with bytes that training may use on each; what their links share is
+    /// left out. No pair is faster than the cluster says, whichever way its copies go; `host` is the link to the host's memory of those devices of which it
     /// says nothing.
     pub fn of_node(node: &Node, devices: &[(u32, u64)], host: Link, host_bytes: u64) -> Self {
         let between =
@@ -40,6 +45,8 @@ impl NodeDevices {
             pairs: devices.iter().map(|&(from, _)| row(from)).collect(),
             host_bytes,
             hosts: Vec::new(),
+            shared: Vec::new(),
+            cores: None,
         }
     }
 

@@ -1,13 +1,13 @@
 //! How long an iteration takes with what is done, and who waits for what.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use loadmaster_proto::training::actions::{Block, Deed, Destination, StageActions};
 
 use super::held::bytes_of;
 use super::{PlanError, Question, StageBlocks, StageWork};
 use crate::iteration::copies::{
-    Copied, DeviceSteps, Keep, LayerSeconds, Links, Rate, StageSteps, Stepped, Trip, simulate,
+    Copied, DeviceSteps, Keep, LayerSeconds, Links, Rate, StageSteps, Stepped, Trip, Way, simulate,
 };
 use crate::iteration::{Edge, Order};
 
@@ -68,6 +68,20 @@ impl<'a> Scene<'a> {
                     links = links.peer(place, question.place(other).0, rate);
                 }
             }
+        }
+        let is_allowed = |way: &Way| match way {
+            Way::ToHost(_) | Way::FromHost(_) => question.allowed.host,
+            Way::Between { .. } => question.allowed.peers,
+        };
+        let used: BTreeSet<Way> = links.ways.keys().copied().filter(is_allowed).collect();
+        let stage_on = |device: u32| mapping.iter().position(|&own| own == device as usize);
+        let place_on = |device: u32| stage_on(device).map(|stage| question.place(stage).0);
+        for shared in &node.shared {
+            let ways = shared.ways.iter().filter_map(|way| way.renamed(place_on));
+            links.share(ways.collect(), shared.bytes_per_second, &used);
+        }
+        if let Some(cores) = node.cores {
+            cores.share_among((0..question.place(0).1).collect(), used, &mut links);
         }
         let edge = |(stage, &bytes): (usize, &u64)| node.edge(device(stage), device(stage + 1), bytes);
         let edges = question.edge_bytes.iter().enumerate().map(edge).collect();

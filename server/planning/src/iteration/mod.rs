@@ -34,7 +34,7 @@ pub use bound::lower_bound;
 pub use closed_form::iteration;
 pub use links::{all_reduce, point_to_point};
 pub use loadmaster_proto::training::overlap::Overlap;
-pub use of_plan::{AskedOrder, NO_COPIES, PlanTimeline, has_times, timeline};
+pub use of_plan::{AskedOrder, NO_COPIES, PlanTimeline, has_times, is_stepped, timeline};
 pub use order::{Order, Turn};
 pub use pipeline::{Lane, MAX_PASSES, Pipeline, SimulateError, Simulated, TimedPass};
 pub use simulate::{Ends, at_least, ends, iteration_seconds, simulate};

@@ -10,8 +10,8 @@ use super::{Edge, Overlap};
 use crate::search::Seconds;
 
 /// What a timeline of stages with memory actions lacks, for people.
-pub const NO_COPIES: &str = "copies of memory actions, and waiting for them, are not drawn: the plan's own seconds of an \
-                             iteration have them";
+pub const NO_COPIES: &str = "copies of memory actions, and waiting for them or for cores that CPU slots share, are not \
+                             drawn: the plan's own seconds of an iteration have them";
 
 /// The order of the passes that is asked about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub fn timeline(
         ));
         (stages, edges) = interleaved(&stages, &edges, chunks);
     }
-    if plan.stages.iter().any(|stage| !stage.actions.is_empty()) {
+    if is_stepped(plan) {
         warnings.push(NO_COPIES.to_owned());
     }
     if order != own {
@@ -86,6 +86,11 @@ pub fn timeline(
     let micro_batches = plan.training.micro_batches;
     let simulated = simulate(&Pipeline { stages: &stages, edges: &edges, micro_batches, order, overlap })?;
     Ok(Some(PlanTimeline { order, overlap, simulated, warnings }))
+}
+
+/// Whether a plan's seconds are of its steps: passes alone do not tell them.
+pub fn is_stepped(plan: &Plan) -> bool {
+    plan.found.copy_rates.is_some() || plan.stages.iter().any(|stage| !stage.actions.is_empty())
 }
 
 /// Whether a plan can be simulated: its profile had times.

@@ -1,4 +1,5 @@
-//! CPU slots share the cores of their host, which no simulation knows: what to say of seconds on them.
+//! CPU slots share the cores of their host, which no simulation of a plan without memory actions knows: what to say of seconds
+//! on them.
 
 use std::collections::BTreeMap;
 
@@ -25,9 +26,13 @@ fn note(slots: u32, host: Option<Host>) -> Option<String> {
     })
 }
 
-/// Of a plan, whenever it was stored; none where it has no seconds, or no two of its slots share a core.
+/// Of a plan, whenever it was stored; none where it has no seconds, its seconds contain what slots wait for cores, or no two of
+/// its slots share one.
 pub fn of_plan(plan: &Plan) -> Option<String> {
     plan.stages.iter().find(|stage| stage.seconds.is_some())?;
+    if plan.found.copy_rates.as_ref().is_some_and(|rates| !rates.cores.is_empty()) {
+        return None;
+    }
     // Slots of the node that has most of them. Devices that were named without a cluster are of one node.
     let mut slots: BTreeMap<&str, u32> = BTreeMap::new();
     for stage in &plan.stages {

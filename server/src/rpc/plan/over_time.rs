@@ -75,8 +75,8 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &OverTime, listed
     let passes = listed / of.stages().max(1);
     let listed = listed.min(MOST);
     let each = listed / of.stages().max(1);
-    let has_actions = plan.stages.iter().any(|stage| !stage.actions.is_empty());
-    if has_actions {
+    let is_stepped = loadmaster_planning::iteration::is_stepped(plan);
+    if is_stepped {
         answer.warnings.retain(|warning| warning != loadmaster_planning::iteration::NO_COPIES);
         answer.iteration_seconds = of.copied.iteration_seconds;
         answer.bubble_ratio = plan.found.iteration.as_ref().map_or(answer.bubble_ratio, |of| of.bubble);
@@ -90,7 +90,7 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &OverTime, listed
     }
     let stages = answer.lanes.len();
     for (stage, lane) in answer.lanes.iter_mut().enumerate() {
-        if let Some(simulated) = of.lane(stage).filter(|_| has_actions) {
+        if let Some(simulated) = of.lane(stage).filter(|_| is_stepped) {
             answer.truncated |= simulated.passes.len() > passes;
             lane.passes = spans(&simulated, passes, stages);
             lane.busy_seconds = simulated.busy;

@@ -57,16 +57,16 @@ pub(super) fn bound(chain: &Chain, pressures: &[Pressure], peers: bool, stop: &S
     for round in 0..ROUNDS {
         let longest = chain.longest(&added);
         least = least.min(longest.seconds);
-        let visited = |visits: &[Vec<u32>], added: &[Vec<f64>]| -> f64 {
+        let visited = |visits: &[Vec<f64>], added: &[Vec<f64>]| -> f64 {
             let pairs = visits.iter().zip(added).flat_map(|(visits, added)| visits.iter().zip(added));
-            pairs.map(|(&visits, added)| f64::from(visits) * added).sum()
+            pairs.map(|(visits, added)| visits * added).sum()
         };
         // Later answers are to better means, and count more.
         let share = 2.0 / f64::from(round + 2);
         let of_path = longest.seconds - visited(&longest.visits, &added);
         constant += (of_path - constant) * share;
         for (weights, visits) in weights.iter_mut().flatten().zip(longest.visits.iter().flatten()) {
-            *weights += (f64::from(*visits) - *weights) * share;
+            *weights += (*visits - *weights) * share;
         }
         answer = self::answer(pressures, &weights, peers)?;
         best = best.max(constant + answer.weighted);

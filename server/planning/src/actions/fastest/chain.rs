@@ -1,7 +1,8 @@
 //! The longest way through all passes of an iteration, and how often it goes through each backward pass.
 //!
 //! An iteration without copies is a longest path over passes and transfers, so that its seconds grow with what is added to
-//! backward passes, and by no less than the path says: `T(x) ≥ T(y) + Σ visits · (x − y)`.
+//! backward passes, and by no less than the path says: `T(x) ≥ T(y) + Σ visits · (x − y)`. The same holds of the work of all
+//! devices over the cores that they share, through which all passes go.
 
 use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::overlap::Overlap;
@@ -21,14 +22,16 @@ pub(super) struct Chain {
     /// By stage, its micro-batches in flight: micro-batch i is in slot `i mod in_flight`.
     pub(super) in_flight: Vec<u32>,
     pub(super) passes: Vec<Vec<Pass>>,
+    /// How many devices compute at once; all of them where nobody says.
+    pub(super) at_once: f64,
 }
 
 /// A longest way.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Longest {
     pub(super) seconds: f64,
-    /// By stage and slot: how many of its backward passes are on it.
-    pub(super) visits: Vec<Vec<u32>>,
+    /// By stage and slot: how many of its backward passes are on it; a part of each where all are.
+    pub(super) visits: Vec<Vec<f64>>,
 }
 
 /// Which pass came before one that it waited for; none of the first.
@@ -59,7 +62,7 @@ impl Chain {
         let in_flight =
             (0..count).map(|stage| schedule.in_flight(count, stage, micro_batches).max(1)).collect();
         let passes = (0..count).map(|stage| schedule.passes(count, stage, micro_batches)).collect();
-        Self { stages, edges, overlap, micro_batches, in_flight, passes }
+        Self { stages, edges, overlap, micro_batches, in_flight, passes, at_once: f64::INFINITY }
     }
 
     /// The longest way where the backward passes of each stage and slot take so many seconds more.
@@ -97,7 +100,23 @@ impl Chain {
                 }
             }
         }
-        self.longest_of(&devices)
+        let longest = self.longest_of(&devices);
+        if self.at_once.is_finite() { self.or_work(longest, added) } else { longest }
+    }
+
+    /// The work of all devices over those that compute at once, where that is longer.
+    fn or_work(&self, longest: Longest, added: &[Vec<f64>]) -> Longest {
+        let each = 1.0 / self.at_once;
+        let of_slot =
+            |slot: usize, slots: u32| self.micro_batches.saturating_sub(slot as u32).div_ceil(slots.max(1));
+        let visits = self.in_flight.iter().map(|&slots| {
+            (0..slots).map(|slot| f64::from(of_slot(slot as usize, slots)) * each).collect::<Vec<f64>>()
+        });
+        let visits: Vec<Vec<f64>> = visits.collect();
+        let untouched = self.stages.iter().map(|of| f64::from(self.micro_batches) * of.passes() + of.step);
+        let again = visits.iter().flatten().zip(added.iter().flatten()).map(|(visits, added)| visits * added);
+        let seconds = untouched.sum::<f64>() * each + again.sum::<f64>();
+        if seconds > longest.seconds { Longest { seconds, visits } } else { longest }
     }
 
     /// A pass of a stage: its number, and its end.
@@ -158,14 +177,14 @@ impl Chain {
 
     /// From the end of the last step back to the start.
     fn longest_of(&self, devices: &[Device]) -> Longest {
-        let mut visits: Vec<Vec<u32>> = self.in_flight.iter().map(|&of| vec![0; of as usize]).collect();
+        let mut visits: Vec<Vec<f64>> = self.in_flight.iter().map(|&of| vec![0.0; of as usize]).collect();
         let ends = devices.iter().zip(&self.stages).map(|(device, stage)| device.free + stage.step);
         let last = ends.enumerate().max_by(|a, b| a.1.total_cmp(&b.1));
         let Some((stage, seconds)) = last else { return Longest { seconds: 0.0, visits } };
         let mut at = devices[stage].next.checked_sub(1).map(|last| (stage, last));
         while let Some((stage, number)) = at {
             if let Pass::Backward(micro_batch) = self.passes[stage][number] {
-                visits[stage][(micro_batch % self.in_flight[stage]) as usize] += 1;
+                visits[stage][(micro_batch % self.in_flight[stage]) as usize] += 1.0;
             }
             at = devices[stage].befores[number];
         }

@@ -33,7 +33,7 @@ mod tests;
 use loadmaster_proto::training::actions::StageActions;
 
 use super::paper::{self, PaperPlan};
-use super::{PlanError, Question, ran};
+use super::{NodeDevices, PlanError, Question, ran};
 use crate::iteration::{Edge, Order};
 use bound::Bound;
 use recipe::Stage;
@@ -47,7 +47,7 @@ pub struct FastestPlan {
     pub seconds: f64,
     /// Seconds that no allowed actions get below, whichever blocks, slots and points they name.
     pub bound: f64,
-    /// Without any action, as if everything fitted.
+    /// Without any action, as if everything fitted. Where cores are shared, something may be faster.
     pub untouched_seconds: f64,
     /// What MPress's planner says; none where it finds nothing that fits, or was not asked.
     pub paper_seconds: Option<f64>,
@@ -96,6 +96,7 @@ pub fn plan(question: &Question<'_>, known: Known<'_>, effort: Effort) -> Result
     let mapping: Vec<usize> = (0..question.stages.len()).collect();
     let none = vec![StageActions::default(); question.stages.len()];
     let untouched_seconds = ran::seconds(question, &mapping, &none)?;
+    let least_seconds = least_untouched(question, untouched_seconds)?;
     let period = untouched_seconds / f64::from(question.micro_batches);
     let all_alike = stages(question, period)?;
     let Bound { seconds: at_least, weights: visits } =
@@ -110,8 +111,8 @@ pub fn plan(question: &Question<'_>, known: Known<'_>, effort: Effort) -> Result
     let own = improve::improved(question, &kinds, enough, effort);
     let simulated = own.as_ref().map_or(0, |own| own.simulated);
     let own = own.map(|own| (own.pooled(), own.seconds));
-    // Nothing is faster than untouched; short of that, MPress's may be.
-    let is_fastest = own.as_ref().is_ok_and(|own| own.1 <= untouched_seconds);
+    // Nothing is faster than untouched where nothing is shared; short of that, MPress's may be.
+    let is_fastest = own.as_ref().is_ok_and(|own| own.1 <= least_seconds);
     let paper = if effort == Effort::Few || is_fastest {
         None
     } else {
@@ -128,9 +129,23 @@ pub fn plan(question: &Question<'_>, known: Known<'_>, effort: Effort) -> Result
         (Err(error), None) => return Err(error),
     };
     let bound = pressure::bound(question, &kinds[0], known, seconds).map_or(0.0, |bound| bound.seconds);
-    let bound = bound.max(untouched_seconds).min(seconds);
+    let bound = bound.max(least_seconds).min(seconds);
     let is_stopped = question.stop.is_requested();
     Ok(FastestPlan { actions, seconds, bound, untouched_seconds, paper_seconds, simulated, is_stopped })
+}
+
+/// Seconds that nothing gets below, whatever is done: untouched, with the cores that stages share as if each had its own, and with
+/// all work as if it were spread over them evenly. What is over earlier may meet what it would have missed, so that shared cores
+/// make some actions faster than none.
+fn least_untouched(question: &Question<'_>, untouched_seconds: f64) -> Result<f64, PlanError> {
+    let Some(cores) = question.node.cores else { return Ok(untouched_seconds) };
+    let alone = NodeDevices { cores: None, ..question.node.clone() };
+    let mapping: Vec<usize> = (0..question.stages.len()).collect();
+    let none = vec![StageActions::default(); question.stages.len()];
+    let of_one = ran::seconds(&Question { node: &alone, ..*question }, &mapping, &none)?;
+    let layers = question.stages.iter().flat_map(|stage| &stage.layers).map(|layer| layer.seconds);
+    let work = layers.map(|of| f64::from(question.micro_batches) * (of.forward + of.backward) + of.update);
+    Ok(of_one.max(work.sum::<f64>() / cores.slots).min(untouched_seconds))
 }
 
 /// Seconds that no allowed actions get below which take at most `most`; none where there are no such actions.

@@ -29,7 +29,8 @@ pub(super) fn bound(
     let edges = known.edges.map_or_else(by_bytes, <[Edge]>::to_vec);
     let seconds = stages.iter().map(of_stage).collect();
     let schedule = if question.order == Order::Gpipe { Schedule::Gpipe } else { Schedule::OneFOneB };
-    let chain = Chain::new(schedule, seconds, edges, question.overlap, question.micro_batches);
+    let mut chain = Chain::new(schedule, seconds, edges, question.overlap, question.micro_batches);
+    chain.at_once = question.node.cores.map_or(f64::INFINITY, |cores| cores.slots);
     let pressures: Vec<Pressure> = stages
         .iter()
         .map(|stage| {

@@ -33,6 +33,8 @@ fn node(capacity: u64, host: f64, devices: usize, pair: impl Fn(usize, usize) ->
         pairs: (0..devices).map(row).collect(),
         host_bytes: 1000 * GB,
         hosts: Vec::new(),
+        shared: Vec::new(),
+        cores: None,
     }
 }
 

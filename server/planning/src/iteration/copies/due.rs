@@ -20,6 +20,8 @@ pub(super) struct DeviceTable {
     due: Vec<Due>,
     /// Of CPU slots: their node, and the component that shares its cores.
     pub(super) node: Option<(u32, u32)>,
+    /// How many slots of that node it stands for.
+    pub(super) slots: f64,
 }
 
 /// A trip whose act is due.
@@ -55,7 +57,7 @@ impl DeviceTable {
             due[next[at] as usize] = of;
             next[at] += 1;
         });
-        Self { first_trip, begins, due, node: None }
+        Self { first_trip, begins, due, node: None, slots: 0.0 }
     }
 
     /// Whether nothing is due at a boundary.

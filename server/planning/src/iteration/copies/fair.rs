@@ -54,17 +54,26 @@ impl MaxMin {
     }
 }
 
-/// The most that each of those who want these shares of cores gets: whoever wants less has it, and what is left is for the
-/// others, equally.
-pub(super) fn level(wants: &[f64], cores: f64) -> f64 {
+/// What is at work on cores, in several slots alike.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Want {
+    /// The share of a core that each of them wants.
+    pub(super) of_slot: f64,
+    pub(super) slots: f64,
+}
+
+/// The most that each slot of those who want these shares of cores gets: whoever wants less has it, and what is left is for
+/// the others, equally.
+pub(super) fn level(wants: &[Want], cores: f64) -> f64 {
     let mut level = 0.0;
     loop {
-        let small: f64 = wants.iter().filter(|&&want| want <= level).sum();
-        let others = wants.iter().filter(|&&want| want > level).count();
-        if others == 0 {
+        let small: f64 =
+            wants.iter().filter(|want| want.of_slot <= level).map(|want| want.of_slot * want.slots).sum();
+        let others: f64 = wants.iter().filter(|want| want.of_slot > level).map(|want| want.slots).sum();
+        if others == 0.0 {
             return f64::INFINITY;
         }
-        let higher = (cores - small).max(0.0) / others as f64;
+        let higher = (cores - small).max(0.0) / others;
         if higher <= level {
             return level;
         }
@@ -114,8 +123,13 @@ mod tests {
 
         /// All cores are used as far as they are wanted, and whoever has less than wanted has no less than any other.
         #[test]
-        fn cores_are_shared_equally(wants in prop::collection::vec(0.01..1.0_f64, 1..8), cores in 0.1..8.0_f64) {
-            let level = level(&wants, cores);
+        fn cores_are_shared_equally(
+            slots in prop::collection::vec((0.01..1.0_f64, 1_u32..4), 1..8), cores in 0.1..8.0_f64,
+        ) {
+            let of = |&(of_slot, slots): &(f64, u32)| Want { of_slot, slots: f64::from(slots) };
+            let level = level(&slots.iter().map(of).collect::<Vec<_>>(), cores);
+            let each = |&(of_slot, slots): &(f64, u32)| vec![of_slot; slots as usize];
+            let wants: Vec<f64> = slots.iter().flat_map(each).collect();
             let shares: Vec<f64> = wants.iter().map(|want| want.min(level)).collect();
             let used: f64 = shares.iter().sum();
             prop_assert!((used - cores.min(wants.iter().sum())).abs() < 1e-9);

@@ -1,6 +1,6 @@
 //! What copies go over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A direction of a link: one lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,10 +41,10 @@ pub struct Shared {
 /// The CPU cores of a node whose slots are devices.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cores {
-    /// The slots that compute on them. A step takes one core, and a copy the [`Rate::core_share`] of its way; it is the
-    /// device's own whose block it is.
+    /// The slots that compute on them, each device as often as it stands for several that do the same. A step takes one core
+    /// of each, and a copy the [`Rate::core_share`] of its way; it is the device's own whose block it is.
     pub devices: Vec<u32>,
-    /// How many there are.
+    /// How many there are, counted in what a step takes.
     pub cores: f64,
 }
 
@@ -102,6 +102,17 @@ impl Links {
     #[must_use]
     pub fn alone(&self) -> Self {
         Self { ways: self.ways.clone(), ..Self::default() }
+    }
+
+    /// Has ways share a rate, as far as they are used and it slows them down together.
+    pub fn share(&mut self, ways: Vec<Way>, bytes_per_second: f64, used: &BTreeSet<Way>) {
+        let ways: Vec<Way> =
+            ways.into_iter().filter(|way| used.contains(way) && self.ways.contains_key(way)).collect();
+        let together: f64 =
+            ways.iter().filter_map(|way| self.ways.get(way)).map(|rate| rate.bytes_per_second).sum();
+        if together > bytes_per_second {
+            self.shared.push(Shared { ways, bytes_per_second });
+        }
     }
 
     /// Both directions of a device's host link together are no faster than this.

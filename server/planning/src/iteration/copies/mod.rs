@@ -5,6 +5,7 @@
 //! | `stepped` | what does each device do one after another, and what does it hand on? |
 //! | `trip` | which blocks are away, from when to when, and where? |
 //! | `links` | which ways do copies go, and what do ways share? |
+//! | `slots` | how many CPU slots compute at once, and what does a copy take of that? |
 //! | `rates` | how does a plan tell of that? |
 //! | `of_stage` | which steps does a stage, or a device of several chunks, do? |
 //! | `endless` | which does a stage of PipeDream do, and how long does a micro-batch take it in the long run? |
@@ -66,6 +67,7 @@ mod picture;
 mod rates;
 mod sharing;
 mod simulate;
+mod slots;
 mod stepped;
 mod tables;
 #[cfg(test)]
@@ -81,5 +83,6 @@ pub use of_stage::{LayerSeconds, StageSteps, device_of_chunks};
 pub use outcome::{Copied, DeviceTimes, TimedCopy, TimedWait, Waited, WayTimes};
 pub use picture::{LaneOf, Shown, ShownLane, Span};
 pub use simulate::{Keep, MOST_ITERATIONS, simulate};
+pub use slots::{CORE_COPIES, SlotCores};
 pub use stepped::{DeviceSteps, Handed, Stepped, TimedStep};
 pub use trip::{Parcel, Place, Trip};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use loadmaster_proto::plan::copy_rates::{CopyRate, CopyRates, SharedRate};
+use loadmaster_proto::plan::copy_rates::{CopyRate, CopyRates, SharedCores, SharedRate};
 
-use super::{Links, Rate, Shared, Way};
+use super::{Cores, Links, Rate, Shared, Way};
 
 impl Links {
     /// What a plan keeps of these ways.
@@ -13,17 +13,19 @@ impl Links {
             self.ways.iter().filter(|(way, _)| used.contains(way)).map(|(way, rate)| (*way, *rate)).collect();
         let rate = |&(way, rate): &(Way, Rate)| {
             let (from, to) = way.ends();
-            let Rate { bytes_per_second, latency_seconds, .. } = rate;
-            CopyRate { from, to, bytes_per_second, latency_seconds }
+            let Rate { bytes_per_second, latency_seconds, core_share } = rate;
+            CopyRate { from, to, bytes_per_second, latency_seconds, core_share }
         };
         let place = |way: &Way| ways.iter().position(|(known, _)| known == way);
         let shared = |of: &Shared| SharedRate {
             ways: of.ways.iter().filter_map(place).collect(),
             bytes_per_second: of.bytes_per_second,
         };
+        let cores = |of: &Cores| SharedCores { stages: of.devices.clone(), slots: of.cores };
         CopyRates {
             ways: ways.iter().map(rate).collect(),
             shared: self.shared.iter().map(shared).filter(|of| !of.ways.is_empty()).collect(),
+            cores: self.cores.iter().map(cores).collect(),
         }
     }
 
@@ -33,7 +35,8 @@ impl Links {
         let mut links = Self::default();
         for (way, of) in ways.iter().zip(&rates.ways) {
             if let Some(way) = way {
-                links.ways.insert(*way, Rate::new(of.bytes_per_second, of.latency_seconds));
+                let CopyRate { bytes_per_second, latency_seconds, core_share, .. } = *of;
+                links.ways.insert(*way, Rate { bytes_per_second, latency_seconds, core_share });
             }
         }
         let shared = |of: &SharedRate| Shared {
@@ -41,6 +44,8 @@ impl Links {
             bytes_per_second: of.bytes_per_second,
         };
         links.shared = rates.shared.iter().map(shared).collect();
+        let cores = |of: &SharedCores| Cores { devices: of.stages.clone(), cores: of.slots };
+        links.cores = rates.cores.iter().map(cores).collect();
         links
     }
 }
@@ -53,6 +58,15 @@ impl Way {
             Self::FromHost(to) => (None, Some(to)),
             Self::Between { from, to } => (Some(from), Some(to)),
         }
+    }
+
+    /// The same between devices with other numbers; none where one of them has none.
+    pub fn renamed(self, number: impl Fn(u32) -> Option<u32>) -> Option<Self> {
+        Some(match self {
+            Self::ToHost(from) => Self::ToHost(number(from)?),
+            Self::FromHost(to) => Self::FromHost(number(to)?),
+            Self::Between { from, to } => Self::Between { from: number(from)?, to: number(to)? },
+        })
     }
 
     /// The way between these; none from the host to the host.
@@ -82,7 +96,11 @@ mod tests {
             .uplink(&[0, 1], 16e9);
         let between = Way::Between { from: 0, to: 2 };
         let used = BTreeSet::from([Way::ToHost(0), Way::FromHost(0), Way::ToHost(1), between]);
+        let mut links = links;
+        links.ways.values_mut().for_each(|rate| rate.core_share = 0.25);
+        links.cores.push(Cores { devices: vec![0, 1, 1], cores: 2.5 });
         let again = Links::of_rates(&links.rates_of(&used));
+        assert_eq!(again.cores, links.cores);
         assert_eq!(again.ways.keys().copied().collect::<BTreeSet<_>>(), used);
         assert!(again.ways.iter().all(|(way, rate)| links.ways[way] == *rate));
         let shared: Vec<_> = again.shared.iter().map(|of| of.ways.clone()).collect();

@@ -1,6 +1,6 @@
 //! How far copies and steps come whose speed changes.
 
-use super::fair::{Flow, MaxMin, level};
+use super::fair::{Flow, MaxMin, Want, level};
 use super::lanes::{Parceled, What};
 use super::walk::Walk;
 
@@ -19,9 +19,9 @@ pub(super) struct Scratch {
     left: Vec<f64>,
     /// By job of a component.
     speeds: Vec<f64>,
-    /// Of the jobs of a node: which they are, and which shares of a core they want.
+    /// Of the jobs of a node: which they are, and what of its cores they want.
     who: Vec<usize>,
-    wants: Vec<f64>,
+    wants: Vec<Want>,
     over: Vec<Job>,
 }
 
@@ -224,13 +224,16 @@ impl Walk<'_> {
                 }
                 _ => continue,
             };
+            let (Work::Step { device, .. }
+            | Work::Latency(Parceled { device, .. })
+            | Work::Copy(Parceled { device, .. })) = job.work;
             who.push(index);
-            wants.push(want);
+            wants.push(Want { of_slot: want, slots: tables.devices[device as usize].slots });
         }
         let level = level(wants, tables.cores[node as usize]);
         for (&index, &want) in who.iter().zip(wants.iter()) {
-            if want > level {
-                speeds[index] *= level / want;
+            if want.of_slot > level {
+                speeds[index] *= level / want.of_slot;
             }
         }
     }

@@ -62,7 +62,11 @@ impl<'a> Tables<'a> {
         let mut nodes = vec![Vec::new(); ways.components];
         for (node, of) in ways.nodes.iter().zip(&links.cores) {
             nodes[node.1 as usize].push(node.0);
-            of.devices.iter().for_each(|&device| devices[device as usize].node = Some(*node));
+            for &device in &of.devices {
+                let own = &mut devices[device as usize];
+                own.slots = if own.node == Some(*node) { own.slots + 1.0 } else { 1.0 };
+                own.node = Some(*node);
+            }
         }
         let handed =
             of.devices.iter().flat_map(|device| &device.steps).flat_map(|step| [step.takes, step.gives]);

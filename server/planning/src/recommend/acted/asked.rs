@@ -130,6 +130,8 @@ impl Writer<'_> {
             pairs: peers(&untouched, links.pairs()),
             host_bytes: 0,
             hosts: nodes::devices_by_node(&untouched),
+            shared: links.shared(),
+            cores: self.cores_of_all(candidate),
         };
         // As many as take the seconds of the edge over these links.
         let bytes = |(edge, both): (usize, &f64)| node.bytes_in(edge, edge + 1, both / 2.0);

@@ -84,7 +84,8 @@ impl Writer<'_> {
             }
         }
         let (certificate, bound_is) = certificate(&asked, stages, choice, &plan, stop);
-        let mut baselines = vec![baseline("keep-only", Some(&asked.untouched), &plan, String::new())?];
+        let kept = self.kept(&asked, choice)?;
+        let mut baselines = vec![baseline("keep-only", Some(&kept), &plan, String::new())?];
         for (name, other) in &others {
             baselines.push(match other {
                 Ok(other) => baseline(name, Some(other), &plan, String::new())?,

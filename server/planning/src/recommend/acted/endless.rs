@@ -21,7 +21,11 @@ impl Writer<'_> {
         let micro_batches = candidate.batch.micro_batches;
         let (order, overlap) = (Order::PipeDream, candidate.overlap);
         let pipeline = Pipeline { stages: &seconds, edges: &edges, micro_batches, order, overlap };
-        let iteration = iteration_seconds(&pipeline).ok()?;
+        let work = |of: &Seconds| f64::from(micro_batches) * (of.passes() + of.step);
+        // Where all share cores, no slower than all of it at once.
+        let on_cores =
+            self.cores_of_all(candidate).map(|cores| seconds.iter().map(work).sum::<f64>() / cores.slots);
+        let iteration = iteration_seconds(&pipeline).ok()?.max(on_cores.unwrap_or(0.0));
         let busy = |of: &Seconds| DeviceTimes {
             end: iteration,
             busy: f64::from(micro_batches) * (of.passes() + of.step),

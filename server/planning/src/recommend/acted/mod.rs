@@ -10,6 +10,7 @@
 //! | `replayed` | which actions does a replay find to fit? |
 //! | `extreme` | which plain ones fit where none of those do? |
 //! | `links` | what do copies go over, and who says how fast that is? |
+//! | `cores` | which cores do CPU slots share? |
 //! | `nodes` | are peers on the same node, and has its host the memory? |
 //! | `stages` | which stages are actions chosen for? |
 //! | `seconds` | how long does an iteration take with the copies? |
@@ -19,6 +20,7 @@
 mod asked;
 mod blocks;
 mod choose;
+mod cores;
 mod endless;
 mod extreme;
 mod links;

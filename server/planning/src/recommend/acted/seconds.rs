@@ -28,7 +28,7 @@ pub(super) struct Timed {
     pub(super) edges: Vec<Edge>,
     /// Mean seconds of a backward pass of each stage, what it computes again included.
     pub(super) backward: Vec<f64>,
-    /// How fast copies are; none where there are none.
+    /// How fast copies are, and which cores are shared; none where there is neither.
     pub(super) copy_rates: Option<CopyRates>,
     /// Where the rates of copies come from, for people.
     pub(super) rates: String,
@@ -65,7 +65,8 @@ impl Writer<'_> {
         let stepped = Stepped { devices: &devices, edges: &edges, overlap: candidate.overlap, links: &links };
         let copied = simulate(&stepped, Keep { copies: true, ..Keep::default() })
             .map_err(|error| Invalid::field("stage_actions", error.to_string()))?;
-        let copy_rates = (!used.is_empty()).then(|| links.rates_of(&used));
+        let has_more = !used.is_empty() || !links.cores.is_empty();
+        let copy_rates = has_more.then(|| links.rates_of(&used));
         Ok(Some(Timed { copied, edges, backward, copy_rates, rates }))
     }
 
@@ -78,7 +79,7 @@ impl Writer<'_> {
         };
         let stages: Vec<Vec<_>> =
             candidate.stages.iter().map(|stage| stage.devices.iter().map(place).collect()).collect();
-        CopyLinks::of(&stages, &self.chain.device_kind, pace)
+        CopyLinks::of(&stages, &self.chain.device_kind, pace).on(self.shared_cores(candidate))
     }
 
     /// Seconds of a stage's layers, which add up to those that the stage is priced with, and of adding its gradients up

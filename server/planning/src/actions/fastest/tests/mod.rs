@@ -11,9 +11,9 @@ use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, Stag
 use loadmaster_proto::training::overlap::Overlap;
 
 use super::{Effort, FastestPlan, Known, plan};
-use crate::actions::{Allowed, LayerBlocks, NodeDevices, PlanError, Question, StageBlocks};
+use crate::actions::{Allowed, LayerBlocks, NodeDevices, PlanError, Question, StageBlocks, paper, ran};
 use crate::iteration::Order;
-use crate::iteration::copies::LayerSeconds;
+use crate::iteration::copies::{LayerSeconds, Shared, Way};
 use crate::search::Stop;
 
 const BLOCKS: [Block; 3] = [Block::Activations, Block::Gradients, Block::Optimizer];
@@ -33,6 +33,8 @@ fn node(devices: usize, capacity: u64, host: f64, peer: f64) -> NodeDevices {
         pairs: (0..devices).map(row).collect(),
         host_bytes: 1 << 50,
         hosts: Vec::new(),
+        shared: Vec::new(),
+        cores: None,
     }
 }
 
@@ -103,6 +105,28 @@ fn a_fast_host_is_free_and_proven() {
             .unwrap();
     assert!(found.actions.iter().any(|stage| stage.host_pool.0 > 0));
     assert!(found.bound >= found.seconds * (1.0 - 1e-9), "{} {}", found.bound, found.seconds);
+}
+
+/// Who chooses knows what links share: on one uplink for all devices a plan takes longer than on links of their own, and one that was
+/// chosen for those is no faster there; MPress's planner is asked about the same node.
+#[test]
+fn an_uplink_that_devices_share_is_known_to_who_chooses() {
+    let stages = stages(&vec![vec![layer(100, 10); 4]; 4]);
+    let own = node(4, 1_200 * MB, 2e10, 2e10);
+    let ways = |way: fn(u32) -> Way| (0..4).map(way).collect();
+    let uplink = |way| Shared { ways: ways(way), bytes_per_second: 1e10 };
+    let shared = NodeDevices { shared: vec![uplink(Way::ToHost), uplink(Way::FromHost)], ..own.clone() };
+    let allowed = Allowed { recompute: false, host: true, peers: false };
+    let on = |node| question(&stages, node, allowed);
+    let [of_own, of_shared] =
+        [&own, &shared].map(|node| plan(&on(node), Known::default(), Effort::All).unwrap());
+    let there = |mapping: &[usize]| ran::seconds(&on(&shared), mapping, &of_own.actions).unwrap();
+    let seconds = there(&[0, 1, 2, 3]);
+    assert!(of_own.seconds < of_shared.seconds && of_shared.seconds <= seconds, "{seconds}");
+    // Whichever device a stage is on, its way is that of its device.
+    assert!((there(&[3, 1, 0, 2]) - seconds).abs() < 1e-9 * seconds);
+    let papers = [&own, &shared].map(|node| paper::plan(&on(node)).unwrap().seconds);
+    assert!(papers[0] < papers[1], "{papers:?}");
 }
 
 /// Where not even weights, gradients and optimizer's state have room, they leave between their uses.

@@ -139,7 +139,8 @@ fn pipelines(apart: bool) -> impl Strategy<Value = Random> {
 /// The same with uplinks, half duplex, cores and activations on the way.
 pub(super) fn shared_of(alone: impl Strategy<Value = Random>) -> impl Strategy<Value = Random> {
     let some = |rates| prop::option::of(rates);
-    (alone, some(200.0..8e3_f64), some(200.0..8e3_f64), some(0.5..4.0_f64), some(100.0..4e3_f64)).prop_map(
+    let cores = prop::option::of((0.5..4.0_f64, any::<bool>()));
+    (alone, some(200.0..8e3_f64), some(200.0..8e3_f64), cores, some(100.0..4e3_f64)).prop_map(
         |(mut random, uplink, half, cores, transit)| {
             let count = random.devices.len() as u32;
             let all: Vec<u32> = (0..count).collect();
@@ -150,7 +151,11 @@ pub(super) fn shared_of(alone: impl Strategy<Value = Random>) -> impl Strategy<V
             if let Some(rate) = half {
                 links = links.half_duplex(count - 1, rate);
             }
-            links.cores.extend(cores.map(|cores| Cores { devices: all.clone(), cores }));
+            links.cores.extend(cores.map(|(cores, is_two)| {
+                // The last device may stand for two slots.
+                let more = if is_two { vec![count - 1] } else { Vec::new() };
+                Cores { devices: [all.clone(), more].concat(), cores }
+            }));
             for edge in 0..count - 1 {
                 let ways = [false, true].map(|is_backward| {
                     let (from, to) = if is_backward { (edge + 1, edge) } else { (edge, edge + 1) };

@@ -250,13 +250,16 @@ fn speeds(
             let rate = of.links.ways[way];
             rate.core_share * speed / rate.bytes_per_second
         };
-        let is_here = |device: usize| node.devices.contains(&(device as u32));
+        let slots = |device: usize| node.devices.iter().filter(|&&own| own == device as u32).count() as f64;
+        let is_here = |device: usize| slots(device) > 0.0;
         let works = |device: usize| is_here(device) && matches!(doing[device], Some(Deed::Work(_)));
-        let workers = (0..doing.len()).filter(|&device| works(device)).count() as f64;
+        let workers: f64 = (0..doing.len()).filter(|&device| works(device)).map(slots).sum();
         let own: Vec<Way> =
             copying.keys().filter(|way| is_here(lanes[way].front().unwrap().device)).copied().collect();
         let wants = |level: f64| {
-            workers * level.min(1.0) + own.iter().map(|way| want(way, copying[way]).min(level)).sum::<f64>()
+            let of_way =
+                |way: &Way| slots(lanes[way].front().unwrap().device) * want(way, copying[way]).min(level);
+            workers * level.min(1.0) + own.iter().map(of_way).sum::<f64>()
         };
         let (mut low, mut high) = (0.0, 1.0);
         if wants(1.0) <= node.cores {

@@ -137,6 +137,10 @@ fn slots_share_their_cores_equally() {
     assert!(three.iter().all(|end| (end - 3.0).abs() < 1e-12), "{three:?}");
     assert_eq!(on(&[steps(2.0), steps(4.0)], 1.0, Links::default()), [4.0, 6.0]);
     assert_eq!(on(&[steps(2.0), steps(4.0)], 2.0, Links::default()), [2.0, 4.0]);
+    // A device that stands for two slots takes two cores.
+    let two = Cores { devices: vec![0, 1, 1], cores: 2.0 };
+    let copied = of(&[steps(2.0), steps(2.0)], &Links { cores: vec![two], ..Links::default() });
+    assert!(copied.devices.iter().all(|device| (device.end - 3.0).abs() < 1e-12), "{copied:?}");
     // The copy from 2 on takes half of the only core for 4 seconds, and the step that goes on beside it, too.
     let moving = device(&[2.0, 2.0, 1.0], vec![trip(1, 2, 2, 2, &[(Place::Host, 2)])]);
     assert_eq!(on(std::slice::from_ref(&moving), 1.0, hosts(1, 1.0)), [2.0 + 4.0 + 2.0 + 1.0]);

@@ -19,14 +19,14 @@ use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::cluster::{CopyLink, Link, LinkClass, LinkOrigin, Node, quantity};
 use loadmaster_proto::measure::offload::CopyPace;
 
-use crate::iteration::copies::{Links, Rate, Shared, Way};
+use crate::iteration::copies::{CORE_COPIES, Links, Rate, Shared, SlotCores, Way};
 use shared::uplinks;
 
 /// What copies to the host are taken to reach where nothing is said: PCIe 4 ×16 of a GPU, and what one core of a server
 /// copies.
-const HOST: Guess = Guess { gpu: 25e9, cpu: 5e9 };
+const HOST: Guess = Guess { gpu: 25e9, cpu: CORE_COPIES };
 /// The same of copies to peers: NVLink of a GPU, and what one core of a server copies.
-const PEER: Guess = Guess { gpu: 100e9, cpu: 5e9 };
+const PEER: Guess = Guess { gpu: 100e9, cpu: CORE_COPIES };
 
 #[derive(Debug, Clone, Copy)]
 struct Guess {
@@ -63,6 +63,8 @@ pub(super) struct CopyLinks {
     nobody: Sourced,
     /// Ways that share something, and where that comes from.
     shared: Vec<(Shared, LinkOrigin)>,
+    /// Cores that stages share, each of which is named as often as it has slots there.
+    cores: Vec<(SlotCores, Vec<u32>)>,
 }
 
 impl CopyLinks {
@@ -101,12 +103,23 @@ impl CopyLinks {
             (0..count).map(cell).collect()
         };
         let nobody = said(pace.peer, PEER, None);
-        let mut links = Self { host, peers: (0..count).map(row).collect(), nobody, shared: Vec::new() };
+        let mut links = Self {
+            host,
+            peers: (0..count).map(row).collect(),
+            nobody,
+            shared: Vec::new(),
+            cores: Vec::new(),
+        };
         links.shared = links.half_duplex();
         if pace.host.is_none() {
             links.shared.extend(uplinks(stages, kind != CPU_KIND && pace.peer.is_none()));
         }
         links
+    }
+
+    /// The same where stages share cores.
+    pub(super) fn on(self, cores: Vec<(SlotCores, Vec<u32>)>) -> Self {
+        Self { cores, ..self }
     }
 
     /// Links of which both directions together are slower than each alone.
@@ -141,6 +154,11 @@ impl CopyLinks {
         self.peers.iter().map(row).collect()
     }
 
+    /// What ways share, whether it slows them down or not.
+    pub(super) fn shared(&self) -> Vec<Shared> {
+        self.shared.iter().map(|(shared, _)| shared.clone()).collect()
+    }
+
     /// As a simulation wants them: what these ways share is left out where it slows none of them down.
     pub(super) fn links(&self, used: &BTreeSet<Way>) -> Links {
         let rate = |link: Link| Rate::new(link.bytes_per_second, link.latency_seconds);
@@ -157,6 +175,9 @@ impl CopyLinks {
         }
         let binds = binding(&self.shared, &links.ways, used);
         links.shared = binds.into_iter().map(|(shared, _)| shared.clone()).collect();
+        for (cores, stages) in &self.cores {
+            cores.share_among(stages.clone(), used.iter().copied(), &mut links);
+        }
         links
     }
 

@@ -174,7 +174,11 @@ impl ActionsQuestion<'_> {
         let wish = Wish { batches: room.batches.clone(), cuts, constraints, ..self.wish.clone() };
         let mut stages = match self.given {
             Some(partitioning) => Stages::named(untouched(market, &job, &wish, partitioning)?),
-            None => Stages::fastest(market, &job, &wish, self.stop)?,
+            None => {
+                let stages = Stages::fastest(market, &job, &wish, self.stop)?;
+                let on_cores = self.writer.least_on_cores(&job, &wish);
+                Stages { bound: stages.bound.map(|bound| bound.max(on_cores.unwrap_or(0.0))), ..stages }
+            }
         };
         for stage in stages.candidates.iter_mut().flat_map(|of| &mut of.stages) {
             stage.devices = named_by(&room.subset, &stage.devices);

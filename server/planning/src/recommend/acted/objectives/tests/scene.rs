@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
+use loadmaster_proto::measure::environment::Host;
 use loadmaster_proto::measure::layer_times::LayerTimes;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::CopyPace;
@@ -120,12 +121,17 @@ pub(super) struct Scene {
     pub(super) price: Option<f64>,
     /// Nodes of a cluster that has as many devices each; 0 where nobody described any.
     pub(super) nodes: u32,
-    chain: Arc<ProfiledChain>,
+    pub(super) chain: Arc<ProfiledChain>,
 }
 
 impl Scene {
     /// Devices with so much memory, whose links bring away as much in a pass as a few layers keep.
     pub(super) fn new(objective: Objective, devices: u32, capacity: u64) -> Self {
+        Self::on(None, objective, devices, capacity)
+    }
+
+    /// The same on the slots of a host.
+    pub(super) fn on(host: Option<Host>, objective: Objective, devices: u32, capacity: u64) -> Self {
         let model = model();
         let recordings: Vec<Measurement> = SIZES
             .iter()
@@ -145,7 +151,7 @@ impl Scene {
             framework: String::new(),
             predictor: Box::new(component),
             known: Arc::default(),
-            host: None,
+            host,
         };
         let allowed = Allowed { host_memory: Bytes(1 << 20), ..Allowed::default() };
         let request = PlanRequest {
@@ -236,7 +242,12 @@ impl Scene {
     }
 
     /// What these actions of these stages come to, on devices without a limit; none where they make no sense.
-    fn given(&self, stages: &Partitioning, batch: u32, actions: Vec<StageActions>) -> Option<Plan> {
+    pub(super) fn given(
+        &self,
+        stages: &Partitioning,
+        batch: u32,
+        actions: Vec<StageActions>,
+    ) -> Option<Plan> {
         let given = self.with(|scene| {
             scene.request.partitioning = Some(stages.clone());
             scene.request.stage_actions = actions;

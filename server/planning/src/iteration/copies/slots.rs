@@ -1,0 +1,85 @@
+//! CPU slots on the cores of their host, counted in slots: as many compute at once as have a core for each of their threads.
+
+use std::collections::BTreeSet;
+
+use loadmaster_proto::measure::environment::Host;
+
+use super::{Cores, Links, Way};
+
+/// Bytes that one core of a server copies in a second.
+pub const CORE_COPIES: f64 = 5e9;
+
+/// The cores of a host, and what uses them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SlotCores {
+    /// How many slots compute at once as fast as each does alone; one in any case.
+    pub slots: f64,
+    /// Threads of each: a copy has one.
+    pub threads: f64,
+}
+
+impl SlotCores {
+    /// Those of a host that slots were profiled on.
+    pub fn of(host: Host) -> Self {
+        let threads = f64::from(host.threads.max(1));
+        Self { slots: (f64::from(host.cores) / threads).max(1.0), threads }
+    }
+
+    /// What of a slot's cores a copy at this pace takes: where the pace is less than what a core copies, its thread sleeps
+    /// meanwhile.
+    pub fn share(self, bytes_per_second: f64) -> f64 {
+        (bytes_per_second / CORE_COPIES).min(1.0) / self.threads
+    }
+
+    /// Has these devices share the cores, each named as often as it stands for a slot, with the copies that may go over `used`
+    /// ways. Where there are enough cores for all of it at once, nothing is shared.
+    pub fn share_among(self, devices: Vec<u32>, used: impl IntoIterator<Item = Way>, links: &mut Links) {
+        let slots = |device: u32| devices.iter().filter(|&&own| own == device).count();
+        let used: BTreeSet<Way> = used.into_iter().collect();
+        let mut most = devices.len() as f64;
+        for (way, rate) in &mut links.ways {
+            let (from, to) = way.ends();
+            // Whose block it is copies it: of two peers that may be either.
+            let own = [from, to].into_iter().flatten().map(slots).max().unwrap_or(0);
+            if own > 0 {
+                rate.core_share = self.share(rate.bytes_per_second);
+                most += if used.contains(way) { own as f64 * rate.core_share } else { 0.0 };
+            }
+        }
+        if most > self.slots {
+            links.cores.push(Cores { devices, cores: self.slots });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Rate;
+    use super::*;
+
+    /// Slots of several threads need as many cores each, and one computes however few there are.
+    #[test]
+    fn as_many_slots_compute_at_once_as_have_cores_for_their_threads() {
+        let slots = |cores, threads| SlotCores::of(Host { cores, threads }).slots;
+        assert_eq!([slots(2, 1), slots(8, 4), slots(2, 4)], [2.0, 2.0, 1.0]);
+        let of_two = SlotCores::of(Host { cores: 4, threads: 2 });
+        assert_eq!([of_two.share(1e9), of_two.share(1e11)], [0.1, 0.5], "a copy has one thread of two");
+    }
+
+    /// Cores are shared where steps and copies together may want more than there are, and nowhere else.
+    #[test]
+    fn what_can_never_be_short_is_not_shared() {
+        let cores = |devices: &[u32], used: &[Way]| {
+            let rate = Rate::new(1e9, 0.0);
+            let mut links = Links::default().host(0, rate, rate).host(1, rate, rate);
+            let of = SlotCores { slots: 2.3, threads: 1.0 };
+            of.share_among(devices.to_vec(), used.iter().copied(), &mut links);
+            assert!(links.ways.values().all(|rate| rate.core_share == 0.2));
+            links.cores
+        };
+        assert_eq!(cores(&[0, 1], &[Way::ToHost(0)]), []);
+        let both = [Way::ToHost(0), Way::FromHost(1)];
+        assert_eq!(cores(&[0, 1], &both), [Cores { devices: vec![0, 1], cores: 2.3 }]);
+        assert_eq!(cores(&[0, 1, 1], &[]).len(), 1, "a stage of two slots");
+    }
+}

@@ -3,6 +3,8 @@
 use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, profile};
 use serde_json::Value;
 
+use crate::memory_actions::trained;
+
 /// `SMALL_GPT2`, of seven layers, whose ends do not share a weight.
 fn untied() -> Vec<&'static str> {
     [&SMALL_GPT2[..], &["--untied-head"]].concat()
@@ -22,7 +24,8 @@ fn seconds(plan: &Value) -> f64 {
 #[test]
 fn plans_under_pipedream_are_predicted_found_and_trained() {
     let planner = Planner::start();
-    let _worker = Worker::start(&planner, &WorkerOptions::default());
+    let arguments = vec!["--host-memory".to_owned(), "1GiB".to_owned()];
+    let _worker = Worker::start(&planner, &WorkerOptions { arguments, ..WorkerOptions::default() });
     profile(&planner, &untied(), &["--id", "gpt", "--micro-batch-size", "4", "--micro-batches", "4"]);
 
     let predict = |schedule: &str| {
@@ -69,6 +72,17 @@ fn plans_under_pipedream_are_predicted_found_and_trained() {
     let again = json(&planner, &again);
     assert!(peak(&again) < peak(&plan) && seconds(&again) >= seconds(&plan), "{again}");
 
+    // Versions of the weights, activations and the optimizer's state leave to the host and to another stage, and every ledger
+    // is as predicted.
+    let away =
+        ["0/0..2=versions:host:1,2", "0/1=activations:1", "0/0..2=optimizer:host:0,4", "1/3..4=versions:2"];
+    let actions: Vec<&str> = away.iter().flat_map(|action| ["--action", *action]).collect();
+    let moved = json(&planner, &[&ask[..], &["--partition", "3-2-2"], &actions[..]].concat());
+    let offload = &moved["stages"][0]["offload"];
+    assert!(number(&offload["hostPeakBytes"]) > 0 && offload["copies"][1]["peer"] == 1, "{moved}");
+    assert!(peak(&moved) < peak(&plan) && seconds(&moved) >= seconds(&plan) * (1.0 - 1e-6), "{moved}");
+    trained(&planner, &moved);
+
     for name in [name, again["name"].as_str().unwrap()] {
         json(&planner, &["plan", "validate", name]);
         let tried = json(&planner, &["plan", "show", name]);
@@ -92,15 +106,21 @@ fn what_cannot_be_under_pipedream_is_named() {
     let named = [&ask[..], &["--partition", "4-3"]].concat();
     for (arguments, what) in [
         ([&named[..], &["--action", "0/1@0=recompute"]].concat(), "slots"),
-        ([&named[..], &["--action", "0/1=optimizer:host:1,1"]].concat(), "action"),
+        ([&named[..], &["--action", "0/1=weights:host:1,1"]].concat(), "action"),
         ([&ask[..], &["--search-mode", "mpress"]].concat(), "--search-mode"),
         ([&named[..], &["--actions", "recompute,host", "--host-memory", "1GiB"]].concat(), "--actions"),
         ([&ask[..], &["--launcher", "megatron"]].concat(), "megatron runs 1f1b"),
         (
-            "plan predict --profile gpt --partition 4-3 --schedule pipedream --action 1/4=activations:host:1,1"
+            "plan predict --profile gpt --partition 4-3 --schedule pipedream --action 0/1=gradients:host:1,1"
                 .split(' ')
                 .collect(),
-            "every block stays",
+            "every update makes new ones",
+        ),
+        (
+            "plan predict --profile gpt --partition 4-3 --schedule pipedream --action 1/4=versions:host:1,1"
+                .split(' ')
+                .collect(),
+            "leave the last stage out",
         ),
     ] {
         let output = cli(&planner, &arguments);

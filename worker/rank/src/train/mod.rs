@@ -11,6 +11,7 @@ use std::time::Instant;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::offload::Offload;
 use loadmaster_proto::measure::rank::{Edges, RankSpec};
 use loadmaster_proto::measure::run::SoloStage;
 use loadmaster_proto::training::TrainingSpec;
@@ -28,7 +29,7 @@ use crate::optimizer::Stepper;
 use crate::pipeline::{Share, Stage};
 use crate::progress;
 use crate::timing::Clock;
-use crate::transport::Forms;
+use crate::transport::{Forms, Pools};
 use trainer::Trainer;
 
 /// Trains a stage for one warm-up iteration and the measured ones.
@@ -91,6 +92,16 @@ fn steps(spec: &RankSpec) -> Steps {
     Steps::of_stage(&spec.training, &stage, (stage_index, stage_count), &spec.actions, exchanges)
 }
 
+/// Nothing leaves any more, and what was lent is given back. Returns what was moved, if anything could be.
+fn end_actions(lent: Option<Pools>) -> Result<Option<Box<Offload>>, RankError> {
+    let Some(lent) = lent else { return Ok(None) };
+    let hosts = lent.set_aside() > 0;
+    let hosted_peak = Some(lent.finish(&actions::peer_peaks())?).filter(|_| hosts);
+    let offload = actions::offload(hosted_peak).map(Box::new);
+    actions::end()?;
+    Ok(offload)
+}
+
 fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     let device = memory.device();
     // Before the parameters are made: who waits for us need not wait for those.
@@ -126,12 +137,11 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         seconds.push((clock.now()? - start).as_secs_f64());
     }
     let counts = memory.counts()?;
-    let set_aside = pools.set_aside();
-    let hosts = set_aside > 0;
-    let hosted_peak = Some(pools.finish(&actions::peer_peaks())?).filter(|_| hosts);
-    let offload = actions::offload(hosted_peak).map(Box::new);
-    actions::end()?;
+    // Where nothing is flushed, blocks come and go until the last micro-batch is back.
+    let mut lent = Some(pools);
+    let mut offload = None;
     if endless.is_none() {
+        offload = end_actions(lent.take())?;
         trainer.dump_parameters()?;
     }
     let step_seconds = median(&trainer.step_seconds);
@@ -144,7 +154,8 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     if endless.is_some() {
         // What is in flight until now went forward with weights that nobody has any more.
         trainer.finish()?;
-        trainer.check_static_bytes(memory, set_aside)?;
+        trainer.check_static_bytes(memory, lent.as_ref().map_or(0, Pools::set_aside))?;
+        offload = end_actions(lent.take())?;
         trainer.dump_parameters()?;
     }
     let times = trainer.stage.times().typical();

@@ -7,7 +7,8 @@
 //! | `links` | which ways do copies go, and what do ways share? |
 //! | `rates` | how does a plan tell of that? |
 //! | `of_stage` | which steps does a stage, or a device of several chunks, do? |
-//! | `endless` | which does a stage of PipeDream do, and how long does a micro-batch take it in the long run? |
+//! | `endless` | which does a stage of PipeDream do, and what do all of them do in the long run? |
+//! | `cut` | what happens meanwhile? |
 //! | `check` | which numbers make no sense? |
 //! | `tables` | which number has each trip, parcel and way? |
 //! | `due` | what is due at which boundary? |
@@ -54,6 +55,7 @@
 //! mean of the last half is what is said.
 
 mod check;
+mod cut;
 mod due;
 mod endless;
 mod fair;
@@ -75,7 +77,7 @@ mod trip;
 mod walk;
 
 pub use check::CopiesError;
-pub use endless::{Endless, seconds_per_micro_batch};
+pub use endless::{Done, Endless, LongRun, long_run};
 pub use links::{Cores, Links, Rate, Route, Shared, Way};
 pub use of_stage::{LayerSeconds, StageSteps, device_of_chunks};
 pub use outcome::{Copied, DeviceTimes, TimedCopy, TimedWait, Waited, WayTimes};

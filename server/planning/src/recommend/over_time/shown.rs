@@ -44,7 +44,7 @@ impl OverTime {
                 Step::Again { micro_batch, .. } | Step::Backward { micro_batch, .. } => {
                     Pass::Backward(micro_batch)
                 }
-                Step::Exchange | Step::Update { .. } => {
+                Step::Renew | Step::Exchange | Step::Update { .. } => {
                     lane.step = Some((lane.step.map_or(start, |(start, _)| start), end));
                     continue;
                 }

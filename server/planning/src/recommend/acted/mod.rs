@@ -8,6 +8,7 @@
 //! | `choose` | which actions are chosen, and what does each way come to alone? |
 //! | `told` | how good are they? |
 //! | `replayed` | which actions does a replay find to fit? |
+//! | `from_plans` | which are the fastest of what never flushes? |
 //! | `extreme` | which plain ones fit where none of those do? |
 //! | `links` | what do copies go over, and who says how fast that is? |
 //! | `nodes` | are peers on the same node, and has its host the memory? |
@@ -21,6 +22,7 @@ mod blocks;
 mod choose;
 mod endless;
 mod extreme;
+mod from_plans;
 mod links;
 mod nodes;
 mod objectives;

@@ -1,15 +1,19 @@
 //! A stretch of what was simulated, as if it were all.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::outcome::{Copied, DeviceTimes, TimedWait, Waited, WayTimes};
+use super::Way;
+use super::outcome::{Copied, DeviceTimes, TimedCopy, TimedWait, Waited, WayTimes};
 
-/// What happens from a moment on for so long, with trips by other names. Returns, by device, which of its steps these are.
+/// What happens from a moment on for so long, with trips by other names; ways carry what arrives meanwhile, of which `bytes`
+/// tells how much a copy is. Returns, by device, which of its steps these are.
 pub(super) fn cut(
     copied: Copied,
     from: f64,
     seconds: f64,
     named: impl Fn(u32, u32) -> u32,
+    bytes: impl Fn(&TimedCopy) -> u64,
 ) -> (Copied, Vec<Range<usize>>) {
     let until = from + seconds;
     let within = |start: f64, end: f64| {
@@ -40,9 +44,14 @@ pub(super) fn cut(
         devices.push(DeviceTimes { end: seconds, busy, waited, steps });
     }
     let mut copies = Vec::with_capacity(copied.copies.len());
+    let mut arrived: BTreeMap<Way, (u64, u64)> = BTreeMap::new();
     for mut copy in copied.copies {
         if copy.end <= from || copy.start >= until {
             continue;
+        }
+        if copy.end <= until {
+            let (count, sum) = arrived.entry(copy.way).or_default();
+            (*count, *sum) = (*count + 1, sum.saturating_add(bytes(&copy)));
         }
         copy.trip = named(copy.device, copy.trip);
         (copy.asked, copy.start, copy.end) = (copy.asked - from, copy.start - from, copy.end - from);
@@ -55,23 +64,17 @@ pub(super) fn cut(
             .iter()
             .filter(|wait| wait.way == way.way)
             .for_each(|wait| waited.add(wait.is_back, wait.end - wait.start));
+        let (count, bytes) = arrived.get(&way.way).copied().unwrap_or_default();
         WayTimes {
             way: way.way,
-            copies: own.clone().count() as u64,
+            copies: count,
+            bytes,
             busy: own.map(|copy| copy.end.min(seconds) - copy.start.max(0.0)).sum(),
             waited,
-            // Of as much of all copies as is within.
-            bytes: scaled(way.bytes, way.copies, copies.iter().filter(|copy| copy.way == way.way).count()),
         }
     };
     let ways = copied.ways.into_iter().map(of_way).collect();
     let copied =
         Copied { iteration_seconds: seconds, iterations: 1, is_steady: true, devices, ways, copies, waits };
     (copied, kept)
-}
-
-/// Bytes of some of so many copies, in proportion.
-fn scaled(bytes: u64, copies: u64, some: usize) -> u64 {
-    let bytes = u128::from(bytes) * some as u128 / u128::from(copies.max(1));
-    u64::try_from(bytes).unwrap_or(u64::MAX)
 }

@@ -7,7 +7,8 @@ use loadmaster_proto::training::schedule::Pass;
 use super::cut::cut;
 use super::of_stage::pass_of;
 use super::{
-    Copied, CopiesError, DeviceSteps, Handed, Keep, Links, StageSteps, Stepped, TimedStep, Trip, simulate,
+    Copied, CopiesError, DeviceSteps, Handed, Keep, Links, Place, StageSteps, Stepped, TimedCopy, TimedStep,
+    Trip, simulate,
 };
 use crate::iteration::Edge;
 
@@ -150,10 +151,17 @@ pub fn long_run(
     let filled = u32::try_from(stages.len()).unwrap_or(u32::MAX).saturating_mul(FILLING);
     let from = updates.get(filled.saturating_sub(1) as usize).copied().ok_or(CopiesError::Empty)?;
     let seconds = f64::from(micro_batches) * seconds_per_micro_batch;
-    let (copied, kept) = cut(copied, from, seconds, |device, trip| {
+    let named = |device: u32, trip: u32| {
         let of = stages.get(device as usize).and_then(|stage| stage.trips.get(trip as usize));
         of.map_or(trip, |&of| u32::try_from(of).unwrap_or(u32::MAX))
-    });
+    };
+    let bytes = |copy: &TimedCopy| {
+        let trip = devices.get(copy.device as usize).and_then(|device| device.trips.get(copy.trip as usize));
+        let goes = |place: Place| if copy.is_back { place.back(copy.device) } else { place.out(copy.device) };
+        let parcels = trip.into_iter().flat_map(|trip| &trip.parcels);
+        parcels.filter(|parcel| goes(parcel.place) == copy.way).map(|parcel| parcel.bytes).sum()
+    };
+    let (copied, kept) = cut(copied, from, seconds, named, bytes);
     let of_device = |(stage, kept): (&Endless, std::ops::Range<usize>)| {
         stage.done.get(kept).map_or(Vec::new(), <[Done]>::to_vec)
     };
@@ -177,6 +185,11 @@ fn between(updates: &[f64]) -> Option<f64> {
 }
 
 impl Done {
+    /// A step of a stage that flushes.
+    pub fn step(step: usize) -> Self {
+        Self { step, micro_batch: None }
+    }
+
     /// The pass that it is part of, with the number of its micro-batch; none of what follows a pass.
     pub fn pass(self, step: Step) -> Option<Pass> {
         let number = self.micro_batch;

@@ -79,7 +79,7 @@ mod walk;
 pub use check::CopiesError;
 pub use endless::{Done, Endless, LongRun, long_run};
 pub use links::{Cores, Links, Rate, Route, Shared, Way};
-pub use of_stage::{LayerSeconds, StageSteps, device_of_chunks};
+pub use of_stage::{LayerSeconds, StageSteps, device_of_chunks, pass_of};
 pub use outcome::{Copied, DeviceTimes, TimedCopy, TimedWait, Waited, WayTimes};
 pub use picture::{LaneOf, Shown, ShownLane, Span};
 pub use simulate::{Keep, MOST_ITERATIONS, simulate};

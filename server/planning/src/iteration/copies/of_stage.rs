@@ -35,7 +35,7 @@ pub struct StageSteps<'a> {
 }
 
 /// A pass that a step is part of; none of steps behind all passes.
-pub(super) fn pass_of(step: Step) -> Option<Pass> {
+pub fn pass_of(step: Step) -> Option<Pass> {
     match step {
         Step::Forward { micro_batch, .. } => Some(Pass::Forward(micro_batch)),
         Step::Again { micro_batch, .. } | Step::Backward { micro_batch, .. } => {

@@ -141,7 +141,7 @@ pub(in crate::recommend) fn device_of(
 }
 
 /// A block's way out and back.
-fn trip(away: &Away) -> Trip {
+pub(in crate::recommend) fn trip(away: &Away) -> Trip {
     let parcels = match away.stripes.as_slice() {
         [] => vec![Parcel { place: Place::Host, bytes: away.bytes }],
         stripes => {

@@ -5,12 +5,14 @@
 //! | here | what happens in an iteration of a plan, step by step? |
 //! | `shown` | what is that as lanes of passes and copies? |
 //! | `curve` | what does a device hold when? |
+//! | `interleaved` | what if its stages were chunks, several on each device? |
 //!
 //! A plan keeps the seconds of its stages, of its edges and of what copies go over; its profile, in what proportion layers take
 //! those seconds and what each holds. A profile may have changed since: then nothing is told rather than something that
 //! contradicts the plan.
 
 mod curve;
+mod interleaved;
 mod shown;
 
 use loadmaster_proto::plan::Plan;
@@ -26,6 +28,7 @@ use crate::predict::{Acted, ActedStages, ActionsError, LayerCost, PredictionErro
 use crate::search::Seconds;
 
 pub use curve::{CurvePoint, StageCurve};
+pub use interleaved::{ChunksHeld, Interleaved};
 pub use shown::{CopyShown, WayShown};
 
 /// Most steps of all stages: replaying more would take seconds.
@@ -79,6 +82,33 @@ pub enum Untold {
     TooLarge {
         /// About how many.
         steps: u64,
+    },
+    /// Its stages are no chunks.
+    #[error(
+        "its {stages} stages are not {chunks} chunks of each device, with {micro_batches} micro-batches in groups of as many as \
+         there are devices: name other virtual stages"
+    )]
+    NoChunks {
+        /// How many there are.
+        stages: usize,
+        /// Chunks per device.
+        chunks: usize,
+        /// Of an iteration.
+        micro_batches: u32,
+    },
+    /// Other slots are meant.
+    #[error("stage {stage} has actions of some slots, and those of a chunk are others: leave slots empty")]
+    SlotsOfChunks {
+        /// Which one.
+        stage: usize,
+    },
+    /// A chunk's peer is on its own device.
+    #[error("stage {stage} parks blocks with stage {peer}, which would be a chunk of the same device")]
+    OwnPeer {
+        /// Which one.
+        stage: usize,
+        /// Its peer.
+        peer: u32,
     },
     /// Its actions have no prediction.
     #[error(transparent)]

@@ -40,11 +40,11 @@ impl Component {
         &self,
         setting: &StageSetting,
         actions: &StageActions,
+        steps: Steps,
     ) -> Result<Acted, PredictionError> {
         let key = self.key(setting)?;
         let tapes = self.tapes(key)?;
         self.check_saved(setting, actions, &tapes)?;
-        let steps = self.steps(setting, actions);
         let absences = actions.absences(&steps);
         let played = self.played(setting)?;
         let synchronisation = played.synchronisation(setting.stage.data_degree).total();
@@ -88,7 +88,7 @@ impl Component {
     }
 
     /// What a stage does one after another.
-    fn steps(&self, setting: &StageSetting, actions: &StageActions) -> Steps {
+    pub(super) fn steps(&self, setting: &StageSetting, actions: &StageActions) -> Steps {
         let stage = &setting.stage;
         let exchanges = Steps::exchanges(&self.model, stage);
         let place = (setting.stage_index, setting.stage_count);

@@ -63,7 +63,7 @@ impl Random {
     /// Actions of any kind for all ranks of a run, with room for all of it.
     pub(crate) fn act(&mut self, specs: &mut [RankSpec]) {
         let stages = specs[0].position.stage_count;
-        let room = Bytes(1 << 24);
+        let room = Bytes(1 << 27);
         let mut all: Vec<StageActions> = Vec::new();
         for stage in 0..stages {
             let spec = specs.iter().find(|spec| spec.position.stage_index == stage).unwrap();

@@ -3,6 +3,8 @@
 use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, profile};
 use serde_json::Value;
 
+use crate::memory_actions::trained;
+
 /// `SMALL_GPT2`, of seven layers, whose ends do not share a weight.
 fn untied() -> Vec<&'static str> {
     [&SMALL_GPT2[..], &["--untied-head"]].concat()
@@ -22,7 +24,8 @@ fn seconds(plan: &Value) -> f64 {
 #[test]
 fn plans_under_pipedream_are_predicted_found_and_trained() {
     let planner = Planner::start();
-    let _worker = Worker::start(&planner, &WorkerOptions::default());
+    let arguments = vec!["--host-memory".to_owned(), "1GiB".to_owned()];
+    let _worker = Worker::start(&planner, &WorkerOptions { arguments, ..WorkerOptions::default() });
     profile(&planner, &untied(), &["--id", "gpt", "--micro-batch-size", "4", "--micro-batches", "4"]);
 
     let predict = |schedule: &str| {
@@ -69,6 +72,17 @@ fn plans_under_pipedream_are_predicted_found_and_trained() {
     let again = json(&planner, &again);
     assert!(peak(&again) < peak(&plan) && seconds(&again) >= seconds(&plan), "{again}");
 
+    // Versions of the weights, activations and the optimizer's state leave to the host and to another stage, and every ledger
+    // is as predicted.
+    let away =
+        ["0/0..2=versions:host:1,2", "0/1=activations:1", "0/0..2=optimizer:host:0,4", "1/3..4=versions:2"];
+    let actions: Vec<&str> = away.iter().flat_map(|action| ["--action", *action]).collect();
+    let moved = json(&planner, &[&ask[..], &["--partition", "3-2-2"], &actions[..]].concat());
+    let offload = &moved["stages"][0]["offload"];
+    assert!(number(&offload["hostPeakBytes"]) > 0 && offload["copies"][1]["peer"] == 1, "{moved}");
+    assert!(peak(&moved) < peak(&plan) && seconds(&moved) >= seconds(&plan) * (1.0 - 1e-6), "{moved}");
+    trained(&planner, &moved);
+
     for name in [name, again["name"].as_str().unwrap()] {
         json(&planner, &["plan", "validate", name]);
         let tried = json(&planner, &["plan", "show", name]);
@@ -82,6 +96,47 @@ fn plans_under_pipedream_are_predicted_found_and_trained() {
     assert!(shown.stdout.contains("pipedream") && shown.stdout.contains("older weights"), "{}", shown.stdout);
 }
 
+/// Where stages do not fit untouched, actions are chosen with which they do: by MPress's planner, and no slower by ours. They
+/// are trained within the capacity as predicted, and nothing is faster than the untouched stages.
+#[test]
+fn actions_are_chosen_under_pipedream() {
+    let planner = Planner::start();
+    let arguments = vec!["--host-memory".to_owned(), "1GiB".to_owned()];
+    let _worker = Worker::start(&planner, &WorkerOptions { arguments, ..WorkerOptions::default() });
+    profile(&planner, &untied(), &["--id", "gpt", "--micro-batch-size", "4", "--micro-batches", "4"]);
+    let stages = ["--partition", "3-2-2", "--schedule", "pipedream"];
+    let on = |devices: &str, more: &[&str]| -> Vec<String> {
+        let ask = ["plan", "recommend", "--profile", "gpt", "--devices", devices];
+        [&ask[..], &stages, more].concat().into_iter().map(str::to_owned).collect()
+    };
+    let asked = |arguments: Vec<String>| {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        json(&planner, &arguments)
+    };
+    let peak = |plan: &Value| number(&plan["predictedPeak"]["bytes"]);
+    let untouched = asked(on("3x1GiB", &[]));
+    let capacity = peak(&untouched) * 7 / 10;
+    let tight = format!("3x{capacity}B");
+    let host = ["--host-memory", "512MiB", "--swap", "activations,inputs,versions,optimizer"];
+    let all = asked(on(&tight, &[&["--actions", "recompute,host,peer"][..], &host].concat()));
+    let mpress = asked(on(&tight, &[&["--search-mode", "mpress"][..], &host].concat()));
+    assert!(seconds(&all) <= seconds(&mpress) * (1.0 + 1e-9), "{all} {mpress}");
+    let versions = ["--actions", "host", "--host-memory", "512MiB", "--swap", "versions"];
+    let weights = number(&untouched["stages"][0]["breakdown"]["weightsBytes"]) / 3;
+    let little_less = format!("3x{}B", peak(&untouched) - weights / 2);
+    let versions = asked(on(&little_less, &versions));
+    assert!(versions["stages"][0]["actions"].to_string().contains("VERSIONS"), "{versions}");
+    for plan in [&all, &mpress, &versions] {
+        let certificate = &plan["certificate"];
+        let [value, bound] = ["value", "bound"].map(|of| certificate[of].as_f64().unwrap());
+        assert!(value >= bound && bound >= seconds(&untouched) * (1.0 - 1e-9), "{certificate}");
+        assert!(plan["warnings"].to_string().contains("long run of pipedream"), "{plan}");
+        let allowed = if plan == &versions { peak(&untouched) } else { capacity };
+        assert!(peak(plan) <= allowed, "{plan}");
+        trained(&planner, plan);
+    }
+}
+
 /// What nobody does under PipeDream is refused by the option or the path that asks for it.
 #[test]
 fn what_cannot_be_under_pipedream_is_named() {
@@ -92,15 +147,19 @@ fn what_cannot_be_under_pipedream_is_named() {
     let named = [&ask[..], &["--partition", "4-3"]].concat();
     for (arguments, what) in [
         ([&named[..], &["--action", "0/1@0=recompute"]].concat(), "slots"),
-        ([&named[..], &["--action", "0/1=optimizer:host:1,1"]].concat(), "action"),
-        ([&ask[..], &["--search-mode", "mpress"]].concat(), "--search-mode"),
-        ([&named[..], &["--actions", "recompute,host", "--host-memory", "1GiB"]].concat(), "--actions"),
+        ([&named[..], &["--action", "0/1=weights:host:1,1"]].concat(), "action"),
         ([&ask[..], &["--launcher", "megatron"]].concat(), "megatron runs 1f1b"),
         (
-            "plan predict --profile gpt --partition 4-3 --schedule pipedream --action 1/4=activations:host:1,1"
+            "plan predict --profile gpt --partition 4-3 --schedule pipedream --action 0/1=gradients:host:1,1"
                 .split(' ')
                 .collect(),
-            "every block stays",
+            "every update makes new ones",
+        ),
+        (
+            "plan predict --profile gpt --partition 4-3 --schedule pipedream --action 1/4=versions:host:1,1"
+                .split(' ')
+                .collect(),
+            "leave the last stage out",
         ),
     ] {
         let output = cli(&planner, &arguments);

@@ -13,7 +13,7 @@ use crate::scene::{SLOTS, Scene};
 const WAYS: [(&str, &[&str]); 3] = [
     ("keep-only", &["--objective", "min-peak-memory", "--recompute", "none"]),
     ("every layer again", &["--objective", "min-peak-memory", "--recompute", "layer"]),
-    ("all ways", &["--actions", "recompute,host,peer"]),
+    ("all ways", &["--actions", "recompute,host,peer", "--swap", "activations,inputs,versions,optimizer"]),
 ];
 
 /// The largest model of one of them.

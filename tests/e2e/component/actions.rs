@@ -48,6 +48,7 @@ pub(super) fn actions(
                     Block::Activations,
                     Block::Activations,
                     Block::Inputs,
+                    Block::Versions,
                     Block::Weights,
                     Block::Gradients,
                     Block::Optimizer,
@@ -231,29 +232,40 @@ fn stages_that_keep_blocks_of_others_are_predicted_to_the_byte() {
     let mut differences = Vec::new();
     for index in 0..cases(6) {
         let sizes = pick(&mut dice, &[[2, 2, 2], [1, 3, 2], [3, 2, 1]]);
-        let partitioning = Partitioning::from_sizes(&sizes).unwrap();
         let schedule = if index % 2 == 0 { Schedule::OneFOneB } else { Schedule::Gpipe };
         let training = TrainingSpec { schedule, ..training };
-        let runs: Vec<Run> = (0..3)
-            .map(|stage_index| Run {
-                training,
-                position: SoloStage {
-                    stage: partitioning.stages()[stage_index as usize],
-                    stage_count: 3,
-                    stage_index,
-                },
-                pipeline: Some(partitioning.clone()),
-            })
-            .collect();
-        let all: Vec<StageActions> = runs
-            .iter()
-            .map(|run| {
-                let own = run.position.stage_index;
-                let peers: Vec<u32> = (0..3).filter(|&peer| peer != own).collect();
-                actions(&model, &training, &run.position, &peers, &mut dice)
-            })
-            .collect();
-        differences.extend(ActedRun::new(&model, &component, runs, &all).differences(&model));
+        differences.extend(acted_pipeline(&model, &component, training, sizes, &mut dice));
     }
     assert!(differences.is_empty(), "{}", differences.join("\n"));
+}
+
+/// What differs where stages of these sizes do random actions, with blocks on each other's devices.
+pub(super) fn acted_pipeline(
+    model: &Model,
+    component: &Component,
+    training: TrainingSpec,
+    sizes: [usize; 3],
+    dice: &mut Sampler,
+) -> Vec<String> {
+    let partitioning = Partitioning::from_sizes(&sizes).unwrap();
+    let runs: Vec<Run> = (0..3)
+        .map(|stage_index| Run {
+            training,
+            position: SoloStage {
+                stage: partitioning.stages()[stage_index as usize],
+                stage_count: 3,
+                stage_index,
+            },
+            pipeline: Some(partitioning.clone()),
+        })
+        .collect();
+    let all: Vec<StageActions> = runs
+        .iter()
+        .map(|run| {
+            let own = run.position.stage_index;
+            let peers: Vec<u32> = (0..3).filter(|&peer| peer != own).collect();
+            actions(model, &training, &run.position, &peers, dice)
+        })
+        .collect();
+    ActedRun::new(model, component, runs, &all).differences(model)
 }

@@ -2,7 +2,7 @@
 
 use loadmaster_tests::Sampler;
 
-use super::actions::{ActedRun, actions, cases, pick};
+use super::actions::{ActedRun, acted_pipeline, actions, cases, pick};
 use super::*;
 
 fn endless(training: TrainingSpec) -> TrainingSpec {
@@ -42,17 +42,63 @@ fn stages_under_pipedream_are_predicted_to_the_byte() {
     }
 }
 
-/// Some of the layers are computed again, with the weights that their micro-batch went forward with.
+/// Random stages with random actions: some layers are computed again, with the weights that their micro-batch went forward
+/// with, and versions of these, activations, inputs and the optimizer's state leave.
+fn assert_acted_exact(
+    model: &Model,
+    component: &Component,
+    training: TrainingSpec,
+    degree: Degrees,
+    seed: u64,
+    count: usize,
+) {
+    let mut dice = Sampler::new(seed);
+    let mut differences = Vec::new();
+    for mut run in random(model, training, degree, seed + 1, count) {
+        run.training.recompute = RecomputePolicy::None;
+        let actions = actions(model, &run.training, &run.position, &[], &mut dice);
+        differences.extend(ActedRun::new(model, component, vec![run], &[actions]).differences(model));
+    }
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+}
+
 #[test]
-fn recomputed_layers_under_pipedream_are_predicted_to_the_byte() {
+fn acted_stages_under_pipedream_are_predicted_to_the_byte() {
     let (model, training) = (gpt2(true), TrainingSpec { optimizer: ADAM, ..training() });
     let component = profile(&model, training, &[4], &[WHOLE]);
-    let mut dice = Sampler::new(9);
-    let mut differences = Vec::new();
-    for mut run in random(&model, training, WHOLE, 10, 8) {
-        run.training.recompute = RecomputePolicy::None;
-        let actions = actions(&model, &run.training, &run.position, &[], &mut dice);
-        differences.extend(ActedRun::new(&model, &component, vec![run], &[actions]).differences(&model));
+    assert_acted_exact(&model, &component, training, WHOLE, 9, 24);
+    let (model, training) = (vgg(), self::training());
+    let component = profile(&model, training, &[4], &[WHOLE]);
+    assert_acted_exact(&model, &component, training, WHOLE, 19, 10);
+}
+
+#[test]
+fn acted_stages_under_pipedream_in_bf16_are_predicted_to_the_byte() {
+    for precision in [Precision::Bf16, Precision::Bf16Fp32Gradients] {
+        let (model, training) = (gpt2(true), TrainingSpec { optimizer: ADAM, precision, ..training() });
+        let component = profile(&model, training, &[4], &[WHOLE]);
+        assert_acted_exact(&model, &component, training, WHOLE, 29, 8);
+    }
+}
+
+#[test]
+fn acted_stages_of_amoebanet_under_pipedream_are_predicted_to_the_byte() {
+    let model =
+        Zoo::AmoebaNetD(AmoebaNet { cells: 3, filters: 16, image_size: 64, classes: 10 }).build().unwrap();
+    let component = profile(&model, training(), &[4], &[WHOLE]);
+    assert_acted_exact(&model, &component, training(), WHOLE, 39, 8);
+}
+
+/// Pipelines with real neighbours, whose stages put versions and all else on each other's devices.
+#[test]
+fn stages_under_pipedream_that_keep_blocks_of_others_are_predicted_to_the_byte() {
+    let (model, training) = (gpt2(true), endless(TrainingSpec { optimizer: ADAM, ..training() }));
+    let component = profile(&model, training, &[4], &[WHOLE]);
+    let (mut dice, mut differences) = (Sampler::new(49), Vec::new());
+    for _ in 0..cases(6) {
+        let sizes = pick(&mut dice, &[[2, 2, 2], [1, 3, 2], [3, 2, 1]]);
+        let training = TrainingSpec { micro_batches: 1 + dice.below(5) as u32, ..training };
+        differences.extend(acted_pipeline(&model, &component, training, sizes, &mut dice));
     }
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }

@@ -28,7 +28,7 @@ struct Mark {
     over: Moment,
 }
 
-/// A backward pass: its micro-batch and its lowest layer.
+/// A backward pass: its micro-batch, as the stage's steps call it, and its lowest layer.
 #[derive(Debug, Clone, Copy)]
 struct Under {
     micro_batch: u32,
@@ -164,20 +164,20 @@ impl Times {
         }
     }
 
-    /// Runs a backward pass through layers `first..=last` and shares its time among them.
+    /// Runs a micro-batch's backward pass through layers `first..=last` and shares its time among them.
     ///
     /// # Errors
     /// Those of the pass.
     pub fn backward(
         &mut self,
         (first, last): (usize, usize),
-        micro_batch: u32,
+        (micro_batch, in_steps): (u32, u32),
         pass: impl FnOnce() -> Result<(), RankError>,
     ) -> Result<(), RankError> {
         {
             let mut marks = marks();
             marks.marks.clear();
-            marks.pass = Some(Under { micro_batch, first });
+            marks.pass = Some(Under { micro_batch: in_steps, first });
         }
         let begin = self.begin_pass()?;
         progress::enter(Phase::Backward, Some(last));

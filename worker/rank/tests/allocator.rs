@@ -173,7 +173,7 @@ fn static_bytes_are_what_the_allocator_holds() {
 
             let mut stepper = Stepper::new(optimizer, stage.trained().len());
             for iteration in 0..2 {
-                let micro_batch = MicroBatch { iteration, index: 0 };
+                let micro_batch = MicroBatch { iteration, index: 0, in_steps: 0 };
                 stage.forward(micro_batch, None).unwrap();
                 stage.backward(micro_batch, None).unwrap();
                 let state = if iteration == 0 { 0 } else { expected.optimizer };

@@ -91,19 +91,31 @@ fn uses_of_micro_batches(steps: &Steps, layer: usize, block: Block) -> Vec<(u32,
         }
         let Some(run) = steps.run(layer, steps.slot(micro_batch)) else { continue };
         let forward = steps.index(step);
-        let needed = |step| Some((forward?, steps.index(step)?));
+        // Without a flush it may come back when the steps begin again.
+        let later = |left: usize, at: usize| (left, if at > left { at } else { at + steps.all().len() });
+        let needed = |step| Some(later(forward?, steps.index(step)?));
         match block {
             Block::Activations if !run.is_recomputed => {
                 let backward = Step::Backward { micro_batch, layer };
                 found.extend(needed(backward).map(|of| (micro_batch, Part::Own, of)));
                 // What the stage hands over is its transport's.
                 let reader = steps.index(Step::Forward { micro_batch, layer: layer + 1 });
-                let above = reader.zip(steps.index(backward));
+                let above = reader.zip(steps.index(backward)).map(|(reader, at)| later(reader, at));
                 found.extend(above.map(|of| (micro_batch, Part::Above, of)));
             }
             Block::Inputs if run.is_recomputed && *run.layers.start() == layer => {
                 let again = needed(Step::Again { micro_batch, layer });
                 found.extend(again.map(|of| (micro_batch, Part::Own, of)));
+            }
+            Block::Versions => {
+                let step = if run.is_recomputed {
+                    Step::Again { micro_batch, layer }
+                } else {
+                    Step::Backward { micro_batch, layer }
+                };
+                let renewed = forward.and_then(|forward| steps.index_within(Step::Renew, forward));
+                let of = renewed.zip(steps.index(step)).map(|(left, at)| later(left, at));
+                found.extend(of.map(|of| (micro_batch, Part::Own, of)));
             }
             _ => {}
         }
@@ -118,6 +130,7 @@ fn uses(steps: &Steps, layer: usize, block: Block) -> Vec<Use> {
             block == Block::Weights && of == layer
         }
         Step::Backward { layer: of, .. } => matches!(block, Block::Weights | Block::Gradients) && of == layer,
+        Step::Renew => false,
         Step::Exchange => block == Block::Gradients,
         Step::Update { layer: of } => of == layer,
     };

@@ -63,16 +63,12 @@ impl StageActions {
         in_range("first_layer", action.first_layer, first_layer..=last_layer)?;
         in_range("last_layer", action.last_layer, action.first_layer..=last_layer)?;
         let TrainingSpec { schedule, micro_batches, recompute, .. } = *of.training;
-        if schedule.updates_always() {
-            let alike = format!("under {schedule}, whose micro-batches go on from one iteration to the next");
-            if action.deed != Deed::Recompute {
-                let why = format!("is asked for {alike}: there every block stays; recompute, or choose 1f1b");
-                return Err(Invalid::field("swap", why));
-            }
-            if !action.slots.is_empty() {
-                let why = format!("are named {alike} and do all the same: leave them empty, or choose 1f1b");
-                return Err(Invalid::field("slots", why));
-            }
+        if schedule.updates_always() && !action.slots.is_empty() {
+            let why = format!(
+                "are named under {schedule}, whose micro-batches go on from one iteration to the next and do all the same: \
+                 leave them empty, or choose 1f1b"
+            );
+            return Err(Invalid::field("slots", why));
         }
         let in_flight = schedule.in_flight(of.count, of.index, micro_batches).max(1);
         for (position, &slot) in action.slots.iter().enumerate() {
@@ -113,12 +109,27 @@ impl StageActions {
             check_stripes(stripes, of).map_err(|invalid| invalid.of_field("peers"))?;
         }
         let refuse = |why: String| Err(Invalid::field("block", why));
-        let block = swap.block;
-        if block == Block::Versions {
-            return refuse(format!(
-                "is versions, which there are under PipeDream alone; the schedule is {}",
-                of.training.schedule
-            ));
+        let (block, schedule) = (swap.block, of.training.schedule);
+        match (block, schedule.updates_always()) {
+            (Block::Versions, false) => {
+                return refuse(format!(
+                    "is versions, which there are under PipeDream alone; the schedule is {schedule}"
+                ));
+            }
+            (Block::Versions, true) if in_flight == 1 => {
+                return refuse(
+                    "is versions of a stage with one micro-batch in flight, which has none but its weights: leave the last \
+                     stage out"
+                        .to_owned(),
+                );
+            }
+            (Block::Weights | Block::Gradients, true) => {
+                return refuse(format!(
+                    "is {block} under {schedule}, where every update makes new ones: swap versions, activations, inputs or \
+                     optimizer, or choose 1f1b"
+                ));
+            }
+            _ => {}
         }
         if !block.is_of_micro_batch() && !action.slots.is_empty() {
             return refuse(format!("is {block}, which all micro-batches share: leave slots empty"));

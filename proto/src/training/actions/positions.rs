@@ -4,12 +4,12 @@ use std::ops::RangeInclusive;
 
 use super::Step;
 
-/// Where each step is.
+/// Where each step is, the first of those that every turn has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Positions {
     first_layer: usize,
     layers: usize,
-    /// The exchange, the updates of all layers, and the passes of one micro-batch after another: of each layer forward,
+    /// The exchange, the renewal, the updates of all layers, and the passes of one micro-batch after another: of each layer forward,
     /// again and backward.
     at: Vec<Option<usize>>,
 }
@@ -24,7 +24,7 @@ impl Positions {
             if positions.at.len() <= entry {
                 positions.at.resize(entry + 1, None);
             }
-            positions.at[entry] = Some(position);
+            positions.at[entry].get_or_insert(position);
         }
         positions
     }
@@ -40,12 +40,13 @@ impl Positions {
             |layer: usize| layer.checked_sub(self.first_layer).filter(|&layer| layer < self.layers);
         let (micro_batch, layer, which) = match step {
             Step::Exchange => return Some(0),
-            Step::Update { layer } => return Some(1 + of_layer(layer)?),
+            Step::Renew => return Some(1),
+            Step::Update { layer } => return Some(2 + of_layer(layer)?),
             Step::Forward { micro_batch, layer } => (micro_batch, layer, 0),
             Step::Again { micro_batch, layer } => (micro_batch, layer, 1),
             Step::Backward { micro_batch, layer } => (micro_batch, layer, 2),
         };
         let row = (micro_batch as usize).checked_mul(self.layers)?.checked_add(of_layer(layer)?)?;
-        row.checked_mul(3)?.checked_add(1 + self.layers + which)
+        row.checked_mul(3)?.checked_add(2 + self.layers + which)
     }
 }

@@ -33,6 +33,9 @@ pub enum Step {
         /// Index in the model.
         layer: usize,
     },
+    /// The weights get memory of their own for the next update, and those so far stay with the micro-batch that went forward
+    /// with them last (PipeDream). Only where others are in flight meanwhile.
+    Renew,
     /// Gradients are added up among replicas, and among both ends of a tied weight. Only where there are any.
     Exchange,
     /// The optimizer updates a layer.
@@ -42,9 +45,13 @@ pub enum Step {
     },
 }
 
-/// The steps of a stage in one iteration, under PipeDream those of as many micro-batches from the first to the last: there
-/// the updates at the end stand for those behind each backward pass. Handing over what leaves a stage belongs to the step that computed it, waiting
+/// The steps of a stage in one iteration. Handing over what leaves a stage belongs to the step that computed it, waiting
 /// for what enters it to the first step of the pass that takes it.
+///
+/// Under PipeDream nothing is flushed, and what is done with every micro-batch is a *turn*: one goes forward, an earlier one
+/// backward, and the weights are updated. Steps are then those of as many turns as micro-batches are in flight, after which
+/// they begin again; number n of the training is micro-batch `n mod in_flight` of them. What fills the pipeline are turns
+/// that only go forward.
 ///
 /// ```
 /// use loadmaster_proto::training::actions::{Step, StageActions, Steps};
@@ -70,34 +77,49 @@ pub struct Steps {
     all: Vec<Step>,
     at: Positions,
     runs: Vec<Vec<Run>>,
+    /// How many turns there are; none of a stage that flushes.
+    turns: Option<u32>,
 }
 
 impl Steps {
     /// The steps of these passes of a stage; `runs` are those of each slot in order, at least one.
     pub fn of(passes: &[Pass], layers: RangeInclusive<usize>, runs: &[Vec<Run>], exchanges: bool) -> Self {
         let mut all = Vec::new();
-        for &pass in passes {
-            match pass {
-                Pass::Forward(micro_batch) => {
-                    all.extend(layers.clone().map(|layer| Step::Forward { micro_batch, layer }));
-                }
-                Pass::Backward(micro_batch) => {
-                    let slot = micro_batch as usize % runs.len().max(1);
-                    for Run { layers, is_recomputed } in runs.get(slot).into_iter().flatten().rev() {
-                        if *is_recomputed {
-                            all.extend(layers.clone().map(|layer| Step::Again { micro_batch, layer }));
-                        }
-                        all.extend(layers.clone().rev().map(|layer| Step::Backward { micro_batch, layer }));
-                    }
-                }
-            }
-        }
-        if exchanges {
-            all.push(Step::Exchange);
-        }
-        all.extend(layers.clone().map(|layer| Step::Update { layer }));
+        passes.iter().for_each(|&pass| add_pass(&mut all, pass, &layers, runs));
+        add_updates(&mut all, &layers, exchanges);
         let at = Positions::of(&all, &layers);
-        Self { all, at, runs: runs.to_vec() }
+        Self { all, at, runs: runs.to_vec(), turns: None }
+    }
+
+    /// The steps of a stage that never flushes: as many turns as `runs` has slots, one of each micro-batch in flight.
+    ///
+    /// ```
+    /// use loadmaster_proto::training::actions::{Step, StageActions, Steps};
+    ///
+    /// let runs = StageActions::default().runs(3..=3, Default::default(), 0);
+    /// let steps = Steps::endless(3..=3, &[runs.clone(), runs], false);
+    /// let turn = |forward, backward| {
+    ///     let forward = Step::Forward { micro_batch: forward, layer: 3 };
+    ///     [forward, Step::Backward { micro_batch: backward, layer: 3 }, Step::Renew, Step::Update { layer: 3 }]
+    /// };
+    /// assert_eq!(steps.all(), [turn(1, 0), turn(0, 1)].concat());
+    /// assert_eq!(steps.index_within(Step::Renew, 5), Some(6));
+    /// ```
+    pub fn endless(layers: RangeInclusive<usize>, runs: &[Vec<Run>], exchanges: bool) -> Self {
+        let turns = u32::try_from(runs.len()).unwrap_or(u32::MAX).max(1);
+        let mut all = Vec::new();
+        for turn in 0..turns {
+            // A stage of k micro-batches in flight is always k − 1 forward passes ahead.
+            for pass in [Pass::Forward((turn + turns - 1) % turns), Pass::Backward(turn)] {
+                add_pass(&mut all, pass, &layers, runs);
+            }
+            if turns > 1 {
+                all.push(Step::Renew);
+            }
+            add_updates(&mut all, &layers, exchanges);
+        }
+        let at = Positions::of(&all, &layers);
+        Self { all, at, runs: runs.to_vec(), turns: Some(turns) }
     }
 
     /// The steps of stage `index` of `count` under a plan's settings. `exchanges` says whether its gradients are added up
@@ -110,10 +132,13 @@ impl Steps {
         exchanges: bool,
     ) -> Self {
         let TrainingSpec { schedule, micro_batches, recompute, .. } = *training;
-        let passes = schedule.passes(count, index, micro_batches);
         let in_flight = schedule.in_flight(count, index, micro_batches).max(1);
         let runs: Vec<Vec<Run>> =
             (0..in_flight).map(|slot| actions.runs(stage.layers(), recompute, slot)).collect();
+        if schedule.updates_always() {
+            return Self::endless(stage.layers(), &runs, exchanges);
+        }
+        let passes = schedule.passes(count, index, micro_batches);
         Self::of(&passes, stage.layers(), &runs, exchanges)
     }
 
@@ -128,9 +153,25 @@ impl Steps {
         &self.all
     }
 
-    /// Which one it is.
+    /// Which one it is; of those that every turn has, the first.
     pub fn index(&self, step: Step) -> Option<usize> {
         self.at.get(step)
+    }
+
+    /// Which one it is; of those that every turn has, that of the turn in which another step is.
+    pub fn index_within(&self, step: Step, turn_of: usize) -> Option<usize> {
+        let first = self.at.get(step)?;
+        Some(match (step, self.turn()) {
+            (Step::Renew | Step::Exchange | Step::Update { .. }, Some(turn)) => {
+                turn_of / turn.max(1) * turn + first
+            }
+            _ => first,
+        })
+    }
+
+    /// How many steps a turn has; none of a stage that flushes.
+    pub fn turn(&self) -> Option<usize> {
+        self.turns.map(|turns| self.all.len() / turns.max(1) as usize)
     }
 
     /// Slots of micro-batches in flight.
@@ -152,4 +193,28 @@ impl Steps {
     pub fn run(&self, layer: usize, slot: u32) -> Option<&Run> {
         self.runs(slot).iter().find(|run| run.layers.contains(&layer))
     }
+}
+
+fn add_pass(all: &mut Vec<Step>, pass: Pass, layers: &RangeInclusive<usize>, runs: &[Vec<Run>]) {
+    match pass {
+        Pass::Forward(micro_batch) => {
+            all.extend(layers.clone().map(|layer| Step::Forward { micro_batch, layer }));
+        }
+        Pass::Backward(micro_batch) => {
+            let slot = micro_batch as usize % runs.len().max(1);
+            for Run { layers, is_recomputed } in runs.get(slot).into_iter().flatten().rev() {
+                if *is_recomputed {
+                    all.extend(layers.clone().map(|layer| Step::Again { micro_batch, layer }));
+                }
+                all.extend(layers.clone().rev().map(|layer| Step::Backward { micro_batch, layer }));
+            }
+        }
+    }
+}
+
+fn add_updates(all: &mut Vec<Step>, layers: &RangeInclusive<usize>, exchanges: bool) {
+    if exchanges {
+        all.push(Step::Exchange);
+    }
+    all.extend(layers.clone().map(|layer| Step::Update { layer }));
 }

@@ -56,7 +56,10 @@ fn recompute(first_layer: usize, last_layer: usize, slots: &[u32]) -> Action {
 
 /// Runs of the layers 2 to 6 that are recomputed for some slots, and one swap.
 fn scenes() -> impl Strategy<Value = Scene> {
-    let schedule = prop_oneof![Just(Schedule::Gpipe), Just(Schedule::OneFOneB)];
+    scenes_under(prop_oneof![Just(Schedule::Gpipe), Just(Schedule::OneFOneB), Just(Schedule::PipeDream)])
+}
+
+fn scenes_under(schedule: impl Strategy<Value = Schedule>) -> impl Strategy<Value = Scene> {
     let run = (2_usize..=6, 0_usize..3, prop::collection::btree_set(0_u32..4, 0..3));
     let block = prop_oneof![
         Just(Block::Activations),
@@ -68,7 +71,13 @@ fn scenes() -> impl Strategy<Value = Scene> {
     let swapped = (block, 2_usize..=6, 0_usize..5, (0_u32..9, 0_u32..9));
     (schedule, 1_u32..5, 0_u32..5, 1_u32..7, run, swapped).prop_map(
         |(schedule, stages, stage, micro_batches, (first, more, slots), (block, from, to, points))| {
-            let slots: Vec<u32> = slots.into_iter().collect();
+            // Without a flush micro-batches are alike, and weights and gradients stay.
+            let (slots, block) = match (schedule.updates_always(), block) {
+                (true, Block::Weights) => (Vec::new(), Block::Versions),
+                (true, Block::Gradients) => (Vec::new(), Block::Optimizer),
+                (true, block) => (Vec::new(), block),
+                (false, block) => (slots.into_iter().collect(), block),
+            };
             let run = recompute(first, (first + more).min(6), &slots);
             let swapped = swap(block, from, (from + to).min(6), &[], points);
             Scene {
@@ -90,8 +99,12 @@ fn of(step: Step) -> (Option<u32>, Option<usize>) {
         | Step::Again { micro_batch, layer }
         | Step::Backward { micro_batch, layer } => (Some(micro_batch), Some(layer)),
         Step::Update { layer } => (None, Some(layer)),
-        Step::Exchange => (None, None),
+        Step::Renew | Step::Exchange => (None, None),
     }
+}
+
+fn flushed() -> impl Strategy<Value = Scene> {
+    scenes_under(prop_oneof![Just(Schedule::Gpipe), Just(Schedule::OneFOneB)])
 }
 
 proptest! {
@@ -105,7 +118,7 @@ proptest! {
         ]);
         let passes = (0..scene.micro_batches + 2).flat_map(of_micro_batch);
         let updates = layers.clone().map(|layer| Step::Update { layer });
-        for step in passes.chain(updates).chain([Step::Exchange]) {
+        for step in passes.chain(updates).chain([Step::Renew, Step::Exchange]) {
             prop_assert_eq!(steps.index(step), steps.all().iter().position(|other| *other == step), "{:?}", step);
         }
     }
@@ -115,7 +128,7 @@ proptest! {
     /// Each layer goes forward and backward once with each micro-batch, once more between the two where an action
     /// names it for the micro-batch's slot, and is updated last; passes come in the order of the schedule.
     #[test]
-    fn steps_are_the_passes_layer_by_layer(scene in scenes()) {
+    fn steps_are_the_passes_layer_by_layer(scene in flushed()) {
         let steps = scene.steps();
         let again = |layer: usize, micro_batch: u32| {
             let run = &scene.actions.actions[0];
@@ -337,22 +350,101 @@ fn what_makes_no_sense_is_named() {
     assert_eq!(refused(hosted(&[0, 2]), RecomputePolicy::None), Vec::<String>::new());
 }
 
-/// Nobody moves blocks, or recomputes some of them, where micro-batches go on from one iteration to the next.
+/// Where micro-batches go on from one iteration to the next all of them are alike, and what every update makes anew stays.
 #[test]
-fn what_moves_is_refused_by_name_under_pipedream() {
+fn what_cannot_move_is_refused_by_name_under_pipedream() {
     let (model, training) = (model(), TrainingSpec { schedule: Schedule::PipeDream, ..training() });
-    let stage = StageConfig::single(1, 3);
-    let of = ActedStage { model: &model, training: &training, stage: &stage, index: 1, count: 3 };
+    let check = |index: u32, action: Action| {
+        let stage = StageConfig::single(1, 3);
+        let of = ActedStage { model: &model, training: &training, stage: &stage, index, count: 3 };
+        let actions = StageActions { actions: vec![action], ..StageActions::default() };
+        actions.check(of).map_err(|invalid| invalid.violations()[0].field.clone())
+    };
     for (action, field) in [
-        (swap(Block::Versions, 1, 3, &[], (0, 0)), "actions[0].swap"),
-        (swap(Block::Optimizer, 1, 1, &[], (0, 0)), "actions[0].swap"),
+        (swap(Block::Weights, 1, 3, &[], (0, 0)), "actions[0].swap.block"),
+        (swap(Block::Gradients, 1, 1, &[], (0, 0)), "actions[0].swap.block"),
+        (swap(Block::Versions, 1, 1, &[1], (0, 0)), "actions[0].slots"),
         (recompute(1, 2, &[1]), "actions[0].slots"),
     ] {
-        let actions = StageActions { actions: vec![action], ..StageActions::default() };
-        assert_eq!(actions.check(of).unwrap_err().violations()[0].field, field);
+        assert_eq!(check(1, action), Err(field.to_owned()));
     }
-    let actions = StageActions { actions: vec![recompute(1, 2, &[])], ..StageActions::default() };
-    assert_eq!(actions.check(of), Ok(()));
+    let versions = swap(Block::Versions, 1, 3, &[], (0, 0));
+    assert_eq!(check(2, versions.clone()), Err("actions[0].swap.block".to_owned()), "one in flight has none");
+    for action in [versions, swap(Block::Optimizer, 1, 1, &[], (0, 0)), recompute(1, 2, &[])] {
+        assert_eq!(check(1, action), Ok(()));
+    }
+}
+
+proptest! {
+    /// Turn by turn the steps are the passes of the whole training, and what follows each backward pass; in the turns that
+    /// fill the pipeline nothing is there to go backward yet.
+    #[test]
+    fn turns_are_an_endless_training(
+        stages in 1_u32..6, offset in 0_u32..6, micro_batches in 1_u32..12, exchanges: bool,
+    ) {
+        let stage = offset % stages;
+        let training = TrainingSpec { schedule: Schedule::PipeDream, micro_batches, ..training() };
+        let steps = Steps::of_stage(
+            &training, &StageConfig::single(4, 4), (stage, stages), &StageActions::default(), exchanges,
+        );
+        let in_flight = stages - stage;
+        prop_assert_eq!(steps.slots(), in_flight);
+        let turn = steps.turn().unwrap();
+        prop_assert_eq!(steps.all().len(), turn * in_flight as usize);
+        let endless = crate::training::schedule::Endless { stages, stage, micro_batches, iterations: 2 };
+        // As the training does it: turns in which nothing goes backward yet come first.
+        let mut at = steps.all().len() - turn * (in_flight as usize - 1);
+        let mut next = |wanted: Step| {
+            let found = steps.all()[at % steps.all().len()];
+            let place = at % steps.all().len();
+            at += 1;
+            (found == wanted, steps.index_within(wanted, place) == Some(place))
+        };
+        let number = |micro_batch: u32| micro_batch % in_flight;
+        let mut filling = in_flight - 1;
+        for pass in (0..2).flat_map(|iteration| endless.passes(iteration)) {
+            let after = match pass {
+                Pass::Forward(micro_batch) => {
+                    let step = Step::Forward { micro_batch: number(micro_batch), layer: 4 };
+                    prop_assert_eq!(next(step), (true, true));
+                    let fills = filling > 0;
+                    filling = filling.saturating_sub(1);
+                    if !fills {
+                        continue;
+                    }
+                    Step::Backward { micro_batch: number(micro_batch + 1), layer: 4 }
+                }
+                Pass::Backward(micro_batch) => Step::Backward { micro_batch: number(micro_batch), layer: 4 },
+            };
+            let renew = (in_flight > 1).then_some(Step::Renew);
+            let rest = renew.into_iter().chain(exchanges.then_some(Step::Exchange));
+            for step in [after].into_iter().chain(rest).chain([Step::Update { layer: 4 }]) {
+                prop_assert_eq!(next(step), (true, true), "{:?}", step);
+            }
+        }
+    }
+}
+
+/// A version leaves once it is a micro-batch's alone, and is back when that goes backward, the weights of recomputed layers when
+/// they are needed first.
+#[test]
+fn versions_are_away_between_their_update_and_their_backward_pass() {
+    let training = TrainingSpec { schedule: Schedule::PipeDream, ..training() };
+    let away = |actions: Vec<Action>| {
+        let actions = StageActions { actions, ..StageActions::default() };
+        let steps = Steps::of_stage(&training, &StageConfig::single(0, 1), (0, 3), &actions, false);
+        let of = |away: &Absence| {
+            (away.micro_batch, away.layer, away.leaves, away.freed, away.fetched, away.needed)
+        };
+        (steps.turn(), actions.absences(&steps).iter().map(of).collect::<Vec<_>>())
+    };
+    let versions = swap(Block::Versions, 0, 0, &[], (1, 0));
+    // A turn: forward 0 and 1, backward 1 and 0, renew, update 0 and 1.
+    let found = [(Some(2), 0, 5, 6, 17, 17), (Some(0), 0, 12, 13, 24, 24), (Some(1), 0, 19, 20, 31, 31)];
+    assert_eq!(away(vec![versions.clone()]), (Some(7), found.to_vec()));
+    // With both computed again first: forward 0 and 1, again 0 and 1, …
+    let found = [(Some(2), 0, 7, 8, 20, 20), (Some(0), 0, 16, 17, 29, 29), (Some(1), 0, 25, 26, 38, 38)];
+    assert_eq!(away(vec![recompute(0, 1, &[]), versions]), (Some(9), found.to_vec()));
 }
 
 /// A weight that two layers share is one storage for both: neither may take it away.

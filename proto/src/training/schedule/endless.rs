@@ -44,6 +44,16 @@ impl Endless {
         self.stages.saturating_sub(self.stage).max(1) - 1
     }
 
+    /// Its micro-batches in flight.
+    pub fn in_flight(&self) -> u32 {
+        self.ahead() + 1
+    }
+
+    /// Whether nothing goes backward yet behind the forward pass of a micro-batch.
+    pub fn fills(&self, micro_batch: u32) -> bool {
+        micro_batch < self.ahead()
+    }
+
     /// Micro-batches in all.
     pub fn total(&self) -> u32 {
         self.micro_batches.saturating_mul(self.iterations).saturating_add(self.stages.max(1) - 1)

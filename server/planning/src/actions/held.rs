@@ -123,7 +123,7 @@ fn hold(device: &mut Sums, stage: &StageBlocks, work: &StageWork, step: Step, at
             device.add(at..back, stage.bytes(layer, Block::Activations).into());
             device.add(back.saturating_sub(1)..back, working.into());
         }
-        Step::Backward { .. } | Step::Exchange | Step::Update { .. } => {}
+        Step::Backward { .. } | Step::Renew | Step::Exchange | Step::Update { .. } => {}
     }
 }
 

@@ -1,6 +1,5 @@
 //! Why a stage has no prediction.
 
-use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::Parallelism;
 
@@ -84,12 +83,6 @@ pub enum PredictionError {
     NoActions {
         /// Name and version of the predictor.
         predictor: &'static str,
-    },
-    /// Steps of micro-batches that go on from one iteration to the next are not those of an iteration.
-    #[error("nobody moves blocks, or computes some micro-batches again, under {schedule}: choose 1f1b")]
-    NoEndlessActions {
-        /// The schedule.
-        schedule: Schedule,
     },
     /// A curve needs two degrees.
     #[error(

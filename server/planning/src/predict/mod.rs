@@ -31,7 +31,7 @@ mod setting;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 pub use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
-use loadmaster_proto::training::actions::StageActions;
+use loadmaster_proto::training::actions::{StageActions, Steps};
 use serde::Serialize;
 
 pub use acted::{Acted, Away, Pool, StepBytes};
@@ -70,6 +70,19 @@ pub trait Predictor {
     /// # Errors
     /// What the profile lacks for this stage, setting and actions.
     fn acted(&self, _setting: &StageSetting, _actions: &StageActions) -> Result<Acted, PredictionError> {
+        Err(PredictionError::NoActions { predictor: self.name() })
+    }
+
+    /// The same where these are the stage's steps: those of a chunk that takes turns with others on its device.
+    ///
+    /// # Errors
+    /// As [`Self::acted`].
+    fn acted_in(
+        &self,
+        _setting: &StageSetting,
+        _actions: &StageActions,
+        _steps: Steps,
+    ) -> Result<Acted, PredictionError> {
         Err(PredictionError::NoActions { predictor: self.name() })
     }
 

@@ -37,7 +37,7 @@ pub use ask::{
 pub use find::{Candidate, CandidateStage, Job};
 pub use incomparable::incomparable;
 pub use largest_model::largest_model;
-pub use over_time::{CopyShown, CurvePoint, OverTime, StageCurve, Untold, WayShown};
+pub use over_time::{ChunksHeld, CopyShown, CurvePoint, Interleaved, OverTime, StageCurve, Untold, WayShown};
 pub use plan::NamedPlan;
 pub use question::PlanQuestion;
 

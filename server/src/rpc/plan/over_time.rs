@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use loadmaster_planning::iteration::{AskedOrder, Overlap};
+use loadmaster_planning::iteration::{AskedOrder, Lane, Overlap};
 use loadmaster_planning::predict::choose::PredictorKind;
-use loadmaster_planning::recommend::{CopyShown, OverTime, ProfiledChain, StageCurve, WayShown};
+use loadmaster_planning::recommend::{CopyShown, Interleaved, OverTime, ProfiledChain, StageCurve, WayShown};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::wire::v1;
@@ -67,6 +67,57 @@ impl AskedMemory {
             Self::Of(chain) => Some(OverTime::of(plan, chain).map_err(|error| error.to_string())),
             Self::Unread(why) => Some(Err(why.clone())),
         }
+    }
+}
+
+impl AskedMemory {
+    /// What its stages would do as so many chunks of each device; none where nobody asked.
+    pub(super) fn interleaved(&self, plan: &Plan, chunks: u32) -> Option<Result<Interleaved, String>> {
+        match self {
+            Self::No => None,
+            Self::Of(chain) => Some(Interleaved::of(plan, chain, chunks).map_err(|error| error.to_string())),
+            Self::Unread(why) => Some(Err(why.clone())),
+        }
+    }
+}
+
+/// Has a timeline tell of a plan's stages as chunks, with their memory actions.
+pub(super) fn tell_interleaved(answer: &mut v1::Timeline, of: &Interleaved, listed: usize) {
+    // What was said is of stages that are cut into chunks, and of passes alone.
+    answer.warnings.clear();
+    let devices = of.devices.len().max(1);
+    let each = listed / devices;
+    answer.iteration_seconds = of.copied.iteration_seconds;
+    let busy: f64 = of.lanes.iter().map(|lane| lane.busy).sum();
+    if of.copied.iteration_seconds > 0.0 {
+        answer.bubble_ratio = (1.0 - busy / (devices as f64 * of.copied.iteration_seconds)).max(0.0);
+    }
+    answer.truncated = of.lanes.iter().any(|lane| lane.passes.len() > each);
+    let lane = |(device, lane): (usize, &Lane)| {
+        let waits = || of.copied.waits.iter().filter(move |wait| wait.device as usize == device);
+        v1::Lane {
+            stage: number(device),
+            passes: spans(lane, each, devices),
+            busy_seconds: lane.busy,
+            weight_versions: 1,
+            waits: waits().take(each.min(MOST)).map(|wait| wait_span(wait.way.ends(), wait)).collect(),
+            waited_seconds: of.copied.devices.get(device).map_or(0.0, |of| of.waited.all()),
+            ..v1::Lane::default()
+        }
+    };
+    answer.lanes = of.lanes.iter().enumerate().map(lane).collect();
+    let ways = of.ways();
+    let each_way = listed.min(MOST) / ways.len().max(1);
+    answer.copies = ways.iter().map(|way| copy_lane(way, each_way)).collect();
+    for (device, held) in of.devices.iter().enumerate() {
+        let stages: Vec<String> = held.stages.iter().map(ToString::to_string).collect();
+        answer.warnings.push(format!(
+            "interleaved, device {device} of {devices} has the stages {} as chunks: it holds {} at most, and has {} in the \
+             host's memory; nobody trains that here",
+            stages.join(", "),
+            Bytes(held.peak),
+            Bytes(held.host)
+        ));
     }
 }
 

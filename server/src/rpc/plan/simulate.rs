@@ -132,6 +132,15 @@ fn timeline(
         transfers: v1::Transfers::from(timeline.overlap).into(),
         ..v1::Timeline::default()
     };
+    if let AskedOrder::Interleaved { chunks } = asked {
+        let acts = plan.stages.iter().any(|stage| !stage.actions.is_empty());
+        match memory.interleaved(plan, chunks).filter(|_| acts) {
+            None => {}
+            Some(Ok(interleaved)) => over_time::tell_interleaved(&mut answer, &interleaved, listed),
+            Some(Err(why)) => answer.warnings.push(format!("what it copies and holds is not shown: {why}")),
+        }
+        return Ok(answer);
+    }
     match memory.over_time(plan, asked, overlap) {
         None => {}
         Some(Ok(over_time)) => over_time::tell(&mut answer, plan, &over_time, listed),

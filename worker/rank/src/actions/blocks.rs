@@ -29,6 +29,11 @@ impl Storages {
         Ok(())
     }
 
+    fn remove_all(&mut self, others: &Self) {
+        self.ids.retain(|id| !others.ids.contains(id));
+        self.all.retain(|storage| !others.has(storage));
+    }
+
     fn has(&self, storage: &Storage) -> bool {
         self.ids.contains(&storage.id())
     }
@@ -51,6 +56,8 @@ pub(super) struct Blocks {
     trained: HashMap<usize, Vec<Trained>>,
     optimizer: HashMap<usize, Storages>,
     passed: HashMap<(u32, usize), Passed>,
+    /// Weights that one micro-batch alone still needs, of each layer.
+    versions: HashMap<u32, HashMap<usize, Storages>>,
 }
 
 impl Blocks {
@@ -68,6 +75,30 @@ impl Blocks {
         buffers.iter().try_for_each(|buffer| self.shared.add_tensor(buffer))?;
         let own = trained.iter().map(Trained::shallow_clone).collect();
         self.trained.insert(layer, own);
+        Ok(())
+    }
+
+    /// The weights have other memory from now on, and what they had is left to these micro-batches.
+    pub(super) fn renewed(
+        &mut self,
+        holders: &[u32],
+        older: &[Trained],
+        newest: &[Trained],
+    ) -> Result<(), RankError> {
+        let mut left: HashMap<usize, Storages> = HashMap::new();
+        for trained in older {
+            left.entry(trained.layer).or_default().add_tensor(&trained.value)?;
+        }
+        left.values().for_each(|older| self.shared.remove_all(older));
+        self.trained.clear();
+        for trained in newest {
+            self.shared.add_tensor(&trained.value)?;
+            self.trained.entry(trained.layer).or_default().push(trained.shallow_clone());
+        }
+        // What several of them need stays.
+        if let &[holder] = holders {
+            self.versions.insert(holder, left);
+        }
         Ok(())
     }
 
@@ -114,12 +145,22 @@ impl Blocks {
         self.passed.clear();
     }
 
+    /// A micro-batch is back.
+    pub(super) fn forget(&mut self, micro_batch: u32) {
+        self.passed.retain(|&(of, _), _| of != micro_batch);
+        self.versions.remove(&micro_batch);
+    }
+
     /// The storages that are meant by an absence, as it begins.
     pub(super) fn of(&self, absence: &Absence) -> Result<Vec<Arc<Storage>>, RankError> {
         match absence.block {
-            Block::Activations | Block::Inputs | Block::Versions => Ok(absence
+            Block::Activations | Block::Inputs => Ok(absence
                 .micro_batch
                 .map_or(Vec::new(), |micro_batch| self.of_micro_batch(micro_batch, absence))),
+            Block::Versions => {
+                let of = absence.micro_batch.and_then(|micro_batch| self.versions.get(&micro_batch));
+                Ok(of.and_then(|of| of.get(&absence.layer)).map_or(Vec::new(), |of| of.all.clone()))
+            }
             Block::Weights => self.weights(absence.layer),
             Block::Gradients => self.gradients(absence.layer),
             Block::Optimizer => {

@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use loadmaster_proto::measure::offload::Offload;
 use loadmaster_proto::measure::rank::RankSpec;
-use loadmaster_proto::training::actions::{Deed, Step, Steps};
+use loadmaster_proto::training::actions::{Block, Deed, Step, Steps};
 use tch::Tensor;
 
 use crate::error::RankError;
@@ -92,6 +92,19 @@ pub fn made(layer: usize, trained: &[Trained], buffers: &[Tensor]) -> Result<(),
     })
 }
 
+/// The weights have other memory from now on, and what they had is left to these micro-batches.
+///
+/// # Errors
+/// When libtorch refuses.
+pub fn renewed(holders: &[u32], older: &[Trained], newest: &[Trained]) -> Result<(), RankError> {
+    with(|mover| mover.blocks().renewed(holders, older, newest))
+}
+
+/// Whether blocks of a kind leave the device.
+pub fn moves(block: Block) -> bool {
+    mover().as_ref().is_some_and(|mover| mover.moves(block))
+}
+
 /// The boundary before a step. Returns whether anybody cares.
 ///
 /// # Errors
@@ -108,12 +121,20 @@ pub fn before_backward(micro_batch: u32) -> Result<(), RankError> {
     with(|mover| mover.first_backward(micro_batch).map_or(Ok(()), |step| mover.before(step)))
 }
 
-/// The last step of an iteration is done, but for its gradients.
+/// The last step of an iteration, or of a turn, is done, but for its gradients.
 ///
 /// # Errors
 /// Out of memory, for one.
 pub fn updated() -> Result<(), RankError> {
     with(Mover::catch_up_all)
+}
+
+/// A turn of a training that never flushes is over.
+///
+/// # Errors
+/// Out of memory, for one.
+pub fn end_turn() -> Result<(), RankError> {
+    with(Mover::end_turn)
 }
 
 /// An iteration is over.

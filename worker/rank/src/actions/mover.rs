@@ -73,7 +73,8 @@ impl Mover {
             due[absence.fetched % count].fetched.push(index);
             due[absence.needed % count].needed.push(index);
         }
-        let finds = absences.iter().any(|absence| absence.block.is_of_micro_batch());
+        let finds =
+            absences.iter().any(|absence| matches!(absence.block, Block::Activations | Block::Inputs));
         Ok(Self {
             steps,
             away: absences.iter().map(|_| None).collect(),
@@ -96,6 +97,11 @@ impl Mover {
     /// Whether anybody asks which storages micro-batches hold.
     pub(super) fn finds(&self) -> bool {
         self.finds
+    }
+
+    /// Whether blocks of a kind leave.
+    pub(super) fn moves(&self, block: Block) -> bool {
+        self.absences.iter().any(|absence| absence.block == block)
     }
 
     /// Bytes that are missing from the device.
@@ -131,7 +137,7 @@ impl Mover {
 
     /// The boundary before a step, and those before the steps that did not happen.
     pub(super) fn before(&mut self, step: Step) -> Result<(), RankError> {
-        match self.steps.index(step) {
+        match self.steps.index_within(step, self.next.saturating_sub(1)) {
             Some(index) => self.catch_up(index + 1),
             None => Ok(()),
         }
@@ -139,15 +145,31 @@ impl Mover {
 
     /// An iteration is over. The boundary behind its last step is the first of the next one.
     pub(super) fn end_iteration(&mut self) -> Result<(), RankError> {
-        self.catch_up_all()?;
-        self.next = 0;
-        self.blocks.forget_micro_batches();
+        if self.steps.turn().is_none() {
+            self.catch_up_all()?;
+            self.next = 0;
+            self.blocks.forget_micro_batches();
+        }
         self.places.iter_mut().try_for_each(Place::count_iteration)
     }
 
-    /// All boundaries of the iteration that are left: behind the last layer that is trained, others may have a step.
+    /// A turn of a training that never flushes is over, and the micro-batch is back that went backward in it.
+    pub(super) fn end_turn(&mut self) -> Result<(), RankError> {
+        let Some(steps) = self.steps.turn() else { return Ok(()) };
+        self.catch_up_all()?;
+        let turn = (self.next / steps.max(1)).saturating_sub(1);
+        self.blocks.forget(u32::try_from(turn).unwrap_or(u32::MAX));
+        if self.next == self.due.len() {
+            self.next = 0;
+        }
+        Ok(())
+    }
+
+    /// All boundaries of the iteration, or of the turn, that are left: behind the last layer that is trained, others may have a
+    /// step.
     pub(super) fn catch_up_all(&mut self) -> Result<(), RankError> {
-        self.catch_up(self.due.len())
+        let turn = self.steps.turn().unwrap_or(self.due.len()).max(1);
+        self.catch_up(self.next.div_ceil(turn) * turn)
     }
 
     fn catch_up(&mut self, end: usize) -> Result<(), RankError> {

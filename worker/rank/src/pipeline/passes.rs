@@ -18,6 +18,9 @@ pub struct MicroBatch {
     pub iteration: u32,
     /// Index within the iteration.
     pub index: u32,
+    /// What the stage's steps call it: its index, but under PipeDream, where they begin again with every micro-batch that is
+    /// in flight.
+    pub in_steps: u32,
 }
 
 /// What segments work with.

@@ -75,7 +75,7 @@ impl Stage {
 
         enter(Slot::Backward);
         let (mut passes, _) = self.parts(&version, micro_batch);
-        let gradients = segment.backward_through(&mut passes, index, graph, gradients)?;
+        let gradients = segment.backward_through(&mut passes, micro_batch, graph, gradients)?;
         at_edge(Edge::InputGradients, &gradients)?;
 
         enter(Slot::InputGradient);

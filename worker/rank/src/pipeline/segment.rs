@@ -82,7 +82,7 @@ impl Segment {
     ) -> Result<(Vec<Tensor>, Kept), RankError> {
         let handles = inputs.handles();
         if self.keep == Keep::Input || inputs.want_gradients {
-            actions::entered(micro_batch.index, *self.layers.start(), &inputs.tensors)?;
+            actions::entered(micro_batch.in_steps, *self.layers.start(), &inputs.tensors)?;
         }
         match self.keep {
             Keep::Input => {
@@ -151,14 +151,14 @@ impl Segment {
             }
             (None, None) => return Ok(Vec::new()),
         };
-        self.backward_through(passes, micro_batch.index, graph, gradients)
+        self.backward_through(passes, micro_batch, graph, gradients)
     }
 
     /// The backward pass through a graph. Takes the gradients of the outputs.
     pub(super) fn backward_through(
         &self,
         passes: &mut Passes<'_>,
-        micro_batch: u32,
+        micro_batch: MicroBatch,
         graph: Graph,
         gradients: Vec<Tensor>,
     ) -> Result<Vec<Tensor>, RankError> {
@@ -166,8 +166,9 @@ impl Segment {
         match root {
             Some(root) => {
                 let layers = (*self.layers.start(), *self.layers.end());
-                actions::before(Step::Backward { micro_batch, layer: layers.1 })?;
-                passes.times.backward(layers, micro_batch, || Ok(root.backward(gradients)?))?;
+                let MicroBatch { index, in_steps, .. } = micro_batch;
+                actions::before(Step::Backward { micro_batch: in_steps, layer: layers.1 })?;
+                passes.times.backward(layers, (index, in_steps), || Ok(root.backward(gradients)?))?;
             }
             None => drop(gradients),
         }
@@ -190,9 +191,10 @@ impl Segment {
         for layer in passes.layers_of(&self.layers) {
             let index = layer.index();
             progress::enter(phase, Some(index));
+            let in_steps = micro_batch.in_steps;
             let step = match kind {
-                ForwardKind::First => Step::Forward { micro_batch: micro_batch.index, layer: index },
-                ForwardKind::Again => Step::Again { micro_batch: micro_batch.index, layer: index },
+                ForwardKind::First => Step::Forward { micro_batch: in_steps, layer: index },
+                ForwardKind::Again => Step::Again { micro_batch: in_steps, layer: index },
             };
             if actions::before(step)? {
                 start = passes.times.timer().now()?;
@@ -200,7 +202,7 @@ impl Segment {
             let is_first = kind == ForwardKind::First;
             let finder = if is_first { actions::find()? } else { None };
             if layer.is_random() {
-                let MicroBatch { iteration, index: micro_batch } = micro_batch;
+                let MicroBatch { iteration, index: micro_batch, .. } = micro_batch;
                 let replica = passes.replica;
                 Purpose::Dropout { iteration, micro_batch, layer: index, replica }.set(passes.seed);
             }
@@ -211,7 +213,7 @@ impl Segment {
                 watch(&values, index + 1)?;
             }
             if is_first {
-                actions::passed(micro_batch.index, index, finder, &values)?;
+                actions::passed(in_steps, index, finder, &values)?;
             }
             let end = passes.times.timer().now()?;
             taken.push((index, start, end.clone()));

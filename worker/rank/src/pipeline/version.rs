@@ -8,9 +8,11 @@
 use std::rc::Rc;
 
 use loadmaster_proto::model::layer::LayerKind;
+use loadmaster_proto::training::actions::{Block, Step};
 use tch::Tensor;
 
 use super::stage::Stage;
+use crate::actions;
 use crate::collective::Group;
 use crate::error::RankError;
 use crate::ffi;
@@ -70,6 +72,7 @@ impl Stage {
     /// # Errors
     /// Out of memory, for one.
     pub fn renew(&mut self) -> Result<(), RankError> {
+        actions::before(Step::Renew)?;
         let Some(gone) = self.gone_back.take() else { return Ok(()) };
         let mut gradients = Vec::with_capacity(gone.trained.len());
         for trained in &gone.trained {
@@ -81,14 +84,34 @@ impl Stage {
             gradients.push(gradient);
         }
         drop(gone);
-        if Rc::strong_count(&self.newest) > 1 {
-            self.newest = Rc::new(self.newest.renewed(&self.frames)?);
-        }
+        self.give_own_memory()?;
         for (trained, gradient) in self.newest.trained.iter().zip(gradients) {
             if let Some(gradient) = gradient {
                 ffi::set_gradient(&trained.value, &gradient)?;
             }
         }
         Ok(())
+    }
+
+    /// Where the pipeline is still being filled and versions leave: each of its micro-batches gets one of its own, as later
+    /// ones do, so that none needs more than these.
+    ///
+    /// # Errors
+    /// Out of memory, for one.
+    pub fn renew_without_update(&mut self) -> Result<(), RankError> {
+        actions::before(Step::Renew)?;
+        if actions::moves(Block::Versions) { self.give_own_memory() } else { Ok(()) }
+    }
+
+    /// Leaves the newest weights to the micro-batches in flight that went forward with them.
+    fn give_own_memory(&mut self) -> Result<(), RankError> {
+        if Rc::strong_count(&self.newest) == 1 {
+            return Ok(());
+        }
+        let renewed = Rc::new(self.newest.renewed(&self.frames)?);
+        let older = std::mem::replace(&mut self.newest, renewed);
+        let holders = self.in_flight.iter().filter(|(_, (version, _))| Rc::ptr_eq(version, &older));
+        let holders: Vec<u32> = holders.map(|(micro_batch, _)| micro_batch.in_steps).collect();
+        actions::renewed(&holders, &older.trained, &self.newest.trained)
     }
 }

@@ -133,21 +133,18 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
             trainer.iterate(warm_up + spec.iterations + iteration)?;
         }
     }
-    if endless.is_none() {
-        trainer.dump_parameters()?;
+    if endless.is_some() {
+        // What is in flight until now went forward with weights that nobody has any more.
+        trainer.finish()?;
+        trainer.check_static_bytes(memory, set_aside)?;
     }
-    // Whoever parks blocks elsewhere does so until here.
+    trainer.dump_parameters()?;
+    // Whoever parks blocks elsewhere does so until here: where nothing is flushed, until the last micro-batch is back.
     let hosted_peak = pools.finish(&peer_peaks)?;
     if let Some(offload) = offload.as_mut().filter(|_| set_aside > 0) {
         offload.hosted_peak = Bytes(hosted_peak);
     }
     actions::end();
-    if endless.is_some() {
-        // What is in flight until now went forward with weights that nobody has any more.
-        trainer.finish()?;
-        trainer.check_static_bytes(memory, set_aside)?;
-        trainer.dump_parameters()?;
-    }
     let (step_seconds, layers) = (median(&trainer.step_seconds), trainer.stage.times().typical());
     let static_bytes = trainer.static_bytes();
     let tape = if is_recorded(spec) { Some(Box::new(record::record(&mut trainer, memory)?)) } else { None };

@@ -52,7 +52,7 @@ pub(super) fn record(trainer: &mut Trainer<'_>, memory: &Memory) -> Result<Layer
 
 impl Trainer<'_> {
     fn passage(&mut self, index: u32, flow: Flow) -> Result<Passage, RankError> {
-        let micro_batch = MicroBatch { iteration: self.spec.iterations + 1, index };
+        let micro_batch = MicroBatch { iteration: self.spec.iterations + 1, index, in_steps: index };
         let entries = recorded(|| self.stage.record(self.neighbours.as_mut(), micro_batch, flow))?;
         progress::pass_done();
         passage(&entries)

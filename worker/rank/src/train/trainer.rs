@@ -40,7 +40,8 @@ impl Trainer<'_> {
     /// pass. Returns the loss on the last stage.
     pub(super) fn iterate(&mut self, iteration: u32) -> Result<Option<f64>, RankError> {
         if let Some(endless) = self.endless {
-            let losses = self.go_on(&endless.passes(iteration))?;
+            let losses = self.go_on(endless, &endless.passes(iteration))?;
+            actions::end_iteration()?;
             // Each is the mean over its micro-batch.
             let loss = losses / f64::from(endless.micro_batches);
             return Ok(self.stage.is_last().then_some(loss));
@@ -48,40 +49,53 @@ impl Trainer<'_> {
         let position = self.spec.position;
         let training = self.spec.training;
         let mut loss = 0.0;
+        let of = |index: u32| MicroBatch { iteration, index, in_steps: index };
         for pass in
             training.schedule.passes(position.stage_count, position.stage_index, training.micro_batches)
         {
             match pass {
-                Pass::Forward(index) => loss += self.forward(MicroBatch { iteration, index }, index)?,
-                Pass::Backward(index) => self.backward(MicroBatch { iteration, index }, index)?,
+                Pass::Forward(index) => loss += self.forward(of(index), index)?,
+                Pass::Backward(index) => self.backward(of(index), index)?,
             }
             progress::pass_done();
         }
         self.step(iteration == 0)?;
+        actions::end_iteration()?;
         Ok(self.stage.is_last().then_some(loss))
     }
 
     /// The end of a training: of PipeDream the passes behind its last iteration.
     pub(super) fn finish(&mut self) -> Result<(), RankError> {
         if let Some(endless) = self.endless {
-            self.go_on(&endless.rest())?;
+            self.go_on(endless, &endless.rest())?;
         }
         Ok(())
     }
 
     /// Passes of an endless training, whose micro-batches are counted from its start. Returns the sum of their losses.
-    fn go_on(&mut self, passes: &[Pass]) -> Result<f64, RankError> {
-        let each = self.spec.training.micro_batches.max(1);
-        let of = |number: u32| MicroBatch { iteration: number / each, index: number % each };
+    fn go_on(&mut self, endless: Endless, passes: &[Pass]) -> Result<f64, RankError> {
+        let (each, in_flight) = (endless.micro_batches.max(1), endless.in_flight());
+        let of = |number: u32| MicroBatch {
+            iteration: number / each,
+            index: number % each,
+            in_steps: number % in_flight,
+        };
         let mut losses = 0.0;
         for &pass in passes {
             match pass {
-                Pass::Forward(number) => losses += self.forward(of(number), number)?,
+                Pass::Forward(number) => {
+                    losses += self.forward(of(number), number)?;
+                    if endless.fills(number) {
+                        self.stage.renew_without_update()?;
+                        actions::end_turn()?;
+                    }
+                }
                 Pass::Backward(number) => {
                     self.backward(of(number), number)?;
                     progress::enter(Phase::Step, None);
                     self.stage.renew()?;
                     self.step(number == 0)?;
+                    actions::end_turn()?;
                 }
             }
             progress::pass_done();
@@ -104,7 +118,6 @@ impl Trainer<'_> {
         let complete = timer.now()?;
         self.update()?;
         drop(gate);
-        actions::end_iteration()?;
         let seconds = start.seconds_to(&summed)? + complete.seconds_to(&timer.now()?)?;
         self.step_seconds.push(seconds);
         Ok(())
@@ -124,7 +137,7 @@ impl Trainer<'_> {
     /// The number is what neighbours call the micro-batch by.
     fn forward(&mut self, micro_batch: MicroBatch, number: u32) -> Result<f64, RankError> {
         let layer = self.spec.position.stage.first_layer;
-        actions::before(Step::Forward { micro_batch: micro_batch.index, layer })?;
+        actions::before(Step::Forward { micro_batch: micro_batch.in_steps, layer })?;
         let inputs = if self.stage.is_first() {
             None
         } else {
@@ -141,7 +154,7 @@ impl Trainer<'_> {
     }
 
     fn backward(&mut self, micro_batch: MicroBatch, number: u32) -> Result<(), RankError> {
-        actions::before_backward(micro_batch.index)?;
+        actions::before_backward(micro_batch.in_steps)?;
         let gradients = if self.stage.is_last() {
             None
         } else {

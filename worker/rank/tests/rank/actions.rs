@@ -2,21 +2,23 @@
 
 mod cuda;
 mod pools;
-mod random;
+pub(crate) mod random;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::rank::RankSpec;
 use loadmaster_proto::model::Model;
-use loadmaster_proto::training::actions::{Action, Deed, StageActions};
+use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions, Swap};
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Precision, Schedule, TrainingSpec};
 use tch::Tensor;
 
 use crate::correctness::{ADAM, SGD};
 use crate::models::{small_amoebanet, small_bert, small_llama, small_qwen3, small_transgan};
-use crate::processes::{connected, run_all, small_gpt, training};
+use crate::processes::{connected, run_all, small_gpt, small_vgg, training};
 use random::Random;
 
 /// What training leaves behind: gradients of the first iteration, parameters after the last one, losses.
@@ -100,12 +102,13 @@ fn assert_random_actions_train_the_same(
     model: &Model,
     stages: usize,
     degrees: (u32, u32),
+    schedules: &[Schedule],
 ) {
     let training = TrainingSpec {
-        schedule: random.of(&[Schedule::Gpipe, Schedule::OneFOneB]),
+        schedule: random.of(schedules),
         precision: random.of(&[Precision::Fp32, Precision::Bf16, Precision::Bf16Fp32Gradients]),
         optimizer: random.of(&[ADAM, SGD]),
-        micro_batches: 2 + random.below(5) as u32,
+        micro_batches: 1 + random.below(6) as u32,
         ..training()
     };
     let partitioning = random.partitioning(model, stages, degrees);
@@ -156,8 +159,58 @@ fn random_actions_train_the_same() {
             // added to what is there, as recompute policies do.
             stages = stages.max(2);
         }
-        assert_random_actions_train_the_same(&mut random, &model, stages, degrees);
+        let flushing = [Schedule::Gpipe, Schedule::OneFOneB];
+        assert_random_actions_train_the_same(&mut random, &model, stages, degrees, &flushing);
     }
+}
+
+/// The same where nothing is flushed: versions of the weights leave, too, and few micro-batches or many are an iteration.
+#[test]
+fn random_actions_train_the_same_under_pipedream() {
+    let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let mut random = Random::new(number("RANDOM_SEED").unwrap_or(5));
+    for _ in 0..number("RANDOM_ACTIONS").unwrap_or(8) {
+        let models = [small_gpt(true), small_bert(), small_llama(), small_vgg(), small_amoebanet()];
+        let model = random.of(&models);
+        let (stages, degrees) =
+            random.of(&[(1, (1, 1)), (2, (1, 1)), (3, (1, 1)), (4, (1, 1)), (3, (2, 1)), (3, (1, 2))]);
+        assert_random_actions_train_the_same(&mut random, &model, stages, degrees, &[Schedule::PipeDream]);
+    }
+}
+
+/// While a micro-batch waits for its backward pass the weights that it went forward with are elsewhere, and nothing else is
+/// held than before: of k in flight all versions but two are away at once, that of the micro-batch that goes back and the newest.
+#[test]
+fn versions_of_the_weights_leave_and_come_back() {
+    let model = small_vgg();
+    let training = TrainingSpec { schedule: Schedule::PipeDream, optimizer: SGD, ..training() };
+    let stages = Partitioning::from_sizes(&[10, 10, 6, 4]).unwrap();
+    let of = |moved: bool, capacity: Option<Bytes>| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut specs = connected(&model, training, &stages, folder.path());
+        let StageConfig { first_layer, last_layer, .. } = specs[0].position.stage;
+        let swap = Swap { block: Block::Versions, to: Destination::Host, release_after: 0, fetch_before: 0 };
+        let deed = Deed::Swap(swap);
+        if moved {
+            specs[0].actions.actions = vec![Action { first_layer, last_layer, slots: Vec::new(), deed }];
+            specs[0].actions.host_pool = Bytes(1 << 24);
+        }
+        specs[0].device.capacity = capacity.unwrap_or(specs[0].device.capacity);
+        train(specs, folder.path())
+    };
+    let ((untouched, kept), (moved, measured)) = (of(false, None), of(true, None));
+    assert_same_bits(&moved, &untouched, "versions");
+    let weights = kept[0].static_bytes.parameters;
+    let offload = measured[0].offload.as_deref().unwrap();
+    // Four in flight: of three older versions the one that goes back next is there when it does.
+    assert_eq!(offload.host_peak.0, 3 * weights, "{offload:?}");
+    let each = u64::from(training.micro_batches) * weights;
+    assert_eq!((offload.copies[0].out_bytes, offload.copies[0].in_bytes), (each, each));
+    let peak = measured[0].peak_allocated;
+    assert!(peak.0 + 2 * weights <= kept[0].peak_allocated.0, "{measured:?}");
+    // Nor does it need more while the pipeline is filled, and when it runs dry.
+    let (within, _) = of(true, Some(peak));
+    assert_same_bits(&within, &untouched, "versions within their peak");
 }
 
 /// What is computed again for one slot of four is not held for it.

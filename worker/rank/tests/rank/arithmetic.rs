@@ -37,7 +37,7 @@ fn shapes_and_parameters_are_as_computed() {
 
             let ones = |shape: Vec<i64>| Tensor::ones(shape, (Kind::Float, Device::Cpu));
             let input = (index > 0).then(|| with_samples(index).into_iter().map(ones).collect());
-            match stage.forward(MicroBatch { iteration: 0, index: 0 }, input).unwrap() {
+            match stage.forward(MicroBatch { iteration: 0, index: 0, in_steps: 0 }, input).unwrap() {
                 Forwarded::Activation(outputs) => {
                     let sizes: Vec<Vec<i64>> = outputs.iter().map(Tensor::size).collect();
                     assert_eq!(sizes, with_samples(index + 1), "{}", model.layers()[index].name);

@@ -10,6 +10,7 @@ use loadmaster_rank::optimizer::Stepper;
 use loadmaster_rank::random::Purpose;
 use tch::{Device, Kind, Reduction, Tensor};
 
+use crate::actions::random::Random;
 use crate::correctness::{ADAM, ADAMW, SGD, assert_close};
 use crate::memory::assert_solo_equals_pipeline;
 use crate::models::{small_amoebanet, small_bert, small_llama};
@@ -93,7 +94,17 @@ fn filling(training: &TrainingSpec, stages: usize) -> usize {
     stages.div_ceil(training.micro_batches as usize)
 }
 
-/// Losses and weights of a pipeline are those of one process, bit for bit, whatever is computed again.
+/// What a pipeline does about its memory.
+#[derive(Debug, Clone, Copy)]
+enum Memory {
+    Policy(RecomputePolicy),
+    /// The last layer of each stage is computed again.
+    LastAgain,
+    /// Anything leaves, or is computed again: versions of the weights, too.
+    Random,
+}
+
+/// Losses and weights of a pipeline are those of one process, bit for bit, whatever is computed again or leaves.
 fn assert_bit_equal(model: &Model, training: TrainingSpec, sizes: &[usize]) {
     let training = TrainingSpec { schedule: Schedule::PipeDream, ..training };
     let filling = filling(&training, sizes.len());
@@ -104,15 +115,21 @@ fn assert_bit_equal(model: &Model, training: TrainingSpec, sizes: &[usize]) {
         let actions = vec![Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed }];
         StageActions { actions, ..StageActions::default() }
     };
-    // Whatever a policy says, and the last layer of each stage alone.
-    for recompute in RecomputePolicy::ALL.map(Some).into_iter().chain([None]) {
-        let what = format!("{} {recompute:?} {sizes:?}", model.family());
+    let policies = RecomputePolicy::ALL.map(Memory::Policy);
+    for memory in policies.into_iter().chain([Memory::LastAgain, Memory::Random]) {
         let folder = tempfile::tempdir().unwrap();
-        let training = TrainingSpec { recompute: recompute.unwrap_or_default(), ..training };
+        let recompute = if let Memory::Policy(policy) = memory { policy } else { RecomputePolicy::None };
+        let training = TrainingSpec { recompute, ..training };
         let mut specs = dumping(pipeline(model, training, sizes, folder.path()), folder.path());
-        for spec in specs.iter_mut().filter(|_| recompute.is_none()) {
-            spec.actions = again(spec.position.stage.last_layer);
+        match memory {
+            Memory::Policy(_) => {}
+            Memory::LastAgain => {
+                specs.iter_mut().for_each(|spec| spec.actions = again(spec.position.stage.last_layer));
+            }
+            Memory::Random => Random::new(micro_batches as u64).act(&mut specs),
         }
+        let actions: Vec<&StageActions> = specs.iter().map(|spec| &spec.actions).collect();
+        let what = format!("{} {memory:?} {sizes:?} {actions:?}", model.family());
         let measured = run_all(&specs);
         assert_eq!(measured.last().unwrap().losses, losses[filling..filling + MEASURED], "{what}");
         let found: Vec<(String, Tensor)> =

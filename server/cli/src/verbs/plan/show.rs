@@ -71,8 +71,8 @@ impl ShowPlan {
             schedule: self.schedule.unwrap_or_default().into(),
             virtual_stages: self.virtual_stages.unwrap_or_default(),
             max_passes: MOST_PASSES,
-            // That is known of the plan's own iteration alone, and where recordings tell step by step.
-            with_memory: self.schedule.is_none()
+            // That is known of the plan's own iteration, and of its stages as chunks, where recordings tell step by step.
+            with_memory: self.schedule.is_none_or(|of| of == v1::SimulatedSchedule::Interleaved)
                 && self.transfers.is_none()
                 && plan.predicted_peak.as_ref().is_some_and(|peak| peak.origin.starts_with(BY_STEPS)),
             transfers: self.transfers.unwrap_or_default().into(),

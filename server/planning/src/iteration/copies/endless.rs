@@ -1,79 +1,201 @@
-//! PipeDream: steps without a flush, and seconds in the long run.
+//! PipeDream: steps without a flush, and what they do in the long run.
 
+use loadmaster_proto::training::actions::Step;
 use loadmaster_proto::training::overlap::Overlap;
 use loadmaster_proto::training::schedule::Pass;
 
+use super::cut::cut;
 use super::of_stage::pass_of;
-use super::{CopiesError, DeviceSteps, Keep, Links, StageSteps, Stepped, TimedStep, Trip, simulate};
+use super::{
+    Copied, CopiesError, DeviceSteps, Handed, Keep, Links, Place, StageSteps, Stepped, TimedCopy, TimedStep,
+    Trip, simulate,
+};
 use crate::iteration::Edge;
 
-/// A stage that updates its weights behind every backward pass.
+/// Micro-batches, in multiples of the stages, after which what is done is taken for the long run, and as many that follow.
+const FILLING: u32 = 4;
+/// How far two stretches of time may be from each other, as a share of them, to be the same.
+const SAME: f64 = 1e-9;
+
+/// A stage that updates its weights behind every backward pass, from the first micro-batch on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Endless {
-    /// What its device does.
+    /// What its device does. Turns that fill the pipeline have all their steps, but only forward passes take time.
     pub device: DeviceSteps,
+    /// Of each of its steps, what it is.
+    pub done: Vec<Done>,
+    /// Of each of its trips, which of the stage's it is.
+    pub trips: Vec<usize>,
     /// By backward pass: how many steps are done when its update is over.
-    pub updated: Vec<usize>,
+    updated: Vec<usize>,
+}
+
+/// A step of a device that never flushes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Done {
+    /// Which of its stage's steps.
+    pub step: usize,
+    /// The micro-batch, counted from the start of the training, that a pass is of.
+    pub micro_batch: Option<u32>,
+}
+
+/// What stages do in the long run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LongRun {
+    /// Between two updates.
+    pub seconds_per_micro_batch: f64,
+    /// As many micro-batches as were asked for, once the pipeline is full. Trips are those of the stages.
+    pub copied: Copied,
+    /// By device, what each of its steps there is, if steps are kept.
+    pub done: Vec<Vec<Done>>,
 }
 
 impl Endless {
-    /// The stage whose passes are those of `stage`, 1F1B for as many micro-batches as are simulated; its updates at the end
-    /// are made behind each backward pass instead. Boundaries of trips are those of `stage`, up to its last pass.
+    /// Micro-batches that a simulation of so many in the long run needs.
+    pub fn simulated(stages: usize, micro_batches: u32) -> u32 {
+        let stages = u32::try_from(stages).unwrap_or(u32::MAX);
+        micro_batches.saturating_add(stages.saturating_mul(2 * FILLING))
+    }
+
+    /// A stage with these trips for so many micro-batches. Its steps, and boundaries of its trips, are those of its turns.
     ///
     /// # Errors
-    /// Trips that go on behind the last pass: what weights and their state do there, PipeDream does after every pass.
-    pub fn of(stage: &StageSteps<'_>, trips: &[Trip]) -> Result<Self, CopiesError> {
+    /// Steps of a stage that flushes.
+    pub fn of(stage: &StageSteps<'_>, trips: &[Trip], micro_batches: u32) -> Result<Self, CopiesError> {
         let (all, timed) = (stage.steps.all(), stage.timed()?);
-        let passes = all.iter().take_while(|&&step| pass_of(step).is_some()).count();
-        let updates = timed.get(passes..).unwrap_or_default();
-        let (mut device, mut places, mut updated) = (DeviceSteps::default(), Vec::new(), Vec::new());
-        for (at, (&step, &timed)) in all.iter().zip(&timed).take(passes).enumerate() {
-            places.push(device.steps.len());
-            device.steps.push(timed);
-            let pass = pass_of(step);
-            let is_over = all.get(at + 1).is_none_or(|&next| pass_of(next) != pass);
-            if is_over && matches!(pass, Some(Pass::Backward(_))) {
-                device.steps.extend(updates.iter().map(|update| TimedStep::alone(update.seconds)));
-                updated.push(device.steps.len());
+        let turn = stage.steps.turn().filter(|&turn| turn > 0).ok_or(CopiesError::Empty)?;
+        let in_flight = stage.steps.slots();
+        let mut endless =
+            Self { device: DeviceSteps::default(), done: Vec::new(), trips: Vec::new(), updated: Vec::new() };
+        // The first turn in which a micro-batch goes forward is the second of as many as are in flight.
+        for number in 1..micro_batches.saturating_add(in_flight) {
+            let back = number.checked_sub(in_flight);
+            let first = (number % in_flight) as usize * turn;
+            for (at, (&step, &timed)) in (first..).zip(all.iter().zip(&timed).skip(first).take(turn)) {
+                let micro_batch = match pass_of(step) {
+                    Some(Pass::Forward(_)) => Some(number - 1).filter(|&of| of < micro_batches),
+                    _ => back,
+                };
+                endless
+                    .device
+                    .steps
+                    .push(micro_batch.map_or_else(TimedStep::default, |of| numbered(timed, of)));
+                endless
+                    .done
+                    .push(Done { step: at, micro_batch: micro_batch.filter(|_| pass_of(step).is_some()) });
+            }
+            if back.is_some() {
+                endless.updated.push(endless.device.steps.len());
             }
         }
-        for (index, trip) in trips.iter().enumerate() {
-            if trip.needed >= passes {
-                let (device, why) = (stage.place.0 as usize, "goes on behind the last pass");
-                return Err(CopiesError::Trip { device, trip: index, why, of: trip.clone() });
+        endless.add_trips(trips, turn, all.len());
+        Ok(endless)
+    }
+
+    /// Trips as often as their blocks leave and are back until the end.
+    fn add_trips(&mut self, trips: &[Trip], turn: usize, steps: usize) {
+        let all = self.device.steps.len();
+        let mut own: Vec<(usize, Trip)> = Vec::new();
+        for begin in (0..=all / steps.max(1)).map(|time| time * steps) {
+            for (index, trip) in trips.iter().enumerate() {
+                // What leaves before the first turn is not there.
+                let Some(leaves) = (trip.leaves + begin).checked_sub(turn).filter(|&leaves| leaves > 0)
+                else {
+                    continue;
+                };
+                let later = |boundary: usize| boundary - trip.leaves + leaves;
+                let moved = Trip {
+                    leaves,
+                    freed: later(trip.freed),
+                    fetched: later(trip.fetched),
+                    needed: later(trip.needed),
+                    parcels: trip.parcels.clone(),
+                };
+                if moved.needed < all {
+                    own.push((index, moved));
+                }
             }
-            device.trips.push(trip.among(&places, device.steps.len()));
         }
-        Ok(Self { device, updated })
+        own.sort_by_key(|(index, trip)| (trip.leaves, *index));
+        (self.trips, self.device.trips) = own.into_iter().unzip();
     }
 }
 
-/// Seconds between two updates of the first stage in the long run: the mean over the second half of the micro-batches, but
-/// for those that the pipeline runs dry with. Where the same recurs after c micro-batches, as many more as a multiple of c
-/// make it exact.
+/// A step that takes and gives what is of this micro-batch.
+fn numbered(step: TimedStep, micro_batch: u32) -> TimedStep {
+    let of = |handed: Option<Handed>| handed.map(|handed| Handed { micro_batch, ..handed });
+    TimedStep { takes: of(step.takes), gives: of(step.gives), ..step }
+}
+
+/// What stages do for so many micro-batches in the long run; `each` says what one takes where that is known.
 ///
 /// # Errors
 /// As [`simulate()`], and too few micro-batches.
-pub fn seconds_per_micro_batch(
+pub fn long_run(
     stages: &[Endless],
     edges: &[Edge],
     overlap: Overlap,
     links: &Links,
-) -> Result<f64, CopiesError> {
+    (micro_batches, each): (u32, Option<f64>),
+) -> Result<LongRun, CopiesError> {
     let devices: Vec<DeviceSteps> = stages.iter().map(|stage| stage.device.clone()).collect();
     let stepped = Stepped { devices: &devices, edges, overlap, links };
-    let copied = simulate(&stepped, Keep { steps: true, copies: false })?;
-    let (updated, steps) = stages
-        .first()
-        .zip(copied.devices.first())
-        .map(|(stage, of)| (&stage.updated, &of.steps))
-        .ok_or(CopiesError::Empty)?;
-    let full = updated.len().saturating_sub(stages.len());
-    let over = |pass: usize| steps.get(updated.get(pass)?.checked_sub(1)?).map(|step| step.1);
-    let (first, last) = (full / 2, full.saturating_sub(1));
-    if last <= first {
-        return Err(CopiesError::Empty);
+    let copied = simulate(&stepped, Keep { steps: true, copies: true })?;
+    let first = stages.first().zip(copied.devices.first()).ok_or(CopiesError::Empty)?;
+    let updates: Option<Vec<f64>> =
+        first.0.updated.iter().map(|pass| Some(first.1.steps.get(pass.checked_sub(1)?)?.1)).collect();
+    let updates = updates.ok_or(CopiesError::Empty)?;
+    // Behind these the pipeline runs dry.
+    let full = updates.get(..updates.len().saturating_sub(stages.len())).unwrap_or_default();
+    let seconds_per_micro_batch = each.or_else(|| between(full)).ok_or(CopiesError::Empty)?;
+    let filled = u32::try_from(stages.len()).unwrap_or(u32::MAX).saturating_mul(FILLING);
+    let from = updates.get(filled.saturating_sub(1) as usize).copied().ok_or(CopiesError::Empty)?;
+    let seconds = f64::from(micro_batches) * seconds_per_micro_batch;
+    let named = |device: u32, trip: u32| {
+        let of = stages.get(device as usize).and_then(|stage| stage.trips.get(trip as usize));
+        of.map_or(trip, |&of| u32::try_from(of).unwrap_or(u32::MAX))
+    };
+    let bytes = |copy: &TimedCopy| {
+        let trip = devices.get(copy.device as usize).and_then(|device| device.trips.get(copy.trip as usize));
+        let goes = |place: Place| if copy.is_back { place.back(copy.device) } else { place.out(copy.device) };
+        let parcels = trip.into_iter().flat_map(|trip| &trip.parcels);
+        parcels.filter(|parcel| goes(parcel.place) == copy.way).map(|parcel| parcel.bytes).sum()
+    };
+    let (copied, kept) = cut(copied, from, seconds, named, bytes);
+    let of_device = |(stage, kept): (&Endless, std::ops::Range<usize>)| {
+        stage.done.get(kept).map_or(Vec::new(), <[Done]>::to_vec)
+    };
+    let done = stages.iter().zip(kept).map(of_device).collect();
+    Ok(LongRun { seconds_per_micro_batch, copied, done })
+}
+
+/// Seconds between two updates in the long run: as soon as the same recurs after c of them, their mean over c is exact;
+/// otherwise that over the second half.
+fn between(updates: &[f64]) -> Option<f64> {
+    let last = updates.len().checked_sub(1)?;
+    for recurs in 1..=last / 3 {
+        let over = |at: usize| updates[at] - updates[at - recurs];
+        let all = over(last);
+        if (0..recurs * 2).all(|back| (over(last - back) - all).abs() <= SAME * all) {
+            return Some(all / recurs as f64);
+        }
     }
-    let seconds = over(last).zip(over(first)).map_or(f64::NAN, |(last, first)| last - first);
-    Ok(seconds / (last - first) as f64)
+    let half = last / 2;
+    (half < last).then(|| (updates[last] - updates[half]) / (last - half) as f64)
+}
+
+impl Done {
+    /// A step of a stage that flushes.
+    pub fn step(step: usize) -> Self {
+        Self { step, micro_batch: None }
+    }
+
+    /// The pass that it is part of, with the number of its micro-batch; none of what follows a pass.
+    pub fn pass(self, step: Step) -> Option<Pass> {
+        let number = self.micro_batch;
+        pass_of(step).map(|pass| match pass {
+            Pass::Forward(of) => Pass::Forward(number.unwrap_or(of)),
+            Pass::Backward(of) => Pass::Backward(number.unwrap_or(of)),
+        })
+    }
 }

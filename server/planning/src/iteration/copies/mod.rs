@@ -8,7 +8,8 @@
 //! | `slots` | how many CPU slots compute at once, and what does a copy take of that? |
 //! | `rates` | how does a plan tell of that? |
 //! | `of_stage` | which steps does a stage, or a device of several chunks, do? |
-//! | `endless` | which does a stage of PipeDream do, and how long does a micro-batch take it in the long run? |
+//! | `endless` | which does a stage of PipeDream do, and what do all of them do in the long run? |
+//! | `cut` | what happens meanwhile? |
 //! | `check` | which numbers make no sense? |
 //! | `tables` | which number has each trip, parcel and way? |
 //! | `due` | what is due at which boundary? |
@@ -55,6 +56,7 @@
 //! mean of the last half is what is said.
 
 mod check;
+mod cut;
 mod due;
 mod endless;
 mod fair;
@@ -77,9 +79,9 @@ mod trip;
 mod walk;
 
 pub use check::CopiesError;
-pub use endless::{Endless, seconds_per_micro_batch};
+pub use endless::{Done, Endless, LongRun, long_run};
 pub use links::{Cores, Links, Rate, Route, Shared, Way};
-pub use of_stage::{LayerSeconds, StageSteps, device_of_chunks};
+pub use of_stage::{LayerSeconds, StageSteps, device_of_chunks, pass_of};
 pub use outcome::{Copied, DeviceTimes, TimedCopy, TimedWait, Waited, WayTimes};
 pub use picture::{LaneOf, Shown, ShownLane, Span};
 pub use simulate::{Keep, MOST_ITERATIONS, simulate};

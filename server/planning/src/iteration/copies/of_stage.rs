@@ -35,13 +35,13 @@ pub struct StageSteps<'a> {
 }
 
 /// A pass that a step is part of; none of steps behind all passes.
-pub(super) fn pass_of(step: Step) -> Option<Pass> {
+pub fn pass_of(step: Step) -> Option<Pass> {
     match step {
         Step::Forward { micro_batch, .. } => Some(Pass::Forward(micro_batch)),
         Step::Again { micro_batch, .. } | Step::Backward { micro_batch, .. } => {
             Some(Pass::Backward(micro_batch))
         }
-        Step::Exchange | Step::Update { .. } => None,
+        Step::Renew | Step::Exchange | Step::Update { .. } => None,
     }
 }
 
@@ -92,6 +92,8 @@ impl StageSteps<'_> {
             Step::Forward { layer, .. } => of(layer)?.forward,
             Step::Again { layer, .. } => of(layer)?.again,
             Step::Backward { layer, .. } => of(layer)?.backward,
+            // Copying the weights is part of what an update takes.
+            Step::Renew => 0.0,
             Step::Exchange => self.exchange_seconds,
             Step::Update { layer } => of(layer)?.update,
         })

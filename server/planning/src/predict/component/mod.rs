@@ -77,7 +77,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::tape::{Event, LayerContent, LayerTape, Passage};
 use loadmaster_proto::model::{Model, ModelInput};
-use loadmaster_proto::training::actions::StageActions;
+use loadmaster_proto::training::actions::{StageActions, Steps};
 use loadmaster_proto::training::shard::Shard;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, TrainingSpec};
@@ -378,7 +378,16 @@ impl Predictor for Component {
     }
 
     fn acted(&self, setting: &StageSetting, actions: &StageActions) -> Result<Acted, PredictionError> {
-        self.with_actions(setting, actions)
+        self.with_actions(setting, actions, self.steps(setting, actions))
+    }
+
+    fn acted_in(
+        &self,
+        setting: &StageSetting,
+        actions: &StageActions,
+        steps: Steps,
+    ) -> Result<Acted, PredictionError> {
+        self.with_actions(setting, actions, steps)
     }
 
     fn sources(&self, setting: &StageSetting) -> Vec<String> {

@@ -77,7 +77,11 @@ impl Asked<'_> {
             stages: &self.stages,
             edge_bytes: &self.edge_bytes,
             order: Order::from(schedule),
-            micro_batches: batch.micro_batches,
+            micro_batches: match schedule.updates_always() {
+                // As many as are in flight, and some that follow: it goes on.
+                true => batch.micro_batches.max(u32::try_from(3 * self.stages.len()).unwrap_or(u32::MAX)),
+                false => batch.micro_batches,
+            },
             overlap,
             node,
             reserve,
@@ -152,6 +156,10 @@ impl Writer<'_> {
         capacity: u64,
     ) -> Result<i128, PredictionError> {
         let StageSetting { stage, stage_index, stage_count, training } = setting;
+        if training.schedule.updates_always() {
+            // Nobody asks: nothing but its untouched stages bounds what never flushes.
+            return Ok(0);
+        }
         let in_flight = training.schedule.in_flight(*stage_count, *stage_index, training.micro_batches);
         let micro_batch = match training.schedule {
             Schedule::Gpipe => training.micro_batches.saturating_sub(1),

@@ -11,7 +11,8 @@ use crate::predict::{Acted, PredictionError, Predictor, StageSetting};
 /// Passes in which every block of a stage has a step of another between its uses, wherever there is one.
 const PASSES: u32 = 2;
 
-/// The blocks of a stage whose layers take these seconds. Weights and gradients of tied layers never leave: they are fixed.
+/// The blocks of a stage whose layers take these seconds. Weights and gradients of tied layers never leave: they are fixed, and
+/// so are all of them under PipeDream, where older versions of the weights may leave.
 ///
 /// # Errors
 /// What the profile lacks.
@@ -35,20 +36,30 @@ pub(super) fn stage_blocks(
     let (activations, weights, gradients, optimizer) = (activations?, weights?, gradients?, optimizer?);
     let again = layers.clone().flat_map(|layer| [recompute(layer), swap(Block::Inputs, layer, layer)]);
     let inputs = of(again.collect())?;
+    let is_endless = setting.training.schedule.updates_always();
+    let versions = if is_endless && setting.in_flight() > 1 {
+        let probe = StageSetting { stage_index: 0, stage_count: 2, ..*setting };
+        let actions = StageActions { actions: all(Block::Versions), ..StageActions::default() };
+        Some(predictor.acted(&probe, &actions)?)
+    } else {
+        None
+    };
     let mut fixed = 0_u64;
     let mut blocks = Vec::with_capacity(seconds.len());
     for (layer, &seconds) in layers.zip(seconds) {
         let mut weights = bytes(&weights, layer);
         let mut gradients = bytes(&gradients, layer);
-        if is_tied(layer) {
-            fixed = fixed.saturating_add(weights).saturating_add(gradients);
+        let versions = versions.as_ref().map_or(0, |versions| bytes(versions, layer));
+        if is_tied(layer) || is_endless {
+            // The newest version is the weights.
+            fixed = fixed.saturating_add(weights).saturating_add(gradients).saturating_sub(versions);
             (weights, gradients) = (0, 0);
         }
         blocks.push(LayerBlocks {
             seconds,
             activations: bytes(&activations, layer),
             input: bytes(&inputs, layer),
-            versions: 0,
+            versions,
             weights,
             gradients,
             optimizer: bytes(&optimizer, layer),

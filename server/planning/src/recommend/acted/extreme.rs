@@ -67,8 +67,12 @@ pub(super) fn ways(
     let has = |way: Way, block: Block| allowed.ways.contains(&way) && allowed.blocks.contains(&block);
     let swaps = |blocks: &[Block]| -> Vec<Action> {
         let own = blocks.iter().filter(|block| has(Way::Host, **block));
-        let stays =
-            |block: Block, layer| matches!(block, Block::Weights | Block::Gradients) && is_tied(layer);
+        let is_endless = setting.training.schedule.updates_always();
+        let stays = |block: Block, layer| match block {
+            Block::Weights | Block::Gradients => is_endless || is_tied(layer),
+            Block::Versions => !is_endless || setting.in_flight() == 1,
+            Block::Activations | Block::Inputs | Block::Optimizer => false,
+        };
         let of_block = |&block: &Block| {
             let leaving: Vec<usize> = layers.clone().filter(|&layer| !stays(block, layer)).collect();
             leaving.into_iter().map(move |layer| swap(block, layer, layer))
@@ -77,7 +81,7 @@ pub(super) fn ways(
     };
     let again: Vec<Action> =
         layers.clone().filter(|_| allowed.ways.contains(&Way::Recompute)).map(recompute).collect();
-    let lasting = swaps(&[Block::Gradients, Block::Optimizer, Block::Weights]);
+    let lasting = swaps(&[Block::Versions, Block::Gradients, Block::Optimizer, Block::Weights]);
     let inputs = if again.is_empty() { Vec::new() } else { swaps(&[Block::Inputs]) };
     let activations = swaps(&[Block::Activations]);
     let ways = [

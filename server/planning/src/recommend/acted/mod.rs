@@ -8,6 +8,7 @@
 //! | `choose` | which actions are chosen, and what does each way come to alone? |
 //! | `told` | how good are they? |
 //! | `replayed` | which actions does a replay find to fit? |
+//! | `from_plans` | which are the fastest of what never flushes? |
 //! | `extreme` | which plain ones fit where none of those do? |
 //! | `links` | what do copies go over, and who says how fast that is? |
 //! | `cores` | which cores do CPU slots share? |
@@ -23,6 +24,7 @@ mod choose;
 mod cores;
 mod endless;
 mod extreme;
+mod from_plans;
 mod links;
 mod nodes;
 mod objectives;
@@ -39,8 +41,9 @@ use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::{Deed, StageActions};
 
 pub(super) use choose::{Choice, Chooser};
+pub(super) use endless::endless_of;
 pub(super) use objectives::{ActionsQuestion, KnownAlone};
-pub(super) use seconds::{device_of, in_proportion, mean_again};
+pub(super) use seconds::{device_of, in_proportion, mean_again, trip};
 pub(super) use stages::Stages;
 
 use super::answer::{QuestionError, RecommendError};

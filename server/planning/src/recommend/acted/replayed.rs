@@ -66,10 +66,14 @@ impl Writer<'_> {
         stop: &Stop,
     ) -> Result<Begun, QuestionError> {
         let mut reserve = vec![0_u64; asked.stages.len()];
-        let effort = if choice.chooser == Chooser::Mpress { Effort::All } else { Effort::Few };
+        let is_endless = asked.candidate.schedule.updates_always();
+        let is_mpress = choice.chooser == Chooser::Mpress || is_endless;
+        let effort = if is_mpress { Effort::All } else { Effort::Few };
         match self.fitting(asked, choice, effort, &mut reserve, stop) {
             Ok(found) => Ok(Begun { fitting: Some(found), reserve }),
-            Err(QuestionError::Recommend(RecommendError::NoPlan { .. })) if effort == Effort::Few => {
+            Err(QuestionError::Recommend(RecommendError::NoPlan { .. }))
+                if choice.chooser == Chooser::Fastest =>
+            {
                 Ok(Begun { fitting: None, reserve: vec![0; asked.stages.len()] })
             }
             Err(error) => Err(error),
@@ -87,6 +91,9 @@ impl Writer<'_> {
         let Begun { fitting: few, mut reserve } = begun;
         if let (Chooser::Mpress, Some(found)) = (choice.chooser, &few) {
             return Ok(found.actions.clone());
+        }
+        if asked.candidate.schedule.updates_always() {
+            return self.fastest_endless(asked, few.map(|few| few.actions), choice, stop);
         }
         let Some(few) = few else {
             return match self.fitting(asked, choice, Effort::All, &mut reserve, stop) {
@@ -122,11 +129,18 @@ impl Writer<'_> {
         let mut lacks: Option<(usize, u64)> = None;
         for round in 0..ROUNDS {
             let question = asked.question(&node, reserve, allowed, stop);
+            // What never flushes is searched from MPress's plans on.
+            let is_endless = asked.candidate.schedule.updates_always();
             let found = match choice.chooser {
-                Chooser::Fastest => {
+                Chooser::Fastest if !is_endless => {
                     fastest::plan(&question, asked.known(), effort).map(|plan| (plan.actions, plan.seconds))
                 }
-                Chooser::Mpress => paper::plan(&question).map(|plan| (plan.actions, plan.seconds)),
+                Chooser::Fastest | Chooser::Mpress => {
+                    // It may be asked of more micro-batches than an iteration has.
+                    let share =
+                        f64::from(asked.candidate.batch.micro_batches) / f64::from(question.micro_batches);
+                    paper::plan(&question).map(|plan| (plan.actions, plan.seconds * share))
+                }
             };
             let (found, seconds) = match found {
                 Ok(found) => found,

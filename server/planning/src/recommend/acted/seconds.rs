@@ -43,7 +43,7 @@ impl Writer<'_> {
         pace: CopyPace,
     ) -> Result<Option<Timed>, QuestionError> {
         if candidate.schedule.updates_always() {
-            return Ok(self.endless(candidate, stages));
+            return self.endless(candidate, stages, pace);
         }
         let count = u32::try_from(candidate.stages.len()).unwrap_or(u32::MAX);
         let links = self.copy_links(candidate, pace);
@@ -58,7 +58,7 @@ impl Writer<'_> {
             backward.push(mean_backward(acted, stage.first, &layers));
             devices.push(device);
         }
-        let used = used(&devices);
+        let used = used(devices.iter());
         let told = stages.actions.iter().any(swaps).then(|| links.told(&used));
         let (links, rates) = (links.links(&used), told.unwrap_or_default());
         let edges: Vec<Edge> = candidate.edges.iter().map(|&both| Edge::halves(both)).collect();
@@ -142,7 +142,7 @@ pub(in crate::recommend) fn device_of(
 }
 
 /// A block's way out and back.
-fn trip(away: &Away) -> Trip {
+pub(in crate::recommend) fn trip(away: &Away) -> Trip {
     let parcels = match away.stripes.as_slice() {
         [] => vec![Parcel { place: Place::Host, bytes: away.bytes }],
         stripes => {
@@ -160,7 +160,7 @@ fn trip(away: &Away) -> Trip {
 }
 
 /// The ways that copies go over.
-fn used(devices: &[DeviceSteps]) -> BTreeSet<Way> {
+pub(super) fn used<'a>(devices: impl Iterator<Item = &'a DeviceSteps>) -> BTreeSet<Way> {
     let parcels = (0..).zip(devices).flat_map(|(own, device)| {
         device.trips.iter().flat_map(|trip| &trip.parcels).map(move |parcel| (own, parcel.place))
     });

@@ -34,7 +34,10 @@ pub(super) fn certificate(
     let own = asked.untouched.iteration_seconds().unwrap_or(0.0);
     let node = asked.node_within(choice.allowed);
     let question = asked.question(&node, &[], choice.allowed, stop);
-    let of_actions = fastest::bound(&question, asked.known(), best).ok().flatten().unwrap_or(0.0);
+    let is_endless = asked.candidate.schedule.updates_always();
+    let of_actions =
+        if is_endless { None } else { fastest::bound(&question, asked.known(), best).ok().flatten() };
+    let of_actions = of_actions.unwrap_or(0.0);
     let bound = stages.bound.unwrap_or_else(|| own.max(of_actions)).min(best);
     let gap = if bound > 0.0 { (best - bound).max(0.0) / bound } else { 0.0 };
     let certificate = Certificate {
@@ -54,6 +57,10 @@ pub(super) fn certificate(
             of_shape(asked.untouched.asked.shape),
             stages.candidates.len()
         )
+    } else if is_endless {
+        "the bound is of these stages untouched, in the long run of pipedream: no memory action makes them faster; other \
+         partitionings were not looked at"
+            .to_owned()
     } else {
         "the bound is of these stages under this schedule with any of the allowed actions, as if no copy waited for \
          another one; other partitionings were not looked at"

@@ -1,7 +1,7 @@
 //! Micro-batches, schedules and recompute policies to choose from, by what a request names and what was profiled.
 
 use loadmaster_proto::error::{Invalid, in_range};
-use loadmaster_proto::plan::objective::{Objective, PlanShape, SearchMode};
+use loadmaster_proto::plan::objective::{Objective, PlanShape};
 use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
@@ -155,14 +155,6 @@ pub fn schedules(request: &PlanRequest, training: &TrainingSpec) -> Result<Vec<S
             field,
             format!("is {}, {} runs {}", other, rules.launcher, runs.join(" and ")),
         ));
-    }
-    if request.allowed.is_some() && schedules.iter().any(|schedule| schedule.updates_always()) {
-        let field = if request.mode == SearchMode::Mpress { "search_mode" } else { "memory_ways" };
-        let why = format!(
-            "asks for memory actions that are chosen, and under {} every block stays: leave it out, or choose 1f1b",
-            Schedule::PipeDream
-        );
-        return Err(Invalid::field(field, why));
     }
     Ok(schedules)
 }

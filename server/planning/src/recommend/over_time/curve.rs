@@ -3,7 +3,7 @@
 use loadmaster_proto::plan::Plan;
 
 use super::OverTime;
-use crate::predict::Breakdown;
+use crate::predict::{Breakdown, Pool};
 use crate::recommend::plan::scaled;
 
 /// What the fullest device of a stage holds in an iteration.
@@ -40,6 +40,7 @@ impl OverTime {
     pub fn curve(&self, plan: &Plan, stage: usize, most: usize) -> Option<StageCurve> {
         let (acted, of_plan) = (self.acted.get(stage)?, plan.stages.get(stage)?);
         let (hosted_pool, times) = (*self.hosted.get(stage)?, &self.copied.devices.get(stage)?.steps);
+        let done = self.done.get(stage)?;
         let (predicted, peak) = (acted.prediction(hosted_pool).bytes.0, of_plan.predicted_peak);
         let is_corrected = plan.found.corrections.iter().any(|of| of.ledger.is_some());
         if acted.curve.is_empty() || (predicted != peak && !is_corrected) {
@@ -53,18 +54,20 @@ impl OverTime {
         };
         let own = acted.pools.iter().find(|pool| pool.peer.is_none());
         let others = self.hosted_by(plan, stage);
-        let steps_per_point = acted.curve.len().div_ceil(most.max(1));
-        let mut points: Vec<CurvePoint> = Vec::with_capacity(acted.curve.len() / steps_per_point + 1);
-        for (chunk, steps) in acted.curve.chunks(steps_per_point).enumerate() {
+        let steps_per_point = done.len().div_ceil(most.max(1)).max(1);
+        let mut points: Vec<CurvePoint> = Vec::with_capacity(done.len() / steps_per_point + 1);
+        for (chunk, steps) in done.chunks(steps_per_point).enumerate() {
             let first = chunk * steps_per_point;
             let next = first + steps.len();
             let start = if chunk == 0 { 0.0 } else { times.get(first)?.0 };
             let end = times.get(next).map_or(f64::INFINITY, |next| next.0);
             let fullest = steps
                 .iter()
-                .map(|step| step.most)
+                .filter_map(|done| Some(acted.curve.get(done.step)?.most))
                 .reduce(|one, other| if other.total() > one.total() { other } else { one })?;
-            let host = own.and_then(|pool| pool.at_boundaries.get(first..next)?.iter().max().copied());
+            let at_host =
+                |pool: &Pool| steps.iter().filter_map(|of| pool.at_boundaries.get(of.step)).max().copied();
+            let host = own.and_then(at_host);
             let hosted = others.most(start, end);
             points.push(CurvePoint { start, held: held(fullest), host: host.unwrap_or(0), hosted });
         }
@@ -76,13 +79,15 @@ impl OverTime {
     fn hosted_by(&self, plan: &Plan, host: usize) -> Levels {
         let devices = |stage: usize| plan.stages.get(stage).map_or(1, |of| of.config.devices().max(1));
         let mut changes: Vec<(f64, i128)> = Vec::new();
-        for (donor, (acted, times)) in self.acted.iter().zip(&self.copied.devices).enumerate() {
+        let donors = self.acted.iter().zip(&self.copied.devices).zip(&self.done);
+        for (donor, ((acted, times), done)) in donors.enumerate() {
             let here = |peer: Option<u32>| peer.is_some_and(|peer| peer as usize == host);
             // One device may host several of a stage that has more of them.
             let times_each = i128::from(devices(donor).div_ceil(devices(host)));
             for pool in acted.pools.iter().filter(|pool| here(pool.peer)) {
                 let mut before = 0;
-                for (boundary, &bytes) in pool.at_boundaries.iter().enumerate() {
+                let at_boundaries = done.iter().filter_map(|done| pool.at_boundaries.get(done.step));
+                for (boundary, &bytes) in at_boundaries.enumerate() {
                     let at = boundary.checked_sub(1).and_then(|step| times.steps.get(step));
                     let bytes = i128::from(bytes) * times_each;
                     if bytes != before {

@@ -5,25 +5,30 @@
 //! | here | what happens in an iteration of a plan, step by step? |
 //! | `shown` | what is that as lanes of passes and copies? |
 //! | `curve` | what does a device hold when? |
+//! | `interleaved` | what if its stages were chunks, several on each device? |
 //!
 //! A plan keeps the seconds of its stages, of its edges and of what copies go over; its profile, in what proportion layers take
 //! those seconds and what each holds. A profile may have changed since: then nothing is told rather than something that
 //! contradicts the plan.
 
 mod curve;
+mod interleaved;
 mod shown;
 
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::training::RecomputePolicy;
+use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
-use super::acted::{device_of, in_proportion, mean_again, settings};
+use super::acted::{device_of, endless_of, in_proportion, mean_again, settings};
 use super::ask::ProfiledChain;
-use crate::iteration::copies::{Copied, CopiesError, Keep, LayerSeconds, Links, Stepped, simulate};
-use crate::iteration::{Edge, Overlap};
+use crate::iteration::copies::{
+    Copied, CopiesError, Done, Endless, Keep, LayerSeconds, Links, LongRun, Stepped, long_run, simulate,
+};
+use crate::iteration::{Edge, Order, Overlap, Pipeline, iteration_seconds};
 use crate::predict::{Acted, ActedStages, ActionsError, LayerCost, PredictionError, Share, StageSetting};
 use crate::search::Seconds;
 
 pub use curve::{CurvePoint, StageCurve};
+pub use interleaved::{ChunksHeld, Interleaved};
 pub use shown::{CopyShown, WayShown};
 
 /// Most steps of all stages: replaying more would take seconds.
@@ -40,14 +45,14 @@ pub struct OverTime {
     acted: Vec<Acted>,
     /// By stage, what a device sets aside for others.
     hosted: Vec<u64>,
+    /// By stage, what each step is that was simulated: all of them once, or under PipeDream those of the micro-batches of an
+    /// iteration in the long run.
+    done: Vec<Vec<Done>>,
 }
 
 /// Why nobody can tell what a plan does over time.
 #[derive(Debug, thiserror::Error)]
 pub enum Untold {
-    /// Nothing is ever flushed.
-    #[error("under PipeDream iterations have no beginning and no end")]
-    Endless,
     /// There are no seconds.
     #[error("its profile has no times of its layers")]
     NoTimes,
@@ -78,6 +83,33 @@ pub enum Untold {
         /// About how many.
         steps: u64,
     },
+    /// Its stages are no chunks.
+    #[error(
+        "its {stages} stages are not {chunks} chunks of each device, with {micro_batches} micro-batches in groups of as many as \
+         there are devices: name other virtual stages"
+    )]
+    NoChunks {
+        /// How many there are.
+        stages: usize,
+        /// Chunks per device.
+        chunks: usize,
+        /// Of an iteration.
+        micro_batches: u32,
+    },
+    /// Other slots are meant.
+    #[error("stage {stage} has actions of some slots, and those of a chunk are others: leave slots empty")]
+    SlotsOfChunks {
+        /// Which one.
+        stage: usize,
+    },
+    /// A chunk's peer is on its own device.
+    #[error("stage {stage} parks blocks with stage {peer}, which would be a chunk of the same device")]
+    OwnPeer {
+        /// Which one.
+        stage: usize,
+        /// Its peer.
+        peer: u32,
+    },
     /// Its actions have no prediction.
     #[error(transparent)]
     Actions(#[from] ActionsError),
@@ -95,16 +127,18 @@ impl OverTime {
     /// # Errors
     /// What is missing, or no longer so.
     pub fn of(plan: &Plan, chain: &ProfiledChain) -> Result<Self, Untold> {
-        if plan.training.schedule.updates_always() {
-            return Err(Untold::Endless);
-        }
         let then = plan.iteration_seconds().ok_or(Untold::NoTimes)?;
         let here = chain.predictor.name();
         if here != plan.predictor {
             return Err(Untold::OtherPredictor { of_plan: plan.predictor.clone(), here });
         }
         let all: u64 = plan.stages.iter().map(|of| of.config.layers().count() as u64).sum();
-        let steps = all.saturating_mul(3 * u64::from(plan.training.micro_batches));
+        let TrainingSpec { schedule, micro_batches, .. } = plan.training;
+        let played = match schedule.updates_always() {
+            true => Endless::simulated(plan.stages.len(), micro_batches),
+            false => micro_batches,
+        };
+        let steps = all.saturating_mul(3 * u64::from(played));
         if steps > MOST_STEPS {
             return Err(Untold::TooLarge { steps });
         }
@@ -115,24 +149,48 @@ impl OverTime {
             None if acted.iter().any(|of| !of.away.is_empty()) => return Err(Untold::NoRates),
             None => Links::default(),
         };
-        let mut devices = Vec::with_capacity(acted.len());
+        let (mut devices, mut endless) = (Vec::with_capacity(acted.len()), Vec::new());
+        let mut passes = Vec::with_capacity(acted.len());
         for ((stage, setting), acted) in plan.stages.iter().zip(&settings).zip(&acted) {
             let seconds = stage.seconds.ok_or(Untold::NoTimes)?;
             let seconds =
                 Seconds { forward: seconds.forward, backward: seconds.backward, step: seconds.step };
             let (layers, exchange_seconds) = layers(chain, setting, acted, seconds).ok_or(Untold::NoTimes)?;
             let place = (setting.stage_index, setting.stage_count);
+            passes.push(seconds);
+            if schedule.updates_always() {
+                let timed = (stage.config.first_layer, layers.as_slice());
+                endless.push(endless_of(acted, place, timed, exchange_seconds, played)?);
+                continue;
+            }
             devices.push(device_of(acted, place, (stage.config.first_layer, &layers), exchange_seconds)?);
         }
         let edges: Vec<Edge> = plan.found.edge_seconds.iter().map(|&both| Edge::halves(both)).collect();
         let overlap = plan.found.iteration.as_ref().map_or_else(Overlap::default, |of| of.overlap);
-        let stepped = Stepped { devices: &devices, edges: &edges, overlap, links: &links };
-        let copied = simulate(&stepped, Keep { steps: true, copies: true })?;
+        let (copied, done) = if schedule.updates_always() {
+            // As the plan's seconds were found.
+            let is_closed = endless.iter().all(|of| of.device.trips.is_empty());
+            let pipeline = Pipeline {
+                stages: &passes,
+                edges: &edges,
+                micro_batches: 1,
+                order: Order::PipeDream,
+                overlap,
+            };
+            let each = iteration_seconds(&pipeline).ok().filter(|_| is_closed);
+            let LongRun { copied, done, .. } =
+                long_run(&endless, &edges, overlap, &links, (micro_batches, each))?;
+            (copied, done)
+        } else {
+            let stepped = Stepped { devices: &devices, edges: &edges, overlap, links: &links };
+            let in_order = |of: &Acted| (0..of.steps.all().len()).map(Done::step).collect();
+            (simulate(&stepped, Keep { steps: true, copies: true })?, acted.iter().map(in_order).collect())
+        };
         let now = copied.iteration_seconds;
         if (now - then).abs() > SAME * then {
             return Err(Untold::Changed { now, then });
         }
-        Ok(Self { copied, acted, hosted })
+        Ok(Self { copied, acted, hosted, done })
     }
 
     /// How many stages there are.

@@ -1,7 +1,6 @@
 //! An iteration as lanes: of passes, and of copies.
 
-use loadmaster_proto::training::actions::{Absence, Step};
-use loadmaster_proto::training::schedule::Pass;
+use loadmaster_proto::training::actions::Absence;
 
 use super::OverTime;
 use crate::iteration::copies::{LaneOf, Shown, TimedWait, WayTimes};
@@ -37,17 +36,15 @@ impl OverTime {
     /// What a stage's devices do: a pass is from the start of its first step to the end of its last one.
     pub fn lane(&self, stage: usize) -> Option<Lane> {
         let (acted, times) = (self.acted.get(stage)?, self.copied.devices.get(stage)?);
+        let flushes = acted.steps.turn().is_none();
         let mut lane = Lane { passes: Vec::new(), step: None, busy: times.busy };
-        for (step, &(start, end)) in acted.steps.all().iter().zip(&times.steps) {
-            let pass = match *step {
-                Step::Forward { micro_batch, .. } => Pass::Forward(micro_batch),
-                Step::Again { micro_batch, .. } | Step::Backward { micro_batch, .. } => {
-                    Pass::Backward(micro_batch)
-                }
-                Step::Exchange | Step::Update { .. } => {
+        for (done, &(start, end)) in self.done.get(stage)?.iter().zip(&times.steps) {
+            let Some(pass) = done.pass(*acted.steps.all().get(done.step)?) else {
+                // Updates behind every backward pass are no end of anything.
+                if flushes {
                     lane.step = Some((lane.step.map_or(start, |(start, _)| start), end));
-                    continue;
                 }
+                continue;
             };
             match lane.passes.last_mut().filter(|last| last.pass == pass) {
                 Some(last) => last.end = end,

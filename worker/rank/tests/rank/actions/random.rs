@@ -63,7 +63,7 @@ impl Random {
     /// Actions of any kind for all ranks of a run, with room for all of it.
     pub(crate) fn act(&mut self, specs: &mut [RankSpec]) {
         let stages = specs[0].position.stage_count;
-        let room = Bytes(1 << 24);
+        let room = Bytes(1 << 27);
         let mut all: Vec<StageActions> = Vec::new();
         for stage in 0..stages {
             let spec = specs.iter().find(|spec| spec.position.stage_index == stage).unwrap();
@@ -96,7 +96,16 @@ impl Random {
         let SoloStage { stage, stage_count, stage_index } = spec.position;
         let in_flight = Self::in_flight(spec);
         let last = spec.model.layers().len() - 1;
-        for block in [Block::Activations, Block::Inputs, Block::Weights, Block::Gradients, Block::Optimizer] {
+        // What every update makes anew stays, and micro-batches that never flush are alike.
+        let is_endless = spec.training.schedule.updates_always();
+        let blocks: &[Block] = match (is_endless, in_flight) {
+            (false, _) => {
+                &[Block::Activations, Block::Inputs, Block::Weights, Block::Gradients, Block::Optimizer]
+            }
+            (true, 1) => &[Block::Activations, Block::Inputs, Block::Optimizer],
+            (true, _) => &[Block::Activations, Block::Inputs, Block::Versions, Block::Optimizer],
+        };
+        for &block in blocks {
             if self.below(3) == 0 {
                 continue;
             }
@@ -119,7 +128,7 @@ impl Random {
                 if slots.is_empty() {
                     continue;
                 }
-                if !block.is_of_micro_batch() {
+                if !block.is_of_micro_batch() || is_endless {
                     slots.clear();
                 } else if self.below(2) == 0 {
                     slots.retain(|_| self.below(3) > 0);
@@ -153,7 +162,8 @@ impl Random {
         let stage = spec.position.stage;
         let in_flight = Self::in_flight(spec);
         let mut actions = Vec::new();
-        let halves = if in_flight > 1 && self.below(2) == 0 { 2 } else { 1 };
+        let is_alike = spec.training.schedule.updates_always();
+        let halves = if !is_alike && in_flight > 1 && self.below(2) == 0 { 2 } else { 1 };
         for half in 0..halves {
             let slots: Vec<u32> = if halves == 1 {
                 Vec::new()

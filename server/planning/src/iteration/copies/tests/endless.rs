@@ -13,15 +13,14 @@ const MICRO_BATCHES: u32 = 2 * 120 + 1;
 fn endless(stages: &[TestStage], micro_batches: u32) -> Vec<Endless> {
     let count = stages.len() as u32;
     let of = |(stage, index): (&TestStage, u32)| {
-        let schedule = Schedule::OneFOneB;
-        let in_flight = schedule.in_flight(count, index, micro_batches);
-        let steps = stage.steps(&schedule.passes(count, index, micro_batches), in_flight);
+        let in_flight = Schedule::PipeDream.in_flight(count, index, micro_batches);
+        let steps = stage.endless_steps(in_flight);
         let trips: Vec<Trip> =
             stage.actions.absences(&steps).iter().map(|absence| stage.trip(absence)).collect();
         let place = (index, count);
         let stage =
             StageSteps { place, steps: &steps, first_layer: 0, layers: &stage.layers, exchange_seconds: 0.0 };
-        Endless::of(&stage, &trips).unwrap()
+        Endless::of(&stage, &trips, micro_batches).unwrap()
     };
     stages.iter().zip(0..).map(of).collect()
 }
@@ -40,8 +39,9 @@ proptest! {
         let pipeline = Pipeline { stages: &whole, edges, micro_batches: 1, order: Order::PipeDream, overlap };
         let period = iteration_seconds(&pipeline).unwrap();
         let over = |stages: &[TestStage], links: &Links| {
-            let all = stages.len() as u32 + MICRO_BATCHES;
-            seconds_per_micro_batch(&endless(stages, all), edges, overlap, links).unwrap()
+            let all = Endless::simulated(stages.len(), MICRO_BATCHES);
+            let of = long_run(&endless(stages, all), edges, overlap, links, (MICRO_BATCHES, None)).unwrap();
+            of.seconds_per_micro_batch
         };
         let shown = over(&stages, &Links::default());
         prop_assert!((shown - period).abs() <= 1e-3 * period, "{shown} {period}");

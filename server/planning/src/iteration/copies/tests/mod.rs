@@ -36,6 +36,13 @@ impl TestStage {
         Steps::of(passes, layers, &runs, false)
     }
 
+    fn endless_steps(&self, slots: u32) -> Steps {
+        let layers = 0..=self.layers.len() - 1;
+        let runs: Vec<_> =
+            (0..slots).map(|slot| self.actions.runs(layers.clone(), RecomputePolicy::None, slot)).collect();
+        Steps::endless(layers, &runs, false)
+    }
+
     fn trip(&self, absence: &Absence) -> Trip {
         let bytes = if absence.part == Part::Own { self.bytes } else { 0 };
         let Deed::Swap(swap) = &self.actions.actions[absence.action].deed else { panic!("a swap") };

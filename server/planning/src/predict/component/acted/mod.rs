@@ -10,12 +10,11 @@
 //! | `player` | what does a step do, and which blocks are meant by an absence? |
 //! | `shard` | what is on a device of the stage in each step? |
 //! | `stored` | which tensors of a layer are there all the time: parameters, optimizer's state? |
-//! | `endless` | what if nothing is ever flushed? |
 //! | `moved` | how much is away, where, and between which boundaries? |
 //!
-//! Iterations are those after the first: what is away at the end of one comes back in the next.
+//! Iterations are those after the first: what is away at the end of one comes back in the next. Under PipeDream a device does
+//! the same in every turn; steps are those of as many turns as micro-batches are in flight, once the pipeline is full.
 
-mod endless;
 pub(super) mod moved;
 mod player;
 pub(super) mod shard;
@@ -41,14 +40,11 @@ impl Component {
         &self,
         setting: &StageSetting,
         actions: &StageActions,
+        steps: Steps,
     ) -> Result<Acted, PredictionError> {
-        if setting.training.schedule.updates_always() {
-            return self.endless(setting, actions);
-        }
         let key = self.key(setting)?;
         let tapes = self.tapes(key)?;
         self.check_saved(setting, actions, &tapes)?;
-        let steps = self.steps(setting, actions);
         let absences = actions.absences(&steps);
         let played = self.played(setting)?;
         let synchronisation = played.synchronisation(setting.stage.data_degree).total();
@@ -61,7 +57,7 @@ impl Component {
                     runs: (0..steps.slots()).map(|slot| in_stage(&steps, slot, setting)).collect(),
                     ..self.replay_stage(key, &tapes, shared.as_ref())
                 };
-                let stored = self.stored(&setting.stage, *index);
+                let stored = self.stored(setting, *index);
                 let (overhead, steps, absences) = (played.overhead, &steps, absences.as_slice());
                 Scene { stage: &stage, stored, overhead, steps, absences, actions, synchronisation }.play()
             };
@@ -73,6 +69,7 @@ impl Component {
         let most = most.map_or(0, |peak| peak.saturating_add(played.unseen).min(MOST_BYTES));
         let mut pools: Vec<Pool> = Vec::new();
         devices.iter().for_each(|device| merge(&mut pools, moved::pools(&device.away, steps.all().len())));
+        pools.iter_mut().for_each(|pool| pool.moved_bytes = per_iteration(pool.moved_bytes, &steps, setting));
         // The fullest device, the first of several.
         let fullest =
             devices.into_iter().rev().max_by_key(|device| device.peak().total()).unwrap_or_default();
@@ -91,7 +88,7 @@ impl Component {
     }
 
     /// What a stage does one after another.
-    fn steps(&self, setting: &StageSetting, actions: &StageActions) -> Steps {
+    pub(super) fn steps(&self, setting: &StageSetting, actions: &StageActions) -> Steps {
         let stage = &setting.stage;
         let exchanges = Steps::exchanges(&self.model, stage);
         let place = (setting.stage_index, setting.stage_count);
@@ -130,6 +127,13 @@ fn in_stage(steps: &Steps, slot: u32, setting: &StageSetting) -> Vec<Run> {
     };
     let run = |run: &Run| Run { layers: position(run.layers.start())..=position(run.layers.end()), ..*run };
     steps.runs(slot).iter().map(run).collect()
+}
+
+/// What is moved in an iteration, of what is moved in all steps: micro-batches that never flush are alike.
+fn per_iteration(moved_bytes: u64, steps: &Steps, setting: &StageSetting) -> u64 {
+    let Some(_) = steps.turn() else { return moved_bytes };
+    let moved = u128::from(moved_bytes) * u128::from(setting.training.micro_batches);
+    u64::try_from(moved / u128::from(steps.slots())).unwrap_or(u64::MAX)
 }
 
 /// Shards that hold unequal parts set as much aside as the fullest of them needs.

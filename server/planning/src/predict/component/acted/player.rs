@@ -15,9 +15,10 @@ pub(super) struct Player<'a> {
     stage: &'a ReplayStage<'a>,
     /// The stage's first layer in the model: steps name layers by the model's numbers.
     first_layer: usize,
-    /// The last step's number.
-    last: usize,
-    /// The micro-batch that goes backward first: tapes know it beforehand.
+    /// Gradients live until the last of so many steps is over.
+    turn: usize,
+    /// The micro-batch that goes backward first: tapes know it beforehand. None where all of them create gradients, for the
+    /// update behind their backward pass.
     creates: Option<u32>,
     in_flight: HashMap<u32, MicroBatch<'a>>,
     /// Gradients until the end of the iteration.
@@ -36,14 +37,14 @@ impl<'a> Player<'a> {
         synchronisation: u64,
     ) -> Self {
         let creates = steps.all().iter().find_map(|step| match step {
-            Step::Backward { micro_batch, .. } => Some(*micro_batch),
+            Step::Backward { micro_batch, .. } if steps.turn().is_none() => Some(*micro_batch),
             _ => None,
         });
         Self {
             machine: Machine::default(),
             stage,
             first_layer,
-            last: steps.all().len().saturating_sub(1),
+            turn: steps.turn().unwrap_or_else(|| steps.all().len()).max(1),
             creates,
             in_flight: HashMap::new(),
             gradients: Vec::new(),
@@ -61,7 +62,7 @@ impl<'a> Player<'a> {
         match step {
             Step::Forward { micro_batch, layer } => {
                 let Some(layer) = self.position(layer) else { return };
-                let turn = if self.creates == Some(micro_batch) { PassTurn::First } else { PassTurn::Later };
+                let turn = if self.creates(micro_batch) { PassTurn::First } else { PassTurn::Later };
                 let stage = self.stage;
                 self.in_flight
                     .entry(micro_batch)
@@ -79,6 +80,8 @@ impl<'a> Player<'a> {
                     self.backward(micro_batch, layer);
                 }
             }
+            // What it frees and what it makes is of the same size, and counted where weights are.
+            Step::Renew => {}
             Step::Exchange => {
                 let id = self.machine.allocate(self.synchronisation, BlockClass::Communication);
                 self.machine.release(id);
@@ -90,16 +93,21 @@ impl<'a> Player<'a> {
                 }
             }
         }
-        if index == self.last {
+        if (index + 1).is_multiple_of(self.turn) {
             // As trainers do: all gradients live through the whole step.
             self.gradients.drain(..).for_each(|id| self.machine.release(id));
         }
     }
 
+    fn creates(&self, micro_batch: u32) -> bool {
+        self.creates.is_none_or(|creates| creates == micro_batch)
+    }
+
     fn backward(&mut self, number: u32, layer: usize) {
+        let creates = self.creates(number);
         let Some(micro_batch) = self.in_flight.get_mut(&number) else { return };
         micro_batch.backward(&mut self.machine, layer);
-        if self.creates == Some(number) {
+        if creates {
             self.gradients_of[layer] = micro_batch.gradients(layer);
         }
         if layer == 0
@@ -109,14 +117,16 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// The blocks that are meant by an absence, where they leave. Parameters and what the optimizer keeps are none of the
-    /// machine's.
+    /// The blocks that are meant by an absence, where they leave. Parameters, their versions and what the optimizer keeps are
+    /// none of the machine's.
     pub(super) fn blocks(&self, absence: &Absence) -> Vec<BlockId> {
         let Some(layer) = self.position(absence.layer) else { return Vec::new() };
         if absence.block == Block::Gradients {
             return self.gradients_of[layer].clone();
         }
-        let Some(micro_batch) = absence.micro_batch.and_then(|number| self.in_flight.get(&number)) else {
+        let is_of_machine = matches!(absence.block, Block::Activations | Block::Inputs);
+        let number = absence.micro_batch.filter(|_| is_of_machine);
+        let Some(micro_batch) = number.and_then(|number| self.in_flight.get(&number)) else {
             return Vec::new();
         };
         // A tensor at an edge is the highest layer's that holds it; what is handed on is not even that one's.

@@ -55,23 +55,36 @@ enum Act {
     Need,
 }
 
+/// Whether it is a block of the machine: others are only counted.
+fn is_of_machine(absence: &Absence) -> bool {
+    matches!(absence.block, Block::Activations | Block::Inputs | Block::Gradients)
+}
+
 impl Scene<'_> {
     /// Plays all steps.
     pub(in crate::predict::component) fn play(&self) -> ActedShard {
-        let [weights, optimizer] = [Block::Weights, Block::Optimizer].map(|block| self.stored_bytes(block));
-        let acts = self.acts();
+        let [weights, versions, optimizer] =
+            [Block::Weights, Block::Versions, Block::Optimizer].map(|block| self.stored_bytes(block));
+        let count = self.steps.all().len();
+        // Where nothing is flushed the first time fills the pipeline.
+        let times = if self.steps.turn().is_some() { 2 } else { 1 };
+        let acts = self.acts(times);
         let mut acts = acts.iter().peekable();
         let mut blocks: Vec<Vec<BlockId>> = vec![Vec::new(); self.absences.len()];
         let mut tensors: Vec<Vec<u64>> =
             self.absences.iter().map(|of| self.stored.tensors(of.layer, of.block).to_vec()).collect();
         let mut player = Player::new(self.stage, self.steps, self.stored.first_layer, self.synchronisation);
         let mut curve = Vec::with_capacity(self.steps.all().len());
-        for (index, &step) in self.steps.all().iter().enumerate() {
-            while let Some(&&(_, act, absence)) = acts.peek().filter(|&&&(boundary, ..)| boundary <= index) {
+        for (at, &step) in (0..times).flat_map(|_| self.steps.all()).enumerate() {
+            while let Some(&&(_, act, absence)) = acts.peek().filter(|&&&(boundary, ..)| boundary <= at) {
                 acts.next();
                 let machine = &mut player.machine;
                 match act {
                     Act::Leave => {
+                        // As it leaves the last time.
+                        if times > 1 && is_of_machine(&self.absences[absence]) {
+                            tensors[absence].clear();
+                        }
                         for id in player.blocks(&self.absences[absence]) {
                             if let Some(bytes) = player.machine.begin_to_leave(id) {
                                 blocks[absence].push(id);
@@ -85,9 +98,13 @@ impl Scene<'_> {
                 }
             }
             player.machine.reset_peak();
-            let stored = [weights[index], optimizer[index]];
+            let index = at % count.max(1);
+            let stored = [weights[index].saturating_add(versions[index]), optimizer[index]];
             let at_boundary = self.breakdown(player.machine.held(), stored).total();
             player.play(index, step);
+            if at + count < times * count {
+                continue;
+            }
             curve.push(StepBytes { at_boundary, most: self.breakdown(player.machine.peak(), stored) });
         }
         let away = |(absence, tensors): (&Absence, &Vec<u64>)| {
@@ -101,25 +118,24 @@ impl Scene<'_> {
         }
     }
 
-    /// What boundaries do to blocks of the machine, in order.
-    fn acts(&self) -> Vec<(usize, Act, usize)> {
+    /// What boundaries do to blocks of the machine, in order, where the steps are done so many times.
+    fn acts(&self, times: usize) -> Vec<(usize, Act, usize)> {
+        let count = self.steps.all().len();
         let of = |(index, absence): (usize, &Absence)| {
             let Absence { leaves, freed, fetched, needed, .. } = *absence;
             let points =
                 [(leaves, Act::Leave), (freed, Act::Free), (fetched, Act::Fetch), (needed, Act::Need)];
-            points.map(|(boundary, act)| (boundary, act, index))
+            (0..times)
+                .flat_map(move |time| points.map(|(boundary, act)| (time * count + boundary, act, index)))
         };
         let mut acts: Vec<_> = self.absences.iter().enumerate().flat_map(of).collect();
         acts.sort_unstable();
         acts
     }
 
-    /// What a device has of its parameters or of its optimizer's state in each step.
+    /// What a device has of its parameters, of their older versions, or of its optimizer's state in each step.
     fn stored_bytes(&self, block: Block) -> Vec<u64> {
-        let whole = match block {
-            Block::Weights => self.stored.whole.parameters,
-            _ => self.stored.whole.optimizer,
-        };
+        let whole = self.stored.all(block);
         let mut missing = Cycle::new(self.steps.all().len());
         for absence in self.absences.iter().filter(|absence| absence.block == block) {
             let tensors = self.stored.tensors(absence.layer, block);

@@ -5,6 +5,7 @@ use loadmaster_proto::training::shard::{Shard, ShardParameter};
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{StaticBytes, TrainingSpec};
 
+use crate::predict::StageSetting;
 use crate::predict::component::Component;
 
 /// What a device of a stage holds all the time.
@@ -18,6 +19,10 @@ pub(in crate::predict::component) struct Stored {
     pub(in crate::predict::component) weights: Vec<Vec<u64>>,
     /// Of each layer those of what the optimizer keeps.
     pub(in crate::predict::component) optimizer: Vec<Vec<u64>>,
+    /// Of each layer those of an older version of what it computes with.
+    pub(in crate::predict::component) versions: Vec<Vec<u64>>,
+    /// How many older versions there are.
+    pub(in crate::predict::component) older: u32,
 }
 
 impl Stored {
@@ -26,14 +31,32 @@ impl Stored {
         let all = match block {
             Block::Weights => &self.weights,
             Block::Optimizer => &self.optimizer,
-            Block::Activations | Block::Inputs | Block::Versions | Block::Gradients => return &[],
+            Block::Versions => &self.versions,
+            Block::Activations | Block::Inputs | Block::Gradients => return &[],
         };
         layer.checked_sub(self.first_layer).and_then(|position| all.get(position)).map_or(&[], Vec::as_slice)
     }
 }
 
+impl Stored {
+    /// All of what a block is on a device that has nothing away.
+    pub(super) fn all(&self, block: Block) -> u64 {
+        match block {
+            Block::Weights => self.whole.parameters,
+            Block::Optimizer => self.whole.optimizer,
+            Block::Versions => {
+                let one =
+                    self.versions.iter().flatten().fold(0, |sum: u64, &bytes| sum.saturating_add(bytes));
+                one.saturating_mul(self.older.into())
+            }
+            Block::Activations | Block::Inputs | Block::Gradients => 0,
+        }
+    }
+}
+
 impl Component {
-    pub(super) fn stored(&self, stage: &StageConfig, index: u32) -> Stored {
+    pub(super) fn stored(&self, setting: &StageSetting, index: u32) -> Stored {
+        let stage = &setting.stage;
         let TrainingSpec { precision, optimizer, .. } = self.training;
         let master = precision.has_master_weights().then_some(4);
         let weights: Vec<u64> = [precision.scalar_bytes()].into_iter().chain(master).collect();
@@ -52,6 +75,8 @@ impl Component {
             whole: self.model.rank_static_bytes(stage, index, &self.training),
             weights: of_layers(&weights),
             optimizer: of_layers(&kept),
+            versions: of_layers(&[precision.scalar_bytes()]),
+            older: setting.training.schedule.weight_versions(setting.in_flight()) - 1,
         }
     }
 

@@ -40,7 +40,7 @@ pub(super) struct Oracle<'a> {
     pub(super) steps: &'a Steps,
     pub(super) absences: &'a [Absence],
     pub(super) synchronisation: u64,
-    pub(super) creates: u32,
+    pub(super) creates: Option<u32>,
     tensors: Vec<Tensor>,
     /// What is at an edge of a micro-batch.
     at_edge: BTreeMap<(u32, usize), usize>,
@@ -75,7 +75,7 @@ impl<'a> Oracle<'a> {
             steps,
             absences,
             synchronisation,
-            creates: steps.all().iter().find_map(backward).unwrap(),
+            creates: steps.all().iter().find_map(backward).filter(|_| steps.turn().is_none()),
             tensors: Vec::new(),
             at_edge: BTreeMap::new(),
             moving: vec![Vec::new(); absences.len()],
@@ -150,6 +150,9 @@ impl<'a> Oracle<'a> {
         let first = self.first_layer;
         let position = |layer: usize| layer - first;
         match step {
+            // Nothing has gone forward yet where a pipeline is being filled.
+            Step::Again { micro_batch, .. } | Step::Backward { micro_batch, .. }
+                if !self.at_edge.contains_key(&(micro_batch, 0)) => {}
             Step::Forward { micro_batch: i, layer } => {
                 let layer = position(layer);
                 if layer == 0 {
@@ -180,6 +183,8 @@ impl<'a> Oracle<'a> {
                 }
             }
             Step::Backward { micro_batch: i, layer } => self.backward(i, position(layer)),
+            // As much is freed as is made.
+            Step::Renew => {}
             Step::Exchange => {
                 self.make(self.synchronisation, Owner::Scratch);
                 self.drop_owner(Owner::Scratch);
@@ -219,6 +224,7 @@ impl<'a> Oracle<'a> {
                 self.drop_owner(Owner::Saved(i, layer));
                 self.drop_owner(Owner::Unsaved(i, layer));
             }
+            self.at_edge.retain(|&(of, _), _| of != i);
         }
     }
 
@@ -230,7 +236,7 @@ impl<'a> Oracle<'a> {
     }
 
     fn compute_back(&mut self, i: u32, layer: usize, gradient: usize) {
-        let (shape, is_first) = (self.shapes[layer], i == self.creates);
+        let (shape, is_first) = (self.shapes[layer], self.creates.is_none_or(|creates| creates == i));
         let (above, below) = (Owner::GradientAt(i, layer + 1), Owner::GradientAt(i, layer));
         self.make(shape.backward_scratch, Owner::Scratch);
         let of_parameters = if is_first { Owner::ParameterGradient(layer) } else { Owner::Scratch };
@@ -256,7 +262,9 @@ impl<'a> Oracle<'a> {
         if absence.block == Block::Gradients {
             return self.owned(Owner::ParameterGradient(layer));
         }
-        let Some(i) = absence.micro_batch else { return Vec::new() };
+        let Some(i) = absence.micro_batch.filter(|_| absence.block != Block::Versions) else {
+            return Vec::new();
+        };
         let edge = |edge: usize| self.at_edge.get(&(i, edge)).copied();
         let holds = |layer: usize, tensor: &usize| {
             let owners = &self.tensors[*tensor].owners;
@@ -276,10 +284,15 @@ impl<'a> Oracle<'a> {
     pub(super) fn play(mut self) -> Answer {
         let mut answer = Answer { curve: Vec::new(), away: vec![Vec::new(); self.absences.len()] };
         let absences = self.absences;
+        // Without a flush the pipeline is full the second time.
+        let (count, times) = (self.steps.all().len(), if self.steps.turn().is_some() { 2 } else { 1 });
         let at = |boundary: usize, point: fn(&Absence) -> usize| {
-            (0..absences.len()).filter(move |&index| point(&absences[index]) == boundary)
+            let is_here = move |index: &usize| {
+                (0..times).any(|time| point(&absences[*index]) + time * count == boundary)
+            };
+            (0..absences.len()).filter(is_here)
         };
-        for (boundary, &step) in self.steps.all().iter().enumerate() {
+        for (boundary, &step) in (0..times).flat_map(|_| self.steps.all()).enumerate() {
             for index in at(boundary, |absence| absence.leaves) {
                 self.moving[index] = self.meant(&absences[index]);
                 let tensors = self.moving[index].iter();
@@ -297,9 +310,11 @@ impl<'a> Oracle<'a> {
             self.peak = self.live();
             let at_boundary = self.peak;
             self.step(step);
-            answer.curve.push((at_boundary, self.peak));
+            if boundary + count >= times * count {
+                answer.curve.push((at_boundary, self.peak));
+            }
         }
-        assert_eq!(self.live(), 0, "an iteration leaves nothing behind");
+        assert!(times > 1 || self.live() == 0, "an iteration leaves nothing behind");
         answer
     }
 }

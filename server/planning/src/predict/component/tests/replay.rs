@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use loadmaster_proto::training::actions::{StageActions, Steps};
 use loadmaster_proto::training::schedule::{Endless, Pass};
-use loadmaster_proto::training::{RecomputePolicy, Schedule};
+use loadmaster_proto::training::{RecomputePolicy, Schedule, StaticBytes};
 use proptest::prelude::*;
 
-use super::super::acted::shard::Scene;
+use super::super::acted::shard::{ActedShard, Scene};
 use super::super::acted::stored::Stored;
 use super::super::machine::{BlockClass, ClassBytes, Machine};
 use super::super::schedule::{Place, StageBytes};
@@ -20,19 +20,27 @@ use crate::predict::Breakdown;
 fn replay(stage: &ReplayStage<'_>, place: Place, synchronisation: u64) -> Breakdown {
     let passes = place.schedule.passes(place.stages, place.stage, place.micro_batches);
     let steps = Steps::of(&passes, 0..=stage.layers.len() - 1, &stage.runs, synchronisation > 0);
-    let actions = StageActions::default();
-    let scene = Scene {
-        stage,
-        stored: Stored::default(),
-        overhead: 0,
-        steps: &steps,
-        absences: &[],
-        actions: &actions,
-        synchronisation,
-    };
-    let acted = scene.play();
+    let acted = played(stage, Stored::default(), &steps, synchronisation);
     assert_eq!(acted.left, 0, "an iteration leaves nothing behind");
     acted.peak()
+}
+
+fn played(stage: &ReplayStage<'_>, stored: Stored, steps: &Steps, synchronisation: u64) -> ActedShard {
+    let actions = StageActions::default();
+    Scene { stage, stored, overhead: 0, steps, absences: &[], actions: &actions, synchronisation }.play()
+}
+
+/// The same of a training that never flushes, with so many micro-batches in flight and weights of so many bytes.
+fn endless_replay(stage: &ReplayStage<'_>, in_flight: u32, synchronisation: u64, version: u64) -> u64 {
+    let runs: Vec<_> = (0..in_flight).map(|slot| stage.runs(slot).to_vec()).collect();
+    let steps = Steps::endless(0..=stage.layers.len() - 1, &runs, synchronisation > 0);
+    let stored = Stored {
+        whole: StaticBytes { parameters: version, ..StaticBytes::default() },
+        versions: vec![vec![version]],
+        older: in_flight - 1,
+        ..Stored::default()
+    };
+    played(stage, stored, &steps, synchronisation).peak().total()
 }
 
 /// The peak of a training under PipeDream, pass by pass: each micro-batch holds the weights that it went forward with until
@@ -137,6 +145,7 @@ proptest! {
         let in_flight = schedule.in_flight(stages, stage_index, micro_batches);
         let folded = bytes.peak(place, synchronisation).total() + u64::from(in_flight) * version;
         prop_assert_eq!(folded, long_run(&stage, place, buffer, version));
+        prop_assert_eq!(folded, endless_replay(&stage, in_flight, buffer, version));
         let curve = bytes.curve((schedule, micro_batches), buffer, version, version);
         prop_assert_eq!(folded, curve.bytes(in_flight));
     }

@@ -48,7 +48,8 @@ impl ActionsQuestion<'_> {
         let training = TrainingSpec {
             micro_batch_size: batch.micro_batch_size,
             micro_batches: 1,
-            schedule,
+            // In the last stage there is one version of its weights.
+            schedule: if schedule.updates_always() { Schedule::OneFOneB } else { schedule },
             recompute: loadmaster_proto::training::RecomputePolicy::None,
             ..self.writer.training
         };

@@ -2,7 +2,7 @@
 //!
 //! Of each, `fastest::bound` says whether anything that is allowed can bring away as many bytes as must be absent at the
 //! fullest moment, and how many seconds that takes at least; a block that may be computed again and away counts as both
-//! there. What layers need during their own passes (`alone`) is a second floor.
+//! there. What layers need during their own passes (`alone`) is a second floor, and the only one of what never flushes.
 
 use super::ActionsQuestion;
 use super::alone::Way;
@@ -111,6 +111,9 @@ impl<'a> Floor<'a> {
         let capacity: Vec<u64> = asked.node.capacity.iter().map(|&own| most(own)).collect();
         if least.iter().zip(&capacity).any(|(least, &capacity)| *least > asked.predicted(capacity)) {
             return false;
+        }
+        if asked.candidate.schedule.updates_always() {
+            return true;
         }
         let needs = asked.needs_within(&capacity);
         let node = NodeDevices { capacity, ..asked.node_within(choice.allowed) };

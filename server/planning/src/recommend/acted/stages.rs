@@ -9,7 +9,7 @@ use crate::cost::Market;
 use crate::predict::MOST_BYTES;
 use crate::recommend::answer::{RecommendError, recommend};
 use crate::recommend::ask::Wish;
-use crate::recommend::find::{Candidate, Job};
+use crate::recommend::find::{Candidate, CandidateStage, Job};
 use crate::search::{Fleet, Stop};
 
 /// How many tenths of their memory devices are taken to have.
@@ -63,6 +63,8 @@ impl Stages {
         };
         let found = sized(&|_| MOST_BYTES)?;
         let certificate = found.certificate;
+        // What is best with much memory is best with less, too, as long as it fits.
+        let mut best = found.best.clone();
         let mut stages = Self {
             candidates: vec![found.best],
             bound: certificate.bound,
@@ -73,6 +75,13 @@ impl Stages {
             if stop.is_requested() {
                 break;
             }
+            let has_room = |stage: &CandidateStage| {
+                let capacity = job.fleet.capacity(stage.kinds).0.saturating_mul(tenths) / 10;
+                stage.peak.needed <= capacity.min(MOST_BYTES)
+            };
+            if best.stages.iter().all(has_room) {
+                continue;
+            }
             let Ok(found) = sized(&|bytes| bytes.saturating_mul(tenths) / 10) else { continue };
             stages.states = stages.states.saturating_add(found.certificate.states);
             let is_known = |known: &Candidate| {
@@ -81,8 +90,9 @@ impl Stages {
                     == (cuts(&found.best), found.best.schedule, found.best.batch)
             };
             if !stages.candidates.iter().any(is_known) {
-                stages.candidates.push(found.best);
+                stages.candidates.push(found.best.clone());
             }
+            best = found.best;
         }
         for stage in stages.candidates.iter_mut().flat_map(|of| &mut of.stages) {
             stage.capacity = job.fleet.capacity(stage.kinds);

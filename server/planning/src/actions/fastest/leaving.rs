@@ -47,10 +47,13 @@ impl Stage<'_> {
             }
         }
         for block in LASTING {
-            let steps = if block == Block::Optimizer { recipe.state_steps } else { recipe.use_steps };
+            let (release_after, fetch_before) = if block == Block::Optimizer {
+                (recipe.state_after, recipe.state_before)
+            } else {
+                (recipe.use_steps, recipe.use_steps)
+            };
             let leaves = |&layer: &usize| self.blocks.layers[layer].bytes(block) > 0;
             for layer in (0..recipe.lasting(block) as usize).filter(leaves) {
-                let (release_after, fetch_before) = (steps, steps);
                 let swap = Swap { block, to: Destination::Host, release_after, fetch_before };
                 leaving.swaps.push(self.swap(layer, Vec::new(), swap));
             }

@@ -123,9 +123,8 @@ impl Writer<'_> {
         for round in 0..ROUNDS {
             let question = asked.question(&node, reserve, allowed, stop);
             let found = match choice.chooser {
-                Chooser::Fastest => {
-                    fastest::plan(&question, asked.known(), effort).map(|plan| (plan.actions, plan.seconds))
-                }
+                Chooser::Fastest => fastest::unproven(&question, asked.known(), effort)
+                    .map(|plan| (plan.actions, plan.seconds)),
                 Chooser::Mpress => paper::plan(&question).map(|plan| (plan.actions, plan.seconds)),
             };
             let (found, seconds) = match found {

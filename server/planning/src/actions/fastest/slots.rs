@@ -174,6 +174,10 @@ impl<'a> Within<'a> {
             if kept <= self.bytes {
                 break;
             }
+            // Steps of one slot that cost the same come in any order.
+            if point.0 >= chosen[slot].0 {
+                continue;
+            }
             let others = kept - chosen[slot].0;
             // The last step may be shorter than the hull's.
             let points = &self.slots[slot].0.points;

@@ -163,6 +163,17 @@ proptest! {
     }
 }
 
+/// Steps of a slot that cost the same per byte are taken down to what fits, whichever comes first.
+#[test]
+fn steps_of_one_price_end_at_what_fits() {
+    let layers = [layer(30, 3), layer(40, 3), layer(40, 3)];
+    let bytes = 82_117_428;
+    let choices = SlotChoices::of(&layers, &[false; 3], bytes, true, Grains::default(), &NEVER);
+    let slots = [Slot { choices: &choices, weight: 3.0 }; 3];
+    assert!(fewest_seconds(&slots, bytes).is_some());
+    assert!(few_seconds(&slots, bytes).is_some());
+}
+
 /// A long stage of a transformer is answered exactly, with each micro-batch in flight on its own.
 #[test]
 fn many_equal_layers_are_proven() {

@@ -49,8 +49,11 @@ fn unlike(index: usize) -> LayerBlocks {
     layer((100e6 * by(17)) as u64, 0.01 * by(29))
 }
 
+/// Layers by their place in a stage.
+type Kind = fn(usize) -> LayerBlocks;
+
 /// The stages, the first of which has such layers.
-fn stages(of: fn(usize) -> LayerBlocks) -> Vec<StageBlocks> {
+fn stages(of: Kind) -> Vec<StageBlocks> {
     let first = StageBlocks { first_layer: 0, layers: (0..LAYERS).map(of).collect(), fixed: 0 };
     let other = |stage: usize| StageBlocks {
         first_layer: LAYERS + stage - 1,
@@ -63,8 +66,7 @@ fn stages(of: fn(usize) -> LayerBlocks) -> Vec<StageBlocks> {
 /// Each of them once where it should be quick.
 pub(crate) fn cells(quick: bool) -> Vec<Cell> {
     let runs = if quick { 1 } else { RUNS };
-    let kinds: [(&str, fn(usize) -> LayerBlocks); 2] =
-        [("equal layers", equal), ("no two layers alike", unlike)];
+    let kinds: [(&str, Kind); 2] = [("equal layers", equal), ("no two layers alike", unlike)];
     let mut cells = Vec::new();
     for (name, of) in kinds {
         let stages = stages(of);

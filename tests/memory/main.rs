@@ -2,6 +2,7 @@
 //!
 //! A star marks what the paper says.
 
+mod alone;
 mod ask;
 mod chosen;
 mod contradiction;
@@ -11,6 +12,7 @@ mod links;
 mod mappings;
 mod models;
 mod nodes;
+mod partitioned;
 mod report;
 mod saved;
 mod trains;
@@ -57,6 +59,8 @@ fn sections(quick: bool) -> Vec<Section> {
         ("Fig. 9, mapping and striping", Box::new(move || links::cells(micro_batches, mappings))),
         ("Mappings", Box::new(mappings::cells)),
         ("Chosen actions, 8 stages of 12 layers", Box::new(move || chosen::random(pipelines))),
+        ("Chosen actions, one stage of 48 layers, 8 in flight", Box::new(move || alone::cells(quick))),
+        ("Chosen actions, with the partitioning", Box::new(move || partitioned::cells(quick))),
         ("Chosen actions, the paper's models", Box::new(move || chosen::published(micro_batches))),
     ]
 }

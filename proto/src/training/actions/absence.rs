@@ -77,18 +77,21 @@ impl StageActions {
                 }
             }
         }
-        all.sort_unstable();
-        all
+        in_order(all)
     }
+}
+
+/// Sorted by boundary first: there are few of each, and moving them around is what sorting all of them takes.
+fn in_order(all: Vec<Absence>) -> Vec<Absence> {
+    let mut order: Vec<(usize, u32)> = (0..).zip(&all).map(|(index, of)| (of.leaves, index)).collect();
+    order.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| all[a.1 as usize].cmp(&all[b.1 as usize])));
+    order.into_iter().map(|(_, index)| all[index as usize]).collect()
 }
 
 fn uses_of_micro_batches(steps: &Steps, layer: usize, block: Block) -> Vec<(u32, Part, Use)> {
     let mut found = Vec::new();
-    for &step in steps.all() {
-        let Step::Forward { micro_batch, layer: passed } = step else { continue };
-        if passed != layer {
-            continue;
-        }
+    for micro_batch in 0..steps.micro_batches() {
+        let step = Step::Forward { micro_batch, layer };
         let Some(run) = steps.run(layer, steps.slot(micro_batch)) else { continue };
         let forward = steps.index(step);
         // Without a flush it may come back when the steps begin again.

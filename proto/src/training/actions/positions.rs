@@ -34,6 +34,12 @@ impl Positions {
         self.at.get(self.entry(step)?).copied().flatten()
     }
 
+    /// Above the highest number of a micro-batch that passes.
+    pub(super) fn micro_batches(&self) -> u32 {
+        let passes = self.at.len().saturating_sub(1 + self.layers);
+        u32::try_from(passes.div_ceil((3 * self.layers).max(1))).unwrap_or(u32::MAX)
+    }
+
     /// A step's place in the table; none of other stages' layers.
     fn entry(&self, step: Step) -> Option<usize> {
         let of_layer =

@@ -174,6 +174,11 @@ impl Steps {
         self.turns.map(|turns| self.all.len() / turns.max(1) as usize)
     }
 
+    /// How many micro-batches there are: above the highest number of one.
+    pub(super) fn micro_batches(&self) -> u32 {
+        self.at.micro_batches()
+    }
+
     /// Slots of micro-batches in flight.
     pub fn slots(&self) -> u32 {
         u32::try_from(self.runs.len()).unwrap_or(u32::MAX).max(1)

@@ -38,6 +38,9 @@ impl Held {
         let mut peers: BTreeMap<u32, Sums> = BTreeMap::new();
         for absence in &work.absences {
             let bytes = bytes_of(stage, absence);
+            if bytes == 0 {
+                continue;
+            }
             device.add_around(absence.freed..absence.fetched, -i128::from(bytes), count);
             let Some(Deed::Swap(swap)) = actions.actions.get(absence.action).map(|action| &action.deed)
             else {

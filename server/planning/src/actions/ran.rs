@@ -7,7 +7,8 @@ use loadmaster_proto::training::actions::{Block, Deed, Destination, StageActions
 use super::held::bytes_of;
 use super::{PlanError, Question, StageBlocks, StageWork};
 use crate::iteration::copies::{
-    Copied, DeviceSteps, Keep, LayerSeconds, Links, Rate, StageSteps, Stepped, Trip, Way, simulate,
+    Copied, DeviceSteps, Keep, LayerSeconds, Limit, Links, Rate, StageSteps, Stepped, Trip, Way, simulate,
+    simulate_within,
 };
 use crate::iteration::{Edge, Order};
 
@@ -22,6 +23,8 @@ pub(super) struct Scene<'a> {
     edges: Vec<Edge>,
     /// By stage; those that do nothing yet have no steps.
     devices: Vec<DeviceSteps>,
+    /// By stage: seconds between its last step and the end of the iteration, at least.
+    after: Vec<f64>,
 }
 
 /// A simulated iteration.
@@ -84,9 +87,10 @@ impl<'a> Scene<'a> {
             cores.share_among((0..question.place(0).1).collect(), used, &mut links);
         }
         let edge = |(stage, &bytes): (usize, &u64)| node.edge(device(stage), device(stage + 1), bytes);
-        let edges = question.edge_bytes.iter().enumerate().map(edge).collect();
+        let edges: Vec<Edge> = question.edge_bytes.iter().enumerate().map(edge).collect();
         let devices = vec![DeviceSteps::default(); question.stages.len()];
-        Self { question: *question, links, edges, devices }
+        let after = after(question, &edges);
+        Self { question: *question, links, edges, devices, after }
     }
 
     /// Lets a stage do something else, and takes back what it did.
@@ -96,11 +100,36 @@ impl<'a> Scene<'a> {
         }
     }
 
+    /// Simulates an iteration, as far as it may take at most so many seconds.
+    pub(super) fn simulated_within(&self, seconds: f64) -> Result<Option<Copied>, PlanError> {
+        let Self { question, links, edges, devices, after } = self;
+        let stepped = Stepped { devices, edges, overlap: question.overlap, links };
+        Ok(simulate_within(&stepped, Limit { seconds, after })?)
+    }
+
     /// Simulates an iteration.
     pub(super) fn simulated(&self, keep: Keep) -> Result<Copied, PlanError> {
         let Self { question, links, edges, devices, .. } = self;
         Ok(simulate(&Stepped { devices, edges, overlap: question.overlap, links }, keep)?)
     }
+}
+
+/// By stage: seconds between its last step and the end of the iteration, at least: the last micro-batch goes back to the first
+/// stage, which steps then. PipeDream's iterations have no end.
+fn after(question: &Question<'_>, edges: &[Edge]) -> Vec<f64> {
+    let mut after = Vec::with_capacity(question.stages.len());
+    let mut back = 0.0;
+    let step = |stage: &StageBlocks| stage.layers.iter().map(|layer| layer.seconds.update).sum::<f64>();
+    let first = question.stages.first().map_or(0.0, step);
+    for (index, stage) in question.stages.iter().enumerate() {
+        let flushes = matches!(question.order, Order::Gpipe | Order::OneFOneB);
+        after.push(if index > 0 && flushes { (back + first - step(stage)).max(0.0) } else { 0.0 });
+        let own = stage.layers.iter().map(|layer| layer.seconds.backward).sum::<f64>();
+        back += own;
+        // What comes over the edge behind this stage goes back through it first.
+        back += edges.get(index).map_or(0.0, |edge| edge.backward);
+    }
+    after
 }
 
 /// What a stage does with these actions, and how long its steps take.
@@ -173,6 +202,10 @@ fn trips(blocks: &StageBlocks, work: &StageWork, actions: &StageActions) -> Vec<
         Some(Deed::Swap(swap)) => swap.to.clone(),
         _ => Destination::Host,
     };
-    let of = |absence| Trip::of(absence, bytes_of(blocks, absence), &to(absence.action), |stage| stage);
+    let of = |absence| match bytes_of(blocks, absence) {
+        // Nothing is copied, and nobody waits for it.
+        0 => Trip::default(),
+        bytes => Trip::of(absence, bytes, &to(absence.action), |stage| stage),
+    };
     work.absences.iter().map(of).collect()
 }

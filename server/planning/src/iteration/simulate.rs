@@ -8,11 +8,13 @@
 //! PipeDream never ends an iteration: every micro-batch updates the weights of each stage that it comes back
 //! to. Its steady state is known in closed form (`steady`), and a window of it is drawn.
 
+use std::rc::Rc;
+
 use loadmaster_proto::training::Schedule;
 
 use super::bound::lower_bound;
 use super::engine::{self, Walk};
-use super::order::{self, Order};
+use super::order::{self, Order, Turn};
 use super::pipeline::{Pipeline, SimulateError, Simulated, bubble};
 use super::steady;
 
@@ -68,16 +70,45 @@ pub struct Ends {
 ///
 /// # Errors
 /// As [`simulate`].
-pub fn ends(pipeline: &Pipeline<'_>) -> Result<Ends, SimulateError> {
+pub fn ends(pipeline: &Pipeline<'_>, known: &mut KnownTurns) -> Result<Ends, SimulateError> {
     pipeline.check()?;
     if pipeline.order == Order::PipeDream {
         let iteration = iteration_seconds(pipeline)?;
         return Ok(Ends { first_passes: iteration, iteration });
     }
-    let turns = pipeline.order.turns(pipeline.stages.len(), pipeline.micro_batches);
+    let turns = known.of(pipeline);
     let run = engine::run(pipeline, &turns, Walk::default())?;
     let first = run.lanes.first().and_then(|lane| lane.step).map_or(run.passes, |(start, _)| start);
     Ok(Ends { first_passes: first, iteration: run.iteration })
+}
+
+/// Turns of pipelines that are asked for again and again.
+#[derive(Debug, Clone, Default)]
+pub struct KnownTurns {
+    known: Vec<(TurnsOf, Rc<[Vec<Turn>]>)>,
+    turns: usize,
+}
+
+/// What turns depend on: the order, stages and micro-batches.
+type TurnsOf = (Order, usize, u32);
+
+impl KnownTurns {
+    /// Most turns that are kept.
+    const MOST: usize = 1 << 18;
+
+    fn of(&mut self, pipeline: &Pipeline<'_>) -> Rc<[Vec<Turn>]> {
+        let asked = (pipeline.order, pipeline.stages.len(), pipeline.micro_batches);
+        if let Some((_, turns)) = self.known.iter().find(|known| known.0 == asked) {
+            return Rc::clone(turns);
+        }
+        let turns: Rc<[Vec<Turn>]> = asked.0.turns(asked.1, asked.2).into();
+        let more = turns.iter().map(Vec::len).sum::<usize>();
+        if self.turns + more <= Self::MOST {
+            self.turns += more;
+            self.known.push((asked, Rc::clone(&turns)));
+        }
+        turns
+    }
 }
 
 /// Seconds that the iteration takes at least, in a few operations per stage: what prunes before a simulation.

@@ -7,7 +7,7 @@ use crate::actions::held::pooled;
 use crate::actions::ran::Scene;
 use crate::actions::striping::Receiver;
 use crate::actions::{Held, PlanError, Question};
-use crate::iteration::copies::{Copied, Keep};
+use crate::iteration::copies::Copied;
 
 /// Shares of an iteration by which seconds differ that are the same.
 const SAME: f64 = 1e-9;
@@ -28,11 +28,12 @@ pub(super) struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    /// All stages with these recipes; none where that does not fit.
+    /// All stages with these recipes; none where that does not fit, or takes longer than `most` seconds.
     pub(super) fn of(
         question: &'a Question<'a>,
         stages: &'a [Stage<'a>],
         recipes: &[Recipe],
+        most: f64,
     ) -> Result<Option<Self>, PlanError> {
         let mapping: Vec<usize> = (0..stages.len()).collect();
         let scene = Scene::new(question, &mapping);
@@ -49,7 +50,7 @@ impl<'a> Draft<'a> {
         if !draft.has_room_at_host() {
             return Ok(None);
         }
-        let copied = draft.scene.simulated(Keep::default())?;
+        let Some(copied) = draft.scene.simulated_within(most * (1.0 + 2.0 * SAME))? else { return Ok(None) };
         draft.note(&copied);
         Ok(Some(draft))
     }
@@ -78,8 +79,8 @@ impl<'a> Draft<'a> {
             return Ok(false);
         }
         self.scene.exchange(stage, &mut device);
-        let copied = self.scene.simulated(Keep::default())?;
-        if self.is_better(&copied) {
+        let copied = self.scene.simulated_within(self.seconds * (1.0 + 2.0 * SAME))?;
+        if let Some(copied) = copied.filter(|copied| self.is_better(copied)) {
             self.note(&copied);
             return Ok(true);
         }

@@ -3,6 +3,8 @@
 //! It begins with what the host's links can carry beside the passes, and with what peers have room for, all stages alike;
 //! the best of these is changed stage by stage, the busiest first, by ever smaller steps.
 
+use std::collections::HashSet;
+
 use loadmaster_proto::training::actions::Block;
 
 use super::Effort;
@@ -47,10 +49,10 @@ enum Lasting {
 pub(super) fn improved<'a>(
     question: &'a Question<'a>,
     kinds: &'a [Vec<Stage<'a>>],
-    enough: f64,
+    (enough, at_least): (f64, f64),
     effort: Effort,
 ) -> Result<Draft<'a>, PlanError> {
-    let mut search = Search { question, best: Vec::new(), simulated: 0, enough };
+    let mut search = Search { question, best: Vec::new(), simulated: 0, enough, tried: HashSet::new() };
     let Some(stages) = kinds.first() else { return Err(PlanError::Stopped) };
     let mut start = Start { share: 0.0, lead: LEADS[0], lasting: Lasting::Nothing, peers: false };
     let levels = [Lasting::Nothing, Lasting::State, Lasting::Gradients, Lasting::Weights];
@@ -81,6 +83,8 @@ pub(super) fn improved<'a>(
         }
     }
     for stages in kinds.iter().skip(1).take(times) {
+        // The same recipes have other slots compute again.
+        search.tried.clear();
         search.tries(stages, start)?;
     }
     let simulated = search.simulated;
@@ -90,7 +94,7 @@ pub(super) fn improved<'a>(
         let fewest = best.as_ref().map_or(f64::INFINITY, |best| best.seconds);
         if fewest > enough && effort == Effort::All {
             by_stage(question, &mut draft, enough)?;
-            finish(question, &mut draft, enough)?;
+            finish(question, &mut draft, at_least)?;
         }
         let all = draft.simulated;
         best = best.filter(|best| best.seconds <= draft.seconds).or(Some(draft));
@@ -104,9 +108,9 @@ pub(super) fn improved<'a>(
 }
 
 /// Looks for the fewest seconds of computing again, where anything is.
-fn finish(question: &Question<'_>, draft: &mut Draft<'_>, enough: f64) -> Result<(), PlanError> {
+fn finish(question: &Question<'_>, draft: &mut Draft<'_>, at_least: f64) -> Result<(), PlanError> {
     for stage in 0..draft.stages.len() {
-        let is_fastest = draft.seconds <= enough;
+        let is_fastest = draft.seconds <= at_least;
         if !is_fastest && draft.computes_again(stage) && !question.stop.is_requested() {
             draft.tries(stage, draft.recipe(stage), Care::Fewest)?;
         }
@@ -121,19 +125,26 @@ struct Search<'a> {
     best: Vec<Draft<'a>>,
     simulated: u32,
     enough: f64,
+    /// What all stages began with so far.
+    tried: HashSet<Vec<Recipe>>,
 }
 
 impl<'a> Search<'a> {
     /// Tries what all stages begin with, unless nothing could be better; whether it is the best so far.
     fn tries(&mut self, stages: &'a [Stage<'a>], asked: Start) -> Result<bool, PlanError> {
-        let Self { question, best, enough, .. } = self;
+        let Self { question, best, enough, tried, .. } = self;
         let fewest = best.first().map_or(f64::INFINITY, |best| best.seconds);
         if fewest <= *enough || question.stop.is_requested() || !is_possible(question, asked) {
             return Ok(false);
         }
         let recipes: Vec<Recipe> = stages.iter().map(|stage| first(question, stage, asked)).collect();
-        let Some(draft) = Draft::of(question, stages, &recipes)? else { return Ok(false) };
+        if !tried.insert(recipes.clone()) {
+            return Ok(false);
+        }
+        // One of the best few may end as the best.
+        let most = best.get(MOST_CHANGED - 1).map_or(f64::INFINITY, |last| last.seconds);
         self.simulated += 1;
+        let Some(draft) = Draft::of(question, stages, &recipes, most)? else { return Ok(false) };
         let is_best = draft.seconds < fewest;
         if best.iter().all(|known| known.seconds != draft.seconds) {
             let behind = best.partition_point(|known| known.seconds < draft.seconds);
@@ -197,7 +208,8 @@ fn lead(question: &Question<'_>, stage: &Stage<'_>, times: u32) -> u32 {
 fn first(question: &Question<'_>, stage: &Stage<'_>, start: Start) -> Recipe {
     let mut missing = stage.untouched.device.saturating_sub(stage.room) as f64;
     let near = !question.allowed.host;
-    let mut recipe = Recipe { state_steps: stage.state_steps(), near, ..Recipe::default() };
+    let steps = stage.state_steps();
+    let mut recipe = Recipe { state_after: steps, state_before: steps, near, ..Recipe::default() };
     if missing == 0.0 {
         return recipe;
     }
@@ -257,6 +269,8 @@ fn by_stage(question: &Question<'_>, draft: &mut Draft<'_>, enough: f64) -> Resu
     let most = u32::try_from(MOST_STEPS / steps).unwrap_or(u32::MAX).clamp(1, MOST_SIMULATED);
     let most = draft.simulated.saturating_add(most);
     let mut step = stages.iter().map(Stage::units).max().unwrap_or(0) / 4;
+    // What was no better beside what all stages do now.
+    let mut tried: HashSet<(usize, Recipe)> = HashSet::new();
     while step > 0 {
         let mut has_changed = false;
         let mut busiest_first: Vec<usize> = (0..stages.len()).collect();
@@ -270,8 +284,12 @@ fn by_stage(question: &Question<'_>, draft: &mut Draft<'_>, enough: f64) -> Resu
                 if is_over || draft.seconds <= enough {
                     return Ok(());
                 }
+                if !tried.insert((stage, change)) {
+                    continue;
+                }
                 if draft.tries(stage, change, Care::Few)? {
                     has_changed = true;
+                    tried.clear();
                     break;
                 }
             }
@@ -324,11 +342,10 @@ fn changes(question: &Question<'_>, stage: &Stage<'_>, of: Recipe, step: u32) ->
         push(Recipe { state: (of.state + by).min(layers), ..of });
         push(Recipe { state: of.state.saturating_sub(by), ..of });
         if of.state > 0 {
-            push(Recipe { state_steps: of.state_steps / 2, ..of });
-            push(Recipe {
-                state_steps: of.state_steps.max(1).saturating_mul(2).min(stage.state_steps()),
-                ..of
-            });
+            let later = |steps: u32| steps.max(1).saturating_mul(2).min(stage.state_steps());
+            let (state_after, state_before) = (of.state_after, of.state_before);
+            push(Recipe { state_after: state_after / 2, state_before: state_before / 2, ..of });
+            push(Recipe { state_after: later(state_after), state_before: later(state_before), ..of });
         }
     }
     push(Recipe { peers: of.peers.saturating_sub(step), ..of });
@@ -346,6 +363,12 @@ fn changes(question: &Question<'_>, stage: &Stage<'_>, of: Recipe, step: u32) ->
             push(Recipe { use_steps: of.use_steps + 1, ..of });
             push(Recipe { use_steps: of.use_steps.saturating_sub(1), ..of });
         }
+    }
+    if of.state > 0 {
+        // While one layer's state goes, the next one's may come.
+        push(Recipe { state_before: of.state_before + 1, ..of });
+        push(Recipe { state_after: of.state_after + 1, ..of });
+        push(Recipe { state_before: of.state_before.max(1).saturating_mul(2), ..of });
     }
     all
 }

@@ -47,17 +47,20 @@ impl Stage<'_> {
             }
         }
         for block in LASTING {
-            let steps = if block == Block::Optimizer { recipe.state_steps } else { recipe.use_steps };
+            let (release_after, fetch_before) = if block == Block::Optimizer {
+                (recipe.state_after, recipe.state_before)
+            } else {
+                (recipe.use_steps, recipe.use_steps)
+            };
             let leaves = |&layer: &usize| self.blocks.layers[layer].bytes(block) > 0;
             for layer in (0..recipe.lasting(block) as usize).filter(leaves) {
-                let (release_after, fetch_before) = (steps, steps);
                 let to_host = || Swap { block, to: Destination::Host, release_after, fetch_before };
                 let bytes = self.blocks.layers[layer].bytes(block);
                 let near = if recipe.near { self.to_peers(block, bytes, 1, &mut receivers) } else { None };
                 // No earlier and no later than the recipe says: what is on its way takes room.
                 let near = near.map(|of| Swap {
-                    release_after: of.release_after.min(steps),
-                    fetch_before: of.fetch_before.min(steps),
+                    release_after: of.release_after.min(release_after),
+                    fetch_before: of.fetch_before.min(fetch_before),
                     ..of
                 });
                 // What has no place stays.

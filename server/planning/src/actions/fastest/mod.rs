@@ -5,30 +5,40 @@
 //! | here | what is the answer? |
 //! | `slot` | what may a micro-batch keep, and what is computed again? |
 //! | `slots` | which micro-batches in flight keep what, within a stage's bytes? |
+//! | `alike` | the same where all of them may keep the same? |
+//! | `limited` | what may a micro-batch keep of many layers of few kinds? |
+//! | `exact` | which seconds does no choice of slots get below? |
 //! | `recipe` | what does a stage do of which so much leaves? |
 //! | `leaving` | which of its blocks are that, and where do they go? |
 //! | `draft` | what do all stages do, and how long does an iteration take? |
 //! | `improve` | how much leaves which stage? |
 //! | `chain` | which way through an iteration is the longest? |
 //! | `pressure` | what must each stage do at least? |
+//! | `transit` | which seconds does what must travel take? |
+//! | `ends` | when does an iteration end at the soonest, by one of its stages? |
 //! | `bound` | which seconds does nothing get below? |
 //!
 //! Computing again is decided exactly, stage by stage: what layers keep, slot by slot, is a program. How much leaves, to
 //! where, and when it is gone and fetched is searched by simulation; the plan of MPress's planner ([`super::paper`]) is
-//! tried, too, so that none is slower than that. The bound knows no way on which copies wait for each other, and that
-//! is what it may be too low by.
+//! tried, too, so that none is slower than that. The bound knows when what leaves must be back, but not in which order copies
+//! go, nor that blocks are whole, and that is what it may be too low by.
 
+mod alike;
 mod bound;
 mod chain;
 mod draft;
+mod ends;
+mod exact;
 mod improve;
 mod leaving;
+mod limited;
 mod pressure;
 mod recipe;
 mod slot;
 mod slots;
 #[cfg(test)]
 mod tests;
+mod transit;
 
 use loadmaster_proto::training::actions::StageActions;
 
@@ -69,6 +79,9 @@ pub enum Effort {
 /// Share of the bound above which is looked further.
 const ENOUGH: f64 = 5e-4;
 
+/// Share of the seconds within which the bound is as good.
+const PROVEN: f64 = 1e-9;
+
 /// How far the slots of a stage are told apart by how often longest ways go through them.
 const SHARES_OF_VISITS: [f64; 2] = [0.1, 0.5];
 
@@ -87,6 +100,23 @@ pub struct Known<'a> {
 /// # Errors
 /// Nothing fits, it was stopped before anything did, or the question makes no sense; the text says why.
 pub fn plan(question: &Question<'_>, known: Known<'_>, effort: Effort) -> Result<FastestPlan, PlanError> {
+    let found = unproven(question, known, effort)?;
+    if found.bound >= found.seconds * (1.0 - PROVEN) {
+        return Ok(found);
+    }
+    let least = bound(question, known, found.seconds)?.unwrap_or(0.0);
+    Ok(FastestPlan { bound: least.max(found.bound).min(found.seconds), ..found })
+}
+
+/// The same with no better bound than the search itself needs.
+///
+/// # Errors
+/// As there.
+pub(crate) fn unproven(
+    question: &Question<'_>,
+    known: Known<'_>,
+    effort: Effort,
+) -> Result<FastestPlan, PlanError> {
     question.check()?;
     if !matches!(question.order, Order::Gpipe | Order::OneFOneB) {
         return Err(PlanError::Unfit(
@@ -101,6 +131,7 @@ pub fn plan(question: &Question<'_>, known: Known<'_>, effort: Effort) -> Result
     let all_alike = stages(question, period)?;
     let Bound { seconds: at_least, weights: visits } =
         pressure::bound(question, &all_alike, known, untouched_seconds * 2.0).unwrap_or_default();
+    let at_least = at_least.max(least_seconds);
     let enough = untouched_seconds.max(at_least * (1.0 + ENOUGH));
     let weighted = |share: f64| -> Vec<Stage<'_>> {
         all_alike.iter().zip(&visits).map(|(stage, visits)| stage.weighted(visits, share)).collect()
@@ -108,7 +139,7 @@ pub fn plan(question: &Question<'_>, known: Known<'_>, effort: Effort) -> Result
     let mut kinds: Vec<Vec<Stage<'_>>> = SHARES_OF_VISITS.into_iter().map(weighted).collect();
     kinds.retain(|stages| stages.len() == mapping.len());
     kinds.insert(0, all_alike);
-    let own = improve::improved(question, &kinds, enough, effort);
+    let own = improve::improved(question, &kinds, (enough, at_least), effort);
     let simulated = own.as_ref().map_or(0, |own| own.simulated);
     let own = own.map(|own| (own.pooled(), own.seconds));
     // Nothing is faster than untouched where nothing is shared; short of that, MPress's may be.
@@ -128,8 +159,9 @@ pub fn plan(question: &Question<'_>, known: Known<'_>, effort: Effort) -> Result
         }
         (Err(error), None) => return Err(error),
     };
-    let bound = pressure::bound(question, &kinds[0], known, seconds).map_or(0.0, |bound| bound.seconds);
-    let bound = bound.max(least_seconds).min(seconds);
+    // Of plans that take up to twice as long, which this one may not.
+    let is_of_it = seconds <= untouched_seconds * 2.0;
+    let bound = if is_of_it { at_least } else { least_seconds }.min(seconds);
     let is_stopped = question.stop.is_requested();
     Ok(FastestPlan { actions, seconds, bound, untouched_seconds, paper_seconds, simulated, is_stopped })
 }

@@ -6,8 +6,10 @@ use loadmaster_proto::training::actions::Block;
 use super::Known;
 use super::bound::{self, Bound, Pressure};
 use super::chain::Chain;
+use super::ends::Ends;
 use super::recipe::Stage;
-use crate::actions::Question;
+use super::transit;
+use crate::actions::{Allowed, Question};
 use crate::iteration::copies::LayerSeconds;
 use crate::iteration::{Edge, Order};
 use crate::search::Seconds;
@@ -26,23 +28,47 @@ pub(super) fn bound(
     };
     let edge = |(stage, &bytes): (usize, &u64)| question.node.edge(stage, stage + 1, bytes);
     let by_bytes = || question.edge_bytes.iter().enumerate().map(edge).collect();
-    let edges = known.edges.map_or_else(by_bytes, <[Edge]>::to_vec);
+    let edges: Vec<Edge> = known.edges.map_or_else(by_bytes, <[Edge]>::to_vec);
     let seconds = stages.iter().map(of_stage).collect();
     let schedule = if question.order == Order::Gpipe { Schedule::Gpipe } else { Schedule::OneFOneB };
-    let mut chain = Chain::new(schedule, seconds, edges, question.overlap, question.micro_batches);
+    let need = |stage: &Stage<'_>| {
+        let missing = i128::from(stage.untouched.device) - i128::from(stage.room);
+        known.needs.and_then(|needs| needs.get(stage.index).copied()).unwrap_or(missing) as f64
+    };
+    let needs: Vec<f64> = stages.iter().map(need).collect();
+    let pressures: Vec<Pressure> =
+        stages.iter().zip(&needs).map(|(stage, &need)| pressure(question, stage, need, most)).collect();
+    let mut chain = Chain::new(schedule, seconds, edges.clone(), question.overlap, question.micro_batches);
     chain.at_once = question.node.cores.map_or(f64::INFINITY, |cores| cores.slots);
-    let pressures: Vec<Pressure> = stages
-        .iter()
-        .map(|stage| {
-            let missing = i128::from(stage.untouched.device) - i128::from(stage.room);
-            let need = known.needs.and_then(|needs| needs.get(stage.index).copied()).unwrap_or(missing);
-            pressure(question, stage, need, most)
-        })
-        .collect();
-    bound::bound(&chain, &pressures, question.allowed.peers, question.stop)
+    let played = bound::bound(&chain, &pressures, question.allowed.peers, question.stop)?;
+    let seconds = transit::bound(question, stages, &needs, &edges, (played.seconds, most));
+    // A replay sees less than blocks add up to, and only these tell what computing again needs.
+    let again = if known.needs.is_none() { again(question, stages, &edges) } else { 0.0 };
+    Some(Bound { seconds: seconds.max(again), ..played })
 }
 
-fn pressure(question: &Question<'_>, stage: &Stage<'_>, need: i128, most: f64) -> Pressure {
+/// Seconds of an iteration where nothing may leave, by the stage that computes most again; 0 where that is not known.
+fn again(question: &Question<'_>, stages: &[Stage<'_>], edges: &[Edge]) -> f64 {
+    let Allowed { recompute, host, peers } = question.allowed;
+    if !recompute || host || peers || question.order != Order::OneFOneB {
+        return 0.0;
+    }
+    let of_stage = |stage: &Stage<'_>| {
+        let slots = stage.micro_batches.len();
+        // Each slot must go backward while all others are in flight.
+        let is_each = (question.micro_batches as usize + 1) >= 2 * slots;
+        let is_full = is_each && stage.untouched.device > stage.room;
+        let kept: u64 = stage.blocks.layers.iter().map(|layer| layer.activations).sum();
+        let others = stage.untouched.device.saturating_sub(kept.saturating_mul(slots as u64));
+        let bytes = stage.room.checked_sub(others).filter(|_| is_full)?;
+        let away = vec![vec![false; stage.blocks.layers.len()]; slots];
+        let fewest = stage.fewest(&away, false, bytes)?;
+        Some(Ends::of(question, stages, stage, edges).passes + fewest.at_least)
+    };
+    stages.iter().filter_map(of_stage).fold(0.0, f64::max)
+}
+
+fn pressure(question: &Question<'_>, stage: &Stage<'_>, need: f64, most: f64) -> Pressure {
     let sum = |block: Block| {
         let is_allowed = question.blocks.contains(&block);
         if is_allowed {
@@ -81,7 +107,7 @@ fn pressure(question: &Question<'_>, stage: &Stage<'_>, need: i128, most: f64) -
     let again = |layer: &crate::actions::LayerBlocks| (layer.activations as f64 * alike, layer.seconds.again);
     let layers = if question.allowed.recompute { stage.blocks.layers.as_slice() } else { &[] };
     Pressure {
-        need: need as f64 * alike,
+        need: need * alike,
         host: host * alike,
         again: layers.iter().map(again).collect(),
         oldest: (!is_host).then_some(if question.order == Order::Gpipe {

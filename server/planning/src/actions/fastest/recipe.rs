@@ -6,7 +6,9 @@ use std::rc::Rc;
 
 use loadmaster_proto::training::actions::{Action, Block, Deed, StageActions};
 
+use super::exact::{self, Fewest};
 use super::leaving::{leaving_order, spread};
+use super::limited::{Limited, within_limits};
 use super::slot::{Grains, SlotChoices};
 use super::slots::{Slot, few_seconds, fewest_seconds};
 use crate::actions::ran::device_of;
@@ -26,7 +28,7 @@ const LONGEST_RUN: usize = 12;
 /// The same of what it needs on top.
 const LEVEL_GRAINS: u64 = 64;
 
-/// Most choices that a stage keeps for another time: each may take a megabyte.
+/// Most choices, and most of what came of recipes, that a stage keeps for another time: each may take a megabyte.
 const MOST_KEPT: usize = 16;
 
 /// How long is looked for what is computed again.
@@ -43,8 +45,10 @@ pub(super) enum Care {
 pub(super) struct Recipe {
     /// Layers whose optimizer's state is away between updates.
     pub(super) state: u32,
-    /// Steps from an update to where its state is gone, and from where that is fetched to its update.
-    pub(super) state_steps: u32,
+    /// Steps from an update to where its state is gone.
+    pub(super) state_after: u32,
+    /// Steps from where it is fetched to its update.
+    pub(super) state_before: u32,
     /// Layers whose gradients are away between the passes and updates that add to them or read them.
     pub(super) gradients: u32,
     /// Layers whose weights are away between the passes and updates that read them.
@@ -102,7 +106,14 @@ pub(super) struct Stage<'a> {
     pub(super) step_seconds: f64,
     /// By what is away, and whether inputs are: all weightings of the stage share them.
     choices: Rc<RefCell<HashMap<Away, Rc<SlotChoices>>>>,
+    /// What came of recipes that ask for no peers, each of which many plans begin with.
+    built: RefCell<HashMap<Recipe, Option<Built>>>,
+    /// The last answer of [`fewest`](Self::fewest).
+    fewest: RefCell<Option<(FewestOf, Option<Rc<Fewest>>)>>,
 }
+
+/// What is away by slot, whether inputs are, and bytes.
+type FewestOf = (Vec<Vec<bool>>, bool, u64);
 
 /// A stage that fits.
 #[derive(Debug, Clone, Default)]
@@ -143,13 +154,15 @@ impl<'a> Stage<'a> {
             slots: spread(in_flight as usize).into_iter().map(|slot| slot as u32).collect(),
             step_seconds: period / steps,
             choices: Rc::default(),
+            built: RefCell::default(),
+            fewest: RefCell::default(),
         })
     }
 
     /// The same stage where a second of a slot counts as often as it has micro-batches, and the more the more often the longest
     /// ways go through them: `share` of it.
     pub(super) fn weighted(&self, visits: &[f64], share: f64) -> Self {
-        let mut stage = self.clone();
+        let mut stage = Self { built: RefCell::default(), fewest: RefCell::default(), ..self.clone() };
         let (all, of_all) = (self.micro_batches.iter().sum::<u32>(), visits.iter().sum::<f64>());
         for ((weight, &micro_batches), visits) in
             stage.weights.iter_mut().zip(&self.micro_batches).zip(visits)
@@ -192,15 +205,43 @@ impl<'a> Stage<'a> {
         }
         let again = self.question.allowed.recompute;
         let stop = self.question.stop;
-        let kept =
-            |layer: &LayerBlocks| LayerBlocks { input: if inputs { 0 } else { layer.input }, ..*layer };
-        let layers: Vec<LayerBlocks> = self.blocks.layers.iter().map(kept).collect();
-        let found = Rc::new(SlotChoices::of(&layers, away, self.room, again, self.grains(), stop));
+        let layers = self.layers_without(inputs);
+        let few_kinds = (again && layers.len() > MOST_TOLD_APART)
+            .then(|| within_limits(Limited { layers: &layers, away, bytes: self.room }, stop));
+        let found = few_kinds
+            .flatten()
+            .unwrap_or_else(|| SlotChoices::of(&layers, away, self.room, again, self.grains(), stop));
+        let found = Rc::new(found);
         let mut known = self.choices.borrow_mut();
         if known.len() >= MOST_KEPT {
             known.clear();
         }
         known.insert(key, Rc::clone(&found));
+        found
+    }
+
+    /// Its layers, without their inputs where these are away.
+    fn layers_without(&self, inputs: bool) -> Vec<LayerBlocks> {
+        let kept =
+            |layer: &LayerBlocks| LayerBlocks { input: if inputs { 0 } else { layer.input }, ..*layer };
+        self.blocks.layers.iter().map(kept).collect()
+    }
+
+    /// The fewest seconds of computing again with such layers away by slot, within so many bytes; none where its layers are few,
+    /// so that all choices are told apart, or of too many kinds.
+    pub(super) fn fewest(&self, away: &[Vec<bool>], inputs: bool, bytes: u64) -> Option<Rc<Fewest>> {
+        if self.layers() as usize <= MOST_TOLD_APART || !self.question.allowed.recompute {
+            return None;
+        }
+        let key = (away.to_vec(), inputs, bytes);
+        if let Some((_, found)) = self.fewest.borrow().as_ref().filter(|known| known.0 == key) {
+            return found.clone();
+        }
+        let slots: Vec<(&[bool], f64)> =
+            away.iter().map(Vec::as_slice).zip(self.weights.iter().copied()).collect();
+        let found =
+            exact::fewest(&self.layers_without(inputs), &slots, bytes, self.question.stop).map(Rc::new);
+        *self.fewest.borrow_mut() = Some((key, found.clone()));
         found
     }
 
@@ -214,20 +255,28 @@ impl<'a> Stage<'a> {
             away.map(|layer| layer.bytes(block)).sum::<u64>()
         });
         let lasting = lasting + self.blocks.fixed - on_host.sum::<u64>();
-        let slots: Vec<Rc<SlotChoices>> =
+        let choices: Vec<Rc<SlotChoices>> =
             leaving.away.iter().map(|away| self.choices_of(away, recipe.inputs)).collect();
-        let slots: Vec<Slot<'_>> =
-            slots.iter().zip(&self.weights).map(|(choices, &weight)| Slot { choices, weight }).collect();
         // What copies on their way hold is seen when the steps are played.
         let mut on_their_way = 0;
         for _ in 0..ROUNDS {
             let room = self.room.checked_sub(lasting)?.checked_sub(on_their_way)?;
-            let plan = match care {
-                Care::Few => few_seconds(&slots, room),
-                Care::Fewest => fewest_seconds(&slots, room),
-            }?;
             let mut actions = StageActions { actions: leaving.swaps.clone(), ..StageActions::default() };
-            let again = self.again(&slots, &plan.choices);
+            let exact = (care == Care::Fewest).then(|| self.fewest(&leaving.away, recipe.inputs, room));
+            let again = if let Some(exact) = exact.flatten() {
+                self.again(&exact.choices, &exact.plan.choices)
+            } else {
+                let slots: Vec<Slot<'_>> = choices
+                    .iter()
+                    .zip(&self.weights)
+                    .map(|(choices, &weight)| Slot { choices, weight })
+                    .collect();
+                let plan = match care {
+                    Care::Few => few_seconds(&slots, room),
+                    Care::Fewest => fewest_seconds(&slots, room),
+                }?;
+                self.again(&choices, &plan.choices)
+            };
             if recipe.inputs {
                 actions.actions.extend(again.iter().map(|run| self.input_of(run, recipe)));
             }
@@ -248,7 +297,8 @@ impl<'a> Stage<'a> {
         let layers = self.layers();
         let if_any = |of: u32| if of > 0 { layers } else { 0 };
         let hurried = |of: Recipe, part: u32| Recipe {
-            state_steps: of.state_steps / part,
+            state_after: of.state_after / part,
+            state_before: of.state_before / part,
             use_steps: of.use_steps / part,
             ..of
         };
@@ -288,14 +338,32 @@ impl<'a> Stage<'a> {
             tries.extend(without_peers);
         }
         tries.dedup();
-        tries.into_iter().find_map(|of| self.built(of, receivers, Care::Few))
+        tries.into_iter().find_map(|of| self.remembered(of, receivers))
+    }
+
+    /// The stage with what a recipe says, if it fits.
+    fn remembered(&self, recipe: Recipe, receivers: &[Receiver]) -> Option<Built> {
+        if recipe.peers > 0 {
+            return self.built(recipe, receivers, Care::Few);
+        }
+        if let Some(known) = self.built.borrow().get(&recipe) {
+            return known.clone();
+        }
+        let built = self.built(recipe, receivers, Care::Few);
+        let mut known = self.built.borrow_mut();
+        if known.len() >= MOST_KEPT {
+            known.clear();
+        }
+        known.insert(recipe, built.clone());
+        built
     }
 
     /// Bytes in which it fits with such a recipe, or with less on the host and more computed again; from above, within a
     /// thousandth of what it holds untouched.
     pub(super) fn least_bytes(&self, recipe: Recipe) -> u64 {
         let fits = |room: u64| {
-            let stage = Self { room, choices: Rc::default(), ..self.clone() };
+            let (choices, built, fewest) = (Rc::default(), RefCell::default(), RefCell::default());
+            let stage = Self { room, choices, built, fewest, ..self.clone() };
             stage.fitting(recipe, &[]).is_some()
         };
         let (mut low, mut high) = (0, self.untouched.device);
@@ -307,10 +375,10 @@ impl<'a> Stage<'a> {
     }
 
     /// Runs that are computed again, by slot.
-    fn again(&self, slots: &[Slot<'_>], choices: &[usize]) -> Vec<Action> {
+    fn again(&self, slots: &[Rc<SlotChoices>], choices: &[usize]) -> Vec<Action> {
         let mut runs: BTreeMap<(usize, usize), Vec<u32>> = BTreeMap::new();
         for ((slot, of), &choice) in (0..).zip(slots).zip(choices) {
-            for run in of.choices.all.get(choice).into_iter().flat_map(|choice| &choice.runs) {
+            for run in of.all.get(choice).into_iter().flat_map(|choice| &choice.runs) {
                 runs.entry((*run.start(), *run.end())).or_default().push(slot);
             }
         }

@@ -10,6 +10,7 @@
 //! mixture of its choices it would be solved by what costs least per byte; that says how good a plan can be, and rounded
 //! it is one.
 
+use super::alike;
 use super::slot::{Level, Point, SlotChoices};
 
 /// Of each slot, the number of its choice.
@@ -67,6 +68,17 @@ pub(super) fn fewest_seconds(slots: &[Slot<'_>], bytes: u64) -> Option<SlotPlan>
     best
 }
 
+/// The best choices within a limit that keep so many bytes together and take fewer than `below` seconds.
+pub(super) fn fewest_within(slots: &[Slot<'_>], excess: u64, bytes: u64, below: f64) -> Option<SlotPlan> {
+    let within = Within::new(slots, excess, bytes)?;
+    if within.mixture(0).seconds_within(bytes) >= below {
+        return None;
+    }
+    let rounded = within.rounded().filter(|rounded| rounded.seconds < below);
+    let below = rounded.as_ref().map_or(below, |rounded| rounded.seconds);
+    within.solved(below).or(rounded)
+}
+
 /// The slots within each limit, with the seconds that they take at least, fewest first.
 fn levels<'a>(slots: &[Slot<'a>], bytes: u64) -> Vec<(f64, Within<'a>)> {
     let mut excesses: Vec<u64> = Vec::new();
@@ -88,14 +100,14 @@ fn levels<'a>(slots: &[Slot<'a>], bytes: u64) -> Vec<(f64, Within<'a>)> {
 }
 
 /// The slots, with choices whose excess is limited, and what counts of their seconds.
-struct Within<'a> {
-    slots: Vec<(&'a Level, f64)>,
-    bytes: u64,
+pub(super) struct Within<'a> {
+    pub(super) slots: Vec<(&'a Level, f64)>,
+    pub(super) bytes: u64,
 }
 
 /// Slots of which each could have any mixture of its choices.
 #[derive(Debug, Clone, Default)]
-struct Mixture {
+pub(super) struct Mixture {
     /// With the fewest seconds for each of them.
     most_bytes: u64,
     seconds: f64,
@@ -105,7 +117,7 @@ struct Mixture {
 
 impl Mixture {
     /// Seconds within so many bytes.
-    fn seconds_within(&self, bytes: u64) -> f64 {
+    pub(super) fn seconds_within(&self, bytes: u64) -> f64 {
         let missing = self.most_bytes.saturating_sub(bytes) as f64;
         if missing == 0.0 {
             return self.seconds;
@@ -124,7 +136,7 @@ impl<'a> Within<'a> {
     }
 
     /// Slots from this one on.
-    fn mixture(&self, first: usize) -> Mixture {
+    pub(super) fn mixture(&self, first: usize) -> Mixture {
         let (mut mixture, mut pieces) = (Mixture::default(), Vec::new());
         for (level, weight) in &self.slots[first..] {
             let (bytes, seconds, _) = level.hull.last().copied().unwrap_or((0, f64::INFINITY, 0));
@@ -162,6 +174,10 @@ impl<'a> Within<'a> {
             if kept <= self.bytes {
                 break;
             }
+            // Steps of one slot that cost the same come in any order.
+            if point.0 >= chosen[slot].0 {
+                continue;
+            }
             let others = kept - chosen[slot].0;
             // The last step may be shorter than the hull's.
             let points = &self.slots[slot].0.points;
@@ -195,6 +211,10 @@ impl<'a> Within<'a> {
 
     /// The best choices below so many seconds.
     fn solved(&self, below: f64) -> Option<SlotPlan> {
+        let &first = self.slots.first()?;
+        if self.slots.iter().all(|of| std::ptr::eq(of.0, first.0) && of.1 == first.1) {
+            return alike::solved(first, self.slots.len(), self.bytes, below);
+        }
         let mut labels = vec![vec![Label { kept: 0, seconds: 0.0, choice: 0, from: 0 }]];
         for (slot, (level, weight)) in self.slots.iter().enumerate() {
             let rest = self.mixture(slot + 1);

@@ -84,7 +84,7 @@ pub use links::{Cores, Links, Rate, Route, Shared, Way};
 pub use of_stage::{LayerSeconds, StageSteps, device_of_chunks, pass_of};
 pub use outcome::{Copied, DeviceTimes, TimedCopy, TimedWait, Waited, WayTimes};
 pub use picture::{LaneOf, Shown, ShownLane, Span};
-pub use simulate::{Keep, MOST_ITERATIONS, simulate};
+pub use simulate::{Keep, Limit, MOST_ITERATIONS, simulate, simulate_within};
 pub use slots::{CORE_COPIES, SlotCores};
 pub use stepped::{DeviceSteps, Handed, Stepped, TimedStep};
 pub use trip::{Parcel, Place, Trip};

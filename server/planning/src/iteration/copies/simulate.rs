@@ -24,14 +24,43 @@ pub struct Keep {
 /// # Errors
 /// Numbers that make no pipeline; the text names them.
 pub fn simulate(stepped: &Stepped<'_>, keep: Keep) -> Result<Copied, CopiesError> {
+    let copied = simulated(stepped, keep, None)?;
+    copied.ok_or(CopiesError::Empty)
+}
+
+/// How long an iteration may take for anybody to care.
+#[derive(Debug, Clone, Copy)]
+pub struct Limit<'a> {
+    /// Of an iteration.
+    pub seconds: f64,
+    /// By device: seconds between its last step and the end of the iteration, at least.
+    pub after: &'a [f64],
+}
+
+/// The same with sums alone; none as soon as it is sure that the iteration takes longer than the limit. Where blocks stay away
+/// from one iteration to the next, nothing that is shared may let a later one be shorter than the first: then it is
+/// simulated to its end.
+///
+/// # Errors
+/// As there.
+pub fn simulate_within(stepped: &Stepped<'_>, limit: Limit<'_>) -> Result<Option<Copied>, CopiesError> {
+    simulated(stepped, Keep::default(), Some(limit))
+}
+
+fn simulated(
+    stepped: &Stepped<'_>,
+    keep: Keep,
+    limit: Option<Limit<'_>>,
+) -> Result<Option<Copied>, CopiesError> {
     let tables = Tables::of(*stepped)?;
-    let mut walk = Walk::new(&tables, keep);
+    let limit = limit.filter(|_| !tables.is_cyclic || tables.components == 0);
+    let mut walk = Walk::new(&tables, keep, limit);
     let (mut now, mut seconds) = (0.0, Vec::new());
     let mut before: Option<Vec<f64>> = None;
     let mut is_steady = !tables.is_cyclic;
     for iteration in 0..if tables.is_cyclic { MOST_ITERATIONS } else { 1 } {
         walk.begin(iteration, now);
-        let end = walk.go()?;
+        let Some(end) = walk.go()? else { return Ok(None) };
         seconds.push(end - now);
         now = end;
         if tables.is_cyclic {
@@ -46,7 +75,8 @@ pub fn simulate(stepped: &Stepped<'_>, keep: Keep) -> Result<Copied, CopiesError
     let last = seconds.last().copied().unwrap_or(0.0);
     let half = &seconds[seconds.len() / 2..];
     let iteration_seconds = if is_steady { last } else { half.iter().sum::<f64>() / half.len() as f64 };
-    Ok(Copied { iteration_seconds, iterations: seconds.len() as u32, is_steady, ..walk.outcome(now) })
+    let iterations = seconds.len() as u32;
+    Ok(Some(Copied { iteration_seconds, iterations, is_steady, ..walk.outcome(now) }))
 }
 
 fn is_same(before: &[f64], now: &[f64], seconds: f64) -> bool {

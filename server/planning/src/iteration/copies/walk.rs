@@ -9,9 +9,9 @@ use std::collections::BinaryHeap;
 use super::due::{Act, Due};
 use super::lanes::{Event, Lane, What};
 use super::sharing::{Component, Scratch};
-use super::simulate::Keep;
+use super::simulate::{Keep, Limit};
 use super::tables::Tables;
-use super::{CopiesError, DeviceTimes, TimedCopy, TimedWait};
+use super::{CopiesError, DeviceSteps, DeviceTimes, TimedCopy, TimedWait};
 use crate::iteration::Overlap;
 
 /// An iteration in progress.
@@ -36,6 +36,11 @@ pub(super) struct Walk<'t> {
     pub(super) iteration: u32,
     pub(super) copies: Vec<TimedCopy>,
     pub(super) waits: Vec<TimedWait>,
+    /// By device: when it must have done what it has done so far, less the seconds of that, for anybody to care; empty where
+    /// there is no limit.
+    latest: Vec<f64>,
+    /// Whether a device is later.
+    is_beyond: bool,
 }
 
 /// A device on its way.
@@ -77,7 +82,12 @@ pub(super) struct Underway {
 }
 
 impl<'t> Walk<'t> {
-    pub(super) fn new(tables: &'t Tables<'t>, keep: Keep) -> Self {
+    pub(super) fn new(tables: &'t Tables<'t>, keep: Keep, limit: Option<Limit<'_>>) -> Self {
+        let busy = |steps: &DeviceSteps| steps.steps.iter().map(|step| step.seconds).sum::<f64>();
+        let latest = limit.map_or_else(Vec::new, |Limit { seconds, after }| {
+            let after = after.iter().copied().chain(std::iter::repeat(0.0));
+            tables.of.devices.iter().zip(after).map(|(steps, after)| seconds - after - busy(steps)).collect()
+        });
         let trips = tables.first_parcel.len() - 1;
         Self {
             tables,
@@ -96,6 +106,8 @@ impl<'t> Walk<'t> {
             iteration: 0,
             copies: Vec::new(),
             waits: Vec::new(),
+            latest,
+            is_beyond: false,
         }
     }
 
@@ -114,20 +126,23 @@ impl<'t> Walk<'t> {
         self.waits.clear();
     }
 
-    /// Goes through an iteration; when its last step ends.
-    pub(super) fn go(&mut self) -> Result<f64, CopiesError> {
+    /// Goes through an iteration; when its last step ends, if that is within the limit.
+    pub(super) fn go(&mut self) -> Result<Option<f64>, CopiesError> {
         self.awake.extend((0..self.devices.len() as u32).rev());
         let mut last_seen = 0;
         loop {
             while let Some(device) = self.awake.pop() {
                 self.go_on(device as usize);
+                if self.is_beyond {
+                    return Ok(None);
+                }
             }
             // Devices never go back, so that each is seen to be over once.
             while self.devices.get(last_seen).is_some_and(|of| of.step == self.steps(last_seen)) {
                 last_seen += 1;
             }
             if last_seen == self.devices.len() {
-                return Ok(self.devices.iter().map(|of| of.time).fold(self.began, f64::max));
+                return Ok(Some(self.devices.iter().map(|of| of.time).fold(self.began, f64::max)));
             }
             let Some(event) = self.events.pop() else {
                 return Err(CopiesError::Deadlock { device: last_seen, step: self.devices[last_seen].step });
@@ -177,6 +192,9 @@ impl<'t> Walk<'t> {
                             return;
                         }
                         there = there.max(arrival);
+                        if self.is_late(device, there) {
+                            return;
+                        }
                         if tables.of.overlap == Overlap::Nothing {
                             receiving = self.crossing(handed);
                         }
@@ -194,6 +212,15 @@ impl<'t> Walk<'t> {
                 Stage::Computing => return,
             }
         }
+    }
+
+    /// Whether a device that goes on at this moment will not be done within the limit.
+    fn is_late(&mut self, device: usize, now: f64) -> bool {
+        let own = &self.devices[device];
+        let is_late =
+            self.latest.get(device).is_some_and(|latest| now - self.began - own.times.busy > *latest);
+        self.is_beyond |= is_late;
+        is_late
     }
 
     /// Waits for the copies of trips, as far as their ends are known; whether all are.

@@ -132,9 +132,8 @@ impl Writer<'_> {
             // What never flushes is searched from MPress's plans on.
             let is_endless = asked.candidate.schedule.updates_always();
             let found = match choice.chooser {
-                Chooser::Fastest if !is_endless => {
-                    fastest::plan(&question, asked.known(), effort).map(|plan| (plan.actions, plan.seconds))
-                }
+                Chooser::Fastest if !is_endless => fastest::unproven(&question, asked.known(), effort)
+                    .map(|plan| (plan.actions, plan.seconds)),
                 Chooser::Fastest | Chooser::Mpress => {
                     // It may be asked of more micro-batches than an iteration has.
                     let share =

@@ -10,7 +10,7 @@ use crate::cost::Market;
 use crate::predict::MOST_BYTES;
 use crate::recommend::answer::{RecommendError, Recommendation, recommend};
 use crate::recommend::ask::Wish;
-use crate::recommend::find::{Candidate, Job};
+use crate::recommend::find::{Candidate, CandidateStage, Job};
 use crate::search::{Fleet, Stop};
 
 /// How many tenths of their memory devices are taken to have.
@@ -67,6 +67,8 @@ impl Stages {
         };
         let found = sized(&wish, &|_| MOST_BYTES)?;
         let certificate = found.certificate;
+        // What is best with much memory is best with less, too, as long as it fits.
+        let mut best = found.best.clone();
         let mut stages = Self {
             candidates: vec![found.best],
             bound: certificate.bound,
@@ -75,7 +77,16 @@ impl Stages {
         };
         let with = |bytes: u64, tenths: u64| bytes.saturating_mul(tenths) / 10;
         for tenths in SIZES {
-            stages.try_one(|| sized(&wish, &|bytes| with(bytes, tenths)), stop);
+            let has_room = |stage: &CandidateStage| {
+                let capacity = with(job.fleet.capacity(stage.kinds).0, tenths);
+                stage.peak.needed <= capacity.min(MOST_BYTES)
+            };
+            if best.stages.iter().all(has_room) {
+                continue;
+            }
+            if let Some(found) = stages.try_one(|| sized(&wish, &|bytes| with(bytes, tenths)), stop) {
+                best = found;
+            }
         }
         if wish.shape != PlanShape::SinglePipeline {
             stages.deeper(market.layers().min(job.fleet.devices() as usize), &wish, &sized, stop);
@@ -111,16 +122,21 @@ impl Stages {
         }
     }
 
-    /// One more, if there is one, and it is another one.
-    fn try_one(&mut self, find: impl FnOnce() -> Result<Recommendation, RecommendError>, stop: &Stop) {
+    /// One more, if there is one, which is kept if it is another one.
+    fn try_one(
+        &mut self,
+        find: impl FnOnce() -> Result<Recommendation, RecommendError>,
+        stop: &Stop,
+    ) -> Option<Candidate> {
         if stop.is_requested() {
-            return;
+            return None;
         }
-        let Ok(found) = find() else { return };
+        let found = find().ok()?;
         self.states = self.states.saturating_add(found.certificate.states);
         if !self.candidates.iter().any(|known| known.is_same(&found.best)) {
-            self.candidates.push(found.best);
+            self.candidates.push(found.best.clone());
         }
+        Some(found.best)
     }
 }
 

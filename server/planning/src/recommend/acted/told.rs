@@ -30,15 +30,18 @@ pub(super) fn certificate(
     stop: &Stop,
 ) -> (Certificate, String) {
     let best = seconds(plan);
-    // Actions only add to what the stages do, so nothing of these stages is faster than they are untouched.
-    let own = asked.untouched.iteration_seconds().unwrap_or(0.0);
-    let node = asked.node_within(choice.allowed);
-    let question = asked.question(&node, &[], choice.allowed, stop);
     let is_endless = asked.candidate.schedule.updates_always();
-    let of_actions =
-        if is_endless { None } else { fastest::bound(&question, asked.known(), best).ok().flatten() };
-    let of_actions = of_actions.unwrap_or(0.0);
-    let bound = stages.bound.unwrap_or_else(|| own.max(of_actions)).min(best);
+    let of_stages = || {
+        // Actions only add to what the stages do, so nothing of these stages is faster than they are untouched.
+        let own = asked.untouched.iteration_seconds().unwrap_or(0.0);
+        if is_endless {
+            return own;
+        }
+        let node = asked.node_within(choice.allowed);
+        let question = asked.question(&node, &[], choice.allowed, stop);
+        fastest::bound(&question, asked.known(), best).ok().flatten().unwrap_or(0.0).max(own)
+    };
+    let bound = stages.bound.unwrap_or_else(of_stages).min(best);
     let gap = if bound > 0.0 { (best - bound).max(0.0) / bound } else { 0.0 };
     let certificate = Certificate {
         value: best,

@@ -6,7 +6,7 @@ use super::super::memory::{Peaks, Run};
 use super::super::{Ended, PlaceId, PlacedStage, Question, Seconds, StageCosts, Stop};
 use super::tables::StageTables;
 use super::{Least, Outcome, Terms, Wanted, Weighed};
-use crate::iteration::{Edge, Order, Pipeline, ends};
+use crate::iteration::{Edge, KnownTurns, Order, Pipeline, ends};
 
 /// Work of a simulated pass.
 pub const PASS: u64 = 5;
@@ -41,6 +41,7 @@ pub(super) struct Branch<'a, C> {
     wanted: &'a mut dyn Wanted,
     stop: &'a Stop,
     part: LastStages,
+    turns: KnownTurns,
     outcome: Outcome,
     is_over: bool,
 }
@@ -53,8 +54,8 @@ impl<'a, C: StageCosts> Branch<'a, C> {
         wanted: &'a mut dyn Wanted,
         stop: &'a Stop,
     ) -> Self {
-        let (part, outcome) = (LastStages::default(), Outcome::NOTHING);
-        Self { question, terms, tables, wanted, stop, part, outcome, is_over: false }
+        let (part, turns, outcome) = (LastStages::default(), KnownTurns::default(), Outcome::NOTHING);
+        Self { question, terms, tables, wanted, stop, part, turns, outcome, is_over: false }
     }
 
     pub(super) fn run(mut self) -> Outcome {
@@ -168,13 +169,14 @@ impl<'a, C: StageCosts> Branch<'a, C> {
         let own = (!self.part.stages.is_empty()).then_some(child.edge);
         let edges = own.into_iter().chain(self.part.edges.iter().skip(1).rev().copied());
         let edges: Vec<Edge> = edges.map(Edge::halves).collect();
-        let ended = ends(&Pipeline {
+        let pipeline = Pipeline {
             stages: &stages,
             edges: &edges,
             micro_batches: self.question.micro_batches,
             order: Order::from(self.question.schedule),
             overlap: self.terms.overlap,
-        });
+        };
+        let ended = ends(&pipeline, &mut self.turns);
         let Ok(ended) = ended else {
             // Too many passes: what it takes at least is all that is known.
             self.is_over = true;

@@ -10,7 +10,7 @@ use loadmaster_proto::cluster::{Link, LinkOrigin};
 use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions};
 use loadmaster_proto::training::overlap::Overlap;
 
-use super::{Effort, FastestPlan, Known, plan};
+use super::{Effort, FastestPlan, Known, bound, plan};
 use crate::actions::{Allowed, LayerBlocks, NodeDevices, PlanError, Question, StageBlocks, paper, ran};
 use crate::iteration::Order;
 use crate::iteration::copies::{LayerSeconds, Shared, Way};
@@ -127,6 +127,35 @@ fn an_uplink_that_devices_share_is_known_to_who_chooses() {
     assert!((there(&[3, 1, 0, 2]) - seconds).abs() < 1e-9 * seconds);
     let papers = [&own, &shared].map(|node| paper::plan(&on(node)).unwrap().seconds);
     assert!(papers[0] < papers[1], "{papers:?}");
+}
+
+/// What is away of a micro-batch must be back within its backward pass: 4 layers of 100 MB and 80 MB that last, of which 450 MB
+/// have room, so that 110 MB of what is not optimizer's state are away in front of each. In the 60 ms until the lowest layer
+/// goes backward 60 MB come back, so that each of the micro-batches between the first and the last one waits for 50 ms.
+#[test]
+fn what_must_travel_takes_its_time() {
+    let stages = stages(&[vec![layer(100, 10); 4]]);
+    let tight = node(1, 450 * MB, 1e9, 1e9);
+    let asked = question(&stages, &tight, Allowed { recompute: false, host: true, peers: false });
+    let asked = Question { micro_batches: 6, ..asked };
+    let untouched = 6.0 * 0.12 + 4e-3;
+    let least = bound(&asked, Known::default(), 10.0).unwrap().unwrap();
+    assert!(least >= untouched + 0.199, "{least}");
+    let found = plan(&asked, Known::default(), Effort::All).unwrap();
+    assert!(found.bound >= untouched + 0.199 && found.bound <= found.seconds, "{found:?}");
+}
+
+/// Where layers may only be computed again, a pipeline whose longest stage is all that counts is proven.
+#[test]
+fn a_stage_alone_is_proven() {
+    let stages = stages(&[vec![layer(100, 10); 20], vec![layer(100, 10)], vec![layer(100, 10)]]);
+    for capacity in [3_500, 4_500, 6_500] {
+        let tight = node(3, capacity * MB, 1e9, 1e9);
+        let only = Allowed { recompute: true, host: false, peers: false };
+        let found = plan(&question(&stages, &tight, only), Known::default(), Effort::All).unwrap();
+        assert!(found.seconds > found.untouched_seconds);
+        assert!(found.bound >= found.seconds * (1.0 - 1e-9), "{capacity}: {} {}", found.bound, found.seconds);
+    }
 }
 
 /// Where not even weights, gradients and optimizer's state have room, they leave between their uses.

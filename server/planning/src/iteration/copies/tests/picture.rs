@@ -58,6 +58,17 @@ proptest! {
         prop_assert_eq!(all, none);
     }
 
+    /// What is told within a limit is what is told without one, and only what takes longer is left out.
+    #[test]
+    fn limits_leave_out_what_takes_longer(random in shared_of(alone()), share in 0.3..1.2_f64) {
+        let all = simulate(&random.stepped(), Keep::default()).unwrap();
+        let seconds = all.iteration_seconds * share;
+        match simulate_within(&random.stepped(), Limit { seconds, after: &[] }).unwrap() {
+            Some(within) => prop_assert_eq!(within, all),
+            None => prop_assert!(all.iteration_seconds > seconds * (1.0 - 1e-9)),
+        }
+    }
+
     /// Nothing overlaps in a lane, all of it is within the iteration, and lanes have all that was kept of it.
     #[test]
     fn lanes_show_one_thing_after_another(random in shared_of(alone())) {

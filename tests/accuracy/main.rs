@@ -8,6 +8,8 @@ mod actions;
 mod cost;
 mod gh200;
 mod goals;
+#[cfg(test)]
+mod gpu;
 mod measure;
 mod options;
 mod plans;

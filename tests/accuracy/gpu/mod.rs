@@ -1,0 +1,67 @@
+//! What was measured on a real GPU, kept as a document: what the README says of it is what it says.
+
+use serde::Deserialize;
+
+#[derive(Debug, Deserialize)]
+struct Measured {
+    profiles: std::collections::BTreeMap<String, String>,
+    plans: Vec<Plan>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Plan {
+    model: String,
+    plan: String,
+    peak_gib: Pair,
+    iteration_ms: Pair,
+    #[serde(default)]
+    copied_gib: Option<f64>,
+    #[serde(default)]
+    waited_ms: Option<Pair>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct Pair {
+    predicted: f64,
+    measured: f64,
+}
+
+impl Pair {
+    fn error(self) -> String {
+        format!("{:+.1} %", 100.0 * (self.predicted / self.measured - 1.0))
+    }
+}
+
+fn time(milliseconds: f64) -> String {
+    if milliseconds >= 1e3 { format!("{:.2} s", milliseconds / 1e3) } else { format!("{milliseconds:.1} ms") }
+}
+
+/// Every plan that was measured is a row of the README's table, errors computed from what was measured; and each is of a
+/// profile whose options are told.
+#[test]
+fn what_the_readme_says_of_a_gpu_is_what_was_measured() {
+    let measured: Measured = serde_json::from_str(include_str!("h100.json")).unwrap();
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
+    for of in &measured.plans {
+        let Plan { model, plan, peak_gib: peak, iteration_ms: iteration, copied_gib, waited_ms } = of;
+        let copies = copied_gib.zip(*waited_ms).map_or_else(
+            || "–".to_owned(),
+            |(copied, waited)| format!("{copied:.2} GiB; {:.0}, {:.0} ms", waited.predicted, waited.measured),
+        );
+        let row = format!(
+            "| {model} | {plan} | {:.2} | {:.2} | {} | {} | {} | {} | {copies} |",
+            peak.predicted,
+            peak.measured,
+            peak.error(),
+            time(iteration.predicted),
+            time(iteration.measured),
+            iteration.error(),
+        );
+        assert!(readme.contains(&row), "{row}");
+        assert!(measured.profiles.contains_key(model), "{model}");
+    }
+    let rows = readme
+        .lines()
+        .filter(|line| measured.profiles.keys().any(|model| line.starts_with(&format!("| {model} |"))));
+    assert_eq!(rows.count(), measured.plans.len());
+}

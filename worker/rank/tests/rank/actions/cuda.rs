@@ -34,9 +34,12 @@ fn what_leaves_a_gpu_comes_back_to_the_bit() {
     let Some(device) = gpu(4 << 30) else { return };
     let mut random = Random::new(5);
     let mut moved = [0; 2];
-    for model in [small_gpt(true), small_gpt(false), small_bert(), small_llama(), small_qwen3()] {
+    let flushed = [small_gpt(true), small_gpt(false), small_bert(), small_llama(), small_qwen3()];
+    let flushed = flushed.map(|model| (model, random.of(&[Schedule::Gpipe, Schedule::OneFOneB])));
+    let endless = [small_gpt(true), small_bert()].map(|model| (model, Schedule::PipeDream));
+    for (model, schedule) in flushed.into_iter().chain(endless) {
         let training = TrainingSpec {
-            schedule: random.of(&[Schedule::Gpipe, Schedule::OneFOneB]),
+            schedule,
             precision: random.of(&[Precision::Fp32, Precision::Bf16, Precision::Bf16Fp32Gradients]),
             optimizer: random.of(&[ADAM, SGD]),
             micro_batches: 2 + random.below(5) as u32,

@@ -16,7 +16,7 @@ use super::stage_key::stage_key;
 /// raises it, so that older measurements are not taken for new ones. Ranks of an older release must not
 /// measure for newer keys: a raise that concerns ranks raises
 /// [`WORKER_PROTOCOL_VERSION`](loadmaster_proto::WORKER_PROTOCOL_VERSION) too.
-pub const MEASUREMENT_VERSION: u32 = 3;
+pub const MEASUREMENT_VERSION: u32 = 4;
 
 /// What to train, and what for.
 #[derive(Debug, Clone, PartialEq)]

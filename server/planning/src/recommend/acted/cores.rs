@@ -56,7 +56,7 @@ impl Writer<'_> {
     /// Untouched stages as plans with actions are told: with the cores that they share.
     pub(super) fn kept(&self, asked: &Asked<'_>, choice: Choice<'_>) -> Result<Plan, QuestionError> {
         let mut plan = asked.untouched.clone();
-        if asked.node.cores.is_some() {
+        if !self.shared_cores(asked.candidate).is_empty() {
             let model = self.chain.model.as_ref();
             let none = ActedStages::of(&*self.chain.predictor, model, &asked.settings, &[])?;
             if let Some(timed) = self.timed(asked.candidate, &none, choice.pace)? {

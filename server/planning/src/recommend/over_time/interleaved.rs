@@ -222,6 +222,13 @@ fn simulated(plan: &Plan, turns: &[Vec<Turn>], chunks: &[Chunk]) -> Result<Copie
         shared.ways.sort_unstable();
         shared.ways.dedup();
     }
+    for cores in &mut links.cores {
+        // Chunks of a device have its slots by turns: as many as that of them which has most.
+        let slots = |stage: u32| cores.devices.iter().filter(|&&of| of == stage).count();
+        let chunks_of = |device: u32| cores.devices.iter().filter(move |&&of| of % devices == device);
+        let most = |device: u32| chunks_of(device).map(|&stage| slots(stage)).max().unwrap_or_default();
+        cores.devices = (0..devices).flat_map(|device| std::iter::repeat_n(device, most(device))).collect();
+    }
     let count = u32::try_from(chunks.len()).unwrap_or(u32::MAX);
     let mut all: Vec<DeviceSteps> = Vec::with_capacity(turns.len());
     for (device, turns) in turns.iter().enumerate() {

@@ -9,7 +9,7 @@ use loadmaster_proto::phase::Phase;
 use tch::Device;
 
 use crate::error::RankError;
-use crate::ffi::{self, Excess, Gpu, MemoryCounts};
+use crate::ffi::{self, Excess, Gpu, Mapping, MemoryCounts};
 
 /// Names under which libtorch's CUDA allocator reads its settings.
 const ALLOCATOR_SETTINGS: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
@@ -73,6 +73,20 @@ impl Memory {
     /// The GPU, where it is one's memory.
     pub fn gpu(&self) -> Option<&Gpu> {
         self.gpu.as_ref()
+    }
+
+    /// A pool of the host's memory for what leaves this device.
+    ///
+    /// # Errors
+    /// When the host has not so much.
+    pub fn host_pool(&self, bytes: Bytes) -> Result<Mapping, RankError> {
+        let made = match &self.gpu {
+            None => Mapping::made(bytes.0),
+            Some(gpu) => Mapping::pinned(bytes.0, gpu),
+        };
+        made.map_err(|error| {
+            RankError::Other(format!("cannot make a pool of {bytes} in the host's memory: {error}"))
+        })
     }
 
     /// The CUDA device whose work must be waited for before a clock is read.

@@ -33,8 +33,9 @@ use loadmaster_proto::training::actions::{Block, Deed, Step, Steps};
 use tch::Tensor;
 
 use crate::error::RankError;
-use crate::ffi::{Finder, Gpu, Mapping};
+use crate::ffi::{Finder, Mapping};
 use crate::layers::Trained;
+use crate::memory::Memory;
 use mover::Mover;
 use place::Place;
 
@@ -58,24 +59,17 @@ pub fn begin(
     spec: &RankSpec,
     steps: Steps,
     borrowed: &BTreeMap<u32, Arc<Mapping>>,
-    gpu: Option<&Gpu>,
+    memory: &Memory,
 ) -> Result<(), RankError> {
     let actions = &spec.actions;
     let moves = actions.actions.iter().any(|action| matches!(action.deed, Deed::Swap(_)));
     if !moves && actions.host_pool.0 == 0 {
         return Ok(());
     }
-    let bytes = actions.host_pool.0;
-    let host =
-        gpu.map_or_else(|| Mapping::made(bytes), |gpu| Mapping::pinned(bytes, gpu)).map_err(|error| {
-            RankError::Other(format!(
-                "cannot make a pool of {} in the host's memory: {error}",
-                actions.host_pool
-            ))
-        })?;
+    let (host, gpu) = (memory.host_pool(actions.host_pool)?, memory.gpu());
     let mut places = vec![Place::new(None, Arc::new(host), spec.pace.host, gpu)?];
-    for (&stage, memory) in borrowed {
-        places.push(Place::new(Some(stage), memory.clone(), spec.pace.peer, gpu)?);
+    for (&stage, pool) in borrowed {
+        places.push(Place::new(Some(stage), pool.clone(), spec.pace.peer, gpu)?);
     }
     *mover() = Some(Mover::new(actions, steps, places)?);
     Ok(())

@@ -99,7 +99,7 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     let share = Share { config: spec.position.stage, shard: spec.shard, groups };
     let clock = Clock::new(memory.asynchronous_device());
     let steps = steps(spec);
-    actions::begin(spec, steps.clone(), &pools.borrowed, memory.gpu())?;
+    actions::begin(spec, steps.clone(), &pools.borrowed, memory)?;
     let stage = Stage::build(&spec.model, &share, &spec.training, &steps, device)?;
     let optimizer = Stepper::new(spec.training.optimizer, stage.trained().len());
     let (endless, step_seconds) = (endless(spec, iterations(spec, memory)), Vec::new());

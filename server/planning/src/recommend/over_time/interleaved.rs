@@ -8,11 +8,11 @@ use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::actions::{StageActions, Steps};
 use loadmaster_proto::training::schedule::Pass;
 
-use super::shown::{CopyShown, WayShown};
+use super::shown::{WayShown, ways_of};
 use super::{MOST_STEPS, Untold, layers};
 use crate::iteration::copies::{
-    Copied, DeviceSteps, DeviceTimes, Keep, LaneOf, Links, Parcel, Place, Shown, StageSteps, Stepped, Trip,
-    Way, device_of_chunks, pass_of, simulate,
+    Copied, DeviceSteps, DeviceTimes, Keep, Links, Parcel, Place, StageSteps, Stepped, Trip, Way,
+    device_of_chunks, pass_of, simulate,
 };
 use crate::iteration::{Edge, Lane, Order, Overlap, TimedPass, Turn};
 use crate::predict::{Acted, Away, StageSetting};
@@ -118,26 +118,14 @@ impl Interleaved {
 
     /// All ways that copies use; stages are the plan's.
     pub fn ways(&self) -> Vec<WayShown<'_>> {
-        let mut ways = Vec::new();
-        for lane in self.copied.lanes() {
-            let LaneOf::Way(way) = lane.of else { continue };
-            let Some(times) = self.copied.ways.iter().find(|times| times.way == way) else { continue };
-            let copies = lane.spans.iter().filter_map(|span| {
-                let Shown::Copy { device, trip, is_back } = span.what else { return None };
-                let (stage, away) = self.away.get(device as usize)?.get(trip as usize)?;
-                let devices = u32::try_from(self.devices.len()).ok()?;
-                let (from, to) = way.ends();
-                let place = if is_back { from } else { to };
-                let here = |peer: u32| Some(peer % devices.max(1)) == place;
-                let stripes = away.stripes.iter().filter(|(peer, _)| here(*peer));
-                let bytes =
-                    if away.stripes.is_empty() { away.bytes } else { stripes.map(|(_, bytes)| bytes).sum() };
-                let (absence, start, end) = (&away.absence, span.start, span.end);
-                Some(CopyShown { stage: *stage, is_back, absence, bytes, start, end })
-            });
-            ways.push(WayShown { times: *times, copies: copies.collect() });
-        }
-        ways
+        let devices = u32::try_from(self.devices.len()).unwrap_or(u32::MAX).max(1);
+        ways_of(&self.copied, |device, trip, place| {
+            let (stage, away) = self.away.get(device as usize)?.get(trip as usize)?;
+            let stripes = away.stripes.iter().filter(|(peer, _)| Some(peer % devices) == place);
+            let bytes =
+                if away.stripes.is_empty() { away.bytes } else { stripes.map(|(_, bytes)| bytes).sum() };
+            Some((*stage, &away.absence, bytes))
+        })
     }
 }
 

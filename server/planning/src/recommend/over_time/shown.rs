@@ -3,7 +3,7 @@
 use loadmaster_proto::training::actions::Absence;
 
 use super::OverTime;
-use crate::iteration::copies::{LaneOf, Shown, TimedWait, WayTimes};
+use crate::iteration::copies::{Copied, LaneOf, Shown, TimedWait, WayTimes};
 use crate::iteration::{Lane, TimedPass};
 use crate::predict::Away;
 
@@ -63,22 +63,32 @@ impl OverTime {
 
     /// All ways that copies use.
     pub fn ways(&self) -> Vec<WayShown<'_>> {
-        let mut ways = Vec::new();
-        for lane in self.copied.lanes() {
-            let LaneOf::Way(way) = lane.of else { continue };
-            let Some(times) = self.copied.ways.iter().find(|times| times.way == way) else { continue };
-            let copies = lane.spans.iter().filter_map(|span| {
-                let Shown::Copy { device, trip, is_back } = span.what else { return None };
-                let away = self.acted.get(device as usize)?.away.get(trip as usize)?;
-                let (from, to) = way.ends();
-                let bytes = part(away, if is_back { from } else { to });
-                let (absence, start, end) = (&away.absence, span.start, span.end);
-                Some(CopyShown { stage: device, is_back, absence, bytes, start, end })
-            });
-            ways.push(WayShown { times: *times, copies: copies.collect() });
-        }
-        ways
+        ways_of(&self.copied, |device, trip, place| {
+            let away = self.acted.get(device as usize)?.away.get(trip as usize)?;
+            Some((device, &away.absence, part(away, place)))
+        })
     }
+}
+
+/// All ways that copies use. Of a trip of a device, and the device at the far end of its way, `of_trip` tells the stage, why it
+/// is away, and its bytes there.
+pub(super) fn ways_of<'a>(
+    copied: &Copied,
+    of_trip: impl Fn(u32, u32, Option<u32>) -> Option<(u32, &'a Absence, u64)>,
+) -> Vec<WayShown<'a>> {
+    let mut ways = Vec::new();
+    for lane in copied.lanes() {
+        let LaneOf::Way(way) = lane.of else { continue };
+        let Some(times) = copied.ways.iter().find(|times| times.way == way) else { continue };
+        let copies = lane.spans.iter().filter_map(|span| {
+            let Shown::Copy { device, trip, is_back } = span.what else { return None };
+            let (from, to) = way.ends();
+            let (stage, absence, bytes) = of_trip(device, trip, if is_back { from } else { to })?;
+            Some(CopyShown { stage, is_back, absence, bytes, start: span.start, end: span.end })
+        });
+        ways.push(WayShown { times: *times, copies: copies.collect() });
+    }
+    ways
 }
 
 /// What of a block is with a stage, or with the host.

@@ -5,6 +5,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::rank::LinkSpec;
 use tch::Tensor;
 
@@ -59,10 +60,7 @@ impl Scene {
         let deadline = Instant::now() + patience;
         let shared = SharedPools::exchange(rank.mesh.pool_streams(), both, deadline, rank.memory)?;
         let gpu = rank.memory.gpu();
-        let made = gpu.map_or_else(|| Mapping::made(both), |gpu| Mapping::pinned(both, gpu));
-        let host = made.map_err(|error| {
-            RankError::Other(format!("cannot make a pool of {both} bytes in the host's memory: {error}"))
-        })?;
+        let host = rank.memory.host_pool(Bytes(both))?;
         let mut pools = BTreeMap::from([(None, Arc::new(host))]);
         pools.extend(shared.others.iter().map(|(peer, memory)| (Some(peer.shard), memory.clone())));
         let lanes = |place: &str, pace: Option<f64>| -> Result<[Lane; 2], RankError> {

@@ -61,6 +61,21 @@ fn timing_iterations(spec: &RankSpec, memory: &Memory) -> u32 {
     if memory.gpu().is_some() { spec.iterations.min(MOST) } else { 0 }
 }
 
+/// Whether iterations of so many seconds say too little. A layer that is over in milliseconds is timed for longer.
+fn are_too_short(seconds: &[f64]) -> bool {
+    const ENOUGH_SECONDS: f64 = 0.2;
+    const MOST: usize = 20;
+    seconds.len() < MOST && seconds.iter().sum::<f64>() < ENOUGH_SECONDS
+}
+
+/// Whether a rank may train longer than it was told to: nobody trains with it, and nobody wants its weights. A GPU times its
+/// layers by itself.
+fn may_go_on(spec: &RankSpec, memory: &Memory) -> bool {
+    let is_alone = spec.edges == Edges::Synthetic && spec.position.stage.devices() == 1;
+    let flushes = !spec.training.schedule.updates_always();
+    is_alone && flushes && memory.gpu().is_none() && spec.dump_parameters.is_none()
+}
+
 /// Iterations before the measured ones: one, and under PipeDream as many as fill the pipeline.
 fn warm_up(spec: &RankSpec) -> u32 {
     let TrainingSpec { schedule, micro_batches, .. } = spec.training;
@@ -127,6 +142,14 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     let counts = memory.counts()?;
     let (set_aside, peer_peaks) = (pools.set_aside(), actions::peer_peaks());
     let mut offload = actions::offload(set_aside > 0)?;
+    for iteration in spec.iterations.. {
+        if !may_go_on(spec, memory) || !are_too_short(&seconds) {
+            break;
+        }
+        let start = Instant::now();
+        trainer.iterate(warm_up + iteration)?;
+        seconds.push((clock.now()? - start).as_secs_f64());
+    }
     if let Some(gpu) = memory.gpu() {
         trainer.restart_times(Timer::Gpu(gpu.clone()));
         for iteration in 0..timing_iterations(spec, memory) {
@@ -181,4 +204,17 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         losses,
         environment: library::environment(&spec.device, spec.threads),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_iterations_are_timed_for_longer_but_not_for_ever() {
+        assert!(are_too_short(&[0.001; 3]));
+        assert!(!are_too_short(&[0.001; 20]));
+        assert!(are_too_short(&[0.06; 3]) && !are_too_short(&[0.06; 4]));
+        assert!(!are_too_short(&[5.0]));
+    }
 }

@@ -10,6 +10,7 @@
 //! | [`groups`] | what several ranks own of it |
 //! | [`footprint`] | what a chunk size costs, before and after that |
 //! | [`sizes`] | which sizes are tried, and which is best |
+//! | [`paging`] | which chunks are on a device, access by access |
 //! | [`question`] | all of that of a model, from a request to its answer |
 //!
 //! Planner and rank lay out by this alone, so they agree to the byte. Sizes are in *elements*: a chunk of each list
@@ -21,6 +22,7 @@ pub mod layout;
 pub mod lists;
 mod notation;
 pub mod packing;
+pub mod paging;
 pub mod question;
 pub mod sequence;
 pub mod sizes;

@@ -5,6 +5,7 @@
 //! | [`wire`] | the messages and services generated from `loadmaster/v1/*.proto`, and what is bounded before it is read |
 //! | [`model`] | models: layers and their arithmetic, the zoo, imports from other formats |
 //! | [`training`] | how a model is trained: settings, stages and their shards, the order of a schedule, who sends what |
+//! | [`chunks`] | how parameters and optimizer state lie in chunks, which move and are shared as wholes |
 //! | [`cluster`] | devices, nodes and links, and the formats they are imported from |
 //! | [`measure`] | runs, what they measured, tapes, links, and the protocol between daemon and rank |
 //! | [`profile`] | what a profile is asked to measure, and profiles as documents |
@@ -22,6 +23,7 @@
 
 pub mod bytes;
 pub mod choice;
+pub mod chunks;
 pub mod cluster;
 pub mod error;
 pub mod ledger;

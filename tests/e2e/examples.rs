@@ -8,7 +8,7 @@ use std::process::Command;
 use loadmaster_tests::{Planner, Worker, WorkerOptions, binary, cli, json};
 use tempfile::TempDir;
 
-const VERBS: [&str; 24] = [
+const VERBS: [&str; 25] = [
     "profile list",
     "profile show",
     "profile measurements",
@@ -25,6 +25,7 @@ const VERBS: [&str; 24] = [
     "model list",
     "model show",
     "model create",
+    "model chunks",
     "cluster create",
     "cluster list",
     "cluster show",

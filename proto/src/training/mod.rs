@@ -174,7 +174,7 @@ impl Optimizer {
         }
     }
 
-    fn check(&self) -> Result<(), Invalid> {
+    pub(crate) fn check(&self) -> Result<(), Invalid> {
         let share = |field: &str, value: f64| {
             if (0.0..1.0).contains(&value) {
                 Ok(())

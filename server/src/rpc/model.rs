@@ -2,12 +2,14 @@
 
 use jiff::Timestamp;
 use loadmaster_planning::search::Stop;
+use loadmaster_proto::chunks::question::ChunkQuestion;
 use loadmaster_proto::error::{Invalid, required};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::name::ModelName;
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::lay_out_model_request::Subject;
 use loadmaster_proto::wire::v1::model_service_server::ModelService;
+use loadmaster_proto::wire::{field, v1};
 use tonic::{Request, Response, Status};
 
 use super::blocking::blocking;
@@ -22,7 +24,7 @@ use crate::store::records::{ModelRecord, PageRequest};
 /// What failed where a model cannot be made a message, which is done beside the calls: one may have 10,000 layers.
 const SHOWING: &str = "a model cannot be shown";
 
-/// Stores and lists models.
+/// Stores, lists and lays out models.
 #[derive(Debug, Clone)]
 pub(super) struct Models {
     pub(super) store: Store,
@@ -47,6 +49,24 @@ fn build(source: v1::ModelSource, stop: &Stop) -> Result<(ModelSource, Model), I
     let source = ModelSource::try_from(source)?;
     let model = source.build_while(&|| !stop.is_requested())?;
     Ok((source, model))
+}
+
+impl Models {
+    async fn lay_out(&self, request: v1::LayOutModelRequest) -> Result<v1::ModelChunks, ApiError> {
+        // Before a model is read or built for it.
+        let question: ChunkQuestion = field("spec", request.spec.unwrap_or_default())?;
+        let subject = required("model", request.subject)
+            .map_err(|_| Invalid::field("model", "is required, or `source`"))?;
+        let model = match subject {
+            Subject::Model(name) => self.store.get_model(&ModelName::parse("model", &name)?).await?.model,
+            Subject::Source(source) => self.imports.model(source).await?.1,
+        };
+        blocking("a model cannot be laid out", move || {
+            let answer = question.answer(&model).map_err(|invalid| invalid.under("spec"))?;
+            Ok::<_, Invalid>(answer.message(&question, &model))
+        })
+        .await
+    }
 }
 
 fn message(record: &ModelRecord) -> v1::Model {
@@ -113,6 +133,13 @@ impl ModelService for Models {
         let shown = blocking(SHOWING, move || Ok::<_, ApiError>(listing.answer(page, row)));
         let (models, next_page_token) = shown.await?;
         Ok(Response::new(v1::ListModelsResponse { models, next_page_token }))
+    }
+
+    async fn lay_out_model(
+        &self,
+        request: Request<v1::LayOutModelRequest>,
+    ) -> Result<Response<v1::ModelChunks>, Status> {
+        Ok(Response::new(self.lay_out(request.into_inner()).await?))
     }
 }
 

@@ -64,6 +64,16 @@ pub enum BufferContent {
 }
 
 impl Parameter {
+    /// The module of its layer that it is a tensor of: `attention.qkv` of `attention.qkv.weight`. A weight and its bias
+    /// have one module; what is called otherwise, like the tables of an embedding, is one by itself.
+    pub fn module(&self) -> &'static str {
+        let (above, own) = self.name.rsplit_once('.').unwrap_or(("", self.name));
+        match own {
+            "weight" | "bias" => above,
+            _ => self.name,
+        }
+    }
+
     /// Number of scalars.
     pub fn elements(&self) -> u64 {
         elements(&self.shape)

@@ -192,14 +192,17 @@ impl Model {
     /// What device number `index` of a stage holds, in the order of the layers. The copy of a tied
     /// weight counts only where the embedding is not in the stage.
     pub fn rank_parameters(&self, stage: &StageConfig, index: u32) -> Vec<ShardParameter> {
+        self.rank_layers(stage, index).flatten().collect()
+    }
+
+    /// The same, layer by layer; the copy of a tied weight comes behind the last.
+    pub fn rank_layers(&self, stage: &StageConfig, index: u32) -> impl Iterator<Item = Vec<ShardParameter>> {
         let shard = stage.shard(index);
         let layers = self.layers().get(stage.first_layer..=stage.last_layer).unwrap_or_default();
-        let mut parameters: Vec<ShardParameter> =
-            layers.iter().flat_map(|layer| layer.kind.shard_parameters(shard)).collect();
-        if stage.first_layer > 0 && stage.last_layer + 1 == self.layers().len() {
-            parameters.extend(layers.last().and_then(|layer| layer.kind.shard_shared_parameter(shard)));
-        }
-        parameters
+        let is_apart = stage.first_layer > 0 && stage.last_layer + 1 == self.layers().len();
+        let copy = layers.last().filter(|_| is_apart);
+        let copy = copy.and_then(|layer| layer.kind.shard_shared_parameter(shard));
+        layers.iter().map(move |layer| layer.kind.shard_parameters(shard)).chain(copy.map(|copy| vec![copy]))
     }
 
     /// Bytes of parameters, gradients, optimizer state and buffers on device number `index` of a stage.

@@ -62,6 +62,15 @@ choices! {
         Fp32: "32-bit everywhere",
         Bf16: "bfloat16 with fp32 master weights and optimizer state",
     }
+    v1::ChunkLayout {
+        Patrickstar: "PatrickStar's: tensors bare next to each other, ranks own whole chunks",
+        Aligned: "What is trained: tensors start at multiples of 64 bytes, ranks own parts of chunks",
+    }
+    v1::ChunkSizes {
+        GridA: "64M to 512M in steps of 32M: PatrickStar's first version",
+        GridB: "88M to 312M in steps of 32M: PatrickStar's last version",
+        Breakpoints: "Every sum of atoms that follow each other: no other size is better than the best of these",
+    }
     v1::Campaign {
         Minimal: "Each distinct layer alone: a few runs of one device, for every schedule and number of devices",
         Stages: "Each distinct stage that CAPTURE's predictor needs, alone, so the runs spread over all workers",
@@ -197,6 +206,8 @@ mod tests {
         is_whole::<v1::Schedule>();
         is_whole::<v1::RecomputePolicy>();
         is_whole::<v1::Precision>();
+        is_whole::<v1::ChunkLayout>();
+        is_whole::<v1::ChunkSizes>();
         // Nobody runs what another program measured.
         is_whole_but(&[v1::Campaign::Imported]);
         is_whole::<v1::Parallelism>();

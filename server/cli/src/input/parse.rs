@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::{ChunkSize, ParseChunkSizeError};
 use loadmaster_proto::cluster::quantity;
 use loadmaster_proto::name::is_valid_id;
 use loadmaster_proto::training::stage::{Partitioning as DomainPartitioning, StageConfig as DomainStage};
+use loadmaster_proto::wire::ToWire;
+use loadmaster_proto::wire::v1::chunk_spec::Size;
 use loadmaster_proto::wire::v1::{DeviceGroup, Partitioning, StageConfig};
 
 /// A duration: `30s`, `2m`, `1h 30m`, `500ms`; a bare number is seconds.
@@ -23,6 +26,30 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 /// Bytes with a unit, as the wire carries them.
 pub(crate) fn bytes(text: &str) -> Result<i64, String> {
     text.parse::<Bytes>().map(Bytes::to_wire).map_err(|error| error.to_string())
+}
+
+/// A chunk size as the wire carries it; none where it is to be chosen.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct AskedChunkSize(pub(crate) Option<Size>);
+
+/// `auto`, or elements or bytes of a chunk.
+pub(crate) fn chunk_size(text: &str) -> Result<AskedChunkSize, String> {
+    if text == "auto" {
+        return Ok(AskedChunkSize(None));
+    }
+    let size = match text.parse().map_err(|error: ParseChunkSizeError| format!("{error}; or auto"))? {
+        ChunkSize::Elements(elements) => Size::ChunkElements(elements.to_wire()),
+        ChunkSize::Bytes(bytes) => Size::ChunkBytes(bytes.to_wire()),
+    };
+    Ok(AskedChunkSize(Some(size)))
+}
+
+/// Elements of a chunk, above 0: `128M`.
+pub(crate) fn chunk_elements(text: &str) -> Result<i64, String> {
+    match text.parse() {
+        Ok(ChunkSize::Elements(elements)) if elements > 0 => Ok(elements.to_wire()),
+        Ok(_) | Err(_) => Err("write elements above 0, for example 128M; M is 2^20".to_owned()),
+    }
 }
 
 /// Devices: groups of `COUNTxBYTES`, separated by commas, each with an optional `:KIND`.
@@ -170,6 +197,18 @@ mod tests {
     fn wrong_devices_are_refused() {
         for text in ["", "4x", "x2GiB", "0x2GiB", "-1x2GiB", "4x2GiB,", "4x0", "99999999999x1GiB", "axb"] {
             assert!(text.parse::<Devices>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_chunk_size_has_a_unit_or_is_chosen() {
+        assert_eq!(chunk_size("auto"), Ok(AskedChunkSize(None)));
+        assert_eq!(chunk_size("480M"), Ok(AskedChunkSize(Some(Size::ChunkElements(480 << 20)))));
+        assert_eq!(chunk_size("960MiB"), Ok(AskedChunkSize(Some(Size::ChunkBytes(960 << 20)))));
+        assert!(chunk_size("480G").is_err_and(|why| why.contains("auto")));
+        assert_eq!(chunk_elements("128M"), Ok(128 << 20));
+        for wrong in ["128MiB", "0", "auto", "-1"] {
+            assert!(chunk_elements(wrong).is_err(), "{wrong:?}");
         }
     }
 

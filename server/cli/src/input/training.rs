@@ -74,8 +74,9 @@ pub(crate) struct TrainingArgs {
     seed: i64,
 }
 
+/// An update rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum OptimizerKind {
+pub(crate) enum OptimizerKind {
     /// Stochastic gradient descent.
     Sgd,
     /// Adam.

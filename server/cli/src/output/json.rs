@@ -155,6 +155,7 @@ mod tests {
             assert!(json(&M::default()).is_ok(), "{}", M::TYPE);
         }
         check::<v1::Model>();
+        check::<v1::ModelChunks>();
         check::<v1::Profile>();
         check::<v1::Plan>();
         check::<v1::Run>();

@@ -253,6 +253,31 @@ Examples:
     loadmaster profile run --model-file config.json --micro-batch-size 1 \\
       --micro-batches 4";
 
+pub(crate) const MODEL_CHUNKS: &str = "\
+Chunks (PatrickStar) hold parameters and optimizer state in a few pieces of memory that move and are
+shared as wholes. One list of chunks is for parameters, whose space their gradients take, one for their
+fp32 copy, and one for each moment of the optimizer; a tensor has the same place in every list. Atoms, a
+weight with its bias, are taken in order and never cut: what does not fit into the last chunk opens the
+next. Of PatrickStar's chunks each rank owns whole ones, and dummies fill up the last group; by default
+ranks own equal parts of what is in the chunks. Needs no profile, and stores nothing.
+
+Examples:
+  The best chunk size for BERT with 10 billion parameters, on eight ranks:
+    loadmaster model chunks --model bert --blocks 50 --hidden-size 4096 \\
+      --heads 32 --sequence-length 1024 --ranks 8
+  The same as the paper packs and shares it, and at a size of one's own:
+    loadmaster model chunks --model bert --blocks 50 --hidden-size 4096 \\
+      --heads 32 --sequence-length 1024 --ranks 8 --layout patrickstar \\
+      --sizes grid-a
+    loadmaster model chunks --model bert --blocks 50 --hidden-size 4096 \\
+      --heads 32 --chunk-size 288M --layout patrickstar
+  Of a small model, with chunks of which several fit a device:
+    loadmaster model chunks --model gpt2 --max-chunk-size 48M
+  The chunk size alone, for a script; M is 2^20 elements:
+    loadmaster model chunks --model vgg11-1f3a --optimizer sgd -o name
+  All that is known of each size:
+    loadmaster model chunks --model gpt2 --precision fp32 -o json | jq .sizes";
+
 pub(crate) const CLUSTER_IMPORT: &str = "\
 What a file does not say comes from the options; the error names what is missing. Bandwidths that neither says are
 assumed from the class of the link, as NCCL reckons, and shown as assumed. A document or NCCL's topology also says how

@@ -38,8 +38,9 @@ pub(in crate::rpc) struct Methods(HashMap<String, Method>);
 const WAIT: &str = "/google.longrunning.Operations/WaitOperation";
 
 /// Methods that parse documents, lay out campaigns or search: half of the room at most is theirs.
-const HEAVY: [&str; 12] = [
+const HEAVY: [&str; 13] = [
     "/loadmaster.v1.ModelService/CreateModel",
+    "/loadmaster.v1.ModelService/LayOutModel",
     "/loadmaster.v1.ClusterService/CreateCluster",
     "/loadmaster.v1.ClusterService/DiscoverCluster",
     "/loadmaster.v1.ProfileService/RunProfile",

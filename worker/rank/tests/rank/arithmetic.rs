@@ -1,12 +1,16 @@
 //! The arithmetic of `loadmaster-proto` is that of the tensors that a rank really makes.
 
+use loadmaster_proto::chunks::lists::{List, Lists};
+use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
+use loadmaster_proto::chunks::sequence::Sequence;
 use loadmaster_proto::model::Model;
-use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::{StageActions, Steps};
 use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::{Precision, TrainingSpec};
 use loadmaster_rank::pipeline::{Forwarded, MicroBatch, Share, Stage};
 use tch::{Device, Kind, Tensor};
 
+use crate::correctness::ADAM;
 use crate::models::families;
 use crate::processes::{small_gpt, small_vgg, training};
 use crate::reference::alone;
@@ -45,6 +49,55 @@ fn shapes_and_parameters_are_as_computed() {
                 Forwarded::Loss(loss) => {
                     assert_eq!(index + 1, model.layers().len());
                     assert!(loss > 0.0);
+                }
+            }
+        }
+    }
+}
+
+/// What is laid out in chunks is what a rank trains: the same tensors in the same order, each with the name, the shape and
+/// the bytes that it has here, the copy of a tied weight included. No layer shares an atom with another.
+#[test]
+fn chunks_are_laid_out_for_the_tensors_of_a_rank() {
+    let _turn = alone();
+    for model in [small_vgg(), small_gpt(false), small_gpt(true)].into_iter().chain(families()) {
+        let last = model.layers().len() - 1;
+        let stages = (0..=last).map(|layer| (layer, layer)).chain([(0, last), (1, last)]);
+        for (first, last) in stages {
+            for (precision, kind) in [(Precision::Fp32, Kind::Float), (Precision::Bf16, Kind::BFloat16)] {
+                let training = TrainingSpec { precision, optimizer: ADAM, ..training() };
+                let stage = build(&model, first, last, &training);
+                let config = StageConfig::single(first, last);
+                let sequence = Sequence::of_stage(&model, &config, 0);
+                let named = model.rank_parameters(&config, 0);
+                let told: Vec<(&str, Vec<i64>)> =
+                    named.iter().map(|of| (of.whole.name, of.shape())).collect();
+                let made: Vec<(&str, Vec<i64>)> =
+                    stage.trained().iter().map(|of| (of.name, of.value.size())).collect();
+                assert_eq!(made, told, "{} {first}..{last}", model.family());
+                let mut trained = stage.trained().iter();
+                for atom in sequence.atoms() {
+                    let layers: Vec<usize> = trained.by_ref().take(atom.len()).map(|of| of.layer).collect();
+                    assert!(layers.len() == atom.len() && layers.iter().all(|layer| *layer == layers[0]));
+                }
+                assert!(trained.next().is_none(), "each tensor is in an atom");
+                if told.is_empty() {
+                    continue;
+                }
+
+                let lists = Lists::new(precision, &training.optimizer).unwrap();
+                let packing = Packing::new(&sequence, ChunkLayout::Aligned, lists).unwrap();
+                let layout = packing.lay_out(1024).unwrap();
+                assert_eq!(layout.tensors().len(), stage.trained().len());
+                for (place, trained) in layout.tensors().iter().zip(stage.trained()) {
+                    let bytes = |tensor: &Tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64;
+                    let in_list = |list| place.elements * lists.scalar_bytes(list);
+                    assert_eq!(
+                        (trained.value.kind(), bytes(&trained.value)),
+                        (kind, in_list(List::Parameters))
+                    );
+                    let copy = trained.master.as_ref().unwrap_or(&trained.value);
+                    assert_eq!((copy.kind(), bytes(copy)), (Kind::Float, in_list(List::Fp32Copy)));
                 }
             }
         }

@@ -218,6 +218,27 @@ pub(crate) const MODEL_IMPORT: OptionTable = &[
     DRY_RUN,
 ];
 
+pub(crate) const MODEL_CHUNKS: OptionTable = &[
+    MODEL,
+    MODEL_FILE,
+    &[
+        // What is wrong with all of it is wrong with the model.
+        ("spec", "--model"),
+        ("spec.precision", "--precision"),
+        ("spec.optimizer", "--optimizer"),
+        ("spec.optimizer.kind", "--optimizer"),
+        ("spec.optimizer.*.momentum", "--momentum"),
+        ("spec.layout", "--layout"),
+        ("spec.sizes", "--sizes"),
+        ("spec.chunk_elements", "--chunk-size"),
+        ("spec.chunk_bytes", "--chunk-size"),
+        ("spec.max_chunk_elements", "--max-chunk-size"),
+        ("spec.ranks", "--ranks"),
+        ("spec.group_chunks", "--group-chunks"),
+        ("spec.limit", "--limit"),
+    ],
+];
+
 const CLUSTER_ID: Part = &[("cluster_id", "--id")];
 
 pub(crate) const CLUSTER_IMPORT: OptionTable = &[

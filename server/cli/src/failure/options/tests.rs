@@ -33,6 +33,18 @@ fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'stati
         ("model show", "GetModelRequest", NAME, list),
         ("model create", "CreateModelRequest", MODEL_CREATE, list),
         ("model import", "CreateModelRequest", MODEL_IMPORT, list),
+        // Bytes do not depend on how an update rule is tuned.
+        (
+            "model chunks",
+            "LayOutModelRequest",
+            MODEL_CHUNKS,
+            &[
+                "spec.optimizer.adam",
+                "spec.optimizer.adamw",
+                "spec.optimizer.learning_rate",
+                "spec.optimizer.weight_decay",
+            ],
+        ),
         ("cluster import", "CreateClusterRequest", CLUSTER_IMPORT, &["cluster", "request_id"]),
         // Links and tiers have no options; `file` is another command's.
         (

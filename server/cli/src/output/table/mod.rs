@@ -4,6 +4,7 @@
 //! of different ledgers must never look comparable.
 
 mod actions;
+mod chunks;
 pub(crate) mod cluster;
 mod components;
 mod disturbed;

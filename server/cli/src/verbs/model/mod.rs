@@ -1,5 +1,6 @@
 //! `loadmaster model`, and the options that name a model to profile.
 
+mod chunks;
 mod layers;
 
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use crate::output::{Format, write_stdout};
 use crate::session::client::models;
 use crate::session::context::Context;
 use crate::session::page::{self, Limit};
+use chunks::LayOutModel;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelVerb {
@@ -36,6 +38,9 @@ pub(crate) enum ModelVerb {
     /// Store a model from a file: a Hugging Face config.json, or a list of layers in JSON or YAML.
     #[command(after_help = help::MODEL_IMPORT)]
     Import(ImportModel),
+    /// How a model lies in chunks: the best chunk size, what it wastes, and bytes before and after sharding.
+    #[command(after_help = help::MODEL_CHUNKS, allow_negative_numbers = true)]
+    Chunks(Box<LayOutModel>),
 }
 
 /// See [`ModelVerb::Create`].
@@ -93,6 +98,12 @@ pub(crate) async fn run(context: &Context, verb: ModelVerb) -> Result<(), Failur
         ModelVerb::Import(ImportModel { file, format, sequence_length, dry_run }) => {
             store(context, source::read(&file, format, sequence_length)?, dry_run).await
         }
+        ModelVerb::Chunks(lay_out) => {
+            let request = lay_out.request()?;
+            let client = &context.client;
+            let chunks = client.call(request, async |channel, q| models(channel).lay_out_model(q).await);
+            context.output.print(&chunks.await?)
+        }
     }
 }
 
@@ -126,11 +137,12 @@ impl ModelVerb {
             Self::Show { .. } => options::NAME,
             Self::Create(_) => options::MODEL_CREATE,
             Self::Import(_) => options::MODEL_IMPORT,
+            Self::Chunks(_) => options::MODEL_CHUNKS,
         }
     }
 
     /// Whether its answer is one model with its layers.
     pub(crate) fn shows_a_model(&self) -> bool {
-        !matches!(self, Self::List(_))
+        !matches!(self, Self::List(_) | Self::Chunks(_))
     }
 }

@@ -1,0 +1,41 @@
+//! How parameters and optimizer state lie in chunks: a few pieces of memory that move and are shared as wholes
+//! (PatrickStar, Fang et al., 2022).
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | [`sequence`] | the tensors of a stage in their order, grouped into *atoms*: the modules inside a layer, which are never cut |
+//! | [`lists`] | the lists of chunks, and bytes per parameter by number format and update rule |
+//! | [`packing`] | which atoms are in which chunk: next-fit, bare or aligned |
+//! | [`layout`] | chunk, offset and elements of every tensor |
+//! | [`groups`] | what several ranks own of it |
+//! | [`footprint`] | what a chunk size costs, before and after that |
+//! | [`sizes`] | which sizes are tried, and which is best |
+//! | [`paging`] | which chunks are on a device, access by access |
+//! | [`question`] | all of that of a model, from a request to its answer |
+//!
+//! Planner and rank lay out by this alone, so they agree to the byte. Sizes are in *elements*: a chunk of each list
+//! has as many of them, so its bytes follow from the list. The paper counts elements in [`MEBI`]s and writes M.
+
+pub mod footprint;
+pub mod groups;
+pub mod layout;
+pub mod lists;
+mod notation;
+pub mod packing;
+pub mod paging;
+pub mod question;
+pub mod sequence;
+pub mod sizes;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+pub use notation::{ChunkSize, ParseChunkSizeError, mebi};
+
+/// The unit of chunk sizes in the paper, elements: 2^20, written M there.
+pub const MEBI: u64 = 1 << 20;
+
+/// Where tensors start in chunks that are trained, bytes: kernels choose by alignment, so speed and bits would change
+/// with where a tensor happens to lie.
+pub const ALIGNMENT_BYTES: u64 = 64;

@@ -1,0 +1,172 @@
+//! Which chunk sizes are tried, and which is best.
+
+use super::footprint::Footprint;
+use super::groups::Groups;
+use super::packing::{ChunkLayout, Packing};
+use super::{MEBI, mebi};
+use crate::choice;
+use crate::error::Invalid;
+use crate::wire::v1;
+
+/// The largest chunk that is tried unless another is named, elements.
+pub const LARGEST: u64 = 512 * MEBI;
+
+/// Sums of neighbours that are looked at, and chunks that are opened, before a search for a size gives up: about a
+/// second of work. Models of equal blocks are far below either.
+const MOST_SUMS: usize = 1 << 23;
+const MOST_CHUNKS: u64 = 1 << 24;
+
+/// The sizes that are tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ChunkSizes {
+    /// 64M to 512M in steps of 32M: PatrickStar's first version.
+    GridA,
+    /// 312M down to 88M in steps of 32M: PatrickStar's last version.
+    GridB,
+    /// Every sum of atoms that follow each other, from the largest atom on. No size is better than the best of them: a
+    /// chunk may always shrink to what the fullest of its size holds, and all others stay as they are.
+    #[default]
+    Breakpoints,
+}
+
+choice! {
+    ChunkSizes = v1::ChunkSizes {
+        GridA = "grid-a",
+        GridB = "grid-b",
+        Breakpoints = "breakpoints",
+    }
+}
+
+/// What came of trying sizes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TriedSizes {
+    /// The best sizes, in ascending order.
+    pub footprints: Vec<Footprint>,
+    /// The best of them.
+    pub best: usize,
+    /// Sizes that were tried.
+    pub tried: usize,
+    /// Sizes of the grid below the largest atom.
+    pub too_small: usize,
+}
+
+impl Packing<'_> {
+    /// Tries sizes of up to `largest` elements and keeps the `rows` best: those with the smallest footprint of whole
+    /// chunks, counting dummies; among equals the smallest without, and then the fewest chunks.
+    ///
+    /// # Errors
+    /// No size can be tried, or there are too many.
+    pub fn choose(
+        &self,
+        sizes: ChunkSizes,
+        largest: u64,
+        groups: &Groups,
+        rows: usize,
+    ) -> Result<TriedSizes, Invalid> {
+        let least = self.least_size(largest)?;
+        let rows = rows.max(1);
+        let candidates: Vec<u64> = match sizes {
+            ChunkSizes::GridA => (2..=16).map(|step| 32 * step * MEBI).collect(),
+            ChunkSizes::GridB => (0..8).map(|step| (88 + 32 * step) * MEBI).collect(),
+            ChunkSizes::Breakpoints => self.breakpoints(least, largest)?,
+        };
+        let within: Vec<u64> = candidates.into_iter().filter(|&size| size <= largest).collect();
+        let tried = &within[within.partition_point(|&size| size < least)..];
+        let mut found = Vec::new();
+        let mut opened = 0_u64;
+        let mut chunks = |size: u64| {
+            let chunks = self.next_fit(size).count();
+            opened = opened.saturating_add(chunks as u64);
+            if opened > MOST_CHUNKS { Err(too_long()) } else { Ok(chunks) }
+        };
+        // Larger chunks are never more: next-fit keeps the order, so it fills as few as can be. Of as many chunks smaller
+        // ones are better, so of each such run of sizes the first ones tell all.
+        let mut rest = tried;
+        while let Some(&first) = rest.first() {
+            let count = chunks(first)?;
+            let run = first_where(rest, |size| Ok(chunks(size)? < count))?;
+            for &size in &rest[..run.min(rows)] {
+                found.push(self.footprint(size, groups)?);
+            }
+            if found.len() > 2 * rows + 1_000 {
+                keep_best(&mut found, rows);
+            }
+            rest = &rest[run..];
+        }
+        if found.is_empty() {
+            let why = format!(
+                "has no size from the largest atom ({} elements) up to {}: choose {}, or name a chunk size",
+                mebi(least),
+                mebi(largest),
+                ChunkSizes::Breakpoints
+            );
+            return Err(Invalid::field("sizes", why));
+        }
+        keep_best(&mut found, rows);
+        found.sort_by_key(|of| of.chunk_elements);
+        let best = found.iter().enumerate().min_by_key(|(_, of)| of.rank()).map_or(0, |(index, _)| index);
+        Ok(TriedSizes { footprints: found, best, tried: tried.len(), too_small: within.len() - tried.len() })
+    }
+
+    /// The least size: that of the largest atom which may share a chunk.
+    fn least_size(&self, largest: u64) -> Result<u64, Invalid> {
+        let has_outliers = self.layout == ChunkLayout::Aligned;
+        let shared = self.extents().filter(|&extent| !has_outliers || extent <= largest).max();
+        shared.filter(|&least| least <= largest).ok_or_else(|| {
+            let (which, extent, otherwise) = if has_outliers {
+                ("smallest", self.extents().min(), "")
+            } else {
+                let aligned = ", or choose the layout aligned, which gives it a chunk of its own";
+                ("largest", Some(self.largest_atom()), aligned)
+            };
+            let why = format!(
+                "is {} elements, but the {which} atom has {}: allow at least that{otherwise}",
+                mebi(largest),
+                mebi(extent.unwrap_or(0))
+            );
+            Invalid::field("max_chunk_elements", why)
+        })
+    }
+
+    /// Every sum of atoms that follow each other within these bounds, each once, in ascending order.
+    fn breakpoints(&self, least: u64, largest: u64) -> Result<Vec<u64>, Invalid> {
+        let mut sums = Vec::new();
+        for (first, &start) in self.starts.iter().enumerate() {
+            let ends = &self.starts[first + 1..];
+            let below = ends.partition_point(|&end| end - start < least);
+            let within = below + ends[below..].partition_point(|&end| end - start <= largest);
+            if sums.len() + (within - below) > MOST_SUMS {
+                return Err(too_long());
+            }
+            sums.extend(ends[below..within].iter().map(|end| end - start));
+        }
+        sums.sort_unstable();
+        sums.dedup();
+        Ok(sums)
+    }
+}
+
+/// Position of the first size of which something is true that is true of all after it; their number if there is none.
+fn first_where(sizes: &[u64], mut is: impl FnMut(u64) -> Result<bool, Invalid>) -> Result<usize, Invalid> {
+    let (mut low, mut high) = (0, sizes.len());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if is(sizes[middle])? { high = middle } else { low = middle + 1 }
+    }
+    Ok(low)
+}
+
+/// Forgets all but the best.
+fn keep_best(found: &mut Vec<Footprint>, rows: usize) {
+    found.sort_by_key(Footprint::rank);
+    found.truncate(rows);
+}
+
+fn too_long() -> Invalid {
+    let why = format!(
+        "has more sizes than can be tried for so many layers: choose {} or {}, or allow only smaller chunks",
+        ChunkSizes::GridA,
+        ChunkSizes::GridB
+    );
+    Invalid::field("sizes", why)
+}

@@ -1,0 +1,146 @@
+//! `loadmaster model chunks`.
+
+use clap::Args;
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::chunk_spec::Size;
+use loadmaster_proto::wire::v1::lay_out_model_request;
+use loadmaster_proto::wire::v1::run_profile_request::Subject;
+
+use crate::failure::Failure;
+use crate::input::choice::choice;
+use crate::input::model::ModelArgs;
+use crate::input::parse::{self, AskedChunkSize};
+use crate::input::training::OptimizerKind;
+
+/// See [`ModelVerb::Chunks`](super::ModelVerb::Chunks).
+#[derive(Debug, Args)]
+pub(crate) struct LayOutModel {
+    #[command(flatten)]
+    model: ModelArgs,
+
+    /// Chunk size: `auto` for the best of --sizes; elements, for example 480M (M is 2^20, as the paper counts); or the
+    /// bytes of a chunk of parameters, for example 960MiB.
+    #[arg(long, value_name = "SIZE", value_parser = parse::chunk_size, default_value = "auto",
+          help_heading = "Chunks")]
+    chunk_size: AskedChunkSize,
+
+    /// How tensors lie in chunks.
+    #[arg(long, value_parser = choice::<v1::ChunkLayout>(), default_value = "aligned", help_heading = "Chunks")]
+    layout: v1::ChunkLayout,
+
+    /// Which chunk sizes are tried [default: breakpoints].
+    #[arg(long, value_parser = choice::<v1::ChunkSizes>(), help_heading = "Chunks")]
+    sizes: Option<v1::ChunkSizes>,
+
+    /// The largest chunk size that is tried, elements [default: 512M].
+    #[arg(long, value_name = "SIZE", value_parser = parse::chunk_elements, help_heading = "Chunks")]
+    max_chunk_size: Option<i64>,
+
+    /// Ranks that share the chunks.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse::positive(), help_heading = "Chunks")]
+    ranks: i32,
+
+    /// Chunks that are gathered and reduced together [default: one per rank for patrickstar, of which it must be a
+    /// multiple; else 1].
+    #[arg(long, value_name = "N", value_parser = parse::positive(), help_heading = "Chunks")]
+    group_chunks: Option<i32>,
+
+    /// Number formats.
+    #[arg(long, value_parser = choice::<v1::Precision>(), default_value = "bf16", help_heading = "Training")]
+    precision: v1::Precision,
+
+    /// Update rule.
+    #[arg(long, value_enum, default_value_t = OptimizerKind::Adam, help_heading = "Training")]
+    optimizer: OptimizerKind,
+
+    /// For sgd: 0 keeps no state [default: 0.9].
+    #[arg(long, value_name = "SHARE", help_heading = "Training")]
+    momentum: Option<f64>,
+
+    /// Print at most this many sizes, the best ones.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = parse::positive())]
+    limit: i32,
+}
+
+impl LayOutModel {
+    pub(super) fn request(&self) -> Result<v1::LayOutModelRequest, Failure> {
+        let size = match (self.chunk_size.0, self.sizes) {
+            (Some(_), Some(sizes)) => {
+                return Err(Failure::Usage(format!(
+                    "--sizes {sizes}: with --chunk-size no others are tried, so leave one of the two out",
+                    sizes = crate::input::choice::Choice::word(sizes)
+                )));
+            }
+            (named, sizes) => named.or_else(|| sizes.map(|sizes| Size::Sizes(sizes.into()))),
+        };
+        let spec = v1::ChunkSpec {
+            precision: self.precision.into(),
+            optimizer: Some(self.optimizer()?),
+            layout: self.layout.into(),
+            size,
+            max_chunk_elements: self.max_chunk_size.unwrap_or_default(),
+            ranks: self.ranks,
+            group_chunks: self.group_chunks.unwrap_or_default(),
+            limit: self.limit,
+        };
+        let subject = match self.model.subject()? {
+            Subject::Model(name) => lay_out_model_request::Subject::Model(name),
+            Subject::Source(source) => lay_out_model_request::Subject::Source(source),
+        };
+        Ok(v1::LayOutModelRequest { subject: Some(subject), spec: Some(spec) })
+    }
+
+    fn optimizer(&self) -> Result<v1::Optimizer, Failure> {
+        use v1::optimizer::Kind;
+        let kind = match self.optimizer {
+            OptimizerKind::Sgd => Kind::Sgd(v1::Sgd { momentum: self.momentum }),
+            OptimizerKind::Adam | OptimizerKind::Adamw if self.momentum.is_some() => {
+                return Err(Failure::Usage("--momentum: only --optimizer sgd has one".to_owned()));
+            }
+            OptimizerKind::Adam => Kind::Adam(v1::Adam::default()),
+            OptimizerKind::Adamw => Kind::Adamw(v1::AdamW::default()),
+        };
+        Ok(v1::Optimizer { kind: Some(kind), ..v1::Optimizer::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        lay_out: LayOutModel,
+    }
+
+    fn spec(options: &str) -> Result<v1::ChunkSpec, Failure> {
+        let line = format!("x --model gpt2 {options}");
+        let request = Line::try_parse_from(line.split_whitespace()).unwrap().lay_out.request()?;
+        Ok(request.spec.unwrap())
+    }
+
+    #[test]
+    fn options_become_the_request() {
+        let asked =
+            spec("--layout patrickstar --sizes grid-b --max-chunk-size 256M --ranks 8 --optimizer sgd")
+                .unwrap();
+        assert_eq!((asked.layout(), asked.ranks), (v1::ChunkLayout::Patrickstar, 8));
+        assert_eq!(asked.size, Some(Size::Sizes(v1::ChunkSizes::GridB.into())));
+        assert_eq!(asked.max_chunk_elements, 256 << 20);
+        assert_eq!(spec("--chunk-size 960MiB").unwrap().size, Some(Size::ChunkBytes(960 << 20)));
+        assert_eq!(spec("").unwrap().size, None);
+        assert!(spec("--chunk-size auto --sizes grid-a").is_ok());
+    }
+
+    #[test]
+    fn options_that_contradict_each_other_are_refused() {
+        for (options, named) in
+            [("--chunk-size 480M --sizes grid-a", "--sizes grid-a"), ("--momentum 0.9", "--momentum")]
+        {
+            assert!(matches!(spec(options), Err(Failure::Usage(why)) if why.contains(named)), "{options}");
+        }
+    }
+}

@@ -17,7 +17,7 @@ unexport LIBTORCH_INCLUDE LIBTORCH_LIB LIBTORCH_STATIC LIBTORCH_CXX11_ABI LIBTOR
 # nextest runs tests of different crates side by side and ends those that hang (.config/nextest.toml).
 has_nextest := $(CARGO) nextest --version >/dev/null 2>&1
 
-.PHONY: help setup binaries build demo test accuracy accuracy-full bench-search bench-memory bench-idle bench-rpc bench-hostile certificates quality train-memory fmt lint doc clean
+.PHONY: help setup binaries build demo test accuracy accuracy-full bench-search bench-memory bench-chunks bench-idle bench-rpc bench-hostile certificates quality train-memory fmt lint doc clean
 
 help: ## Show this list
 	@echo "Loadmaster plans how to train a neural network on many GPUs."
@@ -69,6 +69,9 @@ bench-search: setup ## Compare the searches with brute force and published progr
 bench-memory: setup ## Predict the tables and figures of MPress, each beside the published one (a minute)
 	$(CARGO) build --release --locked -p loadmaster-tests --bin bench-memory
 	@$(target)/release/bench-memory
+
+bench-chunks: setup ## Compare the optimizer step on the host with the step of tensors and a copy of memory (a minute)
+	$(CARGO) bench --locked -p loadmaster-rank --bench host-step
 
 # Planner and workers on this machine; more: $(target)/release/bench-idle --help
 bench-idle: setup ## Connect 500 idle workers to a planner: what it and its database compute meanwhile (half a minute)

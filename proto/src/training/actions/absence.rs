@@ -1,6 +1,6 @@
 //! When blocks are away.
 
-use super::{Block, Deed, StageActions, Step, Steps, Swap};
+use super::{Action, Block, Deed, StageActions, Step, Steps, Swap};
 
 /// Which part of a layer's blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,10 +67,8 @@ impl StageActions {
                     all.extend(Absence::of(swap, of, (index, layer, part, micro_batch)))
                 };
                 if swap.block.is_of_micro_batch() {
-                    for (micro_batch, part, of) in uses_of_micro_batches(steps, layer, swap.block) {
-                        if action.is_for(steps.slot(micro_batch)) {
-                            away(part, Some(micro_batch), of);
-                        }
+                    for (micro_batch, part, of) in uses_of_micro_batches(steps, layer, action, swap.block) {
+                        away(part, Some(micro_batch), of);
                     }
                 } else {
                     uses(steps, layer, swap.block).into_iter().for_each(|of| away(Part::Own, None, of));
@@ -88,9 +86,14 @@ fn in_order(all: Vec<Absence>) -> Vec<Absence> {
     order.into_iter().map(|(_, index)| all[index as usize]).collect()
 }
 
-fn uses_of_micro_batches(steps: &Steps, layer: usize, block: Block) -> Vec<(u32, Part, Use)> {
+fn uses_of_micro_batches(
+    steps: &Steps,
+    layer: usize,
+    action: &Action,
+    block: Block,
+) -> Vec<(u32, Part, Use)> {
     let mut found = Vec::new();
-    for micro_batch in 0..steps.micro_batches() {
+    for micro_batch in (0..steps.micro_batches()).filter(|&of| action.is_for(steps.slot(of))) {
         let step = Step::Forward { micro_batch, layer };
         let Some(run) = steps.run(layer, steps.slot(micro_batch)) else { continue };
         let forward = steps.index(step);

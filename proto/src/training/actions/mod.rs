@@ -201,6 +201,17 @@ impl Block {
     }
 }
 
+impl Deed {
+    /// Which way to hold less it is.
+    pub fn way(&self) -> Way {
+        match self {
+            Self::Recompute => Way::Recompute,
+            Self::Swap(Swap { to: Destination::Host, .. }) => Way::Host,
+            Self::Swap(Swap { to: Destination::Peers(_), .. }) => Way::Peer,
+        }
+    }
+}
+
 impl Action {
     /// Most steps that a release or a fetch is away from its step.
     pub const MAX_STEPS: u32 = 1 << 16;

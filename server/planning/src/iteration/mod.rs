@@ -9,6 +9,7 @@
 //! | `pipeline` | what is simulated, and what comes of it? | |
 //! | `order` | which pass comes after which on a device? | |
 //! | `engine` | when does each start? | |
+//! | `sequence` | when is all over, of pipelines that differ in seconds alone? | |
 //! | `steady` | how long does PipeDream take for a micro-batch in the long run? | |
 //! | `copies` | how long if blocks of memory leave devices and come back meanwhile? | |
 //! | `of_plan` | what does a plan do, under its own schedule or another one? | |
@@ -25,6 +26,7 @@ mod links;
 mod of_plan;
 mod order;
 mod pipeline;
+mod sequence;
 mod simulate;
 mod steady;
 #[cfg(test)]

@@ -14,8 +14,9 @@ use loadmaster_proto::training::Schedule;
 
 use super::bound::lower_bound;
 use super::engine::{self, Walk};
-use super::order::{self, Order, Turn};
+use super::order::{self, Order};
 use super::pipeline::{Pipeline, SimulateError, Simulated, bubble};
+use super::sequence::Sequence;
 use super::steady;
 
 /// Simulates an iteration, or PipeDream's steady state, with all times.
@@ -76,38 +77,44 @@ pub fn ends(pipeline: &Pipeline<'_>, known: &mut KnownTurns) -> Result<Ends, Sim
         let iteration = iteration_seconds(pipeline)?;
         return Ok(Ends { first_passes: iteration, iteration });
     }
-    let turns = known.of(pipeline);
+    if let Some(sequence) = known.of(pipeline) {
+        return Ok(sequence.ends(pipeline));
+    }
+    let turns = pipeline.order.turns(pipeline.stages.len(), pipeline.micro_batches);
     let run = engine::run(pipeline, &turns, Walk::default())?;
     let first = run.lanes.first().and_then(|lane| lane.step).map_or(run.passes, |(start, _)| start);
     Ok(Ends { first_passes: first, iteration: run.iteration })
 }
 
-/// Turns of pipelines that are asked for again and again.
+/// The passes of pipelines that are asked for again and again.
 #[derive(Debug, Clone, Default)]
 pub struct KnownTurns {
-    known: Vec<(TurnsOf, Rc<[Vec<Turn>]>)>,
-    turns: usize,
+    known: Vec<(TurnsOf, Rc<Sequence>)>,
+    /// Of all of them.
+    passes: usize,
 }
 
 /// What turns depend on: the order, stages and micro-batches.
 type TurnsOf = (Order, usize, u32);
 
 impl KnownTurns {
-    /// Most turns that are kept.
+    /// Most passes that are kept.
     const MOST: usize = 1 << 18;
 
-    fn of(&mut self, pipeline: &Pipeline<'_>) -> Rc<[Vec<Turn>]> {
+    /// The sequence of a pipeline's passes; none where there is no room for it.
+    fn of(&mut self, pipeline: &Pipeline<'_>) -> Option<Rc<Sequence>> {
         let asked = (pipeline.order, pipeline.stages.len(), pipeline.micro_batches);
-        if let Some((_, turns)) = self.known.iter().find(|known| known.0 == asked) {
-            return Rc::clone(turns);
+        if let Some((_, sequence)) = self.known.iter().find(|known| known.0 == asked) {
+            return Some(Rc::clone(sequence));
         }
-        let turns: Rc<[Vec<Turn>]> = asked.0.turns(asked.1, asked.2).into();
-        let more = turns.iter().map(Vec::len).sum::<usize>();
-        if self.turns + more <= Self::MOST {
-            self.turns += more;
-            self.known.push((asked, Rc::clone(&turns)));
+        let passes = asked.1.saturating_mul(2).saturating_mul(asked.2 as usize);
+        if self.passes.saturating_add(passes) > Self::MOST {
+            return None;
         }
-        turns
+        let sequence = Rc::new(Sequence::of(&asked.0.turns(asked.1, asked.2), asked.1)?);
+        self.passes += sequence.len();
+        self.known.push((asked, Rc::clone(&sequence)));
+        Some(sequence)
     }
 }
 

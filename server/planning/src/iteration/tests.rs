@@ -99,6 +99,19 @@ fn clock(pipeline: &Pipeline<'_>, turns: &[Vec<Turn>]) -> f64 {
         .fold(0.0, f64::max)
 }
 
+/// The ends of a pipeline whose sequence is known from another one of as many stages.
+fn known_ends(pipeline: &Pipeline<'_>) -> Ends {
+    let mut known = KnownTurns::default();
+    let other = equal(pipeline.stages.len(), 3.0, 1.0);
+    ends(&Pipeline { stages: &other, ..*pipeline }, &mut known).unwrap();
+    ends(pipeline, &mut known).unwrap()
+}
+
+fn expected_ends(simulated: &Simulated) -> Ends {
+    let (first_passes, _) = simulated.lanes[0].step.unwrap();
+    Ends { first_passes, iteration: simulated.iteration_seconds }
+}
+
 /// Seconds in quarters, so that sums are exact and both ways of adding up agree to the bit.
 fn quarters(most: u32) -> impl Strategy<Value = f64> {
     (0..=most).prop_map(|quarters| f64::from(quarters) / 4.0)
@@ -139,6 +152,7 @@ proptest! {
             let simulated = simulate(&pipeline).unwrap();
             prop_assert_eq!(simulated.iteration_seconds, clock(&pipeline, &turns));
             prop_assert_eq!(simulated.iteration_seconds, iteration_seconds(&pipeline).unwrap());
+            prop_assert_eq!(known_ends(&pipeline), expected_ends(&simulated));
             prop_assert!(at_least(&pipeline) <= simulated.iteration_seconds, "{} > {}", at_least(&pipeline), simulated.iteration_seconds);
         }
     }
@@ -155,6 +169,7 @@ proptest! {
         let pipeline = Pipeline { overlap, ..pipeline(stages, edges, devices * groups, order) };
         let simulated = simulate(&pipeline).unwrap();
         prop_assert_eq!(simulated.iteration_seconds, clock(&pipeline, &order.turns(count, devices * groups)));
+        prop_assert_eq!(known_ends(&pipeline), expected_ends(&simulated));
         prop_assert!(at_least(&pipeline) <= simulated.iteration_seconds);
     }
 

@@ -60,6 +60,11 @@ impl<'a> Draft<'a> {
         self.built[stage].recipe
     }
 
+    /// What all stages do.
+    pub(super) fn recipes(&self) -> Vec<Recipe> {
+        self.built.iter().map(|built| built.recipe).collect()
+    }
+
     /// Whether a stage computes anything again.
     pub(super) fn computes_again(&self, stage: usize) -> bool {
         self.built[stage].actions.actions.iter().any(|action| action.deed == Deed::Recompute)

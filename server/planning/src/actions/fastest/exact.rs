@@ -3,12 +3,13 @@
 //! For each limit on by how much a micro-batch needs more than it keeps, what it may keep is a program (`limited`), and so is
 //! which micro-batches keep what (`slots`). Between two limits no choice is better than one within the looser limit that has
 //! the bytes which the tighter one leaves: ranges of limits where that is no better than what is known are left out, and the
-//! others are halved.
+//! others are halved. Where slots are all alike, a price of bytes tells more (`priced`).
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::limited::Limited;
+use super::priced::{self, Alike};
 use super::slot::SlotChoices;
 use super::slots::{Slot, SlotPlan, fewest_within};
 use crate::actions::LayerBlocks;
@@ -16,6 +17,8 @@ use crate::search::Stop;
 
 /// Most limits that are tried, of all kinds of slots together.
 const MOST_LIMITS: usize = 48;
+/// Most kinds of layers of which all choices are soon told apart.
+const FEW_KINDS: usize = 4;
 /// Shares of seconds by which they differ that are the same.
 const SAME: f64 = 1e-9;
 
@@ -46,6 +49,38 @@ pub(super) fn fewest(
     bytes: u64,
     stop: &Stop,
 ) -> Option<Fewest> {
+    let &(away, weight) = slots.first()?;
+    let limited = Limited { layers, away, bytes };
+    let alike = Alike { limited, count: slots.len(), weight };
+    let by_price = || priced::fewest(alike, stop);
+    if slots.iter().any(|of| *of != (away, weight)) {
+        return by_limits(layers, slots, bytes, stop);
+    }
+    if are_of_many_kinds(layers) {
+        return by_price().or_else(|| by_limits(layers, slots, bytes, stop));
+    }
+    let Some(known) = by_limits(layers, slots, bytes, stop) else { return by_price() };
+    if known.at_least >= known.plan.seconds * (1.0 - SAME) {
+        return Some(known);
+    }
+    let Some(priced) = by_price() else { return Some(known) };
+    let at_least = priced.at_least.max(known.at_least);
+    let better = if known.plan.seconds < priced.plan.seconds { known } else { priced };
+    Some(Fewest { at_least, ..better })
+}
+
+fn are_of_many_kinds(layers: &[LayerBlocks]) -> bool {
+    let mut kinds: Vec<&LayerBlocks> = Vec::with_capacity(FEW_KINDS);
+    layers.iter().any(|layer| {
+        if !kinds.contains(&layer) {
+            kinds.push(layer);
+        }
+        kinds.len() > FEW_KINDS
+    })
+}
+
+/// The same limit by limit.
+fn by_limits(layers: &[LayerBlocks], slots: &[(&[bool], f64)], bytes: u64, stop: &Stop) -> Option<Fewest> {
     let mut kinds: Vec<&[bool]> = slots.iter().map(|of| of.0).collect();
     kinds.sort_unstable();
     kinds.dedup();

@@ -45,15 +45,31 @@ enum Lasting {
 }
 
 /// The best plan that was found. `kinds` are the stages with different weights of their slots, of which the first is tried
-/// most.
+/// most. `before` is what stages do in a plan for nearly the same: where that is fast enough with few changes, nothing else is
+/// looked at.
 pub(super) fn improved<'a>(
     question: &'a Question<'a>,
     kinds: &'a [Vec<Stage<'a>>],
     (enough, at_least): (f64, f64),
     effort: Effort,
+    before: &[Recipe],
 ) -> Result<Draft<'a>, PlanError> {
-    let mut search = Search { question, best: Vec::new(), simulated: 0, enough, tried: HashSet::new() };
     let Some(stages) = kinds.first() else { return Err(PlanError::Stopped) };
+    let mut best: Option<Draft<'a>> = None;
+    if before.len() == stages.len() && !question.stop.is_requested() {
+        let before: Vec<Recipe> = before.iter().map(|&recipe| recipe.allowed(question)).collect();
+        best = Draft::of(question, stages, &before, f64::INFINITY)?;
+    }
+    if let Some(mut draft) = best.take() {
+        by_stage(question, &mut draft, enough)?;
+        finish(question, &mut draft, at_least)?;
+        if draft.seconds <= enough {
+            return Ok(draft);
+        }
+        best = Some(draft);
+    }
+    let simulated = best.as_ref().map_or(0, |best| best.simulated);
+    let mut search = Search { question, best: Vec::new(), simulated, enough, tried: HashSet::new() };
     let mut start = Start { share: 0.0, lead: LEADS[0], lasting: Lasting::Nothing, peers: false };
     let levels = [Lasting::Nothing, Lasting::State, Lasting::Gradients, Lasting::Weights];
     let starts = [false, true].into_iter().flat_map(|peers| levels.map(|lasting| (lasting, peers)));
@@ -88,7 +104,6 @@ pub(super) fn improved<'a>(
         search.tries(stages, start)?;
     }
     let simulated = search.simulated;
-    let mut best: Option<Draft<'a>> = None;
     for mut draft in search.best {
         draft.simulated = best.as_ref().map_or(simulated, |best| best.simulated);
         let fewest = best.as_ref().map_or(f64::INFINITY, |best| best.seconds);

@@ -48,7 +48,7 @@ enum Next {
 }
 
 impl Limited<'_> {
-    fn is_away(&self, layer: usize) -> bool {
+    pub(super) fn is_away(&self, layer: usize) -> bool {
         self.away.get(layer).copied().unwrap_or(false)
     }
 
@@ -71,6 +71,18 @@ impl Limited<'_> {
 
     /// All choices within a limit that no other one beats; none where there are too many labels, or it was stopped.
     pub(super) fn within(&self, excess: u64, stop: &Stop) -> Option<Vec<SlotChoice>> {
+        self.within_if(excess, MOST_LABELS, stop, |_, _, _| true)
+    }
+
+    /// The same of those that are wanted, by a position, the bytes that are kept from there up and their seconds of
+    /// computing again; with at most so many labels of a layer.
+    pub(super) fn within_if(
+        &self,
+        excess: u64,
+        most_labels: usize,
+        stop: &Stop,
+        is_wanted: impl Fn(usize, u64, f64) -> bool,
+    ) -> Option<Vec<SlotChoice>> {
         let count = self.layers.len();
         let mut inputs = self.layers.iter().skip(1).map(|layer| layer.input);
         let input = inputs.next().unwrap_or(0);
@@ -82,11 +94,12 @@ impl Limited<'_> {
         labels[count].push(start);
         for position in (0..=count).rev() {
             let mut own = std::mem::take(&mut labels[position]);
+            own.retain(|label| is_wanted(position, label.kept, label.parts as f64 * part));
             let (any, alone) = self.needs(position);
             let [any, alone] = [any, alone].map(|needs| needs.saturating_sub(excess));
             let free = if input == Some(0) { alone } else { any };
             retain_unbeaten(&mut own, Worse { free, alone, input });
-            if own.len() > MOST_LABELS || stop.is_requested() {
+            if own.len() > most_labels || stop.is_requested() {
                 return None;
             }
             if position > 0 {

@@ -8,7 +8,10 @@
 //! | `alike` | the same where all of them may keep the same? |
 //! | `limited` | what may a micro-batch keep of many layers of few kinds? |
 //! | `exact` | which seconds does no choice of slots get below? |
+//! | `priced` | the same where all of them are alike? |
+//! | `floor` | what does a slot cost at least where bytes have a price? |
 //! | `recipe` | what does a stage do of which so much leaves? |
+//! | `remembered` | what is known of a stage from before? |
 //! | `leaving` | which of its blocks are that, and where do they go? |
 //! | `draft` | what do all stages do, and how long does an iteration take? |
 //! | `improve` | how much leaves which stage? |
@@ -29,11 +32,14 @@ mod chain;
 mod draft;
 mod ends;
 mod exact;
+mod floor;
 mod improve;
 mod leaving;
 mod limited;
 mod pressure;
+mod priced;
 mod recipe;
+mod remembered;
 mod slot;
 mod slots;
 #[cfg(test)]
@@ -46,7 +52,7 @@ use super::paper::{self, PaperPlan};
 use super::{NodeDevices, PlanError, Question, ran};
 use crate::iteration::{Edge, Order};
 use bound::Bound;
-use recipe::Stage;
+use recipe::{Recipe, Stage};
 
 /// The answer.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,9 +69,15 @@ pub struct FastestPlan {
     pub paper_seconds: Option<f64>,
     /// How many plans were simulated.
     pub simulated: u32,
+    /// What its stages do, to begin with where nearly the same is asked.
+    pub recipes: Recipes,
     /// Whether it was stopped before it had tried all that it tries.
     pub is_stopped: bool,
 }
+
+/// What the stages of a plan do, in short; empty where nobody knows.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Recipes(Vec<Recipe>);
 
 /// How long is looked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,10 +94,13 @@ const ENOUGH: f64 = 5e-4;
 /// Share of the seconds within which the bound is as good.
 const PROVEN: f64 = 1e-9;
 
+/// The search's own bound is one of plans that take up to so many times as long as untouched.
+const MOST_TIMES_UNTOUCHED: f64 = 2.0;
+
 /// How far the slots of a stage are told apart by how often longest ways go through them.
 const SHARES_OF_VISITS: [f64; 2] = [0.1, 0.5];
 
-/// What the bound may rest on where somebody knows better than the question's blocks and links.
+/// What somebody knows besides the question's blocks and links. The bound rests on it, but for the recipes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Known<'a> {
     /// By stage: bytes that must be absent while all of its micro-batches in flight are there, as a replay found; below 0
@@ -93,6 +108,8 @@ pub struct Known<'a> {
     pub needs: Option<&'a [i128]>,
     /// Between each stage and the next one.
     pub edges: Option<&'a [Edge]>,
+    /// Those of a plan for nearly the same question, which is where the search begins.
+    pub recipes: Option<&'a Recipes>,
 }
 
 /// The fastest plan that was found, on devices in the order of the stages.
@@ -130,7 +147,8 @@ pub(crate) fn unproven(
     let period = untouched_seconds / f64::from(question.micro_batches);
     let all_alike = stages(question, period)?;
     let Bound { seconds: at_least, weights: visits } =
-        pressure::bound(question, &all_alike, known, untouched_seconds * 2.0).unwrap_or_default();
+        pressure::bound(question, &all_alike, known, untouched_seconds * MOST_TIMES_UNTOUCHED)
+            .unwrap_or_default();
     let at_least = at_least.max(least_seconds);
     let enough = untouched_seconds.max(at_least * (1.0 + ENOUGH));
     let weighted = |share: f64| -> Vec<Stage<'_>> {
@@ -139,11 +157,17 @@ pub(crate) fn unproven(
     let mut kinds: Vec<Vec<Stage<'_>>> = SHARES_OF_VISITS.into_iter().map(weighted).collect();
     kinds.retain(|stages| stages.len() == mapping.len());
     kinds.insert(0, all_alike);
-    let own = improve::improved(question, &kinds, (enough, at_least), effort);
+    let before = known.recipes.map_or(&[][..], |recipes| &recipes.0);
+    let own = improve::improved(question, &kinds, (enough, at_least), effort, before);
     let simulated = own.as_ref().map_or(0, |own| own.simulated);
+    let recipes = Recipes(own.as_ref().map_or_else(|_| Vec::new(), |own| own.recipes()));
     let own = own.map(|own| (own.pooled(), own.seconds));
-    // Nothing is faster than untouched where nothing is shared; short of that, MPress's may be.
-    let is_fastest = own.as_ref().is_ok_and(|own| own.1 <= least_seconds);
+    // Short of a bound, MPress's may be faster.
+    let is_proven = |seconds: f64| {
+        seconds <= least_seconds
+            || seconds <= (at_least * (1.0 + PROVEN)).min(untouched_seconds * MOST_TIMES_UNTOUCHED)
+    };
+    let is_fastest = own.as_ref().is_ok_and(|own| is_proven(own.1));
     let paper = if effort == Effort::Few || is_fastest {
         None
     } else {
@@ -159,11 +183,20 @@ pub(crate) fn unproven(
         }
         (Err(error), None) => return Err(error),
     };
-    // Of plans that take up to twice as long, which this one may not.
-    let is_of_it = seconds <= untouched_seconds * 2.0;
+    // Of plans that take up to so long, which this one may not.
+    let is_of_it = seconds <= untouched_seconds * MOST_TIMES_UNTOUCHED;
     let bound = if is_of_it { at_least } else { least_seconds }.min(seconds);
     let is_stopped = question.stop.is_requested();
-    Ok(FastestPlan { actions, seconds, bound, untouched_seconds, paper_seconds, simulated, is_stopped })
+    Ok(FastestPlan {
+        actions,
+        seconds,
+        bound,
+        untouched_seconds,
+        paper_seconds,
+        simulated,
+        recipes,
+        is_stopped,
+    })
 }
 
 /// Seconds that nothing gets below, whatever is done: untouched, with the cores that stages share as if each had its own, and with

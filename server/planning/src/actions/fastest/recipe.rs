@@ -1,15 +1,14 @@
 //! What a stage does: how much of it leaves, to where, and when; what is still missing then is computed again.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::cell::LazyCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use loadmaster_proto::training::actions::{Action, Block, Deed, StageActions};
 
-use super::exact::{self, Fewest};
 use super::leaving::{leaving_order, spread};
-use super::limited::{Limited, within_limits};
-use super::slot::{Grains, SlotChoices};
+use super::remembered::Remembered;
+use super::slot::SlotChoices;
 use super::slots::{Slot, few_seconds, fewest_seconds};
 use crate::actions::ran::device_of;
 use crate::actions::striping::Receiver;
@@ -18,18 +17,6 @@ use crate::iteration::copies::DeviceSteps;
 
 /// How often what a stage lacks with copies on their way is left free, and asked for again.
 const ROUNDS: u32 = 8;
-
-/// Most layers of a stage whose choices are all told apart.
-const MOST_TOLD_APART: usize = 16;
-/// Parts of what a micro-batch keeps that are told apart where it has more.
-const LABEL_GRAINS: u64 = 1024;
-/// Most layers of a run there: a longer one saves few inputs more, and all of it is there while it goes backward.
-const LONGEST_RUN: usize = 12;
-/// The same of what it needs on top.
-const LEVEL_GRAINS: u64 = 64;
-
-/// Most choices, and most of what came of recipes, that a stage keeps for another time: each may take a megabyte.
-const MOST_KEPT: usize = 16;
 
 /// How long is looked for what is computed again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +60,24 @@ pub(super) struct Recipe {
 pub(super) const LASTING: [Block; 3] = [Block::Optimizer, Block::Gradients, Block::Weights];
 
 impl Recipe {
+    /// The same by allowed ways alone: what would go to peers goes to the host, and the other way round.
+    pub(super) fn allowed(self, question: &Question<'_>) -> Self {
+        let units = self.host.saturating_add(self.peers);
+        match (question.allowed.host, question.allowed.peers) {
+            (true, true) => self,
+            (true, false) => Self {
+                host: units,
+                peers: 0,
+                near: false,
+                after: self.after.max(1),
+                before: self.before.max(1),
+                ..self
+            },
+            (false, true) => Self { host: 0, peers: units, near: true, inputs: false, ..self },
+            (false, false) => Self::default(),
+        }
+    }
+
     /// Layers whose blocks of this kind, of no micro-batch, are away between their uses.
     pub(super) fn lasting(&self, block: Block) -> u32 {
         match block {
@@ -104,16 +109,8 @@ pub(super) struct Stage<'a> {
     pub(super) slots: Vec<u32>,
     /// Seconds of a step, on average, when the slowest stage sets the pace.
     pub(super) step_seconds: f64,
-    /// By what is away, and whether inputs are: all weightings of the stage share them.
-    choices: Rc<RefCell<HashMap<Away, Rc<SlotChoices>>>>,
-    /// What came of recipes that ask for no peers, each of which many plans begin with.
-    built: RefCell<HashMap<Recipe, Option<Built>>>,
-    /// The last answer of [`fewest`](Self::fewest).
-    fewest: RefCell<Option<(FewestOf, Option<Rc<Fewest>>)>>,
+    pub(super) remembered: Remembered,
 }
-
-/// What is away by slot, whether inputs are, and bytes.
-type FewestOf = (Vec<Vec<bool>>, bool, u64);
 
 /// A stage that fits.
 #[derive(Debug, Clone, Default)]
@@ -124,9 +121,6 @@ pub(super) struct Built {
     pub(super) held: Held,
     pub(super) device: DeviceSteps,
 }
-
-/// Which layers' activations are away between their passes, and whether inputs of what is computed again are.
-type Away = (Vec<bool>, bool);
 
 impl<'a> Stage<'a> {
     pub(super) fn new(
@@ -153,16 +147,14 @@ impl<'a> Stage<'a> {
             order: leaving_order(blocks),
             slots: spread(in_flight as usize).into_iter().map(|slot| slot as u32).collect(),
             step_seconds: period / steps,
-            choices: Rc::default(),
-            built: RefCell::default(),
-            fewest: RefCell::default(),
+            remembered: Remembered::default(),
         })
     }
 
     /// The same stage where a second of a slot counts as often as it has micro-batches, and the more the more often the longest
     /// ways go through them: `share` of it.
     pub(super) fn weighted(&self, visits: &[f64], share: f64) -> Self {
-        let mut stage = Self { built: RefCell::default(), fewest: RefCell::default(), ..self.clone() };
+        let mut stage = Self { remembered: self.remembered.of_another_weighting(), ..self.clone() };
         let (all, of_all) = (self.micro_batches.iter().sum::<u32>(), visits.iter().sum::<f64>());
         for ((weight, &micro_batches), visits) in
             stage.weights.iter_mut().zip(&self.micro_batches).zip(visits)
@@ -189,62 +181,6 @@ impl<'a> Stage<'a> {
         all as f64 / self.blocks.layers.len().max(1) as f64
     }
 
-    fn grains(&self) -> Grains {
-        let all: u64 = self.blocks.layers.iter().map(|layer| layer.activations).sum();
-        let level = all / LEVEL_GRAINS;
-        if self.blocks.layers.len() <= MOST_TOLD_APART {
-            return Grains { level, ..Grains::default() };
-        }
-        Grains { label: all / LABEL_GRAINS, level, run: Some(LONGEST_RUN) }
-    }
-
-    fn choices_of(&self, away: &[bool], inputs: bool) -> Rc<SlotChoices> {
-        let key = (away.to_vec(), inputs);
-        if let Some(known) = self.choices.borrow().get(&key) {
-            return Rc::clone(known);
-        }
-        let again = self.question.allowed.recompute;
-        let stop = self.question.stop;
-        let layers = self.layers_without(inputs);
-        let few_kinds = (again && layers.len() > MOST_TOLD_APART)
-            .then(|| within_limits(Limited { layers: &layers, away, bytes: self.room }, stop));
-        let found = few_kinds
-            .flatten()
-            .unwrap_or_else(|| SlotChoices::of(&layers, away, self.room, again, self.grains(), stop));
-        let found = Rc::new(found);
-        let mut known = self.choices.borrow_mut();
-        if known.len() >= MOST_KEPT {
-            known.clear();
-        }
-        known.insert(key, Rc::clone(&found));
-        found
-    }
-
-    /// Its layers, without their inputs where these are away.
-    fn layers_without(&self, inputs: bool) -> Vec<LayerBlocks> {
-        let kept =
-            |layer: &LayerBlocks| LayerBlocks { input: if inputs { 0 } else { layer.input }, ..*layer };
-        self.blocks.layers.iter().map(kept).collect()
-    }
-
-    /// The fewest seconds of computing again with such layers away by slot, within so many bytes; none where its layers are few,
-    /// so that all choices are told apart, or of too many kinds.
-    pub(super) fn fewest(&self, away: &[Vec<bool>], inputs: bool, bytes: u64) -> Option<Rc<Fewest>> {
-        if self.layers() as usize <= MOST_TOLD_APART || !self.question.allowed.recompute {
-            return None;
-        }
-        let key = (away.to_vec(), inputs, bytes);
-        if let Some((_, found)) = self.fewest.borrow().as_ref().filter(|known| known.0 == key) {
-            return found.clone();
-        }
-        let slots: Vec<(&[bool], f64)> =
-            away.iter().map(Vec::as_slice).zip(self.weights.iter().copied()).collect();
-        let found =
-            exact::fewest(&self.layers_without(inputs), &slots, bytes, self.question.stop).map(Rc::new);
-        *self.fewest.borrow_mut() = Some((key, found.clone()));
-        found
-    }
-
     /// The stage with what a recipe says, and no more computed again than it needs; none where that does not fit.
     /// `receivers` are the peers with what is free on them.
     pub(super) fn built(&self, recipe: Recipe, receivers: &[Receiver], care: Care) -> Option<Built> {
@@ -255,14 +191,15 @@ impl<'a> Stage<'a> {
             away.map(|layer| layer.bytes(block)).sum::<u64>()
         });
         let lasting = lasting + self.blocks.fixed - on_host.sum::<u64>();
-        let choices: Vec<Rc<SlotChoices>> =
-            leaving.away.iter().map(|away| self.choices_of(away, recipe.inputs)).collect();
+        let choices: LazyCell<Vec<Rc<SlotChoices>>, _> =
+            LazyCell::new(|| leaving.away.iter().map(|away| self.choices_of(away, recipe.inputs)).collect());
+        let is_exact = care == Care::Fewest || self.is_soon_exact();
         // What copies on their way hold is seen when the steps are played.
         let mut on_their_way = 0;
         for _ in 0..ROUNDS {
             let room = self.room.checked_sub(lasting)?.checked_sub(on_their_way)?;
             let mut actions = StageActions { actions: leaving.swaps.clone(), ..StageActions::default() };
-            let exact = (care == Care::Fewest).then(|| self.fewest(&leaving.away, recipe.inputs, room));
+            let exact = is_exact.then(|| self.fewest(&leaving.away, recipe.inputs, room));
             let again = if let Some(exact) = exact.flatten() {
                 self.again(&exact.choices, &exact.plan.choices)
             } else {
@@ -338,32 +275,14 @@ impl<'a> Stage<'a> {
             tries.extend(without_peers);
         }
         tries.dedup();
-        tries.into_iter().find_map(|of| self.remembered(of, receivers))
-    }
-
-    /// The stage with what a recipe says, if it fits.
-    fn remembered(&self, recipe: Recipe, receivers: &[Receiver]) -> Option<Built> {
-        if recipe.peers > 0 {
-            return self.built(recipe, receivers, Care::Few);
-        }
-        if let Some(known) = self.built.borrow().get(&recipe) {
-            return known.clone();
-        }
-        let built = self.built(recipe, receivers, Care::Few);
-        let mut known = self.built.borrow_mut();
-        if known.len() >= MOST_KEPT {
-            known.clear();
-        }
-        known.insert(recipe, built.clone());
-        built
+        tries.into_iter().find_map(|of| self.built_once(of, receivers))
     }
 
     /// Bytes in which it fits with such a recipe, or with less on the host and more computed again; from above, within a
     /// thousandth of what it holds untouched.
     pub(super) fn least_bytes(&self, recipe: Recipe) -> u64 {
         let fits = |room: u64| {
-            let (choices, built, fewest) = (Rc::default(), RefCell::default(), RefCell::default());
-            let stage = Self { room, choices, built, fewest, ..self.clone() };
+            let stage = Self { room, remembered: Remembered::default(), ..self.clone() };
             stage.fitting(recipe, &[]).is_some()
         };
         let (mut low, mut high) = (0, self.untouched.device);

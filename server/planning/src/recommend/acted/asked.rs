@@ -55,7 +55,7 @@ impl Asked<'_> {
 
     /// Its stages with edges that are known, of which this must be absent.
     pub(super) fn known_within<'a>(&'a self, needs: &'a [i128]) -> Known<'a> {
-        Known { needs: Some(needs), edges: Some(&self.edges) }
+        Known { needs: Some(needs), edges: Some(&self.edges), recipes: None }
     }
 
     /// Its devices with as much memory of each host as may be taken.

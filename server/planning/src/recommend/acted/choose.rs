@@ -1,5 +1,7 @@
 //! Memory actions for named stages, or for those of a fast pipeline, held to a replay.
 
+use std::collections::BTreeSet;
+
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::certificate::Certificate;
@@ -7,8 +9,9 @@ use loadmaster_proto::training::actions::{Allowed, Way};
 
 use super::Stages;
 use super::asked::Asked;
-use super::replayed::Begun;
-use super::told::{baseline, certificate, seconds};
+use super::replayed::{Begun, Pursued};
+use super::told::{self, baseline, certificate, seconds};
+use crate::actions::fastest::Recipes;
 use crate::recommend::answer::{QuestionError, RecommendError};
 use crate::recommend::find::Candidate;
 use crate::recommend::plan::Writer;
@@ -50,6 +53,7 @@ pub(in crate::recommend) struct Choice<'a> {
 pub(super) struct Fastest<'a> {
     pub(super) asked: Asked<'a>,
     pub(super) plan: Plan,
+    recipes: Recipes,
 }
 
 /// The same, beside what it is compared with and what proves it.
@@ -73,8 +77,8 @@ impl Writer<'_> {
         choice: Choice<'_>,
         stop: &Stop,
     ) -> Result<Chosen<'a>, QuestionError> {
-        let Fastest { asked, mut plan } = self.fastest(stages, choice, stop)?;
-        let others = self.others(&asked, choice, stop);
+        let Fastest { asked, mut plan, recipes } = self.fastest(stages, choice, stop)?;
+        let others = self.others(&asked, (&plan, &recipes), choice, stop);
         if choice.chooser == Chooser::Fastest {
             // Fewer ways are fewer to lose one's way among.
             let found = others.iter().filter_map(|(_, plan)| plan.as_ref().ok());
@@ -136,12 +140,16 @@ impl Writer<'_> {
                 continue;
             }
             pursued += 1;
-            let plan = self.pursued(&asked, of, choice, stop).and_then(|actions| {
-                self.acted(asked.candidate, &actions, choice.pace, choice.chooser.solver())
+            let found = self.pursued(&asked, of, choice, &Recipes::default(), stop);
+            let plan = found.and_then(|Pursued { actions, recipes }| {
+                let solver = choice.chooser.solver();
+                Ok((self.acted(asked.candidate, &actions, choice.pace, solver)?, recipes))
             });
             match plan {
-                Ok(plan) if best.as_ref().is_none_or(|best| seconds(&plan) < seconds(&best.plan)) => {
-                    best = Some(Fastest { asked, plan });
+                Ok((plan, recipes))
+                    if best.as_ref().is_none_or(|best| seconds(&plan) < seconds(&best.plan)) =>
+                {
+                    best = Some(Fastest { asked, plan, recipes });
                 }
                 Ok(_) => {}
                 Err(failed) => error = Some(nearer(error, failed)),
@@ -162,10 +170,12 @@ impl Writer<'_> {
         Ok((asked, begun))
     }
 
-    /// The same stages with one way alone, and with MPress's actions; stopped, with fewer of them.
+    /// The same stages with one way alone, and with MPress's actions; stopped, with fewer of them. Where the plan itself has
+    /// that way alone and nothing is faster, it is what is found; otherwise what its stages do is where the search begins.
     fn others(
         &self,
         asked: &Asked<'_>,
+        (best, recipes): (&Plan, &Recipes),
         choice: Choice<'_>,
         stop: &Stop,
     ) -> Vec<(String, Result<Plan, QuestionError>)> {
@@ -176,11 +186,19 @@ impl Writer<'_> {
         if choice.chooser == Chooser::Fastest {
             asked_for.push(("mpress".to_owned(), Chooser::Mpress, choice.allowed.clone()));
         }
+        let ways: BTreeSet<Way> =
+            best.stages.iter().flat_map(|of| &of.actions.actions).map(|of| of.deed.way()).collect();
+        let is_fastest = told::is_as_fast_as_untouched(asked, best);
         let mut others = Vec::new();
         for (name, chooser, allowed) in asked_for {
+            let has_all = ways.iter().all(|way| allowed.ways.contains(way));
+            if is_fastest && has_all && chooser == Chooser::Fastest {
+                others.push((name, Ok(best.clone())));
+                continue;
+            }
             let of = Choice { chooser, allowed: &allowed, ..choice };
             let plan = self
-                .actions(asked, of, stop)
+                .actions(asked, of, recipes, stop)
                 .and_then(|actions| self.acted(asked.candidate, &actions, of.pace, choice.chooser.solver()));
             if stop.is_requested() {
                 break;

@@ -8,6 +8,7 @@ use loadmaster_proto::training::actions::{Allowed, Block, Deed, StageActions, Sw
 use super::asked::Asked;
 use super::choose::{Choice, Chooser};
 use super::told::seconds;
+use crate::actions::fastest::Recipes;
 use crate::recommend::answer::{QuestionError, RecommendError};
 use crate::recommend::plan::Writer;
 use crate::search::Stop;
@@ -57,7 +58,7 @@ impl Writer<'_> {
             }
             let allowed = Allowed { blocks, ..choice.allowed.clone() };
             let fewer = Choice { chooser: Chooser::Mpress, allowed: &allowed, ..choice };
-            match self.actions(asked, fewer, stop) {
+            match self.actions(asked, fewer, &Recipes::default(), stop) {
                 Ok(actions) => self.tries(asked, actions, choice, &mut best),
                 Err(failed) => drop(error.get_or_insert(failed)),
             }

@@ -9,7 +9,7 @@ use loadmaster_proto::training::actions::{Hosted, StageActions, Way};
 
 use super::asked::Asked;
 use super::choose::{Choice, Chooser};
-use crate::actions::fastest::{self, Effort};
+use crate::actions::fastest::{self, Effort, Known, Recipes};
 use crate::actions::{Held, PlanError, Question, StageWork, paper};
 use crate::predict::ActedStages;
 use crate::recommend::answer::{QuestionError, RecommendError};
@@ -26,8 +26,16 @@ const MORE_AFTER: u32 = 4;
 struct Fitting {
     actions: Vec<StageActions>,
     seconds: f64,
+    recipes: Recipes,
     /// By stage: bytes that a replay sees besides blocks.
     besides: Vec<u64>,
+}
+
+/// Actions that fit.
+pub(super) struct Pursued {
+    pub(super) actions: Vec<StageActions>,
+    /// The same in short, where anybody knows.
+    pub(super) recipes: Recipes,
 }
 
 /// What was found soon.
@@ -46,16 +54,23 @@ impl Begun {
     }
 }
 
+impl From<Fitting> for Pursued {
+    fn from(Fitting { actions, recipes, .. }: Fitting) -> Self {
+        Self { actions, recipes }
+    }
+}
+
 impl Writer<'_> {
-    /// Actions that a replay finds to fit.
+    /// Actions that a replay finds to fit; recipes are those of a plan that the search for the fastest begins with.
     pub(super) fn actions(
         &self,
         asked: &Asked<'_>,
         choice: Choice<'_>,
+        recipes: &Recipes,
         stop: &Stop,
     ) -> Result<Vec<StageActions>, QuestionError> {
         let begun = self.begun(asked, choice, stop)?;
-        self.pursued(asked, begun, choice, stop)
+        self.pursued(asked, begun, choice, recipes, stop).map(|found| found.actions)
     }
 
     /// What must be left free, learnt from plans that are found soon.
@@ -69,7 +84,7 @@ impl Writer<'_> {
         let is_endless = asked.candidate.schedule.updates_always();
         let is_mpress = choice.chooser == Chooser::Mpress || is_endless;
         let effort = if is_mpress { Effort::All } else { Effort::Few };
-        match self.fitting(asked, choice, effort, &mut reserve, stop) {
+        match self.fitting(asked, choice, (effort, &Recipes::default()), &mut reserve, stop) {
             Ok(found) => Ok(Begun { fitting: Some(found), reserve }),
             Err(QuestionError::Recommend(RecommendError::NoPlan { .. }))
                 if choice.chooser == Chooser::Fastest =>
@@ -86,54 +101,67 @@ impl Writer<'_> {
         asked: &Asked<'_>,
         begun: Begun,
         choice: Choice<'_>,
+        recipes: &Recipes,
         stop: &Stop,
-    ) -> Result<Vec<StageActions>, QuestionError> {
+    ) -> Result<Pursued, QuestionError> {
+        let alone = |actions| Pursued { actions, recipes: Recipes::default() };
+        let all = (Effort::All, recipes);
         let Begun { fitting: few, mut reserve } = begun;
         if let (Chooser::Mpress, Some(found)) = (choice.chooser, &few) {
-            return Ok(found.actions.clone());
+            return Ok(alone(found.actions.clone()));
         }
         if asked.candidate.schedule.updates_always() {
-            return self.fastest_endless(asked, few.map(|few| few.actions), choice, stop);
+            return self.fastest_endless(asked, few.map(|few| few.actions), choice, stop).map(alone);
         }
         let Some(few) = few else {
-            return match self.fitting(asked, choice, Effort::All, &mut reserve, stop) {
-                Ok(found) => Ok(found.actions),
+            return match self.fitting(asked, choice, all, &mut reserve, stop) {
+                Ok(found) => Ok(found.into()),
                 Err(QuestionError::Recommend(error @ RecommendError::NoPlan { .. })) => {
                     let mpress = Choice { chooser: Chooser::Mpress, ..choice };
-                    let found = self.actions(asked, mpress, stop).ok();
-                    found.or_else(|| self.extreme(asked, choice.allowed)).ok_or_else(|| error.into())
+                    let found = self.actions(asked, mpress, &Recipes::default(), stop).ok();
+                    let found = found.or_else(|| self.extreme(asked, choice.allowed));
+                    found.map(alone).ok_or_else(|| error.into())
                 }
                 Err(error) => Err(error),
             };
         };
         // A plan that leaves nothing free needs as much besides as this one, most likely.
         let mut likely: Vec<u64> = reserve.iter().zip(&few.besides).map(|(&a, &b)| a.max(b)).collect();
-        let mut all = self.fitting(asked, choice, Effort::All, &mut likely, stop);
-        if all.is_err() && likely != reserve {
-            all = self.fitting(asked, choice, Effort::All, &mut reserve, stop);
+        let mut found = self.fitting(asked, choice, all, &mut likely, stop);
+        if found.is_err() && likely != reserve {
+            found = self.fitting(asked, choice, all, &mut reserve, stop);
         }
-        Ok(all.ok().filter(|all| all.seconds <= few.seconds).unwrap_or(few).actions)
+        Ok(found.ok().filter(|found| found.seconds <= few.seconds).unwrap_or(few).into())
     }
 
-    /// Asks until a replay finds that everything fits; by stage, `reserve` is what is left free for what it sees besides.
+    /// Asks until a replay finds that everything fits, each time from what was found before; by stage, `reserve` is what is left
+    /// free for what it sees besides.
     fn fitting(
         &self,
         asked: &Asked<'_>,
         choice: Choice<'_>,
-        effort: Effort,
+        (effort, recipes): (Effort, &Recipes),
         reserve: &mut [u64],
         stop: &Stop,
     ) -> Result<Fitting, QuestionError> {
         let allowed = choice.allowed;
         let node = asked.node_within(allowed);
         let mut lacks: Option<(usize, u64)> = None;
+        let mut recipes = recipes.clone();
         for round in 0..ROUNDS {
             let question = asked.question(&node, reserve, allowed, stop);
             // What never flushes is searched from MPress's plans on.
             let is_endless = asked.candidate.schedule.updates_always();
             let found = match choice.chooser {
-                Chooser::Fastest if !is_endless => fastest::unproven(&question, asked.known(), effort)
-                    .map(|plan| (plan.actions, plan.seconds)),
+                Chooser::Fastest if !is_endless => {
+                    // Plans that are found soon begin with nothing.
+                    let before = (effort == Effort::All).then_some(&recipes);
+                    let known = Known { recipes: before, ..asked.known() };
+                    fastest::unproven(&question, known, effort).map(|plan| {
+                        recipes = plan.recipes;
+                        (plan.actions, plan.seconds)
+                    })
+                }
                 Chooser::Fastest | Chooser::Mpress => {
                     // It may be asked of more micro-batches than an iteration has.
                     let share =
@@ -176,7 +204,7 @@ impl Writer<'_> {
             }
             let mut at_hosts = stages.acted.iter().map(|of| of.host_peak()).enumerate();
             if lacks.is_none() && node.hosts_have_room(&mut at_hosts) {
-                return Ok(Fitting { actions: chosen, seconds, besides });
+                return Ok(Fitting { actions: chosen, seconds, recipes, besides });
             }
         }
         let (stage, missing) = lacks.unwrap_or((0, 0));

@@ -21,6 +21,12 @@ pub(super) fn seconds(plan: &Plan) -> f64 {
     plan.iteration_seconds().unwrap_or(f64::INFINITY)
 }
 
+/// Whether a plan takes no longer than its stages untouched, which no actions make faster where each device has its own cores.
+pub(super) fn is_as_fast_as_untouched(asked: &Asked<'_>, plan: &Plan) -> bool {
+    let untouched = asked.untouched.iteration_seconds().unwrap_or(0.0);
+    asked.node.cores.is_none() && seconds(plan) <= untouched * (1.0 + EQUAL)
+}
+
 /// How far from the best the plan's seconds can be, and of what their bound is.
 pub(super) fn certificate(
     asked: &Asked<'_>,

@@ -5,10 +5,13 @@ use proptest::prelude::*;
 
 use super::{NEVER, layer};
 use crate::actions::fastest::exact;
+use crate::actions::fastest::limited::Limited;
+use crate::actions::fastest::priced::{self, Alike};
 use crate::actions::fastest::slot::{Grains, SlotChoices};
 use crate::actions::fastest::slots::{Slot, few_seconds, fewest_seconds};
 use crate::actions::{Held, LayerBlocks, StageBlocks, StageWork};
 use crate::iteration::Order;
+use crate::iteration::copies::LayerSeconds;
 
 fn layers() -> impl Strategy<Value = Vec<LayerBlocks>> {
     proptest::collection::vec(
@@ -161,6 +164,80 @@ proptest! {
                 .sum();
             prop_assert!((again - found.plan.seconds).abs() <= same);
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(crate::search::testing::cases(48))]
+
+    /// By a price of bytes nothing is proven that a plan beats, of all plans of few layers, and what is found fits; of more layers it
+    /// is what telling all choices apart finds.
+    #[test]
+    fn a_price_of_bytes_proves_nothing_false(
+        few in layers(), more in proptest::collection::vec((1_u64..6, 1_u32..5), 1..9),
+        away in proptest::collection::vec(proptest::bool::weighted(0.2), 8),
+        slots in 1_usize..4, share in 0.05..1.0_f64, is_even: bool,
+    ) {
+        let more: Vec<LayerBlocks> = more.iter().map(|&(kept, forward)| layer(10 * kept, forward)).collect();
+        for (mut layers, is_few) in [(few, true), (more, false)] {
+            if is_even {
+                layers.iter_mut().for_each(|layer| layer.input = 700_000);
+            }
+            let away = if is_few { vec![false; layers.len()] } else { away[..layers.len()].to_vec() };
+            let kept: u64 = layers.iter().map(|layer| layer.activations).sum();
+            let bytes = (kept as f64 * slots as f64 * share) as u64;
+            let limited = Limited { layers: &layers, away: &away, bytes };
+            let found = priced::fewest(Alike { limited, count: slots, weight: 2.0 }, &NEVER);
+            let told_apart = SlotChoices::of(&layers, &away, bytes, true, Grains::default(), &NEVER);
+            let expected = fewest_seconds(&vec![Slot { choices: &told_apart, weight: 2.0 }; slots], bytes);
+            prop_assert!(found.is_none() || expected.is_some());
+            let Some(found) = found else { continue };
+            let same = 1e-9 * (1.0 + found.plan.seconds);
+            let least = expected.map_or(f64::INFINITY, |of| of.seconds);
+            prop_assert!(found.at_least <= least + same && least <= found.plan.seconds + same, "{least}");
+            if !is_few {
+                continue;
+            }
+            let runs = |slot: usize| -> Vec<(usize, usize)> {
+                let choice = &found.choices[slot].all[found.plan.choices[slot]];
+                choice.runs.iter().map(|run| (*run.start(), *run.end())).collect()
+            };
+            let (most, seconds) = played(&layers, &(0..slots).map(runs).collect::<Vec<_>>(), 2 * slots as u32);
+            prop_assert!(most <= bytes && (seconds - found.plan.seconds).abs() <= same, "{most} of {bytes}");
+            let all = structures(layers.len());
+            let number = all.len();
+            let plans = number.pow(slots as u32);
+            for plan in (0..plans).step_by(plans.div_ceil(800)) {
+                let of_slots: Vec<_> =
+                    (0..slots as u32).map(|slot| all[plan / number.pow(slot) % number].clone()).collect();
+                let (most, seconds) = played(&layers, &of_slots, 2 * slots as u32);
+                prop_assert!(most > bytes || seconds >= found.at_least - same, "{of_slots:?} takes {seconds}");
+            }
+        }
+    }
+}
+
+/// Layers of which no two are the same are answered exactly, too.
+#[test]
+fn many_unlike_layers_are_proven() {
+    let by = |index: usize, step: usize| 0.7 + 0.6 * ((index * step) % 24) as f64 / 24.0;
+    let of = |index| {
+        let kept = (100e6 * by(index, 7)) as u64;
+        let seconds = LayerSeconds { again: 0.01 * by(index, 11), ..LayerSeconds::default() };
+        LayerBlocks {
+            seconds,
+            activations: kept,
+            input: 4_000_000,
+            working: kept / 2,
+            ..LayerBlocks::default()
+        }
+    };
+    let layers: Vec<LayerBlocks> = (0..24).map(of).collect();
+    let kept: u64 = layers.iter().map(|layer| layer.activations).sum();
+    for share in [0.4, 0.6, 0.8] {
+        let bytes = (8.0 * kept as f64 * share) as u64;
+        let found = exact::fewest(&layers, &[(&[false; 24][..], 4.0); 8], bytes, &NEVER).unwrap();
+        assert!(found.at_least >= found.plan.seconds * (1.0 - 1e-9), "{share}: {}", found.at_least);
     }
 }
 

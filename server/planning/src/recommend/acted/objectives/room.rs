@@ -139,7 +139,7 @@ impl ActionsQuestion<'_> {
             let Chosen { candidate, plan, certificate, bound_is } = writer.chosen(&stages, choice, stop)?;
             Found { plan, candidate: candidate.clone(), certificate, bound_is }
         } else {
-            let Fastest { asked, plan } = writer.fastest(&stages, choice, stop)?;
+            let Fastest { asked, plan, .. } = writer.fastest(&stages, choice, stop)?;
             let candidate = asked.candidate.clone();
             let certificate = at_least(&plan, &stages, &candidate);
             Found { plan, candidate, certificate, bound_is: String::new() }

@@ -1,0 +1,131 @@
+//! What is known of a stage from before.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::exact::{self, Fewest};
+use super::limited::{Limited, within_limits};
+use super::recipe::{Built, Care, Recipe, Stage};
+use super::slot::{Grains, SlotChoices};
+use crate::actions::LayerBlocks;
+use crate::actions::striping::Receiver;
+
+/// Most layers of a stage whose choices are all told apart.
+const MOST_TOLD_APART: usize = 16;
+/// Parts of what a micro-batch keeps that are told apart where it has more.
+const LABEL_GRAINS: u64 = 1024;
+/// Most layers of a run there: a longer one saves few inputs more, and all of it is there while it goes backward.
+const LONGEST_RUN: usize = 12;
+/// The same of what it needs on top.
+const LEVEL_GRAINS: u64 = 64;
+
+/// Most choices, and most of what came of recipes, that a stage keeps for another time: each may take a megabyte.
+const MOST_KEPT: usize = 16;
+
+/// Which layers' activations are away between their passes, and whether inputs of what is computed again are.
+type Away = (Vec<bool>, bool);
+
+/// What is away by slot, whether inputs are, and bytes.
+type FewestOf = (Vec<Vec<bool>>, bool, u64);
+
+/// What is known of a stage from before.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Remembered {
+    /// By what is away, and whether inputs are: all weightings of the stage share them.
+    choices: Rc<RefCell<HashMap<Away, Rc<SlotChoices>>>>,
+    /// What came of recipes that ask for no peers, each of which many plans begin with.
+    built: RefCell<HashMap<Recipe, Option<Built>>>,
+    /// The last answer of [`Stage::fewest`].
+    fewest: RefCell<Option<(FewestOf, Option<Rc<Fewest>>)>>,
+}
+
+impl Remembered {
+    /// What holds of the same stage with other weights of its slots, too.
+    pub(super) fn of_another_weighting(&self) -> Self {
+        Self { choices: Rc::clone(&self.choices), ..Self::default() }
+    }
+}
+
+impl Stage<'_> {
+    fn grains(&self) -> Grains {
+        let all: u64 = self.blocks.layers.iter().map(|layer| layer.activations).sum();
+        let level = all / LEVEL_GRAINS;
+        if self.blocks.layers.len() <= MOST_TOLD_APART {
+            return Grains { level, ..Grains::default() };
+        }
+        Grains { label: all / LABEL_GRAINS, level, run: Some(LONGEST_RUN) }
+    }
+
+    /// What a micro-batch may keep with such layers away.
+    pub(super) fn choices_of(&self, away: &[bool], inputs: bool) -> Rc<SlotChoices> {
+        let key = (away.to_vec(), inputs);
+        if let Some(known) = self.remembered.choices.borrow().get(&key) {
+            return Rc::clone(known);
+        }
+        let again = self.question.allowed.recompute;
+        let stop = self.question.stop;
+        let layers = self.layers_without(inputs);
+        let few_kinds = (again && layers.len() > MOST_TOLD_APART)
+            .then(|| within_limits(Limited { layers: &layers, away, bytes: self.room }, stop));
+        let found = few_kinds
+            .flatten()
+            .unwrap_or_else(|| SlotChoices::of(&layers, away, self.room, again, self.grains(), stop));
+        let found = Rc::new(found);
+        let mut known = self.remembered.choices.borrow_mut();
+        if known.len() >= MOST_KEPT {
+            known.clear();
+        }
+        known.insert(key, Rc::clone(&found));
+        found
+    }
+
+    /// Its layers, without their inputs where these are away.
+    fn layers_without(&self, inputs: bool) -> Vec<LayerBlocks> {
+        let kept =
+            |layer: &LayerBlocks| LayerBlocks { input: if inputs { 0 } else { layer.input }, ..*layer };
+        self.blocks.layers.iter().map(kept).collect()
+    }
+
+    /// The fewest seconds of computing again with such layers away by slot, within so many bytes; none where its layers are few,
+    /// so that all choices are told apart, or of too many kinds.
+    pub(super) fn fewest(&self, away: &[Vec<bool>], inputs: bool, bytes: u64) -> Option<Rc<Fewest>> {
+        if self.layers() as usize <= MOST_TOLD_APART || !self.question.allowed.recompute {
+            return None;
+        }
+        let key = (away.to_vec(), inputs, bytes);
+        if let Some((_, found)) = self.remembered.fewest.borrow().as_ref().filter(|known| known.0 == key) {
+            return found.clone();
+        }
+        let slots: Vec<(&[bool], f64)> =
+            away.iter().map(Vec::as_slice).zip(self.weights.iter().copied()).collect();
+        let found =
+            exact::fewest(&self.layers_without(inputs), &slots, bytes, self.question.stop).map(Rc::new);
+        *self.remembered.fewest.borrow_mut() = Some((key, found.clone()));
+        found
+    }
+
+    /// Whether layers are so many that choices of slots which are all alike are soon told apart, and nothing else is allowed.
+    pub(super) fn is_soon_exact(&self) -> bool {
+        let allowed = self.question.allowed;
+        let is_alone = allowed.recompute && !allowed.host && !allowed.peers;
+        is_alone && self.weights.windows(2).all(|pair| pair[0] == pair[1])
+    }
+
+    /// The stage with what a recipe says, if it fits.
+    pub(super) fn built_once(&self, recipe: Recipe, receivers: &[Receiver]) -> Option<Built> {
+        if recipe.peers > 0 {
+            return self.built(recipe, receivers, Care::Few);
+        }
+        if let Some(known) = self.remembered.built.borrow().get(&recipe) {
+            return known.clone();
+        }
+        let built = self.built(recipe, receivers, Care::Few);
+        let mut known = self.remembered.built.borrow_mut();
+        if known.len() >= MOST_KEPT {
+            known.clear();
+        }
+        known.insert(recipe, built.clone());
+        built
+    }
+}

@@ -157,7 +157,9 @@ proptest! {
             // Where slots are of several kinds few limits are tried, and what is not proven may be above the best.
             prop_assert!(found.plan.seconds >= expected.seconds - same, "{} {}", found.plan.seconds, expected.seconds);
             prop_assert!(found.at_least <= expected.seconds + same);
-            prop_assert!(found.at_least >= expected.seconds * 0.9 - same);
+            // How far below is promised for slots of one kind alone.
+            let are_alike = (1..slots).all(|slot| of_slot(slot) == of_slot(0));
+            prop_assert!(!are_alike || found.at_least >= expected.seconds * 0.9 - same, "{} {}", found.at_least, expected.seconds);
             let runs = |slot: usize| &found.choices[slot].all[found.plan.choices[slot]].runs;
             let again: f64 = (0..slots)
                 .map(|slot| weight(slot) * runs(slot).iter().flat_map(|run| run.clone()).map(|of| layers[of].seconds.again).sum::<f64>())

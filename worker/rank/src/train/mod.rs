@@ -63,7 +63,7 @@ fn timing_iterations(spec: &RankSpec, memory: &Memory) -> u32 {
 
 /// Whether iterations of so many seconds say too little. A layer that is over in milliseconds is timed for longer.
 fn are_too_short(seconds: &[f64]) -> bool {
-    const ENOUGH_SECONDS: f64 = 0.2;
+    const ENOUGH_SECONDS: f64 = 0.1;
     const MOST: usize = 20;
     seconds.len() < MOST && seconds.iter().sum::<f64>() < ENOUGH_SECONDS
 }
@@ -214,7 +214,7 @@ mod tests {
     fn short_iterations_are_timed_for_longer_but_not_for_ever() {
         assert!(are_too_short(&[0.001; 3]));
         assert!(!are_too_short(&[0.001; 20]));
-        assert!(are_too_short(&[0.06; 3]) && !are_too_short(&[0.06; 4]));
+        assert!(are_too_short(&[0.03; 3]) && !are_too_short(&[0.03; 4]));
         assert!(!are_too_short(&[5.0]));
     }
 }

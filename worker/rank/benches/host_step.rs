@@ -54,15 +54,17 @@ fn line(name: &str, seconds: f64, bytes: usize, beside: Option<f64>) {
 
 fn median(mut work: impl FnMut()) -> f64 {
     work();
-    let mut seconds: Vec<f64> = (0..REPEATS)
-        .map(|_| {
-            let start = Instant::now();
-            work();
-            start.elapsed().as_secs_f64()
-        })
-        .collect();
+    middle((0..REPEATS).map(|_| {
+        let start = Instant::now();
+        work();
+        start.elapsed().as_secs_f64()
+    }))
+}
+
+fn middle(seconds: impl Iterator<Item = f64>) -> f64 {
+    let mut seconds: Vec<f64> = seconds.collect();
     seconds.sort_by(f64::total_cmp);
-    seconds[REPEATS / 2]
+    seconds[seconds.len() / 2]
 }
 
 fn copy(from: &[u8], to: &mut [u8], threads: usize) {
@@ -102,14 +104,12 @@ fn tensor_wise(kind: Kind, threads: usize) -> f64 {
     let master = (!is_master).then(|| weights.shallow_clone());
     let trained = [Trained { layer: 0, name: "weight", value, master, main: None }];
     let mut stepper = Stepper::new(ADAM, 1);
-    let mut seconds = Vec::new();
-    for _ in 0..=REPEATS {
+    let mut step = || {
         (&trained[0].value * 0.25).sum(Kind::Float).backward();
         let start = Instant::now();
         stepper.step(&trained).unwrap_or_else(|error| panic!("{error}"));
-        seconds.push(start.elapsed().as_secs_f64());
-    }
-    let mut seconds = seconds.split_off(1);
-    seconds.sort_by(f64::total_cmp);
-    seconds[REPEATS / 2]
+        start.elapsed().as_secs_f64()
+    };
+    step();
+    middle((0..REPEATS).map(|_| step()))
 }

@@ -138,9 +138,13 @@ fn check_device(device: &RankDevice) -> Result<(), Invalid> {
     Ok(())
 }
 
+/// Whether a rank trains a stage with nobody else.
+pub(crate) fn is_alone(spec: &RankSpec) -> bool {
+    spec.edges == Edges::Synthetic && spec.position.stage.devices() == 1
+}
+
 fn check_edges(spec: &RankSpec) -> Result<(), Invalid> {
-    let is_alone = spec.edges == Edges::Synthetic && spec.position.stage.devices() == 1;
-    if !is_alone {
+    if !is_alone(spec) {
         let most_devices = StageConfig::MAX_DATA_DEGREE * StageConfig::MAX_TENSOR_DEGREE;
         check_folder(&spec.folder, (spec.position.stage_count, most_devices))?;
     }

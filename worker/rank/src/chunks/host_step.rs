@@ -11,10 +11,18 @@ use loadmaster_proto::training::Optimizer;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum HostStep {
     /// SGD: `v ← momentum · v + g`, `w ← w − rate · v`. Without momentum there is no `v`.
-    Sgd { rate: f64, momentum: f64, weight_decay: f64 },
+    Sgd(Sgd),
     /// `Adam` and `AdamW`: `m ← m + (1 − β₁)(g − m)`, `v ← β₂ v + (1 − β₂) g²`,
     /// `w ← w − rate / (1 − β₁ᵗ) · m / (√v / √(1 − β₂ᵗ) + ε)` in the t-th step.
     Adam(Adam),
+}
+
+/// The numbers of SGD.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sgd {
+    rate: f64,
+    momentum: f64,
+    weight_decay: f64,
 }
 
 /// The numbers of `Adam` in one step.
@@ -50,7 +58,7 @@ impl HostStep {
     pub fn new(rule: Optimizer, steps: i32) -> Self {
         match rule {
             Optimizer::Sgd { learning_rate, momentum, weight_decay } => {
-                Self::Sgd { rate: learning_rate, momentum, weight_decay }
+                Self::Sgd(Sgd { rate: learning_rate, momentum, weight_decay })
             }
             Optimizer::Adam { learning_rate, beta1, beta2, epsilon, weight_decay } => {
                 Self::Adam(Adam::new([learning_rate, beta1, beta2, epsilon], [weight_decay, 1.0], steps))
@@ -60,6 +68,22 @@ impl HostStep {
                 Self::Adam(Adam::new([learning_rate, beta1, beta2, epsilon], [0.0, shrink], steps))
             }
         }
+    }
+}
+
+impl Sgd {
+    /// Whether an element has a velocity.
+    pub fn has_velocity(&self) -> bool {
+        self.momentum != 0.0
+    }
+
+    /// What an element with this gradient becomes.
+    #[inline(always)]
+    pub fn update(&self, element: Element, gradient: f32) -> Element {
+        let [weight, velocity] = [element.weight, element.first].map(f64::from);
+        let gradient = self.weight_decay.mul_add(weight, gradient.into());
+        let velocity = self.momentum.mul_add(velocity, gradient);
+        Element { weight: (-self.rate).mul_add(velocity, weight) as f32, first: velocity as f32, ..element }
     }
 }
 
@@ -100,15 +124,6 @@ impl Adam {
         let quotient = first * inverse;
         inverse.mul_add((-quotient).mul_add(exact_root + self.epsilon, first), quotient)
     }
-}
-
-/// What an element of SGD with this gradient becomes.
-#[inline(always)]
-pub fn descend([rate, momentum, weight_decay]: [f64; 3], element: Element, gradient: f32) -> Element {
-    let [weight, velocity] = [element.weight, element.first].map(f64::from);
-    let gradient = weight_decay.mul_add(weight, gradient.into());
-    let velocity = momentum.mul_add(velocity, gradient);
-    Element { weight: (-rate).mul_add(velocity, weight) as f32, first: velocity as f32, ..element }
 }
 
 #[cfg(test)]
@@ -170,9 +185,7 @@ mod tests {
         ) {
             let element = Element { weight, first, second };
             let next = match HostStep::new(rule, steps) {
-                HostStep::Sgd { rate, momentum, weight_decay } => {
-                    descend([rate, momentum, weight_decay], element, gradient)
-                }
+                HostStep::Sgd(sgd) => sgd.update(element, gradient),
                 HostStep::Adam(adam) => adam.update(element, gradient),
             };
             let [w, m, v] = exact(rule, steps, [weight, first, second].map(f64::from), gradient.into());

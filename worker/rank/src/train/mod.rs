@@ -6,8 +6,6 @@
 mod record;
 mod trainer;
 
-use std::time::Instant;
-
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::measurement::Measurement;
@@ -28,6 +26,7 @@ use crate::memory::Memory;
 use crate::optimizer::Stepper;
 use crate::pipeline::{Share, Stage};
 use crate::progress;
+use crate::spec::is_alone;
 use crate::transport::Forms;
 use trainer::Trainer;
 
@@ -71,9 +70,8 @@ fn are_too_short(seconds: &[f64]) -> bool {
 /// Whether a rank may train longer than it was told to: nobody trains with it, and nobody wants its weights. A GPU times its
 /// layers by itself.
 fn may_go_on(spec: &RankSpec, memory: &Memory) -> bool {
-    let is_alone = spec.edges == Edges::Synthetic && spec.position.stage.devices() == 1;
     let flushes = !spec.training.schedule.updates_always();
-    is_alone && flushes && memory.gpu().is_none() && spec.dump_parameters.is_none()
+    is_alone(spec) && flushes && memory.gpu().is_none() && spec.dump_parameters.is_none()
 }
 
 /// Iterations before the measured ones: one, and under PipeDream as many as fill the pipeline.
@@ -135,9 +133,9 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     let mut seconds = Vec::new();
     for iteration in 0..spec.iterations {
         pools.check_peers()?;
-        let start = Instant::now();
-        losses.extend(trainer.iterate(warm_up + iteration)?);
-        seconds.push((clock.now()? - start).as_secs_f64());
+        let (loss, taken) = trainer.iterate_timed(warm_up + iteration, clock)?;
+        losses.extend(loss);
+        seconds.push(taken);
     }
     let counts = memory.counts()?;
     let (set_aside, peer_peaks) = (pools.set_aside(), actions::peer_peaks());
@@ -146,9 +144,7 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         if !may_go_on(spec, memory) || !are_too_short(&seconds) {
             break;
         }
-        let start = Instant::now();
-        trainer.iterate(warm_up + iteration)?;
-        seconds.push((clock.now()? - start).as_secs_f64());
+        seconds.push(trainer.iterate_timed(warm_up + iteration, clock)?.1);
     }
     if let Some(gpu) = memory.gpu() {
         trainer.restart_times(Timer::Gpu(gpu.clone()));

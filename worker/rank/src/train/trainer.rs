@@ -1,6 +1,7 @@
 //! A stage in training: its iterations, and what it holds between them.
 
 use std::path::Path;
+use std::time::Instant;
 
 use loadmaster_proto::measure::rank::RankSpec;
 use loadmaster_proto::model::layer::Buffer;
@@ -11,7 +12,7 @@ use loadmaster_proto::training::schedule::{Endless, Pass};
 use tch::{TchError, Tensor};
 
 use crate::actions;
-use crate::clock::Timer;
+use crate::clock::{Clock, Timer};
 use crate::collective::gradients::sum_gradients;
 use crate::error::RankError;
 use crate::layers::Trained;
@@ -62,6 +63,17 @@ impl Trainer<'_> {
         self.step(iteration == 0)?;
         actions::end_iteration()?;
         Ok(self.stage.is_last().then_some(loss))
+    }
+
+    /// The same, and the seconds until all of it is done.
+    pub(super) fn iterate_timed(
+        &mut self,
+        iteration: u32,
+        clock: Clock,
+    ) -> Result<(Option<f64>, f64), RankError> {
+        let start = Instant::now();
+        let loss = self.iterate(iteration)?;
+        Ok((loss, (clock.now()? - start).as_secs_f64()))
     }
 
     /// The end of a training: of PipeDream the passes behind its last iteration.

@@ -24,6 +24,7 @@ pub fn measurement(stage: StageConfig) -> Measurement {
         peak_reserved: None,
         static_bytes: StaticBytes::default(),
         offload: None,
+        chunks: None,
         capacity: Bytes(1 << 30),
         iteration_seconds: 1.0,
         step_seconds: 0.0,

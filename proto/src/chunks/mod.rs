@@ -10,7 +10,11 @@
 //! | [`groups`] | what several ranks own of it |
 //! | [`footprint`] | what a chunk size costs, before and after that |
 //! | [`sizes`] | which sizes are tried, and which is best |
+//! | [`order`] | in which order micro-batches pass where chunks are trained |
 //! | [`paging`] | which chunks are on a device, access by access |
+//! | [`residency`] | which chunks are on a device, step by step of a training |
+//! | [`host`] | where chunks are in the host's memory |
+//! | [`stage`] | how a rank trains in chunks, and all that follows from it |
 //! | [`question`] | all of that of a model, from a request to its answer |
 //!
 //! Planner and rank lay out by this alone, so they agree to the byte. Sizes are in *elements*: a chunk of each list
@@ -18,14 +22,18 @@
 
 pub mod footprint;
 pub mod groups;
+pub mod host;
 pub mod layout;
 pub mod lists;
 mod notation;
+pub mod order;
 pub mod packing;
 pub mod paging;
 pub mod question;
+pub mod residency;
 pub mod sequence;
 pub mod sizes;
+pub mod stage;
 mod wire;
 
 #[cfg(test)]

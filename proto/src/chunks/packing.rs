@@ -12,7 +12,8 @@ use crate::model::layer::MAX_ELEMENTS;
 use crate::wire::v1;
 
 /// How tensors lie in chunks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ChunkLayout {
     /// As the paper packs: tensors bare next to each other, chunks all equal, none for an atom that is larger.
     Patrickstar,

@@ -8,6 +8,7 @@ use crate::measure::tape::{LayerComponents, LayerTape};
 use crate::training::stage::StageConfig;
 use crate::training::{RecomputePolicy, StaticBytes};
 
+use crate::measure::chunked::ChunkRun;
 use crate::measure::environment::Environment;
 use crate::measure::layer_times::LayerTimes;
 use crate::measure::offload::Offload;
@@ -47,6 +48,9 @@ pub struct Measurement {
     /// What its memory actions moved; none where there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offload: Option<Box<Offload>>,
+    /// What its chunks moved and held; none where it has not trained in chunks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunks: Option<Box<ChunkRun>>,
     /// Capacity of the device.
     pub capacity: Bytes,
     /// Seconds of one iteration, waiting included: the median over the measured ones.

@@ -1,5 +1,6 @@
 //! What is measured, and how: runs, what they need and how long they take, and the protocol of the rank that trains them.
 
+pub mod chunked;
 pub mod collectives;
 pub mod environment;
 pub mod failure;

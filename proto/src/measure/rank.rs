@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
+use crate::chunks::stage::ChunkedStage;
 use crate::cluster::device::Backend;
 use crate::measure::collectives::Collectives;
 use crate::measure::failure::OutOfMemory;
@@ -63,6 +64,9 @@ pub struct RankSpec {
     /// What it does so that it holds less.
     #[serde(default, skip_serializing_if = "StageActions::is_empty")]
     pub actions: StageActions,
+    /// How it trains in chunks, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunks: Option<Box<ChunkedStage>>,
     /// How fast its copies may be.
     #[serde(default, skip_serializing_if = "CopyPace::is_free")]
     pub pace: CopyPace,

@@ -173,6 +173,7 @@ impl TryFrom<v1::Measurement> for Measurement {
                 buffers: field("buffer_bytes", wire.buffer_bytes)?,
             },
             offload: field::<Option<_>, _>("offload", wire.offload)?.map(Box::new),
+            chunks: None,
             capacity: field("capacity_bytes", wire.capacity_bytes)?,
             iteration_seconds: seconds("iteration_seconds", wire.iteration_seconds)?,
             step_seconds: seconds("step_seconds", wire.step_seconds)?,

@@ -214,6 +214,7 @@ impl RankFile {
             peak_reserved,
             static_bytes: self.static_bytes()?,
             offload: None,
+            chunks: None,
             capacity: device.capacity,
             iteration_seconds: seconds("iteration_seconds", iteration_seconds)?,
             step_seconds: seconds("step_seconds", self.step_seconds)?,

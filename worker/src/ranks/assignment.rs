@@ -82,6 +82,7 @@ impl Supervisor {
             threads: self.threads,
             neighbour_timeout_seconds: self.patience(),
             actions: spec.stage_actions(&place.position),
+            chunks: None,
             pace: self.pace(device),
             dump_gradients: None,
             dump_parameters: None,

@@ -1,8 +1,9 @@
 //! Which chunks are on a device, access by access.
 //!
 //! An iteration accesses chunks in an order that repeats, and beside what else the device holds there is room for so
-//! many of them, at every access for others (PatrickStar, § eviction: *Belady's* rule with the moments of its tracer).
-//! Chunks are of one size, and what is evicted is not copied anywhere, so what counts is fetches.
+//! many bytes of them, at every access for others (PatrickStar, § eviction: *Belady's* rule with the moments of its
+//! tracer). What is evicted is not copied anywhere, so what counts is fetches; where chunks are of one size, Belady's rule
+//! needs the fewest.
 
 #[cfg(test)]
 mod tests;
@@ -17,16 +18,36 @@ const MOST_ITERATIONS: u64 = 1_000;
 /// The accesses of an iteration, and the room at each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessCycle {
-    /// Which chunk.
-    chunks: Vec<usize>,
-    /// Chunks that there is room for meanwhile, the accessed one included.
-    room: Vec<usize>,
-    /// Accesses from each one to the next of the same chunk, in the next iteration if there is none in this.
-    until_next: Vec<u64>,
+    accesses: Vec<Access>,
+    /// Bytes of chunks that there is room for meanwhile, the accessed ones included.
+    room: Vec<u64>,
+    /// Bytes of each chunk.
+    bytes: Vec<u64>,
+    /// Of each access, from it to the next of each of its chunks, in the next iteration if there is none in this.
+    until_next: Vec<Vec<u64>>,
+}
+
+/// What is accessed at once.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Access {
+    /// Which chunks.
+    pub used: Vec<usize>,
+    /// Those that leave behind it, whatever room there is: the next time they are others.
+    pub let_go: Vec<usize>,
+}
+
+/// There is no room for what is accessed at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shortage {
+    /// Which access, from 0.
+    pub access: usize,
+    /// Bytes that lack.
+    pub missing: u64,
 }
 
 /// Who leaves when there is no room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Eviction {
     /// Whose next access is farthest: no rule fetches less.
     Belady,
@@ -41,8 +62,8 @@ pub enum Eviction {
 pub struct Moment {
     /// Chunks that leave, in this order.
     pub evicted: Vec<usize>,
-    /// Whether the accessed chunk comes.
-    pub is_fetch: bool,
+    /// The accessed chunks that come.
+    pub fetched: Vec<usize>,
 }
 
 /// Fetches once residency repeats itself.
@@ -55,11 +76,11 @@ pub struct Steady {
 }
 
 impl AccessCycle {
-    /// Accesses and rooms side by side.
+    /// Accesses to one of several equal chunks each, and for how many of them there is room, side by side.
     ///
     /// # Errors
     /// No access, not as many rooms as accesses, or no room for the accessed chunk itself (`room[3]`).
-    pub fn new(chunks: Vec<usize>, room: Vec<usize>) -> Result<Self, Invalid> {
+    pub fn new(chunks: Vec<usize>, room: Vec<u64>) -> Result<Self, Invalid> {
         if chunks.is_empty() {
             return Err(Invalid::field("chunks", "is empty: name the chunks in the order of their accesses"));
         }
@@ -68,30 +89,46 @@ impl AccessCycle {
                 format!("has {} entries, must have one for each of {} accesses", room.len(), chunks.len());
             return Err(Invalid::field("room", why));
         }
-        if let Some(moment) = room.iter().position(|&room| room == 0) {
+        let count = chunks.iter().max().map_or(0, |most| most + 1);
+        let accesses = chunks.iter().map(|&chunk| Access { used: vec![chunk], let_go: Vec::new() }).collect();
+        Self::of_bytes(accesses, room, vec![1; count]).map_err(|Shortage { access, .. }| {
             let why = format!(
                 "is 0, but chunk {} is accessed then: make room for one chunk, or choose smaller chunks",
-                chunks[moment]
+                chunks[access]
             );
-            return Err(Invalid::field(format!("room[{moment}]"), why));
+            Invalid::field(format!("room[{access}]"), why)
+        })
+    }
+
+    /// Accesses to chunks of these bytes, with the bytes that there is room for at each of them. A chunk without bytes takes
+    /// none.
+    ///
+    /// # Errors
+    /// Where the room is too small for what is accessed at once.
+    pub fn of_bytes(accesses: Vec<Access>, room: Vec<u64>, bytes: Vec<u64>) -> Result<Self, Shortage> {
+        for (access, (Access { used, .. }, &room)) in accesses.iter().zip(&room).enumerate() {
+            let needed = used.iter().fold(0_u64, |sum, &chunk| sum.saturating_add(of(&bytes, chunk)));
+            if needed > room {
+                return Err(Shortage { access, missing: needed - room });
+            }
         }
-        let until_next = until_next(&chunks);
-        Ok(Self { chunks, room, until_next })
+        let until_next = until_next(&accesses);
+        Ok(Self { accesses, room, bytes, until_next })
     }
 
     /// Accesses of an iteration.
     pub fn len(&self) -> usize {
-        self.chunks.len()
+        self.accesses.len()
     }
 
     /// Never.
     pub fn is_empty(&self) -> bool {
-        self.chunks.is_empty()
+        self.accesses.is_empty()
     }
 
     /// Begins without a chunk on the device.
     pub fn residency(&self, eviction: Eviction) -> Residency<'_> {
-        Residency { cycle: self, eviction, now: 0, keys: HashMap::new(), leaving: BTreeSet::new() }
+        Residency { cycle: self, eviction, now: 0, held: 0, keys: HashMap::new(), leaving: BTreeSet::new() }
     }
 
     /// Fetches per iteration in the long run; none where residency does not repeat itself within a thousand
@@ -110,15 +147,22 @@ impl AccessCycle {
     }
 }
 
-/// Backwards twice, so that each access finds the next of its chunk.
-fn until_next(chunks: &[usize]) -> Vec<u64> {
+fn of(bytes: &[u64], chunk: usize) -> u64 {
+    bytes.get(chunk).copied().unwrap_or(0)
+}
+
+/// Backwards twice, so that each access finds the next of its chunks.
+fn until_next(accesses: &[Access]) -> Vec<Vec<u64>> {
     let mut next = HashMap::new();
-    let mut until = vec![0; chunks.len()];
-    for position in (0..2 * chunks.len()).rev() {
-        let access = position % chunks.len();
-        if let Some(later) = next.insert(chunks[access], position) {
-            until[access] = (later - position) as u64;
-        }
+    let mut until = vec![Vec::new(); accesses.len()];
+    for position in (0..2 * accesses.len()).rev() {
+        let access = position % accesses.len();
+        let used = &accesses[access].used;
+        until[access] = used
+            .iter()
+            .map(|chunk| next.get(chunk).map_or(u64::MAX, |later: &usize| (later - position) as u64))
+            .collect();
+        next.extend(used.iter().map(|&chunk| (chunk, position)));
     }
     until
 }
@@ -130,6 +174,8 @@ pub struct Residency<'a> {
     eviction: Eviction,
     /// Accesses so far.
     now: u64,
+    /// Bytes that are there.
+    held: u64,
     /// By what a chunk that is there leaves: the least first.
     keys: HashMap<usize, u64>,
     leaving: BTreeSet<(u64, usize)>,
@@ -138,7 +184,7 @@ pub struct Residency<'a> {
 impl Residency<'_> {
     /// Goes through an iteration, and counts its fetches.
     pub fn iteration(&mut self) -> u64 {
-        (0..self.cycle.len()).map(|_| u64::from(self.access().is_fetch)).sum()
+        (0..self.cycle.len()).map(|_| self.access().fetched.len() as u64).sum()
     }
 
     /// Goes to the next access.
@@ -146,26 +192,43 @@ impl Residency<'_> {
         let Self { cycle, eviction, now, .. } = *self;
         // Less than the length of a list.
         let position = (now % cycle.len() as u64) as usize;
-        let chunk = cycle.chunks[position];
-        let before = self.keys.remove(&chunk);
-        if let Some(key) = before {
-            self.leaving.remove(&(key, chunk));
-        }
+        let Access { used, let_go } = &cycle.accesses[position];
+        let before: Vec<Option<u64>> = used.iter().map(|chunk| self.take(*chunk)).collect();
+        let asked = used.iter().fold(0_u64, |sum, &chunk| sum.saturating_add(of(&cycle.bytes, chunk)));
         let mut evicted = Vec::new();
-        while self.keys.len() >= cycle.room[position] {
-            let Some((_, leaves)) = self.leaving.pop_first() else { break };
-            self.keys.remove(&leaves);
+        while self.held.saturating_add(asked) > cycle.room[position] {
+            let Some(&(_, leaves)) = self.leaving.first() else { break };
+            self.take(leaves);
             evicted.push(leaves);
         }
-        let key = match (eviction, before) {
-            (Eviction::Belady, _) => u64::MAX - (now + cycle.until_next[position]),
-            (Eviction::Fifo, Some(fetched)) => fetched,
-            (Eviction::Lru, _) | (Eviction::Fifo, None) => now,
-        };
-        self.keys.insert(chunk, key);
-        self.leaving.insert((key, chunk));
+        let mut fetched = Vec::new();
+        for ((&chunk, before), &until_next) in used.iter().zip(before).zip(&cycle.until_next[position]) {
+            let key = match (eviction, before) {
+                (Eviction::Belady, _) => u64::MAX - now.saturating_add(until_next),
+                (Eviction::Fifo, Some(fetched)) => fetched,
+                (Eviction::Lru, _) | (Eviction::Fifo, None) => now,
+            };
+            if before.is_none() {
+                fetched.push(chunk);
+            }
+            if self.keys.insert(chunk, key).is_none() {
+                self.held = self.held.saturating_add(of(&cycle.bytes, chunk));
+            }
+            self.leaving.insert((key, chunk));
+        }
+        for &chunk in let_go {
+            self.take(chunk);
+        }
         self.now += 1;
-        Moment { evicted, is_fetch: before.is_none() }
+        Moment { evicted, fetched }
+    }
+
+    /// Takes a chunk away, and tells by what it would have left.
+    fn take(&mut self, chunk: usize) -> Option<u64> {
+        let key = self.keys.remove(&chunk)?;
+        self.leaving.remove(&(key, chunk));
+        self.held = self.held.saturating_sub(of(&self.cycle.bytes, chunk));
+        Some(key)
     }
 
     /// The chunks that are there, who leaves first first: all that what comes next depends on, at the end of an

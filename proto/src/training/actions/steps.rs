@@ -4,10 +4,11 @@ use std::ops::RangeInclusive;
 
 use super::positions::Positions;
 use super::{Run, StageActions};
+use crate::chunks::order::ChunkOrder;
 use crate::model::Model;
-use crate::training::TrainingSpec;
 use crate::training::schedule::Pass;
 use crate::training::stage::StageConfig;
+use crate::training::{RecomputePolicy, TrainingSpec};
 
 /// One pass of one layer, or its update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -140,6 +141,65 @@ impl Steps {
         }
         let passes = schedule.passes(count, index, micro_batches);
         Self::of(&passes, stage.layers(), &runs, exchanges)
+    }
+
+    /// The steps of a whole model on one device that is trained in chunks: every layer is a run by itself, so that nothing
+    /// needs to come or leave within a pass. Chunks are updated beside them, not in steps.
+    ///
+    /// ```
+    /// use loadmaster_proto::chunks::order::ChunkOrder;
+    /// use loadmaster_proto::training::actions::{Step, Steps};
+    /// use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
+    ///
+    /// let training = TrainingSpec {
+    ///     precision: Precision::Bf16,
+    ///     optimizer: Optimizer::default(),
+    ///     schedule: Schedule::Gpipe,
+    ///     micro_batch_size: 8,
+    ///     micro_batches: 2,
+    ///     recompute: RecomputePolicy::None,
+    ///     seed: 0,
+    /// };
+    /// let steps = Steps::of_chunks(&training, 2, ChunkOrder::Layer);
+    /// let layers = |step: &Step| match *step {
+    ///     Step::Forward { micro_batch, layer } => ("forward", layer, micro_batch),
+    ///     Step::Backward { micro_batch, layer } => ("backward", layer, micro_batch),
+    ///     _ => unreachable!("nothing is computed again"),
+    /// };
+    /// let (forward, backward) = steps.all().split_at(4);
+    /// let forward: Vec<_> = forward.iter().map(layers).collect();
+    /// assert_eq!(forward, [("forward", 0, 0), ("forward", 0, 1), ("forward", 1, 0), ("forward", 1, 1)]);
+    /// assert!(backward.iter().map(layers).is_sorted_by_key(|(_, layer, _)| std::cmp::Reverse(layer)));
+    /// ```
+    pub fn of_chunks(training: &TrainingSpec, layers: usize, order: ChunkOrder) -> Self {
+        let TrainingSpec { schedule, micro_batches, recompute, .. } = *training;
+        let layers = 0..=layers.saturating_sub(1);
+        let passes = schedule.passes(1, 0, micro_batches);
+        let is_recomputed = recompute != RecomputePolicy::None;
+        let runs: Vec<Run> =
+            layers.clone().map(|layer| Run { layers: layer..=layer, is_recomputed }).collect();
+        let in_flight = match order {
+            ChunkOrder::MicroBatch => schedule.in_flight(1, 0, micro_batches),
+            ChunkOrder::Layer => micro_batches,
+        };
+        let runs = vec![runs; in_flight.max(1) as usize];
+        let mut all = Vec::new();
+        match order {
+            ChunkOrder::MicroBatch => {
+                passes.iter().for_each(|&pass| add_pass(&mut all, pass, &layers, &runs))
+            }
+            ChunkOrder::Layer => {
+                let (forward, backward): (Vec<Pass>, Vec<Pass>) =
+                    passes.into_iter().partition(|pass| matches!(pass, Pass::Forward(_)));
+                let upwards = layers.clone().map(|layer| (layer, &forward));
+                for (layer, passes) in upwards.chain(layers.clone().rev().map(|layer| (layer, &backward))) {
+                    let run = [vec![Run { layers: layer..=layer, is_recomputed }]];
+                    passes.iter().for_each(|&pass| add_pass(&mut all, pass, &(layer..=layer), &run));
+                }
+            }
+        }
+        let at = Positions::of(&all, &layers);
+        Self { all, at, runs, turns: None }
     }
 
     /// Whether a stage's gradients are added up with those of others: of replicas, or of the other end of a tied weight.

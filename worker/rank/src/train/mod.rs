@@ -192,6 +192,7 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         peak_reserved: (!memory.is_exact()).then_some(Bytes(counts.reserved_peak)),
         static_bytes,
         offload: offload.map(Box::new),
+        chunks: None,
         capacity: spec.device.capacity,
         iteration_seconds: median(&seconds),
         step_seconds,

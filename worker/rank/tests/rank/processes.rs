@@ -77,6 +77,7 @@ pub(crate) fn solo(model: &Model, training: TrainingSpec, position: SoloStage) -
         threads: 1,
         neighbour_timeout_seconds: 60.0,
         actions: StageActions::default(),
+        chunks: None,
         pace: CopyPace::default(),
         dump_gradients: None,
         dump_parameters: None,

@@ -1,0 +1,123 @@
+//! Where chunks are in the host's memory.
+//!
+//! A stretch of memory is taken before the first iteration and given out once for all: state first, chunk by chunk, then
+//! places of parameters and gradients, then what gradients pass through that have no place. So what a rank takes of the
+//! host is known beforehand, to the byte.
+
+use serde::{Deserialize, Serialize};
+
+use super::ALIGNMENT_BYTES;
+use super::layout::Layout;
+use super::lists::{List, Lists};
+use super::residency::uses::{PayloadUses, Uses};
+use crate::choice;
+use crate::error::Invalid;
+
+/// What the host holds of the parameters that layers compute with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HostCopy {
+    /// All of them, beside the fp32 copy: 14 bytes a parameter with Adam in bf16, 16 in fp32.
+    Kept,
+    /// None: they are rounded from the fp32 copy while they are fetched, and gradients pass through a few buffers on their
+    /// way to the optimizer. 12 bytes a parameter.
+    #[default]
+    Made,
+}
+
+choice! {
+    HostCopy {
+        Kept = "kept",
+        Made = "made",
+    }
+}
+
+/// A part of the host's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// Where it begins, bytes.
+    pub start: u64,
+    /// How many there are.
+    pub bytes: u64,
+}
+
+/// Where a chunk is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostChunk {
+    /// What the optimizer keeps, in the order of the lists: the fp32 copy first.
+    pub state: Vec<Part>,
+    /// Parameters, whose place gradients take where they are not apart. None where they are made.
+    pub parameters: Option<Part>,
+    /// Gradients that are apart.
+    pub gradients: Option<Part>,
+}
+
+/// What a rank's chunks take of the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostMemory {
+    /// Each chunk.
+    pub chunks: Vec<HostChunk>,
+    /// What gradients without a place pass through, one after the other.
+    pub staging: Vec<Part>,
+    /// All of it, bytes.
+    pub bytes: u64,
+}
+
+/// Whether the host has a place for a payload before its gradients are complete.
+pub fn spills(copy: HostCopy, of: &PayloadUses) -> bool {
+    copy == HostCopy::Kept || of.payload.is_gradients || of.is_interrupted()
+}
+
+impl HostMemory {
+    /// Gives out the places of a layout's chunks, with so many buffers for gradients on their way where they need any.
+    ///
+    /// # Errors
+    /// More bytes than can be counted.
+    pub fn new(
+        layout: &Layout,
+        lists: &Lists,
+        uses: &Uses,
+        copy: HostCopy,
+        staging: usize,
+    ) -> Result<Self, Invalid> {
+        let mut end = 0_u64;
+        let mut take = |elements: u64, list: List| {
+            let bytes = elements.checked_mul(lists.scalar_bytes(list))?;
+            let start = end.checked_next_multiple_of(ALIGNMENT_BYTES)?;
+            end = start.checked_add(bytes)?;
+            Some(Part { start, bytes })
+        };
+        let mut given_out = || {
+            let mut chunks = Vec::with_capacity(layout.chunks().len());
+            for chunk in layout.chunks() {
+                let states = lists.all().iter().filter(|&&list| list != List::Parameters);
+                let state = states.map(|&list| take(chunk.capacity, list)).collect::<Option<_>>()?;
+                chunks.push(HostChunk { state, parameters: None, gradients: None });
+            }
+            let mut passing = Vec::new();
+            for of in uses.payloads() {
+                let index = of.payload.chunk;
+                let (Some(chunk), Some(place)) = (layout.chunks().get(index), chunks.get_mut(index)) else {
+                    continue;
+                };
+                if of.payload.is_gradients {
+                    place.gradients = Some(take(chunk.capacity, List::Parameters)?);
+                } else if spills(copy, of) {
+                    place.parameters = Some(take(chunk.capacity, List::Parameters)?);
+                } else if of.changed.is_some() {
+                    passing.push(chunk.capacity);
+                }
+            }
+            passing.sort_unstable();
+            let largest = passing.last().copied().unwrap_or(0);
+            let staging = staging.min(passing.len());
+            let staging = (0..staging).map(|_| take(largest, List::Parameters)).collect::<Option<_>>()?;
+            Some((chunks, staging))
+        };
+        let given_out = given_out();
+        match given_out {
+            Some((chunks, staging)) => Ok(Self { chunks, staging, bytes: end }),
+            None => Err(super::packing::too_many()),
+        }
+    }
+}

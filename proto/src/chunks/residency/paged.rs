@@ -1,0 +1,164 @@
+//! What a rule makes of the room that there is: visits.
+
+use super::uses::{PayloadUses, Uses};
+use super::visits::Visit;
+use crate::chunks::paging::{Access, AccessCycle, Eviction, Shortage};
+
+/// By what payloads come and leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub struct Paging {
+    /// Who leaves when there is no room.
+    pub eviction: Eviction,
+    /// So many payloads are on their way before they are needed: one is fetched where the one so many places before it in the
+    /// order of needs is needed, if there is room.
+    pub ahead: usize,
+    /// So many steps pass before a complete payload must be gone, if there is room.
+    pub behind: usize,
+}
+
+impl Paging {
+    /// Nothing is there but what a step needs.
+    pub const AT_NEED: Self = Self { eviction: Eviction::Belady, ahead: 0, behind: 0 };
+
+    /// The visits of an iteration with this much room for payloads in each step, where a chunk's payload takes `bytes`.
+    /// `spills` says of a payload whether the host has a place for it before its gradients are complete.
+    ///
+    /// # Errors
+    /// The first step that needs more than there is room for.
+    pub fn visits(
+        &self,
+        uses: &Uses,
+        bytes: impl Fn(usize) -> u64,
+        room: &[u64],
+        spills: impl Fn(&PayloadUses) -> bool,
+    ) -> Result<Vec<Visit>, Shortage> {
+        let payloads = uses.payloads();
+        let bytes: Vec<u64> = payloads.iter().map(|of| bytes(of.payload.chunk)).collect();
+        let mut there = There::new(uses, bytes, room, spills);
+        there.come_earlier(self.ahead);
+        there.stay_later(uses, self.behind);
+        let There { held, bytes, .. } = there;
+        let mut last = vec![None; payloads.len()];
+        for (step, held) in held.iter().enumerate() {
+            held.iter().for_each(|&payload| last[payload] = Some(step));
+        }
+        let accesses = held.into_iter().enumerate().map(|(step, used)| {
+            let let_go = used.iter().copied().filter(|&payload| last[payload] == Some(step)).collect();
+            Access { used, let_go }
+        });
+        let cycle = AccessCycle::of_bytes(accesses.collect(), room.to_vec(), bytes)?;
+        Ok(told(uses, &cycle, self.eviction, &last))
+    }
+}
+
+/// Which payloads must be there in each step.
+struct There<'a> {
+    held: Vec<Vec<usize>>,
+    /// Bytes of those in each step.
+    taken: Vec<u64>,
+    bytes: Vec<u64>,
+    room: &'a [u64],
+}
+
+impl<'a> There<'a> {
+    fn new(uses: &Uses, bytes: Vec<u64>, room: &'a [u64], spills: impl Fn(&PayloadUses) -> bool) -> Self {
+        let held = vec![Vec::new(); uses.steps()];
+        let mut there = Self { taken: vec![0; held.len()], held, bytes, room };
+        for (payload, of) in uses.payloads().iter().enumerate() {
+            of.steps.iter().for_each(|&step| there.add(payload, step));
+            if let Some((first, last)) = of.changed.filter(|_| !spills(of)) {
+                (first..=last).for_each(|step| there.add(payload, step));
+            }
+        }
+        there
+    }
+
+    fn add(&mut self, payload: usize, step: usize) {
+        if let Some(held) = self.held.get_mut(step)
+            && !held.contains(&payload)
+        {
+            held.push(payload);
+            self.taken[step] = self.taken[step].saturating_add(self.bytes[payload]);
+        }
+    }
+
+    /// Whether a payload more has room in a step in which it need not be there.
+    fn has_room(&self, payload: usize, step: usize) -> bool {
+        let all = self.taken[step].saturating_add(self.bytes[payload]);
+        !self.held[step].contains(&payload) && all <= self.room.get(step).copied().unwrap_or(0)
+    }
+
+    /// Where each payload begins to be needed, in order.
+    fn begins(&self) -> Vec<(usize, usize)> {
+        let mut begins = Vec::new();
+        let mut before: &[usize] = &[];
+        for (step, held) in self.held.iter().enumerate() {
+            begins.extend(
+                held.iter().filter(|payload| !before.contains(payload)).map(|&payload| (step, payload)),
+            );
+            before = held;
+        }
+        begins
+    }
+
+    fn come_earlier(&mut self, ahead: usize) {
+        let begins = self.begins();
+        for (index, &(step, payload)) in begins.iter().enumerate() {
+            let from = index.checked_sub(ahead).map_or(0, |earlier| begins[earlier].0);
+            for earlier in (from..step).rev() {
+                if !self.has_room(payload, earlier) {
+                    break;
+                }
+                self.add(payload, earlier);
+            }
+        }
+    }
+
+    fn stay_later(&mut self, uses: &Uses, behind: usize) {
+        for (payload, of) in uses.payloads().iter().enumerate() {
+            let Some((_, last)) = of.changed else { continue };
+            for later in (last + 1..self.held.len()).take(behind) {
+                if !self.has_room(payload, later) {
+                    break;
+                }
+                self.add(payload, later);
+            }
+        }
+    }
+}
+
+/// The visits that a rule tells of, access by access.
+fn told(uses: &Uses, cycle: &AccessCycle, eviction: Eviction, last: &[Option<usize>]) -> Vec<Visit> {
+    let mut residency = cycle.residency(eviction);
+    let mut fetched: Vec<Option<usize>> = vec![None; uses.payloads().len()];
+    let mut visits = Vec::new();
+    let mut end = |payload: usize, came: usize, freed: usize| {
+        let of = &uses.payloads()[payload];
+        let mut used = of.steps.iter().copied().filter(|step| (came..freed).contains(step));
+        // What came early and had to leave before it was needed did not come.
+        if let Some(needed) = used.next() {
+            let leaves = used.next_back().unwrap_or(needed) + 1;
+            visits.push(Visit { fetched: came, needed, leaves, freed, payload: of.payload });
+        }
+    };
+    for step in 0..uses.steps() {
+        let moment = residency.access();
+        for payload in moment.evicted {
+            if let Some(came) = fetched[payload].take() {
+                end(payload, came, step);
+            }
+        }
+        for payload in moment.fetched {
+            fetched[payload] = Some(step);
+        }
+        for (payload, last) in last.iter().enumerate() {
+            if *last == Some(step)
+                && let Some(came) = fetched[payload].take()
+            {
+                end(payload, came, step + 1);
+            }
+        }
+    }
+    visits.sort_unstable();
+    visits
+}

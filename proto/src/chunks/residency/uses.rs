@@ -1,0 +1,204 @@
+//! Which payloads the steps of an iteration use, and when gradients are in them.
+//!
+//! A chunk's block on the device is its *payload*. The gradient of a parameter takes the parameter's space when the last
+//! step that reads the parameter is over (PatrickStar, § reusing parameter chunks). Where gradients are there before that,
+//! which happens where several micro-batches pass one after the other, and to a tied weight that its lower end computes
+//! again, the chunk's gradients are a second payload, in which they are added up.
+
+use super::Payload;
+use crate::chunks::layout::Layout;
+use crate::model::Model;
+use crate::model::layer::{Layer, Parameter};
+use crate::training::actions::{Step, Steps};
+
+/// What the steps of an iteration do with payloads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Uses {
+    payloads: Vec<PayloadUses>,
+    /// Positions in `payloads` of each chunk's gradients, where they have a payload of their own; those of parameters are
+    /// the chunks'.
+    gradients: Vec<Option<usize>>,
+    /// Whether each step ends with its layer's gradients in their chunks.
+    delivers: Vec<bool>,
+}
+
+/// What the steps of an iteration do with one payload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PayloadUses {
+    /// Which.
+    pub payload: Payload,
+    /// Steps that need it, ascending.
+    pub steps: Vec<usize>,
+    /// From the step that puts the first gradient into it to the one behind which all are there; none where no gradient
+    /// goes.
+    pub changed: Option<(usize, usize)>,
+}
+
+impl PayloadUses {
+    /// Whether a step that is no use of it lies between the first of its gradients and the last: it may have to leave
+    /// unfinished, to somewhere.
+    pub fn is_interrupted(&self) -> bool {
+        let Some((first, last)) = self.changed else { return false };
+        let within = self.steps.iter().filter(|&&step| (first..=last).contains(&step));
+        within.count() < last - first + 1
+    }
+}
+
+/// When a trained tensor's value is read and its gradient found.
+#[derive(Debug, Clone, Default)]
+struct TensorUses {
+    reads: Vec<usize>,
+    /// Steps that end with a gradient of it in the chunk.
+    gradients: Vec<usize>,
+}
+
+impl Uses {
+    /// Those of a model that is trained whole on one device, in these steps of [`Steps::of_chunks`].
+    pub fn of(model: &Model, layout: &Layout, steps: &Steps) -> Self {
+        let delivers = deliveries(model.layers().len(), steps);
+        let tensors = tensor_uses(model, layout.tensors().len(), steps, &delivers);
+        let mut payloads = Vec::with_capacity(layout.chunks().len());
+        let mut gradients = vec![None; layout.chunks().len()];
+        let mut own = Vec::new();
+        for (chunk, of) in layout.chunks().iter().enumerate() {
+            let tensors = tensors.get(of.tensors.clone()).unwrap_or_default();
+            let mut reads = sorted(tensors.iter().flat_map(|tensor| &tensor.reads));
+            let found = sorted(tensors.iter().flat_map(|tensor| &tensor.gradients));
+            let changed = found.first().copied().zip(found.last().copied());
+            let meets = |tensor: &TensorUses| {
+                tensor.gradients.first().zip(tensor.reads.last()).is_some_and(|(found, read)| found < read)
+            };
+            let parameters = Payload { chunk, is_gradients: false };
+            if tensors.iter().any(meets) {
+                payloads.push(PayloadUses { payload: parameters, steps: reads, changed: None });
+                let payload = Payload { chunk, is_gradients: true };
+                own.push(PayloadUses { payload, steps: found, changed });
+            } else {
+                reads = sorted(reads.iter().chain(&found));
+                payloads.push(PayloadUses { payload: parameters, steps: reads, changed });
+            }
+        }
+        for of in own {
+            gradients[of.payload.chunk] = Some(payloads.len());
+            payloads.push(of);
+        }
+        Self { payloads, gradients, delivers }
+    }
+
+    /// All payloads: the parameters of each chunk in order, then gradients that are apart.
+    pub fn payloads(&self) -> &[PayloadUses] {
+        &self.payloads
+    }
+
+    /// Where the gradients of a chunk are added up: its position among the payloads, the parameters' own where they take
+    /// their space.
+    pub fn gradients_of(&self, chunk: usize) -> usize {
+        self.gradients.get(chunk).copied().flatten().unwrap_or(chunk)
+    }
+
+    /// Whether the gradients of a chunk are a payload of their own.
+    pub fn are_apart(&self, chunk: usize) -> bool {
+        self.gradients.get(chunk).is_some_and(Option::is_some)
+    }
+
+    /// Steps of an iteration.
+    pub fn steps(&self) -> usize {
+        self.delivers.len()
+    }
+
+    /// Whether a step ends with its layer's gradients in their chunks: each backward pass, or the last of a layer's where
+    /// they follow each other, so that gradients are added up before they go there.
+    pub fn delivers(&self, step: usize) -> bool {
+        self.delivers.get(step).copied().unwrap_or(false)
+    }
+
+    /// Positions of the payloads that each step needs.
+    pub fn by_step(&self) -> Vec<Vec<usize>> {
+        let mut by_step = vec![Vec::new(); self.steps()];
+        for (position, of) in self.payloads.iter().enumerate() {
+            for &step in &of.steps {
+                by_step[step].push(position);
+            }
+        }
+        by_step
+    }
+}
+
+/// Which steps end with gradients in chunks.
+fn deliveries(layers: usize, steps: &Steps) -> Vec<bool> {
+    let backward = |step: &Step| match *step {
+        Step::Backward { layer, .. } => Some(layer),
+        _ => None,
+    };
+    let follow_each_other =
+        steps.all().iter().filter_map(backward).is_sorted_by(|above, below| above >= below);
+    let mut left = vec![0_usize; layers];
+    steps.all().iter().filter_map(backward).for_each(|layer| left[layer] += 1);
+    let mut delivers = |step: &Step| {
+        let Some(layer) = backward(step) else { return false };
+        left[layer] -= 1;
+        !follow_each_other || left[layer] == 0
+    };
+    steps.all().iter().map(&mut delivers).collect()
+}
+
+fn tensor_uses(model: &Model, count: usize, steps: &Steps, delivers: &[bool]) -> Vec<TensorUses> {
+    let of_layers = layer_tensors(model);
+    let mut tensors = vec![TensorUses::default(); count];
+    for (at, step) in steps.all().iter().enumerate() {
+        let (layer, is_backward) = match *step {
+            Step::Forward { layer, .. } | Step::Again { layer, .. } => (layer, false),
+            Step::Backward { layer, .. } => (layer, true),
+            Step::Renew | Step::Exchange | Step::Update { .. } => continue,
+        };
+        for &LayerTensor { tensor, is_read_back } in of_layers.get(layer).into_iter().flatten() {
+            let Some(of) = tensors.get_mut(tensor) else { continue };
+            if is_read_back || !is_backward {
+                of.reads.push(at);
+            }
+            if delivers.get(at).copied().unwrap_or(false) {
+                of.gradients.push(at);
+            }
+        }
+    }
+    tensors
+}
+
+/// A tensor that a layer computes with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LayerTensor {
+    /// Its position among the tensors that are laid out.
+    pub tensor: usize,
+    /// Whether the layer's backward pass reads it.
+    pub is_read_back: bool,
+}
+
+/// The tensors that each layer of a whole model computes with: a tied head with the embedding's, too.
+pub fn layer_tensors(model: &Model) -> Vec<Vec<LayerTensor>> {
+    let mut next = 0;
+    let of = |layer: &Layer| {
+        let own = layer.kind.parameters();
+        let tensors = own.iter().map(|parameter| {
+            next += 1;
+            LayerTensor { tensor: next - 1, is_read_back: is_read_back(parameter) }
+        });
+        let mut tensors: Vec<LayerTensor> = tensors.collect();
+        // The embedding's table is the first tensor of the first layer.
+        let shared = layer.kind.shared_parameter();
+        tensors.extend(shared.map(|of| LayerTensor { tensor: 0, is_read_back: is_read_back(&of) }));
+        tensors
+    };
+    model.layers().iter().map(of).collect()
+}
+
+/// Whether a backward pass reads a parameter: tables that rows are taken from, or that are added, it does not.
+fn is_read_back(parameter: &Parameter) -> bool {
+    parameter.module() != parameter.name
+}
+
+fn sorted<'a>(steps: impl IntoIterator<Item = &'a usize>) -> Vec<usize> {
+    let mut steps: Vec<usize> = steps.into_iter().copied().collect();
+    steps.sort_unstable();
+    steps.dedup();
+    steps
+}

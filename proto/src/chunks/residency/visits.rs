@@ -1,0 +1,195 @@
+//! From when to when payloads are on the device.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Payload;
+use super::uses::{PayloadUses, Uses};
+use crate::error::Invalid;
+
+/// A payload on the device, from one boundary of an iteration to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Visit {
+    /// Where it gets memory, and its copy begins unless there is nothing to copy.
+    pub fetched: usize,
+    /// Where it must be there: before the first step that uses it.
+    pub needed: usize,
+    /// Where its copy to the host begins, if a gradient was put into it: behind the last step that uses it.
+    pub leaves: usize,
+    /// Where its memory is given back.
+    pub freed: usize,
+    /// Which.
+    #[serde(flatten)]
+    pub payload: Payload,
+}
+
+/// Bytes that visits of an iteration move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Moved {
+    /// Parameters, and what else was away and is needed once more, to the device.
+    pub up: u64,
+    /// Gradients to the host, complete or not.
+    pub down: u64,
+    /// Visits that begin with a copy.
+    pub fetches: u64,
+}
+
+/// What a visit moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VisitCopies {
+    /// It begins with a copy: what it is for is not made on the device.
+    pub comes: bool,
+    /// It ends with a copy: a gradient was put into it.
+    pub leaves_changed: bool,
+    /// All gradients of the chunk are in it then.
+    pub is_complete: bool,
+}
+
+impl Visit {
+    /// Most visits of an iteration.
+    pub const MAX: usize = 1 << 20;
+
+    /// What is copied, given the uses of its payload.
+    pub fn copies(&self, uses: &PayloadUses) -> VisitCopies {
+        let Some((first, last)) = uses.changed else {
+            return VisitCopies { comes: true, leaves_changed: false, is_complete: false };
+        };
+        // Gradients that are apart begin where the first of them is found.
+        let begins_here = uses.payload.is_gradients && self.needed <= first;
+        let leaves_changed = uses
+            .steps
+            .iter()
+            .any(|&step| (self.needed..self.leaves).contains(&step) && (first..=last).contains(&step));
+        VisitCopies { comes: !begins_here, leaves_changed, is_complete: leaves_changed && self.leaves > last }
+    }
+}
+
+/// The visits of an iteration, each payload's in order, and those that others may be told by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Visits<'a> {
+    uses: &'a Uses,
+    /// Of each payload, at its position among the uses.
+    of_payloads: Vec<Vec<Visit>>,
+}
+
+impl<'a> Visits<'a> {
+    /// Visits in any order, checked: every use is in one, no two of a payload meet, and what is complete leaves.
+    /// `spills` says of a chunk's gradients whether the host has a place for them before they are complete.
+    ///
+    /// # Errors
+    /// Names the visit, or the step and the chunk that lacks one.
+    pub fn new(
+        uses: &'a Uses,
+        visits: &[Visit],
+        spills: impl Fn(&PayloadUses) -> bool,
+    ) -> Result<Self, Invalid> {
+        let at: BTreeMap<Payload, usize> =
+            uses.payloads().iter().enumerate().map(|(position, of)| (of.payload, position)).collect();
+        let mut of_payloads = vec![Vec::new(); uses.payloads().len()];
+        for (index, visit) in visits.iter().enumerate() {
+            let refuse = |why: String| Err(Invalid::field(format!("[{index}]"), why));
+            let Payload { chunk, is_gradients } = visit.payload;
+            let Some(&position) = at.get(&visit.payload) else {
+                let what = if is_gradients { "has no gradients apart" } else { "does not exist" };
+                return refuse(format!("is of chunk {chunk}, which {what}"));
+            };
+            let Visit { fetched, needed, leaves, freed, .. } = *visit;
+            if !(fetched <= needed && needed < leaves && leaves <= freed && freed <= uses.steps()) {
+                return refuse(format!(
+                    "is from boundary {fetched} over {needed} and {leaves} to {freed}: they must follow each other up to {}, \
+                     with a step between the second and the third",
+                    uses.steps()
+                ));
+            }
+            of_payloads[position].push(*visit);
+        }
+        for (of, visits) in uses.payloads().iter().zip(&mut of_payloads) {
+            visits.sort_unstable();
+            check_payload(of, visits, spills(of))?;
+        }
+        Ok(Self { uses, of_payloads })
+    }
+
+    /// All of them with what they move, payload by payload.
+    pub fn all(&self) -> impl Iterator<Item = (usize, &Visit, VisitCopies)> {
+        let of = |(position, (of, visits)): (usize, (&'a PayloadUses, _))| {
+            let visits: &Vec<Visit> = visits;
+            visits.iter().map(move |visit| (position, visit, visit.copies(of)))
+        };
+        self.uses.payloads().iter().zip(&self.of_payloads).enumerate().flat_map(of)
+    }
+
+    /// Bytes of payloads on the device in each step: `R(t)`, where a payload takes `bytes` of its chunk.
+    pub fn resident(&self, bytes: impl Fn(usize) -> u64) -> Vec<u64> {
+        let mut changes = vec![0_i128; self.uses.steps() + 1];
+        for (_, visit, _) in self.all() {
+            let bytes = i128::from(bytes(visit.payload.chunk));
+            changes[visit.fetched] += bytes;
+            changes[visit.freed] -= bytes;
+        }
+        changes.pop();
+        let mut sum = 0_i128;
+        changes
+            .iter()
+            .map(|change| {
+                sum += change;
+                u64::try_from(sum).unwrap_or(u64::MAX)
+            })
+            .collect()
+    }
+
+    /// What an iteration moves, where copies of a chunk have `bytes`.
+    pub fn moved(&self, bytes: impl Fn(usize) -> u64) -> Moved {
+        let mut moved = Moved::default();
+        for (_, visit, copies) in self.all() {
+            let bytes = bytes(visit.payload.chunk);
+            if copies.comes {
+                moved.up = moved.up.saturating_add(bytes);
+                moved.fetches += 1;
+            }
+            if copies.leaves_changed {
+                moved.down = moved.down.saturating_add(bytes);
+            }
+        }
+        moved
+    }
+}
+
+fn check_payload(of: &PayloadUses, visits: &[Visit], spills: bool) -> Result<(), Invalid> {
+    let chunk = of.payload.chunk;
+    let what = if of.payload.is_gradients { "the gradients of chunk" } else { "chunk" };
+    let refuse = |why: String| Err(Invalid::field("", format!("{what} {chunk} {why}")));
+    if let Some(pair) = visits.windows(2).find(|pair| pair[0].freed > pair[1].fetched) {
+        return refuse(format!(
+            "comes at boundary {} before it is gone at {}",
+            pair[1].fetched, pair[0].freed
+        ));
+    }
+    let is_there = |step: usize| visits.iter().any(|visit| (visit.needed..visit.leaves).contains(&step));
+    if let Some(step) = of.steps.iter().find(|&&step| !is_there(step)) {
+        return refuse(format!("is away in step {step}, which needs it"));
+    }
+    let Some((_, last)) = of.changed else { return Ok(()) };
+    for visit in visits {
+        let copies = visit.copies(of);
+        if copies.leaves_changed && !copies.is_complete && !spills {
+            return refuse(format!(
+                "leaves at boundary {} with gradients that are not complete before step {last}, but the host has no place for \
+                 them: keep it until then, or keep parameters on the host",
+                visit.leaves
+            ));
+        }
+        if copies.is_complete && visit.leaves != last + 1 {
+            return refuse(format!(
+                "leaves at boundary {}, but all its gradients are there at {}, where they must leave",
+                visit.leaves,
+                last + 1
+            ));
+        }
+        if !copies.leaves_changed && visit.needed > last {
+            return refuse(format!("comes at boundary {}, when its gradients have left", visit.fetched));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! How a rank trains in chunks.
+
+use serde::{Deserialize, Serialize};
+
+use super::host::{HostCopy, HostMemory, spills};
+use super::layout::Layout;
+use super::lists::Lists;
+use super::order::ChunkOrder;
+use super::packing::{ChunkLayout, Packing};
+use super::residency::paged::Paging;
+use super::residency::uses::Uses;
+use super::residency::visits::{Visit, Visits};
+use super::sequence::Sequence;
+use crate::bytes::Bytes;
+use crate::choice;
+use crate::error::{Invalid, in_range};
+use crate::model::Model;
+use crate::training::actions::Steps;
+use crate::training::{RecomputePolicy, TrainingSpec};
+
+/// How a rank trains a whole model in chunks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChunkedStage {
+    /// How tensors lie in chunks.
+    pub layout: ChunkLayout,
+    /// The chunk size, elements.
+    pub chunk_elements: u64,
+    /// In which order micro-batches pass.
+    pub order: ChunkOrder,
+    /// What the host holds of the parameters.
+    pub host_copy: HostCopy,
+    /// Buffers of the host that gradients pass through where they have no place there.
+    pub staging: usize,
+    /// When chunks are updated.
+    pub update: UpdateTime,
+    /// What updates them.
+    pub kernel: StepKernel,
+    /// When payloads are on the device.
+    pub residency: Residency,
+    /// Most that it may take of the host.
+    pub host_memory: Bytes,
+}
+
+/// When chunks are updated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UpdateTime {
+    /// As soon as their gradients are on the host, beside the backward pass.
+    #[default]
+    OnArrival,
+    /// When the backward pass is over, as PatrickStar and ZeRO-Offload do.
+    AfterBackward,
+}
+
+choice! {
+    UpdateTime {
+        OnArrival = "on-arrival",
+        AfterBackward = "after-backward",
+    }
+}
+
+/// What updates chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepKernel {
+    /// One pass over a chunk's lists.
+    #[default]
+    OnePass,
+    /// Libtorch's operations, tensor by tensor, as in plain training: the same bits, several times as long.
+    TensorWise,
+}
+
+choice! {
+    StepKernel {
+        OnePass = "one-pass",
+        TensorWise = "tensor-wise",
+    }
+}
+
+/// When payloads are on the device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Residency {
+    /// In these visits of every iteration.
+    Planned(Vec<Visit>),
+    /// As a rule has it with the room that a first iteration has found.
+    Paged(Paging),
+}
+
+/// All that follows from how a rank is to train in chunks.
+#[derive(Debug, Clone)]
+pub struct Chunks {
+    /// The lists.
+    pub lists: Lists,
+    /// Where tensors are in them.
+    pub layout: Layout,
+    /// What is done one after another.
+    pub steps: Steps,
+    /// What it needs of which payload.
+    pub uses: Uses,
+    /// Where they are on the host.
+    pub host: HostMemory,
+}
+
+impl ChunkedStage {
+    /// Most buffers that gradients pass through.
+    pub const MAX_STAGING: usize = 64;
+
+    /// Lays out a model that is trained whole on one device.
+    ///
+    /// # Errors
+    /// Names the field that is wrong, and what to do.
+    pub fn lay_out(&self, model: &Model, training: &TrainingSpec) -> Result<Chunks, Invalid> {
+        in_range("staging", self.staging, 1..=Self::MAX_STAGING)?;
+        if training.recompute == RecomputePolicy::Stage {
+            let why = format!(
+                "is {}, but in chunks every layer keeps its graph or its input: choose {} or {}",
+                training.recompute,
+                RecomputePolicy::None,
+                RecomputePolicy::Layer
+            );
+            return Err(Invalid::field("recompute", why));
+        }
+        if training.schedule.updates_always() {
+            let why =
+                format!("is {}, which has no end of an iteration: choose gpipe or 1f1b", training.schedule);
+            return Err(Invalid::field("schedule", why));
+        }
+        let lists = Lists::new(training.precision, &training.optimizer)?;
+        let sequence = Sequence::of_model(model);
+        let packing = Packing::new(&sequence, self.layout, lists)?;
+        let layout = packing.lay_out(self.chunk_elements).map_err(|of| of.under("chunk_elements"))?;
+        let steps = Steps::of_chunks(training, model.layers().len(), self.order);
+        let uses = Uses::of(model, &layout, &steps);
+        let host = HostMemory::new(&layout, &lists, &uses, self.host_copy, self.staging)?;
+        if host.bytes > self.host_memory.0 {
+            let why = format!(
+                "is {}, but the chunks take {} of the host: give more, or choose `{}` copies",
+                self.host_memory,
+                Bytes(host.bytes),
+                HostCopy::Made
+            );
+            return Err(Invalid::field("host_memory", why));
+        }
+        Ok(Chunks { lists, layout, steps, uses, host })
+    }
+
+    /// Its visits, checked; those of a rule where `room` for payloads is known in each step, in bytes.
+    ///
+    /// # Errors
+    /// Names the visit, or the step that lacks room.
+    pub fn visits(&self, chunks: &Chunks, room: &[u64]) -> Result<Vec<Visit>, Invalid> {
+        match &self.residency {
+            Residency::Planned(visits) => {
+                in_range("residency.planned", visits.len(), 0..=Visit::MAX)?;
+                let spills = |of: &_| spills(self.host_copy, of);
+                Visits::new(&chunks.uses, visits, spills).map_err(|of| of.under("residency.planned"))?;
+                Ok(visits.clone())
+            }
+            Residency::Paged(paging) => self.paged(*paging, chunks, room),
+        }
+    }
+
+    /// The visits of a rule.
+    ///
+    /// # Errors
+    /// Names the step that lacks room.
+    pub fn paged(&self, paging: Paging, chunks: &Chunks, room: &[u64]) -> Result<Vec<Visit>, Invalid> {
+        let spills = |of: &_| spills(self.host_copy, of);
+        let visits = paging.visits(&chunks.uses, |chunk| chunks.payload_bytes(chunk), room, spills);
+        visits.map_err(|lack| {
+            let why = format!(
+                "leaves no room in step {}: {} lack for the chunks that it needs at once; choose smaller chunks, or \
+                 recompute layers",
+                lack.access,
+                Bytes(lack.missing)
+            );
+            Invalid::field("residency", why)
+        })
+    }
+}
+
+impl Chunks {
+    /// Bytes of a chunk's payload on the device.
+    pub fn payload_bytes(&self, chunk: usize) -> u64 {
+        self.bytes(chunk, |of| of.capacity)
+    }
+
+    /// Bytes that a copy of a chunk's payload moves: what has tensors.
+    pub fn copied_bytes(&self, chunk: usize) -> u64 {
+        self.bytes(chunk, |of| of.extent)
+    }
+
+    fn bytes(&self, chunk: usize, elements: impl Fn(&super::layout::Chunk) -> u64) -> u64 {
+        let elements = self.layout.chunks().get(chunk).map_or(0, elements);
+        elements.saturating_mul(self.lists.scalar_bytes(super::lists::List::Parameters))
+    }
+}

@@ -1,0 +1,31 @@
+//! What a rank that trains in chunks moved and held.
+
+use serde::{Deserialize, Serialize};
+
+use crate::bytes::Bytes;
+
+/// What a rank that trains in chunks moved and held. Bytes of the device are of the allocated ledger.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ChunkRun {
+    /// In each step the highest bytes of the device besides payloads, the most over all iterations: `N(t)`.
+    pub other_bytes: Vec<u64>,
+    /// In each step the payloads that were there: `R(t)`.
+    pub payload_bytes: Vec<u64>,
+    /// Bytes that it took of the host, all before the first iteration.
+    pub host_bytes: Bytes,
+    /// Bytes that came to the device in the last iteration.
+    pub up_bytes: u64,
+    /// Bytes that left it.
+    pub down_bytes: u64,
+    /// Payloads that came.
+    pub fetches: u64,
+    /// Seconds of an iteration in which the device waited for what comes: the median over the measured ones.
+    pub fetch_seconds: f64,
+    /// The same for what leaves.
+    pub leave_seconds: f64,
+    /// Seconds in which the host updated chunks, beside or behind the passes.
+    pub step_seconds: f64,
+    /// Whether planned visits left too little room for what the first iteration was found to need, so that a rule took their
+    /// place.
+    pub is_replanned: bool,
+}

@@ -107,7 +107,7 @@ impl ChunkedStage {
     /// Most buffers that gradients pass through.
     pub const MAX_STAGING: usize = 64;
 
-    /// Lays out a model that is trained whole on one device.
+    /// Lays out a model that is trained whole on one device, and checks visits that were planned.
     ///
     /// # Errors
     /// Names the field that is wrong, and what to do.
@@ -127,6 +127,15 @@ impl ChunkedStage {
                 format!("is {}, which has no end of an iteration: choose gpipe or 1f1b", training.schedule);
             return Err(Invalid::field("schedule", why));
         }
+        if self.update == UpdateTime::AfterBackward && self.host_copy == HostCopy::Made {
+            let why = format!(
+                "is {}, but gradients have no place on the host to wait in: choose {} copies, or {}",
+                UpdateTime::AfterBackward,
+                HostCopy::Kept,
+                UpdateTime::OnArrival
+            );
+            return Err(Invalid::field("update", why));
+        }
         let lists = Lists::new(training.precision, &training.optimizer)?;
         let sequence = Sequence::of_model(model);
         let packing = Packing::new(&sequence, self.layout, lists)?;
@@ -143,23 +152,42 @@ impl ChunkedStage {
             );
             return Err(Invalid::field("host_memory", why));
         }
-        Ok(Chunks { lists, layout, steps, uses, host })
+        let chunks = Chunks { lists, layout, steps, uses, host };
+        if let Residency::Planned(visits) = &self.residency {
+            in_range("residency.planned", visits.len(), 0..=Visit::MAX)?;
+            let spills = |of: &_| spills(self.host_copy, of);
+            Visits::new(&chunks.uses, visits, spills).map_err(|of| of.under("residency.planned"))?;
+        }
+        Ok(chunks)
     }
 
-    /// Its visits, checked; those of a rule where `room` for payloads is known in each step, in bytes.
+    /// Its visits; those of a rule where `room` for payloads is known in each step, in bytes.
     ///
     /// # Errors
-    /// Names the visit, or the step that lacks room.
+    /// Names the step that lacks room.
     pub fn visits(&self, chunks: &Chunks, room: &[u64]) -> Result<Vec<Visit>, Invalid> {
         match &self.residency {
-            Residency::Planned(visits) => {
-                in_range("residency.planned", visits.len(), 0..=Visit::MAX)?;
-                let spills = |of: &_| spills(self.host_copy, of);
-                Visits::new(&chunks.uses, visits, spills).map_err(|of| of.under("residency.planned"))?;
-                Ok(visits.clone())
-            }
+            Residency::Planned(visits) => Ok(visits.clone()),
             Residency::Paged(paging) => self.paged(*paging, chunks, room),
         }
+    }
+
+    /// Visits in which nothing is there but what a step needs, or may not leave.
+    ///
+    /// # Errors
+    /// None: there is as much room as that takes.
+    pub fn bare_visits(&self, chunks: &Chunks) -> Result<Vec<Visit>, Invalid> {
+        let mut room = vec![0_u64; chunks.uses.steps()];
+        for of in chunks.uses.payloads() {
+            let bytes = chunks.payload_bytes(of.payload.chunk);
+            let stays = of.changed.filter(|_| !spills(self.host_copy, of));
+            let stays = stays.map_or(0..0, |(first, last)| first..last + 1);
+            let between = stays.filter(|step| !of.steps.contains(step));
+            for step in of.steps.iter().copied().chain(between) {
+                room[step] = room[step].saturating_add(bytes);
+            }
+        }
+        self.paged(Paging::AT_NEED, chunks, &room)
     }
 
     /// The visits of a rule.

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <limits>
+#include <utility>
 
 namespace {
 
@@ -20,6 +21,7 @@ constexpr size_t alignment = 64;
 // In front of the data: libtorch demands that the data pointer itself identifies an allocation, and it
 // does not say the size when it frees one.
 struct Header {
+  // Those that are counted.
   uint64_t bytes;
   // What the C library gave, which is aligned less: what it aligns itself it cuts out of more and gives the rest back, at
   // twice the time.
@@ -30,6 +32,9 @@ static_assert(sizeof(Header) <= alignment);
 std::atomic<uint64_t> capacity{std::numeric_limits<uint64_t>::max()};
 std::atomic<uint64_t> held{0};
 std::atomic<uint64_t> peak{0};
+
+// Whether what this thread allocates is no memory of the device, although it lies where the device's does.
+thread_local bool aside = false;
 
 // The latest refusal. Written before the flag is set and read after it.
 std::atomic<bool> refused{false};
@@ -76,19 +81,20 @@ public:
   c10::DataPtr allocate(size_t bytes) override {
     void *data = nullptr;
     if (bytes > 0) {
-      reserve(bytes);
+      const uint64_t counted = aside ? 0 : bytes;
+      reserve(counted);
       constexpr size_t in_front = sizeof(Header) + alignment;
       void *block =
           bytes > std::numeric_limits<size_t>::max() - in_front ? nullptr : std::malloc(in_front + bytes);
       if (block == nullptr) {
         // The host itself has no more: what is held is all that there is.
-        const uint64_t others = held.fetch_sub(bytes) - bytes;
+        const uint64_t others = held.fetch_sub(counted) - counted;
         refuse(bytes, others, others);
       }
       const auto least = reinterpret_cast<uintptr_t>(block) + sizeof(Header);
       data = reinterpret_cast<void *>((least + alignment - 1) & ~uintptr_t{alignment - 1});
-      new (static_cast<Header *>(data) - 1) Header{bytes, block};
-      if (recorder::is_on()) {
+      new (static_cast<Header *>(data) - 1) Header{counted, block};
+      if (recorder::is_on() && !aside) {
         recorder::allocated(data, bytes);
       }
     }
@@ -116,6 +122,8 @@ void shim_track_host_memory() {
 uint64_t shim_set_host_capacity(uint64_t bytes) { return capacity.exchange(bytes); }
 
 MemoryCounts shim_host_memory() { return {held.load(), peak.load(), 0, 0, 0}; }
+
+bool shim_allocate_aside(bool on) { return std::exchange(aside, on); }
 
 Status shim_set_host_aside(uint64_t bytes) {
   return guarded([&] { reserve(bytes); });

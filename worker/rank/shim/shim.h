@@ -53,6 +53,8 @@ struct Excess {
 void shim_track_host_memory();
 // Requests that would exceed this many bytes fail. Returns what was allowed before.
 uint64_t shim_set_host_capacity(uint64_t bytes);
+// Whether what the calling thread allocates from now on is counted nowhere; returns what was so far.
+bool shim_allocate_aside(bool on);
 MemoryCounts shim_host_memory();
 // Counts so many bytes as held, for memory that is others' to use, or counts them no more.
 Status shim_set_host_aside(uint64_t bytes);

@@ -10,7 +10,7 @@
 //! * [`peers`] are who talks to whom, [`tensor`] what all of them do with tensors.
 //! * [`tape`] records what a layer allocates, for the planner.
 //! * [`memory`] counts bytes, [`timing`] the seconds of layers by a [`clock`], [`progress`] tells the daemon.
-//! * [`ffi`] is the only unsafe code.
+//! * [`ffi`] is the only unsafe code; `completion` is how one thread waits for another.
 //!
 //! It is a library so that tests can reach its parts; the program is in `main.rs`.
 
@@ -18,6 +18,7 @@ pub mod actions;
 pub mod chunks;
 pub mod clock;
 pub mod collective;
+mod completion;
 pub mod connections;
 pub mod data;
 pub mod error;

@@ -17,7 +17,7 @@ const ALLOCATOR_SETTINGS: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC
 const NO_CACHING: &str = "PYTORCH_NO_CUDA_MEMORY_CACHING";
 
 /// A device's memory.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Memory {
     backend: Backend,
     ordinal: i32,

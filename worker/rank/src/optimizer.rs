@@ -17,11 +17,11 @@ use crate::tensor::copy_of;
 
 /// What the optimizer keeps of one trained tensor between steps.
 #[derive(Debug, Default)]
-struct TensorState {
+pub(crate) struct TensorState {
     /// SGD's velocity or Adam's first moment.
-    first: Option<Tensor>,
+    pub(crate) first: Option<Tensor>,
     /// Adam's second moment.
-    second: Option<Tensor>,
+    pub(crate) second: Option<Tensor>,
 }
 
 /// The optimizer of a stage.
@@ -69,7 +69,11 @@ impl Stepper {
     }
 }
 
-fn update(
+/// Updates a tensor's weights, in fp32, in the `steps`-th step of a training.
+///
+/// # Errors
+/// Out of memory, for one.
+pub(crate) fn update(
     rule: Optimizer,
     steps: i32,
     state: &mut TensorState,

@@ -3,11 +3,13 @@
 use std::io::Read;
 use std::path::Path;
 
+use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::cluster::device::Backend;
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::rank::{Edges, LinkSpec, RankDevice, RankSpec};
 use loadmaster_proto::measure::run::{RunSpec, SoloStage};
+use loadmaster_proto::training::Precision;
 use loadmaster_proto::training::actions::ActedStage;
 use loadmaster_proto::training::stage::StageConfig;
 use serde::de::DeserializeOwned;
@@ -80,6 +82,7 @@ pub fn check(spec: &RankSpec) -> Result<(), Invalid> {
     in_range("shard", spec.shard, 0..=spec.position.stage.devices() - 1)?;
     check_device(&spec.device).map_err(|invalid| invalid.under("device"))?;
     check_actions(spec).map_err(|invalid| invalid.under("actions"))?;
+    check_chunks(spec)?;
     check_pace(spec.pace, spec.device.backend).map_err(|invalid| invalid.under("pace"))?;
     check_edges(spec)
 }
@@ -113,6 +116,42 @@ fn check_actions(spec: &RankSpec) -> Result<(), Invalid> {
     let SoloStage { stage, stage_count: count, stage_index: index } = &spec.position;
     let of = ActedStage { model: &spec.model, training: &spec.training, stage, index: *index, count: *count };
     spec.actions.check(of)
+}
+
+fn check_chunks(spec: &RankSpec) -> Result<(), Invalid> {
+    let Some(chunks) = &spec.chunks else { return Ok(()) };
+    let stage = spec.position.stage;
+    let is_whole = spec.position.stage_count == 1 && stage.layer_count() == spec.model.layers().len();
+    if !is_whole || stage.devices() != 1 {
+        let why = format!(
+            "is {stage} of {} stages, but a model in chunks is trained whole on one device",
+            spec.position.stage_count
+        );
+        return Err(Invalid::field("position.stage", why));
+    }
+    if !spec.actions.is_empty() {
+        return Err(Invalid::field("actions", "must be empty where a model is trained in chunks"));
+    }
+    let is_made = chunks.host_copy == HostCopy::Made && spec.training.precision != Precision::Fp32;
+    if is_made && spec.device.backend == Backend::Cuda {
+        let why = format!(
+            "is {}, but of a GPU's chunks in {} the host keeps a copy: choose {}",
+            HostCopy::Made,
+            spec.training.precision,
+            HostCopy::Kept
+        );
+        return Err(Invalid::field("chunks.host_copy", why));
+    }
+    // Fields of the training have their own place.
+    let of_chunks = |invalid: Invalid| {
+        let is_of_training = invalid
+            .violations()
+            .iter()
+            .any(|violation| ["precision", "recompute", "schedule"].contains(&violation.field.as_str()));
+        invalid.under(if is_of_training { "training" } else { "chunks" })
+    };
+    chunks.lay_out(&spec.model, &spec.training).map_err(of_chunks)?;
+    Ok(())
 }
 
 fn check_pace(pace: CopyPace, backend: Backend) -> Result<(), Invalid> {

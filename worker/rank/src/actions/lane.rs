@@ -2,19 +2,16 @@
 //! copies; of a GPU a queue of its own, which nobody on the host waits for.
 
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::completion::{Completion, Doing};
 use crate::error::RankError;
 use crate::ffi::{ComputingHeld, CopyQueue, Gpu, QueuedCopy, Transfer};
-use crate::progress;
 
 /// Bytes that are copied between two looks at the clock.
 const CHUNK: usize = 1 << 20;
 /// A chunk takes no longer than this where copies have a pace.
 const CHUNK_SECONDS: f64 = 0.002;
-/// How often a waiting stage says that it lives.
-const WAITING_PAUSE: Duration = Duration::from_millis(100);
 
 /// A way for bytes in one direction.
 #[derive(Debug)]
@@ -27,55 +24,16 @@ pub(crate) enum Lane {
 /// A copy that was asked for.
 #[derive(Debug)]
 pub(crate) struct Job {
+    /// What must be done before.
+    after: Option<Completion>,
     transfers: Vec<Transfer>,
-    end: End,
-}
-
-/// How far a copy is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Begun,
-    Complete,
-    /// Its thread is gone.
-    Failed,
-}
-
-#[derive(Debug)]
-pub(crate) struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Tells who waits how a copy ended, however it did.
-#[derive(Debug)]
-struct End(Arc<Shared>);
-
-impl End {
-    fn complete(&self) {
-        *self.0.state() = State::Complete;
-    }
-}
-
-impl Drop for End {
-    fn drop(&mut self) {
-        let mut state = self.0.state();
-        if *state == State::Begun {
-            *state = State::Failed;
-        }
-        self.0.changed.notify_all();
-    }
+    end: Doing,
 }
 
 /// A copy to wait for.
 #[derive(Debug)]
 pub(crate) enum Ticket {
-    OfThread(Arc<Shared>),
+    OfThread(Completion),
     OfQueue(QueuedCopy),
 }
 
@@ -107,29 +65,26 @@ impl Ticket {
     /// When it failed.
     pub(crate) fn wait(self) -> Result<Wait, RankError> {
         match self {
-            Self::OfThread(shared) => {
+            Self::OfThread(copied) => {
                 let begin = Instant::now();
-                shared.wait().map(|()| Wait::Over(begin.elapsed()))
+                copied.wait().map(|()| Wait::Over(begin.elapsed()))
             }
             Self::OfQueue(queued) => Ok(Wait::OfComputing(queued.hold_computing()?)),
         }
     }
-}
 
-impl Shared {
-    fn wait(&self) -> Result<(), RankError> {
-        let mut state = self.state();
-        while *state == State::Begun {
-            let waited = self.changed.wait_timeout(state, WAITING_PAUSE);
-            let (held, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            state = held;
-            if timeout.timed_out() {
-                progress::tick();
+    /// When it is done, for another thread of the host.
+    ///
+    /// # Errors
+    /// When a GPU refuses.
+    pub(crate) fn completion(&self) -> Result<Completion, RankError> {
+        match self {
+            Self::OfThread(copied) => Ok(copied.clone()),
+            Self::OfQueue(queued) => {
+                let (copied, end) = Completion::begun();
+                queued.then(Box::new(move || end.complete()))?;
+                Ok(copied)
             }
-        }
-        match *state {
-            State::Failed => Err(RankError::Other("the thread that copies blocks failed".to_owned())),
-            State::Begun | State::Complete => Ok(()),
         }
     }
 }
@@ -159,20 +114,43 @@ impl Lane {
     /// # Errors
     /// When a GPU refuses.
     pub(crate) fn ask(&self, transfers: Vec<Transfer>) -> Result<Ticket, RankError> {
+        self.ask_behind(None, transfers)
+    }
+
+    /// Asks for a copy behind something else, whoever does that. Never waits.
+    ///
+    /// # Errors
+    /// When a GPU refuses.
+    pub(crate) fn ask_behind(
+        &self,
+        after: Option<Completion>,
+        transfers: Vec<Transfer>,
+    ) -> Result<Ticket, RankError> {
         match self {
             Self::Thread(jobs) => {
-                let shared = Arc::new(Shared { state: Mutex::new(State::Begun), changed: Condvar::new() });
+                let (copied, end) = Completion::begun();
                 // Where its thread is gone the job comes back, is dropped, and has failed.
-                drop(jobs.send(Job { transfers, end: End(shared.clone()) }));
-                Ok(Ticket::OfThread(shared))
+                drop(jobs.send(Job { after, transfers, end }));
+                Ok(Ticket::OfThread(copied))
             }
-            Self::Queue(queue) => Ok(Ticket::OfQueue(queue.copy(transfers)?)),
+            Self::Queue(queue) => {
+                if let Some(after) = after {
+                    // Where it failed the rank's own thread finds out.
+                    queue.behind(Box::new(move || {
+                        after.is_done_at_last();
+                    }))?;
+                }
+                Ok(Ticket::OfQueue(queue.copy(transfers)?))
+            }
         }
     }
 }
 
 fn work(jobs: &Receiver<Job>, bytes_per_second: Option<f64>) {
-    for Job { mut transfers, end } in jobs {
+    for Job { after, mut transfers, end } in jobs {
+        if after.is_some_and(|after| !after.is_done_at_last()) {
+            continue;
+        }
         let begin = Instant::now();
         let chunk = bytes_per_second.map_or(CHUNK, |pace| CHUNK.min((pace * CHUNK_SECONDS) as usize).max(1));
         let mut copied = 0_u64;

@@ -66,6 +66,20 @@ pub enum Instructions {
     Avx2,
 }
 
+/// Rounds weights to what layers compute with.
+pub fn round_all(from: &[f32], to: &mut [Bf16]) {
+    struct Rounding<'a>(&'a [f32], &'a mut [Bf16]);
+    impl NullaryFnOnce for Rounding<'_> {
+        type Output = ();
+
+        #[inline(always)]
+        fn call(self) {
+            self.1.iter_mut().zip(self.0).for_each(|(to, &from)| *to = Bf16::round(from));
+        }
+    }
+    Arch::new().dispatch(Rounding(from, to));
+}
+
 /// The lists of a chunk, or of a part of one: element for element the same tensors.
 #[derive(Debug)]
 pub struct Lists<'a, L> {

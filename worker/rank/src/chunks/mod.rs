@@ -1,9 +1,162 @@
 //! Chunks: a model's state in pieces that live in the host's memory (PatrickStar).
 //!
+//! What layers compute with comes to the device in time and leaves, by chunks, and gradients leave in the same memory. When
+//! follows from [`ChunkedStage`](loadmaster_proto::chunks::stage::ChunkedStage) alone, the contract with the planner. A chunk is
+//! one storage, in which tensors lie; its memory comes and goes, and the tensors, and what autograd saved of them, stay.
+//!
 //! | module | question |
 //! |---|---|
+//! | here | how does the rest of the rank tell where it is? |
+//! | `run` | what happens at a boundary? |
+//! | `visiting` | which chunks come and leave there? |
+//! | `payloads` | how do they? |
+//! | `tensors` | what is in a tensor's space, and may be read? |
+//! | `host` | where are chunks on the host, and who updates them? |
+//! | `trace` | what does each step need, and what was moved? |
 //! | `host_step` | what does the optimizer do to one element? |
 //! | `lists` | how does it go over the lists of a chunk: in one pass, with which instructions, on which cores? |
+//! | `tensor_step` | the same as plain training does it |
+//!
+//! Passes are as in plain training, and backward passes in libtorch's hands: hence a static, as of
+//! [memory actions](crate::actions).
 
+mod host;
 pub mod host_step;
 pub mod lists;
+mod payloads;
+mod run;
+mod tensor_step;
+mod tensors;
+mod trace;
+mod visiting;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use loadmaster_proto::measure::chunked;
+use loadmaster_proto::measure::rank::RankSpec;
+use loadmaster_proto::training::actions::{Step, Steps};
+use loadmaster_proto::training::shard::ShardParameter;
+use tch::Tensor;
+
+use crate::error::RankError;
+use crate::ffi::MemoryCounts;
+use crate::layers::{ParameterMaker, Trained};
+use crate::memory::Memory;
+use run::ChunkRun;
+
+static RUN: Mutex<Option<ChunkRun>> = Mutex::new(None);
+
+fn run() -> MutexGuard<'static, Option<ChunkRun>> {
+    RUN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the run says; none where nothing is in chunks.
+fn with<T>(act: impl FnOnce(&mut ChunkRun) -> Result<T, RankError>) -> Result<Option<T>, RankError> {
+    run().as_mut().map(act).transpose()
+}
+
+/// The run does something, if there is one.
+fn tell(act: impl FnOnce(&mut ChunkRun) -> Result<(), RankError>) -> Result<(), RankError> {
+    run().as_mut().map_or(Ok(()), act)
+}
+
+/// Begins to train in chunks, if a specification wants it: takes the host's memory. Before the stage is built. Returns the
+/// steps of an iteration.
+///
+/// # Errors
+/// The specification contradicts itself, or the host has not so much memory.
+pub fn begin(spec: &RankSpec, memory: &Memory) -> Result<Option<Steps>, RankError> {
+    let Some(stage) = &spec.chunks else { return Ok(None) };
+    let begun = ChunkRun::new(spec, (**stage).clone(), memory)?;
+    let steps = begun.steps();
+    *run() = Some(begun);
+    Ok(Some(steps))
+}
+
+/// A parameter at its start in its chunk, each in the order of the layers; none where nothing is in chunks.
+///
+/// # Errors
+/// What libtorch says.
+pub fn make(
+    maker: &ParameterMaker,
+    (layer, position): (usize, usize),
+    parameter: &ShardParameter,
+) -> Result<Option<Trained>, RankError> {
+    with(|run| {
+        let start = maker.start_aside(layer, position, &parameter.whole)?;
+        run.make(layer, parameter.whole.name, &start)
+    })
+}
+
+/// The boundary before a step. Returns whether there was one.
+///
+/// # Errors
+/// Out of memory, for one.
+pub fn before(step: Step) -> Result<bool, RankError> {
+    Ok(with(|run| run.before(step))?.unwrap_or(false))
+}
+
+/// A backward pass is over.
+///
+/// # Errors
+/// Out of memory, for one.
+pub fn went_backward(step: Step) -> Result<(), RankError> {
+    tell(|run| run.went_backward(step))
+}
+
+/// An iteration is over.
+///
+/// # Errors
+/// Out of memory, for one.
+pub fn end_iteration() -> Result<(), RankError> {
+    tell(ChunkRun::end_iteration)
+}
+
+/// Waits until all that was computed so far has updated its chunks.
+///
+/// # Errors
+/// When an update failed.
+pub fn finish() -> Result<(), RankError> {
+    tell(|run| run.finish())
+}
+
+/// Its parameters by name, once all is updated.
+///
+/// # Errors
+/// What libtorch says.
+pub fn parameters() -> Result<Vec<(String, Tensor)>, RankError> {
+    Ok(with(|run| run.parameters())?.unwrap_or_default())
+}
+
+/// The gradients of the first iteration by name, where somebody wants them.
+pub fn take_gradients() -> Vec<(String, Tensor)> {
+    run().as_mut().map(ChunkRun::take_gradients).unwrap_or_default()
+}
+
+/// Forgets what was counted so far.
+pub fn reset() {
+    if let Some(run) = run().as_mut() {
+        run.reset();
+    }
+}
+
+/// The highest counts of the device since the last reset, which are looked at at every boundary.
+///
+/// # Errors
+/// When libtorch has no statistics.
+pub fn highest() -> Result<Option<MemoryCounts>, RankError> {
+    with(|run| run.trace.highest())
+}
+
+/// What was moved and held; none where nothing is in chunks.
+///
+/// # Errors
+/// When the device failed.
+pub fn told() -> Result<Option<chunked::ChunkRun>, RankError> {
+    with(|run| run.told())
+}
+
+/// Ends. Nothing may compute with what is away by now.
+pub fn end() {
+    *run() = None;
+}

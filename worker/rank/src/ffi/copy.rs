@@ -6,6 +6,7 @@ use cudarc::driver::{CudaStream, sys};
 
 use super::gpu::GpuFailure;
 use super::{Held, Mapping, Storage};
+use crate::chunks::lists::{Bf16, round_all};
 
 /// Which way bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub struct Transfer {
     from: *const u8,
     to: *mut u8,
     bytes: usize,
+    /// What is read are numbers in fp32, and what is written the same in bf16.
+    rounds: bool,
 }
 
 // SAFETY: the pointers are into memory that it holds; see above for who else touches it.
@@ -55,7 +58,16 @@ impl Transfer {
             Direction::Out => (device, other),
             Direction::Back => (other, device),
         };
-        Some(Self { _held: held, _mapping: mapping.clone(), from, to, bytes })
+        Some(Self { _held: held, _mapping: mapping.clone(), from, to, bytes, rounds: false })
+    }
+
+    /// From as many numbers in fp32 at `at` of a mapping as there are in bf16 in the first `bytes` of a storage. On the
+    /// host's threads alone: a queue of a GPU only copies.
+    pub fn rounding(storage: &Storage, bytes: u64, mapping: &Arc<Mapping>, at: u64) -> Option<Self> {
+        let last = at.checked_add(bytes)?;
+        let transfer = Self::new(storage, (0, bytes), mapping, at, Direction::Back)?;
+        let fits = last.checked_add(bytes)? <= mapping.bytes() && bytes.is_multiple_of(2);
+        (fits && at.is_multiple_of(4)).then_some(Self { rounds: true, ..transfer })
     }
 
     /// All its bytes.
@@ -66,11 +78,31 @@ impl Transfer {
     /// Copies at most so many of them, those behind the first `done`. Returns how many.
     pub fn advance(&mut self, done: usize, most: usize) -> usize {
         let count = most.min(self.bytes.saturating_sub(done));
+        if self.rounds {
+            return self.round(done, count);
+        }
         if count > 0 {
             // SAFETY: both ranges are within memory that is held, and one is a tensor's, the other a pool's.
             unsafe { std::ptr::copy_nonoverlapping(self.from.add(done), self.to.add(done), count) };
         }
         count
+    }
+
+    /// Whole numbers alone.
+    fn round(&mut self, done: usize, most: usize) -> usize {
+        const BYTES: usize = size_of::<Bf16>();
+        let count = most.max(BYTES) / BYTES;
+        let count = count.min(self.bytes.saturating_sub(done) / BYTES);
+        // SAFETY: both ranges are within memory that is held, one is a tensor's, the other a pool's, and they begin where
+        // numbers do: storages and pools are aligned.
+        let (from, to) = unsafe {
+            (
+                std::slice::from_raw_parts(self.from.add(2 * done).cast::<f32>(), count),
+                std::slice::from_raw_parts_mut(self.to.add(done).cast::<Bf16>(), count),
+            )
+        };
+        round_all(from, to);
+        count * BYTES
     }
 
     /// Asks a queue of a GPU to copy all of it. What it is asked for must be waited for before this ends.

@@ -3,10 +3,12 @@
 use std::ffi::c_void;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use super::gpu::{Gpu, GpuFailure, SharedMemory};
+use crate::chunks::lists::Bf16;
 
 /// Memory that no allocator of libtorch knows of.
 #[derive(Debug)]
@@ -104,6 +106,67 @@ impl Mapping {
     /// How many there are.
     pub fn bytes(&self) -> u64 {
         self.bytes as u64
+    }
+}
+
+/// A kind of number: whatever its bits are, it is one.
+pub trait Number: Copy + Send + sealed::Sealed {}
+
+mod sealed {
+    /// Known to be plain numbers.
+    pub trait Sealed {}
+}
+
+macro_rules! numbers {
+    ($($number:ty),+) => {
+        $(impl sealed::Sealed for $number {}
+        impl Number for $number {})+
+    };
+}
+
+numbers!(u8, f32, Bf16);
+
+/// Numbers in a part of a mapping, for one thread to compute with. It holds the mapping.
+///
+/// While it is there nobody else may touch the part: who gives parts out sees to it that a copy that writes one is done
+/// before this is made, and one that reads it begins when this has ended.
+#[derive(Debug)]
+pub struct Numbers<T> {
+    _mapping: Arc<Mapping>,
+    start: *mut T,
+    count: usize,
+}
+
+// SAFETY: plain memory that it holds; see above for who else touches it.
+unsafe impl<T: Number> Send for Numbers<T> {}
+
+impl Mapping {
+    /// So many numbers from this byte on; none where there are not so many, or they would begin between two.
+    pub fn numbers<T: Number>(self: &Arc<Self>, at: u64, count: u64) -> Option<Numbers<T>> {
+        let bytes = count.checked_mul(size_of::<T>() as u64)?;
+        let fits = at.checked_add(bytes).is_some_and(|end| end <= self.bytes());
+        if !fits
+            || !at.is_multiple_of(align_of::<T>() as u64)
+            || matches!(self.origin, Origin::Elsewhere { .. })
+        {
+            return None;
+        }
+        let (at, count) = (usize::try_from(at).ok()?, usize::try_from(count).ok()?);
+        let start = if count == 0 {
+            std::ptr::NonNull::dangling().as_ptr()
+        } else {
+            // SAFETY: it is within what was just compared with.
+            unsafe { self.start.add(at) }.cast()
+        };
+        Some(Numbers { _mapping: self.clone(), start, count })
+    }
+}
+
+impl<T: Number> Numbers<T> {
+    /// All of them.
+    pub fn all(&mut self) -> &mut [T] {
+        // SAFETY: they are within the mapping, which begins at a page, and aligned; nobody else touches them meanwhile.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.count) }
     }
 }
 

@@ -17,7 +17,7 @@ use torch_sys::C_tensor;
 
 pub use copy::{Direction, Transfer};
 pub use gpu::{ComputingHeld, CopyQueue, Gate, Gpu, GpuFailure, GpuMoment, QueuedCopy, SharedMemory};
-pub use mapping::Mapping;
+pub use mapping::{Mapping, Number, Numbers};
 pub use operator::{fill, with_backward};
 pub use storage::{Finder, Held, Storage, offer};
 pub use tape::{
@@ -93,6 +93,7 @@ unsafe extern "C" {
     safe fn shim_track_host_memory();
     safe fn shim_set_host_capacity(bytes: u64) -> u64;
     safe fn shim_host_memory() -> MemoryCounts;
+    safe fn shim_allocate_aside(on: bool) -> bool;
     safe fn shim_set_host_aside(bytes: u64) -> i32;
     safe fn shim_put_host_back(bytes: u64);
     safe fn shim_reset_host_peak();
@@ -216,6 +217,15 @@ pub fn without_host_capacity<T>(work: impl FnOnce() -> T) -> T {
     let capacity = shim_set_host_capacity(u64::MAX);
     let done = work();
     shim_set_host_capacity(capacity);
+    done
+}
+
+/// Does what makes host tensors on this thread that are no memory of the device, although a CPU slot's lie there too: they
+/// are counted nowhere.
+pub fn aside<T>(work: impl FnOnce() -> T) -> T {
+    let before = shim_allocate_aside(true);
+    let done = work();
+    shim_allocate_aside(before);
     done
 }
 

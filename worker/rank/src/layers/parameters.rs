@@ -142,6 +142,19 @@ impl ParameterMaker {
         self.trained(layer, parameter.whole.name, start?)
     }
 
+    /// What a parameter starts with, in fp32. On a CPU slot it is no memory of the device.
+    ///
+    /// # Errors
+    /// Out of memory, for one.
+    pub fn start_aside(
+        &self,
+        layer: usize,
+        position: usize,
+        parameter: &Parameter,
+    ) -> Result<Tensor, TchError> {
+        ffi::aside(|| self.start(layer, position, parameter))
+    }
+
     fn start(&self, layer: usize, position: usize, parameter: &Parameter) -> Result<Tensor, TchError> {
         let _no_grad = tch::no_grad_guard();
         Purpose::Parameter { layer, parameter: position }.set(self.seed);

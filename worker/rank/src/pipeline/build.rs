@@ -14,6 +14,7 @@ use super::share::Share;
 use super::stage::Stage;
 use super::version::{Frame, Version};
 use crate::actions;
+use crate::chunks;
 use crate::data::Data;
 use crate::error::RankError;
 use crate::layers::{ParameterMaker, Trained};
@@ -45,7 +46,10 @@ impl Stage {
             progress::enter(Phase::Setup, Some(index));
             let from = trained.len();
             for (position, parameter) in layer.kind.shard_parameters(shard).iter().enumerate() {
-                trained.push(maker.make_shard(index, position, parameter)?);
+                trained.push(match chunks::make(&maker, (index, position), parameter)? {
+                    Some(in_chunk) => in_chunk,
+                    None => maker.make_shard(index, position, parameter)?,
+                });
             }
             let mut parameters: Vec<Tensor> =
                 trained.iter().skip(from).map(|own| own.value.shallow_clone()).collect();

@@ -8,6 +8,7 @@ use tch::Tensor;
 
 use super::passes::{MicroBatch, Passes};
 use crate::actions;
+use crate::chunks;
 use crate::error::RankError;
 use crate::ffi::{GradientCatch, GradientRoot};
 use crate::layers::ForwardKind;
@@ -167,7 +168,7 @@ impl Segment {
             Some(root) => {
                 let layers = (*self.layers.start(), *self.layers.end());
                 let MicroBatch { index, in_steps, .. } = micro_batch;
-                actions::before(Step::Backward { micro_batch: in_steps, layer: layers.1 })?;
+                boundary(Step::Backward { micro_batch: in_steps, layer: layers.1 })?;
                 passes.times.backward(layers, (index, in_steps), || Ok(root.backward(gradients)?))?;
             }
             None => drop(gradients),
@@ -196,7 +197,7 @@ impl Segment {
                 ForwardKind::First => Step::Forward { micro_batch: in_steps, layer: index },
                 ForwardKind::Again => Step::Again { micro_batch: in_steps, layer: index },
             };
-            if actions::before(step)? {
+            if boundary(step)? {
                 start = passes.times.timer().now()?;
             }
             let is_first = kind == ForwardKind::First;
@@ -225,6 +226,11 @@ impl Segment {
         }
         Ok(values)
     }
+}
+
+/// The boundary before a step. Returns whether anything may have happened there.
+fn boundary(step: Step) -> Result<bool, RankError> {
+    Ok(actions::before(step)? | chunks::before(step)?)
 }
 
 impl Inputs {

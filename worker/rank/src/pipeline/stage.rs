@@ -14,6 +14,7 @@ use crate::data::Data;
 use crate::error::RankError;
 use crate::layers::Trained;
 use crate::progress;
+use crate::tape::defect;
 use crate::timing::Times;
 
 /// What leaves a stage's forward pass.
@@ -42,8 +43,20 @@ pub struct Stage {
     pub(super) loss_parts: f64,
     pub(super) replica: u32,
     pub(super) seed: u64,
-    /// Each with the weights that it went forward with.
-    pub(super) in_flight: HashMap<MicroBatch, (Rc<Version>, Vec<Kept>)>,
+    pub(super) in_flight: HashMap<MicroBatch, Flight>,
+}
+
+/// A micro-batch on its way through a stage.
+#[derive(Debug)]
+pub(super) struct Flight {
+    /// The weights that it goes forward with.
+    pub(super) version: Rc<Version>,
+    /// Of each segment that it went forward through and not yet back.
+    kept: Vec<Kept>,
+    /// What enters the next segment of its forward pass.
+    inputs: Option<Inputs>,
+    /// What the next segment of its backward pass takes, once that has begun: none where nothing below is trained.
+    gradients: Option<Vec<Tensor>>,
 }
 
 impl Stage {
@@ -82,22 +95,50 @@ impl Stage {
         micro_batch: MicroBatch,
         inputs: Option<Vec<Tensor>>,
     ) -> Result<Forwarded, RankError> {
-        progress::enter(Phase::Forward, self.frames.first().map(|layer| layer.index));
-        let mut inputs = self.inputs(micro_batch, inputs)?;
-        let version = self.newest.clone();
-        let (mut passes, segments) = self.parts(&version, micro_batch);
-        let mut kept = Vec::with_capacity(segments.len());
-        let mut outputs = Vec::new();
-        for segment in segments {
-            let (values, held) = segment.forward(&mut passes, micro_batch, inputs)?;
-            kept.push(held);
-            // The graph ends between segments: each has a backward pass of its own.
-            inputs = Inputs { tensors: detached(&values)?, want_gradients: true };
-            outputs = values;
+        self.enter(micro_batch, inputs)?;
+        loop {
+            if let Some(forwarded) = self.forward_on(micro_batch)? {
+                return Ok(forwarded);
+            }
         }
-        drop(inputs);
-        self.in_flight.insert(micro_batch, (version, kept));
-        self.forwarded(outputs)
+    }
+
+    /// A micro-batch comes with the previous stage's outputs, or with samples on the first.
+    ///
+    /// # Errors
+    /// Out of memory, for one.
+    pub fn enter(&mut self, micro_batch: MicroBatch, inputs: Option<Vec<Tensor>>) -> Result<(), RankError> {
+        progress::enter(Phase::Forward, self.frames.first().map(|layer| layer.index));
+        let inputs = Some(self.inputs(micro_batch, inputs)?);
+        let flight = Flight { version: self.newest.clone(), kept: Vec::new(), inputs, gradients: None };
+        self.in_flight.insert(micro_batch, flight);
+        Ok(())
+    }
+
+    /// A micro-batch goes forward through its next segment. Returns what leaves the last.
+    ///
+    /// # Errors
+    /// Out of memory, or it has not entered.
+    pub fn forward_on(&mut self, micro_batch: MicroBatch) -> Result<Option<Forwarded>, RankError> {
+        let mut flight = self.flight(micro_batch)?;
+        let (mut passes, segments) = self.parts(&flight.version, micro_batch);
+        let next = segments.get(flight.kept.len()).zip(flight.inputs.take());
+        let (segment, inputs) = next.ok_or_else(|| defect("a micro-batch is through already"))?;
+        let (values, held) = segment.forward(&mut passes, micro_batch, inputs)?;
+        flight.kept.push(held);
+        let is_through = flight.kept.len() == segments.len();
+        if !is_through {
+            // The graph ends between segments: each has a backward pass of its own.
+            flight.inputs = Some(Inputs { tensors: detached(&values)?, want_gradients: true });
+        }
+        self.in_flight.insert(micro_batch, flight);
+        if is_through { self.forwarded(values).map(Some) } else { Ok(None) }
+    }
+
+    fn flight(&mut self, micro_batch: MicroBatch) -> Result<Flight, RankError> {
+        self.in_flight.remove(&micro_batch).ok_or_else(|| {
+            RankError::Other(format!("micro-batch {} has had no forward pass", micro_batch.index))
+        })
     }
 
     /// What enters the first segment.
@@ -134,21 +175,56 @@ impl Stage {
         micro_batch: MicroBatch,
         gradients: Option<Vec<Tensor>>,
     ) -> Result<Option<Vec<Tensor>>, RankError> {
+        self.turn_back(micro_batch, gradients)?;
+        while self.backward_on(micro_batch)? {}
+        self.leave(micro_batch)
+    }
+
+    /// A micro-batch turns back with the gradients of its outputs, or with that of the loss on the last stage.
+    ///
+    /// # Errors
+    /// Out of memory, or it is not in flight.
+    pub fn turn_back(
+        &mut self,
+        micro_batch: MicroBatch,
+        gradients: Option<Vec<Tensor>>,
+    ) -> Result<(), RankError> {
         progress::enter(Phase::Backward, self.frames.last().map(|layer| layer.index));
-        let (version, kept) = self.in_flight.remove(&micro_batch).ok_or_else(|| {
-            RankError::Other(format!("micro-batch {} has had no forward pass", micro_batch.index))
-        })?;
-        let mut gradients = self.gradients(gradients)?;
-        let (mut passes, segments) = self.parts(&version, micro_batch);
-        for (segment, held) in segments.iter().zip(kept).rev() {
-            // Below the lowest trained layer there is nothing left to do.
-            if gradients.is_empty() {
-                break;
-            }
-            gradients = segment.backward(&mut passes, micro_batch, held, gradients)?;
-        }
-        self.gone_back = Some(version);
-        handed_over(gradients)
+        let mut flight = self.flight(micro_batch)?;
+        flight.gradients = Some(self.gradients(gradients)?);
+        self.in_flight.insert(micro_batch, flight);
+        Ok(())
+    }
+
+    /// A micro-batch goes back through the segment that it went forward through last. Returns whether there are more.
+    ///
+    /// # Errors
+    /// Out of memory, or it has not turned back.
+    pub fn backward_on(&mut self, micro_batch: MicroBatch) -> Result<bool, RankError> {
+        let mut flight = self.flight(micro_batch)?;
+        let gradients =
+            flight.gradients.take().ok_or_else(|| defect("a micro-batch goes back before it turned"))?;
+        let held = flight.kept.pop();
+        let (mut passes, segments) = self.parts(&flight.version, micro_batch);
+        // Below the lowest trained layer there is nothing left to do.
+        let next = segments.get(flight.kept.len()).zip(held).filter(|_| !gradients.is_empty());
+        flight.gradients = Some(match next {
+            Some((segment, held)) => segment.backward(&mut passes, micro_batch, held, gradients)?,
+            None => Vec::new(),
+        });
+        let are_more = !flight.kept.is_empty();
+        self.in_flight.insert(micro_batch, flight);
+        Ok(are_more)
+    }
+
+    /// A micro-batch that went back leaves: the gradients of its inputs, none on the first stage.
+    ///
+    /// # Errors
+    /// Out of memory, or it is not in flight.
+    pub fn leave(&mut self, micro_batch: MicroBatch) -> Result<Option<Vec<Tensor>>, RankError> {
+        let flight = self.flight(micro_batch)?;
+        self.gone_back = Some(flight.version);
+        handed_over(flight.gradients.unwrap_or_default())
     }
 
     /// The gradients of what leaves the last segment: those received, or that of the loss itself.

@@ -110,7 +110,7 @@ impl Stage {
         }
         let renewed = Rc::new(self.newest.renewed(&self.frames)?);
         let older = std::mem::replace(&mut self.newest, renewed);
-        let holders = self.in_flight.iter().filter(|(_, (version, _))| Rc::ptr_eq(version, &older));
+        let holders = self.in_flight.iter().filter(|(_, flight)| Rc::ptr_eq(&flight.version, &older));
         let holders: Vec<u32> = holders.map(|(micro_batch, _)| micro_batch.in_steps).collect();
         actions::renewed(&holders, &older.trained, &self.newest.trained)
     }

@@ -6,6 +6,8 @@
 mod record;
 mod trainer;
 
+use std::rc::Rc;
+
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::measurement::Measurement;
@@ -16,6 +18,7 @@ use loadmaster_proto::training::actions::Steps;
 use loadmaster_proto::training::schedule::Endless;
 
 use crate::actions;
+use crate::chunks;
 use crate::clock::{Clock, Timer};
 use crate::collective::operators;
 use crate::connections::{self, Connections};
@@ -94,7 +97,10 @@ fn endless(spec: &RankSpec, iterations: u32) -> Option<Endless> {
 
 /// Whether a tape is recorded: of layers that are trained alone, as they are.
 fn is_recorded(spec: &RankSpec) -> bool {
-    spec.edges == Edges::Synthetic && spec.position.stage.layer_count() == 1 && spec.actions.is_empty()
+    spec.edges == Edges::Synthetic
+        && spec.position.stage.layer_count() == 1
+        && spec.actions.is_empty()
+        && spec.chunks.is_none()
 }
 
 /// What the rank's stage does in an iteration.
@@ -111,12 +117,14 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         connections::connect(spec, Forms::of(spec, device), memory)?;
     let share = Share { config: spec.position.stage, shard: spec.shard, groups };
     let clock = Clock::new(memory.asynchronous_device());
-    let steps = steps(spec);
+    let chunked = chunks::begin(spec, memory)?;
+    let steps = chunked.clone().unwrap_or_else(|| steps(spec));
     actions::begin(spec, steps.clone(), &pools.borrowed, memory)?;
     let stage = Stage::build(&spec.model, &share, &spec.training, &steps, device)?;
     let optimizer = Stepper::new(spec.training.optimizer, stage.trained().len());
     let (endless, step_seconds) = (endless(spec, iterations(spec, memory)), Vec::new());
-    let mut trainer = Trainer { spec, share, stage, neighbours, endless, optimizer, step_seconds };
+    let chunked = chunked.map(Rc::new);
+    let mut trainer = Trainer { spec, share, stage, neighbours, endless, optimizer, chunked, step_seconds };
 
     let warm_up = warm_up(spec);
     for iteration in 0..warm_up {
@@ -127,6 +135,7 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     }
     memory.reset_peak()?;
     actions::reset();
+    chunks::reset();
     trainer.restart_times(Timer::Host);
 
     let mut losses = Vec::new();
@@ -137,7 +146,8 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         losses.extend(loss);
         seconds.push(taken);
     }
-    let counts = memory.counts()?;
+    let counts = chunks::highest()?.map_or_else(|| memory.counts(), Ok)?;
+    let in_chunks = chunks::told()?.map(Box::new);
     let (set_aside, peer_peaks) = (pools.set_aside(), actions::peer_peaks());
     let mut offload = actions::offload(set_aside > 0)?;
     for iteration in spec.iterations.. {
@@ -157,6 +167,7 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         trainer.finish()?;
         trainer.check_static_bytes(memory, set_aside)?;
     }
+    chunks::finish()?;
     trainer.dump_parameters()?;
     // Whoever parks blocks elsewhere does so until here: where nothing is flushed, until the last micro-batch is back.
     let hosted_peak = pools.finish(&peer_peaks)?;
@@ -164,6 +175,7 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         offload.hosted_peak = Bytes(hosted_peak);
     }
     actions::end();
+    chunks::end();
     let (step_seconds, layers) = (median(&trainer.step_seconds), trainer.stage.times().typical());
     let static_bytes = trainer.static_bytes();
     let tape = if is_recorded(spec) { Some(Box::new(record::record(&mut trainer, memory)?)) } else { None };
@@ -192,7 +204,7 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         peak_reserved: (!memory.is_exact()).then_some(Bytes(counts.reserved_peak)),
         static_bytes,
         offload: offload.map(Box::new),
-        chunks: None,
+        chunks: in_chunks,
         capacity: spec.device.capacity,
         iteration_seconds: median(&seconds),
         step_seconds,

@@ -1,17 +1,19 @@
 //! A stage in training: its iterations, and what it holds between them.
 
 use std::path::Path;
+use std::rc::Rc;
 use std::time::Instant;
 
 use loadmaster_proto::measure::rank::RankSpec;
 use loadmaster_proto::model::layer::Buffer;
 use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::StaticBytes;
-use loadmaster_proto::training::actions::Step;
+use loadmaster_proto::training::actions::{Step, Steps};
 use loadmaster_proto::training::schedule::{Endless, Pass};
 use tch::{TchError, Tensor};
 
 use crate::actions;
+use crate::chunks;
 use crate::clock::{Clock, Timer};
 use crate::collective::gradients::sum_gradients;
 use crate::error::RankError;
@@ -31,6 +33,8 @@ pub(super) struct Trainer<'a> {
     /// Where it never flushes.
     pub(super) endless: Option<Endless>,
     pub(super) optimizer: Stepper,
+    /// The steps of an iteration where it trains in chunks.
+    pub(super) chunked: Option<Rc<Steps>>,
     /// At the end of each iteration so far, or behind each backward pass, but for what the other end of a tied weight is
     /// told: that is a transfer.
     pub(super) step_seconds: Vec<f64>,
@@ -47,6 +51,9 @@ impl Trainer<'_> {
             let loss = losses / f64::from(endless.micro_batches);
             return Ok(self.stage.is_last().then_some(loss));
         }
+        if let Some(steps) = self.chunked.clone() {
+            return self.iterate_in_chunks(iteration, &steps);
+        }
         let position = self.spec.position;
         let training = self.spec.training;
         let mut loss = 0.0;
@@ -62,6 +69,52 @@ impl Trainer<'_> {
         }
         self.step(iteration == 0)?;
         actions::end_iteration()?;
+        Ok(self.stage.is_last().then_some(loss))
+    }
+
+    /// The same in chunks: pass by pass, each of one layer. Chunks are updated beside them.
+    fn iterate_in_chunks(&mut self, iteration: u32, steps: &Steps) -> Result<Option<f64>, RankError> {
+        let last = self.spec.position.stage.last_layer;
+        let of = |index: u32| MicroBatch { iteration, index, in_steps: index };
+        let mut loss = 0.0;
+        for &step in steps.all() {
+            match step {
+                Step::Forward { micro_batch, layer } => {
+                    chunks::before(step)?;
+                    if layer == 0 {
+                        self.stage.enter(of(micro_batch), None)?;
+                    }
+                    if let Some(Forwarded::Loss(part)) = self.stage.forward_on(of(micro_batch))? {
+                        loss += part;
+                        progress::pass_done();
+                    }
+                }
+                // With the backward pass that it is for, which has a boundary of its own behind it.
+                Step::Again { .. } => {}
+                Step::Backward { micro_batch, layer } => {
+                    let is_again =
+                        steps.run(layer, steps.slot(micro_batch)).is_some_and(|run| run.is_recomputed);
+                    chunks::before(if is_again { Step::Again { micro_batch, layer } } else { step })?;
+                    if layer == last {
+                        self.stage.turn_back(of(micro_batch), None)?;
+                    }
+                    let are_more = self.stage.backward_on(of(micro_batch))?;
+                    // Where nothing was to be done the boundaries are still there.
+                    chunks::before(step)?;
+                    chunks::went_backward(step)?;
+                    if !are_more {
+                        drop(self.stage.leave(of(micro_batch))?);
+                        progress::pass_done();
+                    }
+                }
+                Step::Renew | Step::Exchange | Step::Update { .. } => {}
+            }
+        }
+        chunks::end_iteration()?;
+        actions::end_iteration()?;
+        if let Some(path) = self.spec.dump_gradients.as_deref().filter(|_| iteration == 0) {
+            Tensor::write_safetensors(&chunks::take_gradients(), path)?;
+        }
         Ok(self.stage.is_last().then_some(loss))
     }
 
@@ -215,7 +268,11 @@ impl Trainer<'_> {
 
     /// Writes the weights to a file, if that is wanted.
     pub(super) fn dump_parameters(&self) -> Result<(), RankError> {
-        self.dump(self.spec.dump_parameters.as_deref(), |trained| Ok(Some(trained.value.shallow_clone())))
+        let path = self.spec.dump_parameters.as_deref();
+        if let (Some(path), true) = (path, self.chunked.is_some()) {
+            return Ok(Tensor::write_safetensors(&chunks::parameters()?, path)?);
+        }
+        self.dump(path, |trained| Ok(Some(trained.value.shallow_clone())))
     }
 
     /// Writes what every trained tensor has of something to a file, if that is wanted.
@@ -241,10 +298,14 @@ impl Trainer<'_> {
         let scalars = self.stage.trained().iter().map(|trained| trained.value.numel() as u64).sum();
         let stage = self.spec.position.stage;
         let buffers = self.spec.model.stage_buffers(stage.first_layer, stage.last_layer);
-        StaticBytes {
-            buffers: self.spec.training.buffer_bytes(buffers.iter().map(Buffer::elements).sum()),
-            ..self.spec.training.static_bytes(scalars)
-        }
+        let buffers = self.spec.training.buffer_bytes(buffers.iter().map(Buffer::elements).sum());
+        // What is in chunks comes and goes.
+        let own = if self.chunked.is_some() {
+            StaticBytes::default()
+        } else {
+            self.spec.training.static_bytes(scalars)
+        };
+        StaticBytes { buffers, ..own }
     }
 
     /// Between iterations a stage holds its parameters, optimizer state and buffers, less what of them is away, and

@@ -23,13 +23,13 @@ use random::Random;
 
 /// What training leaves behind: gradients of the first iteration, parameters after the last one, losses.
 #[derive(Debug)]
-struct Trained {
-    tensors: BTreeMap<String, Tensor>,
-    losses: Vec<f64>,
+pub(crate) struct Trained {
+    pub(crate) tensors: BTreeMap<String, Tensor>,
+    pub(crate) losses: Vec<f64>,
 }
 
 /// Runs ranks and reads what they leave behind.
-fn train(mut specs: Vec<RankSpec>, folder: &Path) -> (Trained, Vec<Measurement>) {
+pub(crate) fn train(mut specs: Vec<RankSpec>, folder: &Path) -> (Trained, Vec<Measurement>) {
     let file = |what: &str, index: usize| Some(folder.join(format!("{what}-{index}.safetensors")));
     for (index, spec) in specs.iter_mut().enumerate() {
         spec.dump_gradients = file("gradients", index);
@@ -54,7 +54,7 @@ fn train(mut specs: Vec<RankSpec>, folder: &Path) -> (Trained, Vec<Measurement>)
     (Trained { tensors, losses }, measured)
 }
 
-fn assert_same_bits(acted: &Trained, untouched: &Trained, what: &str) {
+pub(crate) fn assert_same_bits(acted: &Trained, untouched: &Trained, what: &str) {
     assert_eq!(acted.losses, untouched.losses, "{what}");
     assert_eq!(acted.tensors.len(), untouched.tensors.len(), "{what}");
     for ((name, acted), (expected_name, expected)) in acted.tensors.iter().zip(&untouched.tensors) {

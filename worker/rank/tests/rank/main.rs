@@ -7,6 +7,7 @@
 
 mod actions;
 mod arithmetic;
+mod chunks;
 mod correctness;
 mod cuda;
 mod failures;

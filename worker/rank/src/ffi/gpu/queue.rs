@@ -1,7 +1,9 @@
 //! Copies beside what a GPU computes.
 
+use std::ffi::c_void;
 use std::sync::Arc;
 
+use cudarc::driver::result::stream::launch_host_function;
 use cudarc::driver::{CudaEvent, CudaStream};
 
 use super::{Gpu, GpuFailure, GpuMoment};
@@ -31,9 +33,20 @@ impl CopyQueue {
         self.stream.wait(&self.gpu.computing.record_event(None)?)?;
         let begun = transfers.iter().try_for_each(|transfer| transfer.enqueue(&self.stream));
         let done = self.stream.record_event(None)?;
-        let queued = QueuedCopy { gpu: self.gpu.clone(), done, _transfers: transfers, is_waited_for: false };
+        let stream = self.stream.clone();
+        let queued =
+            QueuedCopy { gpu: self.gpu.clone(), stream, done, _transfers: transfers, is_waited_for: false };
         // Where one was refused the others are on their way: they are waited for as they are dropped.
         begun.map(|()| queued)
+    }
+
+    /// Holds up what is asked for from now on until this is over, which may ask the driver for nothing.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn behind(&self, work: Work) -> Result<(), GpuFailure> {
+        self.gpu.context.bind_to_thread()?;
+        call_in(&self.stream, work)
     }
 }
 
@@ -41,6 +54,7 @@ impl CopyQueue {
 #[derive(Debug)]
 pub struct QueuedCopy {
     gpu: Gpu,
+    stream: Arc<CudaStream>,
     done: CudaEvent,
     _transfers: Vec<Transfer>,
     is_waited_for: bool,
@@ -58,6 +72,37 @@ impl QueuedCopy {
         self.is_waited_for = true;
         Ok(ComputingHeld { begin, end: self.gpu.moment()? })
     }
+
+    /// Does something on a thread of the driver once they are done, which may ask the driver for nothing.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn then(&self, work: Work) -> Result<(), GpuFailure> {
+        self.gpu.context.bind_to_thread()?;
+        call_in(&self.stream, work)
+    }
+}
+
+/// What a queue calls, in its turn.
+type Work = Box<dyn FnOnce() + Send>;
+
+/// Runs on a thread of the driver.
+unsafe extern "C" fn call(work: *mut c_void) {
+    // SAFETY: it was made of one that was given away for this call alone.
+    let work = unsafe { Box::from_raw(work.cast::<Work>()) };
+    work();
+}
+
+fn call_in(stream: &CudaStream, work: Work) -> Result<(), GpuFailure> {
+    let given = Box::into_raw(Box::new(work)).cast();
+    // SAFETY: the stream is there as long as this, and what is given away is taken back in the call.
+    let asked = unsafe { launch_host_function(stream.cu_stream(), call, given) };
+    if let Err(failure) = asked {
+        // SAFETY: it was not called, so it is still given away.
+        drop(unsafe { Box::from_raw(given.cast::<Work>()) });
+        return Err(failure.into());
+    }
+    Ok(())
 }
 
 impl Drop for QueuedCopy {

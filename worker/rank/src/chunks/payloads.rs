@@ -1,0 +1,276 @@
+//! Blocks of the device for chunks: how they come, leave, and are updated when they have left.
+
+use std::sync::Arc;
+
+use loadmaster_proto::chunks::host::{HostCopy, Part};
+use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, UpdateTime};
+use loadmaster_proto::measure::rank::RankSpec;
+use tch::Kind;
+
+use super::host::{Host, Update, Updating};
+use super::tensors::{Block, Tensors};
+use super::trace::Counts;
+use super::visiting::Told;
+use crate::actions::lane::{Lane, Ticket};
+use crate::completion::Completion;
+use crate::error::RankError;
+use crate::ffi::{Direction, Transfer};
+use crate::memory::Memory;
+use crate::tape::defect;
+use crate::tensor::kind;
+
+/// Where a payload is.
+#[derive(Debug)]
+enum Whereabouts {
+    Away,
+    /// It has memory; its copy is on its way, if there is one.
+    Coming(Option<Ticket>),
+    Here,
+    /// Its copy to the host is on its way.
+    Leaving(Ticket),
+}
+
+/// A chunk's block, and where it is.
+#[derive(Debug)]
+struct Payload {
+    block: Block,
+    at: Whereabouts,
+    /// The host has it as it was when it left unfinished in this iteration.
+    is_spilled: bool,
+}
+
+/// The blocks of all chunks.
+#[derive(Debug)]
+pub(super) struct Payloads {
+    chunks: Arc<Chunks>,
+    host_copy: HostCopy,
+    update: UpdateTime,
+    kind: Kind,
+    all: Vec<Payload>,
+    pub(super) host: Host,
+    up: Lane,
+    down: Lane,
+    /// Updates that wait for the end of the backward pass.
+    later: Vec<Update>,
+    /// Which update of the training comes next, from 1.
+    steps: i32,
+    pub(super) counts: Counts,
+}
+
+impl Payloads {
+    /// All of them away. Takes the host's memory.
+    ///
+    /// # Errors
+    /// When the host has not so much.
+    pub(super) fn new(
+        spec: &RankSpec,
+        stage: &ChunkedStage,
+        chunks: &Arc<Chunks>,
+        memory: &Memory,
+    ) -> Result<Self, RankError> {
+        let precision = spec.training.precision;
+        let updating = Updating {
+            rule: spec.training.optimizer,
+            precision,
+            kernel: stage.kernel,
+            threads: usize::try_from(spec.threads).unwrap_or(1),
+        };
+        let mapping = memory.host_pool(loadmaster_proto::bytes::Bytes(chunks.host.bytes))?;
+        let kind = kind(precision);
+        let mut all = Vec::with_capacity(chunks.uses.payloads().len());
+        for of in chunks.uses.payloads() {
+            let chunk = chunks.layout.chunks().get(of.payload.chunk);
+            let block = Block::away(chunk.map_or(0, |chunk| chunk.capacity), (kind, memory.device()))?;
+            all.push(Payload { block, at: Whereabouts::Away, is_spilled: false });
+        }
+        let (pace, gpu) = (spec.pace.host, memory.gpu());
+        Ok(Self {
+            host_copy: stage.host_copy,
+            update: stage.update,
+            kind,
+            all,
+            host: Host::new(mapping, chunks.host.clone(), updating)?,
+            up: Lane::start("chunks to the device".to_owned(), pace, gpu)?,
+            down: Lane::start("chunks to the host".to_owned(), pace, gpu)?,
+            later: Vec::new(),
+            steps: 1,
+            counts: Counts::default(),
+            chunks: chunks.clone(),
+        })
+    }
+
+    /// Its memory, whether it is there or not.
+    pub(super) fn block(&self, payload: usize) -> &Block {
+        &self.all[payload].block
+    }
+
+    /// Whether it is there, with all that belongs into it.
+    pub(super) fn is_here(&self, payload: usize) -> bool {
+        matches!(self.all[payload].at, Whereabouts::Here)
+    }
+
+    fn chunk_of(&self, payload: usize) -> usize {
+        self.chunks.uses.payloads()[payload].payload.chunk
+    }
+
+    /// Begins to leave, if it was changed. What is complete is updated when it is on the host.
+    ///
+    /// # Errors
+    /// When a GPU refuses.
+    pub(super) fn leave(&mut self, told: Told, tensors: &Tensors) -> Result<(), RankError> {
+        let Told { payload, copies, .. } = told;
+        if !copies.leaves_changed {
+            return Ok(());
+        }
+        let own = self.own_place(payload);
+        let ticket = if copies.is_complete {
+            self.complete(payload, own, tensors)?
+        } else {
+            let part =
+                own.ok_or_else(|| defect("gradients that are not complete have no place on the host"))?;
+            self.all[payload].is_spilled = true;
+            self.copy(payload, part.start, Direction::Out, None)?
+        };
+        self.all[payload].at = Whereabouts::Leaving(ticket);
+        Ok(())
+    }
+
+    /// A payload with all its gradients leaves, and its chunk is updated when they are there.
+    fn complete(
+        &mut self,
+        payload: usize,
+        own: Option<Part>,
+        tensors: &Tensors,
+    ) -> Result<Ticket, RankError> {
+        let chunk = self.chunk_of(payload);
+        let (updated, end) = Completion::begun();
+        let (gradients, before) = match own {
+            Some(part) => (part, None),
+            None => self.host.pass_through(updated.clone())?,
+        };
+        let ticket = self.copy(payload, gradients.start, Direction::Out, before)?;
+        let places = &self.host.memory.chunks[chunk];
+        let is_apart = self.chunks.uses.payloads()[payload].payload.is_gradients;
+        let update = Update {
+            after: ticket.completion()?,
+            gradients,
+            parameters: places.parameters.filter(|_| is_apart),
+            state: places.state.clone(),
+            tensors: tensors.with_gradients(&self.chunks.layout.chunks()[chunk].tensors),
+            steps: self.steps,
+            end,
+        };
+        self.host.updated[chunk] = Some(updated);
+        match self.update {
+            UpdateTime::OnArrival => self.host.updater.ask(update),
+            UpdateTime::AfterBackward => self.later.push(update),
+        }
+        Ok(ticket)
+    }
+
+    /// The place of a payload on the host.
+    fn own_place(&self, payload: usize) -> Option<Part> {
+        let of = self.chunks.uses.payloads().get(payload)?.payload;
+        let chunk = self.host.memory.chunks.get(of.chunk)?;
+        if of.is_gradients { chunk.gradients } else { chunk.parameters }
+    }
+
+    /// Begins to copy a payload one way, to or from these bytes of the host.
+    fn copy(
+        &mut self,
+        payload: usize,
+        at: u64,
+        direction: Direction,
+        after: Option<Completion>,
+    ) -> Result<Ticket, RankError> {
+        let bytes = self.chunks.copied_bytes(self.chunk_of(payload));
+        let storage = &self.all[payload].block.storage;
+        let transfer = Transfer::new(storage, (0, bytes), &self.host.mapping, at, direction);
+        self.begin(transfer, bytes, direction, after)
+    }
+
+    fn begin(
+        &mut self,
+        transfer: Option<Transfer>,
+        bytes: u64,
+        direction: Direction,
+        after: Option<Completion>,
+    ) -> Result<Ticket, RankError> {
+        let transfer = transfer.ok_or_else(|| defect("a chunk that is to be copied is away"))?;
+        self.counts.copied(direction, bytes);
+        let lane = if direction == Direction::Out { &self.down } else { &self.up };
+        lane.ask_behind(after, vec![transfer])
+    }
+
+    /// Waits until a payload has left, and gives its memory back.
+    ///
+    /// # Errors
+    /// When its copy failed.
+    pub(super) fn free(&mut self, told: Told) -> Result<(), RankError> {
+        let payload = &mut self.all[told.payload];
+        if let Whereabouts::Leaving(ticket) = std::mem::replace(&mut payload.at, Whereabouts::Away) {
+            self.counts.left(ticket.wait()?);
+        }
+        match payload.block.storage.hold() {
+            Some(mut held) => Ok(held.give_back()?),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives a payload memory, and begins to copy what belongs there: what left unfinished, the parameters that the host
+    /// keeps, or those that are made of the fp32 copy. Behind the update of its chunk, if that is still on its way.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub(super) fn fetch(&mut self, told: Told) -> Result<(), RankError> {
+        let Told { payload, copies, .. } = told;
+        if let Some(mut held) = self.all[payload].block.storage.hold() {
+            held.renew()?;
+        }
+        let mut ticket = None;
+        if copies.comes {
+            let chunk = self.chunk_of(payload);
+            let after = self.host.updated.get(chunk).cloned().flatten();
+            let is_kept = self.host_copy == HostCopy::Kept || self.all[payload].is_spilled;
+            let weights = self.host.memory.chunks[chunk].state.first().copied();
+            ticket = Some(match (self.own_place(payload).filter(|_| is_kept), weights) {
+                (Some(part), _) => self.copy(payload, part.start, Direction::Back, after)?,
+                (None, Some(weights)) if self.kind == Kind::Float => {
+                    self.copy(payload, weights.start, Direction::Back, after)?
+                }
+                (None, Some(weights)) => {
+                    let bytes = self.chunks.copied_bytes(chunk);
+                    let storage = &self.all[payload].block.storage;
+                    let transfer = Transfer::rounding(storage, bytes, &self.host.mapping, weights.start);
+                    self.begin(transfer, bytes, Direction::Back, after)?
+                }
+                (None, None) => return Err(defect("a chunk has no fp32 copy")),
+            });
+        }
+        self.all[payload].at = Whereabouts::Coming(ticket);
+        Ok(())
+    }
+
+    /// Waits until a payload is there.
+    ///
+    /// # Errors
+    /// When its copy failed.
+    pub(super) fn settle(&mut self, told: Told) -> Result<(), RankError> {
+        let at = &mut self.all[told.payload].at;
+        if let Whereabouts::Coming(Some(ticket)) = std::mem::replace(at, Whereabouts::Here) {
+            self.counts.came(ticket.wait()?);
+        }
+        Ok(())
+    }
+
+    /// An iteration is over: what waited for its end is updated.
+    ///
+    /// # Errors
+    /// When the device failed.
+    pub(super) fn end_iteration(&mut self) -> Result<(), RankError> {
+        self.later.drain(..).for_each(|update| self.host.updater.ask(update));
+        self.steps = self.steps.saturating_add(1);
+        self.all.iter_mut().for_each(|payload| payload.is_spilled = false);
+        self.counts.end_iteration(self.host.updater.take_seconds())
+    }
+}

@@ -1,0 +1,276 @@
+//! A training in chunks, boundary by boundary.
+
+use std::sync::Arc;
+
+use loadmaster_proto::chunks::host::spills;
+use loadmaster_proto::chunks::layout::Place;
+use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::uses::layer_tensors;
+use loadmaster_proto::chunks::residency::visits::{Visit, Visits};
+use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, Residency};
+use loadmaster_proto::measure::chunked;
+use loadmaster_proto::measure::rank::RankSpec;
+use loadmaster_proto::training::actions::{Step, Steps};
+use tch::{Device, Kind, Tensor};
+
+use super::payloads::Payloads;
+use super::tensors::{ChunkTensor, Tensors};
+use super::trace::Trace;
+use super::visiting::{Due, Visiting};
+use crate::error::RankError;
+use crate::ffi;
+use crate::layers::Trained;
+use crate::memory::Memory;
+use crate::tape::defect;
+use crate::tensor::{copy_of, kind};
+
+/// A training in chunks.
+#[derive(Debug)]
+pub(super) struct ChunkRun {
+    stage: ChunkedStage,
+    chunks: Arc<Chunks>,
+    capacity: u64,
+    /// Number format of what layers compute with.
+    kind: Kind,
+    tensors: Tensors,
+    payloads: Payloads,
+    visiting: Visiting,
+    /// The boundary that comes next.
+    next: usize,
+    /// Whether visits are those of the training; the first iteration has its own.
+    is_settled: bool,
+    is_replanned: bool,
+    /// Gradients of the first iteration, where somebody wants them.
+    gradients: Option<Vec<(String, Tensor)>>,
+    pub(super) trace: Trace,
+}
+
+impl ChunkRun {
+    /// Takes the host's memory for a rank's chunks.
+    ///
+    /// # Errors
+    /// The specification contradicts itself, or the host has not so much memory.
+    pub(super) fn new(spec: &RankSpec, stage: ChunkedStage, memory: &Memory) -> Result<Self, RankError> {
+        let chunks = stage.lay_out(&spec.model, &spec.training).map_err(|of| of.under("chunks"))?;
+        let chunks = Arc::new(chunks);
+        let mut run = Self {
+            capacity: spec.device.capacity.0,
+            kind: kind(spec.training.precision),
+            tensors: Tensors::new(layer_tensors(&spec.model)),
+            payloads: Payloads::new(spec, &stage, &chunks, memory)?,
+            visiting: Visiting::default(),
+            next: 0,
+            is_settled: false,
+            is_replanned: false,
+            gradients: spec.dump_gradients.is_some().then(Vec::new),
+            trace: Trace::new(memory.clone(), chunks.uses.steps()),
+            stage,
+            chunks,
+        };
+        let bare = run.stage.bare_visits(&run.chunks)?;
+        run.adopt(&bare)?;
+        Ok(run)
+    }
+
+    /// From now on these are its visits.
+    fn adopt(&mut self, visits: &[Visit]) -> Result<(), RankError> {
+        let chunks = self.chunks.clone();
+        let copy = self.stage.host_copy;
+        let visits = Visits::new(&chunks.uses, visits, |of| spills(copy, of))?;
+        self.trace.payload_bytes = visits.resident(|chunk| chunks.payload_bytes(chunk));
+        self.visiting = Visiting::new(&visits, chunks.uses.steps());
+        Ok(())
+    }
+
+    /// Makes a trained tensor of its start, in fp32.
+    ///
+    /// # Errors
+    /// What libtorch says.
+    pub(super) fn make(
+        &mut self,
+        layer: usize,
+        name: &'static str,
+        start: &Tensor,
+    ) -> Result<Trained, RankError> {
+        let place = self.chunks.layout.tensors().get(self.tensors.all.len()).copied();
+        let place = place.ok_or_else(|| defect("a layer has more tensors than the layout"))?;
+        // The payloads of parameters are the first, in the order of chunks.
+        let value =
+            self.payloads.block(place.chunk).tensor(place, &start.size())?.f_set_requires_grad(true)?;
+        self.write_start(place, start)?;
+        let trained = Trained { layer, name, value, master: None, main: None };
+        self.tensors.all.push(ChunkTensor::new(trained.shallow_clone(), place));
+        Ok(trained)
+    }
+
+    /// Writes the fp32 copy of a tensor, and what layers compute with where the host keeps that.
+    fn write_start(&self, place: Place, start: &Tensor) -> Result<(), RankError> {
+        let host = &self.payloads.host;
+        let chunk = &host.memory.chunks[place.chunk];
+        let write = |at: u64, tensor: &Tensor| {
+            let size = tensor.kind().elt_size_in_bytes() as u64;
+            let bytes = host.mapping.numbers::<u8>(at + size * place.offset, size * place.elements);
+            let mut bytes = bytes.ok_or_else(|| defect("a chunk is not in the host's memory"))?;
+            let count = tensor.numel();
+            Ok::<_, RankError>(tensor.f_to_device(Device::Cpu)?.f_copy_data_u8(bytes.all(), count)?)
+        };
+        ffi::aside(|| {
+            let _no_grad = tch::no_grad_guard();
+            if let Some(weights) = chunk.state.first() {
+                write(weights.start, start)?;
+            }
+            match chunk.parameters {
+                Some(kept) => write(kept.start, &start.f_to_kind(self.kind)?),
+                None => Ok(()),
+            }
+        })
+    }
+
+    /// The boundary before a step, and those before the steps that did not happen. Returns whether there was one.
+    ///
+    /// # Errors
+    /// Out of memory, for one.
+    pub(super) fn before(&mut self, step: Step) -> Result<bool, RankError> {
+        let index = self.chunks.steps.index(step);
+        let index = index.ok_or_else(|| defect("a step is none of the training's"))?;
+        if index < self.next {
+            return Ok(false);
+        }
+        self.catch_up(index + 1)?;
+        let payloads = &self.payloads;
+        self.tensors.compute(step, |chunk| payloads.is_here(chunk))?;
+        Ok(true)
+    }
+
+    /// Boundaries up to one.
+    fn catch_up(&mut self, end: usize) -> Result<(), RankError> {
+        while self.next < end {
+            self.trace.step_is_over(self.next)?;
+            let Due { leave, are_gone, come, are_needed } = self.visiting.due(self.next);
+            self.next += 1;
+            for told in leave {
+                if told.copies.is_complete {
+                    self.note_gradients(told.payload, told.visit.payload.chunk)?;
+                }
+                self.payloads.leave(told, &self.tensors)?;
+            }
+            are_gone.into_iter().try_for_each(|told| self.payloads.free(told))?;
+            come.into_iter().try_for_each(|told| self.payloads.fetch(told))?;
+            are_needed.into_iter().try_for_each(|told| self.payloads.settle(told))?;
+            self.trace.step_begins()?;
+        }
+        Ok(())
+    }
+
+    /// Copies the gradients of a complete payload, where somebody wants them.
+    fn note_gradients(&mut self, payload: usize, chunk: usize) -> Result<(), RankError> {
+        let Some(noted) = self.gradients.as_mut().filter(|_| !self.is_settled) else { return Ok(()) };
+        let block = self.payloads.block(payload);
+        let tensors = &self.chunks.layout.chunks()[chunk].tensors;
+        for ChunkTensor { trained, place, .. } in self.tensors.having_gradients(tensors) {
+            let copy = ffi::aside(|| copy_of(&block.tensor(*place, &trained.value.size())?))?;
+            noted.push((trained.global_name(), copy));
+        }
+        Ok(())
+    }
+
+    /// The gradients of the first iteration, by name.
+    pub(super) fn take_gradients(&mut self) -> Vec<(String, Tensor)> {
+        self.gradients.take().unwrap_or_default()
+    }
+
+    /// A backward pass is over: its layer's gradients go to their chunks, if they are all there.
+    ///
+    /// # Errors
+    /// What libtorch says.
+    pub(super) fn went_backward(&mut self, step: Step) -> Result<(), RankError> {
+        let (uses, payloads) = (&self.chunks.uses, &self.payloads);
+        let delivers = self.chunks.steps.index(step).is_some_and(|index| uses.delivers(index));
+        if !delivers {
+            return Ok(());
+        }
+        self.tensors.deliver(step, |chunk| {
+            let payload = uses.gradients_of(chunk);
+            (payloads.is_here(payload).then(|| payloads.block(payload)), !uses.are_apart(chunk))
+        })
+    }
+
+    /// An iteration is over: what is left of it happens, and the next may begin.
+    ///
+    /// # Errors
+    /// Out of memory, for one.
+    pub(super) fn end_iteration(&mut self) -> Result<(), RankError> {
+        self.catch_up(self.chunks.uses.steps() + 1)?;
+        self.next = 0;
+        self.payloads.end_iteration()?;
+        self.tensors.end_iteration();
+        if self.is_settled { Ok(()) } else { self.settle_visits() }
+    }
+
+    /// The first iteration is over, and what steps need besides payloads is known.
+    fn settle_visits(&mut self) -> Result<(), RankError> {
+        self.is_settled = true;
+        let other = &self.trace.other_bytes;
+        let room: Vec<u64> = other.iter().map(|&other| self.capacity.saturating_sub(other)).collect();
+        let visits = self.stage.visits(&self.chunks, &room)?;
+        self.adopt(&visits)?;
+        let is_planned = matches!(self.stage.residency, Residency::Planned(_));
+        if is_planned && self.trace.payload_bytes.iter().zip(&room).any(|(payloads, room)| payloads > room) {
+            // Something needs more than was planned: a rule makes the best of what is left.
+            let visits = self.stage.paged(Paging::AT_NEED, &self.chunks, &room)?;
+            self.adopt(&visits)?;
+            self.is_replanned = true;
+        }
+        Ok(())
+    }
+
+    /// Waits until all updates are done.
+    ///
+    /// # Errors
+    /// When one failed.
+    pub(super) fn finish(&self) -> Result<(), RankError> {
+        self.payloads.host.settle()
+    }
+
+    /// The steps of an iteration.
+    pub(super) fn steps(&self) -> Steps {
+        self.chunks.steps.clone()
+    }
+
+    /// Its parameters, as layers would compute with them, by name. Once all updates are done.
+    ///
+    /// # Errors
+    /// What libtorch says.
+    pub(super) fn parameters(&self) -> Result<Vec<(String, Tensor)>, RankError> {
+        let host = &self.payloads.host;
+        let of = |ChunkTensor { trained, place, .. }: &ChunkTensor| {
+            let weights = host.memory.chunks[place.chunk].state.first();
+            let numbers = weights
+                .and_then(|part| host.mapping.numbers::<f32>(part.start + 4 * place.offset, place.elements));
+            let mut numbers = numbers.ok_or_else(|| defect("a chunk is not in the host's memory"))?;
+            let weights = Tensor::f_from_slice(numbers.all())?.f_view(trained.value.size().as_slice())?;
+            Ok((trained.global_name(), weights.f_to_kind(self.kind)?))
+        };
+        ffi::aside(|| self.tensors.all.iter().map(of).collect())
+    }
+
+    /// What was moved and held.
+    ///
+    /// # Errors
+    /// When the device failed.
+    pub(super) fn told(&self) -> Result<chunked::ChunkRun, RankError> {
+        let told = self.payloads.counts.told(&self.trace)?;
+        Ok(chunked::ChunkRun {
+            host_bytes: loadmaster_proto::bytes::Bytes(self.chunks.host.bytes),
+            fetches: self.visiting.fetches,
+            is_replanned: self.is_replanned,
+            ..told
+        })
+    }
+
+    /// Forgets what was counted.
+    pub(super) fn reset(&mut self) {
+        self.payloads.counts.forget();
+        self.trace.reset();
+    }
+}

@@ -1,0 +1,149 @@
+//! What a training in chunks was found to need and to move.
+
+use loadmaster_proto::measure::chunked::ChunkRun;
+
+use crate::actions::lane::Wait;
+use crate::error::RankError;
+use crate::ffi::{Direction, MemoryCounts};
+use crate::median::median;
+use crate::memory::Memory;
+
+/// Which bytes each step needs: the highest count between two boundaries, less the payloads that are there (PatrickStar,
+/// § runtime memory tracer, where a thread samples it).
+#[derive(Debug)]
+pub(super) struct Trace {
+    memory: Memory,
+    /// `N(t)`, the most over all iterations.
+    pub(super) other_bytes: Vec<u64>,
+    /// `R(t)`.
+    pub(super) payload_bytes: Vec<u64>,
+    /// The highest counts since the last reset.
+    highest: MemoryCounts,
+    /// A step has begun.
+    is_in_step: bool,
+}
+
+impl Trace {
+    pub(super) fn new(memory: Memory, steps: usize) -> Self {
+        Self {
+            memory,
+            other_bytes: vec![0; steps],
+            payload_bytes: vec![0; steps],
+            highest: MemoryCounts::default(),
+            is_in_step: false,
+        }
+    }
+
+    /// The step before a boundary is over.
+    pub(super) fn step_is_over(&mut self, boundary: usize) -> Result<(), RankError> {
+        let counts = self.look()?;
+        if self.is_in_step
+            && let Some(step) = boundary.checked_sub(1)
+        {
+            let payloads = self.payload_bytes.get(step).copied().unwrap_or(0);
+            if let Some(most) = self.other_bytes.get_mut(step) {
+                *most = (*most).max(counts.allocated_peak.saturating_sub(payloads));
+            }
+        }
+        self.is_in_step = false;
+        Ok(())
+    }
+
+    /// All that happens at a boundary has happened.
+    pub(super) fn step_begins(&mut self) -> Result<(), RankError> {
+        self.look()?;
+        self.is_in_step = true;
+        self.memory.reset_peak()
+    }
+
+    fn look(&mut self) -> Result<MemoryCounts, RankError> {
+        let counts = self.memory.counts()?;
+        self.highest.allocated_peak = self.highest.allocated_peak.max(counts.allocated_peak);
+        self.highest.reserved_peak = self.highest.reserved_peak.max(counts.reserved_peak);
+        Ok(counts)
+    }
+
+    /// The highest counts since the last reset.
+    pub(super) fn highest(&mut self) -> Result<MemoryCounts, RankError> {
+        self.look()?;
+        Ok(self.highest)
+    }
+
+    /// Forgets them.
+    pub(super) fn reset(&mut self) {
+        self.highest = MemoryCounts::default();
+    }
+}
+
+/// What copies moved, and who waited for them.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    /// Bytes up and down in the iteration so far, and in the last whole one.
+    now: [u64; 2],
+    last: [u64; 2],
+    /// Waits for what comes and for what leaves in the iteration so far, and in the one before.
+    waits: [Vec<Wait>; 2],
+    before: [Vec<Wait>; 2],
+    /// Seconds of each iteration, for what comes and for what leaves.
+    waited: [Vec<f64>; 2],
+    /// Seconds of each iteration in which chunks were updated.
+    updating: Vec<f64>,
+}
+
+impl Counts {
+    pub(super) fn copied(&mut self, direction: Direction, bytes: u64) {
+        let way = match direction {
+            Direction::Back => 0,
+            Direction::Out => 1,
+        };
+        self.now[way] += bytes;
+    }
+
+    pub(super) fn came(&mut self, wait: Wait) {
+        self.waits[0].push(wait);
+    }
+
+    pub(super) fn left(&mut self, wait: Wait) {
+        self.waits[1].push(wait);
+    }
+
+    /// An iteration is over. What a GPU waited in it is asked when the next one is: it is not done with it yet.
+    pub(super) fn end_iteration(&mut self, updating_seconds: f64) -> Result<(), RankError> {
+        self.last = std::mem::take(&mut self.now);
+        self.updating.push(updating_seconds);
+        let before = std::mem::replace(&mut self.before, std::mem::take(&mut self.waits));
+        if self.updating.len() > 1 {
+            for (waited, waits) in self.waited.iter_mut().zip(&before) {
+                waited.push(seconds(waits)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets what was counted so far.
+    pub(super) fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    /// What was counted, as far as it is known here.
+    pub(super) fn told(&self, trace: &Trace) -> Result<ChunkRun, RankError> {
+        let [mut fetching, mut leaving] = self.waited.clone();
+        fetching.push(seconds(&self.before[0])?);
+        leaving.push(seconds(&self.before[1])?);
+        let [up_bytes, down_bytes] = self.last;
+        Ok(ChunkRun {
+            other_bytes: trace.other_bytes.clone(),
+            payload_bytes: trace.payload_bytes.clone(),
+            up_bytes,
+            down_bytes,
+            fetch_seconds: median(&fetching),
+            leave_seconds: median(&leaving),
+            step_seconds: median(&self.updating),
+            ..ChunkRun::default()
+        })
+    }
+}
+
+fn seconds(waits: &[Wait]) -> Result<f64, RankError> {
+    waits.iter().map(Wait::seconds).sum()
+}

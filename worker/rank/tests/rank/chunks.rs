@@ -1,0 +1,296 @@
+//! Trained in chunks, a model becomes the same, to the bit, whatever is where and when.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::lists::Lists;
+use loadmaster_proto::chunks::order::ChunkOrder;
+use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
+use loadmaster_proto::chunks::paging::Eviction;
+use loadmaster_proto::chunks::residency::Payload;
+use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::uses::PayloadUses;
+use loadmaster_proto::chunks::residency::visits::{Visit, Visits};
+use loadmaster_proto::chunks::sequence::Sequence;
+use loadmaster_proto::chunks::stage::{ChunkedStage, Residency, StepKernel, UpdateTime};
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::rank::{EXIT_BAD_SPEC, RankEvent, RankSpec};
+use loadmaster_proto::model::Model;
+use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule, TrainingSpec};
+
+use crate::actions::random::Random;
+use crate::actions::{Trained, assert_same_bits, train};
+use crate::correctness::{ADAM, SGD};
+use crate::models::{small_amoebanet, small_bert, small_llama, small_qwen3, small_transgan};
+use crate::processes::{cpu, positions, small_gpt, small_vgg, solo, training};
+
+/// Chunks of a few layers, in the order that a test names, with the step of plain training.
+fn in_chunks(chunk_elements: u64, order: ChunkOrder) -> ChunkedStage {
+    ChunkedStage {
+        layout: ChunkLayout::Aligned,
+        chunk_elements,
+        order,
+        host_copy: HostCopy::Made,
+        staging: 2,
+        update: UpdateTime::OnArrival,
+        kernel: StepKernel::TensorWise,
+        residency: Residency::Paged(Paging::AT_NEED),
+        host_memory: Bytes(4 << 30),
+    }
+}
+
+fn whole(model: &Model, training: TrainingSpec) -> RankSpec {
+    RankSpec { iterations: 4, ..solo(model, training, positions(&[model.layers().len()])[0]) }
+}
+
+fn run(spec: &RankSpec, chunks: Option<ChunkedStage>) -> (Trained, Measurement) {
+    let folder = tempfile::tempdir().unwrap();
+    let spec = RankSpec { chunks: chunks.map(Box::new), ..spec.clone() };
+    let (trained, mut measured) = train(vec![spec], folder.path());
+    (trained, measured.remove(0))
+}
+
+/// Losses, gradients and weights of five iterations are those of plain training, for every order, copy, moment of updating
+/// and rule of paging, with and without recomputation, in both formats; tied weights are in one chunk here, where sums are
+/// of two.
+#[test]
+fn models_become_the_same_in_chunks() {
+    let model = small_gpt(true);
+    for (precision, recompute) in [
+        (Precision::Fp32, RecomputePolicy::None),
+        (Precision::Bf16, RecomputePolicy::Layer),
+        (Precision::Bf16, RecomputePolicy::None),
+    ] {
+        let training = TrainingSpec { precision, recompute, optimizer: ADAM, ..training() };
+        let spec = whole(&model, training);
+        let (plain, _) = run(&spec, None);
+        for order in ChunkOrder::ALL {
+            for host_copy in HostCopy::ALL {
+                for (eviction, ahead) in [(Eviction::Belady, 0), (Eviction::Lru, 2), (Eviction::Fifo, 1)] {
+                    let paging = Paging { eviction, ahead, behind: ahead };
+                    let chunks = ChunkedStage {
+                        host_copy,
+                        residency: Residency::Paged(paging),
+                        update: if ahead == 1 && host_copy == HostCopy::Kept {
+                            UpdateTime::AfterBackward
+                        } else {
+                            UpdateTime::OnArrival
+                        },
+                        ..in_chunks(1200, order)
+                    };
+                    let (chunked, _) = run(&spec, Some(chunks));
+                    let what = format!("{precision} {recompute} {order} {host_copy} {eviction:?}");
+                    assert_same_bits(&chunked, &plain, &what);
+                }
+            }
+        }
+    }
+}
+
+/// All that a step does not need leaves at its boundaries: as many copies as there can be.
+fn at_every_boundary(spec: &RankSpec, chunks: &ChunkedStage) -> Residency {
+    let told = chunks.lay_out(&spec.model, &spec.training).unwrap();
+    let of_payload = |of: &PayloadUses| {
+        let payload = of.payload;
+        let visit =
+            |&step: &usize| Visit { fetched: step, needed: step, leaves: step + 1, freed: step + 1, payload };
+        of.steps.iter().map(visit).collect::<Vec<_>>()
+    };
+    Residency::Planned(told.uses.payloads().iter().flat_map(of_payload).collect())
+}
+
+/// Every family, with chunks of any size, in either layout and order, evicted at every boundary and fetched again: the same
+/// bits. What is counted is what was planned: bytes each way, and a peak that is the highest sum of what a step needs and the
+/// chunks that are there.
+#[test]
+fn whatever_leaves_at_every_boundary_comes_back_the_same() {
+    let mut random = Random::new(3);
+    let families = [
+        small_gpt(true),
+        small_bert(),
+        small_llama(),
+        small_qwen3(),
+        small_amoebanet(),
+        small_transgan(),
+        small_vgg(),
+    ];
+    for model in families {
+        let training = TrainingSpec {
+            schedule: random.of(&[Schedule::Gpipe, Schedule::OneFOneB]),
+            precision: random.of(&[Precision::Fp32, Precision::Bf16]),
+            recompute: random.of(&[RecomputePolicy::None, RecomputePolicy::Layer]),
+            optimizer: random.of(&[ADAM, SGD]),
+            micro_batches: 1 + random.below(4) as u32,
+            ..training()
+        };
+        let spec = RankSpec { iterations: 2, ..whole(&model, training) };
+        let (plain, _) = run(&spec, None);
+        let layout = random.of(&ChunkLayout::ALL);
+        let largest = largest_atom(&model, layout);
+        let bare = ChunkedStage {
+            layout,
+            host_copy: HostCopy::Kept,
+            ..in_chunks(largest + random.below(3) as u64 * largest / 2, random.of(&ChunkOrder::ALL))
+        };
+        let chunks = ChunkedStage { residency: at_every_boundary(&spec, &bare), ..bare };
+        let what =
+            format!("{} {training:?} {layout} {} {}", model.family(), chunks.order, chunks.chunk_elements);
+        let (chunked, measured) = run(&spec, Some(chunks.clone()));
+        assert_same_bits(&chunked, &plain, &what);
+
+        let told = measured.chunks.unwrap();
+        let all = chunks.lay_out(&model, &training).unwrap();
+        let visits = chunks.visits(&all, &[]).unwrap();
+        let moved = Visits::new(&all.uses, &visits, |_| true).unwrap().moved(|chunk| all.copied_bytes(chunk));
+        assert_eq!((told.up_bytes, told.down_bytes), (moved.up, moved.down), "{what}");
+        let sums = told.other_bytes.iter().zip(&told.payload_bytes).map(|(other, payloads)| other + payloads);
+        assert_eq!(measured.peak_allocated.0, sums.max().unwrap(), "{what}");
+        assert_eq!(told.host_bytes.0, all.host.bytes, "{what}");
+        assert!(!told.is_replanned, "{what}");
+    }
+}
+
+/// Elements of the largest atom, with its padding.
+fn largest_atom(model: &Model, layout: ChunkLayout) -> u64 {
+    let lists = Lists::new(Precision::Bf16, &ADAM).unwrap();
+    let sequence = Sequence::of_model(model);
+    Packing::new(&sequence, layout, lists).unwrap().largest_atom()
+}
+
+/// A rank never has more on the device than it may: with the least that its steps need it trains the same, whatever rule
+/// evicts, and with a byte less it says where room lacks.
+#[test]
+fn the_least_capacity_is_enough_and_a_byte_less_is_not() {
+    let model = small_gpt(true);
+    let training = TrainingSpec { precision: Precision::Bf16, optimizer: ADAM, ..training() };
+    let spec = whole(&model, training);
+    let (plain, _) = run(&spec, None);
+    for order in ChunkOrder::ALL {
+        for eviction in [Eviction::Belady, Eviction::Lru, Eviction::Fifo] {
+            let paging = Paging { eviction, ahead: 2, behind: 1 };
+            let chunks = ChunkedStage { residency: Residency::Paged(paging), ..in_chunks(1200, order) };
+            let (_, roomy) = run(&spec, Some(chunks.clone()));
+            let other = roomy.chunks.unwrap().other_bytes;
+            let all = chunks.lay_out(&model, &training).unwrap();
+            let needed = all.uses.by_step().into_iter().map(|payloads| {
+                payloads
+                    .iter()
+                    .map(|&of| all.payload_bytes(all.uses.payloads()[of].payload.chunk))
+                    .sum::<u64>()
+            });
+            let least = other.iter().zip(needed).map(|(other, needed)| other + needed).max().unwrap();
+            let with = |capacity| RankSpec { device: cpu(capacity), ..spec.clone() };
+            let (tight, measured) = run(&with(least), Some(chunks.clone()));
+            let what = format!("{order} {eviction:?}");
+            assert_same_bits(&tight, &plain, &what);
+            assert_eq!(measured.peak_allocated.0, least, "{what}");
+            assert_eq!(
+                measured.chunks.unwrap().other_bytes,
+                other,
+                "{what}: what a step needs besides is its own"
+            );
+
+            let short = RankSpec { chunks: Some(Box::new(chunks)), ..with(least - 1) };
+            let ended = crate::processes::run(&short);
+            assert_ne!(ended.code, Some(0), "{what}");
+            let out_of_memory =
+                ended.events.iter().any(|event| matches!(event, RankEvent::OutOfMemory { .. }));
+            assert!(out_of_memory, "{what}: {:?}", ended.events);
+        }
+    }
+}
+
+/// Both ends of a tied weight add up their gradients in another order in chunks, so a sum differs in its last bits alone;
+/// and one pass over a chunk rounds otherwise than a row of operations, by as little.
+#[test]
+fn sums_in_another_order_and_steps_in_one_pass_are_nearly_the_same() {
+    for (untied_head, kernel) in
+        [(false, StepKernel::TensorWise), (false, StepKernel::OnePass), (true, StepKernel::OnePass)]
+    {
+        for recompute in [RecomputePolicy::None, RecomputePolicy::Layer] {
+            let model = small_gpt(untied_head);
+            let training = TrainingSpec { recompute, optimizer: SGD, ..training() };
+            let spec = whole(&model, training);
+            let (plain, _) = run(&spec, None);
+            for order in ChunkOrder::ALL {
+                let (chunked, _) = run(&spec, Some(ChunkedStage { kernel, ..in_chunks(1200, order) }));
+                let what = format!("{untied_head} {kernel} {recompute} {order}");
+                for ((name, chunked), (expected_name, plain)) in chunked.tensors.iter().zip(&plain.tensors) {
+                    assert_eq!(name, expected_name, "{what}");
+                    assert!(chunked.allclose(plain, 1e-4, 1e-6, false), "{what}: {name}");
+                }
+                let off = chunked.losses.iter().zip(&plain.losses).map(|(of, plain)| (of - plain).abs());
+                assert!(off.fold(0.0, f64::max) < 1e-5, "{what}: {:?} {:?}", chunked.losses, plain.losses);
+            }
+        }
+    }
+}
+
+/// State takes 12 bytes of the host for a parameter where parameters are made, 14 where they are kept, and on the device no
+/// more than the chunks that are there.
+#[test]
+fn the_host_holds_what_it_must() {
+    let model = small_vgg();
+    let training = TrainingSpec { precision: Precision::Bf16, optimizer: ADAM, ..training() };
+    let spec = RankSpec { iterations: 1, ..whole(&model, training) };
+    let parameters = model.parameter_count() as f64;
+    for (host_copy, bytes) in [(HostCopy::Made, 12.0), (HostCopy::Kept, 14.0)] {
+        let chunks = ChunkedStage { host_copy, staging: 1, ..in_chunks(1 << 19, ChunkOrder::Layer) };
+        let told = run(&spec, Some(chunks.clone())).1.chunks.unwrap();
+        let each = told.host_bytes.0 as f64 / parameters;
+        // Beside a buffer for gradients on their way there is what the last chunks lack to be full.
+        let chunk = 2.0 * largest_atom(&model, ChunkLayout::Aligned) as f64 / parameters;
+        assert!((bytes..bytes + 14.0 * chunk).contains(&each), "{host_copy}: {each} bytes a parameter");
+
+        let short = ChunkedStage { host_memory: Bytes(told.host_bytes.0 - 1), ..chunks };
+        let ended = crate::processes::run(&RankSpec { chunks: Some(Box::new(short)), ..spec.clone() });
+        assert_eq!(ended.code, Some(EXIT_BAD_SPEC), "{ended:?}");
+        assert!(ended.message().contains("chunks.host_memory"), "{}", ended.message());
+    }
+}
+
+/// What cannot be is refused by the name of its field.
+#[test]
+fn what_contradicts_itself_is_refused_by_name() {
+    let model = small_gpt(true);
+    let spec = whole(&model, training());
+    let chunks = || in_chunks(1200, ChunkOrder::Layer);
+    let visit = |chunk, fetched| Visit {
+        fetched,
+        needed: fetched,
+        leaves: fetched + 1,
+        freed: fetched + 1,
+        payload: Payload { chunk, is_gradients: false },
+    };
+    let planned = |visits| ChunkedStage { residency: Residency::Planned(visits), ..chunks() };
+    let with = |training: TrainingSpec| RankSpec { training, ..spec.clone() };
+    let cases: [(RankSpec, ChunkedStage, &str); 8] = [
+        (spec.clone(), ChunkedStage { chunk_elements: 0, ..chunks() }, "chunks.chunk_elements"),
+        (
+            spec.clone(),
+            ChunkedStage { layout: ChunkLayout::Patrickstar, chunk_elements: 100, ..chunks() },
+            "chunks.chunk_elements",
+        ),
+        (spec.clone(), ChunkedStage { staging: 0, ..chunks() }, "chunks.staging"),
+        (spec.clone(), ChunkedStage { update: UpdateTime::AfterBackward, ..chunks() }, "chunks.update"),
+        (
+            with(TrainingSpec { recompute: RecomputePolicy::Stage, ..training() }),
+            chunks(),
+            "training.recompute",
+        ),
+        (
+            with(TrainingSpec { precision: Precision::Bf16Fp32Gradients, ..training() }),
+            chunks(),
+            "training.precision",
+        ),
+        (spec.clone(), planned(vec![visit(99, 0)]), "chunks.residency.planned"),
+        (spec.clone(), planned(vec![visit(0, 0)]), "chunks.residency.planned"),
+    ];
+    for (spec, chunks, field) in cases {
+        let ended = crate::processes::run(&RankSpec { chunks: Some(Box::new(chunks)), ..spec });
+        assert_eq!(ended.code, Some(EXIT_BAD_SPEC), "{field}: {ended:?}");
+        assert!(ended.message().contains(field), "{field}: {}", ended.message());
+    }
+    let stage =
+        RankSpec { chunks: Some(Box::new(chunks())), ..solo(&model, training(), positions(&[2, 4])[1]) };
+    assert!(crate::processes::run(&stage).message().contains("position.stage"));
+}

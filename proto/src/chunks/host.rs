@@ -44,7 +44,7 @@ pub struct Part {
 /// Where a chunk is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostChunk {
-    /// What the optimizer keeps, in the order of the lists: the fp32 copy first.
+    /// What the optimizer keeps, in the order of the lists: the fp32 copy first. Nothing where that is on the device.
     pub state: Vec<Part>,
     /// Parameters, whose place gradients take where they are not apart. None where they are made.
     pub parameters: Option<Part>,
@@ -89,8 +89,9 @@ impl HostMemory {
         };
         let mut given_out = || {
             let mut chunks = Vec::with_capacity(layout.chunks().len());
-            for chunk in layout.chunks() {
-                let states = lists.all().iter().filter(|&&list| list != List::Parameters);
+            for (index, chunk) in layout.chunks().iter().enumerate() {
+                let is_here = !uses.is_on_device(index);
+                let states = lists.all().iter().filter(|&&list| is_here && list != List::Parameters);
                 let state = states.map(|&list| take(chunk.capacity, list)).collect::<Option<_>>()?;
                 chunks.push(HostChunk { state, parameters: None, gradients: None });
             }
@@ -100,6 +101,9 @@ impl HostMemory {
                 let (Some(chunk), Some(place)) = (layout.chunks().get(index), chunks.get_mut(index)) else {
                     continue;
                 };
+                if uses.is_on_device(index) {
+                    continue;
+                }
                 if of.payload.is_gradients {
                     place.gradients = Some(take(chunk.capacity, List::Parameters)?);
                 } else if spills(copy, of) {

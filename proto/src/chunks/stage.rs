@@ -3,12 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 use super::host::{HostCopy, HostMemory, spills};
-use super::layout::Layout;
-use super::lists::Lists;
+use super::layout::{Chunk, Layout};
+use super::lists::{List, Lists};
 use super::order::ChunkOrder;
 use super::packing::{ChunkLayout, Packing};
+use super::residency::Payload;
 use super::residency::paged::Paging;
-use super::residency::uses::Uses;
+use super::residency::uses::{PayloadUses, Uses};
 use super::residency::visits::{Visit, Visits};
 use super::sequence::Sequence;
 use crate::bytes::Bytes;
@@ -36,7 +37,10 @@ pub struct ChunkedStage {
     pub update: UpdateTime,
     /// What updates them.
     pub kernel: StepKernel,
-    /// When payloads are on the device.
+    /// Chunks whose state is on the device, ascending: they are always there whole, and are updated there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on_device: Vec<usize>,
+    /// When payloads of the others are on the device.
     pub residency: Residency,
     /// Most that it may take of the host.
     pub host_memory: Bytes,
@@ -141,7 +145,12 @@ impl ChunkedStage {
         let packing = Packing::new(&sequence, self.layout, lists)?;
         let layout = packing.lay_out(self.chunk_elements).map_err(|of| of.under("chunk_elements"))?;
         let steps = Steps::of_chunks(training, model.layers().len(), self.order);
-        let uses = Uses::of(model, &layout, &steps);
+        let exist = self.on_device.last().is_none_or(|&last| last < layout.chunks().len());
+        if !exist || !self.on_device.is_sorted_by(|one, next| one < next) {
+            let why = format!("must be ascending and below {}, the number of chunks", layout.chunks().len());
+            return Err(Invalid::field("on_device", why));
+        }
+        let uses = Uses::of(model, &layout, &steps).with_on_device(&self.on_device);
         let host = HostMemory::new(&layout, &lists, &uses, self.host_copy, self.staging)?;
         if host.bytes > self.host_memory.0 {
             let why = format!(
@@ -177,7 +186,7 @@ impl ChunkedStage {
     /// # Errors
     /// None: there is as much room as that takes.
     pub fn bare_visits(&self, chunks: &Chunks) -> Result<Vec<Visit>, Invalid> {
-        let mut room = vec![0_u64; chunks.uses.steps()];
+        let mut room = vec![chunks.on_device_bytes(); chunks.uses.steps()];
         for of in chunks.uses.payloads() {
             let bytes = chunks.payload_bytes(of.payload.chunk);
             let stays = of.changed.filter(|_| !spills(self.host_copy, of));
@@ -196,7 +205,9 @@ impl ChunkedStage {
     /// Names the step that lacks room.
     pub fn paged(&self, paging: Paging, chunks: &Chunks, room: &[u64]) -> Result<Vec<Visit>, Invalid> {
         let spills = |of: &_| spills(self.host_copy, of);
-        let visits = paging.visits(&chunks.uses, |chunk| chunks.payload_bytes(chunk), room, spills);
+        let taken = chunks.on_device_bytes();
+        let room: Vec<u64> = room.iter().map(|room| room.saturating_sub(taken)).collect();
+        let visits = paging.visits(&chunks.uses, |chunk| chunks.payload_bytes(chunk), &room, spills);
         visits.map_err(|lack| {
             let why = format!(
                 "leaves no room in step {}: {} lack for the chunks that it needs at once; choose smaller chunks, or \
@@ -215,13 +226,26 @@ impl Chunks {
         self.bytes(chunk, |of| of.capacity)
     }
 
+    /// Bytes of the chunks whose state is on the device: payloads and state, in every step.
+    pub fn on_device_bytes(&self) -> u64 {
+        let state = self.lists.parameter_bytes() - self.lists.scalar_bytes(List::Parameters);
+        let of = |payload: &PayloadUses| {
+            let Payload { chunk, is_gradients } = payload.payload;
+            let capacity = self.layout.chunks().get(chunk).map_or(0, |chunk| chunk.capacity);
+            let state = if is_gradients { 0 } else { capacity.saturating_mul(state) };
+            self.payload_bytes(chunk).saturating_add(state)
+        };
+        let there = self.uses.payloads().iter().filter(|of| self.uses.is_on_device(of.payload.chunk));
+        there.map(of).fold(0, u64::saturating_add)
+    }
+
     /// Bytes that a copy of a chunk's payload moves: what has tensors.
     pub fn copied_bytes(&self, chunk: usize) -> u64 {
         self.bytes(chunk, |of| of.extent)
     }
 
-    fn bytes(&self, chunk: usize, elements: impl Fn(&super::layout::Chunk) -> u64) -> u64 {
+    fn bytes(&self, chunk: usize, elements: impl Fn(&Chunk) -> u64) -> u64 {
         let elements = self.layout.chunks().get(chunk).map_or(0, elements);
-        elements.saturating_mul(self.lists.scalar_bytes(super::lists::List::Parameters))
+        elements.saturating_mul(self.lists.scalar_bytes(List::Parameters))
     }
 }

@@ -128,6 +128,7 @@ uint64_t shim_held_bytes(const HeldStorage *held);
 // How many others hold it: tensors that are no handles of one another.
 uint64_t shim_held_tensors(const HeldStorage *held);
 void *shim_held_data(const HeldStorage *held);
+bool shim_held_is_on_host(const HeldStorage *held);
 // Gives its memory back to the allocator. Whoever touches it now crashes.
 Status shim_held_give_back(HeldStorage *held);
 // Gives it new memory, as much as it had, with nothing in it.

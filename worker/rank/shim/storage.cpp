@@ -152,6 +152,8 @@ uint64_t shim_held_tensors(const HeldStorage *held) { return held->storage.use_c
 
 void *shim_held_data(const HeldStorage *held) { return held->storage->_mutable_data_ptr_no_checks().get(); }
 
+bool shim_held_is_on_host(const HeldStorage *held) { return held->storage->device_type() == c10::DeviceType::CPU; }
+
 Status shim_held_give_back(HeldStorage *held) {
   return guarded([&] {
     void *data = nowhere(held->storage->nbytes());

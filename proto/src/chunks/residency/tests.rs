@@ -31,6 +31,7 @@ fn stage(chunk_elements: u64, order: ChunkOrder, host_copy: HostCopy) -> Chunked
         staging: 2,
         update: UpdateTime::OnArrival,
         kernel: StepKernel::OnePass,
+        on_device: Vec::new(),
         residency: Residency::Paged(Paging::AT_NEED),
         host_memory: Bytes(1 << 40),
     }

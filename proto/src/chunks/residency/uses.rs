@@ -5,6 +5,8 @@
 //! which happens where several micro-batches pass one after the other, and to a tied weight that its lower end computes
 //! again, the chunk's gradients are a second payload, in which they are added up.
 
+use std::collections::BTreeMap;
+
 use super::Payload;
 use crate::chunks::layout::Layout;
 use crate::model::Model;
@@ -20,6 +22,8 @@ pub struct Uses {
     gradients: Vec<Option<usize>>,
     /// Whether each step ends with its layer's gradients in their chunks.
     delivers: Vec<bool>,
+    /// Of each chunk whose state is on the device, the step behind which all its gradients are there, if any ever are.
+    on_device: BTreeMap<usize, Option<usize>>,
 }
 
 /// What the steps of an iteration do with one payload.
@@ -82,7 +86,31 @@ impl Uses {
             gradients[of.payload.chunk] = Some(payloads.len());
             payloads.push(of);
         }
-        Self { payloads, gradients, delivers }
+        Self { payloads, gradients, delivers, on_device: BTreeMap::new() }
+    }
+
+    /// The same where the state of these chunks is on the device, and so all else of them, always: nobody needs to fetch it.
+    #[must_use]
+    pub fn with_on_device(mut self, chunks: &[usize]) -> Self {
+        for &chunk in chunks {
+            let completed = self.payloads.get(self.gradients_of(chunk)).and_then(|of| of.changed);
+            self.on_device.insert(chunk, completed.map(|(_, last)| last));
+        }
+        for of in self.payloads.iter_mut().filter(|of| self.on_device.contains_key(&of.payload.chunk)) {
+            *of = PayloadUses { payload: of.payload, steps: Vec::new(), changed: None };
+        }
+        self
+    }
+
+    /// Whether the state of a chunk is on the device.
+    pub fn is_on_device(&self, chunk: usize) -> bool {
+        self.on_device.contains_key(&chunk)
+    }
+
+    /// The chunks on the device all of whose gradients are there behind a step.
+    pub fn completed_on_device(&self, step: usize) -> impl Iterator<Item = usize> {
+        let completed = move |(_, at): &(&usize, &Option<usize>)| **at == Some(step);
+        self.on_device.iter().filter(completed).map(|(&chunk, _)| chunk)
     }
 
     /// All payloads: the parameters of each chunk in order, then gradients that are apart.

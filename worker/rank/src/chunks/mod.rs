@@ -11,6 +11,7 @@
 //! | `visiting` | which chunks come and leave there? |
 //! | `payloads` | how do they? |
 //! | `tensors` | what is in a tensor's space, and may be read? |
+//! | `device` | what if a chunk's state is on the device? |
 //! | `host` | where are chunks on the host, and who updates them? |
 //! | `trace` | what does each step need, and what was moved? |
 //! | `host_step` | what does the optimizer do to one element? |
@@ -20,6 +21,7 @@
 //! Passes are as in plain training, and backward passes in libtorch's hands: hence a static, as of
 //! [memory actions](crate::actions).
 
+mod device;
 mod host;
 pub mod host_step;
 pub mod lists;
@@ -131,6 +133,11 @@ pub fn parameters() -> Result<Vec<(String, Tensor)>, RankError> {
 /// The gradients of the first iteration by name, where somebody wants them.
 pub fn take_gradients() -> Vec<(String, Tensor)> {
     run().as_mut().map(ChunkRun::take_gradients).unwrap_or_default()
+}
+
+/// Bytes of the device that chunks take between iterations.
+pub fn resting_bytes() -> u64 {
+    run().as_ref().map_or(0, ChunkRun::resting_bytes)
 }
 
 /// Forgets what was counted so far.

@@ -1,5 +1,6 @@
 //! Blocks of the device for chunks: how they come, leave, and are updated when they have left.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use loadmaster_proto::chunks::host::{HostCopy, Part};
@@ -7,6 +8,7 @@ use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, UpdateTime};
 use loadmaster_proto::measure::rank::RankSpec;
 use tch::Kind;
 
+use super::device::DeviceState;
 use super::host::{Host, Update, Updating};
 use super::tensors::{Block, Tensors};
 use super::trace::Counts;
@@ -46,7 +48,10 @@ pub(super) struct Payloads {
     host_copy: HostCopy,
     update: UpdateTime,
     kind: Kind,
+    updating: Updating,
     all: Vec<Payload>,
+    /// What the optimizer keeps of chunks that are always on the device.
+    on_device: BTreeMap<usize, DeviceState>,
     pub(super) host: Host,
     up: Lane,
     down: Lane,
@@ -77,18 +82,30 @@ impl Payloads {
         };
         let mapping = memory.host_pool(loadmaster_proto::bytes::Bytes(chunks.host.bytes))?;
         let kind = kind(precision);
+        let mut on_device = BTreeMap::new();
         let mut all = Vec::with_capacity(chunks.uses.payloads().len());
         for of in chunks.uses.payloads() {
             let chunk = chunks.layout.chunks().get(of.payload.chunk);
             let block = Block::away(chunk.map_or(0, |chunk| chunk.capacity), (kind, memory.device()))?;
-            all.push(Payload { block, at: Whereabouts::Away, is_spilled: false });
+            let mut at = Whereabouts::Away;
+            if chunks.uses.is_on_device(of.payload.chunk) {
+                block.stay()?;
+                at = Whereabouts::Here;
+                if let Some(chunk) = chunk.filter(|_| !of.payload.is_gradients) {
+                    let state = DeviceState::new(chunk, &chunks.lists, memory.device())?;
+                    on_device.insert(of.payload.chunk, state);
+                }
+            }
+            all.push(Payload { block, at, is_spilled: false });
         }
         let (pace, gpu) = (spec.pace.host, memory.gpu());
         Ok(Self {
             host_copy: stage.host_copy,
             update: stage.update,
             kind,
+            updating,
             all,
+            on_device,
             host: Host::new(mapping, chunks.host.clone(), updating)?,
             up: Lane::start("chunks to the device".to_owned(), pace, gpu)?,
             down: Lane::start("chunks to the host".to_owned(), pace, gpu)?,
@@ -107,6 +124,22 @@ impl Payloads {
     /// Whether it is there, with all that belongs into it.
     pub(super) fn is_here(&self, payload: usize) -> bool {
         matches!(self.all[payload].at, Whereabouts::Here)
+    }
+
+    /// What the optimizer keeps of a chunk on the device; none of those on the host.
+    pub(super) fn state_on_device(&self, chunk: usize) -> Option<&DeviceState> {
+        self.on_device.get(&chunk)
+    }
+
+    /// Updates a chunk on the device, all of whose gradients are there.
+    ///
+    /// # Errors
+    /// Out of memory, for one.
+    pub(super) fn update_on_device(&self, chunk: usize, tensors: &Tensors) -> Result<(), RankError> {
+        let Some(state) = self.on_device.get(&chunk) else { return Ok(()) };
+        let blocks = (self.block(self.chunks.uses.gradients_of(chunk)), self.block(chunk));
+        let spans = tensors.with_gradients(&self.chunks.layout.chunks()[chunk].tensors);
+        state.update(blocks, &spans, self.updating, self.steps)
     }
 
     fn chunk_of(&self, payload: usize) -> usize {

@@ -77,7 +77,9 @@ impl ChunkRun {
         let chunks = self.chunks.clone();
         let copy = self.stage.host_copy;
         let visits = Visits::new(&chunks.uses, visits, |of| spills(copy, of))?;
-        self.trace.payload_bytes = visits.resident(|chunk| chunks.payload_bytes(chunk));
+        let stays = chunks.on_device_bytes();
+        let resident = visits.resident(|chunk| chunks.payload_bytes(chunk));
+        self.trace.payload_bytes = resident.into_iter().map(|bytes| bytes.saturating_add(stays)).collect();
         self.visiting = Visiting::new(&visits, chunks.uses.steps());
         Ok(())
     }
@@ -105,6 +107,13 @@ impl ChunkRun {
 
     /// Writes the fp32 copy of a tensor, and what layers compute with where the host keeps that.
     fn write_start(&self, place: Place, start: &Tensor) -> Result<(), RankError> {
+        if let Some(state) = self.payloads.state_on_device(place.chunk) {
+            let _no_grad = tch::no_grad_guard();
+            let mut weights = state.weights(place.offset, place.elements)?.f_view(start.size().as_slice())?;
+            weights.f_copy_(start)?;
+            let mut value = self.payloads.block(place.chunk).tensor(place, &start.size())?;
+            return Ok(value.f_copy_(start)?);
+        }
         let host = &self.payloads.host;
         let chunk = &host.memory.chunks[place.chunk];
         let write = |at: u64, tensor: &Tensor| {
@@ -184,15 +193,20 @@ impl ChunkRun {
     /// # Errors
     /// What libtorch says.
     pub(super) fn went_backward(&mut self, step: Step) -> Result<(), RankError> {
-        let (uses, payloads) = (&self.chunks.uses, &self.payloads);
-        let delivers = self.chunks.steps.index(step).is_some_and(|index| uses.delivers(index));
-        if !delivers {
+        let chunks = self.chunks.clone();
+        let (uses, payloads) = (&chunks.uses, &self.payloads);
+        let Some(index) = chunks.steps.index(step).filter(|&index| uses.delivers(index)) else {
             return Ok(());
-        }
+        };
         self.tensors.deliver(step, |chunk| {
             let payload = uses.gradients_of(chunk);
             (payloads.is_here(payload).then(|| payloads.block(payload)), !uses.are_apart(chunk))
-        })
+        })?;
+        for chunk in uses.completed_on_device(index) {
+            self.note_gradients(uses.gradients_of(chunk), chunk)?;
+            self.payloads.update_on_device(chunk, &self.tensors)?;
+        }
+        Ok(())
     }
 
     /// An iteration is over: what is left of it happens, and the next may begin.
@@ -244,14 +258,24 @@ impl ChunkRun {
     pub(super) fn parameters(&self) -> Result<Vec<(String, Tensor)>, RankError> {
         let host = &self.payloads.host;
         let of = |ChunkTensor { trained, place, .. }: &ChunkTensor| {
+            let size = trained.value.size();
+            if let Some(state) = self.payloads.state_on_device(place.chunk) {
+                let weights = state.weights(place.offset, place.elements)?;
+                return Ok((trained.global_name(), weights.f_view(size.as_slice())?.f_to_kind(self.kind)?));
+            }
             let weights = host.memory.chunks[place.chunk].state.first();
             let numbers = weights
                 .and_then(|part| host.mapping.numbers::<f32>(part.start + 4 * place.offset, place.elements));
             let mut numbers = numbers.ok_or_else(|| defect("a chunk is not in the host's memory"))?;
-            let weights = Tensor::f_from_slice(numbers.all())?.f_view(trained.value.size().as_slice())?;
+            let weights = Tensor::f_from_slice(numbers.all())?.f_view(size.as_slice())?;
             Ok((trained.global_name(), weights.f_to_kind(self.kind)?))
         };
         ffi::aside(|| self.tensors.all.iter().map(of).collect())
+    }
+
+    /// Bytes of the device between iterations.
+    pub(super) fn resting_bytes(&self) -> u64 {
+        self.chunks.on_device_bytes()
     }
 
     /// What was moved and held.

@@ -73,6 +73,36 @@ impl Block {
         Ok(Self { whole, storage })
     }
 
+    /// Gives it memory for good.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub(super) fn stay(&self) -> Result<(), RankError> {
+        match self.storage.hold() {
+            Some(mut held) => Ok(held.renew()?),
+            None => Ok(()),
+        }
+    }
+
+    /// Where its memory is, when it has any.
+    pub(super) fn device(&self) -> Device {
+        self.whole.device()
+    }
+
+    /// The format of its numbers.
+    pub(super) fn kind(&self) -> Kind {
+        self.whole.kind()
+    }
+
+    /// So many of its numbers, from one on.
+    ///
+    /// # Errors
+    /// What libtorch says.
+    pub(super) fn part(&self, (offset, elements): (u64, u64)) -> Result<Tensor, TchError> {
+        let place = Place { chunk: 0, offset, elements };
+        self.tensor(place, &[i64::try_from(elements).unwrap_or(i64::MAX)])
+    }
+
     /// A tensor that lies in it. What is written to others that lie there is no change of this one to autograd, which would
     /// refuse what it saved.
     ///

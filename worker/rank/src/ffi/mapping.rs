@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use super::gpu::{Gpu, GpuFailure, SharedMemory};
+use super::{Held, Storage};
 use crate::chunks::lists::Bf16;
 
 /// Memory that no allocator of libtorch knows of.
@@ -126,15 +127,22 @@ macro_rules! numbers {
 
 numbers!(u8, f32, Bf16);
 
-/// Numbers in a part of a mapping, for one thread to compute with. It holds the mapping.
+/// Numbers in a part of a mapping, or of a tensor's memory on the host, for one thread to compute with. It holds them.
 ///
 /// While it is there nobody else may touch the part: who gives parts out sees to it that a copy that writes one is done
 /// before this is made, and one that reads it begins when this has ended.
 #[derive(Debug)]
 pub struct Numbers<T> {
-    _mapping: Arc<Mapping>,
+    _of: Holder,
     start: *mut T,
     count: usize,
+}
+
+/// Who has the memory.
+#[derive(Debug)]
+enum Holder {
+    Mapping { _held: Arc<Mapping> },
+    Storage { _held: Held },
 }
 
 // SAFETY: plain memory that it holds; see above for who else touches it.
@@ -158,14 +166,29 @@ impl Mapping {
             // SAFETY: it is within what was just compared with.
             unsafe { self.start.add(at) }.cast()
         };
-        Some(Numbers { _mapping: self.clone(), start, count })
+        Some(Numbers { _of: Holder::Mapping { _held: self.clone() }, start, count })
     }
 }
 
 impl<T: Number> Numbers<T> {
+    /// So many of a storage on the host, from one on; none where there are not so many, or no tensor has it any more.
+    pub fn of(storage: &Storage, first: u64, count: u64) -> Option<Self> {
+        let held = storage.hold()?;
+        let size = size_of::<T>() as u64;
+        let end = first.checked_add(count)?.checked_mul(size)?;
+        if !held.is_on_host() || end > held.bytes() || held.data().is_null() {
+            return None;
+        }
+        let (first, count) = (usize::try_from(first).ok()?, usize::try_from(count).ok()?);
+        // SAFETY: it is within what was just compared with.
+        let start = unsafe { held.data().cast::<T>().add(first) };
+        Some(Self { _of: Holder::Storage { _held: held }, start, count })
+    }
+
     /// All of them.
     pub fn all(&mut self) -> &mut [T] {
-        // SAFETY: they are within the mapping, which begins at a page, and aligned; nobody else touches them meanwhile.
+        // SAFETY: they are within memory that is held, and aligned, as mappings and libtorch's allocator are; nobody else
+        // touches them meanwhile.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.count) }
     }
 }

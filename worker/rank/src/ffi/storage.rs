@@ -31,6 +31,7 @@ unsafe extern "C" {
     fn shim_held_bytes(held: *const RawHeld) -> u64;
     fn shim_held_tensors(held: *const RawHeld) -> u64;
     fn shim_held_data(held: *const RawHeld) -> *mut u8;
+    fn shim_held_is_on_host(held: *const RawHeld) -> bool;
     fn shim_held_give_back(held: *mut RawHeld) -> i32;
     fn shim_held_renew(held: *mut RawHeld) -> i32;
 }
@@ -99,6 +100,12 @@ impl Held {
     pub fn tensors(&self) -> u64 {
         // SAFETY: as above.
         unsafe { shim_held_tensors(self.raw) }
+    }
+
+    /// Whether it is of the host's memory.
+    pub(super) fn is_on_host(&self) -> bool {
+        // SAFETY: as above.
+        unsafe { shim_held_is_on_host(self.raw) }
     }
 
     /// Where it is.

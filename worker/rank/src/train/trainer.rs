@@ -313,7 +313,8 @@ impl Trainer<'_> {
     /// of this rank can be trusted.
     pub(super) fn check_static_bytes(&self, memory: &Memory, set_aside: u64) -> Result<(), RankError> {
         let bytes = self.static_bytes();
-        let expected = (bytes.total() - bytes.gradients + set_aside).saturating_sub(actions::missing());
+        let own = bytes.total() - bytes.gradients + chunks::resting_bytes();
+        let expected = (own + set_aside).saturating_sub(actions::missing());
         let held = memory.counts()?.allocated;
         // A caching allocator rounds up and also holds workspaces, but can never hold less.
         if held < expected || (memory.is_exact() && held != expected) {

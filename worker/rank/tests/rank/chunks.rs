@@ -33,6 +33,7 @@ fn in_chunks(chunk_elements: u64, order: ChunkOrder) -> ChunkedStage {
         staging: 2,
         update: UpdateTime::OnArrival,
         kernel: StepKernel::TensorWise,
+        on_device: Vec::new(),
         residency: Residency::Paged(Paging::AT_NEED),
         host_memory: Bytes(4 << 30),
     }
@@ -70,6 +71,8 @@ fn models_become_the_same_in_chunks() {
                     let chunks = ChunkedStage {
                         host_copy,
                         residency: Residency::Paged(paging),
+                        // The state of some chunks is on the device.
+                        on_device: [vec![], vec![0, 3], vec![1]][ahead].clone(),
                         update: if ahead == 1 && host_copy == HostCopy::Kept {
                             UpdateTime::AfterBackward
                         } else {
@@ -131,9 +134,12 @@ fn whatever_leaves_at_every_boundary_comes_back_the_same() {
             host_copy: HostCopy::Kept,
             ..in_chunks(largest + random.below(3) as u64 * largest / 2, random.of(&ChunkOrder::ALL))
         };
+        let count = bare.lay_out(&model, &training).unwrap().layout.chunks().len();
+        let on_device = (0..count).filter(|_| random.below(3) == 0).collect();
+        let bare = ChunkedStage { on_device, ..bare };
         let chunks = ChunkedStage { residency: at_every_boundary(&spec, &bare), ..bare };
-        let what =
-            format!("{} {training:?} {layout} {} {}", model.family(), chunks.order, chunks.chunk_elements);
+        let ChunkedStage { order, chunk_elements, on_device, .. } = &chunks;
+        let what = format!("{} {training:?} {layout} {order} {chunk_elements} {on_device:?}", model.family());
         let (chunked, measured) = run(&spec, Some(chunks.clone()));
         assert_same_bits(&chunked, &plain, &what);
 

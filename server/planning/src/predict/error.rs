@@ -84,6 +84,29 @@ pub enum PredictionError {
         /// Name and version of the predictor.
         predictor: &'static str,
     },
+    /// Only recordings of single layers say what a device holds in each of a model's steps.
+    #[error(
+        "`{predictor}` cannot tell about training in chunks: profile with `--campaign minimal`, whose predictor can"
+    )]
+    NoChunks {
+        /// Name and version of the predictor.
+        predictor: &'static str,
+    },
+    /// Chunks are trained by one device.
+    #[error(
+        "layers {first}..{last} of {layers} on {devices} devices are not trained in chunks: ask for the whole model \
+         in one stage on one device"
+    )]
+    PartInChunks {
+        /// First layer asked for.
+        first: usize,
+        /// Last layer asked for.
+        last: usize,
+        /// Layers of the model.
+        layers: usize,
+        /// Devices of the stage.
+        devices: u64,
+    },
     /// A curve needs two degrees.
     #[error(
         "profiled on {profiled} alone, which cannot be scaled to degree {target}: profile with \

@@ -26,9 +26,11 @@ pub mod lacks;
 mod layer_costs;
 pub mod layer_table;
 mod memo;
+mod moments;
 mod setting;
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::stage::Chunks;
 use loadmaster_proto::ledger::Ledger;
 pub use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
 use loadmaster_proto::training::actions::{StageActions, Steps};
@@ -39,6 +41,7 @@ pub use acted_stages::{ActedStages, ActionsError};
 pub use curve::{PeakCurve, margin_up_to};
 pub use error::PredictionError;
 pub use layer_costs::{Exchange, LayerCost};
+pub use moments::Moments;
 pub use setting::{Share, StageSetting};
 
 /// Most bytes of one part of a [`Breakdown`]. An imported profile may list any numbers; beyond this they say
@@ -84,6 +87,14 @@ pub trait Predictor {
         _steps: Steps,
     ) -> Result<Acted, PredictionError> {
         Err(PredictionError::NoActions { predictor: self.name() })
+    }
+
+    /// What a device that trains the whole model of `setting` in these chunks holds besides their payloads, step by step.
+    ///
+    /// # Errors
+    /// What the profile lacks for this setting, and stages that are not the whole model on one device.
+    fn moments(&self, _setting: &StageSetting, _chunks: &Chunks) -> Result<Moments, PredictionError> {
+        Err(PredictionError::NoChunks { predictor: self.name() })
     }
 
     /// Names of the measurements that the prediction is made from (`runs/…/measurements/…`), in a fixed

@@ -80,13 +80,24 @@ impl<'a> MicroBatch<'a> {
         self.outputs.get(index).map_or(&[], Vec::as_slice)
     }
 
+    /// Whether the backward pass of a layer has created the gradients of its parameters.
+    fn has_created(&self, index: usize) -> bool {
+        self.turn == PassTurn::First && index >= self.reached
+    }
+
     /// The gradients of a layer's parameters that its backward pass has created.
     pub(super) fn gradients(&self, index: usize) -> Vec<BlockId> {
-        let has_created = self.turn == PassTurn::First && index >= self.reached;
-        let Some(playing) = self.layers.get(index).and_then(Option::as_ref).filter(|_| has_created) else {
-            return Vec::new();
-        };
-        playing.live(playing.passage().left()).collect()
+        let playing = self.layers.get(index).and_then(Option::as_ref).filter(|_| self.has_created(index));
+        playing.map_or_else(Vec::new, |playing| playing.live(playing.passage().left()).collect())
+    }
+
+    /// The same, which are the caller's to release from then on.
+    pub(super) fn give_gradients(&mut self, machine: &mut Machine, index: usize) -> Vec<BlockId> {
+        let has_created = self.has_created(index);
+        let playing = self.layers.get_mut(index).and_then(Option::as_mut).filter(|_| has_created);
+        let given = playing.map_or_else(Vec::new, |playing| playing.give_left(machine));
+        given.iter().for_each(|&id| machine.reclassify(id, BlockClass::Gradient));
+        given
     }
 
     /// Its forward pass through a layer.

@@ -26,6 +26,7 @@
 //! | `equal_stages` | which stages play the same? |
 //! | `schedule` | which moment of an iteration is the highest? |
 //! | `acted` | what is where, step by step, where blocks are computed again, or away? |
+//! | `chunked` | what does a device hold besides chunks, where a model is trained in them? |
 //! | `layer_seconds` | how long does a layer take at a setting between or beyond two recordings? |
 //! | `costs` | what does each layer cost one by one: seconds, and bytes that it sends? |
 //! | `tied` | what if both ends of a shared weight are in one stage? |
@@ -51,6 +52,7 @@
 
 mod acted;
 mod blend;
+mod chunked;
 mod costs;
 mod counterparts;
 mod equal_stages;
@@ -74,6 +76,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::stage::Chunks;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::tape::{Event, LayerContent, LayerTape, Passage};
 use loadmaster_proto::model::{Model, ModelInput};
@@ -84,8 +87,8 @@ use loadmaster_proto::training::{Optimizer, TrainingSpec};
 
 use crate::predict::memo::Memo;
 use crate::predict::{
-    Acted, Breakdown, LayerCost, MOST_BYTES, PeakCurve, Prediction, PredictionError, Predictor, Share,
-    StageSeconds, StageSetting, margin_up_to,
+    Acted, Breakdown, LayerCost, MOST_BYTES, Moments, PeakCurve, Prediction, PredictionError, Predictor,
+    Share, StageSeconds, StageSetting, margin_up_to,
 };
 use equal_stages::Runs;
 use library::{Gap, Library, Tape};
@@ -388,6 +391,10 @@ impl Predictor for Component {
         steps: Steps,
     ) -> Result<Acted, PredictionError> {
         self.with_actions(setting, actions, steps)
+    }
+
+    fn moments(&self, setting: &StageSetting, chunks: &Chunks) -> Result<Moments, PredictionError> {
+        self.in_chunks(setting, chunks)
     }
 
     fn sources(&self, setting: &StageSetting) -> Vec<String> {

@@ -17,11 +17,14 @@ pub(super) struct Playing<'a> {
     passage: &'a Passage,
     classes: Vec<BlockClass>,
     on_device: Vec<Option<BlockId>>,
+    /// What the passage leaves is somebody else's.
+    has_given: bool,
 }
 
 impl<'a> Playing<'a> {
     pub(super) fn new(passage: &'a Passage, ends: StageEnds) -> Self {
-        Self { passage, classes: classes(passage, ends), on_device: vec![None; passage.blocks.len()] }
+        let on_device = vec![None; passage.blocks.len()];
+        Self { passage, classes: classes(passage, ends), on_device, has_given: false }
     }
 
     /// Plays one slot.
@@ -73,6 +76,29 @@ impl<'a> Playing<'a> {
                 machine.release(id);
             }
         }
+        for &block in edge.iter().filter(|_| self.has_given) {
+            if let Some(id) = self.on_device.get_mut(block as usize).and_then(Option::take) {
+                machine.release(id);
+            }
+        }
+    }
+
+    /// Gives away what the passage leaves. A block of it that is also the gradient of an input is held until that one has
+    /// been passed on.
+    pub(super) fn give_left(&mut self, machine: &mut Machine) -> Vec<BlockId> {
+        self.has_given = true;
+        let is_passed_on = |block: usize| self.passage.input_gradients.iter().any(|&of| of as usize == block);
+        let mut given = Vec::new();
+        for block in self.passage.left() {
+            let Some(place) = self.on_device.get_mut(block) else { continue };
+            if is_passed_on(block) {
+                place.iter().for_each(|&id| machine.hold(id));
+                given.extend(*place);
+            } else {
+                given.extend(place.take());
+            }
+        }
+        given
     }
 
     pub(super) fn passage(&self) -> &'a Passage {

@@ -16,7 +16,7 @@
 //! the same in every turn; steps are those of as many turns as micro-batches are in flight, once the pipeline is full.
 
 pub(super) mod moved;
-mod player;
+pub(super) mod player;
 pub(super) mod shard;
 pub(super) mod stored;
 
@@ -33,6 +33,7 @@ use super::{Component, NAME, margin};
 use crate::predict::{
     Acted, MOST_BYTES, Origin, Pool, Prediction, PredictionError, StageSeconds, StageSetting, margin_up_to,
 };
+use player::Gradients;
 use shard::{ActedShard, Scene};
 
 impl Component {
@@ -59,7 +60,8 @@ impl Component {
                 };
                 let stored = self.stored(setting, *index);
                 let (overhead, steps, absences) = (played.overhead, &steps, absences.as_slice());
-                Scene { stage: &stage, stored, overhead, steps, absences, actions, synchronisation }.play()
+                let (stage, gradients) = (&stage, Gradients::Wait);
+                Scene { stage, stored, overhead, steps, absences, actions, synchronisation, gradients }.play()
             };
             shards.iter().map(of_shard).collect()
         };

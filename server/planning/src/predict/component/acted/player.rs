@@ -2,11 +2,22 @@
 
 use std::collections::HashMap;
 
+use loadmaster_proto::chunks::residency::uses::Uses;
 use loadmaster_proto::training::actions::{Absence, Block, Part, Step, Steps};
 
 use crate::predict::component::machine::{BlockClass, BlockId, Machine};
 use crate::predict::component::micro_batch::MicroBatch;
 use crate::predict::component::stage::{PassTurn, ReplayStage};
+
+/// What becomes of the gradients that backward passes leave at parameters.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::predict::component) enum Gradients<'a> {
+    /// They wait for the update.
+    Wait,
+    /// They are copied into chunks, which are none of the machine's blocks, and freed at the end of every step that delivers
+    /// them.
+    Delivered(&'a Uses),
+}
 
 /// A stage in the middle of an iteration.
 #[derive(Debug)]
@@ -17,13 +28,15 @@ pub(super) struct Player<'a> {
     first_layer: usize,
     /// Gradients live until the last of so many steps is over.
     turn: usize,
+    /// What becomes of gradients.
+    leaves: Gradients<'a>,
     /// The micro-batch that goes backward first: tapes know it beforehand. None where all of them create gradients, for the
-    /// update behind their backward pass.
+    /// update behind their backward pass or because those of earlier ones are in chunks.
     creates: Option<u32>,
     in_flight: HashMap<u32, MicroBatch<'a>>,
     /// Gradients until the end of the iteration.
     gradients: Vec<BlockId>,
-    /// Those of each layer's parameters.
+    /// Those of each layer's parameters; the player holds them itself where they are delivered.
     gradients_of: Vec<Vec<BlockId>>,
     /// Buffers in which gradients of replicas are summed.
     synchronisation: u64,
@@ -35,16 +48,24 @@ impl<'a> Player<'a> {
         steps: &Steps,
         first_layer: usize,
         synchronisation: u64,
+        leaves: Gradients<'a>,
     ) -> Self {
-        let creates = steps.all().iter().find_map(|step| match step {
-            Step::Backward { micro_batch, .. } if steps.turn().is_none() => Some(*micro_batch),
+        let backward = |(index, step): (usize, &Step)| match *step {
+            Step::Backward { micro_batch, .. } => Some((index, micro_batch)),
             _ => None,
-        });
+        };
+        let mut backward = steps.all().iter().enumerate().filter_map(backward);
+        let all_create = match leaves {
+            Gradients::Wait => steps.turn().is_some(),
+            Gradients::Delivered(uses) => backward.clone().all(|(index, _)| uses.delivers(index)),
+        };
+        let creates = backward.next().filter(|_| !all_create).map(|(_, micro_batch)| micro_batch);
         Self {
             machine: Machine::default(),
             stage,
             first_layer,
             turn: steps.turn().unwrap_or_else(|| steps.all().len()).max(1),
+            leaves,
             creates,
             in_flight: HashMap::new(),
             gradients: Vec::new(),
@@ -77,7 +98,7 @@ impl<'a> Player<'a> {
             }
             Step::Backward { micro_batch, layer } => {
                 if let Some(layer) = self.position(layer) {
-                    self.backward(micro_batch, layer);
+                    self.backward(index, micro_batch, layer);
                 }
             }
             // What it frees and what it makes is of the same size, and counted where weights are.
@@ -103,17 +124,25 @@ impl<'a> Player<'a> {
         self.creates.is_none_or(|creates| creates == micro_batch)
     }
 
-    fn backward(&mut self, number: u32, layer: usize) {
+    fn backward(&mut self, index: usize, number: u32, layer: usize) {
         let creates = self.creates(number);
         let Some(micro_batch) = self.in_flight.get_mut(&number) else { return };
         micro_batch.backward(&mut self.machine, layer);
         if creates {
-            self.gradients_of[layer] = micro_batch.gradients(layer);
+            self.gradients_of[layer] = match self.leaves {
+                Gradients::Wait => micro_batch.gradients(layer),
+                Gradients::Delivered(_) => micro_batch.give_gradients(&mut self.machine, layer),
+            };
         }
         if layer == 0
             && let Some(micro_batch) = self.in_flight.remove(&number)
         {
             self.gradients.extend(micro_batch.end(&mut self.machine));
+        }
+        if let Gradients::Delivered(uses) = self.leaves
+            && uses.delivers(index)
+        {
+            self.gradients_of[layer].drain(..).for_each(|id| self.machine.release(id));
         }
     }
 

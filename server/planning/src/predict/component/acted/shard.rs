@@ -3,7 +3,7 @@
 use loadmaster_proto::training::actions::{Absence, Block, StageActions, Steps};
 
 use super::moved::{Cycle, stripes};
-use super::player::Player;
+use super::player::{Gradients, Player};
 use super::stored::Stored;
 use crate::predict::component::machine::{BlockClass, BlockId, ClassBytes};
 use crate::predict::component::stage::ReplayStage;
@@ -21,6 +21,7 @@ pub(in crate::predict::component) struct Scene<'a> {
     pub(in crate::predict::component) actions: &'a StageActions,
     /// Buffers in which gradients of replicas are summed.
     pub(in crate::predict::component) synchronisation: u64,
+    pub(in crate::predict::component) gradients: Gradients<'a>,
 }
 
 /// What a device of a stage needs.
@@ -73,7 +74,8 @@ impl Scene<'_> {
         let mut blocks: Vec<Vec<BlockId>> = vec![Vec::new(); self.absences.len()];
         let mut tensors: Vec<Vec<u64>> =
             self.absences.iter().map(|of| self.stored.tensors(of.layer, of.block).to_vec()).collect();
-        let mut player = Player::new(self.stage, self.steps, self.stored.first_layer, self.synchronisation);
+        let Self { stage, steps, synchronisation, gradients, .. } = *self;
+        let mut player = Player::new(stage, steps, self.stored.first_layer, synchronisation, gradients);
         let mut curve = Vec::with_capacity(self.steps.all().len());
         for (at, &step) in (0..times).flat_map(|_| self.steps.all()).enumerate() {
             while let Some(&&(_, act, absence)) = acts.peek().filter(|&&&(boundary, ..)| boundary <= at) {

@@ -8,6 +8,7 @@ use loadmaster_proto::training::{RecomputePolicy, Schedule, StaticBytes};
 use proptest::prelude::*;
 
 use super::super::acted::moved::pools;
+use super::super::acted::player::Gradients;
 use super::super::acted::shard::{ActedShard, Scene};
 use super::super::acted::stored::Stored;
 use super::oracle::Oracle;
@@ -197,6 +198,7 @@ impl Case {
             absences: &self.actions.absences(&steps),
             actions: &self.actions,
             synchronisation: self.synchronisation,
+            gradients: Gradients::Wait,
         }
         .play()
     }

@@ -1,5 +1,6 @@
 mod acted;
 mod acting;
+mod chunked;
 mod oracle;
 mod promise;
 mod replay;

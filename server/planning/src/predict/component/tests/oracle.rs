@@ -41,6 +41,8 @@ pub(super) struct Oracle<'a> {
     pub(super) absences: &'a [Absence],
     pub(super) synchronisation: u64,
     pub(super) creates: Option<u32>,
+    /// Steps behind which the gradients of their layers are elsewhere; none where they wait for the update.
+    delivers: Option<BTreeSet<usize>>,
     tensors: Vec<Tensor>,
     /// What is at an edge of a micro-batch.
     at_edge: BTreeMap<(u32, usize), usize>,
@@ -76,10 +78,31 @@ impl<'a> Oracle<'a> {
             absences,
             synchronisation,
             creates: steps.all().iter().find_map(backward).filter(|_| steps.turn().is_none()),
+            delivers: None,
             tensors: Vec::new(),
             at_edge: BTreeMap::new(),
             moving: vec![Vec::new(); absences.len()],
             peak: 0,
+        }
+    }
+
+    /// Gradients of a layer go elsewhere when no backward pass of the layer follows before one of another.
+    pub(super) fn in_chunks(mut self) -> Self {
+        let backward = |(index, step): (usize, &Step)| match *step {
+            Step::Backward { layer, .. } => Some((index, layer)),
+            _ => None,
+        };
+        let backward: Vec<_> = self.steps.all().iter().enumerate().filter_map(backward).collect();
+        let is_last_of_layer = |at: &usize| backward.get(at + 1).is_none_or(|next| next.1 != backward[*at].1);
+        self.delivers = Some((0..backward.len()).filter(is_last_of_layer).map(|at| backward[at].0).collect());
+        self
+    }
+
+    /// Whether a layer's parameters have no gradients when a micro-batch goes backward.
+    fn makes_gradients(&self, i: u32, layer: usize) -> bool {
+        match self.delivers {
+            Some(_) => self.owned(Owner::ParameterGradient(layer)).is_empty(),
+            None => self.creates.is_none_or(|creates| creates == i),
         }
     }
 
@@ -236,7 +259,7 @@ impl<'a> Oracle<'a> {
     }
 
     fn compute_back(&mut self, i: u32, layer: usize, gradient: usize) {
-        let (shape, is_first) = (self.shapes[layer], self.creates.is_none_or(|creates| creates == i));
+        let (shape, is_first) = (self.shapes[layer], self.makes_gradients(i, layer));
         let (above, below) = (Owner::GradientAt(i, layer + 1), Owner::GradientAt(i, layer));
         self.make(shape.backward_scratch, Owner::Scratch);
         let of_parameters = if is_first { Owner::ParameterGradient(layer) } else { Owner::Scratch };
@@ -310,6 +333,11 @@ impl<'a> Oracle<'a> {
             self.peak = self.live();
             let at_boundary = self.peak;
             self.step(step);
+            if let (Some(delivers), Step::Backward { layer, .. }) = (&self.delivers, step)
+                && delivers.contains(&boundary)
+            {
+                self.drop_owner(Owner::ParameterGradient(layer - self.first_layer));
+            }
             if boundary + count >= times * count {
                 answer.curve.push((at_boundary, self.peak));
             }

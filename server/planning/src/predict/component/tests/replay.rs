@@ -8,6 +8,7 @@ use loadmaster_proto::training::schedule::{Endless, Pass};
 use loadmaster_proto::training::{RecomputePolicy, Schedule, StaticBytes};
 use proptest::prelude::*;
 
+use super::super::acted::player::Gradients;
 use super::super::acted::shard::{ActedShard, Scene};
 use super::super::acted::stored::Stored;
 use super::super::machine::{BlockClass, ClassBytes, Machine};
@@ -27,7 +28,9 @@ fn replay(stage: &ReplayStage<'_>, place: Place, synchronisation: u64) -> Breakd
 
 fn played(stage: &ReplayStage<'_>, stored: Stored, steps: &Steps, synchronisation: u64) -> ActedShard {
     let actions = StageActions::default();
-    Scene { stage, stored, overhead: 0, steps, absences: &[], actions: &actions, synchronisation }.play()
+    let gradients = Gradients::Wait;
+    Scene { stage, stored, overhead: 0, steps, absences: &[], actions: &actions, synchronisation, gradients }
+        .play()
 }
 
 /// The same of a training that never flushes, with so many micro-batches in flight and weights of so many bytes.

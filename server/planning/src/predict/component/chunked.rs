@@ -1,0 +1,80 @@
+//! A model that is trained in chunks: what its device holds besides them (PatrickStar).
+//!
+//! Every step is played as with memory actions, but that every layer is a run of its own, nothing is updated on the device, and
+//! the gradients of a layer are in its chunk when the last backward pass that adds to them is over. Both ends of a tied weight
+//! deliver for themselves, so neither finds a gradient of the other: each plays its own passages.
+
+use loadmaster_proto::chunks::stage::Chunks;
+use loadmaster_proto::measure::tape::LayerTape;
+use loadmaster_proto::training::StaticBytes;
+use loadmaster_proto::training::actions::StageActions;
+
+use super::acted::player::Gradients;
+use super::acted::shard::Scene;
+use super::acted::stored::Stored;
+use super::library::ShardTapes;
+use super::replay::different_shards;
+use super::stage::ReplayStage;
+use super::{Component, margin};
+use crate::predict::{MOST_BYTES, Moments, PredictionError, StageSetting, StepBytes};
+
+impl Component {
+    pub(super) fn in_chunks(
+        &self,
+        setting: &StageSetting,
+        chunks: &Chunks,
+    ) -> Result<Moments, PredictionError> {
+        let key = self.key(setting)?;
+        self.check_whole(setting)?;
+        let tapes = self.tapes(key)?;
+        let played = self.played(setting)?;
+        // One device.
+        let shards = different_shards(1, &tapes);
+        let stored = Stored {
+            whole: StaticBytes { buffers: played.fixed.buffers, ..StaticBytes::default() },
+            ..Stored::default()
+        };
+        let steps = &chunks.steps;
+        let play = |tape: fn(&ShardTapes) -> &LayerTape| -> Vec<StepBytes> {
+            let tapes: Vec<&LayerTape> =
+                shards.iter().flat_map(|(_, shards)| shards).map(|shard| tape(shard)).collect();
+            let stage = ReplayStage {
+                runs: (0..steps.slots()).map(|slot| steps.runs(slot).to_vec()).collect(),
+                ..self.replay_stage(key, &tapes, None)
+            };
+            Scene {
+                stage: &stage,
+                stored: stored.clone(),
+                overhead: played.overhead,
+                steps,
+                absences: &[],
+                actions: &StageActions::default(),
+                synchronisation: 0,
+                gradients: Gradients::Delivered(&chunks.uses),
+            }
+            .play()
+            .curve
+        };
+        let curve = play(|shard| &shard.tape);
+        let of = |step: &StepBytes| step.most.total();
+        let upper = match played.most {
+            None => curve.iter().map(of).collect(),
+            Some(_) => {
+                let most = play(|shard| &shard.most);
+                most.iter().map(|step| of(step).saturating_add(played.unseen).min(MOST_BYTES)).collect()
+            }
+        };
+        let margin = margin::margin(played.origin, played.is_aligned, self.largest_error);
+        Ok(Moments { curve, upper, margin: Some(margin), origin: played.origin })
+    }
+
+    fn check_whole(&self, setting: &StageSetting) -> Result<(), PredictionError> {
+        let stage = &setting.stage;
+        let (first, last, layers) = (stage.first_layer, stage.last_layer, self.contents.len());
+        let devices = u64::from(stage.data_degree) * u64::from(stage.tensor_degree);
+        if first == 0 && last + 1 == layers && devices == 1 {
+            return Ok(());
+        }
+        Err(PredictionError::PartInChunks { first, last, layers, devices })
+    }
+}

@@ -165,7 +165,7 @@ impl ChunkedStage {
         if let Residency::Planned(visits) = &self.residency {
             in_range("residency.planned", visits.len(), 0..=Visit::MAX)?;
             let spills = |of: &_| spills(self.host_copy, of);
-            Visits::new(&chunks.uses, visits, spills).map_err(|of| of.under("residency.planned"))?;
+            Visits::new(&chunks.uses, visits, spills).map_err(|of| of.of_field("residency.planned"))?;
         }
         Ok(chunks)
     }

@@ -30,7 +30,7 @@ pub struct AccessCycle {
 /// What is accessed at once.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Access {
-    /// Which chunks.
+    /// Which chunks, each once.
     pub used: Vec<usize>,
     /// Those that leave behind it, whatever room there is: the next time they are others.
     pub let_go: Vec<usize>,
@@ -100,12 +100,13 @@ impl AccessCycle {
         })
     }
 
-    /// Accesses to chunks of these bytes, with the bytes that there is room for at each of them. A chunk without bytes takes
-    /// none.
+    /// Accesses to chunks of these bytes, with the bytes that there is room for at each of them: none where none are named. A
+    /// chunk without bytes takes none.
     ///
     /// # Errors
     /// Where the room is too small for what is accessed at once.
-    pub fn of_bytes(accesses: Vec<Access>, room: Vec<u64>, bytes: Vec<u64>) -> Result<Self, Shortage> {
+    pub fn of_bytes(accesses: Vec<Access>, mut room: Vec<u64>, bytes: Vec<u64>) -> Result<Self, Shortage> {
+        room.resize(accesses.len(), 0);
         for (access, (Access { used, .. }, &room)) in accesses.iter().zip(&room).enumerate() {
             let needed = used.iter().fold(0_u64, |sum, &chunk| sum.saturating_add(of(&bytes, chunk)));
             if needed > room {
@@ -121,7 +122,7 @@ impl AccessCycle {
         self.accesses.len()
     }
 
-    /// Never.
+    /// Whether there are none: never of [`Self::new`].
     pub fn is_empty(&self) -> bool {
         self.accesses.is_empty()
     }
@@ -190,6 +191,9 @@ impl Residency<'_> {
     /// Goes to the next access.
     pub fn access(&mut self) -> Moment {
         let Self { cycle, eviction, now, .. } = *self;
+        if cycle.is_empty() {
+            return Moment { evicted: Vec::new(), fetched: Vec::new() };
+        }
         // Less than the length of a list.
         let position = (now % cycle.len() as u64) as usize;
         let Access { used, let_go } = &cycle.accesses[position];

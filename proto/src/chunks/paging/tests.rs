@@ -157,3 +157,92 @@ proptest! {
         }
     }
 }
+
+/// Accesses to some of five chunks of these bytes at once, some of which are let go, with room for them and so much more.
+fn unequal() -> impl Strategy<Value = (Vec<Access>, Vec<u64>, Vec<u64>)> {
+    let some = || proptest::collection::btree_set(0_usize..5, 1..4);
+    let some = || some().prop_map(|set| set.into_iter().collect::<Vec<_>>()).prop_shuffle();
+    let access = (some(), proptest::option::weighted(0.3, some()), 0_u64..40);
+    let bytes = proptest::collection::vec(prop_oneof![1 => Just(0), 9 => 0_u64..20], 5);
+    (bytes, proptest::collection::vec(access, 1..12)).prop_map(|(bytes, accesses)| {
+        let room = |(used, _, more): &(Vec<usize>, Option<Vec<usize>>, u64)| {
+            more + used.iter().map(|&chunk| bytes[chunk]).sum::<u64>()
+        };
+        let room = accesses.iter().map(room).collect();
+        let access = |(used, let_go, _): (Vec<usize>, Option<Vec<usize>>, u64)| Access {
+            used,
+            let_go: let_go.unwrap_or_default(),
+        };
+        (accesses.into_iter().map(access).collect(), room, bytes)
+    })
+}
+
+/// What is there, as a list of chunks, the access that each was fetched at and the last that it was used at.
+type Kept = Vec<(usize, usize, usize)>;
+
+/// Who leaves of those that are there and not accessed: of those that are equal, the first chunk.
+fn leaver(there: &Kept, accesses: &[Access], now: usize, eviction: Eviction) -> Option<usize> {
+    let used = &accesses[now % accesses.len()].used;
+    let next = |chunk: usize| (now..).find(|at| accesses[at % accesses.len()].used.contains(&chunk)).unwrap();
+    let rank = |&&(chunk, fetched, last): &&(usize, usize, usize)| match eviction {
+        Eviction::Belady => (usize::MAX - next(chunk), chunk),
+        Eviction::Lru => (last, chunk),
+        Eviction::Fifo => (fetched, chunk),
+    };
+    there.iter().filter(|of| !used.contains(&of.0)).min_by_key(rank).map(|of| of.0)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    /// Chunks of any bytes, several at once, leave and come as a list of them has it.
+    #[test]
+    fn unequal_chunks_move_as_in_a_list((accesses, room, bytes) in unequal(), iterations in 1_usize..4) {
+        let cycle = AccessCycle::of_bytes(accesses.clone(), room.clone(), bytes.clone()).unwrap();
+        for eviction in [Eviction::Belady, Eviction::Lru, Eviction::Fifo] {
+            let mut residency = cycle.residency(eviction);
+            let mut there: Kept = Vec::new();
+            for now in 0..iterations * accesses.len() {
+                let Access { used, let_go } = &accesses[now % accesses.len()];
+                let room = room[now % accesses.len()];
+                let fetched: Vec<usize> =
+                    used.iter().copied().filter(|chunk| there.iter().all(|of| of.0 != *chunk)).collect();
+                let coming: u64 = fetched.iter().map(|&chunk| bytes[chunk]).sum();
+                let mut evicted = Vec::new();
+                while there.iter().map(|of| bytes[of.0]).sum::<u64>() + coming > room {
+                    let leaves = leaver(&there, &accesses, now, eviction).unwrap();
+                    there.retain(|of| of.0 != leaves);
+                    evicted.push(leaves);
+                }
+                there.extend(fetched.iter().map(|&chunk| (chunk, now, now)));
+                there.iter_mut().filter(|of| used.contains(&of.0)).for_each(|of| of.2 = now);
+                let moment = residency.access();
+                prop_assert_eq!((moment.evicted, moment.fetched), (evicted, fetched), "{:?} at {}", eviction, now);
+                there.retain(|of| !let_go.contains(&of.0));
+            }
+        }
+    }
+
+    /// The first access that lacks room is named, and how much it lacks; room that is not named is none.
+    #[test]
+    fn a_lack_of_room_is_told((accesses, room, bytes) in unequal(), lack: prop::sample::Index, named: prop::sample::Index) {
+        let mut less = room.clone();
+        let at = lack.index(less.len());
+        let needed = |access: usize| accesses[access].used.iter().map(|&chunk| bytes[chunk]).sum::<u64>();
+        less[at] = needed(at).saturating_sub(3);
+        less.truncate(named.index(less.len() + 1));
+        let has = |access: usize| less.get(access).copied().unwrap_or(0);
+        let first = (0..accesses.len()).find(|&access| needed(access) > has(access));
+        let told = first.map(|access| Shortage { access, missing: needed(access) - has(access) });
+        prop_assert_eq!(AccessCycle::of_bytes(accesses.clone(), less, bytes.clone()).err(), told);
+    }
+}
+
+#[test]
+fn no_accesses_need_nothing() {
+    let cycle = AccessCycle::of_bytes(Vec::new(), Vec::new(), vec![1]).unwrap();
+    assert!(cycle.is_empty());
+    let mut residency = cycle.residency(Eviction::Belady);
+    assert_eq!(residency.access(), Moment { evicted: Vec::new(), fetched: Vec::new() });
+    assert_eq!(cycle.steady(Eviction::Lru).unwrap().fetches, 0);
+}

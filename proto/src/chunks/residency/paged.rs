@@ -35,7 +35,7 @@ impl Paging {
         let payloads = uses.payloads();
         let bytes: Vec<u64> = payloads.iter().map(|of| bytes(of.payload.chunk)).collect();
         let mut there = There::new(uses, bytes, room, spills);
-        there.come_earlier(self.ahead);
+        there.come_earlier(uses, self.ahead);
         there.stay_later(uses, self.behind);
         let There { held, bytes, .. } = there;
         let mut last = vec![None; payloads.len()];
@@ -101,8 +101,13 @@ impl<'a> There<'a> {
         begins
     }
 
-    fn come_earlier(&mut self, ahead: usize) {
-        let begins = self.begins();
+    fn come_earlier(&mut self, uses: &Uses, ahead: usize) {
+        let mut begins = self.begins();
+        // Gradients that are apart are made where the first of them is found: nothing is copied.
+        begins.retain(|&(step, payload)| {
+            let of = &uses.payloads()[payload];
+            !of.payload.is_gradients || of.gradients.first() != Some(&step)
+        });
         for (index, &(step, payload)) in begins.iter().enumerate() {
             let from = index.checked_sub(ahead).map_or(0, |earlier| begins[earlier].0);
             for earlier in (from..step).rev() {

@@ -33,12 +33,19 @@ pub struct PayloadUses {
     pub payload: Payload,
     /// Steps that need it, ascending.
     pub steps: Vec<usize>,
+    /// Steps that end with a gradient in it, ascending.
+    pub gradients: Vec<usize>,
     /// From the step that puts the first gradient into it to the one behind which all are there; none where no gradient
     /// goes.
     pub changed: Option<(usize, usize)>,
 }
 
 impl PayloadUses {
+    fn new(payload: Payload, steps: Vec<usize>, gradients: Vec<usize>) -> Self {
+        let changed = gradients.first().copied().zip(gradients.last().copied());
+        Self { payload, steps, gradients, changed }
+    }
+
     /// Whether a step that is no use of it lies between the first of its gradients and the last: it may have to leave
     /// unfinished, to somewhere.
     pub fn is_interrupted(&self) -> bool {
@@ -66,20 +73,19 @@ impl Uses {
         let mut own = Vec::new();
         for (chunk, of) in layout.chunks().iter().enumerate() {
             let tensors = tensors.get(of.tensors.clone()).unwrap_or_default();
-            let mut reads = sorted(tensors.iter().flat_map(|tensor| &tensor.reads));
+            let reads = sorted(tensors.iter().flat_map(|tensor| &tensor.reads));
             let found = sorted(tensors.iter().flat_map(|tensor| &tensor.gradients));
-            let changed = found.first().copied().zip(found.last().copied());
             let meets = |tensor: &TensorUses| {
                 tensor.gradients.first().zip(tensor.reads.last()).is_some_and(|(found, read)| found < read)
             };
             let parameters = Payload { chunk, is_gradients: false };
             if tensors.iter().any(meets) {
-                payloads.push(PayloadUses { payload: parameters, steps: reads, changed: None });
+                payloads.push(PayloadUses::new(parameters, reads, Vec::new()));
                 let payload = Payload { chunk, is_gradients: true };
-                own.push(PayloadUses { payload, steps: found, changed });
+                own.push(PayloadUses::new(payload, found.clone(), found));
             } else {
-                reads = sorted(reads.iter().chain(&found));
-                payloads.push(PayloadUses { payload: parameters, steps: reads, changed });
+                let uses = sorted(reads.iter().chain(&found));
+                payloads.push(PayloadUses::new(parameters, uses, found));
             }
         }
         for of in own {
@@ -97,7 +103,7 @@ impl Uses {
             self.on_device.insert(chunk, completed.map(|(_, last)| last));
         }
         for of in self.payloads.iter_mut().filter(|of| self.on_device.contains_key(&of.payload.chunk)) {
-            *of = PayloadUses { payload: of.payload, steps: Vec::new(), changed: None };
+            *of = PayloadUses::new(of.payload, Vec::new(), Vec::new());
         }
         self
     }

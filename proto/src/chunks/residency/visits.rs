@@ -57,10 +57,8 @@ impl Visit {
         };
         // Gradients that are apart begin where the first of them is found.
         let begins_here = uses.payload.is_gradients && self.needed <= first;
-        let leaves_changed = uses
-            .steps
-            .iter()
-            .any(|&step| (self.needed..self.leaves).contains(&step) && (first..=last).contains(&step));
+        let next = uses.gradients.partition_point(|&step| step < self.needed);
+        let leaves_changed = uses.gradients.get(next).is_some_and(|&step| step < self.leaves);
         VisitCopies { comes: !begins_here, leaves_changed, is_complete: leaves_changed && self.leaves > last }
     }
 }
@@ -166,7 +164,11 @@ fn check_payload(of: &PayloadUses, visits: &[Visit], spills: bool) -> Result<(),
             pair[1].fetched, pair[0].freed
         ));
     }
-    let is_there = |step: usize| visits.iter().any(|visit| (visit.needed..visit.leaves).contains(&step));
+    // They follow each other.
+    let is_there = |step: usize| {
+        let next = visits.partition_point(|visit| visit.leaves <= step);
+        visits.get(next).is_some_and(|visit| visit.needed <= step)
+    };
     if let Some(step) = of.steps.iter().find(|&&step| !is_there(step)) {
         return refuse(format!("is away in step {step}, which needs it"));
     }

@@ -1,0 +1,86 @@
+//! Where chunks are on the host.
+
+use proptest::prelude::*;
+
+use super::naive::{Case, cases};
+use crate::chunks::host::{HostChunk, HostCopy, Part};
+
+/// Most bytes in front of a part.
+const PADDING: u64 = 63;
+
+fn parts(chunk: &HostChunk) -> impl Iterator<Item = Part> {
+    let HostChunk { state, parameters, gradients } = chunk.clone();
+    state.into_iter().chain(parameters).chain(gradients)
+}
+
+/// Whether each chunk has parameters on the host, gradients apart, and gradients that pass through a buffer.
+fn places(case: &Case) -> Vec<[bool; 3]> {
+    let needs = case.needs();
+    let of = |chunk: usize| {
+        let own = &needs[chunk].1;
+        let is_apart = needs.iter().any(|(payload, _)| payload.is_gradients && payload.chunk == chunk);
+        let has_place = case.stage.host_copy == HostCopy::Kept || own.is_interrupted();
+        [has_place, is_apart, !has_place && !own.gradients.is_empty()]
+    };
+    (0..case.chunks.layout.chunks().len()).map(of).collect()
+}
+
+proptest! {
+    /// No byte is given out twice or lies outside, each part is as long as its chunk and starts where kernels want it, and what
+    /// has no place passes through buffers that hold the largest of it.
+    #[test]
+    fn every_byte_of_the_host_is_given_out_once(case in cases()) {
+        let host = &case.chunks.host;
+        let mut all: Vec<Part> = host.chunks.iter().flat_map(parts).chain(host.staging.iter().copied()).collect();
+        all.sort_by_key(|part| part.start);
+        let mut end = 0;
+        for part in &all {
+            prop_assert!(part.start >= end, "{part:?} begins before {end}");
+            prop_assert!(part.start - end <= PADDING && part.start % 64 == 0);
+            end = part.start + part.bytes;
+        }
+        prop_assert_eq!(end, host.bytes);
+
+        let (places, scalar) = (places(&case), case.scalar());
+        let layout = case.chunks.layout.chunks();
+        prop_assert_eq!(host.chunks.len(), layout.len());
+        for ((chunk, of), [kept, apart, _]) in host.chunks.iter().zip(layout).zip(&places) {
+            // The fp32 copy and two moments.
+            prop_assert_eq!(chunk.state.iter().map(|part| part.bytes).collect::<Vec<_>>(), [4 * of.capacity; 3]);
+            prop_assert_eq!(chunk.parameters.map(|part| part.bytes), kept.then_some(scalar * of.capacity));
+            prop_assert_eq!(chunk.gradients.map(|part| part.bytes), apart.then_some(scalar * of.capacity));
+        }
+        let passing: Vec<u64> =
+            layout.iter().zip(&places).filter(|(_, places)| places[2]).map(|(of, _)| scalar * of.capacity).collect();
+        prop_assert_eq!(host.staging.len(), passing.len().min(case.stage.staging));
+        prop_assert!(host.staging.iter().all(|part| Some(&part.bytes) == passing.iter().max()));
+    }
+
+    /// Twelve bytes a parameter where copies are made, fourteen where they are kept in bf16 and sixteen in fp32, but for what
+    /// layout and places add, and what has to be somewhere unfinished.
+    #[test]
+    fn bytes_per_parameter_follow_from_what_is_kept(case in cases()) {
+        let host = &case.chunks.host;
+        let parameters = case.model.parameter_count();
+        let layout = case.chunks.layout.chunks();
+        let capacity: u64 = layout.iter().map(|chunk| chunk.capacity).sum();
+        let places = places(&case);
+        let unfinished: u64 = layout
+            .iter()
+            .zip(&places)
+            .map(|(of, [kept, apart, _])| {
+                let spilled = *kept && case.stage.host_copy == HostCopy::Made;
+                (u64::from(spilled) + u64::from(*apart)) * case.scalar() * of.capacity
+            })
+            .sum();
+        let each = match case.stage.host_copy {
+            HostCopy::Made => 12,
+            HostCopy::Kept => 12 + case.scalar(),
+        };
+        let staging: u64 = host.staging.iter().map(|part| part.bytes).sum();
+        let count = host.chunks.iter().flat_map(parts).count() + host.staging.len();
+        let taken = host.bytes - unfinished - staging;
+        prop_assert!(taken >= each * parameters, "{taken} for {parameters}");
+        prop_assert!(taken <= each * capacity + PADDING * count as u64, "{taken} for {capacity}");
+    }
+}

@@ -1,0 +1,88 @@
+//! Uses of small models by hand, and random ones against what is told a second time.
+
+mod host;
+mod naive;
+mod paged;
+mod visits;
+
+use super::paged::Paging;
+use crate::bytes::Bytes;
+use crate::chunks::host::HostCopy;
+use crate::chunks::order::ChunkOrder;
+use crate::chunks::packing::ChunkLayout;
+use crate::chunks::stage::{ChunkedStage, Chunks, Residency, StepKernel, UpdateTime};
+use crate::model::Model;
+use crate::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
+
+fn stage(chunk_elements: u64, order: ChunkOrder, host_copy: HostCopy) -> ChunkedStage {
+    ChunkedStage {
+        layout: ChunkLayout::Aligned,
+        chunk_elements,
+        order,
+        host_copy,
+        staging: 2,
+        update: UpdateTime::OnArrival,
+        kernel: StepKernel::OnePass,
+        on_device: Vec::new(),
+        residency: Residency::Paged(Paging::AT_NEED),
+        host_memory: Bytes(1 << 40),
+    }
+}
+
+fn training(passes: (Schedule, u32), recompute: RecomputePolicy, precision: Precision) -> TrainingSpec {
+    let optimizer =
+        Optimizer::Adam { learning_rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0 };
+    let (schedule, micro_batches) = passes;
+    TrainingSpec { micro_batch_size: 1, micro_batches, schedule, recompute, optimizer, precision, seed: 0 }
+}
+
+fn chunks_of(
+    model: &Model,
+    stage: &ChunkedStage,
+    passes: (Schedule, u32),
+    recompute: RecomputePolicy,
+    precision: Precision,
+) -> Chunks {
+    stage.lay_out(model, &training(passes, recompute, precision)).unwrap()
+}
+
+/// A tied weight's gradient from the head takes its space unless the embedding is computed again. Where micro-batches pass
+/// one after the other, gradients are apart of all that a backward pass reads: of everything but the chunk in which the
+/// table of positions is alone, which is added and read no more.
+#[test]
+fn gradients_are_apart_where_parameters_are_read_behind_them() {
+    let model = naive::gpt(2, false);
+    let apart = |order, micro_batches, recompute| {
+        let stage = stage(128, order, HostCopy::Made);
+        let passes = (Schedule::Gpipe, micro_batches);
+        let chunks = chunks_of(&model, &stage, passes, recompute, Precision::Fp32);
+        let all = 0..chunks.layout.chunks().len();
+        all.filter(|&chunk| chunks.uses.are_apart(chunk)).collect::<Vec<_>>()
+    };
+    assert_eq!(apart(ChunkOrder::Layer, 3, RecomputePolicy::None), [0; 0]);
+    assert_eq!(apart(ChunkOrder::MicroBatch, 1, RecomputePolicy::None), [0; 0]);
+    assert_eq!(apart(ChunkOrder::Layer, 3, RecomputePolicy::Layer), [0]);
+    let interleaved = apart(ChunkOrder::MicroBatch, 3, RecomputePolicy::None);
+    let last = *interleaved.last().unwrap();
+    assert_eq!(interleaved, (0..=last).filter(|&chunk| chunk != 1).collect::<Vec<_>>());
+}
+
+/// What is wrong with planned visits is named in the list that they are in.
+#[test]
+fn planned_visits_are_named_in_their_list() {
+    let model = naive::gpt(1, false);
+    let passes = (Schedule::Gpipe, 1);
+    let asked = stage(4_096, ChunkOrder::Layer, HostCopy::Made);
+    let chunks = chunks_of(&model, &asked, passes, RecomputePolicy::None, Precision::Fp32);
+    let visits = asked.visits(&chunks, &vec![u64::MAX; chunks.uses.steps()]).unwrap();
+    let field = |visits| {
+        let planned = ChunkedStage { residency: Residency::Planned(visits), ..asked.clone() };
+        let training = training(passes, RecomputePolicy::None, Precision::Fp32);
+        planned.lay_out(&model, &training).err().map(|refused| refused.violations()[0].field.clone())
+    };
+    assert_eq!(field(visits.clone()), None);
+    let mut backwards = visits.clone();
+    backwards[1].leaves = 0;
+    assert_eq!(field(backwards).unwrap(), "residency.planned[1]");
+    assert_eq!(field(visits[1..].to_vec()).unwrap(), "residency.planned");
+}

@@ -1,0 +1,232 @@
+//! What a training in chunks needs of which payload, told a second time: by walking through the steps with the tensors that
+//! each layer has, and random trainings to tell it of.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::{chunks_of, stage};
+use crate::chunks::host::HostCopy;
+use crate::chunks::order::ChunkOrder;
+use crate::chunks::packing::ChunkLayout;
+use crate::chunks::residency::Payload;
+use crate::chunks::sequence::Sequence;
+use crate::chunks::stage::{ChunkedStage, Chunks};
+use crate::model::layer::{Layer, LayerKind};
+use crate::model::zoo::{Gpt2, Zoo};
+use crate::model::{Model, ModelInput};
+use crate::training::actions::Step;
+use crate::training::{Precision, RecomputePolicy, Schedule};
+
+/// A training in chunks, and all that was laid out for it.
+#[derive(Debug, Clone)]
+pub(super) struct Case {
+    pub(super) model: Model,
+    pub(super) stage: ChunkedStage,
+    pub(super) chunks: Chunks,
+    pub(super) precision: Precision,
+}
+
+/// What a payload is needed for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Need {
+    pub(super) steps: BTreeSet<usize>,
+    /// Steps that end with a gradient in it.
+    pub(super) gradients: BTreeSet<usize>,
+}
+
+/// What is needed, at the payloads' positions: parameters of each chunk, then gradients of those in which they are apart.
+pub(super) type Needs = Vec<(Payload, Need)>;
+
+/// Maps of these widths, with a layer without parameters behind some of them.
+fn chain(widths: &[(i64, bool)]) -> Model {
+    let mut layers = Vec::new();
+    for (pair, &(_, is_followed)) in widths.windows(2).zip(widths) {
+        let kind = LayerKind::Linear { in_features: pair[0].0, out_features: pair[1].0 };
+        layers.push(Layer { name: "linear".to_owned(), kind });
+        layers.extend(is_followed.then(|| Layer { name: "relu".to_owned(), kind: LayerKind::Relu }));
+    }
+    Model::new("chain".to_owned(), ModelInput::Vector { size: widths[0].0 }, layers).unwrap()
+}
+
+pub(super) fn gpt(blocks: i64, untied_head: bool) -> Model {
+    let gpt = Gpt2 {
+        blocks,
+        hidden_size: 16,
+        heads: 2,
+        vocabulary_size: 50,
+        sequence_length: 8,
+        untied_head,
+        ..Gpt2::default()
+    };
+    Zoo::Gpt2(gpt).build().unwrap()
+}
+
+fn models() -> impl Strategy<Value = Model> {
+    let widths = proptest::collection::vec((1_i64..24, proptest::bool::weighted(0.3)), 2..7);
+    prop_oneof![
+        3 => widths.prop_map(|widths| chain(&widths)),
+        2 => (1_i64..3, any::<bool>()).prop_map(|(blocks, untied)| gpt(blocks, untied)),
+    ]
+}
+
+/// Any of them, in chunks of a share of all parameters; of what the largest atom needs where it has no chunk of its own.
+pub(super) fn cases() -> impl Strategy<Value = Case> {
+    let orders = prop_oneof![Just(ChunkOrder::Layer), Just(ChunkOrder::MicroBatch)];
+    let copies = prop_oneof![Just(HostCopy::Made), Just(HostCopy::Kept)];
+    let recompute = prop_oneof![Just(RecomputePolicy::None), Just(RecomputePolicy::Layer)];
+    let schedules = prop_oneof![Just(Schedule::Gpipe), Just(Schedule::OneFOneB)];
+    let precisions = prop_oneof![Just(Precision::Fp32), Just(Precision::Bf16)];
+    let training = (orders, copies, recompute, schedules, precisions, 1_u32..5);
+    let layouts = prop_oneof![3 => Just(ChunkLayout::Aligned), 1 => Just(ChunkLayout::Patrickstar)];
+    (models(), (0_u64..=60, layouts), 0_usize..4, training).prop_map(
+        |(model, (share, layout), staging, training)| {
+            let (order, copy, recompute, schedule, precision, micro_batches) = training;
+            let atoms = Sequence::of_model(&model);
+            let largest = atoms.atoms().map(|atom| atom.iter().sum()).max().unwrap();
+            let least = if layout == ChunkLayout::Aligned { 1 } else { largest };
+            let chunk_elements = (model.parameter_count() * share / 100).max(least);
+            let stage = ChunkedStage { layout, staging: staging + 1, ..stage(chunk_elements, order, copy) };
+            let chunks = chunks_of(&model, &stage, (schedule, micro_batches), recompute, precision);
+            Case { model, stage, chunks, precision }
+        },
+    )
+}
+
+impl Case {
+    /// Tensors that each layer computes with: by their positions, and whether its backward pass reads them.
+    fn tensors(&self) -> Vec<Vec<(usize, bool)>> {
+        let mut next = 0;
+        let of = |layer: &Layer| {
+            let mut tensors = Vec::new();
+            for parameter in layer.kind.parameters() {
+                // Rows are taken from these, or they are added: their gradients depend on no value of theirs.
+                let is_table = ["token", "position", "token_type"].contains(&parameter.name);
+                tensors.push((next, !is_table));
+                next += 1;
+            }
+            if matches!(layer.kind, LayerKind::LanguageModelHead { tied: true, .. }) {
+                tensors.push((0, true));
+            }
+            tensors
+        };
+        self.model.layers().iter().map(of).collect()
+    }
+
+    /// Steps with the tensors that each reads, and those whose gradients are in chunks at its end: where no other micro-batch
+    /// of the layer goes backward before another layer does.
+    fn walk(&self) -> Vec<(Vec<usize>, Vec<usize>)> {
+        let (tensors, steps) = (self.tensors(), self.chunks.steps.all());
+        let layer_back = |step: &Step| {
+            if let Step::Backward { layer, .. } = step { Some(*layer) } else { None }
+        };
+        let of = |(at, step): (usize, &Step)| match *step {
+            Step::Forward { layer, .. } | Step::Again { layer, .. } => {
+                (tensors[layer].iter().map(|of| of.0).collect(), Vec::new())
+            }
+            Step::Backward { layer, .. } => {
+                let next = steps[at + 1..].iter().find_map(layer_back);
+                let all: Vec<usize> = tensors[layer].iter().map(|of| of.0).collect();
+                let read = tensors[layer].iter().filter(|of| of.1).map(|of| of.0).collect();
+                (read, if next == Some(layer) { Vec::new() } else { all })
+            }
+            _ => unreachable!("chunks are updated beside steps"),
+        };
+        steps.iter().enumerate().map(of).collect()
+    }
+
+    /// A chunk's gradients are apart if they would overwrite a value that somebody reads later.
+    pub(super) fn needs(&self) -> Needs {
+        let walked = self.walk();
+        let tensors = self.chunks.layout.tensors();
+        let mut overwritten = BTreeSet::<usize>::new();
+        let mut apart = BTreeSet::new();
+        for (reads, puts) in &walked {
+            apart.extend(
+                reads.iter().filter(|tensor| overwritten.contains(*tensor)).map(|&of| tensors[of].chunk),
+            );
+            overwritten.extend(puts);
+        }
+        let count = self.chunks.layout.chunks().len();
+        let parameters = (0..count).map(|chunk| Payload { chunk, is_gradients: false });
+        let gradients = apart.iter().map(|&chunk| Payload { chunk, is_gradients: true });
+        let mut needs: Needs =
+            parameters.chain(gradients).map(|payload| (payload, Need::default())).collect();
+        for (step, (reads, puts)) in walked.iter().enumerate() {
+            for &tensor in reads {
+                needs[tensors[tensor].chunk].1.steps.insert(step);
+            }
+            for &tensor in puts {
+                let chunk = tensors[tensor].chunk;
+                let payload = Payload { chunk, is_gradients: apart.contains(&chunk) };
+                let need = needs.iter_mut().find(|of| of.0 == payload).unwrap();
+                need.1.steps.insert(step);
+                need.1.gradients.insert(step);
+            }
+        }
+        needs
+    }
+
+    pub(super) fn bytes(&self, payload: Payload) -> u64 {
+        self.chunks.layout.chunks()[payload.chunk].capacity * self.scalar()
+    }
+
+    /// Bytes of what layers compute with.
+    pub(super) fn scalar(&self) -> u64 {
+        if self.precision == Precision::Bf16 { 2 } else { 4 }
+    }
+
+    pub(super) fn steps(&self) -> usize {
+        self.chunks.steps.all().len()
+    }
+
+    /// Bytes that each step needs at once.
+    pub(super) fn needed(&self) -> Vec<u64> {
+        let needs = self.needs();
+        let of = |step: usize| {
+            let here = needs.iter().filter(|(_, need)| need.steps.contains(&step));
+            here.map(|&(payload, _)| self.bytes(payload)).sum()
+        };
+        (0..self.steps()).map(of).collect()
+    }
+}
+
+impl Need {
+    /// Whether it may have to leave before all its gradients are there.
+    pub(super) fn is_interrupted(&self) -> bool {
+        let (Some(&first), Some(&last)) = (self.gradients.first(), self.gradients.last()) else {
+            return false;
+        };
+        (first..=last).any(|step| !self.steps.contains(&step))
+    }
+
+    pub(super) fn last_gradient(&self) -> Option<usize> {
+        self.gradients.last().copied()
+    }
+}
+
+proptest! {
+    /// Steps, deliveries, and which gradients are apart.
+    #[test]
+    fn uses_are_what_a_walk_through_the_steps_finds(case in cases()) {
+        let uses = &case.chunks.uses;
+        let needs = case.needs();
+        prop_assert_eq!(uses.payloads().len(), needs.len());
+        for (of, (payload, need)) in uses.payloads().iter().zip(&needs) {
+            prop_assert_eq!(of.payload, *payload);
+            prop_assert_eq!(&of.steps, &need.steps.iter().copied().collect::<Vec<_>>());
+            prop_assert_eq!(&of.gradients, &need.gradients.iter().copied().collect::<Vec<_>>());
+            prop_assert_eq!(of.changed, need.gradients.first().copied().zip(need.last_gradient()));
+            prop_assert_eq!(of.is_interrupted(), need.is_interrupted());
+        }
+        for (step, at_once) in uses.by_step().iter().enumerate() {
+            let here: Vec<usize> = (0..needs.len()).filter(|&of| needs[of].1.steps.contains(&step)).collect();
+            prop_assert_eq!(at_once, &here);
+        }
+        for chunk in 0..case.chunks.layout.chunks().len() {
+            let gradients = needs.iter().rposition(|(payload, _)| payload.chunk == chunk).unwrap();
+            prop_assert_eq!(uses.gradients_of(chunk), gradients);
+            prop_assert_eq!(uses.are_apart(chunk), needs[gradients].0.is_gradients);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Visits that rules make of a room, against what the steps need and every choice that there is.
+
+use proptest::prelude::*;
+
+use super::naive::{Case, Need, cases};
+use crate::chunks::host::{HostCopy, spills};
+use crate::chunks::paging::{Eviction, Shortage};
+use crate::chunks::residency::Payload;
+use crate::chunks::residency::paged::Paging;
+use crate::chunks::residency::visits::{Visit, Visits};
+
+fn evictions() -> impl Strategy<Value = Eviction> {
+    prop_oneof![Just(Eviction::Belady), Just(Eviction::Lru), Just(Eviction::Fifo)]
+}
+
+/// Room for what each step needs, and more: as little as nothing, as much as all payloads; in some, a step lacks a byte.
+fn rooms() -> impl Strategy<Value = (Case, Vec<u64>)> {
+    let lack = proptest::option::weighted(0.2, any::<proptest::sample::Index>());
+    (cases(), proptest::collection::vec(0_u64..=100, 1..20), 0_u64..=100, lack).prop_map(
+        |(case, more, most, lack)| {
+            let needed = case.needed();
+            let all: u64 = case.needs().iter().map(|&(payload, _)| case.bytes(payload)).sum();
+            let more = more.iter().cycle().map(|&share| all * share * most / 10_000);
+            let mut room: Vec<u64> = needed.iter().zip(more).map(|(needed, more)| needed + more).collect();
+            if let Some(lack) = lack {
+                let step = lack.index(room.len());
+                room[step] = needed[step].saturating_sub(1);
+            }
+            (case, room)
+        },
+    )
+}
+
+/// Bytes that are there in each step.
+fn resident(case: &Case, visits: &[Visit]) -> Vec<u64> {
+    let of = |step: usize| {
+        let here = visits.iter().filter(|visit| (visit.fetched..visit.freed).contains(&step));
+        here.map(|visit| case.bytes(visit.payload)).sum()
+    };
+    (0..case.steps()).map(of).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    /// What is needed is there whenever there is room for it, and never more than there is room for; the first step that lacks
+    /// room is named otherwise, and how much.
+    #[test]
+    fn visits_cover_every_use_within_the_room(
+        (case, room) in rooms(), eviction in evictions(), ahead in 0_usize..5, behind in 0_usize..4
+    ) {
+        let (uses, paging) = (&case.chunks.uses, Paging { eviction, ahead, behind });
+        let copy = case.stage.host_copy;
+        let found = paging.visits(uses, |chunk| case.chunks.payload_bytes(chunk), &room, |of| spills(copy, of));
+        let needed = case.needed();
+        if let Some(access) = (0..room.len()).find(|&step| needed[step] > room[step]) {
+            prop_assert_eq!(found, Err(Shortage { access, missing: needed[access] - room[access] }));
+            return Ok(());
+        }
+        let visits = found.unwrap();
+        let checked = Visits::new(uses, &visits, |of| spills(copy, of)).unwrap();
+        let bytes = resident(&case, &visits);
+        prop_assert_eq!(&checked.resident(|chunk| case.chunks.payload_bytes(chunk)), &bytes);
+        prop_assert!(bytes.iter().zip(&room).all(|(bytes, room)| bytes <= room), "{bytes:?} in {room:?}");
+        for (payload, need) in case.needs() {
+            let own: Vec<&Visit> = visits.iter().filter(|visit| visit.payload == payload).collect();
+            for &step in &need.steps {
+                let here = own.iter().filter(|visit| (visit.needed..visit.leaves).contains(&step));
+                prop_assert_eq!(here.count(), 1, "{:?} in step {}", payload, step);
+            }
+            for visit in own {
+                prop_assert!(need.steps.contains(&visit.needed) && need.steps.contains(&(visit.leaves - 1)));
+                prop_assert!(ahead > 0 || visit.fetched == visit.needed);
+                let makes = payload.is_gradients && Some(&visit.needed) == need.gradients.first();
+                prop_assert!(!makes || visit.fetched == visit.needed, "there is nothing to wait for");
+                let is_complete = need.last_gradient() == Some(visit.leaves - 1);
+                prop_assert!(!is_complete || visit.freed <= visit.leaves + behind);
+            }
+        }
+    }
+
+    /// A room that names too few steps has none in the others.
+    #[test]
+    fn steps_that_no_room_is_named_for_have_none(case in cases(), share in 0_usize..100) {
+        let needed = case.needed();
+        let named = needed.len() * share / 100;
+        let lacks = (named..needed.len()).find(|&step| needed[step] > 0);
+        let found = Paging { ahead: 2, behind: 2, ..Paging::AT_NEED }.visits(
+            &case.chunks.uses, |chunk| case.chunks.payload_bytes(chunk), &needed[..named], |_| true,
+        );
+        prop_assert_eq!(found.err().map(|lack| lack.access), lacks);
+    }
+}
+
+/// Trainings of few chunks that no step interrupts, counting payloads instead of bytes: so many have room in each step.
+fn countable() -> impl Strategy<Value = (Case, Vec<u64>)> {
+    let is_countable = |case: &Case| {
+        let needs = case.needs();
+        let is_simple = case.stage.host_copy == HostCopy::Made || case.chunks.steps.slots() == 1;
+        is_simple && needs.len() <= 6 && !needs.iter().any(|(_, need)| need.is_interrupted())
+    };
+    let more = proptest::collection::vec(0_u64..4, 1..16);
+    (cases().prop_filter("few chunks without interruptions", is_countable), more).prop_map(|(case, more)| {
+        let needs = case.needs();
+        let count = |step: usize| needs.iter().filter(|(_, need)| need.steps.contains(&step)).count() as u64;
+        let room = (0..case.steps()).zip(more.iter().cycle()).map(|(step, more)| count(step) + more);
+        let room = room.collect();
+        (case, room)
+    })
+}
+
+/// Fewest fetches of an iteration: of every set of payloads that may be there behind every step. What is complete leaves, and
+/// gradients that are apart are made.
+fn fewest(needs: &[(Payload, Need)], room: &[u64]) -> u64 {
+    let sets = 1_usize << needs.len();
+    let set = |of: &dyn Fn(&(Payload, Need)) -> bool| {
+        needs.iter().enumerate().filter(|(_, need)| of(need)).map(|(at, _)| 1_usize << at).sum::<usize>()
+    };
+    let mut least = vec![None; sets];
+    least[0] = Some(0_u64);
+    for (step, &room) in room.iter().enumerate() {
+        let needed = set(&|(_, need)| need.steps.contains(&step));
+        let made = set(&|(payload, need)| payload.is_gradients && need.gradients.first() == Some(&step));
+        let complete = set(&|(_, need)| need.last_gradient() == Some(step));
+        let mut after = vec![None; sets];
+        for (there, fetches) in least.into_iter().enumerate() {
+            let Some(fetches) = fetches else { continue };
+            let fetches = fetches + u64::from((needed & !there & !made).count_ones());
+            let most = there | needed;
+            let mut kept = most;
+            loop {
+                if kept & needed == needed && u64::from(kept.count_ones()) <= room {
+                    let place: &mut Option<u64> = &mut after[kept & !complete];
+                    *place = Some(place.map_or(fetches, |known| known.min(fetches)));
+                }
+                if kept == 0 {
+                    break;
+                }
+                kept = (kept - 1) & most;
+            }
+        }
+        least = after;
+    }
+    least.into_iter().flatten().min().unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    /// Where payloads are alike and nothing has to leave unfinished, no choice fetches less than the farthest next use, and the
+    /// rules that look back none less than that.
+    #[test]
+    fn nothing_fetches_less_than_the_farthest_next_use((case, room) in countable()) {
+        let uses = &case.chunks.uses;
+        let fetches = |eviction| {
+            let paging = Paging { eviction, ..Paging::AT_NEED };
+            let visits = paging.visits(uses, |_| 1, &room, |of| spills(case.stage.host_copy, of)).unwrap();
+            Visits::new(uses, &visits, |of| spills(case.stage.host_copy, of)).unwrap().moved(|_| 1)
+        };
+        let belady = fetches(Eviction::Belady);
+        prop_assert_eq!(belady.fetches, fewest(&case.needs(), &room));
+        prop_assert_eq!(belady.up, belady.fetches);
+        for other in [Eviction::Lru, Eviction::Fifo] {
+            prop_assert!(fetches(other).fetches >= belady.fetches, "{other:?}");
+        }
+    }
+}

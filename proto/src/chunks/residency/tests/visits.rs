@@ -1,0 +1,209 @@
+//! Visits that are no rule's: what they move, and what is wrong with them.
+
+use proptest::prelude::*;
+
+use super::naive::{Case, Need, cases};
+use crate::chunks::residency::Payload;
+use crate::chunks::residency::visits::{Moved, Visit, Visits};
+
+/// Visits of each payload, split and stretched as numbers say: two uses that follow each other are in one visit or not, and a
+/// visit begins as early and ends as late as its neighbours let it, or at any boundary in between.
+fn split(steps: usize, needs: &[(Payload, Need)], numbers: &[usize]) -> Vec<Visit> {
+    let mut numbers = numbers.iter().cycle().copied();
+    let mut draw = |below: usize| numbers.next().unwrap() % below;
+    let mut visits: Vec<Visit> = Vec::new();
+    for (payload, need) in needs {
+        let mut groups: Vec<(usize, usize)> = Vec::new();
+        for &step in &need.steps {
+            match groups.last_mut() {
+                Some(last) if draw(3) > 0 => last.1 = step,
+                _ => groups.push((step, step)),
+            }
+        }
+        let mut gone = 0;
+        for (index, &(first, last)) in groups.iter().enumerate() {
+            let fetched = gone + draw(first - gone + 1);
+            let until = groups.get(index + 1).map_or(steps, |next| next.0);
+            let freed = last + 1 + draw(until - last);
+            visits.push(Visit { fetched, needed: first, leaves: last + 1, freed, payload: *payload });
+            gone = freed;
+        }
+    }
+    // In no order.
+    for at in (1..visits.len()).rev() {
+        visits.swap(at, draw(at + 1));
+    }
+    visits
+}
+
+/// Goes through an iteration boundary by boundary with what is there, and whether the host has it as it is.
+fn walked(
+    needs: &[(Payload, Need)],
+    visits: &[Visit],
+    steps: usize,
+    bytes: impl Fn(Payload) -> u64,
+) -> (Moved, Vec<u64>) {
+    let (mut moved, mut resident) = (Moved::default(), Vec::new());
+    let mut there = vec![false; needs.len()];
+    let mut is_changed = vec![false; needs.len()];
+    let mut has_gradients = vec![false; needs.len()];
+    for boundary in 0..=steps {
+        for (at, (payload, need)) in needs.iter().enumerate() {
+            for visit in visits.iter().filter(|visit| visit.payload == *payload) {
+                if visit.leaves == boundary && std::mem::take(&mut is_changed[at]) {
+                    moved.down += bytes(*payload);
+                }
+                if visit.freed == boundary {
+                    assert!(std::mem::take(&mut there[at]) && !is_changed[at]);
+                }
+            }
+            if visits.iter().any(|visit| visit.payload == *payload && visit.fetched == boundary) {
+                assert!(!std::mem::replace(&mut there[at], true));
+                // Gradients that are apart have nothing to copy before there are any.
+                if !payload.is_gradients || has_gradients[at] {
+                    moved.up += bytes(*payload);
+                    moved.fetches += 1;
+                }
+            }
+            if need.gradients.contains(&boundary) {
+                assert!(there[at]);
+                is_changed[at] = true;
+                has_gradients[at] = true;
+            }
+        }
+        if boundary < steps {
+            let here = needs.iter().zip(&there).filter(|(_, there)| **there);
+            resident.push(here.map(|((payload, _), _)| bytes(*payload)).sum());
+        }
+    }
+    (moved, resident)
+}
+
+fn numbers() -> impl Strategy<Value = Vec<usize>> {
+    proptest::collection::vec(0_usize..1_000, 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// What visits move is what a walk through the iteration with them moves, and so is what is there meanwhile.
+    #[test]
+    fn moved_bytes_are_those_of_a_walk(case in cases(), numbers in numbers()) {
+        let (uses, needs) = (&case.chunks.uses, case.needs());
+        let visits = split(case.steps(), &needs, &numbers);
+        let checked = Visits::new(uses, &visits, |_| true).unwrap();
+        let (moved, resident) = walked(&needs, &visits, case.steps(), |payload| case.bytes(payload));
+        prop_assert_eq!(checked.moved(|chunk| case.chunks.payload_bytes(chunk)), moved);
+        prop_assert_eq!(checked.resident(|chunk| case.chunks.payload_bytes(chunk)), resident);
+        prop_assert_eq!(checked.all().count(), visits.len());
+        for (position, visit, copies) in checked.all() {
+            let (payload, need) = &needs[position];
+            prop_assert_eq!(visit.payload, *payload);
+            prop_assert_eq!(copies.is_complete, need.last_gradient() == Some(visit.leaves - 1));
+        }
+    }
+
+    /// Each kind of wrong visit is refused, and named.
+    #[test]
+    fn wrong_visits_are_refused_by_name(case in cases(), numbers in numbers(), chosen: prop::sample::Index) {
+        let (needs, steps) = (case.needs(), case.steps());
+        let visits = split(steps, &needs, &numbers);
+        let index = chosen.index(visits.len());
+        let of = visits[index];
+        let chunk = of.payload.chunk;
+        let whose = |payload: Payload| {
+            let what = if payload.is_gradients { "the gradients of chunk" } else { "chunk" };
+            format!("{what} {}", payload.chunk)
+        };
+        let own = whose(of.payload);
+        let with = |changed: Visit| {
+            let mut visits = visits.clone();
+            visits[index] = changed;
+            visits
+        };
+        let count = case.chunks.layout.chunks().len();
+        let stranger = |chunk, is_gradients| with(Visit { payload: Payload { chunk, is_gradients }, ..of });
+        let at = format!("[{index}]");
+        refused(&case, &stranger(count, false), true, &at, &[&format!("chunk {count}"), "does not exist"])?;
+        refused(&case, &stranger(count, true), true, &at, &[&format!("chunk {count}"), "no gradients apart"])?;
+        if !case.chunks.uses.are_apart(chunk) {
+            refused(&case, &stranger(chunk, true), true, &at, &[&format!("chunk {chunk}"), "no gradients apart"])?;
+        }
+        for wrong in [
+            Visit { fetched: of.needed + 1, ..of },
+            Visit { needed: of.leaves, ..of },
+            Visit { leaves: of.needed, ..of },
+            Visit { freed: of.leaves - 1, ..of },
+            Visit { freed: steps + 1, ..of },
+            Visit { leaves: of.freed + 1, ..of },
+        ] {
+            refused(&case, &with(wrong), true, &at, &["must follow each other"])?;
+        }
+
+        let without: Vec<Visit> = visits.iter().filter(|visit| **visit != of).copied().collect();
+        let lacks = format!("is away in step {}", of.needed);
+        refused(&case, &without, true, "", &[&own, &lacks])?;
+        let twice: Vec<Visit> = visits.iter().copied().chain([of]).collect();
+        refused(&case, &twice, true, "", &[&own, "before it is gone"])?;
+        // Just too long for the next visit.
+        if let Some(next) = visits.iter().filter(|visit| visit.payload == of.payload && visit.fetched >= of.freed).min() {
+            let longer = Visit { freed: next.fetched + 1, ..of };
+            let comes = format!("comes at boundary {} before it is gone at {}", next.fetched, next.fetched + 1);
+            refused(&case, &with(longer), true, "", &[&own, &comes])?;
+        }
+
+        let need = &needs.iter().find(|(payload, _)| *payload == of.payload).unwrap().1;
+        let Some(last) = need.last_gradient() else { return Ok(()) };
+        let is_changed = need.gradients.iter().any(|step| (of.needed..of.leaves).contains(step));
+        if is_changed && of.leaves <= last {
+            // The first of them is named.
+            refused(&case, &visits, false, "", &["the host has no place for them"])?;
+        }
+        if of.leaves == last + 1 && of.leaves < steps {
+            let later = Visit { leaves: of.leaves + 1, freed: of.freed.max(of.leaves + 1), ..of };
+            let says = format!("leaves at boundary {}, but all its gradients are there at {}", last + 2, last + 1);
+            refused(&case, &with(later), true, "", &[&own, &says])?;
+            let end = visits.iter().filter(|visit| visit.payload == of.payload).map(|visit| visit.freed).max().unwrap();
+            if end < steps {
+                let again = Visit { fetched: end, needed: end, leaves: end + 1, freed: steps, payload: of.payload };
+                let visits: Vec<Visit> = visits.iter().copied().chain([again]).collect();
+                let says = format!("comes at boundary {end}, when its gradients have left");
+                refused(&case, &visits, true, "", &[&own, &says])?;
+            }
+        }
+    }
+
+    /// Only what a host has no place for must be there until it is complete.
+    #[test]
+    fn without_a_place_gradients_stay_until_they_are_complete(case in cases(), numbers in numbers()) {
+        let needs = case.needs();
+        let visits = split(case.steps(), &needs, &numbers);
+        let leaves_early = |visit: &Visit| {
+            let need = &needs.iter().find(|(payload, _)| *payload == visit.payload).unwrap().1;
+            let puts = need.gradients.iter().any(|step| (visit.needed..visit.leaves).contains(step));
+            puts && need.last_gradient().is_some_and(|last| visit.leaves <= last)
+        };
+        let found = Visits::new(&case.chunks.uses, &visits, |_| false);
+        prop_assert_eq!(found.is_err(), visits.iter().any(leaves_early));
+    }
+}
+
+/// That these visits are refused, in this field, with these words.
+fn refused(
+    case: &Case,
+    visits: &[Visit],
+    spills: bool,
+    field: &str,
+    words: &[&str],
+) -> Result<(), TestCaseError> {
+    let found = Visits::new(&case.chunks.uses, visits, |_| spills);
+    let Err(refused) = found else {
+        return Err(TestCaseError::fail(format!("{words:?} is not refused")));
+    };
+    let violation = &refused.violations()[0];
+    prop_assert_eq!(&violation.field, field, "{}", violation.description);
+    for word in words {
+        prop_assert!(violation.description.contains(word), "{} does not say {word}", violation.description);
+    }
+    Ok(())
+}

@@ -226,7 +226,7 @@ proptest! {
     /// The first access that lacks room is named, and how much it lacks; room that is not named is none.
     #[test]
     fn a_lack_of_room_is_told((accesses, room, bytes) in unequal(), lack: prop::sample::Index, named: prop::sample::Index) {
-        let mut less = room.clone();
+        let mut less = room;
         let at = lack.index(less.len());
         let needed = |access: usize| accesses[access].used.iter().map(|&chunk| bytes[chunk]).sum::<u64>();
         less[at] = needed(at).saturating_sub(3);

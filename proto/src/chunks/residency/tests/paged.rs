@@ -79,6 +79,13 @@ proptest! {
         }
     }
 
+    /// Bare visits hold what each step needs, and no byte more.
+    #[test]
+    fn bare_visits_hold_what_is_needed(case in cases()) {
+        let visits = case.stage.bare_visits(&case.chunks).unwrap();
+        prop_assert_eq!(resident(&case, &visits), case.needed());
+    }
+
     /// A room that names too few steps has none in the others.
     #[test]
     fn steps_that_no_room_is_named_for_have_none(case in cases(), share in 0_usize..100) {

@@ -95,6 +95,7 @@ impl Job {
             threads: 1,
             neighbour_timeout_seconds: NEIGHBOUR_TIMEOUT_SECONDS,
             actions: StageActions::default(),
+            chunks: None,
             pace: CopyPace::default(),
             dump_gradients: None,
             dump_parameters: None,

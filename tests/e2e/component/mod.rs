@@ -3,6 +3,7 @@
 //! exactly, so every byte that differs is a defect of recording or replay.
 
 mod actions;
+mod chunks;
 mod pipedream;
 
 use std::collections::HashSet;
@@ -105,6 +106,7 @@ impl Run {
             threads: 1,
             neighbour_timeout_seconds: 60.0,
             actions: StageActions::default(),
+            chunks: None,
             pace: CopyPace::default(),
             dump_gradients: None,
             dump_parameters: None,

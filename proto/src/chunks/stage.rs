@@ -206,7 +206,14 @@ impl ChunkedStage {
     pub fn paged(&self, paging: Paging, chunks: &Chunks, room: &[u64]) -> Result<Vec<Visit>, Invalid> {
         let spills = |of: &_| spills(self.host_copy, of);
         let taken = chunks.on_device_bytes();
-        let room: Vec<u64> = room.iter().map(|room| room.saturating_sub(taken)).collect();
+        if let Some((step, room)) = room.iter().enumerate().find(|(_, room)| **room < taken) {
+            let why = format!(
+                "leaves no room in step {step}: {} lack for these chunks alone; choose fewer of them",
+                Bytes(taken - room)
+            );
+            return Err(Invalid::field("on_device", why));
+        }
+        let room: Vec<u64> = room.iter().map(|room| room - taken).collect();
         let visits = paging.visits(&chunks.uses, |chunk| chunks.payload_bytes(chunk), &room, spills);
         visits.map_err(|lack| {
             let why = format!(

@@ -72,7 +72,8 @@ pub struct Visits<'a> {
 }
 
 impl<'a> Visits<'a> {
-    /// Visits in any order, checked: every use is in one, no two of a payload meet, and what is complete leaves.
+    /// Visits in any order, checked: every use is in one, no two of a payload meet, what is complete leaves, and what is
+    /// always on the device has none.
     /// `spills` says of a chunk's gradients whether the host has a place for them before they are complete.
     ///
     /// # Errors
@@ -92,6 +93,11 @@ impl<'a> Visits<'a> {
                 let what = if is_gradients { "has no gradients apart" } else { "does not exist" };
                 return refuse(format!("is of chunk {chunk}, which {what}"));
             };
+            if uses.is_on_device(chunk) {
+                return refuse(format!(
+                    "is of chunk {chunk}, whose state is on the device, so that it is always there: leave it out"
+                ));
+            }
             let Visit { fetched, needed, leaves, freed, .. } = *visit;
             if !(fetched <= needed && needed < leaves && leaves <= freed && freed <= uses.steps()) {
                 return refuse(format!(

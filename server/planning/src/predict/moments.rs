@@ -6,7 +6,7 @@ use super::{Margin, Origin, StepBytes};
 
 /// What a device holds in each step of [`loadmaster_proto::chunks::stage::Chunks`] besides payloads: `N(t)` of
 /// `N(t) + R(t)` (PatrickStar, its memory tracer's *non-model data*). Gradients count until they are in their chunk;
-/// parameters and the optimizer's state are the chunks'.
+/// parameters and the optimizer's state are the chunks', and so is what an update of chunks on the device takes besides.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Moments {
     /// Bytes of each step.

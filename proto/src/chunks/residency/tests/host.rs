@@ -20,6 +20,9 @@ fn places(case: &Case) -> Vec<[bool; 3]> {
         let own = &needs[chunk].1;
         let is_apart = needs.iter().any(|(payload, _)| payload.is_gradients && payload.chunk == chunk);
         let has_place = case.stage.host_copy == HostCopy::Kept || own.is_interrupted();
+        if case.is_on_device(chunk) {
+            return [false; 3];
+        }
         [has_place, is_apart, !has_place && !own.gradients.is_empty()]
     };
     (0..case.chunks.layout.chunks().len()).map(of).collect()
@@ -44,9 +47,11 @@ proptest! {
         let (places, scalar) = (places(&case), case.scalar());
         let layout = case.chunks.layout.chunks();
         prop_assert_eq!(host.chunks.len(), layout.len());
-        for ((chunk, of), [kept, apart, _]) in host.chunks.iter().zip(layout).zip(&places) {
+        for (index, (chunk, of)) in host.chunks.iter().zip(layout).enumerate() {
+            let [kept, apart, _] = places[index];
             // The fp32 copy and two moments.
-            prop_assert_eq!(chunk.state.iter().map(|part| part.bytes).collect::<Vec<_>>(), [4 * of.capacity; 3]);
+            let states = if case.is_on_device(index) { 0 } else { 3 };
+            prop_assert_eq!(chunk.state.iter().map(|part| part.bytes).collect::<Vec<_>>(), vec![4 * of.capacity; states]);
             prop_assert_eq!(chunk.parameters.map(|part| part.bytes), kept.then_some(scalar * of.capacity));
             prop_assert_eq!(chunk.gradients.map(|part| part.bytes), apart.then_some(scalar * of.capacity));
         }
@@ -61,9 +66,12 @@ proptest! {
     #[test]
     fn bytes_per_parameter_follow_from_what_is_kept(case in cases()) {
         let host = &case.chunks.host;
-        let parameters = case.model.parameter_count();
         let layout = case.chunks.layout.chunks();
-        let capacity: u64 = layout.iter().map(|chunk| chunk.capacity).sum();
+        let is_here = |chunk: &usize| !case.is_on_device(*chunk);
+        let tensors = case.chunks.layout.tensors().iter().filter(|of| is_here(&of.chunk));
+        let parameters: u64 = tensors.map(|of| of.elements).sum();
+        let here = (0..layout.len()).filter(is_here);
+        let capacity: u64 = here.map(|chunk| layout[chunk].capacity).sum();
         let places = places(&case);
         let unfinished: u64 = layout
             .iter()

@@ -6,6 +6,7 @@ mod paged;
 mod visits;
 
 use super::paged::Paging;
+use super::visits::Visits;
 use crate::bytes::Bytes;
 use crate::chunks::host::HostCopy;
 use crate::chunks::order::ChunkOrder;
@@ -85,4 +86,29 @@ fn planned_visits_are_named_in_their_list() {
     backwards[1].leaves = 0;
     assert_eq!(field(backwards).unwrap(), "residency.planned[1]");
     assert_eq!(field(visits[1..].to_vec()).unwrap(), "residency.planned");
+}
+
+/// What is always on the device takes its room first: payloads, and twelve bytes of state for each element.
+#[test]
+fn chunks_on_the_device_take_their_room_first() {
+    let model = naive::gpt(1, true);
+    let on_device = vec![0, 2];
+    let asked = ChunkedStage { on_device, ..stage(512, ChunkOrder::Layer, HostCopy::Made) };
+    let chunks = chunks_of(&model, &asked, (Schedule::Gpipe, 2), RecomputePolicy::None, Precision::Bf16);
+    let taken = 14 * [0, 2].map(|chunk: usize| chunks.layout.chunks()[chunk].capacity).iter().sum::<u64>();
+    assert_eq!(chunks.on_device_bytes(), taken);
+    let bare = asked.bare_visits(&chunks).unwrap();
+    let needed = Visits::new(&chunks.uses, &bare, |_| true).unwrap();
+    let room: Vec<u64> =
+        needed.resident(|chunk| chunks.payload_bytes(chunk)).iter().map(|bytes| bytes + taken).collect();
+    assert_eq!(asked.visits(&chunks, &room).unwrap(), bare);
+    // Steps that need nothing else lack it, too.
+    for (step, lacks) in [(0, taken), (0, 1), (3, 1)] {
+        let mut less = vec![u64::MAX; room.len()];
+        less[step] = taken - lacks;
+        let refused = asked.visits(&chunks, &less).unwrap_err();
+        let violation = &refused.violations()[0];
+        let says = format!("step {step}: {} lack", Bytes(lacks));
+        assert!(violation.field == "on_device" && violation.description.contains(&says), "{refused}");
+    }
 }

@@ -70,7 +70,7 @@ fn models() -> impl Strategy<Value = Model> {
     ]
 }
 
-/// Any of them, in chunks of a share of all parameters; of what the largest atom needs where it has no chunk of its own.
+/// Any of them, some chunks with their state on the device, in chunks of a share of all parameters; of what the largest atom needs where it has no chunk of its own.
 pub(super) fn cases() -> impl Strategy<Value = Case> {
     let orders = prop_oneof![Just(ChunkOrder::Layer), Just(ChunkOrder::MicroBatch)];
     let copies = prop_oneof![Just(HostCopy::Made), Just(HostCopy::Kept)];
@@ -79,15 +79,23 @@ pub(super) fn cases() -> impl Strategy<Value = Case> {
     let precisions = prop_oneof![Just(Precision::Fp32), Just(Precision::Bf16)];
     let training = (orders, copies, recompute, schedules, precisions, 1_u32..5);
     let layouts = prop_oneof![3 => Just(ChunkLayout::Aligned), 1 => Just(ChunkLayout::Patrickstar)];
-    (models(), (0_u64..=60, layouts), 0_usize..4, training).prop_map(
-        |(model, (share, layout), staging, training)| {
+    let on_device = proptest::option::weighted(0.3, proptest::collection::vec(any::<bool>(), 1..8));
+    (models(), (0_u64..=60, layouts), (0_usize..4, on_device), training).prop_map(
+        |(model, (share, layout), (staging, on_device), training)| {
             let (order, copy, recompute, schedule, precision, micro_batches) = training;
             let atoms = Sequence::of_model(&model);
             let largest = atoms.atoms().map(|atom| atom.iter().sum()).max().unwrap();
             let least = if layout == ChunkLayout::Aligned { 1 } else { largest };
             let chunk_elements = (model.parameter_count() * share / 100).max(least);
-            let stage = ChunkedStage { layout, staging: staging + 1, ..stage(chunk_elements, order, copy) };
-            let chunks = chunks_of(&model, &stage, (schedule, micro_batches), recompute, precision);
+            let mut stage =
+                ChunkedStage { layout, staging: staging + 1, ..stage(chunk_elements, order, copy) };
+            let lay_out = |stage: &ChunkedStage| {
+                chunks_of(&model, stage, (schedule, micro_batches), recompute, precision)
+            };
+            let count = lay_out(&stage).layout.chunks().len();
+            let is_chosen = on_device.into_iter().flat_map(|chosen| chosen.into_iter().cycle().take(count));
+            stage.on_device = is_chosen.enumerate().filter(|of| of.1).map(|of| of.0).collect();
+            let chunks = lay_out(&stage);
             Case { model, stage, chunks, precision }
         },
     )
@@ -135,8 +143,20 @@ impl Case {
         steps.iter().enumerate().map(of).collect()
     }
 
-    /// A chunk's gradients are apart if they would overwrite a value that somebody reads later.
+    pub(super) fn is_on_device(&self, chunk: usize) -> bool {
+        self.stage.on_device.contains(&chunk)
+    }
+
+    /// What must come: what is always on the device need not.
     pub(super) fn needs(&self) -> Needs {
+        let of = |(payload, need): (Payload, Need)| {
+            (payload, if self.is_on_device(payload.chunk) { Need::default() } else { need })
+        };
+        self.all_needs().into_iter().map(of).collect()
+    }
+
+    /// A chunk's gradients are apart if they would overwrite a value that somebody reads later.
+    fn all_needs(&self) -> Needs {
         let walked = self.walk();
         let tensors = self.chunks.layout.tensors();
         let mut overwritten = BTreeSet::<usize>::new();
@@ -223,7 +243,16 @@ proptest! {
             let here: Vec<usize> = (0..needs.len()).filter(|&of| needs[of].1.steps.contains(&step)).collect();
             prop_assert_eq!(at_once, &here);
         }
+        let all = case.all_needs();
+        for step in 0..case.steps() {
+            let is_complete = |(payload, need): &&(Payload, Need)| {
+                need.last_gradient() == Some(step) && case.is_on_device(payload.chunk)
+            };
+            let complete: BTreeSet<usize> = all.iter().filter(is_complete).map(|of| of.0.chunk).collect();
+            prop_assert_eq!(uses.completed_on_device(step).collect::<BTreeSet<_>>(), complete);
+        }
         for chunk in 0..case.chunks.layout.chunks().len() {
+            prop_assert_eq!(uses.is_on_device(chunk), case.is_on_device(chunk));
             let gradients = needs.iter().rposition(|(payload, _)| payload.chunk == chunk).unwrap();
             prop_assert_eq!(uses.gradients_of(chunk), gradients);
             prop_assert_eq!(uses.are_apart(chunk), needs[gradients].0.is_gradients);

@@ -108,6 +108,7 @@ proptest! {
     fn wrong_visits_are_refused_by_name(case in cases(), numbers in numbers(), chosen: prop::sample::Index) {
         let (needs, steps) = (case.needs(), case.steps());
         let visits = split(steps, &needs, &numbers);
+        prop_assume!(!visits.is_empty());
         let index = chosen.index(visits.len());
         let of = visits[index];
         let chunk = of.payload.chunk;
@@ -128,6 +129,9 @@ proptest! {
         refused(&case, &stranger(count, true), true, &at, &[&format!("chunk {count}"), "no gradients apart"])?;
         if !case.chunks.uses.are_apart(chunk) {
             refused(&case, &stranger(chunk, true), true, &at, &[&format!("chunk {chunk}"), "no gradients apart"])?;
+        }
+        if let Some(&there) = case.stage.on_device.first() {
+            refused(&case, &stranger(there, false), true, &at, &[&format!("chunk {there}"), "always there"])?;
         }
         for wrong in [
             Visit { fetched: of.needed + 1, ..of },

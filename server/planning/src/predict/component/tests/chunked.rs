@@ -44,6 +44,7 @@ fn chunks(model: &Model, training: &TrainingSpec, order: ChunkOrder) -> Chunks {
         staging: 1,
         update: UpdateTime::OnArrival,
         kernel: StepKernel::OnePass,
+        on_device: Vec::new(),
         residency: Residency::Paged(Paging::AT_NEED),
         host_memory: Bytes(1 << 50),
     };

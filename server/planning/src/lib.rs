@@ -11,6 +11,7 @@
 //! | [`cost`] | what does a stage cost a search: bytes and seconds? | AMP, 3.3 |
 //! | [`fleet`] | which devices does a search see, and which ones are they? | |
 //! | [`actions`] | what do stages do so that they hold less, and on which device of a node is each? | MPress, III |
+//! | [`chunks`] | what is where, step by step, in a training whose state is larger than its device? | PatrickStar |
 //! | [`search`] | which plan is best, of all that there are? | III-C; AMP, 3.4 |
 //! | [`recommend`] | which plan is best by what was asked for, and what proves it? | III-C; AMP, 3 |
 //! | [`learn`] | how right were predictions, and which plan did best when it was trained? | AMP, 3.1 |
@@ -22,6 +23,7 @@ pub mod campaign;
 pub mod predict;
 
 pub mod actions;
+pub mod chunks;
 pub mod cost;
 pub mod fleet;
 pub mod iteration;

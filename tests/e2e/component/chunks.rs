@@ -1,12 +1,12 @@
 //! Models trained in chunks by real ranks: what each step needs besides chunks, and the device's peak, to the byte.
 
 use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::host::spills;
 use loadmaster_proto::chunks::order::ChunkOrder;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::visits::Visits;
-use loadmaster_proto::chunks::host::spills;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Residency, StepKernel, UpdateTime};
 use loadmaster_tests::Sampler;
 
@@ -35,11 +35,8 @@ fn chunked(dice: &mut Sampler) -> ChunkedStage {
 }
 
 fn whole(model: &Model, training: TrainingSpec) -> Run {
-    let position = SoloStage {
-        stage: StageConfig::single(0, model.layers().len() - 1),
-        stage_count: 1,
-        stage_index: 0,
-    };
+    let position =
+        SoloStage { stage: StageConfig::single(0, model.layers().len() - 1), stage_count: 1, stage_index: 0 };
     Run { training, position, pipeline: None }
 }
 
@@ -121,7 +118,8 @@ fn every_step_of_a_training_in_chunks_needs_what_was_predicted() {
             let measured = train(&run, &model, &planned, capacity);
             let told = measured.chunks.as_ref().unwrap();
             let what = format!("{} {training:?} {stage:?}", model.family());
-            let differing = told.other_bytes.iter().zip(&other).enumerate().filter(|(_, (told, of))| told != of);
+            let differing =
+                told.other_bytes.iter().zip(&other).enumerate().filter(|(_, (told, of))| told != of);
             let differing: Vec<_> =
                 differing.map(|(step, of)| (chunks.steps.all()[step], of)).take(5).collect();
             assert!(differing.is_empty(), "{what}: {differing:?}");

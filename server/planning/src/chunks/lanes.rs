@@ -132,7 +132,11 @@ impl LaneScene<'_> {
         told
     }
 
-    fn iterate(&self, clocks: &mut Clocks, [leave, are_gone, come, are_needed]: &[Vec<Vec<Told>>; 4]) -> Lanes {
+    fn iterate(
+        &self,
+        clocks: &mut Clocks,
+        [leave, are_gone, come, are_needed]: &[Vec<Vec<Told>>; 4],
+    ) -> Lanes {
         let mut told = Lanes::default();
         let mut later = Vec::new();
         for boundary in 0..=self.chunks.uses.steps() {

@@ -33,6 +33,9 @@ pub struct ChunkedStage {
     pub host_copy: HostCopy,
     /// Buffers of the host that gradients pass through where they have no place there.
     pub staging: usize,
+    /// What becomes of parameters that leave unchanged.
+    #[serde(default)]
+    pub moves: ChunkMoves,
     /// When chunks are updated.
     pub update: UpdateTime,
     /// What updates them.
@@ -44,6 +47,24 @@ pub struct ChunkedStage {
     pub residency: Residency,
     /// Most that it may take of the host.
     pub host_memory: Bytes,
+}
+
+/// What becomes of parameters that leave the device unchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChunkMoves {
+    /// They are dropped: the host has them as they are.
+    #[default]
+    Dropped,
+    /// They are copied back, as PatrickStar does, which has them on one side alone.
+    Exclusive,
+}
+
+choice! {
+    ChunkMoves {
+        Dropped = "dropped",
+        Exclusive = "exclusive",
+    }
 }
 
 /// When chunks are updated.
@@ -140,6 +161,15 @@ impl ChunkedStage {
             );
             return Err(Invalid::field("update", why));
         }
+        if self.moves == ChunkMoves::Exclusive && self.host_copy == HostCopy::Made {
+            let why = format!(
+                "is {}, but made parameters have no place on the host to return to: choose {} copies, or {}",
+                ChunkMoves::Exclusive,
+                HostCopy::Kept,
+                ChunkMoves::Dropped
+            );
+            return Err(Invalid::field("moves", why));
+        }
         let lists = Lists::new(training.precision, &training.optimizer)?;
         let sequence = Sequence::of_model(model);
         let packing = Packing::new(&sequence, self.layout, lists)?;
@@ -164,8 +194,7 @@ impl ChunkedStage {
         let chunks = Chunks { lists, layout, steps, uses, host };
         if let Residency::Planned(visits) = &self.residency {
             in_range("residency.planned", visits.len(), 0..=Visit::MAX)?;
-            let spills = |of: &_| spills(self.host_copy, of);
-            Visits::new(&chunks.uses, visits, spills).map_err(|of| of.of_field("residency.planned"))?;
+            self.told(&chunks, visits).map_err(|of| of.of_field("residency.planned"))?;
         }
         Ok(chunks)
     }
@@ -179,6 +208,18 @@ impl ChunkedStage {
             Residency::Planned(visits) => Ok(visits.clone()),
             Residency::Paged(paging) => self.paged(*paging, chunks, room),
         }
+    }
+
+    /// These visits with what they move.
+    ///
+    /// # Errors
+    /// Names the visit, or the step and the chunk that lacks one.
+    pub fn told<'a>(&self, chunks: &'a Chunks, visits: &[Visit]) -> Result<Visits<'a>, Invalid> {
+        let told = Visits::new(&chunks.uses, visits, |of| spills(self.host_copy, of))?;
+        Ok(match self.moves {
+            ChunkMoves::Dropped => told,
+            ChunkMoves::Exclusive => told.exclusive(),
+        })
     }
 
     /// Visits in which nothing is there but what a step needs, or may not leave.

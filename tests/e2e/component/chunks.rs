@@ -1,13 +1,11 @@
 //! Models trained in chunks by real ranks: what each step needs besides chunks, and the device's peak, to the byte.
 
 use loadmaster_proto::chunks::host::HostCopy;
-use loadmaster_proto::chunks::host::spills;
 use loadmaster_proto::chunks::order::ChunkOrder;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
-use loadmaster_proto::chunks::residency::visits::Visits;
-use loadmaster_proto::chunks::stage::{ChunkedStage, Residency, StepKernel, UpdateTime};
+use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkedStage, Residency, StepKernel, UpdateTime};
 use loadmaster_tests::Sampler;
 
 use super::actions::pick;
@@ -26,6 +24,7 @@ fn chunked(dice: &mut Sampler) -> ChunkedStage {
         order: pick(dice, &ChunkOrder::ALL),
         host_copy: pick(dice, &HostCopy::ALL),
         staging: 1 + dice.below(3),
+        moves: ChunkMoves::Dropped,
         update: UpdateTime::OnArrival,
         kernel: StepKernel::OnePass,
         on_device: Vec::new(),
@@ -103,7 +102,7 @@ fn every_step_of_a_training_in_chunks_needs_what_was_predicted() {
             // What the steps need at once is what there must be; some of them have half as much again.
             let bare = stage.bare_visits(&chunks).unwrap();
             let resident = |visits: &[_]| {
-                let visits = Visits::new(&chunks.uses, visits, |of| spills(stage.host_copy, of)).unwrap();
+                let visits = stage.told(&chunks, visits).unwrap();
                 visits.resident(|chunk| chunks.payload_bytes(chunk))
             };
             let stays = chunks.on_device_bytes();

@@ -40,7 +40,7 @@ pub struct Moved {
 pub struct VisitCopies {
     /// It begins with a copy: what it is for is not made on the device.
     pub comes: bool,
-    /// It ends with a copy: a gradient was put into it.
+    /// It ends with a copy: a gradient was put into it, or moves are exclusive.
     pub leaves_changed: bool,
     /// All gradients of the chunk are in it then.
     pub is_complete: bool,
@@ -69,6 +69,8 @@ pub struct Visits<'a> {
     uses: &'a Uses,
     /// Of each payload, at its position among the uses.
     of_payloads: Vec<Vec<Visit>>,
+    /// Whether what leaves unchanged is copied, too.
+    are_exclusive: bool,
 }
 
 impl<'a> Visits<'a> {
@@ -112,14 +114,25 @@ impl<'a> Visits<'a> {
             visits.sort_unstable();
             check_payload(of, visits, spills(of))?;
         }
-        Ok(Self { uses, of_payloads })
+        Ok(Self { uses, of_payloads, are_exclusive: false })
+    }
+
+    /// The same where a payload is on one side alone (PatrickStar): what leaves unchanged is copied like all else.
+    #[must_use]
+    pub fn exclusive(self) -> Self {
+        Self { are_exclusive: true, ..self }
     }
 
     /// All of them with what they move, payload by payload.
     pub fn all(&self) -> impl Iterator<Item = (usize, &Visit, VisitCopies)> {
-        let of = |(position, (of, visits)): (usize, (&'a PayloadUses, _))| {
+        let are_exclusive = self.are_exclusive;
+        let of = move |(position, (of, visits)): (usize, (&'a PayloadUses, _))| {
             let visits: &Vec<Visit> = visits;
-            visits.iter().map(move |visit| (position, visit, visit.copies(of)))
+            visits.iter().map(move |visit| {
+                let copies = visit.copies(of);
+                let leaves_changed = copies.leaves_changed || are_exclusive;
+                (position, visit, VisitCopies { leaves_changed, ..copies })
+            })
         };
         self.uses.payloads().iter().zip(&self.of_payloads).enumerate().flat_map(of)
     }

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use loadmaster_proto::chunks::host::spills;
 use loadmaster_proto::chunks::layout::Place;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::uses::layer_tensors;
-use loadmaster_proto::chunks::residency::visits::{Visit, Visits};
+use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, Residency};
 use loadmaster_proto::measure::chunked;
 use loadmaster_proto::measure::rank::RankSpec;
@@ -75,8 +74,7 @@ impl ChunkRun {
     /// From now on these are its visits.
     fn adopt(&mut self, visits: &[Visit]) -> Result<(), RankError> {
         let chunks = self.chunks.clone();
-        let copy = self.stage.host_copy;
-        let visits = Visits::new(&chunks.uses, visits, |of| spills(copy, of))?;
+        let visits = self.stage.told(&chunks, visits)?;
         let stays = chunks.on_device_bytes();
         let resident = visits.resident(|chunk| chunks.payload_bytes(chunk));
         self.trace.payload_bytes = resident.into_iter().map(|bytes| bytes.saturating_add(stays)).collect();

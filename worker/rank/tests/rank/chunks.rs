@@ -9,9 +9,9 @@ use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::Payload;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::uses::PayloadUses;
-use loadmaster_proto::chunks::residency::visits::{Visit, Visits};
+use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::sequence::Sequence;
-use loadmaster_proto::chunks::stage::{ChunkedStage, Residency, StepKernel, UpdateTime};
+use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkedStage, Residency, StepKernel, UpdateTime};
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::rank::{EXIT_BAD_SPEC, RankEvent, RankSpec};
 use loadmaster_proto::model::Model;
@@ -31,6 +31,7 @@ fn in_chunks(chunk_elements: u64, order: ChunkOrder) -> ChunkedStage {
         order,
         host_copy: HostCopy::Made,
         staging: 2,
+        moves: ChunkMoves::Dropped,
         update: UpdateTime::OnArrival,
         kernel: StepKernel::TensorWise,
         on_device: Vec::new(),
@@ -132,6 +133,7 @@ fn whatever_leaves_at_every_boundary_comes_back_the_same() {
         let bare = ChunkedStage {
             layout,
             host_copy: HostCopy::Kept,
+            moves: random.of(&ChunkMoves::ALL),
             ..in_chunks(largest + random.below(3) as u64 * largest / 2, random.of(&ChunkOrder::ALL))
         };
         let count = bare.lay_out(&model, &training).unwrap().layout.chunks().len();
@@ -146,7 +148,7 @@ fn whatever_leaves_at_every_boundary_comes_back_the_same() {
         let told = measured.chunks.unwrap();
         let all = chunks.lay_out(&model, &training).unwrap();
         let visits = chunks.visits(&all, &[]).unwrap();
-        let moved = Visits::new(&all.uses, &visits, |_| true).unwrap().moved(|chunk| all.copied_bytes(chunk));
+        let moved = chunks.told(&all, &visits).unwrap().moved(|chunk| all.copied_bytes(chunk));
         assert_eq!((told.up_bytes, told.down_bytes), (moved.up, moved.down), "{what}");
         let sums = told.other_bytes.iter().zip(&told.payload_bytes).map(|(other, payloads)| other + payloads);
         assert_eq!(measured.peak_allocated.0, sums.max().unwrap(), "{what}");
@@ -269,7 +271,7 @@ fn what_contradicts_itself_is_refused_by_name() {
     };
     let planned = |visits| ChunkedStage { residency: Residency::Planned(visits), ..chunks() };
     let with = |training: TrainingSpec| RankSpec { training, ..spec.clone() };
-    let cases: [(RankSpec, ChunkedStage, &str); 8] = [
+    let cases: [(RankSpec, ChunkedStage, &str); 9] = [
         (spec.clone(), ChunkedStage { chunk_elements: 0, ..chunks() }, "chunks.chunk_elements"),
         (
             spec.clone(),
@@ -278,6 +280,7 @@ fn what_contradicts_itself_is_refused_by_name() {
         ),
         (spec.clone(), ChunkedStage { staging: 0, ..chunks() }, "chunks.staging"),
         (spec.clone(), ChunkedStage { update: UpdateTime::AfterBackward, ..chunks() }, "chunks.update"),
+        (spec.clone(), ChunkedStage { moves: ChunkMoves::Exclusive, ..chunks() }, "chunks.moves"),
         (
             with(TrainingSpec { recompute: RecomputePolicy::Stage, ..training() }),
             chunks(),

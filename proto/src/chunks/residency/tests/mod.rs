@@ -11,7 +11,7 @@ use crate::bytes::Bytes;
 use crate::chunks::host::HostCopy;
 use crate::chunks::order::ChunkOrder;
 use crate::chunks::packing::ChunkLayout;
-use crate::chunks::stage::{ChunkedStage, Chunks, Residency, StepKernel, UpdateTime};
+use crate::chunks::stage::{ChunkMoves, ChunkedStage, Chunks, Residency, StepKernel, UpdateTime};
 use crate::model::Model;
 use crate::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 
@@ -22,6 +22,7 @@ fn stage(chunk_elements: u64, order: ChunkOrder, host_copy: HostCopy) -> Chunked
         order,
         host_copy,
         staging: 2,
+        moves: ChunkMoves::Dropped,
         update: UpdateTime::OnArrival,
         kernel: StepKernel::OnePass,
         on_device: Vec::new(),

@@ -7,7 +7,7 @@ use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::order::ChunkOrder;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::residency::paged::Paging;
-use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, Residency, StepKernel, UpdateTime};
+use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkedStage, Chunks, Residency, StepKernel, UpdateTime};
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, Slot};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
@@ -42,6 +42,7 @@ fn chunks(model: &Model, training: &TrainingSpec, order: ChunkOrder) -> Chunks {
         order,
         host_copy: HostCopy::Made,
         staging: 1,
+        moves: ChunkMoves::Dropped,
         update: UpdateTime::OnArrival,
         kernel: StepKernel::OnePass,
         on_device: Vec::new(),

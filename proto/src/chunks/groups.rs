@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::layout::Layout;
+use super::layout::{Chunk, Layout};
 use super::packing::ChunkLayout;
 use crate::error::{Invalid, in_range};
 
@@ -90,6 +90,49 @@ impl Groups {
             groups.push(Group { first: index * size, starts, part });
         }
         Ok(groups)
+    }
+}
+
+/// How ranks that train in chunks share each of them: a chunk is a group, and a rank owns a part of its elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sharing {
+    ranks: u32,
+    alignment: u64,
+}
+
+impl Sharing {
+    /// Among so many ranks, in parts that begin at multiples of so many elements.
+    ///
+    /// # Errors
+    /// No or too many ranks (`ranks`).
+    pub fn new(ranks: u32, alignment: u64) -> Result<Self, Invalid> {
+        Ok(Self { ranks: in_range("ranks", ranks, 1..=MOST)?, alignment: alignment.max(1) })
+    }
+
+    /// How many ranks there are.
+    pub fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    /// Elements of a chunk that each rank owns: all of its capacity where there is one.
+    pub fn part(&self, chunk: &Chunk) -> u64 {
+        if self.ranks == 1 {
+            return chunk.capacity;
+        }
+        // Far below the largest number: see `MAX_ELEMENTS`.
+        chunk.extent.div_ceil(self.ranks.into()).next_multiple_of(self.alignment)
+    }
+
+    /// Elements of a chunk on a device: its capacity, or more where the parts of all ranks are.
+    pub fn payload(&self, chunk: &Chunk) -> u64 {
+        chunk.capacity.max(self.part(chunk).saturating_mul(self.ranks.into()))
+    }
+
+    /// The elements of a chunk that a rank owns.
+    pub fn owned(&self, chunk: &Chunk, rank: u32) -> Range<u64> {
+        let part = self.part(chunk);
+        let start = part.saturating_mul(rank.into());
+        start..start.saturating_add(part)
     }
 }
 

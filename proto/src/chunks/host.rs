@@ -1,5 +1,7 @@
 //! Where chunks are in the host's memory.
 //!
+//! Of a chunk that several ranks share each holds what it owns.
+//!
 //! A stretch of memory is taken before the first iteration and given out once for all: state first, chunk by chunk, then
 //! places of parameters and gradients, then what gradients pass through that have no place. So what a rank takes of the
 //! host is known beforehand, to the byte.
@@ -7,6 +9,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ALIGNMENT_BYTES;
+use super::groups::Sharing;
 use super::layout::Layout;
 use super::lists::{List, Lists};
 use super::residency::uses::{PayloadUses, Uses};
@@ -46,9 +49,10 @@ pub struct Part {
 pub struct HostChunk {
     /// What the optimizer keeps, in the order of the lists: the fp32 copy first. Nothing where that is on the device.
     pub state: Vec<Part>,
-    /// Parameters, whose place gradients take where they are not apart. None where they are made.
+    /// Parameters that the rank owns, whose place gradients take where they are not apart; the whole chunk's where these may
+    /// leave unfinished. None where they are made.
     pub parameters: Option<Part>,
-    /// Gradients that are apart.
+    /// Gradients of the whole chunk that are apart.
     pub gradients: Option<Part>,
 }
 
@@ -77,6 +81,7 @@ impl HostMemory {
         layout: &Layout,
         lists: &Lists,
         uses: &Uses,
+        sharing: &Sharing,
         copy: HostCopy,
         staging: usize,
     ) -> Result<Self, Invalid> {
@@ -92,7 +97,8 @@ impl HostMemory {
             for (index, chunk) in layout.chunks().iter().enumerate() {
                 let is_here = !uses.is_on_device(index);
                 let states = lists.all().iter().filter(|&&list| is_here && list != List::Parameters);
-                let state = states.map(|&list| take(chunk.capacity, list)).collect::<Option<_>>()?;
+                let part = sharing.part(chunk);
+                let state = states.map(|&list| take(part, list)).collect::<Option<_>>()?;
                 chunks.push(HostChunk { state, parameters: None, gradients: None });
             }
             let mut passing = Vec::new();
@@ -104,12 +110,15 @@ impl HostMemory {
                 if uses.is_on_device(index) {
                     continue;
                 }
+                // What leaves unfinished is each rank's own, all of it.
+                let (part, whole) = (sharing.part(chunk), sharing.payload(chunk));
                 if of.payload.is_gradients {
-                    place.gradients = Some(take(chunk.capacity, List::Parameters)?);
+                    place.gradients = Some(take(whole, List::Parameters)?);
                 } else if spills(copy, of) {
-                    place.parameters = Some(take(chunk.capacity, List::Parameters)?);
+                    let elements = if of.is_interrupted() { whole } else { part };
+                    place.parameters = Some(take(elements, List::Parameters)?);
                 } else if of.changed.is_some() {
-                    passing.push(chunk.capacity);
+                    passing.push(part);
                 }
             }
             passing.sort_unstable();

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::groups::Sharing;
 use super::host::{HostCopy, HostMemory, spills};
 use super::layout::{Chunk, Layout};
 use super::lists::{List, Lists};
@@ -10,7 +11,7 @@ use super::packing::{ChunkLayout, Packing};
 use super::residency::Payload;
 use super::residency::paged::Paging;
 use super::residency::uses::{PayloadUses, Uses};
-use super::residency::visits::{Visit, Visits};
+use super::residency::visits::{Moved, Visit, Visits};
 use super::sequence::Sequence;
 use crate::bytes::Bytes;
 use crate::choice;
@@ -124,6 +125,8 @@ pub struct Chunks {
     pub steps: Steps,
     /// What it needs of which payload.
     pub uses: Uses,
+    /// How ranks share them.
+    pub sharing: Sharing,
     /// Where they are on the host.
     pub host: HostMemory,
 }
@@ -137,6 +140,19 @@ impl ChunkedStage {
     /// # Errors
     /// Names the field that is wrong, and what to do.
     pub fn lay_out(&self, model: &Model, training: &TrainingSpec) -> Result<Chunks, Invalid> {
+        self.lay_out_shared(model, training, 1)
+    }
+
+    /// The same where so many ranks train the model, each with its share of the samples, and share its chunks.
+    ///
+    /// # Errors
+    /// Names the field that is wrong, and what to do.
+    pub fn lay_out_shared(
+        &self,
+        model: &Model,
+        training: &TrainingSpec,
+        ranks: u32,
+    ) -> Result<Chunks, Invalid> {
         in_range("staging", self.staging, 1..=Self::MAX_STAGING)?;
         if training.recompute == RecomputePolicy::Stage {
             let why = format!(
@@ -181,7 +197,12 @@ impl ChunkedStage {
             return Err(Invalid::field("on_device", why));
         }
         let uses = Uses::of(model, &layout, &steps).with_on_device(&self.on_device);
-        let host = HostMemory::new(&layout, &lists, &uses, self.host_copy, self.staging)?;
+        if ranks > 1 && !self.on_device.is_empty() {
+            let why = format!("must be empty where {ranks} ranks share chunks");
+            return Err(Invalid::field("on_device", why));
+        }
+        let sharing = Sharing::new(ranks, lists.alignment_elements())?;
+        let host = HostMemory::new(&layout, &lists, &uses, &sharing, self.host_copy, self.staging)?;
         if host.bytes > self.host_memory.0 {
             let why = format!(
                 "is {}, but the chunks take {} of the host: give more, or choose `{}` copies",
@@ -191,7 +212,7 @@ impl ChunkedStage {
             );
             return Err(Invalid::field("host_memory", why));
         }
-        let chunks = Chunks { lists, layout, steps, uses, host };
+        let chunks = Chunks { lists, layout, steps, uses, sharing, host };
         if let Residency::Planned(visits) = &self.residency {
             in_range("residency.planned", visits.len(), 0..=Visit::MAX)?;
             self.told(&chunks, visits).map_err(|of| of.of_field("residency.planned"))?;
@@ -210,12 +231,19 @@ impl ChunkedStage {
         }
     }
 
+    /// Whether the host has a place for a payload before its gradients are complete. Of a chunk that ranks share each has all of
+    /// its own gradients until they are added up, and a place for the part alone that it owns, but where it must.
+    fn may_leave_unfinished(&self, chunks: &Chunks, of: &PayloadUses) -> bool {
+        let is_shared = chunks.sharing.ranks() > 1;
+        spills(self.host_copy, of) && (!is_shared || of.payload.is_gradients || of.is_interrupted())
+    }
+
     /// These visits with what they move.
     ///
     /// # Errors
     /// Names the visit, or the step and the chunk that lacks one.
     pub fn told<'a>(&self, chunks: &'a Chunks, visits: &[Visit]) -> Result<Visits<'a>, Invalid> {
-        let told = Visits::new(&chunks.uses, visits, |of| spills(self.host_copy, of))?;
+        let told = Visits::new(&chunks.uses, visits, |of| self.may_leave_unfinished(chunks, of))?;
         Ok(match self.moves {
             ChunkMoves::Dropped => told,
             ChunkMoves::Exclusive => told.exclusive(),
@@ -230,7 +258,7 @@ impl ChunkedStage {
         let mut room = vec![chunks.on_device_bytes(); chunks.uses.steps()];
         for of in chunks.uses.payloads() {
             let bytes = chunks.payload_bytes(of.payload.chunk);
-            let stays = of.changed.filter(|_| !spills(self.host_copy, of));
+            let stays = of.changed.filter(|_| !self.may_leave_unfinished(chunks, of));
             let stays = stays.map_or(0..0, |(first, last)| first..last + 1);
             let between = stays.filter(|step| !of.steps.contains(step));
             for step in of.steps.iter().copied().chain(between) {
@@ -245,7 +273,7 @@ impl ChunkedStage {
     /// # Errors
     /// Names the step that lacks room.
     pub fn paged(&self, paging: Paging, chunks: &Chunks, room: &[u64]) -> Result<Vec<Visit>, Invalid> {
-        let spills = |of: &_| spills(self.host_copy, of);
+        let spills = |of: &_| self.may_leave_unfinished(chunks, of);
         let taken = chunks.on_device_bytes();
         if let Some((step, room)) = room.iter().enumerate().find(|(_, room)| **room < taken) {
             let why = format!(
@@ -271,7 +299,7 @@ impl ChunkedStage {
 impl Chunks {
     /// Bytes of a chunk's payload on the device.
     pub fn payload_bytes(&self, chunk: usize) -> u64 {
-        self.bytes(chunk, |of| of.capacity)
+        self.bytes(chunk, |of| self.sharing.payload(of))
     }
 
     /// Bytes of the chunks whose state is on the device: payloads and state, in every step.
@@ -287,9 +315,19 @@ impl Chunks {
         there.map(of).fold(0, u64::saturating_add)
     }
 
-    /// Bytes that a copy of a chunk's payload moves: what has tensors.
-    pub fn copied_bytes(&self, chunk: usize) -> u64 {
-        self.bytes(chunk, |of| of.extent)
+    /// Bytes that a copy of a chunk's payload moves: what has tensors, or of what ranks share the part that one owns.
+    /// Unfinished gradients are each rank's own, all of them.
+    pub fn copied_bytes(&self, chunk: usize, is_unfinished: bool) -> u64 {
+        self.bytes(chunk, |of| match (self.sharing.ranks(), is_unfinished) {
+            (1, _) => of.extent,
+            (_, true) => self.sharing.payload(of),
+            (_, false) => self.sharing.part(of),
+        })
+    }
+
+    /// Bytes of what these visits copy in an iteration.
+    pub fn moved(&self, visits: &Visits<'_>) -> Moved {
+        visits.moved(|chunk, is_unfinished| self.copied_bytes(chunk, is_unfinished))
     }
 
     fn bytes(&self, chunk: usize, elements: impl Fn(&Chunk) -> u64) -> u64 {

@@ -17,6 +17,12 @@ pub struct ChunkRun {
     pub up_bytes: u64,
     /// Bytes that left it.
     pub down_bytes: u64,
+    /// Bytes of parameters that other ranks own and gave in the last iteration.
+    #[serde(default)]
+    pub gathered_bytes: u64,
+    /// Bytes of gradients that went to the ranks that own their parameters.
+    #[serde(default)]
+    pub scattered_bytes: u64,
     /// Payloads that came.
     pub fetches: u64,
     /// Seconds of an iteration in which the device waited for what comes: the median over the measured ones.

@@ -122,9 +122,9 @@ fn check_chunks(spec: &RankSpec) -> Result<(), Invalid> {
     let Some(chunks) = &spec.chunks else { return Ok(()) };
     let stage = spec.position.stage;
     let is_whole = spec.position.stage_count == 1 && stage.layer_count() == spec.model.layers().len();
-    if !is_whole || stage.devices() != 1 {
+    if !is_whole || stage.tensor_degree != 1 {
         let why = format!(
-            "is {stage} of {} stages, but a model in chunks is trained whole on one device",
+            "is {stage} of {} stages, but in chunks each device trains the whole model: choose one stage of replicas",
             spec.position.stage_count
         );
         return Err(Invalid::field("position.stage", why));
@@ -150,7 +150,7 @@ fn check_chunks(spec: &RankSpec) -> Result<(), Invalid> {
             .any(|violation| ["precision", "recompute", "schedule"].contains(&violation.field.as_str()));
         invalid.under(if is_of_training { "training" } else { "chunks" })
     };
-    chunks.lay_out(&spec.model, &spec.training).map_err(of_chunks)?;
+    chunks.lay_out_shared(&spec.model, &spec.training, stage.data_degree).map_err(of_chunks)?;
     Ok(())
 }
 

@@ -40,10 +40,14 @@ pub struct Moved {
 pub struct VisitCopies {
     /// It begins with a copy: what it is for is not made on the device.
     pub comes: bool,
+    /// What comes left unfinished before, with gradients that are not complete.
+    pub comes_unfinished: bool,
     /// It ends with a copy: a gradient was put into it, or moves are exclusive.
     pub leaves_changed: bool,
     /// All gradients of the chunk are in it then.
     pub is_complete: bool,
+    /// Some of them are in it then.
+    pub leaves_unfinished: bool,
 }
 
 impl Visit {
@@ -53,13 +57,27 @@ impl Visit {
     /// What is copied, given the uses of its payload.
     pub fn copies(&self, uses: &PayloadUses) -> VisitCopies {
         let Some((first, last)) = uses.changed else {
-            return VisitCopies { comes: true, leaves_changed: false, is_complete: false };
+            return VisitCopies {
+                comes: true,
+                comes_unfinished: false,
+                leaves_changed: false,
+                is_complete: false,
+                leaves_unfinished: false,
+            };
         };
         // Gradients that are apart begin where the first of them is found.
         let begins_here = uses.payload.is_gradients && self.needed <= first;
         let next = uses.gradients.partition_point(|&step| step < self.needed);
         let leaves_changed = uses.gradients.get(next).is_some_and(|&step| step < self.leaves);
-        VisitCopies { comes: !begins_here, leaves_changed, is_complete: leaves_changed && self.leaves > last }
+        let comes_unfinished = !begins_here && self.needed > first;
+        let is_complete = leaves_changed && self.leaves > last;
+        VisitCopies {
+            comes: !begins_here,
+            comes_unfinished,
+            leaves_changed,
+            is_complete,
+            leaves_unfinished: (leaves_changed || comes_unfinished) && !is_complete,
+        }
     }
 }
 
@@ -156,17 +174,18 @@ impl<'a> Visits<'a> {
             .collect()
     }
 
-    /// What an iteration moves, where copies of a chunk have `bytes`.
-    pub fn moved(&self, bytes: impl Fn(usize) -> u64) -> Moved {
+    /// What an iteration moves, where a copy of a chunk has so many bytes; told whether it is unfinished, which each rank
+    /// copies whole.
+    pub fn moved(&self, bytes: impl Fn(usize, bool) -> u64) -> Moved {
         let mut moved = Moved::default();
         for (_, visit, copies) in self.all() {
-            let bytes = bytes(visit.payload.chunk);
+            let chunk = visit.payload.chunk;
             if copies.comes {
-                moved.up = moved.up.saturating_add(bytes);
+                moved.up = moved.up.saturating_add(bytes(chunk, copies.comes_unfinished));
                 moved.fetches += 1;
             }
             if copies.leaves_changed {
-                moved.down = moved.down.saturating_add(bytes);
+                moved.down = moved.down.saturating_add(bytes(chunk, copies.leaves_unfinished));
             }
         }
         moved

@@ -144,7 +144,7 @@ impl LaneScene<'_> {
                 let chunk = visit.payload.chunk;
                 let passes = copies.is_complete && self.has_no_place(payload);
                 let free = if passes { clocks.passed[clocks.next_passed] } else { 0.0 };
-                let seconds = self.copy_seconds(chunk, self.rates.down);
+                let seconds = self.copy_seconds(chunk, copies.leaves_unfinished, self.rates.down);
                 clocks.down = clocks.down.max(clocks.now).max(free) + seconds;
                 clocks.copied[payload] = clocks.down;
                 told.busy.down += seconds;
@@ -167,7 +167,7 @@ impl LaneScene<'_> {
                 clocks.copied[payload] = clocks.now;
                 if copies.comes {
                     let chunk = visit.payload.chunk;
-                    let seconds = self.copy_seconds(chunk, self.rates.up);
+                    let seconds = self.copy_seconds(chunk, copies.comes_unfinished, self.rates.up);
                     clocks.up = clocks.up.max(clocks.now).max(clocks.updated[chunk]) + seconds;
                     clocks.copied[payload] = clocks.up;
                     told.busy.up += seconds;
@@ -197,8 +197,8 @@ impl LaneScene<'_> {
         seconds
     }
 
-    fn copy_seconds(&self, chunk: usize, rate: f64) -> f64 {
-        self.chunks.copied_bytes(chunk) as f64 / rate
+    fn copy_seconds(&self, chunk: usize, is_unfinished: bool, rate: f64) -> f64 {
+        self.chunks.copied_bytes(chunk, is_unfinished) as f64 / rate
     }
 
     /// Whether a payload's gradients only pass through the host.

@@ -40,6 +40,7 @@ use loadmaster_proto::training::actions::{Step, Steps};
 use loadmaster_proto::training::shard::ShardParameter;
 use tch::Tensor;
 
+use crate::collective::Group;
 use crate::error::RankError;
 use crate::ffi::MemoryCounts;
 use crate::layers::{ParameterMaker, Trained};
@@ -62,14 +63,14 @@ fn tell(act: impl FnOnce(&mut ChunkRun) -> Result<(), RankError>) -> Result<(), 
     run().as_mut().map_or(Ok(()), act)
 }
 
-/// Begins to train in chunks, if a specification wants it: takes the host's memory. Before the stage is built. Returns the
-/// steps of an iteration.
+/// Begins to train in chunks, if a specification wants it: takes the host's memory. Before the stage is built. The replicas of
+/// the model share the chunks. Returns the steps of an iteration.
 ///
 /// # Errors
 /// The specification contradicts itself, or the host has not so much memory.
-pub fn begin(spec: &RankSpec, memory: &Memory) -> Result<Option<Steps>, RankError> {
+pub fn begin(spec: &RankSpec, replicas: Option<&Group>, memory: &Memory) -> Result<Option<Steps>, RankError> {
     let Some(stage) = &spec.chunks else { return Ok(None) };
-    let begun = ChunkRun::new(spec, (**stage).clone(), memory)?;
+    let begun = ChunkRun::new(spec, (**stage).clone(), replicas.cloned(), memory)?;
     let steps = begun.steps();
     *run() = Some(begun);
     Ok(Some(steps))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use loadmaster_proto::chunks::host::{HostCopy, Part};
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, UpdateTime};
 use loadmaster_proto::measure::rank::RankSpec;
-use tch::Kind;
+use tch::{Kind, Tensor};
 
 use super::device::DeviceState;
 use super::host::{Host, Update, Updating};
@@ -14,6 +14,7 @@ use super::tensors::{Block, Tensors};
 use super::trace::Counts;
 use super::visiting::Told;
 use crate::actions::lane::{Lane, Ticket};
+use crate::collective::Group;
 use crate::completion::Completion;
 use crate::error::RankError;
 use crate::ffi::{Direction, Transfer};
@@ -52,6 +53,9 @@ pub(super) struct Payloads {
     all: Vec<Payload>,
     /// What the optimizer keeps of chunks that are always on the device.
     on_device: BTreeMap<usize, DeviceState>,
+    /// Who shares the chunks, and which of them this rank is.
+    group: Option<Group>,
+    rank: u32,
     pub(super) host: Host,
     up: Lane,
     down: Lane,
@@ -71,6 +75,7 @@ impl Payloads {
         spec: &RankSpec,
         stage: &ChunkedStage,
         chunks: &Arc<Chunks>,
+        group: Option<Group>,
         memory: &Memory,
     ) -> Result<Self, RankError> {
         let precision = spec.training.precision;
@@ -86,7 +91,8 @@ impl Payloads {
         let mut all = Vec::with_capacity(chunks.uses.payloads().len());
         for of in chunks.uses.payloads() {
             let chunk = chunks.layout.chunks().get(of.payload.chunk);
-            let block = Block::away(chunk.map_or(0, |chunk| chunk.capacity), (kind, memory.device()))?;
+            let elements = chunk.map_or(0, |chunk| chunks.sharing.payload(chunk));
+            let block = Block::away(elements, (kind, memory.device()))?;
             let mut at = Whereabouts::Away;
             if chunks.uses.is_on_device(of.payload.chunk) {
                 block.stay()?;
@@ -106,6 +112,8 @@ impl Payloads {
             updating,
             all,
             on_device,
+            rank: group.as_ref().map_or(0, |group| group.own().index),
+            group,
             host: Host::new(mapping, chunks.host.clone(), updating)?,
             up: Lane::start("chunks to the device".to_owned(), pace, gpu)?,
             down: Lane::start("chunks to the host".to_owned(), pace, gpu)?,
@@ -138,7 +146,8 @@ impl Payloads {
     pub(super) fn update_on_device(&self, chunk: usize, tensors: &Tensors) -> Result<(), RankError> {
         let Some(state) = self.on_device.get(&chunk) else { return Ok(()) };
         let blocks = (self.block(self.chunks.uses.gradients_of(chunk)), self.block(chunk));
-        let spans = tensors.with_gradients(&self.chunks.layout.chunks()[chunk].tensors);
+        let layout = &self.chunks.layout.chunks()[chunk];
+        let spans = tensors.with_gradients(&layout.tensors, 0..layout.capacity);
         state.update(blocks, &spans, self.updating, self.steps)
     }
 
@@ -159,10 +168,11 @@ impl Payloads {
         let ticket = if copies.is_complete {
             self.complete(payload, own, tensors)?
         } else {
-            let part =
-                own.ok_or_else(|| defect("gradients that are not complete have no place on the host"))?;
+            let place = own.ok_or_else(|| defect("what leaves unfinished has no place on the host"))?;
+            let is_unfinished = copies.leaves_unfinished;
+            let place = if is_unfinished { place } else { self.own_part(payload, place) };
             self.all[payload].is_spilled = true;
-            self.copy(payload, part.start, Direction::Out, None)?
+            self.copy(payload, place, Direction::Out, is_unfinished, None)?
         };
         self.all[payload].at = Whereabouts::Leaving(ticket);
         Ok(())
@@ -176,20 +186,27 @@ impl Payloads {
         tensors: &Tensors,
     ) -> Result<Ticket, RankError> {
         let chunk = self.chunk_of(payload);
+        if let Some(group) = &self.group {
+            group.reduce_scatter(&self.parts(payload)?)?;
+            self.counts.scattered(self.others_bytes(chunk));
+        }
         let (updated, end) = Completion::begun();
         let (gradients, before) = match own {
-            Some(part) => (part, None),
+            Some(place) => (self.own_part(payload, place), None),
             None => self.host.pass_through(updated.clone())?,
         };
-        let ticket = self.copy(payload, gradients.start, Direction::Out, before)?;
+        let ticket = self.copy(payload, gradients, Direction::Out, false, before)?;
         let places = &self.host.memory.chunks[chunk];
         let is_apart = self.chunks.uses.payloads()[payload].payload.is_gradients;
+        let layout = &self.chunks.layout.chunks()[chunk];
+        let owned = self.chunks.sharing.owned(layout, self.rank);
         let update = Update {
             after: ticket.completion()?,
             gradients,
+            // Of parameters whose gradients are apart nothing leaves unfinished.
             parameters: places.parameters.filter(|_| is_apart),
             state: places.state.clone(),
-            tensors: tensors.with_gradients(&self.chunks.layout.chunks()[chunk].tensors),
+            tensors: tensors.with_gradients(&layout.tensors, owned),
             steps: self.steps,
             end,
         };
@@ -208,18 +225,48 @@ impl Payloads {
         if of.is_gradients { chunk.gradients } else { chunk.parameters }
     }
 
-    /// Begins to copy a payload one way, to or from these bytes of the host.
+    /// Where what this rank owns of a payload is in the payload's place on the host, which is for all of it where it may leave
+    /// unfinished.
+    fn own_part(&self, payload: usize, place: Part) -> Part {
+        let of = &self.chunks.uses.payloads()[payload];
+        let is_whole = of.payload.is_gradients || of.is_interrupted();
+        if self.group.is_none() || !is_whole {
+            return place;
+        }
+        let bytes = self.chunks.copied_bytes(of.payload.chunk, false);
+        Part { start: place.start + u64::from(self.rank) * bytes, bytes }
+    }
+
+    /// Begins to copy a payload one way, to or from a place on the host: unfinished as a whole, else what this rank owns, which
+    /// is all of it where nobody shares it.
     fn copy(
         &mut self,
         payload: usize,
-        at: u64,
+        place: Part,
         direction: Direction,
+        is_unfinished: bool,
         after: Option<Completion>,
     ) -> Result<Ticket, RankError> {
-        let bytes = self.chunks.copied_bytes(self.chunk_of(payload));
+        let chunk = self.chunk_of(payload);
+        let bytes = self.chunks.copied_bytes(chunk, is_unfinished);
+        let from = if is_unfinished { 0 } else { u64::from(self.rank) * bytes };
         let storage = &self.all[payload].block.storage;
-        let transfer = Transfer::new(storage, (0, bytes), &self.host.mapping, at, direction);
+        let transfer = Transfer::new(storage, (from, bytes), &self.host.mapping, place.start, direction);
         self.begin(transfer, bytes, direction, after)
+    }
+
+    /// The parts of a payload, one of each rank.
+    fn parts(&self, payload: usize) -> Result<Vec<Tensor>, RankError> {
+        let chunk = &self.chunks.layout.chunks()[self.chunk_of(payload)];
+        let (part, ranks) = (self.chunks.sharing.part(chunk), self.chunks.sharing.ranks());
+        let block = &self.all[payload].block;
+        let parts = (0..u64::from(ranks)).map(|rank| block.part((rank * part, part)));
+        Ok(parts.collect::<Result<_, _>>()?)
+    }
+
+    /// Bytes of a chunk that other ranks own.
+    fn others_bytes(&self, chunk: usize) -> u64 {
+        self.chunks.copied_bytes(chunk, false) * u64::from(self.chunks.sharing.ranks().saturating_sub(1))
     }
 
     fn begin(
@@ -267,14 +314,19 @@ impl Payloads {
             let is_kept = self.host_copy == HostCopy::Kept || self.all[payload].is_spilled;
             let weights = self.host.memory.chunks[chunk].state.first().copied();
             ticket = Some(match (self.own_place(payload).filter(|_| is_kept), weights) {
-                (Some(part), _) => self.copy(payload, part.start, Direction::Back, after)?,
+                (Some(place), _) => {
+                    let is_unfinished = copies.comes_unfinished;
+                    let place = if is_unfinished { place } else { self.own_part(payload, place) };
+                    self.copy(payload, place, Direction::Back, is_unfinished, after)?
+                }
                 (None, Some(weights)) if self.kind == Kind::Float => {
-                    self.copy(payload, weights.start, Direction::Back, after)?
+                    self.copy(payload, weights, Direction::Back, false, after)?
                 }
                 (None, Some(weights)) => {
-                    let bytes = self.chunks.copied_bytes(chunk);
+                    let bytes = self.chunks.copied_bytes(chunk, false);
+                    let of = (u64::from(self.rank) * bytes, bytes);
                     let storage = &self.all[payload].block.storage;
-                    let transfer = Transfer::rounding(storage, bytes, &self.host.mapping, weights.start);
+                    let transfer = Transfer::rounding(storage, of, &self.host.mapping, weights.start);
                     self.begin(transfer, bytes, Direction::Back, after)?
                 }
                 (None, None) => return Err(defect("a chunk has no fp32 copy")),
@@ -284,14 +336,19 @@ impl Payloads {
         Ok(())
     }
 
-    /// Waits until a payload is there.
+    /// Waits until a payload is there, with the parts of all ranks.
     ///
     /// # Errors
-    /// When its copy failed.
+    /// When its copy failed, or a rank is gone.
     pub(super) fn settle(&mut self, told: Told) -> Result<(), RankError> {
-        let at = &mut self.all[told.payload].at;
+        let Told { payload, copies, .. } = told;
+        let at = &mut self.all[payload].at;
         if let Whereabouts::Coming(Some(ticket)) = std::mem::replace(at, Whereabouts::Here) {
             self.counts.came(ticket.wait()?);
+        }
+        if let Some(group) = self.group.as_ref().filter(|_| copies.comes && !copies.comes_unfinished) {
+            group.all_gather(&self.parts(payload)?)?;
+            self.counts.gathered(self.others_bytes(self.chunk_of(payload)));
         }
         Ok(())
     }

@@ -1,7 +1,9 @@
 //! A training in chunks, boundary by boundary.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use loadmaster_proto::chunks::host::Part;
 use loadmaster_proto::chunks::layout::Place;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::uses::layer_tensors;
@@ -16,6 +18,7 @@ use super::payloads::Payloads;
 use super::tensors::{ChunkTensor, Tensors};
 use super::trace::Trace;
 use super::visiting::{Due, Visiting};
+use crate::collective::Group;
 use crate::error::RankError;
 use crate::ffi;
 use crate::layers::Trained;
@@ -29,6 +32,9 @@ pub(super) struct ChunkRun {
     stage: ChunkedStage,
     chunks: Arc<Chunks>,
     capacity: u64,
+    /// Who shares the chunks, and which of them this rank is.
+    group: Option<Group>,
+    rank: u32,
     /// Number format of what layers compute with.
     kind: Kind,
     tensors: Tensors,
@@ -49,19 +55,29 @@ impl ChunkRun {
     ///
     /// # Errors
     /// The specification contradicts itself, or the host has not so much memory.
-    pub(super) fn new(spec: &RankSpec, stage: ChunkedStage, memory: &Memory) -> Result<Self, RankError> {
-        let chunks = stage.lay_out(&spec.model, &spec.training).map_err(|of| of.under("chunks"))?;
+    pub(super) fn new(
+        spec: &RankSpec,
+        stage: ChunkedStage,
+        group: Option<Group>,
+        memory: &Memory,
+    ) -> Result<Self, RankError> {
+        let ranks = spec.position.stage.data_degree;
+        let chunks = stage.lay_out_shared(&spec.model, &spec.training, ranks);
+        let chunks = chunks.map_err(|of| of.under("chunks"))?;
         let chunks = Arc::new(chunks);
         let mut run = Self {
             capacity: spec.device.capacity.0,
             kind: kind(spec.training.precision),
             tensors: Tensors::new(layer_tensors(&spec.model)),
-            payloads: Payloads::new(spec, &stage, &chunks, memory)?,
+            rank: group.as_ref().map_or(0, |group| group.own().index),
+            group: group.clone(),
+            payloads: Payloads::new(spec, &stage, &chunks, group, memory)?,
             visiting: Visiting::default(),
             next: 0,
             is_settled: false,
             is_replanned: false,
-            gradients: spec.dump_gradients.is_some().then(Vec::new),
+            // Of what ranks share nobody has the whole.
+            gradients: (spec.dump_gradients.is_some() && ranks == 1).then(Vec::new),
             trace: Trace::new(memory.clone(), chunks.uses.steps()),
             stage,
             chunks,
@@ -114,20 +130,32 @@ impl ChunkRun {
         }
         let host = &self.payloads.host;
         let chunk = &host.memory.chunks[place.chunk];
-        let write = |at: u64, tensor: &Tensor| {
+        let layout = &self.chunks.layout.chunks()[place.chunk];
+        let owned = self.chunks.sharing.owned(layout, self.rank);
+        // What of the tensor is in the part that this rank owns.
+        let Range { start: first, end } = place.range();
+        let (from, to) = (first.max(owned.start), end.min(owned.end));
+        if from >= to {
+            return Ok(());
+        }
+        let write = |part: Part, tensor: &Tensor| {
             let size = tensor.kind().elt_size_in_bytes() as u64;
-            let bytes = host.mapping.numbers::<u8>(at + size * place.offset, size * place.elements);
+            // A place for the whole chunk begins with its first element, one for a part with the part's.
+            let is_whole = part.bytes > size * (owned.end - owned.start);
+            let at = if is_whole { from } else { from - owned.start };
+            let bytes = host.mapping.numbers::<u8>(part.start + size * at, size * (to - from));
             let mut bytes = bytes.ok_or_else(|| defect("a chunk is not in the host's memory"))?;
-            let count = tensor.numel();
-            Ok::<_, RankError>(tensor.f_to_device(Device::Cpu)?.f_copy_data_u8(bytes.all(), count)?)
+            let [skip, count] = [from - first, to - from].map(|of| i64::try_from(of).unwrap_or(i64::MAX));
+            let tensor = tensor.f_to_device(Device::Cpu)?.f_view([-1])?.f_narrow(0, skip, count)?;
+            Ok::<_, RankError>(tensor.f_copy_data_u8(bytes.all(), tensor.numel())?)
         };
         ffi::aside(|| {
             let _no_grad = tch::no_grad_guard();
-            if let Some(weights) = chunk.state.first() {
-                write(weights.start, start)?;
+            if let Some(&weights) = chunk.state.first() {
+                write(weights, start)?;
             }
             match chunk.parameters {
-                Some(kept) => write(kept.start, &start.f_to_kind(self.kind)?),
+                Some(kept) => write(kept, &start.f_to_kind(self.kind)?),
                 None => Ok(()),
             }
         })
@@ -254,21 +282,40 @@ impl ChunkRun {
     /// # Errors
     /// What libtorch says.
     pub(super) fn parameters(&self) -> Result<Vec<(String, Tensor)>, RankError> {
-        let host = &self.payloads.host;
         let of = |ChunkTensor { trained, place, .. }: &ChunkTensor| {
             let size = trained.value.size();
             if let Some(state) = self.payloads.state_on_device(place.chunk) {
                 let weights = state.weights(place.offset, place.elements)?;
                 return Ok((trained.global_name(), weights.f_view(size.as_slice())?.f_to_kind(self.kind)?));
             }
-            let weights = host.memory.chunks[place.chunk].state.first();
-            let numbers = weights
-                .and_then(|part| host.mapping.numbers::<f32>(part.start + 4 * place.offset, place.elements));
-            let mut numbers = numbers.ok_or_else(|| defect("a chunk is not in the host's memory"))?;
-            let weights = Tensor::f_from_slice(numbers.all())?.f_view(size.as_slice())?;
+            let weights = self.weights(*place)?.f_view(size.as_slice())?;
             Ok((trained.global_name(), weights.f_to_kind(self.kind)?))
         };
         ffi::aside(|| self.tensors.all.iter().map(of).collect())
+    }
+
+    /// The fp32 copy of a tensor, of which other ranks may have parts: all of them ask for the same, one after the other.
+    fn weights(&self, place: Place) -> Result<Tensor, RankError> {
+        let host = &self.payloads.host;
+        let weights = host.memory.chunks[place.chunk].state.first();
+        let part = self.chunks.sharing.part(&self.chunks.layout.chunks()[place.chunk]);
+        let own = weights.and_then(|weights| host.mapping.numbers::<f32>(weights.start, part));
+        let mut own = own.ok_or_else(|| defect("a chunk is not in the host's memory"))?;
+        let own = Tensor::f_from_slice(own.all())?;
+        let whole = match &self.group {
+            None => own,
+            Some(group) => {
+                let ranks = 0..self.chunks.sharing.ranks();
+                let parts = ranks
+                    .map(|rank| if rank == self.rank { Ok(own.shallow_clone()) } else { own.f_zeros_like() });
+                let parts: Vec<Tensor> = parts.collect::<Result<_, _>>()?;
+                group.all_gather(&parts)?;
+                Tensor::f_cat(&parts, 0)?
+            }
+        };
+        let [offset, elements] =
+            [place.offset, place.elements].map(|of| i64::try_from(of).unwrap_or(i64::MAX));
+        Ok(whole.f_narrow(0, offset, elements)?)
     }
 
     /// Bytes of the device between iterations.

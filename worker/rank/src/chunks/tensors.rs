@@ -222,16 +222,20 @@ impl Tensors {
         self.all.get(of.clone()).unwrap_or_default().iter().filter(|tensor| tensor.has_gradient)
     }
 
-    /// Where they are in their chunk: from which element on, and how many. Neighbours are one, since a pass over many
-    /// elements is faster.
-    pub(super) fn with_gradients(&self, of: &Range<usize>) -> Vec<(u64, u64)> {
+    /// Where they are in a part of their chunk: from which of its elements on, and how many. Neighbours are one, since a pass
+    /// over many elements is faster.
+    pub(super) fn with_gradients(&self, of: &Range<usize>, part: Range<u64>) -> Vec<(u64, u64)> {
         let mut spans: Vec<(u64, u64)> = Vec::new();
         for ChunkTensor { place, .. } in self.having_gradients(of) {
+            let Range { start, end } = place.range();
+            let (start, end) = (start.clamp(part.start, part.end), end.clamp(part.start, part.end));
+            let (offset, elements) = (start - part.start, end - start);
             match spans.last_mut() {
-                Some((first, count)) if *first + *count == place.offset => *count += place.elements,
-                _ => spans.push((place.offset, place.elements)),
+                Some((first, count)) if *first + *count == offset => *count += elements,
+                _ => spans.push((offset, elements)),
             }
         }
+        spans.retain(|&(_, elements)| elements > 0);
         spans
     }
 }

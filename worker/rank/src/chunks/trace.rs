@@ -81,6 +81,9 @@ pub(super) struct Counts {
     /// Bytes up and down in the iteration so far, and in the last whole one.
     now: [u64; 2],
     last: [u64; 2],
+    /// Bytes from and to other ranks in the iteration so far, and in the last whole one.
+    shared: [u64; 2],
+    last_shared: [u64; 2],
     /// Waits for what comes and for what leaves in the iteration so far, and in the one before.
     waits: [Vec<Wait>; 2],
     before: [Vec<Wait>; 2],
@@ -99,6 +102,16 @@ impl Counts {
         self.now[way] += bytes;
     }
 
+    /// Bytes came from other ranks, which own them.
+    pub(super) fn gathered(&mut self, bytes: u64) {
+        self.shared[0] += bytes;
+    }
+
+    /// Gradients went to the ranks that own their parameters.
+    pub(super) fn scattered(&mut self, bytes: u64) {
+        self.shared[1] += bytes;
+    }
+
     pub(super) fn came(&mut self, wait: Wait) {
         self.waits[0].push(wait);
     }
@@ -110,6 +123,7 @@ impl Counts {
     /// An iteration is over. What a GPU waited in it is asked when the next one is: it is not done with it yet.
     pub(super) fn end_iteration(&mut self, updating_seconds: f64) -> Result<(), RankError> {
         self.last = std::mem::take(&mut self.now);
+        self.last_shared = std::mem::take(&mut self.shared);
         self.updating.push(updating_seconds);
         let before = std::mem::replace(&mut self.before, std::mem::take(&mut self.waits));
         if self.updating.len() > 1 {
@@ -131,11 +145,14 @@ impl Counts {
         fetching.push(seconds(&self.before[0])?);
         leaving.push(seconds(&self.before[1])?);
         let [up_bytes, down_bytes] = self.last;
+        let [gathered_bytes, scattered_bytes] = self.last_shared;
         Ok(ChunkRun {
             other_bytes: trace.other_bytes.clone(),
             payload_bytes: trace.payload_bytes.clone(),
             up_bytes,
             down_bytes,
+            gathered_bytes,
+            scattered_bytes,
             fetch_seconds: median(&fetching),
             leave_seconds: median(&leaving),
             step_seconds: median(&self.updating),

@@ -99,6 +99,34 @@ impl Host {
         Ok(())
     }
 
+    /// Adds up the parts of all devices, and gives each the sum of its own: `bytes` are all parts, one behind the other.
+    /// Always in the order of the devices, as [`Self::reduce`] does.
+    fn scatter(&mut self, bytes: &mut [u8], part: usize, kind: Kind) -> Result<(), RankError> {
+        let header = self.header(Operation::ReduceScatter, kind, bytes.len());
+        let own = self.own.index as usize;
+        if own > 0 {
+            for line in &mut self.lines {
+                line.send_header(header)?;
+                line.send(bytes)?;
+                line.receive(bytes.chunks_mut(part.max(1)).nth(own).unwrap_or_default())?;
+            }
+            return Ok(());
+        }
+        self.lines.iter_mut().try_for_each(|line| line.expect_header(header))?;
+        let mut theirs = vec![0; bytes.len().min(CHUNK)];
+        for line in &mut self.lines {
+            for chunk in bytes.chunks_mut(CHUNK) {
+                let theirs = theirs.get_mut(..chunk.len()).unwrap_or_default();
+                line.receive(theirs)?;
+                reduce(kind, Reduction::Sum, chunk, theirs)?;
+            }
+        }
+        for (line, sum) in self.lines.iter_mut().zip(bytes.chunks(part.max(1)).skip(1)) {
+            line.send(sum)?;
+        }
+        Ok(())
+    }
+
     /// Fills in the parts of the others.
     fn gather(&mut self, parts: &mut [Vec<u8>], kind: Kind) -> Result<(), RankError> {
         let own = self.own.index as usize;
@@ -134,6 +162,19 @@ impl Collective for Host {
         let mut bytes = to_host(tensor)?;
         self.reduce(&mut bytes, tensor.f_kind()?, reduction)?;
         Ok(ffi::fill(tensor, &bytes)?)
+    }
+
+    fn reduce_scatter(&mut self, parts: &[Tensor]) -> Result<(), RankError> {
+        let Some(own) = parts.get(self.own.index as usize) else { return Ok(()) };
+        let kind = own.f_kind()?;
+        let length = own.numel() * kind.elt_size_in_bytes();
+        let mut bytes = Vec::with_capacity(length * parts.len());
+        for part in parts {
+            bytes.extend(to_host(part)?);
+        }
+        self.scatter(&mut bytes, length, kind)?;
+        let sum = bytes.chunks(length.max(1)).nth(self.own.index as usize).unwrap_or_default();
+        Ok(ffi::fill(own, sum)?)
     }
 
     fn all_gather(&mut self, parts: &[Tensor]) -> Result<(), RankError> {
@@ -201,6 +242,23 @@ mod tests {
         for (sum, largest) in &results {
             assert!(sum.equal(&results[0].0));
             assert_eq!(*largest, [3.0, 0.0]);
+        }
+    }
+
+    /// Each device has the sum of its part, the same bits as if it were reduced as a whole, over several chunks too.
+    #[test]
+    fn every_device_gets_the_sum_of_its_part() {
+        let length = (CHUNK / 2 + 100) as i64;
+        let results = on_each(3, move |index, host| {
+            let whole = Tensor::arange(3 * length, (Kind::Float, Device::Cpu)) * 0.1 + f64::from(index) * 0.3;
+            let parts: Vec<Tensor> = (0..3).map(|part| whole.narrow(0, part * length, length)).collect();
+            let reduced = whole.copy();
+            host.reduce_scatter(&parts).unwrap();
+            host.all_reduce(&reduced, Reduction::Sum).unwrap();
+            (parts[index as usize].copy(), reduced.narrow(0, i64::from(index) * length, length))
+        });
+        for (own, reduced) in results {
+            assert!(own.equal(&reduced));
         }
     }
 

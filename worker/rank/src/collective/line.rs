@@ -26,6 +26,8 @@ pub(super) enum Operation {
     Reduce(Reduction),
     /// Parts are put together.
     Gather,
+    /// Each has the sum of its part.
+    ReduceScatter,
 }
 
 /// What both ends of an exchange must agree on before a byte of it is believed.
@@ -47,6 +49,7 @@ impl Header {
             Operation::Reduce(Reduction::Sum) => 1,
             Operation::Reduce(Reduction::Max) => 2,
             Operation::Gather => 3,
+            Operation::ReduceScatter => 4,
         };
         bytes[5] = self.kind as i32 as u8;
         bytes[8..16].copy_from_slice(&self.sequence.to_le_bytes());

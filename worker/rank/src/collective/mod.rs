@@ -43,6 +43,10 @@ trait Collective: Send + std::fmt::Debug {
 
     /// Fills in the parts of the other devices. This one's is in its place; all are contiguous.
     fn all_gather(&mut self, parts: &[Tensor]) -> Result<(), RankError>;
+
+    /// Replaces this device's part by the sum over all devices of theirs at its place. Others' parts are worth nothing
+    /// afterwards; all are contiguous and of one length.
+    fn reduce_scatter(&mut self, parts: &[Tensor]) -> Result<(), RankError>;
 }
 
 /// The groups that a rank belongs to; none where it would be the only member.
@@ -84,6 +88,16 @@ impl Group {
     pub fn all_gather(&self, parts: &[Tensor]) -> Result<(), RankError> {
         parts.iter().try_for_each(contiguous)?;
         self.collective().all_gather(parts)
+    }
+
+    /// Replaces this device's part by its sum over all devices; what is in the other parts is worth nothing afterwards. As many
+    /// parts as there are devices, in their order, of one length.
+    ///
+    /// # Errors
+    /// When another device is gone, or a tensor is not contiguous.
+    pub fn reduce_scatter(&self, parts: &[Tensor]) -> Result<(), RankError> {
+        parts.iter().try_for_each(contiguous)?;
+        self.collective().reduce_scatter(parts)
     }
 
     /// Adds up numbers over all devices.

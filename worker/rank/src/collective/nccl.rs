@@ -57,6 +57,10 @@ impl Collective for Nccl {
     fn all_gather(&mut self, parts: &[Tensor]) -> Result<(), RankError> {
         Ok(self.0.all_gather(parts)?)
     }
+
+    fn reduce_scatter(&mut self, parts: &[Tensor]) -> Result<(), RankError> {
+        Ok(self.0.reduce_scatter(parts)?)
+    }
 }
 
 impl From<NcclFailure> for RankError {

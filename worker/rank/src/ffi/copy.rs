@@ -61,13 +61,18 @@ impl Transfer {
         Some(Self { _held: held, _mapping: mapping.clone(), from, to, bytes, rounds: false })
     }
 
-    /// From as many numbers in fp32 at `at` of a mapping as there are in bf16 in the first `bytes` of a storage. On the
-    /// host's threads alone: a queue of a GPU only copies.
-    pub fn rounding(storage: &Storage, bytes: u64, mapping: &Arc<Mapping>, at: u64) -> Option<Self> {
-        let last = at.checked_add(bytes)?;
-        let transfer = Self::new(storage, (0, bytes), mapping, at, Direction::Back)?;
-        let fits = last.checked_add(bytes)? <= mapping.bytes() && bytes.is_multiple_of(2);
-        (fits && at.is_multiple_of(4)).then_some(Self { rounds: true, ..transfer })
+    /// To the `bytes` at `offset` of a storage, in bf16, from as many numbers in fp32 at `at` of a mapping. On the host's
+    /// threads alone: a queue of a GPU only copies.
+    pub fn rounding(
+        storage: &Storage,
+        (offset, bytes): (u64, u64),
+        mapping: &Arc<Mapping>,
+        at: u64,
+    ) -> Option<Self> {
+        let transfer = Self::new(storage, (offset, bytes), mapping, at, Direction::Back)?;
+        let fits = at.checked_add(bytes)?.checked_add(bytes)? <= mapping.bytes();
+        let are_whole = bytes.is_multiple_of(2) && offset.is_multiple_of(2) && at.is_multiple_of(4);
+        (fits && are_whole).then_some(Self { rounds: true, ..transfer })
     }
 
     /// All its bytes.

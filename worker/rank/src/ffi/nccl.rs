@@ -112,6 +112,23 @@ impl Communicator {
         result::group_end()?;
         Ok(sent?)
     }
+
+    /// Replaces this rank's part by its sum over all ranks: as many tensors as there are ranks.
+    ///
+    /// # Errors
+    /// When one is not a contiguous CUDA tensor of a number format that NCCL knows.
+    pub fn reduce_scatter(&mut self, parts: &[Tensor]) -> Result<(), NcclFailure> {
+        let memory = parts.iter().map(memory_of).collect::<Result<Vec<_>, _>>()?;
+        result::group_start()?;
+        let reduced = memory.into_iter().zip(0..).try_for_each(|((data, count, kind), root)| {
+            let sum = sys::ncclRedOp_t::ncclSum;
+            // SAFETY: as above. Only the root's own part is written, which in place is allowed.
+            unsafe { result::reduce(data, data, count, kind, sum, root, self.raw, std::ptr::null_mut()) }
+                .map(drop)
+        });
+        result::group_end()?;
+        Ok(reduced?)
+    }
 }
 
 impl Drop for Communicator {

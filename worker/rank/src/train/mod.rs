@@ -117,7 +117,7 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         connections::connect(spec, Forms::of(spec, device), memory)?;
     let share = Share { config: spec.position.stage, shard: spec.shard, groups };
     let clock = Clock::new(memory.asynchronous_device());
-    let chunked = chunks::begin(spec, memory)?;
+    let chunked = chunks::begin(spec, share.replicas(), memory)?;
     let steps = chunked.clone().unwrap_or_else(|| steps(spec));
     actions::begin(spec, steps.clone(), &pools.borrowed, memory)?;
     let stage = Stage::build(&spec.model, &share, &spec.training, &steps, device)?;

@@ -15,13 +15,14 @@ use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkedStage, Residency, StepK
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::rank::{EXIT_BAD_SPEC, RankEvent, RankSpec};
 use loadmaster_proto::model::Model;
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule, TrainingSpec};
 
 use crate::actions::random::Random;
 use crate::actions::{Trained, assert_same_bits, train};
 use crate::correctness::{ADAM, SGD};
 use crate::models::{small_amoebanet, small_bert, small_llama, small_qwen3, small_transgan};
-use crate::processes::{cpu, positions, small_gpt, small_vgg, solo, training};
+use crate::processes::{connected, cpu, positions, small_gpt, small_vgg, solo, training};
 
 /// Chunks of a few layers, in the order that a test names, with the step of plain training.
 fn in_chunks(chunk_elements: u64, order: ChunkOrder) -> ChunkedStage {
@@ -148,12 +149,77 @@ fn whatever_leaves_at_every_boundary_comes_back_the_same() {
         let told = measured.chunks.unwrap();
         let all = chunks.lay_out(&model, &training).unwrap();
         let visits = chunks.visits(&all, &[]).unwrap();
-        let moved = chunks.told(&all, &visits).unwrap().moved(|chunk| all.copied_bytes(chunk));
+        let moved = all.moved(&chunks.told(&all, &visits).unwrap());
         assert_eq!((told.up_bytes, told.down_bytes), (moved.up, moved.down), "{what}");
         let sums = told.other_bytes.iter().zip(&told.payload_bytes).map(|(other, payloads)| other + payloads);
         assert_eq!(measured.peak_allocated.0, sums.max().unwrap(), "{what}");
         assert_eq!(told.host_bytes.0, all.host.bytes, "{what}");
         assert!(!told.is_replanned, "{what}");
+    }
+}
+
+/// Ranks that share chunks train what replicas train that hold all: the same losses and weights, to the bit. Each of them holds
+/// its part of the state, and all-gathers twice and reduce-scatters once of what the others own.
+#[test]
+fn ranks_that_share_chunks_train_the_same() {
+    let mut random = Random::new(9);
+    for (model, ranks) in [(small_gpt(true), 2), (small_bert(), 4), (small_llama(), 2), (small_gpt(true), 3)]
+    {
+        let precision = random.of(&[Precision::Fp32, Precision::Bf16]);
+        let training = TrainingSpec {
+            precision,
+            optimizer: ADAM,
+            micro_batch_size: 12,
+            micro_batches: 1 + random.below(3) as u32,
+            recompute: random.of(&[RecomputePolicy::None, RecomputePolicy::Layer]),
+            ..training()
+        };
+        let stage = StageConfig { data_degree: ranks, ..StageConfig::single(0, model.layers().len() - 1) };
+        let partitioning = Partitioning::new(vec![stage]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let (mut plain, _) = train(connected(&model, training, &partitioning, folder.path()), folder.path());
+        // Nobody has whole gradients in chunks.
+        plain.tensors.retain(|name, _| !name.contains("gradient of"));
+        for order in ChunkOrder::ALL {
+            let folder = tempfile::tempdir().unwrap();
+            let mut specs = connected(&model, training, &partitioning, folder.path());
+            let bare = ChunkedStage {
+                host_copy: random.of(&HostCopy::ALL),
+                ..in_chunks(700 + 600 * random.below(3) as u64, order)
+            };
+            let all = bare.lay_out_shared(&model, &training, ranks).unwrap();
+            let chunks = ChunkedStage {
+                residency: if bare.host_copy == HostCopy::Kept {
+                    Residency::Planned(bare.bare_visits(&all).unwrap())
+                } else {
+                    Residency::Paged(Paging { eviction: Eviction::Lru, ahead: 1, behind: 1 })
+                },
+                ..bare
+            };
+            specs.iter_mut().for_each(|spec| spec.chunks = Some(Box::new(chunks.clone())));
+            let (shared, measured) = train(specs, folder.path());
+            let what = format!("{} {ranks} {training:?} {order} {}", model.family(), chunks.host_copy);
+            assert_same_bits(&shared, &plain, &what);
+            for measured in measured {
+                let told = measured.chunks.unwrap();
+                let sums = told.other_bytes.iter().zip(&told.payload_bytes).map(|(one, other)| one + other);
+                assert_eq!(measured.peak_allocated.0, sums.max().unwrap(), "{what}");
+                assert_eq!(told.host_bytes.0, all.host.bytes, "{what}");
+                // Gradients go once to the ranks that own their parameters, parameters come once to each visit.
+                let others = |chunk| u64::from(ranks - 1) * all.copied_bytes(chunk, false);
+                let each: u64 = (0..all.layout.chunks().len()).map(others).sum();
+                assert_eq!(told.scattered_bytes, each, "{what}");
+                if let Residency::Planned(visits) = &chunks.residency {
+                    let visits = chunks.told(&all, visits).unwrap();
+                    let gathered =
+                        visits.all().filter(|(.., copies)| copies.comes && !copies.comes_unfinished);
+                    let gathered: u64 = gathered.map(|(_, visit, _)| others(visit.payload.chunk)).sum();
+                    assert_eq!(told.gathered_bytes, gathered, "{what}");
+                    // Twice at most in `layer` order: with the gradients 6 (W - 1)/W bytes a parameter in bf16.
+                    assert!(order == ChunkOrder::MicroBatch || gathered <= 2 * each, "{what}");
+                }
+            }
+        }
     }
 }
 

@@ -93,7 +93,7 @@ proptest! {
         let visits = split(case.steps(), &needs, &numbers);
         let checked = Visits::new(uses, &visits, |_| true).unwrap();
         let (moved, resident) = walked(&needs, &visits, case.steps(), |payload| case.bytes(payload));
-        prop_assert_eq!(checked.moved(|chunk| case.chunks.payload_bytes(chunk)), moved);
+        prop_assert_eq!(checked.moved(|chunk, _| case.chunks.payload_bytes(chunk)), moved);
         prop_assert_eq!(checked.resident(|chunk| case.chunks.payload_bytes(chunk)), resident);
         prop_assert_eq!(checked.all().count(), visits.len());
         for (position, visit, copies) in checked.all() {

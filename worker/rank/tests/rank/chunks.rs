@@ -215,8 +215,11 @@ fn ranks_that_share_chunks_train_the_same() {
                         visits.all().filter(|(.., copies)| copies.comes && !copies.comes_unfinished);
                     let gathered: u64 = gathered.map(|(_, visit, _)| others(visit.payload.chunk)).sum();
                     assert_eq!(told.gathered_bytes, gathered, "{what}");
-                    // Twice at most in `layer` order: with the gradients 6 (W - 1)/W bytes a parameter in bf16.
-                    assert!(order == ChunkOrder::MicroBatch || gathered <= 2 * each, "{what}");
+                    // Twice at most in `layer` order: with the gradients 6 (W - 1)/W bytes a parameter in bf16. Tables that
+                    // are computed with again leave in these visits between their micro-batches.
+                    let comes_twice =
+                        order == ChunkOrder::Layer && training.recompute == RecomputePolicy::None;
+                    assert!(!comes_twice || gathered <= 2 * each, "{what}");
                 }
             }
         }

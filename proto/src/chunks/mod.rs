@@ -10,7 +10,6 @@
 //! | [`groups`] | what several ranks own of it |
 //! | [`footprint`] | what a chunk size costs, before and after that |
 //! | [`sizes`] | which sizes are tried, and which is best |
-//! | [`order`] | in which order micro-batches pass where chunks are trained |
 //! | [`paging`] | which chunks are on a device, access by access |
 //! | [`residency`] | which chunks are on a device, step by step of a training |
 //! | [`host`] | where chunks are in the host's memory |
@@ -26,7 +25,6 @@ pub mod host;
 pub mod layout;
 pub mod lists;
 mod notation;
-pub mod order;
 pub mod packing;
 pub mod paging;
 pub mod question;

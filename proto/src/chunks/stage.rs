@@ -6,7 +6,6 @@ use super::groups::Sharing;
 use super::host::{HostCopy, HostMemory, spills};
 use super::layout::{Chunk, Layout};
 use super::lists::{List, Lists};
-use super::order::ChunkOrder;
 use super::packing::{ChunkLayout, Packing};
 use super::residency::Payload;
 use super::residency::paged::Paging;
@@ -18,6 +17,7 @@ use crate::choice;
 use crate::error::{Invalid, in_range};
 use crate::model::Model;
 use crate::training::actions::Steps;
+use crate::training::chunk_order::ChunkOrder;
 use crate::training::{RecomputePolicy, TrainingSpec};
 
 /// How a rank trains a whole model in chunks.

@@ -1,11 +1,11 @@
 //! Models trained in chunks by real ranks: what each step needs besides chunks, and the device's peak, to the byte.
 
 use loadmaster_proto::chunks::host::HostCopy;
-use loadmaster_proto::chunks::order::ChunkOrder;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkedStage, Residency, StepKernel, UpdateTime};
+use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_tests::Sampler;
 
 use super::actions::pick;

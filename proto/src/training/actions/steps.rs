@@ -4,8 +4,8 @@ use std::ops::RangeInclusive;
 
 use super::positions::Positions;
 use super::{Run, StageActions};
-use crate::chunks::order::ChunkOrder;
 use crate::model::Model;
+use crate::training::chunk_order::ChunkOrder;
 use crate::training::schedule::Pass;
 use crate::training::stage::StageConfig;
 use crate::training::{RecomputePolicy, TrainingSpec};
@@ -147,7 +147,7 @@ impl Steps {
     /// needs to come or leave within a pass. Chunks are updated beside them, not in steps.
     ///
     /// ```
-    /// use loadmaster_proto::chunks::order::ChunkOrder;
+    /// use loadmaster_proto::training::chunk_order::ChunkOrder;
     /// use loadmaster_proto::training::actions::{Step, Steps};
     /// use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
     ///

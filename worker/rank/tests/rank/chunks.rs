@@ -3,7 +3,6 @@
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::lists::Lists;
-use loadmaster_proto::chunks::order::ChunkOrder;
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::Payload;
@@ -15,6 +14,7 @@ use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkedStage, Residency, StepK
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::rank::{EXIT_BAD_SPEC, RankEvent, RankSpec};
 use loadmaster_proto::model::Model;
+use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule, TrainingSpec};
 

@@ -9,10 +9,10 @@ use super::paged::Paging;
 use super::visits::Visits;
 use crate::bytes::Bytes;
 use crate::chunks::host::HostCopy;
-use crate::chunks::order::ChunkOrder;
 use crate::chunks::packing::ChunkLayout;
 use crate::chunks::stage::{ChunkMoves, ChunkedStage, Chunks, Residency, StepKernel, UpdateTime};
 use crate::model::Model;
+use crate::training::chunk_order::ChunkOrder;
 use crate::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 
 fn stage(chunk_elements: u64, order: ChunkOrder, host_copy: HostCopy) -> ChunkedStage {

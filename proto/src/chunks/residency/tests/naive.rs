@@ -7,7 +7,6 @@ use proptest::prelude::*;
 
 use super::{chunks_of, stage};
 use crate::chunks::host::HostCopy;
-use crate::chunks::order::ChunkOrder;
 use crate::chunks::packing::ChunkLayout;
 use crate::chunks::residency::Payload;
 use crate::chunks::sequence::Sequence;
@@ -16,6 +15,7 @@ use crate::model::layer::{Layer, LayerKind};
 use crate::model::zoo::{Gpt2, Zoo};
 use crate::model::{Model, ModelInput};
 use crate::training::actions::Step;
+use crate::training::chunk_order::ChunkOrder;
 use crate::training::{Precision, RecomputePolicy, Schedule};
 
 /// A training in chunks, and all that was laid out for it.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::host::HostCopy;
-use loadmaster_proto::chunks::order::ChunkOrder;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkedStage, Chunks, Residency, StepKernel, UpdateTime};
@@ -13,6 +12,7 @@ use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, Slot};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::zoo::{Gpt2, Llama, Zoo};
 use loadmaster_proto::model::{Model, ModelInput};
+use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule, StaticBytes, TrainingSpec};
 use proptest::prelude::*;

@@ -1,0 +1,156 @@
+//! The slot that models are trained on, and training on it.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::stage::ChunkedStage;
+use loadmaster_proto::cluster::device::{Backend, CPU_KIND};
+use loadmaster_proto::measure::collectives::Collectives;
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::offload::CopyPace;
+use loadmaster_proto::measure::rank::{Edges, RankDevice, RankEvent, RankSpec};
+use loadmaster_proto::measure::run::SoloStage;
+use loadmaster_proto::model::Model;
+use loadmaster_proto::model::zoo::{Gpt2, Zoo};
+use loadmaster_proto::training::actions::StageActions;
+use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
+use loadmaster_tests::binary;
+
+/// Tokens of a sample.
+const SEQUENCE: i64 = 64;
+const VOCABULARY: i64 = 1024;
+
+/// What models are trained on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setting {
+    pub(crate) device: Bytes,
+    pub(crate) host: Bytes,
+    pub(crate) hidden_size: i64,
+    pub(crate) micro_batches: u32,
+    pub(crate) iterations: u32,
+    /// Of copies each way, bytes per second.
+    pub(crate) pace: f64,
+}
+
+/// A CPU slot.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) setting: Setting,
+}
+
+/// How a training ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    Trained(Box<Measurement>),
+    /// Why not, as the rank says it.
+    Not(String),
+}
+
+impl Machine {
+    pub(crate) fn new(setting: Setting) -> Self {
+        Self { setting }
+    }
+
+    /// A GPT-2 of so many blocks.
+    pub(crate) fn model(&self, blocks: u32) -> Result<Model> {
+        let hidden_size = self.setting.hidden_size;
+        let gpt = Gpt2 {
+            blocks: blocks.into(),
+            hidden_size,
+            heads: (hidden_size / 64).max(1),
+            sequence_length: SEQUENCE,
+            positions: SEQUENCE,
+            vocabulary_size: VOCABULARY,
+            dropout: 0.0,
+            ..Gpt2::default()
+        };
+        Ok(Zoo::Gpt2(gpt).build()?)
+    }
+
+    pub(crate) fn training(&self, micro_batches: u32, recompute: RecomputePolicy) -> TrainingSpec {
+        TrainingSpec {
+            precision: Precision::Bf16,
+            optimizer: Optimizer::Adam {
+                learning_rate: 1e-3,
+                beta1: 0.9,
+                beta2: 0.999,
+                epsilon: 1e-8,
+                weight_decay: 0.0,
+            },
+            schedule: Schedule::Gpipe,
+            micro_batch_size: 1,
+            micro_batches,
+            recompute,
+            seed: 1,
+        }
+    }
+
+    /// Trains layers of a model, all of them in chunks if these are named.
+    pub(crate) fn train(
+        &self,
+        model: &Model,
+        training: TrainingSpec,
+        (first, last): (usize, usize),
+        chunks: Option<&ChunkedStage>,
+        capacity: Bytes,
+    ) -> Result<Ended> {
+        let layers = model.layers().len();
+        let (before, after) = (u32::from(first > 0), u32::from(last + 1 < layers));
+        let spec = RankSpec {
+            model: model.clone(),
+            training,
+            position: SoloStage {
+                stage: StageConfig::single(first, last),
+                stage_count: 1 + before + after,
+                stage_index: before,
+            },
+            shard: 0,
+            edges: Edges::Synthetic,
+            folder: std::env::temp_dir(),
+            collectives: Collectives::Host,
+            iterations: self.setting.iterations,
+            device: RankDevice {
+                backend: Backend::Cpu,
+                kind: CPU_KIND.to_owned(),
+                ordinal: 0,
+                capacity,
+                physical: capacity,
+                driver_version: String::new(),
+            },
+            threads: 1,
+            neighbour_timeout_seconds: 60.0,
+            actions: StageActions::default(),
+            chunks: chunks.map(|chunks| Box::new(chunks.clone())),
+            pace: CopyPace { host: Some(self.setting.pace), peer: None },
+            dump_gradients: None,
+            dump_parameters: None,
+        };
+        run(&spec)
+    }
+}
+
+fn run(spec: &RankSpec) -> Result<Ended> {
+    let mut rank = Command::new(binary("loadmaster-rank"));
+    rank.arg("train").env("OMP_NUM_THREADS", "1").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = rank.stderr(Stdio::null()).spawn().context("the rank cannot be started")?;
+    if let Some(mut input) = child.stdin.take() {
+        input.write_all(&serde_json::to_vec(spec)?).context("the rank reads no specification")?;
+    }
+    let output = child.wait_with_output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let Some(last) = text.lines().last() else { bail!("the rank ended without a word: {}", output.status) };
+    Ok(match serde_json::from_str(last)? {
+        RankEvent::Measured { measurement } => Ended::Trained(measurement),
+        RankEvent::OutOfMemory { out_of_memory } => Ended::Not(format!(
+            "out of memory in {}: asked for {} with {} of {}",
+            out_of_memory.phase, out_of_memory.asked, out_of_memory.held, out_of_memory.allowed
+        )),
+        RankEvent::Error { message } => Ended::Not(message),
+        RankEvent::Progress { .. } | RankEvent::LinksMeasured { .. } => {
+            bail!("the rank was ended: {}", output.status)
+        }
+    })
+}

@@ -1,0 +1,109 @@
+//! `make bench-chunks`: models larger than their device, trained.
+//!
+//! On a CPU slot with a paced link, each rule (all of it on the device, ZeRO-Offload's static partition, PatrickStar with
+//! LRU and with Belady, ours) trains the largest GPT-2 that it can; then those that can train one common model are
+//! compared, predicted and measured. Layers are recorded alone by real ranks first, and nothing else is known of the models.
+
+mod machine;
+mod profile;
+mod report;
+mod rule;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::measure::offload::CopyPace;
+use loadmaster_tests::until_interrupted;
+
+use machine::{Machine, Setting};
+use profile::Profile;
+use rule::{Attempt, Rule};
+
+/// Trains models in chunks under fixed caps and compares what others do.
+#[derive(Debug, Parser)]
+#[command(name = "bench-chunks")]
+struct Options {
+    /// Bytes of the CPU slot.
+    #[arg(long, value_name = "BYTES", default_value = "128MiB")]
+    device: Bytes,
+
+    /// Bytes of the host that chunks may take.
+    #[arg(long, value_name = "BYTES", default_value = "1.5GiB")]
+    host: Bytes,
+
+    /// How fast copies between them are.
+    #[arg(long, value_name = "LINKS", default_value = "host=250MB/s")]
+    pace: CopyPace,
+
+    /// Hidden size of the models.
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(i64).range(16..=8192))]
+    hidden_size: i64,
+
+    /// Micro-batches of an iteration where models are compared.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    micro_batches: u32,
+
+    /// Measured iterations.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    iterations: u32,
+
+    /// The small setting: a few seconds, where caps are a tenth.
+    #[arg(long)]
+    quick: bool,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    until_interrupted("bench-chunks", || run(&Options::parse())).await
+}
+
+fn run(options: &Options) -> Result<ExitCode> {
+    let begin = Instant::now();
+    let pace = options.pace.host.context("--pace must name the host, for example host=250MB/s")?;
+    let setting = if options.quick {
+        Setting {
+            device: Bytes(4 << 20),
+            host: Bytes(48 << 20),
+            hidden_size: 96,
+            iterations: 1,
+            micro_batches: options.micro_batches,
+            pace,
+        }
+    } else {
+        Setting {
+            device: options.device,
+            host: options.host,
+            hidden_size: options.hidden_size,
+            iterations: options.iterations,
+            micro_batches: options.micro_batches,
+            pace,
+        }
+    };
+    print!("{}", report::setting(&setting));
+    let machine = Machine::new(setting);
+    let profile = Profile::record(&machine)?;
+    print!("{}", report::profile(&profile));
+
+    let mut largest = Vec::new();
+    for rule in Rule::ALL {
+        let found = rule::largest(rule, &machine, &profile)?;
+        println!("{}", report::largest(&found));
+        largest.push(found);
+    }
+    print!("{}", report::ratios(&largest));
+
+    // The largest that all but the first can train.
+    let common = largest.iter().filter(|of| of.rule != Rule::Plain).filter_map(|of| of.blocks).min();
+    if let Some(blocks) = common {
+        let mut attempts: Vec<Attempt> = Vec::new();
+        for rule in Rule::ALL.into_iter().filter(|&rule| rule != Rule::Plain) {
+            attempts.push(rule::attempt(rule, &machine, &profile, blocks, setting.micro_batches)?);
+        }
+        print!("{}", report::compared(&attempts, &setting));
+    }
+    println!("{:.0} s", begin.elapsed().as_secs_f64());
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,142 @@
+//! What is known of the models beforehand: each distinct layer, recorded alone, and how fast the host updates.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, bail};
+use loadmaster_planning::chunks::{LaneRates, StepCosts};
+use loadmaster_planning::predict::component::Component;
+use loadmaster_planning::predict::{Margin, PredictionError, Predictor, StageSetting};
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::packing::ChunkLayout;
+use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkedStage, Residency, StepKernel, UpdateTime};
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::tape::LayerContent;
+use loadmaster_proto::model::Model;
+use loadmaster_proto::training::actions::{Step, Steps};
+use loadmaster_proto::training::chunk_order::ChunkOrder;
+use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
+
+use crate::machine::{Ended, Machine};
+
+/// As much memory as recording wants.
+const PLENTY: Bytes = Bytes(8 << 30);
+
+/// Recordings of the distinct layers of a family.
+#[derive(Debug)]
+pub(crate) struct Profile {
+    measured: BTreeMap<String, Measurement>,
+    /// Updates of the host and of the slot, parameters per second.
+    pub(crate) update: f64,
+    pace: f64,
+}
+
+/// Chunks in which nothing lacks room.
+pub(crate) fn roomy() -> ChunkedStage {
+    ChunkedStage {
+        layout: ChunkLayout::Aligned,
+        chunk_elements: 1 << 20,
+        order: ChunkOrder::Layer,
+        host_copy: HostCopy::Made,
+        staging: 4,
+        moves: ChunkMoves::Dropped,
+        update: UpdateTime::OnArrival,
+        kernel: StepKernel::OnePass,
+        on_device: Vec::new(),
+        residency: Residency::Paged(Paging::AT_NEED),
+        host_memory: PLENTY,
+    }
+}
+
+impl Profile {
+    /// Trains each distinct layer alone, and a small model in chunks.
+    pub(crate) fn record(machine: &Machine) -> Result<Self> {
+        let model = machine.model(3)?;
+        let training = machine.training(2, RecomputePolicy::None);
+        let mut measured = BTreeMap::new();
+        for layer in 0..model.layers().len() {
+            let Some(content) = LayerContent::of(&model, layer).map(|content| content.fingerprint()) else {
+                continue;
+            };
+            if measured.contains_key(&content) {
+                continue;
+            }
+            match machine.train(&model, training, (layer, layer), None, PLENTY)? {
+                Ended::Trained(measurement) => measured.insert(content, *measurement),
+                Ended::Not(why) => bail!("layer {layer} was not recorded: {why}"),
+            };
+        }
+        let whole = (0, model.layers().len() - 1);
+        let update = match machine.train(&model, training, whole, Some(&roomy()), PLENTY)? {
+            Ended::Trained(measurement) => {
+                let seconds = measurement.chunks.map_or(0.0, |of| of.step_seconds);
+                model.parameter_count() as f64 / seconds.max(1e-9)
+            }
+            Ended::Not(why) => bail!("the check run in chunks failed: {why}"),
+        };
+        Ok(Self { measured, update, pace: machine.setting.pace })
+    }
+
+    pub(crate) fn layers(&self) -> usize {
+        self.measured.len()
+    }
+
+    /// How fast all is that is not a pass.
+    pub(crate) fn rates(&self) -> LaneRates {
+        LaneRates {
+            up: self.pace,
+            down: self.pace,
+            copy_seconds: 0.0,
+            update: self.update,
+            device_update: self.update,
+        }
+    }
+
+    /// The predictor of a model of the family.
+    pub(crate) fn component(&self, model: &Model, training: &TrainingSpec) -> Result<Component> {
+        let named = self.measured.iter().map(|(name, measurement)| (name.as_str(), measurement));
+        Ok(Component::new(model, training, named)?)
+    }
+
+    /// Where a whole model is trained.
+    pub(crate) fn setting(model: &Model, training: TrainingSpec) -> StageSetting {
+        let stage = StageConfig::single(0, model.layers().len() - 1);
+        StageSetting { stage, stage_index: 0, stage_count: 1, training }
+    }
+
+    /// What steps of a training in chunks cost.
+    pub(crate) fn costs(
+        &self,
+        component: &Component,
+        model: &Model,
+        training: TrainingSpec,
+        order: ChunkOrder,
+    ) -> Result<StepCosts, PredictionError> {
+        let stage = ChunkedStage { order, ..roomy() };
+        let chunks = stage.lay_out(model, &training).map_err(|why| {
+            PredictionError::NotProfiled(format!("the model cannot be laid out in chunks: {why}"))
+        })?;
+        let moments = component.moments(&Self::setting(model, training), &chunks)?;
+        Ok(StepCosts { needed: moments.needed(Margin::Share(0.0)), seconds: self.seconds(model, &chunks.steps) })
+    }
+
+    /// Seconds of each step: those of its layer alone.
+    fn seconds(&self, model: &Model, steps: &Steps) -> Vec<f64> {
+        let times: Vec<[f64; 2]> = (0..model.layers().len())
+            .map(|layer| {
+                let content = LayerContent::of(model, layer).map(|content| content.fingerprint());
+                let measured = content.and_then(|content| self.measured.get(&content));
+                let times = measured.and_then(|measured| measured.layers.first());
+                times.map_or([0.0; 2], |times| [times.forward_seconds, times.backward_seconds])
+            })
+            .collect();
+        let of = |step: &Step| match *step {
+            Step::Forward { layer, .. } | Step::Again { layer, .. } => times[layer][0],
+            Step::Backward { layer, .. } => times[layer][1],
+            Step::Renew | Step::Exchange | Step::Update { .. } => 0.0,
+        };
+        steps.all().iter().map(of).collect()
+    }
+}

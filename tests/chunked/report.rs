@@ -1,0 +1,106 @@
+//! What is printed.
+
+use std::fmt::Write;
+
+use loadmaster_proto::bytes::Bytes;
+
+use crate::machine::Setting;
+use crate::profile::Profile;
+use crate::rule::{Attempt, Largest, Rule};
+
+pub(crate) fn setting(setting: &Setting) -> String {
+    let Setting { device, host, hidden_size, micro_batches, pace, .. } = setting;
+    format!(
+        "GPT-2 of hidden size {hidden_size} in bf16 with Adam on a CPU slot of {device} with {host} of the host, copies {:.0} MB/s \
+         each way; the largest models with one micro-batch of a sample, compared with {micro_batches}\n",
+        pace / 1e6
+    )
+}
+
+pub(crate) fn profile(profile: &Profile) -> String {
+    format!(
+        "{} distinct layers recorded; the host updates {:.2} billion parameters a second\n\n",
+        profile.layers(),
+        profile.update / 1e9
+    )
+}
+
+fn as_predicted(attempt: &Attempt) -> &'static str {
+    if attempt.measured.peak_allocated == attempt.predicted_peak { "to the byte" } else { "NOT as predicted" }
+}
+
+pub(crate) fn largest(found: &Largest) -> String {
+    let Largest { rule, blocks, parameters, attempt, refused, next } = found;
+    let mut text = String::new();
+    let name = rule.name();
+    match (blocks, attempt) {
+        (Some(blocks), Some(attempt)) => {
+            let host = attempt.measured.chunks.as_ref().map_or(Bytes(0), |of| of.host_bytes);
+            let _ = write!(
+                text,
+                "{name}: {blocks} blocks, {:.2} M parameters; device {} ({}), host {host}, {:.2} bytes of both a parameter",
+                *parameters as f64 / 1e6,
+                attempt.measured.peak_allocated,
+                as_predicted(attempt),
+                (attempt.measured.peak_allocated.0 + host.0) as f64 / *parameters as f64,
+            );
+        }
+        _ => {
+            let _ = write!(text, "{name}: trains none");
+        }
+    }
+    let _ = write!(text, "\n  one block more has no plan: {refused}\n  tried all the same: {next}");
+    text
+}
+
+pub(crate) fn ratios(all: &[Largest]) -> String {
+    let of = |rule: Rule| all.iter().find(|of| of.rule == rule).map_or(0.0, |of| of.parameters as f64);
+    let ours = of(Rule::Ours);
+    let ratio = |rule| ours / of(rule).max(1.0);
+    format!(
+        "\nlargest of ours: {:.2} × plain (goal 15), {:.2} × static (goal 2.3), {:.2} × PatrickStar mode (goal 1.1)\n",
+        ratio(Rule::Plain),
+        ratio(Rule::Static),
+        ratio(Rule::Belady)
+    )
+}
+
+pub(crate) fn compared(all: &[Attempt], setting: &Setting) -> String {
+    let blocks = all.first().map_or(0, |of| of.blocks);
+    let mut text = format!(
+        "\n{blocks} blocks, {} micro-batches        device      predicted   measured  error    up         down       waits for\n",
+        setting.micro_batches
+    );
+    let seconds = |rule: Rule| {
+        all.iter().find(|of| of.rule == rule).map_or(f64::NAN, |of| of.measured.iteration_seconds)
+    };
+    for of in all {
+        let (Some(plan), Some(told)) = (&of.plan, &of.measured.chunks) else { continue };
+        let (predicted, measured) = (plan.lanes.iteration_seconds, of.measured.iteration_seconds);
+        let as_planned = (told.up_bytes, told.down_bytes) == (plan.moved.up, plan.moved.down);
+        let _ = writeln!(
+            text,
+            "{:<30}{:>10} {:>9.3} s {:>8.3} s {:>+6.1} % {:>7.0} MB {:>7.0} MB{} {:.2} + {:.2} s, {} {}",
+            of.rule.name(),
+            of.measured.peak_allocated.to_string(),
+            predicted,
+            measured,
+            100.0 * (predicted - measured) / measured,
+            told.up_bytes as f64 / 1e6,
+            told.down_bytes as f64 / 1e6,
+            if as_planned { "" } else { " (NOT as planned)" },
+            told.fetch_seconds,
+            told.leave_seconds,
+            plan.stage.order,
+            plan.recompute,
+        );
+    }
+    let ours = seconds(Rule::Ours);
+    let _ = writeln!(
+        text,
+        "PatrickStar mode takes {:.2} × the seconds of ours (goal 2), static {:.2} × (goal 1.3)",
+        seconds(Rule::Belady) / ours,
+        seconds(Rule::Static) / ours
+    );
+    text
+}

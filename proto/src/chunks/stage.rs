@@ -186,16 +186,13 @@ impl ChunkedStage {
     /// # Errors
     /// None: there is as much room as that takes.
     pub fn bare_visits(&self, chunks: &Chunks) -> Result<Vec<Visit>, Invalid> {
-        let mut room = vec![chunks.on_device_bytes(); chunks.uses.steps()];
-        for of in chunks.uses.payloads() {
-            let bytes = chunks.payload_bytes(of.payload.chunk);
-            let stays = of.changed.filter(|_| !spills(self.host_copy, of));
-            let stays = stays.map_or(0..0, |(first, last)| first..last + 1);
-            let between = stays.filter(|step| !of.steps.contains(step));
-            for step in of.steps.iter().copied().chain(between) {
-                room[step] = room[step].saturating_add(bytes);
-            }
-        }
+        let bare = chunks.uses.bare_bytes(
+            |chunk| chunks.payload_bytes(chunk),
+            |of| chunks.uses.is_on_device(of.payload.chunk),
+            |of| spills(self.host_copy, of),
+        );
+        let taken = chunks.on_device_bytes();
+        let room: Vec<u64> = bare.iter().map(|bytes| bytes.saturating_add(taken)).collect();
         self.paged(Paging::AT_NEED, chunks, &room)
     }
 

@@ -117,20 +117,7 @@ impl ChunkedStage {
     /// Names the field that is wrong, and what to do.
     pub fn lay_out(&self, model: &Model, training: &TrainingSpec) -> Result<Chunks, Invalid> {
         in_range("staging", self.staging, 1..=Self::MAX_STAGING)?;
-        if training.recompute == RecomputePolicy::Stage {
-            let why = format!(
-                "is {}, but in chunks every layer keeps its graph or its input: choose {} or {}",
-                training.recompute,
-                RecomputePolicy::None,
-                RecomputePolicy::Layer
-            );
-            return Err(Invalid::field("recompute", why));
-        }
-        if training.schedule.updates_always() {
-            let why =
-                format!("is {}, which has no end of an iteration: choose gpipe or 1f1b", training.schedule);
-            return Err(Invalid::field("schedule", why));
-        }
+        Self::check_training(training)?;
         if self.update == UpdateTime::AfterBackward && self.host_copy == HostCopy::Made {
             let why = format!(
                 "is {}, but gradients have no place on the host to wait in: choose {} copies, or {}",
@@ -168,6 +155,28 @@ impl ChunkedStage {
             Visits::new(&chunks.uses, visits, spills).map_err(|of| of.of_field("residency.planned"))?;
         }
         Ok(chunks)
+    }
+
+    /// Whether a model can be trained so in chunks, however they lie.
+    ///
+    /// # Errors
+    /// Names the field that is wrong, and what to do.
+    pub fn check_training(training: &TrainingSpec) -> Result<(), Invalid> {
+        if training.recompute == RecomputePolicy::Stage {
+            let why = format!(
+                "is {}, but in chunks every layer keeps its graph or its input: choose {} or {}",
+                training.recompute,
+                RecomputePolicy::None,
+                RecomputePolicy::Layer
+            );
+            return Err(Invalid::field("recompute", why));
+        }
+        if training.schedule.updates_always() {
+            let why =
+                format!("is {}, which has no end of an iteration: choose gpipe or 1f1b", training.schedule);
+            return Err(Invalid::field("schedule", why));
+        }
+        Ok(())
     }
 
     /// Its visits; those of a rule where `room` for payloads is known in each step, in bytes.

@@ -62,7 +62,7 @@ fn costs(
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    for device in [2, 4, 6, 8, 12, 16, 24, 32] {
+    for device in std::env::args().skip(1).map(|of| of.parse::<u64>().unwrap_or(8)) {
         let Some(asked) = question(48, 4, (device * GIB, 64 * GIB)) else { continue };
         let passes = costs(&asked);
         let begin = Instant::now();

@@ -6,9 +6,9 @@
 //! * what passes and updates on the device take, what any lane does, and
 //! * from any step to any later one: what comes for the steps up to the first, the passes between them, and what leaves behind
 //!   the last;
-//! * of any chunks: the passes between the last of their first uses and the first of their last ones, during which none of
-//!   them is copied for good, and all that one lane does for them, one after the other, with what the others do for at least
-//!   one of them before and behind.
+//! * from a first use of a chunk to a chunk's last: the passes between them, and then, until the former is there again, all
+//!   that leaves and is updated from the latter on to the former, one after the other in the order in which gradients are
+//!   complete. What was updated last is what the next iteration needs first.
 //!
 //! What does not fit on the device between two of its uses comes once more.
 
@@ -24,6 +24,8 @@ const MOMENTS: usize = 48;
 struct Round {
     first: usize,
     last: usize,
+    /// Of its gradients among the payloads: what is complete at once leaves in this order.
+    position: usize,
     up: f64,
     down: f64,
     update: f64,
@@ -45,7 +47,8 @@ impl Laid<'_> {
             }
             let bytes = self.copied_bytes(chunk);
             let (up, down) = (rates.up_seconds(bytes), rates.down_seconds(bytes));
-            rounds.push(Round { first, last, up, down, update: rates.update_seconds(self.elements(chunk)) });
+            let update = rates.update_seconds(self.elements(chunk));
+            rounds.push(Round { first, last, position: self.uses.gradients_of(chunk), up, down, update });
         }
         let mut before = vec![0.0];
         let mut sum = 0.0;
@@ -53,6 +56,7 @@ impl Laid<'_> {
             sum += seconds;
             sum
         }));
+        rounds.sort_by_key(|round| (round.last, round.position));
         within(&rounds, &before).max(across(&rounds, &before))
     }
 
@@ -129,26 +133,15 @@ fn within(rounds: &[Round], before: &[f64]) -> f64 {
     most.max(updates)
 }
 
-/// From an iteration to the next: of the chunks that are completed last, as many as make it most.
+/// From an iteration to the next.
 fn across(rounds: &[Round], before: &[f64]) -> f64 {
-    let least = |one: f64, other: f64| one.min(other);
-    let (mut first, mut last) = (0, usize::MAX);
-    let (mut up, mut down, mut update) = (0.0, 0.0, 0.0);
-    let (mut others_up, mut others_down, mut least_up, mut least_down) =
-        (f64::INFINITY, f64::INFINITY, f64::INFINITY, f64::INFINITY);
-    let mut most = 0.0_f64;
-    for round in rounds {
-        (first, last) = (first.max(round.first), last.min(round.last));
-        if first > last {
-            break;
-        }
-        (up, down, update) = (up + round.up, down + round.down, update + round.update);
-        (least_up, least_down) = (least(least_up, round.up), least(least_down, round.down));
-        others_up = least(others_up, round.down + round.update);
-        others_down = least(others_down, round.update + round.up);
-        let lanes = [update + least_down + least_up, up + others_up, down + others_down];
-        let passes = before[last + 1] - before[first];
-        most = most.max(passes + lanes.into_iter().fold(0.0, f64::max));
+    // Passes between a first and a last use are known only where they lie in this order.
+    let latest = rounds.iter().map(|round| round.first).max().unwrap_or(0);
+    let (mut down, mut update, mut most) = (0.0_f64, 0.0_f64, 0.0_f64);
+    for round in rounds.iter().filter(|round| round.last >= latest) {
+        down = down.max(before[round.last + 1]) + round.down;
+        update = update.max(down) + round.update;
+        most = most.max(update + round.up - before[round.first]);
     }
     most
 }

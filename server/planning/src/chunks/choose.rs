@@ -161,6 +161,7 @@ impl Search<'_> {
             let Ok(plan) = ChunkPlan::of(stage.clone(), &chunks, visits, ground, self.question.rates) else {
                 continue;
             };
+            if std::env::var("DBG").is_ok() { eprintln!("{} {} {:?} {} b {:.4} {:?} {:.4} f {:.4} l {:.4} {}", laid.ground.recompute, laid.places.chunk_elements(), host_copy, on_device, bound, (paging.ahead,paging.behind), plan.lanes.iteration_seconds, plan.lanes.fetch_seconds, plan.lanes.leave_seconds, plan.lanes.is_steady); }
             if self.best.as_ref().is_none_or(|best| compare(&plan, best) == Ordering::Less) {
                 self.best = Some(plan);
             }

@@ -87,13 +87,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     plan.peak(),
                 );
             }
-            Err(NoChunks::NoRoom(lack)) => println!("{device} GiB: in {took:.0} ms: {}", NoChunks::NoRoom(lack)),
+            Err(NoChunks::NoRoom(lack)) => {
+                println!("{device} GiB: in {took:.0} ms: {}", NoChunks::NoRoom(lack))
+            }
             Err(why) => return Err(why.into()),
         }
-        for baseline in [Baseline::Static(ChunkOrder::MicroBatch), Baseline::Static(ChunkOrder::Layer), Baseline::PatrickStar(PatrickStar::default())] {
+        for baseline in [
+            Baseline::Static(ChunkOrder::MicroBatch),
+            Baseline::Static(ChunkOrder::Layer),
+            Baseline::PatrickStar(PatrickStar::default()),
+        ] {
             for recompute in [RecomputePolicy::None, RecomputePolicy::Layer] {
                 match baseline.plan(&asked, &passes, recompute) {
-                    Ok(plan) => println!("  {baseline:?} {recompute}: {:.3} s, {:?}", plan.lanes.iteration_seconds, plan.moved),
+                    Ok(plan) => println!(
+                        "  {baseline:?} {recompute}: {:.3} s, {:?}",
+                        plan.lanes.iteration_seconds, plan.moved
+                    ),
                     Err(why) => println!("  {baseline:?} {recompute}: {why}"),
                 }
             }
@@ -106,7 +115,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let passes = costs(&asked);
             Some((asked, passes))
         })?;
-        println!("largest of 1000 blocks on {device} GiB and {host} GiB: {found:?} in {:.3} s", begin.elapsed().as_secs_f64());
+        println!(
+            "largest of 1000 blocks on {device} GiB and {host} GiB: {found:?} in {:.3} s",
+            begin.elapsed().as_secs_f64()
+        );
     }
     Ok(())
 }

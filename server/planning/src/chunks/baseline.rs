@@ -139,9 +139,9 @@ fn published_size(packing: &Packing<'_>, layout: ChunkLayout) -> Result<u64, Inv
     let largest = (all / LEAST_CHUNKS).max(packing.largest_atom());
     let grids = [ChunkSizes::GridA, ChunkSizes::GridB].into_iter();
     let tried = grids.filter_map(|sizes| packing.choose(sizes, largest, &groups, 1).ok());
-    let best = tried.flat_map(|tried| tried.footprints).max_by(|one, other| {
-        one.utilisation().total_cmp(&other.utilisation())
-    });
+    let best = tried
+        .flat_map(|tried| tried.footprints)
+        .max_by(|one, other| one.utilisation().total_cmp(&other.utilisation()));
     match best {
         Some(best) => Ok(best.chunk_elements),
         None => {
@@ -179,7 +179,10 @@ fn finish(
     let question = laid.question;
     let on_device = stage.on_device.len();
     let plan = ChunkPlan::of(stage, chunks, visits, laid.ground, question.rates)?;
-    let lacks = (laid.lack_of(&plan.resident, question.capacity.0), plan.host_bytes.0.saturating_sub(question.host_memory.0));
+    let lacks = (
+        laid.lack_of(&plan.resident, question.capacity.0),
+        plan.host_bytes.0.saturating_sub(question.host_memory.0),
+    );
     match laid.told(HostCopy::Kept, on_device, lacks) {
         None => Ok(plan),
         Some(lack) => Err(NoChunks::NoRoom(Box::new(lack))),

@@ -81,28 +81,28 @@ pub(super) fn groups<'a>(laid: &'a [Laid<'a>]) -> Vec<Group<'a>> {
     for laid in laid {
         let mut bounds: Vec<(usize, f64)> = Vec::new();
         for &host_copy in &laid.question.choices.host_copies {
-            let Some(most) = laid.most_that_fit(host_copy) else { continue };
-            for on_device in counts(laid.question, most) {
-                let fits = laid.host_bytes(host_copy, on_device);
-                if fits.is_ok_and(|bytes| bytes <= laid.question.host_memory.0) {
-                    let known = bounds.iter().find(|(count, _)| *count == on_device).map(|of| of.1);
-                    let bound = known.unwrap_or_else(|| laid.bound(on_device));
-                    bounds.extend(known.is_none().then_some((on_device, bound)));
-                    groups.push(Group { laid, host_copy, on_device, bound });
-                }
+            let most = laid.most_that_fit(host_copy);
+            let Some((fewest, most)) = laid.fewest_for_host(host_copy).zip(most) else { continue };
+            for on_device in counts(laid.question, (fewest, most)) {
+                let known = bounds.iter().find(|(count, _)| *count == on_device).map(|of| of.1);
+                let bound = known.unwrap_or_else(|| laid.bound(on_device));
+                bounds.extend(known.is_none().then_some((on_device, bound)));
+                groups.push(Group { laid, host_copy, on_device, bound });
             }
         }
     }
     groups
 }
 
-/// How many chunks' state may be on the device: none, powers of two, and the most that there is room for.
-fn counts(question: &ChunkQuestion, most: usize) -> Vec<usize> {
+/// How many chunks' state may be on the device: the fewest and the most that there is room for, and powers of two between.
+fn counts(question: &ChunkQuestion, (fewest, most): (usize, usize)) -> Vec<usize> {
     if question.choices.on_device.is_some() {
         return vec![most];
     }
     let powers = (0..usize::BITS).map(|power| 1 << power).take_while(|&count: &usize| count < most);
-    let mut counts: Vec<usize> = [0].into_iter().chain(powers).chain([most]).collect();
+    let powers = powers.filter(|&count| count > fewest);
+    let mut counts: Vec<usize> = [fewest].into_iter().chain(powers).chain([most]).collect();
+    counts.retain(|&count| count <= most);
     counts.dedup();
     counts
 }
@@ -127,9 +127,14 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn is_beaten(&self, bound: f64) -> bool {
-        let best = self.best.as_ref().map(|best| best.lanes.iteration_seconds);
-        best.is_some_and(|best| best * (1.0 - ROUNDING) <= bound)
+    /// Whether nothing with this bound is faster by more than what is asked for. Notes what may be faster by less.
+    fn is_beaten(&mut self, bound: f64) -> bool {
+        let Some(best) = self.best.as_ref().map(|best| best.lanes.iteration_seconds) else { return false };
+        let is_beaten = best * (1.0 - self.question.choices.tolerance.max(ROUNDING)) <= bound;
+        if is_beaten && best * (1.0 - ROUNDING) > bound {
+            self.left = self.left.min(bound);
+        }
+        is_beaten
     }
 
     fn look_into(&mut self, group: &Group<'_>) {
@@ -161,7 +166,6 @@ impl Search<'_> {
             let Ok(plan) = ChunkPlan::of(stage.clone(), &chunks, visits, ground, self.question.rates) else {
                 continue;
             };
-            if std::env::var("DBG").is_ok() { eprintln!("{} {} {:?} {} b {:.4} {:?} {:.4} f {:.4} l {:.4} {}", laid.ground.recompute, laid.places.chunk_elements(), host_copy, on_device, bound, (paging.ahead,paging.behind), plan.lanes.iteration_seconds, plan.lanes.fetch_seconds, plan.lanes.leave_seconds, plan.lanes.is_steady); }
             if self.best.as_ref().is_none_or(|best| compare(&plan, best) == Ordering::Less) {
                 self.best = Some(plan);
             }

@@ -54,6 +54,8 @@ pub struct ChunkChoices {
     pub staging: usize,
     /// What updates chunks.
     pub kernel: StepKernel,
+    /// What is faster by less than this share is not looked for.
+    pub tolerance: f64,
     /// Most choices that are simulated. What that leaves out counts in the answer's bound.
     pub most_simulated: usize,
 }
@@ -63,7 +65,7 @@ pub struct ChunkChoices {
 pub enum TriedSizes {
     /// These, elements.
     Named(Vec<u64>),
-    /// A few dozen between a 512th of the model and all of it: powers of two, and below each the size that wastes least.
+    /// Two of each octave from a 1024th of the model to all of it: sums of atoms, as PatrickStar's are not.
     Spread,
 }
 
@@ -81,6 +83,7 @@ impl Default for ChunkChoices {
             on_device: None,
             staging: 2,
             kernel: StepKernel::OnePass,
+            tolerance: 1e-3,
             most_simulated: 200,
         }
     }
@@ -143,6 +146,7 @@ impl ChunkQuestion {
         if let Some((field, rate)) = rates.into_iter().find(|(_, rate)| !(rate.is_finite() && *rate > 0.0)) {
             return Err(Invalid::field(field, format!("is {rate}, must be above 0")).under("rates"));
         }
+        in_range("tolerance", self.choices.tolerance, 0.0..=1.0)?;
         if !(copy_seconds.is_finite() && copy_seconds >= 0.0) {
             let why = format!("is {copy_seconds}, must be 0 or more");
             return Err(Invalid::field("rates.copy_seconds", why));

@@ -42,7 +42,9 @@ impl fmt::Display for Remedy {
             Self::LayerOrder => write!(f, "choose order {}", ChunkOrder::Layer),
             Self::MadeCopies => write!(f, "choose {} copies", HostCopy::Made),
             Self::OtherSizes => f.write_str("try other chunk sizes"),
-            Self::ChosenOnDevice => f.write_str("leave it open how many chunks have their state on the device"),
+            Self::ChosenOnDevice => {
+                f.write_str("leave it open how many chunks have their state on the device")
+            }
             Self::Memory { device: Bytes(0), host } => write!(f, "give {host} more of the host"),
             Self::Memory { device, host: Bytes(0) } => write!(f, "give {device} more of the device"),
             Self::Memory { device, host } => {

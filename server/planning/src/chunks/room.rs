@@ -3,7 +3,7 @@
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::layout::Layout;
-use loadmaster_proto::chunks::lists::Lists;
+use loadmaster_proto::chunks::lists::{List, Lists};
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::sequence::Sequence;
 
@@ -47,7 +47,7 @@ pub fn fits(question: &ChunkQuestion, passes: &impl Passes) -> Result<bool, NoCh
     }
     // Smaller chunks are more likely to.
     for (how, places) in layouts(question)?.into_iter().rev() {
-        for ground in &grounds {
+        for ground in grounds.iter().filter(|ground| may_fit(question, ground, how.1, &places)) {
             let laid = Laid::new(question, ground, how, places.clone());
             if question.choices.host_copies.iter().any(|&copy| laid.lack(copy).is_none()) {
                 return Ok(true);
@@ -55,6 +55,16 @@ pub fn fits(question: &ChunkQuestion, passes: &impl Passes) -> Result<bool, NoCh
         }
     }
     Ok(false)
+}
+
+/// Whether host and device may hold the state, as far as its bytes alone tell: what is on the device is there in every step,
+/// with its parameters.
+fn may_fit(question: &ChunkQuestion, ground: &Ground, lists: Lists, places: &Layout) -> bool {
+    let elements = places.chunks().iter().fold(0_u64, |sum, chunk| sum.saturating_add(chunk.capacity));
+    let state = lists.parameter_bytes() - lists.scalar_bytes(List::Parameters);
+    let most = ground.costs.needed.iter().copied().max().unwrap_or(0);
+    let on_device = question.capacity.0.saturating_sub(most) / lists.parameter_bytes();
+    elements.saturating_sub(on_device).saturating_mul(state) <= question.host_memory.0
 }
 
 impl Laid<'_> {
@@ -80,15 +90,17 @@ impl Laid<'_> {
         if let Some(count) = self.question.choices.on_device {
             return (count <= self.count() && suffices(count)).then_some(count);
         }
+        if suffices(0) {
+            return Some(0);
+        }
         if !suffices(self.count()) {
             return None;
         }
         // The host never needs more where one more of them is on the device.
-        let (mut not, mut fewest) = (None, self.count());
-        while fewest > not.map_or(0, |not: usize| not + 1) {
-            let low = not.map_or(0, |not| not + 1);
-            let middle = low + (fewest - low) / 2;
-            if suffices(middle) { fewest = middle } else { not = Some(middle) }
+        let (mut not, mut fewest) = (0, self.count());
+        while not + 1 < fewest {
+            let middle = not + (fewest - not) / 2;
+            if suffices(middle) { fewest = middle } else { not = middle }
         }
         Some(fewest)
     }

@@ -119,7 +119,10 @@ impl Profile {
             PredictionError::NotProfiled(format!("the model cannot be laid out in chunks: {why}"))
         })?;
         let moments = component.moments(&Self::setting(model, training), &chunks)?;
-        Ok(StepCosts { needed: moments.needed(Margin::Share(0.0)), seconds: self.seconds(model, &chunks.steps) })
+        Ok(StepCosts {
+            needed: moments.needed(Margin::Share(0.0)),
+            seconds: self.seconds(model, &chunks.steps),
+        })
     }
 
     /// Seconds of each step: those of its layer alone.

@@ -1,7 +1,9 @@
 //! Who decides what is where, the largest model that each trains, and one model by all of them.
 
 use anyhow::{Result, bail};
-use loadmaster_planning::chunks::{Baseline, ChunkChoices, ChunkPlan, ChunkQuestion, NoChunks, PatrickStar, choose};
+use loadmaster_planning::chunks::{
+    Baseline, ChunkChoices, ChunkPlan, ChunkQuestion, NoChunks, PatrickStar, choose,
+};
 use loadmaster_planning::predict::Predictor;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::paging::Eviction;
@@ -74,7 +76,13 @@ impl Rule {
 /// A rule's plan for a model, or why there is none.
 type Planned = Result<(Option<ChunkPlan>, RecomputePolicy, Bytes), String>;
 
-fn plan(rule: Rule, machine: &Machine, profile: &Profile, blocks: u32, micro_batches: u32) -> Result<Planned> {
+fn plan(
+    rule: Rule,
+    machine: &Machine,
+    profile: &Profile,
+    blocks: u32,
+    micro_batches: u32,
+) -> Result<Planned> {
     let model = machine.model(blocks)?;
     let training = machine.training(micro_batches, RecomputePolicy::None);
     let component = profile.component(&model, &training)?;
@@ -162,7 +170,8 @@ pub(crate) fn largest(rule: Rule, machine: &Machine, profile: &Profile) -> Resul
     let attempt = blocks.map(|blocks| attempt(rule, machine, profile, blocks, 1)).transpose()?;
     let more = blocks.map_or(1, |blocks| blocks + 1);
     let next = one_more(rule, machine, more, attempt.as_ref())?;
-    let parameters = blocks.map_or(Ok(0), |blocks| machine.model(blocks).map(|model| model.parameter_count()))?;
+    let parameters =
+        blocks.map_or(Ok(0), |blocks| machine.model(blocks).map(|model| model.parameter_count()))?;
     Ok(Largest { rule, blocks, parameters, attempt, refused, next })
 }
 
@@ -177,7 +186,8 @@ fn one_more(rule: Rule, machine: &Machine, blocks: u32, last: Option<&Attempt>) 
         ..plan.stage.clone()
     });
     let chunks = (rule != Rule::Plain).then_some(&stage);
-    let ended = machine.train(&model, training, (0, model.layers().len() - 1), chunks, machine.setting.device)?;
+    let ended =
+        machine.train(&model, training, (0, model.layers().len() - 1), chunks, machine.setting.device)?;
     Ok(match ended {
         Ended::Trained(measured) => format!("trained all the same, with {}", measured.peak_allocated),
         Ended::Not(why) => why,

@@ -109,6 +109,11 @@ impl Sharing {
         Ok(Self { ranks: in_range("ranks", ranks, 1..=MOST)?, alignment: alignment.max(1) })
     }
 
+    /// Of one rank, which owns all.
+    pub const fn alone() -> Self {
+        Self { ranks: 1, alignment: 1 }
+    }
+
     /// How many ranks there are.
     pub fn ranks(&self) -> u32 {
         self.ranks

@@ -154,20 +154,7 @@ impl ChunkedStage {
         ranks: u32,
     ) -> Result<Chunks, Invalid> {
         in_range("staging", self.staging, 1..=Self::MAX_STAGING)?;
-        if training.recompute == RecomputePolicy::Stage {
-            let why = format!(
-                "is {}, but in chunks every layer keeps its graph or its input: choose {} or {}",
-                training.recompute,
-                RecomputePolicy::None,
-                RecomputePolicy::Layer
-            );
-            return Err(Invalid::field("recompute", why));
-        }
-        if training.schedule.updates_always() {
-            let why =
-                format!("is {}, which has no end of an iteration: choose gpipe or 1f1b", training.schedule);
-            return Err(Invalid::field("schedule", why));
-        }
+        Self::check_training(training)?;
         if self.update == UpdateTime::AfterBackward && self.host_copy == HostCopy::Made {
             let why = format!(
                 "is {}, but gradients have no place on the host to wait in: choose {} copies, or {}",
@@ -220,6 +207,28 @@ impl ChunkedStage {
         Ok(chunks)
     }
 
+    /// Whether a model can be trained so in chunks, however they lie.
+    ///
+    /// # Errors
+    /// Names the field that is wrong, and what to do.
+    pub fn check_training(training: &TrainingSpec) -> Result<(), Invalid> {
+        if training.recompute == RecomputePolicy::Stage {
+            let why = format!(
+                "is {}, but in chunks every layer keeps its graph or its input: choose {} or {}",
+                training.recompute,
+                RecomputePolicy::None,
+                RecomputePolicy::Layer
+            );
+            return Err(Invalid::field("recompute", why));
+        }
+        if training.schedule.updates_always() {
+            let why =
+                format!("is {}, which has no end of an iteration: choose gpipe or 1f1b", training.schedule);
+            return Err(Invalid::field("schedule", why));
+        }
+        Ok(())
+    }
+
     /// Its visits; those of a rule where `room` for payloads is known in each step, in bytes.
     ///
     /// # Errors
@@ -255,16 +264,13 @@ impl ChunkedStage {
     /// # Errors
     /// None: there is as much room as that takes.
     pub fn bare_visits(&self, chunks: &Chunks) -> Result<Vec<Visit>, Invalid> {
-        let mut room = vec![chunks.on_device_bytes(); chunks.uses.steps()];
-        for of in chunks.uses.payloads() {
-            let bytes = chunks.payload_bytes(of.payload.chunk);
-            let stays = of.changed.filter(|_| !self.may_leave_unfinished(chunks, of));
-            let stays = stays.map_or(0..0, |(first, last)| first..last + 1);
-            let between = stays.filter(|step| !of.steps.contains(step));
-            for step in of.steps.iter().copied().chain(between) {
-                room[step] = room[step].saturating_add(bytes);
-            }
-        }
+        let bare = chunks.uses.bare_bytes(
+            |chunk| chunks.payload_bytes(chunk),
+            |of| chunks.uses.is_on_device(of.payload.chunk),
+            |of| self.may_leave_unfinished(chunks, of),
+        );
+        let taken = chunks.on_device_bytes();
+        let room: Vec<u64> = bare.iter().map(|bytes| bytes.saturating_add(taken)).collect();
         self.paged(Paging::AT_NEED, chunks, &room)
     }
 

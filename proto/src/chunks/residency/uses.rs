@@ -113,6 +113,12 @@ impl Uses {
         self.on_device.contains_key(&chunk)
     }
 
+    /// The step behind which all gradients of a chunk are there whose state is on the device; none where that is on the host,
+    /// or nobody finds any.
+    pub fn completed_on_device_behind(&self, chunk: usize) -> Option<usize> {
+        self.on_device.get(&chunk).copied().flatten()
+    }
+
     /// The chunks on the device all of whose gradients are there behind a step.
     pub fn completed_on_device(&self, step: usize) -> impl Iterator<Item = usize> {
         let completed = move |(_, at): &(&usize, &Option<usize>)| **at == Some(step);
@@ -144,6 +150,26 @@ impl Uses {
     /// they follow each other, so that gradients are added up before they go there.
     pub fn delivers(&self, step: usize) -> bool {
         self.delivers.get(step).copied().unwrap_or(false)
+    }
+
+    /// Bytes of the payloads that each step needs, or that may not leave meanwhile, where a chunk's payload takes `bytes`:
+    /// the least of `R(t)`. Those of which `is_left_out` is true do not count; `spills` says of a payload whether the host has
+    /// a place for it before its gradients are complete.
+    pub fn bare_bytes(
+        &self,
+        bytes: impl Fn(usize) -> u64,
+        is_left_out: impl Fn(&PayloadUses) -> bool,
+        spills: impl Fn(&PayloadUses) -> bool,
+    ) -> Vec<u64> {
+        let mut bare = vec![0_u64; self.steps()];
+        for of in self.payloads.iter().filter(|of| !is_left_out(of)) {
+            let bytes = bytes(of.payload.chunk);
+            let mut add = |step: usize| bare[step] = bare[step].saturating_add(bytes);
+            let stays = of.changed.filter(|_| !spills(of)).map_or(0..0, |(first, last)| first..last + 1);
+            of.steps.iter().filter(|step| !stays.contains(step)).for_each(|&step| add(step));
+            stays.for_each(add);
+        }
+        bare
     }
 
     /// Positions of the payloads that each step needs.

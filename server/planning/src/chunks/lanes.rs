@@ -1,26 +1,48 @@
 //! How long an iteration of a chunked stage takes: passes, copies both ways, and updates on the host, beside each other.
 //!
 //! A lane does one thing at a time, in the order in which it was asked. What happens at a boundary and in which order is
-//! [`loadmaster_proto::chunks::residency`]'s to say, and the rank does it so.
+//! [`loadmaster_proto::chunks::residency`]'s to say, and the rank does it so. Chunks whose state is on the device are updated
+//! behind the step that completes them, as a part of it.
 
 use loadmaster_proto::chunks::host::HostMemory;
 use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies, Visits};
 use loadmaster_proto::chunks::stage::{Chunks, UpdateTime};
 
-/// Most iterations until one is as the one before.
-const MOST_ITERATIONS: u32 = 16;
-/// Iterations whose seconds differ by less are alike.
+/// Most iterations until one begins as another did.
+const MOST_ITERATIONS: usize = 32;
+/// Iterations begin alike where nothing differs by more than this share of their seconds.
 const ALIKE: f64 = 1e-9;
 
-/// How fast what happens beside the passes is.
+/// How fast what happens beside the passes is, and updates among them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LaneRates {
     /// To the device, bytes per second.
     pub up: f64,
     /// To the host, bytes per second.
     pub down: f64,
+    /// Seconds that every copy takes besides its bytes'.
+    pub copy_seconds: f64,
     /// Updates on the host, parameters per second.
     pub update: f64,
+    /// Updates on the device, parameters per second.
+    pub device_update: f64,
+}
+
+impl LaneRates {
+    /// Seconds of a copy to the device.
+    pub fn up_seconds(&self, bytes: u64) -> f64 {
+        self.copy_seconds + bytes as f64 / self.up
+    }
+
+    /// Seconds of a copy to the host.
+    pub fn down_seconds(&self, bytes: u64) -> f64 {
+        self.copy_seconds + bytes as f64 / self.down
+    }
+
+    /// Seconds of an update on the host.
+    pub fn update_seconds(&self, parameters: u64) -> f64 {
+        parameters as f64 / self.update
+    }
 }
 
 /// A chunked stage in its steps.
@@ -32,16 +54,16 @@ pub struct LaneScene<'a> {
     pub visits: &'a Visits<'a>,
     /// When chunks are updated.
     pub update: UpdateTime,
-    /// Seconds of each step.
+    /// Seconds of each step, without updates on the device.
     pub seconds: &'a [f64],
     /// How fast all else is.
     pub rates: LaneRates,
 }
 
 /// What a simulation of lanes says, of an iteration as all later ones are.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Lanes {
-    /// Seconds of the iteration.
+    /// Seconds of the iteration, their mean where several of them repeat together.
     pub iteration_seconds: f64,
     /// Seconds in which each lane does something.
     pub busy: LaneSeconds,
@@ -49,7 +71,8 @@ pub struct Lanes {
     pub fetch_seconds: f64,
     /// The same for what leaves.
     pub leave_seconds: f64,
-    /// Whether the last iteration that was looked at is as the one before.
+    /// Whether iterations repeat themselves. Where they do not within those that were looked at, seconds are the mean of the
+    /// later half, and no less than the busiest lane's.
     pub is_steady: bool,
 }
 
@@ -57,7 +80,7 @@ pub struct Lanes {
 /// plan that moves and computes as much.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct LaneSeconds {
-    /// Passes.
+    /// Passes, and updates on the device.
     pub compute: f64,
     /// Copies to the device.
     pub up: f64,
@@ -74,8 +97,63 @@ impl LaneSeconds {
     }
 }
 
+impl LaneScene<'_> {
+    /// Simulates iterations until one begins as an earlier one did.
+    pub fn simulate(&self) -> Lanes {
+        let mut run = LaneRun::new(self);
+        let mut begins = vec![run.clocks.waiting()];
+        let mut told: Vec<Lanes> = Vec::new();
+        while told.len() < MOST_ITERATIONS {
+            told.push(run.iterate());
+            let (waiting, now) = (run.clocks.waiting(), run.clocks.now);
+            let tolerance = ALIKE * (now / told.len() as f64);
+            let are_alike = |before: &Vec<f64>| {
+                before.iter().zip(&waiting).all(|(before, now)| (before - now).abs() <= tolerance)
+            };
+            if let Some(first) = begins.iter().rposition(are_alike) {
+                return mean(&told[first..], true);
+            }
+            begins.push(waiting);
+        }
+        let told = mean(&told[told.len() / 2..], false);
+        Lanes { iteration_seconds: told.iteration_seconds.max(told.busy.most()), ..told }
+    }
+}
+
+/// The mean of iterations. All of them do as much.
+fn mean(told: &[Lanes], is_steady: bool) -> Lanes {
+    let of = |of: fn(&Lanes) -> f64| told.iter().map(of).sum::<f64>() / told.len().max(1) as f64;
+    Lanes {
+        iteration_seconds: of(|told| told.iteration_seconds),
+        busy: told.last().map(|told| told.busy).unwrap_or_default(),
+        fetch_seconds: of(|told| told.fetch_seconds),
+        leave_seconds: of(|told| told.leave_seconds),
+        is_steady,
+    }
+}
+
 /// A visit, and its payload's position.
 type Told = (usize, Visit, VisitCopies);
+
+/// What is due at a boundary, in the order in which it happens.
+#[derive(Debug, Clone, Default)]
+struct Due {
+    leave: Vec<Told>,
+    are_gone: Vec<Told>,
+    come: Vec<Told>,
+    are_needed: Vec<Told>,
+}
+
+/// Iterations one after the other.
+#[derive(Debug, Clone)]
+pub(super) struct LaneRun<'a> {
+    scene: &'a LaneScene<'a>,
+    /// Of each boundary.
+    due: Vec<Due>,
+    /// Of each step, with updates on the device.
+    seconds: Vec<f64>,
+    clocks: Clocks,
+}
 
 /// When everything is free, or done, from the start of the first iteration.
 #[derive(Debug, Clone)]
@@ -93,112 +171,127 @@ struct Clocks {
     next_passed: usize,
 }
 
-impl LaneScene<'_> {
-    /// Simulates iterations until they are alike.
-    pub fn simulate(&self) -> Lanes {
-        let steps = self.chunks.uses.steps();
-        let mut due: [Vec<Vec<Told>>; 4] = std::array::from_fn(|_| vec![Vec::new(); steps + 1]);
-        for (payload, &visit, copies) in self.visits.all() {
-            for (due, at) in due.iter_mut().zip([visit.leaves, visit.freed, visit.fetched, visit.needed]) {
-                due[at].push((payload, visit, copies));
+impl<'a> LaneRun<'a> {
+    /// Before the first iteration.
+    pub(super) fn new(scene: &'a LaneScene<'a>) -> Self {
+        let uses = &scene.chunks.uses;
+        let steps = uses.steps();
+        let mut due = vec![Due::default(); steps + 1];
+        for (payload, &visit, copies) in scene.visits.all() {
+            let told = (payload, visit, copies);
+            due[visit.leaves].leave.extend(copies.leaves_changed.then_some(told));
+            due[visit.freed].are_gone.extend(copies.leaves_changed.then_some(told));
+            due[visit.fetched].come.extend(copies.comes.then_some(told));
+            due[visit.needed].are_needed.extend(copies.comes.then_some(told));
+        }
+        // Copies of one boundary in the order in which they are waited for.
+        due.iter_mut().for_each(|due| due.come.sort_by_key(|(_, visit, _)| visit.needed));
+        let mut seconds = scene.seconds.to_vec();
+        seconds.resize(steps, 0.0);
+        for chunk in 0..scene.chunks.layout.chunks().len() {
+            if let Some(completed) = uses.completed_on_device_behind(chunk) {
+                seconds[completed] += scene.elements(chunk) as f64 / scene.rates.device_update;
             }
         }
-        let [_, _, come, _] = &mut due;
-        come.iter_mut().for_each(|due| due.sort_by_key(|(_, visit, _)| visit.needed));
-        let HostMemory { chunks, staging, .. } = &self.chunks.host;
-        let mut clocks = Clocks {
+        let HostMemory { chunks, staging, .. } = &scene.chunks.host;
+        let clocks = Clocks {
             now: 0.0,
             up: 0.0,
             down: 0.0,
             update: 0.0,
-            copied: vec![0.0; self.chunks.uses.payloads().len()],
+            copied: vec![0.0; uses.payloads().len()],
             updated: vec![0.0; chunks.len()],
             passed: vec![0.0; staging.len()],
             next_passed: 0,
         };
-        let mut before: Option<f64> = None;
-        let mut told = Lanes::default();
-        for _ in 0..MOST_ITERATIONS {
-            let begin = clocks.now;
-            told = self.iterate(&mut clocks, &due);
-            told.iteration_seconds = clocks.now - begin;
-            told.is_steady =
-                before.is_some_and(|before| (before - told.iteration_seconds).abs() <= ALIKE * before);
-            if told.is_steady {
-                break;
-            }
-            before = Some(told.iteration_seconds);
-        }
-        told
+        Self { scene, due, seconds, clocks }
     }
 
-    fn iterate(
-        &self,
-        clocks: &mut Clocks,
-        [leave, are_gone, come, are_needed]: &[Vec<Vec<Told>>; 4],
-    ) -> Lanes {
+    /// The next iteration.
+    pub(super) fn iterate(&mut self) -> Lanes {
+        let Self { scene, due, seconds, clocks } = self;
+        let begin = clocks.now;
         let mut told = Lanes::default();
         let mut later = Vec::new();
-        for boundary in 0..=self.chunks.uses.steps() {
-            for &(payload, visit, copies) in leave[boundary].iter().filter(|(_, _, of)| of.leaves_changed) {
-                let chunk = visit.payload.chunk;
-                let passes = copies.is_complete && self.has_no_place(payload);
-                let free = if passes { clocks.passed[clocks.next_passed] } else { 0.0 };
-                let seconds = self.copy_seconds(chunk, copies.leaves_unfinished, self.rates.down);
-                clocks.down = clocks.down.max(clocks.now).max(free) + seconds;
-                clocks.copied[payload] = clocks.down;
-                told.busy.down += seconds;
-                if copies.is_complete && self.update == UpdateTime::OnArrival {
-                    told.busy.update += self.update_chunk(clocks, chunk, clocks.down);
-                    if passes {
-                        clocks.passed[clocks.next_passed] = clocks.updated[chunk];
-                        clocks.next_passed = (clocks.next_passed + 1) % clocks.passed.len();
-                    }
-                } else if copies.is_complete {
-                    later.push(chunk);
-                }
-            }
-            for &(payload, _, _) in are_gone[boundary].iter().filter(|(_, _, of)| of.leaves_changed) {
-                let waited = (clocks.copied[payload] - clocks.now).max(0.0);
-                told.leave_seconds += waited;
-                clocks.now += waited;
-            }
-            for &(payload, visit, copies) in &come[boundary] {
-                clocks.copied[payload] = clocks.now;
-                if copies.comes {
-                    let chunk = visit.payload.chunk;
-                    let seconds = self.copy_seconds(chunk, copies.comes_unfinished, self.rates.up);
-                    clocks.up = clocks.up.max(clocks.now).max(clocks.updated[chunk]) + seconds;
-                    clocks.copied[payload] = clocks.up;
-                    told.busy.up += seconds;
-                }
-            }
-            for &(payload, _, _) in &are_needed[boundary] {
-                let waited = (clocks.copied[payload] - clocks.now).max(0.0);
-                told.fetch_seconds += waited;
-                clocks.now += waited;
-            }
-            let seconds = self.seconds.get(boundary).copied().unwrap_or(0.0);
+        for (boundary, Due { leave, are_gone, come, are_needed }) in due.iter().enumerate() {
+            leave.iter().for_each(|of| clocks.leave(scene, of, &mut told.busy, &mut later));
+            told.leave_seconds += clocks.wait(are_gone);
+            come.iter().for_each(|of| clocks.come(scene, of, &mut told.busy));
+            told.fetch_seconds += clocks.wait(are_needed);
+            let seconds = seconds.get(boundary).copied().unwrap_or(0.0);
             told.busy.compute += seconds;
             clocks.now += seconds;
         }
-        for chunk in later {
-            told.busy.update += self.update_chunk(clocks, chunk, clocks.now);
-        }
+        let now = clocks.now;
+        later.iter().for_each(|&chunk| told.busy.update += clocks.update_chunk(scene, chunk, now));
+        told.iteration_seconds = clocks.now - begin;
         told
+    }
+}
+
+impl Clocks {
+    /// How long each thing that the next iteration may have to wait for is still to take, in an order that is the same before
+    /// each of them.
+    fn waiting(&self) -> Vec<f64> {
+        let (behind, first) = self.passed.split_at(self.next_passed);
+        let lanes = [self.up, self.down, self.update];
+        let all = lanes.iter().chain(&self.updated).chain(first).chain(behind);
+        all.map(|at| (at - self.now).max(0.0)).collect()
+    }
+
+    fn leave(
+        &mut self,
+        scene: &LaneScene<'_>,
+        &(payload, visit, copies): &Told,
+        busy: &mut LaneSeconds,
+        later: &mut Vec<usize>,
+    ) {
+        let chunk = visit.payload.chunk;
+        let passes = copies.is_complete && scene.has_no_place(payload);
+        let free = if passes { self.passed[self.next_passed] } else { 0.0 };
+        let seconds = scene.rates.down_seconds(scene.chunks.copied_bytes(chunk, copies.leaves_unfinished));
+        self.down = self.down.max(self.now).max(free) + seconds;
+        self.copied[payload] = self.down;
+        busy.down += seconds;
+        if copies.is_complete && scene.update == UpdateTime::OnArrival {
+            busy.update += self.update_chunk(scene, chunk, self.down);
+            if passes {
+                self.passed[self.next_passed] = self.updated[chunk];
+                self.next_passed = (self.next_passed + 1) % self.passed.len();
+            }
+        } else if copies.is_complete {
+            later.push(chunk);
+        }
+    }
+
+    fn come(&mut self, scene: &LaneScene<'_>, &(payload, visit, copies): &Told, busy: &mut LaneSeconds) {
+        let chunk = visit.payload.chunk;
+        let seconds = scene.rates.up_seconds(scene.chunks.copied_bytes(chunk, copies.comes_unfinished));
+        self.up = self.up.max(self.now).max(self.updated[chunk]) + seconds;
+        self.copied[payload] = self.up;
+        busy.up += seconds;
+    }
+
+    /// Waits for the copies of payloads. Returns the seconds that it takes.
+    fn wait(&mut self, told: &[Told]) -> f64 {
+        let there = told.iter().map(|&(payload, ..)| self.copied[payload]).fold(self.now, f64::max);
+        let waited = there - self.now;
+        self.now = there;
+        waited
     }
 
     /// A chunk is updated once its gradients are there. Returns the seconds that it takes.
-    fn update_chunk(&self, clocks: &mut Clocks, chunk: usize, there: f64) -> f64 {
-        let elements = self.chunks.layout.chunks().get(chunk).map_or(0, |chunk| chunk.extent);
-        let seconds = elements as f64 / self.rates.update;
-        clocks.update = clocks.update.max(there) + seconds;
-        clocks.updated[chunk] = clocks.update;
+    fn update_chunk(&mut self, scene: &LaneScene<'_>, chunk: usize, there: f64) -> f64 {
+        let seconds = scene.rates.update_seconds(scene.elements(chunk));
+        self.update = self.update.max(there) + seconds;
+        self.updated[chunk] = self.update;
         seconds
     }
+}
 
-    fn copy_seconds(&self, chunk: usize, is_unfinished: bool, rate: f64) -> f64 {
-        self.chunks.copied_bytes(chunk, is_unfinished) as f64 / rate
+impl LaneScene<'_> {
+    fn elements(&self, chunk: usize) -> u64 {
+        self.chunks.layout.chunks().get(chunk).map_or(0, |chunk| chunk.extent)
     }
 
     /// Whether a payload's gradients only pass through the host.

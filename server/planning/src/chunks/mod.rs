@@ -2,10 +2,42 @@
 //!
 //! | module | question |
 //! |---|---|
-//! | `lanes` | how long does an iteration take, and who waits for what? |
+//! | `question` | what is given, and what may be chosen? |
+//! | `sizes` | which chunk sizes are tried? |
+//! | `laid` | what is where, before visits are planned? |
+//! | `room` | which choices is there room for, and what lacks for the others? |
+//! | `bound` | how long does an iteration take at least, whatever its visits? |
+//! | `lanes` | how long does it take, and who waits for what? |
+//! | `choose` | which choice is fastest? |
+//! | `plan` | what comes of it, and what is known of the others? |
+//! | `refusal`, `remedies` | why is there no plan, and what would help? |
+//! | `largest` | what is the largest model that there is room for? |
+//! | `baseline` | what do ZeRO-Offload and PatrickStar as published come to? |
 //!
 //! The words are those of [`loadmaster_proto::chunks`], which also says what is where in which step.
 
+mod baseline;
+mod bound;
+mod choose;
+mod laid;
 mod lanes;
+mod largest;
+mod plan;
+mod question;
+mod refusal;
+mod remedies;
+mod room;
+mod sizes;
 
+#[cfg(test)]
+mod tests;
+
+pub use baseline::{Baseline, PatrickStar};
+pub use choose::choose;
 pub use lanes::{LaneRates, LaneScene, LaneSeconds, Lanes};
+pub use largest::largest;
+pub use plan::{Certificate, ChunkPlan};
+pub use question::{ChunkChoices, ChunkQuestion, Passes, StepCosts, TriedSizes};
+pub use refusal::{Choice, NoChunks, NoRoom};
+pub use remedies::Remedy;
+pub use room::fits;

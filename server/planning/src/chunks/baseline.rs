@@ -1,0 +1,190 @@
+//! What others do, simulated as the planner's own choices are: by the same steps, costs and lanes.
+//!
+//! | who | what is on the device | when is the host's part updated? |
+//! |---|---|---|
+//! | ZeRO-Offload | all parameters, always; their gradients leave when they are complete | when the backward pass is over |
+//! | PatrickStar | what its margin has room for of the state; parameters as a paging rule has it | the same |
+//!
+//! Both keep a low-precision copy of the parameters on the host.
+
+use loadmaster_proto::chunks::groups::Groups;
+use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::lists::{List, Lists};
+use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
+use loadmaster_proto::chunks::paging::Eviction;
+use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::uses::PayloadUses;
+use loadmaster_proto::chunks::residency::visits::Visit;
+use loadmaster_proto::chunks::sequence::Sequence;
+use loadmaster_proto::chunks::sizes::ChunkSizes;
+use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkedStage, Chunks, UpdateTime};
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::training::RecomputePolicy;
+use loadmaster_proto::training::chunk_order::ChunkOrder;
+
+use super::laid::{Ground, Laid};
+use super::plan::ChunkPlan;
+use super::question::{ChunkQuestion, Passes};
+use super::refusal::NoChunks;
+
+/// The least number of chunks that sizes of a model are tried for to which PatrickStar's own do not fit.
+const LEAST_CHUNKS: u64 = 32;
+/// What share of the margin PatrickStar's optimizer may take (`margin_use_ratio`).
+const MARGIN_USE_RATIO: f64 = 0.8;
+
+/// How others train what does not fit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Baseline {
+    /// ZeRO-Offload's static partition, with micro-batches in this order.
+    Static(ChunkOrder),
+    /// PatrickStar as published.
+    PatrickStar(PatrickStar),
+}
+
+/// PatrickStar's settings.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PatrickStar {
+    /// Who leaves when there is no room.
+    pub eviction: Eviction,
+    /// What share of the device it uses (`overall_gpu_mem_ratio`).
+    pub overall_ratio: f64,
+}
+
+impl Default for PatrickStar {
+    /// As published, but that it may use all of the device, as others do.
+    fn default() -> Self {
+        Self { eviction: Eviction::Belady, overall_ratio: 1.0 }
+    }
+}
+
+impl Baseline {
+    /// Its iteration. Of the question's choices none matter but staging and kernel.
+    ///
+    /// # Errors
+    /// There is no room for it, what steps cost is not known, or the question makes no sense.
+    pub fn plan(
+        &self,
+        question: &ChunkQuestion,
+        passes: &impl Passes,
+        recompute: RecomputePolicy,
+    ) -> Result<ChunkPlan, NoChunks> {
+        question.check()?;
+        ChunkedStage::check_training(&question.training(recompute))?;
+        let (layout, order) = match *self {
+            Self::Static(order) => (ChunkLayout::Aligned, order),
+            Self::PatrickStar(_) => (ChunkLayout::Patrickstar, ChunkOrder::MicroBatch),
+        };
+        let ground = Ground::of(question, passes, order, recompute)?;
+        let lists = Lists::new(question.training.precision, &question.training.optimizer)?;
+        let sequence = Sequence::of_model(&question.model);
+        let packing = Packing::new(&sequence, layout, lists)?;
+        let places = packing.lay_out(published_size(&packing, layout)?)?;
+        let laid = Laid::new(question, &ground, (layout, lists), places);
+        match self {
+            Self::Static(_) => {
+                let chunks = laid.chunks(HostCopy::Kept, 0)?;
+                let visits = static_visits(&chunks);
+                finish(&laid, published_stage(&laid, Vec::new()), &chunks, visits)
+            }
+            Self::PatrickStar(settings) => settings.plan(&laid),
+        }
+    }
+}
+
+impl PatrickStar {
+    fn plan(&self, laid: &Laid<'_>) -> Result<ChunkPlan, NoChunks> {
+        let overall = (laid.question.capacity.0 as f64 * self.overall_ratio) as u64;
+        let room: Vec<u64> =
+            laid.ground.costs.needed.iter().map(|needed| overall.saturating_sub(*needed)).collect();
+        let paging = Paging { eviction: self.eviction, ahead: 0, behind: 0 };
+        let mut count = self.groups_on_device(laid, overall);
+        loop {
+            // In list order.
+            let on_device: Vec<usize> = (0..count).collect();
+            let uses = laid.uses.clone().with_on_device(&on_device);
+            let chunks = laid.chunks_of(uses, HostCopy::Kept)?;
+            let stage = ChunkedStage { moves: ChunkMoves::Exclusive, ..published_stage(laid, on_device) };
+            match (stage.paged(paging, &chunks, &room), count) {
+                (Ok(visits), _) => return finish(laid, stage, &chunks, visits),
+                (Err(why), 0) => {
+                    let least = laid.least_chunk_bytes(HostCopy::Kept, 0);
+                    let lack = laid.told(HostCopy::Kept, 0, (laid.lack_of(&least, overall), 0));
+                    return Err(lack.map_or_else(|| why.into(), |lack| NoChunks::NoRoom(Box::new(lack))));
+                }
+                // Its margin knows nothing of gradients that are apart.
+                (Err(_), _) => count -= 1,
+            }
+        }
+    }
+
+    /// Chunks whose optimizer state its margin has room for, of one rank with memory-saving communication: what the device
+    /// has beside the most of `N(t)`, all parameters and a chunk more.
+    fn groups_on_device(&self, laid: &Laid<'_>, overall: u64) -> usize {
+        let elements = laid.places.chunk_elements() as f64;
+        let scalar = laid.lists.scalar_bytes(List::Parameters) as f64;
+        let state = laid.lists.parameter_bytes() as f64 - scalar;
+        let most = laid.ground.costs.needed.iter().copied().max().unwrap_or(0);
+        let parameters = (laid.count() as f64 + 1.0) * scalar * elements;
+        let margin = overall as f64 - most as f64 - parameters;
+        let groups = (margin / (state * elements) * MARGIN_USE_RATIO).ceil() - 1.0;
+        // Casts of negative numbers end at 0.
+        (groups as usize).min(laid.count())
+    }
+}
+
+/// The best of the sizes that PatrickStar tries; of a model that is too small for them, the best sum of atoms up to a 32nd of it.
+fn published_size(packing: &Packing<'_>, layout: ChunkLayout) -> Result<u64, Invalid> {
+    let groups = Groups::new(layout, 1, None)?;
+    let all: u64 = packing.extents().sum();
+    let largest = (all / LEAST_CHUNKS).max(packing.largest_atom());
+    let grids = [ChunkSizes::GridA, ChunkSizes::GridB].into_iter();
+    let tried = grids.filter_map(|sizes| packing.choose(sizes, largest, &groups, 1).ok());
+    let best = tried
+        .flat_map(|tried| tried.footprints)
+        .max_by(|one, other| one.utilisation().total_cmp(&other.utilisation()));
+    match best {
+        Some(best) => Ok(best.chunk_elements),
+        None => {
+            let tried = packing.choose(ChunkSizes::Breakpoints, largest, &groups, 1)?;
+            Ok(tried.footprints.first().map_or(largest, |best| best.chunk_elements))
+        }
+    }
+}
+
+/// What both do. An unchanged chunk is dropped, not copied back, when it is evicted.
+fn published_stage(laid: &Laid<'_>, on_device: Vec<usize>) -> ChunkedStage {
+    ChunkedStage { update: UpdateTime::AfterBackward, on_device, ..laid.stage(HostCopy::Kept, 0) }
+}
+
+/// Parameters are there from the first boundary to the last. Gradients that are apart are there from the first of them, and
+/// have a step to leave in.
+fn static_visits(chunks: &Chunks) -> Vec<Visit> {
+    let steps = chunks.uses.steps();
+    let of = |of: &PayloadUses| {
+        let (&needed, &last) = of.steps.first().zip(of.steps.last())?;
+        let (fetched, freed) =
+            if of.payload.is_gradients { (needed, (last + 2).min(steps)) } else { (0, steps) };
+        Some(Visit { fetched, needed, leaves: last + 1, freed, payload: of.payload })
+    };
+    chunks.uses.payloads().iter().filter_map(of).collect()
+}
+
+/// Simulates it, if there is room.
+fn finish(
+    laid: &Laid<'_>,
+    stage: ChunkedStage,
+    chunks: &Chunks,
+    visits: Vec<Visit>,
+) -> Result<ChunkPlan, NoChunks> {
+    let question = laid.question;
+    let on_device = stage.on_device.len();
+    let plan = ChunkPlan::of(stage, chunks, visits, laid.ground, question.rates)?;
+    let lacks = (
+        laid.lack_of(&plan.resident, question.capacity.0),
+        plan.host_bytes.0.saturating_sub(question.host_memory.0),
+    );
+    match laid.told(HostCopy::Kept, on_device, lacks) {
+        None => Ok(plan),
+        Some(lack) => Err(NoChunks::NoRoom(Box::new(lack))),
+    }
+}

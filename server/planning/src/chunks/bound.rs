@@ -1,0 +1,147 @@
+//! Seconds that no visits of a choice go below, whatever rule plans them.
+//!
+//! A chunk whose state is on the host comes at least once in an iteration, within it, and its gradients leave once, within it;
+//! between the two iterations it is updated. So an iteration takes at least
+//!
+//! * what passes and updates on the device take, what any lane does, and
+//! * from any step to any later one: what comes for the steps up to the first, the passes between them, and what leaves behind
+//!   the last;
+//! * from a first use of a chunk to a chunk's last: the passes between them, and then, until the former is there again, all
+//!   that leaves and is updated from the latter on to the former, one after the other in the order in which gradients are
+//!   complete. What was updated last is what the next iteration needs first.
+//!
+//! What does not fit on the device between two of its uses comes once more.
+
+use loadmaster_proto::chunks::host::{HostCopy, spills};
+
+use super::laid::{Laid, completed};
+
+/// Moments of an iteration at which what does not fit is counted.
+const MOMENTS: usize = 48;
+
+/// A chunk whose state is on the host: first use, the step that completes it, and seconds on the three lanes.
+#[derive(Debug, Clone, Copy)]
+struct Round {
+    first: usize,
+    last: usize,
+    /// Of its gradients among the payloads: what is complete at once leaves in this order.
+    position: usize,
+    up: f64,
+    down: f64,
+    update: f64,
+}
+
+impl Laid<'_> {
+    /// The least seconds of an iteration with these chunks on the device, however large that is.
+    pub(super) fn bound(&self, on_device: usize) -> f64 {
+        let rates = &self.question.rates;
+        let are = self.are_on_device(on_device);
+        let mut seconds = self.ground.costs.seconds.clone();
+        let mut rounds = Vec::with_capacity(self.count());
+        for &chunk in &self.ranked {
+            let (first, last) = (self.uses.payloads()[chunk].steps.first(), completed(&self.uses, chunk));
+            let (Some(&first), Some(last)) = (first, last) else { continue };
+            if are[chunk] {
+                seconds[last] += self.elements(chunk) as f64 / rates.device_update;
+                continue;
+            }
+            let bytes = self.copied_bytes(chunk);
+            let (up, down) = (rates.up_seconds(bytes), rates.down_seconds(bytes));
+            let update = rates.update_seconds(self.elements(chunk));
+            rounds.push(Round { first, last, position: self.uses.gradients_of(chunk), up, down, update });
+        }
+        let mut before = vec![0.0];
+        let mut sum = 0.0;
+        before.extend(seconds.iter().map(|seconds| {
+            sum += seconds;
+            sum
+        }));
+        rounds.sort_by_key(|round| (round.last, round.position));
+        within(&rounds, &before).max(across(&rounds, &before))
+    }
+
+    /// The same where only what fits beside the rest is kept between uses.
+    pub(super) fn bound_of_room(&self, host_copy: HostCopy, on_device: usize) -> f64 {
+        let are = self.are_on_device(on_device);
+        let here = (0..self.count()).filter(|&chunk| !are[chunk]);
+        let once: f64 = here.map(|chunk| self.question.rates.up_seconds(self.copied_bytes(chunk))).sum();
+        once + self.again_bytes(host_copy, on_device) as f64 / self.question.rates.up
+    }
+
+    /// Bytes that come more than once, at least. A payload that is away between two uses comes again; of what is between
+    /// uses at a moment, no more stays than there is room for. Each such gap is counted at one moment.
+    fn again_bytes(&self, host_copy: HostCopy, on_device: usize) -> u64 {
+        let are = self.are_on_device(on_device);
+        let least = self.least_chunk_bytes(host_copy, on_device);
+        let steps = least.len();
+        let stride = steps.div_ceil(MOMENTS).max(1);
+        let moments: Vec<usize> = (0..steps).step_by(stride).collect();
+        // Bytes of gaps that are open at a moment, by the first moment that is not before the gap.
+        let mut open = vec![vec![0_u64; moments.len() + 1]; moments.len()];
+        for of in self.uses.payloads().iter().filter(|of| !are[of.payload.chunk]) {
+            let stays = of.changed.filter(|_| !spills(host_copy, of));
+            for pair in of.steps.windows(2) {
+                let [from, to] = *pair else { continue };
+                // What may not leave is part of the least.
+                if stays.is_some_and(|(first, last)| first <= from && to <= last) {
+                    continue;
+                }
+                let begin = from / stride + 1;
+                let end = to.div_ceil(stride);
+                for open in open.iter_mut().take(end).skip(begin) {
+                    open[begin] += self.copied_bytes(of.payload.chunk);
+                }
+            }
+        }
+        // Of moments up to each, which end with it: the most.
+        let mut most = vec![0_u64; moments.len()];
+        for (at, &step) in moments.iter().enumerate() {
+            let taken = least[step].saturating_add(self.ground.costs.needed[step]);
+            let free = self.question.capacity.0.saturating_sub(taken);
+            let mut sum = 0_u64;
+            for begin in (0..=at).rev() {
+                sum += open[at][begin];
+                // The last moment before is `begin − 1`.
+                let before = begin.checked_sub(1).map_or(0, |before| most[before]);
+                most[at] = most[at].max(before + sum.saturating_sub(free));
+            }
+            most[at] = most[at].max(at.checked_sub(1).map_or(0, |before| most[before]));
+        }
+        most.last().copied().unwrap_or(0)
+    }
+}
+
+/// Within an iteration.
+fn within(rounds: &[Round], before: &[f64]) -> f64 {
+    let steps = before.len() - 1;
+    let (mut come, mut leave) = (vec![0.0; steps], vec![0.0; steps]);
+    for round in rounds {
+        come[round.first] += round.up;
+        leave[round.last] += round.down;
+    }
+    let mut left = vec![0.0; steps + 1];
+    for step in (0..steps).rev() {
+        left[step] = left[step + 1] + leave[step];
+    }
+    let (mut came, mut until, mut most) = (0.0, 0.0_f64, before[steps]);
+    for step in 0..steps {
+        came += come[step];
+        until = until.max(came - before[step]);
+        most = most.max(until + before[step + 1] + left[step]);
+    }
+    let updates: f64 = rounds.iter().map(|round| round.update).sum();
+    most.max(updates)
+}
+
+/// From an iteration to the next.
+fn across(rounds: &[Round], before: &[f64]) -> f64 {
+    // Passes between a first and a last use are known only where they lie in this order.
+    let latest = rounds.iter().map(|round| round.first).max().unwrap_or(0);
+    let (mut down, mut update, mut most) = (0.0_f64, 0.0_f64, 0.0_f64);
+    for round in rounds.iter().filter(|round| round.last >= latest) {
+        down = down.max(before[round.last + 1]) + round.down;
+        update = update.max(down) + round.update;
+        most = most.max(update + round.up - before[round.first]);
+    }
+    most
+}

@@ -1,0 +1,189 @@
+//! The fastest way to train in chunks that there is room for.
+//!
+//! Choices that differ in visits alone are a *group*, which has a bound of its seconds ([`Laid::bound`]). Groups are searched
+//! by their bounds, the least first, until none is left whose bound is below the best that was simulated.
+
+use std::cmp::Ordering;
+
+use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::paging::Eviction;
+use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::error::Invalid;
+
+use super::laid::{Ground, Laid};
+use super::plan::{Certificate, ChunkPlan};
+use super::question::{ChunkQuestion, Passes};
+use super::refusal::NoChunks;
+use super::remedies::no_room;
+use super::room::layouts;
+
+/// Bounds are sums in another order than simulated seconds.
+const ROUNDING: f64 = 1e-9;
+
+/// Choices that differ in visits alone.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Group<'a> {
+    pub(super) laid: &'a Laid<'a>,
+    pub(super) host_copy: HostCopy,
+    pub(super) on_device: usize,
+    /// No visits take fewer seconds.
+    pub(super) bound: f64,
+}
+
+/// The plan whose simulated iteration is shortest, of all choices that there is room for.
+///
+/// # Errors
+/// There is room for none, what steps cost is not known, or the question makes no sense.
+pub fn choose(question: &ChunkQuestion, passes: &impl Passes) -> Result<ChunkPlan, NoChunks> {
+    let grounds = Ground::all(question, passes)?;
+    let laid = all_laid(question, &grounds)?;
+    let mut groups = groups(&laid);
+    groups.sort_by(|one, other| one.bound.total_cmp(&other.bound));
+    let mut search = Search { question, best: None, simulated: 0, left: f64::INFINITY };
+    for group in &groups {
+        search.look_into(group);
+    }
+    let any_visits_seconds = groups.first().map_or(0.0, |group| group.bound);
+    let Some(mut best) = search.best else {
+        return Err(match no_room(question, passes)? {
+            Some(lack) => NoChunks::NoRoom(Box::new(lack)),
+            None => NoChunks::Invalid(Invalid::field(
+                "most_simulated",
+                "is 0, so that nothing is looked at: allow at least 1",
+            )),
+        });
+    };
+    best.certificate = Some(Certificate {
+        choices: groups.len() * pagings(question).count(),
+        simulated: search.simulated,
+        bound_seconds: search.left.min(best.lanes.iteration_seconds),
+        any_visits_seconds,
+    });
+    Ok(best)
+}
+
+/// Every ground with every layout that has room beside what its steps need.
+pub(super) fn all_laid<'a>(
+    question: &'a ChunkQuestion,
+    grounds: &'a [Ground],
+) -> Result<Vec<Laid<'a>>, NoChunks> {
+    let layouts = layouts(question)?;
+    let of = |ground: &'a Ground| {
+        let all = layouts.iter();
+        all.map(move |(how, places)| Laid::new(question, ground, *how, places.clone()))
+    };
+    Ok(grounds.iter().flat_map(of).collect())
+}
+
+/// All that there is room for.
+pub(super) fn groups<'a>(laid: &'a [Laid<'a>]) -> Vec<Group<'a>> {
+    let mut groups = Vec::new();
+    for laid in laid {
+        let mut bounds: Vec<(usize, f64)> = Vec::new();
+        for &host_copy in &laid.question.choices.host_copies {
+            let most = laid.most_that_fit(host_copy);
+            let Some((fewest, most)) = laid.fewest_for_host(host_copy).zip(most) else { continue };
+            for on_device in counts(laid.question, (fewest, most)) {
+                let known = bounds.iter().find(|(count, _)| *count == on_device).map(|of| of.1);
+                let bound = known.unwrap_or_else(|| laid.bound(on_device));
+                bounds.extend(known.is_none().then_some((on_device, bound)));
+                groups.push(Group { laid, host_copy, on_device, bound });
+            }
+        }
+    }
+    groups
+}
+
+/// How many chunks' state may be on the device: the fewest and the most that there is room for, and powers of two between.
+fn counts(question: &ChunkQuestion, (fewest, most): (usize, usize)) -> Vec<usize> {
+    if question.choices.on_device.is_some() {
+        return vec![most];
+    }
+    let powers = (0..usize::BITS).map(|power| 1 << power).take_while(|&count: &usize| count < most);
+    let powers = powers.filter(|&count| count > fewest);
+    let mut counts: Vec<usize> = [fewest].into_iter().chain(powers).chain([most]).collect();
+    counts.retain(|&count| count <= most);
+    counts.dedup();
+    counts
+}
+
+/// The rules for visits, those that fetch and leave earliest first.
+pub(super) fn pagings(question: &ChunkQuestion) -> impl Iterator<Item = Paging> {
+    let behind = question.choices.behind.clone();
+    let of = move |ahead: usize| {
+        let behind = behind.clone().rev();
+        behind.map(move |behind| Paging { eviction: Eviction::Belady, ahead, behind })
+    };
+    question.choices.ahead.clone().rev().flat_map(of)
+}
+
+#[derive(Debug)]
+struct Search<'a> {
+    question: &'a ChunkQuestion,
+    best: Option<ChunkPlan>,
+    simulated: usize,
+    /// The least bound of what nobody looked at, though it might be faster.
+    left: f64,
+}
+
+impl Search<'_> {
+    /// Whether nothing with this bound is faster by more than what is asked for. Notes what may be faster by less.
+    fn is_beaten(&mut self, bound: f64) -> bool {
+        let Some(best) = self.best.as_ref().map(|best| best.lanes.iteration_seconds) else { return false };
+        let is_beaten = best * (1.0 - self.question.choices.tolerance.max(ROUNDING)) <= bound;
+        if is_beaten && best * (1.0 - ROUNDING) > bound {
+            self.left = self.left.min(bound);
+        }
+        is_beaten
+    }
+
+    fn look_into(&mut self, group: &Group<'_>) {
+        let Group { laid, host_copy, on_device, bound } = *group;
+        if self.is_beaten(bound) {
+            return;
+        }
+        let bound = bound.max(laid.bound_of_room(host_copy, on_device));
+        let Ok(chunks) = laid.chunks(host_copy, on_device) else { return };
+        let stage = laid.stage(host_copy, on_device);
+        let room = laid.room();
+        let mut before = Vec::new();
+        for paging in pagings(self.question) {
+            if self.is_beaten(bound) {
+                return;
+            }
+            if self.simulated >= self.question.choices.most_simulated {
+                self.left = self.left.min(bound);
+                return;
+            }
+            let Ok(visits) = stage.paged(paging, &chunks, &room) else { continue };
+            // Where there is no room for more, fetching earlier changes nothing.
+            if before.contains(&visits) {
+                continue;
+            }
+            before.push(visits.clone());
+            self.simulated += 1;
+            let ground = laid.ground;
+            let Ok(plan) = ChunkPlan::of(stage.clone(), &chunks, visits, ground, self.question.rates) else {
+                continue;
+            };
+            if self.best.as_ref().is_none_or(|best| compare(&plan, best) == Ordering::Less) {
+                self.best = Some(plan);
+            }
+        }
+    }
+}
+
+/// Fewer seconds first, then fewer bytes of the host, then of the device.
+fn compare(one: &ChunkPlan, other: &ChunkPlan) -> Ordering {
+    let bytes = |plan: &ChunkPlan| (plan.host_bytes, plan.peak());
+    let seconds = one.lanes.iteration_seconds.total_cmp(&other.lanes.iteration_seconds);
+    seconds.then_with(|| bytes(one).cmp(&bytes(other)))
+}
+
+impl Laid<'_> {
+    /// Room for chunks in each step.
+    pub(super) fn room(&self) -> Vec<u64> {
+        let needed = self.ground.costs.needed.iter();
+        needed.map(|needed| self.question.capacity.0.saturating_sub(*needed)).collect()
+    }
+}

@@ -1,0 +1,255 @@
+//! A model in its steps, and its chunks in them: what choices have in common that differ in what is where.
+
+use std::cmp::Reverse;
+
+use loadmaster_proto::chunks::groups::Sharing;
+use loadmaster_proto::chunks::host::{HostCopy, HostMemory, spills};
+use loadmaster_proto::chunks::layout::Layout;
+use loadmaster_proto::chunks::lists::{List, Lists};
+use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
+use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::uses::{PayloadUses, Uses};
+use loadmaster_proto::chunks::sequence::Sequence;
+use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkedStage, Chunks, Residency, UpdateTime};
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::training::RecomputePolicy;
+use loadmaster_proto::training::actions::Steps;
+use loadmaster_proto::training::chunk_order::ChunkOrder;
+
+use super::question::{ChunkQuestion, Passes, StepCosts};
+use super::refusal::NoChunks;
+
+/// The passes of an iteration.
+#[derive(Debug, Clone)]
+pub(super) struct Ground {
+    pub(super) order: ChunkOrder,
+    pub(super) recompute: RecomputePolicy,
+    pub(super) steps: Steps,
+    pub(super) costs: StepCosts,
+}
+
+impl Ground {
+    /// All that may be chosen and can be predicted.
+    ///
+    /// # Errors
+    /// None can be.
+    pub(super) fn all(question: &ChunkQuestion, passes: &impl Passes) -> Result<Vec<Self>, NoChunks> {
+        question.check()?;
+        let choices = &question.choices;
+        let mut refused = None;
+        let mut grounds = Vec::new();
+        for &recompute in &choices.recomputes {
+            for &order in &choices.orders {
+                match Self::of(question, passes, order, recompute) {
+                    Ok(ground) => grounds.push(ground),
+                    Err(why) => refused = Some(why),
+                }
+            }
+        }
+        match refused {
+            Some(why) if grounds.is_empty() => Err(why),
+            _ => Ok(grounds),
+        }
+    }
+
+    pub(super) fn of(
+        question: &ChunkQuestion,
+        passes: &impl Passes,
+        order: ChunkOrder,
+        recompute: RecomputePolicy,
+    ) -> Result<Self, NoChunks> {
+        let training = question.training(recompute);
+        let steps = Steps::of_chunks(&training, question.model.layers().len(), order);
+        let mut costs = passes.costs(order, recompute)?;
+        let count = steps.all().len();
+        costs.needed.resize(count, 0);
+        costs.seconds.resize(count, 0.0);
+        Ok(Self { order, recompute, steps, costs })
+    }
+}
+
+/// A ground with chunks of one size.
+#[derive(Debug, Clone)]
+pub(super) struct Laid<'a> {
+    pub(super) question: &'a ChunkQuestion,
+    pub(super) ground: &'a Ground,
+    pub(super) layout: ChunkLayout,
+    pub(super) lists: Lists,
+    pub(super) places: Layout,
+    /// As if all state were on the host.
+    pub(super) uses: Uses,
+    /// Chunks in the order in which their state is better on the device: whose gradients arrive last and that are needed
+    /// first, since these are waited for where one iteration ends and the next begins.
+    pub(super) ranked: Vec<usize>,
+}
+
+impl<'a> Laid<'a> {
+    pub(super) fn new(
+        question: &'a ChunkQuestion,
+        ground: &'a Ground,
+        (layout, lists): (ChunkLayout, Lists),
+        places: Layout,
+    ) -> Self {
+        let uses = Uses::of(&question.model, &places, &ground.steps);
+        let mut ranked: Vec<usize> = (0..places.chunks().len()).collect();
+        ranked.sort_by_key(|&chunk| {
+            (Reverse(completed(&uses, chunk)), uses.payloads()[chunk].steps.first().copied())
+        });
+        Self { question, ground, layout, lists, places, uses, ranked }
+    }
+
+    /// The layout of these.
+    pub(super) fn lay_out(
+        question: &ChunkQuestion,
+        sequence: &Sequence,
+        (layout, lists): (ChunkLayout, Lists),
+    ) -> Result<Vec<Layout>, Invalid> {
+        let packing = Packing::new(sequence, layout, lists)?;
+        let sizes = question.choices.sizes.of(sequence, layout, lists)?;
+        sizes.into_iter().map(|size| packing.lay_out(size)).collect()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.ranked.len()
+    }
+
+    /// Bytes of a chunk's payload.
+    pub(super) fn payload_bytes(&self, chunk: usize) -> u64 {
+        let capacity = self.places.chunks().get(chunk).map_or(0, |chunk| chunk.capacity);
+        capacity.saturating_mul(self.lists.scalar_bytes(List::Parameters))
+    }
+
+    /// Bytes that a copy of a chunk's payload moves.
+    pub(super) fn copied_bytes(&self, chunk: usize) -> u64 {
+        let extent = self.places.chunks().get(chunk).map_or(0, |chunk| chunk.extent);
+        extent.saturating_mul(self.lists.scalar_bytes(List::Parameters))
+    }
+
+    /// Elements that an update of a chunk goes over.
+    pub(super) fn elements(&self, chunk: usize) -> u64 {
+        self.places.chunks().get(chunk).map_or(0, |chunk| chunk.extent)
+    }
+
+    /// Whether the state of each chunk is on the device where that of the `count` first ranked is.
+    pub(super) fn are_on_device(&self, count: usize) -> Vec<bool> {
+        let mut are = vec![false; self.count()];
+        self.ranked.iter().take(count).for_each(|&chunk| are[chunk] = true);
+        are
+    }
+
+    /// Bytes of the device that the state and payloads of the first ranked chunks take always.
+    pub(super) fn on_device_bytes(&self, count: usize) -> u64 {
+        let all = self.lists.parameter_bytes();
+        let of = |&chunk: &usize| {
+            let capacity = self.places.chunks().get(chunk).map_or(0, |chunk| chunk.capacity);
+            let apart = if self.uses.are_apart(chunk) { self.payload_bytes(chunk) } else { 0 };
+            capacity.saturating_mul(all).saturating_add(apart)
+        };
+        self.ranked.iter().take(count).map(of).fold(0, u64::saturating_add)
+    }
+
+    /// The least bytes of the device in each step that are not `N(t)`.
+    pub(super) fn least_chunk_bytes(&self, host_copy: HostCopy, on_device: usize) -> Vec<u64> {
+        let are = self.are_on_device(on_device);
+        let mut bare = self.uses.bare_bytes(
+            |chunk| self.payload_bytes(chunk),
+            |of| are.get(of.payload.chunk).copied().unwrap_or(false),
+            |of| spills(host_copy, of),
+        );
+        let always = self.on_device_bytes(on_device);
+        bare.iter_mut().for_each(|bytes| *bytes = bytes.saturating_add(always));
+        bare
+    }
+
+    /// The step that lacks most on the device, and the bytes that lack: none where it suffices.
+    pub(super) fn device_lack(&self, host_copy: HostCopy, on_device: usize) -> Option<(usize, u64)> {
+        self.lack_of(&self.least_chunk_bytes(host_copy, on_device), self.question.capacity.0)
+    }
+
+    /// The same of these bytes of chunks in each step, on a device of this capacity.
+    pub(super) fn lack_of(&self, chunk_bytes: &[u64], capacity: u64) -> Option<(usize, u64)> {
+        let all = chunk_bytes.iter().zip(&self.ground.costs.needed);
+        let lack = all.map(|(bytes, needed)| bytes.saturating_add(*needed)).enumerate();
+        let lack = lack.map(|(step, bytes)| (step, bytes.saturating_sub(capacity)));
+        lack.filter(|(_, lack)| *lack > 0).max_by_key(|&(step, lack)| (lack, Reverse(step)))
+    }
+
+    /// Bytes that chunks take of the host.
+    ///
+    /// # Errors
+    /// More than can be counted.
+    pub(super) fn host_bytes(&self, host_copy: HostCopy, on_device: usize) -> Result<u64, Invalid> {
+        Ok(self.host(&self.uses_with(on_device), host_copy)?.bytes)
+    }
+
+    fn host(&self, uses: &Uses, host_copy: HostCopy) -> Result<HostMemory, Invalid> {
+        let sharing = Sharing::alone();
+        HostMemory::new(&self.places, &self.lists, uses, &sharing, host_copy, self.question.choices.staging)
+    }
+
+    fn uses_with(&self, on_device: usize) -> Uses {
+        self.uses.clone().with_on_device(&self.on_device(on_device))
+    }
+
+    /// The first ranked chunks, ascending.
+    pub(super) fn on_device(&self, count: usize) -> Vec<usize> {
+        let mut chunks: Vec<usize> = self.ranked.iter().copied().take(count).collect();
+        chunks.sort_unstable();
+        chunks
+    }
+
+    /// All that follows from a choice.
+    ///
+    /// # Errors
+    /// More bytes of the host than can be counted.
+    pub(super) fn chunks(&self, host_copy: HostCopy, on_device: usize) -> Result<Chunks, Invalid> {
+        self.chunks_of(self.uses_with(on_device), host_copy)
+    }
+
+    /// The same where the chunks on the device are those of these uses.
+    pub(super) fn chunks_of(&self, uses: Uses, host_copy: HostCopy) -> Result<Chunks, Invalid> {
+        let host = self.host(&uses, host_copy)?;
+        let Self { lists, places, ground, .. } = self;
+        let sharing = Sharing::alone();
+        let steps = ground.steps.clone();
+        Ok(Chunks { lists: *lists, layout: places.clone(), steps, uses, sharing, host })
+    }
+
+    /// How it is trained, with visits of a rule until others are planned.
+    pub(super) fn stage(&self, host_copy: HostCopy, on_device: usize) -> ChunkedStage {
+        ChunkedStage {
+            layout: self.layout,
+            chunk_elements: self.places.chunk_elements(),
+            order: self.ground.order,
+            host_copy,
+            staging: self.question.choices.staging,
+            moves: ChunkMoves::Dropped,
+            update: UpdateTime::OnArrival,
+            kernel: self.question.choices.kernel,
+            on_device: self.on_device(on_device),
+            residency: Residency::Paged(Paging::AT_NEED),
+            host_memory: self.question.host_memory,
+        }
+    }
+
+    /// The most chunks whose state the device has room for; none where it lacks room even with none of them.
+    pub(super) fn most_on_device(&self, host_copy: HostCopy) -> Option<usize> {
+        // With one more of them no step needs less: the state comes to what the payload may need anyway.
+        let fits = |count: usize| self.device_lack(host_copy, count).is_none();
+        if !fits(0) {
+            return None;
+        }
+        let (mut fit, mut not) = (0, self.count() + 1);
+        while fit + 1 < not {
+            let middle = fit + (not - fit) / 2;
+            if fits(middle) { fit = middle } else { not = middle }
+        }
+        Some(fit)
+    }
+}
+
+/// The step behind which all gradients of a chunk are there, where nobody's state is on the device.
+pub(super) fn completed(uses: &Uses, chunk: usize) -> Option<usize> {
+    let of: Option<&PayloadUses> = uses.payloads().get(uses.gradients_of(chunk));
+    of.and_then(|of| of.changed).map(|(_, last)| last)
+}

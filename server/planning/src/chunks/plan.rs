@@ -1,0 +1,95 @@
+//! What a question is answered with, and what it is worth.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::residency::visits::{Moved, Visit};
+use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, Residency};
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::training::RecomputePolicy;
+
+use super::laid::Ground;
+use super::lanes::{LaneRates, LaneScene, Lanes};
+
+/// How a model is trained in chunks, and what that takes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChunkPlan {
+    /// How, with planned visits.
+    pub stage: ChunkedStage,
+    /// What is computed again.
+    pub recompute: RecomputePolicy,
+    /// Its iteration.
+    pub lanes: Lanes,
+    /// Bytes that it moves: exact, since they follow from the visits.
+    pub moved: Moved,
+    /// Bytes that each step must find beside payloads: `N(t)` with its margin.
+    pub needed: Vec<u64>,
+    /// Bytes of chunks on the device in each step, with those that are always there: `R(t)`.
+    pub resident: Vec<u64>,
+    /// Bytes of the host.
+    pub host_bytes: Bytes,
+    /// What the search knows of other choices; none of a plan that nobody searched.
+    pub certificate: Option<Certificate>,
+}
+
+/// What a search for the fastest plan knows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Certificate {
+    /// Choices that fit.
+    pub choices: usize,
+    /// Those of them that were simulated. The others cannot be faster, or were too many.
+    pub simulated: usize,
+    /// No choice that was searched takes fewer seconds.
+    pub bound_seconds: f64,
+    /// No visits take fewer seconds, by whatever rule, of the stages that were searched.
+    pub any_visits_seconds: f64,
+}
+
+impl ChunkPlan {
+    /// The most bytes of the device in a step: `max N(t) + R(t)`.
+    pub fn peak(&self) -> Bytes {
+        let all = self.needed.iter().zip(&self.resident);
+        Bytes(all.map(|(needed, resident)| needed.saturating_add(*resident)).max().unwrap_or(0))
+    }
+
+    /// By what share of its seconds a choice that was not simulated might be faster at most: 0 where it is proved to be the
+    /// fastest.
+    pub fn gap(&self) -> f64 {
+        let seconds = self.lanes.iteration_seconds;
+        let bound = self.certificate.map_or(0.0, |of| of.bound_seconds);
+        if seconds > 0.0 { ((seconds - bound) / seconds).max(0.0) } else { 0.0 }
+    }
+
+    /// Simulates a stage with these visits.
+    ///
+    /// # Errors
+    /// What is wrong with the visits.
+    pub(super) fn of(
+        stage: ChunkedStage,
+        chunks: &Chunks,
+        visits: Vec<Visit>,
+        ground: &Ground,
+        rates: LaneRates,
+    ) -> Result<Self, Invalid> {
+        let checked = stage.told(chunks, &visits)?;
+        let scene = LaneScene {
+            chunks,
+            visits: &checked,
+            update: stage.update,
+            seconds: &ground.costs.seconds,
+            rates,
+        };
+        let lanes = scene.simulate();
+        let always = chunks.on_device_bytes();
+        let mut resident = checked.resident(|chunk| chunks.payload_bytes(chunk));
+        resident.iter_mut().for_each(|bytes| *bytes = bytes.saturating_add(always));
+        Ok(Self {
+            recompute: ground.recompute,
+            lanes,
+            moved: chunks.moved(&checked),
+            needed: ground.costs.needed.clone(),
+            resident,
+            host_bytes: Bytes(chunks.host.bytes),
+            certificate: None,
+            stage: ChunkedStage { residency: Residency::Planned(visits), ..stage },
+        })
+    }
+}

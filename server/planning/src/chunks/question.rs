@@ -1,0 +1,156 @@
+//! How a training in chunks is asked for: what is given, and what may be chosen.
+
+use std::ops::RangeInclusive;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::packing::ChunkLayout;
+use loadmaster_proto::chunks::stage::{ChunkedStage, StepKernel};
+use loadmaster_proto::error::{Invalid, in_range};
+use loadmaster_proto::model::Model;
+use loadmaster_proto::training::chunk_order::ChunkOrder;
+use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
+
+use super::LaneRates;
+use crate::predict::PredictionError;
+
+/// A model that is to be trained in chunks on one device.
+#[derive(Debug, Clone)]
+pub struct ChunkQuestion {
+    /// The model.
+    pub model: Model,
+    /// How it is trained, but for what is computed again, which is chosen.
+    pub training: TrainingSpec,
+    /// Bytes of the device, for chunks and all else.
+    pub capacity: Bytes,
+    /// Bytes of the host that chunks may take.
+    pub host_memory: Bytes,
+    /// How fast copies and updates are.
+    pub rates: LaneRates,
+    /// What may be chosen.
+    pub choices: ChunkChoices,
+}
+
+/// What may be chosen: what has one value is fixed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChunkChoices {
+    /// How tensors lie in chunks.
+    pub layouts: Vec<ChunkLayout>,
+    /// Chunk sizes.
+    pub sizes: TriedSizes,
+    /// In which order micro-batches pass.
+    pub orders: Vec<ChunkOrder>,
+    /// What is computed again.
+    pub recomputes: Vec<RecomputePolicy>,
+    /// What the host holds of the parameters.
+    pub host_copies: Vec<HostCopy>,
+    /// How many payloads are on their way before they are needed.
+    pub ahead: RangeInclusive<usize>,
+    /// How many steps a complete payload has to leave in.
+    pub behind: RangeInclusive<usize>,
+    /// Chunks whose state is on the device; any number of them where none is named.
+    pub on_device: Option<usize>,
+    /// Buffers that gradients pass through where they have no place on the host.
+    pub staging: usize,
+    /// What updates chunks.
+    pub kernel: StepKernel,
+    /// What is faster by less than this share is not looked for.
+    pub tolerance: f64,
+    /// Most choices that are simulated. What that leaves out counts in the answer's bound.
+    pub most_simulated: usize,
+}
+
+/// Chunk sizes that are tried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TriedSizes {
+    /// These, elements.
+    Named(Vec<u64>),
+    /// Two of each octave from a 1024th of the model to all of it: sums of atoms, as PatrickStar's are not.
+    Spread,
+}
+
+impl Default for ChunkChoices {
+    /// All that is trained.
+    fn default() -> Self {
+        Self {
+            layouts: vec![ChunkLayout::Aligned],
+            sizes: TriedSizes::Spread,
+            orders: vec![ChunkOrder::Layer, ChunkOrder::MicroBatch],
+            recomputes: vec![RecomputePolicy::None, RecomputePolicy::Layer],
+            host_copies: vec![HostCopy::Kept, HostCopy::Made],
+            ahead: 0..=3,
+            behind: 0..=2,
+            on_device: None,
+            staging: 2,
+            kernel: StepKernel::OnePass,
+            tolerance: 1e-3,
+            most_simulated: 200,
+        }
+    }
+}
+
+/// What a device needs besides payloads, and how long its passes take: both depend on the steps alone.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StepCosts {
+    /// Bytes that each step must find beside payloads: `N(t)` with its margin, as
+    /// [`Moments::needed`](crate::predict::Moments::needed) tells them.
+    pub needed: Vec<u64>,
+    /// Seconds of each step.
+    pub seconds: Vec<f64>,
+}
+
+/// Who knows what steps cost.
+pub trait Passes {
+    /// The costs of the steps of [`Steps::of_chunks`](loadmaster_proto::training::actions::Steps::of_chunks).
+    ///
+    /// # Errors
+    /// What the profile lacks.
+    fn costs(&self, order: ChunkOrder, recompute: RecomputePolicy) -> Result<StepCosts, PredictionError>;
+}
+
+impl<F: Fn(ChunkOrder, RecomputePolicy) -> Result<StepCosts, PredictionError>> Passes for F {
+    fn costs(&self, order: ChunkOrder, recompute: RecomputePolicy) -> Result<StepCosts, PredictionError> {
+        self(order, recompute)
+    }
+}
+
+impl ChunkQuestion {
+    /// The training with this recomputation.
+    pub(super) fn training(&self, recompute: RecomputePolicy) -> TrainingSpec {
+        TrainingSpec { recompute, ..self.training }
+    }
+
+    /// # Errors
+    /// Names a choice that allows nothing, a training that cannot be in chunks, or a rate that is none.
+    pub(super) fn check(&self) -> Result<(), Invalid> {
+        let ChunkChoices { layouts, sizes, orders, recomputes, host_copies, ahead, behind, .. } =
+            &self.choices;
+        let is_empty = [
+            ("layouts", layouts.is_empty()),
+            ("sizes", matches!(sizes, TriedSizes::Named(sizes) if sizes.is_empty())),
+            ("orders", orders.is_empty()),
+            ("recomputes", recomputes.is_empty()),
+            ("host_copies", host_copies.is_empty()),
+            ("ahead", ahead.is_empty()),
+            ("behind", behind.is_empty()),
+        ];
+        if let Some((field, _)) = is_empty.into_iter().find(|(_, is_empty)| *is_empty) {
+            return Err(Invalid::field(field, "allows nothing: name at least one"));
+        }
+        in_range("staging", self.choices.staging, 1..=ChunkedStage::MAX_STAGING)?;
+        for &recompute in recomputes {
+            ChunkedStage::check_training(&self.training(recompute))?;
+        }
+        let LaneRates { up, down, copy_seconds, update, device_update } = self.rates;
+        let rates = [("up", up), ("down", down), ("update", update), ("device_update", device_update)];
+        if let Some((field, rate)) = rates.into_iter().find(|(_, rate)| !(rate.is_finite() && *rate > 0.0)) {
+            return Err(Invalid::field(field, format!("is {rate}, must be above 0")).under("rates"));
+        }
+        in_range("tolerance", self.choices.tolerance, 0.0..=1.0)?;
+        if !(copy_seconds.is_finite() && copy_seconds >= 0.0) {
+            let why = format!("is {copy_seconds}, must be 0 or more");
+            return Err(Invalid::field("rates.copy_seconds", why));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,81 @@
+//! Why there is no plan.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::packing::ChunkLayout;
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::training::RecomputePolicy;
+use loadmaster_proto::training::chunk_order::ChunkOrder;
+
+use super::remedies::Remedy;
+use crate::predict::PredictionError;
+
+/// Why a model cannot be trained in chunks.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum NoChunks {
+    /// The question makes no sense.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// What steps cost is not known.
+    #[error(transparent)]
+    Unknown(#[from] PredictionError),
+    /// There is no room for it.
+    #[error("{}", .0.text())]
+    NoRoom(Box<NoRoom>),
+}
+
+/// What lacks for the choice that lacks least.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NoRoom {
+    /// The choice.
+    pub choice: Choice,
+    /// What lacks on the device, and in which step: that which lacks most.
+    pub device: Option<(usize, Bytes)>,
+    /// What lacks on the host.
+    pub host: Option<Bytes>,
+    /// Changes of the question with which there is a plan.
+    pub remedies: Vec<Remedy>,
+}
+
+/// How chunks are laid out and where they are, but for visits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// In which order micro-batches pass.
+    pub order: ChunkOrder,
+    /// What is computed again.
+    pub recompute: RecomputePolicy,
+    /// How tensors lie in chunks.
+    pub layout: ChunkLayout,
+    /// The chunk size, elements.
+    pub chunk_elements: u64,
+    /// What the host holds of the parameters.
+    pub host_copy: HostCopy,
+    /// Chunks whose state is on the device.
+    pub on_device: usize,
+}
+
+impl NoRoom {
+    /// All bytes that lack.
+    pub fn missing(&self) -> u64 {
+        let device = self.device.map_or(0, |(_, bytes)| bytes.0);
+        device.saturating_add(self.host.map_or(0, |bytes| bytes.0))
+    }
+
+    fn text(&self) -> String {
+        let device = self.device.map(|(step, bytes)| format!("{bytes} of the device lack in step {step}"));
+        let host = self.host.map(|bytes| format!("{bytes} of the host lack"));
+        let lacks: Vec<String> = device.into_iter().chain(host).collect();
+        let Choice { order, recompute, layout, chunk_elements, host_copy, on_device } = self.choice;
+        let remedies: Vec<String> = self.remedies.iter().map(Remedy::to_string).collect();
+        let remedies = if remedies.is_empty() {
+            "no change that was tried helps".to_owned()
+        } else {
+            remedies.join(", or ")
+        };
+        format!(
+            "the model does not fit in chunks: even with {on_device} chunks' state on the device, order {order}, recompute \
+             {recompute}, layout {layout}, {chunk_elements} elements a chunk and {host_copy} copies, {}: {remedies}",
+            lacks.join(" and ")
+        )
+    }
+}

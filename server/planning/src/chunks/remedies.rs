@@ -1,0 +1,131 @@
+//! What would make a plan possible where there is none: each remedy was tried.
+
+use std::fmt;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::training::RecomputePolicy;
+use loadmaster_proto::training::chunk_order::ChunkOrder;
+
+use super::laid::Ground;
+use super::laid::Laid;
+use super::question::{ChunkQuestion, Passes, TriedSizes};
+use super::refusal::{NoChunks, NoRoom};
+use super::room::{fits, layouts};
+
+/// A change of a question after which there is a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remedy {
+    /// Compute layers again.
+    RecomputeLayers,
+    /// Let all micro-batches pass a layer before any passes the next.
+    LayerOrder,
+    /// Make parameters of the fp32 copy while they are fetched.
+    MadeCopies,
+    /// Try other chunk sizes.
+    OtherSizes,
+    /// Choose how many chunks have their state on the device.
+    ChosenOnDevice,
+    /// Give as much more memory.
+    Memory {
+        /// Of the device.
+        device: Bytes,
+        /// Of the host.
+        host: Bytes,
+    },
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RecomputeLayers => write!(f, "compute layers again ({})", RecomputePolicy::Layer),
+            Self::LayerOrder => write!(f, "choose order {}", ChunkOrder::Layer),
+            Self::MadeCopies => write!(f, "choose {} copies", HostCopy::Made),
+            Self::OtherSizes => f.write_str("try other chunk sizes"),
+            Self::ChosenOnDevice => {
+                f.write_str("leave it open how many chunks have their state on the device")
+            }
+            Self::Memory { device: Bytes(0), host } => write!(f, "give {host} more of the host"),
+            Self::Memory { device, host: Bytes(0) } => write!(f, "give {device} more of the device"),
+            Self::Memory { device, host } => {
+                write!(f, "give {device} more of the device and {host} more of the host")
+            }
+        }
+    }
+}
+
+impl Remedy {
+    /// The question with it.
+    #[must_use]
+    pub fn applied(&self, question: &ChunkQuestion) -> ChunkQuestion {
+        let mut asked = question.clone();
+        let choices = &mut asked.choices;
+        match *self {
+            Self::RecomputeLayers => choices.recomputes = vec![RecomputePolicy::Layer],
+            Self::LayerOrder => choices.orders = vec![ChunkOrder::Layer],
+            Self::MadeCopies => choices.host_copies = vec![HostCopy::Made],
+            Self::OtherSizes => choices.sizes = TriedSizes::Spread,
+            Self::ChosenOnDevice => choices.on_device = None,
+            Self::Memory { device, host } => {
+                asked.capacity.0 = asked.capacity.0.saturating_add(device.0);
+                asked.host_memory.0 = asked.host_memory.0.saturating_add(host.0);
+            }
+        }
+        asked
+    }
+}
+
+/// The choice that lacks least, with remedies; none where there is room for one.
+///
+/// # Errors
+/// The question makes no sense, or what steps cost is not known.
+pub(super) fn no_room(question: &ChunkQuestion, passes: &impl Passes) -> Result<Option<NoRoom>, NoChunks> {
+    let grounds = Ground::all(question, passes)?;
+    let layouts = layouts(question)?;
+    let mut least: Option<NoRoom> = None;
+    let mut more: [Option<Bytes>; 2] = [None; 2];
+    let less = |known: &mut Option<Bytes>, bytes: Bytes| {
+        *known = Some(known.map_or(bytes, |known| known.min(bytes)));
+    };
+    for ground in &grounds {
+        for (how, places) in &layouts {
+            let laid = Laid::new(question, ground, *how, places.clone());
+            for &copy in &question.choices.host_copies {
+                let Some(lack) = laid.lack(copy) else { return Ok(None) };
+                let [device, host] = &mut more;
+                // A device alone helps where some choice suffices the host, and the other way around.
+                let enough = laid.fewest_for_host(copy).and_then(|count| laid.device_lack(copy, count));
+                if let Some((_, bytes)) = enough {
+                    less(device, Bytes(bytes));
+                }
+                let fit = laid.most_that_fit(copy).and_then(|count| laid.lack_with(copy, count)?.host);
+                if let Some(bytes) = fit {
+                    less(host, bytes);
+                }
+                if least.as_ref().is_none_or(|least| lack.missing() < least.missing()) {
+                    least = Some(lack);
+                }
+            }
+        }
+    }
+    let Some(mut least) = least else { return Ok(None) };
+    let choices = &question.choices;
+    let mut tried = Vec::new();
+    let mut add = |remedy, is_new: bool| tried.extend(is_new.then_some(remedy));
+    add(Remedy::LayerOrder, !choices.orders.contains(&ChunkOrder::Layer));
+    add(Remedy::RecomputeLayers, !choices.recomputes.contains(&RecomputePolicy::Layer));
+    add(Remedy::MadeCopies, !choices.host_copies.contains(&HostCopy::Made));
+    add(Remedy::OtherSizes, choices.sizes != TriedSizes::Spread);
+    add(Remedy::ChosenOnDevice, choices.on_device.is_some());
+    let [device, host] = more;
+    let none = Bytes(0);
+    tried.extend(host.map(|host| Remedy::Memory { device: none, host }));
+    tried.extend(device.map(|device| Remedy::Memory { device, host: none }));
+    if device.is_none() && host.is_none() {
+        let device = least.device.map_or(none, |(_, bytes)| bytes);
+        tried.push(Remedy::Memory { device, host: least.host.unwrap_or(none) });
+    }
+    tried.retain(|remedy| fits(&remedy.applied(question), passes).unwrap_or(false));
+    least.remedies = tried;
+    Ok(Some(least))
+}

@@ -1,0 +1,153 @@
+//! Which choices there is room for, and what lacks for the others. Nothing is simulated for that.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::layout::Layout;
+use loadmaster_proto::chunks::lists::{List, Lists};
+use loadmaster_proto::chunks::packing::ChunkLayout;
+use loadmaster_proto::chunks::sequence::Sequence;
+
+use super::laid::{Ground, Laid};
+use super::question::{ChunkQuestion, Passes};
+use super::refusal::{Choice, NoChunks, NoRoom};
+
+/// Every layout that is tried.
+pub(super) type Layouts = Vec<((ChunkLayout, Lists), Layout)>;
+
+/// # Errors
+/// No size can be, of any layout.
+pub(super) fn layouts(question: &ChunkQuestion) -> Result<Layouts, NoChunks> {
+    let lists = Lists::new(question.training.precision, &question.training.optimizer)?;
+    let sequence = Sequence::of_model(&question.model);
+    let mut refused = None;
+    let mut all = Vec::new();
+    for &layout in &question.choices.layouts {
+        match Laid::lay_out(question, &sequence, (layout, lists)) {
+            Ok(places) => all.extend(places.into_iter().map(|places| ((layout, lists), places))),
+            Err(why) => refused = Some(why),
+        }
+    }
+    match refused {
+        Some(why) if all.is_empty() => Err(why.into()),
+        _ => Ok(all),
+    }
+}
+
+/// Whether there is room for any choice.
+///
+/// # Errors
+/// The question makes no sense, or what steps cost is not known.
+pub fn fits(question: &ChunkQuestion, passes: &impl Passes) -> Result<bool, NoChunks> {
+    let grounds = Ground::all(question, passes)?;
+    let capacity = question.capacity.0;
+    let fit = |ground: &&Ground| ground.costs.needed.iter().all(|&needed| needed <= capacity);
+    let grounds: Vec<&Ground> = grounds.iter().filter(fit).collect();
+    if grounds.is_empty() {
+        return Ok(false);
+    }
+    // Smaller chunks are more likely to.
+    for (how, places) in layouts(question)?.into_iter().rev() {
+        for ground in grounds.iter().filter(|ground| may_fit(question, ground, how.1, &places)) {
+            let laid = Laid::new(question, ground, how, places.clone());
+            if question.choices.host_copies.iter().any(|&copy| laid.lack(copy).is_none()) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// Whether host and device may hold the state, as far as its bytes alone tell: what is on the device is there in every step,
+/// with its parameters.
+fn may_fit(question: &ChunkQuestion, ground: &Ground, lists: Lists, places: &Layout) -> bool {
+    let elements = places.chunks().iter().fold(0_u64, |sum, chunk| sum.saturating_add(chunk.capacity));
+    let state = lists.parameter_bytes() - lists.scalar_bytes(List::Parameters);
+    let most = ground.costs.needed.iter().copied().max().unwrap_or(0);
+    let on_device = question.capacity.0.saturating_sub(most) / lists.parameter_bytes();
+    elements.saturating_sub(on_device).saturating_mul(state) <= question.host_memory.0
+}
+
+impl Laid<'_> {
+    /// The most chunks that may have their state on the device, if there is room for any choice.
+    pub(super) fn most_that_fit(&self, host_copy: HostCopy) -> Option<usize> {
+        match self.question.choices.on_device {
+            Some(count) => {
+                (count <= self.count() && self.device_lack(host_copy, count).is_none()).then_some(count)
+            }
+            None => self.most_on_device(host_copy),
+        }
+    }
+
+    /// Bytes of the host that lack.
+    fn host_lack(&self, host_copy: HostCopy, on_device: usize) -> u64 {
+        let bytes = self.host_bytes(host_copy, on_device).unwrap_or(u64::MAX);
+        bytes.saturating_sub(self.question.host_memory.0)
+    }
+
+    /// The fewest chunks on the device with which the host suffices.
+    pub(super) fn fewest_for_host(&self, host_copy: HostCopy) -> Option<usize> {
+        let suffices = |count: usize| self.host_lack(host_copy, count) == 0;
+        if let Some(count) = self.question.choices.on_device {
+            return (count <= self.count() && suffices(count)).then_some(count);
+        }
+        if suffices(0) {
+            return Some(0);
+        }
+        if !suffices(self.count()) {
+            return None;
+        }
+        // The host never needs more where one more of them is on the device.
+        let (mut not, mut fewest) = (0, self.count());
+        while not + 1 < fewest {
+            let middle = not + (fewest - not) / 2;
+            if suffices(middle) { fewest = middle } else { not = middle }
+        }
+        Some(fewest)
+    }
+
+    /// What lacks with so many chunks on the device; nothing where it fits.
+    pub(super) fn lack_with(&self, host_copy: HostCopy, on_device: usize) -> Option<NoRoom> {
+        let host = self.host_lack(host_copy, on_device);
+        self.told(host_copy, on_device, (self.device_lack(host_copy, on_device), host))
+    }
+
+    /// A choice that lacks so much of the device, in a step, and of the host; none that lacks nothing.
+    pub(super) fn told(
+        &self,
+        host_copy: HostCopy,
+        on_device: usize,
+        (device, host): (Option<(usize, u64)>, u64),
+    ) -> Option<NoRoom> {
+        let device = device.map(|(step, bytes)| (step, Bytes(bytes)));
+        let host = (host > 0).then_some(Bytes(host));
+        let choice = Choice {
+            order: self.ground.order,
+            recompute: self.ground.recompute,
+            layout: self.layout,
+            chunk_elements: self.places.chunk_elements(),
+            host_copy,
+            on_device,
+        };
+        (device.is_some() || host.is_some()).then(|| NoRoom { choice, device, host, remedies: Vec::new() })
+    }
+
+    /// What lacks where it lacks least: with as many chunks on the device as that has room for, as few as the host needs, or
+    /// none.
+    pub(super) fn lack(&self, host_copy: HostCopy) -> Option<NoRoom> {
+        let counts = match self.question.choices.on_device {
+            Some(count) => vec![count.min(self.count())],
+            None => {
+                let most = self.most_on_device(host_copy);
+                most.into_iter().chain(self.fewest_for_host(host_copy)).chain([0]).collect()
+            }
+        };
+        let mut least: Option<NoRoom> = None;
+        for count in counts {
+            let lack = self.lack_with(host_copy, count)?;
+            if least.as_ref().is_none_or(|least| lack.missing() < least.missing()) {
+                least = Some(lack);
+            }
+        }
+        least
+    }
+}

@@ -1,0 +1,72 @@
+//! Which chunk sizes are tried.
+
+use loadmaster_proto::chunks::lists::Lists;
+use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
+use loadmaster_proto::chunks::sequence::Sequence;
+use loadmaster_proto::error::Invalid;
+
+use super::question::TriedSizes;
+
+/// Halvings of the model down to the smallest size that is tried.
+const MOST_HALVINGS: u32 = 9;
+/// Sizes of which one is kept between a power of two and the one below.
+const PER_OCTAVE: u64 = 8;
+
+impl TriedSizes {
+    /// The sizes that are tried of a sequence, largest first. Named ones that cannot be are left out.
+    ///
+    /// # Errors
+    /// Why the last that was named cannot be.
+    pub(super) fn of(
+        &self,
+        sequence: &Sequence,
+        layout: ChunkLayout,
+        lists: Lists,
+    ) -> Result<Vec<u64>, Invalid> {
+        let packing = Packing::new(sequence, layout, lists)?;
+        let mut refused = None;
+        let mut sizes = Vec::new();
+        let mut add = |size: u64| match packing.checked_size(size) {
+            Ok(size) => sizes.push(size),
+            Err(why) => refused = Some(why),
+        };
+        match self {
+            Self::Named(named) => named.iter().for_each(|&size| add(size)),
+            Self::Spread => spread(&packing)?.into_iter().for_each(&mut add),
+        }
+        sizes.sort_unstable_by(|one, other| other.cmp(one));
+        sizes.dedup();
+        match refused {
+            Some(why) if sizes.is_empty() => Err(why.under("sizes")),
+            _ => Ok(sizes),
+        }
+    }
+}
+
+/// All of it in one chunk, and of each octave below that what the fullest chunk of its power of two holds, and of some sizes
+/// between its ends the one that wastes least.
+fn spread(packing: &Packing<'_>) -> Result<Vec<u64>, Invalid> {
+    let all: u64 = packing.extents().sum();
+    let mut sizes = vec![all, packing.largest_atom()];
+    for halvings in 0..=MOST_HALVINGS {
+        let power = (all.next_power_of_two() >> (halvings + 1)).max(1);
+        let tried: Vec<(u64, u64)> = (0..PER_OCTAVE)
+            .filter_map(|part| power.checked_sub(power / 2 / PER_OCTAVE * part))
+            .filter(|&size| packing.checked_size(size).is_ok())
+            .map(|size| shrunk(packing, size))
+            .collect::<Result<_, _>>()?;
+        sizes.extend(tried.first().map(|of| of.0));
+        sizes.extend(tried.iter().min_by_key(|of| of.1).map(|of| of.0));
+    }
+    Ok(sizes)
+}
+
+/// What the fullest chunk of a size holds, and what all chunks of this have room for: the same atoms are in the same chunks,
+/// with less room beside them.
+fn shrunk(packing: &Packing<'_>, size: u64) -> Result<(u64, u64), Invalid> {
+    let layout = packing.lay_out(size)?;
+    let extents = || layout.chunks().iter().map(|chunk| chunk.extent);
+    let fullest = extents().filter(|&extent| extent <= size).max().unwrap_or(size);
+    let capacity = extents().fold(0_u64, |sum, extent| sum.saturating_add(extent.max(fullest)));
+    Ok((fullest, capacity))
+}

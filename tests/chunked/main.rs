@@ -65,7 +65,7 @@ fn run(options: &Options) -> Result<ExitCode> {
     let pace = options.pace.host.context("--pace must name the host, for example host=250MB/s")?;
     let setting = if options.quick {
         Setting {
-            device: Bytes(4 << 20),
+            device: Bytes(6 << 20),
             host: Bytes(48 << 20),
             hidden_size: 96,
             iterations: 1,
@@ -95,13 +95,13 @@ fn run(options: &Options) -> Result<ExitCode> {
     }
     print!("{}", report::ratios(&largest));
 
-    // The largest that all but the first can train.
-    let common = largest.iter().filter(|of| of.rule != Rule::Plain).filter_map(|of| of.blocks).min();
-    if let Some(blocks) = common {
-        let mut attempts: Vec<Attempt> = Vec::new();
-        for rule in Rule::ALL.into_iter().filter(|&rule| rule != Rule::Plain) {
-            attempts.push(rule::attempt(rule, &machine, &profile, blocks, setting.micro_batches)?);
-        }
+    // One that all but the first can train.
+    let most = largest.iter().filter(|of| of.rule != Rule::Plain).filter_map(|of| of.blocks).min();
+    let rules = &Rule::ALL[1..];
+    let blocks = most.map(|most| rule::common(rules, &machine, &profile, most)).transpose()?.flatten();
+    if let Some(blocks) = blocks {
+        let attempt = |&rule: &Rule| rule::attempt(rule, &machine, &profile, blocks, setting.micro_batches);
+        let attempts: Vec<Attempt> = rules.iter().map(attempt).collect::<Result<_>>()?;
         print!("{}", report::compared(&attempts, &setting));
     }
     println!("{:.0} s", begin.elapsed().as_secs_f64());

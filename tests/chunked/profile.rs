@@ -34,7 +34,7 @@ pub(crate) struct Profile {
 }
 
 /// Chunks in which nothing lacks room.
-pub(crate) fn roomy() -> ChunkedStage {
+fn roomy() -> ChunkedStage {
     ChunkedStage {
         layout: ChunkLayout::Aligned,
         chunk_elements: 1 << 20,

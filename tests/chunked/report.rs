@@ -49,7 +49,8 @@ pub(crate) fn largest(found: &Largest) -> String {
             let _ = write!(text, "{name}: trains none");
         }
     }
-    let _ = write!(text, "\n  one block more has no plan: {refused}\n  tried all the same: {next}");
+    let _ =
+        write!(text, "\n  one block more has no plan: {refused}\n  by the plan for twice the room: {next}");
     text
 }
 

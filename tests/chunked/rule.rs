@@ -2,22 +2,22 @@
 
 use anyhow::{Result, bail};
 use loadmaster_planning::chunks::{
-    Baseline, ChunkChoices, ChunkPlan, ChunkQuestion, NoChunks, PatrickStar, choose,
+    Baseline, ChunkChoices, ChunkPlan, ChunkQuestion, NoChunks, PatrickStar, choose, fits,
 };
 use loadmaster_planning::predict::Predictor;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::paging::Eviction;
-use loadmaster_proto::chunks::residency::paged::Paging;
-use loadmaster_proto::chunks::stage::{ChunkedStage, Residency};
+use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::model::Model;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 
-use crate::machine::{Ended, Machine};
-use crate::profile::{Profile, roomy};
+use crate::machine::{Ended, Machine, Setting};
+use crate::profile::Profile;
 
 /// Most blocks that are looked at.
-const MOST_BLOCKS: u32 = 1_000;
+const MOST_BLOCKS: u32 = 1_024;
 const RECOMPUTES: [RecomputePolicy; 2] = [RecomputePolicy::None, RecomputePolicy::Layer];
 
 /// Who decides what is where.
@@ -86,8 +86,8 @@ fn plan(
     let model = machine.model(blocks)?;
     let training = machine.training(micro_batches, RecomputePolicy::None);
     let component = profile.component(&model, &training)?;
-    let setting = machine.setting;
     if rule == Rule::Plain {
+        let setting = machine.setting;
         let mut least = None;
         for recompute in RECOMPUTES {
             let training = machine.training(micro_batches, recompute);
@@ -105,14 +105,7 @@ fn plan(
     let costs = |order: ChunkOrder, recompute: RecomputePolicy| {
         profile.costs(&component, &model, machine.training(micro_batches, recompute), order)
     };
-    let question = ChunkQuestion {
-        model: model.clone(),
-        training,
-        capacity: setting.device,
-        host_memory: setting.host,
-        rates: profile.rates(),
-        choices: ChunkChoices::default(),
-    };
+    let question = question(machine, profile, model.clone(), micro_batches);
     let found = match rule {
         Rule::Ours | Rule::Plain => choose(&question, &costs),
         Rule::Static => both(&question, Baseline::Static(ChunkOrder::Layer), &costs),
@@ -150,47 +143,101 @@ fn both(
     }
 }
 
-/// Finds the largest model of a rule, trains it, and tries one block more.
-pub(crate) fn largest(rule: Rule, machine: &Machine, profile: &Profile) -> Result<Largest> {
-    let (mut low, mut high) = (1, MOST_BLOCKS);
-    let (mut blocks, mut refused) = (None, String::new());
-    while low <= high {
-        let middle = low + (high - low) / 2;
-        match plan(rule, machine, profile, middle, 1)? {
-            Ok(_) => {
-                blocks = Some(middle);
-                low = middle + 1;
-            }
-            Err(why) => {
-                refused = why;
-                high = middle - 1;
-            }
+/// Whether a rule has a plan, or why not. Of ours nothing is simulated for that.
+fn room(
+    rule: Rule,
+    machine: &Machine,
+    profile: &Profile,
+    blocks: u32,
+    micro_batches: u32,
+) -> Result<Result<(), String>> {
+    if rule == Rule::Ours {
+        let model = machine.model(blocks)?;
+        let question = question(machine, profile, model.clone(), micro_batches);
+        let component = profile.component(&model, &question.training)?;
+        let costs = |order: ChunkOrder, recompute: RecomputePolicy| {
+            profile.costs(&component, &model, machine.training(micro_batches, recompute), order)
+        };
+        if fits(&question, &costs)? {
+            return Ok(Ok(()));
         }
     }
+    Ok(plan(rule, machine, profile, blocks, micro_batches)?.map(drop))
+}
+
+/// The largest of so many blocks that all of these rules have a plan for.
+pub(crate) fn common(rules: &[Rule], machine: &Machine, profile: &Profile, most: u32) -> Result<Option<u32>> {
+    let (mut fit, mut not) = (0, most + 1);
+    while fit + 1 < not {
+        let middle = fit + (not - fit) / 2;
+        let mut all = true;
+        for &rule in rules {
+            all &= room(rule, machine, profile, middle, machine.setting.micro_batches)?.is_ok();
+        }
+        if all { fit = middle } else { not = middle }
+    }
+    Ok((fit > 0).then_some(fit))
+}
+
+fn question(machine: &Machine, profile: &Profile, model: Model, micro_batches: u32) -> ChunkQuestion {
+    ChunkQuestion {
+        model,
+        training: machine.training(micro_batches, RecomputePolicy::None),
+        capacity: machine.setting.device,
+        host_memory: machine.setting.host,
+        rates: profile.rates(),
+        choices: ChunkChoices::default(),
+    }
+}
+
+/// Finds the largest model of a rule, trains it, and tries one block more.
+pub(crate) fn largest(rule: Rule, machine: &Machine, profile: &Profile) -> Result<Largest> {
+    let has_plan = |blocks: u32| room(rule, machine, profile, blocks, 1);
+    // Twice as many until there is no plan, then between.
+    let (mut fit, mut not) = (0, 1);
+    let mut refused = loop {
+        match has_plan(not)? {
+            Ok(()) if not < MOST_BLOCKS => (fit, not) = (not, 2 * not),
+            Ok(()) => bail!("{} trains {not} blocks: ask for smaller caps", rule.name()),
+            Err(why) => break why,
+        }
+    };
+    while fit + 1 < not {
+        let middle = fit + (not - fit) / 2;
+        match has_plan(middle)? {
+            Ok(()) => fit = middle,
+            Err(why) => (not, refused) = (middle, why),
+        }
+    }
+    let blocks = (fit > 0).then_some(fit);
     let attempt = blocks.map(|blocks| attempt(rule, machine, profile, blocks, 1)).transpose()?;
     let more = blocks.map_or(1, |blocks| blocks + 1);
-    let next = one_more(rule, machine, more, attempt.as_ref())?;
+    let next = one_more(rule, machine, profile, more)?;
     let parameters =
         blocks.map_or(Ok(0), |blocks| machine.model(blocks).map(|model| model.parameter_count()))?;
     Ok(Largest { rule, blocks, parameters, attempt, refused, next })
 }
 
-/// How a training without room ends: with chunks as the last plan has them, and nothing there but what steps need.
-fn one_more(rule: Rule, machine: &Machine, blocks: u32, last: Option<&Attempt>) -> Result<String> {
+/// How a training without room ends: by the plan for a device and a host that have twice as much.
+fn one_more(rule: Rule, machine: &Machine, profile: &Profile, blocks: u32) -> Result<String> {
+    let Setting { device, host, .. } = machine.setting;
+    let roomy = Setting { device: Bytes(2 * device.0), host: Bytes(2 * host.0), ..machine.setting };
+    let (stage, recompute) = match plan(rule, &Machine::new(roomy), profile, blocks, 1)? {
+        Ok((plan, recompute, _)) => (plan.map(|plan| plan.stage), recompute),
+        Err(why) => return Ok(format!("there is no plan with twice the room either: {why}")),
+    };
+    let stage = stage.map(|stage| ChunkedStage { host_memory: host, ..stage });
     let model = machine.model(blocks)?;
-    let plan = last.and_then(|last| last.plan.as_ref());
-    let training = machine.training(1, plan.map_or(RecomputePolicy::Layer, |plan| plan.recompute));
-    let stage = plan.map_or_else(roomy, |plan| ChunkedStage {
-        residency: Residency::Paged(Paging::AT_NEED),
-        host_memory: machine.setting.host,
-        ..plan.stage.clone()
-    });
-    let chunks = (rule != Rule::Plain).then_some(&stage);
-    let ended =
-        machine.train(&model, training, (0, model.layers().len() - 1), chunks, machine.setting.device)?;
-    Ok(match ended {
-        Ended::Trained(measured) => format!("trained all the same, with {}", measured.peak_allocated),
+    let training = machine.training(1, recompute);
+    let whole = (0, model.layers().len() - 1);
+    Ok(match machine.train(&model, training, whole, stage.as_ref(), device)? {
         Ended::Not(why) => why,
+        Ended::Trained(measured) => match measured.chunks {
+            Some(told) if told.is_replanned => {
+                "its visits had no room, so others took their place".to_owned()
+            }
+            _ => format!("trained all the same, with {}", measured.peak_allocated),
+        },
     })
 }
 

@@ -82,7 +82,8 @@ pub(super) fn groups<'a>(laid: &'a [Laid<'a>]) -> Vec<Group<'a>> {
         let mut bounds: Vec<(usize, f64)> = Vec::new();
         for &host_copy in &laid.question.choices.host_copies {
             let most = laid.most_that_fit(host_copy);
-            let Some((fewest, most)) = laid.fewest_for_host(host_copy).zip(most) else { continue };
+            let room = laid.fewest_for_host(host_copy).zip(most).filter(|(fewest, most)| fewest <= most);
+            let Some((fewest, most)) = room else { continue };
             for on_device in counts(laid.question, (fewest, most)) {
                 let known = bounds.iter().find(|(count, _)| *count == on_device).map(|of| of.1);
                 let bound = known.unwrap_or_else(|| laid.bound(on_device));

@@ -70,7 +70,9 @@ bench-memory: setup ## Predict the tables and figures of MPress, each beside the
 	$(CARGO) build --release --locked -p loadmaster-tests --bin bench-memory
 	@$(target)/release/bench-memory
 
-bench-chunks: setup ## Compare the optimizer step on the host with the step of tensors and a copy of memory (a minute)
+# The optimizer's step on the host is compared with that of tensors and a copy of memory. More: $(target)/debug/bench-chunks --help
+bench-chunks: binaries ## Train models larger than their device by every rule: the largest, and seconds side by side (5 minutes)
+	@$(target)/debug/bench-chunks
 	$(CARGO) bench --locked -p loadmaster-rank --bench host-step
 
 # Planner and workers on this machine; more: $(target)/release/bench-idle --help

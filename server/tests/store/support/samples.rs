@@ -195,7 +195,6 @@ pub(crate) async fn plan(store: &Store) -> (PlanName, Plan) {
             devices: Vec::new(),
             actions: StageActions::default(),
             offload: None,
-            chunks: None,
         }],
         predictor: "capture-1".to_owned(),
         ledger: Ledger::Allocated,

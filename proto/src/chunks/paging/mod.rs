@@ -154,16 +154,17 @@ fn of(bytes: &[u64], chunk: usize) -> u64 {
 
 /// Backwards twice, so that each access finds the next of its chunks.
 fn until_next(accesses: &[Access]) -> Vec<Vec<u64>> {
-    let mut next = HashMap::new();
+    let most = accesses.iter().flat_map(|access| &access.used).max().copied();
+    let mut next: Vec<Option<usize>> = vec![None; most.map_or(0, |most| most + 1)];
     let mut until = vec![Vec::new(); accesses.len()];
     for position in (0..2 * accesses.len()).rev() {
         let access = position % accesses.len();
         let used = &accesses[access].used;
         until[access] = used
             .iter()
-            .map(|chunk| next.get(chunk).map_or(u64::MAX, |later: &usize| (later - position) as u64))
+            .map(|&chunk| next[chunk].map_or(u64::MAX, |later| (later - position) as u64))
             .collect();
-        next.extend(used.iter().map(|&chunk| (chunk, position)));
+        used.iter().for_each(|&chunk| next[chunk] = Some(position));
     }
     until
 }

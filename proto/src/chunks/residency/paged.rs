@@ -146,6 +146,10 @@ fn told(uses: &Uses, cycle: &AccessCycle, eviction: Eviction, last: &[Option<usi
             visits.push(Visit { fetched: came, needed, leaves, freed, payload: of.payload });
         }
     };
+    let mut ending = vec![Vec::new(); uses.steps()];
+    for (payload, last) in last.iter().enumerate() {
+        last.iter().for_each(|&last| ending[last].push(payload));
+    }
     for step in 0..uses.steps() {
         let moment = residency.access();
         for payload in moment.evicted {
@@ -156,10 +160,8 @@ fn told(uses: &Uses, cycle: &AccessCycle, eviction: Eviction, last: &[Option<usi
         for payload in moment.fetched {
             fetched[payload] = Some(step);
         }
-        for (payload, last) in last.iter().enumerate() {
-            if *last == Some(step)
-                && let Some(came) = fetched[payload].take()
-            {
+        for &payload in &ending[step] {
+            if let Some(came) = fetched[payload].take() {
                 end(payload, came, step + 1);
             }
         }

@@ -97,7 +97,7 @@ impl PatrickStar {
         let room: Vec<u64> =
             laid.ground.costs.needed.iter().map(|needed| overall.saturating_sub(*needed)).collect();
         let paging = Paging { eviction: self.eviction, ahead: 0, behind: 0 };
-        let mut count = self.groups_on_device(laid, overall);
+        let mut count = Margin::of(laid, overall).groups();
         loop {
             // In list order.
             let on_device: Vec<usize> = (0..count).collect();
@@ -116,19 +116,44 @@ impl PatrickStar {
             }
         }
     }
+}
 
-    /// Chunks whose optimizer state its margin has room for, of one rank with memory-saving communication: what the device
-    /// has beside the most of `N(t)`, all parameters and a chunk more.
-    fn groups_on_device(&self, laid: &Laid<'_>, overall: u64) -> usize {
-        let elements = laid.places.chunk_elements() as f64;
-        let scalar = laid.lists.scalar_bytes(List::Parameters) as f64;
-        let state = laid.lists.parameter_bytes() as f64 - scalar;
-        let most = laid.ground.costs.needed.iter().copied().max().unwrap_or(0);
-        let parameters = (laid.count() as f64 + 1.0) * scalar * elements;
-        let margin = overall as f64 - most as f64 - parameters;
-        let groups = (margin / (state * elements) * MARGIN_USE_RATIO).ceil() - 1.0;
+/// What decides how much of the optimizer's state PatrickStar keeps on the device (§ device-aware operator placement).
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Margin {
+    /// Bytes of the device that it uses.
+    pub(super) overall: f64,
+    /// The most of `N(t)`.
+    pub(super) most: f64,
+    /// Chunks of each list, and their elements.
+    pub(super) chunks: usize,
+    pub(super) chunk_elements: f64,
+    /// Bytes that an element takes in the list of parameters, and in all others.
+    pub(super) scalar_bytes: f64,
+    pub(super) state_bytes: f64,
+}
+
+impl Margin {
+    fn of(laid: &Laid<'_>, overall: u64) -> Self {
+        let scalar = laid.lists.scalar_bytes(List::Parameters);
+        Self {
+            overall: overall as f64,
+            most: laid.ground.costs.needed.iter().copied().max().unwrap_or(0) as f64,
+            chunks: laid.count(),
+            chunk_elements: laid.places.chunk_elements() as f64,
+            scalar_bytes: scalar as f64,
+            state_bytes: (laid.lists.parameter_bytes() - scalar) as f64,
+        }
+    }
+
+    /// Chunks whose state it has room for, of one rank with memory-saving communication: in what is left beside others, all
+    /// parameters and a chunk more.
+    pub(super) fn groups(&self) -> usize {
+        let parameters = (self.chunks as f64 + 1.0) * self.scalar_bytes * self.chunk_elements;
+        let margin = self.overall - self.most - parameters;
+        let groups = (margin / (self.state_bytes * self.chunk_elements) * MARGIN_USE_RATIO).ceil() - 1.0;
         // Casts of negative numbers end at 0.
-        (groups as usize).min(laid.count())
+        (groups as usize).min(self.chunks)
     }
 }
 

@@ -97,13 +97,15 @@ pub(super) fn groups<'a>(laid: &'a [Laid<'a>]) -> Vec<Group<'a>> {
 
 /// How many chunks' state may be on the device: the fewest and the most that there is room for, and powers of two between.
 fn counts(question: &ChunkQuestion, (fewest, most): (usize, usize)) -> Vec<usize> {
+    if fewest > most {
+        return Vec::new();
+    }
     if question.choices.on_device.is_some() {
         return vec![most];
     }
     let powers = (0..usize::BITS).map(|power| 1 << power).take_while(|&count: &usize| count < most);
     let powers = powers.filter(|&count| count > fewest);
     let mut counts: Vec<usize> = [fewest].into_iter().chain(powers).chain([most]).collect();
-    counts.retain(|&count| count <= most);
     counts.dedup();
     counts
 }

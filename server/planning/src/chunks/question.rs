@@ -48,7 +48,7 @@ pub struct ChunkChoices {
     pub ahead: RangeInclusive<usize>,
     /// How many steps a complete payload has to leave in.
     pub behind: RangeInclusive<usize>,
-    /// Chunks whose state is on the device; any number of them where none is named.
+    /// How many chunks have their state on the device, or all where there are fewer; any number where none is named.
     pub on_device: Option<usize>,
     /// Buffers that gradients pass through where they have no place on the host.
     pub staging: usize,
@@ -84,7 +84,7 @@ impl Default for ChunkChoices {
             staging: 2,
             kernel: StepKernel::OnePass,
             tolerance: 1e-3,
-            most_simulated: 200,
+            most_simulated: 96,
         }
     }
 }

@@ -70,12 +70,15 @@ fn may_fit(question: &ChunkQuestion, ground: &Ground, lists: Lists, places: &Lay
 impl Laid<'_> {
     /// The most chunks that may have their state on the device, if there is room for any choice.
     pub(super) fn most_that_fit(&self, host_copy: HostCopy) -> Option<usize> {
-        match self.question.choices.on_device {
-            Some(count) => {
-                (count <= self.count() && self.device_lack(host_copy, count).is_none()).then_some(count)
-            }
+        match self.fixed_on_device() {
+            Some(count) => self.device_lack(host_copy, count).is_none().then_some(count),
             None => self.most_on_device(host_copy),
         }
+    }
+
+    /// How many chunks must have their state on the device; none where that is open.
+    fn fixed_on_device(&self) -> Option<usize> {
+        self.question.choices.on_device.map(|count| count.min(self.count()))
     }
 
     /// Bytes of the host that lack.
@@ -87,8 +90,8 @@ impl Laid<'_> {
     /// The fewest chunks on the device with which the host suffices.
     pub(super) fn fewest_for_host(&self, host_copy: HostCopy) -> Option<usize> {
         let suffices = |count: usize| self.host_lack(host_copy, count) == 0;
-        if let Some(count) = self.question.choices.on_device {
-            return (count <= self.count() && suffices(count)).then_some(count);
+        if let Some(count) = self.fixed_on_device() {
+            return suffices(count).then_some(count);
         }
         if suffices(0) {
             return Some(0);
@@ -134,8 +137,8 @@ impl Laid<'_> {
     /// What lacks where it lacks least: with as many chunks on the device as that has room for, as few as the host needs, or
     /// none.
     pub(super) fn lack(&self, host_copy: HostCopy) -> Option<NoRoom> {
-        let counts = match self.question.choices.on_device {
-            Some(count) => vec![count.min(self.count())],
+        let counts = match self.fixed_on_device() {
+            Some(count) => vec![count],
             None => {
                 let most = self.most_on_device(host_copy);
                 most.into_iter().chain(self.fewest_for_host(host_copy)).chain([0]).collect()

@@ -1,1 +1,7 @@
+//! The planner of chunks against slow programs that share no rule of its with it.
 
+mod baselines;
+mod chosen;
+mod clock;
+mod draw;
+mod room;

@@ -1,0 +1,117 @@
+//! What others do, against their rules.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::order::ChunkOrder;
+use loadmaster_proto::chunks::paging::Eviction;
+use loadmaster_proto::chunks::stage::UpdateTime;
+use loadmaster_proto::training::{Precision, RecomputePolicy, TrainingSpec};
+use proptest::prelude::*;
+
+use super::draw::{Costs, cases, chain, training};
+use crate::chunks::baseline::{Baseline, Margin, PatrickStar};
+use crate::chunks::{ChunkChoices, ChunkQuestion, LaneRates, NoChunks};
+
+fn baselines() -> impl Strategy<Value = Baseline> {
+    let eviction = prop_oneof![Just(Eviction::Belady), Just(Eviction::Lru), Just(Eviction::Fifo)];
+    prop_oneof![
+        prop_oneof![Just(ChunkOrder::Layer), Just(ChunkOrder::MicroBatch)].prop_map(Baseline::Static),
+        (eviction, 0.5..1.0_f64).prop_map(|(eviction, overall_ratio)| Baseline::PatrickStar(PatrickStar {
+            eviction,
+            overall_ratio
+        })),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Visits are valid and have room, gradients leave once, and a static partition holds all parameters in every step.
+    #[test]
+    fn baselines_keep_their_rules(
+        case in cases(), baseline in baselines(),
+        recompute in prop_oneof![Just(RecomputePolicy::None), Just(RecomputePolicy::Layer)],
+    ) {
+        let question = &case.question;
+        let plan = match baseline.plan(question, &case.costs, recompute) {
+            Ok(plan) => plan,
+            Err(NoChunks::NoRoom(lack)) => {
+                prop_assert!(lack.missing() > 0);
+                return Ok(());
+            }
+            Err(why) => return Err(TestCaseError::fail(why.to_string())),
+        };
+        let training = TrainingSpec { recompute, ..question.training };
+        let chunks = plan.stage.lay_out(&question.model, &training).unwrap();
+        prop_assert_eq!(plan.stage.update, UpdateTime::AfterBackward);
+        prop_assert!(plan.peak() <= question.capacity && plan.host_bytes <= question.host_memory);
+        let on_host = (0..chunks.layout.chunks().len()).filter(|chunk| !plan.stage.on_device.contains(chunk));
+        let copied: u64 = on_host.map(|chunk| chunks.copied_bytes(chunk)).sum();
+        match baseline {
+            Baseline::Static(order) => {
+                prop_assert_eq!(plan.stage.order, order);
+                let payloads = chunks.uses.payloads();
+                let all: u64 = (0..chunks.layout.chunks().len()).map(|chunk| chunks.payload_bytes(chunk)).sum();
+                let apart = payloads.iter().filter(|of| of.payload.is_gradients);
+                let apart: Vec<(u64, usize, usize)> = apart
+                    .map(|of| (chunks.payload_bytes(of.payload.chunk), of.gradients[0], of.gradients[of.gradients.len() - 1]))
+                    .collect();
+                for (step, &resident) in plan.resident.iter().enumerate() {
+                    let added: u64 = apart.iter().filter(|of| (of.1..=of.2 + 1).contains(&step)).map(|of| of.0).sum();
+                    prop_assert_eq!(resident, all + added, "in step {}", step);
+                }
+                prop_assert_eq!((plan.moved.up, plan.moved.down), (copied, copied));
+            }
+            Baseline::PatrickStar(settings) => {
+                let most = (question.capacity.0 as f64 * settings.overall_ratio) as u64;
+                prop_assert!(plan.peak().0 <= most);
+                let count = plan.stage.on_device.len();
+                prop_assert_eq!(&plan.stage.on_device, &(0..count).collect::<Vec<_>>(), "in list order");
+                prop_assert!(plan.moved.up >= copied && plan.moved.down >= copied);
+            }
+        }
+    }
+}
+
+/// Chunks of 64M elements in fp16, 28.8 GiB in all, at most 10 GiB of them for others, 20 chunks: 17 groups; and three times
+/// what a group takes makes two.
+#[test]
+fn the_margin_is_that_of_the_paper() {
+    let gib = (1_u64 << 30) as f64;
+    let of = |overall: f64, most: f64, chunks: usize| Margin {
+        overall: overall * gib,
+        most: most * gib,
+        chunks,
+        chunk_elements: 64.0 * (1 << 20) as f64,
+        scalar_bytes: 2.0,
+        state_bytes: 12.0,
+    };
+    assert_eq!(of(28.8, 10.0, 20).groups(), 17);
+    assert_eq!(of(28.8, 10.0, 16).groups(), 16, "no more than there are");
+    // 0.75 GiB a group: 2.8125 GiB make three of them, of which the last is not used.
+    assert_eq!(of(2.8125 + 2.625, 0.0, 20).groups(), 2);
+    assert_eq!(of(1.0, 10.0, 20).groups(), 0);
+}
+
+/// A string of 16 equal chunks forward and back with room for six: 20 fetches an iteration by every rule where six stay from
+/// one to the next. Here they are updated in between, so these come, too.
+#[test]
+fn a_palindrome_is_fetched_alike_by_every_rule() {
+    let model = chain(&[(8, false); 17]);
+    let training = training(Precision::Fp32, 1);
+    let costs = Costs { training, layers: 16, needed: vec![1000], seconds: vec![1.0] };
+    for room in 2..16_u64 {
+        let question = ChunkQuestion {
+            model: model.clone(),
+            training,
+            capacity: Bytes(1000 + room * 4 * 72),
+            host_memory: Bytes(1 << 20),
+            rates: LaneRates { up: 1e3, down: 1e3, copy_seconds: 0.0, update: 1e3, device_update: 1e4 },
+            choices: ChunkChoices::default(),
+        };
+        for eviction in [Eviction::Belady, Eviction::Lru, Eviction::Fifo] {
+            let baseline = Baseline::PatrickStar(PatrickStar { eviction, overall_ratio: 1.0 });
+            let plan = baseline.plan(&question, &costs, RecomputePolicy::None).unwrap();
+            assert_eq!(plan.moved.fetches, 2 * (16 - room) + room, "{eviction:?} with room for {room}");
+        }
+    }
+}

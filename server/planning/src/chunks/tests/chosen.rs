@@ -1,0 +1,116 @@
+//! Chosen plans and their proofs against every choice that there is.
+
+use loadmaster_proto::chunks::host::spills;
+use loadmaster_proto::chunks::paging::Eviction;
+use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::visits::Visits;
+use loadmaster_proto::chunks::stage::{ChunkedStage, Residency};
+use loadmaster_proto::training::TrainingSpec;
+use proptest::prelude::*;
+
+use super::draw::{Case, cases, simulate, weighed};
+use crate::chunks::choose::{all_laid, groups};
+use crate::chunks::laid::Ground;
+use crate::chunks::{ChunkPlan, Lanes, NoChunks, Passes, choose};
+
+/// A plan is what it says that it is, by the contract alone.
+fn check(case: &Case, plan: &ChunkPlan) -> Result<(), TestCaseError> {
+    let question = &case.question;
+    let training = TrainingSpec { recompute: plan.recompute, ..question.training };
+    let chunks = plan.stage.lay_out(&question.model, &training).unwrap();
+    let costs = case.costs.costs(plan.stage.order, plan.recompute).unwrap();
+    prop_assert_eq!(&costs.needed, &plan.needed);
+    let Residency::Planned(visits) = &plan.stage.residency else { panic!("visits are planned") };
+    let copied = |chunk: usize| chunks.copied_bytes(chunk);
+    let (mut up, mut down) = (0, 0);
+    let mut resident = vec![chunks.on_device_bytes(); plan.needed.len()];
+    for visit in visits {
+        (visit.fetched..visit.freed)
+            .for_each(|step| resident[step] += chunks.payload_bytes(visit.payload.chunk));
+        let uses = chunks.uses.payloads().iter().find(|of| of.payload == visit.payload).unwrap();
+        let made = visit.payload.is_gradients && uses.gradients[0] >= visit.needed;
+        let changed = uses.gradients.iter().any(|step| (visit.needed..visit.leaves).contains(step));
+        up += if made { 0 } else { copied(visit.payload.chunk) };
+        down += if changed { copied(visit.payload.chunk) } else { 0 };
+    }
+    prop_assert_eq!((plan.moved.up, plan.moved.down), (up, down));
+    prop_assert_eq!(&plan.resident, &resident);
+    prop_assert!(plan.peak() <= question.capacity);
+    prop_assert_eq!(plan.host_bytes.0, chunks.host.bytes);
+    prop_assert!(plan.host_bytes <= question.host_memory);
+    prop_assert_eq!(plan.lanes, simulate(question, &plan.stage, &chunks, &costs));
+    Ok(())
+}
+
+fn not_below(seconds: f64, bound: f64) -> bool {
+    seconds >= bound * (1.0 - 1e-9)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// The chosen plan is one of all choices, none of which is faster, and is what it says.
+    #[test]
+    fn no_choice_is_faster_than_the_chosen_one(case in cases()) {
+        let all = weighed(&case);
+        let plan = match choose(&case.question, &case.costs) {
+            Ok(plan) => plan,
+            Err(why) => {
+                prop_assert!(all.is_empty(), "{}", why);
+                prop_assert!(matches!(why, NoChunks::NoRoom(_) | NoChunks::Invalid(_)));
+                return Ok(());
+            }
+        };
+        check(&case, &plan)?;
+        let seconds = |of: &Lanes| of.iteration_seconds;
+        let least = all.iter().map(seconds).fold(f64::INFINITY, f64::min);
+        prop_assert!((plan.lanes.iteration_seconds - least).abs() <= 1e-9 * least, "{} is not {}", plan.lanes.iteration_seconds, least);
+        let certificate = plan.certificate.unwrap();
+        prop_assert_eq!(plan.gap(), 0.0);
+        prop_assert!(not_below(least, certificate.any_visits_seconds));
+        prop_assert!(certificate.simulated <= certificate.choices);
+        prop_assert!(certificate.choices == all.len(), "{} choices of {}", certificate.choices, all.len());
+    }
+
+    /// A search that ends early says how much faster what it did not look at may be.
+    #[test]
+    fn an_early_end_is_told(mut case in cases(), most in 1_usize..6, tolerance in prop_oneof![Just(0.0), 0.0..0.5_f64]) {
+        case.question.choices.most_simulated = most;
+        case.question.choices.tolerance = tolerance;
+        let Ok(plan) = choose(&case.question, &case.costs) else { return Ok(()) };
+        check(&case, &plan)?;
+        let certificate = plan.certificate.unwrap();
+        prop_assert!(certificate.simulated <= most);
+        prop_assert!(not_below(plan.lanes.iteration_seconds, certificate.bound_seconds));
+        for of in weighed(&case) {
+            let seconds = of.iteration_seconds;
+            prop_assert!(not_below(seconds, certificate.bound_seconds), "{} below {}", seconds, certificate.bound_seconds);
+        }
+    }
+
+    /// Bounds are below any visits of what they bound: those of other rules, too.
+    #[test]
+    fn bounds_are_below_all_visits(
+        case in cases(), (ahead, behind) in (0_usize..6, 0_usize..6),
+        eviction in prop_oneof![Just(Eviction::Belady), Just(Eviction::Lru), Just(Eviction::Fifo)],
+    ) {
+        let question = &case.question;
+        let Ok(grounds) = Ground::all(question, &case.costs) else { return Ok(()) };
+        let Ok(laid) = all_laid(question, &grounds) else { return Ok(()) };
+        for group in groups(&laid) {
+            let laid = group.laid;
+            let chunks = laid.chunks(group.host_copy, group.on_device).unwrap();
+            let stage = laid.stage(group.host_copy, group.on_device);
+            let visits = stage.paged(Paging { eviction, ahead, behind }, &chunks, &laid.room()).unwrap();
+            let checked = Visits::new(&chunks.uses, &visits, |of| spills(stage.host_copy, of)).unwrap();
+            let up = checked.moved(|chunk| chunks.copied_bytes(chunk)).up as f64 / question.rates.up;
+            let stage = ChunkedStage { residency: Residency::Planned(visits), ..stage };
+            let lanes = simulate(question, &stage, &chunks, &laid.ground.costs);
+            let bound = group.bound;
+            prop_assert!(not_below(lanes.iteration_seconds, bound), "{} below {}, {}", lanes.iteration_seconds, bound, lanes.is_steady);
+            let of_room = laid.bound_of_room(group.host_copy, group.on_device);
+            prop_assert!(not_below(lanes.busy.up, of_room), "{} below {}", lanes.busy.up, of_room);
+            prop_assert!(lanes.busy.up >= up * (1.0 - 1e-9));
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Lanes against a clock that goes from event to event and starts whatever can start.
+
+use std::collections::VecDeque;
+
+use loadmaster_proto::chunks::host::{HostCopy, spills};
+use loadmaster_proto::chunks::paging::Eviction;
+use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::visits::{Visit, Visits};
+use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, UpdateTime};
+use proptest::prelude::*;
+
+use super::draw::{Case, cases, stages};
+use crate::chunks::lanes::LaneRun;
+use crate::chunks::{LaneRates, LaneScene, StepCosts};
+
+const ITERATIONS: usize = 8;
+
+/// Something that takes time on one of four lanes: passes, up, down, updates.
+#[derive(Debug, Clone)]
+struct Job {
+    lane: usize,
+    seconds: f64,
+    after: Vec<usize>,
+}
+
+/// All jobs of some iterations, in the order in which each lane is asked for its own; and the last pass of each.
+fn jobs(
+    (chunks, stage, visits): (&Chunks, &ChunkedStage, &[Visit]),
+    costs: &StepCosts,
+    rates: LaneRates,
+) -> (Vec<Job>, Vec<usize>) {
+    let (uses, layout) = (&chunks.uses, chunks.layout.chunks());
+    let position = |visit: &Visit| uses.payloads().iter().position(|of| of.payload == visit.payload).unwrap();
+    let bytes = |visit: &Visit| {
+        (layout[visit.payload.chunk].extent * chunks.payload_bytes(visit.payload.chunk)
+            / layout[visit.payload.chunk].capacity) as f64
+    };
+    let gradients = |visit: &Visit| uses.payloads()[position(visit)].gradients.clone();
+    let changes =
+        |visit: &Visit| gradients(visit).iter().any(|step| (visit.needed..visit.leaves).contains(step));
+    let is_complete =
+        |visit: &Visit| changes(visit) && gradients(visit).iter().all(|step| *step < visit.leaves);
+    let comes = |visit: &Visit| !(visit.payload.is_gradients && gradients(visit)[0] >= visit.needed);
+    let mut jobs: Vec<Job> = Vec::new();
+    let mut ends = Vec::new();
+    let mut updated: Vec<Option<usize>> = vec![None; layout.len()];
+    let mut passed: VecDeque<usize> = VecDeque::new();
+    let mut last: Option<usize> = None;
+    for _ in 0..ITERATIONS {
+        let mut copies: Vec<(Visit, usize, bool)> = Vec::new();
+        let mut later = Vec::new();
+        for boundary in 0..=uses.steps() {
+            let mut leave: Vec<&Visit> =
+                visits.iter().filter(|of| of.leaves == boundary && changes(of)).collect();
+            leave.sort_by_key(|of| position(of));
+            for visit in leave {
+                let seconds = rates.copy_seconds + bytes(visit) / rates.down;
+                let mut after: Vec<usize> = last.into_iter().collect();
+                let chunk = visit.payload.chunk;
+                let update = layout[chunk].extent as f64 / rates.update;
+                let place = &chunks.host.chunks[chunk];
+                let has_place = if visit.payload.is_gradients { &place.gradients } else { &place.parameters };
+                let passes = is_complete(visit) && has_place.is_none();
+                if passes && passed.len() == chunks.host.staging.len() {
+                    after.extend(passed.pop_front());
+                }
+                jobs.push(Job { lane: 2, seconds, after });
+                copies.push((*visit, jobs.len() - 1, true));
+                if is_complete(visit) && stage.update == UpdateTime::OnArrival {
+                    jobs.push(Job { lane: 3, seconds: update, after: vec![jobs.len() - 1] });
+                    updated[chunk] = Some(jobs.len() - 1);
+                    passed.extend(passes.then(|| jobs.len() - 1));
+                } else if is_complete(visit) {
+                    later.push((chunk, update));
+                }
+            }
+            let gone: Vec<usize> =
+                copies.iter().filter(|of| of.2 && of.0.freed == boundary).map(|of| of.1).collect();
+            let mut come: Vec<&Visit> =
+                visits.iter().filter(|of| of.fetched == boundary && comes(of)).collect();
+            come.sort_by_key(|of| (of.needed, position(of)));
+            for visit in come {
+                let after = gone.iter().copied().chain(last).chain(updated[visit.payload.chunk]).collect();
+                jobs.push(Job { lane: 1, seconds: rates.copy_seconds + bytes(visit) / rates.up, after });
+                copies.push((*visit, jobs.len() - 1, false));
+            }
+            let needed = copies.iter().filter(|of| !of.2 && of.0.needed == boundary).map(|of| of.1);
+            let after: Vec<usize> = gone.iter().copied().chain(needed).chain(last).collect();
+            let mut seconds = costs.seconds.get(boundary).copied().unwrap_or(0.0);
+            for chunk in uses.completed_on_device(boundary) {
+                seconds += layout[chunk].extent as f64 / rates.device_update;
+            }
+            jobs.push(Job { lane: 0, seconds, after });
+            last = Some(jobs.len() - 1);
+        }
+        ends.extend(last);
+        for (chunk, seconds) in later {
+            jobs.push(Job { lane: 3, seconds, after: last.into_iter().collect() });
+            updated[chunk] = Some(jobs.len() - 1);
+        }
+    }
+    (jobs, ends)
+}
+
+/// When each job is over.
+fn clock(jobs: &[Job]) -> Vec<f64> {
+    let mut ends: Vec<Option<f64>> = vec![None; jobs.len()];
+    let mut queues: [VecDeque<usize>; 4] = Default::default();
+    jobs.iter().enumerate().for_each(|(index, job)| queues[job.lane].push_back(index));
+    let mut busy_until = [0.0_f64; 4];
+    let mut now = 0.0_f64;
+    while queues.iter().any(|queue| !queue.is_empty()) {
+        let mut has_begun = false;
+        for (queue, busy_until) in queues.iter_mut().zip(&mut busy_until) {
+            let Some(&next) = queue.front() else { continue };
+            let is_ready = jobs[next].after.iter().all(|&of| ends[of].is_some_and(|end| end <= now));
+            if *busy_until <= now && is_ready {
+                queue.pop_front();
+                *busy_until = now + jobs[next].seconds;
+                ends[next] = Some(*busy_until);
+                has_begun = true;
+            }
+        }
+        if !has_begun {
+            let later = ends.iter().flatten().copied().filter(|&end| end > now);
+            now = later.fold(f64::INFINITY, f64::min);
+            assert!(now.is_finite(), "jobs wait for each other");
+        }
+    }
+    ends.into_iter().map(Option::unwrap).collect()
+}
+
+/// A stage that has room, of those of a case.
+fn some_stage(case: &Case, which: usize) -> Option<(ChunkedStage, Chunks, StepCosts)> {
+    let mut fit = Vec::new();
+    stages(case, |stage, _, chunks, costs, has_room| {
+        if has_room {
+            fit.push((stage.clone(), chunks.clone(), costs.clone()));
+        }
+    });
+    let which = which % fit.len().max(1);
+    fit.into_iter().nth(which)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn lanes_take_as_long_as_a_clock_says(
+        case in cases(), which in any::<usize>(), after_backward in any::<bool>(),
+        eviction in prop_oneof![Just(Eviction::Belady), Just(Eviction::Lru), Just(Eviction::Fifo)],
+        (ahead, behind) in (0_usize..5, 0_usize..4),
+    ) {
+        let Some((mut stage, chunks, costs)) = some_stage(&case, which) else { return Ok(()) };
+        if after_backward && stage.host_copy == HostCopy::Kept {
+            stage.update = UpdateTime::AfterBackward;
+        }
+        let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
+        let visits = stage.paged(Paging { eviction, ahead, behind }, &chunks, &room).unwrap();
+        let rates = case.question.rates;
+        let (jobs, passes) = jobs((&chunks, &stage, &visits), &costs, rates);
+        let ends = clock(&jobs);
+        let checked = Visits::new(&chunks.uses, &visits, |of| spills(stage.host_copy, of)).unwrap();
+        let scene = LaneScene { chunks: &chunks, visits: &checked, update: stage.update, seconds: &costs.seconds, rates };
+        let mut run = LaneRun::new(&scene);
+        let mut end = 0.0;
+        for &pass in &passes {
+            let told = run.iterate();
+            let waits = told.busy.compute + told.fetch_seconds + told.leave_seconds;
+            prop_assert!((told.iteration_seconds - waits).abs() <= 1e-9 * (1.0 + ends[pass]));
+            end += told.iteration_seconds;
+            prop_assert!((end - ends[pass]).abs() <= 1e-9 * (1.0 + end), "{} instead of {}", end, ends[pass]);
+        }
+        let mut busy = [0.0; 4];
+        jobs.iter().for_each(|job| busy[job.lane] += job.seconds / ITERATIONS as f64);
+        let told = scene.simulate();
+        for (told, busy) in [told.busy.compute, told.busy.up, told.busy.down, told.busy.update].iter().zip(busy) {
+            prop_assert!((told - busy).abs() <= 1e-9 * (1.0 + busy));
+        }
+        prop_assert!(told.iteration_seconds >= told.busy.most() * (1.0 - 1e-9));
+    }
+
+    /// What repeats itself goes on as it was said to.
+    #[test]
+    fn iterations_go_on_as_the_steady_one(case in cases(), which in any::<usize>(), ahead in 0_usize..4) {
+        let Some((stage, chunks, costs)) = some_stage(&case, which) else { return Ok(()) };
+        let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
+        let paging = Paging { eviction: Eviction::Belady, ahead, behind: 1 };
+        let visits = stage.paged(paging, &chunks, &room).unwrap();
+        let checked = Visits::new(&chunks.uses, &visits, |of| spills(stage.host_copy, of)).unwrap();
+        let rates = case.question.rates;
+        let scene = LaneScene { chunks: &chunks, visits: &checked, update: stage.update, seconds: &costs.seconds, rates };
+        let told = scene.simulate();
+        prop_assume!(told.is_steady);
+        let mut run = LaneRun::new(&scene);
+        let all: Vec<f64> = (0..40 + 240).map(|_| run.iterate().iteration_seconds).collect();
+        // All cycles that are as short end within these.
+        let mean = all[40..].iter().sum::<f64>() / 240.0;
+        let spread = all[40..].iter().fold(0.0_f64, |most, of| most.max((of - mean).abs()));
+        let tolerance = 1e-7 * mean + spread * 32.0 / 240.0;
+        prop_assert!((mean - told.iteration_seconds).abs() <= tolerance, "{} instead of {}", told.iteration_seconds, mean);
+    }
+}

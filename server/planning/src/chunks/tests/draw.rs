@@ -1,0 +1,324 @@
+//! Random questions, and every choice of theirs, weighed through the contract alone.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::host::{HostCopy, spills};
+use loadmaster_proto::chunks::order::ChunkOrder;
+use loadmaster_proto::chunks::packing::ChunkLayout;
+use loadmaster_proto::chunks::paging::Eviction;
+use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::visits::Visits;
+use loadmaster_proto::chunks::sequence::Sequence;
+use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, Residency, StepKernel, UpdateTime};
+use loadmaster_proto::model::layer::{Layer, LayerKind};
+use loadmaster_proto::model::zoo::{Bert, Gpt2, Llama, Zoo};
+use loadmaster_proto::model::{Model, ModelInput};
+use loadmaster_proto::training::actions::Steps;
+use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
+use proptest::prelude::*;
+
+use crate::chunks::{
+    ChunkChoices, ChunkQuestion, LaneRates, LaneScene, Lanes, Passes, StepCosts, TriedSizes,
+};
+use crate::predict::PredictionError;
+
+/// Costs that repeat, begun elsewhere by each order and recomputation.
+#[derive(Debug, Clone)]
+pub(super) struct Costs {
+    pub(super) training: TrainingSpec,
+    pub(super) layers: usize,
+    pub(super) needed: Vec<u64>,
+    pub(super) seconds: Vec<f64>,
+}
+
+impl Passes for Costs {
+    fn costs(&self, order: ChunkOrder, recompute: RecomputePolicy) -> Result<StepCosts, PredictionError> {
+        let steps = Steps::of_chunks(&TrainingSpec { recompute, ..self.training }, self.layers, order);
+        let from =
+            usize::from(order == ChunkOrder::Layer) + 2 * usize::from(recompute == RecomputePolicy::None);
+        let count = steps.all().len();
+        let needed = self.needed.iter().cycle().skip(from).copied().take(count).collect();
+        let seconds = self.seconds.iter().cycle().skip(from).copied().take(count).collect();
+        Ok(StepCosts { needed, seconds })
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Case {
+    pub(super) question: ChunkQuestion,
+    pub(super) costs: Costs,
+}
+
+/// Maps of these widths, with a layer without parameters behind some of them.
+pub(super) fn chain(widths: &[(i64, bool)]) -> Model {
+    let mut layers = Vec::new();
+    for (pair, &(_, is_followed)) in widths.windows(2).zip(widths) {
+        let kind = LayerKind::Linear { in_features: pair[0].0, out_features: pair[1].0 };
+        layers.push(Layer { name: "linear".to_owned(), kind });
+        layers.extend(is_followed.then(|| Layer { name: "relu".to_owned(), kind: LayerKind::Relu }));
+    }
+    Model::new("chain".to_owned(), ModelInput::Vector { size: widths[0].0 }, layers).unwrap()
+}
+
+pub(super) fn gpt(blocks: i64, hidden_size: i64, untied_head: bool) -> Model {
+    let gpt = Gpt2 {
+        blocks,
+        hidden_size,
+        heads: 2,
+        vocabulary_size: 40,
+        sequence_length: 8,
+        untied_head,
+        ..Gpt2::default()
+    };
+    Zoo::Gpt2(gpt).build().unwrap()
+}
+
+fn bert(blocks: i64, hidden_size: i64) -> Model {
+    let bert = Bert {
+        blocks,
+        hidden_size,
+        heads: 2,
+        sequence_length: 8,
+        positions: 8,
+        vocabulary_size: 30,
+        classes: 3,
+        ..Bert::default()
+    };
+    Zoo::Bert(bert).build().unwrap()
+}
+
+fn llama(blocks: i64, hidden_size: i64, tied_head: bool) -> Model {
+    let llama = Llama {
+        blocks,
+        hidden_size,
+        heads: 2,
+        key_value_heads: 1,
+        feed_forward_size: 2 * hidden_size,
+        sequence_length: 8,
+        vocabulary_size: 30,
+        tied_head,
+        ..Llama::default()
+    };
+    Zoo::Llama(llama).build().unwrap()
+}
+
+fn models() -> impl Strategy<Value = Model> {
+    let widths = proptest::collection::vec((1_i64..24, proptest::bool::weighted(0.3)), 2..7);
+    prop_oneof![
+        3 => widths.prop_map(|widths| chain(&widths)),
+        1 => (1_i64..3, 1_i64..6).prop_map(|(blocks, half)| bert(blocks, 2 * half)),
+        1 => (1_i64..3, 1_i64..4, any::<bool>()).prop_map(|(blocks, quarter, tied)| llama(blocks, 4 * quarter, tied)),
+        2 => (1_i64..4, 1_i64..6, any::<bool>()).prop_map(|(blocks, half, untied)| gpt(blocks, 2 * half, untied)),
+    ]
+}
+
+fn some<T: Clone + std::fmt::Debug + 'static>(all: &[T]) -> impl Strategy<Value = Vec<T>> + use<T> {
+    proptest::sample::subsequence(all.to_vec(), 1..=all.len())
+}
+
+pub(super) fn training(precision: Precision, micro_batches: u32) -> TrainingSpec {
+    let optimizer =
+        Optimizer::Adam { learning_rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0 };
+    TrainingSpec {
+        micro_batch_size: 1,
+        micro_batches,
+        schedule: Schedule::Gpipe,
+        recompute: RecomputePolicy::None,
+        optimizer,
+        precision,
+        seed: 0,
+    }
+}
+
+prop_compose! {
+    fn rates()(
+        up in 1_u32..60, down in 1_u32..60, update in 1_u32..60, device_update in 1_u32..60,
+        copy_seconds in prop_oneof![Just(0.0), 0.0..0.5_f64], speed in prop_oneof![Just(10.0), Just(100.0), Just(1000.0)],
+    ) -> LaneRates {
+        let [up, down, update, device_update] = [up, down, update, device_update].map(|of| f64::from(of) * speed);
+        LaneRates { up, down, copy_seconds, update, device_update: 10.0 * device_update }
+    }
+}
+
+prop_compose! {
+    fn choices(parameters: u64)(
+        orders in some(&[ChunkOrder::Layer, ChunkOrder::MicroBatch]),
+        recomputes in some(&[RecomputePolicy::None, RecomputePolicy::Layer]),
+        host_copies in some(&[HostCopy::Kept, HostCopy::Made]),
+        layouts in prop_oneof![3 => Just(vec![ChunkLayout::Aligned]), 1 => some(&[ChunkLayout::Aligned, ChunkLayout::Patrickstar])],
+        shares in proptest::collection::vec(1_u64..=110, 1..4),
+        (ahead, behind) in (0_usize..=3, 0_usize..=2),
+        on_device in prop_oneof![3 => Just(None), 1 => (0_usize..4).prop_map(Some)],
+        staging in 1_usize..4,
+    ) -> ChunkChoices {
+        let sizes = shares.iter().map(|share| (parameters * share / 100).max(1)).collect();
+        ChunkChoices {
+            layouts, orders, recomputes, host_copies, on_device, staging,
+            sizes: TriedSizes::Named(sizes),
+            ahead: 0..=ahead, behind: 0..=behind,
+            kernel: StepKernel::OnePass,
+            tolerance: 0.0,
+            most_simulated: usize::MAX,
+        }
+    }
+}
+
+/// From too little memory to plenty of it, on both sides.
+pub(super) fn cases() -> impl Strategy<Value = Case> {
+    let precision = prop_oneof![Just(Precision::Fp32), Just(Precision::Bf16)];
+    let costs = (
+        proptest::collection::vec(0_u64..4_000, 1..20),
+        proptest::collection::vec(prop_oneof![1 => Just(0.0), 5 => 0.1..20.0_f64], 1..20),
+    );
+    (models(), precision, 1_u32..4, costs, rates(), 0_u64..=130, 0_u64..=140).prop_flat_map(
+        |(model, precision, micro_batches, (needed, seconds), rates, device, host)| {
+            let training = training(precision, micro_batches);
+            let all = 18 * model.parameter_count() + 500;
+            let most = needed.iter().copied().max().unwrap();
+            let costs = Costs { training, layers: model.layers().len(), needed, seconds };
+            choices(model.parameter_count()).prop_map(move |choices| Case {
+                question: ChunkQuestion {
+                    model: model.clone(),
+                    training,
+                    capacity: Bytes(most + all * device / 100),
+                    host_memory: Bytes(all * host / 100),
+                    rates,
+                    choices,
+                },
+                costs: costs.clone(),
+            })
+        },
+    )
+}
+
+/// A stage of a question, but for what is on the device when.
+fn stage(question: &ChunkQuestion, of: (ChunkLayout, u64, ChunkOrder, HostCopy)) -> ChunkedStage {
+    let (layout, chunk_elements, order, host_copy) = of;
+    ChunkedStage {
+        layout,
+        chunk_elements,
+        order,
+        host_copy,
+        staging: question.choices.staging,
+        update: UpdateTime::OnArrival,
+        kernel: question.choices.kernel,
+        on_device: Vec::new(),
+        residency: Residency::Paged(Paging::AT_NEED),
+        host_memory: Bytes(u64::MAX),
+    }
+}
+
+/// Chunks whose gradients are complete last first, and of those the ones that are needed first.
+fn ranked(chunks: &Chunks) -> Vec<usize> {
+    let mut all: Vec<(usize, usize, usize)> = Vec::new();
+    for chunk in 0..chunks.layout.chunks().len() {
+        let payloads = chunks.uses.payloads().iter().filter(|of| of.payload.chunk == chunk);
+        let last = payloads.clone().flat_map(|of| &of.gradients).max().unwrap();
+        let first = payloads.flat_map(|of| &of.steps).min().unwrap();
+        all.push((usize::MAX - last, *first, chunk));
+    }
+    all.sort_unstable();
+    all.into_iter().map(|of| of.2).collect()
+}
+
+/// Whether a stage has room in every step, and its host memory suffices.
+fn has_room(question: &ChunkQuestion, stage: &ChunkedStage, chunks: &Chunks, needed: &[u64]) -> bool {
+    let room: Option<Vec<u64>> =
+        needed.iter().map(|needed| question.capacity.0.checked_sub(*needed)).collect();
+    let fits = room.is_some_and(|room| stage.paged(Paging::AT_NEED, chunks, &room).is_ok());
+    fits && chunks.host.bytes <= question.host_memory.0
+}
+
+/// Visits every stage of a question that has room for a number of chunks on the device: each number that there is.
+pub(super) fn stages(
+    case: &Case,
+    mut visit: impl FnMut(&ChunkedStage, RecomputePolicy, &Chunks, &StepCosts, bool),
+) {
+    let question = &case.question;
+    let choices = &question.choices;
+    let TriedSizes::Named(sizes) = &choices.sizes else { panic!("sizes are named in these cases") };
+    for &recompute in &choices.recomputes {
+        for &order in &choices.orders {
+            let costs = case.costs.costs(order, recompute).unwrap();
+            let training = TrainingSpec { recompute, ..question.training };
+            // Named sizes may be rounded to the same.
+            let mut seen = Vec::new();
+            for (&layout, &size) in
+                choices.layouts.iter().flat_map(|layout| sizes.iter().map(move |size| (layout, size)))
+            {
+                for &copy in &choices.host_copies {
+                    let stage = stage(question, (layout, size, order, copy));
+                    let Ok(chunks) = stage.lay_out(&question.model, &training) else { continue };
+                    let rounded = (layout, chunks.layout.chunk_elements(), copy);
+                    if seen.contains(&rounded) {
+                        continue;
+                    }
+                    seen.push(rounded);
+                    let ranked = ranked(&chunks);
+                    let all = 0..=ranked.len();
+                    let counts = choices.on_device.map(|count| count.min(ranked.len()));
+                    for count in counts.map_or(all, |count| count..=count) {
+                        let mut on_device = ranked[..count].to_vec();
+                        on_device.sort_unstable();
+                        let stage = ChunkedStage { on_device, ..stage.clone() };
+                        let chunks = stage.lay_out(&question.model, &training).unwrap();
+                        let has_room = has_room(question, &stage, &chunks, &costs.needed);
+                        visit(&stage, recompute, &chunks, &costs, has_room);
+                    }
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn simulate(
+    question: &ChunkQuestion,
+    stage: &ChunkedStage,
+    chunks: &Chunks,
+    costs: &StepCosts,
+) -> Lanes {
+    let Residency::Planned(visits) = &stage.residency else { panic!("visits are planned by now") };
+    let visits = Visits::new(&chunks.uses, visits, |of| spills(stage.host_copy, of)).unwrap();
+    let (update, rates) = (stage.update, question.rates);
+    LaneScene { chunks, visits: &visits, update, seconds: &costs.seconds, rates }.simulate()
+}
+
+/// Every choice that there is room for, with as few chunks on the device as the host needs, as many as there is room for, or a
+/// power of two between.
+pub(super) fn weighed(case: &Case) -> Vec<Lanes> {
+    let mut all = Vec::new();
+    let mut fit: Vec<(ChunkedStage, RecomputePolicy, Chunks, StepCosts)> = Vec::new();
+    stages(case, |stage, recompute, chunks, costs, has_room| {
+        if has_room {
+            fit.push((stage.clone(), recompute, chunks.clone(), costs.clone()));
+        }
+    });
+    for (stage, recompute, chunks, costs) in &fit {
+        let is_like = |other: &&(ChunkedStage, RecomputePolicy, Chunks, StepCosts)| {
+            let bare = |stage: &ChunkedStage| ChunkedStage { on_device: Vec::new(), ..stage.clone() };
+            other.1 == *recompute && bare(&other.0) == bare(stage)
+        };
+        let counts: Vec<usize> = fit.iter().filter(is_like).map(|of| of.0.on_device.len()).collect();
+        let count = stage.on_device.len();
+        let is_end = counts.iter().min() == Some(&count) || counts.iter().max() == Some(&count);
+        if !(is_end || count.is_power_of_two()) {
+            continue;
+        }
+        let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
+        for ahead in case.question.choices.ahead.clone() {
+            for behind in case.question.choices.behind.clone() {
+                let paging = Paging { eviction: Eviction::Belady, ahead, behind };
+                let visits = stage.paged(paging, chunks, &room).unwrap();
+                let stage = ChunkedStage { residency: Residency::Planned(visits), ..stage.clone() };
+                all.push(simulate(&case.question, &stage, chunks, costs));
+            }
+        }
+    }
+    all
+}
+
+/// Whether a layout can have any of the named sizes.
+pub(super) fn has_sizes(case: &Case) -> bool {
+    let largest = Sequence::of_model(&case.question.model).atoms().map(|atom| atom.iter().sum::<u64>()).max();
+    let TriedSizes::Named(sizes) = &case.question.choices.sizes else { return true };
+    case.question.choices.layouts.contains(&ChunkLayout::Aligned) || sizes.iter().copied().max() >= largest
+}

@@ -1,0 +1,104 @@
+//! What lacks, and what helps, against every choice that there is.
+
+use loadmaster_proto::bytes::Bytes;
+use proptest::prelude::*;
+
+use super::draw::{Case, Costs, cases, gpt, has_sizes, stages, training};
+use crate::chunks::{ChunkChoices, ChunkQuestion, LaneRates, NoChunks, Remedy, choose, fits, largest};
+use loadmaster_proto::training::Precision;
+
+/// Whether any stage of a question has room.
+fn any_fits(case: &Case) -> bool {
+    let mut any = false;
+    stages(case, |_, _, _, _, has_room| any |= has_room);
+    any
+}
+
+fn with(case: &Case, device: i64, host: i64) -> Case {
+    let mut case = case.clone();
+    case.question.capacity.0 = case.question.capacity.0.saturating_add_signed(device);
+    case.question.host_memory.0 = case.question.host_memory.0.saturating_add_signed(host);
+    case
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn what_lacks_is_what_lacks(mut case in cases(), less in 1_u64..4) {
+        case.question.host_memory.0 /= less;
+        let any = any_fits(&case);
+        if !has_sizes(&case) {
+            prop_assert!(matches!(choose(&case.question, &case.costs), Err(NoChunks::Invalid(_))));
+            return Ok(());
+        }
+        prop_assert_eq!(fits(&case.question, &case.costs).unwrap(), any);
+        let lack = match choose(&case.question, &case.costs) {
+            Ok(_) => {
+                prop_assert!(any);
+                return Ok(());
+            }
+            Err(NoChunks::NoRoom(lack)) => *lack,
+            Err(why) => return Err(TestCaseError::fail(why.to_string())),
+        };
+        prop_assert!(!any && lack.missing() > 0);
+        // With these bytes the named choice has room, and without any one of them it has not.
+        let device = lack.device.map_or(0, |(_, bytes)| bytes.0 as i64);
+        let host = lack.host.map_or(0, |bytes| bytes.0 as i64);
+        let mut named = case.clone();
+        let choices = &mut named.question.choices;
+        choices.orders = vec![lack.choice.order];
+        choices.recomputes = vec![lack.choice.recompute];
+        choices.layouts = vec![lack.choice.layout];
+        choices.sizes = crate::chunks::TriedSizes::Named(vec![lack.choice.chunk_elements]);
+        choices.host_copies = vec![lack.choice.host_copy];
+        choices.on_device = Some(lack.choice.on_device);
+        let is_other = case.question.choices.on_device.is_some_and(|count| count < lack.choice.on_device);
+        prop_assert!(any_fits(&with(&named, device, host)));
+        prop_assert!(device == 0 || !any_fits(&with(&named, device - 1, host)));
+        prop_assert!(host == 0 || !any_fits(&with(&named, device, host - 1)));
+        prop_assert!(!is_other);
+        for remedy in &lack.remedies {
+            let asked = remedy.applied(&case.question);
+            prop_assert!(choose(&asked, &case.costs).is_ok(), "{}", remedy);
+            if let Remedy::Memory { device, host } = *remedy {
+                // One side alone: not a byte too much.
+                let [device, host] = [device.0 as i64, host.0 as i64];
+                prop_assert!(any_fits(&with(&case, device, host)));
+                let less = if device == 0 { (0, host - 1) } else { (device - 1, 0) };
+                prop_assert!((device > 0 && host > 0) || !any_fits(&with(&case, less.0, less.1)), "{}", remedy);
+            }
+        }
+        // Memory always helps, if chunks are as many as are asked for.
+        let helps = lack.remedies.iter().any(|remedy| matches!(remedy, Remedy::Memory { .. }));
+        prop_assert!(helps);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    /// The largest model is where a scan from below finds it.
+    #[test]
+    fn the_largest_model_is_found(capacity in 2_000_u64..30_000, host in 2_000_u64..100_000, hidden in 1_i64..4) {
+        let question = |blocks: u64| {
+            let model = gpt(blocks as i64, 2 * hidden, false);
+            let training = training(Precision::Bf16, 2);
+            let costs = Costs { training, layers: model.layers().len(), needed: vec![500, 900, 100], seconds: vec![1.0] };
+            let rates = LaneRates { up: 1e3, down: 1e3, copy_seconds: 0.0, update: 1e3, device_update: 1e4 };
+            let question = ChunkQuestion {
+                model, training, rates,
+                capacity: Bytes(capacity),
+                host_memory: Bytes(host),
+                choices: ChunkChoices { most_simulated: 1, ..ChunkChoices::default() },
+            };
+            (question, costs)
+        };
+        let found = largest(1..=6, |blocks| Some(question(blocks))).unwrap();
+        let scanned = (1..=6).take_while(|&blocks| {
+            let (question, costs) = question(blocks);
+            choose(&question, &costs).is_ok()
+        });
+        prop_assert_eq!(found, scanned.last());
+    }
+}

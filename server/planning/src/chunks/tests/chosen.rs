@@ -21,7 +21,7 @@ fn check(case: &Case, plan: &ChunkPlan) -> Result<(), TestCaseError> {
     let costs = case.costs.costs(plan.stage.order, plan.recompute).unwrap();
     prop_assert_eq!(&costs.needed, &plan.needed);
     let Residency::Planned(visits) = &plan.stage.residency else { panic!("visits are planned") };
-    let copied = |chunk: usize| chunks.copied_bytes(chunk);
+    let copied = |chunk: usize| chunks.copied_bytes(chunk, false);
     let (mut up, mut down) = (0, 0);
     let mut resident = vec![chunks.on_device_bytes(); plan.needed.len()];
     for visit in visits {
@@ -103,7 +103,7 @@ proptest! {
             let stage = laid.stage(group.host_copy, group.on_device);
             let visits = stage.paged(Paging { eviction, ahead, behind }, &chunks, &laid.room()).unwrap();
             let checked = Visits::new(&chunks.uses, &visits, |of| spills(stage.host_copy, of)).unwrap();
-            let up = checked.moved(|chunk| chunks.copied_bytes(chunk)).up as f64 / question.rates.up;
+            let up = chunks.moved(&checked).up as f64 / question.rates.up;
             let stage = ChunkedStage { residency: Residency::Planned(visits), ..stage };
             let lanes = simulate(question, &stage, &chunks, &laid.ground.costs);
             let bound = group.bound;

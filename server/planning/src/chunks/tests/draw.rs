@@ -2,17 +2,17 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::host::{HostCopy, spills};
-use loadmaster_proto::chunks::order::ChunkOrder;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::visits::Visits;
 use loadmaster_proto::chunks::sequence::Sequence;
-use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, Residency, StepKernel, UpdateTime};
+use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkedStage, Chunks, Residency, StepKernel, UpdateTime};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::zoo::{Bert, Gpt2, Llama, Zoo};
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::training::actions::Steps;
+use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use proptest::prelude::*;
 
@@ -199,6 +199,7 @@ fn stage(question: &ChunkQuestion, of: (ChunkLayout, u64, ChunkOrder, HostCopy))
         order,
         host_copy,
         staging: question.choices.staging,
+        moves: ChunkMoves::Dropped,
         update: UpdateTime::OnArrival,
         kernel: question.choices.kernel,
         on_device: Vec::new(),

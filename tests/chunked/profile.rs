@@ -10,7 +10,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::residency::paged::Paging;
-use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkedStage, Residency, StepKernel, UpdateTime};
+use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, StepKernel, UpdateTime};
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::tape::LayerContent;
 use loadmaster_proto::model::Model;
@@ -45,7 +45,7 @@ fn roomy() -> ChunkedStage {
         update: UpdateTime::OnArrival,
         kernel: StepKernel::OnePass,
         on_device: Vec::new(),
-        residency: Residency::Paged(Paging::AT_NEED),
+        residency: ChunkResidency::Paged(Paging::AT_NEED),
         host_memory: PLENTY,
     }
 }

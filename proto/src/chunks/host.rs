@@ -37,7 +37,7 @@ choice! {
 
 /// A part of the host's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
+pub struct HostPart {
     /// Where it begins, bytes.
     pub start: u64,
     /// How many there are.
@@ -48,12 +48,12 @@ pub struct Part {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostChunk {
     /// What the optimizer keeps, in the order of the lists: the fp32 copy first. Nothing where that is on the device.
-    pub state: Vec<Part>,
+    pub state: Vec<HostPart>,
     /// Parameters that the rank owns, whose place gradients take where they are not apart; the whole chunk's where these may
     /// leave unfinished. None where they are made.
-    pub parameters: Option<Part>,
+    pub parameters: Option<HostPart>,
     /// Gradients of the whole chunk that are apart.
-    pub gradients: Option<Part>,
+    pub gradients: Option<HostPart>,
 }
 
 /// What a rank's chunks take of the host.
@@ -62,7 +62,7 @@ pub struct HostMemory {
     /// Each chunk.
     pub chunks: Vec<HostChunk>,
     /// What gradients without a place pass through, one after the other.
-    pub staging: Vec<Part>,
+    pub staging: Vec<HostPart>,
     /// All of it, bytes.
     pub bytes: u64,
 }
@@ -90,7 +90,7 @@ impl HostMemory {
             let bytes = elements.checked_mul(lists.scalar_bytes(list))?;
             let start = end.checked_next_multiple_of(ALIGNMENT_BYTES)?;
             end = start.checked_add(bytes)?;
-            Some(Part { start, bytes })
+            Some(HostPart { start, bytes })
         };
         let mut given_out = || {
             let mut chunks = Vec::with_capacity(layout.chunks().len());

@@ -45,7 +45,7 @@ pub struct ChunkedStage {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_device: Vec<usize>,
     /// When payloads of the others are on the device.
-    pub residency: Residency,
+    pub residency: ChunkResidency,
     /// Most that it may take of the host.
     pub host_memory: Bytes,
 }
@@ -107,7 +107,7 @@ choice! {
 /// When payloads are on the device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Residency {
+pub enum ChunkResidency {
     /// In these visits of every iteration.
     Planned(Vec<Visit>),
     /// As a rule has it with the room that a first iteration has found.
@@ -200,7 +200,7 @@ impl ChunkedStage {
             return Err(Invalid::field("host_memory", why));
         }
         let chunks = Chunks { lists, layout, steps, uses, sharing, host };
-        if let Residency::Planned(visits) = &self.residency {
+        if let ChunkResidency::Planned(visits) = &self.residency {
             in_range("residency.planned", visits.len(), 0..=Visit::MAX)?;
             self.told(&chunks, visits).map_err(|of| of.of_field("residency.planned"))?;
         }
@@ -235,8 +235,8 @@ impl ChunkedStage {
     /// Names the step that lacks room.
     pub fn visits(&self, chunks: &Chunks, room: &[u64]) -> Result<Vec<Visit>, Invalid> {
         match &self.residency {
-            Residency::Planned(visits) => Ok(visits.clone()),
-            Residency::Paged(paging) => self.paged(*paging, chunks, room),
+            ChunkResidency::Planned(visits) => Ok(visits.clone()),
+            ChunkResidency::Paged(paging) => self.paged(*paging, chunks, room),
         }
     }
 

@@ -4,7 +4,7 @@ use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
-use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkedStage, Residency, StepKernel, UpdateTime};
+use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, StepKernel, UpdateTime};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_tests::Sampler;
 
@@ -28,7 +28,7 @@ fn chunked(dice: &mut Sampler) -> ChunkedStage {
         update: UpdateTime::OnArrival,
         kernel: StepKernel::OnePass,
         on_device: Vec::new(),
-        residency: Residency::Paged(paging),
+        residency: ChunkResidency::Paged(paging),
         host_memory: Bytes(16 << 30),
     }
 }
@@ -113,7 +113,8 @@ fn every_step_of_a_training_in_chunks_needs_what_was_predicted() {
             let capacity = least + pick(&mut dice, &[0, least / 2, 1 << 30]);
             let room: Vec<u64> = other.iter().map(|other| capacity - other).collect();
             let visits = stage.visits(&chunks, &room).unwrap();
-            let planned = ChunkedStage { residency: Residency::Planned(visits.clone()), ..stage.clone() };
+            let planned =
+                ChunkedStage { residency: ChunkResidency::Planned(visits.clone()), ..stage.clone() };
             let measured = train(&run, &model, &planned, capacity);
             let told = measured.chunks.as_ref().unwrap();
             let what = format!("{} {training:?} {stage:?}", model.family());

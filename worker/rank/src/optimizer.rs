@@ -17,7 +17,7 @@ use crate::tensor::copy_of;
 
 /// What the optimizer keeps of one trained tensor between steps.
 #[derive(Debug, Default)]
-pub(crate) struct TensorState {
+pub(crate) struct OptimizerState {
     /// SGD's velocity or Adam's first moment.
     pub(crate) first: Option<Tensor>,
     /// Adam's second moment.
@@ -28,14 +28,14 @@ pub(crate) struct TensorState {
 #[derive(Debug)]
 pub struct Stepper {
     rule: Optimizer,
-    states: Vec<TensorState>,
+    states: Vec<OptimizerState>,
     steps: i32,
 }
 
 impl Stepper {
     /// An optimizer of `count` trained tensors. Its state is made in the first step.
     pub fn new(rule: Optimizer, count: usize) -> Self {
-        Self { rule, states: std::iter::repeat_with(TensorState::default).take(count).collect(), steps: 0 }
+        Self { rule, states: std::iter::repeat_with(OptimizerState::default).take(count).collect(), steps: 0 }
     }
 
     /// Updates every tensor that has a gradient and forgets the gradients.
@@ -76,7 +76,7 @@ impl Stepper {
 pub(crate) fn update(
     rule: Optimizer,
     steps: i32,
-    state: &mut TensorState,
+    state: &mut OptimizerState,
     weights: &Tensor,
     gradient: &Tensor,
 ) -> Result<(), RankError> {
@@ -124,7 +124,7 @@ impl Moments {
     fn update(
         &self,
         steps: i32,
-        state: &mut TensorState,
+        state: &mut OptimizerState,
         weights: &Tensor,
         gradient: &Tensor,
     ) -> Result<(), RankError> {

@@ -150,7 +150,7 @@ fn told(uses: &Uses, cycle: &AccessCycle, eviction: Eviction, last: &[Option<usi
     for (payload, last) in last.iter().enumerate() {
         last.iter().for_each(|&last| ending[last].push(payload));
     }
-    for step in 0..uses.steps() {
+    for (step, ending) in ending.into_iter().enumerate() {
         let moment = residency.access();
         for payload in moment.evicted {
             if let Some(came) = fetched[payload].take() {
@@ -160,7 +160,7 @@ fn told(uses: &Uses, cycle: &AccessCycle, eviction: Eviction, last: &[Option<usi
         for payload in moment.fetched {
             fetched[payload] = Some(step);
         }
-        for &payload in &ending[step] {
+        for payload in ending {
             if let Some(came) = fetched[payload].take() {
                 end(payload, came, step + 1);
             }

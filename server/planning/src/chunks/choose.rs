@@ -22,7 +22,7 @@ const ROUNDING: f64 = 1e-9;
 
 /// Choices that differ in visits alone.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Group<'a> {
+pub(super) struct ChoiceGroup<'a> {
     pub(super) laid: &'a Laid<'a>,
     pub(super) host_copy: HostCopy,
     pub(super) on_device: usize,
@@ -76,19 +76,18 @@ pub(super) fn all_laid<'a>(
 }
 
 /// All that there is room for.
-pub(super) fn groups<'a>(laid: &'a [Laid<'a>]) -> Vec<Group<'a>> {
+pub(super) fn groups<'a>(laid: &'a [Laid<'a>]) -> Vec<ChoiceGroup<'a>> {
     let mut groups = Vec::new();
     for laid in laid {
         let mut bounds: Vec<(usize, f64)> = Vec::new();
         for &host_copy in &laid.question.choices.host_copies {
             let most = laid.most_that_fit(host_copy);
-            let room = laid.fewest_for_host(host_copy).zip(most).filter(|(fewest, most)| fewest <= most);
-            let Some((fewest, most)) = room else { continue };
+            let Some((fewest, most)) = laid.fewest_for_host(host_copy).zip(most) else { continue };
             for on_device in counts(laid.question, (fewest, most)) {
                 let known = bounds.iter().find(|(count, _)| *count == on_device).map(|of| of.1);
                 let bound = known.unwrap_or_else(|| laid.bound(on_device));
                 bounds.extend(known.is_none().then_some((on_device, bound)));
-                groups.push(Group { laid, host_copy, on_device, bound });
+                groups.push(ChoiceGroup { laid, host_copy, on_device, bound });
             }
         }
     }
@@ -140,8 +139,8 @@ impl Search<'_> {
         is_beaten
     }
 
-    fn look_into(&mut self, group: &Group<'_>) {
-        let Group { laid, host_copy, on_device, bound } = *group;
+    fn look_into(&mut self, group: &ChoiceGroup<'_>) {
+        let ChoiceGroup { laid, host_copy, on_device, bound } = *group;
         if self.is_beaten(bound) {
             return;
         }

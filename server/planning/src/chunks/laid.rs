@@ -10,7 +10,7 @@ use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::uses::{PayloadUses, Uses};
 use loadmaster_proto::chunks::sequence::Sequence;
-use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkedStage, Chunks, Residency, UpdateTime};
+use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, Chunks, UpdateTime};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::actions::Steps;
@@ -227,7 +227,7 @@ impl<'a> Laid<'a> {
             update: UpdateTime::OnArrival,
             kernel: self.question.choices.kernel,
             on_device: self.on_device(on_device),
-            residency: Residency::Paged(Paging::AT_NEED),
+            residency: ChunkResidency::Paged(Paging::AT_NEED),
             host_memory: self.question.host_memory,
         }
     }

@@ -137,7 +137,7 @@ type Told = (usize, Visit, VisitCopies);
 
 /// What is due at a boundary, in the order in which it happens.
 #[derive(Debug, Clone, Default)]
-struct Due {
+struct DueVisits {
     leave: Vec<Told>,
     are_gone: Vec<Told>,
     come: Vec<Told>,
@@ -149,7 +149,7 @@ struct Due {
 pub(super) struct LaneRun<'a> {
     scene: &'a LaneScene<'a>,
     /// Of each boundary.
-    due: Vec<Due>,
+    due: Vec<DueVisits>,
     /// Of each step, with updates on the device.
     seconds: Vec<f64>,
     clocks: Clocks,
@@ -176,7 +176,7 @@ impl<'a> LaneRun<'a> {
     pub(super) fn new(scene: &'a LaneScene<'a>) -> Self {
         let uses = &scene.chunks.uses;
         let steps = uses.steps();
-        let mut due = vec![Due::default(); steps + 1];
+        let mut due = vec![DueVisits::default(); steps + 1];
         for (payload, &visit, copies) in scene.visits.all() {
             let told = (payload, visit, copies);
             due[visit.leaves].leave.extend(copies.leaves_changed.then_some(told));
@@ -213,7 +213,7 @@ impl<'a> LaneRun<'a> {
         let begin = clocks.now;
         let mut told = Lanes::default();
         let mut later = Vec::new();
-        for (boundary, Due { leave, are_gone, come, are_needed }) in due.iter().enumerate() {
+        for (boundary, DueVisits { leave, are_gone, come, are_needed }) in due.iter().enumerate() {
             leave.iter().for_each(|of| clocks.leave(scene, of, &mut told.busy, &mut later));
             told.leave_seconds += clocks.wait(are_gone);
             come.iter().for_each(|of| clocks.come(scene, of, &mut told.busy));

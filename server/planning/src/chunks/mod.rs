@@ -38,6 +38,6 @@ pub use lanes::{LaneRates, LaneScene, LaneSeconds, Lanes};
 pub use largest::largest;
 pub use plan::{Certificate, ChunkPlan};
 pub use question::{ChunkChoices, ChunkQuestion, Passes, StepCosts, TriedSizes};
-pub use refusal::{Choice, NoChunks, NoRoom};
-pub use remedies::Remedy;
+pub use refusal::{ChunkChoice, NoChunks, NoRoom};
+pub use remedies::ChunkRemedy;
 pub use room::fits;

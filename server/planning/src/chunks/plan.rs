@@ -2,7 +2,7 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::residency::visits::{Moved, Visit};
-use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, Residency};
+use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::training::RecomputePolicy;
 
@@ -89,7 +89,7 @@ impl ChunkPlan {
             resident,
             host_bytes: Bytes(chunks.host.bytes),
             certificate: None,
-            stage: ChunkedStage { residency: Residency::Planned(visits), ..stage },
+            stage: ChunkedStage { residency: ChunkResidency::Planned(visits), ..stage },
         })
     }
 }

@@ -7,7 +7,7 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 
-use super::remedies::Remedy;
+use super::remedies::ChunkRemedy;
 use crate::predict::PredictionError;
 
 /// Why a model cannot be trained in chunks.
@@ -28,18 +28,18 @@ pub enum NoChunks {
 #[derive(Debug, Clone, PartialEq)]
 pub struct NoRoom {
     /// The choice.
-    pub choice: Choice,
+    pub choice: ChunkChoice,
     /// What lacks on the device, and in which step: that which lacks most.
     pub device: Option<(usize, Bytes)>,
     /// What lacks on the host.
     pub host: Option<Bytes>,
     /// Changes of the question with which there is a plan.
-    pub remedies: Vec<Remedy>,
+    pub remedies: Vec<ChunkRemedy>,
 }
 
 /// How chunks are laid out and where they are, but for visits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Choice {
+pub struct ChunkChoice {
     /// In which order micro-batches pass.
     pub order: ChunkOrder,
     /// What is computed again.
@@ -65,8 +65,8 @@ impl NoRoom {
         let device = self.device.map(|(step, bytes)| format!("{bytes} of the device lack in step {step}"));
         let host = self.host.map(|bytes| format!("{bytes} of the host lack"));
         let lacks: Vec<String> = device.into_iter().chain(host).collect();
-        let Choice { order, recompute, layout, chunk_elements, host_copy, on_device } = self.choice;
-        let remedies: Vec<String> = self.remedies.iter().map(Remedy::to_string).collect();
+        let ChunkChoice { order, recompute, layout, chunk_elements, host_copy, on_device } = self.choice;
+        let remedies: Vec<String> = self.remedies.iter().map(ChunkRemedy::to_string).collect();
         let remedies = if remedies.is_empty() {
             "no change that was tried helps".to_owned()
         } else {

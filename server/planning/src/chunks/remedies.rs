@@ -15,7 +15,7 @@ use super::room::{fits, layouts};
 
 /// A change of a question after which there is a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Remedy {
+pub enum ChunkRemedy {
     /// Compute layers again.
     RecomputeLayers,
     /// Let all micro-batches pass a layer before any passes the next.
@@ -35,7 +35,7 @@ pub enum Remedy {
     },
 }
 
-impl fmt::Display for Remedy {
+impl fmt::Display for ChunkRemedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RecomputeLayers => write!(f, "compute layers again ({})", RecomputePolicy::Layer),
@@ -54,7 +54,7 @@ impl fmt::Display for Remedy {
     }
 }
 
-impl Remedy {
+impl ChunkRemedy {
     /// The question with it.
     #[must_use]
     pub fn applied(&self, question: &ChunkQuestion) -> ChunkQuestion {
@@ -112,18 +112,18 @@ pub(super) fn no_room(question: &ChunkQuestion, passes: &impl Passes) -> Result<
     let choices = &question.choices;
     let mut tried = Vec::new();
     let mut add = |remedy, is_new: bool| tried.extend(is_new.then_some(remedy));
-    add(Remedy::LayerOrder, !choices.orders.contains(&ChunkOrder::Layer));
-    add(Remedy::RecomputeLayers, !choices.recomputes.contains(&RecomputePolicy::Layer));
-    add(Remedy::MadeCopies, !choices.host_copies.contains(&HostCopy::Made));
-    add(Remedy::OtherSizes, choices.sizes != TriedSizes::Spread);
-    add(Remedy::ChosenOnDevice, choices.on_device.is_some());
+    add(ChunkRemedy::LayerOrder, !choices.orders.contains(&ChunkOrder::Layer));
+    add(ChunkRemedy::RecomputeLayers, !choices.recomputes.contains(&RecomputePolicy::Layer));
+    add(ChunkRemedy::MadeCopies, !choices.host_copies.contains(&HostCopy::Made));
+    add(ChunkRemedy::OtherSizes, choices.sizes != TriedSizes::Spread);
+    add(ChunkRemedy::ChosenOnDevice, choices.on_device.is_some());
     let [device, host] = more;
     let none = Bytes(0);
-    tried.extend(host.map(|host| Remedy::Memory { device: none, host }));
-    tried.extend(device.map(|device| Remedy::Memory { device, host: none }));
+    tried.extend(host.map(|host| ChunkRemedy::Memory { device: none, host }));
+    tried.extend(device.map(|device| ChunkRemedy::Memory { device, host: none }));
     if device.is_none() && host.is_none() {
         let device = least.device.map_or(none, |(_, bytes)| bytes);
-        tried.push(Remedy::Memory { device, host: least.host.unwrap_or(none) });
+        tried.push(ChunkRemedy::Memory { device, host: least.host.unwrap_or(none) });
     }
     tried.retain(|remedy| fits(&remedy.applied(question), passes).unwrap_or(false));
     least.remedies = tried;

@@ -9,7 +9,7 @@ use loadmaster_proto::chunks::sequence::Sequence;
 
 use super::laid::{Ground, Laid};
 use super::question::{ChunkQuestion, Passes};
-use super::refusal::{Choice, NoChunks, NoRoom};
+use super::refusal::{ChunkChoice, NoChunks, NoRoom};
 
 /// Every layout that is tried.
 pub(super) type Layouts = Vec<((ChunkLayout, Lists), Layout)>;
@@ -123,7 +123,7 @@ impl Laid<'_> {
     ) -> Option<NoRoom> {
         let device = device.map(|(step, bytes)| (step, Bytes(bytes)));
         let host = (host > 0).then_some(Bytes(host));
-        let choice = Choice {
+        let choice = ChunkChoice {
             order: self.ground.order,
             recompute: self.ground.recompute,
             layout: self.layout,

@@ -9,10 +9,10 @@ use super::host::Updating;
 use super::host_step::HostStep;
 use super::lists::{Bf16, Instructions, Lists, Scalar};
 use super::tensor_step;
-use super::tensors::Block;
+use super::tensors::ChunkBlock;
 use crate::error::RankError;
 use crate::ffi::{Number, Numbers, Storage};
-use crate::optimizer::{TensorState, update};
+use crate::optimizer::{OptimizerState, update};
 use crate::tape::defect;
 
 /// What the optimizer keeps of a chunk, on the device: the fp32 copy first, then what the rule needs.
@@ -47,7 +47,7 @@ impl DeviceState {
     /// Out of memory, for one.
     pub(super) fn update(
         &self,
-        (gradients, parameters): (&Block, &Block),
+        (gradients, parameters): (&ChunkBlock, &ChunkBlock),
         spans: &[(u64, u64)],
         updating: Updating,
         steps: i32,
@@ -66,8 +66,8 @@ impl DeviceState {
 
     fn update_here<L: Scalar + Number>(
         &self,
-        gradients: &Block,
-        parameters: &Block,
+        gradients: &ChunkBlock,
+        parameters: &ChunkBlock,
         span: (u64, u64),
         updating: Updating,
         steps: i32,
@@ -106,8 +106,8 @@ impl DeviceState {
     /// With libtorch's operations, whose results need blocks of their own.
     fn update_there(
         &self,
-        gradients: &Block,
-        parameters: &Block,
+        gradients: &ChunkBlock,
+        parameters: &ChunkBlock,
         span: (u64, u64),
         updating: Updating,
         steps: i32,
@@ -116,7 +116,7 @@ impl DeviceState {
         let of = |index: usize| self.0.get(index).map(|tensor| part(tensor, span)).transpose();
         let weights = self.weights(span.0, span.1)?;
         let gradient = gradients.part(span)?.f_to_kind(Kind::Float)?;
-        let mut state = TensorState { first: of(1)?, second: of(2)? };
+        let mut state = OptimizerState { first: of(1)?, second: of(2)? };
         update(updating.rule, steps, &mut state, &weights, &gradient)?;
         Ok(parameters.part(span)?.f_copy_(&weights)?)
     }

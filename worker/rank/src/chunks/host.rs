@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Instant;
 
-use loadmaster_proto::chunks::host::{HostMemory, Part};
+use loadmaster_proto::chunks::host::{HostMemory, HostPart};
 use loadmaster_proto::chunks::stage::StepKernel;
 use loadmaster_proto::training::{Optimizer, Precision};
 
@@ -32,11 +32,11 @@ pub(super) struct Update {
     /// Its gradients are there when this is done.
     pub(super) after: Completion,
     /// Where its gradients are, and its new parameters will be.
-    pub(super) gradients: Part,
+    pub(super) gradients: HostPart,
     /// Where its parameters are to be besides.
-    pub(super) parameters: Option<Part>,
+    pub(super) parameters: Option<HostPart>,
     /// What the optimizer keeps, the fp32 copy first.
-    pub(super) state: Vec<Part>,
+    pub(super) state: Vec<HostPart>,
     /// Elements of each tensor that has a gradient: from which one on, and how many.
     pub(super) tensors: Vec<(u64, u64)>,
     /// Which update of the training it is, from 1.
@@ -102,11 +102,11 @@ impl Update {
     fn run<L: Scalar + Number>(&self, memory: &Arc<Mapping>, updating: Updating) -> Result<(), RankError> {
         for &(first, elements) in &self.tensors {
             let lacks = || defect("a chunk is not in the host's memory");
-            let fp32 = |part: Option<&Part>| match part {
+            let fp32 = |part: Option<&HostPart>| match part {
                 Some(part) => memory.numbers::<f32>(part.start + 4 * first, elements).ok_or_else(lacks),
                 None => memory.numbers::<f32>(0, 0).ok_or_else(lacks),
             };
-            let own = |part: &Part| {
+            let own = |part: &HostPart| {
                 memory.numbers::<L>(part.start + size_of::<L>() as u64 * first, elements).ok_or_else(lacks)
             };
             let mut parameters = own(&self.gradients)?;
@@ -135,7 +135,7 @@ impl Update {
 
 /// A rank's chunks in the host's memory.
 #[derive(Debug)]
-pub(super) struct Host {
+pub(super) struct HostChunks {
     pub(super) mapping: Arc<Mapping>,
     pub(super) memory: HostMemory,
     pub(super) updater: Updater,
@@ -147,7 +147,7 @@ pub(super) struct Host {
     next: usize,
 }
 
-impl Host {
+impl HostChunks {
     pub(super) fn new(mapping: Mapping, memory: HostMemory, updating: Updating) -> Result<Self, RankError> {
         let mapping = Arc::new(mapping);
         Ok(Self {
@@ -162,7 +162,10 @@ impl Host {
 
     /// A buffer for gradients that have no place, and what must be over before they may go there. It is free again when
     /// they were used.
-    pub(super) fn pass_through(&mut self, used: Completion) -> Result<(Part, Option<Completion>), RankError> {
+    pub(super) fn pass_through(
+        &mut self,
+        used: Completion,
+    ) -> Result<(HostPart, Option<Completion>), RankError> {
         let index = self.next;
         let part = self.memory.staging.get(index).copied();
         let part = part.ok_or_else(|| defect("gradients have no place on the host"))?;

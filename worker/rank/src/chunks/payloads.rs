@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use loadmaster_proto::chunks::host::{HostCopy, Part};
+use loadmaster_proto::chunks::host::{HostCopy, HostPart};
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, UpdateTime};
 use loadmaster_proto::measure::rank::RankSpec;
 use tch::{Kind, Tensor};
 
 use super::device::DeviceState;
-use super::host::{Host, Update, Updating};
-use super::tensors::{Block, Tensors};
+use super::host::{HostChunks, Update, Updating};
+use super::tensors::{ChunkBlock, Tensors};
 use super::trace::Counts;
 use super::visiting::Told;
 use crate::actions::lane::{Lane, Ticket};
@@ -36,7 +36,7 @@ enum Whereabouts {
 /// A chunk's block, and where it is.
 #[derive(Debug)]
 struct Payload {
-    block: Block,
+    block: ChunkBlock,
     at: Whereabouts,
     /// The host has it as it was when it left unfinished in this iteration.
     is_spilled: bool,
@@ -56,7 +56,7 @@ pub(super) struct Payloads {
     /// Who shares the chunks, and which of them this rank is.
     group: Option<Group>,
     rank: u32,
-    pub(super) host: Host,
+    pub(super) host: HostChunks,
     up: Lane,
     down: Lane,
     /// Updates that wait for the end of the backward pass.
@@ -92,7 +92,7 @@ impl Payloads {
         for of in chunks.uses.payloads() {
             let chunk = chunks.layout.chunks().get(of.payload.chunk);
             let elements = chunk.map_or(0, |chunk| chunks.sharing.payload(chunk));
-            let block = Block::away(elements, (kind, memory.device()))?;
+            let block = ChunkBlock::away(elements, (kind, memory.device()))?;
             let mut at = Whereabouts::Away;
             if chunks.uses.is_on_device(of.payload.chunk) {
                 block.stay()?;
@@ -114,7 +114,7 @@ impl Payloads {
             on_device,
             rank: group.as_ref().map_or(0, |group| group.own().index),
             group,
-            host: Host::new(mapping, chunks.host.clone(), updating)?,
+            host: HostChunks::new(mapping, chunks.host.clone(), updating)?,
             up: Lane::start("chunks to the device".to_owned(), pace, gpu)?,
             down: Lane::start("chunks to the host".to_owned(), pace, gpu)?,
             later: Vec::new(),
@@ -125,7 +125,7 @@ impl Payloads {
     }
 
     /// Its memory, whether it is there or not.
-    pub(super) fn block(&self, payload: usize) -> &Block {
+    pub(super) fn block(&self, payload: usize) -> &ChunkBlock {
         &self.all[payload].block
     }
 
@@ -182,7 +182,7 @@ impl Payloads {
     fn complete(
         &mut self,
         payload: usize,
-        own: Option<Part>,
+        own: Option<HostPart>,
         tensors: &Tensors,
     ) -> Result<Ticket, RankError> {
         let chunk = self.chunk_of(payload);
@@ -219,7 +219,7 @@ impl Payloads {
     }
 
     /// The place of a payload on the host.
-    fn own_place(&self, payload: usize) -> Option<Part> {
+    fn own_place(&self, payload: usize) -> Option<HostPart> {
         let of = self.chunks.uses.payloads().get(payload)?.payload;
         let chunk = self.host.memory.chunks.get(of.chunk)?;
         if of.is_gradients { chunk.gradients } else { chunk.parameters }
@@ -227,14 +227,14 @@ impl Payloads {
 
     /// Where what this rank owns of a payload is in the payload's place on the host, which is for all of it where it may leave
     /// unfinished.
-    fn own_part(&self, payload: usize, place: Part) -> Part {
+    fn own_part(&self, payload: usize, place: HostPart) -> HostPart {
         let of = &self.chunks.uses.payloads()[payload];
         let is_whole = of.payload.is_gradients || of.is_interrupted();
         if self.group.is_none() || !is_whole {
             return place;
         }
         let bytes = self.chunks.copied_bytes(of.payload.chunk, false);
-        Part { start: place.start + u64::from(self.rank) * bytes, bytes }
+        HostPart { start: place.start + u64::from(self.rank) * bytes, bytes }
     }
 
     /// Begins to copy a payload one way, to or from a place on the host: unfinished as a whole, else what this rank owns, which
@@ -242,7 +242,7 @@ impl Payloads {
     fn copy(
         &mut self,
         payload: usize,
-        place: Part,
+        place: HostPart,
         direction: Direction,
         is_unfinished: bool,
         after: Option<Completion>,

@@ -3,12 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use loadmaster_proto::chunks::host::Part;
+use loadmaster_proto::chunks::host::HostPart;
 use loadmaster_proto::chunks::layout::Place;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::uses::layer_tensors;
 use loadmaster_proto::chunks::residency::visits::Visit;
-use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, Residency};
+use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
 use loadmaster_proto::measure::chunked;
 use loadmaster_proto::measure::rank::RankSpec;
 use loadmaster_proto::training::actions::{Step, Steps};
@@ -17,7 +17,7 @@ use tch::{Device, Kind, Tensor};
 use super::payloads::Payloads;
 use super::tensors::{ChunkTensor, Tensors};
 use super::trace::Trace;
-use super::visiting::{Due, Visiting};
+use super::visiting::{DueVisits, Visiting};
 use crate::collective::Group;
 use crate::error::RankError;
 use crate::ffi;
@@ -138,7 +138,7 @@ impl ChunkRun {
         if from >= to {
             return Ok(());
         }
-        let write = |part: Part, tensor: &Tensor| {
+        let write = |part: HostPart, tensor: &Tensor| {
             let size = tensor.kind().elt_size_in_bytes() as u64;
             // A place for the whole chunk begins with its first element, one for a part with the part's.
             let is_whole = part.bytes > size * (owned.end - owned.start);
@@ -181,7 +181,7 @@ impl ChunkRun {
     fn catch_up(&mut self, end: usize) -> Result<(), RankError> {
         while self.next < end {
             self.trace.step_is_over(self.next)?;
-            let Due { leave, are_gone, come, are_needed } = self.visiting.due(self.next);
+            let DueVisits { leave, are_gone, come, are_needed } = self.visiting.due(self.next);
             self.next += 1;
             for told in leave {
                 if told.copies.is_complete {
@@ -254,7 +254,7 @@ impl ChunkRun {
         let room: Vec<u64> = other.iter().map(|&other| self.capacity.saturating_sub(other)).collect();
         let visits = self.stage.visits(&self.chunks, &room)?;
         self.adopt(&visits)?;
-        let is_planned = matches!(self.stage.residency, Residency::Planned(_));
+        let is_planned = matches!(self.stage.residency, ChunkResidency::Planned(_));
         if is_planned && self.trace.payload_bytes.iter().zip(&room).any(|(payloads, room)| payloads > room) {
             // Something needs more than was planned: a rule makes the best of what is left.
             let visits = self.stage.paged(Paging::AT_NEED, &self.chunks, &room)?;

@@ -7,7 +7,7 @@ use tch::{Kind, Tensor};
 use super::lists::{Lists, Scalar};
 use crate::error::RankError;
 use crate::ffi;
-use crate::optimizer::{TensorState, update};
+use crate::optimizer::{OptimizerState, update};
 
 /// Updates one tensor's elements.
 ///
@@ -26,7 +26,7 @@ pub(super) fn step<L: Scalar>(lists: Lists<'_, L>, rule: Optimizer, steps: i32) 
             let is_there = steps > 1 && !moment.is_empty();
             is_there.then(|| Tensor::f_from_slice(moment)).transpose()
         };
-        let mut state = TensorState { first: kept(first)?, second: kept(second)? };
+        let mut state = OptimizerState { first: kept(first)?, second: kept(second)? };
         update(rule, steps, &mut state, &values, &gradients)?;
         for (tensor, list) in
             [(Some(&values), &mut *weights), (state.first.as_ref(), first), (state.second.as_ref(), second)]

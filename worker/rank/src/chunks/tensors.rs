@@ -51,13 +51,13 @@ pub(super) struct Tensors {
 
 /// A chunk's block on the device: memory that comes and goes, behind tensors that stay.
 #[derive(Debug)]
-pub(super) struct Block {
+pub(super) struct ChunkBlock {
     /// Holds the storage.
     whole: Tensor,
     pub(super) storage: Arc<Storage>,
 }
 
-impl Block {
+impl ChunkBlock {
     /// Of so many numbers, away.
     ///
     /// # Errors
@@ -127,7 +127,7 @@ impl ChunkTensor {
 
     /// Puts the gradient that backward passes have left into a block, or adds it to what is there, and forgets it. A tensor
     /// without one keeps its value.
-    fn deliver(&mut self, block: &Block) -> Result<(), RankError> {
+    fn deliver(&mut self, block: &ChunkBlock) -> Result<(), RankError> {
         let Some(gradient) = self.trained.gradient()? else { return Ok(()) };
         let _no_grad = tch::no_grad_guard();
         let mut space = block.tensor(self.place, &gradient.size())?;
@@ -190,7 +190,7 @@ impl Tensors {
     pub(super) fn deliver<'a>(
         &mut self,
         step: Step,
-        target: impl Fn(usize) -> (Option<&'a Block>, bool),
+        target: impl Fn(usize) -> (Option<&'a ChunkBlock>, bool),
     ) -> Result<(), RankError> {
         self.let_go();
         let Some((layer, _)) = pass_of(step) else { return Ok(()) };

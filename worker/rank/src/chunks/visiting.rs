@@ -12,7 +12,7 @@ pub(super) struct Told {
 
 /// What is due at a boundary, in the order in which it happens.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Due {
+pub(super) struct DueVisits {
     pub(super) leave: Vec<Told>,
     pub(super) are_gone: Vec<Told>,
     pub(super) come: Vec<Told>,
@@ -22,14 +22,14 @@ pub(super) struct Due {
 /// The visits of an iteration, boundary by boundary: one more than there are steps.
 #[derive(Debug, Default)]
 pub(super) struct Visiting {
-    due: Vec<Due>,
+    due: Vec<DueVisits>,
     /// Visits that begin with a copy.
     pub(super) fetches: u64,
 }
 
 impl Visiting {
     pub(super) fn new(visits: &Visits<'_>, steps: usize) -> Self {
-        let mut visiting = Self { due: vec![Due::default(); steps + 1], fetches: 0 };
+        let mut visiting = Self { due: vec![DueVisits::default(); steps + 1], fetches: 0 };
         for (payload, &visit, copies) in visits.all() {
             let told = Told { payload, visit, copies };
             let due = &mut visiting.due;
@@ -45,7 +45,7 @@ impl Visiting {
     }
 
     /// What is due at a boundary.
-    pub(super) fn due(&self, boundary: usize) -> Due {
+    pub(super) fn due(&self, boundary: usize) -> DueVisits {
         self.due.get(boundary).cloned().unwrap_or_default()
     }
 }

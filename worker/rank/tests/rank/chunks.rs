@@ -10,7 +10,7 @@ use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::uses::PayloadUses;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::sequence::Sequence;
-use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkedStage, Residency, StepKernel, UpdateTime};
+use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, StepKernel, UpdateTime};
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::rank::{EXIT_BAD_SPEC, RankEvent, RankSpec};
 use loadmaster_proto::model::Model;
@@ -36,7 +36,7 @@ fn in_chunks(chunk_elements: u64, order: ChunkOrder) -> ChunkedStage {
         update: UpdateTime::OnArrival,
         kernel: StepKernel::TensorWise,
         on_device: Vec::new(),
-        residency: Residency::Paged(Paging::AT_NEED),
+        residency: ChunkResidency::Paged(Paging::AT_NEED),
         host_memory: Bytes(4 << 30),
     }
 }
@@ -72,7 +72,7 @@ fn models_become_the_same_in_chunks() {
                     let paging = Paging { eviction, ahead, behind: ahead };
                     let chunks = ChunkedStage {
                         host_copy,
-                        residency: Residency::Paged(paging),
+                        residency: ChunkResidency::Paged(paging),
                         // The state of some chunks is on the device.
                         on_device: [vec![], vec![0, 3], vec![1]][ahead].clone(),
                         update: if ahead == 1 && host_copy == HostCopy::Kept {
@@ -92,7 +92,7 @@ fn models_become_the_same_in_chunks() {
 }
 
 /// All that a step does not need leaves at its boundaries: as many copies as there can be.
-fn at_every_boundary(spec: &RankSpec, chunks: &ChunkedStage) -> Residency {
+fn at_every_boundary(spec: &RankSpec, chunks: &ChunkedStage) -> ChunkResidency {
     let told = chunks.lay_out(&spec.model, &spec.training).unwrap();
     let of_payload = |of: &PayloadUses| {
         let payload = of.payload;
@@ -100,7 +100,7 @@ fn at_every_boundary(spec: &RankSpec, chunks: &ChunkedStage) -> Residency {
             |&step: &usize| Visit { fetched: step, needed: step, leaves: step + 1, freed: step + 1, payload };
         of.steps.iter().map(visit).collect::<Vec<_>>()
     };
-    Residency::Planned(told.uses.payloads().iter().flat_map(of_payload).collect())
+    ChunkResidency::Planned(told.uses.payloads().iter().flat_map(of_payload).collect())
 }
 
 /// Every family, with chunks of any size, in either layout and order, evicted at every boundary and fetched again: the same
@@ -190,9 +190,9 @@ fn ranks_that_share_chunks_train_the_same() {
             let all = bare.lay_out_shared(&model, &training, ranks).unwrap();
             let chunks = ChunkedStage {
                 residency: if bare.host_copy == HostCopy::Kept {
-                    Residency::Planned(bare.bare_visits(&all).unwrap())
+                    ChunkResidency::Planned(bare.bare_visits(&all).unwrap())
                 } else {
-                    Residency::Paged(Paging { eviction: Eviction::Lru, ahead: 1, behind: 1 })
+                    ChunkResidency::Paged(Paging { eviction: Eviction::Lru, ahead: 1, behind: 1 })
                 },
                 ..bare
             };
@@ -209,7 +209,7 @@ fn ranks_that_share_chunks_train_the_same() {
                 let others = |chunk| u64::from(ranks - 1) * all.copied_bytes(chunk, false);
                 let each: u64 = (0..all.layout.chunks().len()).map(others).sum();
                 assert_eq!(told.scattered_bytes, each, "{what}");
-                if let Residency::Planned(visits) = &chunks.residency {
+                if let ChunkResidency::Planned(visits) = &chunks.residency {
                     let visits = chunks.told(&all, visits).unwrap();
                     let gathered =
                         visits.all().filter(|(.., copies)| copies.comes && !copies.comes_unfinished);
@@ -244,7 +244,7 @@ fn the_least_capacity_is_enough_and_a_byte_less_is_not() {
     for order in ChunkOrder::ALL {
         for eviction in [Eviction::Belady, Eviction::Lru, Eviction::Fifo] {
             let paging = Paging { eviction, ahead: 2, behind: 1 };
-            let chunks = ChunkedStage { residency: Residency::Paged(paging), ..in_chunks(1200, order) };
+            let chunks = ChunkedStage { residency: ChunkResidency::Paged(paging), ..in_chunks(1200, order) };
             let (_, roomy) = run(&spec, Some(chunks.clone()));
             let other = roomy.chunks.unwrap().other_bytes;
             let all = chunks.lay_out(&model, &training).unwrap();
@@ -338,7 +338,7 @@ fn what_contradicts_itself_is_refused_by_name() {
         freed: fetched + 1,
         payload: Payload { chunk, is_gradients: false },
     };
-    let planned = |visits| ChunkedStage { residency: Residency::Planned(visits), ..chunks() };
+    let planned = |visits| ChunkedStage { residency: ChunkResidency::Planned(visits), ..chunks() };
     let with = |training: TrainingSpec| RankSpec { training, ..spec.clone() };
     let cases: [(RankSpec, ChunkedStage, &str); 9] = [
         (spec.clone(), ChunkedStage { chunk_elements: 0, ..chunks() }, "chunks.chunk_elements"),

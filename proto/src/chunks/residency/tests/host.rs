@@ -3,12 +3,12 @@
 use proptest::prelude::*;
 
 use super::naive::{Case, cases};
-use crate::chunks::host::{HostChunk, HostCopy, Part};
+use crate::chunks::host::{HostChunk, HostCopy, HostPart};
 
 /// Most bytes in front of a part.
 const PADDING: u64 = 63;
 
-fn parts(chunk: &HostChunk) -> impl Iterator<Item = Part> {
+fn parts(chunk: &HostChunk) -> impl Iterator<Item = HostPart> {
     let HostChunk { state, parameters, gradients } = chunk.clone();
     state.into_iter().chain(parameters).chain(gradients)
 }
@@ -34,7 +34,7 @@ proptest! {
     #[test]
     fn every_byte_of_the_host_is_given_out_once(case in cases()) {
         let host = &case.chunks.host;
-        let mut all: Vec<Part> = host.chunks.iter().flat_map(parts).chain(host.staging.iter().copied()).collect();
+        let mut all: Vec<HostPart> = host.chunks.iter().flat_map(parts).chain(host.staging.iter().copied()).collect();
         all.sort_by_key(|part| part.start);
         let mut end = 0;
         for part in &all {

@@ -10,7 +10,7 @@ use super::visits::Visits;
 use crate::bytes::Bytes;
 use crate::chunks::host::HostCopy;
 use crate::chunks::packing::ChunkLayout;
-use crate::chunks::stage::{ChunkMoves, ChunkedStage, Chunks, Residency, StepKernel, UpdateTime};
+use crate::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, Chunks, StepKernel, UpdateTime};
 use crate::model::Model;
 use crate::training::chunk_order::ChunkOrder;
 use crate::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
@@ -26,7 +26,7 @@ fn stage(chunk_elements: u64, order: ChunkOrder, host_copy: HostCopy) -> Chunked
         update: UpdateTime::OnArrival,
         kernel: StepKernel::OnePass,
         on_device: Vec::new(),
-        residency: Residency::Paged(Paging::AT_NEED),
+        residency: ChunkResidency::Paged(Paging::AT_NEED),
         host_memory: Bytes(1 << 40),
     }
 }
@@ -78,7 +78,7 @@ fn planned_visits_are_named_in_their_list() {
     let chunks = chunks_of(&model, &asked, passes, RecomputePolicy::None, Precision::Fp32);
     let visits = asked.visits(&chunks, &vec![u64::MAX; chunks.uses.steps()]).unwrap();
     let field = |visits| {
-        let planned = ChunkedStage { residency: Residency::Planned(visits), ..asked.clone() };
+        let planned = ChunkedStage { residency: ChunkResidency::Planned(visits), ..asked.clone() };
         let training = training(passes, RecomputePolicy::None, Precision::Fp32);
         planned.lay_out(&model, &training).err().map(|refused| refused.violations()[0].field.clone())
     };

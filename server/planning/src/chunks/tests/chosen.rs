@@ -4,7 +4,7 @@ use loadmaster_proto::chunks::host::spills;
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::visits::Visits;
-use loadmaster_proto::chunks::stage::{ChunkedStage, Residency};
+use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage};
 use loadmaster_proto::training::TrainingSpec;
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ fn check(case: &Case, plan: &ChunkPlan) -> Result<(), TestCaseError> {
     let chunks = plan.stage.lay_out(&question.model, &training).unwrap();
     let costs = case.costs.costs(plan.stage.order, plan.recompute).unwrap();
     prop_assert_eq!(&costs.needed, &plan.needed);
-    let Residency::Planned(visits) = &plan.stage.residency else { panic!("visits are planned") };
+    let ChunkResidency::Planned(visits) = &plan.stage.residency else { panic!("visits are planned") };
     let copied = |chunk: usize| chunks.copied_bytes(chunk, false);
     let (mut up, mut down) = (0, 0);
     let mut resident = vec![chunks.on_device_bytes(); plan.needed.len()];
@@ -104,7 +104,7 @@ proptest! {
             let visits = stage.paged(Paging { eviction, ahead, behind }, &chunks, &laid.room()).unwrap();
             let checked = Visits::new(&chunks.uses, &visits, |of| spills(stage.host_copy, of)).unwrap();
             let up = chunks.moved(&checked).up as f64 / question.rates.up;
-            let stage = ChunkedStage { residency: Residency::Planned(visits), ..stage };
+            let stage = ChunkedStage { residency: ChunkResidency::Planned(visits), ..stage };
             let lanes = simulate(question, &stage, &chunks, &laid.ground.costs);
             let bound = group.bound;
             prop_assert!(not_below(lanes.iteration_seconds, bound), "{} below {}, {}", lanes.iteration_seconds, bound, lanes.is_steady);

@@ -7,7 +7,9 @@ use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::visits::Visits;
 use loadmaster_proto::chunks::sequence::Sequence;
-use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkedStage, Chunks, Residency, StepKernel, UpdateTime};
+use loadmaster_proto::chunks::stage::{
+    ChunkMoves, ChunkResidency, ChunkedStage, Chunks, StepKernel, UpdateTime,
+};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::zoo::{Bert, Gpt2, Llama, Zoo};
 use loadmaster_proto::model::{Model, ModelInput};
@@ -203,7 +205,7 @@ fn stage(question: &ChunkQuestion, of: (ChunkLayout, u64, ChunkOrder, HostCopy))
         update: UpdateTime::OnArrival,
         kernel: question.choices.kernel,
         on_device: Vec::new(),
-        residency: Residency::Paged(Paging::AT_NEED),
+        residency: ChunkResidency::Paged(Paging::AT_NEED),
         host_memory: Bytes(u64::MAX),
     }
 }
@@ -277,7 +279,7 @@ pub(super) fn simulate(
     chunks: &Chunks,
     costs: &StepCosts,
 ) -> Lanes {
-    let Residency::Planned(visits) = &stage.residency else { panic!("visits are planned by now") };
+    let ChunkResidency::Planned(visits) = &stage.residency else { panic!("visits are planned by now") };
     let visits = Visits::new(&chunks.uses, visits, |of| spills(stage.host_copy, of)).unwrap();
     let (update, rates) = (stage.update, question.rates);
     LaneScene { chunks, visits: &visits, update, seconds: &costs.seconds, rates }.simulate()
@@ -309,7 +311,7 @@ pub(super) fn weighed(case: &Case) -> Vec<Lanes> {
             for behind in case.question.choices.behind.clone() {
                 let paging = Paging { eviction: Eviction::Belady, ahead, behind };
                 let visits = stage.paged(paging, chunks, &room).unwrap();
-                let stage = ChunkedStage { residency: Residency::Planned(visits), ..stage.clone() };
+                let stage = ChunkedStage { residency: ChunkResidency::Planned(visits), ..stage.clone() };
                 all.push(simulate(&case.question, &stage, chunks, costs));
             }
         }

@@ -5,3 +5,4 @@ mod chosen;
 mod clock;
 mod draw;
 mod room;
+mod tight;

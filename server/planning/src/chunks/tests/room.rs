@@ -4,7 +4,7 @@ use loadmaster_proto::bytes::Bytes;
 use proptest::prelude::*;
 
 use super::draw::{Case, Costs, cases, gpt, has_sizes, stages, training};
-use crate::chunks::{ChunkChoices, ChunkQuestion, LaneRates, NoChunks, Remedy, choose, fits, largest};
+use crate::chunks::{ChunkChoices, ChunkQuestion, ChunkRemedy, LaneRates, NoChunks, choose, fits, largest};
 use loadmaster_proto::training::Precision;
 
 /// Whether any stage of a question has room.
@@ -61,7 +61,7 @@ proptest! {
         for remedy in &lack.remedies {
             let asked = remedy.applied(&case.question);
             prop_assert!(choose(&asked, &case.costs).is_ok(), "{}", remedy);
-            if let Remedy::Memory { device, host } = *remedy {
+            if let ChunkRemedy::Memory { device, host } = *remedy {
                 // One side alone: not a byte too much.
                 let [device, host] = [device.0 as i64, host.0 as i64];
                 prop_assert!(any_fits(&with(&case, device, host)));
@@ -70,7 +70,7 @@ proptest! {
             }
         }
         // Memory always helps, if chunks are as many as are asked for.
-        let helps = lack.remedies.iter().any(|remedy| matches!(remedy, Remedy::Memory { .. }));
+        let helps = lack.remedies.iter().any(|remedy| matches!(remedy, ChunkRemedy::Memory { .. }));
         prop_assert!(helps);
     }
 }

@@ -6,7 +6,9 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::residency::paged::Paging;
-use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkedStage, Chunks, Residency, StepKernel, UpdateTime};
+use loadmaster_proto::chunks::stage::{
+    ChunkMoves, ChunkResidency, ChunkedStage, Chunks, StepKernel, UpdateTime,
+};
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, Slot};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
@@ -46,7 +48,7 @@ fn chunks(model: &Model, training: &TrainingSpec, order: ChunkOrder) -> Chunks {
         update: UpdateTime::OnArrival,
         kernel: StepKernel::OnePass,
         on_device: Vec::new(),
-        residency: Residency::Paged(Paging::AT_NEED),
+        residency: ChunkResidency::Paged(Paging::AT_NEED),
         host_memory: Bytes(1 << 50),
     };
     stage.lay_out(model, training).unwrap()

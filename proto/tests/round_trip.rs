@@ -75,6 +75,7 @@ fn specs() -> Vec<RunSpec> {
                 iterations: 2,
                 stage_recompute: Vec::new(),
                 stage_actions: Vec::new(),
+                chunks: None,
                 command: None,
             })
         })

@@ -113,6 +113,7 @@ impl Study {
             deadline_seconds: 600,
             fresh: false,
             reuse_contended: false,
+            host_memory: None,
         })
     }
 

@@ -180,6 +180,7 @@ pub(crate) fn question(layers: usize, devices: u32) -> Option<PlanQuestion> {
         partitioning: None,
         stage_actions: Vec::new(),
         allowed: Some(Allowed { host_memory: Bytes(1 << 40), ..Allowed::default() }),
+        chunks: None,
         copy_pace: CopyPace { host: Some(HOST), peer: Some(PEERS) },
         global_batch_size: 0,
         named: NamedSettings { micro_batch_size: true, ..NamedSettings::default() },

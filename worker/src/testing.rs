@@ -48,6 +48,7 @@ pub(crate) fn spec(stages: usize) -> RunSpec {
         work,
         stage_recompute: Vec::new(),
         stage_actions: Vec::new(),
+        chunks: None,
         iterations: 1,
         command: None,
     }

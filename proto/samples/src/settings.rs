@@ -37,5 +37,6 @@ pub fn settings(campaign: Campaign, training: TrainingSpec, devices: Option<u32>
         deadline_seconds: 600,
         fresh: false,
         reuse_contended: false,
+        host_memory: None,
     }
 }

@@ -15,6 +15,7 @@ use super::lists::{List, Lists};
 use super::residency::uses::{PayloadUses, Uses};
 use crate::choice;
 use crate::error::Invalid;
+use crate::wire::v1;
 
 /// What the host holds of the parameters that layers compute with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -29,7 +30,7 @@ pub enum HostCopy {
 }
 
 choice! {
-    HostCopy {
+    HostCopy = v1::HostCopy {
         Kept = "kept",
         Made = "made",
     }

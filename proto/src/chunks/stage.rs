@@ -18,7 +18,9 @@ use crate::error::{Invalid, in_range};
 use crate::model::Model;
 use crate::training::actions::Steps;
 use crate::training::chunk_order::ChunkOrder;
+use crate::training::stage::StageConfig;
 use crate::training::{RecomputePolicy, TrainingSpec};
+use crate::wire::v1;
 
 /// How a rank trains a whole model in chunks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,7 +64,7 @@ pub enum ChunkMoves {
 }
 
 choice! {
-    ChunkMoves {
+    ChunkMoves = v1::ChunkMoves {
         Dropped = "dropped",
         Exclusive = "exclusive",
     }
@@ -80,7 +82,7 @@ pub enum UpdateTime {
 }
 
 choice! {
-    UpdateTime {
+    UpdateTime = v1::ChunkUpdate {
         OnArrival = "on-arrival",
         AfterBackward = "after-backward",
     }
@@ -98,7 +100,7 @@ pub enum StepKernel {
 }
 
 choice! {
-    StepKernel {
+    StepKernel = v1::StepKernel {
         OnePass = "one-pass",
         TensorWise = "tensor-wise",
     }
@@ -205,6 +207,32 @@ impl ChunkedStage {
             self.told(&chunks, visits).map_err(|of| of.of_field("residency.planned"))?;
         }
         Ok(chunks)
+    }
+
+    /// Lays out a model for the replicas of this stage, one of so many.
+    ///
+    /// # Errors
+    /// Names the field that is wrong by its path from what has a stage, its training and its chunks, and what to do.
+    pub fn lay_out_stage(
+        &self,
+        model: &Model,
+        training: &TrainingSpec,
+        (stage, count): (&StageConfig, u32),
+    ) -> Result<Chunks, Invalid> {
+        let is_whole = count == 1 && stage.layer_count() == model.layers().len();
+        if !is_whole || stage.tensor_degree != 1 {
+            let why = format!(
+                "are of the whole model on each device, and the stage is {stage} of {count}: choose one stage of replicas"
+            );
+            return Err(Invalid::field("chunks", why));
+        }
+        // Fields of the training have their own place.
+        self.lay_out_shared(model, training, stage.data_degree).map_err(|invalid| {
+            let of_training = ["precision", "recompute", "schedule"];
+            let is_of_training =
+                invalid.violations().iter().any(|violation| of_training.contains(&violation.field.as_str()));
+            invalid.under(if is_of_training { "training" } else { "chunks" })
+        })
     }
 
     /// Whether a model can be trained so in chunks, however they lie.

@@ -3,8 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
+use crate::error::{Invalid, in_range};
+use crate::message;
+use crate::wire::v1;
 
-/// What a rank that trains in chunks moved and held. Bytes of the device are of the allocated ledger.
+/// What a rank that trains in chunks moves and holds, measured or predicted. Bytes of the device are of the allocated ledger.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ChunkRun {
     /// In each step the highest bytes of the device besides payloads, the most over all iterations: `N(t)`.
@@ -34,4 +37,32 @@ pub struct ChunkRun {
     /// Whether planned visits left too little room for what the first iteration was found to need, so that a rule took their
     /// place.
     pub is_replanned: bool,
+}
+
+message! {
+    ChunkRun <=> v1::ChunkRun {
+        other_bytes,
+        payload_bytes,
+        host_bytes,
+        up_bytes,
+        down_bytes,
+        gathered_bytes,
+        scattered_bytes,
+        fetches,
+        fetch_seconds,
+        leave_seconds,
+        step_seconds,
+        is_replanned = replanned,
+    } check checked
+}
+
+fn checked(run: ChunkRun) -> Result<ChunkRun, Invalid> {
+    for (field, seconds) in [
+        ("fetch_seconds", run.fetch_seconds),
+        ("leave_seconds", run.leave_seconds),
+        ("step_seconds", run.step_seconds),
+    ] {
+        in_range(field, seconds, 0.0..=f64::MAX)?;
+    }
+    Ok(run)
 }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
 use crate::choice;
+use crate::chunks::stage::ChunkedStage;
 use crate::error::{Invalid, in_range};
 use crate::measure::links::LinkWork;
 use crate::model::Model;
@@ -29,6 +30,9 @@ pub struct RunSpec {
     /// What each stage does so that it holds less, in order of the stages of `work`; empty where none does anything.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stage_actions: Vec<StageActions>,
+    /// How its one stage trains the whole model in chunks; none where it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunks: Option<Box<ChunkedStage>>,
     /// Measured iterations, after one warm-up iteration.
     pub iterations: u32,
     /// The worker's command that trains instead of Loadmaster's rank; only workers that offer it take
@@ -80,7 +84,8 @@ impl Task {
 
     /// Memory of the host that its ranks take together.
     pub fn host_memory(&self) -> Bytes {
-        self.trained().map_or(Bytes(0), |spec| spec.work.host_memory(&spec.stage_actions))
+        self.trained()
+            .map_or(Bytes(0), |spec| spec.work.host_memory(&spec.stage_actions, spec.chunks.as_deref()))
     }
 
     /// What it trains; none where it trains nothing.
@@ -171,6 +176,7 @@ impl RunSpec {
             return Err(Invalid::field("stage_recompute", why));
         }
         self.check_actions()?;
+        self.check_chunks()?;
         Ok(self)
     }
 
@@ -200,6 +206,22 @@ impl RunSpec {
             actions.check(of).map_err(|invalid| invalid.under(&format!("stage_actions[{index}]")))?;
         }
         Ok(())
+    }
+
+    /// Chunks are of one stage with the whole model, whose ranks share them.
+    fn check_chunks(&self) -> Result<(), Invalid> {
+        let Some(chunks) = &self.chunks else { return Ok(()) };
+        let refuse = |why: &str| Err(Invalid::field("chunks", why));
+        if self.command.is_some() {
+            return refuse("are trained by Loadmaster's own rank alone: name no command");
+        }
+        if !self.stage_actions.is_empty() {
+            return refuse("and stage_actions cannot be combined: leave out one of them");
+        }
+        let positions = self.stages();
+        let Some(position) = positions.first() else { return Ok(()) };
+        let training = self.stage_training(position);
+        chunks.lay_out_stage(&self.model, &training, (&position.stage, position.stage_count)).map(drop)
     }
 
     /// What one of its stages does so that it holds less.
@@ -241,9 +263,13 @@ impl RunSpec {
 }
 
 impl Work {
-    /// Memory of the host that its ranks take together where its stages, in their order, do this. What cannot be
-    /// counted is more than any host has.
-    pub fn host_memory(&self, actions: &[StageActions]) -> Bytes {
+    /// Memory of the host that its ranks take together where its stages, in their order, do this, or are in these chunks.
+    /// What cannot be counted is more than any host has.
+    pub fn host_memory(&self, actions: &[StageActions], chunks: Option<&ChunkedStage>) -> Bytes {
+        if let Some(chunks) = chunks {
+            let ranks = self.positions().iter().map(|of| u64::from(of.stage.devices())).sum();
+            return Bytes(chunks.host_memory.0.saturating_mul(ranks));
+        }
         let pools =
             self.positions().into_iter().zip(actions).map(|(position, actions)| {
                 actions.host_pool.0.saturating_mul(position.stage.devices().into())
@@ -279,12 +305,12 @@ mod tests {
         let pair = StageConfig { data_degree: 2, tensor_degree: 2, ..StageConfig::single(0, 0) };
         let stages = vec![pair, StageConfig::single(1, 3)];
         let pipeline = Work::Partitioning(Partitioning::new(stages).unwrap());
-        assert_eq!(pipeline.host_memory(&[]), Bytes(0));
-        assert_eq!(pipeline.host_memory(&[pool(100), pool(7)]), Bytes(407));
+        assert_eq!(pipeline.host_memory(&[], None), Bytes(0));
+        assert_eq!(pipeline.host_memory(&[pool(100), pool(7)], None), Bytes(407));
         let alone = Work::Solo(SoloStage { stage: pair, stage_count: 3, stage_index: 2 });
-        assert_eq!(alone.host_memory(&[pool(5)]), Bytes(20), "its actions are the first ones");
+        assert_eq!(alone.host_memory(&[pool(5)], None), Bytes(20), "its actions are the first ones");
         assert_eq!(
-            pipeline.host_memory(&[pool(u64::MAX), pool(1)]),
+            pipeline.host_memory(&[pool(u64::MAX), pool(1)], None),
             Bytes(u64::MAX),
             "never less than it is"
         );

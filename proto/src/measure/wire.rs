@@ -24,6 +24,7 @@ impl From<&RunSpec> for v1::RunSpec {
             work: Some(work),
             stage_recompute: spec.stage_recompute.to_wire(),
             stage_actions: spec.stage_actions.to_wire(),
+            chunks: spec.chunks.as_deref().map(Into::into),
             iterations: spec.iterations.to_wire(),
             command: spec.command.to_wire(),
         }
@@ -70,6 +71,7 @@ impl TryFrom<v1::RunSpec> for RunSpec {
             work,
             stage_recompute: policies.into_iter().map(Option::unwrap_or_default).collect(),
             stage_actions: field("stage_actions", wire.stage_actions)?,
+            chunks: field::<Option<_>, _>("chunks", wire.chunks)?.map(Box::new),
             iterations: field("iterations", wire.iterations)?,
             command: field("command", wire.command)?,
         }
@@ -103,6 +105,7 @@ impl From<&Measurement> for v1::Measurement {
             optimizer_bytes: measurement.static_bytes.optimizer.to_wire(),
             buffer_bytes: measurement.static_bytes.buffers.to_wire(),
             offload: measurement.offload.as_deref().map(Into::into),
+            chunks: measurement.chunks.as_deref().map(Into::into),
             capacity_bytes: measurement.capacity.to_wire(),
             iteration_seconds: measurement.iteration_seconds,
             step_seconds: measurement.step_seconds,
@@ -173,7 +176,7 @@ impl TryFrom<v1::Measurement> for Measurement {
                 buffers: field("buffer_bytes", wire.buffer_bytes)?,
             },
             offload: field::<Option<_>, _>("offload", wire.offload)?.map(Box::new),
-            chunks: None,
+            chunks: field::<Option<_>, _>("chunks", wire.chunks)?.map(Box::new),
             capacity: field("capacity_bytes", wire.capacity_bytes)?,
             iteration_seconds: seconds("iteration_seconds", wire.iteration_seconds)?,
             step_seconds: seconds("step_seconds", wire.step_seconds)?,

@@ -2,6 +2,7 @@
 //! trained.
 
 pub mod certificate;
+pub mod chunked;
 pub mod compared;
 pub mod constraints;
 pub mod copy_rates;
@@ -16,8 +17,10 @@ mod wire;
 
 use serde::{Deserialize, Serialize};
 
+use crate::chunks::stage::ChunkedStage;
 use crate::error::Invalid;
 use crate::ledger::Ledger;
+use crate::measure::chunked::ChunkRun;
 use crate::measure::offload::Offload;
 use crate::model::layer::fingerprint;
 use crate::name::{ModelName, PlanName, ProfileName};
@@ -118,6 +121,12 @@ pub struct PlanStage {
     /// What its actions are predicted to move on its fullest device; none without any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offload: Option<Offload>,
+    /// How it trains in chunks; none where it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunks: Option<Box<ChunkedStage>>,
+    /// What its chunks are predicted to move and hold on its fullest device; none without any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk_run: Option<Box<ChunkRun>>,
 }
 
 /// A device of a stage, as its cluster names it.

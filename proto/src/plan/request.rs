@@ -1,6 +1,7 @@
 //! What a request for a recommendation asks, checked.
 
 use crate::measure::offload::CopyPace;
+use crate::plan::chunked::AskedChunks;
 use crate::plan::goal::Goal;
 use crate::plan::objective::{Objective, SearchMode};
 use crate::training::actions::{Allowed, StageActions};
@@ -35,6 +36,8 @@ pub struct PlanRequest {
     pub stage_actions: Vec<StageActions>,
     /// Which actions may be chosen; none where none are to be.
     pub allowed: Option<Allowed>,
+    /// What is asked of a training in chunks; none where none is to be.
+    pub chunks: Option<AskedChunks>,
     /// How fast copies are.
     pub copy_pace: CopyPace,
     /// Samples of an iteration; 0 where the training's own.

@@ -4,6 +4,7 @@ pub mod document;
 
 use serde::{Deserialize, Serialize};
 
+use crate::bytes::Bytes;
 use crate::measure::run::Campaign;
 use crate::name::{CommandName, ModelName, ProfileName};
 use crate::training::TrainingSpec;
@@ -46,4 +47,7 @@ pub struct ProfileSettings {
     /// What was measured while others used the devices is reused too, for its bytes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reuse_contended: bool,
+    /// Bytes of the host that a run in chunks may take, which is made besides; none where none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_memory: Option<Bytes>,
 }

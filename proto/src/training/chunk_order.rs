@@ -1,6 +1,7 @@
 //! In which order the micro-batches of an iteration pass the layers.
 
 use crate::choice;
+use crate::wire::v1;
 
 /// In which order the micro-batches of an iteration pass the layers of a chunked stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
@@ -16,7 +17,7 @@ pub enum ChunkOrder {
 }
 
 choice! {
-    ChunkOrder {
+    ChunkOrder = v1::ChunkOrder {
         MicroBatch = "micro-batch",
         Layer = "layer",
     }

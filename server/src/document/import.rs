@@ -116,6 +116,7 @@ fn settings(document: &ProfileDocument, name: ProfileName) -> Result<ProfileSett
         deadline_seconds: 1,
         fresh: false,
         reuse_contended: false,
+        host_memory: None,
     })
 }
 

@@ -79,6 +79,7 @@ fn run_spec(work: &RunWork) -> v1::RunSpec {
         work: Some(stages),
         stage_recompute: policies.map(ToWire::to_wire).collect(),
         stage_actions: trained.stage_actions.to_wire(),
+        chunks: None,
         iterations: count(trained.iterations),
         command: trained.command.as_ref().map(ToString::to_string).unwrap_or_default(),
     }

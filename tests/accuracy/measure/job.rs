@@ -55,6 +55,7 @@ impl Job {
             iterations: ITERATIONS,
             stage_recompute: Vec::new(),
             stage_actions: Vec::new(),
+            chunks: None,
             command: None,
         };
         Self { key: fingerprint(&run), run }

@@ -144,6 +144,8 @@ pub(crate) fn content(profile: &ProfileName, model: &ModelName, kind: &str, size
             devices: Vec::new(),
             actions: StageActions::default(),
             offload: None,
+            chunks: None,
+            chunk_run: None,
         }
     });
     Plan {

@@ -120,15 +120,6 @@ fn check_actions(spec: &RankSpec) -> Result<(), Invalid> {
 
 fn check_chunks(spec: &RankSpec) -> Result<(), Invalid> {
     let Some(chunks) = &spec.chunks else { return Ok(()) };
-    let stage = spec.position.stage;
-    let is_whole = spec.position.stage_count == 1 && stage.layer_count() == spec.model.layers().len();
-    if !is_whole || stage.tensor_degree != 1 {
-        let why = format!(
-            "is {stage} of {} stages, but in chunks each device trains the whole model: choose one stage of replicas",
-            spec.position.stage_count
-        );
-        return Err(Invalid::field("position.stage", why));
-    }
     if !spec.actions.is_empty() {
         return Err(Invalid::field("actions", "must be empty where a model is trained in chunks"));
     }
@@ -142,16 +133,8 @@ fn check_chunks(spec: &RankSpec) -> Result<(), Invalid> {
         );
         return Err(Invalid::field("chunks.host_copy", why));
     }
-    // Fields of the training have their own place.
-    let of_chunks = |invalid: Invalid| {
-        let is_of_training = invalid
-            .violations()
-            .iter()
-            .any(|violation| ["precision", "recompute", "schedule"].contains(&violation.field.as_str()));
-        invalid.under(if is_of_training { "training" } else { "chunks" })
-    };
-    chunks.lay_out_shared(&spec.model, &spec.training, stage.data_degree).map_err(of_chunks)?;
-    Ok(())
+    let position = (&spec.position.stage, spec.position.stage_count);
+    chunks.lay_out_stage(&spec.model, &spec.training, position).map(drop)
 }
 
 fn check_pace(pace: CopyPace, backend: Backend) -> Result<(), Invalid> {

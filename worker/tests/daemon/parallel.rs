@@ -35,6 +35,7 @@ pub(crate) fn mixed() -> RunSpec {
         iterations: 2,
         stage_recompute: Vec::new(),
         stage_actions: Vec::new(),
+        chunks: None,
         command: None,
     }
 }

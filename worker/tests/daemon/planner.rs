@@ -255,6 +255,7 @@ pub(crate) fn spec(stages: usize) -> RunSpec {
         iterations: 1,
         stage_recompute: Vec::new(),
         stage_actions: Vec::new(),
+        chunks: None,
         command: None,
     }
 }

@@ -10,7 +10,9 @@ mod tests;
 
 use std::collections::{BTreeSet, HashMap};
 
+use crate::choice;
 use crate::error::Invalid;
+use crate::wire::v1;
 
 /// Iterations after which a residency should repeat itself. Known rules do after a few.
 const MOST_ITERATIONS: u64 = 1_000;
@@ -55,6 +57,14 @@ pub enum Eviction {
     Lru,
     /// Who was fetched first.
     Fifo,
+}
+
+choice! {
+    Eviction = v1::Eviction {
+        Belady = "belady",
+        Lru = "lru",
+        Fifo = "fifo",
+    }
 }
 
 /// What an access does before it begins.

@@ -84,6 +84,8 @@ impl Writer<'_> {
                 devices: stage.devices.iter().map(|&device| self.fleet.placed(device)).collect(),
                 actions: StageActions::default(),
                 offload: None,
+                chunks: None,
+                chunk_run: None,
             });
             settings.push(setting);
             predictions.push(prediction);

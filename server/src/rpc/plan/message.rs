@@ -181,6 +181,8 @@ fn stage_forecast(stage: &StageForecast, ledger: Ledger, layer_names: &[String])
         verdict: verdict(stage.verdict()).into(),
         actions: None,
         offload: None,
+        chunks: None,
+        chunk_run: None,
     }
 }
 

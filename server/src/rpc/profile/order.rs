@@ -116,6 +116,7 @@ impl Order {
             deadline_seconds,
             fresh,
             reuse_contended,
+            host_memory: None,
         }
     }
 }

@@ -86,7 +86,7 @@ pub struct NewRun {
 impl NewRun {
     /// Memory of its worker's host that it takes, bytes.
     pub fn host_memory(&self) -> u64 {
-        self.work.host_memory(&self.stage_actions).0
+        self.work.host_memory(&self.stage_actions, None).0
     }
 }
 

@@ -92,6 +92,7 @@ impl TryFrom<WorkRow<Json<Model>>> for Task {
                 work,
                 stage_recompute,
                 stage_actions,
+                chunks: None,
                 iterations,
                 command,
             })),

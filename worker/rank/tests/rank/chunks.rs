@@ -370,5 +370,5 @@ fn what_contradicts_itself_is_refused_by_name() {
     }
     let stage =
         RankSpec { chunks: Some(Box::new(chunks())), ..solo(&model, training(), positions(&[2, 4])[1]) };
-    assert!(crate::processes::run(&stage).message().contains("position.stage"));
+    assert!(crate::processes::run(&stage).message().contains("choose one stage of replicas"));
 }

@@ -118,6 +118,7 @@ pub(crate) fn connected(
         work,
         stage_recompute: Vec::new(),
         stage_actions: Vec::new(),
+        chunks: None,
         iterations: 3,
         command: None,
     }

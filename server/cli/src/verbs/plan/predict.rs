@@ -144,6 +144,7 @@ impl Predict {
             profile_document: String::new(),
             launcher: self.launcher.unwrap_or_default().into(),
             stage_actions: self.actions.by_stage(),
+            chunks: None,
         }
     }
 }

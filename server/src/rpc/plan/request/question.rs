@@ -73,6 +73,7 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
         partitioning: partitioning.map_err(|invalid| invalid.under("partitioning"))?,
         stage_actions: field("stage_actions", request.stage_actions.clone())?,
         allowed,
+        chunks: None,
         copy_pace: field::<Option<_>, _>("copy_pace", request.copy_pace)?.unwrap_or_default(),
         global_batch_size: global_batch_size(request.global_batch_size)?,
         named: NamedSettings {

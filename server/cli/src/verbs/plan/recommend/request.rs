@@ -83,6 +83,7 @@ impl Recommend {
             host_memory_bytes: host_memory.unwrap_or_default(),
             validate_only: dry_run,
             profile_document: String::new(),
+            ..v1::RecommendPlanRequest::default()
         }
     }
 }

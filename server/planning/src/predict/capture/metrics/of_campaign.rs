@@ -143,6 +143,7 @@ mod tests {
                 iterations: 1,
                 stage_recompute: Vec::new(),
                 stage_actions: Vec::new(),
+                chunks: None,
                 command: None,
             };
             spec.checked().unwrap();

@@ -49,6 +49,7 @@ fn settings(training: TrainingSpec) -> ProfileSettings {
         deadline_seconds: 1,
         fresh: false,
         reuse_contended: false,
+        host_memory: None,
     }
 }
 

@@ -167,6 +167,7 @@ impl Scene {
             partitioning: None,
             stage_actions: Vec::new(),
             allowed: Some(allowed),
+            chunks: None,
             copy_pace: CopyPace { host: Some(4e6), peer: Some(8e6) },
             global_batch_size: 0,
             named: NamedSettings { micro_batch_size: true, ..NamedSettings::default() },

@@ -1,11 +1,11 @@
-//! Chunks as messages, with their documented defaults.
+//! Questions for layouts, and what they are answered with, as messages with their documented defaults.
 
-use super::footprint::Footprint;
-use super::lists::{List, Lists};
-use super::notation::ChunkSize;
-use super::question::{AskedSize, ChunkAnswer, ChunkQuestion};
-use super::sizes::LARGEST;
 use crate::bytes::Bytes;
+use crate::chunks::footprint::Footprint;
+use crate::chunks::lists::{List, Lists};
+use crate::chunks::notation::ChunkSize;
+use crate::chunks::question::{AskedSize, ChunkAnswer, ChunkQuestion};
+use crate::chunks::sizes::LARGEST;
 use crate::error::Invalid;
 use crate::message;
 use crate::model::Model;

@@ -1,0 +1,4 @@
+//! Chunks as messages.
+
+mod question;
+mod stage;

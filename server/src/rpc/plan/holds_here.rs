@@ -138,6 +138,8 @@ mod tests {
             devices: Vec::new(),
             actions: StageActions::default(),
             offload: None,
+            chunks: None,
+            chunk_run: None,
         };
         Plan {
             profile: ProfileName::from_id("measured").unwrap(),

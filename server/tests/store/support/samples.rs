@@ -195,6 +195,8 @@ pub(crate) async fn plan(store: &Store) -> (PlanName, Plan) {
             devices: Vec::new(),
             actions: StageActions::default(),
             offload: None,
+            chunks: None,
+            chunk_run: None,
         }],
         predictor: "capture-1".to_owned(),
         ledger: Ledger::Allocated,

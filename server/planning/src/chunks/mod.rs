@@ -3,6 +3,7 @@
 //! | module | question |
 //! |---|---|
 //! | `question` | what is given, and what may be chosen? |
+//! | `profiled` | what do steps cost by a profile? |
 //! | `sizes` | which chunk sizes are tried? |
 //! | `laid` | what is where, before visits are planned? |
 //! | `room` | which choices is there room for, and what lacks for the others? |
@@ -23,6 +24,7 @@ mod laid;
 mod lanes;
 mod largest;
 mod plan;
+mod profiled;
 mod question;
 mod refusal;
 mod remedies;
@@ -37,6 +39,7 @@ pub use choose::choose;
 pub use lanes::{LaneRates, LaneScene, LaneSeconds, Lanes};
 pub use largest::largest;
 pub use plan::{Certificate, ChunkPlan};
+pub use profiled::ProfiledPasses;
 pub use question::{ChunkChoices, ChunkQuestion, Passes, StepCosts, TriedSizes};
 pub use refusal::{ChunkChoice, NoChunks, NoRoom};
 pub use remedies::ChunkRemedy;

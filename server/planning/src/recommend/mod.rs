@@ -9,6 +9,7 @@
 //! | `plan` | what is told and kept of a candidate? |
 //! | `named_stages` | what does a plan need that the caller names? |
 //! | `acted` | what does a plan need whose stages do memory actions? |
+//! | `chunked` | which plan is best whose parameters and state are in chunks? |
 //! | `over_time` | what does a stored plan copy and hold, moment by moment? |
 //! | `holds` | what does a launcher hold of every parameter? |
 //! | `largest_model` | which is the largest of several models that fits? |
@@ -20,6 +21,7 @@
 mod acted;
 mod answer;
 mod ask;
+mod chunked;
 mod find;
 pub mod holds;
 mod incomparable;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::chunked::AskedChunks;
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::findings::AppliedCorrection;
 use loadmaster_proto::plan::goal::Goal;
@@ -16,6 +18,7 @@ use super::ask::{
     ProfiledChain, Reach, Rules, Transfers, Wish, batches, least_share, left_out, recompute, schedules,
     transfers,
 };
+use super::chunked::{ChunksQuestion, better};
 use super::find::Job;
 use super::named_stages::{GIVEN, named_stages, untouched};
 use super::plan::{NamedPlan, Writer};
@@ -27,7 +30,7 @@ use crate::predict::capture::merger;
 use crate::search::{Cuts, Pin, Stop, Unit};
 
 /// A request for a recommendation, with the profiles and devices that it names.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct PlanQuestion {
     /// What is asked.
     pub request: PlanRequest,
@@ -51,6 +54,39 @@ impl PlanQuestion {
     /// # Errors
     /// What is wrong with the request, or why there is no plan.
     pub fn answer(&self, stop: &Stop) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
+        let (plan, others) = match &self.request.chunks {
+            None => self.searched(None, stop)?,
+            Some(asked) if !asked.or_plain => self.searched(Some(asked), stop)?,
+            Some(asked) => {
+                let objective = self.objective_in_chunks();
+                let chunked = self.searched(Some(asked), stop).map(|(plan, _)| plan);
+                better(objective, self.without_chunks().searched(None, stop), chunked)?
+            }
+        };
+        Ok(((plan.name()?, plan), others))
+    }
+
+    /// Where no objective is named the fastest training in chunks is asked for.
+    fn objective_in_chunks(&self) -> Objective {
+        self.request.goal.objective.unwrap_or(Objective::MinIterationTime)
+    }
+
+    /// The same question for a plan without chunks.
+    fn without_chunks(&self) -> Self {
+        let mut plain = self.clone();
+        plain.request.chunks = None;
+        if plain.request.goal.objective.replace(self.objective_in_chunks()).is_none() {
+            // Of the batch that was profiled, as in chunks.
+            plain.request.named.micro_batch_size = true;
+        }
+        plain
+    }
+
+    fn searched(
+        &self,
+        chunks: Option<&AskedChunks>,
+        stop: &Stop,
+    ) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
         let (request, chain) = (&self.request, &*self.chain);
         let kinds = self.by_kind();
         let priced = kinds.iter().map(|&(chain, factors)| {
@@ -81,6 +117,11 @@ impl PlanQuestion {
             notes: self.fleet.notes.clone(),
             transfers,
         };
+        if let Some(asked) = chunks {
+            let wish = Wish { objective: self.objective_in_chunks(), ..wish };
+            let question = ChunksQuestion { writer: &writer, request, asked, wish: &wish, stop };
+            return Ok((question.answer()?, Vec::new()));
+        }
         if let Some(allowed) = &request.allowed {
             // Where no objective is named the fastest actions are asked for.
             let objective = request.goal.objective.unwrap_or(Objective::MinIterationTime);
@@ -111,8 +152,7 @@ impl PlanQuestion {
                 stop,
                 known: &KnownAlone::default(),
             };
-            let (plan, others) = question.answer()?;
-            return Ok(((plan.name()?, plan), others));
+            return question.answer();
         }
         if let Some(partitioning) = &request.partitioning {
             // Nothing was searched.
@@ -123,14 +163,13 @@ impl PlanQuestion {
                 let untouched = untouched(&prices, &job, &wish, partitioning)?;
                 writer.acted(&untouched, &request.stage_actions, request.copy_pace, GIVEN)?
             };
-            return Ok(((plan.name()?, plan), Vec::new()));
+            return Ok((plan, Vec::new()));
         }
         let left_out = left_out(request, &wish.batches, wish.least_share, job.fleet.devices());
         writer.notes.extend(reach.note);
         writer.notes.extend(left_out.clone());
         let found = recommend(&prices, &job, &wish, stop).map_err(|error| among(error, left_out))?;
-        let (plan, others) = writer.recommendation(&found)?;
-        Ok(((plan.name()?, plan), others))
+        writer.recommendation(&found)
     }
 
     /// The tensor degrees that are searched.

@@ -40,6 +40,7 @@ use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::{Deed, StageActions};
 
+pub(super) use links::CopyLinks;
 pub(super) use choose::{Choice, Chooser};
 pub(super) use endless::endless_of;
 pub(super) use objectives::{ActionsQuestion, KnownAlone};

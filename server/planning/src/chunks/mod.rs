@@ -2,6 +2,7 @@
 //!
 //! | module | question |
 //! |---|---|
+//! | `check` | what did a profile's run in chunks teach? |
 //! | `question` | what is given, and what may be chosen? |
 //! | `sizes` | which chunk sizes are tried? |
 //! | `laid` | what is where, before visits are planned? |
@@ -18,6 +19,7 @@
 
 mod baseline;
 mod bound;
+mod check;
 mod choose;
 mod laid;
 mod lanes;
@@ -33,6 +35,7 @@ mod sizes;
 mod tests;
 
 pub use baseline::{Baseline, PatrickStar};
+pub use check::ChunkCheck;
 pub use choose::choose;
 pub use lanes::{LaneRates, LaneScene, LaneSeconds, Lanes};
 pub use largest::largest;

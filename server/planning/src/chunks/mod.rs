@@ -2,6 +2,7 @@
 //!
 //! | module | question |
 //! |---|---|
+//! | `check` | what did a profile's run in chunks teach? |
 //! | `question` | what is given, and what may be chosen? |
 //! | `profiled` | what do steps cost by a profile? |
 //! | `sizes` | which chunk sizes are tried? |
@@ -19,6 +20,7 @@
 
 mod baseline;
 mod bound;
+mod check;
 mod choose;
 mod laid;
 mod lanes;
@@ -35,6 +37,7 @@ mod sizes;
 mod tests;
 
 pub use baseline::{Baseline, PatrickStar};
+pub use check::ChunkCheck;
 pub use choose::choose;
 pub use lanes::{LaneRates, LaneScene, LaneSeconds, Lanes};
 pub use largest::largest;

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use loadmaster_planning::campaign::runs::layer_names;
+use loadmaster_planning::chunks::ChunkCheck;
 use loadmaster_planning::predict::choose::{
     Evidence, NoPredictor, PredictorKind, Profiled, imported, stored,
 };
 use loadmaster_planning::recommend::ProfiledChain;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::environment::Host;
+use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::ProfileName;
 use loadmaster_proto::profile::document::ProfileDocument;
 
@@ -74,6 +76,7 @@ fn of_document(
         framework: document.provenance.framework.clone(),
         predictor,
         known: Arc::default(),
+        chunk_check: chunk_check_of(document),
         host: Host::of(document.measurements.iter().map(|of| &of.measurement.environment)),
     };
     Ok((chain, json_bytes(document)))
@@ -96,6 +99,8 @@ fn of_measurements(
         })
         .collect();
     let profiled = Profiled { settings: &settings, model: &model, evidence: &evidence };
+    let named = evidence.iter().map(|of| (of.name.clone(), &of.measurement));
+    let chunk_check = chunk_check(model.parameter_count(), named);
     let predictor = stored::predictor(profiled, kind).map_err(|why| without(profile, why))?;
     let chain = ProfiledChain {
         profile: profile.settings.name.clone(),
@@ -109,8 +114,22 @@ fn of_measurements(
         predictor,
         known: Arc::default(),
         host: Host::of(evidence.iter().map(|of| &of.measurement.environment)),
+        chunk_check,
     };
     Ok((chain, evidence.iter().map(|of| json_bytes(&of.measurement)).sum()))
+}
+
+fn chunk_check_of(document: &ProfileDocument) -> Option<ChunkCheck> {
+    let parameters = document.model.model().ok()?.parameter_count();
+    chunk_check(parameters, document.measurements.iter().map(|of| (of.name(), &of.measurement)))
+}
+
+/// What the last of these measurements that was in chunks taught.
+fn chunk_check<'a>(
+    parameters: u64,
+    named: impl Iterator<Item = (String, &'a Measurement)>,
+) -> Option<ChunkCheck> {
+    named.filter_map(|(name, measurement)| ChunkCheck::of(name, parameters, measurement)).last()
 }
 
 fn without(profile: &ProfileRecord, why: NoPredictor) -> ApiError {

@@ -34,6 +34,13 @@ pub struct ProfiledPasses<'a> {
     pub factors: [f64; 2],
 }
 
+impl std::fmt::Debug for ProfiledPasses<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let predictor = self.predictor.name();
+        f.debug_struct("ProfiledPasses").field("predictor", &predictor).finish_non_exhaustive()
+    }
+}
+
 impl Passes for ProfiledPasses<'_> {
     fn costs(&self, order: ChunkOrder, recompute: RecomputePolicy) -> Result<StepCosts, PredictionError> {
         let training = TrainingSpec { recompute, ..self.training };
@@ -122,7 +129,7 @@ fn any_chunks(order: ChunkOrder, model: &Model, training: &TrainingSpec) -> Resu
         residency: ChunkResidency::Paged(Paging::AT_NEED),
         host_memory: Bytes(u64::MAX),
     };
-    stage.lay_out(model, training).map_err(|why| {
-        PredictionError::NotProfiled(format!("the model cannot be laid out in chunks: {why}"))
-    })
+    stage
+        .lay_out(model, training)
+        .map_err(|why| PredictionError::NotProfiled(format!("the model cannot be laid out in chunks: {why}")))
 }

@@ -52,7 +52,8 @@ impl ChunksQuestion<'_> {
             return refuse("search_mode", why);
         }
         if self.host_memory().0 == 0 {
-            let why = "is 0, and chunks are in the host's memory: name how much of it they may take".to_owned();
+            let why =
+                "is 0, and chunks are in the host's memory: name how much of it they may take".to_owned();
             return refuse("host_memory_bytes", why);
         }
         if let Some(given) = &self.request.partitioning
@@ -105,7 +106,8 @@ impl ChunksQuestion<'_> {
         let default = ChunkChoices::default();
         let FixedChunks { layouts, sizes, orders, host_copies, on_device, ahead, behind, staging, kernel } =
             self.asked.fixed.clone();
-        let or = |named: Option<usize>, free: RangeInclusive<usize>| named.map_or(free, |named| named..=named);
+        let or =
+            |named: Option<usize>, free: RangeInclusive<usize>| named.map_or(free, |named| named..=named);
         ChunkChoices {
             layouts: or_all(layouts, default.layouts),
             sizes: if sizes.is_empty() { default.sizes } else { TriedSizes::Named(sizes) },

@@ -32,7 +32,9 @@ impl Scene<'_> {
             let mut fastest: Option<ChunkPlan> = None;
             let mut note = String::new();
             let recomputes = trained.question.choices.recomputes.iter();
-            for (rule, &recompute) in rules.iter().flat_map(|rule| recomputes.clone().map(move |of| (rule, of))) {
+            for (rule, &recompute) in
+                rules.iter().flat_map(|rule| recomputes.clone().map(move |of| (rule, of)))
+            {
                 match rule.plan(&trained.question, &trained.passes, recompute) {
                     Ok(found) => {
                         let seconds = found.lanes.iteration_seconds;
@@ -62,16 +64,20 @@ impl Scene<'_> {
             let found = trained.passes.predictor.stage(&setting)?;
             let needed = trained.passes.corrected(trained.passes.margin.needed(&found).0);
             let has_room = needed <= self.device.capacity.0;
-            let seconds = found.seconds.map(|of| {
-                (of.forward + of.backward) * f64::from(setting.training.micro_batches) + of.step
-            });
+            let seconds = found
+                .seconds
+                .map(|of| (of.forward + of.backward) * f64::from(setting.training.micro_batches) + of.step);
             let peak = trained.passes.corrected(found.bytes.0);
             // What fits is compared by seconds, what does not by its peak.
             let is_better = match least {
                 None => true,
                 Some(_) if has_room != fits => has_room,
                 Some((known, known_seconds)) => {
-                    if has_room { seconds < known_seconds } else { peak < known }
+                    if has_room {
+                        seconds < known_seconds
+                    } else {
+                        peak < known
+                    }
                 }
             };
             if is_better {
@@ -80,7 +86,10 @@ impl Scene<'_> {
         }
         let note = match least {
             Some((peak, _)) if !fits => {
-                format!("{} too much", loadmaster_proto::bytes::Bytes(peak.saturating_sub(self.device.capacity.0)))
+                format!(
+                    "{} too much",
+                    loadmaster_proto::bytes::Bytes(peak.saturating_sub(self.device.capacity.0))
+                )
             }
             _ => String::new(),
         };
@@ -113,4 +122,3 @@ impl Scene<'_> {
         })
     }
 }
-

@@ -43,8 +43,8 @@ impl<'a> ChunksQuestion<'a> {
         }
         let places = (0..count).map(|device| (device, fleet.placed(device)));
         let largest = places.reduce(|one, other| if other.1.capacity > one.1.capacity { other } else { one });
-        let (position, placed) =
-            largest.ok_or_else(|| Invalid::field("devices", "has no device: name one, for example 1x16GiB"))?;
+        let (position, placed) = largest
+            .ok_or_else(|| Invalid::field("devices", "has no device: name one, for example 1x16GiB"))?;
         let of_kind = self.writer.kinds.iter().find(|(chain, _)| chain.device_kind == placed.kind);
         let (chain, factors) = of_kind.copied().unwrap_or((self.writer.chain, Factors::NONE));
         let capacity = constraints.max_peak_bytes.map_or(placed.capacity, |most| most.min(placed.capacity));

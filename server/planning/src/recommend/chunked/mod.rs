@@ -30,12 +30,12 @@ use loadmaster_proto::training::TrainingSpec;
 use super::answer::{QuestionError, RecommendError};
 use super::ask::Wish;
 use super::plan::Writer;
-pub(super) use with_plain::better;
 use crate::chunks::{ChunkChoices, ChunkQuestion, NoChunks, ProfiledPasses};
 use crate::cost::Batch;
 use crate::search::Stop;
 use device::ChunkDevice;
 use rates::SourcedRates;
+pub(super) use with_plain::better;
 
 /// Solver of plans in chunks.
 const SOLVER: &str = "chunks/1";
@@ -70,9 +70,7 @@ impl ChunksQuestion<'_> {
             Objective::MinIterationTime | Objective::MaxModel => scene.shortest(),
             Objective::MinPeakMemory => scene.lowest_peak(),
             Objective::MaxBatch => scene.largest_batch(),
-            Objective::Pareto | Objective::MinDevices | Objective::MinCost => {
-                Err(self.no_objective().into())
-            }
+            Objective::Pareto | Objective::MinDevices | Objective::MinCost => Err(self.no_objective().into()),
         }
     }
 

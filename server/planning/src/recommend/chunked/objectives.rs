@@ -69,7 +69,8 @@ impl Scene<'_> {
         };
         let seconds = best.plan.lanes.iteration_seconds;
         self.check_limit(seconds, bound)?;
-        let certificate = Certificate { states, stopped, ..certified(seconds, bound, Objective::MinIterationTime) };
+        let certificate =
+            Certificate { states, stopped, ..certified(seconds, bound, Objective::MinIterationTime) };
         self.written(&best, certificate)
     }
 

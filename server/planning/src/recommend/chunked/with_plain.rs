@@ -21,7 +21,8 @@ pub(in crate::recommend) fn better(
     match (plain, chunked) {
         (Ok((mut plain, others)), Ok(mut chunked)) => {
             let note = |of: &Plan| told(objective, of);
-            if value(objective, &chunked).partial_cmp(&value(objective, &plain)) == Some(better_is(objective)) {
+            if value(objective, &chunked).partial_cmp(&value(objective, &plain)) == Some(better_is(objective))
+            {
                 chunked.warnings.push(format!("without chunks it would be {}", note(&plain)));
                 Ok((chunked, Vec::new()))
             } else {

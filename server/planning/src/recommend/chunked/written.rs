@@ -154,7 +154,10 @@ impl Scene<'_> {
                 format!("forward pass of micro-batch {micro_batch} through layer {layer} ({})", named(*layer))
             }
             Some(Step::Backward { micro_batch, layer }) => {
-                format!("backward pass of micro-batch {micro_batch} through layer {layer} ({})", named(*layer))
+                format!(
+                    "backward pass of micro-batch {micro_batch} through layer {layer} ({})",
+                    named(*layer)
+                )
             }
             _ => format!("step {step}"),
         }
@@ -220,4 +223,3 @@ fn waiting(plan: &ChunkPlan) -> f64 {
     let waited = plan.lanes.fetch_seconds + plan.lanes.leave_seconds;
     if seconds > 0.0 { (waited / seconds).min(1.0) } else { 0.0 }
 }
-

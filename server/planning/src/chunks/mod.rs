@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `check` | what did a profile's run in chunks teach? |
 //! | `question` | what is given, and what may be chosen? |
+//! | `held` | what does a device hold of chunks and besides, step by step? |
+//! | `forecast` | does a stage in given chunks fit? |
 //! | `profiled` | what do steps cost by a profile? |
 //! | `sizes` | which chunk sizes are tried? |
 //! | `laid` | what is where, before visits are planned? |
@@ -22,6 +24,8 @@ mod baseline;
 mod bound;
 mod check;
 mod choose;
+mod forecast;
+mod held;
 mod laid;
 mod lanes;
 mod largest;
@@ -39,6 +43,8 @@ mod tests;
 pub use baseline::{Baseline, PatrickStar};
 pub use check::ChunkCheck;
 pub use choose::choose;
+pub use forecast::{ChunkedForecast, in_chunks};
+pub use held::Held;
 pub use lanes::{LaneRates, LaneScene, LaneSeconds, Lanes};
 pub use largest::largest;
 pub use plan::{Certificate, ChunkPlan};

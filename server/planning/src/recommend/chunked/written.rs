@@ -1,22 +1,19 @@
 //! A plan in chunks as it is told and kept.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::chunks::lists::List;
-use loadmaster_proto::chunks::residency::Payload;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks};
 use loadmaster_proto::measure::chunked::ChunkRun;
 use loadmaster_proto::plan::certificate::Certificate;
 use loadmaster_proto::plan::findings::{Findings, IterationEstimate};
 use loadmaster_proto::plan::goal::Goal;
-use loadmaster_proto::plan::prediction::{Breakdown, Interval, StageSeconds};
+use loadmaster_proto::plan::prediction::{Interval, StageSeconds};
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::{StageActions, Step, Steps};
 
 use super::objectives::Best;
 use super::{SOLVER, Scene};
-use crate::chunks::{ChunkPlan, NoRoom};
-use crate::predict::Moments;
+use crate::chunks::{ChunkPlan, Held, NoRoom};
 use crate::predict::forecast::on_top;
 use crate::recommend::answer::QuestionError;
 
@@ -34,7 +31,10 @@ impl Scene<'_> {
         let other: Vec<u64> =
             moments.curve.iter().map(|step| trained.passes.corrected(step.most.total())).collect();
         let run = predicted(plan, other);
-        let (peak_step, peak) = highest(&run);
+        let held = Held { other: &run.other_bytes, resident: &run.payload_bytes };
+        let (step, peak) = held.highest();
+        let besides = moments.curve.get(step).map(|step| step.most).unwrap_or_default();
+        let breakdown = held.breakdown(step, besides, &chunks);
         let setting = trained.passes.setting(plan.recompute);
         let predictor = &*self.device.chain.predictor;
         let seconds = self.stage_seconds(plan, &chunks, &training)?;
@@ -54,7 +54,7 @@ impl Scene<'_> {
                 config: setting.stage,
                 capacity: self.device.placed.capacity,
                 predicted_peak: peak,
-                breakdown: Some(breakdown(&moments, &chunks, &run, peak_step)),
+                breakdown: Some(breakdown),
                 interval: Some(interval(peak, plan.peak().0)),
                 seconds: Some(seconds),
                 seconds_margin: None,
@@ -180,41 +180,11 @@ fn predicted(plan: &ChunkPlan, other_bytes: Vec<u64>) -> ChunkRun {
     }
 }
 
-/// The step in which a device holds most, and how much.
-fn highest(run: &ChunkRun) -> (usize, u64) {
-    let all = run.other_bytes.iter().zip(&run.payload_bytes);
-    let sums = all.map(|(other, payload)| other.saturating_add(*payload)).enumerate();
-    sums.max_by_key(|(step, bytes)| (*bytes, std::cmp::Reverse(*step))).unwrap_or((0, 0))
-}
-
 /// Around the predicted peak, up to the bytes that the plan has room for.
 fn interval(peak: u64, needed: u64) -> Interval {
     let margin = if peak > 0 { needed.saturating_sub(peak) as f64 / peak as f64 } else { 0.0 };
     let Interval { low, margin, .. } = Interval::around(Bytes(peak), margin);
     Interval { low, high: Bytes(needed.max(peak)), margin }
-}
-
-/// What a device holds in a step: chunks that visit are counted as weights, whose space gradients take.
-fn breakdown(moments: &Moments, chunks: &Chunks, run: &ChunkRun, step: usize) -> Breakdown {
-    let mut parts = moments.curve.get(step).map(|step| step.most).unwrap_or_default();
-    let state = chunks.lists.parameter_bytes() - chunks.lists.scalar_bytes(List::Parameters);
-    let on_device = chunks.uses.payloads().iter().filter(|of| chunks.uses.is_on_device(of.payload.chunk));
-    let state_of = |payload: Payload| match payload.is_gradients {
-        true => 0,
-        false => {
-            let elements = chunks.layout.chunks().get(payload.chunk).map_or(0, |chunk| chunk.capacity);
-            elements.saturating_mul(state)
-        }
-    };
-    let optimizer = on_device.map(|of| state_of(of.payload)).fold(0, u64::saturating_add);
-    let all = run.payload_bytes.get(step).copied().unwrap_or(0);
-    parts.optimizer = parts.optimizer.saturating_add(optimizer.min(all));
-    parts.weights = parts.weights.saturating_add(all.saturating_sub(optimizer));
-    // What earlier trials taught.
-    let other = run.other_bytes.get(step).copied().unwrap_or(0);
-    let rest = other.saturating_add(all).saturating_sub(parts.total());
-    parts.overhead = parts.overhead.saturating_add(rest);
-    parts
 }
 
 /// The share of an iteration in which its passes wait.

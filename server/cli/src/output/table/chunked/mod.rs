@@ -176,7 +176,8 @@ const ROWS: [Row; 12] = [
     ("most of both (allocated)", |run| most(&totals(run)), true),
 ];
 
-const NOTE: &str = "steps are passes of one layer each, from 0; all amounts but what is held are of an iteration\n";
+const NOTE: &str =
+    "steps are passes of one layer each, from 0; all amounts but what is held are of an iteration\n";
 const REPLANNED: &str =
     "the planned visits left too little room for what was measured besides chunks: a rule took their place\n";
 

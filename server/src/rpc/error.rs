@@ -387,6 +387,7 @@ fn campaign_status(error: &CampaignError, message: String) -> Status {
         | CampaignError::NotSplit { .. }
         | CampaignError::Scenario { .. } => "degrees",
         CampaignError::InFlightVaries | CampaignError::TooLarge { .. } => "campaign",
+        CampaignError::NotInChunks(invalid) => return invalid_argument(message, invalid),
     };
     invalid_argument(message.clone(), &Invalid::field(field, message))
 }

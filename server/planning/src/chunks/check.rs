@@ -15,6 +15,14 @@ pub struct ChunkCheck {
 }
 
 impl ChunkCheck {
+    /// What the last of these measurements, by name, that was in chunks taught.
+    pub fn last_of<'a>(
+        named: impl Iterator<Item = (String, &'a Measurement)>,
+        parameters: u64,
+    ) -> Option<Self> {
+        named.filter_map(|(name, measurement)| Self::of(name, parameters, measurement)).last()
+    }
+
     /// What a measurement of this name tells of a model of so many parameters; none where nothing was trained in chunks, or
     /// the host's seconds are no time in which it can have updated them.
     pub fn of(run: String, parameters: u64, measurement: &Measurement) -> Option<Self> {

@@ -10,7 +10,6 @@ use loadmaster_planning::predict::choose::{
 use loadmaster_planning::recommend::ProfiledChain;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::environment::Host;
-use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::ProfileName;
 use loadmaster_proto::profile::document::ProfileDocument;
 
@@ -100,7 +99,7 @@ fn of_measurements(
         .collect();
     let profiled = Profiled { settings: &settings, model: &model, evidence: &evidence };
     let named = evidence.iter().map(|of| (of.name.clone(), &of.measurement));
-    let chunk_check = chunk_check(model.parameter_count(), named);
+    let chunk_check = ChunkCheck::last_of(named, model.parameter_count());
     let predictor = stored::predictor(profiled, kind).map_err(|why| without(profile, why))?;
     let chain = ProfiledChain {
         profile: profile.settings.name.clone(),
@@ -121,15 +120,7 @@ fn of_measurements(
 
 fn chunk_check_of(document: &ProfileDocument) -> Option<ChunkCheck> {
     let parameters = document.model.model().ok()?.parameter_count();
-    chunk_check(parameters, document.measurements.iter().map(|of| (of.name(), &of.measurement)))
-}
-
-/// What the last of these measurements that was in chunks taught.
-fn chunk_check<'a>(
-    parameters: u64,
-    named: impl Iterator<Item = (String, &'a Measurement)>,
-) -> Option<ChunkCheck> {
-    named.filter_map(|(name, measurement)| ChunkCheck::of(name, parameters, measurement)).last()
+    ChunkCheck::last_of(document.measurements.iter().map(|of| (of.name(), &of.measurement)), parameters)
 }
 
 fn without(profile: &ProfileRecord, why: NoPredictor) -> ApiError {

@@ -90,6 +90,7 @@ pub(super) fn new(profile: &ProfileSettings, runs: RunCounts) -> v1::Profile {
         command: profile.command.as_ref().map(ToString::to_string).unwrap_or_default(),
         profiled_micro_batch_sizes: profile.micro_batch_sizes.iter().copied().map(count).collect(),
         device_kind: profile.device_kind.clone(),
+        host_memory_bytes: profile.host_memory.unwrap_or_default().to_wire(),
         runs: Some(run_counts(runs)),
         ..v1::Profile::default()
     }

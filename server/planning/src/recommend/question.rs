@@ -48,6 +48,16 @@ pub struct PlanQuestion {
     pub corrections: Option<Corrections>,
 }
 
+/// A question with all defaults filled in.
+struct Prepared<'a> {
+    writer: Writer<'a>,
+    job: &'a Job<'a>,
+    wish: Wish,
+    /// What tensor degrees were left out, for people.
+    reach: Option<String>,
+    prices: &'a Prices<'a>,
+}
+
 impl PlanQuestion {
     /// Searches: the plan, and the plans that it names.
     ///
@@ -55,12 +65,11 @@ impl PlanQuestion {
     /// What is wrong with the request, or why there is no plan.
     pub fn answer(&self, stop: &Stop) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
         let (plan, others) = match &self.request.chunks {
-            None => self.searched(None, stop)?,
-            Some(asked) if !asked.or_plain => self.searched(Some(asked), stop)?,
+            None => self.plain(stop)?,
+            Some(asked) if !asked.or_plain => (self.in_chunks(asked, stop)?, Vec::new()),
             Some(asked) => {
-                let objective = self.objective_in_chunks();
-                let chunked = self.searched(Some(asked), stop).map(|(plan, _)| plan);
-                better(objective, self.without_chunks().searched(None, stop), chunked)?
+                let plain = self.without_chunks().plain(stop);
+                better(self.objective_in_chunks(), plain, self.in_chunks(asked, stop))?
             }
         };
         Ok(((plan.name()?, plan), others))
@@ -82,11 +91,29 @@ impl PlanQuestion {
         plain
     }
 
-    fn searched(
+    /// Whether there is room for a training in chunks, of the first batch that is asked for.
+    ///
+    /// # Errors
+    /// As [`Self::answer`], but for room.
+    pub(super) fn has_room_in_chunks(&self, asked: &AskedChunks, stop: &Stop) -> Result<bool, QuestionError> {
+        self.prepared(|Prepared { writer, wish, .. }| {
+            let wish = Wish { objective: self.objective_in_chunks(), ..wish };
+            ChunksQuestion { writer: &writer, request: &self.request, asked, wish: &wish, stop }.has_room()
+        })
+    }
+
+    fn in_chunks(&self, asked: &AskedChunks, stop: &Stop) -> Result<Plan, QuestionError> {
+        self.prepared(|Prepared { writer, wish, .. }| {
+            let wish = Wish { objective: self.objective_in_chunks(), ..wish };
+            ChunksQuestion { writer: &writer, request: &self.request, asked, wish: &wish, stop }.answer()
+        })
+    }
+
+    /// Asks with all defaults filled in.
+    fn prepared<T>(
         &self,
-        chunks: Option<&AskedChunks>,
-        stop: &Stop,
-    ) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
+        ask: impl FnOnce(Prepared<'_>) -> Result<T, QuestionError>,
+    ) -> Result<T, QuestionError> {
         let (request, chain) = (&self.request, &*self.chain);
         let kinds = self.by_kind();
         let priced = kinds.iter().map(|&(chain, factors)| {
@@ -105,7 +132,7 @@ impl PlanQuestion {
         let reach = self.reach(&kinds);
         let transfers = self.transfers();
         let wish = self.wish(&kinds, reach.tensor_degrees, &transfers, &names)?;
-        let mut writer = Writer {
+        let writer = Writer {
             chain,
             kinds: &kinds,
             prices: &prices,
@@ -117,11 +144,17 @@ impl PlanQuestion {
             notes: self.fleet.notes.clone(),
             transfers,
         };
-        if let Some(asked) = chunks {
-            let wish = Wish { objective: self.objective_in_chunks(), ..wish };
-            let question = ChunksQuestion { writer: &writer, request, asked, wish: &wish, stop };
-            return Ok((question.answer()?, Vec::new()));
-        }
+        ask(Prepared { writer, job: &job, wish, reach: reach.note, prices: &prices })
+    }
+
+    /// The plan whose parameters and optimizer state are on its devices, all the time.
+    fn plain(&self, stop: &Stop) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
+        self.prepared(|prepared| self.searched(prepared, stop))
+    }
+
+    fn searched(&self, prepared: Prepared<'_>, stop: &Stop) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
+        let Prepared { mut writer, job, wish, reach, prices } = prepared;
+        let request = &self.request;
         if let Some(allowed) = &request.allowed {
             // Where no objective is named the fastest actions are asked for.
             let objective = request.goal.objective.unwrap_or(Objective::MinIterationTime);
@@ -145,7 +178,7 @@ impl PlanQuestion {
             }
             let question = ActionsQuestion {
                 writer: &writer,
-                job: &job,
+                job,
                 wish: &wish,
                 given,
                 choice,
@@ -158,17 +191,17 @@ impl PlanQuestion {
             // Nothing was searched.
             writer.goal = Goal { objective: None, ..writer.goal };
             let plan = if request.stage_actions.is_empty() {
-                writer.plan(&named_stages(&prices, &job, &wish, partitioning)?, GIVEN)?
+                writer.plan(&named_stages(prices, job, &wish, partitioning)?, GIVEN)?
             } else {
-                let untouched = untouched(&prices, &job, &wish, partitioning)?;
+                let untouched = untouched(prices, job, &wish, partitioning)?;
                 writer.acted(&untouched, &request.stage_actions, request.copy_pace, GIVEN)?
             };
             return Ok((plan, Vec::new()));
         }
         let left_out = left_out(request, &wish.batches, wish.least_share, job.fleet.devices());
-        writer.notes.extend(reach.note);
+        writer.notes.extend(reach);
         writer.notes.extend(left_out.clone());
-        let found = recommend(&prices, &job, &wish, stop).map_err(|error| among(error, left_out))?;
+        let found = recommend(prices, job, &wish, stop).map_err(|error| among(error, left_out))?;
         writer.recommendation(&found)
     }
 

@@ -56,22 +56,40 @@ impl ChunksQuestion<'_> {
     /// # Errors
     /// What of the request a training in chunks cannot do, what the profile lacks, or that there is no room.
     pub(super) fn answer(&self) -> Result<Plan, QuestionError> {
-        self.check()?;
-        let device = self.device()?;
-        let scene = Scene {
-            question: self,
-            model: self.model()?,
-            rates: self.rates(&device)?,
-            choices: self.choices(),
-            host_memory: self.host_memory(),
-            device,
-        };
+        let scene = self.scene()?;
         match self.wish.objective {
             Objective::MinIterationTime | Objective::MaxModel => scene.shortest(),
             Objective::MinPeakMemory => scene.lowest_peak(),
             Objective::MaxBatch => scene.largest_batch(),
             Objective::Pareto | Objective::MinDevices | Objective::MinCost => Err(self.no_objective().into()),
         }
+    }
+
+    /// Whether there is room for the first batch.
+    ///
+    /// # Errors
+    /// As [`Self::answer`], but for room.
+    pub(super) fn has_room(&self) -> Result<bool, QuestionError> {
+        let scene = self.scene()?;
+        match self.wish.batches.first() {
+            Some(&batch) => {
+                scene.has_room(batch, scene.device.capacity).map_err(|error| scene.refused(error))
+            }
+            None => Ok(false),
+        }
+    }
+
+    fn scene(&self) -> Result<Scene<'_>, QuestionError> {
+        self.check()?;
+        let device = self.device()?;
+        Ok(Scene {
+            question: self,
+            model: self.model()?,
+            rates: self.rates(&device)?,
+            choices: self.choices(),
+            host_memory: self.host_memory(),
+            device,
+        })
     }
 
     fn model(&self) -> Result<&Model, QuestionError> {

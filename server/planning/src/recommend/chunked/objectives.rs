@@ -34,7 +34,7 @@ impl Scene<'_> {
         choose(&question, &passes)
     }
 
-    fn has_room(&self, batch: Batch, capacity: Bytes) -> Result<bool, NoChunks> {
+    pub(super) fn has_room(&self, batch: Batch, capacity: Bytes) -> Result<bool, NoChunks> {
         let Trained { question, passes } = self.trained(batch, capacity);
         fits(&question, &passes)
     }

@@ -63,6 +63,7 @@ pub(super) fn profile(record: &ProfileRecord, stored: &StoredProfile) -> Result<
             .into_iter()
             .map(|of| v1::PredictorNeeds { predictor: of.predictor.to_owned(), missing: of.missing })
             .collect(),
+        host_update_rate: stored.chunk_check().map(|of| of.update_rate),
         environments: stored.environments().into_iter().map(Into::into).collect(),
         ..row
     })

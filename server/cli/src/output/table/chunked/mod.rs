@@ -163,7 +163,7 @@ type Row = (&'static str, fn(&ChunkRun) -> Option<Amount>, bool);
 
 const ROWS: [Row; 12] = [
     ("on the host (host ledger)", |run| Some(Amount::Bytes(run.host_bytes)), true),
-    ("to the device, per iteration", |run| Some(Amount::Bytes(run.up_bytes)), true),
+    ("to the device", |run| Some(Amount::Bytes(run.up_bytes)), true),
     ("from the device", |run| Some(Amount::Bytes(run.down_bytes)), true),
     ("parameters from other ranks", |run| Some(Amount::Bytes(run.gathered_bytes)), false),
     ("gradients to other ranks", |run| Some(Amount::Bytes(run.scattered_bytes)), false),
@@ -177,7 +177,7 @@ const ROWS: [Row; 12] = [
 ];
 
 const NOTE: &str =
-    "steps are passes of one layer each, from 0; all amounts but what is held are of an iteration\n";
+    "bytes that move, and seconds, are of one iteration; its steps are passes of one layer each, from 0\n";
 const REPLANNED: &str =
     "the planned visits left too little room for what was measured besides chunks: a rule took their place\n";
 

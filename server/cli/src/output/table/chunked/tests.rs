@@ -60,7 +60,7 @@ fn how_a_stage_trains_and_what_that_takes_are_told_with_units() {
          update     on arrival, one-pass\n\
          chunks                                         predicted\n\
          on the host (host ledger)                     640.00 MiB\n\
-         to the device, per iteration                   24.00 MiB\n\
+         to the device                                  24.00 MiB\n\
          from the device                                16.00 MiB\n\
          chunks that come with a copy                           3\n\
          device waits for what comes                     250.0 ms\n\

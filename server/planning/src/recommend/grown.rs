@@ -51,6 +51,27 @@ impl Family {
         })?;
         Ok((zoo, model))
     }
+
+    /// What is known of one of its models, where `own` is what is known of the one that was profiled.
+    ///
+    /// # Errors
+    /// Never: a model's id is a valid one.
+    pub fn chain(&self, own: &ProfiledChain, model: &Model) -> Result<ProfiledChain, Invalid> {
+        Ok(ProfiledChain {
+            profile: own.profile.clone(),
+            model_name: ModelName::from_id(model.id())?,
+            device_kind: own.device_kind.clone(),
+            training: own.training,
+            layer_names: model.layers().iter().map(|layer| layer.name.clone()).collect(),
+            parameters: Some(model.parameter_count()),
+            framework: own.framework.clone(),
+            predictor: Box::new(self.component.of_model(model)),
+            known: Arc::default(),
+            host: own.host,
+            chunk_check: own.chunk_check.clone(),
+            model: Some(model.clone()),
+        })
+    }
 }
 
 impl PlanQuestion {
@@ -121,21 +142,7 @@ impl PlanQuestion {
     /// The question for one model of the family.
     fn of(&self, family: &Family, parameter: &str, value: u64) -> Result<(Zoo, Model, Self), QuestionError> {
         let (zoo, model) = family.at(parameter, value)?;
-        let own = &*self.chain;
-        let chain = ProfiledChain {
-            profile: own.profile.clone(),
-            model_name: ModelName::from_id(model.id())?,
-            device_kind: own.device_kind.clone(),
-            training: own.training,
-            layer_names: model.layers().iter().map(|layer| layer.name.clone()).collect(),
-            parameters: Some(model.parameter_count()),
-            framework: own.framework.clone(),
-            predictor: Box::new(family.component.of_model(&model)),
-            known: Arc::default(),
-            host: own.host,
-            chunk_check: own.chunk_check.clone(),
-            model: Some(model.clone()),
-        };
+        let chain = family.chain(&self.chain, &model)?;
         let mut question = Self { chain: Arc::new(chain), ..self.clone() };
         question.others.clear();
         Ok((zoo, model, question))

@@ -1,5 +1,7 @@
 //! `PredictMemory`.
 
+use std::sync::Arc;
+
 use loadmaster_planning::chunks::in_chunks;
 use loadmaster_planning::predict::cores;
 use loadmaster_planning::predict::forecast::{
@@ -52,7 +54,17 @@ impl Plans {
         };
 
         let revisions = self.revisions(std::slice::from_ref(&name), None).await?;
-        let chain = self.chain(name, kind, &revisions).await?;
+        let profiled = self.chain(name, kind, &revisions).await?;
+        let chain = match &plan {
+            // Of a larger model than was profiled.
+            Some(plan)
+                if plan.content.model != profiled.model_name && plan.content.profile == profiled.profile =>
+            {
+                let model = self.store.get_model(&plan.content.model).await?.model;
+                Arc::new(self.family(&profiled.profile).await?.chain(&profiled, &model)?)
+            }
+            _ => profiled,
+        };
         let training = overrides.apply(plan.as_ref().map_or(chain.training, |plan| plan.content.training))?;
         chain.model.as_ref().map_or(Ok(()), |model| training.check_model(model))?;
         let stages = stages(asked, plan.as_ref(), &training, &chain)?;

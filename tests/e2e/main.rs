@@ -20,6 +20,7 @@ mod faults;
 mod frameworks;
 mod hostile;
 mod imported;
+mod in_chunks;
 mod kept;
 mod lists;
 mod log;

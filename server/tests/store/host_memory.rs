@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use loadmaster::store::records::{
-    Claim, Fenced, FreeDevice, NewRun, NewWorker, PageRequest, RunNeed, RunState,
+    Claim, Fenced, FreeDevice, NewRun, NewWorker, PageRequest, RunNeed, RunRecord, RunState,
 };
 use loadmaster::store::{RunFilter, Store};
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::failure::{FailureKind, OutOfMemory, RunFailure};
@@ -16,6 +17,8 @@ use loadmaster_proto::name::{CommandName, OperationName};
 use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
+
+use loadmaster_samples::{chunked, visiting};
 
 use crate::support::samples::{
     LEASE, cpu, failure, measured, model, new_profile, new_worker, out_of_memory, run, worker,
@@ -190,6 +193,56 @@ async fn a_run_takes_the_pools_of_all_its_devices() {
     join(&store, "v", 1 << 50).await;
     assert_eq!(takes(claim(&store, "v", 3).await.as_ref()), Some(67));
     assert_eq!(claim(&store, "v", 3).await, None);
+}
+
+/// A stage in chunks takes of the host what they may, on each of its replicas; its visits are whole in the lease and where one
+/// run is read, and left out of lists, which have no room for them.
+#[tokio::test]
+async fn a_run_in_chunks_takes_what_they_may_and_keeps_its_visits() {
+    let store = store().await;
+    let replicas = StageConfig { data_degree: 2, ..StageConfig::single(0, 29) };
+    let chunks = Box::new(visiting(30, 5));
+    let planned = NewRun {
+        work: Work::Partitioning(Partitioning::new(vec![replicas]).unwrap()),
+        chunks: Some(chunks.clone()),
+        device_count: 2,
+        ..run()
+    };
+    let paged = NewRun { chunks: Some(Box::new(chunked(7))), ..run() };
+    queue(&store, "a", vec![planned, paged.clone(), run()]).await;
+    let runs = store.list_runs(&RunFilter::default(), &first_page()).await.unwrap().rows;
+    let listed: Vec<_> = runs.iter().rev().map(|run| (run.host_memory, chunks_of(run))).collect();
+    assert_eq!(listed, [(60, Some(visiting(30, 0))), (7, Some(chunked(7))), (0, None)]);
+    let whole = store.get_run(&runs[2].name).await.unwrap();
+    assert_eq!(chunks_of(&whole).as_ref(), Some(&*chunks));
+
+    join(&store, "w", 66).await;
+    let first = claim(&store, "w", 3).await.expect("it fits");
+    assert_eq!(
+        (takes(Some(&first)), &first.task.trained().unwrap().chunks),
+        (Some(60), &Some(chunks.clone()))
+    );
+    assert_eq!(takes(claim(&store, "w", 1).await.as_ref()), Some(0), "6 are left");
+    let asked = store.asked_run(&first.run).await.unwrap();
+    assert_eq!(asked.task.trained().unwrap().chunks, Some(chunks));
+}
+
+fn chunks_of(run: &RunRecord) -> Option<ChunkedStage> {
+    run.work.trained().unwrap().chunks.as_deref().cloned()
+}
+
+/// With fewer samples it is in the same chunks.
+#[tokio::test]
+async fn a_run_in_chunks_that_does_not_fit_its_device_is_repeated_in_chunks() {
+    let store = store().await;
+    let large = NewRun { chunks: Some(Box::new(chunked(7))), smallest_micro_batch_size: Some(1), ..run() };
+    queue(&store, "a", vec![large]).await;
+    join(&store, "w", 7).await;
+    let held = claim(&store, "w", 2).await.unwrap();
+    let _ = store.fail_run(&worker("w"), &held.run, 1, &out_of_memory(), 1.0).await.unwrap();
+    let runs = store.list_runs(&RunFilter::default(), &first_page()).await.unwrap().rows;
+    let again = runs.iter().find(|run| run.shrunk_from.is_some()).expect("it is repeated");
+    assert_eq!((again.host_memory, chunks_of(again)), (7, Some(chunked(7))));
 }
 
 fn first_page() -> PageRequest {

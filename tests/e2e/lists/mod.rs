@@ -1,7 +1,7 @@
 //! Lists over the wire: every page fits into any client's messages, and every row comes once; what nothing rests on
 //! is deleted; and a plan that nobody here could train is told so.
 
-mod scene;
+pub(crate) mod scene;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -38,6 +38,48 @@ async fn the_hello_says_what_is_offered_and_ranks_what_holds_for_them() {
     assert_eq!(told.actions.host_pool, Bytes(2 << 20));
 }
 
+/// A whole model in chunks that may take so much of the host.
+fn in_chunks(bytes: u64) -> RunSpec {
+    RunSpec { chunks: Some(Box::new(loadmaster_samples::chunked(bytes))), ..spec(1) }
+}
+
+/// What a stage in chunks takes of the host is counted as a pool is, and its rank is told how it trains.
+#[tokio::test]
+async fn a_rank_is_told_its_chunks_and_their_memory_is_taken() {
+    let mut planner = Planner::start().await;
+    let args = ["--host-memory", "3GiB"];
+    let daemon = Daemon::start_with(&planner, Setup { rank: "wait", args: &args, ..Setup::default() });
+    let mut connection = planner.welcome().await;
+    connection.lease_run("one", 1, &["cpu0"], &in_chunks(2 << 30), 600.0).await;
+    let told: RankSpec = serde_json::from_str(&daemon.written("spec-0.json").await).unwrap();
+    assert_eq!(told.chunks, in_chunks(2 << 30).chunks);
+    connection.lease_run("two", 2, &["cpu1"], &in_chunks(2 << 30), 600.0).await;
+    let failure = connection.next_failure().await;
+    assert_eq!(failure.kind(), Kind::HandedBack);
+    assert!(
+        failure.message.contains("takes 2.00 GiB") && failure.message.contains("1.00 GiB are free"),
+        "{failure:?}"
+    );
+    connection.acknowledge("two", 2).await;
+    daemon.go();
+    connection.next_result().await;
+    connection.acknowledge("one", 1).await;
+    connection.lease_run("two", 3, &["cpu1"], &in_chunks(3 << 30), 600.0).await;
+    assert_eq!(connection.next_result().await.lease_token, 3);
+}
+
+/// Chunks that the model does not fit into are no run that another worker could do.
+#[tokio::test]
+async fn chunks_that_do_not_hold_their_model_never_begin() {
+    let mut planner = Planner::start().await;
+    let _daemon = Daemon::start_with(&planner, setup("measure"));
+    let mut connection = planner.welcome().await;
+    connection.lease_run("one", 1, &["cpu0"], &in_chunks(1), 600.0).await;
+    let failure = connection.next_failure().await;
+    assert_eq!(failure.kind(), Kind::NotStarted);
+    assert!(failure.message.contains("chunks.host_memory"), "{}", failure.message);
+}
+
 #[tokio::test]
 async fn nothing_of_the_host_is_offered_unless_somebody_says_so() {
     let mut planner = Planner::start().await;

@@ -1,0 +1,157 @@
+//! Trainings in chunks as users ask for them: a profile's run, and the trial of a plan.
+
+use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage};
+use loadmaster_proto::model::zoo::{Vgg, Zoo};
+use loadmaster_proto::training::RecomputePolicy;
+use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, cli, json};
+use serde_json::Value;
+
+use crate::lists::scene::{Scene, content};
+use crate::memory_actions::number;
+
+/// Options of a profile of a tiny GPT-2, which has embedding, three blocks, norm and head.
+fn run<'a>(id: &'a str, options: &[&'a str]) -> Vec<&'a str> {
+    let mut arguments = vec!["profile", "run", "--id", id, "--micro-batch-size", "4", "--micro-batches", "3"];
+    arguments.extend(TINY_GPT2);
+    arguments.extend(options);
+    arguments
+}
+
+fn offering(planner: &Planner, memory: &str) -> Worker {
+    let arguments = ["--host-memory", memory].map(ToOwned::to_owned).to_vec();
+    Worker::start(planner, &WorkerOptions { arguments, ..WorkerOptions::default() })
+}
+
+/// Of a list that may be left out.
+fn is_empty(list: &Value) -> bool {
+    list.as_array().is_none_or(Vec::is_empty)
+}
+
+fn missing(profile: &Value) -> Vec<(&str, usize)> {
+    let needs = profile["predictors"].as_array().unwrap().iter();
+    let count = |of: &Value| of["missing"].as_array().map_or(0, Vec::len);
+    needs.map(|of| (of["predictor"].as_str().unwrap(), count(of))).collect()
+}
+
+/// A profile that names memory of the host has one run more, which says how fast the host updates and what it moved, is reused
+/// like all others, and changes nothing of what is predicted without chunks.
+#[test]
+fn a_profile_with_host_memory_trains_its_model_in_chunks() {
+    let planner = Planner::start();
+    let _worker = offering(&planner, "1GiB");
+    let plain = json(&planner, &run("plain", &[]));
+    let both = json(&planner, &run("both", &["--host-memory", "1GiB", "--reuse-contended"]));
+    assert_eq!(
+        (both["state"].as_str(), both["runs"]["succeeded"].as_i64()),
+        (Some("COMPLETE"), Some(1)),
+        "{both}"
+    );
+    assert_eq!(
+        (plain["runs"]["succeeded"].as_i64(), both["reusedRuns"].as_i64()),
+        (Some(11), Some(11)),
+        "{both}"
+    );
+    assert_eq!(missing(&plain), [("component", 0), ("capture", 1)]);
+    assert_eq!(missing(&both), [("component", 0), ("capture", 1), ("chunks", 0)]);
+    assert_eq!(number(&both["hostMemoryBytes"]), 1 << 30);
+    assert!(both["hostUpdateRate"].as_f64().unwrap() > 0.0 && plain["hostUpdateRate"].is_null(), "{both}");
+
+    let measured = json(&planner, &["profile", "measurements", "both", "--limit", "0"]);
+    let in_chunks: Vec<&Value> =
+        measured["measurements"].as_array().unwrap().iter().filter(|of| !of["chunks"].is_null()).collect();
+    let [listed] = in_chunks[..] else { panic!("one run is in chunks: {measured}") };
+    assert!(
+        is_empty(&listed["chunks"]["otherBytes"]) && is_empty(&listed["chunks"]["payloadBytes"]),
+        "{listed}"
+    );
+    let made = json(&planner, &["run", "show", listed["run"].as_str().unwrap()]);
+    assert_eq!(made["spec"]["chunks"]["hostMemoryBytes"], both["hostMemoryBytes"], "{made}");
+    let told = &made["measurements"][0]["chunks"];
+    let steps = |field: &str| told[field].as_array().unwrap().len();
+    // Forward and backward passes of 6 layers for 3 micro-batches, and forward ones again of those that are computed again.
+    assert!(steps("otherBytes") == steps("payloadBytes") && steps("otherBytes") >= 2 * 3 * 6, "{told}");
+    assert!(number(&told["hostBytes"]) > 0 && number(&told["upBytes"]) > 0, "{told}");
+    let table = cli(&planner, &["profile", "show", "both"]).stdout;
+    for shown in ["at most 1.00 GiB of the host", "parameters/s", "has all that it needs"] {
+        assert!(table.contains(shown), "{shown} in\n{table}");
+    }
+
+    // What it takes does not depend on what it may take.
+    let more = json(&planner, &run("more", &["--host-memory", "512MiB", "--reuse-contended"]));
+    assert_eq!((more["reusedRuns"].as_i64(), &more["hostUpdateRate"]), (Some(12), &both["hostUpdateRate"]));
+    let predicted = |id| {
+        let ask = ["plan", "predict", "--profile", id, "--partition", "3-3", "--capacity", "512MiB"];
+        json(&planner, &ask)["stages"].clone()
+    };
+    assert_eq!(predicted("plain"), predicted("both"), "its peak is no plain stage's");
+}
+
+/// What cannot be is refused before anything is queued, by the option and with what would help.
+#[test]
+fn a_profile_that_cannot_be_in_chunks_is_refused_at_once() {
+    let planner = Planner::start();
+    let _worker = offering(&planner, "1GiB");
+    let refused = |options: &[&str], told: &[&str]| {
+        let output = cli(&planner, &run("never", options));
+        assert!(
+            output.code != 0 && told.iter().all(|of| output.stderr.contains(of)),
+            "{told:?}: {}",
+            output.stderr
+        );
+    };
+    refused(&["--host-memory", "1KiB"], &["--host-memory", "takes", "of the host: give at least"]);
+    let stages = ["--campaign", "stages", "--devices", "2", "--host-memory", "1GiB"];
+    refused(&stages, &["--host-memory", "`minimal`"]);
+    let endless = ["--untied-head", "--schedule", "pipedream", "--host-memory", "1GiB"];
+    refused(&endless, &["--schedule", "choose gpipe or 1f1b"]);
+    let gradients = ["--precision", "bf16", "--gradient-precision", "fp32", "--host-memory", "1GiB"];
+    refused(&gradients, &["--precision", "choose bf16 or fp32"]);
+    assert!(is_empty(&json(&planner, &["run", "list"])["runs"]));
+}
+
+/// A plan in chunks is trained as it says: the run has its visits, lists have none of them, and the plan shows what they moved.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_in_chunks_is_trained() {
+    let scene = Scene::new().await;
+    let (profile, model) = (scene.profile("first", Vec::new()).await, scene.model(10).await);
+    let mut plan = content(&profile, &model, "cpu", &[30]);
+    plan.training.recompute = RecomputePolicy::Layer;
+    plan.stages[0].recompute = RecomputePolicy::Layer;
+    let paged = loadmaster_samples::chunked(256 << 20);
+    let vgg = Zoo::Vgg11(Vgg { image_size: 32, classes: 10, classifier_width: 64 }).build().unwrap();
+    let laid = paged.lay_out(&vgg, &plan.training).unwrap();
+    let visits = paged.bare_visits(&laid).unwrap();
+    let moved = laid.moved(&paged.told(&laid, &visits).unwrap());
+    let stage = ChunkedStage { residency: ChunkResidency::Planned(visits.clone()), ..paged };
+    plan.stages[0].chunks = Some(Box::new(stage));
+    let name = scene.plan("in-chunks", &plan).await;
+
+    let refused = cli(&scene.planner, &["plan", "validate", name.id(), "--stage", "0"]);
+    assert!(
+        refused.stderr.contains("trains the whole model in chunks, in its only stage"),
+        "{}",
+        refused.stderr
+    );
+    let little = offering(&scene.planner, "1MiB");
+    let no_room = cli(&scene.planner, &["plan", "validate", name.id()]);
+    assert!(no_room.stderr.contains("`--host-memory 268435456`"), "{}", no_room.stderr);
+    drop(little);
+    let _worker = offering(&scene.planner, "256MiB");
+    let deadline = ["plan", "validate", name.id(), "--iterations", "1"];
+    json(&scene.planner, &deadline);
+
+    let tried = json(&scene.planner, &["plan", "show", name.id()]);
+    let told = &tried["stages"][0]["measuredChunkRun"];
+    let up_and_down = (number(&told["upBytes"]) as u64, number(&told["downBytes"]) as u64);
+    assert_eq!(up_and_down, (moved.up, moved.down), "{told}");
+    assert_eq!(number(&told["hostBytes"]) as u64, laid.host.bytes);
+    assert_eq!(told["replanned"], false, "{told}");
+    let runs = json(&scene.planner, &["run", "list", "--limit", "0"]);
+    let listed = runs["runs"].as_array().unwrap().iter().find(|run| run["plan"] == name.to_string()).unwrap();
+    let of_list = &listed["spec"]["chunks"];
+    assert!(of_list["planned"].is_object() && is_empty(&of_list["planned"]["visits"]), "{listed}");
+    assert_eq!((&listed["state"], number(&listed["hostMemoryBytes"])), (&"SUCCEEDED".into(), 256 << 20));
+    let shown = json(&scene.planner, &["run", "show", listed["name"].as_str().unwrap()]);
+    let all = shown["spec"]["chunks"]["planned"]["visits"].as_array().unwrap().len();
+    assert_eq!(all, visits.len());
+}

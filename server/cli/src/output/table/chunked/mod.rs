@@ -3,10 +3,11 @@
 use loadmaster_proto::chunks::mebi;
 use loadmaster_proto::training::Precision as Scalars;
 use loadmaster_proto::wire::v1::chunked_stage::Residency;
-use loadmaster_proto::wire::v1::{ChunkMoves, ChunkRun, ChunkedStage, HostCopy, Precision};
+use loadmaster_proto::wire::v1::{ChunkMoves, ChunkRun, ChunkedStage, HostCopy, Measurement, Precision};
 
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
+use super::id;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, count, plural, ratio, seconds, word};
 
@@ -37,6 +38,24 @@ fn of_stage(stage: &OfStage<'_>, look: Look) -> String {
     facts.add("device", on_device(chunks));
     facts.add("update", update(chunks));
     facts.render() + &amounts(stage, look)
+}
+
+/// What chunks of these moved and held, a row for each that has trained in chunks; nothing where none has.
+pub(super) fn of_measurements(measurements: &[Measurement], look: Look) -> String {
+    let trained = || measurements.iter().filter_map(|one| Some((one, one.chunks.as_ref()?)));
+    let shown: Vec<Row> =
+        ROWS.into_iter().filter(|row| is_told(row, trained().map(|(_, run)| run))).collect();
+    if shown.is_empty() {
+        return String::new();
+    }
+    let mut columns = vec![("chunks of run", Left)];
+    columns.extend(shown.iter().map(|&(name, ..)| (name, Right)));
+    let mut grid = Grid::new(&columns, look);
+    for (one, run) in trained() {
+        let amounts = shown.iter().map(|(_, find, _)| text(find(run), look));
+        grid.rows([id(&one.run)].into_iter().chain(amounts).collect());
+    }
+    grid.render()
 }
 
 /// In a few words, for plans side by side.
@@ -191,22 +210,26 @@ fn amounts(stage: &OfStage<'_>, look: Look) -> String {
         columns.extend([("measured", Right), ("error", Right)]);
     }
     let mut grid = Grid::new(&columns, look);
-    for (name, find, is_always_told) in ROWS {
+    for (name, find, _) in ROWS.into_iter().filter(|row| is_told(row, runs.into_iter().flatten())) {
         let [predicted, measured] = runs.map(|run| run.and_then(find));
-        let known = || predicted.iter().chain(&measured);
-        if known().next().is_none() || (!is_always_told && known().all(|amount| amount.value() == 0.0)) {
-            continue;
-        }
-        let text = |of: Option<Amount>| of.map_or_else(|| look.none().to_owned(), Amount::text);
-        let mut cells = vec![name.to_owned(), text(predicted)];
+        let mut cells = vec![name.to_owned(), text(predicted, look)];
         if stage.measured.is_some() {
             let error = predicted.zip(measured).and_then(|(predicted, measured)| error(predicted, measured));
-            cells.extend([text(measured), error.map_or_else(|| look.none().to_owned(), ratio)]);
+            cells.extend([text(measured, look), error.map_or_else(|| look.none().to_owned(), ratio)]);
         }
         grid.rows(cells);
     }
     let replanned = stage.measured.is_some_and(|run| run.replanned);
     grid.render() + NOTE + if replanned { REPLANNED } else { "" }
+}
+
+/// Whether any of these runs has something of it.
+fn is_told<'a>(&(_, find, where_nothing): &Row, runs: impl Iterator<Item = &'a ChunkRun>) -> bool {
+    runs.filter_map(find).any(|amount| where_nothing || amount.value() != 0.0)
+}
+
+fn text(amount: Option<Amount>, look: Look) -> String {
+    amount.map_or_else(|| look.none().to_owned(), Amount::text)
 }
 
 /// predicted / measured − 1.

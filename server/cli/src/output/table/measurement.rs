@@ -4,7 +4,7 @@ use loadmaster_proto::wire::v1::{Ledger, Measurement};
 
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
-use super::{chunked, components, disturbed, id, training};
+use super::{components, disturbed, id, training};
 use crate::output::show::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, maybe_bytes, seconds, word};
@@ -53,11 +53,7 @@ pub(super) fn list(measurements: &[Measurement], look: Look) -> String {
             iteration(one),
         ]);
     }
-    grid.render()
-        + NOTE
-        + &disturbed(measurements)
-        + &chunked::of_measurements(measurements, look)
-        + &components::list(measurements, look)
+    grid.render() + NOTE + &disturbed(measurements) + &components::list(measurements, look)
 }
 
 /// The peak, with its ledger where that is not the column's.

@@ -3,11 +3,10 @@
 use loadmaster_proto::chunks::mebi;
 use loadmaster_proto::training::Precision as Scalars;
 use loadmaster_proto::wire::v1::chunked_stage::Residency;
-use loadmaster_proto::wire::v1::{ChunkMoves, ChunkRun, ChunkedStage, HostCopy, Measurement, Precision};
+use loadmaster_proto::wire::v1::{ChunkMoves, ChunkRun, ChunkedStage, HostCopy, Precision};
 
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
-use super::id;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, count, plural, ratio, seconds, word};
 
@@ -38,24 +37,6 @@ fn of_stage(stage: &OfStage<'_>, look: Look) -> String {
     facts.add("device", on_device(chunks));
     facts.add("update", update(chunks));
     facts.render() + &amounts(stage, look)
-}
-
-/// What chunks of these moved and held, a row for each that has trained in chunks; nothing where none has.
-pub(super) fn of_measurements(measurements: &[Measurement], look: Look) -> String {
-    let trained = || measurements.iter().filter_map(|one| Some((one, one.chunks.as_ref()?)));
-    let shown: Vec<Row> =
-        ROWS.into_iter().filter(|row| is_told(row, trained().map(|(_, run)| run))).collect();
-    if shown.is_empty() {
-        return String::new();
-    }
-    let mut columns = vec![("chunks of run", Left)];
-    columns.extend(shown.iter().map(|&(name, ..)| (name, Right)));
-    let mut grid = Grid::new(&columns, look);
-    for (one, run) in trained() {
-        let amounts = shown.iter().map(|(_, find, _)| text(find(run), look));
-        grid.rows([id(&one.run)].into_iter().chain(amounts).collect());
-    }
-    grid.render()
 }
 
 /// In a few words, for plans side by side.

@@ -115,24 +115,6 @@ fn what_cannot_be_known_is_not_told() {
     assert_eq!(of_stages([OfStage { chunks: None, predicted: Some(&run()), ..stage }], Look::PLAIN), "");
 }
 
-/// Among measurements those in chunks have a row of their own, with what any of them has.
-#[test]
-fn measurements_in_chunks_are_listed_apart() {
-    let measured =
-        |run: &str, chunks| Measurement { run: format!("runs/{run}"), chunks, ..Measurement::default() };
-    assert_eq!(of_measurements(&[measured("01", None)], Look::PLAIN), "");
-    let short = ChunkRun { other_bytes: Vec::new(), payload_bytes: Vec::new(), ..run() };
-    let text = of_measurements(&[measured("01", None), measured("02", Some(short))], Look::PLAIN);
-    let rows: Vec<&str> = text.lines().collect();
-    assert_eq!(rows.len(), 2, "{text}");
-    assert!(rows[0].starts_with("chunks of run  on the host (host ledger)  to the device"), "{text}");
-    assert!(
-        rows[1].starts_with("02 ") && rows[1].contains("640.00 MiB") && rows[1].contains("1.50 s"),
-        "{text}"
-    );
-    assert!(!text.contains("other ranks") && !text.contains("N (allocated)"), "{text}");
-}
-
 #[test]
 fn chunks_that_follow_each_other_are_a_range() {
     assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2, 5, 7-8");

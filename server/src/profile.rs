@@ -6,6 +6,7 @@ use loadmaster_planning::campaign::follow_up::follow_up;
 use loadmaster_planning::campaign::remaining::{Attempt, AttemptOutcome, remaining};
 use loadmaster_planning::campaign::runs::Layout;
 use loadmaster_planning::campaign::{CampaignError, KeyedRun, Purpose};
+use loadmaster_planning::chunks::ChunkCheck;
 use loadmaster_planning::predict::capture::metrics::Metrics;
 use loadmaster_planning::predict::lacks::{self, PredictorLacks};
 use loadmaster_proto::measure::environment::Environment;
@@ -55,7 +56,8 @@ impl StoredProfile {
 
     /// What predictors are made from.
     pub fn fitted(&self) -> Vec<&Measurement> {
-        self.measurements.iter().filter(|record| !record.held_out).map(|record| &record.measurement).collect()
+        let fitted = self.measurements.iter().filter(|record| !record.held_out);
+        fitted.map(|record| &record.measurement).filter(|of| of.chunks.is_none()).collect()
     }
 
     /// The software and devices that it was measured on, each once, in the order in which they occur; what
@@ -110,7 +112,16 @@ impl StoredProfile {
     /// # Errors
     /// When the settings make no campaign.
     pub fn needs(&self) -> Result<Vec<PredictorLacks>, CampaignError> {
-        lacks::of_all(&self.settings, &self.model, &self.fitted())
+        let mut all = lacks::of_all(&self.settings, &self.model, &self.fitted())?;
+        let is_measured = self.chunk_check().is_some();
+        all.extend(lacks::of_chunks(&self.settings, is_measured));
+        Ok(all)
+    }
+
+    /// What its run in chunks taught; none where it has none, or not yet.
+    pub fn chunk_check(&self) -> Option<ChunkCheck> {
+        let named = self.measurements.iter().map(|record| (record.name(), &record.measurement));
+        ChunkCheck::last_of(named, self.model.parameter_count())
     }
 
     /// What the predictor lacks that the campaign is for.
@@ -194,6 +205,7 @@ fn new_run(settings: &ProfileSettings, KeyedRun { key, run }: KeyedRun) -> NewRu
         smallest_micro_batch_size: run.smallest_micro_batch_size(),
         held_out: run.purpose == Purpose::Check,
         work: run.work,
+        chunks: run.chunks,
     }
 }
 

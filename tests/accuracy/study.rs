@@ -79,7 +79,7 @@ impl HeldOut {
     fn run(&self) -> PlannedRun {
         let StageSetting { stage, stage_index, stage_count, training } = self.setting;
         let work = Work::Solo(SoloStage { stage, stage_count, stage_index });
-        PlannedRun { training, work, purpose: Purpose::Check }
+        PlannedRun { training, work, chunks: None, purpose: Purpose::Check }
     }
 }
 

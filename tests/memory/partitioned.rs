@@ -165,6 +165,7 @@ pub(crate) fn question(layers: usize, devices: u32) -> Option<PlanQuestion> {
         predictor: Box::new(predictor),
         known: Arc::default(),
         host: None,
+        chunk_check: None,
     };
     let group = DeviceGroup { count: devices, capacity: Bytes(capacity), kind: "gpu".to_owned() };
     let request = PlanRequest {

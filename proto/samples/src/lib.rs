@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 mod bent;
+mod chunks;
 mod device;
 mod differences;
 mod document;
@@ -13,6 +14,7 @@ mod measurement;
 mod settings;
 
 pub use bent::{Bent, bent};
+pub use chunks::{chunked, visiting};
 pub use device::cpu_slot;
 pub use differences::differences;
 pub use document::{document, foreign, own};

@@ -185,6 +185,11 @@ impl Plan {
         if actions.iter().all(StageActions::is_empty) { Vec::new() } else { actions }
     }
 
+    /// How its only stage trains the whole model in chunks; none where it does not.
+    pub fn chunks(&self) -> Option<&ChunkedStage> {
+        self.stages.first().and_then(|stage| stage.chunks.as_deref())
+    }
+
     /// What each stage computes again; empty where the settings say it for all of them.
     pub fn stage_recompute(&self) -> Vec<RecomputePolicy> {
         let policies: Vec<RecomputePolicy> = self.stages.iter().map(|stage| stage.recompute).collect();

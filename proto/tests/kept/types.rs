@@ -3,10 +3,12 @@
 use std::fmt::Display;
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::cluster::device::{Backend, Device, GpuLink};
 use loadmaster_proto::cluster::import::ClusterFormat;
 use loadmaster_proto::cluster::{Cluster, ClusterSource, LinkClass, LinkOrigin};
 use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::measure::chunked::ChunkRun;
 use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::failure::{OutOfMemory, RunFailure};
@@ -157,6 +159,8 @@ pub(crate) const KINDS: &[Kind] = kinds! {
     "Environment" Environment { wire: to!(Environment => Environment), of_wire: of!(Environment => Environment) }
     "Device" Device { wire: to!(&Device => Device), of_wire: of!(Device => Device) }
     "GpuLink" GpuLink { wire: to!(&GpuLink => GpuLink), of_wire: of!(GpuLink => GpuLink) }
+    "ChunkedStage" ChunkedStage { wire: to!(&ChunkedStage => ChunkedStage), of_wire: of!(ChunkedStage => ChunkedStage) }
+    "ChunkRun" ChunkRun { wire: to!(&ChunkRun => ChunkRun), of_wire: of!(ChunkRun => ChunkRun) }
     "CopyPace" CopyPace { wire: to!(&CopyPace => CopyPace), of_wire: of!(CopyPace => CopyPace) }
     "LayerTape" LayerTape { wire: to!(&LayerTape => LayerTape), of_wire: of!(LayerTape => LayerTape) }
     "LayerComponents" LayerComponents { wire: to!(LayerComponents => LayerComponents) }

@@ -79,7 +79,7 @@ fn run_spec(work: &RunWork) -> v1::RunSpec {
         work: Some(stages),
         stage_recompute: policies.map(ToWire::to_wire).collect(),
         stage_actions: trained.stage_actions.to_wire(),
-        chunks: None,
+        chunks: trained.chunks.as_deref().map(Into::into),
         iterations: count(trained.iterations),
         command: trained.command.as_ref().map(ToString::to_string).unwrap_or_default(),
     }
@@ -102,6 +102,14 @@ pub(super) fn measurement(record: &MeasurementRecord) -> v1::Measurement {
         time: Some(time(record.time)),
         ..(&record.measurement).into()
     }
+}
+
+/// The same in lists: tapes are for predictors, and a page of them would be longer than a message may be. So may steps be.
+pub(super) fn measurement_row(record: &MeasurementRecord) -> v1::Measurement {
+    let whole = measurement(record);
+    let without_steps =
+        |chunks| v1::ChunkRun { other_bytes: Vec::new(), payload_bytes: Vec::new(), ..chunks };
+    v1::Measurement { tape: None, chunks: whole.chunks.map(without_steps), ..whole }
 }
 
 /// An operation as it travels.

@@ -102,12 +102,12 @@ macro_rules! repeat_smaller {
                   AND verdict.failure #>> '{out_of_memory,ledger}' IS DISTINCT FROM 'host'
             ), repeated AS (
                 INSERT INTO runs (id, operation_id, profile_id, model_id, training, work, stage_recompute, stage_actions,
-                                  host_memory_bytes, iterations, command,
+                                  chunks, host_memory_bytes, iterations, command,
                                   device_kind, device_count, min_capacity_bytes, deadline_seconds, work_key,
                                   smallest_micro_batch_size, shrunk_from)
                 SELECT new_id, operation_id, profile_id, model_id,
                        jsonb_set(training, '{micro_batch_size}', to_jsonb(new_size)), work, stage_recompute, stage_actions,
-                       host_memory_bytes, iterations, command,
+                       chunks, host_memory_bytes, iterations, command,
                        device_kind, device_count, min_capacity_bytes, deadline_seconds, work_key,
                        smallest_micro_batch_size, id
                 FROM smaller

@@ -70,7 +70,7 @@ WITH host AS (
     RETURNING runs.*
 )
 SELECT claimed.id, claimed.lease_token, models.model, claimed.training, claimed.work, claimed.stage_recompute, claimed.stage_actions,
-       claimed.iterations, claimed.command, claimed.device_kind, claimed.device_count, claimed.min_capacity_bytes,
+       claimed.chunks, claimed.iterations, claimed.command, claimed.device_kind, claimed.device_count, claimed.min_capacity_bytes,
        claimed.deadline_seconds
 FROM claimed LEFT JOIN models ON models.id = claimed.model_id";
 
@@ -100,8 +100,8 @@ ORDER BY held.position";
 
 /// What a run asks for: without a claim, for its result.
 const ASKED: &str = "
-SELECT models.model, runs.training, runs.work, runs.stage_recompute, runs.stage_actions, runs.iterations, runs.command,
-       runs.device_kind, runs.deadline_seconds
+SELECT models.model, runs.training, runs.work, runs.stage_recompute, runs.stage_actions, runs.chunks,
+       runs.iterations, runs.command, runs.device_kind, runs.deadline_seconds
 FROM runs LEFT JOIN models ON models.id = runs.model_id WHERE runs.id = $1";
 
 impl Store {

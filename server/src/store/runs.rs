@@ -8,10 +8,25 @@ use super::error::{Result, StoreError};
 use super::records::{Page, PageRequest, RunFilter, RunNeed, RunRecord};
 use super::states::Word;
 
-const COLUMNS: &str =
-    "SELECT id, state, operation_id, profile_id, plan_id, model_id AS model, training, work, stage_recompute, stage_actions, iterations,
-    command, device_kind, device_count, host_memory_bytes, worker_id, attempts, failures, progress, phase, shrunk_from,
-    create_time, start_time, end_time FROM runs WHERE ";
+/// What is selected of a run. `$chunks` makes its column `chunks`.
+macro_rules! select {
+    ($chunks:literal) => {
+        concat!(
+            "SELECT id, state, operation_id, profile_id, plan_id, model_id AS model, training, work, stage_recompute,
+    stage_actions, ",
+            $chunks,
+            ", iterations, command, device_kind, device_count, host_memory_bytes, worker_id, attempts, failures, progress, phase, shrunk_from,
+    create_time, start_time, end_time FROM runs WHERE "
+        )
+    };
+}
+
+const WHOLE: &str = select!("chunks");
+/// Of a stage in chunks there may be more visits than a page of a list has room for.
+const IN_LIST: &str = select!(
+    "CASE WHEN chunks #> '{residency,planned}' IS NULL THEN chunks
+          ELSE jsonb_set(chunks, '{residency,planned}', '[]') END AS chunks"
+);
 
 impl Store {
     /// One run.
@@ -19,20 +34,20 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotFound`].
     pub async fn get_run(&self, name: &RunName) -> Result<RunRecord> {
-        let mut query = QueryBuilder::<Postgres>::new(COLUMNS);
+        let mut query = QueryBuilder::<Postgres>::new(WHOLE);
         query.push("id = ").push_bind(name.id());
         let found: Option<RunRecord> = query.build_query_as().fetch_optional(&self.pool).await?;
         found.ok_or_else(|| StoreError::not_found(name))
     }
 
-    /// Runs, newest first.
+    /// Runs, newest first, without the visits of those in chunks.
     ///
     /// # Errors
     /// When the database fails.
     pub async fn list_runs(&self, filter: &RunFilter, request: &PageRequest) -> Result<Page<RunRecord>> {
         let RunFilter { operation, plan, state } = filter;
         // Only the conditions that are asked for: "$1 IS NULL OR …" would hide the indexes.
-        let mut query = QueryBuilder::<Postgres>::new(COLUMNS);
+        let mut query = QueryBuilder::<Postgres>::new(IN_LIST);
         query.push("(create_time, id) < (").push_bind(request.before_time());
         query.push(", ").push_bind(request.before_id()).push(")");
         if let Some(operation) = operation {

@@ -24,14 +24,14 @@ macro_rules! submit {
             $target,
             ", queued AS (
     INSERT INTO runs (id, operation_id, profile_id, plan_id, model_id, training, work, stage_recompute, stage_actions,
-                      host_memory_bytes, iterations, command, device_kind, device_count, min_capacity_bytes,
+                      chunks, host_memory_bytes, iterations, command, device_kind, device_count, min_capacity_bytes,
                       deadline_seconds, work_key, smallest_micro_batch_size)
     SELECT new.id, target.operation_id, target.profile_id, coalesce(new.plan_id, target.plan_id),
            coalesce(plans.model_id, target.model_id), new.training, new.work,
-           new.stage_recompute, new.stage_actions, new.host_memory_bytes, new.iterations, new.command, new.device_kind,
+           new.stage_recompute, new.stage_actions, new.chunks, new.host_memory_bytes, new.iterations, new.command, new.device_kind,
            new.device_count, new.min_capacity_bytes, new.deadline_seconds, new.work_key, new.smallest_micro_batch_size
     FROM target, jsonb_to_recordset($1) AS new(id text, plan_id text, training jsonb, work jsonb,
-         stage_recompute jsonb, stage_actions jsonb, host_memory_bytes bigint, iterations integer, command text,
+         stage_recompute jsonb, stage_actions jsonb, chunks jsonb, host_memory_bytes bigint, iterations integer, command text,
          device_kind text, device_count integer, min_capacity_bytes bigint, deadline_seconds integer, work_key text, smallest_micro_batch_size integer)
          LEFT JOIN plans ON plans.id = new.plan_id
     ORDER BY new.id
@@ -273,6 +273,7 @@ fn run_document(run: &NewRun) -> Result<Value> {
         work,
         stage_recompute,
         stage_actions,
+        chunks,
         iterations,
         command,
         device_kind,
@@ -289,6 +290,7 @@ fn run_document(run: &NewRun) -> Result<Value> {
         "work": document(work)?,
         "stage_recompute": document(stage_recompute)?,
         "stage_actions": document(stage_actions)?,
+        "chunks": document(chunks)?,
         "host_memory_bytes": i64::try_from(run.host_memory()).unwrap_or(i64::MAX),
         "iterations": iterations,
         "command": command,

@@ -93,6 +93,7 @@ pub(crate) fn run() -> NewRun {
         work: Work::Solo(SoloStage { stage: StageConfig::single(0, 3), stage_count: 4, stage_index: 0 }),
         stage_recompute: Vec::new(),
         stage_actions: Vec::new(),
+        chunks: None,
         iterations: 1_000,
         command: None,
         device_kind: "nobody has it".to_owned(),

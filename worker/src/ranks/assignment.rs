@@ -82,7 +82,7 @@ impl Supervisor {
             threads: self.threads,
             neighbour_timeout_seconds: self.patience(),
             actions: spec.stage_actions(&place.position),
-            chunks: None,
+            chunks: spec.chunks.clone(),
             pace: self.pace(device),
             dump_gradients: None,
             dump_parameters: None,

@@ -97,6 +97,19 @@ fn check_bytes(measurement: &Measurement) -> Result<(), Invalid> {
     ] {
         bytes(field, value)?;
     }
+    let Some(chunks) = measurement.chunks.as_deref() else { return Ok(()) };
+    let of_steps = chunks.other_bytes.iter().chain(&chunks.payload_bytes).max();
+    for (field, value) in [
+        ("chunks.other_bytes, payload_bytes", of_steps.copied().unwrap_or(0)),
+        ("chunks.host_bytes", chunks.host_bytes.0),
+        ("chunks.up_bytes", chunks.up_bytes),
+        ("chunks.down_bytes", chunks.down_bytes),
+        ("chunks.gathered_bytes", chunks.gathered_bytes),
+        ("chunks.scattered_bytes", chunks.scattered_bytes),
+        ("chunks.fetches", chunks.fetches),
+    ] {
+        bytes(field, value)?;
+    }
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! Why a campaign cannot be laid out.
 
+use loadmaster_proto::error::Invalid;
 use loadmaster_proto::training::scenario::Scenario;
 
 /// Why no campaign could be laid out.
@@ -71,6 +72,9 @@ pub enum CampaignError {
          their peaks cannot be subtracted: use the `stages` campaign, or GPipe"
     )]
     InFlightVaries,
+    /// The model cannot be trained in chunks as the profile asks: names the field.
+    #[error(transparent)]
+    NotInChunks(#[from] Invalid),
 }
 
 /// Checks the number of devices against the number of layers.

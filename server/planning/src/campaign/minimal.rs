@@ -62,6 +62,7 @@ pub fn minimal(
             runs.extend(layers.iter().map(|&layer| PlannedRun {
                 training: canonical.with_micro_batch_size(size),
                 work: Work::Solo(alone(model, scenario.stage(layer, layer))),
+                chunks: None,
                 purpose: Purpose::Fit,
             }));
         }
@@ -87,7 +88,7 @@ fn checks(model: &Model, training: &TrainingSpec, micro_batch_size: u32) -> Vec<
                 ..training.with_micro_batch_size(micro_batch_size)
             };
             let work = Work::Solo(alone(model, StageConfig::single(first, last)));
-            PlannedRun { training, work, purpose: Purpose::Check }
+            PlannedRun { training, work, chunks: None, purpose: Purpose::Check }
         })
         .collect()
 }

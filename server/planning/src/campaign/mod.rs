@@ -10,6 +10,7 @@
 //! | module | question | paper |
 //! |---|---|---|
 //! | [`runs`] | what is the campaign of this profile, and what does each scenario show? | III-A |
+//! | [`in_chunks`](mod@in_chunks) | which run is made besides for plans in chunks? | |
 //! | [`scenarios`] | in which scenarios, and at which micro-batch sizes? | III-A2, III-B3 |
 //! | [`neighbours`] | with which other layers is a layer's added memory measured? | III-A1 |
 //! | [`stage_key`](mod@stage_key) | which stages are equal, so that one is run for all? | |
@@ -20,6 +21,7 @@
 
 mod error;
 pub mod follow_up;
+pub mod in_chunks;
 pub mod minimal;
 pub mod neighbours;
 pub mod paper;

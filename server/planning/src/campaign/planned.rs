@@ -1,5 +1,7 @@
 //! One run of a campaign, before anybody looked whether it has been made.
 
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::measure::run::{SoloStage, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::layer::fingerprint;
@@ -25,6 +27,8 @@ pub struct PlannedRun {
     pub training: TrainingSpec,
     /// Which stages.
     pub work: Work,
+    /// How its one stage trains the whole model in chunks; none where it does not.
+    pub chunks: Option<Box<ChunkedStage>>,
     /// What its measurements are for.
     pub purpose: Purpose,
 }
@@ -83,7 +87,8 @@ impl PlannedRun {
 
     /// A content id of all that decides what it measures, but for its micro-batch size and the software
     /// and device that it runs on: runs of equal keys and sizes in equal environments measure the same,
-    /// whatever model and profile they were made for. Seeds do not count: they change values, not bytes.
+    /// whatever model and profile they were made for. Seeds do not count: they change values, not bytes. Nor does how much
+    /// of the host chunks may take, for they take what they need.
     pub fn key(&self, model: &Model, settings: &ProfileSettings) -> String {
         #[derive(Serialize)]
         struct Key<'a> {
@@ -93,6 +98,8 @@ impl PlannedRun {
             training: TrainingSpec,
             iterations: u32,
             command: Option<&'a CommandName>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            chunks: Option<ChunkedStage>,
         }
         let in_flight = |position: &SoloStage| {
             let TrainingSpec { schedule, micro_batches, .. } = self.training;
@@ -113,6 +120,7 @@ impl PlannedRun {
             training: TrainingSpec { micro_batch_size: 0, seed: 0, ..self.training },
             iterations: settings.iterations,
             command: settings.command.as_ref(),
+            chunks: self.chunks.as_deref().map(|of| ChunkedStage { host_memory: Bytes(0), ..of.clone() }),
         })
     }
 

@@ -82,6 +82,7 @@ mod tests {
         let run = PlannedRun {
             training: training(Schedule::Gpipe, size, 2),
             work: Work::Solo(position),
+            chunks: None,
             purpose: Purpose::Fit,
         };
         KeyedRun { key: key.to_owned(), run }

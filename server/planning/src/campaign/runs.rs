@@ -10,6 +10,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::training::scenario::Scenario;
 
+use super::in_chunks::in_chunks;
 use super::minimal::minimal;
 use super::neighbours::Neighbours;
 use super::scenarios::{check_split, sizes, sub_meshes};
@@ -75,6 +76,7 @@ impl Layout {
                     }
                     // Its runs show no metrics, and scenarios of data parallelism not even runs.
                     runs = minimal(model, training, &settings.micro_batch_sizes, &settings.scenarios);
+                    runs.extend(in_chunks(settings, model)?);
                     break;
                 }
                 // Whatever it holds was measured elsewhere.
@@ -102,6 +104,7 @@ impl Layout {
                 runs.extend(works.iter().map(|work| PlannedRun {
                     training: training.with_micro_batch_size(size),
                     work: work.clone(),
+                    chunks: None,
                     purpose: Purpose::Fit,
                 }));
             }

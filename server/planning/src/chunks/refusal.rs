@@ -20,12 +20,13 @@ pub enum NoChunks {
     #[error(transparent)]
     Unknown(#[from] PredictionError),
     /// There is no room for it.
-    #[error("{}", .0.text())]
+    #[error(transparent)]
     NoRoom(Box<NoRoom>),
 }
 
 /// What lacks for the choice that lacks least.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{}", self.text())]
 pub struct NoRoom {
     /// The choice.
     pub choice: ChunkChoice,

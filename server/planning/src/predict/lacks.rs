@@ -15,7 +15,7 @@ use crate::campaign::{CampaignError, distinct_layers, stage_key};
 /// What one predictor lacks, for people; nothing when it can predict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PredictorLacks {
-    /// `component` or `capture`.
+    /// `component` or `capture`; `chunks` for what plans in chunks need besides.
     pub predictor: &'static str,
     /// What is missing.
     pub missing: Vec<String>,
@@ -55,6 +55,14 @@ pub fn of_all(
         needs.reverse();
     }
     Ok(needs)
+}
+
+/// What plans in chunks lack besides: the profile's run in chunks, where it was asked for one. Nothing else rests on it.
+pub fn of_chunks(settings: &ProfileSettings, is_measured: bool) -> Option<PredictorLacks> {
+    settings.host_memory?;
+    let why = "the whole model in chunks: its run has not ended, did not fit or failed; `loadmaster run list` says which";
+    let missing = if is_measured { Vec::new() } else { vec![why.to_owned()] };
+    Some(PredictorLacks { predictor: "chunks", missing })
 }
 
 /// `component` needs the tape of every distinct layer, whole and in as many shards as were asked for, at

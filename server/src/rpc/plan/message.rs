@@ -16,6 +16,10 @@ use crate::store::records::{MeasurementRecord, PlanRecord, RunRecord, RunState};
 /// Most names of measurements that an answer lists.
 const SHOWN_MEASUREMENTS: usize = 100;
 
+/// Of a plan in chunks whose visits were not kept to.
+const REPLANNED: &str = "what its newest validation needed besides chunks left too little room for the visits that were \
+                         planned, so chunks came when they were needed: the seconds that it took are those of a slower plan";
+
 pub(super) fn number(value: impl TryInto<i32>) -> i32 {
     value.try_into().unwrap_or(i32::MAX)
 }
@@ -73,6 +77,11 @@ pub(super) fn plan(record: &PlanRecord, layer_names: &[String], trials: &[Trial]
         // What a stage needed alone says something where it was never trained with the others.
         let newest = newest.or_else(|| alone.iter().find_map(|trial| trial.alone(index)));
         message.measured_peak = newest.map(measured);
+        let in_chunks = newest.and_then(|of| of.measurement.chunks.as_deref());
+        message.measured_chunk_run = in_chunks.map(Into::into);
+        if in_chunks.is_some_and(|chunks| chunks.is_replanned) {
+            plan.warnings.push(REPLANNED.to_owned());
+        }
         message.measured_offload = newest.and_then(|of| of.measurement.offload.as_deref()).map(Into::into);
         // Bytes of two ledgers have no ratio.
         let comparable =

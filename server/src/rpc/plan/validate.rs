@@ -2,7 +2,7 @@
 
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::measure::run::{RunSpec, SoloStage, Work};
-use loadmaster_proto::name::PlanName;
+use loadmaster_proto::name::{CommandName, PlanName};
 use loadmaster_proto::plan::PlanStage;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::wire::longrunning::Operation;
@@ -80,13 +80,9 @@ impl Plans {
         let profile = self.store.get_profile(&plan.profile).await?;
         // Says of an opaque chain that it cannot be trained, before a run is queued.
         self.store.get_model(&plan.model).await?;
-        let stage_actions = plan.stage_actions();
-        if let Some(command) = profile.settings.command.as_ref().filter(|_| !stage_actions.is_empty()) {
-            let why = format!(
-                "has memory actions, which Loadmaster's own rank does, and its profile is of the command {command}: \
-                 recommend a plan without actions, or from a profile without a command"
-            );
-            return Err(Invalid::field("name", why).into());
+        let (stage_actions, chunks) = (plan.stage_actions(), plan.chunks().cloned());
+        if let Some(command) = &profile.settings.command {
+            refuse_command(command, !stage_actions.is_empty(), chunks.is_some())?;
         }
         let configs = plan.stages.iter().map(|stage| stage.config).collect();
         let partitioning = Partitioning::new(configs)?;
@@ -98,6 +94,7 @@ impl Plans {
             work: Work::Partitioning(partitioning),
             stage_recompute: plan.stage_recompute(),
             stage_actions,
+            chunks: chunks.map(Box::new),
             iterations,
             command: profile.settings.command,
             work_key: None,
@@ -109,10 +106,25 @@ impl Plans {
     }
 }
 
+/// What Loadmaster's own rank alone does is not trained by a command.
+fn refuse_command(command: &CommandName, has_actions: bool, is_in_chunks: bool) -> Result<(), Invalid> {
+    let (does, without) = match (has_actions, is_in_chunks) {
+        (true, _) => ("has memory actions, which Loadmaster's own rank does", "without actions"),
+        (false, true) => ("trains in chunks, which Loadmaster's own rank does", "without chunks"),
+        (false, false) => return Ok(()),
+    };
+    let why = format!(
+        "{does}, and its profile is of the command {command}: recommend a plan {without}, or from a profile without a \
+         command"
+    );
+    Err(Invalid::field("name", why))
+}
+
 /// The runs of a plan that are asked for: that of all of its stages where none is named, else one for each that is.
 ///
 /// # Errors
-/// A stage that the plan does not have or that is named twice, or memory actions, in which other stages take part.
+/// A stage that the plan does not have or that is named twice, memory actions, in which other stages take part, or chunks, which
+/// are of the whole model.
 fn asked_runs(whole: NewRun, plan: &PlanRecord, stages: &[i32]) -> Result<Vec<NewRun>, Invalid> {
     if stages.is_empty() {
         return Ok(vec![whole]);
@@ -120,6 +132,11 @@ fn asked_runs(whole: NewRun, plan: &PlanRecord, stages: &[i32]) -> Result<Vec<Ne
     if !whole.stage_actions.is_empty() {
         let why =
             format!("{} has memory actions, in which its other stages take part: train it whole", plan.name);
+        return Err(Invalid::field("stages", why));
+    }
+    if whole.chunks.is_some() {
+        let why =
+            format!("{} trains the whole model in chunks, in its only stage: leave stages out", plan.name);
         return Err(Invalid::field("stages", why));
     }
     let count = plan.content.stages.len();

@@ -63,6 +63,7 @@ pub(super) fn profile(record: &ProfileRecord, stored: &StoredProfile) -> Result<
             .into_iter()
             .map(|of| v1::PredictorNeeds { predictor: of.predictor.to_owned(), missing: of.missing })
             .collect(),
+        host_update_rate: stored.chunk_check().map(|of| of.update_rate),
         environments: stored.environments().into_iter().map(Into::into).collect(),
         ..row
     })
@@ -90,6 +91,7 @@ pub(super) fn new(profile: &ProfileSettings, runs: RunCounts) -> v1::Profile {
         command: profile.command.as_ref().map(ToString::to_string).unwrap_or_default(),
         profiled_micro_batch_sizes: profile.micro_batch_sizes.iter().copied().map(count).collect(),
         device_kind: profile.device_kind.clone(),
+        host_memory_bytes: profile.host_memory.unwrap_or_default().to_wire(),
         runs: Some(run_counts(runs)),
         ..v1::Profile::default()
     }

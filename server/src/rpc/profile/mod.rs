@@ -106,9 +106,7 @@ impl ProfileService for Profiles {
         let listing = Listing::new("ListMeasurements", &[&request.parent]);
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
         let page = self.store.list_measurements(&name, &page).await.map_err(ApiError::from)?;
-        // Tapes are for predictors, and a page of them would be longer than a message may be.
-        let (measurements, next_page_token) =
-            listing.answer(page, |row| v1::Measurement { tape: None, ..messages::measurement(row) });
+        let (measurements, next_page_token) = listing.answer(page, messages::measurement_row);
         Ok(Response::new(v1::ListMeasurementsResponse { measurements, next_page_token }))
     }
 

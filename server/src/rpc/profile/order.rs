@@ -2,6 +2,7 @@
 
 use loadmaster_planning::campaign::default_micro_batch_sizes;
 use loadmaster_planning::campaign::scenarios::scenarios;
+use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::{Invalid, in_range, required};
 use loadmaster_proto::measure::run::{Campaign, RunSpec};
 use loadmaster_proto::model::Model;
@@ -12,7 +13,7 @@ use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::Parallelism;
 use loadmaster_proto::wire::{field, v1};
 
-use crate::rpc::limits::{MAX_PARALLELISMS, count_or, deadline_seconds};
+use crate::rpc::limits::{MAX_HOST_MEMORY, MAX_PARALLELISMS, count_or, deadline_seconds};
 
 /// A checked request, but for its subject and device kind.
 pub(super) struct Order {
@@ -28,6 +29,7 @@ pub(super) struct Order {
     deadline_seconds: u32,
     fresh: bool,
     reuse_contended: bool,
+    host_memory: Option<Bytes>,
 }
 
 impl Order {
@@ -76,6 +78,7 @@ impl Order {
             deadline_seconds: deadline_seconds(request.run_deadline_seconds)?,
             fresh: request.fresh,
             reuse_contended: reuse_contended(request)?,
+            host_memory: host_memory(request.host_memory_bytes, campaign)?,
         })
     }
 
@@ -99,6 +102,7 @@ impl Order {
             deadline_seconds,
             fresh,
             reuse_contended,
+            host_memory,
         } = self;
         ProfileSettings {
             name,
@@ -116,9 +120,22 @@ impl Order {
             deadline_seconds,
             fresh,
             reuse_contended,
-            host_memory: None,
+            host_memory,
         }
     }
+}
+
+/// Memory of the host that a run in chunks may take; none where none is made. A command belongs to the other campaigns.
+fn host_memory(asked: i64, campaign: Campaign) -> Result<Option<Bytes>, Invalid> {
+    let asked: Bytes = field("host_memory_bytes", asked)?;
+    if asked.0 == 0 {
+        return Ok(None);
+    }
+    if campaign != Campaign::Minimal {
+        let why = "is for the model in chunks, which the campaign `minimal` trains besides: name that, or leave it out";
+        return Err(Invalid::field("host_memory_bytes", why));
+    }
+    in_range("host_memory_bytes", asked, Bytes(1)..=MAX_HOST_MEMORY).map(Some)
 }
 
 /// A profile that reuses nothing cannot reuse what was disturbed.

@@ -1,6 +1,7 @@
 //! Runs and what they yield.
 
 use jiff::Timestamp;
+use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::measure::failure::RunFailure;
 use loadmaster_proto::measure::links::LinkWork;
 use loadmaster_proto::measure::run::Work;
@@ -62,6 +63,8 @@ pub struct NewRun {
     pub stage_recompute: Vec<RecomputePolicy>,
     /// What each of them does so that it holds less; empty where none does anything.
     pub stage_actions: Vec<StageActions>,
+    /// How its one stage trains the whole model in chunks; none where it does not.
+    pub chunks: Option<Box<ChunkedStage>>,
     /// Measured iterations.
     pub iterations: u32,
     /// The worker's command that trains; none for Loadmaster's rank.
@@ -86,7 +89,7 @@ pub struct NewRun {
 impl NewRun {
     /// Memory of its worker's host that it takes, bytes.
     pub fn host_memory(&self) -> u64 {
-        self.work.host_memory(&self.stage_actions, None).0
+        self.work.host_memory(&self.stage_actions, self.chunks.as_deref()).0
     }
 }
 
@@ -148,6 +151,8 @@ pub struct TrainedWork {
     pub stage_recompute: Vec<RecomputePolicy>,
     /// What each of them does so that it holds less; empty where none does anything.
     pub stage_actions: Vec<StageActions>,
+    /// How its one stage trains the whole model in chunks; none where it does not. In lists without planned visits.
+    pub chunks: Option<Box<ChunkedStage>>,
     /// Measured iterations.
     pub iterations: u32,
     /// The worker's command that trains; none for Loadmaster's rank.

@@ -1,5 +1,6 @@
 //! What a run does, as its row says it: stages of a model that are trained with settings, or links, and nothing else.
 
+use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::measure::links::LinkWork;
 use loadmaster_proto::measure::run::{RunSpec, Task, Work};
 use loadmaster_proto::model::Model;
@@ -25,6 +26,7 @@ pub(super) struct WorkRow<M> {
     stage_recompute: Vec<RecomputePolicy>,
     #[sqlx(json)]
     stage_actions: Vec<StageActions>,
+    chunks: Option<Json<Box<ChunkedStage>>>,
     #[sqlx(try_from = "i32")]
     iterations: u32,
     #[sqlx(try_from = "Stored<Option<String>>")]
@@ -62,7 +64,8 @@ impl TryFrom<WorkRow<Stored<String>>> for RunWork {
     type Error = StoreError;
 
     fn try_from(row: WorkRow<Stored<String>>) -> Result<Self> {
-        let WorkRow { model, training, work, stage_recompute, stage_actions, iterations, command } = row;
+        let WorkRow { model, training, work, stage_recompute, stage_actions, chunks, iterations, command } =
+            row;
         Ok(match told(work, model, training)? {
             Told::Links(links) => Self::Links(links),
             Told::Stages(stages, model, training) => Self::Stages(TrainedWork {
@@ -71,6 +74,7 @@ impl TryFrom<WorkRow<Stored<String>>> for RunWork {
                 stages,
                 stage_recompute,
                 stage_actions,
+                chunks: chunks.map(|Json(chunks)| chunks),
                 iterations,
                 command,
             }),
@@ -83,7 +87,8 @@ impl TryFrom<WorkRow<Json<Model>>> for Task {
     type Error = StoreError;
 
     fn try_from(row: WorkRow<Json<Model>>) -> Result<Self> {
-        let WorkRow { model, training, work, stage_recompute, stage_actions, iterations, command } = row;
+        let WorkRow { model, training, work, stage_recompute, stage_actions, chunks, iterations, command } =
+            row;
         Ok(match told(work, model, training)? {
             Told::Links(links) => Self::Links(links),
             Told::Stages(work, Json(model), training) => Self::Train(Box::new(RunSpec {
@@ -92,7 +97,7 @@ impl TryFrom<WorkRow<Json<Model>>> for Task {
                 work,
                 stage_recompute,
                 stage_actions,
-                chunks: None,
+                chunks: chunks.map(|Json(chunks)| chunks),
                 iterations,
                 command,
             })),

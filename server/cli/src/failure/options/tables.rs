@@ -67,6 +67,7 @@ const CAMPAIGN: Part = &[
     ("reuse_contended", "--reuse-contended"),
     ("device_kind", "--device-kind"),
     ("min_capacity_bytes", "--min-capacity"),
+    ("host_memory_bytes", "--host-memory"),
     ("command", "--command"),
     ("profile_id", "--id"),
 ];

@@ -53,7 +53,11 @@ pub(super) fn list(measurements: &[Measurement], look: Look) -> String {
             iteration(one),
         ]);
     }
-    grid.render() + NOTE + &disturbed(measurements) + &components::list(measurements, look)
+    grid.render()
+        + NOTE
+        + &disturbed(measurements)
+        + &in_chunks(measurements)
+        + &components::list(measurements, look)
 }
 
 /// The peak, with its ledger where that is not the column's.
@@ -72,6 +76,22 @@ fn iteration(measurement: &Measurement) -> String {
     let mark =
         measurement.environment.as_ref().map_or("", |of| disturbed::mark(of.contended, of.oversubscribed));
     seconds(measurement.iteration_seconds) + mark
+}
+
+/// What chunks of those that were trained so took of the host, and how long it updated them.
+fn in_chunks(measurements: &[Measurement]) -> String {
+    let told = measurements.iter().filter_map(|one| {
+        let chunks = one.chunks.as_ref()?;
+        Some(format!(
+            "{} in chunks: {} of the host (host ledger), updated for {} of an iteration; {} came to the device, {} left it\n",
+            id(&one.run),
+            bytes(chunks.host_bytes),
+            seconds(chunks.step_seconds),
+            bytes(chunks.up_bytes),
+            bytes(chunks.down_bytes)
+        ))
+    });
+    told.collect()
 }
 
 fn disturbed(measurements: &[Measurement]) -> String {
@@ -114,6 +134,23 @@ mod tests {
                 + NOTE
         );
         assert_eq!(list(&[], Look::PLAIN), "no measurements\n");
+    }
+
+    #[test]
+    fn what_chunks_took_of_the_host_names_its_ledger() {
+        let chunks = v1::ChunkRun {
+            host_bytes: 3 << 30,
+            up_bytes: 2 << 30,
+            down_bytes: 1 << 30,
+            step_seconds: 0.25,
+            ..v1::ChunkRun::default()
+        };
+        let measured =
+            Measurement { run: "runs/01".to_owned(), chunks: Some(chunks), ..Measurement::default() };
+        let text = list(&[measured, Measurement::default()], Look::PLAIN);
+        let told = "01 in chunks: 3.00 GiB of the host (host ledger), updated for 250.0 ms of an iteration; 2.00 GiB came \
+                    to the device, 1.00 GiB left it\n";
+        assert!(text.contains(told), "{text}");
     }
 
     /// Pins that bytes of another ledger, and numbers of a shared GPU, are never shown as if they were not.

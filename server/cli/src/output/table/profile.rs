@@ -9,7 +9,7 @@ use super::operation::runs;
 use super::{disturbed, id, ledger, or_none, training};
 use crate::output::show::show;
 use crate::text::terminal_abilities::Look;
-use crate::text::{maybe_bytes, plain, plural, seconds, time, word};
+use crate::text::{bytes, count, maybe_bytes, plain, plural, seconds, time, word};
 
 show!(Profile as one);
 show!(ListProfilesResponse of profiles as list);
@@ -43,9 +43,13 @@ fn one(profile: &Profile, look: Look) -> String {
         let predictor = match of.predictor.as_str() {
             "capture" => "capture",
             "component" => "component",
+            "chunks" => "chunks",
             _ => "predictor",
         };
         facts.add(predictor, state);
+    }
+    if profile.host_memory_bytes > 0 {
+        facts.add("in chunks", in_chunks(profile));
     }
     facts.add("operation", or_none(&profile.operation, look));
     facts.add("created", time(profile.create_time.as_ref(), look));
@@ -111,6 +115,14 @@ fn measured(profile: &Profile, look: Look) -> String {
         }
     }
     text
+}
+
+/// `at most 8.00 GiB of the host (host ledger), which updates 91,000,000 parameters/s (measured)`.
+fn in_chunks(profile: &Profile) -> String {
+    let rate = profile.host_update_rate.map_or_else(String::new, |rate| {
+        format!(", which updates {} parameters/s (measured)", count(rate.round() as i64))
+    });
+    format!("at most {} of the host (host ledger){rate}", bytes(profile.host_memory_bytes))
 }
 
 /// `12 of 12 runs done, 1 out of memory; 1 repeated smaller; 8 reused`.
@@ -345,6 +357,18 @@ mod tests {
              \x20   1  data 2            2          4                                   -                        -1.00 KiB  0..0\n\
              missing: layer 1 at micro-batch 4\n"
         );
+    }
+
+    #[test]
+    fn a_profile_with_a_run_in_chunks_says_what_that_took_and_taught() {
+        let needs = v1::PredictorNeeds { predictor: "chunks".to_owned(), missing: Vec::new() };
+        let asked = Profile { host_memory_bytes: 8 << 30, predictors: vec![needs], ..profile() };
+        let text = one(&asked, Look::PLAIN);
+        assert!(text.contains("chunks       has all that it needs\n"), "{text}");
+        assert!(text.contains("in chunks    at most 8.00 GiB of the host (host ledger)\n"), "{text}");
+        let text = one(&Profile { host_update_rate: Some(91e6), ..asked }, Look::PLAIN);
+        assert!(text.contains("(host ledger), which updates 91,000,000 parameters/s (measured)\n"), "{text}");
+        assert!(!one(&profile(), Look::PLAIN).contains("chunks"));
     }
 
     /// Pins that who looks at a profile learns that its seconds are not to be trusted, and what to do.

@@ -60,6 +60,11 @@ pub(crate) struct CampaignArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse::bytes)]
     min_capacity: Option<i64>,
 
+    /// Train the whole model in chunks, too, which may take so much of its worker's host: what plans in chunks need besides.
+    /// For `minimal`; a worker offers memory of its host with its own `--host-memory`.
+    #[arg(long, value_name = "BYTES", value_parser = parse::bytes)]
+    host_memory: Option<i64>,
+
     /// Hard limit of one attempt of one run, for example 10m.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse::duration)]
     run_deadline: std::time::Duration,
@@ -97,6 +102,7 @@ impl CampaignArgs {
             reuse_contended: self.reuse_contended,
             device_kind: self.device_kind.clone().unwrap_or_default(),
             min_capacity_bytes: self.min_capacity.unwrap_or_default(),
+            host_memory_bytes: self.host_memory.unwrap_or_default(),
             run_deadline_seconds: whole_seconds(self.run_deadline),
             command: self.command.clone().unwrap_or_default(),
             profile_id: self.id.clone().unwrap_or_default(),

@@ -6,6 +6,7 @@
 //! What an honest worker sends always passes: of Loadmaster's own rank everything is expected that follows
 //! from the run, of a training command only what every framework can tell.
 
+mod chunks;
 mod offload;
 mod tape;
 #[cfg(test)]
@@ -15,6 +16,7 @@ mod words;
 use std::collections::BTreeSet;
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::stage::Chunks;
 use loadmaster_proto::cluster::device::{Backend, Device};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::ledger::Ledger;
@@ -48,6 +50,7 @@ pub struct Leased<'a> {
 /// Names the field and says what it contradicts.
 pub fn check(leased: &Leased<'_>, measurements: &[Measurement]) -> Result<(), Invalid> {
     let ranks = leased.spec.ranks();
+    let laid = chunks::laid(leased.spec)?;
     let mut seen = BTreeSet::new();
     for (index, measurement) in measurements.iter().enumerate() {
         let Measurement { stage_index, shard, .. } = *measurement;
@@ -62,7 +65,7 @@ pub fn check(leased: &Leased<'_>, measurements: &[Measurement]) -> Result<(), In
             let why = format!("has two measurements of device {shard} of stage {stage_index}");
             return Err(Invalid::field("measurements", why));
         }
-        of_rank(leased, rank, measurement).map_err(|invalid| invalid.under(&path))?;
+        of_rank(leased, (rank, laid.as_ref()), measurement).map_err(|invalid| invalid.under(&path))?;
     }
     match ranks.iter().find(|rank| !seen.contains(&(rank.position.stage_index, rank.shard))) {
         Some(RankPosition { position, shard }) => Err(Invalid::field(
@@ -78,7 +81,10 @@ pub fn check(leased: &Leased<'_>, measurements: &[Measurement]) -> Result<(), In
     }
 }
 
-fn of_rank(leased: &Leased<'_>, rank: &RankPosition, measured: &Measurement) -> Result<(), Invalid> {
+/// A rank of a run, and what follows from how its chunks lie.
+type OfRank<'a> = (&'a RankPosition, Option<&'a Chunks>);
+
+fn of_rank(leased: &Leased<'_>, (rank, laid): OfRank<'_>, measured: &Measurement) -> Result<(), Invalid> {
     let spec = leased.spec;
     let position = rank.position;
     let training = spec.stage_training(&position);
@@ -107,9 +113,10 @@ fn of_rank(leased: &Leased<'_>, rank: &RankPosition, measured: &Measurement) -> 
     seconds(leased, measured)?;
     let most_seconds = f64::from(leased.deadline_seconds) + GRACE_SECONDS;
     offload::check(&actions, hosts(spec, rank, &actions), measured.offload.as_deref(), most_seconds)?;
+    chunks::check(spec, laid, measured.chunks.as_deref(), (most, most_seconds))?;
     layers(leased, measured)?;
     match (&spec.command, &measured.tape) {
-        (None, _) => own_rank(leased, rank, measured, device),
+        (None, _) => own_rank(leased, (rank, laid), measured, device),
         (Some(_), None) => Ok(()),
         (Some(_), Some(_)) => Err(Invalid::field("tape", "is there: commands record nothing")),
     }
@@ -202,13 +209,14 @@ fn layers(leased: &Leased<'_>, measured: &Measurement) -> Result<(), Invalid> {
 /// What follows from the run where Loadmaster's own rank did it.
 fn own_rank(
     leased: &Leased<'_>,
-    rank: &RankPosition,
+    (rank, laid): OfRank<'_>,
     measured: &Measurement,
     device: &Device,
 ) -> Result<(), Invalid> {
     let spec = leased.spec;
     let training = spec.stage_training(&rank.position);
     let expected = spec.model.rank_static_bytes(&rank.position.stage, rank.shard, &training);
+    let expected = chunks::staying(laid, expected);
     let held = measured.static_bytes;
     same("parameter_bytes", &held.parameters, &expected.parameters)?;
     same("gradient_bytes", &held.gradients, &expected.gradients)?;
@@ -216,12 +224,11 @@ fn own_rank(
     same("buffer_bytes", &held.buffers, &expected.buffers)?;
     same("peak_ledger", &measured.peak_ledger.as_str(), &Ledger::Allocated.as_str())?;
     let staying = offload::staying(&spec.stage_actions(&rank.position), expected);
-    let lasting = staying.total() - staying.gradients;
+    let in_chunks = chunks::least(measured);
+    let lasting = (staying.total() - staying.gradients).saturating_add(in_chunks);
     if measured.peak_allocated.0 < lasting {
-        let why = format!(
-            "is {}: parameters, optimizer state and buffers are {lasting} bytes",
-            measured.peak_allocated.0
-        );
+        let what = if laid.is_some() { "chunks" } else { "parameters, optimizer state" };
+        let why = format!("is {}: {what} and buffers are {lasting} bytes", measured.peak_allocated.0);
         return Err(Invalid::field("peak_allocated_bytes", why));
     }
     same("peak_reserved_bytes", &measured.peak_reserved.is_some(), &(device.backend == Backend::Cuda))?;

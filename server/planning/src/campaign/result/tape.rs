@@ -11,7 +11,8 @@ use super::{offload, same};
 /// Ranks record the layers that they train alone, and no others. The tape is a well-formed one already: no
 /// event frees what is not there.
 pub(super) fn check(spec: &RunSpec, measured: &Measurement, device: &Device) -> Result<(), Invalid> {
-    let is_recorded = matches!(spec.work, Work::Solo(_)) && measured.stage.layer_count() == 1;
+    let is_alone = matches!(spec.work, Work::Solo(_)) && measured.stage.layer_count() == 1;
+    let is_recorded = is_alone && spec.chunks.is_none();
     match (&measured.tape, is_recorded) {
         (None, false) => Ok(()),
         (None, true) => Err(Invalid::field("tape", "is missing: a layer that is trained alone is recorded")),

@@ -54,6 +54,14 @@ pub struct Profiled<'a> {
     pub evidence: &'a [Evidence],
 }
 
+impl<'a> Profiled<'a> {
+    /// What predictors are made from, or held against: not what was trained in chunks, whose peak is no stage's that has its
+    /// parameters all the time.
+    fn plain(self) -> impl Iterator<Item = &'a Evidence> {
+        self.evidence.iter().filter(|of| of.measurement.chunks.is_none())
+    }
+}
+
 /// Why a profile has no predictor of the kind that was asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum NoPredictor {

@@ -43,14 +43,13 @@ fn is_recorded(profiled: Profiled<'_>) -> bool {
 ///
 /// # Errors
 /// Nothing was recorded.
-fn component(profiled: Profiled<'_>) -> Result<Component, NoPredictor> {
+pub fn component(profiled: Profiled<'_>) -> Result<Component, NoPredictor> {
     let training = profiled.settings.training;
     // As the campaign lays its checks out.
     let checked =
         TrainingSpec { micro_batches: training.micro_batches.min(CHECKED_MICRO_BATCHES), ..training };
     let checks: Vec<_> = profiled
-        .evidence
-        .iter()
+        .plain()
         .filter(|of| of.held_out)
         .map(|of| (checked.with_micro_batch_size(of.measurement.micro_batch_size), &of.measurement))
         .collect();
@@ -58,8 +57,8 @@ fn component(profiled: Profiled<'_>) -> Result<Component, NoPredictor> {
 }
 
 fn learnt(profiled: Profiled<'_>) -> Result<Component, NoPredictor> {
-    let Profiled { settings, model, evidence } = profiled;
-    let fitted = evidence.iter().filter(|of| !of.held_out);
+    let Profiled { settings, model, .. } = profiled;
+    let fitted = profiled.plain().filter(|of| !of.held_out);
     let named = fitted.map(|Evidence { name, measurement, .. }| (name.as_str(), measurement));
     Component::new(model, &settings.training, named).map_err(|error| NoPredictor::Lacks(error.to_string()))
 }
@@ -69,7 +68,7 @@ fn learnt(profiled: Profiled<'_>) -> Result<Component, NoPredictor> {
 /// # Errors
 /// The profile has no metrics, or its peaks are not of one ledger.
 fn capture(profiled: Profiled<'_>) -> Result<Capture, NoPredictor> {
-    let Profiled { settings, model, evidence } = profiled;
+    let Profiled { settings, model, .. } = profiled;
     let layout = Layout::new(settings, model)?;
     if layout.scenarios.is_empty() {
         return Err(NoPredictor::Lacks(
@@ -78,7 +77,7 @@ fn capture(profiled: Profiled<'_>) -> Result<Capture, NoPredictor> {
                 .to_owned(),
         ));
     }
-    let mut ledgers = evidence.iter().map(|of| of.measurement.peak_ledger);
+    let mut ledgers = profiled.plain().map(|of| of.measurement.peak_ledger);
     let ledger = ledgers.next().unwrap_or_default();
     if ledgers.any(|other| other != ledger) {
         return Err(NoPredictor::Lacks(
@@ -87,19 +86,19 @@ fn capture(profiled: Profiled<'_>) -> Result<Capture, NoPredictor> {
         ));
     }
     let fitted: Vec<&Measurement> =
-        evidence.iter().filter(|of| !of.held_out).map(|of| &of.measurement).collect();
+        profiled.plain().filter(|of| !of.held_out).map(|of| &of.measurement).collect();
     let metrics = layout.metrics(model, &fitted);
     Ok(Capture::new(model.layers().len(), &metrics.layers)
-        .with_peaks(&peaks(&layout, evidence))
+        .with_peaks(&peaks(&layout, profiled))
         .profiled_under(settings.training)
         .scaled_by_pipeline(settings.scale_by_pipeline)
         .in_ledger(ledger))
 }
 
 /// The peaks of all measured stages and of those that they stand for.
-fn peaks(layout: &Layout, evidence: &[Evidence]) -> Vec<NamedPeak> {
-    let mut peaks = Vec::with_capacity(evidence.len());
-    for Evidence { name, measurement, .. } in evidence {
+fn peaks(layout: &Layout, profiled: Profiled<'_>) -> Vec<NamedPeak> {
+    let mut peaks = Vec::with_capacity(profiled.evidence.len());
+    for Evidence { name, measurement, .. } in profiled.plain() {
         let Some(measured) = StagePeak::of(measurement) else { continue };
         let part = layout.scenarios.iter().find(|part| part.scenario == measured.setting.scenario);
         let stand_ins = part.map_or_else(

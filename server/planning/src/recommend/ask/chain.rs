@@ -7,6 +7,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::name::{ModelName, ProfileName};
 use loadmaster_proto::training::TrainingSpec;
 
+use crate::chunks::ChunkCheck;
 use crate::cost::KnownPrices;
 use crate::predict::choose::AnyPredictor;
 
@@ -32,6 +33,8 @@ pub struct ProfiledChain {
     pub known: Arc<KnownPrices>,
     /// The host that it was measured on; none where nobody knows.
     pub host: Option<Host>,
+    /// What a training in chunks taught; none where none was profiled.
+    pub chunk_check: Option<ChunkCheck>,
 }
 
 impl ProfiledChain {

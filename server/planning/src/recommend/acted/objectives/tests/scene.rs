@@ -152,6 +152,7 @@ impl Scene {
             predictor: Box::new(component),
             known: Arc::default(),
             host,
+            chunk_check: None,
         };
         let allowed = Allowed { host_memory: Bytes(1 << 20), ..Allowed::default() };
         let request = PlanRequest {

@@ -108,10 +108,9 @@ fn many_chunks_and_steps_share_cells() {
         parsed(&file);
         assert!(file.len() < 500_000, "{} bytes", file.len());
     }
-    assert!(
-        terminal::render(&compared, 100, Look::UNICODE)
-            .contains("Chunks, step by step · plan 7f3c · 4 chunks")
-    );
+    let drawn = terminal::render(&compared, 100, Look::UNICODE);
+    assert!(drawn.contains("Chunks, step by step · plan 7f3c · 4 chunks"), "{drawn}");
+    assert!(drawn.contains("in chunks") && drawn.contains("16M elements, "), "{drawn}");
 }
 
 const CHUNKS: usize = 7;

@@ -2,7 +2,6 @@
 
 pub(crate) mod actions;
 pub(crate) mod choice;
-pub(crate) mod chunks;
 pub(crate) mod file;
 pub(crate) mod model;
 pub(crate) mod parse;

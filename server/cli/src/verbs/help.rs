@@ -153,8 +153,8 @@ A plan that a trial or an observation contradicts opens with that: measured seco
 outside of their predicted interval (of a tenth where none is known).
 
 On a terminal the table is followed by pictures: the stages on the devices, the memory of each device by
-component against its capacity, one iteration as a timeline, where the chunks of a plan in chunks are step by
-step, and the front of a plan that has one.
+component against its capacity, one iteration as a timeline, where the chunks of a plan in chunks are and what
+its device holds step by step, and the front of a plan that has one.
 
 Examples:
   loadmaster plan show 7f3c

@@ -215,24 +215,19 @@ fn in_chunks(plan: &Plan) -> (Option<Residency>, Option<StepBytes>) {
 
 /// The same of several plans, with a common scale of bytes, which are all of one ledger. Steps are each plan's own.
 fn by_steps(plans: &[Plan]) -> [Vec<(String, Figure)>; 2] {
-    let mut all: Vec<(String, (Option<Residency>, Option<StepBytes>))> =
-        plans.iter().map(|plan| (name(plan), in_chunks(plan))).collect();
-    let scales = all.iter().filter_map(|(_, (_, step_bytes))| step_bytes.as_ref().map(|of| of.scale_bytes));
-    let scale = scales.max().unwrap_or(1);
-    let names = all.iter().flat_map(|(_, (residency, step_bytes))| {
-        [residency.as_ref().map(|of| of.names), step_bytes.as_ref().map(|of| of.names)]
-    });
-    let widest = names.flatten().max().unwrap_or(0);
-    for (_, (residency, step_bytes)) in &mut all {
-        residency.iter_mut().for_each(|of| of.names = widest);
-        step_bytes.iter_mut().for_each(|of| (of.names, of.scale_bytes) = (widest, scale));
-    }
-    let mut drawn = [Vec::new(), Vec::new()];
-    for (name, (residency, step_bytes)) in all {
-        drawn[0].extend(residency.map(|of| (name.clone(), Figure::Residency(of))));
-        drawn[1].extend(step_bytes.map(|of| (name, Figure::StepBytes(of))));
-    }
-    drawn
+    let (mut residencies, mut held): (Vec<_>, Vec<_>) = plans.iter().map(in_chunks).unzip();
+    let scale = held.iter().flatten().map(|of| of.scale_bytes).max().unwrap_or(1);
+    let names = residencies.iter().flatten().map(|of| of.names);
+    let names = names.chain(held.iter().flatten().map(|of| of.names)).max().unwrap_or(0);
+    residencies.iter_mut().flatten().for_each(|of| of.names = names);
+    held.iter_mut().flatten().for_each(|of| (of.names, of.scale_bytes) = (names, scale));
+    let named = |(plan, figure): (&Plan, Option<Figure>)| Some((name(plan), figure?));
+    let residencies = residencies.into_iter().map(|of| of.map(Figure::Residency));
+    let held = held.into_iter().map(|of| of.map(Figure::StepBytes));
+    [
+        plans.iter().zip(residencies).filter_map(named).collect(),
+        plans.iter().zip(held).filter_map(named).collect(),
+    ]
 }
 
 /// What a plan is called beside others.

@@ -6,10 +6,10 @@ use clap::Args;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::predict_memory_request::Subject;
 
+use super::chunks;
 use crate::failure::{Exit, Failure};
 use crate::input::actions::Actions;
 use crate::input::choice::choice;
-use crate::input::chunks;
 use crate::input::parse::{self, Devices};
 use crate::input::profile::{ProfileRef, profile_or_file};
 use crate::output::table::prediction::verdict;

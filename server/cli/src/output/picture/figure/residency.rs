@@ -83,8 +83,26 @@ pub(crate) struct Cells {
     pub(crate) rows: Vec<Row>,
     /// The steps of each column.
     pub(crate) columns: Pieces,
+    /// Chunks of each row, but the last one, which may have fewer.
+    per_row: usize,
+}
+
+impl Cells {
     /// Whether a cell is one chunk in one step.
-    pub(crate) are_single: bool,
+    pub(crate) fn are_single(&self) -> bool {
+        self.per_row == 1 && self.columns.largest() == 1
+    }
+
+    /// What a cell is.
+    pub(crate) fn meaning(&self) -> String {
+        if self.are_single() {
+            return "a cell is one chunk in one step".to_owned();
+        }
+        let (chunks, steps) = (plural(self.per_row, "chunk"), plural(self.columns.largest(), "step"));
+        format!(
+            "a cell is up to {chunks} in up to {steps}: where most of what is not on the host is, if anything"
+        )
+    }
 }
 
 /// Where some chunks that follow each other are.
@@ -151,13 +169,16 @@ impl Residency {
 
     /// A band in at most so many rows and columns.
     pub(crate) fn cells(&self, band: &Band, (rows, columns): (usize, usize), look: Look) -> Cells {
-        let (rows, columns) = (Pieces::new(self.chunks, rows), Pieces::new(self.steps, columns));
-        let mut held = vec![Held::default(); rows.len() * columns.len()];
+        // Each row has as many chunks, but for the last one.
+        let per_row = self.chunks.div_ceil(rows.max(1));
+        let rows = self.chunks.div_ceil(per_row.max(1));
+        let columns = Pieces::new(self.steps, columns);
+        let mut held = vec![Held::default(); rows * columns.len()];
         let mut add = |chunk: usize, steps: Range<usize>, place: Place| {
             if steps.is_empty() {
                 return;
             }
-            let row = rows.of(chunk) * columns.len();
+            let row = chunk / per_row.max(1) * columns.len();
             for column in columns.of(steps.start)..=columns.of(steps.end - 1) {
                 let of = columns.range(column);
                 let common = steps.end.min(of.end).saturating_sub(steps.start.max(of.start));
@@ -174,24 +195,13 @@ impl Residency {
         for &chunk in &band.for_good {
             add(chunk, 0..self.steps, Place::ForGood);
         }
-        let row = |(row, chunks): (usize, Range<usize>)| {
+        let row = |row: usize| {
+            let chunks = row * per_row..((row + 1) * per_row).min(self.chunks);
             let own = held.iter().skip(row * columns.len()).take(columns.len());
             Row { label: label(&chunks, look), places: own.map(Held::mostly).collect() }
         };
-        let are_single = rows.largest() == 1 && columns.largest() == 1;
-        Cells { rows: rows.ranges().enumerate().map(row).collect(), columns, are_single }
-    }
-
-    /// What a cell of these is.
-    pub(crate) fn meaning(&self, cells: &Cells) -> String {
-        if cells.are_single {
-            return "a cell is one chunk in one step".to_owned();
-        }
-        let chunks = self.chunks.div_ceil(cells.rows.len().max(1));
-        let (chunks, steps) = (plural(chunks, "chunk"), plural(cells.columns.largest(), "step"));
-        format!(
-            "a cell is up to {chunks} in up to {steps}: where most of what is not on the host is, if anything"
-        )
+        let rows = (0..rows).map(row).collect();
+        Cells { rows, columns, per_row }
     }
 
     /// Places that are anywhere, for legends.

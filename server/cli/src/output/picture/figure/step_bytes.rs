@@ -12,7 +12,7 @@ use crate::text::{bytes, plural};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct StepBytes {
-    /// `at most 1.90 GiB of 2.00 GiB, in step 12 (predicted); ...`.
+    /// `at most 1.90 GiB of 2.00 GiB, in step 12 (predicted); measured 1.80 GiB, in step 12`.
     pub(crate) label: String,
     /// In each step, as it was predicted; as it was measured where nothing was.
     pub(crate) held: Vec<Held>,
@@ -74,6 +74,7 @@ impl StepBytes {
         if given.is_some() && capacity_bytes.is_none() {
             notes.push("the capacity is far above what is ever held, and is not drawn".to_owned());
         }
+        notes.push(on_host(stage));
         notes.push(origin(stage, plan));
         let scale_bytes = capacity_bytes.unwrap_or(0).max(most).max(1);
         let label = label(stage, &held, source, &measured);
@@ -136,12 +137,15 @@ fn label(stage: &PlanStage, held: &[Held], source: &str, measured: &[i64]) -> St
         let step = measured.iter().position(|&of| of == highest).unwrap_or(0);
         text.push_str(&format!("; measured {}, in step {step}", bytes(highest)));
     }
-    let hosts = [(&stage.chunk_run, "predicted"), (&stage.measured_chunk_run, "measured")];
-    let hosts: Vec<String> = hosts
-        .into_iter()
-        .filter_map(|(run, source)| Some(format!("{} ({source})", bytes(run.as_ref()?.host_bytes))))
-        .collect();
-    format!("{text}; on the host, in every step: {}", hosts.join(", "))
+    text
+}
+
+/// What the host has of it, which no step changes.
+fn on_host(stage: &PlanStage) -> String {
+    let runs = [(&stage.chunk_run, "predicted"), (&stage.measured_chunk_run, "measured")];
+    let known = runs.into_iter().filter_map(|(run, source)| Some((run.as_ref()?.host_bytes, source)));
+    let texts: Vec<String> = known.map(|(host, source)| format!("{} ({source})", bytes(host))).collect();
+    format!("on the host, host ledger: {} in every step", texts.join(", "))
 }
 
 /// Where the numbers are from.

@@ -29,7 +29,7 @@ pub(super) fn draw(residency: &Residency, width: f64) -> Scene {
         }
         let cells = residency.cells(band, (MOST_ROWS, (room / PIECE) as usize), Look::FILE);
         rows(&mut scene, band, &cells, (left, room));
-        meaning = residency.meaning(&cells);
+        meaning = cells.meaning();
         scene.height += 8.0;
     }
     steps(&mut scene, residency.steps, (left, room));
@@ -85,8 +85,11 @@ fn rows(scene: &mut Scene, band: &Band, cells: &Cells, (left, room): (f64, f64))
                 continue;
             }
             // What several chunks and steps share is told below.
-            let title =
-                if cells.are_single { title(&row.label, place, band, (first, last)) } else { String::new() };
+            let title = if cells.are_single() {
+                title(&row.label, place, band, (first, last))
+            } else {
+                String::new()
+            };
             let (x, size) = (left + first as f64 * wide, (run.len() as f64 * wide, height - 1.0));
             scene.rect((x, top), size, Style::Tint(tint(place, band.is_gradients)), &title);
         }

@@ -33,7 +33,7 @@ pub(super) fn draw(residency: &Residency, width: usize, look: Look) -> Vec<Line>
             lines.push(frame.framed(&row.label, columns.iter().map(cell).collect()));
         }
         if !band.is_gradients {
-            lines.extend(wrapped(&residency.meaning(&cells), width, None));
+            lines.extend(wrapped(&cells.meaning(), width, None));
         }
     }
     lines.extend(steps(residency.steps, names, room));

@@ -18,8 +18,7 @@ fn what_each_step_holds_is_stacked_below_the_capacity() {
         picture,
         "Memory, step by step\n\
          at most 768.00 MiB of 1.00 GiB, in step 4 (predicted);\n  \
-         measured 736.00 MiB, in step 4; on the host, in every\n  \
-         step: 2.00 GiB (predicted), 2.00 GiB (measured)\n\
+         measured 736.00 MiB, in step 4\n\
          1.00 GiB │─────────────────────────────────────────────────│\n         \
          │                                                 │\n         \
          │                        ◆◆◆◆◆◆                   │\n         \
@@ -33,6 +32,8 @@ fn what_each_step_holds_is_stacked_below_the_capacity() {
          N besides chunks (predicted)   R chunks (predicted)\n\
          ── allowed to training   ◆ measured, both\n\
          bytes of tensors, allocated ledger: the most of each step\n\
+         on the host, host ledger: 2.00 GiB (predicted), 2.00 GiB\n  \
+         (measured) in every step\n\
          predicted by component/1 from profiles/gpt2; measured in\n  \
          runs/01\n"
     );
@@ -59,6 +60,7 @@ fn files_name_units_ledgers_and_origins() {
             "R, chunks: at most 256.00 MiB (predicted)",
             "bytes of tensors, allocated ledger: the most of each step",
             "predicted by component/1 from profiles/gpt2; measured in runs/01",
+            "on the host, host ledger: 2.00 GiB (predicted), 2.00 GiB (measured) in every step",
             "measured, both",
         ] {
             assert!(told.contains(&wanted), "{wanted}: {told:#?}");

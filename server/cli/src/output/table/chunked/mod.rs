@@ -191,22 +191,26 @@ fn amounts(stage: &OfStage<'_>, look: Look) -> String {
         columns.extend([("measured", Right), ("error", Right)]);
     }
     let mut grid = Grid::new(&columns, look);
-    for (name, find, is_always_told) in ROWS {
+    for (name, find, _) in ROWS.into_iter().filter(|row| is_told(row, runs.into_iter().flatten())) {
         let [predicted, measured] = runs.map(|run| run.and_then(find));
-        let known = || predicted.iter().chain(&measured);
-        if known().next().is_none() || (!is_always_told && known().all(|amount| amount.value() == 0.0)) {
-            continue;
-        }
-        let text = |of: Option<Amount>| of.map_or_else(|| look.none().to_owned(), Amount::text);
-        let mut cells = vec![name.to_owned(), text(predicted)];
+        let mut cells = vec![name.to_owned(), text(predicted, look)];
         if stage.measured.is_some() {
             let error = predicted.zip(measured).and_then(|(predicted, measured)| error(predicted, measured));
-            cells.extend([text(measured), error.map_or_else(|| look.none().to_owned(), ratio)]);
+            cells.extend([text(measured, look), error.map_or_else(|| look.none().to_owned(), ratio)]);
         }
         grid.rows(cells);
     }
     let replanned = stage.measured.is_some_and(|run| run.replanned);
     grid.render() + NOTE + if replanned { REPLANNED } else { "" }
+}
+
+/// Whether any of these runs has something of it.
+fn is_told<'a>(&(_, find, where_nothing): &Row, runs: impl Iterator<Item = &'a ChunkRun>) -> bool {
+    runs.filter_map(find).any(|amount| where_nothing || amount.value() != 0.0)
+}
+
+fn text(amount: Option<Amount>, look: Look) -> String {
+    amount.map_or_else(|| look.none().to_owned(), Amount::text)
 }
 
 /// predicted / measured − 1.

@@ -72,7 +72,7 @@ pub(crate) struct Recommend {
     copy_rates: Option<v1::CopyPace>,
 
     /// Answer without storing the plan.
-    #[arg(long)]
+    #[arg(long, help_heading = None)]
     dry_run: bool,
 }
 

@@ -4,15 +4,15 @@ use std::path::Path;
 
 use loadmaster_proto::wire::v1;
 
-use super::file;
 use crate::failure::Failure;
+use crate::input::file;
 use crate::output::json;
 
 /// Room for every visit that a stage may have, as `plan show -o json` prints it.
 const MOST_BYTES: usize = 256 << 20;
 
 /// `--chunks`: what a plan in JSON has of its stage; the planner checks it.
-pub(crate) fn read(path: &Path) -> Result<v1::ChunkedStage, Failure> {
+pub(super) fn read(path: &Path) -> Result<v1::ChunkedStage, Failure> {
     let text = file::read("file of --chunks", path, MOST_BYTES)?;
     json::parse("loadmaster.v1.ChunkedStage", &text).map_err(|error| {
         Failure::Usage(format!(

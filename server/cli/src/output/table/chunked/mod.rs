@@ -44,7 +44,10 @@ pub(crate) fn in_short(chunks: &ChunkedStage) -> String {
     let order = word(chunks.order().as_str_name(), "CHUNK_ORDER_").replace(' ', "-");
     let copies = word(chunks.host_copy().as_str_name(), "HOST_COPY_");
     let kept = plural(chunks.on_device.len(), "chunk");
-    format!("{} elements, {order} order, host copies {copies}, {kept} on the device", elements(chunks))
+    format!(
+        "{} elements, {order} order, host copies {copies}, {kept} on the device for good",
+        elements(chunks)
+    )
 }
 
 fn elements(chunks: &ChunkedStage) -> String {
@@ -66,7 +69,7 @@ fn laid_out(chunks: &ChunkedStage, precision: Option<Precision>) -> String {
 }
 
 /// How many chunks there are; none where no visits are planned: each that is not always there has one.
-pub(crate) fn chunk_count(chunks: &ChunkedStage) -> Option<i64> {
+fn chunk_count(chunks: &ChunkedStage) -> Option<i64> {
     let Some(Residency::Planned(planned)) = &chunks.residency else { return None };
     let visited = planned.visits.iter().map(|visit| visit.chunk);
     let last = visited.chain(chunks.on_device.iter().copied()).max()?;
@@ -80,7 +83,10 @@ fn on_host(chunks: &ChunkedStage) -> String {
         HostCopy::Made => "parameters are made from their fp32 copy while they are fetched; ",
     };
     let buffers = plural(chunks.staging, "buffer");
-    format!("{copies}{buffers} for gradients on their way; at most {}", bytes(chunks.host_memory_bytes))
+    format!(
+        "{copies}{buffers} for gradients on their way; at most {} (host ledger)",
+        bytes(chunks.host_memory_bytes)
+    )
 }
 
 fn on_device(chunks: &ChunkedStage) -> String {

@@ -54,7 +54,7 @@ fn how_a_stage_trains_and_what_that_takes_are_told_with_units() {
         "in chunks  4 chunks of 4M elements (8.00 MiB of parameters), aligned; M: 2^20 elements\n\
          order      micro-batch\n\
          host       parameters are made from their fp32 copy while they are fetched; 2 buffers for gradients on \
-         their way; at most 1.00 GiB\n\
+         their way; at most 1.00 GiB (host ledger)\n\
          device     2 chunks with state for good (0, 3); others in 3 planned visits; dropped where they leave \
          unchanged\n\
          update     on arrival, one-pass\n\

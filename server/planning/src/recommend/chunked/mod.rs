@@ -16,6 +16,8 @@ mod baselines;
 mod device;
 mod objectives;
 mod rates;
+#[cfg(test)]
+mod tests;
 mod with_plain;
 mod written;
 

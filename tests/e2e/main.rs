@@ -8,6 +8,7 @@ mod bad_documents;
 mod bad_input;
 mod campaigns;
 mod certificates;
+mod chunk_plans;
 mod chunked;
 mod clusters;
 mod command_line;

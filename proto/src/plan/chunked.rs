@@ -10,6 +10,7 @@ use crate::chunks::stage::{ChunkedStage, StepKernel};
 use crate::error::{Invalid, in_range};
 use crate::message;
 use crate::model::layer::MAX_ELEMENTS;
+use crate::training::RecomputePolicy;
 use crate::training::chunk_order::ChunkOrder;
 use crate::wire::v1;
 
@@ -41,6 +42,8 @@ pub struct AskedChunks {
     pub or_plain: bool,
     /// What may be chosen.
     pub fixed: FixedChunks,
+    /// What may be computed again; where it is empty, whatever is trained.
+    pub recomputes: Vec<RecomputePolicy>,
     /// Bytes of each host that chunks may take.
     pub host_memory: Bytes,
     /// Parameters that the host updates in a second; none where the profile says it.

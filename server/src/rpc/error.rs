@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use loadmaster_planning::campaign::CampaignError;
+use loadmaster_planning::chunks::NoRoom as NoRoomInChunks;
 use loadmaster_planning::predict::choose::NoPredictor;
 use loadmaster_planning::predict::forecast::ForecastError;
 use loadmaster_planning::recommend::{QuestionError, RecommendError};
@@ -426,6 +427,13 @@ fn recommend_status(error: RecommendError, message: String) -> Status {
                 ("remedies", String::new()),
             ],
         ),
+        RecommendError::NoRoomInChunks { lack, device, .. } => infeasible(message, no_room(&lack, device)),
+        RecommendError::Neither { chunked, .. } => match *chunked {
+            RecommendError::NoRoomInChunks { lack, device, .. } => {
+                infeasible(message, no_room(&lack, device))
+            }
+            other => recommend_status(other, message),
+        },
         RecommendError::Limits { remedies, .. } => {
             let options: Vec<String> = remedies.into_iter().map(|remedy| remedy.option).collect();
             infeasible(
@@ -454,6 +462,17 @@ fn recommend_status(error: RecommendError, message: String) -> Status {
             )
         }
     }
+}
+
+/// What of a training in chunks there is no room for.
+fn no_room(lack: &NoRoomInChunks, device: String) -> [(&'static str, String); 4] {
+    let remedies: Vec<String> = lack.remedies.iter().map(ToString::to_string).collect();
+    [
+        ("missing_bytes", lack.missing().to_string()),
+        ("layer", String::new()),
+        ("device", if lack.device.is_some() { device } else { "host".to_owned() }),
+        ("remedies", remedies.join("; ")),
+    ]
 }
 
 #[cfg(test)]

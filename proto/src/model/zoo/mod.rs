@@ -59,6 +59,40 @@ impl Zoo {
         }
     }
 
+    /// The same with another value of a parameter that counts something, such as `blocks`.
+    ///
+    /// ```
+    /// use loadmaster_proto::model::zoo::{Gpt2, Zoo};
+    ///
+    /// let larger = Zoo::Gpt2(Gpt2::default()).with("blocks", 96)?;
+    /// assert_eq!(larger, Zoo::Gpt2(Gpt2 { blocks: 96, ..Gpt2::default() }));
+    /// # Ok::<(), loadmaster_proto::error::Invalid>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The family has no such parameter; says which ones it has.
+    pub fn with(&self, parameter: &str, value: u64) -> Result<Self, Invalid> {
+        let unreadable = |error: serde_json::Error| Invalid::field("parameter", error.to_string());
+        let mut fields = serde_json::to_value(self).map_err(unreadable)?;
+        let Some(all) = fields.as_object_mut() else {
+            return Err(Invalid::field("parameter", "is of a family without any"));
+        };
+        match all.get_mut(parameter) {
+            Some(field) if field.is_u64() || field.is_i64() => *field = value.into(),
+            _ => {
+                let counts: Vec<&str> = all
+                    .iter()
+                    .filter(|(_, value)| value.is_u64() || value.is_i64())
+                    .map(|(name, _)| name.as_str())
+                    .collect();
+                let why =
+                    format!("is {parameter:?}, {} has the parameters {}", self.family(), counts.join(", "));
+                return Err(Invalid::field("parameter", why));
+            }
+        }
+        serde_json::from_value(fields).map_err(unreadable)
+    }
+
     /// Builds the model.
     ///
     /// # Errors

@@ -71,6 +71,23 @@ choices! {
         GridB: "88M to 312M in steps of 32M: PatrickStar's last version",
         Breakpoints: "Every sum of atoms that follow each other: no other size is better than the best of these",
     }
+    v1::MemoryMode {
+        Plain: "On the devices, all the time",
+        Chunks: "In chunks in the host's memory that come to the device and leave it: one stage with the whole model",
+        Best: "Whichever of the two is better by the objective",
+    }
+    v1::ChunkOrder {
+        MicroBatch: "One after the other: where there are several, gradients need chunks of their own",
+        Layer: "All through a layer before any goes through the next: a chunk comes once for all of them",
+    }
+    v1::HostCopy {
+        Kept: "All of them, beside the fp32 copy: 14 bytes a parameter with Adam in bf16",
+        Made: "None: they are rounded from the fp32 copy while they are fetched, 12 bytes a parameter",
+    }
+    v1::StepKernel {
+        OnePass: "One pass over all that belongs to a chunk",
+        TensorWise: "Libtorch's operations, tensor by tensor: the bits of plain training, several times as long",
+    }
     v1::Campaign {
         Minimal: "Each distinct layer alone: a few runs of one device, for every schedule and number of devices",
         Stages: "Each distinct stage that CAPTURE's predictor needs, alone, so the runs spread over all workers",
@@ -208,6 +225,10 @@ mod tests {
         is_whole::<v1::Precision>();
         is_whole::<v1::ChunkLayout>();
         is_whole::<v1::ChunkSizes>();
+        is_whole::<v1::MemoryMode>();
+        is_whole::<v1::ChunkOrder>();
+        is_whole::<v1::HostCopy>();
+        is_whole::<v1::StepKernel>();
         // Nobody runs what another program measured.
         is_whole_but(&[v1::Campaign::Imported]);
         is_whole::<v1::Parallelism>();

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use loadmaster_proto::wire::DESCRIPTORS;
 use loadmaster_proto::wire::longrunning::{Operation, operation};
 use prost::Message;
-use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
 
 use super::show::Show;
 
@@ -28,6 +28,17 @@ pub(crate) fn yaml<M: Show>(message: &M) -> anyhow::Result<String> {
     Ok(String::from_utf8(text)?)
 }
 
+/// Reads the proto3 JSON form of the message of this full name, as [`json`] writes it.
+///
+/// # Errors
+/// Says where the text stops to be that message.
+pub(crate) fn parse<M: Message + Default>(name: &str, text: &str) -> anyhow::Result<M> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let message = DynamicMessage::deserialize(descriptor(name)?, &mut deserializer)?;
+    deserializer.end()?;
+    Ok(message.transcode_to()?)
+}
+
 /// Fields at their default are written too: a script that reads `.plans[]` of an empty list, or
 /// `.done` of an unfinished operation, must find them.
 fn options() -> SerializeOptions {
@@ -35,10 +46,11 @@ fn options() -> SerializeOptions {
 }
 
 fn dynamic<M: Show>(message: &M) -> anyhow::Result<DynamicMessage> {
-    let descriptor = pool()?
-        .get_message_by_name(M::TYPE)
-        .with_context(|| format!("the protocol has no message {}", M::TYPE))?;
-    Ok(DynamicMessage::decode(descriptor, message.translatable().as_slice())?)
+    Ok(DynamicMessage::decode(descriptor(M::TYPE)?, message.translatable().as_slice())?)
+}
+
+fn descriptor(name: &str) -> anyhow::Result<MessageDescriptor> {
+    pool()?.get_message_by_name(name).with_context(|| format!("the protocol has no message {name}"))
 }
 
 /// The protocol's messages and the standard error details.

@@ -1,7 +1,7 @@
 //! Answers on standard output, in the format that the user chose.
 
 pub(crate) mod devices;
-mod json;
+pub(crate) mod json;
 pub(crate) mod picture;
 pub(crate) mod show;
 pub(crate) mod table;

@@ -92,6 +92,9 @@ Examples:
   Would 1F1B or recomputation make it fit?
     loadmaster plan predict --profile gpt2-3c4d --partition 7-7-7-6 \\
       --capacity 40GiB --schedule 1f1b --recompute layer
+  A stored plan in chunks, of which one thing was changed by hand:
+    loadmaster plan show 7f3c -o json | jq .stages[0].chunks > chunks.json
+    loadmaster plan predict --plan 7f3c --chunks chunks.json
   A stored plan with twice its micro-batch size, for a script:
     loadmaster plan predict --plan 7f3c --micro-batch-size 16 -o json \\
       | jq .verdict";
@@ -132,6 +135,12 @@ Examples:
       --objective max-batch
     loadmaster plan recommend --candidate-profiles gpt2-s,gpt2-m,gpt2-l \\
       --devices 4x24GiB --objective max-model
+  A model whose state is larger than the device: in chunks in the memory of the host, or without, whichever is
+  faster; and how many blocks it can have at most:
+    loadmaster plan recommend --profile gpt2-3c4d --devices 1x24GiB \\
+      --memory best --host-memory 200GiB
+    loadmaster plan recommend --profile gpt2-3c4d --devices 1x24GiB \\
+      --memory chunks --host-memory 200GiB --objective max-model --grow blocks=1..1000
   As a paper searched:
     loadmaster plan recommend --profile vgg11-1a2b --devices 4x2GiB \\
       --search-mode mcap-bayesian
@@ -144,11 +153,14 @@ A plan that a trial or an observation contradicts opens with that: measured seco
 outside of their predicted interval (of a tenth where none is known).
 
 On a terminal the table is followed by pictures: the stages on the devices, the memory of each device by
-component against its capacity, one iteration as a timeline, and the front of a plan that has one.
+component against its capacity, one iteration as a timeline, where the chunks of a plan in chunks are and what
+its device holds step by step, and the front of a plan that has one.
 
 Examples:
   loadmaster plan show 7f3c
   loadmaster plan show plans/7f3c -o json
+  Where the chunks of a plan in chunks are, step by step:
+    loadmaster plan show 7f3c --picture=chunks
   Only the memory of the devices, also into a pipe; or no picture at all:
     loadmaster plan show 7f3c --picture=memory | less -R
     loadmaster plan show 7f3c --picture=none

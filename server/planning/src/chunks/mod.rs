@@ -4,6 +4,9 @@
 //! |---|---|
 //! | `check` | what did a profile's run in chunks teach? |
 //! | `question` | what is given, and what may be chosen? |
+//! | `held` | what does a device hold of chunks and besides, step by step? |
+//! | `forecast` | does a stage in given chunks fit? |
+//! | `profiled` | what do steps cost by a profile? |
 //! | `sizes` | which chunk sizes are tried? |
 //! | `laid` | what is where, before visits are planned? |
 //! | `room` | which choices is there room for, and what lacks for the others? |
@@ -21,10 +24,13 @@ mod baseline;
 mod bound;
 mod check;
 mod choose;
+mod forecast;
+mod held;
 mod laid;
 mod lanes;
 mod largest;
 mod plan;
+mod profiled;
 mod question;
 mod refusal;
 mod remedies;
@@ -37,9 +43,12 @@ mod tests;
 pub use baseline::{Baseline, PatrickStar};
 pub use check::ChunkCheck;
 pub use choose::choose;
+pub use forecast::{ChunkedForecast, in_chunks};
+pub use held::Held;
 pub use lanes::{LaneRates, LaneScene, LaneSeconds, Lanes};
 pub use largest::largest;
 pub use plan::{Certificate, ChunkPlan};
+pub use profiled::ProfiledPasses;
 pub use question::{ChunkChoices, ChunkQuestion, Passes, StepCosts, TriedSizes};
 pub use refusal::{ChunkChoice, NoChunks, NoRoom};
 pub use remedies::ChunkRemedy;

@@ -53,7 +53,10 @@ pub fn largest_model(
                 last = Some(RecommendError::Stopped);
             }
             Err(QuestionError::Recommend(
-                error @ (RecommendError::NoPlan { .. } | RecommendError::Limits { .. }),
+                error @ (RecommendError::NoPlan { .. }
+                | RecommendError::Limits { .. }
+                | RecommendError::NoRoomInChunks { .. }
+                | RecommendError::Neither { .. }),
             )) => {
                 if !error.is_proof() {
                     open = open.or(Some(*parameters));

@@ -9,9 +9,11 @@
 //! | `plan` | what is told and kept of a candidate? |
 //! | `named_stages` | what does a plan need that the caller names? |
 //! | `acted` | what does a plan need whose stages do memory actions? |
+//! | `chunked` | which plan is best whose parameters and state are in chunks? |
 //! | `over_time` | what does a stored plan copy and hold, moment by moment? |
 //! | `holds` | what does a launcher hold of every parameter? |
 //! | `largest_model` | which is the largest of several models that fits? |
+//! | `grown` | which is the largest model of a family that is trained in chunks? |
 //! | `incomparable` | which plans must not be compared, in what? |
 //!
 //! A formula finds good plans among millions at once. What certificates say rests on simulation: plans are ranked by
@@ -20,7 +22,9 @@
 mod acted;
 mod answer;
 mod ask;
+mod chunked;
 mod find;
+mod grown;
 pub mod holds;
 mod incomparable;
 mod largest_model;
@@ -35,6 +39,7 @@ pub use ask::{
     left_out, recompute, schedules, transfers, variants,
 };
 pub use find::{Candidate, CandidateStage, Job};
+pub use grown::{Family, Grown};
 pub use incomparable::incomparable;
 pub use largest_model::largest_model;
 pub use over_time::{ChunksHeld, CopyShown, CurvePoint, Interleaved, OverTime, StageCurve, Untold, WayShown};

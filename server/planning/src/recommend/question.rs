@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::chunked::AskedChunks;
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::findings::AppliedCorrection;
 use loadmaster_proto::plan::goal::Goal;
@@ -16,6 +18,7 @@ use super::ask::{
     ProfiledChain, Reach, Rules, Transfers, Wish, batches, least_share, left_out, recompute, schedules,
     transfers,
 };
+use super::chunked::{ChunksQuestion, better};
 use super::find::Job;
 use super::named_stages::{GIVEN, named_stages, untouched};
 use super::plan::{NamedPlan, Writer};
@@ -27,7 +30,7 @@ use crate::predict::capture::merger;
 use crate::search::{Cuts, Pin, Stop, Unit};
 
 /// A request for a recommendation, with the profiles and devices that it names.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct PlanQuestion {
     /// What is asked.
     pub request: PlanRequest,
@@ -45,12 +48,72 @@ pub struct PlanQuestion {
     pub corrections: Option<Corrections>,
 }
 
+/// A question with all defaults filled in.
+struct Prepared<'a> {
+    writer: Writer<'a>,
+    job: &'a Job<'a>,
+    wish: Wish,
+    /// What tensor degrees were left out, for people.
+    reach: Option<String>,
+    prices: &'a Prices<'a>,
+}
+
 impl PlanQuestion {
     /// Searches: the plan, and the plans that it names.
     ///
     /// # Errors
     /// What is wrong with the request, or why there is no plan.
     pub fn answer(&self, stop: &Stop) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
+        let (plan, others) = match &self.request.chunks {
+            None => self.plain(stop)?,
+            Some(asked) if !asked.or_plain => (self.in_chunks(asked, stop)?, Vec::new()),
+            Some(asked) => {
+                let plain = self.without_chunks().plain(stop);
+                better(self.objective_in_chunks(), plain, self.in_chunks(asked, stop))?
+            }
+        };
+        Ok(((plan.name()?, plan), others))
+    }
+
+    /// Where no objective is named the fastest training in chunks is asked for.
+    fn objective_in_chunks(&self) -> Objective {
+        self.request.goal.objective.unwrap_or(Objective::MinIterationTime)
+    }
+
+    /// The same question for a plan without chunks.
+    fn without_chunks(&self) -> Self {
+        let mut plain = self.clone();
+        plain.request.chunks = None;
+        if plain.request.goal.objective.replace(self.objective_in_chunks()).is_none() {
+            // Of the batch that was profiled, as in chunks.
+            plain.request.named.micro_batch_size = true;
+        }
+        plain
+    }
+
+    /// Whether there is room for a training in chunks, of the first batch that is asked for.
+    ///
+    /// # Errors
+    /// As [`Self::answer`], but for room.
+    pub(super) fn has_room_in_chunks(&self, asked: &AskedChunks, stop: &Stop) -> Result<bool, QuestionError> {
+        self.prepared(|Prepared { writer, wish, .. }| {
+            let wish = Wish { objective: self.objective_in_chunks(), ..wish };
+            ChunksQuestion { writer: &writer, request: &self.request, asked, wish: &wish, stop }.has_room()
+        })
+    }
+
+    fn in_chunks(&self, asked: &AskedChunks, stop: &Stop) -> Result<Plan, QuestionError> {
+        self.prepared(|Prepared { writer, wish, .. }| {
+            let wish = Wish { objective: self.objective_in_chunks(), ..wish };
+            ChunksQuestion { writer: &writer, request: &self.request, asked, wish: &wish, stop }.answer()
+        })
+    }
+
+    /// Asks with all defaults filled in.
+    fn prepared<T>(
+        &self,
+        ask: impl FnOnce(Prepared<'_>) -> Result<T, QuestionError>,
+    ) -> Result<T, QuestionError> {
         let (request, chain) = (&self.request, &*self.chain);
         let kinds = self.by_kind();
         let priced = kinds.iter().map(|&(chain, factors)| {
@@ -69,7 +132,7 @@ impl PlanQuestion {
         let reach = self.reach(&kinds);
         let transfers = self.transfers();
         let wish = self.wish(&kinds, reach.tensor_degrees, &transfers, &names)?;
-        let mut writer = Writer {
+        let writer = Writer {
             chain,
             kinds: &kinds,
             prices: &prices,
@@ -81,6 +144,17 @@ impl PlanQuestion {
             notes: self.fleet.notes.clone(),
             transfers,
         };
+        ask(Prepared { writer, job: &job, wish, reach: reach.note, prices: &prices })
+    }
+
+    /// The plan whose parameters and optimizer state are on its devices, all the time.
+    fn plain(&self, stop: &Stop) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
+        self.prepared(|prepared| self.searched(prepared, stop))
+    }
+
+    fn searched(&self, prepared: Prepared<'_>, stop: &Stop) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
+        let Prepared { mut writer, job, wish, reach, prices } = prepared;
+        let request = &self.request;
         if let Some(allowed) = &request.allowed {
             // Where no objective is named the fastest actions are asked for.
             let objective = request.goal.objective.unwrap_or(Objective::MinIterationTime);
@@ -104,33 +178,31 @@ impl PlanQuestion {
             }
             let question = ActionsQuestion {
                 writer: &writer,
-                job: &job,
+                job,
                 wish: &wish,
                 given,
                 choice,
                 stop,
                 known: &KnownAlone::default(),
             };
-            let (plan, others) = question.answer()?;
-            return Ok(((plan.name()?, plan), others));
+            return question.answer();
         }
         if let Some(partitioning) = &request.partitioning {
             // Nothing was searched.
             writer.goal = Goal { objective: None, ..writer.goal };
             let plan = if request.stage_actions.is_empty() {
-                writer.plan(&named_stages(&prices, &job, &wish, partitioning)?, GIVEN)?
+                writer.plan(&named_stages(prices, job, &wish, partitioning)?, GIVEN)?
             } else {
-                let untouched = untouched(&prices, &job, &wish, partitioning)?;
+                let untouched = untouched(prices, job, &wish, partitioning)?;
                 writer.acted(&untouched, &request.stage_actions, request.copy_pace, GIVEN)?
             };
-            return Ok(((plan.name()?, plan), Vec::new()));
+            return Ok((plan, Vec::new()));
         }
         let left_out = left_out(request, &wish.batches, wish.least_share, job.fleet.devices());
-        writer.notes.extend(reach.note);
+        writer.notes.extend(reach);
         writer.notes.extend(left_out.clone());
-        let found = recommend(&prices, &job, &wish, stop).map_err(|error| among(error, left_out))?;
-        let (plan, others) = writer.recommendation(&found)?;
-        Ok(((plan.name()?, plan), others))
+        let found = recommend(prices, job, &wish, stop).map_err(|error| among(error, left_out))?;
+        writer.recommendation(&found)
     }
 
     /// The tensor degrees that are searched.

@@ -1,12 +1,16 @@
 //! `PredictMemory`.
 
+use std::sync::Arc;
+
+use loadmaster_planning::chunks::in_chunks;
 use loadmaster_planning::predict::cores;
 use loadmaster_planning::predict::forecast::{
     ActedForecast, devices, excluded, forecast, settings, with_actions,
 };
-use loadmaster_planning::predict::{Prediction, StageSetting};
+use loadmaster_planning::predict::{Margin, Prediction, StageSetting};
 use loadmaster_planning::recommend::{ProfiledChain, holds};
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::error::{Invalid, in_range, required};
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::objective::Launcher;
@@ -50,7 +54,17 @@ impl Plans {
         };
 
         let revisions = self.revisions(std::slice::from_ref(&name), None).await?;
-        let chain = self.chain(name, kind, &revisions).await?;
+        let profiled = self.chain(name, kind, &revisions).await?;
+        let chain = match &plan {
+            // Of a larger model than was profiled.
+            Some(plan)
+                if plan.content.model != profiled.model_name && plan.content.profile == profiled.profile =>
+            {
+                let model = self.store.get_model(&plan.content.model).await?.model;
+                Arc::new(self.family(&profiled.profile).await?.chain(&profiled, &model)?)
+            }
+            _ => profiled,
+        };
         let training = overrides.apply(plan.as_ref().map_or(chain.training, |plan| plan.content.training))?;
         chain.model.as_ref().map_or(Ok(()), |model| training.check_model(model))?;
         let stages = stages(asked, plan.as_ref(), &training, &chain)?;
@@ -60,10 +74,20 @@ impl Plans {
             Some(plan) if asked_actions.is_empty() => without_pools(plan.content.stage_actions()),
             _ => asked_actions,
         };
+        let given = field::<Option<ChunkedStage>, _>("chunks", request.chunks.clone())?;
+        let of_plan = || plan.as_ref()?.content.stages.first()?.chunks.as_deref().cloned();
+        let chunks = given.or_else(of_plan);
+        if chunks.is_some() && !actions.is_empty() {
+            let why = "are not combined with chunks: leave out `stage_actions` or `chunks`";
+            return Err(Invalid::field("stage_actions", why).into());
+        }
         let capacities = capacities(&request, plan.as_ref(), &chain, devices(&stages))?;
         blocking("planning failed", move || {
             let ProfiledChain { profile, model_name, device_kind, layer_names, predictor, host, .. } =
                 &*chain;
+            if let Some(stage) = chunks {
+                return in_given_chunks(&chain, &stages, &stage, &capacities, (training, margin));
+            }
             let (mut found, acted) = if actions.is_empty() {
                 (forecast(&**predictor, &stages, &capacities, margin)?, None)
             } else {
@@ -101,6 +125,41 @@ impl Plans {
         })
         .await
     }
+}
+
+/// What the one stage of a training needs in these chunks.
+fn in_given_chunks(
+    chain: &ProfiledChain,
+    stages: &[StageSetting],
+    stage: &ChunkedStage,
+    capacities: &[Bytes],
+    (training, margin): (TrainingSpec, Margin),
+) -> Result<v1::PredictMemoryResponse, ApiError> {
+    let [setting] = stages else {
+        let why = "are of one stage with the whole model, and the request has a pipeline: name one stage";
+        return Err(Invalid::field("chunks", why).into());
+    };
+    let ProfiledChain { profile, model_name, device_kind, layer_names, predictor, model, .. } = chain;
+    let found = in_chunks(&**predictor, model.as_ref(), setting, stage, capacities, margin)?;
+    let ledger = predictor.ledger();
+    let mut answer = v1::PredictMemoryResponse {
+        profile: profile.to_string(),
+        model: model_name.to_string(),
+        training: Some(training.into()),
+        device_kind: device_kind.clone(),
+        ..message::forecast(
+            &found.forecast,
+            predictor.name(),
+            ledger,
+            layer_names,
+            excluded(ledger, device_kind, false),
+        )
+    };
+    for answered in &mut answer.stages {
+        answered.chunks = Some(stage.into());
+        answered.chunk_run = Some((&found.run).into());
+    }
+    Ok(answer)
 }
 
 /// Actions whose pools are to be chosen.

@@ -7,9 +7,10 @@ use loadmaster_planning::chunks::ChunkCheck;
 use loadmaster_planning::predict::choose::{
     Evidence, NoPredictor, PredictorKind, Profiled, imported, stored,
 };
-use loadmaster_planning::recommend::ProfiledChain;
+use loadmaster_planning::recommend::{Family, ProfiledChain};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::environment::Host;
+use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::name::ProfileName;
 use loadmaster_proto::profile::document::ProfileDocument;
 
@@ -18,7 +19,7 @@ use super::known::json_bytes;
 use crate::profile::StoredProfile;
 use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
-use crate::store::records::{ProfileRecord, ProfileState};
+use crate::store::records::{MeasurementRecord, ProfileRecord, ProfileState};
 
 /// A profile as plans ask about it, and about how many bytes it takes, but for what its predictor remembers of its
 /// answers.
@@ -38,6 +39,28 @@ impl Plans {
                 Err(Invalid::field("profile_document", "and profile name two profiles: give one").into())
             }
         }
+    }
+
+    /// The models whose layers a profile has measured.
+    pub(super) async fn family(&self, name: &ProfileName) -> Result<Family, ApiError> {
+        let profile = self.store.get_profile(name).await?;
+        let source = self.store.get_model(&profile.settings.model).await?.source;
+        let ModelSource::Zoo(zoo) = source else {
+            let why = format!(
+                "has no parameters that grow: {} was imported; profile a model of the zoo (`loadmaster model create --help`)",
+                profile.settings.model
+            );
+            return Err(Invalid::field("grow", why).into());
+        };
+        let stored = StoredProfile::of(&self.store, &profile).await?;
+        blocking("planning failed", move || {
+            let StoredProfile { settings, model, measurements } = stored;
+            let evidence: Vec<Evidence> = measurements.into_iter().map(evidence).collect();
+            let profiled = Profiled { settings: &settings, model: &model, evidence: &evidence };
+            let component = stored::component(profiled).map_err(|why| without(&profile, why))?;
+            Ok::<_, ApiError>(Family { zoo, component })
+        })
+        .await
     }
 
     /// The profile of a request with a predictor made from its measurements, or from the document that it was imported
@@ -89,14 +112,7 @@ fn of_measurements(
     let StoredProfile { settings, model, measurements } = read;
     let first = measurements.first();
     let framework = first.map(|record| record.measurement.environment.framework.clone()).unwrap_or_default();
-    let evidence: Vec<Evidence> = measurements
-        .into_iter()
-        .map(|record| Evidence {
-            name: record.name(),
-            held_out: record.held_out,
-            measurement: record.measurement,
-        })
-        .collect();
+    let evidence: Vec<Evidence> = measurements.into_iter().map(evidence).collect();
     let profiled = Profiled { settings: &settings, model: &model, evidence: &evidence };
     let named = evidence.iter().map(|of| (of.name.clone(), &of.measurement));
     let chunk_check = ChunkCheck::last_of(named, model.parameter_count());
@@ -121,6 +137,10 @@ fn of_measurements(
 fn chunk_check_of(document: &ProfileDocument) -> Option<ChunkCheck> {
     let parameters = document.model.model().ok()?.parameter_count();
     ChunkCheck::last_of(document.measurements.iter().map(|of| (of.name(), &of.measurement)), parameters)
+}
+
+fn evidence(record: MeasurementRecord) -> Evidence {
+    Evidence { name: record.name(), held_out: record.held_out, measurement: record.measurement }
 }
 
 fn without(profile: &ProfileRecord, why: NoPredictor) -> ApiError {

@@ -6,10 +6,14 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use loadmaster_planning::predict::choose::PredictorKind;
-use loadmaster_planning::recommend::{NamedPlan, PlanQuestion, ProfiledChain, QuestionError, largest_model};
+use loadmaster_planning::recommend::{
+    Grown, NamedPlan, PlanQuestion, ProfiledChain, QuestionError, largest_model,
+};
 use loadmaster_planning::search::Stop;
 use loadmaster_proto::error::{Invalid, in_range};
+use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::name::{ProfileName, checked_kind};
+use loadmaster_proto::plan::chunked::GrownModel;
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::wire::{field, v1};
@@ -53,7 +57,8 @@ impl Plans {
         let limit = limit(asked.search_seconds);
         let document = std::mem::take(&mut request.profile_document);
         let candidates = std::mem::take(&mut request.candidate_profiles);
-        if asked.objective() != Objective::MaxModel {
+        let grown = asked.chunks.as_ref().and_then(|chunks| chunks.grow.clone());
+        if asked.objective() != Objective::MaxModel || grown.is_some() {
             if !candidates.is_empty() {
                 let why =
                     "are models to choose from: name the objective OBJECTIVE_MAX_MODEL, or leave them out";
@@ -69,10 +74,14 @@ impl Plans {
             let question = self
                 .plan_question(&request, asked, name, own.as_ref().unwrap_or(revisions), revisions)
                 .await?;
-            return self.searched(limit, move |stop| question.answer(stop)).await;
+            return match grown {
+                Some(grown) => self.grown(question, grown, limit).await,
+                None => self.searched(limit, move |stop| question.answer(stop)).await,
+            };
         }
         if !request.profile.is_empty() || !document.is_empty() {
-            let why = "is one model, and OBJECTIVE_MAX_MODEL chooses from `candidate_profiles`: leave it out";
+            let why = "is one model, and OBJECTIVE_MAX_MODEL chooses from `candidate_profiles`: leave it out, or name what of \
+                       it grows (`grow`)";
             return Err(Invalid::field("profile", why).into());
         }
         in_range("candidate_profiles", candidates.len(), 1..=MAX_PROFILES)?;
@@ -89,6 +98,21 @@ impl Plans {
         // Each waits for the database. What is wrong with the first of them is told.
         let questions = stream::iter(questions).buffered(READ_AT_ONCE).try_collect::<Vec<_>>().await?;
         self.searched(limit, move |stop| largest_model(questions, stop)).await
+    }
+
+    /// The largest model of a profile's family, which is stored, since its plan names it.
+    async fn grown(
+        &self,
+        question: PlanQuestion,
+        grown: GrownModel,
+        limit: Duration,
+    ) -> Result<Recommended, ApiError> {
+        let family = self.family(&question.chain.profile).await?;
+        let search = move |stop: &Stop| Ok(question.largest_of(&family, &grown, stop)?);
+        let (Grown { zoo, model, plan }, search_seconds) = self.searches.run(limit, search).await?;
+        self.store.put_model(&model, &ModelSource::Zoo(zoo)).await?;
+        // Asked again it stores the model again, which may have been deleted.
+        Ok(Recommended { plan, others: Vec::new(), search_seconds, is_final: false })
     }
 
     async fn searched(

@@ -72,6 +72,24 @@ const CAMPAIGN: Part = &[
     ("profile_id", "--id"),
 ];
 
+/// Of a training in chunks that is asked for.
+const CHUNKS: Part = &[
+    ("memory_mode", "--memory"),
+    // What is wrong with all of it is wrong with training so.
+    ("chunks", "--memory"),
+    ("chunks.layouts", "--chunk-layout*"),
+    ("chunks.chunk_elements", "--chunk-size*"),
+    ("chunks.orders", "--chunk-order*"),
+    ("chunks.host_copies", "--host-copy*"),
+    ("chunks.on_device", "--chunks-on-device"),
+    ("chunks.ahead", "--fetch-ahead"),
+    ("chunks.behind", "--leave-behind"),
+    ("chunks.staging", "--chunk-staging"),
+    ("chunks.kernel", "--step-kernel"),
+    ("host_update_rate", "--host-update"),
+    ("grow", "--grow"),
+];
+
 const REQUEST_ID: Part = &[("request_id", "--request-id")];
 const RUN_DEADLINE: Part = &[("run_deadline_seconds", "--run-deadline")];
 const DRY_RUN: Part = &[("validate_only", "--dry-run")];
@@ -111,6 +129,7 @@ pub(crate) const PLAN_PREDICT: OptionTable = &[&[
     ("margin", "--margin"),
     ("launcher", "--launcher"),
     ("stage_actions", "--action:"),
+    ("chunks", "--chunks:"),
 ]];
 
 pub(crate) const PLAN_RECOMMEND: OptionTable = &[
@@ -150,6 +169,7 @@ pub(crate) const PLAN_RECOMMEND: OptionTable = &[
         ("memory_blocks", "--swap*"),
         ("host_memory_bytes", "--host-memory"),
     ],
+    CHUNKS,
     &[
         ("constraints.data_degrees", "--data-degrees*"),
         ("constraints.tensor_degrees", "--tensor-degrees*"),

@@ -139,6 +139,10 @@ fn a_field_becomes_the_option_that_filled_it() {
     assert_eq!(told("hourly_prices[A 1.5]", PLAN_RECOMMEND), "--price (A 1.5)");
     assert_eq!(told("cluster.kinds[0].memory_bytes", CLUSTER_CREATE), "--memory");
     assert_eq!(told("source.layer_list.document.layers[3].kernel", MODEL_IMPORT), "PATH: layers[3].kernel");
+    assert_eq!(told("chunks.orders[0]", PLAN_RECOMMEND), "--chunk-order (value 1)");
+    assert_eq!(told("chunks.ahead", PLAN_RECOMMEND), "--fetch-ahead");
+    assert_eq!(told("grow.last", PLAN_RECOMMEND), "--grow");
+    assert_eq!(told("chunks.residency.planned[3]", PLAN_PREDICT), "--chunks: residency.planned[3]");
     assert_eq!(told("something.else", PLAN_RECOMMEND), "");
 }
 

@@ -21,6 +21,12 @@ pub(super) fn seconds(low: f64, high: f64, most: usize) -> Vec<Mark> {
     marks(low, high, step, most, |at| format!("{:.decimals$} {unit}", at / scale))
 }
 
+/// At most `most` marks of things that are counted, at multiples of 1, 2 or 5 times a power of ten.
+pub(super) fn counts(low: f64, high: f64, most: usize) -> Vec<Mark> {
+    let step = decimal_step((high - low) / most.max(1) as f64).max(1.0);
+    marks(low, high, step, most, |at| format!("{at:.0}"))
+}
+
 /// At most `most` marks of bytes within a range, at multiples of a power of two.
 pub(super) fn bytes(low: f64, high: f64, most: usize) -> Vec<Mark> {
     let wanted = ((high - low) / most.max(1) as f64).max(1.0);
@@ -66,6 +72,8 @@ mod tests {
         assert_eq!(texts(&seconds(0.0, 12.0, 4)), ["0 s", "5 s", "10 s"]);
         assert_eq!(texts(&seconds(0.0, 0.012, 4)), ["0 ms", "5 ms", "10 ms"]);
         assert_eq!(texts(&seconds(0.0, 0.000_04, 4)), ["0 us", "10 us", "20 us", "30 us", "40 us"]);
+        assert_eq!(texts(&counts(0.0, 48.0, 5)), ["0", "10", "20", "30", "40"]);
+        assert_eq!(texts(&counts(0.0, 3.0, 40)), ["0", "1", "2", "3"]);
         let gib = f64::from(1 << 30);
         assert_eq!(texts(&bytes(0.0, 3.0 * gib, 3)), ["0 B", "1 GiB", "2 GiB", "3 GiB"]);
         assert_eq!(texts(&bytes(0.9 * gib, 2.1 * gib, 3)), ["1 GiB", "1.50 GiB", "2 GiB"]);
@@ -79,6 +87,7 @@ mod tests {
             for most in [0, 1, 7] {
                 assert!(seconds(low, high, most).len() <= most + 1, "{low} {high}");
                 assert!(bytes(low, high, most).len() <= most + 1, "{low} {high}");
+                assert!(counts(low, high, most).len() <= most + 1, "{low} {high}");
             }
         }
     }

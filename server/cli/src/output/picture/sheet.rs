@@ -7,7 +7,9 @@ use crate::output::picture::figure::front::Front;
 use crate::output::picture::figure::memory::Memory;
 use crate::output::picture::figure::over_time::OverTime;
 use crate::output::picture::figure::placement::Placement;
+use crate::output::picture::figure::residency::Residency;
 use crate::output::picture::figure::schedule::Schedule;
+use crate::output::picture::figure::step_bytes::StepBytes;
 use crate::output::picture::figure::{facts, lists};
 use crate::output::table::plan::contradiction;
 use crate::text::label::{id, sentence};
@@ -50,19 +52,25 @@ pub(crate) struct Which {
     pub(crate) memory: bool,
     /// One iteration.
     pub(crate) schedule: bool,
+    /// Where chunks are, and what the device holds, step by step.
+    pub(crate) chunks: bool,
     /// The front between memory and time.
     pub(crate) front: bool,
 }
 
 impl Which {
-    pub(crate) const ALL: Self = Self { devices: true, memory: true, schedule: true, front: true };
-    pub(crate) const NONE: Self = Self { devices: false, memory: false, schedule: false, front: false };
+    pub(crate) const ALL: Self =
+        Self { devices: true, memory: true, schedule: true, chunks: true, front: true };
+    pub(crate) const NONE: Self =
+        Self { devices: false, memory: false, schedule: false, chunks: false, front: false };
 }
 
 const DEVICES: &str = "Stages on the devices";
 const MEMORY: &str = "Memory of the devices";
 const SCHEDULE: &str = "Schedule";
 const OVER_TIME: &str = "Memory over time";
+const CHUNKS: &str = "Chunks, step by step";
+const STEP_BYTES: &str = "Memory, step by step";
 const FRONT: &str = "Front between memory and time";
 
 impl Sheet {
@@ -89,6 +97,13 @@ impl Sheet {
         }
         if let Some(over_time) = over_time {
             add(OVER_TIME, false, Figure::OverTime(over_time));
+        }
+        let (residency, step_bytes) = if which.chunks { in_chunks(plan) } else { (None, None) };
+        if let Some(residency) = residency {
+            add(CHUNKS, false, Figure::Residency(residency));
+        }
+        if let Some(step_bytes) = step_bytes {
+            add(STEP_BYTES, false, Figure::StepBytes(step_bytes));
         }
         if let Some(front) = Front::of(plan, look).filter(|_| which.front) {
             add(FRONT, false, Figure::Front(front));
@@ -144,6 +159,11 @@ impl Sheet {
             add(SCHEDULE, schedules);
             add(OVER_TIME, held);
         }
+        if which.chunks {
+            let [residencies, held] = by_steps(plans);
+            add(CHUNKS, residencies);
+            add(STEP_BYTES, held);
+        }
         let names: Vec<String> = plans.iter().map(|plan| id(&plan.name)).collect();
         let title = format!("plans {}", names.join(", "));
         let told = |plan: &Plan| {
@@ -182,6 +202,32 @@ fn iterations(plans: &[Plan], timelines: &[Option<&Timeline>]) -> [Vec<(String, 
     let schedules = schedules.into_iter().map(|(name, of)| (name, Figure::Schedule(of)));
     let held = held.into_iter().map(|(name, of)| (name, Figure::OverTime(of)));
     [schedules.collect(), held.collect()]
+}
+
+/// Where the chunks of a plan are, and what its device holds, with steps below each other.
+fn in_chunks(plan: &Plan) -> (Option<Residency>, Option<StepBytes>) {
+    let (mut residency, mut step_bytes) = (Residency::of(plan), StepBytes::of(plan));
+    if let (Some(residency), Some(step_bytes)) = (&mut residency, &mut step_bytes) {
+        step_bytes.align(residency);
+    }
+    (residency, step_bytes)
+}
+
+/// The same of several plans, with a common scale of bytes, which are all of one ledger. Steps are each plan's own.
+fn by_steps(plans: &[Plan]) -> [Vec<(String, Figure)>; 2] {
+    let (mut residencies, mut held): (Vec<_>, Vec<_>) = plans.iter().map(in_chunks).unzip();
+    let scale = held.iter().flatten().map(|of| of.scale_bytes).max().unwrap_or(1);
+    let names = residencies.iter().flatten().map(|of| of.names);
+    let names = names.chain(held.iter().flatten().map(|of| of.names)).max().unwrap_or(0);
+    residencies.iter_mut().flatten().for_each(|of| of.names = names);
+    held.iter_mut().flatten().for_each(|of| (of.names, of.scale_bytes) = (names, scale));
+    let named = |(plan, figure): (&Plan, Option<Figure>)| Some((name(plan), figure?));
+    let residencies = residencies.into_iter().map(|of| of.map(Figure::Residency));
+    let held = held.into_iter().map(|of| of.map(Figure::StepBytes));
+    [
+        plans.iter().zip(residencies).filter_map(named).collect(),
+        plans.iter().zip(held).filter_map(named).collect(),
+    ]
 }
 
 /// What a plan is called beside others.

@@ -29,6 +29,12 @@ pub(super) enum Tint {
     Out,
     /// A block comes back.
     Back,
+    /// A chunk on the device.
+    Resident,
+    /// A chunk that never leaves it.
+    Kept,
+    /// Gradients in a chunk of their own.
+    Gradients,
     /// The plan among the points of a front.
     Chosen,
     /// Another point of a front.
@@ -73,10 +79,16 @@ const STEP: Colour = (140, "#a08ad8");
 const WAIT: Colour = (203, "#e05a5a");
 const OUT: Colour = (179, "#d9b44a");
 const BACK: Colour = (107, "#8fae5d");
+const RESIDENT: Colour = (68, "#4a7fd0");
+const KEPT: Colour = (140, "#a08ad8");
+const GRADIENTS: Colour = (173, "#e5916c");
 const WHOLE: Colour = (110, "#7da9e3");
 const GREY: Colour = (248, "#a3a8b0");
 
 impl Tint {
+    /// What a device holds besides chunks: most of it are activations.
+    pub(super) const OTHER: Self = Self::Part(3);
+
     /// Parameters of the escape sequence that begins it.
     pub(super) fn sgr(self) -> String {
         let filled = |(number, _): Colour| format!("30;48;5;{number}");
@@ -86,6 +98,7 @@ impl Tint {
                 filled(self.colour())
             }
             Self::Wait | Self::Out | Self::Back => filled(self.colour()),
+            Self::Resident | Self::Kept | Self::Gradients => filled(self.colour()),
             Self::Measured | Self::Chosen => "1;31".to_owned(),
             Self::Point => "34".to_owned(),
             Self::Margin | Self::Faint => "2".to_owned(),
@@ -112,6 +125,9 @@ impl Tint {
             Self::Wait => "wait",
             Self::Out => "out",
             Self::Back => "back",
+            Self::Resident => "resident",
+            Self::Kept => "kept",
+            Self::Gradients => "gradients",
             Self::Chosen => "chosen",
             Self::Point => "point",
             Self::Strong => "strong",
@@ -132,6 +148,9 @@ impl Tint {
             Self::Wait => WAIT,
             Self::Out => OUT,
             Self::Back => BACK,
+            Self::Resident => RESIDENT,
+            Self::Kept => KEPT,
+            Self::Gradients => GRADIENTS,
             Self::Margin | Self::Measured | Self::Capacity => GREY,
             Self::Chosen | Self::Point | Self::Strong | Self::Faint => GREY,
         }
@@ -141,12 +160,14 @@ impl Tint {
     pub(super) fn rules() -> String {
         let passes = [Self::Forward, Self::ForwardLater, Self::Backward, Self::BackwardLater, Self::Step];
         let copies = [Self::Wait, Self::Out, Self::Back];
+        let chunks = [Self::Resident, Self::Kept, Self::Gradients];
         (0..STAGES.len())
             .map(Self::Stage)
             .chain((0..PARTS.len()).map(Self::Part))
             .chain([Self::Whole])
             .chain(passes)
             .chain(copies)
+            .chain(chunks)
             .map(|tint| format!(".{}{{fill:{}}}", tint.class(), tint.colour().1))
             .collect()
     }

@@ -4,6 +4,7 @@
 //! of different ledgers must never look comparable.
 
 mod actions;
+pub(crate) mod chunked;
 mod chunks;
 pub(crate) mod cluster;
 mod components;

@@ -41,6 +41,8 @@ enum Picture {
     Memory,
     /// One iteration.
     Schedule,
+    /// Where the chunks of a plan in chunks are, and what its device holds, step by step.
+    Chunks,
     /// The front between memory and time of a plan that has one.
     Front,
 }
@@ -81,6 +83,7 @@ impl Drawing {
                 Picture::Devices => which.devices = true,
                 Picture::Memory => which.memory = true,
                 Picture::Schedule => which.schedule = true,
+                Picture::Chunks => which.chunks = true,
                 Picture::Front => which.front = true,
             }
         }

@@ -1,5 +1,6 @@
 //! `loadmaster plan`.
 
+mod chunks;
 mod compare;
 mod drawing;
 mod observe;

@@ -1,9 +1,12 @@
 //! `loadmaster plan predict`: will it fit?
 
+use std::path::PathBuf;
+
 use clap::Args;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::predict_memory_request::Subject;
 
+use super::chunks;
 use crate::failure::{Exit, Failure};
 use crate::input::actions::Actions;
 use crate::input::choice::choice;
@@ -49,6 +52,11 @@ pub(crate) struct Predict {
 
     #[command(flatten)]
     actions: Actions,
+
+    /// How the model is trained in chunks: a file of what `plan show PLAN -o json` has as `.stages[0].chunks`, or `-` for
+    /// standard input; of a --partition of one stage, the whole model [default: the plan's].
+    #[arg(long, value_name = "FILE", conflicts_with = "stage")]
+    chunks: Option<PathBuf>,
 
     #[command(flatten)]
     basis: Basis,
@@ -105,7 +113,8 @@ impl Predict {
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
         let profile_document = self.profile.as_ref().map(ProfileRef::document).transpose()?;
         let profile_document = profile_document.unwrap_or_default();
-        let request = v1::PredictMemoryRequest { profile_document, ..self.request() };
+        let chunks = self.chunks.as_deref().map(chunks::read).transpose()?;
+        let request = v1::PredictMemoryRequest { profile_document, chunks, ..self.request() };
         let answer =
             context.client.call(request, async |channel, q| plans(channel).predict_memory(q).await).await?;
         context.output.print(&answer)?;
@@ -118,6 +127,7 @@ impl Predict {
         }
     }
 
+    /// As a message, but for what is in files.
     fn request(self) -> v1::PredictMemoryRequest {
         let Basis { micro_batch_size, micro_batches, schedule, recompute, predictor, margin } = self.basis;
         let solo = |stage| v1::SoloStage {
@@ -198,6 +208,7 @@ mod tests {
             "--profile p --partition 3-3 --stage 0..2",
             "--profile p --stage 0..2 --stage-index 1",
             "--profile p --partition 3-3 --stage-count 2",
+            "--profile p --stage 0..2 --chunks c.json",
             "--profile p --partition 3-3 --capacity 1GiB --devices 2x1GiB",
         ] {
             assert!(request(wrong).is_err(), "{wrong}");

@@ -43,7 +43,7 @@ fn is_recorded(profiled: Profiled<'_>) -> bool {
 ///
 /// # Errors
 /// Nothing was recorded.
-fn component(profiled: Profiled<'_>) -> Result<Component, NoPredictor> {
+pub fn component(profiled: Profiled<'_>) -> Result<Component, NoPredictor> {
     let training = profiled.settings.training;
     // As the campaign lays its checks out.
     let checked =

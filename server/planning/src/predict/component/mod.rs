@@ -153,17 +153,12 @@ impl Component {
             let why = "the profile has no recordings of single layers: profile with `--campaign minimal`";
             return Err(PredictionError::NotProfiled(why.to_owned()));
         }
-        let contents: Vec<String> = (0..model.layers().len())
-            .filter_map(|layer| LayerContent::of(model, layer))
-            .map(|content| content.fingerprint())
-            .collect();
-        let smallest: Option<Vec<u32>> =
-            contents.iter().map(|content| library.smallest_size(content)).collect();
+        let contents = contents(model);
         Ok(Self {
             model: model.clone(),
             training: *training,
             runs: Runs::of(&contents),
-            smallest_share: smallest.and_then(|sizes| sizes.into_iter().max()),
+            smallest_share: smallest_share(&contents, &library),
             contents,
             library,
             names,
@@ -174,6 +169,27 @@ impl Component {
             read: Memo::default(),
             played: Memo::default(),
         })
+    }
+
+    /// What answers for another model by the same recordings, and is held to be as wrong as this is.
+    #[must_use]
+    pub fn of_model(&self, model: &Model) -> Self {
+        let contents = contents(model);
+        Self {
+            model: model.clone(),
+            training: self.training,
+            runs: Runs::of(&contents),
+            smallest_share: smallest_share(&contents, &self.library),
+            contents,
+            library: self.library.clone(),
+            names: self.names.clone(),
+            largest_error: self.largest_error,
+            largest_error_in_seconds: self.largest_error_in_seconds,
+            threads: self.threads,
+            tape_bytes: self.tape_bytes,
+            read: Memo::default(),
+            played: Memo::default(),
+        }
     }
 
     /// Learns from stages that were measured and that nothing else was learnt from how wrong predictions
@@ -297,6 +313,18 @@ impl Component {
         let (first, last) = self.runs.stand_in(first, last);
         Ok(PlayedKey { first, last, tensor_degree, size, recompute: setting.training.recompute })
     }
+}
+
+/// What each layer of a model is, by which recordings are found.
+fn contents(model: &Model) -> Vec<String> {
+    let of = |layer| LayerContent::of(model, layer).map(|content| content.fingerprint());
+    (0..model.layers().len()).filter_map(of).collect()
+}
+
+/// The fewest samples that every one of these layers was recorded with; none unless all were.
+fn smallest_share(contents: &[String], library: &Library) -> Option<u32> {
+    let smallest: Option<Vec<u32>> = contents.iter().map(|content| library.smallest_size(content)).collect();
+    smallest.and_then(|sizes| sizes.into_iter().max())
 }
 
 /// About how much a tape takes: of its passages, the largest part.

@@ -143,7 +143,7 @@ pub fn forecast(
     Ok(of_predictions(predictor, settings, predictions?, capacities, margin))
 }
 
-fn check_devices(settings: &[StageSetting], capacities: &[Bytes]) -> Result<(), ForecastError> {
+pub(crate) fn check_devices(settings: &[StageSetting], capacities: &[Bytes]) -> Result<(), ForecastError> {
     let (needed, given) = (devices(settings), capacities.len());
     if given > 0 && given != needed {
         return Err(ForecastError::DeviceCount { needed, given });
@@ -151,7 +151,7 @@ fn check_devices(settings: &[StageSetting], capacities: &[Bytes]) -> Result<(), 
     Ok(())
 }
 
-fn of_predictions(
+pub(crate) fn of_predictions(
     predictor: &(impl Predictor + ?Sized),
     settings: &[StageSetting],
     predictions: Vec<Prediction>,

@@ -42,6 +42,7 @@ use loadmaster_proto::training::actions::{Deed, StageActions};
 
 pub(super) use choose::{Choice, Chooser};
 pub(super) use endless::endless_of;
+pub(super) use links::CopyLinks;
 pub(super) use objectives::{ActionsQuestion, KnownAlone};
 pub(super) use seconds::{device_of, in_proportion, mean_again, trip};
 pub(super) use stages::Stages;

@@ -6,6 +6,7 @@ use loadmaster_proto::plan::objective::Objective;
 
 use super::remedies::Remedy;
 use super::why_not::WhyNot;
+use crate::chunks::NoRoom;
 use crate::predict::PredictionError;
 
 /// Of a search that found nothing, where it is not known either that there is nothing.
@@ -105,6 +106,24 @@ pub enum RecommendError {
         /// What would keep to them; each was checked.
         remedies: Vec<Remedy>,
     },
+    /// There is no room for a training in chunks.
+    #[error("{}{}", .lack, at(.moment, .device))]
+    NoRoomInChunks {
+        /// The choice that lacks least, what it lacks, and what would help.
+        lack: Box<NoRoom>,
+        /// The step that lacks memory of the device, in words; empty where the host alone lacks.
+        moment: String,
+        /// That device, as people know it.
+        device: String,
+    },
+    /// Neither with chunks nor without them.
+    #[error("neither is there a plan without chunks: {plain}; nor one in chunks: {chunked}")]
+    Neither {
+        /// Why not without chunks.
+        plain: String,
+        /// What lacks in chunks.
+        chunked: Box<RecommendError>,
+    },
     /// Nothing fits.
     #[error("{}", no_plan(.reason, .remedies))]
     NoPlan {
@@ -175,6 +194,11 @@ impl RecommendError {
             _ => false,
         }
     }
+}
+
+/// Which moment of which device lacks memory.
+fn at(moment: &str, device: &str) -> String {
+    if moment.is_empty() { String::new() } else { format!(" (that step of {device} is the {moment})") }
 }
 
 fn no_plan(reason: &str, remedies: &[Remedy]) -> String {

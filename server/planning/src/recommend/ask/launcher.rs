@@ -45,6 +45,8 @@ pub struct Rules {
     pub offloads: &'static [Block],
     /// Whether two stages may share a weight (a head that is tied to the embedding).
     pub shared_weights: bool,
+    /// Whether it keeps parameters and optimizer state in chunks, or partitions of its own, that leave the device.
+    pub chunks: bool,
     /// What to know before running the plan with it, for people; empty where there is nothing.
     pub note: &'static str,
 }
@@ -63,6 +65,7 @@ const MEGATRON: Rules = Rules {
     power_of_two_meshes: false,
     offloads: &[Block::Activations],
     shared_weights: true,
+    chunks: false,
     note: "Megatron pads the vocabulary to a multiple of 128 times the tensor degree: the ends of the model \
            need up to that many rows more than predicted",
 };
@@ -101,6 +104,7 @@ const TABLE: [Rules; 12] = [
         launcher: Launcher::Deepspeed,
         offloads: &[],
         cut: CutUnit::Layer,
+        chunks: true,
         note: "DeepSpeed keeps each stage's output until its backward pass: in flight × output bytes more than \
                predicted on every stage but the last",
         ..MEGATRON
@@ -109,6 +113,7 @@ const TABLE: [Rules; 12] = [
         launcher: Launcher::ColossalAi,
         offloads: &[],
         recompute_per_stage: true,
+        chunks: true,
         note: "Colossal-AI pads the vocabulary to a multiple of 64 times the tensor degree; its default rank \
                order is not the plan's, set dp_outside=False",
         ..MEGATRON

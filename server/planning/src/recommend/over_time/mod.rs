@@ -59,6 +59,9 @@ pub enum Untold {
     /// It was stored too early.
     #[error("it was stored without the rates of its copies; recommended again it has them")]
     NoRates,
+    /// Its state is in chunks.
+    #[error("it trains in chunks, and what they hold and move is part of the plan: `plan show`")]
+    InChunks,
     /// Another program made it.
     #[error("it was predicted by {of_plan}, and this planner has {here}")]
     OtherPredictor {
@@ -127,6 +130,9 @@ impl OverTime {
     /// # Errors
     /// What is missing, or no longer so.
     pub fn of(plan: &Plan, chain: &ProfiledChain) -> Result<Self, Untold> {
+        if plan.stages.iter().any(|stage| stage.chunks.is_some()) {
+            return Err(Untold::InChunks);
+        }
         let then = plan.iteration_seconds().ok_or(Untold::NoTimes)?;
         let here = chain.predictor.name();
         if here != plan.predictor {

@@ -1,5 +1,6 @@
 //! What requests about plans have in common, checked.
 
+mod chunks;
 mod devices;
 mod question;
 

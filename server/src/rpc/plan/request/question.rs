@@ -50,11 +50,13 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
     let recompute: Option<RecomputePolicy> = field("recompute", request.recompute)?;
     let partitioning = request.partitioning.clone().map(Partitioning::try_from).transpose();
     let mode = field::<Option<_>, _>("search_mode", request.search_mode)?.unwrap_or_default();
-    let allowed = allowed(request, mode)?;
+    let chunks = super::chunks::asked(request)?;
+    // With chunks it is they that take memory of the host.
+    let allowed = if chunks.is_none() { allowed(request, mode)? } else { None };
     let asked = PlanRequest {
         goal: Goal {
-            // Where actions are to be chosen and no objective is named, the fastest plan is asked for.
-            objective: objective.or_else(|| allowed.is_none().then(Objective::default)),
+            // Where actions or chunks are to be chosen and no objective is named, the fastest plan is asked for.
+            objective: objective.or_else(|| (allowed.is_none() && chunks.is_none()).then(Objective::default)),
             memory_unit: field::<Option<_>, _>("memory_unit", request.memory_unit)?.unwrap_or_default(),
             shape,
             launcher,
@@ -73,7 +75,7 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
         partitioning: partitioning.map_err(|invalid| invalid.under("partitioning"))?,
         stage_actions: field("stage_actions", request.stage_actions.clone())?,
         allowed,
-        chunks: None,
+        chunks,
         copy_pace: field::<Option<_>, _>("copy_pace", request.copy_pace)?.unwrap_or_default(),
         global_batch_size: global_batch_size(request.global_batch_size)?,
         named: NamedSettings {
@@ -106,7 +108,7 @@ fn allowed(request: &v1::RecommendPlanRequest, mode: SearchMode) -> Result<Optio
 
 fn check(asked: &PlanRequest, is_objective_named: bool, rules: Option<Rules>) -> Result<(), Invalid> {
     let constraints = &asked.goal.constraints;
-    let is_chosen = asked.allowed.is_some();
+    let is_chosen = asked.allowed.is_some() || asked.chunks.is_some();
     // Limits and objectives of which given stages leave something to choose, where actions are chosen for them.
     let of_stages =
         [Objective::MinIterationTime, Objective::MinPeakMemory, Objective::Pareto, Objective::MaxBatch];
@@ -129,7 +131,8 @@ fn check(asked: &PlanRequest, is_objective_named: bool, rules: Option<Rules>) ->
         ("stage_actions", !asked.stage_actions.is_empty()),
         ("copy_pace", asked.copy_pace != CopyPace::default()),
     ] {
-        if named && asked.partitioning.is_none() && asked.allowed.is_none() {
+        let is_free = asked.allowed.is_none() && asked.chunks.is_none();
+        if named && asked.partitioning.is_none() && is_free {
             let why = "is of the stages of a partitioning that the request names: name `partitioning`, too";
             return Err(Invalid::field(field, why));
         }

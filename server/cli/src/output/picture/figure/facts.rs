@@ -6,7 +6,7 @@ use super::Table;
 use super::placement::recompute;
 use crate::output::devices::notation;
 use crate::output::table::plan::recommendation::{BY_PREDICTIONS, rests_on_seconds};
-use crate::output::table::{common_ledger, ledger};
+use crate::output::table::{chunked, common_ledger, ledger};
 use crate::text::label::{id, safe};
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, count, margin, percent, plural, ratio, seconds, word};
@@ -14,7 +14,7 @@ use crate::text::{bytes, count, margin, percent, plural, ratio, seconds, word};
 /// Name of a fact and how to tell it; nothing where a plan has none.
 type Fact = (&'static str, fn(&Plan, Option<&Timeline>, Look) -> Option<String>);
 
-const FACTS: [Fact; 20] = [
+const FACTS: [Fact; 21] = [
     ("profile", |plan, _, _| some(id(&plan.profile))),
     ("model", |plan, _, _| some(id(&plan.model))),
     ("cluster", |plan, _, _| some(id(&plan.cluster))),
@@ -43,6 +43,10 @@ const FACTS: [Fact; 20] = [
         plan.training.as_ref().map(batch)
     }),
     ("computed again", |plan, _, _| some(computed_again(plan))),
+    ("in chunks", |plan, _, _| {
+        let chunks = plan.stages.iter().find_map(|stage| stage.chunks.as_ref());
+        chunks.map(chunked::in_short)
+    }),
     ("predicted peak", |plan, _, _| {
         plan.predicted_peak.as_ref().map(|peak| {
             format!("{} {}, predicted by {}", bytes(peak.bytes), ledger(peak.ledger), safe(&peak.origin))

@@ -8,14 +8,19 @@ pub(super) mod lists;
 pub(super) mod memory;
 pub(super) mod over_time;
 pub(super) mod pass;
+pub(super) mod pieces;
 pub(super) mod placement;
+pub(super) mod residency;
 pub(super) mod schedule;
+pub(super) mod step_bytes;
 
 use front::Front;
 use memory::Memory;
 use over_time::OverTime;
 use placement::Placement;
+use residency::Residency;
 use schedule::Schedule;
+use step_bytes::StepBytes;
 
 /// One picture.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,6 +33,10 @@ pub(super) enum Figure {
     Schedule(Schedule),
     /// What devices hold in that iteration.
     OverTime(OverTime),
+    /// Where chunks are, step by step.
+    Residency(Residency),
+    /// What the device holds meanwhile.
+    StepBytes(StepBytes),
     /// Memory against time.
     Front(Front),
     Table(Table),
@@ -41,6 +50,8 @@ impl Figure {
             | Self::Memory(Memory { notes, .. })
             | Self::Schedule(Schedule { notes, .. })
             | Self::OverTime(OverTime { notes, .. })
+            | Self::Residency(Residency { notes, .. })
+            | Self::StepBytes(StepBytes { notes, .. })
             | Self::Front(Front { notes, .. })
             | Self::Table(Table { notes, .. }) => notes,
         }
@@ -51,8 +62,9 @@ impl Figure {
         match self {
             Self::Placement(Placement { summary, .. })
             | Self::Schedule(Schedule { summary, .. })
+            | Self::Residency(Residency { summary, .. })
             | Self::Front(Front { summary, .. }) => summary,
-            Self::Memory(_) | Self::OverTime(_) | Self::Table(_) => "",
+            Self::Memory(_) | Self::OverTime(_) | Self::StepBytes(_) | Self::Table(_) => "",
         }
     }
 }

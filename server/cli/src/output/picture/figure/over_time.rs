@@ -11,7 +11,7 @@ use crate::text::{bytes, plural, seconds};
 /// Charts that are drawn; of more, those of the fullest stages.
 const MOST_CHARTS: usize = 8;
 /// A capacity of more than so many times what is ever held is told, not drawn: it would flatten the curve.
-const TOO_FAR: i64 = 4;
+pub(super) const TOO_FAR: i64 = 4;
 /// How many parts a breakdown has.
 const PARTS: usize = 8;
 

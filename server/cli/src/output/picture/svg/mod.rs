@@ -5,8 +5,11 @@ mod memory;
 mod notes;
 mod over_time;
 mod placement;
+mod residency;
 mod scene;
 mod schedule;
+mod stairs;
+mod step_bytes;
 mod table;
 mod write;
 
@@ -78,6 +81,8 @@ fn draw(figure: &Figure, width: f64) -> Scene {
         Figure::Memory(memory) => memory::draw(memory, width),
         Figure::Schedule(schedule) => schedule::draw(schedule, width),
         Figure::OverTime(over_time) => over_time::draw(over_time, width),
+        Figure::Residency(residency) => residency::draw(residency, width),
+        Figure::StepBytes(step_bytes) => step_bytes::draw(step_bytes, width),
         Figure::Front(front) => front::draw(front, width),
         Figure::Table(table) => table::draw(table, width),
     }

@@ -1,7 +1,8 @@
 //! What devices hold over time: stacked areas below the line of the capacity, and a strip for each pool.
 
 use super::notes::{legend, width_of_cells, within};
-use super::scene::{Anchor, Scene, Shape, Style};
+use super::scene::{Anchor, Scene, Style};
+use super::stairs::area;
 use crate::output::picture::axis;
 use crate::output::picture::figure::over_time::{Chart, Level, OverTime, POOLS};
 use crate::output::picture::tint::Tint;
@@ -85,30 +86,4 @@ fn one(scene: &mut Scene, chart: &Chart, over_time: &OverTime, (left, top): (f64
         scene.text((left - 6.0, top + 13.0), Anchor::End, faint, POOLS[pool]);
         scene.height = bottom;
     }
-}
-
-/// What lies between two staircases of as many steps; nothing where that is nothing.
-fn area(
-    scene: &mut Scene,
-    (left, room): (f64, f64),
-    (lower, upper): (&[f64], &[f64]),
-    tint: Tint,
-    title: &str,
-) {
-    let step = room / lower.len().max(1) as f64;
-    let stairs = |heights: &[f64]| {
-        let mut points: Vec<(f64, f64)> = Vec::new();
-        let mut at = 0;
-        for run in heights.chunk_by(|one, other| one == other) {
-            points.push((left + at as f64 * step, run[0]));
-            at += run.len();
-            points.push((left + at as f64 * step, run[0]));
-        }
-        points
-    };
-    if lower.iter().zip(upper).all(|(lower, upper)| lower - upper < 0.01) {
-        return;
-    }
-    let points = stairs(upper).into_iter().chain(stairs(lower).into_iter().rev()).collect();
-    scene.shapes.push(Shape::Area { points, style: Style::Tint(tint), title: title.to_owned() });
 }

@@ -22,11 +22,12 @@ pub(crate) fn rules() -> String {
         circle.point{fill:#4a7fd0}\
         circle.chosen{fill:#c9252d}\
         polyline{fill:none;stroke:#4a7fd0;stroke-width:1.5;stroke-opacity:.6}\
+        polyline.measured{stroke:#c9252d;stroke-width:2;stroke-opacity:1}\
         rect:hover,circle:hover,polygon:hover{fill-opacity:.75}\
         @media (prefers-color-scheme:dark){\
         text{fill:#e3e8ef}.paper{fill:#12161c}.frame{fill:#1b212a;stroke:#3a4452}\
         .on{fill:#10151c}text.faint{fill:#97a1af}line.faint{stroke:#2b333f}\
-        line.capacity{stroke:#e3e8ef}line.measured{stroke:#ff6b6b}circle.chosen{fill:#ff6b6b}}";
+        line.capacity{stroke:#e3e8ef}line.measured,polyline.measured{stroke:#ff6b6b}circle.chosen{fill:#ff6b6b}}";
     format!("{}{BASE}", Tint::rules())
 }
 

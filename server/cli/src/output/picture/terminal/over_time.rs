@@ -2,14 +2,11 @@
 
 use super::line::{Line, legend};
 use super::schedule::scale;
+use super::stack::Stack;
 use crate::output::picture::figure::over_time::{Chart, Level, OverTime, POOLS};
 use crate::output::picture::tint::Tint;
-use crate::text::bytes;
-use crate::text::label::{cells, column};
 use crate::text::terminal_abilities::Look;
 
-/// Lines of a chart.
-const HEIGHT: usize = 8;
 /// Cells of a chart that is still worth drawing.
 const LEAST_CELLS: usize = 16;
 
@@ -29,62 +26,23 @@ pub(super) fn draw(over_time: &OverTime, width: usize, look: Look) -> Vec<Line> 
 
 fn one(chart: &Chart, over_time: &OverTime, (names, room): (usize, usize), look: Look) -> Vec<Line> {
     let held = over_time.columns(chart, room);
-    let row_of = |amount: i64| {
-        let rows = amount as f64 / over_time.scale_bytes as f64 * HEIGHT as f64;
-        HEIGHT.saturating_sub(1 + rows as usize)
+    let capacity_bytes = over_time.shown_capacity(chart);
+    let stack = Stack { names, scale_bytes: over_time.scale_bytes, capacity_bytes, look };
+    let parts = |column: usize| {
+        let level = held.get(column).copied().flatten().unwrap_or_default();
+        over_time.parts.iter().map(move |&(place, letter, _)| {
+            (level.parts.get(place).copied().unwrap_or(0), letter, Tint::Part(place))
+        })
     };
-    let capacity = over_time.shown_capacity(chart);
-    let bar = if look.unicode { "│" } else { "|" };
-    let framed = |name: &str, cells: Vec<(char, Option<Tint>)>| {
-        let padding = " ".repeat(names.saturating_sub(self::cells(name)));
-        let mut line = Line::plain(format!("{padding}{} ", column(name, self::cells(name).min(names), look)));
-        line.tinted(bar, Tint::Faint);
-        for run in cells.chunk_by(|a, b| a.1 == b.1) {
-            line.tinted(run.iter().map(|&(c, _)| c).collect::<String>(), run[0].1);
-        }
-        line.tinted(bar, Tint::Faint);
-        line
-    };
-    let mut lines = Vec::with_capacity(HEIGHT + POOLS.len());
-    for row in 0..HEIGHT {
-        let limit = capacity.filter(|&capacity| row_of(capacity) == row);
-        let name = match limit {
-            Some(capacity) => bytes(capacity),
-            None if row == 0 => bytes(over_time.scale_bytes),
-            None if row + 1 == HEIGHT => "0 B".to_owned(),
-            None => String::new(),
-        };
-        let blank = match limit {
-            Some(_) => (if look.unicode { '─' } else { '-' }, Some(Tint::Capacity)),
-            None => (' ', None),
-        };
-        let cell = |held: &Option<Level>| {
-            held.and_then(|held| letter(&held, over_time, HEIGHT - 1 - row)).unwrap_or(blank)
-        };
-        lines.push(framed(&name, held.iter().map(cell).collect()));
-    }
+    let mut lines = stack.lines(held.len(), parts, |_| None);
     for pool in over_time.pools(chart) {
         let most = chart.pools[pool];
         let cell = |held: &Option<Level>| {
             (share(held.map_or(0, |held| held.pools[pool]), most, look), Some(Tint::Strong))
         };
-        lines.push(framed(POOLS[pool], held.iter().map(cell).collect()));
+        lines.push(stack.framed(POOLS[pool], held.iter().map(cell).collect()));
     }
     lines
-}
-
-/// What is held at the middle of a row, counted from the bottom; a column that holds anything has a cell.
-fn letter(held: &Level, over_time: &OverTime, row: usize) -> Option<(char, Option<Tint>)> {
-    let (total, height) = (held.total() as f64, over_time.scale_bytes as f64 / HEIGHT as f64);
-    let middle = if row == 0 { (0.5 * height).min(total * 0.5) } else { (row as f64 + 0.5) * height };
-    if total <= 0.0 || middle > total {
-        return None;
-    }
-    let mut sum = 0_i64;
-    over_time.parts.iter().find_map(|&(place, letter, _)| {
-        sum = sum.saturating_add(held.parts.get(place).copied().unwrap_or(0));
-        (sum as f64 >= middle).then_some((letter, Some(Tint::Part(place))))
-    })
 }
 
 /// How full a pool is, against its most.

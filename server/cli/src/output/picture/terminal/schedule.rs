@@ -94,7 +94,11 @@ fn number(pass: &Pass, kinds: &[Option<Kind>], row: &mut [(char, Tint)], scale: 
 
 /// Seconds below the lanes.
 pub(super) fn scale(end: f64, names: usize, room: usize) -> [Line; 2] {
-    let marks = axis::seconds(0.0, end, room / CELLS_PER_MARK);
+    ruler(&axis::seconds(0.0, end, room / CELLS_PER_MARK), end, names, room)
+}
+
+/// Marks below what is drawn in `room` cells, from 0 to `end`.
+pub(super) fn ruler(marks: &[axis::Mark], end: f64, names: usize, room: usize) -> [Line; 2] {
     let place = |at: f64| ((at / end * room as f64).round() as usize).min(room);
     let mut ticks = vec![' '; room + 1];
     marks.iter().for_each(|mark| ticks[place(mark.at)] = '\'');

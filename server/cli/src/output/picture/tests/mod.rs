@@ -2,6 +2,8 @@
 
 mod over_time;
 mod random;
+mod residency;
+mod step_bytes;
 mod testing;
 
 use loadmaster_proto::wire::v1::{ComparePlansResponse, DeviceRange, FigureSource, Ledger, Plan, Timeline};

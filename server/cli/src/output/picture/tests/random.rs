@@ -1,9 +1,10 @@
 //! Any message at all can be drawn: without a panic, within the width, within the plane, well-formed.
 
+use loadmaster_proto::wire::v1::chunked_stage::Residency;
 use loadmaster_proto::wire::v1::{
-    ComparePlansResponse, CopyLane, CopySpan, DeviceGroup, FrontPoint, Lane, MemoryBreakdown, MemoryCurve,
-    MemoryFigure, MemoryInterval, MemoryPoint, Partitioning, PassSpan, PlacedDevice, Plan, PlanStage,
-    StageConfig, Timeline, WaitSpan,
+    ChunkRun, ChunkVisit, ChunkVisits, ChunkedStage, ComparePlansResponse, CopyLane, CopySpan, DeviceGroup,
+    FrontPoint, Lane, MemoryBreakdown, MemoryCurve, MemoryFigure, MemoryInterval, MemoryPoint, Partitioning,
+    PassSpan, PlacedDevice, Plan, PlanStage, StageConfig, Timeline, WaitSpan,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -66,9 +67,21 @@ fn device() -> impl Strategy<Value = PlacedDevice> {
 fn stage() -> impl Strategy<Value = PlanStage> {
     let names = (".{0,40}", ".{0,40}");
     let memory = (option::of(figure()), option::of(figure()), option::of(breakdown()), option::of(integer()));
-    (option::of(config()), names, integer(), memory, vec(device(), 0..20)).prop_map(
-        |(config, (first, last), capacity_bytes, (predicted, measured, breakdown, high), devices)| {
+    let chunks = (option::of(chunks()), option::of(chunk_run()), option::of(chunk_run()));
+    (option::of(config()), names, integer(), memory, vec(device(), 0..20), chunks).prop_map(
+        |(
+            config,
+            (first, last),
+            capacity_bytes,
+            (predicted, measured, breakdown, high),
+            devices,
+            of_chunks,
+        )| {
+            let (chunks, chunk_run, measured_chunk_run) = of_chunks;
             PlanStage {
+                chunks,
+                chunk_run,
+                measured_chunk_run,
                 config,
                 first_layer_name: first,
                 last_layer_name: last,
@@ -80,6 +93,29 @@ fn stage() -> impl Strategy<Value = PlanStage> {
                 devices,
                 ..PlanStage::default()
             }
+        },
+    )
+}
+
+fn chunks() -> impl Strategy<Value = ChunkedStage> {
+    let visit = (small(), any::<bool>(), vec(small(), 4)).prop_map(|(chunk, gradients, mut boundaries)| {
+        boundaries.sort_unstable();
+        let [fetched, needed, leaves, freed] = [0, 1, 2, 3].map(|at| boundaries[at]);
+        ChunkVisit { chunk, gradients, fetched, needed, leaves, freed }
+    });
+    (vec(visit, 0..40), vec(small(), 0..4), integer()).prop_map(|(visits, on_device, chunk_elements)| {
+        let residency = Some(Residency::Planned(ChunkVisits { visits }));
+        ChunkedStage { residency, on_device, chunk_elements, ..ChunkedStage::default() }
+    })
+}
+
+fn chunk_run() -> impl Strategy<Value = ChunkRun> {
+    (vec(integer(), 0..40), vec(integer(), 0..40), integer()).prop_map(
+        |(other_bytes, payload_bytes, host_bytes)| ChunkRun {
+            other_bytes,
+            payload_bytes,
+            host_bytes,
+            ..ChunkRun::default()
         },
     )
 }

@@ -1,9 +1,10 @@
 //! Plans and timelines for tests.
 
+use loadmaster_proto::wire::v1::chunked_stage::Residency;
 use loadmaster_proto::wire::v1::{
-    DeviceGroup, FigureSource, FrontPoint, Lane, Ledger, MemoryBreakdown, MemoryFigure, MemoryInterval,
-    Partitioning, PassSpan, PlacedDevice, Plan, PlanStage, SimulatedSchedule, StageConfig, Timeline,
-    TrainingSpec, pass_span,
+    ChunkLayout, ChunkRun, ChunkVisit, ChunkVisits, ChunkedStage, DeviceGroup, FigureSource, FrontPoint,
+    Lane, Ledger, MemoryBreakdown, MemoryFigure, MemoryInterval, Partitioning, PassSpan, PlacedDevice, Plan,
+    PlanStage, SimulatedSchedule, StageConfig, Timeline, TrainingSpec, pass_span,
 };
 
 pub(crate) const MIB: i64 = 1 << 20;
@@ -63,6 +64,50 @@ pub(crate) fn plan() -> Plan {
         stages,
         ..Plan::default()
     }
+}
+
+pub(crate) fn visit(chunk: i32, gradients: bool, boundaries: [i32; 4]) -> ChunkVisit {
+    let [fetched, needed, leaves, freed] = boundaries;
+    ChunkVisit { chunk, gradients, fetched, needed, leaves, freed }
+}
+
+/// One stage of four chunks that trains two micro-batches in eight steps; the last chunk is on the device for good. It
+/// takes 96 to 768 of 1,024 MiB.
+pub(crate) fn in_chunks() -> Plan {
+    let visits = vec![
+        visit(0, false, [0, 0, 2, 2]),
+        visit(0, false, [5, 6, 8, 8]),
+        visit(1, false, [1, 2, 5, 6]),
+        visit(2, false, [2, 4, 5, 7]),
+        visit(0, true, [6, 6, 7, 8]),
+    ];
+    let mut stage = stage(config((0, 3), 1, 1), 768);
+    stage.chunks = Some(ChunkedStage {
+        layout: ChunkLayout::Aligned.into(),
+        chunk_elements: 16 << 20,
+        on_device: vec![3],
+        residency: Some(Residency::Planned(ChunkVisits { visits })),
+        ..ChunkedStage::default()
+    });
+    stage.chunk_run = Some(ChunkRun {
+        other_bytes: [64, 128, 256, 384, 512, 256, 128, 64].map(|mib| mib * MIB).into(),
+        payload_bytes: [32, 64, 128, 128, 256, 256, 64, 32].map(|mib| mib * MIB).into(),
+        host_bytes: 2048 * MIB,
+        ..ChunkRun::default()
+    });
+    Plan { stages: vec![stage], ..plan() }
+}
+
+/// The same after a trial in which each step held 32 MiB less besides chunks.
+pub(crate) fn trained_in_chunks() -> Plan {
+    let mut plan = in_chunks();
+    for stage in &mut plan.stages {
+        stage.measured_peak = Some(figure(736 * MIB, FigureSource::Measured, "runs/01"));
+        stage.measured_chunk_run = stage.chunk_run.clone();
+        let run = stage.measured_chunk_run.iter_mut();
+        run.for_each(|run| run.other_bytes.iter_mut().for_each(|bytes| *bytes -= 32 * MIB));
+    }
+    plan
 }
 
 /// The plan after a trial that needed 64 MiB less than predicted on every stage.

@@ -6,13 +6,14 @@ pub(crate) mod list;
 pub(crate) mod recommendation;
 pub(crate) mod trial;
 
-use loadmaster_proto::wire::v1::{MemoryFigure, Plan, PlanStage, PlanValidation};
+use loadmaster_proto::wire::v1::{MemoryFigure, Plan, PlanStage, PlanValidation, TrainingSpec};
 
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::training::layers;
 use super::{
-    actions, common_ledger, disturbed, figure, id, ledger, observation, or_none, parts, shared, training,
+    actions, chunked, common_ledger, disturbed, figure, id, ledger, observation, or_none, parts, shared,
+    training,
 };
 use crate::output::devices::devices_of_stages;
 use crate::output::show::show;
@@ -50,6 +51,13 @@ fn one(plan: &Plan, look: Look) -> String {
         })
         .collect();
     text.push_str(&actions::of_stages(&acted, look));
+    let in_chunks = plan.stages.iter().map(|stage| chunked::OfStage {
+        chunks: stage.chunks.as_ref(),
+        predicted: stage.chunk_run.as_ref(),
+        measured: stage.measured_chunk_run.as_ref(),
+        precision: plan.training.as_ref().map(TrainingSpec::precision),
+    });
+    text.push_str(&chunked::of_stages(in_chunks, look));
     for warning in &plan.warnings {
         text.push_str(&format!("warning: {}\n", plain(warning)));
     }

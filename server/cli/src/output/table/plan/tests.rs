@@ -135,6 +135,24 @@ fn margins_parts_and_times_are_shown_where_they_are_known() {
     assert!(text.contains("0          0 s       0 s  2.00 s  +-12.0 %          4\n"), "{text}");
 }
 
+/// How a stage trains in chunks follows its times, what was measured beside what was predicted.
+#[test]
+fn a_plan_in_chunks_says_what_they_move_and_hold() {
+    use loadmaster_proto::wire::v1::{ChunkRun, ChunkedStage, Precision};
+    let mut plan = validated();
+    plan.stages.truncate(1);
+    plan.training = Some(TrainingSpec { precision: Precision::Bf16.into(), ..TrainingSpec::default() });
+    let stage = &mut plan.stages[0];
+    stage.chunks = Some(ChunkedStage { chunk_elements: 1 << 20, ..ChunkedStage::default() });
+    stage.chunk_run = Some(ChunkRun { up_bytes: 6 << 20, ..ChunkRun::default() });
+    stage.measured_chunk_run = Some(ChunkRun { up_bytes: 8 << 20, ..ChunkRun::default() });
+    let text = one(&plan, Look::PLAIN);
+    assert!(text.contains("\nin chunks  chunks of 1M elements (2.00 MiB of parameters)"), "{text}");
+    let row = text.lines().find(|line| line.starts_with("to the device")).unwrap();
+    let cells: Vec<&str> = row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+    assert_eq!(cells, ["to the device", "6.00 MiB", "8.00 MiB", "-25.0 %"], "{text}");
+}
+
 /// What a trial contradicts is read before the table that it contradicts.
 #[test]
 fn a_contradicted_plan_opens_with_what_was_measured() {

@@ -4,13 +4,14 @@
 mod bar;
 
 use loadmaster_proto::wire::v1::{
-    ExcludedMemory, PredictMemoryResponse, PredictionOrigin, StageConfig, StagePrediction, Verdict,
+    ExcludedMemory, PredictMemoryResponse, PredictionOrigin, StageConfig, StagePrediction, TrainingSpec,
+    Verdict,
 };
 
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::training::layers;
-use super::{actions, common_ledger, figure, id, ledger, or_none, parts, shared, training};
+use super::{actions, chunked, common_ledger, figure, id, ledger, or_none, parts, shared, training};
 use crate::output::show::Show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{self, bytes, maybe_bytes, plain, plural, word};
@@ -57,6 +58,13 @@ fn one(answer: &PredictMemoryResponse, look: Look) -> String {
         })
         .collect();
     text.push_str(&actions::of_stages(&acted, look));
+    let in_chunks = answer.stages.iter().map(|stage| chunked::OfStage {
+        chunks: stage.chunks.as_ref(),
+        predicted: stage.chunk_run.as_ref(),
+        measured: None,
+        precision: answer.training.as_ref().map(TrainingSpec::precision),
+    });
+    text.push_str(&chunked::of_stages(in_chunks, look));
     text.push_str(&format!(
         "by {} from {} of {}\n",
         or_none(&answer.predictor, look),

@@ -109,6 +109,20 @@ fn unknown_margins_parts_and_times_are_not_shown_as_zero() {
     assert!(one(&answer, Look::PLAIN).contains("500.0 ms       0 s   0 s  +-25.0 %"));
 }
 
+/// Of a stage in chunks a prediction says what these move, by the number format of the training.
+#[test]
+fn a_stage_in_chunks_says_what_they_move() {
+    use loadmaster_proto::wire::v1::{ChunkRun, ChunkedStage};
+    let mut answer = answer();
+    answer.stages.truncate(1);
+    answer.stages[0].chunks = Some(ChunkedStage { chunk_elements: 1 << 20, ..ChunkedStage::default() });
+    answer.stages[0].chunk_run = Some(ChunkRun { down_bytes: 6 << 20, ..ChunkRun::default() });
+    let text = one(&answer, Look::PLAIN);
+    assert!(text.contains("\nin chunks  chunks of 1M elements (4.00 MiB of parameters)"), "{text}");
+    let row = text.lines().find(|line| line.starts_with("from the device")).unwrap();
+    assert!(row.ends_with(" 6.00 MiB") && !text.contains("measured "), "{text}");
+}
+
 #[test]
 fn what_is_excluded_and_warnings_are_told() {
     let mut answer = answer();

@@ -1,5 +1,6 @@
 //! `loadmaster plan recommend`.
 
+mod memory;
 mod options;
 mod request;
 
@@ -13,6 +14,7 @@ use crate::input::parse;
 use crate::input::profile::{ProfileRef, profile_or_file};
 use crate::session::client::plans;
 use crate::session::context::{Context, LeftBehind};
+use memory::Memory;
 use options::{Batch, Goal, Limits, On, Search};
 
 /// See [`super::PlanVerb::Recommend`].
@@ -47,7 +49,7 @@ pub(crate) struct Recommend {
     actions: Actions,
 
     /// Has the planner choose what stages do so that they hold less, by any --objective: with these ways [default: all,
-    /// where --host-memory, --swap or --search-mode mpress is there].
+    /// where --swap, --search-mode mpress, or --host-memory without --memory is there].
     #[arg(long = "actions", value_name = "WAY", value_delimiter = ',', value_parser = choice::<v1::MemoryWay>(),
           help_heading = "Memory actions")]
     ways: Vec<v1::MemoryWay>,
@@ -57,17 +59,20 @@ pub(crate) struct Recommend {
           help_heading = "Memory actions")]
     blocks: Vec<v1::MemoryBlock>,
 
-    /// Memory of each host that blocks may take [default: none].
-    #[arg(long, value_name = "BYTES", value_parser = parse::bytes, help_heading = "Memory actions")]
+    #[command(flatten)]
+    memory: Memory,
+
+    /// Memory of each host that may be taken: by blocks, or with --memory by chunks [default: none].
+    #[arg(long, value_name = "BYTES", value_parser = parse::bytes, help_heading = "Memory")]
     host_memory: Option<i64>,
 
     /// How fast copies to the host and to other devices are, for example host=12GB/s,peer=92GB/s [default: a guess by
     /// kind of device, which the answer names].
-    #[arg(long, value_name = "RATES", value_parser = copy_pace, help_heading = "Memory actions")]
+    #[arg(long, value_name = "RATES", value_parser = copy_pace, help_heading = "Memory")]
     copy_rates: Option<v1::CopyPace>,
 
     /// Answer without storing the plan.
-    #[arg(long)]
+    #[arg(long, help_heading = None)]
     dry_run: bool,
 }
 

@@ -20,6 +20,7 @@ impl Recommend {
             copy_rates,
             ways,
             blocks,
+            memory,
             host_memory,
             dry_run,
         } = self;
@@ -83,7 +84,10 @@ impl Recommend {
             host_memory_bytes: host_memory.unwrap_or_default(),
             validate_only: dry_run,
             profile_document: String::new(),
-            ..v1::RecommendPlanRequest::default()
+            memory_mode: memory.memory.unwrap_or_default().into(),
+            chunks: memory.choices(),
+            host_update_rate: memory.host_update.unwrap_or_default(),
+            grow: memory.grow,
         }
     }
 }

@@ -50,11 +50,11 @@ struct Sourced {
 }
 
 /// A device of a stage: its node, as far as it is described, and its index there.
-pub(super) type StageDevice<'a> = (Option<&'a Node>, u32);
+pub(in crate::recommend) type StageDevice<'a> = (Option<&'a Node>, u32);
 
 /// Links between the devices of stages, and from these to their hosts.
 #[derive(Debug)]
-pub(super) struct CopyLinks {
+pub(in crate::recommend) struct CopyLinks {
     /// By stage.
     host: Vec<Sourced>,
     /// By stage and stage: out is from the first to the second. None of a stage with itself.
@@ -69,7 +69,7 @@ pub(super) struct CopyLinks {
 
 impl CopyLinks {
     /// Those of stages on devices of this kind.
-    pub(super) fn of(stages: &[Vec<StageDevice<'_>>], kind: &str, pace: CopyPace) -> Self {
+    pub(in crate::recommend) fn of(stages: &[Vec<StageDevice<'_>>], kind: &str, pace: CopyPace) -> Self {
         let guess = |of: Guess| if kind == CPU_KIND { of.cpu } else { of.gpu };
         let free = |bytes_per_second, source| Sourced {
             link: CopyLink::full_duplex(Link {
@@ -146,6 +146,13 @@ impl CopyLinks {
     /// From each stage's device to the host, and as fast back.
     pub(super) fn to_host(&self) -> Vec<Link> {
         self.host.iter().map(|of| of.link.out.slower(of.link.back)).collect()
+    }
+
+    /// Between a stage's device and the host, and who says so, for people.
+    pub(in crate::recommend) fn host_way(&self, stage: usize) -> (CopyLink, String) {
+        let of = self.host.get(stage).unwrap_or(&self.nobody);
+        let told = rates(std::iter::once((true, of)), &self.nobody);
+        (of.link, format!("copies to and from the host at {told}; other rates: --copy-rates"))
     }
 
     /// From each stage's device to each other's.

@@ -1,0 +1,140 @@
+//! Stages in chunks as they are printed.
+
+use loadmaster_proto::wire::v1::{
+    ChunkLayout, ChunkOrder, ChunkPaging, ChunkUpdate, ChunkVisit, ChunkVisits, Eviction, StepKernel,
+};
+
+use super::*;
+
+const MIB: i64 = 1 << 20;
+
+/// Four chunks of 4M elements, the first and the last with their state on the device.
+fn stage() -> ChunkedStage {
+    let visit = |chunk, fetched| ChunkVisit { chunk, fetched, ..ChunkVisit::default() };
+    ChunkedStage {
+        layout: ChunkLayout::Aligned.into(),
+        chunk_elements: 4 << 20,
+        order: ChunkOrder::MicroBatch.into(),
+        host_copy: HostCopy::Made.into(),
+        staging: 2,
+        moves: ChunkMoves::Dropped.into(),
+        update: ChunkUpdate::OnArrival.into(),
+        kernel: StepKernel::OnePass.into(),
+        on_device: vec![0, 3],
+        residency: Some(Residency::Planned(ChunkVisits {
+            visits: vec![visit(1, 0), visit(2, 1), visit(1, 4)],
+        })),
+        host_memory_bytes: 1 << 30,
+    }
+}
+
+fn run() -> ChunkRun {
+    ChunkRun {
+        other_bytes: vec![100 * MIB, 300 * MIB, 200 * MIB],
+        payload_bytes: vec![64 * MIB, 32 * MIB, 256 * MIB],
+        host_bytes: 640 * MIB,
+        up_bytes: 24 * MIB,
+        down_bytes: 16 * MIB,
+        fetches: 3,
+        fetch_seconds: 0.25,
+        step_seconds: 1.5,
+        ..ChunkRun::default()
+    }
+}
+
+fn table(chunks: &ChunkedStage, predicted: Option<&ChunkRun>, measured: Option<&ChunkRun>) -> String {
+    let precision = Some(Precision::Bf16);
+    of_stages([OfStage { chunks: Some(chunks), predicted, measured, precision }], Look::PLAIN)
+}
+
+#[test]
+fn how_a_stage_trains_and_what_that_takes_are_told_with_units() {
+    assert_eq!(
+        table(&stage(), Some(&run()), None),
+        "in chunks  4 chunks of 4M elements (8.00 MiB of parameters), aligned; M: 2^20 elements\n\
+         order      micro-batch\n\
+         host       parameters are made from their fp32 copy while they are fetched; 2 buffers for gradients on \
+         their way; at most 1.00 GiB (host ledger)\n\
+         device     2 chunks with state for good (0, 3); others in 3 planned visits; dropped where they leave \
+         unchanged\n\
+         update     on arrival, one-pass\n\
+         chunks                                         predicted\n\
+         on the host (host ledger)                     640.00 MiB\n\
+         to the device                                  24.00 MiB\n\
+         from the device                                16.00 MiB\n\
+         chunks that come with a copy                           3\n\
+         device waits for what comes                     250.0 ms\n\
+         device waits for what leaves                         0 s\n\
+         host updates chunks                               1.50 s\n\
+         most besides chunks, N (allocated)  300.00 MiB in step 1\n\
+         most of chunks, R (allocated)       256.00 MiB in step 2\n\
+         most of both (allocated)            456.00 MiB in step 2\n"
+            .to_owned()
+            + NOTE
+    );
+}
+
+/// What was measured stands beside its prediction, and what several ranks exchange only where there is any.
+#[test]
+fn measured_amounts_stand_beside_predicted_ones() {
+    let measured = ChunkRun {
+        other_bytes: Vec::new(),
+        payload_bytes: Vec::new(),
+        gathered_bytes: 5 * MIB,
+        fetch_seconds: 0.5,
+        replanned: true,
+        ..run()
+    };
+    let text = table(&stage(), Some(&run()), Some(&measured));
+    let row = |name: &str| {
+        let line =
+            text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}:\n{text}"));
+        line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).skip(1).collect::<Vec<_>>()
+    };
+    assert_eq!(row("chunks "), ["predicted", "measured", "error"]);
+    assert_eq!(row("device waits for what comes"), ["250.0 ms", "500.0 ms", "-50.0 %"]);
+    assert_eq!(row("to the device"), ["24.00 MiB", "24.00 MiB", "+0.0 %"]);
+    assert_eq!(row("parameters from other ranks"), ["0 B", "5.00 MiB", "-100.0 %"]);
+    assert_eq!(row("most of both"), ["456.00 MiB in step 2", "-", "-"]);
+    assert!(!text.contains("gradients to other ranks") && text.ends_with(REPLANNED), "{text}");
+}
+
+/// Of chunks that a rule pages nobody knows how many they are; of a format that nobody names, how large.
+#[test]
+fn what_cannot_be_known_is_not_told() {
+    let paging = ChunkPaging { eviction: Eviction::Belady.into(), ahead: 2, behind: 1 };
+    let paged = ChunkedStage { residency: Some(Residency::Paged(paging)), on_device: Vec::new(), ..stage() };
+    let stage = OfStage { chunks: Some(&paged), predicted: None, measured: None, precision: None };
+    let text = of_stages([stage], Look::PLAIN);
+    assert!(text.starts_with("in chunks  chunks of 4M elements, aligned; M:"), "{text}");
+    assert!(
+        text.contains("others as there is room, by belady: 2 chunks fetched ahead, 1 step to leave in"),
+        "{text}"
+    );
+    assert!(!text.contains("predicted"), "{text}");
+    assert_eq!(of_stages([OfStage { chunks: None, predicted: Some(&run()), ..stage }], Look::PLAIN), "");
+}
+
+#[test]
+fn chunks_that_follow_each_other_are_a_range() {
+    assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2, 5, 7-8");
+    assert_eq!(ranges(&(0..100).step_by(2).collect::<Vec<_>>()).matches(", ").count(), MOST_RANGES);
+    assert!(ranges(&[i32::MAX, i32::MIN]).contains(','));
+}
+
+#[test]
+fn strange_numbers_are_told_somehow() {
+    let wild = ChunkRun {
+        other_bytes: vec![i64::MAX, i64::MIN],
+        payload_bytes: vec![i64::MAX],
+        fetch_seconds: f64::NAN,
+        up_bytes: i64::MIN,
+        ..ChunkRun::default()
+    };
+    let mut chunks = ChunkedStage { chunk_elements: i64::MAX, staging: -1, ..stage() };
+    assert!(table(&chunks, Some(&wild), Some(&wild)).contains("most of both"));
+    chunks.residency = Some(Residency::Planned(ChunkVisits::default()));
+    chunks.on_device = vec![-5];
+    assert_eq!(chunk_count(&chunks), None);
+    assert!(table(&ChunkedStage::default(), Some(&wild), None).starts_with("in chunks"));
+}

@@ -1,0 +1,181 @@
+//! The options of `loadmaster plan recommend` for models whose state is larger than their devices.
+
+use clap::Args;
+use loadmaster_proto::wire::v1;
+
+use crate::input::choice::choice;
+use crate::input::parse;
+
+/// Where parameters and optimizer state are, and what may be chosen of that.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Memory")]
+pub(super) struct Memory {
+    /// Where parameters and optimizer state are while the model is trained. In chunks they lie in the host's memory, of
+    /// which --host-memory says how much may be taken, and one stage trains the whole model; what is best is then
+    /// min-iteration-time, unless --objective is min-peak-memory, max-batch or max-model. The options below fix what is
+    /// chosen otherwise.
+    #[arg(long, value_parser = choice::<v1::MemoryMode>())]
+    pub(super) memory: Option<v1::MemoryMode>,
+
+    /// Chunk sizes to choose from: elements, separated by commas, for example 4M,16M (M is 2^20, as for `model chunks`)
+    /// [default: two of each octave, from a 1,024th of the model to all of it].
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse::chunk_elements, requires = "memory")]
+    chunk_size: Vec<i64>,
+
+    /// How tensors lie in chunks, or several ways to choose from [default: aligned].
+    #[arg(long, value_delimiter = ',', value_parser = choice::<v1::ChunkLayout>(), requires = "memory")]
+    chunk_layout: Vec<v1::ChunkLayout>,
+
+    /// How the micro-batches of an iteration pass the layers, or several orders to choose from [default: both].
+    #[arg(long, value_delimiter = ',', value_parser = choice::<v1::ChunkOrder>(), requires = "memory")]
+    chunk_order: Vec<v1::ChunkOrder>,
+
+    /// What the host holds of the parameters that layers compute with, or both to choose from [default: both].
+    #[arg(long, value_delimiter = ',', value_parser = choice::<v1::HostCopy>(), requires = "memory")]
+    host_copy: Vec<v1::HostCopy>,
+
+    /// How many chunks are on the device for good, with their optimizer state, and are updated there [default: as many as
+    /// are best].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..), requires = "memory")]
+    chunks_on_device: Option<i32>,
+
+    /// How many chunks are on their way to the device before they are needed, if there is room, up to 16 [default: 0 to 3
+    /// are tried].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..=16), requires = "memory")]
+    fetch_ahead: Option<i32>,
+
+    /// How many steps, which are passes of a layer, a chunk with all its gradients has to leave in, if there is room, up to
+    /// 16 [default: 0 to 2 are tried].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..=16), requires = "memory")]
+    leave_behind: Option<i32>,
+
+    /// Buffers of the host that gradients pass through where they have no place there, up to 64 [default: 2].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=64), requires = "memory")]
+    chunk_staging: Option<i32>,
+
+    /// What updates chunks on the host [default: one-pass].
+    #[arg(long, value_parser = choice::<v1::StepKernel>(), requires = "memory")]
+    step_kernel: Option<v1::StepKernel>,
+
+    /// Parameters that the host updates in a second, for example 150M/s (M is a million here) [default: as the profile's
+    /// run in chunks measured it].
+    #[arg(long, value_name = "RATE", value_parser = parse::parameters_per_second, requires = "memory")]
+    pub(super) host_update: Option<f64>,
+
+    /// For max-model: the models to choose from, which are the profile's with other values of one parameter, as `model
+    /// create` names it: blocks=1..1000, both included, or blocks=1000 for all from 1 on.
+    #[arg(long, value_name = "PARAMETER=RANGE", value_parser = grown, requires = "memory",
+          conflicts_with = "candidate_profiles")]
+    pub(super) grow: Option<v1::GrownModel>,
+}
+
+impl Memory {
+    /// What it fixes of a training in chunks.
+    pub(super) fn choices(&self) -> Option<v1::ChunkChoices> {
+        let choices = v1::ChunkChoices {
+            layouts: self.chunk_layout.iter().copied().map(Into::into).collect(),
+            chunk_elements: self.chunk_size.clone(),
+            orders: self.chunk_order.iter().copied().map(Into::into).collect(),
+            host_copies: self.host_copy.iter().copied().map(Into::into).collect(),
+            on_device: self.chunks_on_device,
+            ahead: self.fetch_ahead,
+            behind: self.leave_behind,
+            staging: self.chunk_staging.unwrap_or_default(),
+            kernel: self.step_kernel.unwrap_or_default().into(),
+        };
+        Some(choices).filter(|choices| *choices != v1::ChunkChoices::default())
+    }
+}
+
+/// `PARAMETER=FIRST..LAST`, both included, or `PARAMETER=LAST`.
+fn grown(text: &str) -> Result<v1::GrownModel, String> {
+    let wrong = || "write PARAMETER=FIRST..LAST, both included, for example blocks=1..1000".to_owned();
+    let (parameter, range) = text.split_once('=').ok_or_else(wrong)?;
+    let (first, last) = range.split_once("..").unwrap_or(("1", range));
+    let number = |text: &str| text.trim().parse::<i64>().ok().filter(|&value| value > 0).ok_or_else(wrong);
+    let (first, last) = (number(first)?, number(last)?);
+    if parameter.trim().is_empty() || first > last {
+        return Err(wrong());
+    }
+    Ok(v1::GrownModel { parameter: parameter.trim().to_owned(), first, last })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::verbs::plan::recommend::Recommend;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        recommend: Recommend,
+    }
+
+    fn request(options: &str) -> Result<v1::RecommendPlanRequest, clap::Error> {
+        let line = format!("x --profile p --devices 1x1GiB {options}");
+        Line::try_parse_from(line.split_whitespace()).map(|line| line.recommend.request())
+    }
+
+    #[test]
+    fn options_become_the_request() {
+        let asked = request(
+            "--memory chunks --host-memory 64GiB --copy-rates host=12GB/s --chunk-size 4M,16M,65536 --chunk-layout aligned,patrickstar --chunk-order \
+             micro-batch,layer --host-copy kept,made --chunks-on-device 0 --fetch-ahead 2 --leave-behind 0 \
+             --chunk-staging 4 --step-kernel tensor-wise --host-update 150M/s --grow blocks=2..1000",
+        )
+        .unwrap();
+        let chunks = asked.chunks.clone().unwrap();
+        assert_eq!((asked.memory_mode(), asked.host_memory_bytes), (v1::MemoryMode::Chunks, 64 << 30));
+        assert!(asked.copy_pace.is_some());
+        assert_eq!(chunks.chunk_elements, [4 << 20, 16 << 20, 65_536]);
+        assert!(chunks.layouts().eq([v1::ChunkLayout::Aligned, v1::ChunkLayout::Patrickstar]));
+        assert!(chunks.orders().eq([v1::ChunkOrder::MicroBatch, v1::ChunkOrder::Layer]));
+        assert!(chunks.host_copies().eq([v1::HostCopy::Kept, v1::HostCopy::Made]));
+        assert_eq!((chunks.on_device, chunks.ahead, chunks.behind), (Some(0), Some(2), Some(0)));
+        assert_eq!((chunks.staging, chunks.kernel()), (4, v1::StepKernel::TensorWise));
+        assert_eq!(asked.host_update_rate, 150e6);
+        let grow = v1::GrownModel { parameter: "blocks".to_owned(), first: 2, last: 1000 };
+        assert_eq!(asked.grow, Some(grow));
+    }
+
+    /// What is not said is left to the planner.
+    #[test]
+    fn nothing_is_fixed_unless_it_is_named() {
+        let asked = request("--memory best").unwrap();
+        assert_eq!((asked.memory_mode(), asked.chunks), (v1::MemoryMode::Best, None));
+        let plain = request("").unwrap();
+        assert_eq!(
+            (plain.memory_mode, plain.chunks, plain.host_update_rate, plain.grow),
+            (0, None, 0.0, None)
+        );
+        let from_one = request("--memory chunks --grow blocks=64").unwrap().grow.unwrap();
+        assert_eq!((from_one.first, from_one.last), (1, 64));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        for wrong in [
+            "--chunk-size 4M",
+            "--fetch-ahead 1",
+            "--grow blocks=1..9",
+            "--host-update 1M/s",
+            "--memory chunks --fetch-ahead 17",
+            "--memory chunks --leave-behind -1",
+            "--memory chunks --chunk-staging 0",
+            "--memory chunks --chunk-size 8MiB",
+            "--memory chunks --chunk-size 0",
+            "--memory chunks --chunk-order both",
+            "--memory chunks --host-update fast",
+            "--memory chunks --grow blocks",
+            "--memory chunks --grow =1..2",
+            "--memory chunks --grow blocks=3..2",
+            "--memory chunks --grow blocks=0..2",
+            "--memory chunks --grow blocks=2 --candidate-profiles a,b",
+            "--memory elsewhere",
+        ] {
+            assert!(request(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! "Will it fit?" of a stage that trains in given chunks.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage};
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::measure::chunked::ChunkRun;
+use loadmaster_proto::model::Model;
+
+use super::held::Held;
+use crate::predict::forecast::{Forecast, ForecastError, check_devices, of_predictions};
+use crate::predict::{Margin, Moments, Prediction, Predictor, StageSetting};
+
+/// What a stage needs that trains in chunks.
+#[derive(Debug, Clone)]
+pub struct ChunkedForecast {
+    /// Its device.
+    pub forecast: Forecast,
+    /// What its chunks move and hold: without any seconds, which follow from links and updates.
+    pub run: ChunkRun,
+}
+
+/// Forecasts the whole model of `setting` in these chunks, on a device of the given capacity or of none. Where a rule decides
+/// what is there, it has what the capacity leaves beside predicted bytes, or, if that is too little, what steps need at once.
+///
+/// # Errors
+/// Chunks that cannot be, by their path in a request; a rule without a capacity; what the profile lacks.
+pub fn in_chunks(
+    predictor: &(impl Predictor + ?Sized),
+    model: Option<&Model>,
+    setting: &StageSetting,
+    stage: &ChunkedStage,
+    capacities: &[Bytes],
+    margin: Margin,
+) -> Result<ChunkedForecast, ForecastError> {
+    let settings = [*setting];
+    check_devices(&settings, capacities)?;
+    let Some(model) = model else {
+        let why = "are of tensors, and the profile's chain is known by name alone: profile a stored model";
+        return Err(Invalid::field("chunks", why).into());
+    };
+    let chunks = stage.lay_out_stage(model, &setting.training, (&setting.stage, setting.stage_count))?;
+    let moments: Moments = predictor.moments(setting, &chunks)?;
+    let needed = moments.needed(margin);
+    let visits = match (&stage.residency, capacities) {
+        (ChunkResidency::Planned(visits), _) => visits.clone(),
+        (ChunkResidency::Paged(_), []) => {
+            let why = "are there by a rule that fills what the device leaves: name its capacity";
+            return Err(Invalid::field("chunks.paged", why).into());
+        }
+        (ChunkResidency::Paged(paging), [capacity, ..]) => {
+            let room: Vec<u64> = needed.iter().map(|needed| capacity.0.saturating_sub(*needed)).collect();
+            match stage.paged(*paging, &chunks, &room) {
+                Ok(visits) => visits,
+                Err(_) => stage.bare_visits(&chunks).map_err(|invalid| invalid.under("chunks"))?,
+            }
+        }
+    };
+    let told = stage.told(&chunks, &visits).map_err(|invalid| invalid.under("chunks"))?;
+    let always = chunks.on_device_bytes();
+    let resident = told.resident(|chunk| chunks.payload_bytes(chunk));
+    let resident: Vec<u64> = resident.into_iter().map(|bytes| bytes.saturating_add(always)).collect();
+    let other: Vec<u64> = moments.curve.iter().map(|step| step.most.total()).collect();
+    let held = Held { other: &other, resident: &resident };
+    let (step, peak) = held.highest();
+    let besides = moments.curve.get(step).map(|step| step.most).unwrap_or_default();
+    let most = Held { other: &needed, resident: &resident }.highest().1;
+    let share = if peak > 0 { most.saturating_sub(peak) as f64 / peak as f64 } else { 0.0 };
+    let prediction = Prediction {
+        bytes: Bytes(peak),
+        breakdown: Some(held.breakdown(step, besides, &chunks)),
+        seconds: None,
+        margin: moments.margin.map(|_| share),
+        seconds_margin: None,
+        predictor: predictor.name(),
+        origin: moments.origin,
+    };
+    let moved = chunks.moved(&told);
+    Ok(ChunkedForecast {
+        forecast: of_predictions(predictor, &settings, vec![prediction], capacities, margin),
+        run: ChunkRun {
+            host_bytes: Bytes(chunks.host.bytes),
+            up_bytes: moved.up,
+            down_bytes: moved.down,
+            fetches: moved.fetches,
+            other_bytes: other,
+            payload_bytes: resident,
+            ..ChunkRun::default()
+        },
+    })
+}

@@ -1,0 +1,49 @@
+//! What a device holds of chunks and besides, step by step.
+
+use loadmaster_proto::chunks::lists::List;
+use loadmaster_proto::chunks::residency::uses::PayloadUses;
+use loadmaster_proto::chunks::stage::Chunks;
+use loadmaster_proto::plan::prediction::Breakdown;
+
+/// `N(t)` and `R(t)`, as predicted.
+#[derive(Debug, Clone, Copy)]
+pub struct Held<'a> {
+    /// Bytes of each step besides chunks: `N(t)`.
+    pub other: &'a [u64],
+    /// Bytes of chunks: `R(t)`.
+    pub resident: &'a [u64],
+}
+
+impl Held<'_> {
+    /// The first step in which the device holds most, and how much.
+    pub fn highest(&self) -> (usize, u64) {
+        let sums = self.other.iter().zip(self.resident).map(|(other, chunks)| other.saturating_add(*chunks));
+        let earlier = |(step, bytes): (usize, u64)| (bytes, std::cmp::Reverse(step));
+        sums.enumerate().max_by_key(|&of| earlier(of)).unwrap_or((0, 0))
+    }
+
+    /// What the bytes of a step are, `besides` those that are no chunks: chunks that visit count as weights, whose space
+    /// gradients take, and state that is always there as the optimizer's. What `besides` leaves of `N(t)` is overhead.
+    pub fn breakdown(&self, step: usize, besides: Breakdown, chunks: &Chunks) -> Breakdown {
+        let at = |bytes: &[u64]| bytes.get(step).copied().unwrap_or(0);
+        let resident = at(self.resident);
+        let state = state_bytes(chunks).min(resident);
+        let parts = Breakdown {
+            optimizer: besides.optimizer.saturating_add(state),
+            weights: besides.weights.saturating_add(resident - state),
+            ..besides
+        };
+        let rest = at(self.other).saturating_add(resident).saturating_sub(parts.total());
+        Breakdown { overhead: parts.overhead.saturating_add(rest), ..parts }
+    }
+}
+
+/// Bytes of the optimizer's state that is always on the device.
+fn state_bytes(chunks: &Chunks) -> u64 {
+    let each = chunks.lists.parameter_bytes() - chunks.lists.scalar_bytes(List::Parameters);
+    let of = |of: &&PayloadUses| !of.payload.is_gradients && chunks.uses.is_on_device(of.payload.chunk);
+    let elements =
+        |of: &PayloadUses| chunks.layout.chunks().get(of.payload.chunk).map_or(0, |chunk| chunk.capacity);
+    let there = chunks.uses.payloads().iter().filter(of).map(elements);
+    there.map(|elements| elements.saturating_mul(each)).fold(0, u64::saturating_add)
+}

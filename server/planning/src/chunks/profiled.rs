@@ -1,0 +1,135 @@
+//! What steps of a training in chunks cost by a profile.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::packing::ChunkLayout;
+use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::stage::{
+    ChunkMoves, ChunkResidency, ChunkedStage, Chunks, StepKernel, UpdateTime,
+};
+use loadmaster_proto::model::Model;
+use loadmaster_proto::training::actions::{Step, Steps};
+use loadmaster_proto::training::chunk_order::ChunkOrder;
+use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
+
+use super::question::{Passes, StepCosts};
+use crate::predict::{LayerCost, Margin, Moments, PredictionError, Predictor, Share, StageSetting};
+
+/// A size that chunks of every model may have: larger tensors are chunks of their own.
+const ANY_SIZE: u64 = 1 << 20;
+
+/// Passes as a predictor knows them.
+#[derive(Clone, Copy)]
+pub struct ProfiledPasses<'a> {
+    /// What answers for the model.
+    pub predictor: &'a dyn Predictor,
+    /// The model.
+    pub model: &'a Model,
+    /// How it is trained, but for what is computed again.
+    pub training: TrainingSpec,
+    /// What is kept free besides predicted bytes.
+    pub margin: Margin,
+    /// What bytes and seconds are multiplied with.
+    pub factors: [f64; 2],
+}
+
+impl std::fmt::Debug for ProfiledPasses<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let predictor = self.predictor.name();
+        f.debug_struct("ProfiledPasses").field("predictor", &predictor).finish_non_exhaustive()
+    }
+}
+
+impl Passes for ProfiledPasses<'_> {
+    fn costs(&self, order: ChunkOrder, recompute: RecomputePolicy) -> Result<StepCosts, PredictionError> {
+        let training = TrainingSpec { recompute, ..self.training };
+        let chunks = any_chunks(order, self.model, &training)?;
+        let moments = self.moments(&chunks, recompute)?;
+        let needed = moments.needed(self.margin);
+        let seconds = self.seconds(&chunks.steps)?;
+        Ok(StepCosts { needed: needed.into_iter().map(|bytes| self.corrected(bytes)).collect(), seconds })
+    }
+}
+
+impl ProfiledPasses<'_> {
+    /// What a device holds besides these chunks' payloads, as predicted before any correction.
+    ///
+    /// # Errors
+    /// What the profile lacks.
+    pub fn moments(&self, chunks: &Chunks, recompute: RecomputePolicy) -> Result<Moments, PredictionError> {
+        self.predictor.moments(&self.setting(recompute), chunks)
+    }
+
+    /// The whole model on one device.
+    pub fn setting(&self, recompute: RecomputePolicy) -> StageSetting {
+        StageSetting {
+            stage: StageConfig::single(0, self.model.layers().len().saturating_sub(1)),
+            stage_index: 0,
+            stage_count: 1,
+            training: TrainingSpec { recompute, ..self.training },
+        }
+    }
+
+    /// Predicted bytes as earlier trials taught to multiply them.
+    pub fn corrected(&self, bytes: u64) -> u64 {
+        let [factor, _] = self.factors;
+        if factor == 1.0 { bytes } else { (bytes as f64 * factor).ceil() as u64 }
+    }
+
+    /// Seconds of each step: those of its layer alone.
+    ///
+    /// # Errors
+    /// The profile has no times.
+    pub fn seconds(&self, steps: &Steps) -> Result<Vec<f64>, PredictionError> {
+        let costs = self.layer_costs()?;
+        let [_, factor] = self.factors;
+        let of = |step: &Step| {
+            let layer = |layer: usize, of: fn(&LayerCost) -> f64| costs.get(layer).map_or(0.0, of) * factor;
+            match *step {
+                Step::Forward { layer: of, .. } | Step::Again { layer: of, .. } => {
+                    layer(of, |of| of.seconds.forward)
+                }
+                Step::Backward { layer: of, .. } => layer(of, |of| of.seconds.backward),
+                Step::Renew | Step::Exchange | Step::Update { .. } => 0.0,
+            }
+        };
+        Ok(steps.all().iter().map(of).collect())
+    }
+
+    /// What each layer costs.
+    ///
+    /// # Errors
+    /// The profile has no times.
+    pub fn layer_costs(&self) -> Result<Vec<LayerCost>, PredictionError> {
+        let costs = self.predictor.layer_costs(Share::of(&self.setting(RecomputePolicy::None)));
+        let all: Option<Vec<LayerCost>> = costs.into_iter().collect();
+        all.filter(|all| all.len() == self.model.layers().len()).ok_or_else(|| {
+            PredictionError::NotProfiled(
+                "the profile has no times of every layer, which a training in chunks is planned by: profile with \
+                 `--campaign minimal`"
+                    .to_owned(),
+            )
+        })
+    }
+}
+
+/// Chunks in which nothing lacks room: what is beside payloads is the same in all of one order.
+fn any_chunks(order: ChunkOrder, model: &Model, training: &TrainingSpec) -> Result<Chunks, PredictionError> {
+    let stage = ChunkedStage {
+        layout: ChunkLayout::Aligned,
+        chunk_elements: ANY_SIZE,
+        order,
+        host_copy: HostCopy::Made,
+        staging: 1,
+        moves: ChunkMoves::Dropped,
+        update: UpdateTime::OnArrival,
+        kernel: StepKernel::OnePass,
+        on_device: Vec::new(),
+        residency: ChunkResidency::Paged(Paging::AT_NEED),
+        host_memory: Bytes(u64::MAX),
+    };
+    stage
+        .lay_out(model, training)
+        .map_err(|why| PredictionError::NotProfiled(format!("the model cannot be laid out in chunks: {why}")))
+}

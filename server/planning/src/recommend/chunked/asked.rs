@@ -1,0 +1,139 @@
+//! What a request leaves to choose of a training in chunks, and what of it no such training can do.
+
+use std::ops::RangeInclusive;
+
+use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::cluster::device::CPU_KIND;
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::chunked::FixedChunks;
+use loadmaster_proto::plan::objective::SearchMode;
+use loadmaster_proto::training::Precision;
+
+use super::ChunksQuestion;
+use crate::chunks::{ChunkChoices, TriedSizes};
+use crate::recommend::ask::Rules;
+
+/// Where choices of a search are named in a request.
+const NAMES: [(&str, &str); 8] = [
+    ("sizes", "chunks.chunk_elements"),
+    ("layouts", "chunks.layouts"),
+    ("orders", "chunks.orders"),
+    ("host_copies", "chunks.host_copies"),
+    ("staging", "chunks.staging"),
+    ("recomputes", "recompute"),
+    ("update", "chunks.host_copies"),
+    ("chunk_elements", "chunks.chunk_elements"),
+];
+
+/// What is wrong with a search's question, in the fields of the request that it was made from.
+pub(super) fn by_request(invalid: Invalid) -> Invalid {
+    let named = |field: &str| NAMES.iter().find(|(own, _)| *own == field).map(|(_, name)| *name);
+    let mut violations = invalid.violations().iter().map(|violation| {
+        let field = named(&violation.field).unwrap_or(&violation.field).to_owned();
+        Invalid::field(field, violation.description.clone())
+    });
+    violations.next().unwrap_or(invalid.clone())
+}
+
+impl ChunksQuestion<'_> {
+    /// # Errors
+    /// Names the first field that contradicts a training in chunks, and what to do.
+    pub(super) fn check(&self) -> Result<(), Invalid> {
+        let refuse = |field: &str, why: String| Err(Invalid::field(field, why));
+        if let Some(Rules { launcher, .. }) = self.wish.rules.filter(|rules| !rules.chunks) {
+            let why = format!(
+                "is {launcher}, which has no chunks or partitions that leave the device: name colossal-ai or deepspeed, or \
+                 leave out `memory_mode`"
+            );
+            return refuse("launcher", why);
+        }
+        if self.wish.mode != SearchMode::Exact {
+            let why = format!("is {}, which knows no chunks: leave it out", self.wish.mode);
+            return refuse("search_mode", why);
+        }
+        if self.host_memory().0 == 0 {
+            let why =
+                "is 0, and chunks are in the host's memory: name how much of it they may take".to_owned();
+            return refuse("host_memory_bytes", why);
+        }
+        if let Some(given) = &self.request.partitioning
+            && !matches!(given.stages(), [one] if one.devices() == 1)
+        {
+            let why = "is a pipeline or several devices, and a training in chunks is planned as one stage on one device: \
+                       leave it out, or `memory_mode`"
+                .to_owned();
+            return refuse("partitioning", why);
+        }
+        if self.asked.fixed.host_copies.contains(&HostCopy::Made) && !self.may_make() {
+            let why = format!(
+                "has {}, and of a GPU's chunks in {} the host keeps a copy: choose {}",
+                HostCopy::Made,
+                self.writer.training.precision,
+                HostCopy::Kept
+            );
+            return refuse("chunks.host_copies", why);
+        }
+        let constraints = &self.request.goal.constraints;
+        let lacks_one = |degrees: &[u32]| !degrees.is_empty() && !degrees.contains(&1);
+        let contradicts = [
+            ("min_stages", constraints.min_stages.is_some_and(|least| least > 1)),
+            ("cut_after", !constraints.cut_after.is_empty()),
+            ("data_degrees", lacks_one(&constraints.data_degrees)),
+            ("tensor_degrees", lacks_one(&constraints.tensor_degrees)),
+            ("pins", !constraints.pins.is_empty()),
+        ];
+        if let Some((field, _)) = contradicts.into_iter().find(|(_, contradicts)| *contradicts) {
+            let why = "asks for a pipeline or several devices, and a training in chunks is planned as one stage on one \
+                       device: leave it out, or `memory_mode`"
+                .to_owned();
+            return refuse(&format!("constraints.{field}"), why);
+        }
+        Ok(())
+    }
+
+    /// An objective that is none of a training on one device.
+    pub(super) fn no_objective(&self) -> Invalid {
+        let why = format!(
+            "is {}, and a training in chunks is planned on one device: ask for the shortest iteration, the lowest peak, the \
+             largest micro-batch or the largest model",
+            self.wish.objective
+        );
+        Invalid::field("objective", why)
+    }
+
+    /// What may be chosen.
+    pub(super) fn choices(&self) -> ChunkChoices {
+        let default = ChunkChoices::default();
+        let FixedChunks { layouts, sizes, orders, host_copies, on_device, ahead, behind, staging, kernel } =
+            self.asked.fixed.clone();
+        let or =
+            |named: Option<usize>, free: RangeInclusive<usize>| named.map_or(free, |named| named..=named);
+        ChunkChoices {
+            layouts: or_all(layouts, default.layouts),
+            sizes: if sizes.is_empty() { default.sizes } else { TriedSizes::Named(sizes) },
+            orders: or_all(orders, default.orders),
+            recomputes: or_all(self.asked.recomputes.clone(), default.recomputes),
+            host_copies: or_all(host_copies, self.trained_copies()),
+            ahead: or(ahead, default.ahead),
+            behind: or(behind, default.behind),
+            on_device: on_device.or(default.on_device),
+            staging: staging.unwrap_or(default.staging),
+            kernel: kernel.unwrap_or(default.kernel),
+            ..default
+        }
+    }
+
+    /// What the host may hold of the parameters.
+    fn trained_copies(&self) -> Vec<HostCopy> {
+        if self.may_make() { ChunkChoices::default().host_copies } else { vec![HostCopy::Kept] }
+    }
+
+    /// Whether ranks make parameters while they are fetched: nothing rounds those of a GPU on their way.
+    fn may_make(&self) -> bool {
+        self.writer.chain.device_kind == CPU_KIND || self.writer.training.precision == Precision::Fp32
+    }
+}
+
+fn or_all<T>(named: Vec<T>, all: Vec<T>) -> Vec<T> {
+    if named.is_empty() { all } else { named }
+}

@@ -1,0 +1,210 @@
+//! The plan in chunks that is best at what a request asks for.
+//!
+//! A device of a stage may have several batches to choose from: each is a search of its own
+//! ([`choose`](crate::chunks::choose)).
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::certificate::Certificate;
+use loadmaster_proto::plan::objective::Objective;
+
+use super::{Scene, Trained};
+use crate::chunks::{ChunkPlan, NoChunks, Passes as _, ProfiledPasses, choose, fits};
+use crate::cost::Batch;
+use crate::predict::Margin;
+use crate::recommend::answer::{QuestionError, RecommendError};
+
+/// A batch with its fastest plan.
+pub(super) struct Best {
+    pub(super) batch: Batch,
+    pub(super) plan: ChunkPlan,
+}
+
+impl Scene<'_> {
+    fn batches(&self) -> &[Batch] {
+        &self.question.wish.batches
+    }
+
+    fn limit(&self) -> f64 {
+        self.question.request.goal.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY)
+    }
+
+    fn fastest(&self, batch: Batch, capacity: Bytes) -> Result<ChunkPlan, NoChunks> {
+        let Trained { question, passes } = self.trained(batch, capacity);
+        choose(&question, &passes)
+    }
+
+    pub(super) fn has_room(&self, batch: Batch, capacity: Bytes) -> Result<bool, NoChunks> {
+        let Trained { question, passes } = self.trained(batch, capacity);
+        fits(&question, &passes)
+    }
+
+    /// The shortest iteration of all batches, which have equally many samples.
+    pub(super) fn shortest(&self) -> Result<Plan, QuestionError> {
+        let mut best: Option<Best> = None;
+        let mut bound = Some(f64::INFINITY);
+        let (mut states, mut stopped, mut refused) = (0, false, None);
+        for &batch in self.batches() {
+            if self.question.stop.is_over() {
+                (bound, stopped) = (None, true);
+                break;
+            }
+            match self.fastest(batch, self.device.capacity) {
+                Ok(plan) => {
+                    if let Some(known) = plan.certificate {
+                        states += known.simulated as u64;
+                        bound = bound.map(|bound| bound.min(known.any_visits_seconds));
+                    }
+                    let seconds = plan.lanes.iteration_seconds;
+                    if best.as_ref().is_none_or(|best| seconds < best.plan.lanes.iteration_seconds) {
+                        best = Some(Best { batch, plan });
+                    }
+                }
+                Err(error @ NoChunks::NoRoom(_)) => refused = closer(refused, error),
+                Err(error) => return Err(self.refused(error)),
+            }
+        }
+        let Some(best) = best else {
+            return Err(refused.map_or(RecommendError::Stopped.into(), |error| self.refused(error)));
+        };
+        let seconds = best.plan.lanes.iteration_seconds;
+        self.check_limit(seconds, bound)?;
+        let certificate =
+            Certificate { states, stopped, ..certified(seconds, bound, Objective::MinIterationTime) };
+        self.written(&best, certificate)
+    }
+
+    /// The lowest peak of a plan that keeps the limit on time: the fastest one within the least memory that has room.
+    pub(super) fn lowest_peak(&self) -> Result<Plan, QuestionError> {
+        let refuse = |error| self.refused(error);
+        let mut least: Option<(Batch, Bytes)> = None;
+        let mut bound: Option<u64> = None;
+        for &batch in self.batches() {
+            let keeps = |capacity: u64| -> Result<bool, NoChunks> {
+                Ok(self.has_room(batch, Bytes(capacity))?
+                    && (self.limit().is_infinite()
+                        || self.fastest(batch, Bytes(capacity))?.lanes.iteration_seconds <= self.limit()))
+            };
+            let Trained { question, passes } = self.trained(batch, self.device.capacity);
+            let passes = ProfiledPasses { margin: Margin::Share(0.0), ..passes };
+            for &order in &question.choices.orders {
+                for &recompute in &question.choices.recomputes {
+                    let needed = passes.costs(order, recompute)?.needed;
+                    let most = needed.into_iter().max().unwrap_or(0);
+                    bound = Some(bound.map_or(most, |bound| bound.min(most)));
+                }
+            }
+            let most = least.map_or(self.device.capacity, |(_, bytes)| bytes);
+            if !keeps(most.0).map_err(refuse)? {
+                continue;
+            }
+            // More memory never hinders.
+            let (mut not, mut enough) = (0, most.0);
+            while not + 1 < enough && !self.question.stop.is_over() {
+                let middle = not + (enough - not) / 2;
+                if keeps(middle).map_err(refuse)? { enough = middle } else { not = middle }
+            }
+            least = Some((batch, Bytes(enough)));
+        }
+        let Some((batch, capacity)) = least else {
+            // The fastest plan says what lacks.
+            return self.shortest();
+        };
+        let plan = self.fastest(batch, capacity).map_err(refuse)?;
+        let bound = bound.map(|bound| bound as f64);
+        let mut written = self.written(
+            &Best { batch, plan },
+            Certificate {
+                stopped: self.question.stop.is_over(),
+                ..certified(capacity.0 as f64, bound, Objective::MinPeakMemory)
+            },
+        )?;
+        if let Some(certificate) = &mut written.found.certificate {
+            let peak = written.stages.iter().map(|stage| stage.predicted_peak).max().unwrap_or(0);
+            *certificate = Certificate {
+                stopped: certificate.stopped,
+                ..certified(peak as f64, bound, Objective::MinPeakMemory)
+            };
+        }
+        Ok(written)
+    }
+
+    /// The largest micro-batch with room, in its fastest plan.
+    pub(super) fn largest_batch(&self) -> Result<Plan, QuestionError> {
+        let refuse = |error| self.refused(error);
+        let mut open: Option<u32> = None;
+        for &batch in self.batches().iter().rev() {
+            if self.question.stop.is_over() {
+                return Err(RecommendError::Stopped.into());
+            }
+            let capacity = self.device.capacity;
+            let size = f64::from(batch.micro_batch_size);
+            if self.has_room(batch, capacity).map_err(refuse)? {
+                let plan = self.fastest(batch, capacity).map_err(refuse)?;
+                if plan.lanes.iteration_seconds <= self.limit() {
+                    let bound = open.map_or(size, f64::from);
+                    let certificate = certified(size, Some(bound), Objective::MaxBatch);
+                    return self.written(&Best { batch, plan }, certificate);
+                }
+                open = open.or(Some(batch.micro_batch_size));
+            } else if self.may_have_room(batch)? {
+                open = open.or(Some(batch.micro_batch_size));
+            }
+        }
+        self.shortest()
+    }
+
+    /// Whether the steps of a batch have room beside any chunks: without that no chunk size helps.
+    fn may_have_room(&self, batch: Batch) -> Result<bool, QuestionError> {
+        let Trained { question, passes } = self.trained(batch, self.device.capacity);
+        for &order in &question.choices.orders {
+            for &recompute in &question.choices.recomputes {
+                let needed = passes.costs(order, recompute)?.needed;
+                if needed.into_iter().all(|needed| needed < self.device.capacity.0) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn check_limit(&self, seconds: f64, bound: Option<f64>) -> Result<(), QuestionError> {
+        let limit = self.limit();
+        if seconds <= limit {
+            return Ok(());
+        }
+        let reason = format!(
+            "the fastest plan in chunks takes {seconds:.3} s an iteration, and at most {limit:.3} s are allowed: give the \
+             device more memory, or allow a longer iteration"
+        );
+        let is_proof = bound.is_some_and(|bound| bound > limit);
+        Err(RecommendError::Limits { reason, is_proof, remedies: Vec::new() }.into())
+    }
+}
+
+/// The refusal that lacks less.
+fn closer(one: Option<NoChunks>, other: NoChunks) -> Option<NoChunks> {
+    let missing = |of: &NoChunks| match of {
+        NoChunks::NoRoom(lack) => lack.missing(),
+        NoChunks::Invalid(_) | NoChunks::Unknown(_) => 0,
+    };
+    Some(match one {
+        Some(one) if missing(&one) <= missing(&other) => one,
+        _ => other,
+    })
+}
+
+/// How good a value is.
+fn certified(value: f64, bound: Option<f64>, objective: Objective) -> Certificate {
+    let gap = bound.filter(|bound| *bound > 0.0).map(|bound| (value - bound).abs() / bound);
+    Certificate {
+        value,
+        bound,
+        gap,
+        unit: objective.unit().to_owned(),
+        proven: gap == Some(0.0),
+        stopped: false,
+        states: 0,
+        rejected: Vec::new(),
+    }
+}

@@ -1,0 +1,195 @@
+//! A plan in chunks as it is told and kept.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks};
+use loadmaster_proto::measure::chunked::ChunkRun;
+use loadmaster_proto::plan::certificate::Certificate;
+use loadmaster_proto::plan::findings::{Findings, IterationEstimate};
+use loadmaster_proto::plan::goal::Goal;
+use loadmaster_proto::plan::prediction::{Interval, StageSeconds};
+use loadmaster_proto::plan::{Plan, PlanStage};
+use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::actions::{StageActions, Step, Steps};
+
+use super::objectives::Best;
+use super::{SOLVER, Scene};
+use crate::chunks::{ChunkPlan, Held, NoRoom};
+use crate::predict::forecast::on_top;
+use crate::recommend::answer::QuestionError;
+
+impl Scene<'_> {
+    /// The plan, with what others come to unless that is not wanted.
+    pub(super) fn written(&self, best: &Best, certificate: Certificate) -> Result<Plan, QuestionError> {
+        let Best { batch, plan } = best;
+        let trained = self.trained(*batch, self.device.capacity);
+        let writer = self.question.writer;
+        let training = TrainingSpec { recompute: plan.recompute, ..trained.question.training };
+        // Runs claim what they take, and no more.
+        let stage = ChunkedStage { host_memory: plan.host_bytes, ..plan.stage.clone() };
+        let chunks = stage.lay_out(self.model, &training)?;
+        let moments = trained.passes.moments(&chunks, plan.recompute)?;
+        let other: Vec<u64> =
+            moments.curve.iter().map(|step| trained.passes.corrected(step.most.total())).collect();
+        let run = predicted(plan, other);
+        let held = Held { other: &run.other_bytes, resident: &run.payload_bytes };
+        let (step, peak) = held.highest();
+        let besides = moments.curve.get(step).map(|step| step.most).unwrap_or_default();
+        let breakdown = held.breakdown(step, besides, &chunks);
+        let setting = trained.passes.setting(plan.recompute);
+        let predictor = &*self.device.chain.predictor;
+        let seconds = self.stage_seconds(plan, &chunks, &training)?;
+        let passes = (seconds.forward + seconds.backward) * f64::from(training.micro_batches);
+        let certificate_note = self.bound_is(plan);
+        let mut warnings: Vec<String> = on_top(predictor.ledger()).map(str::to_owned).into_iter().collect();
+        warnings.extend(predictor.warnings(&setting));
+        warnings.extend(writer.notes.iter().cloned());
+        warnings.push(certificate_note);
+        let objective = Some(self.question.wish.objective);
+        let mut written = Plan {
+            profile: writer.chain.profile.clone(),
+            model: writer.chain.model_name.clone(),
+            training,
+            device_kind: self.device.chain.device_kind.clone(),
+            stages: vec![PlanStage {
+                config: setting.stage,
+                capacity: self.device.placed.capacity,
+                predicted_peak: peak,
+                breakdown: Some(breakdown),
+                interval: Some(interval(peak, plan.peak().0)),
+                seconds: Some(seconds),
+                seconds_margin: None,
+                origin: moments.origin,
+                in_flight: setting.in_flight(),
+                recompute: plan.recompute,
+                devices: vec![self.device.placed.clone()],
+                actions: StageActions::default(),
+                offload: None,
+                chunks: Some(Box::new(stage)),
+                chunk_run: Some(Box::new(run)),
+            }],
+            predictor: predictor.name().to_owned(),
+            ledger: predictor.ledger(),
+            solver: SOLVER.to_owned(),
+            warnings,
+            asked: Goal { objective, ..writer.goal.clone() },
+            found: Findings {
+                iteration: Some(IterationEstimate {
+                    seconds: plan.lanes.iteration_seconds,
+                    closed_form: passes + seconds.step,
+                    bubble: waiting(plan),
+                    step: seconds.step,
+                    origin: moments.origin,
+                    links: self.rates.told.clone(),
+                    overlap: writer.transfers.overlap,
+                    overlap_reason: writer.transfers.reason.clone(),
+                    margin: None,
+                }),
+                certificate: Some(certificate),
+                host: writer.chain.host,
+                corrections: writer.corrections.clone(),
+                ..Findings::default()
+            },
+        };
+        if !self.question.wish.brief {
+            written.found.baselines = self.baselines(best, &written)?;
+        }
+        Ok(written)
+    }
+
+    /// Seconds of a micro-batch's passes, and of all that an iteration has besides.
+    fn stage_seconds(
+        &self,
+        plan: &ChunkPlan,
+        chunks: &Chunks,
+        training: &TrainingSpec,
+    ) -> Result<StageSeconds, QuestionError> {
+        let batch = crate::cost::Batch {
+            micro_batch_size: training.micro_batch_size,
+            micro_batches: training.micro_batches,
+        };
+        let seconds = self.trained(batch, self.device.capacity).passes.seconds(&chunks.steps)?;
+        let steps = chunks.steps.all().iter().zip(&seconds);
+        let [mut forward, mut backward] = [0.0; 2];
+        for (step, seconds) in steps {
+            match step {
+                Step::Forward { .. } => forward += seconds,
+                Step::Again { .. } | Step::Backward { .. } => backward += seconds,
+                Step::Renew | Step::Exchange | Step::Update { .. } => {}
+            }
+        }
+        let step = (plan.lanes.iteration_seconds - forward - backward).max(0.0);
+        let each = f64::from(training.micro_batches.max(1));
+        Ok(StageSeconds { forward: forward / each, backward: backward / each, step })
+    }
+
+    /// What the certificate's bound is, and what was looked at.
+    fn bound_is(&self, plan: &ChunkPlan) -> String {
+        let looked = plan.certificate.map_or_else(String::new, |of| {
+            format!(
+                "; of {} choices of chunk size, order, recomputation, host copy, chunks on the device and paging, {} were \
+                 simulated, and none takes less than {:.4} s",
+                of.choices, of.simulated, of.bound_seconds
+            )
+        });
+        format!(
+            "bytes follow from the visits; the bound of the seconds is that of any visits, by the busiest of passes, copies \
+             each way and updates, with the chunk sizes that were tried{looked}"
+        )
+    }
+
+    /// A step that lacks room, in words.
+    pub(super) fn moment(&self, lack: &NoRoom) -> String {
+        let Some((step, _)) = lack.device else { return String::new() };
+        let own = self.question.writer.training;
+        let batch = self.question.wish.batches.first();
+        let training = TrainingSpec {
+            recompute: lack.choice.recompute,
+            micro_batches: batch.map_or(own.micro_batches, |batch| batch.micro_batches),
+            ..own
+        };
+        let steps = Steps::of_chunks(&training, self.model.layers().len(), lack.choice.order);
+        let named = |layer: usize| self.model.layers().get(layer).map_or("", |layer| layer.name.as_str());
+        match steps.all().get(step) {
+            Some(Step::Forward { micro_batch, layer } | Step::Again { micro_batch, layer }) => {
+                format!("forward pass of micro-batch {micro_batch} through layer {layer} ({})", named(*layer))
+            }
+            Some(Step::Backward { micro_batch, layer }) => {
+                format!(
+                    "backward pass of micro-batch {micro_batch} through layer {layer} ({})",
+                    named(*layer)
+                )
+            }
+            _ => format!("step {step}"),
+        }
+    }
+}
+
+/// What a plan moves and holds where other things hold so much in each step.
+fn predicted(plan: &ChunkPlan, other_bytes: Vec<u64>) -> ChunkRun {
+    ChunkRun {
+        other_bytes,
+        payload_bytes: plan.resident.clone(),
+        host_bytes: plan.host_bytes,
+        up_bytes: plan.moved.up,
+        down_bytes: plan.moved.down,
+        fetches: plan.moved.fetches,
+        fetch_seconds: plan.lanes.fetch_seconds,
+        leave_seconds: plan.lanes.leave_seconds,
+        step_seconds: plan.lanes.busy.update,
+        ..ChunkRun::default()
+    }
+}
+
+/// Around the predicted peak, up to the bytes that the plan has room for.
+fn interval(peak: u64, needed: u64) -> Interval {
+    let margin = if peak > 0 { needed.saturating_sub(peak) as f64 / peak as f64 } else { 0.0 };
+    let Interval { low, margin, .. } = Interval::around(Bytes(peak), margin);
+    Interval { low, high: Bytes(needed.max(peak)), margin }
+}
+
+/// The share of an iteration in which its passes wait.
+fn waiting(plan: &ChunkPlan) -> f64 {
+    let seconds = plan.lanes.iteration_seconds;
+    let waited = plan.lanes.fetch_seconds + plan.lanes.leave_seconds;
+    if seconds > 0.0 { (waited / seconds).min(1.0) } else { 0.0 }
+}

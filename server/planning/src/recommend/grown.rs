@@ -1,0 +1,167 @@
+//! The largest model of a family that is trained in chunks (PatrickStar's *model scale*).
+//!
+//! One profile has measured the layers of one model; those of larger ones are the same, more of them.
+
+use std::sync::Arc;
+
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::model::Model;
+use loadmaster_proto::model::zoo::Zoo;
+use loadmaster_proto::name::ModelName;
+use loadmaster_proto::plan::certificate::{Certificate, Rejected};
+use loadmaster_proto::plan::chunked::GrownModel;
+use loadmaster_proto::plan::objective::Objective;
+
+use super::answer::{QuestionError, RecommendError};
+use super::ask::ProfiledChain;
+use super::plan::NamedPlan;
+use super::question::PlanQuestion;
+use crate::predict::component::Component;
+use crate::search::Stop;
+
+/// Models whose layers a profile has measured.
+#[derive(Debug)]
+pub struct Family {
+    /// The one that was profiled.
+    pub zoo: Zoo,
+    /// What answers for it, and, by the same recordings, for the others.
+    pub component: Component,
+}
+
+/// The largest model of a family that has a plan.
+#[derive(Debug)]
+pub struct Grown {
+    /// Which of the family it is.
+    pub zoo: Zoo,
+    /// The model.
+    pub model: Model,
+    /// Its plan.
+    pub plan: NamedPlan,
+}
+
+impl Family {
+    /// The model with this value of a parameter.
+    ///
+    /// # Errors
+    /// There is no such parameter, or no such model.
+    fn at(&self, parameter: &str, value: u64) -> Result<(Zoo, Model), Invalid> {
+        let zoo = self.zoo.with(parameter, value).map_err(|invalid| invalid.under("grow"))?;
+        let model = zoo.build().map_err(|invalid| {
+            Invalid::field("grow.last", format!("makes no model of {parameter} {value}: {invalid}"))
+        })?;
+        Ok((zoo, model))
+    }
+
+    /// What is known of one of its models, where `own` is what is known of the one that was profiled.
+    ///
+    /// # Errors
+    /// Never: a model's id is a valid one.
+    pub fn chain(&self, own: &ProfiledChain, model: &Model) -> Result<ProfiledChain, Invalid> {
+        Ok(ProfiledChain {
+            profile: own.profile.clone(),
+            model_name: ModelName::from_id(model.id())?,
+            device_kind: own.device_kind.clone(),
+            training: own.training,
+            layer_names: model.layers().iter().map(|layer| layer.name.clone()).collect(),
+            parameters: Some(model.parameter_count()),
+            framework: own.framework.clone(),
+            predictor: Box::new(self.component.of_model(model)),
+            known: Arc::default(),
+            host: own.host,
+            chunk_check: own.chunk_check.clone(),
+            model: Some(model.clone()),
+        })
+    }
+}
+
+impl PlanQuestion {
+    /// The largest model of the family that is trained in chunks. Models grow with the parameter, so about as many of them are
+    /// looked at as its range has bits.
+    ///
+    /// # Errors
+    /// What is wrong with the request, what the profile lacks, or that not even the smallest model has a plan.
+    pub fn largest_of(
+        &self,
+        family: &Family,
+        grown: &GrownModel,
+        stop: &Stop,
+    ) -> Result<Grown, QuestionError> {
+        let Some(asked) = &self.request.chunks else {
+            let why = "is of models in chunks: name `memory_mode`";
+            return Err(Invalid::field("grow", why).into());
+        };
+        let GrownModel { parameter, first, last } = grown;
+        // What cannot be built is told before anything is looked at.
+        family.at(parameter, *last)?;
+        let (mut fit, mut not) = (None, last.saturating_add(1));
+        let mut low = *first;
+        while low < not {
+            if stop.is_over() {
+                return Err(RecommendError::Stopped.into());
+            }
+            let middle = low + (not - low) / 2;
+            if self.of(family, parameter, middle)?.2.has_room_in_chunks(asked, stop)? {
+                (fit, low) = (Some(middle), middle.saturating_add(1));
+            } else {
+                not = middle;
+            }
+        }
+        let Some(value) = fit else {
+            // The smallest one says what lacks.
+            let (_, _, smallest) = self.of(family, parameter, *first)?;
+            return match smallest.answer(stop) {
+                Err(error) => Err(error),
+                Ok(_) => Err(RecommendError::Stopped.into()),
+            };
+        };
+        let (zoo, model, question) = self.of(family, parameter, value)?;
+        let ((_, mut plan), _) = question.answer(stop)?;
+        let parameters = model.parameter_count() as f64;
+        let rejected =
+            if value < *last { vec![self.next(family, parameter, value + 1, stop)?] } else { Vec::new() };
+        let is_last = value == *last;
+        plan.found.certificate = Some(Certificate {
+            value: parameters,
+            bound: is_last.then_some(parameters),
+            gap: is_last.then_some(0.0),
+            proven: is_last,
+            stopped: false,
+            unit: Objective::MaxModel.unit().to_owned(),
+            states: plan.found.certificate.as_ref().map_or(0, |certificate| certificate.states),
+            rejected,
+        });
+        plan.warnings.push(format!(
+            "the model is {} with {parameter} {value}, of the range {first} to {last}: the profile has measured its layers in \
+             {}",
+            zoo.family(),
+            self.chain.model_name
+        ));
+        Ok(Grown { zoo, model, plan: (plan.name()?, plan) })
+    }
+
+    /// The question for one model of the family.
+    fn of(&self, family: &Family, parameter: &str, value: u64) -> Result<(Zoo, Model, Self), QuestionError> {
+        let (zoo, model) = family.at(parameter, value)?;
+        let chain = family.chain(&self.chain, &model)?;
+        let mut question = Self { chain: Arc::new(chain), ..self.clone() };
+        question.others.clear();
+        Ok((zoo, model, question))
+    }
+
+    /// Why the next model has no plan.
+    fn next(
+        &self,
+        family: &Family,
+        parameter: &str,
+        value: u64,
+        stop: &Stop,
+    ) -> Result<Rejected, QuestionError> {
+        let (_, model, question) = self.of(family, parameter, value)?;
+        let reason = match question.answer(stop) {
+            Err(error) => error.to_string(),
+            Ok(_) => "has a plan without chunks".to_owned(),
+        };
+        let value = Some(model.parameter_count() as f64);
+        Ok(Rejected { what: format!("models/{}", model.id()), value, reason })
+    }
+}

@@ -1,0 +1,165 @@
+//! What a request asks of a training in chunks, checked.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::chunked::{AskedChunks, FixedChunks, GrownModel, MemoryMode};
+use loadmaster_proto::plan::objective::Objective;
+use loadmaster_proto::training::RecomputePolicy;
+use loadmaster_proto::wire::{field, v1};
+
+/// Fastest update that is taken for possible, parameters per second.
+const FASTEST_UPDATE: f64 = 1e15;
+
+/// What is asked of a training in chunks; none where none is to be.
+///
+/// # Errors
+/// Names the field that is wrong, or contradicts where parameters are to be.
+pub(super) fn asked(request: &v1::RecommendPlanRequest) -> Result<Option<AskedChunks>, Invalid> {
+    let mode = field::<Option<MemoryMode>, _>("memory_mode", request.memory_mode)?.unwrap_or_default();
+    let or_plain = match mode {
+        MemoryMode::Plain => return of_none(request).map(|()| None),
+        MemoryMode::Chunks => false,
+        MemoryMode::Best => true,
+    };
+    for (field, is_named) in [
+        ("memory_ways", !request.memory_ways.is_empty()),
+        ("memory_blocks", !request.memory_blocks.is_empty()),
+        ("stage_actions", !request.stage_actions.is_empty()),
+    ] {
+        if is_named {
+            let why =
+                "is about memory actions, which are not combined with chunks: leave it out, or `memory_mode`";
+            return Err(Invalid::field(field, why));
+        }
+    }
+    let constraints = request.constraints.clone().unwrap_or_default();
+    let policies: Vec<Option<RecomputePolicy>> = field("constraints.recompute", constraints.recompute)?;
+    let own: Option<RecomputePolicy> = field("recompute", request.recompute)?;
+    let mut recomputes: Vec<RecomputePolicy> = policies.into_iter().flatten().collect();
+    if recomputes.is_empty() {
+        recomputes.extend(own);
+    }
+    Ok(Some(AskedChunks {
+        or_plain,
+        fixed: field::<Option<FixedChunks>, _>("chunks", request.chunks.clone())?.unwrap_or_default(),
+        recomputes,
+        host_memory: field::<Option<Bytes>, _>("host_memory_bytes", request.host_memory_bytes)?
+            .unwrap_or(Bytes(0)),
+        host_update: host_update(request.host_update_rate)?,
+        grow: grow(request)?,
+    }))
+}
+
+/// # Errors
+/// Something is said of chunks, and there are to be none.
+fn of_none(request: &v1::RecommendPlanRequest) -> Result<(), Invalid> {
+    for (field, is_named) in [
+        ("chunks", request.chunks.is_some()),
+        ("host_update_rate", request.host_update_rate != 0.0),
+        ("grow", request.grow.is_some()),
+    ] {
+        if is_named {
+            let why = "is about a training in chunks: name `memory_mode` MEMORY_MODE_CHUNKS or MEMORY_MODE_BEST, or leave it \
+                       out";
+            return Err(Invalid::field(field, why));
+        }
+    }
+    Ok(())
+}
+
+fn host_update(rate: f64) -> Result<Option<f64>, Invalid> {
+    if rate == 0.0 {
+        return Ok(None);
+    }
+    if rate > 0.0 && rate <= FASTEST_UPDATE {
+        return Ok(Some(rate));
+    }
+    let why = format!("is {rate}, must be above 0 and at most {FASTEST_UPDATE:e} parameters per second");
+    Err(Invalid::field("host_update_rate", why))
+}
+
+fn grow(request: &v1::RecommendPlanRequest) -> Result<Option<GrownModel>, Invalid> {
+    let grown: Option<GrownModel> = field("grow", request.grow.clone())?;
+    let objective: Option<Objective> = field("objective", request.objective)?;
+    if grown.is_some() && objective != Some(Objective::MaxModel) {
+        let why = "makes larger models of one: name the objective OBJECTIVE_MAX_MODEL, or leave it out";
+        return Err(Invalid::field("grow", why));
+    }
+    if grown.is_some() && !request.candidate_profiles.is_empty() {
+        let why = "are models to choose from, and `grow` makes them of one: name one of the two";
+        return Err(Invalid::field("candidate_profiles", why));
+    }
+    Ok(grown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some() -> v1::RecommendPlanRequest {
+        v1::RecommendPlanRequest {
+            memory_mode: v1::MemoryMode::Chunks.into(),
+            host_memory_bytes: 1 << 30,
+            ..Default::default()
+        }
+    }
+
+    fn refused(request: &v1::RecommendPlanRequest) -> String {
+        asked(request).unwrap_err().violations()[0].field.clone()
+    }
+
+    /// Nobody's words about chunks are dropped in silence, nor are those that contradict them.
+    #[test]
+    fn contradictions_are_refused_by_field() {
+        let plain = |request: v1::RecommendPlanRequest| {
+            refused(&v1::RecommendPlanRequest { memory_mode: 0, ..request })
+        };
+        assert_eq!(asked(&v1::RecommendPlanRequest::default()), Ok(None));
+        let chunks = Some(v1::ChunkChoices::default());
+        let grow = Some(v1::GrownModel { parameter: "blocks".to_owned(), first: 0, last: 9 });
+        assert_eq!(plain(v1::RecommendPlanRequest { chunks, ..some() }), "chunks");
+        assert_eq!(plain(v1::RecommendPlanRequest { host_update_rate: 1e8, ..some() }), "host_update_rate");
+        assert_eq!(plain(v1::RecommendPlanRequest { grow: grow.clone(), ..some() }), "grow");
+        let ways = vec![v1::MemoryWay::Host.into()];
+        assert_eq!(refused(&v1::RecommendPlanRequest { memory_ways: ways, ..some() }), "memory_ways");
+        let blocks = vec![v1::MemoryBlock::Weights.into()];
+        assert_eq!(refused(&v1::RecommendPlanRequest { memory_blocks: blocks, ..some() }), "memory_blocks");
+        let stage_actions = vec![v1::StageActions::default()];
+        assert_eq!(refused(&v1::RecommendPlanRequest { stage_actions, ..some() }), "stage_actions");
+        assert_eq!(refused(&v1::RecommendPlanRequest { memory_mode: 9, ..some() }), "memory_mode");
+        assert_eq!(refused(&v1::RecommendPlanRequest { grow: grow.clone(), ..some() }), "grow");
+        let objective = v1::Objective::MaxModel.into();
+        let two = v1::RecommendPlanRequest {
+            grow: grow.clone(),
+            objective,
+            candidate_profiles: vec!["profiles/p".to_owned()],
+            ..some()
+        };
+        assert_eq!(refused(&two), "candidate_profiles");
+        let grown = asked(&v1::RecommendPlanRequest { grow, objective, ..some() }).unwrap().unwrap().grow;
+        assert_eq!(grown.map(|of| (of.first, of.last)), Some((1, 9)));
+    }
+
+    /// Every number has its range, and is named by its path.
+    #[test]
+    fn numbers_out_of_range_are_refused_by_path() {
+        let of =
+            |chunks: v1::ChunkChoices| refused(&v1::RecommendPlanRequest { chunks: Some(chunks), ..some() });
+        let none = v1::ChunkChoices::default;
+        assert_eq!(of(v1::ChunkChoices { orders: vec![0], ..none() }), "chunks.orders[0]");
+        assert_eq!(of(v1::ChunkChoices { layouts: vec![7], ..none() }), "chunks.layouts[0]");
+        assert_eq!(of(v1::ChunkChoices { chunk_elements: vec![8, 0], ..none() }), "chunks.chunk_elements[1]");
+        assert_eq!(of(v1::ChunkChoices { ahead: Some(17), ..none() }), "chunks.ahead");
+        assert_eq!(of(v1::ChunkChoices { behind: Some(-1), ..none() }), "chunks.behind");
+        assert_eq!(of(v1::ChunkChoices { staging: 65, ..none() }), "chunks.staging");
+        assert_eq!(of(v1::ChunkChoices { on_device: Some(-1), ..none() }), "chunks.on_device");
+        for rate in [-1.0, f64::NAN, f64::INFINITY, 1e16] {
+            let request = v1::RecommendPlanRequest { host_update_rate: rate, ..some() };
+            assert_eq!(refused(&request), "host_update_rate");
+        }
+        assert_eq!(
+            refused(&v1::RecommendPlanRequest { host_memory_bytes: -1, ..some() }),
+            "host_memory_bytes"
+        );
+    }
+}

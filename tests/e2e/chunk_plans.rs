@@ -1,0 +1,205 @@
+//! Plans in chunks as users ask for them: chosen, predicted, trained, and the largest model that has one.
+
+use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, profile};
+use serde_json::Value;
+
+use crate::memory_actions::number;
+
+const ASK: [&str; 8] =
+    ["plan", "recommend", "--profile", "gpt", "--host-memory", "256MiB", "--copy-rates", "host=1GB/s"];
+
+/// A planner and a worker with a paced link to its host, and a profile that has trained in chunks, too.
+fn scene() -> (Planner, Worker) {
+    let planner = Planner::start();
+    let arguments = ["--host-memory", "512MiB", "--cpu-links", "host=1GB/s"].map(ToOwned::to_owned).to_vec();
+    let options = WorkerOptions { arguments, slots: "2x512MiB".to_owned(), ..WorkerOptions::default() };
+    let worker = Worker::start(&planner, &options);
+    let options = [
+        "--id",
+        "gpt",
+        "--micro-batch-size",
+        "2",
+        "--micro-batches",
+        "3",
+        "--precision",
+        "bf16",
+        "--optimizer",
+        "adam",
+        "--host-memory",
+        "256MiB",
+    ];
+    profile(&planner, &SMALL_GPT2, &options);
+    (planner, worker)
+}
+
+fn ask(planner: &Planner, devices: &str, options: &[&str]) -> Value {
+    json(planner, &[&ASK[..], &["--devices", devices], options].concat())
+}
+
+/// A capacity that is this share of what the model takes without chunks.
+fn share(planner: &Planner, percent: i64) -> String {
+    let plain = json(planner, &["plan", "recommend", "--profile", "gpt", "--devices", "1x512MiB", "--brief"]);
+    format!("1x{}B", number(&plain["predictedPeak"]["bytes"]) * percent / 100)
+}
+
+/// Trains a plan: its device, its host, what moves, and `N(t)` and `R(t)` of every step are as predicted, to the byte.
+fn train_as_predicted(planner: &Planner, plan: &Value) {
+    let name = plan["name"].as_str().unwrap();
+    json(planner, &["plan", "validate", name]);
+    let tried = json(planner, &["plan", "show", name]);
+    let stage = &tried["stages"][0];
+    assert_eq!(stage["predictedPeak"]["bytes"], stage["measuredPeak"]["bytes"], "{stage}");
+    let (predicted, measured) = (&stage["chunkRun"], &stage["measuredChunkRun"]);
+    for field in ["otherBytes", "payloadBytes", "hostBytes", "upBytes", "downBytes", "fetches"] {
+        assert!(!predicted[field].is_null(), "{field}: {stage}");
+        assert_eq!(predicted[field], measured[field], "{field}: {stage}");
+    }
+    assert_eq!(measured["replanned"], false, "{stage}");
+    let again = json(planner, &["plan", "predict", "--plan", name]);
+    assert_eq!(again["stages"][0]["peak"]["bytes"], stage["predictedPeak"]["bytes"], "{again}");
+    assert_eq!(again["stages"][0]["chunkRun"]["hostBytes"], predicted["hostBytes"], "{again}");
+}
+
+/// Where the state has no room, chunks have: chosen freely, or with every choice fixed in either way, they are trained as
+/// predicted, and no choice that is fixed is faster than the free one.
+#[test]
+fn chosen_chunks_are_trained_as_predicted() {
+    let (planner, _worker) = scene();
+    let devices = share(&planner, 45);
+    let plain = ["plan", "recommend", "--profile", "gpt", "--devices", &devices, "--recompute", "none,layer"];
+    assert_eq!(cli(&planner, &plain).code, 5, "it does not fit without chunks");
+
+    let free = ask(&planner, &devices, &["--memory", "chunks"]);
+    assert_eq!(free["solver"], "chunks/1");
+    let seconds = |plan: &Value| plan["iteration"]["iterationSeconds"].as_f64().unwrap();
+    let certificate = &free["certificate"];
+    assert!(certificate["value"].as_f64() >= certificate["bound"].as_f64(), "{certificate}");
+    let baselines = free["baselines"].as_array().unwrap();
+    let names: Vec<&str> = baselines.iter().filter_map(|of| of["name"].as_str()).collect();
+    assert_eq!(names, ["plain", "zero-offload", "patrickstar-belady", "patrickstar-lru", "patrickstar-fifo"]);
+    for baseline in baselines.iter().skip(1) {
+        let ratio = baseline["timeRatio"].as_f64().unwrap_or(f64::INFINITY);
+        assert!(ratio > 0.99, "none of them is faster: {baseline}");
+    }
+    train_as_predicted(&planner, &free);
+    for fixed in [
+        ["--chunk-order", "micro-batch", "--host-copy", "kept"],
+        ["--chunk-order", "layer", "--host-copy", "made"],
+        ["--chunks-on-device", "0", "--recompute", "layer"],
+    ] {
+        let plan = ask(&planner, &devices, &[&["--memory", "chunks", "--brief"], &fixed[..]].concat());
+        assert!(seconds(&plan) >= seconds(&free) * 0.998, "{fixed:?}: {plan}");
+        train_as_predicted(&planner, &plan);
+    }
+
+    // Of both kinds the better one, and the other one with its value or its reason.
+    let tight = ask(&planner, &devices, &["--memory", "best", "--brief"]);
+    assert!(tight["stages"][0]["chunks"].is_object(), "{tight}");
+    let has = |plan: &Value, words: &str| {
+        let warnings = plan["warnings"].as_array().cloned().unwrap_or_default();
+        warnings.iter().filter_map(Value::as_str).any(|warning| warning.contains(words))
+    };
+    assert!(has(&tight, "there is no plan without chunks"), "{tight}");
+    let roomy = ask(&planner, "1x512MiB", &["--memory", "best", "--brief"]);
+    assert!(has(&roomy, "without chunks it would be") || has(&roomy, "in chunks it would be"), "{roomy}");
+
+    // The lowest peak is below that of the fastest plan, and nothing is below what steps hold besides.
+    let lowest =
+        ask(&planner, &devices, &["--memory", "chunks", "--objective", "min-peak-memory", "--brief"]);
+    let peak = |plan: &Value| number(&plan["predictedPeak"]["bytes"]);
+    assert!(peak(&lowest) < peak(&free), "{lowest}");
+    assert!(lowest["certificate"]["bound"].as_f64().unwrap() <= peak(&lowest) as f64, "{lowest}");
+    train_as_predicted(&planner, &lowest);
+}
+
+/// One profile of a small model says how large a model of its family fits: it is stored, trained as predicted, and one block
+/// more has no room.
+#[test]
+fn the_largest_model_of_a_family_is_found_and_trained() {
+    let (planner, _worker) = scene();
+    let devices = share(&planner, 40);
+    let ask = |range: &str, more: &[&str]| {
+        let grow = format!("blocks={range}");
+        let options = [
+            "--devices",
+            &devices,
+            "--memory",
+            "chunks",
+            "--objective",
+            "max-model",
+            "--grow",
+            &grow,
+            "--brief",
+        ];
+        let host = ["plan", "recommend", "--profile", "gpt", "--host-memory", "24MiB"];
+        cli(&planner, &[&host[..], &["--copy-rates", "host=1GB/s", "-o", "json"], &options, more].concat())
+    };
+    let found = ask("1..400", &[]);
+    assert_eq!(found.code, 0, "{}", found.stderr);
+    let plan: Value = serde_json::from_str(&found.stdout).unwrap();
+    let blocks = plan["warnings"].as_array().unwrap().iter().filter_map(Value::as_str).find_map(|warning| {
+        let (_, rest) = warning.split_once("with blocks ")?;
+        rest.split_once(',')?.0.parse::<u32>().ok()
+    });
+    let blocks = blocks.unwrap();
+    assert!(blocks > 4, "more than without chunks: {plan}");
+    let rejected = &plan["certificate"]["rejected"][0];
+    assert!(rejected["reason"].as_str().unwrap().contains("does not fit in chunks"), "{rejected}");
+    let model = json(&planner, &["model", "show", plan["model"].as_str().unwrap()]);
+    assert_eq!(number(&model["parameterCount"]), plan["certificate"]["value"].as_f64().unwrap() as i64);
+    train_as_predicted(&planner, &plan);
+
+    let one_more = ask(&format!("{0}..{0}", blocks + 1), &[]);
+    assert_eq!(one_more.code, 5, "{}", one_more.stdout);
+    let wrong = ask("1..400", &["--grow", "heads=1..4"]);
+    assert_ne!(wrong.code, 0);
+}
+
+/// What cannot be in chunks is refused, by the option that says so and with what to do.
+#[test]
+fn what_cannot_be_in_chunks_is_refused_by_its_option() {
+    let (planner, _worker) = scene();
+    let unprofiled = ["--id", "bare", "--micro-batch-size", "2", "--micro-batches", "3"];
+    profile(&planner, &SMALL_GPT2, &unprofiled);
+    let refused = |profile: &str, options: &[&str]| {
+        let line = ["plan", "recommend", "--profile", profile, "--memory", "chunks"];
+        let answer = cli(&planner, &[&line[..], options].concat());
+        assert_ne!(answer.code, 0, "{options:?}: {}", answer.stdout);
+        answer.stderr
+    };
+    let roomy = ["--devices", "1x512MiB", "--host-memory", "256MiB"];
+    for (options, words) in [
+        (&["--launcher", "megatron"][..], "--launcher: is megatron, which has no chunks"),
+        (&["--objective", "min-cost", "--price", "cpu=1"], "--objective: is min-cost"),
+        (&["--recompute", "stage"], "choose none or layer"),
+        (&["--schedule", "pipedream"], "choose 1f1b"),
+        (&["--chunk-layout", "patrickstar", "--chunk-size", "64"], "--chunk-size"),
+        (&["--min-stages", "2"], "--min-stages"),
+        (&["--search-mode", "amp"], "--search-mode"),
+        (&["--predictor", "capture"], "capture"),
+        (&["--actions", "recompute"], "--actions"),
+    ] {
+        let stderr = refused("gpt", &[&roomy[..], options].concat());
+        assert!(stderr.contains(words), "{options:?}: {stderr}");
+    }
+    let none = refused("gpt", &["--devices", "1x512MiB"]);
+    assert!(none.contains("--host-memory: is 0"), "{none}");
+    let little = refused("gpt", &["--devices", "1x3MiB", "--host-memory", "1MiB"]);
+    assert!(little.contains("more of the host"), "{little}");
+    let several = refused("gpt", &["--devices", "2x512MiB", "--host-memory", "256MiB"]);
+    assert!(several.contains("--allow-idle-devices"), "{several}");
+    let unknown = refused("bare", &roomy);
+    assert!(unknown.contains("--host-update") && unknown.contains("--host-memory"), "{unknown}");
+    let given = json(
+        &planner,
+        &[
+            &["plan", "recommend", "--profile", "bare", "--memory", "chunks", "--host-update", "200M/s"],
+            &roomy[..],
+        ]
+        .concat(),
+    );
+    assert!(
+        given["iteration"]["links"].as_str().unwrap().contains("200.0 M parameters/s (given)"),
+        "{given}"
+    );
+}

@@ -135,12 +135,12 @@ Examples:
       --objective max-batch
     loadmaster plan recommend --candidate-profiles gpt2-s,gpt2-m,gpt2-l \\
       --devices 4x24GiB --objective max-model
-  A model whose state is larger than the device: in chunks in the memory of the host, or without, whichever is
-  faster; and how many blocks it can have at most:
+  A model whose state is larger than the device; how many blocks may it have?
     loadmaster plan recommend --profile gpt2-3c4d --devices 1x24GiB \\
       --memory best --host-memory 200GiB
     loadmaster plan recommend --profile gpt2-3c4d --devices 1x24GiB \\
-      --memory chunks --host-memory 200GiB --objective max-model --grow blocks=1..1000
+      --memory chunks --host-memory 200GiB --objective max-model \\
+      --grow blocks=1..1000
   As a paper searched:
     loadmaster plan recommend --profile vgg11-1a2b --devices 4x2GiB \\
       --search-mode mcap-bayesian

@@ -84,7 +84,7 @@ impl Baseline {
             Self::Static(_) => {
                 let chunks = laid.chunks(HostCopy::Kept, 0)?;
                 let visits = static_visits(&chunks);
-                finish(&laid, published_stage(&laid, Vec::new()), &chunks, visits)
+                finish(&laid, question.capacity.0, published_stage(&laid, Vec::new()), (&chunks, visits))
             }
             Self::PatrickStar(settings) => settings.plan(&laid),
         }
@@ -105,7 +105,7 @@ impl PatrickStar {
             let chunks = laid.chunks_of(uses, HostCopy::Kept)?;
             let stage = ChunkedStage { moves: ChunkMoves::Exclusive, ..published_stage(laid, on_device) };
             match (stage.paged(paging, &chunks, &room), count) {
-                (Ok(visits), _) => return finish(laid, stage, &chunks, visits),
+                (Ok(visits), _) => return finish(laid, overall, stage, (&chunks, visits)),
                 (Err(why), 0) => {
                     let least = laid.least_chunk_bytes(HostCopy::Kept, 0);
                     let lack = laid.told(HostCopy::Kept, 0, (laid.lack_of(&least, overall), 0));
@@ -194,18 +194,18 @@ fn static_visits(chunks: &Chunks) -> Vec<Visit> {
     chunks.uses.payloads().iter().filter_map(of).collect()
 }
 
-/// Simulates it, if there is room.
+/// Simulates it, if there is room in so many bytes of the device: also for steps that use no chunk.
 fn finish(
     laid: &Laid<'_>,
+    capacity: u64,
     stage: ChunkedStage,
-    chunks: &Chunks,
-    visits: Vec<Visit>,
+    (chunks, visits): (&Chunks, Vec<Visit>),
 ) -> Result<ChunkPlan, NoChunks> {
     let question = laid.question;
     let on_device = stage.on_device.len();
     let plan = ChunkPlan::of(stage, chunks, visits, laid.ground, question.rates)?;
     let lacks = (
-        laid.lack_of(&plan.resident, question.capacity.0),
+        laid.lack_of(&plan.resident, capacity),
         plan.host_bytes.0.saturating_sub(question.host_memory.0),
     );
     match laid.told(HostCopy::Kept, on_device, lacks) {

@@ -1,7 +1,7 @@
 //! The plan in chunks that is best at what a request asks for.
 //!
 //! A device of a stage may have several batches to choose from: each is a search of its own
-//! ([`choose`](crate::chunks::choose)).
+//! ([`choose`]).
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;

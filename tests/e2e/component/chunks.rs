@@ -11,6 +11,22 @@ use loadmaster_tests::Sampler;
 use super::actions::pick;
 use super::*;
 
+const VGG: Vgg = Vgg { image_size: 32, classes: 10, classifier_width: 16 };
+
+/// A language model of three blocks.
+fn gpt(untied_head: bool) -> Zoo {
+    Zoo::Gpt2(Gpt2 {
+        blocks: 3,
+        hidden_size: 16,
+        heads: 2,
+        sequence_length: 12,
+        positions: 20,
+        vocabulary_size: 50,
+        untied_head,
+        dropout: 0.1,
+    })
+}
+
 /// Small chunks of any kind.
 fn chunked(dice: &mut Sampler) -> ChunkedStage {
     let paging = Paging {
@@ -120,19 +136,6 @@ fn assert_as_predicted(
 #[test]
 fn every_step_of_a_training_in_chunks_needs_what_was_predicted() {
     let mut dice = Sampler::new(5);
-    let gpt = |untied_head| {
-        Zoo::Gpt2(Gpt2 {
-            blocks: 3,
-            hidden_size: 16,
-            heads: 2,
-            sequence_length: 12,
-            positions: 20,
-            vocabulary_size: 50,
-            untied_head,
-            dropout: 0.1,
-        })
-    };
-    let vgg = Vgg { image_size: 32, classes: 10, classifier_width: 16 };
     let bert = Bert {
         blocks: 2,
         hidden_size: 16,
@@ -144,7 +147,7 @@ fn every_step_of_a_training_in_chunks_needs_what_was_predicted() {
         dropout: 0.1,
     };
     let amoeba = AmoebaNet { cells: 3, filters: 16, image_size: 64, classes: 10 };
-    for zoo in [gpt(true), gpt(false), Zoo::Bert(bert), Zoo::Vgg11(vgg), Zoo::AmoebaNetD(amoeba)] {
+    for zoo in [gpt(true), gpt(false), Zoo::Bert(bert), Zoo::Vgg11(VGG), Zoo::AmoebaNetD(amoeba)] {
         let model = zoo.build().unwrap();
         let precision = pick(&mut dice, &[Precision::Fp32, Precision::Bf16]);
         let training = TrainingSpec { precision, optimizer: ADAM, micro_batch_size: 2, ..training() };
@@ -160,21 +163,8 @@ fn every_step_of_a_training_in_chunks_needs_what_was_predicted() {
 #[test]
 fn every_step_of_ranks_that_share_chunks_needs_what_was_predicted() {
     let mut dice = Sampler::new(11);
-    let gpt = |untied_head| {
-        Zoo::Gpt2(Gpt2 {
-            blocks: 2,
-            hidden_size: 16,
-            heads: 2,
-            sequence_length: 12,
-            positions: 20,
-            vocabulary_size: 50,
-            untied_head,
-            dropout: 0.1,
-        })
-    };
-    let vgg = Vgg { image_size: 32, classes: 10, classifier_width: 16 };
     for (zoo, precision) in
-        [(gpt(true), Precision::Bf16), (gpt(false), Precision::Fp32), (Zoo::Vgg11(vgg), Precision::Fp32)]
+        [(gpt(true), Precision::Bf16), (gpt(false), Precision::Fp32), (Zoo::Vgg11(VGG), Precision::Fp32)]
     {
         let model = zoo.build().unwrap();
         let training = TrainingSpec { precision, optimizer: ADAM, micro_batch_size: 2, ..training() };

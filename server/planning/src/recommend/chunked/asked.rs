@@ -33,7 +33,7 @@ pub(super) fn by_request(invalid: Invalid) -> Invalid {
         let field = named(&violation.field).unwrap_or(&violation.field).to_owned();
         Invalid::field(field, violation.description.clone())
     });
-    violations.next().unwrap_or(invalid.clone())
+    violations.next().unwrap_or_else(|| invalid.clone())
 }
 
 impl ChunksQuestion<'_> {

@@ -61,7 +61,7 @@ impl Scene<'_> {
             }
         }
         let Some(best) = best else {
-            return Err(refused.map_or(RecommendError::Stopped.into(), |error| self.refused(error)));
+            return Err(refused.map_or_else(|| RecommendError::Stopped.into(), |error| self.refused(error)));
         };
         let seconds = best.plan.lanes.iteration_seconds;
         self.check_limit(seconds, bound)?;

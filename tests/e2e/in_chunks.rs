@@ -3,7 +3,7 @@
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage};
 use loadmaster_proto::model::zoo::{Vgg, Zoo};
 use loadmaster_proto::training::RecomputePolicy;
-use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, cli, json};
+use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, binary, cli, json, script};
 use serde_json::Value;
 
 use crate::lists::scene::{Scene, content};
@@ -86,6 +86,35 @@ fn a_profile_with_host_memory_trains_its_model_in_chunks() {
     assert_eq!(predicted("plain"), predicted("both"), "its peak is no plain stage's");
 }
 
+/// All that plain plans need is there without it: the profile is complete, and says what plans in chunks lack.
+#[test]
+fn a_run_in_chunks_that_fails_leaves_the_profile_to_plain_plans() {
+    let folder = tempfile::tempdir().unwrap();
+    let rank = binary("loadmaster-rank");
+    let body = format!(
+        "[ \"$1\" = train ] || exec '{rank}' \"$@\"\n\
+         spec=$(cat); case \"$spec\" in *'\"chunks\":'*) exit 7;; esac\n\
+         printf '%s' \"$spec\" | '{rank}' \"$@\"",
+        rank = rank.display()
+    );
+    let planner = Planner::start();
+    let arguments = ["--host-memory", "1GiB"].map(ToOwned::to_owned).to_vec();
+    let rank = script(folder.path(), "rank", &body);
+    let _worker = Worker::start(&planner, &WorkerOptions { arguments, rank, ..WorkerOptions::default() });
+    let profile = json(&planner, &run("broken", &["--host-memory", "1GiB"]));
+    assert_eq!(profile["state"], "COMPLETE", "{profile}");
+    assert_eq!(
+        (profile["runs"]["succeeded"].as_i64(), profile["runs"]["parked"].as_i64()),
+        (Some(11), Some(1))
+    );
+    assert_eq!(missing(&profile), [("component", 0), ("capture", 1), ("chunks", 1)]);
+    assert!(profile["hostUpdateRate"].is_null(), "{profile}");
+    let table = cli(&planner, &["profile", "show", "broken"]).stdout;
+    assert!(table.contains("lacks the whole model in chunks"), "{table}");
+    let ask = ["plan", "predict", "--profile", "broken", "--partition", "3-3", "--capacity", "512MiB"];
+    assert_eq!(json(&planner, &ask)["stages"].as_array().map(Vec::len), Some(2));
+}
+
 /// What cannot be is refused before anything is queued, by the option and with what would help.
 #[test]
 fn a_profile_that_cannot_be_in_chunks_is_refused_at_once() {
@@ -152,6 +181,8 @@ async fn a_plan_in_chunks_is_trained() {
     assert!(of_list["planned"].is_object() && is_empty(&of_list["planned"]["visits"]), "{listed}");
     assert_eq!((&listed["state"], number(&listed["hostMemoryBytes"])), (&"SUCCEEDED".into(), 256 << 20));
     let shown = json(&scene.planner, &["run", "show", listed["name"].as_str().unwrap()]);
+    let errors = json(&scene.planner, &["plan", "errors"]);
+    assert!(is_empty(&errors["errors"]), "what misses here says nothing of plain plans: {errors}");
     let all = shown["spec"]["chunks"]["planned"]["visits"].as_array().unwrap().len();
     assert_eq!(all, visits.len());
 }

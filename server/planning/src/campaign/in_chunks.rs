@@ -90,3 +90,117 @@ fn chunk_elements(model: &Model, lists: Lists) -> Result<u64, Invalid> {
 fn host_copy(device_kind: &str, precision: Precision) -> HostCopy {
     if device_kind == CPU_KIND || precision == Precision::Fp32 { HostCopy::Made } else { HostCopy::Kept }
 }
+
+#[cfg(test)]
+mod tests {
+    use loadmaster_proto::measure::run::{Campaign, RunSpec};
+    use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
+    use loadmaster_proto::training::{Optimizer, Schedule};
+
+    use super::*;
+    use crate::campaign::runs::Layout;
+    use crate::testing::{settings, training};
+
+    fn gpt2(blocks: i64) -> Model {
+        Zoo::Gpt2(Gpt2 { blocks, hidden_size: 64, heads: 2, vocabulary_size: 512, ..Gpt2::default() })
+            .build()
+            .unwrap()
+    }
+
+    fn asked(host_memory: Option<u64>) -> ProfileSettings {
+        let training = training(Schedule::OneFOneB, 8, 12);
+        ProfileSettings { host_memory: host_memory.map(Bytes), ..settings(Campaign::Minimal, training, None) }
+    }
+
+    /// A worker takes the run, whatever the model: it is the whole of it, at the target micro-batch size, and never repeated at
+    /// another one.
+    #[test]
+    fn the_whole_model_is_trained_in_chunks_on_one_device() {
+        let vgg = Zoo::Vgg11(Vgg { image_size: 32, classes: 10, classifier_width: 64 }).build().unwrap();
+        for model in [gpt2(1), gpt2(24), vgg] {
+            let settings = asked(Some(1 << 40));
+            let runs = Layout::new(&settings, &model).unwrap().runs;
+            let plain = Layout::new(&asked(None), &model).unwrap().runs;
+            assert_eq!(runs[..plain.len()], plain, "besides");
+            let [run] = &runs[plain.len()..] else { panic!("one run: {runs:?}") };
+            assert_eq!((run.purpose, run.device_count()), (Purpose::Check, 1));
+            assert_eq!((run.smallest_micro_batch_size(), run.training.micro_batch_size), (None, 8));
+            let chunks = run.chunks.clone().unwrap();
+            assert_eq!(chunks.host_memory, Bytes(1 << 40));
+            let spec = RunSpec {
+                model: model.clone(),
+                training: run.training,
+                work: run.work.clone(),
+                stage_recompute: Vec::new(),
+                stage_actions: Vec::new(),
+                chunks: run.chunks.clone(),
+                iterations: 1,
+                command: None,
+            };
+            let spec = spec.checked().unwrap();
+            let laid = chunks.lay_out_stage(&model, &spec.training, (&spec.stages()[0].stage, 1)).unwrap();
+            let of_chunks = laid.layout.chunks();
+            assert!((1..=2 * PARTS as usize).contains(&of_chunks.len()), "{} chunks", of_chunks.len());
+            let equal = of_chunks.iter().all(|of| of.capacity == laid.layout.chunk_elements());
+            assert!(equal, "none is larger because of an atom");
+            assert_eq!(laid.on_device_bytes(), 0, "the host updates all parameters");
+        }
+    }
+
+    /// To the byte: what is asked for is enough, and a byte less is not.
+    #[test]
+    fn a_host_that_does_not_hold_the_model_is_refused_with_what_it_needs() {
+        let model = gpt2(2);
+        let refused = in_chunks(&asked(Some(1)), &model).unwrap_err();
+        assert_eq!(refused.violations()[0].field, "host_memory_bytes");
+        let said = &refused.violations()[0].description;
+        let needed: u64 = said.split("at least ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+        // SGD keeps a fp32 copy and a momentum of each parameter.
+        assert!(needed >= 8 * model.parameter_count(), "{said}");
+        assert!(in_chunks(&asked(Some(needed)), &model).unwrap().is_some());
+        assert!(in_chunks(&asked(Some(needed - 1)), &model).is_err());
+    }
+
+    #[test]
+    fn trainings_that_cannot_be_in_chunks_are_refused_by_their_field() {
+        let field = |change: &dyn Fn(&mut TrainingSpec)| {
+            let mut settings = asked(Some(1 << 40));
+            change(&mut settings.training);
+            in_chunks(&settings, &gpt2(2)).map_err(|of| of.violations()[0].field.clone())
+        };
+        assert_eq!(
+            field(&|of| of.precision = Precision::Bf16Fp32Gradients),
+            Err("training.precision".to_owned())
+        );
+        assert_eq!(field(&|of| of.schedule = Schedule::PipeDream), Err("training.schedule".to_owned()));
+        assert!(field(&|of| of.recompute = RecomputePolicy::Stage).is_ok(), "layers are computed again here");
+        assert!(field(&|of| of.optimizer = Optimizer::default()).is_ok());
+    }
+
+    /// A GPU's chunks in half precision are not made on their way.
+    #[test]
+    fn the_host_keeps_what_the_device_cannot_make() {
+        let copy = |kind: &str, precision| {
+            let mut settings = ProfileSettings { device_kind: kind.to_owned(), ..asked(Some(1 << 40)) };
+            settings.training.precision = precision;
+            in_chunks(&settings, &gpt2(2)).unwrap().unwrap().chunks.unwrap().host_copy
+        };
+        assert_eq!(copy("cpu", Precision::Bf16), HostCopy::Made);
+        assert_eq!(copy("NVIDIA H200", Precision::Fp32), HostCopy::Made);
+        assert_eq!(copy("NVIDIA H200", Precision::Bf16), HostCopy::Kept);
+    }
+
+    /// What chunks may take decides nothing that is measured; all else of them does, and what has none is what it was.
+    #[test]
+    fn runs_in_chunks_have_keys_of_their_own() {
+        let model = gpt2(2);
+        let run = |host_memory| in_chunks(&asked(Some(host_memory)), &model).unwrap().unwrap();
+        let key = |run: &PlannedRun| run.key(&model, &asked(None));
+        assert_eq!(key(&run(1 << 40)), key(&run(1 << 41)));
+        let plain = PlannedRun { chunks: None, ..run(1 << 40) };
+        let mut other = run(1 << 40);
+        other.chunks.as_mut().unwrap().staging += 1;
+        let keys = [key(&plain), key(&run(1 << 40)), key(&other)];
+        assert!(keys[0] != keys[1] && keys[1] != keys[2] && keys[0] != keys[2], "{keys:?}");
+    }
+}

@@ -128,3 +128,41 @@ impl PlannedRun {
         self.work.positions().iter().map(|position| position.stage).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use loadmaster_proto::measure::run::Campaign;
+    use loadmaster_proto::model::zoo::{Gpt2, Zoo};
+    use loadmaster_proto::training::Schedule;
+
+    use super::*;
+    use crate::testing::{settings, training};
+
+    /// Stored runs are found by their keys: a run without chunks has the one that it had before there were any.
+    #[test]
+    fn keys_without_chunks_are_what_they_were() {
+        #[derive(Serialize)]
+        struct Before {
+            version: u32,
+            solo: bool,
+            stages: Vec<(String, u32, u32, u32)>,
+            training: TrainingSpec,
+            iterations: u32,
+            command: Option<String>,
+        }
+        let model = Zoo::Gpt2(Gpt2 { blocks: 2, ..Gpt2::default() }).build().unwrap();
+        let training = training(Schedule::Gpipe, 8, 3);
+        let settings = settings(Campaign::Minimal, training, None);
+        let position = SoloStage { stage: StageConfig::single(1, 2), stage_count: 3, stage_index: 1 };
+        let run = PlannedRun { training, work: Work::Solo(position), chunks: None, purpose: Purpose::Fit };
+        let before = Before {
+            version: 4,
+            solo: true,
+            stages: vec![(stage_key(&model, 1, 2), 1, 1, 3)],
+            training: TrainingSpec { micro_batch_size: 0, seed: 0, ..training },
+            iterations: settings.iterations,
+            command: None,
+        };
+        assert_eq!(run.key(&model, &settings), fingerprint(&before));
+    }
+}

@@ -62,10 +62,15 @@ impl NoRoom {
         device.saturating_add(self.host.map_or(0, |bytes| bytes.0))
     }
 
-    fn text(&self) -> String {
+    /// What lacks of the device and of the host, for people.
+    pub fn lacks(&self) -> String {
         let device = self.device.map(|(step, bytes)| format!("{bytes} of the device lack in step {step}"));
         let host = self.host.map(|bytes| format!("{bytes} of the host lack"));
         let lacks: Vec<String> = device.into_iter().chain(host).collect();
+        lacks.join(" and ")
+    }
+
+    fn text(&self) -> String {
         let ChunkChoice { order, recompute, layout, chunk_elements, host_copy, on_device } = self.choice;
         let remedies: Vec<String> = self.remedies.iter().map(ChunkRemedy::to_string).collect();
         let remedies = if remedies.is_empty() {
@@ -76,7 +81,7 @@ impl NoRoom {
         format!(
             "the model does not fit in chunks: even with {on_device} chunks' state on the device, order {order}, recompute \
              {recompute}, layout {layout}, {chunk_elements} elements a chunk and {host_copy} copies, {}: {remedies}",
-            lacks.join(" and ")
+            self.lacks()
         )
     }
 }

@@ -31,10 +31,10 @@ fn is_of_one_kind(stage: &PlanStage, kind: &str) -> bool {
 
 /// The figures of a plan that can be compared: what was measured on its kind of device, bytes of its ledger.
 /// Predictions are those before any correction. Of a plan on several kinds nothing is compared: what was
-/// measured does not say on which.
+/// measured does not say on which. Nor of a plan in chunks: what misses there is none of what misses of plain stages.
 pub fn pairs(name: &PlanName, plan: &Plan, device_kind: &str, measured: &Measured) -> Vec<Pair> {
     let one_kind = plan.stages.iter().all(|stage| is_of_one_kind(stage, &plan.device_kind));
-    if device_kind != plan.device_kind || !one_kind {
+    if device_kind != plan.device_kind || !one_kind || plan.chunks().is_some() {
         return Vec::new();
     }
     let pair = |quantity, predicted: f64, measured: f64| {

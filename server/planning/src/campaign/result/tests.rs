@@ -1,5 +1,7 @@
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::stage::ChunkResidency;
 use loadmaster_proto::cluster::device::CPU_KIND;
+use loadmaster_proto::measure::chunked::ChunkRun;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::layer_times::LayerTimes;
 use loadmaster_proto::measure::links::LinkWork;
@@ -11,7 +13,7 @@ use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
 use loadmaster_proto::name::CommandName;
 use loadmaster_proto::training::actions::{Hosted, StageActions, StagedAction};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
-use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule, TrainingSpec};
+use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule, StaticBytes, TrainingSpec};
 use proptest::prelude::*;
 
 use super::*;
@@ -405,6 +407,106 @@ fn what_leaves_need_not_have_been_on_the_device() {
     assert_eq!(field(&StageActions::default()), Err("parameter_bytes".to_owned()));
     let weights = StageActions::by_stage(vec!["0/0=weights:host:0,0".parse::<StagedAction>().unwrap()]);
     assert_eq!(field(&weights[0]), Ok(()));
+}
+
+/// A whole model in chunks, on so many replicas.
+fn in_chunks(data_degree: u32, visits: bool) -> RunSpec {
+    let whole = single_layer();
+    let stage = StageConfig { data_degree, ..StageConfig::single(0, whole.model.layers().len() - 1) };
+    let work = Work::Partitioning(Partitioning::new(vec![stage]).unwrap());
+    let training = TrainingSpec { micro_batch_size: 4 * data_degree, ..whole.training };
+    let mut chunks = loadmaster_samples::chunked(1 << 30);
+    if visits {
+        let laid = chunks.lay_out_shared(&whole.model, &training, data_degree).unwrap();
+        chunks.residency = ChunkResidency::Planned(chunks.bare_visits(&laid).unwrap());
+    }
+    RunSpec { work, training, chunks: Some(Box::new(chunks)), ..whole }.checked().unwrap()
+}
+
+/// What ranks in chunks report: neither parameters nor state, for these come and go.
+fn honest_in_chunks(spec: &RunSpec) -> Vec<Measurement> {
+    let chunks = spec.chunks.as_deref().unwrap();
+    let position = spec.stages()[0];
+    let laid = chunks
+        .lay_out_shared(&spec.model, &spec.stage_training(&position), position.stage.data_degree)
+        .unwrap();
+    let shared = u64::from(position.stage.data_degree > 1);
+    let run = ChunkRun {
+        other_bytes: vec![1 << 10; laid.steps.all().len()],
+        payload_bytes: vec![1 << 24; laid.steps.all().len()],
+        host_bytes: Bytes(laid.host.bytes),
+        up_bytes: 7,
+        down_bytes: 8,
+        gathered_bytes: 9 * shared,
+        scattered_bytes: 10 * shared,
+        fetches: 2,
+        fetch_seconds: 0.1,
+        leave_seconds: 0.1,
+        step_seconds: 0.2,
+        is_replanned: false,
+    };
+    let mut measurements = honest(spec);
+    for of in &mut measurements {
+        of.static_bytes = StaticBytes { buffers: of.static_bytes.buffers, ..StaticBytes::default() };
+        of.peak_allocated = Bytes(of.static_bytes.buffers + (1 << 24));
+        of.chunks = Some(Box::new(run.clone()));
+    }
+    measurements
+}
+
+#[test]
+fn what_ranks_in_chunks_measured_is_what_they_were_asked() {
+    for (data_degree, visits) in [(1, false), (1, true), (2, false), (2, true)] {
+        let spec = in_chunks(data_degree, visits);
+        let honest = honest_in_chunks(&spec);
+        assert_eq!(honest.len(), data_degree as usize);
+        assert_eq!(check(&leased(&spec, &devices()), &honest), Ok(()));
+    }
+    // Planned visits may turn out to lack room.
+    let planned = in_chunks(1, true);
+    let mut replanned = honest_in_chunks(&planned);
+    replanned[0].chunks.as_mut().unwrap().is_replanned = true;
+    assert_eq!(check(&leased(&planned, &devices()), &replanned), Ok(()));
+}
+
+#[test]
+fn whatever_contradicts_chunks_is_refused_by_its_name() {
+    let spec = in_chunks(1, false);
+    let with = |bend: &dyn Fn(&mut Measurement)| {
+        let mut measurements = honest_in_chunks(&spec);
+        bend(&mut measurements[0]);
+        refused(&spec, &measurements)
+    };
+    let of_run = |bend: fn(&mut ChunkRun)| with(&|of| bend(of.chunks.as_mut().unwrap()));
+    let of = |field: &str| format!("measurements[0].chunks.{field}");
+    assert_eq!(of_run(|run| run.other_bytes.push(1)), of("other_bytes"));
+    assert_eq!(of_run(|run| run.payload_bytes.truncate(1)), of("payload_bytes"));
+    assert_eq!(of_run(|run| run.other_bytes[3] = CAPACITY + 1), of("other_bytes[3]"));
+    assert_eq!(of_run(|run| run.payload_bytes[0] = u64::MAX), of("payload_bytes[0]"));
+    assert_eq!(of_run(|run| run.host_bytes.0 += 1), of("host_bytes"));
+    assert_eq!(of_run(|run| run.host_bytes.0 -= 1), of("host_bytes"));
+    assert_eq!(of_run(|run| run.gathered_bytes = 1), of("gathered_bytes"), "nobody else has any");
+    assert_eq!(of_run(|run| run.scattered_bytes = 1), of("scattered_bytes"));
+    assert_eq!(of_run(|run| run.fetch_seconds = 2.0 * f64::from(DEADLINE)), of("fetch_seconds"));
+    assert_eq!(of_run(|run| run.leave_seconds = -1.0), of("leave_seconds"));
+    assert_eq!(of_run(|run| run.step_seconds = f64::NAN), of("step_seconds"));
+    assert_eq!(of_run(|run| run.is_replanned = true), of("replanned"), "nothing was planned");
+
+    assert_eq!(with(&|of| of.chunks = None), "measurements[0].chunks", "it is missing");
+    let lie = "measurements[0].parameter_bytes";
+    assert_eq!(with(&|of| of.static_bytes.parameters = 4), lie, "they are not there all the time");
+    assert_eq!(with(&|of| of.static_bytes.buffers += 4), "measurements[0].buffer_bytes");
+    assert_eq!(
+        with(&|of| of.peak_allocated.0 -= 1),
+        "measurements[0].peak_allocated_bytes",
+        "less than its chunks"
+    );
+    assert_eq!(with(&|of| of.recompute = RecomputePolicy::Layer), "measurements[0].recompute");
+
+    let plain = single_layer();
+    let mut unasked = honest(&plain);
+    unasked[0].chunks = honest_in_chunks(&spec)[0].chunks.clone();
+    assert_eq!(refused(&plain, &unasked), "measurements[0].chunks", "nobody asked for it");
 }
 
 /// Frameworks tell less, in ledgers of their own.

@@ -46,7 +46,8 @@ impl Scene<'_> {
                         }
                     }
                     Err(NoChunks::Unknown(error)) => return Err(error.into()),
-                    Err(why) => note = why.to_string(),
+                    Err(NoChunks::NoRoom(lack)) => note = lack.lacks(),
+                    Err(NoChunks::Invalid(why)) => note = why.to_string(),
                 }
             }
             let found = fastest.map(|found| (found.peak().0, Some(found.lanes.iteration_seconds)));

@@ -19,6 +19,8 @@ mod device;
 mod objectives;
 mod rates;
 mod several;
+#[cfg(test)]
+mod tests;
 mod with_plain;
 mod written;
 

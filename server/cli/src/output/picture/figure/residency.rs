@@ -33,7 +33,7 @@ impl Place {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Host => "on the host",
-            Self::Leaving => "leaving",
+            Self::Leaving => "leaving, or no longer needed",
             Self::Coming => "coming",
             Self::There => "on the device",
             Self::ForGood => "on the device for good",

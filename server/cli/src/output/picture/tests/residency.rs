@@ -36,7 +36,7 @@ fn visits_are_cells_below_their_steps() {
          chunk 3 │█████████████████████████████████████████████████████████████████████│\n          \
          '                '                 '                '                '\n          \
          0                2                 4                6                8\n\
-         ·· on the host   «« coming   ▓▓ on the device   »» leaving\n\
+         ·· on the host   «« coming   ▓▓ on the device   »» leaving, or no longer needed\n\
          ██ on the device for good   ▒▒ gradients on the device\n\
          steps are passes of one layer each, from 0, and the same in every iteration\n\
          \n"
@@ -48,7 +48,12 @@ fn visits_are_cells_below_their_steps() {
 fn plain_terminals_tell_the_same() {
     let drawn = text(&in_chunks(), None, only(|which| which.chunks = true), 60, Look::PLAIN);
     assert!(drawn.is_ascii(), "{drawn}");
-    for told in ["<< coming", ">> leaving", "## on the device for good", "%% gradients on the device"] {
+    for told in [
+        "<< coming",
+        ">> leaving, or no longer needed",
+        "## on the device for good",
+        "%% gradients on the device",
+    ] {
         assert!(drawn.contains(told), "{told}:\n{drawn}");
     }
     let none = text(&plan(), None, Which::ALL, 60, Look::PLAIN);
@@ -66,7 +71,7 @@ fn files_tell_of_visits() {
         for wanted in [
             "chunk 0: on the device, steps 0 to 1 (planned)",
             "chunk 0: coming, step 5 (planned)",
-            "chunk 2: leaving, steps 5 to 6 (planned)",
+            "chunk 2: leaving, or no longer needed, steps 5 to 6 (planned)",
             "chunk 3: on the device for good, steps 0 to 7 (planned)",
             "gradients of chunk 0: on the device, step 6 (planned)",
             "when it was trained there was too little room for this, and a rule took its place",

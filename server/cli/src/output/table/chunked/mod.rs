@@ -174,13 +174,19 @@ const ROWS: [Row; 12] = [
     ("parameters from other ranks", |run| Some(Amount::Bytes(run.gathered_bytes)), false),
     ("gradients to other ranks", |run| Some(Amount::Bytes(run.scattered_bytes)), false),
     ("chunks that come with a copy", |run| Some(Amount::Count(run.fetches)), true),
-    ("device waits for what comes", |run| Some(Amount::Seconds(run.fetch_seconds)), true),
-    ("device waits for what leaves", |run| Some(Amount::Seconds(run.leave_seconds)), true),
-    ("host updates chunks", |run| Some(Amount::Seconds(run.step_seconds)), true),
+    ("device waits for what comes", |run| timed(run, run.fetch_seconds), true),
+    ("device waits for what leaves", |run| timed(run, run.leave_seconds), true),
+    ("host updates chunks", |run| timed(run, run.step_seconds), true),
     ("most besides chunks, N (allocated)", |run| most(&run.other_bytes), true),
     ("most of chunks, R (allocated)", |run| most(&run.payload_bytes), true),
     ("most of both (allocated)", |run| most(&totals(run)), true),
 ];
+
+/// Seconds of a run that was simulated or measured: predictions of given chunks have none.
+fn timed(run: &ChunkRun, seconds: f64) -> Option<Amount> {
+    let any = run.fetch_seconds + run.leave_seconds + run.step_seconds;
+    (any > 0.0).then_some(Amount::Seconds(seconds))
+}
 
 const NOTE: &str =
     "bytes that move, and seconds, are of one iteration; its steps are passes of one layer each, from 0\n";

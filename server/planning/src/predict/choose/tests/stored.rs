@@ -2,6 +2,7 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::measure::chunked::ChunkRun;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::run::{Campaign, Work};
 use loadmaster_proto::model::Model;
@@ -92,6 +93,39 @@ fn held_out_stages_make_the_margin() {
     assert_eq!(margin(&evidence_of), None);
     evidence_of.push(evidence(2, 11, 4, true));
     assert_eq!(margin(&evidence_of), Some(0.0), "it was predicted exactly");
+}
+
+/// A rank in chunks holds other peaks than a plain stage of its layers: whatever they are, nothing follows from them.
+#[test]
+fn what_was_trained_in_chunks_is_no_evidence() {
+    let model = model();
+    let settings = settings(Campaign::Stages, training(Schedule::Gpipe, 8, 4), Some(4));
+    let plain = measured(&settings, &model);
+    let in_chunks = |held_out| {
+        let of = evidence(0, model.layers().len() - 1, 8, held_out);
+        let chunks = Some(Box::new(ChunkRun::default()));
+        let measurement =
+            Measurement { chunks, peak_allocated: Bytes(1), peak_ledger: Ledger::Reserved, ..of.measurement };
+        Evidence { measurement, ..of }
+    };
+    let both = [&plain[..], &[in_chunks(true), in_chunks(false)]].concat();
+    let answers = |evidence: &[Evidence]| {
+        let profiled = Profiled { settings: &settings, model: &model, evidence };
+        let predictor = predictor(profiled, None).unwrap();
+        let last = model.layers().len() - 1;
+        let stages = [(0, 3), (5, 8), (0, last)];
+        let told = stages.map(|(first, last)| {
+            let setting = StageSetting {
+                stage: StageConfig::single(first, last),
+                stage_index: 0,
+                stage_count: 1,
+                training: settings.training,
+            };
+            predictor.stage(&setting).unwrap()
+        });
+        (predictor.name(), format!("{told:?}"), stages.map(|(first, last)| ask(&predictor, first, last, 8)))
+    };
+    assert_eq!(answers(&both), answers(&plain));
 }
 
 /// A predictor that the profile has nothing for is refused, with the campaign that measures it.

@@ -1,0 +1,113 @@
+//! What is made of two answers, and of what a search says.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::objective::Objective;
+use loadmaster_proto::training::RecomputePolicy;
+use loadmaster_proto::training::chunk_order::ChunkOrder;
+
+use super::asked::by_request;
+use super::better;
+use crate::chunks::{ChunkChoice, NoRoom};
+use crate::recommend::answer::{QuestionError, RecommendError};
+use crate::recommend::plan::NamedPlan;
+
+/// A plan of one stage that takes so many seconds, holds so many bytes and has micro-batches of this size.
+fn plan(seconds: f64, peak: u64, size: u32) -> Plan {
+    serde_json::from_value(serde_json::json!({
+        "profile": "profiles/p", "model": "models/m", "device_kind": "cpu",
+        "training": {
+            "precision": "fp32",
+            "optimizer": {"kind": "sgd", "learning_rate": 0.1, "momentum": 0.0, "weight_decay": 0.0},
+            "schedule": "gpipe", "micro_batch_size": size, "micro_batches": 2, "recompute": "none", "seed": 0,
+        },
+        "stages": [{
+            "config": {"first_layer": 0, "last_layer": 3, "data_degree": 1, "tensor_degree": 1},
+            "capacity": 4096, "predicted_peak": peak, "origin": "profiled", "in_flight": 2,
+        }],
+        "predictor": "component/3", "ledger": "allocated", "solver": "s/1", "warnings": [],
+        "found": {"iteration": {
+            "seconds": seconds, "closed_form": seconds, "bubble": 0.0, "step": 0.0, "origin": "profiled", "links": "",
+        }},
+    }))
+    .unwrap()
+}
+
+fn no_room() -> QuestionError {
+    let choice = ChunkChoice {
+        order: ChunkOrder::Layer,
+        recompute: RecomputePolicy::None,
+        layout: Default::default(),
+        chunk_elements: 16,
+        host_copy: Default::default(),
+        on_device: 0,
+    };
+    let lack = NoRoom { choice, device: Some((3, Bytes(77))), host: None, remedies: Vec::new() };
+    let (moment, device) = ("forward pass".to_owned(), "node/0".to_owned());
+    RecommendError::NoRoomInChunks { lack: Box::new(lack), moment, device }.into()
+}
+
+fn no_plan() -> QuestionError {
+    RecommendError::Launcher("cannot".to_owned()).into()
+}
+
+type Answer = Result<(Plan, Vec<NamedPlan>), QuestionError>;
+
+fn alone(plan: Plan) -> Answer {
+    Ok((plan, Vec::new()))
+}
+
+/// The better one by what was asked for, with what the other comes to.
+#[test]
+fn the_better_plan_names_the_other_one() {
+    // Slower with a lower peak, and with larger micro-batches.
+    let (plain, chunked) = (|| plan(1.0, 3000, 4), || plan(2.0, 1000, 8));
+    for (objective, in_chunks, other) in [
+        (Objective::MinIterationTime, false, "in chunks it would be 2 seconds"),
+        (Objective::MinPeakMemory, true, "without chunks it would be 3000 bytes"),
+        (Objective::MaxBatch, true, "without chunks it would be 4 samples"),
+    ] {
+        let (found, _) = better(objective, alone(plain()), Ok(chunked())).unwrap();
+        assert_eq!(found.peak(), if in_chunks { 1000 } else { 3000 }, "{objective}");
+        assert_eq!(found.warnings, [other], "{objective}");
+    }
+    // Of equals the one that needs no host.
+    let (equal, _) = better(Objective::MinIterationTime, alone(plain()), Ok(plain())).unwrap();
+    assert!(equal.warnings[0].starts_with("in chunks it would be"));
+}
+
+/// Where one of them has no room, the other one is the answer and says why; where neither has, both reasons are told.
+#[test]
+fn a_plan_that_has_room_says_why_the_other_has_not() {
+    let seconds = Objective::MinIterationTime;
+    let (found, _) = better(seconds, alone(plan(1.0, 1, 1)), Err(no_room())).unwrap();
+    assert!(found.warnings[0].contains("there is no plan in chunks") && found.warnings[0].contains("77 B"));
+    let (found, _) = better(seconds, Err(no_plan()), Ok(plan(1.0, 1, 1))).unwrap();
+    assert_eq!(found.warnings, ["there is no plan without chunks: cannot"]);
+    let neither = better(seconds, Err(no_plan()), Err(no_room())).unwrap_err();
+    assert!(matches!(neither, QuestionError::Recommend(RecommendError::Neither { .. })));
+    let told = neither.to_string();
+    assert!(told.contains("cannot") && told.contains("77 B") && told.contains("node/0"), "{told}");
+    // A field that is wrong is wrong for both.
+    let wrong = Invalid::field("margin", "is wrong");
+    assert!(matches!(
+        better(seconds, Err(wrong.into()), Ok(plan(1.0, 1, 1))),
+        Err(QuestionError::Invalid(_))
+    ));
+}
+
+/// What a search refuses is told by the field of the request that it was made from.
+#[test]
+fn refusals_of_a_search_name_fields_of_the_request() {
+    for (own, asked) in [
+        ("sizes", "chunks.chunk_elements"),
+        ("staging", "chunks.staging"),
+        ("recomputes", "recompute"),
+        ("schedule", "schedule"),
+    ] {
+        let told = by_request(Invalid::field(own, "is wrong"));
+        assert_eq!((told.violations()[0].field.as_str(), told.violations().len()), (asked, 1));
+        assert_eq!(told.violations()[0].description, "is wrong");
+    }
+}

@@ -1,16 +1,19 @@
 //! The slot that models are trained on, and training on it.
 
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::ChunkedStage;
+use loadmaster_proto::cluster::Link;
 use loadmaster_proto::cluster::device::{Backend, CPU_KIND};
 use loadmaster_proto::measure::collectives::Collectives;
+use loadmaster_proto::measure::links::LinkWork;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::CopyPace;
-use loadmaster_proto::measure::rank::{Edges, RankDevice, RankEvent, RankSpec};
+use loadmaster_proto::measure::rank::{Edges, LinkSpec, RankDevice, RankEvent, RankSpec};
 use loadmaster_proto::measure::run::SoloStage;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
@@ -18,6 +21,7 @@ use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_tests::binary;
+use serde::Serialize;
 
 /// Tokens of a sample.
 const SEQUENCE: i64 = 64;
@@ -99,50 +103,125 @@ impl Machine {
     ) -> Result<Ended> {
         let layers = model.layers().len();
         let (before, after) = (u32::from(first > 0), u32::from(last + 1 < layers));
+        let position = SoloStage {
+            stage: StageConfig::single(first, last),
+            stage_count: 1 + before + after,
+            stage_index: before,
+        };
+        let folder = std::env::temp_dir();
         let spec = RankSpec {
+            chunks: chunks.map(|chunks| Box::new(chunks.clone())),
+            device: slot(capacity),
+            ..self.spec(model, training, position, &folder)
+        };
+        end(start("train", &spec)?)
+    }
+
+    /// Trains a model by so many ranks that share its chunks, each on a slot of its own.
+    pub(crate) fn train_shared(
+        &self,
+        model: &Model,
+        training: TrainingSpec,
+        chunks: &ChunkedStage,
+        ranks: u32,
+    ) -> Result<Vec<Ended>> {
+        let folder = tempfile::Builder::new().prefix("lmc").tempdir()?;
+        let whole = StageConfig::single(0, model.layers().len() - 1);
+        let stage = StageConfig { data_degree: ranks, ..whole };
+        let position = SoloStage { stage, stage_count: 1, stage_index: 0 };
+        let one = |shard| {
+            let spec = self.spec(model, training, position, folder.path());
+            start("train", &RankSpec { shard, chunks: Some(Box::new(chunks.clone())), ..spec })
+        };
+        let ranks: Vec<Child> = (0..ranks).map(one).collect::<Result<_>>()?;
+        ranks.into_iter().map(end).collect()
+    }
+
+    /// The link that a ring over so many slots would have, as their all-reduces measure it.
+    pub(crate) fn link(&self, ranks: u32) -> Result<Link> {
+        let folder = tempfile::Builder::new().prefix("lmc").tempdir()?;
+        let one = |index| {
+            let spec = LinkSpec {
+                work: LinkWork::standard(ranks, self.setting.device.0),
+                index,
+                device_id: format!("slot{index}"),
+                folder: folder.path().to_owned(),
+                collectives: Collectives::Host,
+                device: slot(self.setting.device),
+                threads: 1,
+                neighbour_timeout_seconds: 60.0,
+                pace: self.pace(),
+            };
+            start("links", &spec)
+        };
+        let ranks: Vec<Child> = (0..ranks).map(one).collect::<Result<_>>()?;
+        let count = ranks.len();
+        let mut found = None;
+        for rank in ranks {
+            if let RankEvent::LinksMeasured { links } = last_event(rank)? {
+                found = found.or(links.groups.iter().find(|of| of.devices.len() == count).map(|of| of.link));
+            }
+        }
+        found.context("the ranks measured no link between them")
+    }
+
+    fn pace(&self) -> CopyPace {
+        CopyPace { host: Some(self.setting.pace), peer: None }
+    }
+
+    fn spec(&self, model: &Model, training: TrainingSpec, position: SoloStage, folder: &Path) -> RankSpec {
+        RankSpec {
             model: model.clone(),
             training,
-            position: SoloStage {
-                stage: StageConfig::single(first, last),
-                stage_count: 1 + before + after,
-                stage_index: before,
-            },
+            position,
             shard: 0,
             edges: Edges::Synthetic,
-            folder: std::env::temp_dir(),
+            folder: folder.to_owned(),
             collectives: Collectives::Host,
             iterations: self.setting.iterations,
-            device: RankDevice {
-                backend: Backend::Cpu,
-                kind: CPU_KIND.to_owned(),
-                ordinal: 0,
-                capacity,
-                physical: capacity,
-                driver_version: String::new(),
-            },
+            device: slot(self.setting.device),
             threads: 1,
             neighbour_timeout_seconds: 60.0,
             actions: StageActions::default(),
-            chunks: chunks.map(|chunks| Box::new(chunks.clone())),
-            pace: CopyPace { host: Some(self.setting.pace), peer: None },
+            chunks: None,
+            pace: self.pace(),
             dump_gradients: None,
             dump_parameters: None,
-        };
-        run(&spec)
+        }
     }
 }
 
-fn run(spec: &RankSpec) -> Result<Ended> {
+/// A slot of so many bytes.
+fn slot(capacity: Bytes) -> RankDevice {
+    RankDevice {
+        backend: Backend::Cpu,
+        kind: CPU_KIND.to_owned(),
+        ordinal: 0,
+        capacity,
+        physical: capacity,
+        driver_version: String::new(),
+    }
+}
+
+fn start(command: &str, spec: &impl Serialize) -> Result<Child> {
     let mut rank = Command::new(binary("loadmaster-rank"));
-    rank.arg("train").env("OMP_NUM_THREADS", "1").stdin(Stdio::piped()).stdout(Stdio::piped());
+    rank.arg(command).env("OMP_NUM_THREADS", "1").stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = rank.stderr(Stdio::null()).spawn().context("the rank cannot be started")?;
     if let Some(mut input) = child.stdin.take() {
         input.write_all(&serde_json::to_vec(spec)?).context("the rank reads no specification")?;
     }
+    Ok(child)
+}
+
+fn last_event(child: Child) -> Result<RankEvent> {
     let output = child.wait_with_output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let Some(last) = text.lines().last() else { bail!("the rank ended without a word: {}", output.status) };
-    Ok(match serde_json::from_str(last)? {
+    Ok(serde_json::from_str(last)?)
+}
+
+fn end(child: Child) -> Result<Ended> {
+    Ok(match last_event(child)? {
         RankEvent::Measured { measurement } => Ended::Trained(measurement),
         RankEvent::OutOfMemory { out_of_memory } => Ended::Not(format!(
             "out of memory in {}: asked for {} with {} of {}",
@@ -150,7 +229,7 @@ fn run(spec: &RankSpec) -> Result<Ended> {
         )),
         RankEvent::Error { message } => Ended::Not(message),
         RankEvent::Progress { .. } | RankEvent::LinksMeasured { .. } => {
-            bail!("the rank was ended: {}", output.status)
+            bail!("the rank ended before it was done")
         }
     })
 }

@@ -2,10 +2,11 @@
 //!
 //! On a CPU slot with a paced link, each rule (all of it on the device, ZeRO-Offload's static partition, PatrickStar with
 //! LRU and with Belady, ours) trains the largest GPT-2 that it can; then those that can train one common model are
-//! compared, predicted and measured. Layers are recorded alone by real ranks first, and nothing else is known of the models.
+//! compared, predicted and measured, and ours on several slots that share its chunks. Layers are recorded alone by real ranks first, and nothing else is known of the models.
 
 mod machine;
 mod profile;
+mod ranks;
 mod report;
 mod rule;
 
@@ -103,6 +104,8 @@ fn run(options: &Options) -> Result<ExitCode> {
         let attempt = |&rule: &Rule| rule::attempt(rule, &machine, &profile, blocks, setting.micro_batches);
         let attempts: Vec<Attempt> = rules.iter().map(attempt).collect::<Result<_>>()?;
         print!("{}", report::compared(&attempts, &setting));
+        let shared = ranks::COUNTS.map(|count| ranks::share(&machine, &profile, blocks, count));
+        print!("{}", report::shared(&shared.into_iter().collect::<Result<Vec<_>>>()?));
     }
     println!("{:.0} s", begin.elapsed().as_secs_f64());
     Ok(ExitCode::SUCCESS)

@@ -83,7 +83,7 @@ impl Profile {
         self.measured.len()
     }
 
-    /// How fast all is that is not a pass.
+    /// How fast all is that is not a pass, of one rank.
     pub(crate) fn rates(&self) -> LaneRates {
         LaneRates {
             up: self.pace,
@@ -91,6 +91,8 @@ impl Profile {
             copy_seconds: 0.0,
             update: self.update,
             device_update: self.update,
+            gather: self.pace,
+            collective_seconds: 0.0,
         }
     }
 
@@ -100,25 +102,26 @@ impl Profile {
         Ok(Component::new(model, training, named)?)
     }
 
-    /// Where a whole model is trained.
-    pub(crate) fn setting(model: &Model, training: TrainingSpec) -> StageSetting {
-        let stage = StageConfig::single(0, model.layers().len() - 1);
+    /// Where a whole model is trained, by so many replicas.
+    pub(crate) fn setting(model: &Model, training: TrainingSpec, ranks: u32) -> StageSetting {
+        let whole = StageConfig::single(0, model.layers().len() - 1);
+        let stage = StageConfig { data_degree: ranks, ..whole };
         StageSetting { stage, stage_index: 0, stage_count: 1, training }
     }
 
-    /// What steps of a training in chunks cost.
+    /// What steps of a training in chunks cost each rank.
     pub(crate) fn costs(
         &self,
         component: &Component,
         model: &Model,
-        training: TrainingSpec,
+        (training, ranks): (TrainingSpec, u32),
         order: ChunkOrder,
     ) -> Result<StepCosts, PredictionError> {
         let stage = ChunkedStage { order, ..roomy() };
         let chunks = stage.lay_out(model, &training).map_err(|why| {
             PredictionError::NotProfiled(format!("the model cannot be laid out in chunks: {why}"))
         })?;
-        let moments = component.moments(&Self::setting(model, training), &chunks)?;
+        let moments = component.moments(&Self::setting(model, training, ranks), &chunks)?;
         Ok(StepCosts {
             needed: moments.needed(Margin::Share(0.0)),
             seconds: self.seconds(model, &chunks.steps),

@@ -3,9 +3,11 @@
 use std::fmt::Write;
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::cluster::quantity::show_bytes_per_second;
 
 use crate::machine::Setting;
 use crate::profile::Profile;
+use crate::ranks::Shared;
 use crate::rule::{Attempt, Largest, Rule};
 
 pub(crate) fn setting(setting: &Setting) -> String {
@@ -103,5 +105,46 @@ pub(crate) fn compared(all: &[Attempt], setting: &Setting) -> String {
         seconds(Rule::Belady) / ours,
         seconds(Rule::Static) / ours
     );
+    text
+}
+
+/// The same model by our rule on several ranks.
+pub(crate) fn shared(all: &[Shared]) -> String {
+    let mut text = "\nranks  device      host each   predicted   measured  error    up, down each        gathered, scattered each\n".to_owned();
+    for Shared { ranks, link, plan, measured } in all {
+        let seconds = measured.iter().map(|of| of.iteration_seconds).fold(0.0, f64::max);
+        let peak = measured.iter().map(|of| of.peak_allocated).max().unwrap_or_default();
+        let moved = plan.moved;
+        let are_as_planned = measured.iter().all(|of| {
+            of.peak_allocated == plan.peak()
+                && of.chunks.as_ref().is_some_and(|told| {
+                    (told.up_bytes, told.down_bytes) == (moved.up, moved.down)
+                        && (told.gathered_bytes, told.scattered_bytes) == (moved.gathered, moved.scattered)
+                        && told.host_bytes == plan.host_bytes
+                })
+        });
+        let predicted = plan.lanes.iteration_seconds;
+        let [up, down, gathered, scattered] =
+            [moved.up, moved.down, moved.gathered, moved.scattered].map(|bytes| bytes as f64 / 1e6);
+        let link = link.map_or_else(String::new, |link| {
+            format!(
+                " at {} and {:.0} us, {:.2} s of it",
+                show_bytes_per_second(link.bytes_per_second),
+                1e6 * link.latency_seconds,
+                plan.lanes.exchange_seconds
+            )
+        });
+        let _ = writeln!(
+            text,
+            "{ranks:<6} {:<11} {:<11} {predicted:>7.3} s {seconds:>8.3} s {:>+6.1} % {up:>7.0}, {down:.0} MB {gathered:>9.0}, \
+             {scattered:.0} MB{link}{}, {} {}",
+            peak.to_string(),
+            plan.host_bytes.to_string(),
+            100.0 * (predicted - seconds) / seconds,
+            if are_as_planned { " (bytes as planned)" } else { " (NOT as planned)" },
+            plan.stage.order,
+            plan.recompute,
+        );
+    }
     text
 }

@@ -91,7 +91,7 @@ fn plan(
         let mut least = None;
         for recompute in RECOMPUTES {
             let training = machine.training(micro_batches, recompute);
-            let bytes = component.stage(&Profile::setting(&model, training))?.bytes;
+            let bytes = component.stage(&Profile::setting(&model, training, 1))?.bytes;
             if least.is_none_or(|(_, known): (_, Bytes)| bytes.0 < known.0) {
                 least = Some((recompute, bytes));
             }
@@ -103,7 +103,7 @@ fn plan(
         });
     }
     let costs = |order: ChunkOrder, recompute: RecomputePolicy| {
-        profile.costs(&component, &model, machine.training(micro_batches, recompute), order)
+        profile.costs(&component, &model, (machine.training(micro_batches, recompute), 1), order)
     };
     let question = question(machine, profile, model.clone(), micro_batches);
     let found = match rule {
@@ -156,7 +156,7 @@ fn room(
         let question = question(machine, profile, model.clone(), micro_batches);
         let component = profile.component(&model, &question.training)?;
         let costs = |order: ChunkOrder, recompute: RecomputePolicy| {
-            profile.costs(&component, &model, machine.training(micro_batches, recompute), order)
+            profile.costs(&component, &model, (machine.training(micro_batches, recompute), 1), order)
         };
         if fits(&question, &costs)? {
             return Ok(Ok(()));
@@ -183,6 +183,7 @@ fn question(machine: &Machine, profile: &Profile, model: Model, micro_batches: u
     ChunkQuestion {
         model,
         training: machine.training(micro_batches, RecomputePolicy::None),
+        ranks: 1,
         capacity: machine.setting.device,
         host_memory: machine.setting.host,
         rates: profile.rates(),

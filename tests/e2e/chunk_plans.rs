@@ -38,8 +38,13 @@ fn ask(planner: &Planner, devices: &str, options: &[&str]) -> Value {
 
 /// A capacity that is this share of what the model takes without chunks.
 fn share(planner: &Planner, percent: i64) -> String {
+    devices(planner, 1, percent)
+}
+
+/// So many devices with this share of that.
+fn devices(planner: &Planner, count: u32, percent: i64) -> String {
     let plain = json(planner, &["plan", "recommend", "--profile", "gpt", "--devices", "1x512MiB", "--brief"]);
-    format!("1x{}B", number(&plain["predictedPeak"]["bytes"]) * percent / 100)
+    format!("{count}x{}B", number(&plain["predictedPeak"]["bytes"]) * percent / 100)
 }
 
 /// Trains a plan: its device, its host, what moves, and `N(t)` and `R(t)` of every step are as predicted, to the byte.
@@ -50,7 +55,10 @@ fn train_as_predicted(planner: &Planner, plan: &Value) {
     let stage = &tried["stages"][0];
     assert_eq!(stage["predictedPeak"]["bytes"], stage["measuredPeak"]["bytes"], "{stage}");
     let (predicted, measured) = (&stage["chunkRun"], &stage["measuredChunkRun"]);
-    for field in ["otherBytes", "payloadBytes", "hostBytes", "upBytes", "downBytes", "fetches"] {
+    let is_shared = number(&stage["config"]["dataDegree"]) > 1;
+    let shared: &[&str] = if is_shared { &["gatheredBytes", "scatteredBytes"] } else { &[] };
+    let all = ["otherBytes", "payloadBytes", "hostBytes", "upBytes", "downBytes", "fetches"];
+    for field in all.iter().chain(shared) {
         assert!(!predicted[field].is_null(), "{field}: {stage}");
         assert_eq!(predicted[field], measured[field], "{field}: {stage}");
     }
@@ -110,6 +118,45 @@ fn chosen_chunks_are_trained_as_predicted() {
     assert!(peak(&lowest) < peak(&free), "{lowest}");
     assert!(lowest["certificate"]["bound"].as_f64().unwrap() <= peak(&lowest) as f64, "{lowest}");
     train_as_predicted(&planner, &lowest);
+}
+
+/// Two devices share chunks: each has half of the state on its host and half of every micro-batch, and both are trained as
+/// predicted. Where devices may stay idle one alone is looked at, too.
+#[test]
+fn devices_that_share_chunks_are_trained_as_predicted() {
+    let (planner, _worker) = scene();
+    let two = devices(&planner, 2, 40);
+    let chunks = ["--memory", "chunks", "--brief"];
+    let of = |devices: &str, options: &[&str]| ask(&planner, devices, &[&chunks[..], options].concat());
+    let free = of(&two, &[]);
+    let stage = |plan: &Value| plan["stages"][0].clone();
+    assert_eq!(stage(&free)["config"]["dataDegree"], 2, "{free}");
+    assert_eq!((number(&free["deviceCount"]), &stage(&free)["deviceRanges"][0]["count"]), (2, &2.into()));
+    assert!(free["iteration"]["links"].as_str().unwrap().contains("between ranks"), "{free}");
+    train_as_predicted(&planner, &free);
+    for fixed in [
+        ["--chunk-order", "micro-batch", "--host-copy", "kept"],
+        ["--chunk-order", "layer", "--host-copy", "made"],
+    ] {
+        train_as_predicted(&planner, &of(&two, &fixed));
+    }
+
+    // Each host's memory is shared by its ranks.
+    let alone = of(&devices(&planner, 1, 40), &["--host-copy", "made", "--chunks-on-device", "0"]);
+    let host = |plan: &Value| number(&stage(plan)["chunkRun"]["hostBytes"]);
+    let all = host(&alone);
+    let tight = (all + all / 20).to_string();
+    let line = ["plan", "recommend", "--profile", "gpt", "--devices", &two, "--host-memory", &tight];
+    let shared = json(&planner, &[&line[..], &["--host-copy", "made"], &chunks].concat());
+    assert!(2 * host(&shared) <= all + all / 20, "{shared}");
+
+    let idle = of(&two, &["--allow-idle-devices"]);
+    let seconds = |plan: &Value| plan["iteration"]["iterationSeconds"].as_f64().unwrap();
+    let one = of(&two, &["--allow-idle-devices", "--data-degrees", "1"]);
+    assert_eq!((number(&one["deviceCount"]), &stage(&one)["deviceRanges"][0]["count"]), (1, &1.into()));
+    let least = seconds(&one).min(seconds(&free));
+    assert!((seconds(&idle) - least).abs() <= 1e-6 * least, "{idle}");
+    assert!(idle["certificate"]["bound"].as_f64() <= idle["certificate"]["value"].as_f64(), "{idle}");
 }
 
 /// One profile of a small model says how large a model of its family fits: it is stored, trained as predicted, and one block
@@ -186,8 +233,17 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
     assert!(none.contains("--host-memory: is 0"), "{none}");
     let little = refused("gpt", &["--devices", "1x3MiB", "--host-memory", "1MiB"]);
     assert!(little.contains("more of the host"), "{little}");
-    let several = refused("gpt", &["--devices", "2x512MiB", "--host-memory", "256MiB"]);
-    assert!(several.contains("--allow-idle-devices"), "{several}");
+    for (devices, options, words) in [
+        ("3x512MiB", &[][..], ["--devices", "--allow-idle-devices"]),
+        ("1x512MiB,1x256MiB", &[], ["--devices", "--allow-idle-devices"]),
+        ("2x512MiB", &["--data-degrees", "1"], ["--data-degrees", "divide"]),
+        ("2x512MiB", &["--chunks-on-device", "1"], ["--chunks-on-device", "must be 0"]),
+        ("2x512MiB", &["--partition", "4-3"], ["--partition", "one stage"]),
+    ] {
+        let host = ["--devices", devices, "--host-memory", "256MiB"];
+        let stderr = refused("gpt", &[&host[..], options].concat());
+        assert!(words.iter().all(|of| stderr.contains(of)), "{devices} {options:?}: {stderr}");
+    }
     let unknown = refused("bare", &roomy);
     assert!(unknown.contains("--host-update") && unknown.contains("--host-memory"), "{unknown}");
     let given = json(

@@ -73,6 +73,12 @@ pub fn spills(copy: HostCopy, of: &PayloadUses) -> bool {
     copy == HostCopy::Kept || of.payload.is_gradients || of.is_interrupted()
 }
 
+/// The same among ranks that share chunks. Of a chunk that ranks share each has all of its own gradients until they are added
+/// up, and a place for the part alone that it owns, but where it must.
+pub fn may_leave_unfinished(copy: HostCopy, sharing: &Sharing, of: &PayloadUses) -> bool {
+    spills(copy, of) && (sharing.ranks() == 1 || of.payload.is_gradients || of.is_interrupted())
+}
+
 impl HostMemory {
     /// Gives out the places of a layout's chunks, with so many buffers for gradients on their way where they need any.
     ///

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::groups::Sharing;
-use super::host::{HostCopy, HostMemory, spills};
+use super::host::{HostCopy, HostMemory, may_leave_unfinished};
 use super::layout::{Chunk, Layout};
 use super::lists::{List, Lists};
 use super::packing::{ChunkLayout, Packing};
@@ -22,7 +22,7 @@ use crate::training::stage::StageConfig;
 use crate::training::{RecomputePolicy, TrainingSpec};
 use crate::wire::v1;
 
-/// How a rank trains a whole model in chunks.
+/// How a rank trains a whole model in chunks, alone or with others that share them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChunkedStage {
@@ -48,7 +48,7 @@ pub struct ChunkedStage {
     pub on_device: Vec<usize>,
     /// When payloads of the others are on the device.
     pub residency: ChunkResidency,
-    /// Most that it may take of the host.
+    /// Most that it may take of the host, each rank.
     pub host_memory: Bytes,
 }
 
@@ -268,11 +268,8 @@ impl ChunkedStage {
         }
     }
 
-    /// Whether the host has a place for a payload before its gradients are complete. Of a chunk that ranks share each has all of
-    /// its own gradients until they are added up, and a place for the part alone that it owns, but where it must.
     fn may_leave_unfinished(&self, chunks: &Chunks, of: &PayloadUses) -> bool {
-        let is_shared = chunks.sharing.ranks() > 1;
-        spills(self.host_copy, of) && (!is_shared || of.payload.is_gradients || of.is_interrupted())
+        may_leave_unfinished(self.host_copy, &chunks.sharing, of)
     }
 
     /// These visits with what they move.
@@ -359,9 +356,23 @@ impl Chunks {
         })
     }
 
-    /// Bytes of what these visits copy in an iteration.
+    /// Bytes of a chunk that other ranks own.
+    pub fn others_bytes(&self, chunk: usize) -> u64 {
+        let others = u64::from(self.sharing.ranks().saturating_sub(1));
+        if others == 0 { 0 } else { self.copied_bytes(chunk, false).saturating_mul(others) }
+    }
+
+    /// Bytes of what these visits copy in an iteration, and of what ranks give each other: a chunk's parts whenever it comes,
+    /// and its gradients when all of them are there.
     pub fn moved(&self, visits: &Visits<'_>) -> Moved {
-        visits.moved(|chunk, is_unfinished| self.copied_bytes(chunk, is_unfinished))
+        let mut moved = visits.moved(|chunk, is_unfinished| self.copied_bytes(chunk, is_unfinished));
+        for (_, visit, copies) in visits.all() {
+            let others = self.others_bytes(visit.payload.chunk);
+            let of = |is_moved: bool| if is_moved { others } else { 0 };
+            moved.gathered = moved.gathered.saturating_add(of(copies.is_gathered()));
+            moved.scattered = moved.scattered.saturating_add(of(copies.is_complete));
+        }
+        moved
     }
 
     fn bytes(&self, chunk: usize, elements: impl Fn(&Chunk) -> u64) -> u64 {

@@ -44,7 +44,7 @@ pub struct AskedChunks {
     pub fixed: FixedChunks,
     /// What may be computed again; where it is empty, whatever is trained.
     pub recomputes: Vec<RecomputePolicy>,
-    /// Bytes of each host that chunks may take.
+    /// Bytes of each host that chunks may take, of all ranks there together: each has an equal part of them.
     pub host_memory: Bytes,
     /// Parameters that the host updates in a second; none where the profile says it.
     pub host_update: Option<f64>,

@@ -31,9 +31,18 @@ fn question(blocks: i64, micro_batches: u32, (device, host): (u64, u64)) -> Opti
             recompute: RecomputePolicy::None,
             seed: 0,
         },
+        ranks: 1,
         capacity: Bytes(device),
         host_memory: Bytes(host),
-        rates: LaneRates { up: 12e9, down: 12e9, copy_seconds: 20e-6, update: 1e9, device_update: 30e9 },
+        rates: LaneRates {
+            up: 12e9,
+            down: 12e9,
+            copy_seconds: 20e-6,
+            update: 1e9,
+            device_update: 30e9,
+            gather: 12e9,
+            collective_seconds: 20e-6,
+        },
         choices: ChunkChoices::default(),
     })
 }

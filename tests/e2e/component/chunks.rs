@@ -11,6 +11,22 @@ use loadmaster_tests::Sampler;
 use super::actions::pick;
 use super::*;
 
+const VGG: Vgg = Vgg { image_size: 32, classes: 10, classifier_width: 16 };
+
+/// A language model of three blocks.
+fn gpt(untied_head: bool) -> Zoo {
+    Zoo::Gpt2(Gpt2 {
+        blocks: 3,
+        hidden_size: 16,
+        heads: 2,
+        sequence_length: 12,
+        positions: 20,
+        vocabulary_size: 50,
+        untied_head,
+        dropout: 0.1,
+    })
+}
+
 /// Small chunks of any kind.
 fn chunked(dice: &mut Sampler) -> ChunkedStage {
     let paging = Paging {
@@ -33,18 +49,85 @@ fn chunked(dice: &mut Sampler) -> ChunkedStage {
     }
 }
 
-fn whole(model: &Model, training: TrainingSpec) -> Run {
-    let position =
-        SoloStage { stage: StageConfig::single(0, model.layers().len() - 1), stage_count: 1, stage_index: 0 };
-    Run { training, position, pipeline: None }
+/// Replicas of a whole model.
+fn whole(model: &Model, training: TrainingSpec, ranks: u32) -> Run {
+    let stage = StageConfig { data_degree: ranks, ..StageConfig::single(0, model.layers().len() - 1) };
+    Run { training, position: SoloStage { stage, stage_count: 1, stage_index: 0 }, pipeline: None }
 }
 
-fn train(run: &Run, model: &Model, chunks: &ChunkedStage, capacity: u64) -> Measurement {
+/// What each rank measured.
+fn train(run: &Run, model: &Model, chunks: &ChunkedStage, capacity: u64) -> Vec<Measurement> {
     let folder = tempfile::Builder::new().prefix("lmc").tempdir().unwrap();
-    let mut spec = run.spec(model, 0, folder.path());
-    spec.chunks = Some(Box::new(chunks.clone()));
-    (spec.device.capacity, spec.device.physical) = (Bytes(capacity), Bytes(capacity));
-    end(start(&spec))
+    let spec = |shard| {
+        let mut spec = run.spec(model, shard, folder.path());
+        spec.chunks = Some(Box::new(chunks.clone()));
+        (spec.device.capacity, spec.device.physical) = (Bytes(capacity), Bytes(capacity));
+        spec
+    };
+    let ranks: Vec<Child> = (0..run.position.stage.devices()).map(|shard| start(&spec(shard))).collect();
+    ranks.into_iter().map(end).collect()
+}
+
+/// Chunks drawn by chance are planned by what a component predicts, for devices that have next to no byte more, and trained:
+/// every step of every rank needs what was predicted, and all that is counted is as planned.
+fn assert_as_predicted(
+    dice: &mut Sampler,
+    model: &Model,
+    component: &Component,
+    training: TrainingSpec,
+    ranks: u32,
+) {
+    let training = TrainingSpec {
+        micro_batches: 1 + dice.below(4) as u32,
+        recompute: pick(dice, &[RecomputePolicy::None, RecomputePolicy::Layer]),
+        schedule: pick(dice, &[Schedule::Gpipe, Schedule::OneFOneB]),
+        ..training
+    };
+    let lay_out = |stage: &ChunkedStage| stage.lay_out_shared(model, &training, ranks).unwrap();
+    let mut stage = chunked(dice);
+    if ranks == 1 {
+        let count = lay_out(&stage).layout.chunks().len();
+        stage.on_device = (0..count).filter(|_| dice.below(4) == 0).collect();
+    }
+    let chunks = lay_out(&stage);
+    let run = whole(model, training, ranks);
+    let SoloStage { stage: config, stage_count, stage_index } = run.position;
+    let setting = StageSetting { stage: config, stage_index, stage_count, training };
+    let moments = component.moments(&setting, &chunks).unwrap();
+    let other: Vec<u64> = moments.curve.iter().map(|step| step.most.total()).collect();
+
+    // What the steps need at once is what there must be; some of them have half as much again.
+    let bare = stage.bare_visits(&chunks).unwrap();
+    let resident = |visits: &[_]| {
+        let visits = stage.told(&chunks, visits).unwrap();
+        visits.resident(|chunk| chunks.payload_bytes(chunk))
+    };
+    let stays = chunks.on_device_bytes();
+    let peak = |resident: Vec<u64>| {
+        other.iter().zip(resident).map(|(other, chunks)| other + chunks + stays).max().unwrap()
+    };
+    let least = peak(resident(&bare));
+    let capacity = least + pick(dice, &[0, least / 2, 1 << 30]);
+    let room: Vec<u64> = other.iter().map(|other| capacity - other).collect();
+    let visits = stage.visits(&chunks, &room).unwrap();
+    let planned = ChunkedStage { residency: ChunkResidency::Planned(visits.clone()), ..stage.clone() };
+    let moved = chunks.moved(&stage.told(&chunks, &visits).unwrap());
+    for (rank, measured) in train(&run, model, &planned, capacity).into_iter().enumerate() {
+        let told = measured.chunks.as_ref().unwrap();
+        let what = format!("{} rank {rank} of {ranks} {training:?} {stage:?}", model.family());
+        let differing = told.other_bytes.iter().zip(&other).enumerate().filter(|(_, (told, of))| told != of);
+        let differing: Vec<_> = differing.map(|(step, of)| (chunks.steps.all()[step], of)).take(5).collect();
+        assert!(differing.is_empty(), "{what}: {differing:?}");
+        assert_eq!(measured.peak_allocated.0, peak(resident(&visits)), "{what}");
+        assert_eq!(
+            (told.up_bytes, told.down_bytes, told.fetches),
+            (moved.up, moved.down, moved.fetches),
+            "{what}"
+        );
+        assert_eq!((told.gathered_bytes, told.scattered_bytes), (moved.gathered, moved.scattered), "{what}");
+        assert_eq!(told.host_bytes.0, chunks.host.bytes, "{what}");
+        assert!(!told.is_replanned, "{what}");
+    }
 }
 
 /// From recordings of single layers alone the planner knows what every step of a chunked training needs, in both orders,
@@ -53,19 +136,6 @@ fn train(run: &Run, model: &Model, chunks: &ChunkedStage, capacity: u64) -> Meas
 #[test]
 fn every_step_of_a_training_in_chunks_needs_what_was_predicted() {
     let mut dice = Sampler::new(5);
-    let gpt = |untied_head| {
-        Zoo::Gpt2(Gpt2 {
-            blocks: 3,
-            hidden_size: 16,
-            heads: 2,
-            sequence_length: 12,
-            positions: 20,
-            vocabulary_size: 50,
-            untied_head,
-            dropout: 0.1,
-        })
-    };
-    let vgg = Vgg { image_size: 32, classes: 10, classifier_width: 16 };
     let bert = Bert {
         blocks: 2,
         hidden_size: 16,
@@ -77,54 +147,36 @@ fn every_step_of_a_training_in_chunks_needs_what_was_predicted() {
         dropout: 0.1,
     };
     let amoeba = AmoebaNet { cells: 3, filters: 16, image_size: 64, classes: 10 };
-    for zoo in [gpt(true), gpt(false), Zoo::Bert(bert), Zoo::Vgg11(vgg), Zoo::AmoebaNetD(amoeba)] {
+    for zoo in [gpt(true), gpt(false), Zoo::Bert(bert), Zoo::Vgg11(VGG), Zoo::AmoebaNetD(amoeba)] {
         let model = zoo.build().unwrap();
         let precision = pick(&mut dice, &[Precision::Fp32, Precision::Bf16]);
         let training = TrainingSpec { precision, optimizer: ADAM, micro_batch_size: 2, ..training() };
         let component = profile(&model, training, &[2], &[WHOLE]);
         for _ in 0..4 {
-            let training = TrainingSpec {
-                micro_batches: 1 + dice.below(4) as u32,
-                recompute: pick(&mut dice, &[RecomputePolicy::None, RecomputePolicy::Layer]),
-                schedule: pick(&mut dice, &[Schedule::Gpipe, Schedule::OneFOneB]),
-                ..training
-            };
-            let mut stage = chunked(&mut dice);
-            let count = stage.lay_out(&model, &training).unwrap().layout.chunks().len();
-            stage.on_device = (0..count).filter(|_| dice.below(4) == 0).collect();
-            let chunks = stage.lay_out(&model, &training).unwrap();
-            let run = whole(&model, training);
-            let SoloStage { stage: config, stage_count, stage_index } = run.position;
-            let setting = StageSetting { stage: config, stage_index, stage_count, training };
-            let moments = component.moments(&setting, &chunks).unwrap();
-            let other: Vec<u64> = moments.curve.iter().map(|step| step.most.total()).collect();
+            assert_as_predicted(&mut dice, &model, &component, training, 1);
+        }
+    }
+}
 
-            // What the steps need at once is what there must be; some of them have half as much again.
-            let bare = stage.bare_visits(&chunks).unwrap();
-            let resident = |visits: &[_]| {
-                let visits = stage.told(&chunks, visits).unwrap();
-                visits.resident(|chunk| chunks.payload_bytes(chunk))
-            };
-            let stays = chunks.on_device_bytes();
-            let peak = |resident: Vec<u64>| {
-                other.iter().zip(resident).map(|(other, chunks)| other + chunks + stays).max().unwrap()
-            };
-            let least = peak(resident(&bare));
-            let capacity = least + pick(&mut dice, &[0, least / 2, 1 << 30]);
-            let room: Vec<u64> = other.iter().map(|other| capacity - other).collect();
-            let visits = stage.visits(&chunks, &room).unwrap();
-            let planned =
-                ChunkedStage { residency: ChunkResidency::Planned(visits.clone()), ..stage.clone() };
-            let measured = train(&run, &model, &planned, capacity);
-            let told = measured.chunks.as_ref().unwrap();
-            let what = format!("{} {training:?} {stage:?}", model.family());
-            let differing =
-                told.other_bytes.iter().zip(&other).enumerate().filter(|(_, (told, of))| told != of);
-            let differing: Vec<_> =
-                differing.map(|(step, of)| (chunks.steps.all()[step], of)).take(5).collect();
-            assert!(differing.is_empty(), "{what}: {differing:?}");
-            assert_eq!(measured.peak_allocated.0, peak(resident(&visits)), "{what}");
-            assert!(!told.is_replanned, "{what}");
+/// Ranks that share chunks hold besides them what one holds that trains its share of the samples alone: what they exchange lies
+/// in the payloads, and in their hosts' memory.
+#[test]
+fn every_step_of_ranks_that_share_chunks_needs_what_was_predicted() {
+    let mut dice = Sampler::new(11);
+    for (zoo, precision) in
+        [(gpt(true), Precision::Bf16), (gpt(false), Precision::Fp32), (Zoo::Vgg11(VGG), Precision::Fp32)]
+    {
+        let model = zoo.build().unwrap();
+        let training = TrainingSpec { precision, optimizer: ADAM, micro_batch_size: 2, ..training() };
+        let component = profile(&model, training, &[2], &[WHOLE]);
+        for ranks in [2, 2, 3] {
+            assert_as_predicted(
+                &mut dice,
+                &model,
+                &component,
+                training.with_micro_batch_size(2 * ranks),
+                ranks,
+            );
         }
     }
 }

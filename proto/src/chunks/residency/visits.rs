@@ -33,6 +33,10 @@ pub struct Moved {
     pub down: u64,
     /// Visits that begin with a copy.
     pub fetches: u64,
+    /// Parameters that other ranks own and give: none where one rank has all.
+    pub gathered: u64,
+    /// Gradients to the ranks that own their parameters.
+    pub scattered: u64,
 }
 
 /// What a visit moves.
@@ -48,6 +52,14 @@ pub struct VisitCopies {
     pub is_complete: bool,
     /// Some of them are in it then.
     pub leaves_unfinished: bool,
+}
+
+impl VisitCopies {
+    /// Whether ranks that share the chunk give each other their parts when it has come: of what is unfinished each has all of
+    /// its own.
+    pub fn is_gathered(&self) -> bool {
+        self.comes && !self.comes_unfinished
+    }
 }
 
 impl Visit {
@@ -174,7 +186,7 @@ impl<'a> Visits<'a> {
             .collect()
     }
 
-    /// What an iteration moves, where a copy of a chunk has so many bytes; told whether it is unfinished, which each rank
+    /// What copies of an iteration move, where one of a chunk has so many bytes; told whether it is unfinished, which each rank
     /// copies whole.
     pub fn moved(&self, bytes: impl Fn(usize, bool) -> u64) -> Moved {
         let mut moved = Moved::default();

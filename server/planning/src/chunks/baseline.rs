@@ -79,7 +79,7 @@ impl Baseline {
         let sequence = Sequence::of_model(&question.model);
         let packing = Packing::new(&sequence, layout, lists)?;
         let places = packing.lay_out(published_size(&packing, layout)?)?;
-        let laid = Laid::new(question, &ground, (layout, lists), places);
+        let laid = Laid::new(question, &ground, (layout, lists), places)?;
         match self {
             Self::Static(_) => {
                 let chunks = laid.chunks(HostCopy::Kept, 0)?;
@@ -97,7 +97,8 @@ impl PatrickStar {
         let room: Vec<u64> =
             laid.ground.costs.needed.iter().map(|needed| overall.saturating_sub(*needed)).collect();
         let paging = Paging { eviction: self.eviction, ahead: 0, behind: 0 };
-        let mut count = Margin::of(laid, overall).groups();
+        // Of what ranks share none is.
+        let mut count = Margin::of(laid, overall).groups().min(laid.most_choosable());
         loop {
             // In list order.
             let on_device: Vec<usize> = (0..count).collect();

@@ -10,9 +10,12 @@
 //!   that leaves and is updated from the latter on to the former, one after the other in the order in which gradients are
 //!   complete. What was updated last is what the next iteration needs first.
 //!
+//! Where ranks share chunks, passes stop for each exchange: of gradients right behind the step that completes them, before they
+//! leave; of parameters anywhere between their coming and their first use.
+//!
 //! What does not fit on the device between two of its uses comes once more.
 
-use loadmaster_proto::chunks::host::{HostCopy, spills};
+use loadmaster_proto::chunks::host::HostCopy;
 
 use super::laid::{Laid, completed};
 
@@ -29,6 +32,18 @@ struct Round {
     up: f64,
     down: f64,
     update: f64,
+    /// Seconds in which passes stop for an all-gather, and for a reduce-scatter.
+    exchange: f64,
+}
+
+/// An iteration's passes and the rounds of its chunks, in the order in which gradients are complete.
+#[derive(Debug, Clone)]
+struct Cycle {
+    rounds: Vec<Round>,
+    /// Seconds of passes and reduce-scatters before each step at least, and of all.
+    before: Vec<f64>,
+    /// Seconds of each step.
+    seconds: Vec<f64>,
 }
 
 impl Laid<'_> {
@@ -48,16 +63,11 @@ impl Laid<'_> {
             let bytes = self.copied_bytes(chunk);
             let (up, down) = (rates.up_seconds(bytes), rates.down_seconds(bytes));
             let update = rates.update_seconds(self.elements(chunk));
-            rounds.push(Round { first, last, position: self.uses.gradients_of(chunk), up, down, update });
+            let exchange = self.exchange_seconds(chunk);
+            let position = self.uses.gradients_of(chunk);
+            rounds.push(Round { first, last, position, up, down, update, exchange });
         }
-        let mut before = vec![0.0];
-        let mut sum = 0.0;
-        before.extend(seconds.iter().map(|seconds| {
-            sum += seconds;
-            sum
-        }));
-        rounds.sort_by_key(|round| (round.last, round.position));
-        within(&rounds, &before).max(across(&rounds, &before))
+        Cycle::new(rounds, seconds).least_seconds()
     }
 
     /// The same where only what fits beside the rest is kept between uses.
@@ -79,7 +89,7 @@ impl Laid<'_> {
         // Bytes of gaps that are open at a moment, by the first moment that is not before the gap.
         let mut open = vec![vec![0_u64; moments.len() + 1]; moments.len()];
         for of in self.uses.payloads().iter().filter(|of| !are[of.payload.chunk]) {
-            let stays = of.changed.filter(|_| !spills(host_copy, of));
+            let stays = of.changed.filter(|_| !self.may_leave_unfinished(host_copy, of));
             for pair in of.steps.windows(2) {
                 let [from, to] = *pair else { continue };
                 // What may not leave is part of the least.
@@ -97,7 +107,8 @@ impl Laid<'_> {
         let mut most = vec![0_u64; moments.len()];
         for (at, &step) in moments.iter().enumerate() {
             let taken = least[step].saturating_add(self.ground.costs.needed[step]);
-            let free = self.question.capacity.0.saturating_sub(taken);
+            // A payload on the device is as long as the parts of all ranks, and its copy as one of them.
+            let free = self.question.capacity.0.saturating_sub(taken) / u64::from(self.sharing.ranks());
             let mut sum = 0_u64;
             for begin in (0..=at).rev() {
                 sum += open[at][begin];
@@ -111,37 +122,64 @@ impl Laid<'_> {
     }
 }
 
-/// Within an iteration.
-fn within(rounds: &[Round], before: &[f64]) -> f64 {
-    let steps = before.len() - 1;
-    let (mut come, mut leave) = (vec![0.0; steps], vec![0.0; steps]);
-    for round in rounds {
-        come[round.first] += round.up;
-        leave[round.last] += round.down;
+impl Cycle {
+    fn new(mut rounds: Vec<Round>, seconds: Vec<f64>) -> Self {
+        rounds.sort_by_key(|round| (round.last, round.position));
+        let mut behind = vec![0.0; seconds.len()];
+        rounds.iter().for_each(|round| behind[round.last] += round.exchange);
+        let mut before = vec![0.0];
+        let mut sum = 0.0;
+        before.extend(seconds.iter().zip(&behind).map(|(seconds, behind)| {
+            sum += seconds + behind;
+            sum
+        }));
+        Self { rounds, before, seconds }
     }
-    let mut left = vec![0.0; steps + 1];
-    for step in (0..steps).rev() {
-        left[step] = left[step + 1] + leave[step];
-    }
-    let (mut came, mut until, mut most) = (0.0, 0.0_f64, before[steps]);
-    for step in 0..steps {
-        came += come[step];
-        until = until.max(came - before[step]);
-        most = most.max(until + before[step + 1] + left[step]);
-    }
-    let updates: f64 = rounds.iter().map(|round| round.update).sum();
-    most.max(updates)
-}
 
-/// From an iteration to the next.
-fn across(rounds: &[Round], before: &[f64]) -> f64 {
-    // Passes between a first and a last use are known only where they lie in this order.
-    let latest = rounds.iter().map(|round| round.first).max().unwrap_or(0);
-    let (mut down, mut update, mut most) = (0.0_f64, 0.0_f64, 0.0_f64);
-    for round in rounds.iter().filter(|round| round.last >= latest) {
-        down = down.max(before[round.last + 1]) + round.down;
-        update = update.max(down) + round.update;
-        most = most.max(update + round.up - before[round.first]);
+    fn least_seconds(&self) -> f64 {
+        self.within().max(self.across())
     }
-    most
+
+    /// Within an iteration.
+    fn within(&self) -> f64 {
+        let Self { rounds, before, seconds } = self;
+        let steps = seconds.len();
+        let (mut come, mut leave) = (vec![0.0; steps], vec![0.0; steps]);
+        for round in rounds {
+            come[round.first] += round.up;
+            leave[round.last] += round.down;
+        }
+        let mut left = vec![0.0; steps + 1];
+        for step in (0..steps).rev() {
+            left[step] = left[step + 1] + leave[step];
+        }
+        let gathers: f64 = rounds.iter().map(|round| round.exchange).sum();
+        let (mut came, mut until, mut most) = (0.0, 0.0_f64, before[steps] + gathers);
+        for step in 0..steps {
+            came += come[step];
+            until = until.max(came - before[step]);
+            most = most.max(until + before[step] + seconds[step] + left[step]);
+        }
+        let updates: f64 = rounds.iter().map(|round| round.update).sum();
+        most.max(updates)
+    }
+
+    /// From an iteration to the next.
+    fn across(&self) -> f64 {
+        let Self { rounds, before, seconds } = self;
+        // Passes between a first and a last use are known only where they lie in this order.
+        let latest = rounds.iter().map(|round| round.first).max().unwrap_or(0);
+        let (mut down, mut update, mut most) = (0.0_f64, 0.0_f64, 0.0_f64);
+        let (mut step, mut exchanged) = (0, 0.0);
+        for round in rounds.iter().filter(|round| round.last >= latest) {
+            if round.last != step {
+                (step, exchanged) = (round.last, 0.0);
+            }
+            exchanged += round.exchange;
+            down = down.max(before[step] + seconds[step] + exchanged) + round.down;
+            update = update.max(down) + round.update;
+            most = most.max(update + round.up + round.exchange - before[round.first]);
+        }
+        most
+    }
 }

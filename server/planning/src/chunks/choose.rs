@@ -72,7 +72,7 @@ pub(super) fn all_laid<'a>(
         let all = layouts.iter();
         all.map(move |(how, places)| Laid::new(question, ground, *how, places.clone()))
     };
-    Ok(grounds.iter().flat_map(of).collect())
+    Ok(grounds.iter().flat_map(of).collect::<Result<_, _>>()?)
 }
 
 /// All that there is room for.

@@ -13,7 +13,7 @@ use crate::predict::{Margin, Moments, Prediction, Predictor, StageSetting};
 /// What a stage needs that trains in chunks.
 #[derive(Debug, Clone)]
 pub struct ChunkedForecast {
-    /// Its device.
+    /// The device of each of its replicas.
     pub forecast: Forecast,
     /// What its chunks move and hold: without any seconds, which follow from links and updates.
     pub run: ChunkRun,
@@ -82,6 +82,8 @@ pub fn in_chunks(
             up_bytes: moved.up,
             down_bytes: moved.down,
             fetches: moved.fetches,
+            gathered_bytes: moved.gathered,
+            scattered_bytes: moved.scattered,
             other_bytes: other,
             payload_bytes: resident,
             ..ChunkRun::default()

@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 
 use loadmaster_proto::chunks::groups::Sharing;
-use loadmaster_proto::chunks::host::{HostCopy, HostMemory, spills};
-use loadmaster_proto::chunks::layout::Layout;
+use loadmaster_proto::chunks::host::{HostCopy, HostMemory, may_leave_unfinished};
+use loadmaster_proto::chunks::layout::{Chunk, Layout};
 use loadmaster_proto::chunks::lists::{List, Lists};
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
 use loadmaster_proto::chunks::residency::paged::Paging;
@@ -76,6 +76,8 @@ pub(super) struct Laid<'a> {
     pub(super) layout: ChunkLayout,
     pub(super) lists: Lists,
     pub(super) places: Layout,
+    /// Who owns which part of each chunk.
+    pub(super) sharing: Sharing,
     /// As if all state were on the host.
     pub(super) uses: Uses,
     /// Chunks in the order in which their state is better on the device: whose gradients arrive last and that are needed
@@ -84,18 +86,21 @@ pub(super) struct Laid<'a> {
 }
 
 impl<'a> Laid<'a> {
+    /// # Errors
+    /// No or too many ranks.
     pub(super) fn new(
         question: &'a ChunkQuestion,
         ground: &'a Ground,
         (layout, lists): (ChunkLayout, Lists),
         places: Layout,
-    ) -> Self {
+    ) -> Result<Self, Invalid> {
+        let sharing = Sharing::new(question.ranks, lists.alignment_elements())?;
         let uses = Uses::of(&question.model, &places, &ground.steps);
         let mut ranked: Vec<usize> = (0..places.chunks().len()).collect();
         ranked.sort_by_key(|&chunk| {
             (Reverse(completed(&uses, chunk)), uses.payloads()[chunk].steps.first().copied())
         });
-        Self { question, ground, layout, lists, places, uses, ranked }
+        Ok(Self { question, ground, layout, lists, places, sharing, uses, ranked })
     }
 
     /// The layout of these.
@@ -113,21 +118,37 @@ impl<'a> Laid<'a> {
         self.ranked.len()
     }
 
-    /// Bytes of a chunk's payload.
-    pub(super) fn payload_bytes(&self, chunk: usize) -> u64 {
-        let capacity = self.places.chunks().get(chunk).map_or(0, |chunk| chunk.capacity);
-        capacity.saturating_mul(self.lists.scalar_bytes(List::Parameters))
+    fn elements_of(&self, chunk: usize, of: impl Fn(&Chunk) -> u64) -> u64 {
+        self.places.chunks().get(chunk).map_or(0, of)
     }
 
-    /// Bytes that a copy of a chunk's payload moves.
+    /// Bytes of a chunk's payload.
+    pub(super) fn payload_bytes(&self, chunk: usize) -> u64 {
+        let elements = self.elements_of(chunk, |of| self.sharing.payload(of));
+        elements.saturating_mul(self.lists.scalar_bytes(List::Parameters))
+    }
+
+    /// Bytes that a copy of a chunk's payload moves, of which nothing is unfinished.
     pub(super) fn copied_bytes(&self, chunk: usize) -> u64 {
-        let extent = self.places.chunks().get(chunk).map_or(0, |chunk| chunk.extent);
-        extent.saturating_mul(self.lists.scalar_bytes(List::Parameters))
+        let is_alone = self.sharing.ranks() == 1;
+        let elements = self.elements_of(chunk, |of| if is_alone { of.extent } else { self.sharing.part(of) });
+        elements.saturating_mul(self.lists.scalar_bytes(List::Parameters))
     }
 
     /// Elements that an update of a chunk goes over.
     pub(super) fn elements(&self, chunk: usize) -> u64 {
-        self.places.chunks().get(chunk).map_or(0, |chunk| chunk.extent)
+        self.elements_of(chunk, |of| most_updated(&self.sharing, of))
+    }
+
+    /// Seconds of an all-gather or a reduce-scatter of a chunk.
+    pub(super) fn exchange_seconds(&self, chunk: usize) -> f64 {
+        let others = u64::from(self.sharing.ranks().saturating_sub(1));
+        self.question.rates.exchange_seconds(self.copied_bytes(chunk).saturating_mul(others))
+    }
+
+    /// Whether a payload may leave the device before its gradients are complete.
+    pub(super) fn may_leave_unfinished(&self, host_copy: HostCopy, of: &PayloadUses) -> bool {
+        may_leave_unfinished(host_copy, &self.sharing, of)
     }
 
     /// Whether the state of each chunk is on the device where that of the `count` first ranked is.
@@ -154,7 +175,7 @@ impl<'a> Laid<'a> {
         let mut bare = self.uses.bare_bytes(
             |chunk| self.payload_bytes(chunk),
             |of| are.get(of.payload.chunk).copied().unwrap_or(false),
-            |of| spills(host_copy, of),
+            |of| self.may_leave_unfinished(host_copy, of),
         );
         let always = self.on_device_bytes(on_device);
         bare.iter_mut().for_each(|bytes| *bytes = bytes.saturating_add(always));
@@ -183,8 +204,8 @@ impl<'a> Laid<'a> {
     }
 
     fn host(&self, uses: &Uses, host_copy: HostCopy) -> Result<HostMemory, Invalid> {
-        let sharing = Sharing::alone();
-        HostMemory::new(&self.places, &self.lists, uses, &sharing, host_copy, self.question.choices.staging)
+        let staging = self.question.choices.staging;
+        HostMemory::new(&self.places, &self.lists, uses, &self.sharing, host_copy, staging)
     }
 
     fn uses_with(&self, on_device: usize) -> Uses {
@@ -198,6 +219,11 @@ impl<'a> Laid<'a> {
         chunks
     }
 
+    /// The most chunks whose state may be on the device, whatever room there is.
+    pub(super) fn most_choosable(&self) -> usize {
+        if self.sharing.ranks() == 1 { self.count() } else { 0 }
+    }
+
     /// All that follows from a choice.
     ///
     /// # Errors
@@ -209,10 +235,9 @@ impl<'a> Laid<'a> {
     /// The same where the chunks on the device are those of these uses.
     pub(super) fn chunks_of(&self, uses: Uses, host_copy: HostCopy) -> Result<Chunks, Invalid> {
         let host = self.host(&uses, host_copy)?;
-        let Self { lists, places, ground, .. } = self;
-        let sharing = Sharing::alone();
+        let Self { lists, places, sharing, ground, .. } = self;
         let steps = ground.steps.clone();
-        Ok(Chunks { lists: *lists, layout: places.clone(), steps, uses, sharing, host })
+        Ok(Chunks { lists: *lists, layout: places.clone(), steps, uses, sharing: *sharing, host })
     }
 
     /// How it is trained, with visits of a rule until others are planned.
@@ -232,20 +257,26 @@ impl<'a> Laid<'a> {
         }
     }
 
-    /// The most chunks whose state the device has room for; none where it lacks room even with none of them.
+    /// The most chunks whose state the device has room for; none where it lacks room even with none of them. Of chunks that
+    /// ranks share none is there.
     pub(super) fn most_on_device(&self, host_copy: HostCopy) -> Option<usize> {
         // With one more of them no step needs less: the state comes to what the payload may need anyway.
         let fits = |count: usize| self.device_lack(host_copy, count).is_none();
         if !fits(0) {
             return None;
         }
-        let (mut fit, mut not) = (0, self.count() + 1);
+        let (mut fit, mut not) = (0, self.most_choosable() + 1);
         while fit + 1 < not {
             let middle = fit + (not - fit) / 2;
             if fits(middle) { fit = middle } else { not = middle }
         }
         Some(fit)
     }
+}
+
+/// The most elements of a chunk that a rank updates: those that it owns.
+pub(super) fn most_updated(sharing: &Sharing, chunk: &Chunk) -> u64 {
+    sharing.part(chunk).min(chunk.extent)
 }
 
 /// The step behind which all gradients of a chunk are there, where nobody's state is on the device.

@@ -2,11 +2,15 @@
 //!
 //! A lane does one thing at a time, in the order in which it was asked. What happens at a boundary and in which order is
 //! [`loadmaster_proto::chunks::residency`]'s to say, and the rank does it so. Chunks whose state is on the device are updated
-//! behind the step that completes them, as a part of it.
+//! behind the step that completes them, as a part of it. Ranks that share chunks exchange parts at boundaries: gradients that are
+//! complete before they leave, parameters when they have come. Passes wait for that, so it is their lane's; and all ranks do
+//! as much at the same time, so one of them stands for all.
 
 use loadmaster_proto::chunks::host::HostMemory;
 use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies, Visits};
 use loadmaster_proto::chunks::stage::{Chunks, UpdateTime};
+
+use super::laid::most_updated;
 
 /// Most iterations until one begins as another did.
 const MOST_ITERATIONS: usize = 32;
@@ -26,6 +30,11 @@ pub struct LaneRates {
     pub update: f64,
     /// Updates on the device, parameters per second.
     pub device_update: f64,
+    /// What a rank gets of the others that share chunks with it, bytes per second; the same for gradients that go to their
+    /// owners.
+    pub gather: f64,
+    /// Seconds that every all-gather and reduce-scatter takes besides its bytes'.
+    pub collective_seconds: f64,
 }
 
 impl LaneRates {
@@ -37,6 +46,11 @@ impl LaneRates {
     /// Seconds of a copy to the host.
     pub fn down_seconds(&self, bytes: u64) -> f64 {
         self.copy_seconds + bytes as f64 / self.down
+    }
+
+    /// Seconds of an all-gather or a reduce-scatter of so many bytes that other ranks own; none where there are none.
+    pub fn exchange_seconds(&self, others_bytes: u64) -> f64 {
+        if others_bytes == 0 { 0.0 } else { self.collective_seconds + others_bytes as f64 / self.gather }
     }
 
     /// Seconds of an update on the host.
@@ -71,6 +85,8 @@ pub struct Lanes {
     pub fetch_seconds: f64,
     /// The same for what leaves.
     pub leave_seconds: f64,
+    /// Seconds of passes' lane in which ranks exchange parts of chunks.
+    pub exchange_seconds: f64,
     /// Whether iterations repeat themselves. Where they do not within those that were looked at, seconds are the mean of the
     /// later half, and no less than the busiest lane's.
     pub is_steady: bool,
@@ -80,7 +96,7 @@ pub struct Lanes {
 /// plan that moves and computes as much.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct LaneSeconds {
-    /// Passes, and updates on the device.
+    /// Passes, updates on the device, and what ranks exchange.
     pub compute: f64,
     /// Copies to the device.
     pub up: f64,
@@ -128,6 +144,7 @@ fn mean(told: &[Lanes], is_steady: bool) -> Lanes {
         busy: told.last().map(|told| told.busy).unwrap_or_default(),
         fetch_seconds: of(|told| told.fetch_seconds),
         leave_seconds: of(|told| told.leave_seconds),
+        exchange_seconds: told.last().map(|told| told.exchange_seconds).unwrap_or_default(),
         is_steady,
     }
 }
@@ -214,10 +231,16 @@ impl<'a> LaneRun<'a> {
         let mut told = Lanes::default();
         let mut later = Vec::new();
         for (boundary, DueVisits { leave, are_gone, come, are_needed }) in due.iter().enumerate() {
-            leave.iter().for_each(|of| clocks.leave(scene, of, &mut told.busy, &mut later));
-            told.leave_seconds += clocks.wait(are_gone);
+            leave.iter().for_each(|of| clocks.leave(scene, of, &mut told, &mut later));
+            told.leave_seconds += are_gone.iter().map(|of| clocks.wait(of)).sum::<f64>();
             come.iter().for_each(|of| clocks.come(scene, of, &mut told.busy));
-            told.fetch_seconds += clocks.wait(are_needed);
+            for of in are_needed {
+                told.fetch_seconds += clocks.wait(of);
+                let (_, visit, copies) = of;
+                if copies.is_gathered() {
+                    clocks.exchange(scene, visit.payload.chunk, &mut told);
+                }
+            }
             let seconds = seconds.get(boundary).copied().unwrap_or(0.0);
             told.busy.compute += seconds;
             clocks.now += seconds;
@@ -243,10 +266,14 @@ impl Clocks {
         &mut self,
         scene: &LaneScene<'_>,
         &(payload, visit, copies): &Told,
-        busy: &mut LaneSeconds,
+        told: &mut Lanes,
         later: &mut Vec<usize>,
     ) {
         let chunk = visit.payload.chunk;
+        if copies.is_complete {
+            self.exchange(scene, chunk, told);
+        }
+        let busy = &mut told.busy;
         let passes = copies.is_complete && scene.has_no_place(payload);
         let free = if passes { self.passed[self.next_passed] } else { 0.0 };
         let seconds = scene.rates.down_seconds(scene.chunks.copied_bytes(chunk, copies.leaves_unfinished));
@@ -272,12 +299,19 @@ impl Clocks {
         busy.up += seconds;
     }
 
-    /// Waits for the copies of payloads. Returns the seconds that it takes.
-    fn wait(&mut self, told: &[Told]) -> f64 {
-        let there = told.iter().map(|&(payload, ..)| self.copied[payload]).fold(self.now, f64::max);
-        let waited = there - self.now;
-        self.now = there;
+    /// Waits for the copy of a payload. Returns the seconds that it takes.
+    fn wait(&mut self, &(payload, ..): &Told) -> f64 {
+        let waited = (self.copied[payload] - self.now).max(0.0);
+        self.now = self.now.max(self.copied[payload]);
         waited
+    }
+
+    /// Ranks give each other their parts of a chunk: of its parameters, or of gradients.
+    fn exchange(&mut self, scene: &LaneScene<'_>, chunk: usize, told: &mut Lanes) {
+        let seconds = scene.rates.exchange_seconds(scene.chunks.others_bytes(chunk));
+        self.now += seconds;
+        told.exchange_seconds += seconds;
+        told.busy.compute += seconds;
     }
 
     /// A chunk is updated once its gradients are there. Returns the seconds that it takes.
@@ -290,8 +324,9 @@ impl Clocks {
 }
 
 impl LaneScene<'_> {
+    /// Elements that an update of a chunk goes over.
     fn elements(&self, chunk: usize) -> u64 {
-        self.chunks.layout.chunks().get(chunk).map_or(0, |chunk| chunk.extent)
+        self.chunks.layout.chunks().get(chunk).map_or(0, |chunk| most_updated(&self.chunks.sharing, chunk))
     }
 
     /// Whether a payload's gradients only pass through the host.

@@ -28,6 +28,8 @@ pub struct ProfiledPasses<'a> {
     pub model: &'a Model,
     /// How it is trained, but for what is computed again.
     pub training: TrainingSpec,
+    /// Replicas, each of which has its share of every micro-batch.
+    pub ranks: u32,
     /// What is kept free besides predicted bytes.
     pub margin: Margin,
     /// What bytes and seconds are multiplied with.
@@ -61,10 +63,11 @@ impl ProfiledPasses<'_> {
         self.predictor.moments(&self.setting(recompute), chunks)
     }
 
-    /// The whole model on one device.
+    /// The whole model on each replica's device.
     pub fn setting(&self, recompute: RecomputePolicy) -> StageSetting {
+        let whole = StageConfig::single(0, self.model.layers().len().saturating_sub(1));
         StageSetting {
-            stage: StageConfig::single(0, self.model.layers().len().saturating_sub(1)),
+            stage: StageConfig { data_degree: self.ranks, ..whole },
             stage_index: 0,
             stage_count: 1,
             training: TrainingSpec { recompute, ..self.training },

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::groups::Sharing;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::stage::{ChunkedStage, StepKernel};
@@ -14,16 +15,18 @@ use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use super::LaneRates;
 use crate::predict::PredictionError;
 
-/// A model that is to be trained in chunks on one device.
+/// A model that is to be trained in chunks, by one rank or by several that share them.
 #[derive(Debug, Clone)]
 pub struct ChunkQuestion {
     /// The model.
     pub model: Model,
-    /// How it is trained, but for what is computed again, which is chosen.
+    /// How it is trained, but for what is computed again, which is chosen. Its micro-batch is that of all ranks.
     pub training: TrainingSpec,
-    /// Bytes of the device, for chunks and all else.
+    /// Replicas of the model, each on a device of its own with its share of every micro-batch: each owns a part of every chunk.
+    pub ranks: u32,
+    /// Bytes of a rank's device, for chunks and all else.
     pub capacity: Bytes,
-    /// Bytes of the host that chunks may take.
+    /// Bytes of the host that each rank's part of the chunks may take.
     pub host_memory: Bytes,
     /// How fast copies and updates are.
     pub rates: LaneRates,
@@ -48,7 +51,8 @@ pub struct ChunkChoices {
     pub ahead: RangeInclusive<usize>,
     /// How many steps a complete payload has to leave in.
     pub behind: RangeInclusive<usize>,
-    /// How many chunks have their state on the device, or all where there are fewer; any number where none is named.
+    /// How many chunks have their state on the device, or all where there are fewer; any number where none is named. None of
+    /// those that ranks share.
     pub on_device: Option<usize>,
     /// Buffers that gradients pass through where they have no place on the host.
     pub staging: usize,
@@ -141,15 +145,31 @@ impl ChunkQuestion {
         for &recompute in recomputes {
             ChunkedStage::check_training(&self.training(recompute))?;
         }
-        let LaneRates { up, down, copy_seconds, update, device_update } = self.rates;
-        let rates = [("up", up), ("down", down), ("update", update), ("device_update", device_update)];
+        Sharing::new(self.ranks, 1)?;
+        if let Some(count) = self.choices.on_device.filter(|&count| count > 0 && self.ranks > 1) {
+            let why = format!(
+                "is {count}, must be 0 where {} ranks share chunks: each has its part of all state on its host",
+                self.ranks
+            );
+            return Err(Invalid::field("on_device", why));
+        }
+        let LaneRates { up, down, copy_seconds, update, device_update, gather, collective_seconds } =
+            self.rates;
+        let rates = [
+            ("up", up),
+            ("down", down),
+            ("update", update),
+            ("device_update", device_update),
+            ("gather", gather),
+        ];
         if let Some((field, rate)) = rates.into_iter().find(|(_, rate)| !(rate.is_finite() && *rate > 0.0)) {
             return Err(Invalid::field(field, format!("is {rate}, must be above 0")).under("rates"));
         }
         in_range("tolerance", self.choices.tolerance, 0.0..=1.0)?;
-        if !(copy_seconds.is_finite() && copy_seconds >= 0.0) {
-            let why = format!("is {copy_seconds}, must be 0 or more");
-            return Err(Invalid::field("rates.copy_seconds", why));
+        for (field, seconds) in [("copy_seconds", copy_seconds), ("collective_seconds", collective_seconds)] {
+            if !(seconds.is_finite() && seconds >= 0.0) {
+                return Err(Invalid::field(field, format!("is {seconds}, must be 0 or more")).under("rates"));
+            }
         }
         Ok(())
     }

@@ -89,7 +89,7 @@ pub(super) fn no_room(question: &ChunkQuestion, passes: &impl Passes) -> Result<
     };
     for ground in &grounds {
         for (how, places) in &layouts {
-            let laid = Laid::new(question, ground, *how, places.clone());
+            let laid = Laid::new(question, ground, *how, places.clone())?;
             for &copy in &question.choices.host_copies {
                 let Some(lack) = laid.lack(copy) else { return Ok(None) };
                 let [device, host] = &mut more;

@@ -2,7 +2,7 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::host::HostCopy;
-use loadmaster_proto::chunks::layout::Layout;
+use loadmaster_proto::chunks::layout::{Chunk, Layout};
 use loadmaster_proto::chunks::lists::{List, Lists};
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::sequence::Sequence;
@@ -48,7 +48,7 @@ pub fn fits(question: &ChunkQuestion, passes: &impl Passes) -> Result<bool, NoCh
     // Smaller chunks are more likely to.
     for (how, places) in layouts(question)?.into_iter().rev() {
         for ground in grounds.iter().filter(|ground| may_fit(question, ground, how.1, &places)) {
-            let laid = Laid::new(question, ground, how, places.clone());
+            let laid = Laid::new(question, ground, how, places.clone())?;
             if question.choices.host_copies.iter().any(|&copy| laid.lack(copy).is_none()) {
                 return Ok(true);
             }
@@ -60,9 +60,16 @@ pub fn fits(question: &ChunkQuestion, passes: &impl Passes) -> Result<bool, NoCh
 /// Whether host and device may hold the state, as far as its bytes alone tell: what is on the device is there in every step,
 /// with its parameters.
 fn may_fit(question: &ChunkQuestion, ground: &Ground, lists: Lists, places: &Layout) -> bool {
-    let elements = places.chunks().iter().fold(0_u64, |sum, chunk| sum.saturating_add(chunk.capacity));
+    let is_shared = question.ranks > 1;
+    let of = |chunk: &Chunk| if is_shared { chunk.extent } else { chunk.capacity };
+    let elements = places.chunks().iter().map(of).fold(0_u64, u64::saturating_add);
     let state = lists.parameter_bytes() - lists.scalar_bytes(List::Parameters);
     let most = ground.costs.needed.iter().copied().max().unwrap_or(0);
+    if is_shared {
+        // Each has its part, and none of it is on a device.
+        let part = elements / u64::from(question.ranks);
+        return part.saturating_mul(state) <= question.host_memory.0;
+    }
     let on_device = question.capacity.0.saturating_sub(most) / lists.parameter_bytes();
     elements.saturating_sub(on_device).saturating_mul(state) <= question.host_memory.0
 }
@@ -78,7 +85,7 @@ impl Laid<'_> {
 
     /// How many chunks must have their state on the device; none where that is open.
     fn fixed_on_device(&self) -> Option<usize> {
-        self.question.choices.on_device.map(|count| count.min(self.count()))
+        self.question.choices.on_device.map(|count| count.min(self.most_choosable()))
     }
 
     /// Bytes of the host that lack.
@@ -96,11 +103,12 @@ impl Laid<'_> {
         if suffices(0) {
             return Some(0);
         }
-        if !suffices(self.count()) {
+        let all = self.most_choosable();
+        if !suffices(all) {
             return None;
         }
         // The host never needs more where one more of them is on the device.
-        let (mut not, mut fewest) = (0, self.count());
+        let (mut not, mut fewest) = (0, all);
         while not + 1 < fewest {
             let middle = not + (fewest - not) / 2;
             if suffices(middle) { fewest = middle } else { not = middle }

@@ -92,10 +92,10 @@ pub enum PredictionError {
         /// Name and version of the predictor.
         predictor: &'static str,
     },
-    /// Chunks are trained by one device.
+    /// In chunks each device trains the whole model.
     #[error(
-        "layers {first}..{last} of {layers} on {devices} devices are not trained in chunks: ask for the whole model \
-         in one stage on one device"
+        "layers {first}..{last} of {layers}, each on {tensor_degree} devices, are not trained in chunks: ask for the whole \
+         model in one stage of replicas"
     )]
     PartInChunks {
         /// First layer asked for.
@@ -104,8 +104,8 @@ pub enum PredictionError {
         last: usize,
         /// Layers of the model.
         layers: usize,
-        /// Devices of the stage.
-        devices: u64,
+        /// Devices that share each layer.
+        tensor_degree: u32,
     },
     /// A curve needs two degrees.
     #[error(

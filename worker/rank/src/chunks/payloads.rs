@@ -188,7 +188,7 @@ impl Payloads {
         let chunk = self.chunk_of(payload);
         if let Some(group) = &self.group {
             group.reduce_scatter(&self.parts(payload)?)?;
-            self.counts.scattered(self.others_bytes(chunk));
+            self.counts.scattered(self.chunks.others_bytes(chunk));
         }
         let (updated, end) = Completion::begun();
         let (gradients, before) = match own {
@@ -262,11 +262,6 @@ impl Payloads {
         let block = &self.all[payload].block;
         let parts = (0..u64::from(ranks)).map(|rank| block.part((rank * part, part)));
         Ok(parts.collect::<Result<_, _>>()?)
-    }
-
-    /// Bytes of a chunk that other ranks own.
-    fn others_bytes(&self, chunk: usize) -> u64 {
-        self.chunks.copied_bytes(chunk, false) * u64::from(self.chunks.sharing.ranks().saturating_sub(1))
     }
 
     fn begin(
@@ -346,9 +341,9 @@ impl Payloads {
         if let Whereabouts::Coming(Some(ticket)) = std::mem::replace(at, Whereabouts::Here) {
             self.counts.came(ticket.wait()?);
         }
-        if let Some(group) = self.group.as_ref().filter(|_| copies.comes && !copies.comes_unfinished) {
+        if let Some(group) = self.group.as_ref().filter(|_| copies.is_gathered()) {
             group.all_gather(&self.parts(payload)?)?;
-            self.counts.gathered(self.others_bytes(self.chunk_of(payload)));
+            self.counts.gathered(self.chunks.others_bytes(self.chunk_of(payload)));
         }
         Ok(())
     }

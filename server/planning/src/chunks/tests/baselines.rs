@@ -7,9 +7,9 @@ use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{Precision, RecomputePolicy, TrainingSpec};
 use proptest::prelude::*;
 
-use super::draw::{Costs, cases, chain, training};
+use super::draw::{Costs, RATES, cases, chain, training};
 use crate::chunks::baseline::{Baseline, Margin, PatrickStar};
-use crate::chunks::{ChunkChoices, ChunkQuestion, LaneRates, NoChunks};
+use crate::chunks::{ChunkChoices, ChunkQuestion, NoChunks};
 
 fn baselines() -> impl Strategy<Value = Baseline> {
     let eviction = prop_oneof![Just(Eviction::Belady), Just(Eviction::Lru), Just(Eviction::Fifo)];
@@ -41,7 +41,7 @@ proptest! {
             Err(why) => return Err(TestCaseError::fail(why.to_string())),
         };
         let training = TrainingSpec { recompute, ..question.training };
-        let chunks = plan.stage.lay_out(&question.model, &training).unwrap();
+        let chunks = plan.stage.lay_out_shared(&question.model, &training, question.ranks).unwrap();
         prop_assert_eq!(plan.stage.update, UpdateTime::AfterBackward);
         prop_assert!(plan.peak() <= question.capacity && plan.host_bytes <= question.host_memory);
         let on_host = (0..chunks.layout.chunks().len()).filter(|chunk| !plan.stage.on_device.contains(chunk));
@@ -103,9 +103,10 @@ fn a_palindrome_is_fetched_alike_by_every_rule() {
         let question = ChunkQuestion {
             model: model.clone(),
             training,
+            ranks: 1,
             capacity: Bytes(1000 + room * 4 * 72),
             host_memory: Bytes(1 << 20),
-            rates: LaneRates { up: 1e3, down: 1e3, copy_seconds: 0.0, update: 1e3, device_update: 1e4 },
+            rates: RATES,
             choices: ChunkChoices::default(),
         };
         for eviction in [Eviction::Belady, Eviction::Lru, Eviction::Fifo] {

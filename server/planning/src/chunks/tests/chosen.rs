@@ -1,14 +1,12 @@
 //! Chosen plans and their proofs against every choice that there is.
 
-use loadmaster_proto::chunks::host::spills;
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
-use loadmaster_proto::chunks::residency::visits::Visits;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage};
 use loadmaster_proto::training::TrainingSpec;
 use proptest::prelude::*;
 
-use super::draw::{Case, cases, simulate, weighed};
+use super::draw::{Case, SharedChunk, cases, simulate, weighed};
 use crate::chunks::choose::{all_laid, groups};
 use crate::chunks::laid::Ground;
 use crate::chunks::{ChunkPlan, Lanes, NoChunks, Passes, choose};
@@ -17,23 +15,39 @@ use crate::chunks::{ChunkPlan, Lanes, NoChunks, Passes, choose};
 fn check(case: &Case, plan: &ChunkPlan) -> Result<(), TestCaseError> {
     let question = &case.question;
     let training = TrainingSpec { recompute: plan.recompute, ..question.training };
-    let chunks = plan.stage.lay_out(&question.model, &training).unwrap();
+    let ranks = question.ranks;
+    let chunks = plan.stage.lay_out_shared(&question.model, &training, ranks).unwrap();
     let costs = case.costs.costs(plan.stage.order, plan.recompute).unwrap();
     prop_assert_eq!(&costs.needed, &plan.needed);
     let ChunkResidency::Planned(visits) = &plan.stage.residency else { panic!("visits are planned") };
-    let copied = |chunk: usize| chunks.copied_bytes(chunk, false);
-    let (mut up, mut down) = (0, 0);
+    let (mut up, mut down, mut gathered, mut scattered) = (0, 0, 0, 0);
     let mut resident = vec![chunks.on_device_bytes(); plan.needed.len()];
     for visit in visits {
-        (visit.fetched..visit.freed)
-            .for_each(|step| resident[step] += chunks.payload_bytes(visit.payload.chunk));
+        let of_chunk = SharedChunk::of(&chunks, visit.payload.chunk, ranks);
+        (visit.fetched..visit.freed).for_each(|step| resident[step] += of_chunk.whole);
         let uses = chunks.uses.payloads().iter().find(|of| of.payload == visit.payload).unwrap();
         let made = visit.payload.is_gradients && uses.gradients[0] >= visit.needed;
         let changed = uses.gradients.iter().any(|step| (visit.needed..visit.leaves).contains(step));
-        up += if made { 0 } else { copied(visit.payload.chunk) };
-        down += if changed { copied(visit.payload.chunk) } else { 0 };
+        let was_begun = uses.gradients.iter().any(|step| *step < visit.needed);
+        let is_done = uses.gradients.iter().all(|step| *step < visit.leaves);
+        let others = u64::from(ranks - 1) * of_chunk.part;
+        if !made {
+            up += of_chunk.copied(was_begun);
+            gathered += if was_begun { 0 } else { others };
+        }
+        if changed {
+            down += of_chunk.copied(!is_done);
+            scattered += if is_done { others } else { 0 };
+        }
     }
     prop_assert_eq!((plan.moved.up, plan.moved.down), (up, down));
+    prop_assert_eq!((plan.moved.gathered, plan.moved.scattered), (gathered, scattered));
+    // Gradients of all chunks go to their owners once.
+    let chunks_of = |chunk| u64::from(ranks - 1) * SharedChunk::of(&chunks, chunk, ranks).part;
+    prop_assert_eq!(
+        scattered,
+        (0..chunks.layout.chunks().len()).map(chunks_of).sum::<u64>() * u64::from(ranks > 1)
+    );
     prop_assert_eq!(&plan.resident, &resident);
     prop_assert!(plan.peak() <= question.capacity);
     prop_assert_eq!(plan.host_bytes.0, chunks.host.bytes);
@@ -102,7 +116,7 @@ proptest! {
             let chunks = laid.chunks(group.host_copy, group.on_device).unwrap();
             let stage = laid.stage(group.host_copy, group.on_device);
             let visits = stage.paged(Paging { eviction, ahead, behind }, &chunks, &laid.room()).unwrap();
-            let checked = Visits::new(&chunks.uses, &visits, |of| spills(stage.host_copy, of)).unwrap();
+            let checked = stage.told(&chunks, &visits).unwrap();
             let up = chunks.moved(&checked).up as f64 / question.rates.up;
             let stage = ChunkedStage { residency: ChunkResidency::Planned(visits), ..stage };
             let lanes = simulate(question, &stage, &chunks, &laid.ground.costs);

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-use loadmaster_proto::chunks::host::{HostCopy, spills};
+use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
-use loadmaster_proto::chunks::residency::visits::{Visit, Visits};
+use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, UpdateTime};
 use proptest::prelude::*;
 
-use super::draw::{Case, cases, stages};
+use super::draw::{Case, SharedChunk, cases, stages};
 use crate::chunks::lanes::LaneRun;
 use crate::chunks::{LaneRates, LaneScene, StepCosts};
 
@@ -31,9 +31,12 @@ fn jobs(
 ) -> (Vec<Job>, Vec<usize>) {
     let (uses, layout) = (&chunks.uses, chunks.layout.chunks());
     let position = |visit: &Visit| uses.payloads().iter().position(|of| of.payload == visit.payload).unwrap();
-    let bytes = |visit: &Visit| {
-        (layout[visit.payload.chunk].extent * chunks.payload_bytes(visit.payload.chunk)
-            / layout[visit.payload.chunk].capacity) as f64
+    let shares: Vec<SharedChunk> =
+        (0..layout.len()).map(|chunk| SharedChunk::of(chunks, chunk, chunks.sharing.ranks())).collect();
+    let bytes = |visit: &Visit, is_unfinished: bool| shares[visit.payload.chunk].copied(is_unfinished) as f64;
+    let exchange = |visit: &Visit| match shares[visit.payload.chunk] {
+        SharedChunk { ranks: 1, .. } => 0.0,
+        of => rates.collective_seconds + f64::from(of.ranks - 1) * of.part as f64 / rates.gather,
     };
     let gradients = |visit: &Visit| uses.payloads()[position(visit)].gradients.clone();
     let changes =
@@ -41,6 +44,7 @@ fn jobs(
     let is_complete =
         |visit: &Visit| changes(visit) && gradients(visit).iter().all(|step| *step < visit.leaves);
     let comes = |visit: &Visit| !(visit.payload.is_gradients && gradients(visit)[0] >= visit.needed);
+    let comes_unfinished = |visit: &Visit| gradients(visit).iter().any(|step| *step < visit.needed);
     let mut jobs: Vec<Job> = Vec::new();
     let mut ends = Vec::new();
     let mut updated: Vec<Option<usize>> = vec![None; layout.len()];
@@ -54,10 +58,15 @@ fn jobs(
                 visits.iter().filter(|of| of.leaves == boundary && changes(of)).collect();
             leave.sort_by_key(|of| position(of));
             for visit in leave {
-                let seconds = rates.copy_seconds + bytes(visit) / rates.down;
+                let is_unfinished = !is_complete(visit);
+                if !is_unfinished {
+                    jobs.push(Job { lane: 0, seconds: exchange(visit), after: last.into_iter().collect() });
+                    last = Some(jobs.len() - 1);
+                }
+                let seconds = rates.copy_seconds + bytes(visit, is_unfinished) / rates.down;
                 let mut after: Vec<usize> = last.into_iter().collect();
                 let chunk = visit.payload.chunk;
-                let update = layout[chunk].extent as f64 / rates.update;
+                let update = shares[chunk].updated as f64 / rates.update;
                 let place = &chunks.host.chunks[chunk];
                 let has_place = if visit.payload.is_gradients { &place.gradients } else { &place.parameters };
                 let passes = is_complete(visit) && has_place.is_none();
@@ -81,11 +90,25 @@ fn jobs(
             come.sort_by_key(|of| (of.needed, position(of)));
             for visit in come {
                 let after = gone.iter().copied().chain(last).chain(updated[visit.payload.chunk]).collect();
-                jobs.push(Job { lane: 1, seconds: rates.copy_seconds + bytes(visit) / rates.up, after });
+                let seconds = rates.copy_seconds + bytes(visit, comes_unfinished(visit)) / rates.up;
+                jobs.push(Job { lane: 1, seconds, after });
                 copies.push((*visit, jobs.len() - 1, false));
             }
-            let needed = copies.iter().filter(|of| !of.2 && of.0.needed == boundary).map(|of| of.1);
-            let after: Vec<usize> = gone.iter().copied().chain(needed).chain(last).collect();
+            let mut needed: Vec<(Visit, usize)> = Vec::new();
+            for &(visit, copy, leaves) in &copies {
+                if !leaves && visit.needed == boundary {
+                    needed.push((visit, copy));
+                }
+            }
+            needed.sort_by_key(|of| position(&of.0));
+            let mut after: Vec<usize> = gone.iter().copied().chain(last).collect();
+            for (visit, copy) in needed {
+                after.push(copy);
+                if !comes_unfinished(&visit) {
+                    jobs.push(Job { lane: 0, seconds: exchange(&visit), after: after.clone() });
+                    after.push(jobs.len() - 1);
+                }
+            }
             let mut seconds = costs.seconds.get(boundary).copied().unwrap_or(0.0);
             for chunk in uses.completed_on_device(boundary) {
                 seconds += layout[chunk].extent as f64 / rates.device_update;
@@ -160,7 +183,7 @@ proptest! {
         let rates = case.question.rates;
         let (jobs, passes) = jobs((&chunks, &stage, &visits), &costs, rates);
         let ends = clock(&jobs);
-        let checked = Visits::new(&chunks.uses, &visits, |of| spills(stage.host_copy, of)).unwrap();
+        let checked = stage.told(&chunks, &visits).unwrap();
         let scene = LaneScene { chunks: &chunks, visits: &checked, update: stage.update, seconds: &costs.seconds, rates };
         let mut run = LaneRun::new(&scene);
         let mut end = 0.0;
@@ -187,7 +210,7 @@ proptest! {
         let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
         let paging = Paging { eviction: Eviction::Belady, ahead, behind: 1 };
         let visits = stage.paged(paging, &chunks, &room).unwrap();
-        let checked = Visits::new(&chunks.uses, &visits, |of| spills(stage.host_copy, of)).unwrap();
+        let checked = stage.told(&chunks, &visits).unwrap();
         let rates = case.question.rates;
         let scene = LaneScene { chunks: &chunks, visits: &checked, update: stage.update, seconds: &costs.seconds, rates };
         let told = scene.simulate();

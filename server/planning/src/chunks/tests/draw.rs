@@ -1,11 +1,12 @@
 //! Random questions, and every choice of theirs, weighed through the contract alone.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::chunks::host::{HostCopy, spills};
+use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::layout::Chunk;
+use loadmaster_proto::chunks::lists::List;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
-use loadmaster_proto::chunks::residency::visits::Visits;
 use loadmaster_proto::chunks::sequence::Sequence;
 use loadmaster_proto::chunks::stage::{
     ChunkMoves, ChunkResidency, ChunkedStage, Chunks, StepKernel, UpdateTime,
@@ -22,6 +23,17 @@ use crate::chunks::{
     ChunkChoices, ChunkQuestion, LaneRates, LaneScene, Lanes, Passes, StepCosts, TriedSizes,
 };
 use crate::predict::PredictionError;
+
+/// Of one rank.
+pub(super) const RATES: LaneRates = LaneRates {
+    up: 1e3,
+    down: 1e3,
+    copy_seconds: 0.0,
+    update: 1e3,
+    device_update: 1e4,
+    gather: 1e3,
+    collective_seconds: 0.0,
+};
 
 /// Costs that repeat, begun elsewhere by each order and recomputation.
 #[derive(Debug, Clone)]
@@ -134,22 +146,27 @@ pub(super) fn training(precision: Precision, micro_batches: u32) -> TrainingSpec
 prop_compose! {
     fn rates()(
         up in 1_u32..60, down in 1_u32..60, update in 1_u32..60, device_update in 1_u32..60,
+        gather in 1_u32..60, collective_seconds in prop_oneof![Just(0.0), 0.0..0.5_f64],
         copy_seconds in prop_oneof![Just(0.0), 0.0..0.5_f64], speed in prop_oneof![Just(10.0), Just(100.0), Just(1000.0)],
     ) -> LaneRates {
-        let [up, down, update, device_update] = [up, down, update, device_update].map(|of| f64::from(of) * speed);
-        LaneRates { up, down, copy_seconds, update, device_update: 10.0 * device_update }
+        let rates = [up, down, update, device_update, gather];
+        let [up, down, update, device_update, gather] = rates.map(|of| f64::from(of) * speed);
+        LaneRates {
+            up, down, copy_seconds, update, gather, collective_seconds,
+            device_update: 10.0 * device_update,
+        }
     }
 }
 
 prop_compose! {
-    fn choices(parameters: u64)(
+    fn choices(parameters: u64, ranks: u32)(
         orders in some(&[ChunkOrder::Layer, ChunkOrder::MicroBatch]),
         recomputes in some(&[RecomputePolicy::None, RecomputePolicy::Layer]),
         host_copies in some(&[HostCopy::Kept, HostCopy::Made]),
         layouts in prop_oneof![3 => Just(vec![ChunkLayout::Aligned]), 1 => some(&[ChunkLayout::Aligned, ChunkLayout::Patrickstar])],
         shares in proptest::collection::vec(1_u64..=110, 1..4),
         (ahead, behind) in (0_usize..=3, 0_usize..=2),
-        on_device in prop_oneof![3 => Just(None), 1 => (0_usize..4).prop_map(Some)],
+        on_device in prop_oneof![3 => Just(None), 1 => (0_usize..4).prop_map(move |count| Some(if ranks == 1 { count } else { 0 }))],
         staging in 1_usize..4,
     ) -> ChunkChoices {
         let sizes = shares.iter().map(|share| (parameters * share / 100).max(1)).collect();
@@ -164,23 +181,25 @@ prop_compose! {
     }
 }
 
-/// From too little memory to plenty of it, on both sides.
+/// From too little memory to plenty of it, on both sides, alone and among ranks.
 pub(super) fn cases() -> impl Strategy<Value = Case> {
     let precision = prop_oneof![Just(Precision::Fp32), Just(Precision::Bf16)];
     let costs = (
         proptest::collection::vec(0_u64..4_000, 1..20),
         proptest::collection::vec(prop_oneof![1 => Just(0.0), 5 => 0.1..20.0_f64], 1..20),
     );
-    (models(), precision, 1_u32..4, costs, rates(), 0_u64..=130, 0_u64..=140).prop_flat_map(
-        |(model, precision, micro_batches, (needed, seconds), rates, device, host)| {
+    let ranks = prop_oneof![2 => Just(1), 1 => Just(2), 1 => Just(3)];
+    (models(), precision, (1_u32..4, ranks), costs, rates(), 0_u64..=130, 0_u64..=140).prop_flat_map(
+        |(model, precision, (micro_batches, ranks), (needed, seconds), rates, device, host)| {
             let training = training(precision, micro_batches);
             let all = 18 * model.parameter_count() + 500;
             let most = needed.iter().copied().max().unwrap();
             let costs = Costs { training, layers: model.layers().len(), needed, seconds };
-            choices(model.parameter_count()).prop_map(move |choices| Case {
+            choices(model.parameter_count(), ranks).prop_map(move |choices| Case {
                 question: ChunkQuestion {
                     model: model.clone(),
                     training,
+                    ranks,
                     capacity: Bytes(most + all * device / 100),
                     host_memory: Bytes(all * host / 100),
                     rates,
@@ -190,6 +209,40 @@ pub(super) fn cases() -> impl Strategy<Value = Case> {
             })
         },
     )
+}
+
+/// What several ranks have of a chunk, by the definition alone: equal parts of what is in it, in whole lines of its lists.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SharedChunk {
+    pub(super) ranks: u32,
+    /// Bytes of the parameters that each owns.
+    pub(super) part: u64,
+    /// Bytes of the parameters on a device.
+    pub(super) whole: u64,
+    /// Parameters that the first of them updates, which has most.
+    pub(super) updated: u64,
+}
+
+impl SharedChunk {
+    pub(super) fn of(chunks: &Chunks, chunk: usize, ranks: u32) -> Self {
+        let Chunk { extent, capacity, .. } = chunks.layout.chunks()[chunk];
+        let scalar = chunks.lists.scalar_bytes(List::Parameters);
+        if ranks == 1 {
+            return Self { ranks, part: extent * scalar, whole: capacity * scalar, updated: extent };
+        }
+        let line = chunks.lists.alignment_elements();
+        let mut part = line;
+        while part * u64::from(ranks) < extent {
+            part += line;
+        }
+        let whole = capacity.max(part * u64::from(ranks)) * scalar;
+        Self { ranks, part: part * scalar, whole, updated: part.min(extent) }
+    }
+
+    /// Bytes of a copy.
+    pub(super) fn copied(&self, is_unfinished: bool) -> u64 {
+        if is_unfinished && self.ranks > 1 { self.whole } else { self.part }
+    }
 }
 
 /// A stage of a question, but for what is on the device when.
@@ -250,20 +303,25 @@ pub(super) fn stages(
             {
                 for &copy in &choices.host_copies {
                     let stage = stage(question, (layout, size, order, copy));
-                    let Ok(chunks) = stage.lay_out(&question.model, &training) else { continue };
+                    let lay_out = |stage: &ChunkedStage| {
+                        stage.lay_out_shared(&question.model, &training, question.ranks)
+                    };
+                    let Ok(chunks) = lay_out(&stage) else { continue };
                     let rounded = (layout, chunks.layout.chunk_elements(), copy);
                     if seen.contains(&rounded) {
                         continue;
                     }
                     seen.push(rounded);
                     let ranked = ranked(&chunks);
-                    let all = 0..=ranked.len();
-                    let counts = choices.on_device.map(|count| count.min(ranked.len()));
+                    // What ranks share is on no device.
+                    let most = if question.ranks == 1 { ranked.len() } else { 0 };
+                    let all = 0..=most;
+                    let counts = choices.on_device.map(|count| count.min(most));
                     for count in counts.map_or(all, |count| count..=count) {
                         let mut on_device = ranked[..count].to_vec();
                         on_device.sort_unstable();
                         let stage = ChunkedStage { on_device, ..stage.clone() };
-                        let chunks = stage.lay_out(&question.model, &training).unwrap();
+                        let chunks = lay_out(&stage).unwrap();
                         let has_room = has_room(question, &stage, &chunks, &costs.needed);
                         visit(&stage, recompute, &chunks, &costs, has_room);
                     }
@@ -280,7 +338,7 @@ pub(super) fn simulate(
     costs: &StepCosts,
 ) -> Lanes {
     let ChunkResidency::Planned(visits) = &stage.residency else { panic!("visits are planned by now") };
-    let visits = Visits::new(&chunks.uses, visits, |of| spills(stage.host_copy, of)).unwrap();
+    let visits = stage.told(chunks, visits).unwrap();
     let (update, rates) = (stage.update, question.rates);
     LaneScene { chunks, visits: &visits, update, seconds: &costs.seconds, rates }.simulate()
 }

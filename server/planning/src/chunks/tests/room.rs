@@ -3,8 +3,8 @@
 use loadmaster_proto::bytes::Bytes;
 use proptest::prelude::*;
 
-use super::draw::{Case, Costs, cases, gpt, has_sizes, stages, training};
-use crate::chunks::{ChunkChoices, ChunkQuestion, ChunkRemedy, LaneRates, NoChunks, choose, fits, largest};
+use super::draw::{Case, Costs, RATES, cases, gpt, has_sizes, stages, training};
+use crate::chunks::{ChunkChoices, ChunkQuestion, ChunkRemedy, NoChunks, choose, fits, largest};
 use loadmaster_proto::training::Precision;
 
 /// Whether any stage of a question has room.
@@ -85,9 +85,8 @@ proptest! {
             let model = gpt(blocks as i64, 2 * hidden, false);
             let training = training(Precision::Bf16, 2);
             let costs = Costs { training, layers: model.layers().len(), needed: vec![500, 900, 100], seconds: vec![1.0] };
-            let rates = LaneRates { up: 1e3, down: 1e3, copy_seconds: 0.0, update: 1e3, device_update: 1e4 };
             let question = ChunkQuestion {
-                model, training, rates,
+                model, training, rates: RATES, ranks: 1,
                 capacity: Bytes(capacity),
                 host_memory: Bytes(host),
                 choices: ChunkChoices { most_simulated: 1, ..ChunkChoices::default() },

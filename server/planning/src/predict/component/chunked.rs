@@ -1,4 +1,4 @@
-//! A model that is trained in chunks: what its device holds besides them (PatrickStar).
+//! A model that is trained in chunks: what the device of each replica holds besides them (PatrickStar).
 //!
 //! Every step is played as with memory actions, but that every layer is a run of its own, nothing is updated on the device, and
 //! the gradients of a layer are in its chunk when the last backward pass that adds to them is over. Both ends of a tied weight
@@ -8,6 +8,7 @@ use loadmaster_proto::chunks::stage::Chunks;
 use loadmaster_proto::measure::tape::LayerTape;
 use loadmaster_proto::training::StaticBytes;
 use loadmaster_proto::training::actions::StageActions;
+use loadmaster_proto::training::stage::StageConfig;
 
 use super::acted::player::Gradients;
 use super::acted::shard::Scene;
@@ -28,7 +29,7 @@ impl Component {
         self.check_whole(setting)?;
         let tapes = self.tapes(key)?;
         let played = self.played(setting)?;
-        // One device.
+        // A replica is one device, and exchanges parts of payloads where they are.
         let shards = different_shards(1, &tapes);
         let stored = Stored {
             whole: StaticBytes { buffers: played.fixed.buffers, ..StaticBytes::default() },
@@ -69,12 +70,12 @@ impl Component {
     }
 
     fn check_whole(&self, setting: &StageSetting) -> Result<(), PredictionError> {
-        let stage = &setting.stage;
-        let (first, last, layers) = (stage.first_layer, stage.last_layer, self.contents.len());
-        let devices = u64::from(stage.data_degree) * u64::from(stage.tensor_degree);
-        if first == 0 && last + 1 == layers && devices == 1 {
+        let StageConfig { first_layer: first, last_layer: last, data_degree: _, tensor_degree } =
+            setting.stage;
+        let layers = self.contents.len();
+        if first == 0 && last + 1 == layers && tensor_degree == 1 {
             return Ok(());
         }
-        Err(PredictionError::PartInChunks { first, last, layers, devices })
+        Err(PredictionError::PartInChunks { first, last, layers, tensor_degree })
     }
 }

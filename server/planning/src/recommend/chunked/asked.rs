@@ -14,7 +14,7 @@ use crate::chunks::{ChunkChoices, TriedSizes};
 use crate::recommend::ask::Rules;
 
 /// Where choices of a search are named in a request.
-const NAMES: [(&str, &str); 8] = [
+const NAMES: [(&str, &str); 9] = [
     ("sizes", "chunks.chunk_elements"),
     ("layouts", "chunks.layouts"),
     ("orders", "chunks.orders"),
@@ -23,6 +23,7 @@ const NAMES: [(&str, &str); 8] = [
     ("recomputes", "recompute"),
     ("update", "chunks.host_copies"),
     ("chunk_elements", "chunks.chunk_elements"),
+    ("on_device", "chunks.on_device"),
 ];
 
 /// What is wrong with a search's question, in the fields of the request that it was made from.
@@ -57,10 +58,10 @@ impl ChunksQuestion<'_> {
             return refuse("host_memory_bytes", why);
         }
         if let Some(given) = &self.request.partitioning
-            && !matches!(given.stages(), [one] if one.devices() == 1)
+            && !matches!(given.stages(), [one] if one.tensor_degree == 1)
         {
-            let why = "is a pipeline or several devices, and a training in chunks is planned as one stage on one device: \
-                       leave it out, or `memory_mode`"
+            let why = "is a pipeline or splits layers, and a training in chunks is planned as one stage of replicas: leave it \
+                       out, or `memory_mode`"
                 .to_owned();
             return refuse("partitioning", why);
         }
@@ -78,23 +79,22 @@ impl ChunksQuestion<'_> {
         let contradicts = [
             ("min_stages", constraints.min_stages.is_some_and(|least| least > 1)),
             ("cut_after", !constraints.cut_after.is_empty()),
-            ("data_degrees", lacks_one(&constraints.data_degrees)),
             ("tensor_degrees", lacks_one(&constraints.tensor_degrees)),
             ("pins", !constraints.pins.is_empty()),
         ];
         if let Some((field, _)) = contradicts.into_iter().find(|(_, contradicts)| *contradicts) {
-            let why = "asks for a pipeline or several devices, and a training in chunks is planned as one stage on one \
-                       device: leave it out, or `memory_mode`"
+            let why = "asks for a pipeline or splits layers, and a training in chunks is planned as one stage of replicas: leave \
+                       it out, or `memory_mode`"
                 .to_owned();
             return refuse(&format!("constraints.{field}"), why);
         }
         Ok(())
     }
 
-    /// An objective that is none of a training on one device.
+    /// An objective that is none of a training in one stage.
     pub(super) fn no_objective(&self) -> Invalid {
         let why = format!(
-            "is {}, and a training in chunks is planned on one device: ask for the shortest iteration, the lowest peak, the \
+            "is {}, and a training in chunks is planned as one stage: ask for the shortest iteration, the lowest peak, the \
              largest micro-batch or the largest model",
             self.wish.objective
         );

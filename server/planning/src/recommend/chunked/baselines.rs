@@ -1,14 +1,15 @@
-//! What others come to on the same device, by the same steps, costs and lanes.
+//! What others come to on the same devices, by the same steps, costs and lanes.
 
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::compared::{Baseline, Outline};
+use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::stage::Partitioning;
 
-use super::objectives::Best;
 use super::{Scene, Trained};
 use crate::chunks::{self, ChunkPlan, NoChunks, PatrickStar};
+use crate::cost::Batch;
 use crate::recommend::answer::QuestionError;
 
 /// Who is compared, by name.
@@ -24,9 +25,11 @@ fn others() -> [(&'static str, Vec<chunks::Baseline>); 4] {
 }
 
 impl Scene<'_> {
-    /// All of it on the device, ZeRO-Offload and PatrickStar.
-    pub(super) fn baselines(&self, best: &Best, plan: &Plan) -> Result<Vec<Baseline>, QuestionError> {
-        let trained = self.trained(best.batch, self.device.capacity);
+    /// All of it on each device, ZeRO-Offload and PatrickStar.
+    pub(super) fn baselines(&self, plan: &Plan) -> Result<Vec<Baseline>, QuestionError> {
+        let TrainingSpec { micro_batch_size, micro_batches, .. } = plan.training;
+        let batch = Batch { micro_batch_size, micro_batches };
+        let trained = self.trained(batch, self.devices.capacity);
         let mut all = vec![self.plain(&trained, plan)?];
         for (name, rules) in others() {
             let mut fastest: Option<ChunkPlan> = None;
@@ -64,7 +67,7 @@ impl Scene<'_> {
             let setting = trained.passes.setting(recompute);
             let found = trained.passes.predictor.stage(&setting)?;
             let needed = trained.passes.corrected(trained.passes.margin.needed(&found).0);
-            let has_room = needed <= self.device.capacity.0;
+            let has_room = needed <= self.devices.capacity.0;
             let seconds = found
                 .seconds
                 .map(|of| (of.forward + of.backward) * f64::from(setting.training.micro_batches) + of.step);
@@ -89,7 +92,7 @@ impl Scene<'_> {
             Some((peak, _)) if !fits => {
                 format!(
                     "{} too much",
-                    loadmaster_proto::bytes::Bytes(peak.saturating_sub(self.device.capacity.0))
+                    loadmaster_proto::bytes::Bytes(peak.saturating_sub(self.devices.capacity.0))
                 )
             }
             _ => String::new(),

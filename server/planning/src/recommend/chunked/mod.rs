@@ -1,9 +1,11 @@
-//! Plans whose parameters and optimizer state are in chunks: one stage, the whole model, on one device (PatrickStar).
+//! Plans whose parameters and optimizer state are in chunks: one stage, the whole model, on one device or on several that share
+//! the chunks (PatrickStar).
 //!
 //! | module | question |
 //! |---|---|
 //! | here | which search answers which objective? |
-//! | `device` | which device is it, and by which profile? |
+//! | `device` | which devices are they, and by which profile? |
+//! | `several` | which of the answers for several numbers of devices is best? |
 //! | `asked` | what may be chosen, and what of the request cannot be? |
 //! | `rates` | how fast are copies and updates, and who says so? |
 //! | `objectives` | which plan is best at what is asked? |
@@ -16,6 +18,7 @@ mod baselines;
 mod device;
 mod objectives;
 mod rates;
+mod several;
 #[cfg(test)]
 mod tests;
 mod with_plain;
@@ -35,7 +38,7 @@ use super::plan::Writer;
 use crate::chunks::{ChunkChoices, ChunkQuestion, NoChunks, ProfiledPasses};
 use crate::cost::Batch;
 use crate::search::Stop;
-use device::ChunkDevice;
+use device::ChunkDevices;
 use rates::SourcedRates;
 pub(super) use with_plain::better;
 
@@ -53,18 +56,30 @@ pub(super) struct ChunksQuestion<'a> {
 }
 
 impl ChunksQuestion<'_> {
-    /// The best plan by the wish's objective.
+    /// The best plan by the wish's objective, of all numbers of devices.
     ///
     /// # Errors
     /// What of the request a training in chunks cannot do, what the profile lacks, or that there is no room.
     pub(super) fn answer(&self) -> Result<Plan, QuestionError> {
-        let scene = self.scene()?;
-        match self.wish.objective {
-            Objective::MinIterationTime | Objective::MaxModel => scene.shortest(),
+        let scenes = self.scenes()?;
+        // Of one model the fastest plan is the best.
+        let objective = match self.wish.objective {
+            Objective::MaxModel => Objective::MinIterationTime,
+            objective => objective,
+        };
+        let answers = scenes.iter().map(|scene| match objective {
+            Objective::MinIterationTime => scene.shortest(),
             Objective::MinPeakMemory => scene.lowest_peak(),
             Objective::MaxBatch => scene.largest_batch(),
-            Objective::Pareto | Objective::MinDevices | Objective::MinCost => Err(self.no_objective().into()),
+            Objective::MaxModel | Objective::Pareto | Objective::MinDevices | Objective::MinCost => {
+                Err(self.no_objective().into())
+            }
+        });
+        let (index, mut plan) = several::best(objective, answers)?;
+        if let Some(scene) = scenes.get(index).filter(|_| !self.wish.brief) {
+            plan.found.baselines = scene.baselines(&plan)?;
         }
+        Ok(plan)
     }
 
     /// Whether there is room for the first batch.
@@ -72,25 +87,33 @@ impl ChunksQuestion<'_> {
     /// # Errors
     /// As [`Self::answer`], but for room.
     pub(super) fn has_room(&self) -> Result<bool, QuestionError> {
-        let scene = self.scene()?;
-        match self.wish.batches.first() {
-            Some(&batch) => {
-                scene.has_room(batch, scene.device.capacity).map_err(|error| scene.refused(error))
+        for scene in self.scenes()? {
+            let Some(&batch) = scene.batches.first() else { continue };
+            if scene.has_room(batch, scene.devices.capacity).map_err(|error| scene.refused(error))? {
+                return Ok(true);
             }
-            None => Ok(false),
         }
+        Ok(false)
     }
 
-    fn scene(&self) -> Result<Scene<'_>, QuestionError> {
+    /// One for each number of devices that may train, with the batches that these split evenly. At least one.
+    fn scenes(&self) -> Result<Vec<Scene<'_>>, QuestionError> {
         self.check()?;
-        let device = self.device()?;
+        let scene = |devices| self.scene(devices);
+        self.devices(&self.wish.batches)?.into_iter().map(scene).collect()
+    }
+
+    fn scene<'a>(&'a self, devices: ChunkDevices<'a>) -> Result<Scene<'a>, QuestionError> {
+        let ranks = devices.ranks();
+        let batches = self.wish.batches.iter().copied();
         Ok(Scene {
             question: self,
             model: self.model()?,
-            rates: self.rates(&device)?,
+            rates: self.rates(&devices)?,
             choices: self.choices(),
-            host_memory: self.host_memory(),
-            device,
+            host_memory: Bytes(self.host_memory().0 / u64::from(ranks.max(1))),
+            batches: batches.filter(|batch| batch.micro_batch_size.is_multiple_of(ranks)).collect(),
+            devices,
         })
     }
 
@@ -105,7 +128,7 @@ impl ChunksQuestion<'_> {
         })
     }
 
-    /// Bytes of the host that chunks may take: as asked, and no more than there is.
+    /// Bytes of the host that chunks of all its ranks may take: as asked, and no more than there is.
     fn host_memory(&self) -> Bytes {
         let there = self.writer.fleet.host_memory();
         there.map_or(self.asked.host_memory, |there| there.min(self.asked.host_memory))
@@ -116,10 +139,13 @@ impl ChunksQuestion<'_> {
 struct Scene<'a> {
     question: &'a ChunksQuestion<'a>,
     model: &'a Model,
-    device: ChunkDevice<'a>,
+    devices: ChunkDevices<'a>,
     rates: SourcedRates,
     choices: ChunkChoices,
+    /// Bytes of the host that each rank may take: its node's are shared equally.
     host_memory: Bytes,
+    /// What of the wish's its replicas split evenly.
+    batches: Vec<Batch>,
 }
 
 /// A training of a scene.
@@ -129,7 +155,7 @@ struct Trained<'a> {
 }
 
 impl Scene<'_> {
-    /// The question for one batch, on a device with so many bytes.
+    /// The question for one batch, on devices with so many bytes each.
     fn trained(&self, batch: Batch, capacity: Bytes) -> Trained<'_> {
         let Batch { micro_batch_size, micro_batches } = batch;
         let schedules = &self.question.wish.schedules;
@@ -144,17 +170,19 @@ impl Scene<'_> {
             question: ChunkQuestion {
                 model: self.model.clone(),
                 training,
+                ranks: self.devices.ranks(),
                 capacity,
                 host_memory: self.host_memory,
                 rates: self.rates.rates,
                 choices: self.choices.clone(),
             },
             passes: ProfiledPasses {
-                predictor: &*self.device.chain.predictor,
+                predictor: &*self.devices.chain.predictor,
                 model: self.model,
                 training,
+                ranks: self.devices.ranks(),
                 margin: self.question.writer.margin,
-                factors: [self.device.factors.bytes, self.device.factors.seconds],
+                factors: [self.devices.factors.bytes, self.devices.factors.seconds],
             },
         }
     }
@@ -166,7 +194,7 @@ impl Scene<'_> {
             NoChunks::Unknown(error) => error.into(),
             NoChunks::NoRoom(lack) => RecommendError::NoRoomInChunks {
                 moment: self.moment(&lack),
-                device: self.device.name.clone(),
+                device: self.devices.told(),
                 lack,
             }
             .into(),

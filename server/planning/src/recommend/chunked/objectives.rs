@@ -1,6 +1,6 @@
 //! The plan in chunks that is best at what a request asks for.
 //!
-//! A device of a stage may have several batches to choose from: each is a search of its own
+//! A stage may have several batches to choose from: each is a search of its own
 //! ([`choose`]).
 
 use loadmaster_proto::bytes::Bytes;
@@ -21,10 +21,6 @@ pub(super) struct Best {
 }
 
 impl Scene<'_> {
-    fn batches(&self) -> &[Batch] {
-        &self.question.wish.batches
-    }
-
     fn limit(&self) -> f64 {
         self.question.request.goal.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY)
     }
@@ -44,12 +40,12 @@ impl Scene<'_> {
         let mut best: Option<Best> = None;
         let mut bound = Some(f64::INFINITY);
         let (mut states, mut stopped, mut refused) = (0, false, None);
-        for &batch in self.batches() {
+        for &batch in &self.batches {
             if self.question.stop.is_over() {
                 (bound, stopped) = (None, true);
                 break;
             }
-            match self.fastest(batch, self.device.capacity) {
+            match self.fastest(batch, self.devices.capacity) {
                 Ok(plan) => {
                     if let Some(known) = plan.certificate {
                         states += known.simulated as u64;
@@ -79,13 +75,13 @@ impl Scene<'_> {
         let refuse = |error| self.refused(error);
         let mut least: Option<(Batch, Bytes)> = None;
         let mut bound: Option<u64> = None;
-        for &batch in self.batches() {
+        for &batch in &self.batches {
             let keeps = |capacity: u64| -> Result<bool, NoChunks> {
                 Ok(self.has_room(batch, Bytes(capacity))?
                     && (self.limit().is_infinite()
                         || self.fastest(batch, Bytes(capacity))?.lanes.iteration_seconds <= self.limit()))
             };
-            let Trained { question, passes } = self.trained(batch, self.device.capacity);
+            let Trained { question, passes } = self.trained(batch, self.devices.capacity);
             let passes = ProfiledPasses { margin: Margin::Share(0.0), ..passes };
             for &order in &question.choices.orders {
                 for &recompute in &question.choices.recomputes {
@@ -94,7 +90,7 @@ impl Scene<'_> {
                     bound = Some(bound.map_or(most, |bound| bound.min(most)));
                 }
             }
-            let most = least.map_or(self.device.capacity, |(_, bytes)| bytes);
+            let most = least.map_or(self.devices.capacity, |(_, bytes)| bytes);
             if !keeps(most.0).map_err(refuse)? {
                 continue;
             }
@@ -133,11 +129,11 @@ impl Scene<'_> {
     pub(super) fn largest_batch(&self) -> Result<Plan, QuestionError> {
         let refuse = |error| self.refused(error);
         let mut open: Option<u32> = None;
-        for &batch in self.batches().iter().rev() {
+        for &batch in self.batches.iter().rev() {
             if self.question.stop.is_over() {
                 return Err(RecommendError::Stopped.into());
             }
-            let capacity = self.device.capacity;
+            let capacity = self.devices.capacity;
             let size = f64::from(batch.micro_batch_size);
             if self.has_room(batch, capacity).map_err(refuse)? {
                 let plan = self.fastest(batch, capacity).map_err(refuse)?;
@@ -156,11 +152,11 @@ impl Scene<'_> {
 
     /// Whether the steps of a batch have room beside any chunks: without that no chunk size helps.
     fn may_have_room(&self, batch: Batch) -> Result<bool, QuestionError> {
-        let Trained { question, passes } = self.trained(batch, self.device.capacity);
+        let Trained { question, passes } = self.trained(batch, self.devices.capacity);
         for &order in &question.choices.orders {
             for &recompute in &question.choices.recomputes {
                 let needed = passes.costs(order, recompute)?.needed;
-                if needed.into_iter().all(|needed| needed < self.device.capacity.0) {
+                if needed.into_iter().all(|needed| needed < self.devices.capacity.0) {
                     return Ok(true);
                 }
             }
@@ -195,7 +191,7 @@ fn closer(one: Option<NoChunks>, other: NoChunks) -> Option<NoChunks> {
 }
 
 /// How good a value is.
-fn certified(value: f64, bound: Option<f64>, objective: Objective) -> Certificate {
+pub(super) fn certified(value: f64, bound: Option<f64>, objective: Objective) -> Certificate {
     let gap = bound.filter(|bound| *bound > 0.0).map(|bound| (value - bound).abs() / bound);
     Certificate {
         value,

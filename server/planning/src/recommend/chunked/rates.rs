@@ -1,11 +1,13 @@
 //! How fast copies and updates of chunks are, and who says so.
 
 use loadmaster_proto::cluster::device::CPU_KIND;
+use loadmaster_proto::cluster::quantity;
 use loadmaster_proto::error::Invalid;
 
 use super::ChunksQuestion;
-use super::device::ChunkDevice;
+use super::device::ChunkDevices;
 use crate::chunks::{LaneRates, ProfiledPasses};
+use crate::iteration::copies::Way;
 use crate::predict::PredictionError;
 use crate::recommend::acted::CopyLinks;
 use crate::recommend::answer::QuestionError;
@@ -21,49 +23,64 @@ pub(super) struct SourcedRates {
 impl ChunksQuestion<'_> {
     /// # Errors
     /// Nobody knows how fast the host updates.
-    pub(super) fn rates(&self, device: &ChunkDevice<'_>) -> Result<SourcedRates, QuestionError> {
-        let kind = device.placed.kind.as_str();
-        let place = (device.node, device.placed.index);
-        let (link, links) = CopyLinks::of(&[vec![place]], kind, self.request.copy_pace).host_way(0);
+    pub(super) fn rates(&self, devices: &ChunkDevices<'_>) -> Result<SourcedRates, QuestionError> {
+        let kind = devices.kind();
+        let places = devices.placed.iter().map(|placed| (devices.node, placed.index)).collect();
+        let all = CopyLinks::of(&[places], kind, self.request.copy_pace);
+        let (link, links) = all.host_way(0);
         // Both directions at once slow each other down: as if each always had its part.
         let both = link.out.bytes_per_second + link.back.bytes_per_second;
         let part = link.both_bytes_per_second.map_or(1.0, |together| (together / both).min(1.0));
-        let (update, updates) = self.host_update(device)?;
+        let (update, updates) = self.host_update(devices)?;
+        // Uplinks that ranks share have a part for each of them.
+        let shared = all.shared();
+        let least = |way: Way, rate: f64| {
+            let of_way = shared.iter().filter(|of| of.ways == [way]).map(|of| of.bytes_per_second);
+            of_way.fold(rate, f64::min)
+        };
         let rates = LaneRates {
-            up: link.back.bytes_per_second * part,
-            down: link.out.bytes_per_second * part,
+            up: least(Way::FromHost(0), link.back.bytes_per_second * part),
+            down: least(Way::ToHost(0), link.out.bytes_per_second * part),
             copy_seconds: link.out.latency_seconds.max(link.back.latency_seconds),
             update,
-            device_update: if kind == CPU_KIND { update } else { self.device_update(device)? },
+            device_update: if kind == CPU_KIND { update } else { self.device_update(devices)? },
+            gather: devices.inside.bytes_per_second,
+            collective_seconds: devices.inside.latency_seconds,
         };
-        Ok(SourcedRates { rates, told: format!("{links}; updates on the host at {updates}") })
+        let mut told = format!("{links}; updates on the host at {updates}");
+        if devices.ranks() > 1 {
+            let inside = quantity::show_bytes_per_second(rates.gather);
+            told = format!("{told}; between ranks {inside} ({})", devices.inside.origin.as_str());
+        }
+        Ok(SourcedRates { rates, told })
     }
 
-    /// Parameters that the host updates in a second, and who says so.
-    fn host_update(&self, device: &ChunkDevice<'_>) -> Result<(f64, String), QuestionError> {
+    /// Parameters that the host updates in a second for each rank, as for one alone, and who says so.
+    fn host_update(&self, devices: &ChunkDevices<'_>) -> Result<(f64, String), QuestionError> {
         let millions = |rate: f64| format!("{:.1} M parameters/s", rate / 1e6);
         if let Some(rate) = self.asked.host_update {
             return Ok((rate, format!("{} (given)", millions(rate))));
         }
-        match &device.chain.chunk_check {
+        match &devices.chain.chunk_check {
             Some(check) => {
                 Ok((check.update_rate, format!("{} (measured by {})", millions(check.update_rate), check.run)))
             }
             None => Err(PredictionError::NotProfiled(format!(
                 "{} does not say how fast its hosts update parameters, which a training in chunks is planned by: profile \
                  with `--host-memory`, which trains in chunks once, or name `--host-update`",
-                device.chain.profile
+                devices.chain.profile
             ))
             .into()),
         }
     }
 
     /// The same of the device, from the steps of plain training.
-    fn device_update(&self, device: &ChunkDevice<'_>) -> Result<f64, QuestionError> {
+    fn device_update(&self, devices: &ChunkDevices<'_>) -> Result<f64, QuestionError> {
         let passes = ProfiledPasses {
-            predictor: &*device.chain.predictor,
+            predictor: &*devices.chain.predictor,
             model: self.model()?,
             training: self.writer.training,
+            ranks: 1,
             margin: self.writer.margin,
             factors: [1.0; 2],
         };

@@ -21,8 +21,7 @@ pub(in crate::recommend) fn better(
     match (plain, chunked) {
         (Ok((mut plain, others)), Ok(mut chunked)) => {
             let note = |of: &Plan| told(objective, of);
-            if value(objective, &chunked).partial_cmp(&value(objective, &plain)) == Some(better_is(objective))
-            {
+            if is_better(objective, &chunked, &plain) {
                 chunked.warnings.push(format!("without chunks it would be {}", note(&plain)));
                 Ok((chunked, Vec::new()))
             } else {
@@ -47,8 +46,13 @@ pub(in crate::recommend) fn better(
     }
 }
 
+/// Whether one plan is better than another at an objective.
+pub(super) fn is_better(objective: Objective, one: &Plan, other: &Plan) -> bool {
+    value(objective, one).partial_cmp(&value(objective, other)) == Some(better_is(objective))
+}
+
 /// Which way a better value lies.
-fn better_is(objective: Objective) -> Ordering {
+pub(super) fn better_is(objective: Objective) -> Ordering {
     match objective {
         Objective::MaxBatch | Objective::MaxModel => Ordering::Greater,
         _ => Ordering::Less,

@@ -18,15 +18,15 @@ use crate::predict::forecast::on_top;
 use crate::recommend::answer::QuestionError;
 
 impl Scene<'_> {
-    /// The plan, with what others come to unless that is not wanted.
+    /// The plan, without what others come to.
     pub(super) fn written(&self, best: &Best, certificate: Certificate) -> Result<Plan, QuestionError> {
         let Best { batch, plan } = best;
-        let trained = self.trained(*batch, self.device.capacity);
+        let trained = self.trained(*batch, self.devices.capacity);
         let writer = self.question.writer;
         let training = TrainingSpec { recompute: plan.recompute, ..trained.question.training };
-        // Runs claim what they take, and no more.
+        // Each rank of a run claims what it takes, and no more.
         let stage = ChunkedStage { host_memory: plan.host_bytes, ..plan.stage.clone() };
-        let chunks = stage.lay_out(self.model, &training)?;
+        let chunks = stage.lay_out_shared(self.model, &training, self.devices.ranks())?;
         let moments = trained.passes.moments(&chunks, plan.recompute)?;
         let other: Vec<u64> =
             moments.curve.iter().map(|step| trained.passes.corrected(step.most.total())).collect();
@@ -36,7 +36,7 @@ impl Scene<'_> {
         let besides = moments.curve.get(step).map(|step| step.most).unwrap_or_default();
         let breakdown = held.breakdown(step, besides, &chunks);
         let setting = trained.passes.setting(plan.recompute);
-        let predictor = &*self.device.chain.predictor;
+        let predictor = &*self.devices.chain.predictor;
         let seconds = self.stage_seconds(plan, &chunks, &training)?;
         let passes = (seconds.forward + seconds.backward) * f64::from(training.micro_batches);
         let certificate_note = self.bound_is(plan);
@@ -45,14 +45,14 @@ impl Scene<'_> {
         warnings.extend(writer.notes.iter().cloned());
         warnings.push(certificate_note);
         let objective = Some(self.question.wish.objective);
-        let mut written = Plan {
+        Ok(Plan {
             profile: writer.chain.profile.clone(),
             model: writer.chain.model_name.clone(),
             training,
-            device_kind: self.device.chain.device_kind.clone(),
+            device_kind: self.devices.chain.device_kind.clone(),
             stages: vec![PlanStage {
                 config: setting.stage,
-                capacity: self.device.placed.capacity,
+                capacity: self.devices.placed.iter().map(|placed| placed.capacity).min().unwrap_or(0),
                 predicted_peak: peak,
                 breakdown: Some(breakdown),
                 interval: Some(interval(peak, plan.peak().0)),
@@ -61,7 +61,7 @@ impl Scene<'_> {
                 origin: moments.origin,
                 in_flight: setting.in_flight(),
                 recompute: plan.recompute,
-                devices: vec![self.device.placed.clone()],
+                devices: self.devices.placed.clone(),
                 actions: StageActions::default(),
                 offload: None,
                 chunks: Some(Box::new(stage)),
@@ -89,11 +89,7 @@ impl Scene<'_> {
                 corrections: writer.corrections.clone(),
                 ..Findings::default()
             },
-        };
-        if !self.question.wish.brief {
-            written.found.baselines = self.baselines(best, &written)?;
-        }
-        Ok(written)
+        })
     }
 
     /// Seconds of a micro-batch's passes, and of all that an iteration has besides.
@@ -107,7 +103,7 @@ impl Scene<'_> {
             micro_batch_size: training.micro_batch_size,
             micro_batches: training.micro_batches,
         };
-        let seconds = self.trained(batch, self.device.capacity).passes.seconds(&chunks.steps)?;
+        let seconds = self.trained(batch, self.devices.capacity).passes.seconds(&chunks.steps)?;
         let steps = chunks.steps.all().iter().zip(&seconds);
         let [mut forward, mut backward] = [0.0; 2];
         for (step, seconds) in steps {
@@ -141,7 +137,7 @@ impl Scene<'_> {
     pub(super) fn moment(&self, lack: &NoRoom) -> String {
         let Some((step, _)) = lack.device else { return String::new() };
         let own = self.question.writer.training;
-        let batch = self.question.wish.batches.first();
+        let batch = self.batches.first();
         let training = TrainingSpec {
             recompute: lack.choice.recompute,
             micro_batches: batch.map_or(own.micro_batches, |batch| batch.micro_batches),
@@ -173,6 +169,8 @@ fn predicted(plan: &ChunkPlan, other_bytes: Vec<u64>) -> ChunkRun {
         up_bytes: plan.moved.up,
         down_bytes: plan.moved.down,
         fetches: plan.moved.fetches,
+        gathered_bytes: plan.moved.gathered,
+        scattered_bytes: plan.moved.scattered,
         fetch_seconds: plan.lanes.fetch_seconds,
         leave_seconds: plan.lanes.leave_seconds,
         step_seconds: plan.lanes.busy.update,
@@ -187,9 +185,9 @@ fn interval(peak: u64, needed: u64) -> Interval {
     Interval { low, high: Bytes(needed.max(peak)), margin }
 }
 
-/// The share of an iteration in which its passes wait.
+/// The share of an iteration in which its passes wait: for copies, or for other ranks.
 fn waiting(plan: &ChunkPlan) -> f64 {
     let seconds = plan.lanes.iteration_seconds;
-    let waited = plan.lanes.fetch_seconds + plan.lanes.leave_seconds;
+    let waited = plan.lanes.fetch_seconds + plan.lanes.leave_seconds + plan.lanes.exchange_seconds;
     if seconds > 0.0 { (waited / seconds).min(1.0) } else { 0.0 }
 }

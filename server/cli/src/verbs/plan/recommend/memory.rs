@@ -11,9 +11,9 @@ use crate::input::parse;
 #[command(next_help_heading = "Memory")]
 pub(super) struct Memory {
     /// Where parameters and optimizer state are while the model is trained. In chunks they lie in the host's memory, of
-    /// which --host-memory says how much may be taken, and one stage trains the whole model; what is best is then
-    /// min-iteration-time, unless --objective is min-peak-memory, max-batch or max-model. The options below fix what is
-    /// chosen otherwise.
+    /// which --host-memory says how much may be taken, and one stage trains the whole model: like devices of one node share
+    /// its chunks, each with its part of every micro-batch. What is best is then min-iteration-time, unless --objective is
+    /// min-peak-memory, max-batch or max-model. The options below fix what is chosen otherwise.
     #[arg(long, value_parser = choice::<v1::MemoryMode>())]
     pub(super) memory: Option<v1::MemoryMode>,
 

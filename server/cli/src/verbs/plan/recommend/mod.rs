@@ -62,7 +62,8 @@ pub(crate) struct Recommend {
     #[command(flatten)]
     memory: Memory,
 
-    /// Memory of each host that may be taken: by blocks, or with --memory by chunks [default: none].
+    /// Memory of each host that may be taken: by blocks, or with --memory by chunks, in equal parts by its devices
+    /// [default: none].
     #[arg(long, value_name = "BYTES", value_parser = parse::bytes, help_heading = "Memory")]
     host_memory: Option<i64>,
 

@@ -296,7 +296,7 @@ fn the_upper_end_holds_in_every_step() {
     }
 }
 
-/// Only a whole model on one device is trained in chunks.
+/// Only a whole model on each device is trained in chunks, and a replica's device is one that trains its share alone.
 #[test]
 fn parts_of_a_model_are_refused_by_name() {
     let (model, spec) = (promise::model(), training(Schedule::Gpipe, 4, 2));
@@ -305,15 +305,20 @@ fn parts_of_a_model_are_refused_by_name() {
     let ask = |stage| predictor.moments(&StageSetting { stage, ..whole(&model, spec) }, &chunks);
     let of = StageConfig::single(0, 1);
     assert!(ask(of).is_ok());
-    for (stage, devices) in [
-        (StageConfig::single(0, 0), 1),
-        (StageConfig::single(1, 1), 1),
-        (StageConfig { data_degree: 2, ..of }, 2),
-        (StageConfig { tensor_degree: 2, ..of }, 2),
+    let replicas = StageConfig { data_degree: 2, ..of };
+    let doubled = TrainingSpec { micro_batch_size: 8, ..spec };
+    let shared = StageSetting { stage: replicas, ..whole(&model, doubled) };
+    assert_eq!(predictor.moments(&shared, &chunks), ask(of));
+    for stage in [
+        StageConfig::single(0, 0),
+        StageConfig::single(1, 1),
+        StageConfig { tensor_degree: 2, ..of },
+        StageConfig { tensor_degree: 2, ..replicas },
     ] {
         let (first, last) = (stage.first_layer, stage.last_layer);
         let refused = ask(stage).unwrap_err();
-        assert_eq!(refused, PredictionError::PartInChunks { first, last, layers: 2, devices });
+        let tensor_degree = stage.tensor_degree;
+        assert_eq!(refused, PredictionError::PartInChunks { first, last, layers: 2, tensor_degree });
         assert!(refused.to_string().contains("whole model"), "{refused}");
     }
     let beyond = ask(StageConfig::single(0, 2)).unwrap_err();

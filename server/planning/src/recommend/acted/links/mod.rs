@@ -162,7 +162,7 @@ impl CopyLinks {
     }
 
     /// What ways share, whether it slows them down or not.
-    pub(super) fn shared(&self) -> Vec<Shared> {
+    pub(in crate::recommend) fn shared(&self) -> Vec<Shared> {
         self.shared.iter().map(|(shared, _)| shared.clone()).collect()
     }
 

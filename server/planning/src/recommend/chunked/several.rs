@@ -1,0 +1,57 @@
+//! Which of the answers for several numbers of devices is best.
+
+use std::cmp::Ordering;
+
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::certificate::Certificate;
+use loadmaster_proto::plan::objective::Objective;
+
+use super::objectives::certified;
+use super::with_plain::{better_is, is_better};
+use crate::recommend::answer::{QuestionError, RecommendError};
+
+/// The best answer and its position, the fewest devices of equal ones. Its bound is one of all answers. Where there is none, what
+/// lacks with most devices.
+///
+/// # Errors
+/// None of them is a plan, or one has another reason than that its devices cannot.
+pub(super) fn best(
+    objective: Objective,
+    answers: impl Iterator<Item = Result<Plan, QuestionError>>,
+) -> Result<(usize, Plan), QuestionError> {
+    let mut best: Option<(usize, Plan)> = None;
+    let mut proofs: Vec<Certificate> = Vec::new();
+    let (mut is_cut, mut refused) = (false, None);
+    for (index, answer) in answers.enumerate() {
+        match answer {
+            Ok(plan) => {
+                proofs.extend(plan.found.certificate.clone());
+                if best.as_ref().is_none_or(|(_, best)| is_better(objective, &plan, best)) {
+                    best = Some((index, plan));
+                }
+            }
+            Err(QuestionError::Recommend(why)) => {
+                is_cut |= matches!(why, RecommendError::Stopped);
+                refused = Some(why);
+            }
+            Err(why) => return Err(why),
+        }
+    }
+    let Some((index, mut plan)) = best else {
+        return Err(refused.unwrap_or(RecommendError::Stopped).into());
+    };
+    if let Some(certificate) = &mut plan.found.certificate {
+        let bounds: Option<Vec<f64>> = proofs.iter().map(|of| of.bound).collect();
+        let farther = |one: f64, other: f64| match better_is(objective) {
+            Ordering::Greater => one.max(other),
+            Ordering::Less | Ordering::Equal => one.min(other),
+        };
+        let bound = bounds.filter(|_| !is_cut).and_then(|all| all.into_iter().reduce(farther));
+        *certificate = Certificate {
+            states: proofs.iter().map(|of| of.states).sum(),
+            stopped: is_cut || proofs.iter().any(|of| of.stopped),
+            ..certified(certificate.value, bound, objective)
+        };
+    }
+    Ok((index, plan))
+}

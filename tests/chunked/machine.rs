@@ -159,7 +159,8 @@ impl Machine {
         let mut found = None;
         for rank in ranks {
             if let RankEvent::LinksMeasured { links } = last_event(rank)? {
-                found = found.or(links.groups.iter().find(|of| of.devices.len() == count).map(|of| of.link));
+                found = found
+                    .or_else(|| links.groups.iter().find(|of| of.devices.len() == count).map(|of| of.link));
             }
         }
         found.context("the ranks measured no link between them")

@@ -205,10 +205,8 @@ fn finish(
     let question = laid.question;
     let on_device = stage.on_device.len();
     let plan = ChunkPlan::of(stage, chunks, visits, laid.ground, question.rates)?;
-    let lacks = (
-        laid.lack_of(&plan.resident, capacity),
-        plan.host_bytes.0.saturating_sub(question.host_memory.0),
-    );
+    let lacks =
+        (laid.lack_of(&plan.resident, capacity), plan.host_bytes.0.saturating_sub(question.host_memory.0));
     match laid.told(HostCopy::Kept, on_device, lacks) {
         None => Ok(plan),
         Some(lack) => Err(NoChunks::NoRoom(Box::new(lack))),

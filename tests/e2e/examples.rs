@@ -69,7 +69,9 @@ fn make(planner: &Planner, line: &str) -> String {
 #[test]
 fn examples_of_the_help_texts_work_as_they_stand_there() {
     let planner = Planner::start();
-    let _worker = Worker::start(&planner, &WorkerOptions { name: "node1".to_owned(), ..Default::default() });
+    let arguments = ["--host-memory", "1GiB"].map(ToOwned::to_owned).to_vec();
+    let options = WorkerOptions { name: "node1".to_owned(), arguments, ..Default::default() };
+    let _worker = Worker::start(&planner, &options);
     let training = "--micro-batch-size 4 --micro-batches 4 -o name";
     make(
         &planner,
@@ -78,7 +80,7 @@ fn examples_of_the_help_texts_work_as_they_stand_there() {
         ),
     );
     let gpt2 = "--blocks 24 --hidden-size 32 --heads 4 --sequence-length 16 --vocabulary-size 100";
-    let degrees = "--parallelism tensor --degrees 2,4";
+    let degrees = "--parallelism tensor --degrees 2,4 --host-memory 256MiB";
     make(&planner, &format!("profile run --id gpt2-3c4d --model gpt2 {gpt2} {degrees} {training}"));
     let devices = "--devices-per-node 4 --device-kind cpu --memory 24GiB";
     make(&planner, &format!("cluster create --id pod1 --nodes n[1-2] {devices} -o name"));

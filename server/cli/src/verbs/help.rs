@@ -140,7 +140,7 @@ Examples:
       --memory best --host-memory 200GiB
     loadmaster plan recommend --profile gpt2-3c4d --devices 1x24GiB \\
       --memory chunks --host-memory 200GiB --objective max-model \\
-      --grow blocks=1..1000
+      --grow blocks=1..200
   As a paper searched:
     loadmaster plan recommend --profile vgg11-1a2b --devices 4x2GiB \\
       --search-mode mcap-bayesian

@@ -35,11 +35,23 @@ pub(super) struct ChoiceGroup<'a> {
 /// # Errors
 /// There is room for none, what steps cost is not known, or the question makes no sense.
 pub fn choose(question: &ChunkQuestion, passes: &impl Passes) -> Result<ChunkPlan, NoChunks> {
+    choose_until(question, passes, &|| false)
+}
+
+/// The same, with the best so far once this is over: what that leaves out counts in the answer's bound.
+///
+/// # Errors
+/// As [`choose`].
+pub fn choose_until(
+    question: &ChunkQuestion,
+    passes: &impl Passes,
+    is_over: &dyn Fn() -> bool,
+) -> Result<ChunkPlan, NoChunks> {
     let grounds = Ground::all(question, passes)?;
     let laid = all_laid(question, &grounds)?;
     let mut groups = groups(&laid);
     groups.sort_by(|one, other| one.bound.total_cmp(&other.bound));
-    let mut search = Search { question, best: None, simulated: 0, left: f64::INFINITY };
+    let mut search = Search { question, best: None, simulated: 0, left: f64::INFINITY, is_over };
     for group in &groups {
         search.look_into(group);
     }
@@ -119,16 +131,22 @@ pub(super) fn pagings(question: &ChunkQuestion) -> impl Iterator<Item = Paging> 
     question.choices.ahead.clone().rev().flat_map(of)
 }
 
-#[derive(Debug)]
 struct Search<'a> {
     question: &'a ChunkQuestion,
     best: Option<ChunkPlan>,
     simulated: usize,
     /// The least bound of what nobody looked at, though it might be faster.
     left: f64,
+    is_over: &'a dyn Fn() -> bool,
 }
 
 impl Search<'_> {
+    /// Whether there is an answer, and no time for a better one.
+    fn is_over(&self) -> bool {
+        let most = self.question.choices.most_simulated;
+        self.simulated >= most || self.best.is_some() && (self.is_over)()
+    }
+
     /// Whether nothing with this bound is faster by more than what is asked for. Notes what may be faster by less.
     fn is_beaten(&mut self, bound: f64) -> bool {
         let Some(best) = self.best.as_ref().map(|best| best.lanes.iteration_seconds) else { return false };
@@ -144,6 +162,10 @@ impl Search<'_> {
         if self.is_beaten(bound) {
             return;
         }
+        if self.is_over() {
+            self.left = self.left.min(bound);
+            return;
+        }
         let bound = bound.max(laid.bound_of_room(host_copy, on_device));
         let Ok(chunks) = laid.chunks(host_copy, on_device) else { return };
         let stage = laid.stage(host_copy, on_device);
@@ -153,7 +175,7 @@ impl Search<'_> {
             if self.is_beaten(bound) {
                 return;
             }
-            if self.simulated >= self.question.choices.most_simulated {
+            if self.is_over() {
                 self.left = self.left.min(bound);
                 return;
             }

@@ -42,7 +42,7 @@ mod tests;
 
 pub use baseline::{Baseline, PatrickStar};
 pub use check::ChunkCheck;
-pub use choose::choose;
+pub use choose::{choose, choose_until};
 pub use forecast::{ChunkedForecast, in_chunks};
 pub use held::Held;
 pub use lanes::{LaneRates, LaneScene, LaneSeconds, Lanes};

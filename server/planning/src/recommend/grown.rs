@@ -76,7 +76,7 @@ impl Family {
 
 impl PlanQuestion {
     /// The largest model of the family that is trained in chunks. Models grow with the parameter, so about as many of them are
-    /// looked at as its range has bits.
+    /// looked at as its range has bits. A search that is stopped answers with the largest so far.
     ///
     /// # Errors
     /// What is wrong with the request, what the profile lacks, or that not even the smallest model has a plan.
@@ -95,9 +95,14 @@ impl PlanQuestion {
         family.at(parameter, *last)?;
         let (mut fit, mut not) = (None, last.saturating_add(1));
         let mut low = *first;
+        let mut stopped = false;
         while low < not {
             if stop.is_over() {
-                return Err(RecommendError::Stopped.into());
+                if fit.is_none() {
+                    return Err(RecommendError::Stopped.into());
+                }
+                stopped = true;
+                break;
             }
             let middle = low + (not - low) / 2;
             if self.of(family, parameter, middle)?.2.has_room_in_chunks(asked, stop)? {
@@ -117,15 +122,16 @@ impl PlanQuestion {
         let (zoo, model, question) = self.of(family, parameter, value)?;
         let ((_, mut plan), _) = question.answer(stop)?;
         let parameters = model.parameter_count() as f64;
+        let is_next_known = value < *last && !stop.is_over();
         let rejected =
-            if value < *last { vec![self.next(family, parameter, value + 1, stop)?] } else { Vec::new() };
+            if is_next_known { vec![self.next(family, parameter, value + 1, stop)?] } else { Vec::new() };
         let is_last = value == *last;
         plan.found.certificate = Some(Certificate {
             value: parameters,
             bound: is_last.then_some(parameters),
             gap: is_last.then_some(0.0),
             proven: is_last,
-            stopped: false,
+            stopped,
             unit: Objective::MaxModel.unit().to_owned(),
             states: plan.found.certificate.as_ref().map_or(0, |certificate| certificate.states),
             rejected,

@@ -32,6 +32,11 @@ impl Scene<'_> {
         let trained = self.trained(batch, self.devices.capacity);
         let mut all = vec![self.plain(&trained, plan)?];
         for (name, rules) in others() {
+            if self.question.stop.is_over() {
+                let note = "not looked at: the search ended".to_owned();
+                all.push(self.told(name, None, false, note, plan)?);
+                continue;
+            }
             let mut fastest: Option<ChunkPlan> = None;
             let mut note = String::new();
             let recomputes = trained.question.choices.recomputes.iter();

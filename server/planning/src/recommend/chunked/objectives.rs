@@ -1,7 +1,7 @@
 //! The plan in chunks that is best at what a request asks for.
 //!
 //! A stage may have several batches to choose from: each is a search of its own
-//! ([`choose`]).
+//! ([`choose_until`]).
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
@@ -9,7 +9,7 @@ use loadmaster_proto::plan::certificate::Certificate;
 use loadmaster_proto::plan::objective::Objective;
 
 use super::{Scene, Trained};
-use crate::chunks::{ChunkPlan, NoChunks, Passes as _, ProfiledPasses, choose, fits};
+use crate::chunks::{ChunkPlan, NoChunks, Passes as _, ProfiledPasses, choose_until, fits};
 use crate::cost::Batch;
 use crate::predict::Margin;
 use crate::recommend::answer::{QuestionError, RecommendError};
@@ -27,7 +27,7 @@ impl Scene<'_> {
 
     fn fastest(&self, batch: Batch, capacity: Bytes) -> Result<ChunkPlan, NoChunks> {
         let Trained { question, passes } = self.trained(batch, capacity);
-        choose(&question, &passes)
+        choose_until(&question, &passes, &|| self.question.stop.is_over())
     }
 
     pub(super) fn has_room(&self, batch: Batch, capacity: Bytes) -> Result<bool, NoChunks> {
@@ -40,8 +40,9 @@ impl Scene<'_> {
         let mut best: Option<Best> = None;
         let mut bound = Some(f64::INFINITY);
         let (mut states, mut stopped, mut refused) = (0, false, None);
-        for &batch in &self.batches {
-            if self.question.stop.is_over() {
+        for (index, &batch) in self.batches.iter().enumerate() {
+            // One is always looked at: what is known of it is better than nothing.
+            if index > 0 && self.question.stop.is_over() {
                 (bound, stopped) = (None, true);
                 break;
             }
@@ -63,6 +64,7 @@ impl Scene<'_> {
         let Some(best) = best else {
             return Err(refused.map_or_else(|| RecommendError::Stopped.into(), |error| self.refused(error)));
         };
+        stopped |= self.question.stop.is_over();
         let seconds = best.plan.lanes.iteration_seconds;
         self.check_limit(seconds, bound)?;
         let certificate =

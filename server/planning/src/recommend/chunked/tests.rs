@@ -8,7 +8,8 @@ use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 
 use super::asked::by_request;
-use super::better;
+use super::objectives::certified;
+use super::{better, several};
 use crate::chunks::{ChunkChoice, NoRoom};
 use crate::recommend::answer::{QuestionError, RecommendError};
 use crate::recommend::plan::NamedPlan;
@@ -110,4 +111,31 @@ fn refusals_of_a_search_name_fields_of_the_request() {
         assert_eq!((told.violations()[0].field.as_str(), told.violations().len()), (asked, 1));
         assert_eq!(told.violations()[0].description, "is wrong");
     }
+}
+
+/// A plan of so many seconds of which no devices are known to do better than the bound.
+fn proven(seconds: f64, bound: Option<f64>) -> Result<Plan, QuestionError> {
+    let mut plan = plan(seconds, 1, 1);
+    plan.found.certificate = Some(certified(seconds, bound, Objective::MinIterationTime));
+    Ok(plan)
+}
+
+/// Of several numbers of devices the fastest, the fewest of equal ones; its bound is the least of all, and there is none where one
+/// of them has none or was not looked at.
+#[test]
+fn the_best_number_of_devices_is_bounded_by_all_of_them() {
+    let best = |answers: Vec<Result<Plan, QuestionError>>| {
+        let (index, plan) = several::best(Objective::MinIterationTime, answers.into_iter()).unwrap();
+        let certificate = plan.found.certificate.unwrap();
+        (index, certificate.bound, certificate.stopped)
+    };
+    let three = || vec![proven(3.0, Some(3.0)), proven(2.0, Some(1.5)), proven(2.0, Some(1.0))];
+    let with = |last| three().into_iter().chain([last]).collect();
+    assert_eq!(best(three()), (1, Some(1.0), false));
+    assert_eq!(best(with(proven(9.0, None))), (1, None, false));
+    assert_eq!(best(with(Err(no_room()))), (1, Some(1.0), false));
+    let stopped = Err(RecommendError::Stopped.into());
+    assert_eq!(best(with(stopped)), (1, None, true));
+    let none = several::best(Objective::MinIterationTime, vec![Err(no_room())].into_iter());
+    assert!(matches!(none, Err(QuestionError::Recommend(RecommendError::NoRoomInChunks { .. }))));
 }

@@ -2,7 +2,8 @@
 //!
 //! On a CPU slot with a paced link, each rule (all of it on the device, ZeRO-Offload's static partition, PatrickStar with
 //! LRU and with Belady, ours) trains the largest GPT-2 that it can; then those that can train one common model are
-//! compared, predicted and measured, and ours on several slots that share its chunks. Layers are recorded alone by real ranks first, and nothing else is known of the models.
+//! compared, predicted and measured, and ours on several slots that share its chunks. Layers are recorded alone by real ranks
+//! first, and nothing else is known of the models.
 
 mod machine;
 mod profile;

@@ -6,7 +6,7 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::chunked::ChunkRun;
 use loadmaster_proto::model::Model;
 
-use super::held::Held;
+use super::held::{Held, resident};
 use crate::predict::forecast::{Forecast, ForecastError, check_devices, of_predictions};
 use crate::predict::{Margin, Moments, Prediction, Predictor, StageSetting};
 
@@ -56,9 +56,7 @@ pub fn in_chunks(
         }
     };
     let told = stage.told(&chunks, &visits).map_err(|invalid| invalid.under("chunks"))?;
-    let always = chunks.on_device_bytes();
-    let resident = told.resident(|chunk| chunks.payload_bytes(chunk));
-    let resident: Vec<u64> = resident.into_iter().map(|bytes| bytes.saturating_add(always)).collect();
+    let resident = resident(&chunks, &told);
     let other: Vec<u64> = moments.curve.iter().map(|step| step.most.total()).collect();
     let held = Held { other: &other, resident: &resident };
     let (step, peak) = held.highest();

@@ -2,6 +2,7 @@
 
 use loadmaster_proto::chunks::lists::List;
 use loadmaster_proto::chunks::residency::uses::PayloadUses;
+use loadmaster_proto::chunks::residency::visits::Visits;
 use loadmaster_proto::chunks::stage::Chunks;
 use loadmaster_proto::plan::prediction::Breakdown;
 
@@ -36,6 +37,13 @@ impl Held<'_> {
         let rest = at(self.other).saturating_add(resident).saturating_sub(parts.total());
         Breakdown { overhead: parts.overhead.saturating_add(rest), ..parts }
     }
+}
+
+/// Bytes of chunks on the device in each step of these visits, with those that are always there: `R(t)`.
+pub(super) fn resident(chunks: &Chunks, visits: &Visits<'_>) -> Vec<u64> {
+    let always = chunks.on_device_bytes();
+    let visiting = visits.resident(|chunk| chunks.payload_bytes(chunk));
+    visiting.into_iter().map(|bytes| bytes.saturating_add(always)).collect()
 }
 
 /// Bytes of the optimizer's state that is always on the device.

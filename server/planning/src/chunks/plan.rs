@@ -6,6 +6,7 @@ use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::training::RecomputePolicy;
 
+use super::held::resident;
 use super::laid::Ground;
 use super::lanes::{LaneRates, LaneScene, Lanes};
 
@@ -78,15 +79,12 @@ impl ChunkPlan {
             rates,
         };
         let lanes = scene.simulate();
-        let always = chunks.on_device_bytes();
-        let mut resident = checked.resident(|chunk| chunks.payload_bytes(chunk));
-        resident.iter_mut().for_each(|bytes| *bytes = bytes.saturating_add(always));
         Ok(Self {
             recompute: ground.recompute,
             lanes,
             moved: chunks.moved(&checked),
             needed: ground.costs.needed.clone(),
-            resident,
+            resident: resident(chunks, &checked),
             host_bytes: Bytes(chunks.host.bytes),
             certificate: None,
             stage: ChunkedStage { residency: ChunkResidency::Planned(visits), ..stage },

@@ -69,7 +69,9 @@ impl Scene<'_> {
         self.check_limit(seconds, bound)?;
         let certificate =
             Certificate { states, stopped, ..certified(seconds, bound, Objective::MinIterationTime) };
-        self.written(&best, certificate)
+        let mut written = self.written(&best)?;
+        written.found.certificate = Some(certificate);
+        Ok(written)
     }
 
     /// The lowest peak of a plan that keeps the limit on time: the fastest one within the least memory that has room.
@@ -83,15 +85,8 @@ impl Scene<'_> {
                     && (self.limit().is_infinite()
                         || self.fastest(batch, Bytes(capacity))?.lanes.iteration_seconds <= self.limit()))
             };
-            let Trained { question, passes } = self.trained(batch, self.devices.capacity);
-            let passes = ProfiledPasses { margin: Margin::Share(0.0), ..passes };
-            for &order in &question.choices.orders {
-                for &recompute in &question.choices.recomputes {
-                    let needed = passes.costs(order, recompute)?.needed;
-                    let most = needed.into_iter().max().unwrap_or(0);
-                    bound = Some(bound.map_or(most, |bound| bound.min(most)));
-                }
-            }
+            let besides = self.least_besides(batch, Margin::Share(0.0))?;
+            bound = Some(bound.map_or(besides, |bound| bound.min(besides)));
             let most = least.map_or(self.devices.capacity, |(_, bytes)| bytes);
             if !keeps(most.0).map_err(refuse)? {
                 continue;
@@ -110,20 +105,10 @@ impl Scene<'_> {
         };
         let plan = self.fastest(batch, capacity).map_err(refuse)?;
         let bound = bound.map(|bound| bound as f64);
-        let mut written = self.written(
-            &Best { batch, plan },
-            Certificate {
-                stopped: self.question.stop.is_over(),
-                ..certified(capacity.0 as f64, bound, Objective::MinPeakMemory)
-            },
-        )?;
-        if let Some(certificate) = &mut written.found.certificate {
-            let peak = written.stages.iter().map(|stage| stage.predicted_peak).max().unwrap_or(0);
-            *certificate = Certificate {
-                stopped: certificate.stopped,
-                ..certified(peak as f64, bound, Objective::MinPeakMemory)
-            };
-        }
+        let stopped = self.question.stop.is_over();
+        let mut written = self.written(&Best { batch, plan })?;
+        let certificate = certified(written.peak() as f64, bound, Objective::MinPeakMemory);
+        written.found.certificate = Some(Certificate { stopped, ..certificate });
         Ok(written)
     }
 
@@ -141,29 +126,31 @@ impl Scene<'_> {
                 let plan = self.fastest(batch, capacity).map_err(refuse)?;
                 if plan.lanes.iteration_seconds <= self.limit() {
                     let bound = open.map_or(size, f64::from);
-                    let certificate = certified(size, Some(bound), Objective::MaxBatch);
-                    return self.written(&Best { batch, plan }, certificate);
+                    let mut written = self.written(&Best { batch, plan })?;
+                    written.found.certificate = Some(certified(size, Some(bound), Objective::MaxBatch));
+                    return Ok(written);
                 }
                 open = open.or(Some(batch.micro_batch_size));
-            } else if self.may_have_room(batch)? {
+            } else if self.least_besides(batch, self.question.writer.margin)? < capacity.0 {
+                // Without room beside any chunks no chunk size helps.
                 open = open.or(Some(batch.micro_batch_size));
             }
         }
         self.shortest()
     }
 
-    /// Whether the steps of a batch have room beside any chunks: without that no chunk size helps.
-    fn may_have_room(&self, batch: Batch) -> Result<bool, QuestionError> {
+    /// Bytes that a device needs besides any chunks at least, in the order and with the recomputation that need least.
+    fn least_besides(&self, batch: Batch, margin: Margin) -> Result<u64, QuestionError> {
         let Trained { question, passes } = self.trained(batch, self.devices.capacity);
+        let passes = ProfiledPasses { margin, ..passes };
+        let mut least = u64::MAX;
         for &order in &question.choices.orders {
             for &recompute in &question.choices.recomputes {
                 let needed = passes.costs(order, recompute)?.needed;
-                if needed.into_iter().all(|needed| needed < self.devices.capacity.0) {
-                    return Ok(true);
-                }
+                least = least.min(needed.into_iter().max().unwrap_or(0));
             }
         }
-        Ok(false)
+        Ok(least)
     }
 
     fn check_limit(&self, seconds: f64, bound: Option<f64>) -> Result<(), QuestionError> {

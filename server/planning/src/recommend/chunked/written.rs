@@ -3,7 +3,6 @@
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks};
 use loadmaster_proto::measure::chunked::ChunkRun;
-use loadmaster_proto::plan::certificate::Certificate;
 use loadmaster_proto::plan::findings::{Findings, IterationEstimate};
 use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::prediction::{Interval, StageSeconds};
@@ -12,14 +11,14 @@ use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::{StageActions, Step, Steps};
 
 use super::objectives::Best;
-use super::{SOLVER, Scene};
+use super::{SOLVER, Scene, Trained};
 use crate::chunks::{ChunkPlan, Held, NoRoom};
 use crate::predict::forecast::on_top;
 use crate::recommend::answer::QuestionError;
 
 impl Scene<'_> {
-    /// The plan, without what others come to.
-    pub(super) fn written(&self, best: &Best, certificate: Certificate) -> Result<Plan, QuestionError> {
+    /// The plan, without what proves it and what others come to.
+    pub(super) fn written(&self, best: &Best) -> Result<Plan, QuestionError> {
         let Best { batch, plan } = best;
         let trained = self.trained(*batch, self.devices.capacity);
         let writer = self.question.writer;
@@ -37,7 +36,7 @@ impl Scene<'_> {
         let breakdown = held.breakdown(step, besides, &chunks);
         let setting = trained.passes.setting(plan.recompute);
         let predictor = &*self.devices.chain.predictor;
-        let seconds = self.stage_seconds(plan, &chunks, &training)?;
+        let seconds = stage_seconds(plan, &chunks, &trained)?;
         let passes = (seconds.forward + seconds.backward) * f64::from(training.micro_batches);
         let certificate_note = self.bound_is(plan);
         let mut warnings: Vec<String> = on_top(predictor.ledger()).map(str::to_owned).into_iter().collect();
@@ -84,38 +83,11 @@ impl Scene<'_> {
                     overlap_reason: writer.transfers.reason.clone(),
                     margin: None,
                 }),
-                certificate: Some(certificate),
                 host: writer.chain.host,
                 corrections: writer.corrections.clone(),
                 ..Findings::default()
             },
         })
-    }
-
-    /// Seconds of a micro-batch's passes, and of all that an iteration has besides.
-    fn stage_seconds(
-        &self,
-        plan: &ChunkPlan,
-        chunks: &Chunks,
-        training: &TrainingSpec,
-    ) -> Result<StageSeconds, QuestionError> {
-        let batch = crate::cost::Batch {
-            micro_batch_size: training.micro_batch_size,
-            micro_batches: training.micro_batches,
-        };
-        let seconds = self.trained(batch, self.devices.capacity).passes.seconds(&chunks.steps)?;
-        let steps = chunks.steps.all().iter().zip(&seconds);
-        let [mut forward, mut backward] = [0.0; 2];
-        for (step, seconds) in steps {
-            match step {
-                Step::Forward { .. } => forward += seconds,
-                Step::Again { .. } | Step::Backward { .. } => backward += seconds,
-                Step::Renew | Step::Exchange | Step::Update { .. } => {}
-            }
-        }
-        let step = (plan.lanes.iteration_seconds - forward - backward).max(0.0);
-        let each = f64::from(training.micro_batches.max(1));
-        Ok(StageSeconds { forward: forward / each, backward: backward / each, step })
     }
 
     /// What the certificate's bound is, and what was looked at.
@@ -158,6 +130,26 @@ impl Scene<'_> {
             _ => format!("step {step}"),
         }
     }
+}
+
+/// Seconds of a micro-batch's passes, and of all that an iteration has besides.
+fn stage_seconds(
+    plan: &ChunkPlan,
+    chunks: &Chunks,
+    trained: &Trained<'_>,
+) -> Result<StageSeconds, QuestionError> {
+    let seconds = trained.passes.seconds(&chunks.steps)?;
+    let [mut forward, mut backward] = [0.0; 2];
+    for (step, seconds) in chunks.steps.all().iter().zip(&seconds) {
+        match step {
+            Step::Forward { .. } => forward += seconds,
+            Step::Again { .. } | Step::Backward { .. } => backward += seconds,
+            Step::Renew | Step::Exchange | Step::Update { .. } => {}
+        }
+    }
+    let step = (plan.lanes.iteration_seconds - forward - backward).max(0.0);
+    let each = f64::from(trained.question.training.micro_batches.max(1));
+    Ok(StageSeconds { forward: forward / each, backward: backward / each, step })
 }
 
 /// What a plan moves and holds where other things hold so much in each step.

@@ -8,7 +8,8 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 
 use crate::choice;
 use crate::error::Invalid;
@@ -139,7 +140,16 @@ impl AccessCycle {
 
     /// Begins without a chunk on the device.
     pub fn residency(&self, eviction: Eviction) -> Residency<'_> {
-        Residency { cycle: self, eviction, now: 0, held: 0, keys: HashMap::new(), leaving: BTreeSet::new() }
+        let most = self.accesses.iter().flat_map(|access| &access.used).max().map_or(0, |most| most + 1);
+        Residency {
+            cycle: self,
+            eviction,
+            now: 0,
+            held: 0,
+            keys: vec![None; most],
+            there: 0,
+            leaving: BinaryHeap::new(),
+        }
     }
 
     /// Fetches per iteration in the long run; none where residency does not repeat itself within a thousand
@@ -188,9 +198,12 @@ pub struct Residency<'a> {
     now: u64,
     /// Bytes that are there.
     held: u64,
-    /// By what a chunk that is there leaves: the least first.
-    keys: HashMap<usize, u64>,
-    leaving: BTreeSet<(u64, usize)>,
+    /// Of each chunk that is there, by what it leaves: the least first.
+    keys: Vec<Option<u64>>,
+    /// How many are there.
+    there: usize,
+    /// Chunks by their keys, and by keys that they had: most are never asked for.
+    leaving: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
 impl Residency<'_> {
@@ -212,9 +225,11 @@ impl Residency<'_> {
         let asked = used.iter().fold(0_u64, |sum, &chunk| sum.saturating_add(of(&cycle.bytes, chunk)));
         let mut evicted = Vec::new();
         while self.held.saturating_add(asked) > cycle.room[position] {
-            let Some(&(_, leaves)) = self.leaving.first() else { break };
-            self.take(leaves);
-            evicted.push(leaves);
+            let Some(Reverse((key, leaves))) = self.leaving.pop() else { break };
+            if self.has_key(leaves, key) {
+                self.take(leaves);
+                evicted.push(leaves);
+            }
         }
         let mut fetched = Vec::new();
         for ((&chunk, before), &until_next) in used.iter().zip(before).zip(&cycle.until_next[position]) {
@@ -226,10 +241,7 @@ impl Residency<'_> {
             if before.is_none() {
                 fetched.push(chunk);
             }
-            if self.keys.insert(chunk, key).is_none() {
-                self.held = self.held.saturating_add(of(&cycle.bytes, chunk));
-            }
-            self.leaving.insert((key, chunk));
+            self.put(chunk, key);
         }
         for &chunk in let_go {
             self.take(chunk);
@@ -238,10 +250,28 @@ impl Residency<'_> {
         Moment { evicted, fetched }
     }
 
+    fn has_key(&self, chunk: usize, key: u64) -> bool {
+        self.keys.get(chunk).is_some_and(|of| *of == Some(key))
+    }
+
+    fn put(&mut self, chunk: usize, key: u64) {
+        let Some(of) = self.keys.get_mut(chunk) else { return };
+        if of.replace(key).is_none() {
+            self.there += 1;
+            self.held = self.held.saturating_add(self::of(&self.cycle.bytes, chunk));
+        }
+        // No longer than what is there by much, however many iterations there are.
+        if self.leaving.len() > 4 * self.there + 64 {
+            let keys = &self.keys;
+            self.leaving.retain(|Reverse((key, chunk))| keys[*chunk] == Some(*key));
+        }
+        self.leaving.push(Reverse((key, chunk)));
+    }
+
     /// Takes a chunk away, and tells by what it would have left.
     fn take(&mut self, chunk: usize) -> Option<u64> {
-        let key = self.keys.remove(&chunk)?;
-        self.leaving.remove(&(key, chunk));
+        let key = self.keys.get_mut(chunk)?.take()?;
+        self.there -= 1;
         self.held = self.held.saturating_sub(of(&self.cycle.bytes, chunk));
         Some(key)
     }
@@ -249,6 +279,9 @@ impl Residency<'_> {
     /// The chunks that are there, who leaves first first: all that what comes next depends on, at the end of an
     /// iteration.
     fn order(&self) -> Vec<usize> {
-        self.leaving.iter().map(|&(_, chunk)| chunk).collect()
+        let there = self.keys.iter().enumerate().filter_map(|(chunk, key)| key.map(|key| (key, chunk)));
+        let mut there: Vec<(u64, usize)> = there.collect();
+        there.sort_unstable();
+        there.into_iter().map(|(_, chunk)| chunk).collect()
     }
 }

@@ -1,16 +1,21 @@
 //! The fastest way to train in chunks that there is room for.
 //!
-//! Choices that differ in visits alone are a *group*, which has a bound of its seconds ([`Laid::bound`]). Groups are searched
-//! by their bounds, the least first, until none is left whose bound is below the best that was simulated.
+//! Choices that differ in visits alone are a *group*, which has a bound of its seconds ([`Laid::bound`]). Groups are looked at
+//! twice until none is left whose bound is below the best that was simulated: first by one rule for visits each, in the order of
+//! their bounds, then by the other rules, in the order of what the first came to. What groups have in common in their bounds
+//! says little of what their visits come to, so the first look finds what is fast long before the bounds prove it.
 
 use std::cmp::Ordering;
 
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::visits::Visit;
+use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks};
 use loadmaster_proto::error::Invalid;
 
 use super::laid::{Ground, Laid};
+use super::lanes::TakesMore;
 use super::plan::{Certificate, ChunkPlan};
 use super::question::{ChunkQuestion, Passes};
 use super::refusal::NoChunks;
@@ -52,9 +57,9 @@ pub fn choose_until(
     let mut groups = groups(&laid);
     groups.sort_by(|one, other| one.bound.total_cmp(&other.bound));
     let mut search = Search { question, best: None, simulated: 0, left: f64::INFINITY, is_over };
-    for group in &groups {
-        search.look_into(group);
-    }
+    let mut looks: Vec<Look<'_>> = groups.iter().filter_map(|group| search.look_into(group)).collect();
+    looks.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
+    looks.into_iter().for_each(|look| search.look_closer(look));
     let any_visits_seconds = groups.first().map_or(0.0, |group| group.bound);
     let Some(mut best) = search.best else {
         return Err(match no_room(question, passes)? {
@@ -157,44 +162,92 @@ impl Search<'_> {
         is_beaten
     }
 
-    fn look_into(&mut self, group: &ChoiceGroup<'_>) {
-        let ChoiceGroup { laid, host_copy, on_device, bound } = *group;
+    /// Whether a group with this bound is not to be looked at: it is beaten, or there is no time.
+    fn is_done_with(&mut self, bound: f64) -> bool {
         if self.is_beaten(bound) {
-            return;
+            return true;
         }
-        if self.is_over() {
+        let is_over = self.is_over();
+        if is_over {
             self.left = self.left.min(bound);
-            return;
+        }
+        is_over
+    }
+
+    /// Looks at a group by the first rule for visits: none where nothing is left to look at.
+    fn look_into<'b>(&mut self, group: &'b ChoiceGroup<'b>) -> Option<Look<'b>> {
+        let ChoiceGroup { laid, host_copy, on_device, bound } = *group;
+        if self.is_done_with(bound) {
+            return None;
         }
         let bound = bound.max(laid.bound_of_room(host_copy, on_device));
+        if self.is_done_with(bound) {
+            return None;
+        }
+        let chunks = laid.chunks(host_copy, on_device).ok()?;
+        let stage = laid.stage(host_copy, on_device);
+        let visits = stage.paged(pagings(self.question).next()?, &chunks, &laid.room()).ok()?;
+        let seconds = self.simulate(visits, (laid, &stage, &chunks))?;
+        Some(Look { group, bound, seconds })
+    }
+
+    /// Looks at a group by the other rules.
+    fn look_closer(&mut self, Look { group, bound, .. }: Look<'_>) {
+        let ChoiceGroup { laid, host_copy, on_device, .. } = *group;
+        if self.is_done_with(bound) {
+            return;
+        }
         let Ok(chunks) = laid.chunks(host_copy, on_device) else { return };
         let stage = laid.stage(host_copy, on_device);
         let room = laid.room();
         let mut before = Vec::new();
         for paging in pagings(self.question) {
-            if self.is_beaten(bound) {
-                return;
-            }
-            if self.is_over() {
-                self.left = self.left.min(bound);
-                return;
-            }
             let Ok(visits) = stage.paged(paging, &chunks, &room) else { continue };
             // Where there is no room for more, fetching earlier changes nothing.
             if before.contains(&visits) {
                 continue;
             }
-            before.push(visits.clone());
-            self.simulated += 1;
-            let ground = laid.ground;
-            let Ok(plan) = ChunkPlan::of(stage.clone(), &chunks, visits, ground, self.question.rates) else {
-                continue;
-            };
-            if self.best.as_ref().is_none_or(|best| compare(&plan, best) == Ordering::Less) {
-                self.best = Some(plan);
+            // The first have been simulated.
+            if !before.is_empty() {
+                if self.is_done_with(bound) {
+                    return;
+                }
+                self.simulate(visits.clone(), (laid, &stage, &chunks));
             }
+            before.push(visits);
         }
     }
+
+    /// Returns what an iteration with these visits takes, or less where that is more than the best takes.
+    fn simulate(
+        &mut self,
+        visits: Vec<Visit>,
+        (laid, stage, chunks): (&Laid<'_>, &ChunkedStage, &Chunks),
+    ) -> Option<f64> {
+        self.simulated += 1;
+        let best = self.best.as_ref().map_or(f64::INFINITY, |best| best.lanes.iteration_seconds);
+        let most = best * (1.0 + ROUNDING);
+        let plan = ChunkPlan::within(most, stage, chunks, visits, (laid.ground, self.question.rates)).ok()?;
+        let plan = match plan {
+            Ok(plan) => plan,
+            Err(TakesMore { at_least }) => return Some(at_least),
+        };
+        let seconds = plan.lanes.iteration_seconds;
+        if self.best.as_ref().is_none_or(|best| compare(&plan, best) == Ordering::Less) {
+            self.best = Some(plan);
+        }
+        Some(seconds)
+    }
+}
+
+/// A group that was looked at by the first rule for visits.
+#[derive(Debug)]
+struct Look<'a> {
+    group: &'a ChoiceGroup<'a>,
+    /// No visits take fewer seconds.
+    bound: f64,
+    /// What the first visits came to, at least.
+    seconds: f64,
 }
 
 /// Fewer seconds first, then fewer bytes of the host, then of the device.

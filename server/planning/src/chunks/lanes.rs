@@ -113,26 +113,50 @@ impl LaneSeconds {
     }
 }
 
+/// An iteration takes more seconds than were asked about.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct TakesMore {
+    /// And no less than these.
+    pub(super) at_least: f64,
+}
+
 impl LaneScene<'_> {
     /// Simulates iterations until one begins as an earlier one did.
     pub fn simulate(&self) -> Lanes {
+        // What takes more than this takes that, since nothing is known of it.
+        let most = Lanes { iteration_seconds: f64::INFINITY, ..Lanes::default() };
+        self.simulate_within(f64::INFINITY).unwrap_or(most)
+    }
+
+    /// The same until it is known that an iteration takes more seconds than these.
+    ///
+    /// Nothing is done earlier for what comes before it being done later, and the first iteration finds everything free. So
+    /// `n` iterations from any state take no less than the first `n`, and in the long run none takes less than their mean.
+    ///
+    /// # Errors
+    /// It takes more.
+    pub(super) fn simulate_within(&self, most_seconds: f64) -> Result<Lanes, TakesMore> {
         let mut run = LaneRun::new(self);
         let mut begins = vec![run.clocks.waiting()];
         let mut told: Vec<Lanes> = Vec::new();
         while told.len() < MOST_ITERATIONS {
             told.push(run.iterate());
             let (waiting, now) = (run.clocks.waiting(), run.clocks.now);
-            let tolerance = ALIKE * (now / told.len() as f64);
+            let mean_seconds = now / told.len() as f64;
+            if mean_seconds > most_seconds {
+                return Err(TakesMore { at_least: mean_seconds });
+            }
+            let tolerance = ALIKE * mean_seconds;
             let are_alike = |before: &Vec<f64>| {
                 before.iter().zip(&waiting).all(|(before, now)| (before - now).abs() <= tolerance)
             };
             if let Some(first) = begins.iter().rposition(are_alike) {
-                return mean(&told[first..], true);
+                return Ok(mean(&told[first..], true));
             }
             begins.push(waiting);
         }
         let told = mean(&told[told.len() / 2..], false);
-        Lanes { iteration_seconds: told.iteration_seconds.max(told.busy.most()), ..told }
+        Ok(Lanes { iteration_seconds: told.iteration_seconds.max(told.busy.most()), ..told })
     }
 }
 

@@ -1,14 +1,14 @@
 //! What a question is answered with, and what it is worth.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::chunks::residency::visits::{Moved, Visit};
+use loadmaster_proto::chunks::residency::visits::{Moved, Visit, Visits};
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::training::RecomputePolicy;
 
 use super::held::resident;
 use super::laid::Ground;
-use super::lanes::{LaneRates, LaneScene, Lanes};
+use super::lanes::{LaneRates, LaneScene, Lanes, TakesMore};
 
 /// How a model is trained in chunks, and what that takes.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,24 +70,58 @@ impl ChunkPlan {
         ground: &Ground,
         rates: LaneRates,
     ) -> Result<Self, Invalid> {
-        let checked = stage.told(chunks, &visits)?;
-        let scene = LaneScene {
-            chunks,
-            visits: &checked,
-            update: stage.update,
-            seconds: &ground.costs.seconds,
-            rates,
-        };
-        let lanes = scene.simulate();
-        Ok(Self {
+        let told = stage.told(chunks, &visits)?;
+        let lanes = scene(&stage, chunks, &told, (ground, rates)).simulate();
+        let plan = Self::told(&stage, chunks, &told, (ground, lanes));
+        Ok(plan.planned(visits))
+    }
+
+    /// The same until it is known that an iteration takes more seconds than these.
+    ///
+    /// # Errors
+    /// What is wrong with the visits.
+    pub(super) fn within(
+        most_seconds: f64,
+        stage: &ChunkedStage,
+        chunks: &Chunks,
+        visits: Vec<Visit>,
+        (ground, rates): (&Ground, LaneRates),
+    ) -> Result<Result<Self, TakesMore>, Invalid> {
+        let told = stage.told(chunks, &visits)?;
+        let lanes = scene(stage, chunks, &told, (ground, rates)).simulate_within(most_seconds);
+        let plan = lanes.map(|lanes| Self::told(stage, chunks, &told, (ground, lanes)));
+        Ok(plan.map(|plan| plan.planned(visits)))
+    }
+
+    fn told(
+        stage: &ChunkedStage,
+        chunks: &Chunks,
+        visits: &Visits<'_>,
+        (ground, lanes): (&Ground, Lanes),
+    ) -> Self {
+        Self {
             recompute: ground.recompute,
             lanes,
-            moved: chunks.moved(&checked),
+            moved: chunks.moved(visits),
             needed: ground.costs.needed.clone(),
-            resident: resident(chunks, &checked),
+            resident: resident(chunks, visits),
             host_bytes: Bytes(chunks.host.bytes),
             certificate: None,
-            stage: ChunkedStage { residency: ChunkResidency::Planned(visits), ..stage },
-        })
+            stage: stage.clone(),
+        }
     }
+
+    fn planned(self, visits: Vec<Visit>) -> Self {
+        let stage = ChunkedStage { residency: ChunkResidency::Planned(visits), ..self.stage };
+        Self { stage, ..self }
+    }
+}
+
+fn scene<'a>(
+    stage: &ChunkedStage,
+    chunks: &'a Chunks,
+    visits: &'a Visits<'a>,
+    (ground, rates): (&'a Ground, LaneRates),
+) -> LaneScene<'a> {
+    LaneScene { chunks, visits, update: stage.update, seconds: &ground.costs.seconds, rates }
 }

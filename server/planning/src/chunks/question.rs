@@ -88,7 +88,7 @@ impl Default for ChunkChoices {
             staging: 2,
             kernel: StepKernel::OnePass,
             tolerance: 1e-3,
-            most_simulated: 96,
+            most_simulated: 2_048,
         }
     }
 }

@@ -10,7 +10,7 @@ use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, UpdateTime};
 use proptest::prelude::*;
 
 use super::draw::{Case, SharedChunk, cases, stages};
-use crate::chunks::lanes::LaneRun;
+use crate::chunks::lanes::{LaneRun, TakesMore};
 use crate::chunks::{LaneRates, LaneScene, StepCosts};
 
 const ITERATIONS: usize = 8;
@@ -222,5 +222,26 @@ proptest! {
         let spread = all[40..].iter().fold(0.0_f64, |most, of| most.max((of - mean).abs()));
         let tolerance = 1e-7 * mean + spread * 32.0 / 240.0;
         prop_assert!((mean - told.iteration_seconds).abs() <= tolerance, "{} instead of {}", told.iteration_seconds, mean);
+    }
+    /// What ends early takes more in the long run than was asked about, and no less than is said; all else ends as ever.
+    #[test]
+    fn what_ends_early_takes_more(case in cases(), which in any::<usize>(), ahead in 0_usize..4, share in 0.3..1.5_f64) {
+        let Some((stage, chunks, costs)) = some_stage(&case, which) else { return Ok(()) };
+        let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
+        let paging = Paging { eviction: Eviction::Belady, ahead, behind: 1 };
+        let visits = stage.paged(paging, &chunks, &room).unwrap();
+        let checked = stage.told(&chunks, &visits).unwrap();
+        let rates = case.question.rates;
+        let scene = LaneScene { chunks: &chunks, visits: &checked, update: stage.update, seconds: &costs.seconds, rates };
+        let whole = scene.simulate();
+        prop_assume!(whole.is_steady);
+        let most = whole.iteration_seconds * share;
+        match scene.simulate_within(most) {
+            Ok(told) => prop_assert_eq!(told, whole),
+            Err(TakesMore { at_least }) => {
+                prop_assert!(most < at_least);
+                prop_assert!(at_least <= whole.iteration_seconds * (1.0 + 1e-9), "{} of {}", at_least, whole.iteration_seconds);
+            }
+        }
     }
 }

@@ -102,7 +102,7 @@ impl PatrickStar {
         loop {
             // In list order.
             let on_device: Vec<usize> = (0..count).collect();
-            let uses = laid.uses.clone().with_on_device(&on_device);
+            let uses = laid.uses.clone().with_on_device(&on_device, &laid.sharing);
             let chunks = laid.chunks_of(uses, HostCopy::Kept)?;
             let stage = ChunkedStage { moves: ChunkMoves::Exclusive, ..published_stage(laid, on_device) };
             match (stage.paged(paging, &chunks, &room), count) {

@@ -146,9 +146,9 @@ impl<'a> Laid<'a> {
         self.question.rates.exchange_seconds(self.copied_bytes(chunk).saturating_mul(others))
     }
 
-    /// Whether a payload may leave the device before its gradients are complete.
+    /// Whether a payload may leave the device before its gradients are complete, where its chunk's state is on the host.
     pub(super) fn may_leave_unfinished(&self, host_copy: HostCopy, of: &PayloadUses) -> bool {
-        may_leave_unfinished(host_copy, &self.sharing, of)
+        may_leave_unfinished(host_copy, &self.sharing, false, of)
     }
 
     /// Whether the state of each chunk is on the device where that of the `count` first ranked is.
@@ -158,13 +158,11 @@ impl<'a> Laid<'a> {
         are
     }
 
-    /// Bytes of the device that the state and payloads of the first ranked chunks take always.
+    /// Bytes of a rank's device that the first ranked chunks take always where their state is there.
     pub(super) fn on_device_bytes(&self, count: usize) -> u64 {
-        let all = self.lists.parameter_bytes();
         let of = |&chunk: &usize| {
-            let capacity = self.places.chunks().get(chunk).map_or(0, |chunk| chunk.capacity);
-            let apart = if self.uses.are_apart(chunk) { self.payload_bytes(chunk) } else { 0 };
-            capacity.saturating_mul(all).saturating_add(apart)
+            let always = |of| self.sharing.always_bytes(of, &self.lists, self.uses.are_apart(chunk));
+            self.places.chunks().get(chunk).map_or(0, always)
         };
         self.ranked.iter().take(count).map(of).fold(0, u64::saturating_add)
     }
@@ -209,7 +207,7 @@ impl<'a> Laid<'a> {
     }
 
     fn uses_with(&self, on_device: usize) -> Uses {
-        self.uses.clone().with_on_device(&self.on_device(on_device))
+        self.uses.clone().with_on_device(&self.on_device(on_device), &self.sharing)
     }
 
     /// The first ranked chunks, ascending.

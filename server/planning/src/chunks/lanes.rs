@@ -237,7 +237,7 @@ impl<'a> LaneRun<'a> {
             for of in are_needed {
                 told.fetch_seconds += clocks.wait(of);
                 let (_, visit, copies) = of;
-                if copies.is_gathered() {
+                if copies.is_gathered {
                     clocks.exchange(scene, visit.payload.chunk, &mut told);
                 }
             }

@@ -141,6 +141,20 @@ fn devices_that_share_chunks_are_trained_as_predicted() {
         train_as_predicted(&planner, &of(&two, &fixed));
     }
 
+    // Each has its part of some chunks, or of all, on its device: then there is nothing on its host, and nothing to fetch.
+    let roomy = devices(&planner, 2, 80);
+    for (count, is_all) in [("2", false), ("10000", true)] {
+        let plan = of(&roomy, &["--chunks-on-device", count]);
+        let on_device = stage(&plan)["chunks"]["onDevice"].as_array().unwrap().len();
+        assert!(is_all || on_device == 2, "{plan}");
+        let run = stage(&plan)["chunkRun"].clone();
+        let linked = ["hostBytes", "upBytes", "downBytes"]
+            .map(|field| run[field].as_str().map_or(0, |_| number(&run[field])));
+        assert_eq!(linked.iter().all(|&bytes| bytes == 0), is_all, "{run}");
+        assert!(number(&run["gatheredBytes"]) > 0 && number(&run["scatteredBytes"]) > 0, "{run}");
+        train_as_predicted(&planner, &plan);
+    }
+
     // Each host's memory is shared by its ranks.
     let alone = of(&devices(&planner, 1, 40), &["--host-copy", "made", "--chunks-on-device", "0"]);
     let host = |plan: &Value| number(&stage(plan)["chunkRun"]["hostBytes"]);
@@ -237,7 +251,6 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
         ("3x512MiB", &[][..], ["--devices", "--allow-idle-devices"]),
         ("1x512MiB,1x256MiB", &[], ["--devices", "--allow-idle-devices"]),
         ("2x512MiB", &["--data-degrees", "1"], ["--data-degrees", "divide"]),
-        ("2x512MiB", &["--chunks-on-device", "1"], ["--chunks-on-device", "must be 0"]),
         ("2x512MiB", &["--partition", "4-3"], ["--partition", "one stage"]),
     ] {
         let host = ["--devices", devices, "--host-memory", "256MiB"];

@@ -124,12 +124,6 @@ impl Uses {
         !self.are_shared && self.is_on_device(chunk)
     }
 
-    /// The step behind which all gradients of a chunk are there whose state is on the device; none where that is on the host,
-    /// or nobody finds any.
-    pub fn completed_on_device_behind(&self, chunk: usize) -> Option<usize> {
-        self.on_device.get(&chunk).copied().flatten()
-    }
-
     /// The chunks on the device all of whose gradients are there behind a step.
     pub fn completed_on_device(&self, step: usize) -> impl Iterator<Item = usize> {
         let completed = move |(_, at): &(&usize, &Option<usize>)| **at == Some(step);

@@ -170,10 +170,12 @@ impl<'a> Laid<'a> {
     /// The least bytes of the device in each step that are not `N(t)`.
     pub(super) fn least_chunk_bytes(&self, host_copy: HostCopy, on_device: usize) -> Vec<u64> {
         let are = self.are_on_device(on_device);
+        let is_on_device = |of: &PayloadUses| are.get(of.payload.chunk).copied().unwrap_or(false);
+        let is_shared = self.sharing.ranks() > 1;
         let mut bare = self.uses.bare_bytes(
             |chunk| self.payload_bytes(chunk),
-            |of| are.get(of.payload.chunk).copied().unwrap_or(false),
-            |of| self.may_leave_unfinished(host_copy, of),
+            |of| !is_shared && is_on_device(of),
+            |of| may_leave_unfinished(host_copy, &self.sharing, is_on_device(of), of),
         );
         let always = self.on_device_bytes(on_device);
         bare.iter_mut().for_each(|bytes| *bytes = bytes.saturating_add(always));
@@ -217,11 +219,6 @@ impl<'a> Laid<'a> {
         chunks
     }
 
-    /// The most chunks whose state may be on the device, whatever room there is.
-    pub(super) fn most_choosable(&self) -> usize {
-        if self.sharing.ranks() == 1 { self.count() } else { 0 }
-    }
-
     /// All that follows from a choice.
     ///
     /// # Errors
@@ -255,15 +252,15 @@ impl<'a> Laid<'a> {
         }
     }
 
-    /// The most chunks whose state the device has room for; none where it lacks room even with none of them. Of chunks that
-    /// ranks share none is there.
+    /// The most chunks whose state the device has room for; none where it lacks room even with none of them.
     pub(super) fn most_on_device(&self, host_copy: HostCopy) -> Option<usize> {
-        // With one more of them no step needs less: the state comes to what the payload may need anyway.
+        // With one more of them no step needs less: the state comes to what the payload may need anyway; where ranks share
+        // chunks the part comes besides, and of the payload nothing leaves that stayed.
         let fits = |count: usize| self.device_lack(host_copy, count).is_none();
         if !fits(0) {
             return None;
         }
-        let (mut fit, mut not) = (0, self.most_choosable() + 1);
+        let (mut fit, mut not) = (0, self.count() + 1);
         while fit + 1 < not {
             let middle = fit + (not - fit) / 2;
             if fits(middle) { fit = middle } else { not = middle }

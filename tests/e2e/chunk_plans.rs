@@ -59,7 +59,9 @@ fn train_as_predicted(planner: &Planner, plan: &Value) {
     let shared: &[&str] = if is_shared { &["gatheredBytes", "scatteredBytes"] } else { &[] };
     let all = ["otherBytes", "payloadBytes", "hostBytes", "upBytes", "downBytes", "fetches"];
     for field in all.iter().chain(shared) {
-        assert!(!predicted[field].is_null(), "{field}: {stage}");
+        // Where nothing is on the host what is copied is 0, and left out.
+        let is_copied = number(&predicted["hostBytes"]) > 0;
+        assert!(!predicted[field].is_null() || !is_copied, "{field}: {stage}");
         assert_eq!(predicted[field], measured[field], "{field}: {stage}");
     }
     assert_eq!(measured["replanned"], false, "{stage}");
@@ -148,8 +150,7 @@ fn devices_that_share_chunks_are_trained_as_predicted() {
         let on_device = stage(&plan)["chunks"]["onDevice"].as_array().unwrap().len();
         assert!(is_all || on_device == 2, "{plan}");
         let run = stage(&plan)["chunkRun"].clone();
-        let linked = ["hostBytes", "upBytes", "downBytes"]
-            .map(|field| run[field].as_str().map_or(0, |_| number(&run[field])));
+        let linked = ["hostBytes", "upBytes", "downBytes"].map(|field| number(&run[field]));
         assert_eq!(linked.iter().all(|&bytes| bytes == 0), is_all, "{run}");
         assert!(number(&run["gatheredBytes"]) > 0 && number(&run["scatteredBytes"]) > 0, "{run}");
         train_as_predicted(&planner, &plan);

@@ -169,6 +169,8 @@ pub(super) struct LaneRun<'a> {
     due: Vec<DueVisits>,
     /// Of each step.
     seconds: Vec<f64>,
+    /// The chunks that are updated on the device behind each step.
+    completed: Vec<Vec<usize>>,
     clocks: Clocks,
 }
 
@@ -216,12 +218,13 @@ impl<'a> LaneRun<'a> {
             passed: vec![0.0; staging.len()],
             next_passed: 0,
         };
-        Self { scene, due, seconds, clocks }
+        let completed = (0..steps).map(|step| uses.completed_on_device(step).collect()).collect();
+        Self { scene, due, seconds, completed, clocks }
     }
 
     /// The next iteration.
     pub(super) fn iterate(&mut self) -> Lanes {
-        let Self { scene, due, seconds, clocks } = self;
+        let Self { scene, due, seconds, completed, clocks } = self;
         let begin = clocks.now;
         let mut told = Lanes::default();
         let mut later = Vec::new();
@@ -238,7 +241,7 @@ impl<'a> LaneRun<'a> {
             }
             let seconds = seconds.get(boundary).copied().unwrap_or(0.0);
             clocks.pass(seconds, &mut told);
-            for chunk in scene.chunks.uses.completed_on_device(boundary) {
+            for &chunk in completed.get(boundary).into_iter().flatten() {
                 clocks.exchange(scene, chunk, &mut told);
                 clocks.pass(scene.elements(chunk) as f64 / scene.rates.device_update, &mut told);
             }

@@ -167,9 +167,9 @@ pub(super) struct LaneRun<'a> {
     scene: &'a LaneScene<'a>,
     /// Of each boundary.
     due: Vec<DueVisits>,
-    /// Of each step.
+    /// Of each step, with updates on the device.
     seconds: Vec<f64>,
-    /// The chunks that are updated on the device behind each step.
+    /// The chunks whose state is on the device and whose gradients are complete behind each step.
     completed: Vec<Vec<usize>>,
     clocks: Clocks,
 }
@@ -218,7 +218,13 @@ impl<'a> LaneRun<'a> {
             passed: vec![0.0; staging.len()],
             next_passed: 0,
         };
-        let completed = (0..steps).map(|step| uses.completed_on_device(step).collect()).collect();
+        let completed: Vec<Vec<usize>> =
+            (0..steps).map(|step| uses.completed_on_device(step).collect()).collect();
+        for (seconds, completed) in seconds.iter_mut().zip(&completed) {
+            for &chunk in completed {
+                *seconds += scene.elements(chunk) as f64 / scene.rates.device_update;
+            }
+        }
         Self { scene, due, seconds, completed, clocks }
     }
 
@@ -243,7 +249,6 @@ impl<'a> LaneRun<'a> {
             clocks.pass(seconds, &mut told);
             for &chunk in completed.get(boundary).into_iter().flatten() {
                 clocks.exchange(scene, chunk, &mut told);
-                clocks.pass(scene.elements(chunk) as f64 / scene.rates.device_update, &mut told);
             }
         }
         let now = clocks.now;

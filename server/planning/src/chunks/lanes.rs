@@ -2,9 +2,9 @@
 //!
 //! A lane does one thing at a time, in the order in which it was asked. What happens at a boundary and in which order is
 //! [`loadmaster_proto::chunks::residency`]'s to say, and the rank does it so. Chunks whose state is on the device are updated
-//! behind the step that completes them, as a part of it. Ranks that share chunks exchange parts at boundaries: gradients that are
-//! complete before they leave, parameters when they have come. Passes wait for that, so it is their lane's; and all ranks do
-//! as much at the same time, so one of them stands for all.
+//! behind the step that completes them, on the passes' lane. Ranks that share chunks exchange parts at boundaries: gradients
+//! that are complete before they leave, or where their state is on the devices before that is updated; parameters when they have
+//! come. Passes wait for that, so it is their lane's; and all ranks do as much at the same time, so one of them stands for all.
 
 use loadmaster_proto::chunks::host::HostMemory;
 use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies, Visits};
@@ -193,6 +193,8 @@ pub(super) struct LaneRun<'a> {
     due: Vec<DueVisits>,
     /// Of each step, with updates on the device.
     seconds: Vec<f64>,
+    /// The chunks whose state is on the device and whose gradients are complete behind each step.
+    completed: Vec<Vec<usize>>,
     clocks: Clocks,
 }
 
@@ -223,17 +225,12 @@ impl<'a> LaneRun<'a> {
             due[visit.leaves].leave.extend(copies.leaves_changed.then_some(told));
             due[visit.freed].are_gone.extend(copies.leaves_changed.then_some(told));
             due[visit.fetched].come.extend(copies.comes.then_some(told));
-            due[visit.needed].are_needed.extend(copies.comes.then_some(told));
+            due[visit.needed].are_needed.extend((copies.comes || copies.is_gathered).then_some(told));
         }
         // Copies of one boundary in the order in which they are waited for.
         due.iter_mut().for_each(|due| due.come.sort_by_key(|(_, visit, _)| visit.needed));
         let mut seconds = scene.seconds.to_vec();
         seconds.resize(steps, 0.0);
-        for chunk in 0..scene.chunks.layout.chunks().len() {
-            if let Some(completed) = uses.completed_on_device_behind(chunk) {
-                seconds[completed] += scene.elements(chunk) as f64 / scene.rates.device_update;
-            }
-        }
         let HostMemory { chunks, staging, .. } = &scene.chunks.host;
         let clocks = Clocks {
             now: 0.0,
@@ -245,12 +242,19 @@ impl<'a> LaneRun<'a> {
             passed: vec![0.0; staging.len()],
             next_passed: 0,
         };
-        Self { scene, due, seconds, clocks }
+        let completed: Vec<Vec<usize>> =
+            (0..steps).map(|step| uses.completed_on_device(step).collect()).collect();
+        for (seconds, completed) in seconds.iter_mut().zip(&completed) {
+            for &chunk in completed {
+                *seconds += scene.elements(chunk) as f64 / scene.rates.device_update;
+            }
+        }
+        Self { scene, due, seconds, completed, clocks }
     }
 
     /// The next iteration.
     pub(super) fn iterate(&mut self) -> Lanes {
-        let Self { scene, due, seconds, clocks } = self;
+        let Self { scene, due, seconds, completed, clocks } = self;
         let begin = clocks.now;
         let mut told = Lanes::default();
         let mut later = Vec::new();
@@ -261,13 +265,15 @@ impl<'a> LaneRun<'a> {
             for of in are_needed {
                 told.fetch_seconds += clocks.wait(of);
                 let (_, visit, copies) = of;
-                if copies.is_gathered() {
+                if copies.is_gathered {
                     clocks.exchange(scene, visit.payload.chunk, &mut told);
                 }
             }
             let seconds = seconds.get(boundary).copied().unwrap_or(0.0);
-            told.busy.compute += seconds;
-            clocks.now += seconds;
+            clocks.pass(seconds, &mut told);
+            for &chunk in completed.get(boundary).into_iter().flatten() {
+                clocks.exchange(scene, chunk, &mut told);
+            }
         }
         let now = clocks.now;
         later.iter().for_each(|&chunk| told.busy.update += clocks.update_chunk(scene, chunk, now));
@@ -333,8 +339,13 @@ impl Clocks {
     /// Ranks give each other their parts of a chunk: of its parameters, or of gradients.
     fn exchange(&mut self, scene: &LaneScene<'_>, chunk: usize, told: &mut Lanes) {
         let seconds = scene.rates.exchange_seconds(scene.chunks.others_bytes(chunk));
-        self.now += seconds;
         told.exchange_seconds += seconds;
+        self.pass(seconds, told);
+    }
+
+    /// The passes' lane does something.
+    fn pass(&mut self, seconds: f64, told: &mut Lanes) {
+        self.now += seconds;
         told.busy.compute += seconds;
     }
 

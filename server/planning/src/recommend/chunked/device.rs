@@ -75,13 +75,7 @@ impl<'a> ChunksQuestion<'a> {
         };
         let degrees: Vec<u32> = if constraints.allow_idle_devices {
             let most = fleet.fleet.nodes.iter().map(|node| node.devices).max().unwrap_or(0);
-            // State is on the device of one rank alone.
-            let is_alone = self.asked.fixed.on_device.is_some_and(|chunks| chunks > 0);
-            (1..=if is_alone { most.min(1) } else { most })
-                .filter(may_be)
-                .filter(divides)
-                .filter(is_known)
-                .collect()
+            (1..=most).filter(may_be).filter(divides).filter(is_known).collect()
         } else {
             if fleet.fleet.nodes.len() > 1 {
                 return refuse(format!(

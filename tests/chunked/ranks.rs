@@ -1,10 +1,11 @@
 //! One model by our rule on several slots, whose ranks share its chunks.
 
 use anyhow::{Context, Result, bail};
-use loadmaster_planning::chunks::{ChunkChoices, ChunkPlan, ChunkQuestion, LaneRates, choose};
+use loadmaster_planning::chunks::{ChunkChoices, ChunkPlan, ChunkQuestion, choose};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::Link;
 use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 

@@ -7,24 +7,25 @@ use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, UpdateTime};
+use loadmaster_proto::plan::lane_rates::LaneRates;
 use proptest::prelude::*;
 
 use super::draw::{Case, SharedChunk, cases, stages};
 use crate::chunks::lanes::LaneRun;
-use crate::chunks::{LaneRates, LaneScene, StepCosts};
+use crate::chunks::{LaneScene, StepCosts};
 
-const ITERATIONS: usize = 8;
+pub(super) const ITERATIONS: usize = 8;
 
 /// Something that takes time on one of four lanes: passes, up, down, updates.
 #[derive(Debug, Clone)]
-struct Job {
-    lane: usize,
-    seconds: f64,
+pub(super) struct Job {
+    pub(super) lane: usize,
+    pub(super) seconds: f64,
     after: Vec<usize>,
 }
 
 /// All jobs of some iterations, in the order in which each lane is asked for its own; and the last pass of each.
-fn jobs(
+pub(super) fn jobs(
     (chunks, stage, visits): (&Chunks, &ChunkedStage, &[Visit]),
     costs: &StepCosts,
     rates: LaneRates,
@@ -126,7 +127,7 @@ fn jobs(
 }
 
 /// When each job is over.
-fn clock(jobs: &[Job]) -> Vec<f64> {
+pub(super) fn clock(jobs: &[Job]) -> Vec<f64> {
     let mut ends: Vec<Option<f64>> = vec![None; jobs.len()];
     let mut queues: [VecDeque<usize>; 4] = Default::default();
     jobs.iter().enumerate().for_each(|(index, job)| queues[job.lane].push_back(index));
@@ -154,7 +155,7 @@ fn clock(jobs: &[Job]) -> Vec<f64> {
 }
 
 /// A stage that has room, of those of a case.
-fn some_stage(case: &Case, which: usize) -> Option<(ChunkedStage, Chunks, StepCosts)> {
+pub(super) fn some_stage(case: &Case, which: usize) -> Option<(ChunkedStage, Chunks, StepCosts)> {
     let mut fit = Vec::new();
     stages(case, |stage, _, chunks, costs, has_room| {
         if has_room {

@@ -3,10 +3,11 @@
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::cluster::quantity;
 use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::lane_rates::LaneRates;
 
 use super::ChunksQuestion;
 use super::device::ChunkDevices;
-use crate::chunks::{LaneRates, ProfiledPasses};
+use crate::chunks::ProfiledPasses;
 use crate::iteration::copies::Way;
 use crate::predict::PredictionError;
 use crate::recommend::acted::CopyLinks;

@@ -22,6 +22,7 @@ fn copied() -> Timeline {
         bytes: 64 * MIB,
         start_seconds,
         end_seconds,
+        ..CopySpan::default()
     };
     let lane = |host: (Option<i32>, Option<i32>), span: CopySpan| CopyLane {
         from_stage: host.0,
@@ -53,7 +54,8 @@ fn copied() -> Timeline {
     // Forward 0–1, 1–2; backward 2–4, 4–6; the first stage needs its block at 4 and has it at 5.
     let mut timeline = timeline(2, 1);
     timeline.lanes[0].passes[1].end_seconds = 7.0;
-    timeline.lanes[0].waits = vec![WaitSpan { peer: None, back: true, start_seconds: 4.0, end_seconds: 5.0 }];
+    timeline.lanes[0].waits =
+        vec![WaitSpan { back: true, start_seconds: 4.0, end_seconds: 5.0, ..WaitSpan::default() }];
     timeline.lanes[0].waited_seconds = 1.0;
     (timeline.lanes[0].passes[2].start_seconds, timeline.lanes[0].passes[2].end_seconds) = (7.0, 8.0);
     timeline.iteration_seconds = 8.0;

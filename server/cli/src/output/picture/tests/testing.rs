@@ -144,6 +144,7 @@ pub(crate) fn timeline(stages: i32, micro_batches: i32) -> Timeline {
         chunk: 0,
         start_seconds: start.into(),
         end_seconds: (start + length).into(),
+        ..PassSpan::default()
     };
     let turn = stages - 1 + micro_batches;
     let end = turn + 2 * (stages - 1 + micro_batches);

@@ -6,6 +6,7 @@ use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::uses::PayloadUses;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, UpdateTime};
+use loadmaster_proto::plan::lane_rates::LaneRates;
 use proptest::prelude::*;
 
 use super::clock::{ITERATIONS, clock, jobs, some_stage};
@@ -66,6 +67,16 @@ fn pagings() -> impl Strategy<Value = Paging> {
     })
 }
 
+/// All that is seen of as many iterations as the clock has.
+fn seen(of: (&ChunkedStage, &Chunks, &StepCosts, &[Visit]), rates: LaneRates) -> Vec<LaneSpan> {
+    let (stage, chunks, costs, visits) = of;
+    let checked = stage.told(chunks, visits).unwrap();
+    let scene = LaneScene { chunks, visits: &checked, update: stage.update, seconds: &costs.seconds, rates };
+    let mut run = LaneRun::seen_by(&scene, Everything::default());
+    (0..ITERATIONS).for_each(|_| _ = run.iterate());
+    run.over().1.0
+}
+
 /// The visits of a chunk behind which all gradients are there.
 fn completes(uses: &PayloadUses, visit: &Visit) -> bool {
     let within = |step: &usize| (visit.needed..visit.leaves).contains(step);
@@ -84,11 +95,7 @@ proptest! {
         let rates = case.question.rates;
         let (jobs, _) = jobs((&chunks, &stage, &visits), &costs, rates);
         let ends = clock(&jobs);
-        let checked = stage.told(&chunks, &visits).unwrap();
-        let scene = LaneScene { chunks: &chunks, visits: &checked, update: stage.update, seconds: &costs.seconds, rates };
-        let mut run = LaneRun::seen_by(&scene, Everything::default());
-        (0..ITERATIONS).for_each(|_| _ = run.iterate());
-        let (_, Everything(seen)) = run.over();
+        let seen = seen((&stage, &chunks, &costs, &visits), rates);
         for lane in 0..4 {
             let own = jobs.iter().zip(&ends).filter(|(job, _)| job.lane == lane && job.seconds > 0.0);
             let mut clocked: Vec<(f64, f64)> = own.map(|(job, end)| (end - job.seconds, *end)).collect();
@@ -110,11 +117,7 @@ proptest! {
     ) {
         let Some((stage, chunks, costs, visits)) = staged(&case, which, after_backward, paging) else { return Ok(()) };
         let rates = case.question.rates;
-        let checked = stage.told(&chunks, &visits).unwrap();
-        let scene = LaneScene { chunks: &chunks, visits: &checked, update: stage.update, seconds: &costs.seconds, rates };
-        let mut run = LaneRun::seen_by(&scene, Everything::default());
-        (0..ITERATIONS).for_each(|_| _ = run.iterate());
-        let (_, Everything(seen)) = run.over();
+        let seen = seen((&stage, &chunks, &costs, &visits), rates);
         let (ups, downs, updates) = (of_lane(&seen, 1), of_lane(&seen, 2), of_lane(&seen, 3));
         for chunk in (0..chunks.layout.chunks().len()).filter(|chunk| !stage.on_device.contains(chunk)) {
             let of_chunk = |span: &&LaneSpan| matches!(span.work, LaneWork::Update(of, _) if of == chunk);

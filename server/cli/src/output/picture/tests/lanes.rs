@@ -2,11 +2,11 @@
 
 use loadmaster_proto::wire::v1::pass_span::Kind;
 use loadmaster_proto::wire::v1::{
-    ChunkOrder, CopyLane, CopySpan, Lane, MemoryBlock, MemoryBreakdown, MemoryCurve, MemoryPoint, PassSpan,
-    Plan, SimulatedSchedule, Timeline, UpdateSpan, WaitSpan,
+    ChunkOrder, CopySpan, Lane, MemoryBlock, MemoryBreakdown, MemoryCurve, MemoryPoint, PassSpan, Plan,
+    SimulatedSchedule, Timeline, UpdateSpan, WaitSpan,
 };
 
-use super::testing::{MIB, in_chunks};
+use super::testing::{MIB, in_chunks, way};
 use super::{files, only, parsed, text};
 use crate::text::terminal_abilities::Look;
 
@@ -38,15 +38,6 @@ fn iteration() -> Timeline {
         parameter_chunk: Some(0),
         unfinished: !back,
         ..CopySpan::default()
-    };
-    let way = |ends: (Option<i32>, Option<i32>), copy: CopySpan| CopyLane {
-        from_stage: ends.0,
-        to_stage: ends.1,
-        busy_seconds: copy.end_seconds - copy.start_seconds,
-        copies: vec![copy],
-        copy_count: 1,
-        bytes: 64 * MIB,
-        waited_seconds: 1.0,
     };
     let lane = Lane {
         passes: vec![

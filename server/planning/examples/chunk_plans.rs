@@ -4,11 +4,12 @@
 use std::time::Instant;
 
 use loadmaster_planning::chunks::{
-    Baseline, ChunkChoices, ChunkQuestion, LaneRates, NoChunks, PatrickStar, StepCosts, choose, largest,
+    Baseline, ChunkChoices, ChunkQuestion, NoChunks, PatrickStar, StepCosts, choose, largest,
 };
 use loadmaster_planning::predict::PredictionError;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
+use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::training::actions::{Step, Steps};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};

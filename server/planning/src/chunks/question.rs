@@ -9,10 +9,10 @@ use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::stage::{ChunkedStage, StepKernel};
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::model::Model;
+use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
-use super::LaneRates;
 use crate::predict::PredictionError;
 
 /// A model that is to be trained in chunks, by one rank or by several that share them.

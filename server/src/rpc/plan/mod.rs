@@ -1,6 +1,7 @@
 //! `PlanService`.
 
 mod holds_here;
+mod in_chunks;
 mod known;
 mod listed;
 mod message;

@@ -14,14 +14,13 @@ use loadmaster_proto::chunks::stage::{
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::zoo::{Bert, Gpt2, Llama, Zoo};
 use loadmaster_proto::model::{Model, ModelInput};
+use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::training::actions::Steps;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use proptest::prelude::*;
 
-use crate::chunks::{
-    ChunkChoices, ChunkQuestion, LaneRates, LaneScene, Lanes, Passes, StepCosts, TriedSizes,
-};
+use crate::chunks::{ChunkChoices, ChunkQuestion, LaneScene, Lanes, Passes, StepCosts, TriedSizes};
 use crate::predict::PredictionError;
 
 /// Of one rank.

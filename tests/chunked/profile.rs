@@ -7,6 +7,7 @@ use loadmaster_planning::chunks::{LaneRates, StepCosts};
 use loadmaster_planning::predict::component::Component;
 use loadmaster_planning::predict::{Margin, PredictionError, Predictor, StageSetting};
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::residency::paged::Paging;
@@ -44,6 +45,7 @@ fn roomy() -> ChunkedStage {
         moves: ChunkMoves::Dropped,
         update: UpdateTime::OnArrival,
         kernel: StepKernel::OnePass,
+        embedding: EmbeddingPlace::Chunk,
         on_device: Vec::new(),
         residency: ChunkResidency::Paged(Paging::AT_NEED),
         host_memory: PLENTY,

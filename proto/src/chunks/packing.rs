@@ -41,6 +41,8 @@ pub struct Packing<'a> {
     pub(super) lists: Lists,
     /// Tensors start at multiples of so many elements.
     pub(super) alignment: u64,
+    /// The first so many atoms are chunks of their own, no larger than they are.
+    pub(super) apart: usize,
     /// Where each atom would start if one chunk held all, and the end of the last.
     pub(super) starts: Vec<u64>,
     /// Elements of all tensors before each atom, and of all.
@@ -75,7 +77,14 @@ impl<'a> Packing<'a> {
                 "the model has no parameters, so there is nothing to put into chunks",
             ));
         }
-        Ok(Self { sequence, layout, lists, alignment, starts, elements })
+        Ok(Self { sequence, layout, lists, alignment, apart: 0, starts, elements })
+    }
+
+    /// The same where the first atom is a chunk of its own, whatever its size: a table that is on the host
+    /// ([`HostTable`](super::embedding::HostTable)).
+    #[must_use]
+    pub fn with_table_apart(self) -> Self {
+        Self { apart: 1, ..self }
     }
 
     /// Elements that each atom takes, with the padding behind its tensors.
@@ -103,7 +112,8 @@ impl<'a> Packing<'a> {
                 layout.tensors.push(Place { chunk, offset: end, elements });
                 end = (end + elements).next_multiple_of(self.alignment);
             }
-            layout.chunks.push(Chunk { capacity: chunk_elements.max(end), extent: end, tensors });
+            let capacity = if atoms.start < self.apart { end } else { chunk_elements.max(end) };
+            layout.chunks.push(Chunk { capacity, extent: end, tensors });
         }
         Ok(layout)
     }
@@ -118,7 +128,7 @@ impl<'a> Packing<'a> {
         if !(1..=MAX_ELEMENTS).contains(&chunk_elements) {
             return refuse(format!("must be 1 to {MAX_ELEMENTS}"));
         }
-        let largest = self.largest_atom();
+        let largest = self.extents().skip(self.apart).max().unwrap_or(0);
         if self.layout == ChunkLayout::Patrickstar && chunk_elements < largest {
             return refuse(format!(
                 "but the largest atom has {}: name at least that, or choose the layout {}, which gives it a chunk of its own",
@@ -139,7 +149,7 @@ impl<'a> Packing<'a> {
                 return None;
             }
             let limit = start.saturating_add(chunk_elements);
-            let fit = ends.partition_point(|&end| end <= limit);
+            let fit = if first < self.apart { 1 } else { ends.partition_point(|&end| end <= limit) };
             let atoms = first..first + fit.max(1);
             first = atoms.end;
             Some(atoms)

@@ -1,5 +1,6 @@
 //! Models trained in chunks by real ranks: what each step needs besides chunks, and the device's peak, to the byte.
 
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::paging::Eviction;
@@ -43,6 +44,7 @@ fn chunked(dice: &mut Sampler) -> ChunkedStage {
         moves: ChunkMoves::Dropped,
         update: UpdateTime::OnArrival,
         kernel: StepKernel::OnePass,
+        embedding: EmbeddingPlace::Chunk,
         on_device: Vec::new(),
         residency: ChunkResidency::Paged(paging),
         host_memory: Bytes(16 << 30),

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::groups::Sharing;
 use loadmaster_proto::chunks::host::{HostCopy, HostMemory, may_leave_unfinished};
 use loadmaster_proto::chunks::layout::{Chunk, Layout};
@@ -95,7 +96,7 @@ impl<'a> Laid<'a> {
         places: Layout,
     ) -> Result<Self, Invalid> {
         let sharing = Sharing::new(question.ranks, lists.alignment_elements())?;
-        let uses = Uses::of(&question.model, &places, &ground.steps);
+        let uses = Uses::of(&question.model, &places, &ground.steps, EmbeddingPlace::Chunk);
         let mut ranked: Vec<usize> = (0..places.chunks().len()).collect();
         ranked.sort_by_key(|&chunk| {
             (Reverse(completed(&uses, chunk)), uses.payloads()[chunk].steps.first().copied())
@@ -205,7 +206,7 @@ impl<'a> Laid<'a> {
 
     fn host(&self, uses: &Uses, host_copy: HostCopy) -> Result<HostMemory, Invalid> {
         let staging = self.question.choices.staging;
-        HostMemory::new(&self.places, &self.lists, uses, &self.sharing, host_copy, staging)
+        HostMemory::new(&self.places, &self.lists, uses, &self.sharing, (host_copy, staging), None)
     }
 
     fn uses_with(&self, on_device: usize) -> Uses {
@@ -237,7 +238,8 @@ impl<'a> Laid<'a> {
         let host = self.host(&uses, host_copy)?;
         let Self { lists, places, sharing, ground, .. } = self;
         let steps = ground.steps.clone();
-        Ok(Chunks { lists: *lists, layout: places.clone(), steps, uses, sharing: *sharing, host })
+        let (lists, layout, sharing) = (*lists, places.clone(), *sharing);
+        Ok(Chunks { lists, layout, steps, uses, sharing, table: None, host })
     }
 
     /// How it is trained, with visits of a rule until others are planned.
@@ -251,6 +253,7 @@ impl<'a> Laid<'a> {
             moves: ChunkMoves::Dropped,
             update: UpdateTime::OnArrival,
             kernel: self.question.choices.kernel,
+            embedding: EmbeddingPlace::Chunk,
             on_device: self.on_device(on_device),
             residency: ChunkResidency::Paged(Paging::AT_NEED),
             host_memory: self.question.host_memory,

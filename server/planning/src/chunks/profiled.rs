@@ -1,6 +1,7 @@
 //! What steps of a training in chunks cost by a profile.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::residency::paged::Paging;
@@ -128,6 +129,7 @@ fn any_chunks(order: ChunkOrder, model: &Model, training: &TrainingSpec) -> Resu
         moves: ChunkMoves::Dropped,
         update: UpdateTime::OnArrival,
         kernel: StepKernel::OnePass,
+        embedding: EmbeddingPlace::Chunk,
         on_device: Vec::new(),
         residency: ChunkResidency::Paged(Paging::AT_NEED),
         host_memory: Bytes(u64::MAX),

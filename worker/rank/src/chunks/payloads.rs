@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::host::{HostCopy, HostPart};
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, UpdateTime};
 use loadmaster_proto::measure::rank::RankSpec;
@@ -10,6 +11,7 @@ use tch::{Kind, Tensor};
 
 use super::device::DeviceState;
 use super::host::{HostChunks, Update, Updating};
+use super::rows::HostRows;
 use super::tensors::{ChunkBlock, Tensors};
 use super::trace::Counts;
 use super::visiting::Told;
@@ -17,7 +19,7 @@ use crate::actions::lane::{Lane, Ticket};
 use crate::collective::Group;
 use crate::completion::Completion;
 use crate::error::RankError;
-use crate::ffi::{Direction, Transfer};
+use crate::ffi::{self, Direction, Storage, Transfer};
 use crate::memory::Memory;
 use crate::tape::defect;
 use crate::tensor::kind;
@@ -57,6 +59,8 @@ pub(super) struct Payloads {
     group: Option<Group>,
     rank: u32,
     pub(super) host: HostChunks,
+    /// The table of tokens, where that is on the host.
+    rows: Option<HostRows>,
     up: Lane,
     down: Lane,
     /// Updates that wait for the end of the backward pass.
@@ -105,6 +109,14 @@ impl Payloads {
             all.push(Payload { block, at, is_spilled: false });
         }
         let (pace, gpu) = (spec.pace.host, memory.gpu());
+        let host = HostChunks::new(mapping, chunks.host.clone(), updating)?;
+        let weights = host.memory.chunks.get(HostTable::CHUNK).and_then(|chunk| chunk.state.first());
+        let rows = match (chunks.table.zip(host.memory.table), weights) {
+            (Some(table), Some(&weights)) => {
+                Some(HostRows::start(host.mapping.clone(), table, weights, precision)?)
+            }
+            _ => None,
+        };
         Ok(Self {
             host_copy: stage.host_copy,
             update: stage.update,
@@ -114,7 +126,8 @@ impl Payloads {
             on_device,
             rank: group.as_ref().map_or(0, |group| group.own().index),
             group,
-            host: HostChunks::new(mapping, chunks.host.clone(), updating)?,
+            host,
+            rows,
             up: Lane::start("chunks to the device".to_owned(), pace, gpu)?,
             down: Lane::start("chunks to the host".to_owned(), pace, gpu)?,
             later: Vec::new(),
@@ -196,6 +209,11 @@ impl Payloads {
             None => self.host.pass_through(updated.clone())?,
         };
         let ticket = self.copy(payload, gradients, Direction::Out, false, before)?;
+        if let Some(rows) = self.rows.as_mut().filter(|_| chunk == HostTable::CHUNK) {
+            // It is updated when its rows have their gradients, too.
+            rows.add_all(gradients, ticket.completion()?, end);
+            return Ok(ticket);
+        }
         let places = &self.host.memory.chunks[chunk];
         let is_apart = self.chunks.uses.payloads()[payload].payload.is_gradients;
         let layout = &self.chunks.layout.chunks()[chunk];
@@ -206,16 +224,99 @@ impl Payloads {
             // Of parameters whose gradients are apart nothing leaves unfinished.
             parameters: places.parameters.filter(|_| is_apart),
             state: places.state.clone(),
+            clears: false,
             tensors: tensors.with_gradients(&layout.tensors, owned),
             steps: self.steps,
             end,
         };
+        self.ask_for(chunk, update, updated);
+        Ok(ticket)
+    }
+
+    /// Asks for an update, in its time.
+    fn ask_for(&mut self, chunk: usize, update: Update, updated: Completion) {
         self.host.updated[chunk] = Some(updated);
         match self.update {
             UpdateTime::OnArrival => self.host.updater.ask(update),
             UpdateTime::AfterBackward => self.later.push(update),
         }
-        Ok(ticket)
+    }
+
+    /// Copies the rows of these tokens to the device, from a table on the host, and waits for them.
+    ///
+    /// # Errors
+    /// When one of them is not there.
+    pub(super) fn gather(&mut self, tokens: Arc<[i64]>, to: &Tensor) -> Result<(), RankError> {
+        let rows = self.rows.as_ref().ok_or_else(no_table)?;
+        let gathered = rows.gather(tokens, self.host.updated[HostTable::CHUNK].clone());
+        let ticket = self.copy_rows(to, rows.parts.up, Direction::Back, Some(gathered))?;
+        let copied = ticket.completion()?;
+        self.rows.iter_mut().for_each(|rows| rows.copied = Some(copied.clone()));
+        self.counts.came(ticket.wait()?);
+        Ok(())
+    }
+
+    /// Copies the gradient of the rows of these tokens to the host, where it is added to that of their table, and waits for the
+    /// copy.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub(super) fn scatter(&mut self, tokens: Arc<[i64]>, gradient: &Tensor) -> Result<(), RankError> {
+        let rows = self.rows.as_ref().ok_or_else(no_table)?;
+        let (down, added) = (rows.parts.down, rows.added.clone());
+        let ticket = self.copy_rows(gradient, down, Direction::Out, added)?;
+        let copied = ticket.completion()?;
+        self.rows.iter_mut().for_each(|rows| rows.add(tokens.clone(), copied.clone()));
+        self.counts.left(ticket.wait()?);
+        Ok(())
+    }
+
+    fn copy_rows(
+        &mut self,
+        rows: &Tensor,
+        place: HostPart,
+        direction: Direction,
+        after: Option<Completion>,
+    ) -> Result<Ticket, RankError> {
+        let storage = Storage::of(rows)?;
+        let transfer = Transfer::new(&storage, (0, place.bytes), &self.host.mapping, place.start, direction);
+        self.counts.copied_rows(direction, place.bytes);
+        self.begin(transfer, place.bytes, direction, after)
+    }
+
+    /// Asks for the update of a table on the host, whose gradients are all there or on their way.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(super) fn update_table(&mut self) -> Result<(), RankError> {
+        let rows = self.rows.as_ref().ok_or_else(no_table)?;
+        let places = &self.host.memory.chunks[HostTable::CHUNK];
+        let (updated, end) = Completion::begun();
+        let update = Update {
+            after: rows.added.clone().ok_or_else(no_table)?,
+            gradients: rows.parts.gradients,
+            parameters: places.parameters,
+            state: places.state.clone(),
+            clears: true,
+            tensors: vec![(0, rows.table.rows.saturating_mul(rows.table.width))],
+            steps: self.steps,
+            end,
+        };
+        self.ask_for(HostTable::CHUNK, update, updated);
+        Ok(())
+    }
+
+    /// The gradient of a table on the host, once it is complete.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(super) fn table_gradient(&self, shape: &[i64]) -> Result<Tensor, RankError> {
+        let rows = self.rows.as_ref().ok_or_else(no_table)?;
+        rows.added.as_ref().map_or(Ok(()), Completion::wait)?;
+        let bytes = rows.table.rows.saturating_mul(rows.table.width) * self.kind.elt_size_in_bytes() as u64;
+        let numbers = self.host.mapping.numbers::<u8>(rows.parts.gradients.start, bytes);
+        let mut numbers = numbers.ok_or_else(no_table)?;
+        Ok(ffi::aside(|| Tensor::f_from_data_size(numbers.all(), shape, self.kind))?)
     }
 
     /// The place of a payload on the host.
@@ -358,4 +459,8 @@ impl Payloads {
         self.all.iter_mut().for_each(|payload| payload.is_spilled = false);
         self.counts.end_iteration(self.host.updater.take_seconds())
     }
+}
+
+fn no_table() -> RankError {
+    defect("no table is on the host")
 }

@@ -20,12 +20,18 @@ fn places(case: &Case) -> Vec<[bool; 3]> {
         let own = &needs[chunk].1;
         let is_apart = needs.iter().any(|(payload, _)| payload.is_gradients && payload.chunk == chunk);
         let has_place = case.stage.host_copy == HostCopy::Kept || own.is_interrupted();
-        if case.is_on_device(chunk) {
+        // What no step computes with has no parameters.
+        if case.is_on_device(chunk) || own.steps.is_empty() {
             return [false; 3];
         }
         [has_place, is_apart, !has_place && !own.gradients.is_empty()]
     };
     (0..case.chunks.layout.chunks().len()).map(of).collect()
+}
+
+/// Whether no step computes with the first chunk.
+fn needs_nothing(case: &Case) -> bool {
+    case.needs()[0].1.steps.is_empty()
 }
 
 proptest! {
@@ -34,7 +40,10 @@ proptest! {
     #[test]
     fn every_byte_of_the_host_is_given_out_once(case in cases()) {
         let host = &case.chunks.host;
-        let mut all: Vec<HostPart> = host.chunks.iter().flat_map(parts).chain(host.staging.iter().copied()).collect();
+        let table = host.table.map(|table| [table.gradients, table.up, table.down]);
+        let table: Vec<HostPart> = table.into_iter().flatten().collect();
+        let chunks = host.chunks.iter().flat_map(parts).chain(host.staging.iter().copied());
+        let mut all: Vec<HostPart> = chunks.chain(table.iter().copied()).collect();
         all.sort_by_key(|part| part.start);
         let mut end = 0;
         for part in &all {
@@ -47,6 +56,10 @@ proptest! {
         let (places, scalar) = (places(&case), case.scalar());
         let layout = case.chunks.layout.chunks();
         prop_assert_eq!(host.chunks.len(), layout.len());
+        let sizes: Vec<u64> = table.iter().map(|part| part.bytes).collect();
+        // Fifty tokens, each a row of sixteen; samples of eight of them, one in each micro-batch.
+        let expected = if case.is_on_host() { vec![50 * 16, 8 * 16, 8 * 16] } else { Vec::new() };
+        prop_assert_eq!(sizes, expected.iter().map(|elements| scalar * elements).collect::<Vec<_>>());
         for (index, (chunk, of)) in host.chunks.iter().zip(layout).enumerate() {
             let [kept, apart, _] = places[index];
             // The fp32 copy and two moments.
@@ -87,8 +100,11 @@ proptest! {
         };
         let staging: u64 = host.staging.iter().map(|part| part.bytes).sum();
         let count = host.chunks.iter().flat_map(parts).count() + host.staging.len();
-        let taken = host.bytes - unfinished - staging;
+        let table = host.table.map_or(0, |table| table.gradients.bytes + table.up.bytes + table.down.bytes);
+        let unkept = case.is_on_host() && needs_nothing(&case) && case.stage.host_copy == HostCopy::Kept;
+        let unkept = if unkept { case.scalar() * layout[0].capacity } else { 0 };
+        let taken = host.bytes - unfinished - staging - table + unkept;
         prop_assert!(taken >= each * parameters, "{taken} for {parameters}");
-        prop_assert!(taken <= each * capacity + PADDING * count as u64, "{taken} for {capacity}");
+        prop_assert!(taken <= each * capacity + PADDING * (count + 3) as u64, "{taken} for {capacity}");
     }
 }

@@ -1,6 +1,7 @@
 //! Random questions, and every choice of theirs, weighed through the contract alone.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::layout::Chunk;
 use loadmaster_proto::chunks::lists::List;
@@ -257,6 +258,7 @@ fn stage(question: &ChunkQuestion, of: (ChunkLayout, u64, ChunkOrder, HostCopy))
         moves: ChunkMoves::Dropped,
         update: UpdateTime::OnArrival,
         kernel: question.choices.kernel,
+        embedding: EmbeddingPlace::Chunk,
         on_device: Vec::new(),
         residency: ChunkResidency::Paged(Paging::AT_NEED),
         host_memory: Bytes(u64::MAX),

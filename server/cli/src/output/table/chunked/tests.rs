@@ -20,6 +20,7 @@ fn stage() -> ChunkedStage {
         moves: ChunkMoves::Dropped.into(),
         update: ChunkUpdate::OnArrival.into(),
         kernel: StepKernel::OnePass.into(),
+        embedding: EmbeddingPlace::Chunk.into(),
         on_device: vec![0, 3],
         residency: Some(Residency::Planned(ChunkVisits {
             visits: vec![visit(1, 0), visit(2, 1), visit(1, 4)],

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use super::layout::Layout;
 use crate::choice;
 use crate::error::Invalid;
-use crate::model::layer::LayerKind;
+use crate::model::layer::{LayerKind, TokenEmbedding};
 use crate::model::{Model, ModelInput};
 use crate::training::TrainingSpec;
 use crate::training::actions::{Step, Steps};
@@ -80,7 +80,7 @@ impl HostTable {
     /// That of a model, trained in these steps, if it is on the host.
     ///
     /// # Errors
-    /// Names the field: the model has no table of tokens, or more than one rank trains it.
+    /// Those of [`Self::check`].
     pub fn of(
         place: EmbeddingPlace,
         model: &Model,
@@ -88,6 +88,38 @@ impl HostTable {
         ranks: u32,
         steps: &Steps,
     ) -> Result<Option<Self>, Invalid> {
+        let Some((kind, sequence_length)) = Self::check(place, model, ranks)? else { return Ok(None) };
+        let of = |number: i64| u64::try_from(number).unwrap_or(0);
+        let count = |is: fn(&Step) -> bool| steps.all().iter().filter(|step| is(step)).count() as u64;
+        Ok(Some(Self {
+            rows: of(kind.vocabulary_size),
+            width: of(kind.hidden_size),
+            tokens: of(sequence_length).saturating_mul(training.micro_batch_size.into()),
+            gathers: count(|step| Self::gathers_in(*step)),
+            scatters: count(|step| Self::scatters_in(*step)),
+            last: steps.all().iter().rposition(|step| Self::scatters_in(*step)),
+        }))
+    }
+
+    /// Whether a step takes rows of the table.
+    pub fn gathers_in(step: Step) -> bool {
+        matches!(step, Step::Forward { layer: 0, .. } | Step::Again { layer: 0, .. })
+    }
+
+    /// Whether a step finds gradients of rows.
+    pub fn scatters_in(step: Step) -> bool {
+        matches!(step, Step::Backward { layer: 0, .. })
+    }
+
+    /// The embedding of a model that so many ranks train, and the tokens of a sample, where its table is on the host.
+    ///
+    /// # Errors
+    /// Names the field: the model has no table of tokens, or more than one rank trains it.
+    pub fn check(
+        place: EmbeddingPlace,
+        model: &Model,
+        ranks: u32,
+    ) -> Result<Option<(TokenEmbedding, i64)>, Invalid> {
         if place == EmbeddingPlace::Chunk {
             return Ok(None);
         }
@@ -109,18 +141,7 @@ impl HostTable {
                 EmbeddingPlace::Chunk
             ));
         }
-        let of = |number: i64| u64::try_from(number).unwrap_or(0);
-        let count = |is: fn(&Step) -> bool| steps.all().iter().filter(|step| is(step)).count() as u64;
-        Ok(Some(Self {
-            rows: of(kind.vocabulary_size),
-            width: of(kind.hidden_size),
-            tokens: of(sequence_length).saturating_mul(training.micro_batch_size.into()),
-            gathers: count(|step| {
-                matches!(step, Step::Forward { layer: 0, .. } | Step::Again { layer: 0, .. })
-            }),
-            scatters: count(|step| matches!(step, Step::Backward { layer: 0, .. })),
-            last: steps.all().iter().rposition(|step| matches!(step, Step::Backward { layer: 0, .. })),
-        }))
+        Ok(Some((kind, sequence_length)))
     }
 
     /// Elements of what a micro-batch takes.

@@ -87,12 +87,12 @@ impl<'a> Packing<'a> {
         Self { apart: 1, ..self }
     }
 
-    /// Elements that each atom takes, with the padding behind its tensors.
+    /// Elements that each atom takes which has no chunk of its own by itself, with the padding behind its tensors.
     pub fn extents(&self) -> impl Iterator<Item = u64> {
-        self.starts.windows(2).map(|pair| pair[1] - pair[0])
+        self.starts.windows(2).skip(self.apart).map(|pair| pair[1] - pair[0])
     }
 
-    /// Elements of the largest atom, with its padding.
+    /// Elements of the largest of those, with its padding.
     pub fn largest_atom(&self) -> u64 {
         self.extents().max().unwrap_or(0)
     }
@@ -128,7 +128,7 @@ impl<'a> Packing<'a> {
         if !(1..=MAX_ELEMENTS).contains(&chunk_elements) {
             return refuse(format!("must be 1 to {MAX_ELEMENTS}"));
         }
-        let largest = self.extents().skip(self.apart).max().unwrap_or(0);
+        let largest = self.largest_atom();
         if self.layout == ChunkLayout::Patrickstar && chunk_elements < largest {
             return refuse(format!(
                 "but the largest atom has {}: name at least that, or choose the layout {}, which gives it a chunk of its own",

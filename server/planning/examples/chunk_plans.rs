@@ -8,6 +8,7 @@ use loadmaster_planning::chunks::{
 };
 use loadmaster_planning::predict::PredictionError;
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::training::actions::{Step, Steps};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
@@ -51,9 +52,9 @@ fn question(blocks: i64, micro_batches: u32, (device, host): (u64, u64)) -> Opti
 /// are computed again.
 fn costs(
     question: &ChunkQuestion,
-) -> impl Fn(ChunkOrder, RecomputePolicy) -> Result<StepCosts, PredictionError> + use<> {
+) -> impl Fn(ChunkOrder, RecomputePolicy, EmbeddingPlace) -> Result<StepCosts, PredictionError> + use<> {
     let (training, layers) = (question.training, question.model.layers().len());
-    move |order, recompute| {
+    move |order, recompute, _| {
         let steps = Steps::of_chunks(&TrainingSpec { recompute, ..training }, layers, order);
         let each: u64 = if recompute == RecomputePolicy::None { 60 << 20 } else { 4 << 20 };
         let mut held = GIB / 2;
@@ -94,9 +95,9 @@ const HIDDEN: u64 = 4096;
 /// layers so far, one layer that is computed again, one layer's gradients.
 fn closed_form(
     question: &ChunkQuestion,
-) -> impl Fn(ChunkOrder, RecomputePolicy) -> Result<StepCosts, PredictionError> + use<> {
+) -> impl Fn(ChunkOrder, RecomputePolicy, EmbeddingPlace) -> Result<StepCosts, PredictionError> + use<> {
     let (training, layers) = (question.training, question.model.layers().len());
-    move |order, recompute| {
+    move |order, recompute, _| {
         let steps = Steps::of_chunks(&TrainingSpec { recompute, ..training }, layers, order);
         let (sequence, heads) = (1024_u64, 32_u64);
         let tokens = sequence * u64::from(training.micro_batch_size);

@@ -5,10 +5,15 @@
 //! behind the step that completes them, as a part of it. Ranks that share chunks exchange parts at boundaries: gradients that are
 //! complete before they leave, parameters when they have come. Passes wait for that, so it is their lane's; and all ranks do
 //! as much at the same time, so one of them stands for all.
+//!
+//! Rows of a table on the host are gathered and added up by a worker of their own, of which a row is taken to be as much work as
+//! an update of as many parameters, which touches more bytes. Passes of the embedding stop until its rows have come, or left.
 
+use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::host::HostMemory;
 use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies, Visits};
 use loadmaster_proto::chunks::stage::{Chunks, UpdateTime};
+use loadmaster_proto::training::actions::Step;
 
 use super::laid::most_updated;
 
@@ -104,12 +109,14 @@ pub struct LaneSeconds {
     pub down: f64,
     /// Updates on the host.
     pub update: f64,
+    /// Rows of a table on the host, and gradients that are added to those of the table.
+    pub rows: f64,
 }
 
 impl LaneSeconds {
     /// Of the lane that has most to do.
     pub fn most(&self) -> f64 {
-        [self.compute, self.up, self.down, self.update].into_iter().fold(0.0, f64::max)
+        [self.compute, self.up, self.down, self.update, self.rows].into_iter().fold(0.0, f64::max)
     }
 }
 
@@ -179,6 +186,9 @@ struct Clocks {
     up: f64,
     down: f64,
     update: f64,
+    rows: f64,
+    /// When the last rows were added.
+    added: f64,
     /// When each payload's copy is over.
     copied: Vec<f64>,
     /// When each chunk is updated.
@@ -216,6 +226,8 @@ impl<'a> LaneRun<'a> {
             up: 0.0,
             down: 0.0,
             update: 0.0,
+            rows: 0.0,
+            added: 0.0,
             copied: vec![0.0; uses.payloads().len()],
             updated: vec![0.0; chunks.len()],
             passed: vec![0.0; staging.len()],
@@ -241,12 +253,18 @@ impl<'a> LaneRun<'a> {
                     clocks.exchange(scene, visit.payload.chunk, &mut told);
                 }
             }
+            clocks.gather(scene, boundary, &mut told);
             let seconds = seconds.get(boundary).copied().unwrap_or(0.0);
             told.busy.compute += seconds;
             clocks.now += seconds;
+            clocks.scatter(scene, boundary, &mut told, &mut later);
         }
         let now = clocks.now;
-        later.iter().for_each(|&chunk| told.busy.update += clocks.update_chunk(scene, chunk, now));
+        for &chunk in &later {
+            let is_table = scene.chunks.table.is_some() && chunk == HostTable::CHUNK;
+            let there = if is_table { now.max(clocks.added) } else { now };
+            told.busy.update += clocks.update_chunk(scene, chunk, there);
+        }
         told.iteration_seconds = clocks.now - begin;
         told
     }
@@ -257,7 +275,7 @@ impl Clocks {
     /// each of them.
     fn waiting(&self) -> Vec<f64> {
         let (behind, first) = self.passed.split_at(self.next_passed);
-        let lanes = [self.up, self.down, self.update];
+        let lanes = [self.up, self.down, self.update, self.rows];
         let all = lanes.iter().chain(&self.updated).chain(first).chain(behind);
         all.map(|at| (at - self.now).max(0.0)).collect()
     }
@@ -280,14 +298,66 @@ impl Clocks {
         self.down = self.down.max(self.now).max(free) + seconds;
         self.copied[payload] = self.down;
         busy.down += seconds;
-        if copies.is_complete && scene.update == UpdateTime::OnArrival {
+        if copies.is_complete && scene.chunks.table.is_some() && chunk == HostTable::CHUNK {
+            // It is added to that of the table, which is updated when its rows have theirs, too.
+            self.work_on_rows(scene.elements(chunk), self.down, scene, busy);
+            if passes {
+                self.pass(self.rows);
+            }
+        } else if copies.is_complete && scene.update == UpdateTime::OnArrival {
             busy.update += self.update_chunk(scene, chunk, self.down);
             if passes {
-                self.passed[self.next_passed] = self.updated[chunk];
-                self.next_passed = (self.next_passed + 1) % self.passed.len();
+                self.pass(self.updated[chunk]);
             }
         } else if copies.is_complete {
             later.push(chunk);
+        }
+    }
+
+    /// The buffer that is next is free again at this moment.
+    fn pass(&mut self, free: f64) {
+        self.passed[self.next_passed] = free;
+        self.next_passed = (self.next_passed + 1) % self.passed.len();
+    }
+
+    /// The worker of rows does something with so many elements, once they are there.
+    fn work_on_rows(&mut self, elements: u64, there: f64, scene: &LaneScene<'_>, busy: &mut LaneSeconds) {
+        let seconds = scene.rates.update_seconds(elements);
+        self.rows = self.rows.max(there) + seconds;
+        busy.rows += seconds;
+    }
+
+    /// Before a pass that takes rows of a table on the host they come, behind its last update.
+    fn gather(&mut self, scene: &LaneScene<'_>, step: usize, told: &mut Lanes) {
+        let Some(table) = scene.table_in(step, HostTable::gathers_in) else { return };
+        let there = self.now.max(self.updated[HostTable::CHUNK]);
+        self.work_on_rows(table.taken(), there, scene, &mut told.busy);
+        let seconds = scene.rates.up_seconds(scene.chunks.row_bytes());
+        self.up = self.up.max(self.rows) + seconds;
+        told.busy.up += seconds;
+        told.fetch_seconds += self.up - self.now;
+        self.now = self.up;
+    }
+
+    /// Behind a pass that finds gradients of rows they leave, where the last ones were added, and are added. The table is updated
+    /// behind the last of an iteration.
+    fn scatter(&mut self, scene: &LaneScene<'_>, step: usize, told: &mut Lanes, later: &mut Vec<usize>) {
+        let Some(table) = scene.table_in(step, HostTable::scatters_in) else { return };
+        let seconds = scene.rates.down_seconds(scene.chunks.row_bytes());
+        self.down = self.down.max(self.now).max(self.added) + seconds;
+        told.busy.down += seconds;
+        told.leave_seconds += self.down - self.now;
+        self.now = self.down;
+        self.work_on_rows(table.taken(), self.now, scene, &mut told.busy);
+        self.added = self.rows;
+        if table.last != Some(step) {
+            return;
+        }
+        match scene.update {
+            UpdateTime::OnArrival => {
+                told.busy.update += self.update_chunk(scene, HostTable::CHUNK, self.added);
+            }
+            UpdateTime::AfterBackward => later.push(HostTable::CHUNK),
         }
     }
 
@@ -327,6 +397,12 @@ impl LaneScene<'_> {
     /// Elements that an update of a chunk goes over.
     fn elements(&self, chunk: usize) -> u64 {
         self.chunks.layout.chunks().get(chunk).map_or(0, |chunk| most_updated(&self.chunks.sharing, chunk))
+    }
+
+    /// The table on the host, if a step does this with it.
+    fn table_in(&self, step: usize, is: fn(Step) -> bool) -> Option<HostTable> {
+        let does = self.chunks.steps.all().get(step).is_some_and(|&step| is(step));
+        self.chunks.table.filter(|_| does)
     }
 
     /// Whether a payload's gradients only pass through the host.

@@ -117,9 +117,9 @@ impl Profile {
         component: &Component,
         model: &Model,
         (training, ranks): (TrainingSpec, u32),
-        order: ChunkOrder,
+        (order, embedding): (ChunkOrder, EmbeddingPlace),
     ) -> Result<StepCosts, PredictionError> {
-        let stage = ChunkedStage { order, ..roomy() };
+        let stage = ChunkedStage { order, embedding, ..roomy() };
         let chunks = stage.lay_out(model, &training).map_err(|why| {
             PredictionError::NotProfiled(format!("the model cannot be laid out in chunks: {why}"))
         })?;

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, bail};
 use loadmaster_planning::chunks::{ChunkChoices, ChunkPlan, ChunkQuestion, LaneRates, choose};
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::cluster::Link;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
@@ -49,8 +50,8 @@ pub(crate) fn share(machine: &Machine, profile: &Profile, blocks: u32, ranks: u3
         choices: ChunkChoices::default(),
     };
     let component = profile.component(&model, &question.training)?;
-    let costs = |order: ChunkOrder, recompute: RecomputePolicy| {
-        profile.costs(&component, &model, (training(recompute), ranks), order)
+    let costs = |order: ChunkOrder, recompute: RecomputePolicy, embedding: EmbeddingPlace| {
+        profile.costs(&component, &model, (training(recompute), ranks), (order, embedding))
     };
     let plan = choose(&question, &costs).with_context(|| format!("{ranks} ranks have no plan"))?;
     let mut measured = Vec::new();

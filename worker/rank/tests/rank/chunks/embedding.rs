@@ -112,8 +112,15 @@ fn a_tied_table_on_the_host_becomes_the_same_or_nearly() {
             let (plain, _) = run(&spec, None);
             for order in ChunkOrder::ALL {
                 for host_copy in HostCopy::ALL {
-                    let bare = on_host(ChunkedStage { host_copy, staging: 1, ..in_chunks(900, order) });
-                    let residency = if host_copy == HostCopy::Kept {
+                    let is_kept = host_copy == HostCopy::Kept;
+                    let bare = on_host(ChunkedStage {
+                        host_copy,
+                        staging: 1,
+                        moves: if is_kept { random.of(&ChunkMoves::ALL) } else { ChunkMoves::Dropped },
+                        update: if is_kept { random.of(&UpdateTime::ALL) } else { UpdateTime::OnArrival },
+                        ..in_chunks(900, order)
+                    });
+                    let residency = if is_kept {
                         at_every_boundary(&spec, &bare)
                     } else {
                         ChunkResidency::Paged(Paging { eviction: Eviction::Lru, ahead: 2, behind: 1 })

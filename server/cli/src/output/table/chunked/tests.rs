@@ -100,6 +100,23 @@ fn measured_amounts_stand_beside_predicted_ones() {
     assert!(!text.contains("gradients to other ranks") && text.ends_with(REPLANNED), "{text}");
 }
 
+/// Of a table on the host it is said where it is, and what of it moves.
+#[test]
+fn an_embedding_on_the_host_is_told() {
+    let chunks = ChunkedStage { embedding: EmbeddingPlace::Host.into(), ..stage() };
+    let run = ChunkRun { rows_up_bytes: 3 * MIB, rows_down_bytes: MIB, ..run() };
+    let text = table(&chunks, Some(&run), None);
+    for line in [
+        "embedding  on the host: rows of its table, chunk 0, are gathered there",
+        "of those, rows of the embedding                 3.00 MiB",
+        "of those, gradients of rows                     1.00 MiB",
+    ] {
+        assert!(text.lines().any(|told| told == line), "{line}:\n{text}");
+    }
+    assert!(in_short(&chunks).contains("embedding on the host"));
+    assert!(!in_short(&stage()).contains("embedding"));
+}
+
 /// Of chunks that a rule pages nobody knows how many they are; of a format that nobody names, how large.
 #[test]
 fn what_cannot_be_known_is_not_told() {

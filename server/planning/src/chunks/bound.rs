@@ -60,10 +60,10 @@ impl Laid<'_> {
         let mut seconds = self.ground.costs.seconds.clone();
         let table = self.table_seconds(&mut seconds);
         let mut rounds = Vec::with_capacity(self.count());
-        for chunk in 0..self.count() {
+        for (chunk, is_on_device) in are.into_iter().enumerate() {
             let (first, last) = (self.uses.payloads()[chunk].steps.first(), completed(&self.uses, chunk));
             let (Some(&first), Some(last)) = (first, last) else { continue };
-            if are[chunk] {
+            if is_on_device {
                 seconds[last] += self.elements(chunk) as f64 / rates.device_update;
                 continue;
             }

@@ -11,7 +11,7 @@ use tch::{Kind, Tensor};
 
 use super::device::DeviceState;
 use super::host::{HostChunks, Update, Updating};
-use super::rows::HostRows;
+use super::rows::{HostRows, Tokens};
 use super::tensors::{ChunkBlock, Tensors};
 use super::trace::Counts;
 use super::visiting::Told;
@@ -246,7 +246,7 @@ impl Payloads {
     ///
     /// # Errors
     /// When one of them is not there.
-    pub(super) fn gather(&mut self, tokens: Arc<[i64]>, to: &Tensor) -> Result<(), RankError> {
+    pub(super) fn gather(&mut self, tokens: Tokens, to: &Tensor) -> Result<(), RankError> {
         let rows = self.rows.as_ref().ok_or_else(no_table)?;
         let gathered = rows.gather(tokens, self.host.updated[HostTable::CHUNK].clone());
         let ticket = self.copy_rows(to, rows.parts.up, Direction::Back, Some(gathered))?;
@@ -261,7 +261,7 @@ impl Payloads {
     ///
     /// # Errors
     /// When it fails.
-    pub(super) fn scatter(&mut self, tokens: Arc<[i64]>, gradient: &Tensor) -> Result<(), RankError> {
+    pub(super) fn scatter(&mut self, tokens: Tokens, gradient: &Tensor) -> Result<(), RankError> {
         let rows = self.rows.as_ref().ok_or_else(no_table)?;
         let (down, added) = (rows.parts.down, rows.added.clone());
         let ticket = self.copy_rows(gradient, down, Direction::Out, added)?;

@@ -18,6 +18,9 @@ use crate::error::RankError;
 use crate::ffi::{Mapping, Number};
 use crate::tape::defect;
 
+/// The tokens of a micro-batch, in order.
+pub(super) type Tokens = Arc<[i64]>;
+
 /// A table on the host.
 #[derive(Debug)]
 pub(super) struct HostRows {
@@ -34,9 +37,9 @@ pub(super) struct HostRows {
 #[derive(Debug)]
 enum Work {
     /// Rows of these tokens, for the device.
-    Gather(Arc<[i64]>),
+    Gather(Tokens),
     /// Gradients of the rows of these tokens, of one micro-batch.
-    Add(Arc<[i64]>),
+    Add(Tokens),
     /// A gradient of all rows.
     AddAll(HostPart),
 }
@@ -86,13 +89,13 @@ impl HostRows {
     }
 
     /// Asks for the rows of these tokens, behind the table's last update.
-    pub(super) fn gather(&self, tokens: Arc<[i64]>, updated: Option<Completion>) -> Completion {
+    pub(super) fn gather(&self, tokens: Tokens, updated: Option<Completion>) -> Completion {
         let after = updated.into_iter().chain(self.copied.clone()).collect();
         self.ask(after, Work::Gather(tokens))
     }
 
     /// Adds the gradients of the rows of these tokens, once they are on the host.
-    pub(super) fn add(&mut self, tokens: Arc<[i64]>, copied: Completion) {
+    pub(super) fn add(&mut self, tokens: Tokens, copied: Completion) {
         self.added = Some(self.ask(vec![copied], Work::Add(tokens)));
     }
 

@@ -16,6 +16,7 @@ use loadmaster_proto::training::actions::{Step, Steps};
 use tch::{Device, Kind, Tensor};
 
 use super::payloads::Payloads;
+use super::rows::Tokens;
 use super::tensors::{ChunkTensor, Tensors};
 use super::trace::Trace;
 use super::visiting::{DueVisits, Visiting};
@@ -208,11 +209,11 @@ impl ChunkRun {
     ///
     /// # Errors
     /// Out of memory, for one.
-    pub(super) fn gather(&mut self, tokens: &Tensor) -> Result<Option<(Tensor, Arc<[i64]>)>, RankError> {
+    pub(super) fn gather(&mut self, tokens: &Tensor) -> Result<Option<(Tensor, Tokens)>, RankError> {
         let Some(table) = self.chunks.table else { return Ok(None) };
         // A loader has them on the host; here they are made on the device, and the host waits for those of a GPU.
         let named = ffi::aside(|| Vec::<i64>::try_from(tokens.f_to_device(Device::Cpu)?.f_flatten(0, -1)?))?;
-        let named: Arc<[i64]> = named.into();
+        let named: Tokens = named.into();
         let width = i64::try_from(table.width).unwrap_or(i64::MAX);
         let shape: Vec<i64> = tokens.size().into_iter().chain([width]).collect();
         let rows = Tensor::f_empty(shape, (self.kind, tokens.device()))?;
@@ -224,7 +225,7 @@ impl ChunkRun {
     ///
     /// # Errors
     /// When it cannot be copied.
-    pub(super) fn scatter(&mut self, tokens: Arc<[i64]>, gradient: &Tensor) -> Result<(), RankError> {
+    pub(super) fn scatter(&mut self, tokens: Tokens, gradient: &Tensor) -> Result<(), RankError> {
         self.payloads.scatter(tokens, gradient)
     }
 

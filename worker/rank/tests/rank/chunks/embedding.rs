@@ -2,30 +2,14 @@
 
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::model::zoo::{Gpt2, Llama, Zoo};
+use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::training::actions::Step;
 
 use super::*;
+use crate::models::llama;
 
 fn on_host(chunks: ChunkedStage) -> ChunkedStage {
     ChunkedStage { embedding: EmbeddingPlace::Host, ..chunks }
-}
-
-/// As small as other Llamas here, with a head that shares the table.
-fn tied_llama() -> Model {
-    Zoo::Llama(Llama {
-        blocks: 2,
-        hidden_size: 16,
-        heads: 4,
-        key_value_heads: 2,
-        feed_forward_size: 24,
-        sequence_length: 12,
-        vocabulary_size: 50,
-        rotary_base: 10_000.0,
-        tied_head: true,
-    })
-    .build()
-    .unwrap()
 }
 
 /// Bytes each way, rows and their gradients among them, the highest sum of what is held, and bytes of the host.
@@ -99,7 +83,7 @@ fn an_embedding_on_the_host_becomes_the_same() {
 #[test]
 fn a_tied_table_on_the_host_becomes_the_same_or_nearly() {
     let mut random = Random::new(22);
-    for model in [small_gpt(false), tied_llama()] {
+    for model in [small_gpt(false), llama(true)] {
         for (precision, micro_batches) in [(Precision::Fp32, 1), (Precision::Bf16, 1), (Precision::Fp32, 3)] {
             let training = TrainingSpec {
                 precision,

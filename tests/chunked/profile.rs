@@ -7,6 +7,7 @@ use loadmaster_planning::chunks::StepCosts;
 use loadmaster_planning::predict::component::Component;
 use loadmaster_planning::predict::{Margin, PredictionError, Predictor, StageSetting};
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::residency::paged::Paging;
@@ -45,6 +46,7 @@ fn roomy() -> ChunkedStage {
         moves: ChunkMoves::Dropped,
         update: UpdateTime::OnArrival,
         kernel: StepKernel::OnePass,
+        embedding: EmbeddingPlace::Chunk,
         on_device: Vec::new(),
         residency: ChunkResidency::Paged(Paging::AT_NEED),
         host_memory: PLENTY,
@@ -116,9 +118,9 @@ impl Profile {
         component: &Component,
         model: &Model,
         (training, ranks): (TrainingSpec, u32),
-        order: ChunkOrder,
+        (order, embedding): (ChunkOrder, EmbeddingPlace),
     ) -> Result<StepCosts, PredictionError> {
-        let stage = ChunkedStage { order, ..roomy() };
+        let stage = ChunkedStage { order, embedding, ..roomy() };
         let chunks = stage.lay_out(model, &training).map_err(|why| {
             PredictionError::NotProfiled(format!("the model cannot be laid out in chunks: {why}"))
         })?;

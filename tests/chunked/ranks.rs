@@ -4,6 +4,7 @@ use anyhow::{Context, Result, bail};
 use loadmaster_planning::chunks::{ChunkChoices, ChunkPlan, ChunkQuestion, StepCosts, choose};
 use loadmaster_planning::iteration::copies::SlotCores;
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::cluster::Link;
 use loadmaster_proto::measure::environment::Host;
 use loadmaster_proto::measure::measurement::Measurement;
@@ -55,8 +56,9 @@ pub(crate) fn share(machine: &Machine, profile: &Profile, blocks: u32, ranks: u3
         choices: ChunkChoices::default(),
     };
     let component = profile.component(&model, &question.training)?;
-    let costs = |order: ChunkOrder, recompute: RecomputePolicy| {
-        let costs = profile.costs(&component, &model, (training(recompute), ranks), order)?;
+    let costs = |order: ChunkOrder, recompute: RecomputePolicy, embedding: EmbeddingPlace| {
+        let of = (training(recompute), ranks);
+        let costs = profile.costs(&component, &model, of, (order, embedding))?;
         let seconds = costs.seconds.into_iter().map(|seconds| seconds * slower).collect();
         Ok(StepCosts { seconds, ..costs })
     };

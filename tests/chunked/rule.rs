@@ -6,6 +6,7 @@ use loadmaster_planning::chunks::{
 };
 use loadmaster_planning::predict::Predictor;
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::measure::measurement::Measurement;
@@ -102,8 +103,8 @@ fn plan(
             None => Err("cannot be predicted".to_owned()),
         });
     }
-    let costs = |order: ChunkOrder, recompute: RecomputePolicy| {
-        profile.costs(&component, &model, (machine.training(micro_batches, recompute), 1), order)
+    let costs = |order: ChunkOrder, recompute: RecomputePolicy, embedding: EmbeddingPlace| {
+        profile.costs(&component, &model, (machine.training(micro_batches, recompute), 1), (order, embedding))
     };
     let question = question(machine, profile, model.clone(), micro_batches);
     let found = match rule {
@@ -155,8 +156,13 @@ fn room(
         let model = machine.model(blocks)?;
         let question = question(machine, profile, model.clone(), micro_batches);
         let component = profile.component(&model, &question.training)?;
-        let costs = |order: ChunkOrder, recompute: RecomputePolicy| {
-            profile.costs(&component, &model, (machine.training(micro_batches, recompute), 1), order)
+        let costs = |order: ChunkOrder, recompute: RecomputePolicy, embedding: EmbeddingPlace| {
+            profile.costs(
+                &component,
+                &model,
+                (machine.training(micro_batches, recompute), 1),
+                (order, embedding),
+            )
         };
         if fits(&question, &costs)? {
             return Ok(Ok(()));

@@ -60,8 +60,13 @@ fn train_as_predicted(planner: &Planner, plan: &Value) {
     let (predicted, measured) = (&stage["chunkRun"], &stage["measuredChunkRun"]);
     let is_shared = number(&stage["config"]["dataDegree"]) > 1;
     let shared: &[&str] = if is_shared { &["gatheredBytes", "scatteredBytes"] } else { &[] };
+    let rows: &[&str] = if stage["chunks"]["embedding"] == "EMBEDDING_PLACE_HOST" {
+        &["rowsUpBytes", "rowsDownBytes"]
+    } else {
+        &[]
+    };
     let all = ["otherBytes", "payloadBytes", "hostBytes", "upBytes", "downBytes", "fetches"];
-    for field in all.iter().chain(shared) {
+    for field in all.iter().chain(shared).chain(rows) {
         // Where nothing is on the host what is copied is 0, and left out.
         let is_copied = number(&predicted["hostBytes"]) > 0;
         assert!(!predicted[field].is_null() || !is_copied, "{field}: {stage}");
@@ -99,9 +104,16 @@ fn chosen_chunks_are_trained_as_predicted() {
         ["--chunk-order", "micro-batch", "--host-copy", "kept"],
         ["--chunk-order", "layer", "--host-copy", "made"],
         ["--chunks-on-device", "0", "--recompute", "layer"],
+        ["--chunk-embedding", "host", "--host-copy", "made"],
+        ["--chunk-embedding", "chunk", "--chunk-order", "layer"],
     ] {
         let plan = ask(&planner, &devices, &[&["--memory", "chunks", "--brief"], &fixed[..]].concat());
         assert!(seconds(&plan) >= seconds(&free) * 0.998, "{fixed:?}: {plan}");
+        let place = &plan["stages"][0]["chunks"]["embedding"];
+        assert!(
+            fixed[0] != "--chunk-embedding" || (place == "EMBEDDING_PLACE_HOST") == (fixed[1] == "host"),
+            "{plan}"
+        );
         train_as_predicted(&planner, &plan);
     }
 
@@ -336,6 +348,7 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
         ("3x512MiB", &[][..], ["--devices", "--allow-idle-devices"]),
         ("1x512MiB,1x256MiB", &[], ["--devices", "--allow-idle-devices"]),
         ("2x512MiB", &["--data-degrees", "1"], ["--data-degrees", "divide"]),
+        ("2x512MiB", &["--chunk-embedding", "host"], ["--chunk-embedding", "train on one device"]),
         ("2x512MiB", &["--partition", "4-3"], ["--partition", "one stage"]),
     ] {
         let host = ["--devices", devices, "--host-memory", "256MiB"];

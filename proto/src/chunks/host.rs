@@ -9,6 +9,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ALIGNMENT_BYTES;
+use super::embedding::HostTable;
 use super::groups::Sharing;
 use super::layout::Layout;
 use super::lists::{List, Lists};
@@ -57,6 +58,17 @@ pub struct HostChunk {
     pub gradients: Option<HostPart>,
 }
 
+/// What a table on the host has besides what the optimizer keeps of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostTableParts {
+    /// Its gradient, in which those of rows are added up, and that of a tied weight's upper end.
+    pub gradients: HostPart,
+    /// The rows of a micro-batch, on their way to the device.
+    pub up: HostPart,
+    /// Gradients of the rows of a micro-batch, from the device.
+    pub down: HostPart,
+}
+
 /// What a rank's chunks take of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostMemory {
@@ -64,6 +76,8 @@ pub struct HostMemory {
     pub chunks: Vec<HostChunk>,
     /// What gradients without a place pass through, one after the other.
     pub staging: Vec<HostPart>,
+    /// What a table on the host has besides its chunk.
+    pub table: Option<HostTableParts>,
     /// All of it, bytes.
     pub bytes: u64,
 }
@@ -82,7 +96,8 @@ pub fn may_leave_unfinished(copy: HostCopy, sharing: &Sharing, is_on_device: boo
 }
 
 impl HostMemory {
-    /// Gives out the places of a layout's chunks, with so many buffers for gradients on their way where they need any.
+    /// Gives out the places of a layout's chunks, with so many buffers for gradients on their way where they need any, and those
+    /// of a table that is on the host.
     ///
     /// # Errors
     /// More bytes than can be counted.
@@ -91,8 +106,8 @@ impl HostMemory {
         lists: &Lists,
         uses: &Uses,
         sharing: &Sharing,
-        copy: HostCopy,
-        staging: usize,
+        (copy, staging): (HostCopy, usize),
+        table: Option<&HostTable>,
     ) -> Result<Self, Invalid> {
         let mut end = 0_u64;
         let mut take = |elements: u64, list: List| {
@@ -116,7 +131,8 @@ impl HostMemory {
                 let (Some(chunk), Some(place)) = (layout.chunks().get(index), chunks.get_mut(index)) else {
                     continue;
                 };
-                if uses.is_on_device(index) {
+                // What no step needs is read where its state is.
+                if uses.is_on_device(index) || of.steps.is_empty() {
                     continue;
                 }
                 // What leaves unfinished is each rank's own, all of it.
@@ -134,11 +150,19 @@ impl HostMemory {
             let largest = passing.last().copied().unwrap_or(0);
             let staging = staging.min(passing.len());
             let staging = (0..staging).map(|_| take(largest, List::Parameters)).collect::<Option<_>>()?;
-            Some((chunks, staging))
+            let table = match table {
+                None => None,
+                Some(table) => Some(HostTableParts {
+                    gradients: take(table.elements(layout), List::Parameters)?,
+                    up: take(table.taken(), List::Parameters)?,
+                    down: take(table.taken(), List::Parameters)?,
+                }),
+            };
+            Some((chunks, staging, table))
         };
         let given_out = given_out();
         match given_out {
-            Some((chunks, staging)) => Ok(Self { chunks, staging, bytes: end }),
+            Some((chunks, staging, table)) => Ok(Self { chunks, staging, table, bytes: end }),
             None => Err(super::packing::too_many()),
         }
     }

@@ -13,12 +13,14 @@
 //! | [`paging`] | which chunks are on a device, access by access |
 //! | [`residency`] | which chunks are on a device, step by step of a training |
 //! | [`host`] | where chunks are in the host's memory |
+//! | [`embedding`] | where the rows of an embedding are taken from |
 //! | [`stage`] | how a rank trains in chunks, and all that follows from it |
 //! | [`question`] | all of that of a model, from a request to its answer |
 //!
 //! Planner and rank lay out by this alone, so they agree to the byte. Sizes are in *elements*: a chunk of each list
 //! has as many of them, so its bytes follow from the list. The paper counts elements in [`MEBI`]s and writes M.
 
+pub mod embedding;
 pub mod footprint;
 pub mod groups;
 pub mod host;

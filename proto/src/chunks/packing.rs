@@ -41,6 +41,8 @@ pub struct Packing<'a> {
     pub(super) lists: Lists,
     /// Tensors start at multiples of so many elements.
     pub(super) alignment: u64,
+    /// The first so many atoms are chunks of their own, no larger than they are.
+    pub(super) apart: usize,
     /// Where each atom would start if one chunk held all, and the end of the last.
     pub(super) starts: Vec<u64>,
     /// Elements of all tensors before each atom, and of all.
@@ -75,15 +77,22 @@ impl<'a> Packing<'a> {
                 "the model has no parameters, so there is nothing to put into chunks",
             ));
         }
-        Ok(Self { sequence, layout, lists, alignment, starts, elements })
+        Ok(Self { sequence, layout, lists, alignment, apart: 0, starts, elements })
     }
 
-    /// Elements that each atom takes, with the padding behind its tensors.
+    /// The same where the first atom is a chunk of its own, whatever its size: a table that is on the host
+    /// ([`HostTable`](super::embedding::HostTable)).
+    #[must_use]
+    pub fn with_table_apart(self) -> Self {
+        Self { apart: 1, ..self }
+    }
+
+    /// Elements that each atom takes which has no chunk of its own by itself, with the padding behind its tensors.
     pub fn extents(&self) -> impl Iterator<Item = u64> {
-        self.starts.windows(2).map(|pair| pair[1] - pair[0])
+        self.starts.windows(2).skip(self.apart).map(|pair| pair[1] - pair[0])
     }
 
-    /// Elements of the largest atom, with its padding.
+    /// Elements of the largest of those, with its padding.
     pub fn largest_atom(&self) -> u64 {
         self.extents().max().unwrap_or(0)
     }
@@ -103,7 +112,8 @@ impl<'a> Packing<'a> {
                 layout.tensors.push(Place { chunk, offset: end, elements });
                 end = (end + elements).next_multiple_of(self.alignment);
             }
-            layout.chunks.push(Chunk { capacity: chunk_elements.max(end), extent: end, tensors });
+            let capacity = if atoms.start < self.apart { end } else { chunk_elements.max(end) };
+            layout.chunks.push(Chunk { capacity, extent: end, tensors });
         }
         Ok(layout)
     }
@@ -139,7 +149,7 @@ impl<'a> Packing<'a> {
                 return None;
             }
             let limit = start.saturating_add(chunk_elements);
-            let fit = ends.partition_point(|&end| end <= limit);
+            let fit = if first < self.apart { 1 } else { ends.partition_point(|&end| end <= limit) };
             let atoms = first..first + fit.max(1);
             first = atoms.end;
             Some(atoms)

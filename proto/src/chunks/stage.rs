@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::embedding::{EmbeddingPlace, HostTable};
 use super::groups::Sharing;
 use super::host::{HostCopy, HostMemory, may_leave_unfinished};
 use super::layout::{Chunk, Layout};
@@ -42,6 +43,9 @@ pub struct ChunkedStage {
     pub update: UpdateTime,
     /// What updates them.
     pub kernel: StepKernel,
+    /// Where the table of tokens is when the embedding computes.
+    #[serde(default, skip_serializing_if = "EmbeddingPlace::is_default")]
+    pub embedding: EmbeddingPlace,
     /// Chunks whose state is on the device, ascending: they are always there, and are updated there. Where ranks share chunks
     /// each rank's device has always the rank's part of them, in all lists. The whole is there in visits: gathered of all parts,
     /// and with its gradients, complete, reduced to the rank that owns them. The host has nothing of these chunks, so a visit with
@@ -131,6 +135,8 @@ pub struct Chunks {
     pub uses: Uses,
     /// How ranks share them.
     pub sharing: Sharing,
+    /// The table of tokens, where that is on the host.
+    pub table: Option<HostTable>,
     /// Where they are on the host.
     pub host: HostMemory,
 }
@@ -179,17 +185,28 @@ impl ChunkedStage {
         }
         let lists = Lists::new(training.precision, &training.optimizer)?;
         let sequence = Sequence::of_model(model);
-        let packing = Packing::new(&sequence, self.layout, lists)?;
-        let layout = packing.lay_out(self.chunk_elements).map_err(|of| of.under("chunk_elements"))?;
         let steps = Steps::of_chunks(training, model.layers().len(), self.order);
+        let table = HostTable::of(self.embedding, model, training, ranks, &steps)?;
+        let packing = Packing::new(&sequence, self.layout, lists)?;
+        let packing = if table.is_some() { packing.with_table_apart() } else { packing };
+        let layout = packing.lay_out(self.chunk_elements).map_err(|of| of.under("chunk_elements"))?;
         let exist = self.on_device.last().is_none_or(|&last| last < layout.chunks().len());
         if !exist || !self.on_device.is_sorted_by(|one, next| one < next) {
             let why = format!("must be ascending and below {}, the number of chunks", layout.chunks().len());
             return Err(Invalid::field("on_device", why));
         }
+        if table.is_some() && self.on_device.first() == Some(&HostTable::CHUNK) {
+            let why = format!(
+                "names chunk {}, which is the table of tokens on the host: leave it out, or choose the embedding in a {}",
+                HostTable::CHUNK,
+                EmbeddingPlace::Chunk
+            );
+            return Err(Invalid::field("on_device", why));
+        }
         let sharing = Sharing::new(ranks, lists.alignment_elements())?;
-        let uses = Uses::of(model, &layout, &steps).with_on_device(&self.on_device, &sharing);
-        let host = HostMemory::new(&layout, &lists, &uses, &sharing, self.host_copy, self.staging)?;
+        let uses = Uses::of(model, &layout, &steps, self.embedding).with_on_device(&self.on_device, &sharing);
+        let copies = (self.host_copy, self.staging);
+        let host = HostMemory::new(&layout, &lists, &uses, &sharing, copies, table.as_ref())?;
         if host.bytes > self.host_memory.0 {
             let why = format!(
                 "is {}, but the chunks take {} of the host: give more, or choose `{}` copies",
@@ -199,7 +216,7 @@ impl ChunkedStage {
             );
             return Err(Invalid::field("host_memory", why));
         }
-        let chunks = Chunks { lists, layout, steps, uses, sharing, host };
+        let chunks = Chunks { lists, layout, steps, uses, sharing, table, host };
         if let ChunkResidency::Planned(visits) = &self.residency {
             in_range("residency.planned", visits.len(), 0..=Visit::MAX)?;
             self.told(&chunks, visits).map_err(|of| of.of_field("residency.planned"))?;
@@ -357,8 +374,14 @@ impl Chunks {
         if others == 0 { 0 } else { self.copied_bytes(chunk, false).saturating_mul(others) }
     }
 
-    /// Bytes of what these visits copy in an iteration, and of what ranks give each other: a chunk's parts whenever it comes,
-    /// and its gradients when all of them are there.
+    /// Bytes of the rows that a micro-batch takes of a table on the host; none where none is there.
+    pub fn row_bytes(&self) -> u64 {
+        let taken = self.table.map_or(0, |table| table.taken());
+        taken.saturating_mul(self.lists.scalar_bytes(List::Parameters))
+    }
+
+    /// Bytes of what these visits copy in an iteration, of rows that are gathered on the host, and of what ranks give each
+    /// other: a chunk's parts whenever it comes, and its gradients when all of them are there.
     pub fn moved(&self, visits: &Visits<'_>) -> Moved {
         let mut moved = visits.moved(|chunk, is_unfinished| self.copied_bytes(chunk, is_unfinished));
         for (_, visit, copies) in visits.all() {
@@ -366,6 +389,12 @@ impl Chunks {
             let of = |is_moved: bool| if is_moved { others } else { 0 };
             moved.gathered = moved.gathered.saturating_add(of(copies.is_gathered));
             moved.scattered = moved.scattered.saturating_add(of(copies.is_complete));
+        }
+        if let Some(HostTable { gathers, scatters, .. }) = self.table {
+            moved.rows_up = gathers.saturating_mul(self.row_bytes());
+            moved.rows_down = scatters.saturating_mul(self.row_bytes());
+            moved.up = moved.up.saturating_add(moved.rows_up);
+            moved.down = moved.down.saturating_add(moved.rows_down);
         }
         moved
     }

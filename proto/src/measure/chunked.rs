@@ -20,6 +20,12 @@ pub struct ChunkRun {
     pub up_bytes: u64,
     /// Bytes that left it.
     pub down_bytes: u64,
+    /// Of the bytes that came, rows that the host gathered of a table of tokens.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub rows_up_bytes: u64,
+    /// Of the bytes that left, gradients of such rows.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub rows_down_bytes: u64,
     /// Bytes of parameters that other ranks own and gave in the last iteration.
     #[serde(default)]
     pub gathered_bytes: u64,
@@ -46,6 +52,8 @@ message! {
         host_bytes,
         up_bytes,
         down_bytes,
+        rows_up_bytes,
+        rows_down_bytes,
         gathered_bytes,
         scattered_bytes,
         fetches,
@@ -54,6 +62,10 @@ message! {
         step_seconds,
         is_replanned = replanned,
     } check checked
+}
+
+fn is_none(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 fn checked(run: ChunkRun) -> Result<ChunkRun, Invalid> {

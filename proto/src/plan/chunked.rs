@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
 use crate::choice;
+use crate::chunks::embedding::EmbeddingPlace;
 use crate::chunks::host::HostCopy;
 use crate::chunks::packing::ChunkLayout;
 use crate::chunks::stage::{ChunkedStage, StepKernel};
@@ -63,6 +64,8 @@ pub struct FixedChunks {
     pub orders: Vec<ChunkOrder>,
     /// What the host may hold of the parameters.
     pub host_copies: Vec<HostCopy>,
+    /// Where the table of tokens may be when the embedding computes.
+    pub embeddings: Vec<EmbeddingPlace>,
     /// How many chunks have their state on the device, or all where there are fewer.
     pub on_device: Option<usize>,
     /// How many payloads are on their way before they are needed.
@@ -88,6 +91,7 @@ message! {
         sizes = chunk_elements,
         orders,
         host_copies,
+        embeddings,
         on_device,
         ahead,
         behind,

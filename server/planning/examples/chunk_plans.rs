@@ -8,6 +8,7 @@ use loadmaster_planning::chunks::{
 };
 use loadmaster_planning::predict::PredictionError;
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::training::actions::{Step, Steps};
@@ -52,9 +53,9 @@ fn question(blocks: i64, micro_batches: u32, (device, host): (u64, u64)) -> Opti
 /// are computed again.
 fn costs(
     question: &ChunkQuestion,
-) -> impl Fn(ChunkOrder, RecomputePolicy) -> Result<StepCosts, PredictionError> + use<> {
+) -> impl Fn(ChunkOrder, RecomputePolicy, EmbeddingPlace) -> Result<StepCosts, PredictionError> + use<> {
     let (training, layers) = (question.training, question.model.layers().len());
-    move |order, recompute| {
+    move |order, recompute, _| {
         let steps = Steps::of_chunks(&TrainingSpec { recompute, ..training }, layers, order);
         let each: u64 = if recompute == RecomputePolicy::None { 60 << 20 } else { 4 << 20 };
         let mut held = GIB / 2;
@@ -158,12 +159,13 @@ impl Machine {
     fn closed_form(
         &self,
         question: &ChunkQuestion,
-    ) -> impl Fn(ChunkOrder, RecomputePolicy) -> Result<StepCosts, PredictionError> + use<> {
+    ) -> impl Fn(ChunkOrder, RecomputePolicy, EmbeddingPlace) -> Result<StepCosts, PredictionError> + use<>
+    {
         let (training, layers) = (question.training, question.model.layers().len());
         let tokens = TOKENS * u64::from(SAMPLES);
         let (input, gradients) = (2 * tokens * self.hidden, 24 * self.hidden * self.hidden);
         let layer = 34 * tokens * self.hidden + 5 * self.heads() * TOKENS * tokens;
-        move |order, recompute| {
+        move |order, recompute, _| {
             let steps = Steps::of_chunks(&TrainingSpec { recompute, ..training }, layers, order);
             let mut held = 0;
             let (mut needed, mut seconds) = (Vec::new(), Vec::new());

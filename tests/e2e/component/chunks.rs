@@ -1,5 +1,6 @@
 //! Models trained in chunks by real ranks: what each step needs besides chunks, and the device's peak, to the byte.
 
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::paging::Eviction;
@@ -43,6 +44,7 @@ fn chunked(dice: &mut Sampler) -> ChunkedStage {
         moves: ChunkMoves::Dropped,
         update: UpdateTime::OnArrival,
         kernel: StepKernel::OnePass,
+        embedding: EmbeddingPlace::Chunk,
         on_device: Vec::new(),
         residency: ChunkResidency::Paged(paging),
         host_memory: Bytes(16 << 30),
@@ -85,8 +87,14 @@ fn assert_as_predicted(
     };
     let lay_out = |stage: &ChunkedStage| stage.lay_out_shared(model, &training, ranks).unwrap();
     let mut stage = chunked(dice);
+    let has_table = matches!(model.input(), ModelInput::Tokens { .. });
+    if ranks == 1 && has_table {
+        stage.embedding = pick(dice, &EmbeddingPlace::ALL);
+    }
     let count = lay_out(&stage).layout.chunks().len();
-    stage.on_device = (0..count).filter(|_| dice.below(4) == 0).collect();
+    // A table on the host is the first chunk.
+    let first = usize::from(stage.embedding == EmbeddingPlace::Host);
+    stage.on_device = (first..count).filter(|_| dice.below(4) == 0).collect();
     let chunks = lay_out(&stage);
     let run = whole(model, training, ranks);
     let SoloStage { stage: config, stage_count, stage_index } = run.position;
@@ -122,6 +130,7 @@ fn assert_as_predicted(
             (moved.up, moved.down, moved.fetches),
             "{what}"
         );
+        assert_eq!((told.rows_up_bytes, told.rows_down_bytes), (moved.rows_up, moved.rows_down), "{what}");
         assert_eq!((told.gathered_bytes, told.scattered_bytes), (moved.gathered, moved.scattered), "{what}");
         assert_eq!(told.host_bytes.0, chunks.host.bytes, "{what}");
         assert!(!told.is_replanned, "{what}");
@@ -145,7 +154,28 @@ fn every_step_of_a_training_in_chunks_needs_what_was_predicted() {
         dropout: 0.1,
     };
     let amoeba = AmoebaNet { cells: 3, filters: 16, image_size: 64, classes: 10 };
-    for zoo in [gpt(true), gpt(false), Zoo::Bert(bert), Zoo::Vgg11(VGG), Zoo::AmoebaNetD(amoeba)] {
+    let llama = |tied_head| {
+        Zoo::Llama(Llama {
+            blocks: 2,
+            hidden_size: 16,
+            heads: 2,
+            key_value_heads: 1,
+            feed_forward_size: 24,
+            sequence_length: 12,
+            vocabulary_size: 50,
+            rotary_base: 10_000.0,
+            tied_head,
+        })
+    };
+    for zoo in [
+        gpt(true),
+        gpt(false),
+        Zoo::Bert(bert),
+        llama(true),
+        llama(false),
+        Zoo::Vgg11(VGG),
+        Zoo::AmoebaNetD(amoeba),
+    ] {
         let model = zoo.build().unwrap();
         let precision = pick(&mut dice, &[Precision::Fp32, Precision::Bf16]);
         let training = TrainingSpec { precision, optimizer: ADAM, micro_batch_size: 2, ..training() };

@@ -17,7 +17,8 @@ namespace {
 // A point of the graph whose backward pass is a closure: called once at most, and freed in any case.
 class Operator final : public torch::autograd::Node {
 public:
-  Operator(void *closure, RunClosure run, ForgetClosure forget) : closure(closure), run(run), forget(forget) {}
+  Operator(bool changes, void *closure, RunClosure run, ForgetClosure forget)
+      : changes(changes), closure(closure), run(run), forget(forget) {}
 
   ~Operator() override { release_variables(); }
 
@@ -35,8 +36,9 @@ public:
       forget(once);
       return {at::Tensor()};
     }
-    // It will be changed in place, which must not be seen through another tensor.
-    if (gradient.use_count() > 1 || gradient.storage().use_count() > 1 || !gradient.is_contiguous()) {
+    // What is changed in place must not be seen through another tensor.
+    const bool is_seen = changes && (gradient.use_count() > 1 || gradient.storage().use_count() > 1);
+    if (is_seen || !gradient.is_contiguous() || gradient.storage_offset() != 0) {
       gradient = gradient.clone(at::MemoryFormat::Contiguous);
     }
     const std::unique_ptr<at::Tensor> result(run(once, new at::Tensor(std::move(gradient))));
@@ -45,6 +47,7 @@ public:
   }
 
 private:
+  bool changes;
   void *closure;
   RunClosure run;
   ForgetClosure forget;
@@ -52,10 +55,10 @@ private:
 
 } // namespace
 
-Status shim_with_backward(const at::Tensor *input, const at::Tensor *output, void *closure, RunClosure run,
-                          ForgetClosure forget, at::Tensor **result) {
+Status shim_with_backward(const at::Tensor *input, const at::Tensor *output, bool changes, void *closure,
+                          RunClosure run, ForgetClosure forget, at::Tensor **result) {
   return guarded([&] {
-    const auto node = std::make_shared<Operator>(closure, run, forget);
+    const auto node = std::make_shared<Operator>(changes, closure, run, forget);
     at::Tensor alias = output->variable_data();
     if (c10::GradMode::is_enabled() && input->requires_grad()) {
       node->set_next_edges(torch::autograd::collect_next_edges(*input));

@@ -183,9 +183,10 @@ typedef at::Tensor *(*RunClosure)(void *closure, at::Tensor *gradient);
 typedef void (*ForgetClosure)(void *closure);
 
 // Makes an alias of `output`, which was computed from `input` outside autograd, that depends on it: the
-// closure is its backward pass, where autograd needs one. Takes the closure, in failure too.
-Status shim_with_backward(const at::Tensor *input, const at::Tensor *output, void *closure, RunClosure run,
-                          ForgetClosure forget, at::Tensor **result);
+// closure is its backward pass, where autograd needs one. Takes the closure, in failure too. A closure that
+// changes the gradient gets one that nobody else sees; any gets one whose storage begins with it.
+Status shim_with_backward(const at::Tensor *input, const at::Tensor *output, bool changes, void *closure,
+                          RunClosure run, ForgetClosure forget, at::Tensor **result);
 // Copies bytes of host memory into a tensor, without a tensor in between.
 Status shim_fill(const at::Tensor *tensor, const void *bytes, uint64_t count);
 

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::Payload;
+use crate::chunks::embedding::{EmbeddingPlace, HostTable};
 use crate::chunks::groups::Sharing;
 use crate::chunks::layout::Layout;
 use crate::model::Model;
@@ -67,10 +68,12 @@ struct TensorUses {
 }
 
 impl Uses {
-    /// Those of a model that is trained whole on one device, in these steps of [`Steps::of_chunks`].
-    pub fn of(model: &Model, layout: &Layout, steps: &Steps) -> Self {
+    /// Those of a model that is trained whole on one device, in these steps of [`Steps::of_chunks`], with its table of tokens
+    /// there.
+    pub fn of(model: &Model, layout: &Layout, steps: &Steps, embedding: EmbeddingPlace) -> Self {
         let delivers = deliveries(model.layers().len(), steps);
-        let tensors = tensor_uses(model, layout.tensors().len(), steps, &delivers);
+        let of_layers = layer_tensors(model, embedding);
+        let tensors = tensor_uses(&of_layers, layout.tensors().len(), steps, &delivers);
         let mut payloads = Vec::with_capacity(layout.chunks().len());
         let mut gradients = vec![None; layout.chunks().len()];
         let mut own = Vec::new();
@@ -207,8 +210,12 @@ fn deliveries(layers: usize, steps: &Steps) -> Vec<bool> {
     steps.all().iter().map(&mut delivers).collect()
 }
 
-fn tensor_uses(model: &Model, count: usize, steps: &Steps, delivers: &[bool]) -> Vec<TensorUses> {
-    let of_layers = layer_tensors(model);
+fn tensor_uses(
+    of_layers: &[Vec<LayerTensor>],
+    count: usize,
+    steps: &Steps,
+    delivers: &[bool],
+) -> Vec<TensorUses> {
     let mut tensors = vec![TensorUses::default(); count];
     for (at, step) in steps.all().iter().enumerate() {
         let (layer, is_backward) = match *step {
@@ -238,8 +245,9 @@ pub struct LayerTensor {
     pub is_read_back: bool,
 }
 
-/// The tensors that each layer of a whole model computes with: a tied head with the embedding's, too.
-pub fn layer_tensors(model: &Model) -> Vec<Vec<LayerTensor>> {
+/// The tensors that each layer of a whole model computes with on the device: a tied head with the embedding's, too, and the
+/// embedding not with a table that is on the host.
+pub fn layer_tensors(model: &Model, embedding: EmbeddingPlace) -> Vec<Vec<LayerTensor>> {
     let mut next = 0;
     let of = |layer: &Layer| {
         let own = layer.kind.parameters();
@@ -250,10 +258,15 @@ pub fn layer_tensors(model: &Model) -> Vec<Vec<LayerTensor>> {
         let mut tensors: Vec<LayerTensor> = tensors.collect();
         // The embedding's table is the first tensor of the first layer.
         let shared = layer.kind.shared_parameter();
-        tensors.extend(shared.map(|of| LayerTensor { tensor: 0, is_read_back: is_read_back(&of) }));
+        let table = HostTable::TENSOR;
+        tensors.extend(shared.map(|of| LayerTensor { tensor: table, is_read_back: is_read_back(&of) }));
         tensors
     };
-    model.layers().iter().map(of).collect()
+    let mut layers: Vec<Vec<LayerTensor>> = model.layers().iter().map(of).collect();
+    if let (EmbeddingPlace::Host, Some(first)) = (embedding, layers.first_mut()) {
+        first.retain(|of| of.tensor != HostTable::TENSOR);
+    }
+    layers
 }
 
 /// Whether a backward pass reads a parameter: tables that rows are taken from, or that are added, it does not.

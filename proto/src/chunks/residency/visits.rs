@@ -31,6 +31,10 @@ pub struct Moved {
     pub up: u64,
     /// Gradients to the host, complete or not.
     pub down: u64,
+    /// Of those to the device, rows that the host gathered of a table.
+    pub rows_up: u64,
+    /// Of those to the host, gradients of such rows.
+    pub rows_down: u64,
     /// Visits that begin with a copy.
     pub fetches: u64,
     /// Parameters that other ranks own and give: none where one rank has all.

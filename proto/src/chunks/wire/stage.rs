@@ -1,5 +1,6 @@
 //! How a stage trains in chunks, as a message.
 
+use crate::chunks::embedding::EmbeddingPlace;
 use crate::chunks::residency::Payload;
 use crate::chunks::residency::paged::Paging;
 use crate::chunks::residency::visits::Visit;
@@ -28,6 +29,8 @@ impl From<&ChunkedStage> for v1::ChunkedStage {
             moves: stage.moves.to_wire(),
             update: stage.update.to_wire(),
             kernel: stage.kernel.to_wire(),
+            // Stages that say nothing of it are as they were.
+            embedding: (!stage.embedding.is_default()).then_some(stage.embedding).to_wire(),
             on_device: stage.on_device.to_wire(),
             host_memory_bytes: stage.host_memory.to_wire(),
             residency: Some(residency),
@@ -56,6 +59,7 @@ impl TryFrom<v1::ChunkedStage> for ChunkedStage {
             moves: field("moves", wire.moves)?,
             update: field("update", wire.update)?,
             kernel: field("kernel", wire.kernel)?,
+            embedding: field::<Option<EmbeddingPlace>, _>("embedding", wire.embedding)?.unwrap_or_default(),
             on_device: field("on_device", wire.on_device)?,
             residency,
             host_memory: field("host_memory_bytes", wire.host_memory_bytes)?,

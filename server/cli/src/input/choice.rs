@@ -84,6 +84,10 @@ choices! {
         Kept: "All of them, beside the fp32 copy: 14 bytes a parameter with Adam in bf16",
         Made: "None: they are rounded from the fp32 copy while they are fetched, 12 bytes a parameter",
     }
+    v1::EmbeddingPlace {
+        Chunk: "In a chunk that comes to the device like all others",
+        Host: "On the host: rows of a micro-batch's tokens are gathered there, also for the lower end of a tied weight",
+    }
     v1::StepKernel {
         OnePass: "One pass over all that belongs to a chunk",
         TensorWise: "Libtorch's operations, tensor by tensor: the bits of plain training, several times as long",
@@ -228,6 +232,7 @@ mod tests {
         is_whole::<v1::MemoryMode>();
         is_whole::<v1::ChunkOrder>();
         is_whole::<v1::HostCopy>();
+        is_whole::<v1::EmbeddingPlace>();
         is_whole::<v1::StepKernel>();
         // Nobody runs what another program measured.
         is_whole_but(&[v1::Campaign::Imported]);

@@ -6,6 +6,7 @@
 //! Predictors learn nothing from it, for its peak is no plain stage's.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::lists::Lists;
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
@@ -51,6 +52,7 @@ pub fn in_chunks(settings: &ProfileSettings, model: &Model) -> Result<Option<Pla
         moves: ChunkMoves::Dropped,
         update: UpdateTime::OnArrival,
         kernel: StepKernel::OnePass,
+        embedding: EmbeddingPlace::Chunk,
         on_device: Vec::new(),
         residency: ChunkResidency::Paged(Paging::AT_NEED),
         // All that there is: what it takes of that is known when its chunks are laid out.

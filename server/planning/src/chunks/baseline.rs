@@ -7,6 +7,7 @@
 //!
 //! Both keep a low-precision copy of the parameters on the host.
 
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::groups::Groups;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::lists::{List, Lists};
@@ -74,7 +75,7 @@ impl Baseline {
             Self::Static(order) => (ChunkLayout::Aligned, order),
             Self::PatrickStar(_) => (ChunkLayout::Patrickstar, ChunkOrder::MicroBatch),
         };
-        let ground = Ground::of(question, passes, order, recompute)?;
+        let ground = Ground::of(question, passes, (order, recompute), EmbeddingPlace::Chunk)?;
         let lists = Lists::new(question.training.precision, &question.training.optimizer)?;
         let sequence = Sequence::of_model(&question.model);
         let packing = Packing::new(&sequence, layout, lists)?;

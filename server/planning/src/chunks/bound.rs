@@ -14,8 +14,14 @@
 //! completes them, before they leave or are updated; of parameters anywhere between their coming and their first use.
 //!
 //! What does not fit on the device between two of its uses comes once more.
+//!
+//! Where a table of tokens is on the host, passes stop for its rows in every step of the embedding: for what is gathered and
+//! comes, and for what leaves. From the first rows of an iteration to those of the next lie all passes, and then the last rows'
+//! addition and the table's update, since the embedding is the first and the last that computes.
 
+use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::lists::List;
 
 use super::laid::{Laid, completed};
 
@@ -52,13 +58,14 @@ impl Laid<'_> {
         let rates = &self.question.rates;
         let are = self.are_on_device(on_device);
         let mut seconds = self.ground.costs.seconds.clone();
+        let table = self.table_seconds(&mut seconds);
         let mut rounds = Vec::with_capacity(self.count());
         // Chunks on the device, of their parameters: anywhere before their first use.
         let mut gathers = 0.0;
-        for &chunk in &self.ranked {
+        for (chunk, is_on_device) in are.into_iter().enumerate() {
             let (first, last) = (self.uses.payloads()[chunk].steps.first(), completed(&self.uses, chunk));
             let (Some(&first), Some(last)) = (first, last) else { continue };
-            if are[chunk] {
+            if is_on_device {
                 let exchange = self.exchange_seconds(chunk);
                 seconds[last] += exchange + self.elements(chunk) as f64 / rates.device_update;
                 gathers += exchange;
@@ -66,18 +73,39 @@ impl Laid<'_> {
             }
             let bytes = self.copied_bytes(chunk);
             let (up, down) = (rates.up_seconds(bytes), rates.down_seconds(bytes));
-            let update = rates.update_seconds(self.elements(chunk));
+            // Of a table on the host the update is none that follows its round.
+            let is_table = table.is_some() && chunk == HostTable::CHUNK;
+            let update = if is_table { 0.0 } else { rates.update_seconds(self.elements(chunk)) };
             let exchange = self.exchange_seconds(chunk);
             let position = self.uses.gradients_of(chunk);
             rounds.push(Round { first, last, position, up, down, update, exchange });
         }
-        Cycle::new(rounds, seconds).least_seconds(gathers)
+        let round = table.map_or(0.0, |table| seconds.iter().sum::<f64>() + table);
+        Cycle::new(rounds, seconds).least_seconds(gathers).max(round)
+    }
+
+    /// Adds to the seconds of steps those in which passes stop for rows of a table on the host; returns the seconds from the last
+    /// of them to the table's update. None where there is none.
+    fn table_seconds(&self, seconds: &mut [f64]) -> Option<f64> {
+        let (table, rates) = (self.ground.table?, &self.question.rates);
+        let bytes = table.taken().saturating_mul(self.lists.scalar_bytes(List::Parameters));
+        let worked = rates.update_seconds(table.taken());
+        for (seconds, &step) in seconds.iter_mut().zip(self.ground.steps.all()) {
+            if HostTable::gathers_in(step) {
+                *seconds += worked + rates.up_seconds(bytes);
+            } else if HostTable::scatters_in(step) {
+                *seconds += rates.down_seconds(bytes);
+            }
+        }
+        Some(worked + rates.update_seconds(self.elements(HostTable::CHUNK)))
     }
 
     /// The same where only what fits beside the rest is kept between uses.
     pub(super) fn bound_of_room(&self, host_copy: HostCopy, on_device: usize) -> f64 {
         let are = self.are_on_device(on_device);
-        let here = (0..self.count()).filter(|&chunk| !are[chunk]);
+        // What no step needs never comes.
+        let comes = |chunk: &usize| !are[*chunk] && !self.uses.payloads()[*chunk].steps.is_empty();
+        let here = (0..self.count()).filter(comes);
         let once: f64 = here.map(|chunk| self.question.rates.up_seconds(self.copied_bytes(chunk))).sum();
         once + self.again_bytes(host_copy, on_device) as f64 / self.question.rates.up
     }

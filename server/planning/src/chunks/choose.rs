@@ -20,7 +20,7 @@ use super::plan::{Certificate, ChunkPlan};
 use super::question::{ChunkQuestion, Passes};
 use super::refusal::NoChunks;
 use super::remedies::no_room;
-use super::room::layouts;
+use super::room::{TriedLayout, layouts};
 
 /// Bounds are sums in another order than simulated seconds.
 const ROUNDING: f64 = 1e-9;
@@ -85,11 +85,11 @@ pub(super) fn all_laid<'a>(
     grounds: &'a [Ground],
 ) -> Result<Vec<Laid<'a>>, NoChunks> {
     let layouts = layouts(question)?;
-    let of = |ground: &'a Ground| {
-        let all = layouts.iter();
-        all.map(move |(how, places)| Laid::new(question, ground, *how, places.clone()))
+    let of = |tried: &TriedLayout| {
+        let TriedLayout { how, places, .. } = tried.clone();
+        tried.of(grounds).map(move |ground| Laid::new(question, ground, how, places.clone()))
     };
-    Ok(grounds.iter().flat_map(of).collect::<Result<_, _>>()?)
+    Ok(layouts.iter().flat_map(of).collect::<Result<_, _>>()?)
 }
 
 /// All that there is room for.

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use loadmaster_proto::chunks::embedding::{EmbeddingPlace, HostTable};
 use loadmaster_proto::chunks::groups::Sharing;
 use loadmaster_proto::chunks::host::{HostCopy, HostMemory, may_leave_unfinished};
 use loadmaster_proto::chunks::layout::{Chunk, Layout};
@@ -24,6 +25,9 @@ use super::refusal::NoChunks;
 pub(super) struct Ground {
     pub(super) order: ChunkOrder,
     pub(super) recompute: RecomputePolicy,
+    pub(super) embedding: EmbeddingPlace,
+    /// The table of tokens, where that is on the host.
+    pub(super) table: Option<HostTable>,
     pub(super) steps: Steps,
     pub(super) costs: StepCosts,
 }
@@ -35,14 +39,16 @@ impl Ground {
     /// None can be.
     pub(super) fn all(question: &ChunkQuestion, passes: &impl Passes) -> Result<Vec<Self>, NoChunks> {
         question.check()?;
-        let choices = &question.choices;
+        let (choices, embeddings) = (&question.choices, question.embeddings());
         let mut refused = None;
         let mut grounds = Vec::new();
         for &recompute in &choices.recomputes {
             for &order in &choices.orders {
-                match Self::of(question, passes, order, recompute) {
-                    Ok(ground) => grounds.push(ground),
-                    Err(why) => refused = Some(why),
+                for &embedding in &embeddings {
+                    match Self::of(question, passes, (order, recompute), embedding) {
+                        Ok(ground) => grounds.push(ground),
+                        Err(why) => refused = Some(why),
+                    }
                 }
             }
         }
@@ -55,16 +61,17 @@ impl Ground {
     pub(super) fn of(
         question: &ChunkQuestion,
         passes: &impl Passes,
-        order: ChunkOrder,
-        recompute: RecomputePolicy,
+        (order, recompute): (ChunkOrder, RecomputePolicy),
+        embedding: EmbeddingPlace,
     ) -> Result<Self, NoChunks> {
         let training = question.training(recompute);
         let steps = Steps::of_chunks(&training, question.model.layers().len(), order);
-        let mut costs = passes.costs(order, recompute)?;
+        let table = HostTable::of(embedding, &question.model, &training, question.ranks, &steps)?;
+        let mut costs = passes.costs(order, recompute, embedding)?;
         let count = steps.all().len();
         costs.needed.resize(count, 0);
         costs.seconds.resize(count, 0.0);
-        Ok(Self { order, recompute, steps, costs })
+        Ok(Self { order, recompute, embedding, table, steps, costs })
     }
 }
 
@@ -81,7 +88,7 @@ pub(super) struct Laid<'a> {
     /// As if all state were on the host.
     pub(super) uses: Uses,
     /// Chunks in the order in which their state is better on the device: whose gradients arrive last and that are needed
-    /// first, since these are waited for where one iteration ends and the next begins.
+    /// first, since these are waited for where one iteration ends and the next begins. Not a table on the host.
     pub(super) ranked: Vec<usize>,
 }
 
@@ -95,8 +102,9 @@ impl<'a> Laid<'a> {
         places: Layout,
     ) -> Result<Self, Invalid> {
         let sharing = Sharing::new(question.ranks, lists.alignment_elements())?;
-        let uses = Uses::of(&question.model, &places, &ground.steps);
-        let mut ranked: Vec<usize> = (0..places.chunks().len()).collect();
+        let uses = Uses::of(&question.model, &places, &ground.steps, ground.embedding);
+        let first = if ground.table.is_some() { HostTable::CHUNK + 1 } else { 0 };
+        let mut ranked: Vec<usize> = (first..places.chunks().len()).collect();
         ranked.sort_by_key(|&chunk| {
             (Reverse(completed(&uses, chunk)), uses.payloads()[chunk].steps.first().copied())
         });
@@ -108,14 +116,19 @@ impl<'a> Laid<'a> {
         question: &ChunkQuestion,
         sequence: &Sequence,
         (layout, lists): (ChunkLayout, Lists),
+        embedding: EmbeddingPlace,
     ) -> Result<Vec<Layout>, Invalid> {
         let packing = Packing::new(sequence, layout, lists)?;
-        let sizes = question.choices.sizes.of(sequence, layout, lists)?;
+        let packing = match embedding {
+            EmbeddingPlace::Chunk => packing,
+            EmbeddingPlace::Host => packing.with_table_apart(),
+        };
+        let sizes = question.choices.sizes.of(&packing)?;
         sizes.into_iter().map(|size| packing.lay_out(size)).collect()
     }
 
     pub(super) fn count(&self) -> usize {
-        self.ranked.len()
+        self.places.chunks().len()
     }
 
     fn elements_of(&self, chunk: usize, of: impl Fn(&Chunk) -> u64) -> u64 {
@@ -204,8 +217,8 @@ impl<'a> Laid<'a> {
     }
 
     fn host(&self, uses: &Uses, host_copy: HostCopy) -> Result<HostMemory, Invalid> {
-        let staging = self.question.choices.staging;
-        HostMemory::new(&self.places, &self.lists, uses, &self.sharing, host_copy, staging)
+        let copies = (host_copy, self.question.choices.staging);
+        HostMemory::new(&self.places, &self.lists, uses, &self.sharing, copies, self.ground.table.as_ref())
     }
 
     fn uses_with(&self, on_device: usize) -> Uses {
@@ -232,7 +245,8 @@ impl<'a> Laid<'a> {
         let host = self.host(&uses, host_copy)?;
         let Self { lists, places, sharing, ground, .. } = self;
         let steps = ground.steps.clone();
-        Ok(Chunks { lists: *lists, layout: places.clone(), steps, uses, sharing: *sharing, host })
+        let (lists, layout, sharing, table) = (*lists, places.clone(), *sharing, ground.table);
+        Ok(Chunks { lists, layout, steps, uses, sharing, table, host })
     }
 
     /// How it is trained, with visits of a rule until others are planned.
@@ -246,6 +260,7 @@ impl<'a> Laid<'a> {
             moves: ChunkMoves::Dropped,
             update: UpdateTime::OnArrival,
             kernel: self.question.choices.kernel,
+            embedding: self.ground.embedding,
             on_device: self.on_device(on_device),
             residency: ChunkResidency::Paged(Paging::AT_NEED),
             host_memory: self.question.host_memory,

@@ -5,11 +5,16 @@
 //! behind the step that completes them, on the passes' lane. Ranks that share chunks exchange parts at boundaries: gradients
 //! that are complete before they leave, or where their state is on the devices before that is updated; parameters when they have
 //! come. Passes wait for that, so it is their lane's; and all ranks do as much at the same time, so one of them stands for all.
+//!
+//! Rows of a table on the host are gathered and added up by a worker of their own, of which a row is taken to be as much work as
+//! an update of as many parameters, which touches more bytes. Passes of the embedding stop until its rows have come, or left.
 
+use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::host::HostMemory;
 use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies, Visits};
 use loadmaster_proto::chunks::stage::{Chunks, UpdateTime};
 use loadmaster_proto::plan::lane_rates::LaneRates;
+use loadmaster_proto::training::actions::Step;
 
 use super::laid::most_updated;
 use super::spans::{LaneWork, Witness};
@@ -66,12 +71,14 @@ pub struct LaneSeconds {
     pub down: f64,
     /// Updates on the host.
     pub update: f64,
+    /// Rows of a table on the host, and gradients that are added to those of the table.
+    pub rows: f64,
 }
 
 impl LaneSeconds {
     /// Of the lane that has most to do.
     pub fn most(&self) -> f64 {
-        [self.compute, self.up, self.down, self.update].into_iter().fold(0.0, f64::max)
+        [self.compute, self.up, self.down, self.update, self.rows].into_iter().fold(0.0, f64::max)
     }
 }
 
@@ -179,6 +186,9 @@ struct Clocks<W> {
     up: f64,
     down: f64,
     update: f64,
+    rows: f64,
+    /// When the last rows were added.
+    added: f64,
     /// When each payload's copy is over.
     copied: Vec<f64>,
     /// When each chunk is updated.
@@ -219,6 +229,8 @@ impl<'a, W: Witness> LaneRun<'a, W> {
             up: 0.0,
             down: 0.0,
             update: 0.0,
+            rows: 0.0,
+            added: 0.0,
             copied: vec![0.0; uses.payloads().len()],
             updated: vec![0.0; chunks.len()],
             passed: vec![0.0; staging.len()],
@@ -253,6 +265,7 @@ impl<'a, W: Witness> LaneRun<'a, W> {
                     clocks.exchange(scene, visit.payload.chunk, LaneWork::Gather, &mut told);
                 }
             }
+            clocks.gather(scene, boundary, &mut told);
             if let Some(&seconds) = seconds.get(boundary) {
                 clocks.pass(LaneWork::Step(boundary), seconds, &mut told);
             }
@@ -261,9 +274,14 @@ impl<'a, W: Witness> LaneRun<'a, W> {
                 let seconds = scene.elements(chunk) as f64 / scene.rates.device_update;
                 clocks.pass(LaneWork::UpdateOnDevice(chunk), seconds, &mut told);
             }
+            clocks.scatter(scene, boundary, &mut told, &mut later);
         }
         let now = clocks.now;
-        later.iter().for_each(|&chunk| told.busy.update += clocks.update_chunk(scene, chunk, now));
+        for &chunk in &later {
+            let is_table = scene.chunks.table.is_some() && chunk == HostTable::CHUNK;
+            let there = if is_table { now.max(clocks.added) } else { now };
+            told.busy.update += clocks.update_chunk(scene, chunk, there);
+        }
         told.iteration_seconds = clocks.now - begin;
         told
     }
@@ -274,7 +292,7 @@ impl<W: Witness> Clocks<W> {
     /// each of them.
     fn waiting(&self) -> Vec<f64> {
         let (behind, first) = self.passed.split_at(self.next_passed);
-        let lanes = [self.up, self.down, self.update];
+        let lanes = [self.up, self.down, self.update, self.rows];
         let all = lanes.iter().chain(&self.updated).chain(first).chain(behind);
         all.map(|at| (at - self.now).max(0.0)).collect()
     }
@@ -299,14 +317,70 @@ impl<W: Witness> Clocks<W> {
         self.copied[payload] = self.down;
         self.witness.saw(LaneWork::Down(visit, copies), start, self.down);
         busy.down += seconds;
-        if copies.is_complete && scene.update == UpdateTime::OnArrival {
+        if copies.is_complete && scene.chunks.table.is_some() && chunk == HostTable::CHUNK {
+            // It is added to that of the table, which is updated when its rows have theirs, too.
+            self.work_on_rows(scene.elements(chunk), self.down, scene, busy);
+            if passes {
+                self.free_buffer(self.rows);
+            }
+        } else if copies.is_complete && scene.update == UpdateTime::OnArrival {
             busy.update += self.update_chunk(scene, chunk, self.down);
             if passes {
-                self.passed[self.next_passed] = self.updated[chunk];
-                self.next_passed = (self.next_passed + 1) % self.passed.len();
+                self.free_buffer(self.updated[chunk]);
             }
         } else if copies.is_complete {
             later.push(chunk);
+        }
+    }
+
+    /// The buffer that is next is free again at this moment.
+    fn free_buffer(&mut self, at: f64) {
+        self.passed[self.next_passed] = at;
+        self.next_passed = (self.next_passed + 1) % self.passed.len();
+    }
+
+    /// The worker of rows does something with so many elements, once they are there.
+    fn work_on_rows(&mut self, elements: u64, there: f64, scene: &LaneScene<'_>, busy: &mut LaneSeconds) {
+        let seconds = scene.rates.update_seconds(elements);
+        let start = self.rows.max(there);
+        self.rows = start + seconds;
+        self.witness.saw(LaneWork::Rows(elements), start, self.rows);
+        busy.rows += seconds;
+    }
+
+    /// Before a pass that takes rows of a table on the host they come, behind its last update.
+    fn gather(&mut self, scene: &LaneScene<'_>, step: usize, told: &mut Lanes) {
+        let Some(table) = scene.table_in(step, HostTable::gathers_in) else { return };
+        let there = self.now.max(self.updated[HostTable::CHUNK]);
+        self.work_on_rows(table.taken(), there, scene, &mut told.busy);
+        let seconds = scene.rates.up_seconds(scene.chunks.row_bytes());
+        let start = self.up.max(self.rows);
+        self.up = start + seconds;
+        self.witness.saw(LaneWork::RowsUp(step), start, self.up);
+        told.busy.up += seconds;
+        told.fetch_seconds += self.wait_until(self.up, LaneWork::WaitForRows(true));
+    }
+
+    /// Behind a pass that finds gradients of rows they leave, where the last ones were added, and are added. The table is updated
+    /// behind the last of an iteration.
+    fn scatter(&mut self, scene: &LaneScene<'_>, step: usize, told: &mut Lanes, later: &mut Vec<usize>) {
+        let Some(table) = scene.table_in(step, HostTable::scatters_in) else { return };
+        let seconds = scene.rates.down_seconds(scene.chunks.row_bytes());
+        let start = self.down.max(self.now).max(self.added);
+        self.down = start + seconds;
+        self.witness.saw(LaneWork::RowsDown(step), start, self.down);
+        told.busy.down += seconds;
+        told.leave_seconds += self.wait_until(self.down, LaneWork::WaitForRows(false));
+        self.work_on_rows(table.taken(), self.now, scene, &mut told.busy);
+        self.added = self.rows;
+        if table.last != Some(step) {
+            return;
+        }
+        match scene.update {
+            UpdateTime::OnArrival => {
+                told.busy.update += self.update_chunk(scene, HostTable::CHUNK, self.added);
+            }
+            UpdateTime::AfterBackward => later.push(HostTable::CHUNK),
         }
     }
 
@@ -322,11 +396,14 @@ impl<W: Witness> Clocks<W> {
 
     /// Waits for the copy of a payload. Returns the seconds that it takes.
     fn wait(&mut self, &(payload, visit, _): &Told, comes: bool) -> f64 {
-        let waited = (self.copied[payload] - self.now).max(0.0);
+        self.wait_until(self.copied[payload], LaneWork::Wait(visit, comes))
+    }
+
+    fn wait_until(&mut self, moment: f64, work: LaneWork) -> f64 {
         let since = self.now;
-        self.now = self.now.max(self.copied[payload]);
-        self.witness.saw(LaneWork::Wait(visit, comes), since, self.now);
-        waited
+        self.now = self.now.max(moment);
+        self.witness.saw(work, since, self.now);
+        self.now - since
     }
 
     /// Ranks give each other their parts of a chunk: of its parameters, or of gradients.
@@ -366,6 +443,12 @@ impl LaneScene<'_> {
     /// Elements that an update of a chunk goes over.
     pub(super) fn elements(&self, chunk: usize) -> u64 {
         self.chunks.layout.chunks().get(chunk).map_or(0, |chunk| most_updated(&self.chunks.sharing, chunk))
+    }
+
+    /// The table on the host, if a step does this with it.
+    fn table_in(&self, step: usize, is: fn(Step) -> bool) -> Option<HostTable> {
+        let does = self.chunks.steps.all().get(step).is_some_and(|&step| is(step));
+        self.chunks.table.filter(|_| does)
     }
 
     /// Whether a payload's gradients only pass through the host.

@@ -1,6 +1,7 @@
 //! What steps of a training in chunks cost by a profile.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::residency::paged::Paging;
@@ -44,9 +45,14 @@ impl std::fmt::Debug for ProfiledPasses<'_> {
 }
 
 impl Passes for ProfiledPasses<'_> {
-    fn costs(&self, order: ChunkOrder, recompute: RecomputePolicy) -> Result<StepCosts, PredictionError> {
+    fn costs(
+        &self,
+        order: ChunkOrder,
+        recompute: RecomputePolicy,
+        embedding: EmbeddingPlace,
+    ) -> Result<StepCosts, PredictionError> {
         let training = TrainingSpec { recompute, ..self.training };
-        let chunks = any_chunks(order, self.model, &training)?;
+        let chunks = any_chunks((order, embedding), self.model, &training)?;
         let moments = self.moments(&chunks, recompute)?;
         let needed = moments.needed(self.margin);
         let seconds = self.seconds(&chunks.steps)?;
@@ -117,8 +123,12 @@ impl ProfiledPasses<'_> {
     }
 }
 
-/// Chunks in which nothing lacks room: what is beside payloads is the same in all of one order.
-fn any_chunks(order: ChunkOrder, model: &Model, training: &TrainingSpec) -> Result<Chunks, PredictionError> {
+/// Chunks in which nothing lacks room: what is beside payloads is the same in all of one order and place of the embedding.
+fn any_chunks(
+    (order, embedding): (ChunkOrder, EmbeddingPlace),
+    model: &Model,
+    training: &TrainingSpec,
+) -> Result<Chunks, PredictionError> {
     let stage = ChunkedStage {
         layout: ChunkLayout::Aligned,
         chunk_elements: ANY_SIZE,
@@ -128,6 +138,7 @@ fn any_chunks(order: ChunkOrder, model: &Model, training: &TrainingSpec) -> Resu
         moves: ChunkMoves::Dropped,
         update: UpdateTime::OnArrival,
         kernel: StepKernel::OnePass,
+        embedding,
         on_device: Vec::new(),
         residency: ChunkResidency::Paged(Paging::AT_NEED),
         host_memory: Bytes(u64::MAX),

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::embedding::{EmbeddingPlace, HostTable};
 use loadmaster_proto::chunks::groups::Sharing;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
@@ -47,6 +48,8 @@ pub struct ChunkChoices {
     pub recomputes: Vec<RecomputePolicy>,
     /// What the host holds of the parameters.
     pub host_copies: Vec<HostCopy>,
+    /// Where the table of tokens is when the embedding computes. On the host where one rank trains a model that has one.
+    pub embeddings: Vec<EmbeddingPlace>,
     /// How many payloads are on their way before they are needed.
     pub ahead: RangeInclusive<usize>,
     /// How many steps a complete payload has to leave in.
@@ -81,6 +84,7 @@ impl Default for ChunkChoices {
             orders: vec![ChunkOrder::Layer, ChunkOrder::MicroBatch],
             recomputes: vec![RecomputePolicy::None, RecomputePolicy::Layer],
             host_copies: vec![HostCopy::Kept, HostCopy::Made],
+            embeddings: vec![EmbeddingPlace::Chunk, EmbeddingPlace::Host],
             ahead: 0..=3,
             behind: 0..=2,
             on_device: None,
@@ -92,7 +96,8 @@ impl Default for ChunkChoices {
     }
 }
 
-/// What a device needs besides payloads, and how long its passes take: both depend on the steps alone.
+/// What a device needs besides payloads, and how long its passes take: both depend on the steps, and on where the embedding takes
+/// its rows from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepCosts {
     /// Bytes that each step must find beside payloads: `N(t)` with its margin, as
@@ -108,12 +113,22 @@ pub trait Passes {
     ///
     /// # Errors
     /// What the profile lacks.
-    fn costs(&self, order: ChunkOrder, recompute: RecomputePolicy) -> Result<StepCosts, PredictionError>;
+    fn costs(
+        &self,
+        order: ChunkOrder,
+        recompute: RecomputePolicy,
+        embedding: EmbeddingPlace,
+    ) -> Result<StepCosts, PredictionError>;
 }
 
-impl<F: Fn(ChunkOrder, RecomputePolicy) -> Result<StepCosts, PredictionError>> Passes for F {
-    fn costs(&self, order: ChunkOrder, recompute: RecomputePolicy) -> Result<StepCosts, PredictionError> {
-        self(order, recompute)
+impl<F: Fn(ChunkOrder, RecomputePolicy, EmbeddingPlace) -> Result<StepCosts, PredictionError>> Passes for F {
+    fn costs(
+        &self,
+        order: ChunkOrder,
+        recompute: RecomputePolicy,
+        embedding: EmbeddingPlace,
+    ) -> Result<StepCosts, PredictionError> {
+        self(order, recompute, embedding)
     }
 }
 
@@ -123,17 +138,26 @@ impl ChunkQuestion {
         TrainingSpec { recompute, ..self.training }
     }
 
+    /// Where the table of tokens may be: of the choices those that the model and its ranks can do, or all where they can do none.
+    pub fn embeddings(&self) -> Vec<EmbeddingPlace> {
+        let mut able = self.choices.embeddings.clone();
+        able.retain(|&place| HostTable::check(place, &self.model, self.ranks).is_ok());
+        if able.is_empty() { self.choices.embeddings.clone() } else { able }
+    }
+
     /// # Errors
     /// Names a choice that allows nothing, a training that cannot be in chunks, or a rate that is none.
     pub(super) fn check(&self) -> Result<(), Invalid> {
-        let ChunkChoices { layouts, sizes, orders, recomputes, host_copies, ahead, behind, .. } =
-            &self.choices;
+        let ChunkChoices {
+            layouts, sizes, orders, recomputes, host_copies, embeddings, ahead, behind, ..
+        } = &self.choices;
         let is_empty = [
             ("layouts", layouts.is_empty()),
             ("sizes", matches!(sizes, TriedSizes::Named(sizes) if sizes.is_empty())),
             ("orders", orders.is_empty()),
             ("recomputes", recomputes.is_empty()),
             ("host_copies", host_copies.is_empty()),
+            ("embeddings", embeddings.is_empty()),
             ("ahead", ahead.is_empty()),
             ("behind", behind.is_empty()),
         ];

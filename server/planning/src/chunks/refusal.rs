@@ -1,6 +1,7 @@
 //! Why there is no plan.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::error::Invalid;
@@ -45,6 +46,8 @@ pub struct ChunkChoice {
     pub order: ChunkOrder,
     /// What is computed again.
     pub recompute: RecomputePolicy,
+    /// Where the table of tokens is when the embedding computes.
+    pub embedding: EmbeddingPlace,
     /// How tensors lie in chunks.
     pub layout: ChunkLayout,
     /// The chunk size, elements.
@@ -71,7 +74,12 @@ impl NoRoom {
     }
 
     fn text(&self) -> String {
-        let ChunkChoice { order, recompute, layout, chunk_elements, host_copy, on_device } = self.choice;
+        let ChunkChoice { order, recompute, embedding, layout, chunk_elements, host_copy, on_device } =
+            self.choice;
+        let embedding = match embedding {
+            EmbeddingPlace::Chunk => "",
+            EmbeddingPlace::Host => "the embedding on the host, ",
+        };
         let remedies: Vec<String> = self.remedies.iter().map(ChunkRemedy::to_string).collect();
         let remedies = if remedies.is_empty() {
             "no change that was tried helps".to_owned()
@@ -80,7 +88,7 @@ impl NoRoom {
         };
         format!(
             "the model does not fit in chunks: even with {on_device} chunks' state on the device, order {order}, recompute \
-             {recompute}, layout {layout}, {chunk_elements} elements a chunk and {host_copy} copies, {}: {remedies}",
+             {recompute}, {embedding}layout {layout}, {chunk_elements} elements a chunk and {host_copy} copies, {}: {remedies}",
             self.lacks()
         )
     }

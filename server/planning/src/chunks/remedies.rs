@@ -3,6 +3,7 @@
 use std::fmt;
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
@@ -11,7 +12,7 @@ use super::laid::Ground;
 use super::laid::Laid;
 use super::question::{ChunkQuestion, Passes, TriedSizes};
 use super::refusal::{NoChunks, NoRoom};
-use super::room::{fits, layouts};
+use super::room::{TriedLayout, fits, layouts};
 
 /// A change of a question after which there is a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub enum ChunkRemedy {
     LayerOrder,
     /// Make parameters of the fp32 copy while they are fetched.
     MadeCopies,
+    /// Take rows of the table of tokens on the host.
+    HostEmbedding,
     /// Try other chunk sizes.
     OtherSizes,
     /// Choose how many chunks have their state on the device.
@@ -41,6 +44,7 @@ impl fmt::Display for ChunkRemedy {
             Self::RecomputeLayers => write!(f, "compute layers again ({})", RecomputePolicy::Layer),
             Self::LayerOrder => write!(f, "choose order {}", ChunkOrder::Layer),
             Self::MadeCopies => write!(f, "choose {} copies", HostCopy::Made),
+            Self::HostEmbedding => write!(f, "choose the embedding on the {}", EmbeddingPlace::Host),
             Self::OtherSizes => f.write_str("try other chunk sizes"),
             Self::ChosenOnDevice => {
                 f.write_str("leave it open how many chunks have their state on the device")
@@ -64,6 +68,7 @@ impl ChunkRemedy {
             Self::RecomputeLayers => choices.recomputes = vec![RecomputePolicy::Layer],
             Self::LayerOrder => choices.orders = vec![ChunkOrder::Layer],
             Self::MadeCopies => choices.host_copies = vec![HostCopy::Made],
+            Self::HostEmbedding => choices.embeddings = vec![EmbeddingPlace::Host],
             Self::OtherSizes => choices.sizes = TriedSizes::Spread,
             Self::ChosenOnDevice => choices.on_device = None,
             Self::Memory { device, host } => {
@@ -87,8 +92,9 @@ pub(super) fn no_room(question: &ChunkQuestion, passes: &impl Passes) -> Result<
     let less = |known: &mut Option<Bytes>, bytes: Bytes| {
         *known = Some(known.map_or(bytes, |known| known.min(bytes)));
     };
-    for ground in &grounds {
-        for (how, places) in &layouts {
+    for tried in &layouts {
+        let TriedLayout { how, places, .. } = tried;
+        for ground in tried.of(&grounds) {
             let laid = Laid::new(question, ground, *how, places.clone())?;
             for &copy in &question.choices.host_copies {
                 let Some(lack) = laid.lack(copy) else { return Ok(None) };
@@ -115,6 +121,7 @@ pub(super) fn no_room(question: &ChunkQuestion, passes: &impl Passes) -> Result<
     add(ChunkRemedy::LayerOrder, !choices.orders.contains(&ChunkOrder::Layer));
     add(ChunkRemedy::RecomputeLayers, !choices.recomputes.contains(&RecomputePolicy::Layer));
     add(ChunkRemedy::MadeCopies, !choices.host_copies.contains(&HostCopy::Made));
+    add(ChunkRemedy::HostEmbedding, !choices.embeddings.contains(&EmbeddingPlace::Host));
     add(ChunkRemedy::OtherSizes, choices.sizes != TriedSizes::Spread);
     add(ChunkRemedy::ChosenOnDevice, choices.on_device.is_some());
     let [device, host] = more;

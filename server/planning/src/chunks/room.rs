@@ -1,6 +1,7 @@
 //! Which choices there is room for, and what lacks for the others. Nothing is simulated for that.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::layout::{Chunk, Layout};
 use loadmaster_proto::chunks::lists::{List, Lists};
@@ -11,25 +12,45 @@ use super::laid::{Ground, Laid};
 use super::question::{ChunkQuestion, Passes};
 use super::refusal::{ChunkChoice, NoChunks, NoRoom};
 
-/// Every layout that is tried.
-pub(super) type Layouts = Vec<((ChunkLayout, Lists), Layout)>;
+/// A layout that is tried.
+#[derive(Debug, Clone)]
+pub(super) struct TriedLayout {
+    pub(super) how: (ChunkLayout, Lists),
+    /// Whether the table of tokens is apart.
+    pub(super) embedding: EmbeddingPlace,
+    pub(super) places: Layout,
+}
 
+/// Every layout that is tried.
+///
 /// # Errors
 /// No size can be, of any layout.
-pub(super) fn layouts(question: &ChunkQuestion) -> Result<Layouts, NoChunks> {
+pub(super) fn layouts(question: &ChunkQuestion) -> Result<Vec<TriedLayout>, NoChunks> {
     let lists = Lists::new(question.training.precision, &question.training.optimizer)?;
     let sequence = Sequence::of_model(&question.model);
     let mut refused = None;
     let mut all = Vec::new();
-    for &layout in &question.choices.layouts {
-        match Laid::lay_out(question, &sequence, (layout, lists)) {
-            Ok(places) => all.extend(places.into_iter().map(|places| ((layout, lists), places))),
-            Err(why) => refused = Some(why),
+    for embedding in question.embeddings() {
+        for how in question.choices.layouts.iter().map(|&layout| (layout, lists)) {
+            match Laid::lay_out(question, &sequence, how, embedding) {
+                Ok(places) => {
+                    all.extend(places.into_iter().map(|places| TriedLayout { how, embedding, places }));
+                }
+                Err(why) => refused = Some(why),
+            }
         }
     }
     match refused {
         Some(why) if all.is_empty() => Err(why.into()),
         _ => Ok(all),
+    }
+}
+
+impl TriedLayout {
+    /// The grounds that it is for.
+    pub(super) fn of<'a>(&self, grounds: &'a [Ground]) -> impl Iterator<Item = &'a Ground> + use<'a> {
+        let embedding = self.embedding;
+        grounds.iter().filter(move |ground| ground.embedding == embedding)
     }
 }
 
@@ -41,14 +62,15 @@ pub fn fits(question: &ChunkQuestion, passes: &impl Passes) -> Result<bool, NoCh
     let grounds = Ground::all(question, passes)?;
     let capacity = question.capacity.0;
     let fit = |ground: &&Ground| ground.costs.needed.iter().all(|&needed| needed <= capacity);
-    let grounds: Vec<&Ground> = grounds.iter().filter(fit).collect();
+    let grounds: Vec<Ground> = grounds.iter().filter(fit).cloned().collect();
     if grounds.is_empty() {
         return Ok(false);
     }
     // Smaller chunks are more likely to.
-    for (how, places) in layouts(question)?.into_iter().rev() {
-        for ground in grounds.iter().filter(|ground| may_fit(question, ground, how.1, &places)) {
-            let laid = Laid::new(question, ground, how, places.clone())?;
+    for tried in layouts(question)?.into_iter().rev() {
+        let TriedLayout { how, places, .. } = &tried;
+        for ground in tried.of(&grounds).filter(|ground| may_fit(question, ground, how.1, places)) {
+            let laid = Laid::new(question, ground, *how, places.clone())?;
             if question.choices.host_copies.iter().any(|&copy| laid.lack(copy).is_none()) {
                 return Ok(true);
             }
@@ -131,6 +153,7 @@ impl Laid<'_> {
         let choice = ChunkChoice {
             order: self.ground.order,
             recompute: self.ground.recompute,
+            embedding: self.ground.embedding,
             layout: self.layout,
             chunk_elements: self.places.chunk_elements(),
             host_copy,

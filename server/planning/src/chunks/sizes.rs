@@ -1,8 +1,6 @@
 //! Which chunk sizes are tried.
 
-use loadmaster_proto::chunks::lists::Lists;
-use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
-use loadmaster_proto::chunks::sequence::Sequence;
+use loadmaster_proto::chunks::packing::Packing;
 use loadmaster_proto::error::Invalid;
 
 use super::question::TriedSizes;
@@ -13,17 +11,11 @@ const MOST_HALVINGS: u32 = 9;
 const PER_OCTAVE: u64 = 8;
 
 impl TriedSizes {
-    /// The sizes that are tried of a sequence, largest first. Named ones that cannot be are left out.
+    /// The sizes that are tried of a packing, largest first. Named ones that cannot be are left out.
     ///
     /// # Errors
     /// Why the last that was named cannot be.
-    pub(super) fn of(
-        &self,
-        sequence: &Sequence,
-        layout: ChunkLayout,
-        lists: Lists,
-    ) -> Result<Vec<u64>, Invalid> {
-        let packing = Packing::new(sequence, layout, lists)?;
+    pub(super) fn of(&self, packing: &Packing<'_>) -> Result<Vec<u64>, Invalid> {
         let mut refused = None;
         let mut sizes = Vec::new();
         let mut add = |size: u64| match packing.checked_size(size) {
@@ -32,7 +24,7 @@ impl TriedSizes {
         };
         match self {
             Self::Named(named) => named.iter().for_each(|&size| add(size)),
-            Self::Spread => spread(&packing)?.into_iter().for_each(&mut add),
+            Self::Spread => spread(packing)?.into_iter().for_each(&mut add),
         }
         sizes.sort_unstable_by(|one, other| other.cmp(one));
         sizes.dedup();
@@ -65,7 +57,9 @@ fn spread(packing: &Packing<'_>) -> Result<Vec<u64>, Invalid> {
 /// with less room beside them.
 fn shrunk(packing: &Packing<'_>, size: u64) -> Result<(u64, u64), Invalid> {
     let layout = packing.lay_out(size)?;
-    let extents = || layout.chunks().iter().map(|chunk| chunk.extent);
+    // A table that is a chunk of its own by itself has no room beside it.
+    let shared = || layout.chunks().iter().filter(|chunk| chunk.capacity >= layout.chunk_elements());
+    let extents = || shared().map(|chunk| chunk.extent);
     let fullest = extents().filter(|&extent| extent <= size).max().unwrap_or(size);
     let capacity = extents().fold(0_u64, |sum, extent| sum.saturating_add(extent.max(fullest)));
     Ok((fullest, capacity))

@@ -21,6 +21,14 @@ pub enum LaneWork {
     Up(Visit, VisitCopies),
     /// It goes to the host.
     Down(Visit, VisitCopies),
+    /// Passes wait for rows of a table on the host, which come or leave.
+    WaitForRows(bool),
+    /// Rows of a table on the host come for a step.
+    RowsUp(usize),
+    /// Gradients of rows leave behind a step.
+    RowsDown(usize),
+    /// The host gathers or adds up so many elements of rows.
+    Rows(u64),
     /// The host updates so many elements of a chunk: those that the rank owns.
     Update(usize, u64),
 }

@@ -3,6 +3,7 @@
 use loadmaster_planning::chunks::{LaneSpan, LaneWork};
 use loadmaster_planning::recommend::ChunksOverTime;
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies};
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::actions::Step;
@@ -122,13 +123,8 @@ impl Lists {
             LaneWork::UpdateOnDevice(chunk) => self.passes.push(about(Kind::Step, chunk)),
             LaneWork::Gather(chunk) => self.passes.push(about(Kind::Gather, chunk)),
             LaneWork::Scatter(chunk) => self.passes.push(about(Kind::Scatter, chunk)),
-            LaneWork::Wait(visit, back) => self.waits.push(v1::WaitSpan {
-                peer: None,
-                back,
-                start_seconds,
-                end_seconds,
-                parameter_chunk: Some(number(visit.payload.chunk)),
-            }),
+            LaneWork::Wait(visit, back) => self.waits.push(wait(span, visit.payload.chunk, back)),
+            LaneWork::WaitForRows(back) => self.waits.push(wait(span, HostTable::CHUNK, back)),
             LaneWork::Update(chunk, parameters) => self.updates.push(v1::UpdateSpan {
                 parameter_chunk: number(chunk),
                 parameter_count: i64::try_from(parameters).unwrap_or(i64::MAX),
@@ -137,7 +133,39 @@ impl Lists {
             }),
             LaneWork::Up(visit, copies) => self.up.push(copy(of, span, &visit, copies, true)),
             LaneWork::Down(visit, copies) => self.down.push(copy(of, span, &visit, copies, false)),
+            LaneWork::RowsUp(step) => self.up.push(rows(of, span, step, true)),
+            LaneWork::RowsDown(step) => self.down.push(rows(of, span, step, false)),
+            // Copies of rows begin when these are gathered, and no pass waits for their addition.
+            LaneWork::Rows(_) => {}
         }
+    }
+}
+
+fn wait(span: &LaneSpan, chunk: usize, back: bool) -> v1::WaitSpan {
+    v1::WaitSpan {
+        peer: None,
+        back,
+        start_seconds: span.start,
+        end_seconds: span.end,
+        parameter_chunk: Some(number(chunk)),
+    }
+}
+
+/// Rows of a table on the host that come for a step, or their gradients, which leave behind it.
+fn rows(of: &ChunksOverTime, span: &LaneSpan, step: usize, back: bool) -> v1::CopySpan {
+    let block = if back { v1::MemoryBlock::Weights } else { v1::MemoryBlock::Gradients };
+    let pass = pass(of, step);
+    v1::CopySpan {
+        stage: 0,
+        back,
+        block: block.into(),
+        layer: pass.map_or(0, |(_, _, layer)| layer),
+        micro_batch: pass.map(|(_, micro_batch, _)| micro_batch),
+        bytes: Bytes(of.chunks.row_bytes()).to_wire(),
+        start_seconds: span.start,
+        end_seconds: span.end,
+        parameter_chunk: Some(number(HostTable::CHUNK)),
+        unfinished: false,
     }
 }
 

@@ -37,6 +37,8 @@ pub(super) struct Update {
     pub(super) parameters: Option<HostPart>,
     /// What the optimizer keeps, the fp32 copy first.
     pub(super) state: Vec<HostPart>,
+    /// Whether its gradients are zero again behind it: those of a table on the host, which are added up there.
+    pub(super) clears: bool,
     /// Elements of each tensor that has a gradient: from which one on, and how many.
     pub(super) tensors: Vec<(u64, u64)>,
     /// Which update of the training it is, from 1.
@@ -127,6 +129,9 @@ impl Update {
             }
             if let Some(kept) = &self.parameters {
                 own(kept)?.all().copy_from_slice(parameters.all());
+            }
+            if self.clears {
+                parameters.all().fill(L::round(0.0));
             }
         }
         Ok(())

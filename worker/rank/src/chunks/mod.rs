@@ -13,6 +13,7 @@
 //! | `tensors` | what is in a tensor's space, and may be read? |
 //! | `device` | what if a chunk's state is on the device? |
 //! | `host` | where are chunks on the host, and who updates them? |
+//! | `rows` | who gathers rows of a table on the host, and adds up their gradients? |
 //! | `trace` | what does each step need, and what was moved? |
 //! | `host_step` | what does the optimizer do to one element? |
 //! | `lists` | how does it go over the lists of a chunk: in one pass, with which instructions, on which cores? |
@@ -26,6 +27,7 @@ mod host;
 pub mod host_step;
 pub mod lists;
 mod payloads;
+mod rows;
 mod run;
 mod tensor_step;
 mod tensors;
@@ -40,9 +42,9 @@ use loadmaster_proto::training::actions::{Step, Steps};
 use loadmaster_proto::training::shard::ShardParameter;
 use tch::Tensor;
 
-use crate::collective::Group;
+use crate::collective::{Group, operators};
 use crate::error::RankError;
-use crate::ffi::MemoryCounts;
+use crate::ffi::{GradientUse, MemoryCounts};
 use crate::layers::{ParameterMaker, Trained};
 use crate::memory::Memory;
 use run::ChunkRun;
@@ -105,6 +107,24 @@ pub fn before(step: Step) -> Result<bool, RankError> {
 /// Out of memory, for one.
 pub fn went_backward(step: Step) -> Result<(), RankError> {
     tell(|run| run.went_backward(step))
+}
+
+/// The rows of tokens, where their table is on the host; none where an embedding looks them up itself. What a backward pass
+/// finds of them goes to the host.
+///
+/// # Errors
+/// Out of memory, for one.
+pub fn embed(table: &Tensor, tokens: &Tensor) -> Result<Option<Tensor>, RankError> {
+    let Some(Some((rows, of))) = with(|run| run.gather(tokens))? else { return Ok(None) };
+    // An embedding keeps its tokens until then.
+    let tokens = tokens.shallow_clone();
+    let backward = move |gradient: Tensor| {
+        tell(|run| run.scatter(of, &gradient))?;
+        drop(tokens);
+        // Nobody finds a gradient of the whole table.
+        Ok(Tensor::new())
+    };
+    operators::with_backward_of(table, &rows, GradientUse::Read, backward).map(Some)
 }
 
 /// An iteration is over.

@@ -1,8 +1,11 @@
 //! Blocks of the device for chunks: how they come, leave, and are updated when they have left.
 
+mod table;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::host::{HostCopy, HostPart};
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, UpdateTime};
 use loadmaster_proto::measure::rank::RankSpec;
@@ -10,6 +13,7 @@ use tch::{Kind, Tensor};
 
 use super::device::DeviceState;
 use super::host::{HostChunks, Update, Updating};
+use super::rows::HostRows;
 use super::tensors::{ChunkBlock, Tensors};
 use super::trace::Counts;
 use super::visiting::Told;
@@ -57,6 +61,8 @@ pub(super) struct Payloads {
     group: Option<Group>,
     rank: u32,
     pub(super) host: HostChunks,
+    /// The table of tokens, where that is on the host.
+    rows: Option<HostRows>,
     up: Lane,
     down: Lane,
     /// Updates that wait for the end of the backward pass.
@@ -109,6 +115,14 @@ impl Payloads {
             all.push(Payload { block, at, is_spilled: false });
         }
         let (pace, gpu) = (spec.pace.host, memory.gpu());
+        let host = HostChunks::new(mapping, chunks.host.clone(), updating)?;
+        let weights = host.memory.chunks.get(HostTable::CHUNK).and_then(|chunk| chunk.state.first());
+        let rows = match (chunks.table.zip(host.memory.table), weights) {
+            (Some(table), Some(&weights)) => {
+                Some(HostRows::start(host.mapping.clone(), table, weights, precision)?)
+            }
+            _ => None,
+        };
         Ok(Self {
             host_copy: stage.host_copy,
             update: stage.update,
@@ -118,7 +132,8 @@ impl Payloads {
             on_device,
             rank,
             group,
-            host: HostChunks::new(mapping, chunks.host.clone(), updating)?,
+            host,
+            rows,
             up: Lane::start("chunks to the device".to_owned(), pace, gpu)?,
             down: Lane::start("chunks to the host".to_owned(), pace, gpu)?,
             later: Vec::new(),
@@ -208,6 +223,11 @@ impl Payloads {
             None => self.host.pass_through(updated.clone())?,
         };
         let ticket = self.copy(payload, gradients, Direction::Out, false, before)?;
+        if let Some(rows) = self.rows.as_mut().filter(|_| chunk == HostTable::CHUNK) {
+            // It is updated when its rows have their gradients, too.
+            rows.add_all(gradients, ticket.completion()?, end);
+            return Ok(ticket);
+        }
         let places = &self.host.memory.chunks[chunk];
         let is_apart = self.chunks.uses.payloads()[payload].payload.is_gradients;
         let layout = &self.chunks.layout.chunks()[chunk];
@@ -218,16 +238,22 @@ impl Payloads {
             // Of parameters whose gradients are apart nothing leaves unfinished.
             parameters: places.parameters.filter(|_| is_apart),
             state: places.state.clone(),
+            clears: false,
             tensors: tensors.with_gradients(&layout.tensors, owned),
             steps: self.steps,
             end,
         };
+        self.ask_for(chunk, update, updated);
+        Ok(ticket)
+    }
+
+    /// Asks for an update, in its time.
+    fn ask_for(&mut self, chunk: usize, update: Update, updated: Completion) {
         self.host.updated[chunk] = Some(updated);
         match self.update {
             UpdateTime::OnArrival => self.host.updater.ask(update),
             UpdateTime::AfterBackward => self.later.push(update),
         }
-        Ok(ticket)
     }
 
     /// The place of a payload on the host.

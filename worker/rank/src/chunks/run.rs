@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::host::HostPart;
 use loadmaster_proto::chunks::layout::Place;
 use loadmaster_proto::chunks::residency::paged::Paging;
@@ -15,6 +16,7 @@ use loadmaster_proto::training::actions::{Step, Steps};
 use tch::{Device, Kind, Tensor};
 
 use super::payloads::Payloads;
+use super::rows::Tokens;
 use super::tensors::{ChunkTensor, Tensors};
 use super::trace::Trace;
 use super::visiting::{DueVisits, Visiting};
@@ -68,7 +70,7 @@ impl ChunkRun {
         let mut run = Self {
             capacity: spec.device.capacity.0,
             kind: kind(spec.training.precision),
-            tensors: Tensors::new(layer_tensors(&spec.model)),
+            tensors: Tensors::new(layer_tensors(&spec.model, stage.embedding)),
             rank: group.as_ref().map_or(0, |group| group.own().index),
             group: group.clone(),
             payloads: Payloads::new(spec, &stage, &chunks, group, memory)?,
@@ -181,8 +183,9 @@ impl ChunkRun {
             let DueVisits { leave, are_gone, come, are_needed } = self.visiting.due(self.next);
             self.next += 1;
             for told in leave {
-                if told.copies.is_complete {
-                    self.note_gradients(told.payload, told.visit.payload.chunk)?;
+                let chunk = told.visit.payload.chunk;
+                if told.copies.is_complete && !self.is_host_table(chunk) {
+                    self.note_gradients(told.payload, chunk)?;
                 }
                 self.payloads.leave(told, &self.tensors)?;
             }
@@ -191,6 +194,46 @@ impl ChunkRun {
             are_needed.into_iter().try_for_each(|told| self.payloads.settle(told))?;
             self.trace.step_begins()?;
         }
+        Ok(())
+    }
+
+    /// Whether a chunk is a table on the host, whose gradients are complete there alone.
+    fn is_host_table(&self, chunk: usize) -> bool {
+        self.chunks.table.is_some() && chunk == HostTable::CHUNK
+    }
+
+    /// The rows of tokens, where their table is on the host, and the tokens as its thread knows them.
+    ///
+    /// # Errors
+    /// Out of memory, for one.
+    pub(super) fn gather(&mut self, tokens: &Tensor) -> Result<Option<(Tensor, Tokens)>, RankError> {
+        let Some(table) = self.chunks.table else { return Ok(None) };
+        // A loader has them on the host; here they are made on the device, and the host waits for those of a GPU.
+        let named = ffi::aside(|| Vec::<i64>::try_from(tokens.f_to_device(Device::Cpu)?.f_flatten(0, -1)?))?;
+        let named: Tokens = named.into();
+        let width = i64::try_from(table.width).unwrap_or(i64::MAX);
+        let shape: Vec<i64> = tokens.size().into_iter().chain([width]).collect();
+        let rows = Tensor::f_empty(shape, (self.kind, tokens.device()))?;
+        self.payloads.gather(named.clone(), &rows)?;
+        Ok(Some((rows, named)))
+    }
+
+    /// The gradient of the rows of these tokens.
+    ///
+    /// # Errors
+    /// When it cannot be copied.
+    pub(super) fn scatter(&mut self, tokens: Tokens, gradient: &Tensor) -> Result<(), RankError> {
+        self.payloads.scatter(tokens, gradient)
+    }
+
+    /// Copies the gradient of a table on the host, where somebody wants it.
+    fn note_table(&mut self) -> Result<(), RankError> {
+        let Some(noted) = self.gradients.as_mut().filter(|_| !self.is_settled) else { return Ok(()) };
+        let Some(ChunkTensor { trained, .. }) = self.tensors.all.get(HostTable::TENSOR) else {
+            return Ok(());
+        };
+        let gradient = self.payloads.table_gradient(&trained.value.size())?;
+        noted.push((trained.global_name(), gradient));
         Ok(())
     }
 
@@ -228,6 +271,10 @@ impl ChunkRun {
         for chunk in uses.completed_on_device(index) {
             self.note_gradients(uses.gradients_of(chunk), chunk)?;
             self.payloads.update_on_device(chunk, &self.tensors)?;
+        }
+        if chunks.table.is_some_and(|table| table.last == Some(index)) {
+            self.note_table()?;
+            self.payloads.update_table()?;
         }
         Ok(())
     }

@@ -81,6 +81,9 @@ pub(super) struct Counts {
     /// Bytes up and down in the iteration so far, and in the last whole one.
     now: [u64; 2],
     last: [u64; 2],
+    /// Of those, rows of a table and their gradients.
+    rows: [u64; 2],
+    last_rows: [u64; 2],
     /// Bytes from and to other ranks in the iteration so far, and in the last whole one.
     shared: [u64; 2],
     last_shared: [u64; 2],
@@ -95,11 +98,12 @@ pub(super) struct Counts {
 
 impl Counts {
     pub(super) fn copied(&mut self, direction: Direction, bytes: u64) {
-        let way = match direction {
-            Direction::Back => 0,
-            Direction::Out => 1,
-        };
-        self.now[way] += bytes;
+        self.now[way(direction)] += bytes;
+    }
+
+    /// What was copied are rows of a table on the host, or their gradients.
+    pub(super) fn copied_rows(&mut self, direction: Direction, bytes: u64) {
+        self.rows[way(direction)] += bytes;
     }
 
     /// Bytes came from other ranks, which own them.
@@ -123,6 +127,7 @@ impl Counts {
     /// An iteration is over. What a GPU waited in it is asked when the next one is: it is not done with it yet.
     pub(super) fn end_iteration(&mut self, updating_seconds: f64) -> Result<(), RankError> {
         self.last = std::mem::take(&mut self.now);
+        self.last_rows = std::mem::take(&mut self.rows);
         self.last_shared = std::mem::take(&mut self.shared);
         self.updating.push(updating_seconds);
         let before = std::mem::replace(&mut self.before, std::mem::take(&mut self.waits));
@@ -145,12 +150,15 @@ impl Counts {
         fetching.push(seconds(&self.before[0])?);
         leaving.push(seconds(&self.before[1])?);
         let [up_bytes, down_bytes] = self.last;
+        let [rows_up_bytes, rows_down_bytes] = self.last_rows;
         let [gathered_bytes, scattered_bytes] = self.last_shared;
         Ok(ChunkRun {
             other_bytes: trace.other_bytes.clone(),
             payload_bytes: trace.payload_bytes.clone(),
             up_bytes,
             down_bytes,
+            rows_up_bytes,
+            rows_down_bytes,
             gathered_bytes,
             scattered_bytes,
             fetch_seconds: median(&fetching),
@@ -158,6 +166,13 @@ impl Counts {
             step_seconds: median(&self.updating),
             ..ChunkRun::default()
         })
+    }
+}
+
+fn way(direction: Direction) -> usize {
+    match direction {
+        Direction::Back => 0,
+        Direction::Out => 1,
     }
 }
 

@@ -11,7 +11,7 @@ use tch::Tensor;
 
 use super::{Group, Reduction};
 use crate::error::RankError;
-use crate::ffi;
+use crate::ffi::{self, GradientUse};
 use crate::tape;
 use crate::tensor::copy_of;
 
@@ -34,11 +34,21 @@ pub(crate) fn with_backward(
     output: &Tensor,
     backward: impl FnOnce(Tensor) -> Result<Tensor, RankError> + Send + 'static,
 ) -> Result<Tensor, RankError> {
+    with_backward_of(input, output, GradientUse::Changed, backward)
+}
+
+/// The same where the backward pass does no more than this with the gradient.
+pub(crate) fn with_backward_of(
+    input: &Tensor,
+    output: &Tensor,
+    gradient: GradientUse,
+    backward: impl FnOnce(Tensor) -> Result<Tensor, RankError> + Send + 'static,
+) -> Result<Tensor, RankError> {
     let kept = move |gradient: Tensor| {
         let _no_grad = tch::no_grad_guard();
         backward(gradient).map_err(keep_cause).ok()
     };
-    Ok(ffi::with_backward(input, output, kept)?)
+    Ok(ffi::with_backward(input, output, gradient, kept)?)
 }
 
 /// Into a split region: nothing forward, the sum of the shards' gradients backward.

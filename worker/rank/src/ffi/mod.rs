@@ -18,7 +18,7 @@ use torch_sys::C_tensor;
 pub use copy::{Direction, Transfer};
 pub use gpu::{ComputingHeld, CopyQueue, Gate, Gpu, GpuFailure, GpuMoment, QueuedCopy, SharedMemory};
 pub use mapping::{Mapping, Number, Numbers};
-pub use operator::{fill, with_backward};
+pub use operator::{GradientUse, fill, with_backward};
 pub use storage::{Finder, Held, Storage, offer};
 pub use tape::{
     TAPE_ALLOCATED, TAPE_EDGE, TAPE_FREED, TAPE_REMARK, TAPE_SAVED, TapeEntry, begin_tape, end_tape, remark,

@@ -14,6 +14,7 @@ unsafe extern "C" {
     fn shim_with_backward(
         input: *const C_tensor,
         output: *const C_tensor,
+        changes: bool,
         closure: *mut c_void,
         run: unsafe extern "C" fn(*mut c_void, *mut C_tensor) -> *mut C_tensor,
         forget: unsafe extern "C" fn(*mut c_void),
@@ -42,16 +43,27 @@ unsafe extern "C" fn forget(closure: *mut c_void) {
     drop(unsafe { Box::from_raw(closure.cast::<Backward>()) });
 }
 
+/// What a backward pass does with the gradient that it gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GradientUse {
+    /// Reads it.
+    Read,
+    /// Changes it in place.
+    Changed,
+}
+
 /// A tensor with the data of `output`, which was computed from `input` outside autograd, whose backward
 /// pass is `backward`; `backward` is dropped where autograd is off or `input` is not trained. It gets a
-/// contiguous gradient that nobody else sees, and returns none where it failed, which ends the whole
-/// backward pass with an error.
+/// contiguous gradient at the start of its storage, which nobody else sees if it is [`GradientUse::Changed`],
+/// and returns none where it failed, which ends the whole backward pass with an error. What it returns may be
+/// undefined: then there is no gradient.
 ///
 /// # Errors
 /// When libtorch refuses.
 pub fn with_backward(
     input: &Tensor,
     output: &Tensor,
+    gradient: GradientUse,
     backward: impl FnOnce(Tensor) -> Option<Tensor> + Send + 'static,
 ) -> Result<Tensor, ShimError> {
     let backward: Backward = Box::new(backward);
@@ -61,7 +73,8 @@ pub fn with_backward(
     // SAFETY: both tensors are valid during the call; the shim takes the closure, to pass it to exactly one
     // of the two functions once; on success `result` is a tensor of ours.
     check(unsafe {
-        shim_with_backward(input.as_ptr(), output.as_ptr(), closure, run, forget, &raw mut result)
+        let changes = gradient == GradientUse::Changed;
+        shim_with_backward(input.as_ptr(), output.as_ptr(), changes, closure, run, forget, &raw mut result)
     })?;
     // SAFETY: the shim made the tensor for us.
     Ok(unsafe { Tensor::from_ptr(result) })

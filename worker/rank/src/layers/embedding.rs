@@ -7,6 +7,7 @@ use super::affine::Split;
 use super::dropout;
 use super::norm::Norm;
 use super::parts::Parts;
+use crate::chunks;
 use crate::collective::vocabulary;
 use crate::error::RankError;
 
@@ -40,7 +41,10 @@ impl Embedding {
         // The sum is made in place: autograd needs none of its parts.
         let mut sum = match &self.split {
             Some(Split { group, extent }) => vocabulary::embed(group, &self.token, input, *extent)?,
-            None => Tensor::f_embedding(&self.token, input, -1, false, false)?,
+            None => match chunks::embed(&self.token, input)? {
+                Some(rows) => rows,
+                None => Tensor::f_embedding(&self.token, input, -1, false, false)?,
+            },
         };
         if let Some(position) = &self.position {
             let length = input.size().last().copied().unwrap_or_default();

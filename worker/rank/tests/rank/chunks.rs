@@ -1,6 +1,9 @@
 //! Trained in chunks, a model becomes the same, to the bit, whatever is where and when.
 
+mod embedding;
+
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::lists::{List, Lists};
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
@@ -37,6 +40,7 @@ fn in_chunks(chunk_elements: u64, order: ChunkOrder) -> ChunkedStage {
         moves: ChunkMoves::Dropped,
         update: UpdateTime::OnArrival,
         kernel: StepKernel::TensorWise,
+        embedding: EmbeddingPlace::Chunk,
         on_device: Vec::new(),
         residency: ChunkResidency::Paged(Paging::AT_NEED),
         host_memory: Bytes(4 << 30),

@@ -22,6 +22,11 @@ pub(crate) fn small_bert() -> Model {
 
 /// Two blocks with rotary positions and two query heads per key head.
 pub(crate) fn small_llama() -> Model {
+    llama(false)
+}
+
+/// The same, whose head shares the table of tokens or not.
+pub(crate) fn llama(tied_head: bool) -> Model {
     Zoo::Llama(Llama {
         blocks: 2,
         hidden_size: 16,
@@ -31,7 +36,7 @@ pub(crate) fn small_llama() -> Model {
         sequence_length: 12,
         vocabulary_size: 50,
         rotary_base: 10_000.0,
-        tied_head: false,
+        tied_head,
     })
     .build()
     .unwrap()

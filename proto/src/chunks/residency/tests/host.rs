@@ -27,7 +27,8 @@ fn places(case: &Case) -> Vec<[u64; 3]> {
             false if is_kept => part,
             false => 0,
         };
-        if case.is_on_device(chunk) {
+        // What no step computes with has no parameters.
+        if case.is_on_device(chunk) || own.steps.is_empty() {
             return [0; 3];
         }
         let passes = kept == 0 && !own.gradients.is_empty();
@@ -36,13 +37,21 @@ fn places(case: &Case) -> Vec<[u64; 3]> {
     (0..case.chunks.layout.chunks().len()).map(of).collect()
 }
 
+/// Whether no step computes with the first chunk.
+fn needs_nothing(case: &Case) -> bool {
+    case.needs()[0].1.steps.is_empty()
+}
+
 proptest! {
     /// No byte is given out twice or lies outside, each part is as long as its chunk and starts where kernels want it, and what
     /// has no place passes through buffers that hold the largest of it.
     #[test]
     fn every_byte_of_the_host_is_given_out_once(case in cases()) {
         let host = &case.chunks.host;
-        let mut all: Vec<HostPart> = host.chunks.iter().flat_map(parts).chain(host.staging.iter().copied()).collect();
+        let table = host.table.map(|table| [table.gradients, table.up, table.down]);
+        let table: Vec<HostPart> = table.into_iter().flatten().collect();
+        let chunks = host.chunks.iter().flat_map(parts).chain(host.staging.iter().copied());
+        let mut all: Vec<HostPart> = chunks.chain(table.iter().copied()).collect();
         all.sort_by_key(|part| part.start);
         let mut end = 0;
         for part in &all {
@@ -55,6 +64,10 @@ proptest! {
         let (places, scalar) = (places(&case), case.scalar());
         let layout = case.chunks.layout.chunks();
         prop_assert_eq!(host.chunks.len(), layout.len());
+        let sizes: Vec<u64> = table.iter().map(|part| part.bytes).collect();
+        // Fifty tokens, each a row of sixteen; samples of eight of them, one in each micro-batch.
+        let expected = if case.is_on_host() { vec![50 * 16, 8 * 16, 8 * 16] } else { Vec::new() };
+        prop_assert_eq!(sizes, expected.iter().map(|elements| scalar * elements).collect::<Vec<_>>());
         for (index, chunk) in host.chunks.iter().enumerate() {
             let [kept, apart, _] = places[index];
             let bytes = |elements: u64| (elements > 0).then_some(scalar * elements);
@@ -87,11 +100,16 @@ proptest! {
             HostCopy::Kept => (12 + case.scalar(), owned),
         };
         let whole: u64 = places(&case).iter().map(|[kept, apart, _]| kept + apart).sum();
-        let unfinished = case.scalar() * (whole - kept);
+        // A table on the host has no parameters besides where no step computes with it.
+        let has_none = case.is_on_host() && needs_nothing(&case) && case.stage.host_copy == HostCopy::Kept;
+        let none = if has_none { case.part(0) } else { 0 };
+        let unkept = case.scalar() * none;
+        let unfinished = case.scalar() * (whole + none - kept);
         let staging: u64 = host.staging.iter().map(|part| part.bytes).sum();
         let count = host.chunks.iter().flat_map(parts).count() + host.staging.len();
-        let taken = host.bytes - unfinished - staging;
-        prop_assert!(taken * u64::from(case.ranks) >= each * parameters, "{taken} for {parameters}");
-        prop_assert!(taken <= each * owned + PADDING * count as u64, "{taken} for {owned}");
+        let table = host.table.map_or(0, |table| table.gradients.bytes + table.up.bytes + table.down.bytes);
+        let taken = host.bytes - unfinished - staging - table;
+        prop_assert!(taken * u64::from(case.ranks) >= each * parameters - unkept, "{taken} for {parameters}");
+        prop_assert!(taken + unkept <= each * owned + PADDING * (count + 3) as u64, "{taken} for {owned}");
     }
 }

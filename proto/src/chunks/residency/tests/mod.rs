@@ -9,6 +9,7 @@ mod visits;
 use super::paged::Paging;
 use super::visits::Visits;
 use crate::bytes::Bytes;
+use crate::chunks::embedding::EmbeddingPlace;
 use crate::chunks::host::HostCopy;
 use crate::chunks::packing::ChunkLayout;
 use crate::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, Chunks, StepKernel, UpdateTime};
@@ -26,6 +27,7 @@ fn stage(chunk_elements: u64, order: ChunkOrder, host_copy: HostCopy) -> Chunked
         moves: ChunkMoves::Dropped,
         update: UpdateTime::OnArrival,
         kernel: StepKernel::OnePass,
+        embedding: EmbeddingPlace::Chunk,
         on_device: Vec::new(),
         residency: ChunkResidency::Paged(Paging::AT_NEED),
         host_memory: Bytes(1 << 40),

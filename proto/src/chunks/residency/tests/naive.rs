@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::{stage, training};
+use crate::chunks::embedding::EmbeddingPlace;
 use crate::chunks::host::HostCopy;
 use crate::chunks::packing::ChunkLayout;
 use crate::chunks::residency::Payload;
@@ -84,19 +85,19 @@ pub(super) fn cases() -> impl Strategy<Value = Case> {
     let layouts = prop_oneof![3 => Just(ChunkLayout::Aligned), 1 => Just(ChunkLayout::Patrickstar)];
     let on_device = proptest::option::weighted(0.3, proptest::collection::vec(any::<bool>(), 1..8));
     let ranks = prop_oneof![Just(1_u32), 2_u32..5];
-    (models(), (0_u64..=60, layouts), (0_usize..4, on_device, ranks), trained).prop_map(
-        |(
-            model,
-            (share, layout),
-            (staging, on_device, ranks),
-            (order, copy, recompute, schedule, precision, micro_batches),
-        )| {
+    let held = (0_usize..4, on_device, ranks, any::<bool>());
+    (models(), (0_u64..=60, layouts), held, trained).prop_map(
+        |(model, (share, layout), (staging, on_device, ranks, is_on_host), trained)| {
+            let (order, copy, recompute, schedule, precision, micro_batches) = trained;
             let atoms = Sequence::of_model(&model);
             let largest = atoms.atoms().map(|atom| atom.iter().sum()).max().unwrap();
             let least = if layout == ChunkLayout::Aligned { 1 } else { largest };
             let chunk_elements = (model.parameter_count() * share / 100).max(least);
             let mut stage =
                 ChunkedStage { layout, staging: staging + 1, ..stage(chunk_elements, order, copy) };
+            if is_on_host && ranks == 1 && matches!(model.input(), ModelInput::Tokens { .. }) {
+                stage.embedding = EmbeddingPlace::Host;
+            }
             let lay_out = |stage: &ChunkedStage| {
                 let training = training((schedule, micro_batches), recompute, precision);
                 stage.lay_out_shared(&model, &training, ranks).unwrap()
@@ -104,6 +105,7 @@ pub(super) fn cases() -> impl Strategy<Value = Case> {
             let count = lay_out(&stage).layout.chunks().len();
             let is_chosen = on_device.into_iter().flat_map(|chosen| chosen.into_iter().cycle().take(count));
             stage.on_device = is_chosen.enumerate().filter(|of| of.1).map(|of| of.0).collect();
+            stage.on_device.retain(|&chunk| chunk > 0 || stage.embedding == EmbeddingPlace::Chunk);
             let chunks = lay_out(&stage);
             Case { model, stage, chunks, precision, ranks }
         },
@@ -111,6 +113,10 @@ pub(super) fn cases() -> impl Strategy<Value = Case> {
 }
 
 impl Case {
+    pub(super) fn is_on_host(&self) -> bool {
+        self.stage.embedding == EmbeddingPlace::Host
+    }
+
     /// Tensors that each layer computes with: by their positions, and whether its backward pass reads them.
     fn tensors(&self) -> Vec<Vec<(usize, bool)>> {
         let mut next = 0;
@@ -119,7 +125,10 @@ impl Case {
             for parameter in layer.kind.parameters() {
                 // Rows are taken from these, or they are added: their gradients depend on no value of theirs.
                 let is_table = ["token", "position", "token_type"].contains(&parameter.name);
-                tensors.push((next, !is_table));
+                // Rows of a table on the host are gathered there.
+                if !(self.is_on_host() && next == 0) {
+                    tensors.push((next, !is_table));
+                }
                 next += 1;
             }
             if matches!(layer.kind, LayerKind::LanguageModelHead { tied: true, .. }) {

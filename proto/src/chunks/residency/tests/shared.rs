@@ -10,6 +10,7 @@ use crate::chunks::residency::Payload;
 use crate::chunks::residency::paged::Paging;
 use crate::chunks::residency::visits::{Moved, Visit};
 use crate::chunks::stage::{ChunkMoves, ChunkedStage};
+use crate::training::actions::Step;
 use crate::training::chunk_order::ChunkOrder;
 use crate::training::{Precision, RecomputePolicy, Schedule};
 
@@ -67,12 +68,22 @@ proptest! {
         let mut sum = Moved::default();
         for visit in &visits {
             let need = &needs.iter().find(|of| of.0 == visit.payload).unwrap().1;
-            let Moved { up, down, fetches, gathered, scattered } = moved(&case, visit, need);
+            let Moved { up, down, fetches, gathered, scattered, .. } = moved(&case, visit, need);
             sum.up += up;
             sum.down += down;
             sum.fetches += fetches;
             sum.gathered += gathered;
             sum.scattered += scattered;
+        }
+        if case.is_on_host() {
+            // Samples of eight tokens, one in each micro-batch, a row of sixteen each.
+            let bytes = 8 * 16 * case.scalar();
+            let steps = case.chunks.steps.all().iter();
+            let of_rows = |is: fn(&&Step) -> bool| steps.clone().filter(is).count() as u64 * bytes;
+            sum.rows_up = of_rows(|of| matches!(of, Step::Forward { layer: 0, .. } | Step::Again { layer: 0, .. }));
+            sum.rows_down = of_rows(|of| matches!(of, Step::Backward { layer: 0, .. }));
+            sum.up += sum.rows_up;
+            sum.down += sum.rows_down;
         }
         let told = case.stage.told(&case.chunks, &visits).unwrap();
         prop_assert_eq!(case.chunks.moved(&told), sum);

@@ -81,6 +81,7 @@ const CHUNKS: Part = &[
     ("chunks.chunk_elements", "--chunk-size*"),
     ("chunks.orders", "--chunk-order*"),
     ("chunks.host_copies", "--host-copy*"),
+    ("chunks.embeddings", "--chunk-embedding*"),
     ("chunks.on_device", "--chunks-on-device"),
     ("chunks.ahead", "--fetch-ahead"),
     ("chunks.behind", "--leave-behind"),

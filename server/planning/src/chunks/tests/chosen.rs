@@ -1,9 +1,11 @@
 //! Chosen plans and their proofs against every choice that there is.
 
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage};
-use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::model::layer::LayerKind;
+use loadmaster_proto::training::{Precision, RecomputePolicy, TrainingSpec};
 use proptest::prelude::*;
 
 use super::draw::{Case, SharedChunk, cases, simulate, weighed};
@@ -17,7 +19,7 @@ fn check(case: &Case, plan: &ChunkPlan) -> Result<(), TestCaseError> {
     let training = TrainingSpec { recompute: plan.recompute, ..question.training };
     let ranks = question.ranks;
     let chunks = plan.stage.lay_out_shared(&question.model, &training, ranks).unwrap();
-    let costs = case.costs.costs(plan.stage.order, plan.recompute).unwrap();
+    let costs = case.costs.costs(plan.stage.order, plan.recompute, plan.stage.embedding).unwrap();
     prop_assert_eq!(&costs.needed, &plan.needed);
     let ChunkResidency::Planned(visits) = &plan.stage.residency else { panic!("visits are planned") };
     let (mut up, mut down, mut gathered, mut scattered) = (0, 0, 0, 0);
@@ -43,6 +45,15 @@ fn check(case: &Case, plan: &ChunkPlan) -> Result<(), TestCaseError> {
             down += copied(!is_done);
             scattered += if is_done { others } else { 0 };
         }
+    }
+    if plan.stage.embedding == EmbeddingPlace::Host {
+        // Eight tokens of one sample each time.
+        let LayerKind::TokenEmbedding(of) = question.model.layers()[0].kind else { panic!("it has a table") };
+        let scalar = if question.training.precision == Precision::Bf16 { 2 } else { 4 };
+        let rows = 8 * of.hidden_size as u64 * scalar * u64::from(question.training.micro_batches);
+        let times = if plan.recompute == RecomputePolicy::Layer { 2 } else { 1 };
+        prop_assert_eq!((plan.moved.rows_up, plan.moved.rows_down), (times * rows, rows));
+        (up, down) = (up + times * rows, down + rows);
     }
     prop_assert_eq!((plan.moved.up, plan.moved.down), (up, down));
     prop_assert_eq!((plan.moved.gathered, plan.moved.scattered), (gathered, scattered));

@@ -3,21 +3,23 @@
 use std::collections::VecDeque;
 
 use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::lists::List;
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, UpdateTime};
 use loadmaster_proto::plan::lane_rates::LaneRates;
+use loadmaster_proto::training::actions::Step;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use proptest::prelude::*;
 
 use super::draw::{Case, SharedChunk, cases, stages};
 use crate::chunks::lanes::{LaneRun, TakesMore};
-use crate::chunks::{LaneScene, StepCosts};
+use crate::chunks::{LaneScene, LaneSeconds, StepCosts};
 
 pub(super) const ITERATIONS: usize = 8;
 
-/// Something that takes time on one of four lanes: passes, up, down, updates.
+/// Something that takes time on one of five lanes: passes, up, down, updates, rows of a table on the host.
 #[derive(Debug, Clone)]
 pub(super) struct Job {
     pub(super) lane: usize,
@@ -56,6 +58,11 @@ pub(super) fn jobs(
     let mut updated: Vec<Option<usize>> = vec![None; layout.len()];
     let mut passed: VecDeque<usize> = VecDeque::new();
     let mut last: Option<usize> = None;
+    let table = chunks.table;
+    let is_table = |chunk: usize| table.is_some() && chunk == 0;
+    let rows = table.map_or(0.0, |table| (table.tokens * table.width) as f64);
+    let row_bytes = rows * chunks.lists.scalar_bytes(List::Parameters) as f64;
+    let mut added: Option<usize> = None;
     for _ in 0..ITERATIONS {
         let mut copies: Vec<(Visit, usize, bool)> = Vec::new();
         let mut later = Vec::new();
@@ -85,7 +92,10 @@ pub(super) fn jobs(
                 }
                 jobs.push(Job { lane: 2, seconds, after });
                 copies.push((*visit, jobs.len() - 1, true));
-                if is_complete(visit) && stage.update == UpdateTime::OnArrival {
+                if is_complete(visit) && is_table(chunk) {
+                    jobs.push(Job { lane: 4, seconds: update, after: vec![jobs.len() - 1] });
+                    passed.extend(passes.then(|| jobs.len() - 1));
+                } else if is_complete(visit) && stage.update == UpdateTime::OnArrival {
                     jobs.push(Job { lane: 3, seconds: update, after: vec![jobs.len() - 1] });
                     updated[chunk] = Some(jobs.len() - 1);
                     passed.extend(passes.then(|| jobs.len() - 1));
@@ -122,6 +132,18 @@ pub(super) fn jobs(
                 }
             }
             let seconds = costs.seconds.get(boundary).copied().unwrap_or(0.0);
+            let step = chunks.steps.all().get(boundary).filter(|_| table.is_some());
+            if let Some(Step::Forward { layer: 0, .. } | Step::Again { layer: 0, .. }) = step {
+                let work = rows / rates.update;
+                jobs.push(Job {
+                    lane: 4,
+                    seconds: work,
+                    after: after.iter().copied().chain(updated[0]).collect(),
+                });
+                let seconds = rates.copy_seconds + row_bytes / rates.up;
+                jobs.push(Job { lane: 1, seconds, after: vec![jobs.len() - 1] });
+                after.push(jobs.len() - 1);
+            }
             jobs.push(Job { lane: 0, seconds, after });
             last = Some(jobs.len() - 1);
             for &chunk in &stage.on_device {
@@ -133,10 +155,27 @@ pub(super) fn jobs(
                     last = Some(jobs.len() - 1);
                 }
             }
+            if let Some(Step::Backward { layer: 0, .. }) = step {
+                let seconds = rates.copy_seconds + row_bytes / rates.down;
+                jobs.push(Job { lane: 2, seconds, after: last.into_iter().chain(added).collect() });
+                // Passes wait for that.
+                last = Some(jobs.len() - 1);
+                jobs.push(Job { lane: 4, seconds: rows / rates.update, after: last.into_iter().collect() });
+                added = Some(jobs.len() - 1);
+                let is_last = boundary + 1 == uses.steps();
+                let update = shares[0].updated as f64 / rates.update;
+                if is_last && stage.update == UpdateTime::OnArrival {
+                    jobs.push(Job { lane: 3, seconds: update, after: added.into_iter().collect() });
+                    updated[0] = Some(jobs.len() - 1);
+                } else if is_last {
+                    later.push((0, update));
+                }
+            }
         }
         ends.extend(last);
         for (chunk, seconds) in later {
-            jobs.push(Job { lane: 3, seconds, after: last.into_iter().collect() });
+            let after = last.into_iter().chain(added.filter(|_| is_table(chunk))).collect();
+            jobs.push(Job { lane: 3, seconds, after });
             updated[chunk] = Some(jobs.len() - 1);
         }
     }
@@ -146,9 +185,9 @@ pub(super) fn jobs(
 /// When each job is over.
 pub(super) fn clock(jobs: &[Job]) -> Vec<f64> {
     let mut ends: Vec<Option<f64>> = vec![None; jobs.len()];
-    let mut queues: [VecDeque<usize>; 4] = Default::default();
+    let mut queues: [VecDeque<usize>; 5] = Default::default();
     jobs.iter().enumerate().for_each(|(index, job)| queues[job.lane].push_back(index));
-    let mut busy_until = [0.0_f64; 4];
+    let mut busy_until = [0.0_f64; 5];
     let mut now = 0.0_f64;
     while queues.iter().any(|queue| !queue.is_empty()) {
         let mut has_begun = false;
@@ -227,10 +266,11 @@ proptest! {
             end += told.iteration_seconds;
             prop_assert!((end - ends[pass]).abs() <= 1e-9 * (1.0 + end), "{} instead of {}", end, ends[pass]);
         }
-        let mut busy = [0.0; 4];
+        let mut busy = [0.0; 5];
         jobs.iter().for_each(|job| busy[job.lane] += job.seconds / ITERATIONS as f64);
         let told = scene.simulate();
-        for (told, busy) in [told.busy.compute, told.busy.up, told.busy.down, told.busy.update].iter().zip(busy) {
+        let LaneSeconds { compute, up, down, update, rows } = told.busy;
+        for (told, busy) in [compute, up, down, update, rows].iter().zip(busy) {
             prop_assert!((told - busy).abs() <= 1e-9 * (1.0 + busy));
         }
         prop_assert!(told.iteration_seconds >= told.busy.most() * (1.0 - 1e-9));

@@ -1,6 +1,7 @@
 //! Random questions, and every choice of theirs, weighed through the contract alone.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::layout::Chunk;
 use loadmaster_proto::chunks::lists::List;
@@ -34,7 +35,7 @@ pub(super) const RATES: LaneRates = LaneRates {
     collective_seconds: 0.0,
 };
 
-/// Costs that repeat, begun elsewhere by each order and recomputation.
+/// Costs that repeat, begun elsewhere by each order, recomputation and place of the embedding.
 #[derive(Debug, Clone)]
 pub(super) struct Costs {
     pub(super) training: TrainingSpec,
@@ -44,10 +45,16 @@ pub(super) struct Costs {
 }
 
 impl Passes for Costs {
-    fn costs(&self, order: ChunkOrder, recompute: RecomputePolicy) -> Result<StepCosts, PredictionError> {
+    fn costs(
+        &self,
+        order: ChunkOrder,
+        recompute: RecomputePolicy,
+        embedding: EmbeddingPlace,
+    ) -> Result<StepCosts, PredictionError> {
         let steps = Steps::of_chunks(&TrainingSpec { recompute, ..self.training }, self.layers, order);
         let from =
             usize::from(order == ChunkOrder::Layer) + 2 * usize::from(recompute == RecomputePolicy::None);
+        let from = from + 3 * usize::from(embedding == EmbeddingPlace::Host);
         let count = steps.all().len();
         let needed = self.needed.iter().cycle().skip(from).copied().take(count).collect();
         let seconds = self.seconds.iter().cycle().skip(from).copied().take(count).collect();
@@ -59,6 +66,13 @@ impl Passes for Costs {
 pub(super) struct Case {
     pub(super) question: ChunkQuestion,
     pub(super) costs: Costs,
+}
+
+impl Case {
+    /// Whether a table can be on the host.
+    pub(super) fn has_table(&self) -> bool {
+        self.question.ranks == 1 && matches!(self.question.model.input(), ModelInput::Tokens { .. })
+    }
 }
 
 /// Maps of these widths, with a layer without parameters behind some of them.
@@ -158,10 +172,16 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn choices(parameters: u64)(
+    fn choices(parameters: u64, has_table: bool)(
         orders in some(&[ChunkOrder::Layer, ChunkOrder::MicroBatch]),
         recomputes in some(&[RecomputePolicy::None, RecomputePolicy::Layer]),
         host_copies in some(&[HostCopy::Kept, HostCopy::Made]),
+        // Where no table can be on the host none need be.
+        embeddings in some(&[EmbeddingPlace::Chunk, EmbeddingPlace::Host]).prop_map(move |mut of| {
+            if !has_table { of.insert(0, EmbeddingPlace::Chunk) }
+            of.dedup();
+            of
+        }),
         layouts in prop_oneof![3 => Just(vec![ChunkLayout::Aligned]), 1 => some(&[ChunkLayout::Aligned, ChunkLayout::Patrickstar])],
         shares in proptest::collection::vec(1_u64..=110, 1..4),
         (ahead, behind) in (0_usize..=3, 0_usize..=2),
@@ -170,7 +190,7 @@ prop_compose! {
     ) -> ChunkChoices {
         let sizes = shares.iter().map(|share| (parameters * share / 100).max(1)).collect();
         ChunkChoices {
-            layouts, orders, recomputes, host_copies, on_device, staging,
+            layouts, orders, recomputes, host_copies, embeddings, on_device, staging,
             sizes: TriedSizes::Named(sizes),
             ahead: 0..=ahead, behind: 0..=behind,
             kernel: StepKernel::OnePass,
@@ -194,7 +214,8 @@ pub(super) fn cases() -> impl Strategy<Value = Case> {
             let all = 18 * model.parameter_count() + 500;
             let most = needed.iter().copied().max().unwrap();
             let costs = Costs { training, layers: model.layers().len(), needed, seconds };
-            choices(model.parameter_count()).prop_map(move |choices| Case {
+            let has_table = ranks == 1 && matches!(model.input(), ModelInput::Tokens { .. });
+            choices(model.parameter_count(), has_table).prop_map(move |choices| Case {
                 question: ChunkQuestion {
                     model: model.clone(),
                     training,
@@ -245,7 +266,11 @@ impl SharedChunk {
 }
 
 /// A stage of a question, but for what is on the device when.
-fn stage(question: &ChunkQuestion, of: (ChunkLayout, u64, ChunkOrder, HostCopy)) -> ChunkedStage {
+fn stage(
+    question: &ChunkQuestion,
+    of: (ChunkLayout, u64, ChunkOrder, HostCopy),
+    embedding: EmbeddingPlace,
+) -> ChunkedStage {
     let (layout, chunk_elements, order, host_copy) = of;
     ChunkedStage {
         layout,
@@ -256,16 +281,18 @@ fn stage(question: &ChunkQuestion, of: (ChunkLayout, u64, ChunkOrder, HostCopy))
         moves: ChunkMoves::Dropped,
         update: UpdateTime::OnArrival,
         kernel: question.choices.kernel,
+        embedding,
         on_device: Vec::new(),
         residency: ChunkResidency::Paged(Paging::AT_NEED),
         host_memory: Bytes(u64::MAX),
     }
 }
 
-/// Chunks whose gradients are complete last first, and of those the ones that are needed first.
-fn ranked(chunks: &Chunks) -> Vec<usize> {
+/// Chunks whose gradients are complete last first, and of those the ones that are needed first; a table on the host is none.
+fn ranked(chunks: &Chunks, stage: &ChunkedStage) -> Vec<usize> {
     let mut all: Vec<(usize, usize, usize)> = Vec::new();
-    for chunk in 0..chunks.layout.chunks().len() {
+    let first = usize::from(stage.embedding == EmbeddingPlace::Host);
+    for chunk in first..chunks.layout.chunks().len() {
         let payloads = chunks.uses.payloads().iter().filter(|of| of.payload.chunk == chunk);
         let last = payloads.clone().flat_map(|of| &of.gradients).max().unwrap();
         let first = payloads.flat_map(|of| &of.steps).min().unwrap();
@@ -293,25 +320,28 @@ pub(super) fn stages(
     let TriedSizes::Named(sizes) = &choices.sizes else { panic!("sizes are named in these cases") };
     for &recompute in &choices.recomputes {
         for &order in &choices.orders {
-            let costs = case.costs.costs(order, recompute).unwrap();
             let training = TrainingSpec { recompute, ..question.training };
             // Named sizes may be rounded to the same.
             let mut seen = Vec::new();
             for (&layout, &size) in
                 choices.layouts.iter().flat_map(|layout| sizes.iter().map(move |size| (layout, size)))
             {
-                for &copy in &choices.host_copies {
-                    let stage = stage(question, (layout, size, order, copy));
+                let places = choices.embeddings.iter();
+                let held =
+                    choices.host_copies.iter().flat_map(|copy| places.clone().map(move |of| (copy, of)));
+                for (&copy, &embedding) in held {
+                    let costs = case.costs.costs(order, recompute, embedding).unwrap();
+                    let stage = stage(question, (layout, size, order, copy), embedding);
                     let lay_out = |stage: &ChunkedStage| {
                         stage.lay_out_shared(&question.model, &training, question.ranks)
                     };
                     let Ok(chunks) = lay_out(&stage) else { continue };
-                    let rounded = (layout, chunks.layout.chunk_elements(), copy);
+                    let rounded = (layout, chunks.layout.chunk_elements(), copy, embedding);
                     if seen.contains(&rounded) {
                         continue;
                     }
                     seen.push(rounded);
-                    let ranked = ranked(&chunks);
+                    let ranked = ranked(&chunks, &stage);
                     let all = 0..=ranked.len();
                     let counts = choices.on_device.map(|count| count.min(ranked.len()));
                     for count in counts.map_or(all, |count| count..=count) {
@@ -376,7 +406,11 @@ pub(super) fn weighed(case: &Case) -> Vec<Lanes> {
 
 /// Whether a layout can have any of the named sizes.
 pub(super) fn has_sizes(case: &Case) -> bool {
-    let largest = Sequence::of_model(&case.question.model).atoms().map(|atom| atom.iter().sum::<u64>()).max();
-    let TriedSizes::Named(sizes) = &case.question.choices.sizes else { return true };
-    case.question.choices.layouts.contains(&ChunkLayout::Aligned) || sizes.iter().copied().max() >= largest
+    let choices = &case.question.choices;
+    // A table on the host may be of any size.
+    let apart = usize::from(choices.embeddings.contains(&EmbeddingPlace::Host) && case.has_table());
+    let sequence = Sequence::of_model(&case.question.model);
+    let largest = sequence.atoms().skip(apart).map(|atom| atom.iter().sum::<u64>()).max();
+    let TriedSizes::Named(sizes) = &choices.sizes else { return true };
+    choices.layouts.contains(&ChunkLayout::Aligned) || sizes.iter().copied().max() >= largest
 }

@@ -52,6 +52,7 @@ proptest! {
         choices.layouts = vec![lack.choice.layout];
         choices.sizes = crate::chunks::TriedSizes::Named(vec![lack.choice.chunk_elements]);
         choices.host_copies = vec![lack.choice.host_copy];
+        choices.embeddings = vec![lack.choice.embedding];
         choices.on_device = Some(lack.choice.on_device);
         let is_other = case.question.choices.on_device.is_some_and(|count| count < lack.choice.on_device);
         prop_assert!(any_fits(&with(&named, device, host)));

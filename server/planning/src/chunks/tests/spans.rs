@@ -31,10 +31,11 @@ fn lane(work: LaneWork) -> Option<usize> {
         LaneWork::Step(_) | LaneWork::UpdateOnDevice(_) | LaneWork::Gather(_) | LaneWork::Scatter(_) => {
             Some(0)
         }
-        LaneWork::Wait(..) => None,
-        LaneWork::Up(..) => Some(1),
-        LaneWork::Down(..) => Some(2),
+        LaneWork::Wait(..) | LaneWork::WaitForRows(_) => None,
+        LaneWork::Up(..) | LaneWork::RowsUp(_) => Some(1),
+        LaneWork::Down(..) | LaneWork::RowsDown(_) => Some(2),
         LaneWork::Update(..) => Some(3),
+        LaneWork::Rows(_) => Some(4),
     }
 }
 
@@ -97,7 +98,7 @@ proptest! {
         let (jobs, _) = jobs((&chunks, &stage, &visits), &found, &costs, rates);
         let ends = clock(&jobs);
         let seen = seen((&stage, &chunks, &costs, &visits), rates);
-        for lane in 0..4 {
+        for lane in 0..5 {
             let own = jobs.iter().zip(&ends).filter(|(job, _)| job.lane == lane && job.seconds > 0.0);
             let mut clocked: Vec<(f64, f64)> = own.map(|(job, end)| (end - job.seconds, *end)).collect();
             clocked.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -161,7 +162,8 @@ proptest! {
         let (lanes, spans) = scene.simulate_with_spans();
         prop_assert_eq!(lanes, scene.simulate());
         let seconds = |of: &[LaneSpan]| of.iter().map(|span| span.end - span.start).sum::<f64>();
-        let all = [lanes.busy.compute, lanes.busy.up, lanes.busy.down, lanes.busy.update];
+        let busy = lanes.busy;
+        let all = [busy.compute, busy.up, busy.down, busy.update, busy.rows];
         for (lane, busy) in all.into_iter().enumerate() {
             let own = of_lane(&spans, lane);
             prop_assert!(own.windows(2).all(|pair| pair[0].end <= pair[1].start), "{:?}", own);

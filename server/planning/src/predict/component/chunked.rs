@@ -2,7 +2,8 @@
 //!
 //! Every step is played as with memory actions, but that every layer is a run of its own, nothing is updated on the device, and
 //! the gradients of a layer are in its chunk when the last backward pass that adds to them is over. Both ends of a tied weight
-//! deliver for themselves, so neither finds a gradient of the other: each plays its own passages.
+//! deliver for themselves, so neither finds a gradient of the other: each plays its own passages. An embedding whose table is on
+//! the host makes no gradient of it.
 
 use loadmaster_proto::chunks::stage::Chunks;
 use loadmaster_proto::measure::tape::LayerTape;
@@ -13,6 +14,7 @@ use loadmaster_proto::training::stage::StageConfig;
 use super::acted::player::Gradients;
 use super::acted::shard::Scene;
 use super::acted::stored::Stored;
+use super::host_table::without_table;
 use super::library::ShardTapes;
 use super::replay::different_shards;
 use super::stage::ReplayStage;
@@ -37,8 +39,15 @@ impl Component {
         };
         let steps = &chunks.steps;
         let play = |tape: fn(&ShardTapes) -> &LayerTape| -> Vec<StepBytes> {
-            let tapes: Vec<&LayerTape> =
+            let mut tapes: Vec<&LayerTape> =
                 shards.iter().flat_map(|(_, shards)| shards).map(|shard| tape(shard)).collect();
+            let first = chunks.table.zip(tapes.first()).map(|(table, tape)| {
+                let scalar = self.training.precision.gradient_bytes();
+                without_table(tape, table.rows.saturating_mul(table.width).saturating_mul(scalar))
+            });
+            if let (Some(without), Some(first)) = (&first, tapes.first_mut()) {
+                *first = without;
+            }
             let stage = ReplayStage {
                 runs: (0..steps.slots()).map(|slot| steps.runs(slot).to_vec()).collect(),
                 ..self.replay_stage(key, &tapes, None)

@@ -52,7 +52,7 @@ fn held_back(first: &Passage, later: &Passage, shared_bytes: u64) -> Passage {
 }
 
 /// The block of a later backward pass that is allocated as the `created` one of the first.
-fn counterpart(first: &Passage, later: &Passage, created: usize) -> Option<usize> {
+pub(super) fn counterpart(first: &Passage, later: &Passage, created: usize) -> Option<usize> {
     let allocated = |passage: &Passage| -> Vec<usize> {
         let events = passage.slot(Slot::Backward).iter().map(|&event| block_of(event));
         events.filter(|&(_, allocated)| allocated).map(|(block, _)| block).collect()

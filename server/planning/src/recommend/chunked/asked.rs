@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::error::Invalid;
@@ -14,11 +15,12 @@ use crate::chunks::{ChunkChoices, TriedSizes};
 use crate::recommend::ask::Rules;
 
 /// Where choices of a search are named in a request.
-const NAMES: [(&str, &str); 9] = [
+const NAMES: [(&str, &str); 10] = [
     ("sizes", "chunks.chunk_elements"),
     ("layouts", "chunks.layouts"),
     ("orders", "chunks.orders"),
     ("host_copies", "chunks.host_copies"),
+    ("embedding", "chunks.embeddings"),
     ("staging", "chunks.staging"),
     ("recomputes", "recompute"),
     ("update", "chunks.host_copies"),
@@ -104,8 +106,18 @@ impl ChunksQuestion<'_> {
     /// What may be chosen.
     pub(super) fn choices(&self) -> ChunkChoices {
         let default = ChunkChoices::default();
-        let FixedChunks { layouts, sizes, orders, host_copies, on_device, ahead, behind, staging, kernel } =
-            self.asked.fixed.clone();
+        let FixedChunks {
+            layouts,
+            sizes,
+            orders,
+            host_copies,
+            embeddings,
+            on_device,
+            ahead,
+            behind,
+            staging,
+            kernel,
+        } = self.asked.fixed.clone();
         let or =
             |named: Option<usize>, free: RangeInclusive<usize>| named.map_or(free, |named| named..=named);
         ChunkChoices {
@@ -114,6 +126,7 @@ impl ChunksQuestion<'_> {
             orders: or_all(orders, default.orders),
             recomputes: or_all(self.asked.recomputes.clone(), default.recomputes),
             host_copies: or_all(host_copies, self.trained_copies()),
+            embeddings: or_all(embeddings, self.trained_embeddings()),
             ahead: or(ahead, default.ahead),
             behind: or(behind, default.behind),
             on_device: on_device.or(default.on_device),
@@ -126,6 +139,12 @@ impl ChunksQuestion<'_> {
     /// What the host may hold of the parameters.
     fn trained_copies(&self) -> Vec<HostCopy> {
         if self.may_make() { ChunkChoices::default().host_copies } else { vec![HostCopy::Kept] }
+    }
+
+    /// Where the table of tokens may be unless it is said: nobody has trained on a GPU with it on the host.
+    fn trained_embeddings(&self) -> Vec<EmbeddingPlace> {
+        let is_cpu = self.writer.chain.device_kind == CPU_KIND;
+        if is_cpu { ChunkChoices::default().embeddings } else { vec![EmbeddingPlace::Chunk] }
     }
 
     /// Whether ranks make parameters while they are fetched: nothing rounds those of a GPU on their way.

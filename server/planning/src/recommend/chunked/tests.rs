@@ -42,6 +42,7 @@ fn no_room() -> QuestionError {
         layout: Default::default(),
         chunk_elements: 16,
         host_copy: Default::default(),
+        embedding: Default::default(),
         on_device: 0,
     };
     let lack = NoRoom { choice, device: Some((3, Bytes(77))), host: None, remedies: Vec::new() };

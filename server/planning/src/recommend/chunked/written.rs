@@ -161,6 +161,8 @@ fn predicted(plan: &ChunkPlan, other_bytes: Vec<u64>) -> ChunkRun {
         host_bytes: plan.host_bytes,
         up_bytes: plan.moved.up,
         down_bytes: plan.moved.down,
+        rows_up_bytes: plan.moved.rows_up,
+        rows_down_bytes: plan.moved.rows_down,
         fetches: plan.moved.fetches,
         gathered_bytes: plan.moved.gathered,
         scattered_bytes: plan.moved.scattered,

@@ -109,10 +109,13 @@ impl ChunksOverTime {
         let mut since = Some(0.0);
         for span in &self.spans {
             match span.work {
-                LaneWork::Wait(_, true) | LaneWork::Gather(_) => since = since.or(Some(span.start)),
+                LaneWork::Wait(_, true) | LaneWork::WaitForRows(true) | LaneWork::Gather(_) => {
+                    since = since.or(Some(span.start))
+                }
                 LaneWork::Step(_) => starts.push(since.take().unwrap_or(span.start)),
-                LaneWork::Wait(_, false) | LaneWork::Scatter(_) => {}
+                LaneWork::Wait(_, false) | LaneWork::WaitForRows(false) | LaneWork::Scatter(_) => {}
                 LaneWork::Up(..) | LaneWork::Down(..) | LaneWork::Update(..) => {}
+                LaneWork::RowsUp(_) | LaneWork::RowsDown(_) | LaneWork::Rows(_) => {}
                 LaneWork::UpdateOnDevice(_) => {}
             }
         }

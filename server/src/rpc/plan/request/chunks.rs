@@ -148,6 +148,7 @@ mod tests {
         let none = v1::ChunkChoices::default;
         assert_eq!(of(v1::ChunkChoices { orders: vec![0], ..none() }), "chunks.orders[0]");
         assert_eq!(of(v1::ChunkChoices { layouts: vec![7], ..none() }), "chunks.layouts[0]");
+        assert_eq!(of(v1::ChunkChoices { embeddings: vec![9], ..none() }), "chunks.embeddings[0]");
         assert_eq!(of(v1::ChunkChoices { chunk_elements: vec![8, 0], ..none() }), "chunks.chunk_elements[1]");
         assert_eq!(of(v1::ChunkChoices { ahead: Some(17), ..none() }), "chunks.ahead");
         assert_eq!(of(v1::ChunkChoices { behind: Some(-1), ..none() }), "chunks.behind");

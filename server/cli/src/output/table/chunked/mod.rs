@@ -3,7 +3,7 @@
 use loadmaster_proto::chunks::mebi;
 use loadmaster_proto::training::Precision as Scalars;
 use loadmaster_proto::wire::v1::chunked_stage::Residency;
-use loadmaster_proto::wire::v1::{ChunkMoves, ChunkRun, ChunkedStage, HostCopy, Precision};
+use loadmaster_proto::wire::v1::{ChunkMoves, ChunkRun, ChunkedStage, EmbeddingPlace, HostCopy, Precision};
 
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
@@ -34,6 +34,9 @@ fn of_stage(stage: &OfStage<'_>, look: Look) -> String {
     facts.add("in chunks", laid_out(chunks, stage.precision));
     facts.add("order", word(chunks.order().as_str_name(), "CHUNK_ORDER_").replace(' ', "-"));
     facts.add("host", on_host(chunks));
+    if chunks.embedding() == EmbeddingPlace::Host {
+        facts.add("embedding", "on the host: rows of its table, chunk 0, are gathered there");
+    }
     facts.add("device", on_device(chunks));
     facts.add("update", update(chunks));
     facts.render() + &amounts(stage, look)
@@ -44,8 +47,12 @@ pub(crate) fn in_short(chunks: &ChunkedStage) -> String {
     let order = word(chunks.order().as_str_name(), "CHUNK_ORDER_").replace(' ', "-");
     let copies = word(chunks.host_copy().as_str_name(), "HOST_COPY_");
     let kept = plural(chunks.on_device.len(), "chunk");
+    let embedding = match chunks.embedding() {
+        EmbeddingPlace::Host => ", embedding on the host",
+        EmbeddingPlace::Unspecified | EmbeddingPlace::Chunk => "",
+    };
     format!(
-        "{} elements, {order} order, host copies {copies}, {kept} on the device for good",
+        "{} elements, {order} order, host copies {copies}{embedding}, {kept} on the device for good",
         elements(chunks)
     )
 }
@@ -176,10 +183,12 @@ impl Amount {
 /// What it is called, how to find it, and whether it is told where it is nothing.
 type Row = (&'static str, fn(&ChunkRun) -> Option<Amount>, bool);
 
-const ROWS: [Row; 12] = [
+const ROWS: [Row; 14] = [
     ("on the host (host ledger)", |run| Some(Amount::Bytes(run.host_bytes)), true),
     ("to the device", |run| Some(Amount::Bytes(run.up_bytes)), true),
+    ("of those, rows of the embedding", |run| Some(Amount::Bytes(run.rows_up_bytes)), false),
     ("from the device", |run| Some(Amount::Bytes(run.down_bytes)), true),
+    ("of those, gradients of rows", |run| Some(Amount::Bytes(run.rows_down_bytes)), false),
     ("parameters from other ranks", |run| Some(Amount::Bytes(run.gathered_bytes)), false),
     ("gradients to other ranks", |run| Some(Amount::Bytes(run.scattered_bytes)), false),
     ("chunks that come with a copy", |run| Some(Amount::Count(run.fetches)), true),

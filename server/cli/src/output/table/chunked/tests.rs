@@ -20,6 +20,7 @@ fn stage() -> ChunkedStage {
         moves: ChunkMoves::Dropped.into(),
         update: ChunkUpdate::OnArrival.into(),
         kernel: StepKernel::OnePass.into(),
+        embedding: EmbeddingPlace::Chunk.into(),
         on_device: vec![0, 3],
         residency: Some(Residency::Planned(ChunkVisits {
             visits: vec![visit(1, 0), visit(2, 1), visit(1, 4)],
@@ -97,6 +98,23 @@ fn measured_amounts_stand_beside_predicted_ones() {
     assert_eq!(row("parameters from other ranks"), ["0 B", "5.00 MiB", "-100.0 %"]);
     assert_eq!(row("most of both"), ["456.00 MiB in step 2", "-", "-"]);
     assert!(!text.contains("gradients to other ranks") && text.ends_with(REPLANNED), "{text}");
+}
+
+/// Of a table on the host it is said where it is, and what of it moves.
+#[test]
+fn an_embedding_on_the_host_is_told() {
+    let chunks = ChunkedStage { embedding: EmbeddingPlace::Host.into(), ..stage() };
+    let run = ChunkRun { rows_up_bytes: 3 * MIB, rows_down_bytes: MIB, ..run() };
+    let text = table(&chunks, Some(&run), None);
+    for line in [
+        "embedding  on the host: rows of its table, chunk 0, are gathered there",
+        "of those, rows of the embedding                 3.00 MiB",
+        "of those, gradients of rows                     1.00 MiB",
+    ] {
+        assert!(text.lines().any(|told| told == line), "{line}:\n{text}");
+    }
+    assert!(in_short(&chunks).contains("embedding on the host"));
+    assert!(!in_short(&stage()).contains("embedding"));
 }
 
 /// Of chunks that a rule pages nobody knows how many they are; of a format that nobody names, how large.

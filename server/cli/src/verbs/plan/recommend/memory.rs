@@ -34,6 +34,11 @@ pub(super) struct Memory {
     #[arg(long, value_delimiter = ',', value_parser = choice::<v1::HostCopy>(), requires = "memory")]
     host_copy: Vec<v1::HostCopy>,
 
+    /// Where the table of tokens is when the embedding computes, or both to choose from [default: both on CPU slots,
+    /// chunk on GPUs]. On the host where one device trains a model that begins with such a table.
+    #[arg(long, value_delimiter = ',', value_parser = choice::<v1::EmbeddingPlace>(), requires = "memory")]
+    chunk_embedding: Vec<v1::EmbeddingPlace>,
+
     /// How many chunks are on the device for good, with their optimizer state, and are updated there; each rank's part of them
     /// where devices share chunks [default: as many as are best].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..), requires = "memory")]
@@ -77,6 +82,7 @@ impl Memory {
             chunk_elements: self.chunk_size.clone(),
             orders: self.chunk_order.iter().copied().map(Into::into).collect(),
             host_copies: self.host_copy.iter().copied().map(Into::into).collect(),
+            embeddings: self.chunk_embedding.iter().copied().map(Into::into).collect(),
             on_device: self.chunks_on_device,
             ahead: self.fetch_ahead,
             behind: self.leave_behind,
@@ -122,7 +128,7 @@ mod tests {
     fn options_become_the_request() {
         let asked = request(
             "--memory chunks --host-memory 64GiB --copy-rates host=12GB/s --chunk-size 4M,16M,65536 --chunk-layout aligned,patrickstar --chunk-order \
-             micro-batch,layer --host-copy kept,made --chunks-on-device 0 --fetch-ahead 2 --leave-behind 0 \
+             micro-batch,layer --host-copy kept,made --chunk-embedding host,chunk --chunks-on-device 0 --fetch-ahead 2 --leave-behind 0 \
              --chunk-staging 4 --step-kernel tensor-wise --host-update 150M/s --grow blocks=2..1000",
         )
         .unwrap();
@@ -133,6 +139,7 @@ mod tests {
         assert!(chunks.layouts().eq([v1::ChunkLayout::Aligned, v1::ChunkLayout::Patrickstar]));
         assert!(chunks.orders().eq([v1::ChunkOrder::MicroBatch, v1::ChunkOrder::Layer]));
         assert!(chunks.host_copies().eq([v1::HostCopy::Kept, v1::HostCopy::Made]));
+        assert!(chunks.embeddings().eq([v1::EmbeddingPlace::Host, v1::EmbeddingPlace::Chunk]));
         assert_eq!((chunks.on_device, chunks.ahead, chunks.behind), (Some(0), Some(2), Some(0)));
         assert_eq!((chunks.staging, chunks.kernel()), (4, v1::StepKernel::TensorWise));
         assert_eq!(asked.host_update_rate, 150e6);
@@ -167,6 +174,7 @@ mod tests {
             "--memory chunks --chunk-size 8MiB",
             "--memory chunks --chunk-size 0",
             "--memory chunks --chunk-order both",
+            "--memory chunks --chunk-embedding device",
             "--memory chunks --host-update fast",
             "--memory chunks --grow blocks",
             "--memory chunks --grow =1..2",

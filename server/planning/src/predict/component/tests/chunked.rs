@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::residency::paged::Paging;
@@ -47,6 +48,7 @@ fn chunks(model: &Model, training: &TrainingSpec, order: ChunkOrder) -> Chunks {
         moves: ChunkMoves::Dropped,
         update: UpdateTime::OnArrival,
         kernel: StepKernel::OnePass,
+        embedding: EmbeddingPlace::Chunk,
         on_device: Vec::new(),
         residency: ChunkResidency::Paged(Paging::AT_NEED),
         host_memory: Bytes(1 << 50),

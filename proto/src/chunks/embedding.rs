@@ -1,0 +1,156 @@
+//! Where the rows of an embedding are taken from.
+//!
+//! A micro-batch reads of a table of tokens the rows of its tokens alone, and finds gradients of no others. So the table may stay
+//! on the host (PatrickStar, § embedding on CPU): its rows are gathered there, rounded to what layers compute with, and come to
+//! the device as what the lookup would have made; the gradient of that goes to the host, where it is added up. Of a tied weight
+//! the upper end still computes with the whole table, in visits of its chunk, and its gradient is added to that of the rows.
+//!
+//! What that changes:
+//!
+//! * **The device.** No step of the embedding needs the table's payload, and its backward pass makes no gradient of the whole
+//!   table, which N(t) loses. Gathered rows are there exactly when what a lookup makes would be: N(t) gains nothing.
+//! * **The host** gains a gradient of the table, in the format of parameters, and a place for the rows of one micro-batch each
+//!   way. What only the rows need of the table, its parameters have no place for: rows are made of the fp32 copy.
+//! * **The link** carries the rows of a micro-batch up for every forward pass of the embedding, those that are done again
+//!   included, and down for every backward pass.
+//! * **Order.** Rows are gathered behind the table's last update: the next iteration's first pass waits for that, and the update
+//!   begins when the last micro-batch's rows are added, and, of a tied weight, the upper end's gradient before.
+//!
+//! The table is a chunk of its own, so that nothing else waits for it; positions and whatever else the layer has stay in chunks.
+
+use serde::{Deserialize, Serialize};
+
+use super::layout::Layout;
+use crate::choice;
+use crate::error::Invalid;
+use crate::model::layer::{LayerKind, TokenEmbedding};
+use crate::model::{Model, ModelInput};
+use crate::training::TrainingSpec;
+use crate::training::actions::{Step, Steps};
+use crate::wire::v1;
+
+/// Where the token table of a model's embedding is when its layer computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EmbeddingPlace {
+    /// In a chunk that comes to the device like all others.
+    #[default]
+    Chunk,
+    /// On the host: rows are gathered there, also for the lower end of a tied weight.
+    Host,
+}
+
+choice! {
+    EmbeddingPlace = v1::EmbeddingPlace {
+        Chunk = "chunk",
+        Host = "host",
+    }
+}
+
+impl EmbeddingPlace {
+    /// Whether it is what nobody needs to name.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A table on the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostTable {
+    /// Rows: one for each token that there is.
+    pub rows: u64,
+    /// Elements of a row.
+    pub width: u64,
+    /// Rows that a micro-batch takes: its tokens.
+    pub tokens: u64,
+    /// Forward passes of its layer in an iteration, those that are done again included.
+    pub gathers: u64,
+    /// Backward passes of it.
+    pub scatters: u64,
+    /// The last of those: behind it the table has all its gradients.
+    pub last: Option<usize>,
+}
+
+impl HostTable {
+    /// The chunk that it is: the first.
+    pub const CHUNK: usize = 0;
+    /// Its place among the tensors that are laid out: the first of the first layer.
+    pub const TENSOR: usize = 0;
+
+    /// That of a model, trained in these steps, if it is on the host.
+    ///
+    /// # Errors
+    /// Those of [`Self::check`].
+    pub fn of(
+        place: EmbeddingPlace,
+        model: &Model,
+        training: &TrainingSpec,
+        ranks: u32,
+        steps: &Steps,
+    ) -> Result<Option<Self>, Invalid> {
+        let Some((kind, sequence_length)) = Self::check(place, model, ranks)? else { return Ok(None) };
+        let of = |number: i64| u64::try_from(number).unwrap_or(0);
+        let count = |is: fn(&Step) -> bool| steps.all().iter().filter(|step| is(step)).count() as u64;
+        Ok(Some(Self {
+            rows: of(kind.vocabulary_size),
+            width: of(kind.hidden_size),
+            tokens: of(sequence_length).saturating_mul(training.micro_batch_size.into()),
+            gathers: count(|step| Self::gathers_in(*step)),
+            scatters: count(|step| Self::scatters_in(*step)),
+            last: steps.all().iter().rposition(|step| Self::scatters_in(*step)),
+        }))
+    }
+
+    /// Whether a step takes rows of the table.
+    pub fn gathers_in(step: Step) -> bool {
+        matches!(step, Step::Forward { layer: 0, .. } | Step::Again { layer: 0, .. })
+    }
+
+    /// Whether a step finds gradients of rows.
+    pub fn scatters_in(step: Step) -> bool {
+        matches!(step, Step::Backward { layer: 0, .. })
+    }
+
+    /// The embedding of a model that so many ranks train, and the tokens of a sample, where its table is on the host.
+    ///
+    /// # Errors
+    /// Names the field: the model has no table of tokens, or more than one rank trains it.
+    pub fn check(
+        place: EmbeddingPlace,
+        model: &Model,
+        ranks: u32,
+    ) -> Result<Option<(TokenEmbedding, i64)>, Invalid> {
+        if place == EmbeddingPlace::Chunk {
+            return Ok(None);
+        }
+        let refuse = |why: String| Err(Invalid::field("embedding", why));
+        let first = model.layers().first().map(|layer| layer.kind);
+        let (Some(LayerKind::TokenEmbedding(kind)), ModelInput::Tokens { sequence_length, .. }) =
+            (first, model.input())
+        else {
+            return refuse(format!(
+                "is {place}, but the model begins with no table of tokens: choose {}",
+                EmbeddingPlace::Chunk
+            ));
+        };
+        if ranks > 1 {
+            // Each would find gradients of rows that others own.
+            return refuse(format!(
+                "is {place}, but {ranks} ranks share chunks, and each would take rows that others own: choose {}, or train \
+                 on one device",
+                EmbeddingPlace::Chunk
+            ));
+        }
+        Ok(Some((kind, sequence_length)))
+    }
+
+    /// Elements of what a micro-batch takes.
+    pub fn taken(&self) -> u64 {
+        self.tokens.saturating_mul(self.width)
+    }
+
+    /// Elements of the table.
+    pub fn elements(&self, layout: &Layout) -> u64 {
+        layout.chunks().get(Self::CHUNK).map_or(0, |chunk| chunk.extent)
+    }
+}

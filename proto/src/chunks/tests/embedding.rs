@@ -1,0 +1,135 @@
+//! Tables that are on the host.
+
+use proptest::prelude::*;
+
+use crate::bytes::Bytes;
+use crate::chunks::embedding::EmbeddingPlace;
+use crate::chunks::host::HostCopy;
+use crate::chunks::lists::Lists;
+use crate::chunks::packing::{ChunkLayout, Packing};
+use crate::chunks::residency::paged::Paging;
+use crate::chunks::sequence::Sequence;
+use crate::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, StepKernel, UpdateTime};
+use crate::model::Model;
+use crate::model::zoo::{Gpt2, Vgg, Zoo};
+use crate::training::chunk_order::ChunkOrder;
+use crate::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
+
+fn gpt(untied_head: bool) -> Model {
+    let gpt = Gpt2 {
+        blocks: 2,
+        hidden_size: 16,
+        heads: 2,
+        vocabulary_size: 50,
+        sequence_length: 8,
+        untied_head,
+        ..Gpt2::default()
+    };
+    Zoo::Gpt2(gpt).build().unwrap()
+}
+
+fn training(recompute: RecomputePolicy) -> TrainingSpec {
+    let optimizer =
+        Optimizer::Adam { learning_rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0 };
+    TrainingSpec {
+        micro_batch_size: 3,
+        micro_batches: 4,
+        schedule: Schedule::Gpipe,
+        recompute,
+        optimizer,
+        precision: Precision::Bf16,
+        seed: 0,
+    }
+}
+
+fn stage(embedding: EmbeddingPlace, order: ChunkOrder) -> ChunkedStage {
+    ChunkedStage {
+        layout: ChunkLayout::Aligned,
+        chunk_elements: 1 << 20,
+        order,
+        host_copy: HostCopy::Made,
+        staging: 2,
+        moves: ChunkMoves::Dropped,
+        update: UpdateTime::OnArrival,
+        kernel: StepKernel::OnePass,
+        embedding,
+        on_device: Vec::new(),
+        residency: ChunkResidency::Paged(Paging::AT_NEED),
+        host_memory: Bytes(1 << 30),
+    }
+}
+
+/// Rows of three samples of eight tokens come for each forward pass, and leave for each backward pass; the table itself comes to
+/// the device for a tied head alone, and its gradient leaves from there without a payload of its own.
+#[test]
+fn rows_move_instead_of_the_table() {
+    let rows = 3 * 8 * 16 * 2;
+    for (untied, order, recompute, gathers) in [
+        (true, ChunkOrder::Layer, RecomputePolicy::None, 4),
+        (true, ChunkOrder::MicroBatch, RecomputePolicy::Layer, 8),
+        (false, ChunkOrder::Layer, RecomputePolicy::Layer, 8),
+    ] {
+        let (model, training) = (gpt(untied), training(recompute));
+        let stage = stage(EmbeddingPlace::Host, order);
+        let chunks = stage.lay_out(&model, &training).unwrap();
+        let visits = stage.bare_visits(&chunks).unwrap();
+        let moved = chunks.moved(&stage.told(&chunks, &visits).unwrap());
+        assert_eq!((moved.rows_up, moved.rows_down), (gathers * rows, 4 * rows));
+        let copies = |is_table: bool| {
+            let of = |of: &&crate::chunks::residency::visits::Visit| (of.payload.chunk == 0) == is_table;
+            visits.iter().filter(of).count()
+        };
+        assert!(copies(false) > 0);
+        assert_eq!(copies(true) == 0, untied, "{visits:?}");
+        assert!(!chunks.uses.are_apart(0));
+        assert_eq!(chunks.layout.chunks()[0].capacity, 50 * 16);
+    }
+}
+
+/// What cannot be is refused by the name of its field, with what can be.
+#[test]
+fn tables_that_are_not_there_are_refused() {
+    let host = stage(EmbeddingPlace::Host, ChunkOrder::Layer);
+    let training = training(RecomputePolicy::None);
+    let field = |refused: crate::error::Invalid| {
+        let violation = refused.violations()[0].clone();
+        assert!(violation.description.contains("choose"), "{violation:?}");
+        violation.field
+    };
+    let vgg = Zoo::Vgg11(Vgg { image_size: 32, classes: 10, classifier_width: 16 }).build().unwrap();
+    assert_eq!(field(host.lay_out(&vgg, &training).unwrap_err()), "embedding");
+    assert_eq!(field(host.lay_out_shared(&gpt(true), &training, 3).unwrap_err()), "embedding");
+    let on_device = ChunkedStage { on_device: vec![0], ..host };
+    assert_eq!(field(on_device.lay_out(&gpt(true), &training).unwrap_err()), "on_device");
+    assert!(stage(EmbeddingPlace::Chunk, ChunkOrder::Layer).lay_out(&vgg, &training).is_ok());
+}
+
+proptest! {
+    /// Behind a table of its own lies what would lie there without it.
+    #[test]
+    fn a_table_apart_changes_nothing_else(
+        table in 1_u64..500,
+        others in proptest::collection::vec(proptest::collection::vec(1_u64..60, 1..4), 1..12),
+        size in 1_u64..400,
+        layout in prop_oneof![Just(ChunkLayout::Aligned), Just(ChunkLayout::Patrickstar)],
+    ) {
+        let lists = Lists::new(Precision::Bf16, &training(RecomputePolicy::None).optimizer).unwrap();
+        let all = Sequence::of_atoms(std::iter::once(vec![table]).chain(others.iter().cloned())).unwrap();
+        let rest = Sequence::of_atoms(others).unwrap();
+        let apart = Packing::new(&all, layout, lists).unwrap().with_table_apart().lay_out(size);
+        let alone = Packing::new(&rest, layout, lists).unwrap().lay_out(size);
+        prop_assert_eq!(apart.is_ok(), alone.is_ok());
+        let (Ok(apart), Ok(alone)) = (apart, alone) else { return Ok(()) };
+        let first = &apart.chunks()[0];
+        let padding = if layout == ChunkLayout::Aligned { 31 } else { 0 };
+        prop_assert!((table..=table + padding).contains(&first.capacity) && first.extent == first.capacity);
+        prop_assert_eq!(&first.tensors, &(0..1));
+        prop_assert_eq!(apart.chunks().len(), alone.chunks().len() + 1);
+        for (one, other) in apart.chunks()[1..].iter().zip(alone.chunks()) {
+            prop_assert_eq!((one.capacity, one.extent), (other.capacity, other.extent));
+        }
+        for (one, other) in apart.tensors()[1..].iter().zip(alone.tensors()) {
+            prop_assert_eq!((one.chunk, one.range()), (other.chunk + 1, other.range()));
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Tables of tokens on the host: what is trained is the same, and what is moved and held is what was planned.
+
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::model::zoo::{Gpt2, Zoo};
+use loadmaster_proto::training::actions::Step;
+
+use super::*;
+use crate::models::llama;
+
+fn on_host(chunks: ChunkedStage) -> ChunkedStage {
+    ChunkedStage { embedding: EmbeddingPlace::Host, ..chunks }
+}
+
+/// Bytes each way, rows and their gradients among them, the highest sum of what is held, and bytes of the host.
+fn assert_as_planned(measured: &Measurement, chunks: &ChunkedStage, spec: &RankSpec, what: &str) {
+    let told = measured.chunks.as_ref().unwrap();
+    let all = chunks.lay_out(&spec.model, &spec.training).unwrap();
+    if let ChunkResidency::Planned(visits) = &chunks.residency {
+        let moved = all.moved(&chunks.told(&all, visits).unwrap());
+        assert_eq!(
+            (told.up_bytes, told.down_bytes, told.fetches),
+            (moved.up, moved.down, moved.fetches),
+            "{what}"
+        );
+    }
+    // Two samples of twelve tokens, each a row of sixteen.
+    let scalar = if spec.training.precision == Precision::Fp32 { 4 } else { 2 };
+    let rows = 2 * 12 * 16 * scalar * u64::from(spec.training.micro_batches);
+    let times = if spec.training.recompute == RecomputePolicy::Layer { 2 } else { 1 };
+    assert_eq!((told.rows_up_bytes, told.rows_down_bytes), (times * rows, rows), "{what}");
+    let sums = told.other_bytes.iter().zip(&told.payload_bytes).map(|(other, payloads)| other + payloads);
+    assert_eq!(measured.peak_allocated.0, sums.max().unwrap(), "{what}");
+    assert_eq!(told.host_bytes.0, all.host.bytes, "{what}");
+    assert!(!told.is_replanned, "{what}");
+}
+
+/// A table that nobody shares becomes the same to the bit, as do losses, gradients and all else: in every family that has one,
+/// both formats and orders, whatever the host keeps, whatever is computed again, and evicted at every boundary.
+#[test]
+fn an_embedding_on_the_host_becomes_the_same() {
+    let mut random = Random::new(21);
+    for model in [small_gpt(true), small_bert(), small_llama(), small_qwen3()] {
+        for precision in [Precision::Fp32, Precision::Bf16] {
+            let training = TrainingSpec {
+                precision,
+                schedule: random.of(&[Schedule::Gpipe, Schedule::OneFOneB]),
+                recompute: random.of(&[RecomputePolicy::None, RecomputePolicy::Layer]),
+                optimizer: random.of(&[ADAM, SGD]),
+                ..training()
+            };
+            let spec = RankSpec { iterations: 3, ..whole(&model, training) };
+            let (plain, _) = run(&spec, None);
+            for order in ChunkOrder::ALL {
+                let host_copy = random.of(&HostCopy::ALL);
+                let is_kept = host_copy == HostCopy::Kept;
+                let bare = on_host(ChunkedStage {
+                    host_copy,
+                    staging: 1,
+                    moves: if is_kept { random.of(&ChunkMoves::ALL) } else { ChunkMoves::Dropped },
+                    update: if is_kept { random.of(&UpdateTime::ALL) } else { UpdateTime::OnArrival },
+                    on_device: [vec![], vec![1]][random.below(2)].clone(),
+                    ..in_chunks(700 + 600 * random.below(3) as u64, order)
+                });
+                let residency = if is_kept {
+                    at_every_boundary(&spec, &bare)
+                } else {
+                    let all = bare.lay_out(&model, &training).unwrap();
+                    ChunkResidency::Planned(bare.bare_visits(&all).unwrap())
+                };
+                let chunks = ChunkedStage { residency, ..bare };
+                let what = format!("{} {training:?} {order} {host_copy}", model.family());
+                let (chunked, measured) = run(&spec, Some(chunks.clone()));
+                assert_same_bits(&chunked, &plain, &what);
+                assert_as_planned(&measured, &chunks, &spec, &what);
+            }
+        }
+    }
+}
+
+/// Of a tied weight the upper end's gradient and that of rows are added up once each is complete. With one micro-batch that is
+/// the order of plain training, to the bit; with several a sum differs in its last bits, as in chunks anyway.
+#[test]
+fn a_tied_table_on_the_host_becomes_the_same_or_nearly() {
+    let mut random = Random::new(22);
+    for model in [small_gpt(false), llama(true)] {
+        for (precision, micro_batches) in [(Precision::Fp32, 1), (Precision::Bf16, 1), (Precision::Fp32, 3)] {
+            let training = TrainingSpec {
+                precision,
+                micro_batches,
+                recompute: random.of(&[RecomputePolicy::None, RecomputePolicy::Layer]),
+                optimizer: if micro_batches == 1 { ADAM } else { SGD },
+                ..training()
+            };
+            let spec = RankSpec { iterations: 3, ..whole(&model, training) };
+            let (plain, _) = run(&spec, None);
+            for order in ChunkOrder::ALL {
+                for host_copy in HostCopy::ALL {
+                    let is_kept = host_copy == HostCopy::Kept;
+                    let bare = on_host(ChunkedStage {
+                        host_copy,
+                        staging: 1,
+                        moves: if is_kept { random.of(&ChunkMoves::ALL) } else { ChunkMoves::Dropped },
+                        update: if is_kept { random.of(&UpdateTime::ALL) } else { UpdateTime::OnArrival },
+                        ..in_chunks(900, order)
+                    });
+                    let residency = if is_kept {
+                        at_every_boundary(&spec, &bare)
+                    } else {
+                        ChunkResidency::Paged(Paging { eviction: Eviction::Lru, ahead: 2, behind: 1 })
+                    };
+                    let chunks = ChunkedStage { residency, ..bare };
+                    let what = format!("{} {training:?} {order} {host_copy}", model.family());
+                    let (chunked, measured) = run(&spec, Some(chunks.clone()));
+                    assert_as_planned(&measured, &chunks, &spec, &what);
+                    if micro_batches == 1 {
+                        assert_same_bits(&chunked, &plain, &what);
+                        continue;
+                    }
+                    for ((name, chunked), (expected, plain)) in chunked.tensors.iter().zip(&plain.tensors) {
+                        assert_eq!(name, expected, "{what}");
+                        assert!(chunked.allclose(plain, 1e-4, 1e-6, false), "{what}: {name}");
+                    }
+                    let off = chunked.losses.iter().zip(&plain.losses).map(|(of, plain)| (of - plain).abs());
+                    assert!(
+                        off.fold(0.0, f64::max) < 1e-5,
+                        "{what}: {:?} {:?}",
+                        chunked.losses,
+                        plain.losses
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The embedding's steps need neither the table nor a gradient of it.
+#[test]
+fn steps_of_the_embedding_do_without_the_table() {
+    let gpt = Gpt2 {
+        blocks: 1,
+        hidden_size: 16,
+        heads: 2,
+        sequence_length: 12,
+        positions: 20,
+        vocabulary_size: 2_000,
+        untied_head: true,
+        dropout: 0.1,
+    };
+    let model = Zoo::Gpt2(gpt).build().unwrap();
+    let spec = RankSpec { iterations: 1, ..whole(&model, training()) };
+    let held = |chunks: ChunkedStage| {
+        let told = run(&spec, Some(chunks.clone())).1.chunks.unwrap();
+        let steps = chunks.lay_out(&model, &spec.training).unwrap().steps;
+        let step =
+            steps.all().iter().position(|step| matches!(step, Step::Backward { layer: 0, .. })).unwrap();
+        told.other_bytes[step] + told.payload_bytes[step]
+    };
+    let chunks = in_chunks(400, ChunkOrder::MicroBatch);
+    let (there, on_host) = (held(chunks.clone()), held(on_host(chunks)));
+    let table = 2_000 * 16 * 4;
+    // Something else takes a little where these are not.
+    assert!(there >= on_host + 2 * table * 9 / 10, "{there} and {on_host}");
+}
+
+/// What has no table, or shares its chunks, is refused by name.
+#[test]
+fn tables_that_cannot_be_on_the_host_are_refused() {
+    let chunks = || on_host(in_chunks(1200, ChunkOrder::Layer));
+    let vgg = whole(&small_vgg(), training());
+    let gpt = whole(&small_gpt(true), training());
+    for (spec, chunks, field) in [
+        (vgg, chunks(), "chunks.embedding"),
+        (gpt, ChunkedStage { on_device: vec![0], ..chunks() }, "chunks.on_device"),
+    ] {
+        let ended = crate::processes::run(&RankSpec { chunks: Some(Box::new(chunks)), ..spec });
+        assert_eq!(ended.code, Some(EXIT_BAD_SPEC), "{field}: {ended:?}");
+        assert!(ended.message().contains(field), "{field}: {}", ended.message());
+    }
+}

@@ -232,6 +232,11 @@ impl<'a> Laid<'a> {
         chunks
     }
 
+    /// The most chunks whose state may be on the device, whatever room there is.
+    pub(super) fn most_choosable(&self) -> usize {
+        self.ranked.len()
+    }
+
     /// All that follows from a choice.
     ///
     /// # Errors
@@ -275,7 +280,7 @@ impl<'a> Laid<'a> {
         if !fits(0) {
             return None;
         }
-        let (mut fit, mut not) = (0, self.count() + 1);
+        let (mut fit, mut not) = (0, self.most_choosable() + 1);
         while fit + 1 < not {
             let middle = fit + (not - fit) / 2;
             if fits(middle) { fit = middle } else { not = middle }

@@ -104,7 +104,7 @@ impl Laid<'_> {
 
     /// How many chunks must have their state on the device; none where that is open.
     fn fixed_on_device(&self) -> Option<usize> {
-        self.question.choices.on_device.map(|count| count.min(self.count()))
+        self.question.choices.on_device.map(|count| count.min(self.most_choosable()))
     }
 
     /// Bytes of the host that lack.
@@ -122,7 +122,7 @@ impl Laid<'_> {
         if suffices(0) {
             return Some(0);
         }
-        let all = self.count();
+        let all = self.most_choosable();
         if !suffices(all) {
             return None;
         }

@@ -7,6 +7,7 @@
 
 use std::cmp::Ordering;
 
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
@@ -53,14 +54,22 @@ pub fn choose_until(
     is_over: &dyn Fn() -> bool,
 ) -> Result<ChunkPlan, NoChunks> {
     let grounds = Ground::all(question, passes)?;
-    let laid = all_laid(question, &grounds)?;
-    let mut groups = groups(&laid);
-    groups.sort_by(|one, other| one.bound.total_cmp(&other.bound));
     let mut search = Search { question, best: None, simulated: 0, left: f64::INFINITY, is_over };
-    let mut looks: Vec<Look<'_>> = groups.iter().filter_map(|group| search.look_into(group)).collect();
-    looks.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
-    looks.into_iter().for_each(|look| search.look_closer(look));
-    let any_visits_seconds = groups.first().map_or(0.0, |group| group.bound);
+    let (mut choices, mut any_visits_seconds) = (0, f64::INFINITY);
+    for embedding in question.embeddings() {
+        let of: Vec<&Ground> = grounds.iter().filter(|ground| ground.embedding == embedding).collect();
+        // What a table is elsewhere for is copies: where passes alone take as long, nothing is gained.
+        let least = of.iter().map(|ground| ground.pass_seconds()).fold(f64::INFINITY, f64::min);
+        if search.is_done_with(least) {
+            any_visits_seconds = any_visits_seconds.min(least);
+            continue;
+        }
+        // Named sizes may not go with a table apart; where none goes with anything, `no_room` says so.
+        let Ok(laid) = all_laid(question, (embedding, &of)) else { continue };
+        let groups = search.look_at(groups(&laid));
+        choices += groups.len() * pagings(question).count();
+        any_visits_seconds = groups.first().map_or(any_visits_seconds, |of| any_visits_seconds.min(of.bound));
+    }
     let Some(mut best) = search.best else {
         return Err(match no_room(question, passes)? {
             Some(lack) => NoChunks::NoRoom(Box::new(lack)),
@@ -71,7 +80,7 @@ pub fn choose_until(
         });
     };
     best.certificate = Some(Certificate {
-        choices: groups.len() * pagings(question).count(),
+        choices,
         simulated: search.simulated,
         bound_seconds: search.left.min(best.lanes.iteration_seconds),
         any_visits_seconds,
@@ -79,15 +88,15 @@ pub fn choose_until(
     Ok(best)
 }
 
-/// Every ground with every layout that has room beside what its steps need.
+/// Every one of these grounds, whose embedding is there, with every layout that has room beside what its steps need.
 pub(super) fn all_laid<'a>(
     question: &'a ChunkQuestion,
-    grounds: &'a [Ground],
+    (embedding, grounds): (EmbeddingPlace, &[&'a Ground]),
 ) -> Result<Vec<Laid<'a>>, NoChunks> {
-    let layouts = layouts(question)?;
-    let of = |tried: &TriedLayout| {
-        let TriedLayout { how, places, .. } = tried.clone();
-        tried.of(grounds).map(move |ground| Laid::new(question, ground, how, places.clone()))
+    let layouts = layouts(question, &[embedding])?;
+    let of = |TriedLayout { how, places, .. }: &TriedLayout| {
+        let (how, places) = (*how, places.clone());
+        grounds.iter().map(move |ground| Laid::new(question, ground, how, places.clone()))
     };
     Ok(layouts.iter().flat_map(of).collect::<Result<_, _>>()?)
 }
@@ -146,6 +155,15 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
+    /// Looks at groups twice. Returns them in the order of their bounds.
+    fn look_at<'b>(&mut self, mut groups: Vec<ChoiceGroup<'b>>) -> Vec<ChoiceGroup<'b>> {
+        groups.sort_by(|one, other| one.bound.total_cmp(&other.bound));
+        let mut looks: Vec<Look<'_>> = groups.iter().filter_map(|group| self.look_into(group)).collect();
+        looks.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
+        looks.into_iter().for_each(|look| self.look_closer(look));
+        groups
+    }
+
     /// Whether there is an answer, and no time for a better one.
     fn is_over(&self) -> bool {
         let most = self.question.choices.most_simulated;

@@ -73,6 +73,11 @@ impl Ground {
         costs.seconds.resize(count, 0.0);
         Ok(Self { order, recompute, embedding, table, steps, costs })
     }
+
+    /// Seconds of the passes of an iteration, which takes no less.
+    pub(super) fn pass_seconds(&self) -> f64 {
+        self.costs.seconds.iter().sum()
+    }
 }
 
 /// A ground with chunks of one size.
@@ -111,20 +116,20 @@ impl<'a> Laid<'a> {
         Ok(Self { question, ground, layout, lists, places, sharing, uses, ranked })
     }
 
-    /// The layout of these.
+    /// Layouts of every size that is tried, the largest first.
     pub(super) fn lay_out(
         question: &ChunkQuestion,
         sequence: &Sequence,
         (layout, lists): (ChunkLayout, Lists),
         embedding: EmbeddingPlace,
-    ) -> Result<Vec<Layout>, Invalid> {
+    ) -> Result<impl DoubleEndedIterator<Item = Result<Layout, Invalid>>, Invalid> {
         let packing = Packing::new(sequence, layout, lists)?;
         let packing = match embedding {
             EmbeddingPlace::Chunk => packing,
             EmbeddingPlace::Host => packing.with_table_apart(),
         };
         let sizes = question.choices.sizes.of(&packing)?;
-        sizes.into_iter().map(|size| packing.lay_out(size)).collect()
+        Ok(sizes.into_iter().map(move |size| packing.lay_out(size)))
     }
 
     pub(super) fn count(&self) -> usize {

@@ -10,13 +10,11 @@
 //! an update of as many parameters, which touches more bytes. Passes of the embedding stop until its rows have come, or left.
 
 use loadmaster_proto::chunks::embedding::HostTable;
-use loadmaster_proto::chunks::host::HostMemory;
-use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies, Visits};
+use loadmaster_proto::chunks::residency::visits::Visits;
 use loadmaster_proto::chunks::stage::{Chunks, UpdateTime};
 use loadmaster_proto::plan::lane_rates::LaneRates;
-use loadmaster_proto::training::actions::Step;
 
-use super::laid::most_updated;
+use super::clocks::{Clocks, Told};
 use super::spans::{LaneWork, Witness};
 
 /// Most iterations until one begins as another did.
@@ -154,9 +152,6 @@ fn mean(told: &[Lanes], is_steady: bool) -> Lanes {
     }
 }
 
-/// A visit, and its payload's position.
-type Told = (usize, Visit, VisitCopies);
-
 /// What is due at a boundary, in the order in which it happens.
 #[derive(Debug, Clone, Default)]
 struct DueVisits {
@@ -177,26 +172,6 @@ pub(super) struct LaneRun<'a, W = ()> {
     /// The chunks whose state is on the device and whose gradients are complete behind each step.
     completed: Vec<Vec<usize>>,
     clocks: Clocks<W>,
-}
-
-/// When everything is free, or done, from the start of the first iteration.
-#[derive(Debug, Clone)]
-struct Clocks<W> {
-    now: f64,
-    up: f64,
-    down: f64,
-    update: f64,
-    rows: f64,
-    /// When the last rows were added.
-    added: f64,
-    /// When each payload's copy is over.
-    copied: Vec<f64>,
-    /// When each chunk is updated.
-    updated: Vec<f64>,
-    /// When each buffer that gradients pass through is free.
-    passed: Vec<f64>,
-    next_passed: usize,
-    witness: W,
 }
 
 impl<'a> LaneRun<'a> {
@@ -223,20 +198,7 @@ impl<'a, W: Witness> LaneRun<'a, W> {
         due.iter_mut().for_each(|due| due.come.sort_by_key(|(_, visit, _)| visit.needed));
         let mut seconds = scene.seconds.to_vec();
         seconds.resize(steps, 0.0);
-        let HostMemory { chunks, staging, .. } = &scene.chunks.host;
-        let clocks = Clocks {
-            now: 0.0,
-            up: 0.0,
-            down: 0.0,
-            update: 0.0,
-            rows: 0.0,
-            added: 0.0,
-            copied: vec![0.0; uses.payloads().len()],
-            updated: vec![0.0; chunks.len()],
-            passed: vec![0.0; staging.len()],
-            next_passed: 0,
-            witness,
-        };
+        let clocks = Clocks::new(scene.chunks, witness);
         let completed: Vec<Vec<usize>> =
             (0..steps).map(|step| uses.completed_on_device(step).collect()).collect();
         Self { scene, due, seconds, completed, clocks }
@@ -284,177 +246,5 @@ impl<'a, W: Witness> LaneRun<'a, W> {
         }
         told.iteration_seconds = clocks.now - begin;
         told
-    }
-}
-
-impl<W: Witness> Clocks<W> {
-    /// How long each thing that the next iteration may have to wait for is still to take, in an order that is the same before
-    /// each of them.
-    fn waiting(&self) -> Vec<f64> {
-        let (behind, first) = self.passed.split_at(self.next_passed);
-        let lanes = [self.up, self.down, self.update, self.rows];
-        let all = lanes.iter().chain(&self.updated).chain(first).chain(behind);
-        all.map(|at| (at - self.now).max(0.0)).collect()
-    }
-
-    fn leave(
-        &mut self,
-        scene: &LaneScene<'_>,
-        &(payload, visit, copies): &Told,
-        told: &mut Lanes,
-        later: &mut Vec<usize>,
-    ) {
-        let chunk = visit.payload.chunk;
-        if copies.is_complete {
-            self.exchange(scene, chunk, LaneWork::Scatter, told);
-        }
-        let busy = &mut told.busy;
-        let passes = copies.is_complete && scene.has_no_place(payload);
-        let free = if passes { self.passed[self.next_passed] } else { 0.0 };
-        let seconds = scene.rates.down_seconds(scene.chunks.copied_bytes(chunk, copies.leaves_unfinished));
-        let start = self.down.max(self.now).max(free);
-        self.down = start + seconds;
-        self.copied[payload] = self.down;
-        self.witness.saw(LaneWork::Down(visit, copies), start, self.down);
-        busy.down += seconds;
-        if copies.is_complete && scene.chunks.table.is_some() && chunk == HostTable::CHUNK {
-            // It is added to that of the table, which is updated when its rows have theirs, too.
-            self.work_on_rows(scene.elements(chunk), self.down, scene, busy);
-            if passes {
-                self.free_buffer(self.rows);
-            }
-        } else if copies.is_complete && scene.update == UpdateTime::OnArrival {
-            busy.update += self.update_chunk(scene, chunk, self.down);
-            if passes {
-                self.free_buffer(self.updated[chunk]);
-            }
-        } else if copies.is_complete {
-            later.push(chunk);
-        }
-    }
-
-    /// The buffer that is next is free again at this moment.
-    fn free_buffer(&mut self, at: f64) {
-        self.passed[self.next_passed] = at;
-        self.next_passed = (self.next_passed + 1) % self.passed.len();
-    }
-
-    /// The worker of rows does something with so many elements, once they are there.
-    fn work_on_rows(&mut self, elements: u64, there: f64, scene: &LaneScene<'_>, busy: &mut LaneSeconds) {
-        let seconds = scene.rates.update_seconds(elements);
-        let start = self.rows.max(there);
-        self.rows = start + seconds;
-        self.witness.saw(LaneWork::Rows(elements), start, self.rows);
-        busy.rows += seconds;
-    }
-
-    /// Before a pass that takes rows of a table on the host they come, behind its last update.
-    fn gather(&mut self, scene: &LaneScene<'_>, step: usize, told: &mut Lanes) {
-        let Some(table) = scene.table_in(step, HostTable::gathers_in) else { return };
-        let there = self.now.max(self.updated[HostTable::CHUNK]);
-        self.work_on_rows(table.taken(), there, scene, &mut told.busy);
-        let seconds = scene.rates.up_seconds(scene.chunks.row_bytes());
-        let start = self.up.max(self.rows);
-        self.up = start + seconds;
-        self.witness.saw(LaneWork::RowsUp(step), start, self.up);
-        told.busy.up += seconds;
-        told.fetch_seconds += self.wait_until(self.up, LaneWork::WaitForRows(true));
-    }
-
-    /// Behind a pass that finds gradients of rows they leave, where the last ones were added, and are added. The table is updated
-    /// behind the last of an iteration.
-    fn scatter(&mut self, scene: &LaneScene<'_>, step: usize, told: &mut Lanes, later: &mut Vec<usize>) {
-        let Some(table) = scene.table_in(step, HostTable::scatters_in) else { return };
-        let seconds = scene.rates.down_seconds(scene.chunks.row_bytes());
-        let start = self.down.max(self.now).max(self.added);
-        self.down = start + seconds;
-        self.witness.saw(LaneWork::RowsDown(step), start, self.down);
-        told.busy.down += seconds;
-        told.leave_seconds += self.wait_until(self.down, LaneWork::WaitForRows(false));
-        self.work_on_rows(table.taken(), self.now, scene, &mut told.busy);
-        self.added = self.rows;
-        if table.last != Some(step) {
-            return;
-        }
-        match scene.update {
-            UpdateTime::OnArrival => {
-                told.busy.update += self.update_chunk(scene, HostTable::CHUNK, self.added);
-            }
-            UpdateTime::AfterBackward => later.push(HostTable::CHUNK),
-        }
-    }
-
-    fn come(&mut self, scene: &LaneScene<'_>, &(payload, visit, copies): &Told, busy: &mut LaneSeconds) {
-        let chunk = visit.payload.chunk;
-        let seconds = scene.rates.up_seconds(scene.chunks.copied_bytes(chunk, copies.comes_unfinished));
-        let start = self.up.max(self.now).max(self.updated[chunk]);
-        self.up = start + seconds;
-        self.copied[payload] = self.up;
-        self.witness.saw(LaneWork::Up(visit, copies), start, self.up);
-        busy.up += seconds;
-    }
-
-    /// Waits for the copy of a payload. Returns the seconds that it takes.
-    fn wait(&mut self, &(payload, visit, _): &Told, comes: bool) -> f64 {
-        self.wait_until(self.copied[payload], LaneWork::Wait(visit, comes))
-    }
-
-    fn wait_until(&mut self, moment: f64, work: LaneWork) -> f64 {
-        let since = self.now;
-        self.now = self.now.max(moment);
-        self.witness.saw(work, since, self.now);
-        self.now - since
-    }
-
-    /// Ranks give each other their parts of a chunk: of its parameters, or of gradients.
-    fn exchange(
-        &mut self,
-        scene: &LaneScene<'_>,
-        chunk: usize,
-        work: fn(usize) -> LaneWork,
-        told: &mut Lanes,
-    ) {
-        let seconds = scene.rates.exchange_seconds(scene.chunks.others_bytes(chunk));
-        told.exchange_seconds += seconds;
-        self.pass(work(chunk), seconds, told);
-    }
-
-    /// The passes' lane does something.
-    fn pass(&mut self, work: LaneWork, seconds: f64, told: &mut Lanes) {
-        let start = self.now;
-        self.now += seconds;
-        self.witness.saw(work, start, self.now);
-        told.busy.compute += seconds;
-    }
-
-    /// A chunk is updated once its gradients are there. Returns the seconds that it takes.
-    fn update_chunk(&mut self, scene: &LaneScene<'_>, chunk: usize, there: f64) -> f64 {
-        let elements = scene.elements(chunk);
-        let seconds = scene.rates.update_seconds(elements);
-        let start = self.update.max(there);
-        self.update = start + seconds;
-        self.updated[chunk] = self.update;
-        self.witness.saw(LaneWork::Update(chunk, elements), start, self.update);
-        seconds
-    }
-}
-
-impl LaneScene<'_> {
-    /// Elements that an update of a chunk goes over.
-    pub(super) fn elements(&self, chunk: usize) -> u64 {
-        self.chunks.layout.chunks().get(chunk).map_or(0, |chunk| most_updated(&self.chunks.sharing, chunk))
-    }
-
-    /// The table on the host, if a step does this with it.
-    fn table_in(&self, step: usize, is: fn(Step) -> bool) -> Option<HostTable> {
-        let does = self.chunks.steps.all().get(step).is_some_and(|&step| is(step));
-        self.chunks.table.filter(|_| does)
-    }
-
-    /// Whether a payload's gradients only pass through the host.
-    fn has_no_place(&self, payload: usize) -> bool {
-        let of = self.chunks.uses.payloads()[payload].payload;
-        let place = &self.chunks.host.chunks[of.chunk];
-        if of.is_gradients { place.gradients.is_none() } else { place.parameters.is_none() }
     }
 }

@@ -25,6 +25,7 @@ mod baseline;
 mod bound;
 mod check;
 mod choose;
+mod clocks;
 mod forecast;
 mod held;
 mod laid;

@@ -35,7 +35,7 @@ pub struct ChunkPlan {
 /// What a search for the fastest plan knows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Certificate {
-    /// Choices that fit.
+    /// Choices that fit, without those of an embedding whose passes alone take as long as the best.
     pub choices: usize,
     /// Those of them that were simulated. The others cannot be faster, or were too many.
     pub simulated: usize,

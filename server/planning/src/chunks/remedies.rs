@@ -86,7 +86,7 @@ impl ChunkRemedy {
 /// The question makes no sense, or what steps cost is not known.
 pub(super) fn no_room(question: &ChunkQuestion, passes: &impl Passes) -> Result<Option<NoRoom>, NoChunks> {
     let grounds = Ground::all(question, passes)?;
-    let layouts = layouts(question)?;
+    let layouts = layouts(question, &question.embeddings())?;
     let mut least: Option<NoRoom> = None;
     let mut more: [Option<Bytes>; 2] = [None; 2];
     let less = |known: &mut Option<Bytes>, bytes: Bytes| {

@@ -21,19 +21,24 @@ pub(super) struct TriedLayout {
     pub(super) places: Layout,
 }
 
-/// Every layout that is tried.
+/// Every layout that is tried with the embedding in one of these places.
 ///
 /// # Errors
 /// No size can be, of any layout.
-pub(super) fn layouts(question: &ChunkQuestion) -> Result<Vec<TriedLayout>, NoChunks> {
+pub(super) fn layouts(
+    question: &ChunkQuestion,
+    embeddings: &[EmbeddingPlace],
+) -> Result<Vec<TriedLayout>, NoChunks> {
     let lists = Lists::new(question.training.precision, &question.training.optimizer)?;
     let sequence = Sequence::of_model(&question.model);
     let mut refused = None;
     let mut all = Vec::new();
-    for embedding in question.embeddings() {
+    for &embedding in embeddings {
         for how in question.choices.layouts.iter().map(|&layout| (layout, lists)) {
-            match Laid::lay_out(question, &sequence, how, embedding) {
+            let places = Laid::lay_out(question, &sequence, how, embedding).and_then(Iterator::collect);
+            match places {
                 Ok(places) => {
+                    let places: Vec<Layout> = places;
                     all.extend(places.into_iter().map(|places| TriedLayout { how, embedding, places }));
                 }
                 Err(why) => refused = Some(why),
@@ -46,37 +51,60 @@ pub(super) fn layouts(question: &ChunkQuestion) -> Result<Vec<TriedLayout>, NoCh
     }
 }
 
+/// Whether there is room for any choice.
+///
+/// # Errors
+/// The question makes no sense, or what steps cost is not known.
+pub fn fits(question: &ChunkQuestion, passes: &impl Passes) -> Result<bool, NoChunks> {
+    let mut grounds = Ground::all(question, passes)?;
+    let capacity = question.capacity.0;
+    grounds.retain(|ground| ground.costs.needed.iter().all(|&needed| needed <= capacity));
+    let lists = Lists::new(question.training.precision, &question.training.optimizer)?;
+    let sequence = Sequence::of_model(&question.model);
+    let (mut refused, mut is_any) = (None, false);
+    for embedding in question.embeddings() {
+        for how in question.choices.layouts.iter().map(|&layout| (layout, lists)) {
+            let places = match Laid::lay_out(question, &sequence, how, embedding) {
+                Ok(places) => places,
+                Err(why) => {
+                    refused = Some(why);
+                    continue;
+                }
+            };
+            is_any = true;
+            // Smaller chunks are more likely to; none is laid out before it is asked for.
+            for places in places.rev() {
+                let tried = TriedLayout { how, embedding, places: places? };
+                if tried.fits(question, &grounds)? {
+                    return Ok(true);
+                }
+            }
+        }
+    }
+    match refused {
+        Some(why) if !is_any => Err(why.into()),
+        _ => Ok(false),
+    }
+}
+
 impl TriedLayout {
     /// The grounds that it is for.
     pub(super) fn of<'a>(&self, grounds: &'a [Ground]) -> impl Iterator<Item = &'a Ground> + use<'a> {
         let embedding = self.embedding;
         grounds.iter().filter(move |ground| ground.embedding == embedding)
     }
-}
 
-/// Whether there is room for any choice.
-///
-/// # Errors
-/// The question makes no sense, or what steps cost is not known.
-pub fn fits(question: &ChunkQuestion, passes: &impl Passes) -> Result<bool, NoChunks> {
-    let grounds = Ground::all(question, passes)?;
-    let capacity = question.capacity.0;
-    let fit = |ground: &&Ground| ground.costs.needed.iter().all(|&needed| needed <= capacity);
-    let grounds: Vec<Ground> = grounds.iter().filter(fit).cloned().collect();
-    if grounds.is_empty() {
-        return Ok(false);
-    }
-    // Smaller chunks are more likely to.
-    for tried in layouts(question)?.into_iter().rev() {
-        let TriedLayout { how, places, .. } = &tried;
-        for ground in tried.of(&grounds).filter(|ground| may_fit(question, ground, how.1, places)) {
+    /// Whether there is room for any choice of this layout.
+    fn fits(&self, question: &ChunkQuestion, grounds: &[Ground]) -> Result<bool, NoChunks> {
+        let Self { how, places, .. } = self;
+        for ground in self.of(grounds).filter(|ground| may_fit(question, ground, how.1, places)) {
             let laid = Laid::new(question, ground, *how, places.clone())?;
             if question.choices.host_copies.iter().any(|&copy| laid.lack(copy).is_none()) {
                 return Ok(true);
             }
         }
+        Ok(false)
     }
-    Ok(false)
 }
 
 /// Whether host and device may hold the state, as far as its bytes alone tell: what is on the device is there in every step,

@@ -372,7 +372,7 @@ pub(super) fn simulate(
 
 /// Every choice that there is room for, with as few chunks on the device as the host needs, as many as there is room for, or a
 /// power of two between.
-pub(super) fn weighed(case: &Case) -> Vec<Lanes> {
+pub(super) fn weighed(case: &Case) -> Vec<(EmbeddingPlace, Lanes)> {
     let mut all = Vec::new();
     let mut fit: Vec<(ChunkedStage, RecomputePolicy, Chunks, StepCosts)> = Vec::new();
     stages(case, |stage, recompute, chunks, costs, has_room| {
@@ -397,7 +397,7 @@ pub(super) fn weighed(case: &Case) -> Vec<Lanes> {
                 let paging = Paging { eviction: Eviction::Belady, ahead, behind };
                 let visits = stage.paged(paging, chunks, &room).unwrap();
                 let stage = ChunkedStage { residency: ChunkResidency::Planned(visits), ..stage.clone() };
-                all.push(simulate(&case.question, &stage, chunks, costs));
+                all.push((stage.embedding, simulate(&case.question, &stage, chunks, costs)));
             }
         }
     }

@@ -1,0 +1,49 @@
+"""The launchers that are asked: their oracles, how much these prove, and how their models differ from ours."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from expectation import Case, Padding
+
+
+def as_described(_: Case) -> Padding:
+    return Padding()
+
+
+TRAINING = ("schedule", "micro_batch", "micro_batches", "global_batch", "recompute", "precision")
+
+
+@dataclasses.dataclass(frozen=True)
+class Launcher:
+    """One launcher. Its golden exports are in the folder of its name."""
+
+    version: str
+    """The version that is installed."""
+    oracle: str
+    """The oracle's file."""
+    strength: str
+    """PARSED: its parser took the export. BUILT: it built every rank from it. TRAINED: it trained with it."""
+    padding: Callable[[Case], Padding] = as_described
+    """How its model differs from the described one."""
+    facts: tuple[str, ...] = TRAINING
+    """What it resolves by itself besides the ranks."""
+    counts_parameters: bool = True
+    """Whether it builds modules, so that their parameters can be counted."""
+    folders: tuple[str, ...] = ()
+    """Folders of the environment that come before the installed packages."""
+    arguments: tuple[str, ...] = ()
+    """Arguments of the oracle."""
+    modes: tuple[dict[str, Any], ...] = ({},)
+    """What is added to the request; every export is asked once with each."""
+
+
+LAUNCHERS = {
+    "megatron@0.19": Launcher(
+        "0.19.2",
+        "megatron_oracle.py",
+        "BUILT",
+        padding=lambda _: Padding(vocabulary_multiple=128),
+        facts=(*TRAINING, "tied", "dropout"),
+    ),
+}

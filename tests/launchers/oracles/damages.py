@@ -37,4 +37,24 @@ DAMAGES: dict[str, list[Damage]] = {
         Damage("*-*-|*-*-*-*-|", "*-*-*|-*-*-*-|", "block2.attention"),
         Damage("*-*-|*-*-*-*-|", "*-*-*-*-*-*-|", "evenly divisible"),
     ],
+    "torchtitan@0.3/llama-uneven": [
+        # It parses, and the model has no head.
+        Damage('"lm_head"]', '"output"]', "layers is"),
+        Damage('"layers.2"],', '"layers.2", "layers.3"],', "layers is"),
+        Damage("pipeline_parallel_microbatch_size=2", "pipeline_parallel_microbatch_size=4", "micro_batch is 4, not 2"),
+        Damage("tensor_parallel_degree=2", "context_parallel_degree=2", "parameters is 202624"),
+        Damage("tensor_parallel_degree=2", "tensor_degree=2", "unexpected keyword argument"),
+        Damage("disable_cuda_graphs=True", "disable_cuda_graphs=False", "CUDA graphs do not support pipeline parallelism"),
+        Damage("hidden_dim=176", "hidden_dim=192", "parameters is"),
+        Damage("activation_checkpoint=None", "debug=DebugConfig()", "DebugConfig"),
+    ],
+    "torchtitan@0.2/llama-uneven": [
+        Damage('"output"]', '"lm_head"]', "layers is"),
+        Damage("tensor_parallel_degree", "tensor_degree", "Invalid field names"),
+        Damage("data_parallel_replicate_degree = 1", "data_parallel_replicate_degree = 2", "Invalid parallel dims"),
+        Damage('mode = "none"', 'mode = "full"', "recompute is layer, not none"),
+        Damage('schedule = "1F1B"', 'schedule = "GPipe"', "schedule is GPipe"),
+        Damage('dtype = "bfloat16"', 'mixed_precision_param = "bfloat16"', "precision is fp32"),
+        Damage("multiple_of=176", "multiple_of=256", "parameters is"),
+    ],
 }

@@ -46,4 +46,6 @@ LAUNCHERS = {
         padding=lambda _: Padding(vocabulary_multiple=128),
         facts=(*TRAINING, "tied", "dropout"),
     ),
+    "torchtitan@0.3": Launcher("0.3.0", "torchtitan_oracle.py", "BUILT"),
+    "torchtitan@0.2": Launcher("0.2.2", "torchtitan_oracle.py", "BUILT", folders=("torchtitan-0.2",)),
 }

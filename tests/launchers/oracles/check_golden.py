@@ -99,6 +99,7 @@ def expected(launcher: Launcher, case: expectation.Case) -> dict[str, Any]:
         "global_batch": case.micro_batch * case.micro_batches * case.data,
         "recompute": case.recompute,
         "precision": case.precision,
+        "zero_stage": 0,
         "tied": case.model.tied,
         "dropout": [case.model.dropout, case.model.dropout],
     }
@@ -144,11 +145,12 @@ def check(name: str, launcher: Launcher, store: pathlib.Path) -> list[str]:
         # Behind a "+" is the variant: several ways of the launcher to say the same plan.
         case = expectation.load(directory.partition("+")[0])
         wanted = expected(launcher, case)
-        request = export(name, directory) | {"world": case.world}
-        for mode in launcher.modes:
-            found = difference(oracle.ask(request | mode), wanted)
+        request = export(name, directory) | {"world": case.world, "model": dataclasses.asdict(case.model)}
+        modes = ["build", "train"] if directory in launcher.trains else ["build"]
+        for mode in modes:
+            found = difference(oracle.ask(request | {"mode": mode}), wanted)
             if found is not None:
-                failures.append(f"{name}/{directory} {mode or ''}: {found}")
+                failures.append(f"{name}/{directory} ({mode}): {found}")
         for damage in DAMAGES.get(f"{name}/{directory}", []):
             found = judge(oracle.ask(damaged(request, damage)), wanted, damage)
             if found is not None:

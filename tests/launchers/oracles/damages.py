@@ -57,4 +57,20 @@ DAMAGES: dict[str, list[Damage]] = {
         Damage('dtype = "bfloat16"', 'mixed_precision_param = "bfloat16"', "precision is fp32"),
         Damage("multiple_of=176", "multiple_of=256", "parameters is"),
     ],
+    "deepspeed@0.19/gpt-uneven": [
+        Damage("[0, 3, 7, 12, 15]", "[0, 4, 7, 12, 15]", "layers is"),
+        Damage("[0, 3, 7, 12, 15]", "[0, 3, 7, 12, 14]", "the plan is for 14 layers"),
+        Damage("_partition_layers", "_partition", "layers is"),
+        Damage("num_mp=2, num_dp=2", "num_mp=1, num_dp=4", "train_batch"),
+        Damage("num_mp=2, num_dp=2", "num_mp=2, num_dp=1", "Invalid Grid"),
+        Damage('"gradient_accumulation_steps": 8', '"gradient_accumulation_steps": 4', "train_batch"),
+        # Unknown keys are ignored in silence.
+        Damage('"bf16"', '"bfloat"', "precision is fp32"),
+        Damage('"stage": 0', '"stage": 1', "ZeRO Optimizer"),
+        Damage("--deepspeed_config", "--deepspeed_configuration", "unrecognized arguments"),
+        Damage("--num_gpus=8", "--num_gpus=4", "8 ranks"),
+    ],
+    "deepspeed@0.19/gpt-even-recompute": [
+        Damage("activation_checkpoint_interval", "activation_checkpointing_interval", "recompute is none"),
+    ],
 }

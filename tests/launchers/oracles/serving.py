@@ -11,7 +11,10 @@ print on standard output. It is one of
 
 import contextlib
 import dataclasses
+import datetime
 import functools
+import gc
+import importlib
 import io
 import json
 import os
@@ -39,7 +42,10 @@ class Request:
     command: list[str]
     env: dict[str, str]
     world: int
+    model: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """The case's model, for launchers that cut the user's own."""
     mode: str = "build"
+    """Whether ranks are built one by one ("build") or train together ("train")."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,23 +102,46 @@ def _answer(answer: Callable[[Request], Answer], asked: dict[str, Any]) -> dict[
 def forked[T](function: Callable[[], T]) -> T:
     """Calls a function in a copy of this process: launchers keep what they were told in globals of all kinds, and
     neither another export nor another rank may find it there."""
+    return _result(_fork(function))
+
+
+def _fork(function: Callable[[], Any]) -> tuple[int, int]:
+    """The process of the copy, and the pipe that its result comes through."""
+    gc.freeze()  # what is here now is none of the copy's garbage
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(read)
         with os.fdopen(write, "wb") as result:
-            pickle.dump(_outcome(function), result)
+            loaded = set(sys.modules)
+            outcome = _outcome(function)
+            pickle.dump((*outcome, _installed(set(sys.modules) - loaded)), result)
         os._exit(0)
     os.close(write)
+    return child, read
+
+
+def _result(copy: tuple[int, int]) -> Any:
+    child, read = copy
     with os.fdopen(read, "rb") as result:
         said = result.read()
     _, status = os.waitpid(child, 0)
     if not said:
         raise Broken(f"the process of the oracle ended with status {status}")
-    kind, value = pickle.loads(said)
+    kind, value, modules = pickle.loads(said)
+    # Launchers load much of themselves only when it is used. The next copy has it from the start.
+    for module in modules:
+        with contextlib.suppress(Exception):
+            importlib.import_module(module)
     if kind is not None:
         raise kind(value)
     return value
+
+
+def _installed(modules: set[str]) -> list[str]:
+    """Those of the environment: an export's own belong to it alone."""
+    files = {name: getattr(sys.modules[name], "__file__", None) or "" for name in modules}
+    return sorted(name for name, file in files.items() if file.startswith((sys.prefix, sys.base_prefix)))
 
 
 def _outcome(function: Callable[[], Any]) -> tuple[type[Exception] | None, Any]:
@@ -151,11 +180,35 @@ def each_rank(build: Callable[[int], tuple[Rank, dict[str, Any]]], world: int, l
     return [rank for rank, _ in built], facts
 
 
+def real_ranks[T](train: Callable[[int], T], world: int) -> list[T]:
+    """Runs every rank at the same time, in processes that really exchange tensors."""
+    with tempfile.TemporaryDirectory(prefix="ranks-") as directory:
+        meeting = f"file://{directory}/meeting"
+        return [
+            _result(rank)
+            for rank in [_fork(functools.partial(_real_rank, train, rank, world, meeting)) for rank in range(world)]
+        ]
+
+
+def _real_rank[T](train: Callable[[int], T], rank: int, world: int, meeting: str) -> T:
+    import torch.distributed as dist
+
+    _set_rank(rank, world, world)
+    timeout = datetime.timedelta(seconds=120)  # of a rank whose peer failed
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world, timeout=timeout)
+    return train(rank)
+
+
 def fake_process_group(rank: int, world: int, local_world: int) -> None:
     """Makes this process one of `world` ranks: collectives are answered, and move nothing."""
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
+    _set_rank(rank, world, local_world)
+    dist.init_process_group("fake", rank=rank, world_size=world, store=FakeStore())
+
+
+def _set_rank(rank: int, world: int, local_world: int) -> None:
     os.environ.update(
         RANK=str(rank),
         WORLD_SIZE=str(world),
@@ -164,7 +217,6 @@ def fake_process_group(rank: int, world: int, local_world: int) -> None:
         MASTER_ADDR="localhost",
         MASTER_PORT="29500",
     )
-    dist.init_process_group("fake", rank=rank, world_size=world, store=FakeStore())
 
 
 @dataclasses.dataclass(frozen=True)

@@ -61,4 +61,11 @@ LAUNCHERS = {
         facts=(*TRAINING, "zero_stage"),
         trains=("gpt-chain",),
     ),
+    "torch-pipelining@2": Launcher(
+        "2.15.0",
+        "pipelining_oracle.py",
+        "TRAINED",
+        facts=("schedule", "micro_batch", "micro_batches", "recompute"),
+        trains=("gpt-chain-untied", "gpt-chain-gpipe"),
+    ),
 }

@@ -96,7 +96,7 @@ def expected(launcher: Launcher, case: expectation.Case) -> dict[str, Any]:
         "schedule": case.schedule if len(case.stages) > 1 else "none",
         "micro_batch": case.micro_batch,
         "micro_batches": case.micro_batches,
-        "global_batch": case.micro_batch * case.micro_batches * case.data,
+        "global_batch": case.global_batch,
         "recompute": case.recompute,
         "precision": case.precision,
         "zero_stage": 0,

@@ -83,4 +83,17 @@ DAMAGES: dict[str, list[Damage]] = {
         Damage('"micro_batches": 8', '"micro_batches": 4', "micro_batches is 4"),
     ],
     "torch-pipelining@2/gpt-even-recompute": [Damage('"recompute": "layer"', '"recompute": "full"', "recompute is none")],
+    "galvatron@2.4/gpt-uneven": [
+        Damage('"2,4,5,1"', '"3,3,5,1"', "layers is"),
+        Damage('"2,4,5,1"', '"2,4,5"', "AssertionError"),
+        Damage('"2,2,2,2,2,2,2,2,2,2,2,2"', '"2,2,2,2,2,2,2,2,2,2,2"', "AssertionError"),
+        Damage('"2,2,2,2,2,2,2,2,2,2,2,2"', '"3,3,3,3,3,3,3,3,3,3,3,3"', "Wrong tp_size"),
+        Damage('"2,2,2,2,2,2,2,2,2,2,2,2"', '"1,1,1,1,1,1,1,1,1,1,1,1"', "replica is 1, not 0"),
+        Damage('"pp_division"', '"pp_devision"', "layers is"),
+        Damage("pipedream_flush", "gpipe", "schedule is GPipe"),
+        Damage("--galvatron_config_path", "--galvatron_strategy", "unrecognized arguments"),
+        Damage("./galvatron_config.json", "galvatron_config.json", "FileNotFoundError"),
+    ],
+    "galvatron@2.4/gpt-even-recompute": [Damage('"checkpoint"', '"checkpoints"', "recompute is none")],
+    "galvatron@2.4/gpt-mixed": [Damage("4,4,4,4,4,1", "4,4,4,4,4,2", "differ")],
 }

@@ -68,4 +68,11 @@ LAUNCHERS = {
         facts=("schedule", "micro_batch", "micro_batches", "recompute"),
         trains=("gpt-chain-untied", "gpt-chain-gpipe"),
     ),
+    "galvatron@2.4": Launcher(
+        "2.4.0",
+        "galvatron_oracle.py",
+        "PARSED",
+        facts=("schedule", "micro_batches", "global_batch", "recompute", "precision"),
+        counts_parameters=False,
+    ),
 }

@@ -7,6 +7,7 @@ refused, or give another answer: an oracle that accepts them proves nothing.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -54,8 +55,9 @@ class Oracle:
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request).encode() + b"\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
         answer = self._answers.readline()
         if not answer:
             return {"broken": f"the oracle ended with {self._process.wait()}"}
@@ -63,7 +65,8 @@ class Oracle:
 
     def close(self) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._process.wait()
         self._answers.close()
         self._log.close()

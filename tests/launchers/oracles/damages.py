@@ -96,4 +96,15 @@ DAMAGES: dict[str, list[Damage]] = {
     ],
     "galvatron@2.4/gpt-even-recompute": [Damage('"checkpoint"', '"checkpoints"', "recompute is none")],
     "galvatron@2.4/gpt-mixed": [Damage("4,4,4,4,4,1", "4,4,4,4,4,2", "differ")],
+    "colossalai@0.5/gpt-uneven": [
+        Damage("[2, 4, 5, 1]", "[3, 3, 5, 1]", "layers is"),
+        Damage("[2, 4, 5, 1]", "[2, 4, 5]", "AssertionError"),
+        Damage("[2, 4, 5, 1]", "[2, 4, 4, 1]", "AssertionError"),
+        Damage("tp_size=2", "sp_size=2", "missing 1 required positional argument"),
+        Damage("tp_size=2", "tp_size=4", "replica is 0, not 1"),
+        Damage("dp_outside=False", "dp_outside=True", "stage is 1, not 0"),
+        Damage('pp_style="1f1b"', 'pp_style="1F1B"', "Unsupported"),
+        Damage("num_microbatches", "num_micro_batches", "unexpected keyword argument"),
+    ],
+    "colossalai@0.5/gpt-even-recompute": [Damage("per_stage=[6, 6])", "per_stage=[6, 5])", "recompute is")],
 }

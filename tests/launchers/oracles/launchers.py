@@ -75,4 +75,12 @@ LAUNCHERS = {
         facts=("schedule", "micro_batches", "global_batch", "recompute", "precision"),
         counts_parameters=False,
     ),
+    "colossalai@0.5": Launcher(
+        "0.5.0",
+        "colossalai_oracle.py",
+        "PARSED",
+        facts=("schedule", "recompute", "precision"),
+        counts_parameters=False,
+        folders=("colossalai-imports",),
+    ),
 }

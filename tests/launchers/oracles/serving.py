@@ -131,7 +131,7 @@ def _result(copy: tuple[int, int]) -> Any:
     kind, value, modules = pickle.loads(said)
     # Launchers load much of themselves only when it is used. The next copy has it from the start.
     for module in modules:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception, SystemExit):
             importlib.import_module(module)
     if kind is not None:
         raise kind(value)

@@ -148,7 +148,8 @@ def check(name: str, launcher: Launcher, store: pathlib.Path) -> list[str]:
         # Behind a "+" is the variant: several ways of the launcher to say the same plan.
         case = expectation.load(directory.partition("+")[0])
         wanted = expected(launcher, case)
-        request = export(name, directory) | {"world": case.world, "model": dataclasses.asdict(case.model)}
+        described = {"world": case.world, "samples": case.global_batch, "model": dataclasses.asdict(case.model)}
+        request = export(name, directory) | described
         modes = ["build", "train"] if directory in launcher.trains else ["build"]
         for mode in modes:
             found = difference(oracle.ask(request | {"mode": mode}), wanted)

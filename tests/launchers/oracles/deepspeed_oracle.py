@@ -29,9 +29,13 @@ ITERATIONS = 3
 def answer(request: Request) -> serving.Answer:
     local_world, config = start(request)
     model = Model(**request.model)
+
+    def engine_of() -> Any:
+        return engine(request, config, model)
+
     if request.mode == "build":
-        return serving.each_rank(lambda rank: describe(engine(request, config, model), model, rank), request.world, local_world)
-    trained = serving.real_ranks(lambda rank: train(engine(request, config, model), model, rank), request.world)
+        return serving.each_rank(lambda rank: describe(engine_of(), model, rank), request.world, local_world)
+    trained = serving.real_ranks(lambda rank: train(engine_of(), model, rank), request.world)
     uncut = models.train(model, trained[0][1]["global_batch"], ITERATIONS)
     for rank, (_, _, losses) in enumerate(trained):
         # Sums over micro-batches round in another order than over the batch.
@@ -91,7 +95,7 @@ def describe(built: Any, model: Model, rank: int) -> tuple[Rank, dict[str, Any]]
     parameters = sum(parameter.numel() for parameter in net.parameters())
     micro_batches = built.gradient_accumulation_steps()
     return Rank(rank, *place, names, parameters), {
-        "schedule": order(built, stages, micro_batches),
+        "schedule": order(stages, micro_batches),
         "micro_batch": built.train_micro_batch_size_per_gpu(),
         "micro_batches": micro_batches,
         "global_batch": built.train_batch_size(),
@@ -101,7 +105,7 @@ def describe(built: Any, model: Model, rank: int) -> tuple[Rank, dict[str, Any]]
     }
 
 
-def order(built: Any, stages: int, micro_batches: int) -> str:
+def order(stages: int, micro_batches: int) -> str:
     """1F1B is where a stage holds as many micro-batches as there are stages from it on."""
     if stages == 1:
         return "none"

@@ -83,4 +83,32 @@ LAUNCHERS = {
         counts_parameters=False,
         folders=("colossalai-imports",),
     ),
+    "accelerate@1.15": Launcher(
+        "1.15.0",
+        "accelerate_oracle.py",
+        "PARSED",
+        facts=("micro_batches", "recompute", "precision"),
+        counts_parameters=False,
+    ),
+    "torchgpipe@0.0": Launcher(
+        "0.0.7",
+        "torchgpipe_oracle.py",
+        "TRAINED",
+        facts=("schedule", "micro_batches", "recompute"),
+        trains=("gpt-chain-gpipe",),
+    ),
+    "megatron-bridge@0.6": Launcher(
+        "core 0.19",
+        "bridge_oracle.py",
+        "BUILT",
+        padding=lambda _: Padding(vocabulary_multiple=128),
+        facts=(*TRAINING, "tied", "dropout"),
+    ),
+    "trainer@5": Launcher(
+        "5.23.0",
+        "trainer_oracle.py",
+        "PARSED",
+        facts=("micro_batch", "micro_batches", "global_batch", "recompute", "precision"),
+        counts_parameters=False,
+    ),
 }

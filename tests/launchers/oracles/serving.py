@@ -44,6 +44,8 @@ class Request:
     world: int
     model: dict[str, Any] = dataclasses.field(default_factory=dict)
     """The case's model, for launchers that cut the user's own."""
+    samples: int = 0
+    """Samples of an iteration, for launchers that are given a batch and told nothing about it."""
     mode: str = "build"
     """Whether ranks are built one by one ("build") or train together ("train")."""
 

@@ -5,24 +5,22 @@ import os
 from typing import Any
 
 import torch
-import torchtitan
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
 from torch.distributed.pipelining import schedules
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-from torchtitan.tools import utils
 
-# It takes a machine without a GPU for one with CUDA. Its meshes must be of devices that are here.
-utils.device_type, utils.device_module = "cpu", torch.cpu
+# torchtitan takes a machine without accelerators for one with CUDA. Its meshes must be of devices that are here.
+torch._utils._get_available_device_type = lambda: "cpu"
 
+import torchtitan  # noqa: E402
 import torchtitan.distributed.utils as distributed_utils  # noqa: E402
+import torchtitan.models.llama3  # noqa: E402, F401: exports and the trainer import it; once is enough
 from torchtitan.config import ConfigManager  # noqa: E402
 from torchtitan.distributed import ParallelDims  # noqa: E402
 
-import torchtitan.models.llama3  # noqa: E402, F401: exports and the trainer import it; once is enough
-
-import serving
-from serving import Rank, Refused, Request
+import serving  # noqa: E402
+from serving import Rank, Refused, Request  # noqa: E402
 
 TOML = torchtitan.__version__.startswith("0.2.")
 if not TOML:

@@ -41,7 +41,7 @@ class Oracle:
             "TORCH_EXTENSIONS_DIR": str(store / "extensions"),
             "OMP_NUM_THREADS": "1",
         }
-        self._log = open(os.environ.get("ORACLE_LOG", os.devnull), "ab")
+        self._log = pathlib.Path(os.environ.get("ORACLE_LOG", os.devnull)).open("ab")  # as long as the process
         self._process = subprocess.Popen(
             ["bash", "-c", start, str(store / "bin" / "python"), str(HERE / launcher.oracle), *launcher.arguments],
             stdin=subprocess.PIPE,
@@ -183,9 +183,7 @@ def main() -> None:
     if not (store / "complete").exists():
         raise SystemExit(f"the launchers are not installed: run {INSTALL}")
     print(f"{'launcher':28} {'version':8} {'strength':8} {'cases':>5} {'damaged':>8} {'seconds':>8}")
-    failures = [
-        failure for name in asked or LAUNCHERS for failure in check(name, LAUNCHERS[name], store)
-    ]
+    failures = [failure for name in asked or LAUNCHERS for failure in check(name, LAUNCHERS[name], store)]
     for failure in failures:
         print(f"FAILED {failure}")
     sys.exit(1 if failures else 0)

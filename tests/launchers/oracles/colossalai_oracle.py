@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-import colossalai.booster.plugin  # noqa: F401: exports import it; once is enough
+import colossalai.booster.plugin  # noqa: F401  exports import it; once is enough
 from colossalai.pipeline.schedule import OneForwardOneBackwardSchedule
 from colossalai.pipeline.stage_manager import PipelineStageManager
 

@@ -86,8 +86,8 @@ DAMAGES: dict[str, list[Damage]] = {
         Damage("activation_checkpoint_interval", "activation_checkpointing_interval", "recompute is none"),
     ],
     "torch-pipelining@2/gpt-uneven": [
-        Damage('[0, 3, 7, 12, 15]', '[0, 2, 7, 12, 15]', "layers is"),
-        Damage('[0, 3, 7, 12, 15]', '[0, 3, 7, 12, 14]', "the plan is for 14 layers"),
+        Damage("[0, 3, 7, 12, 15]", "[0, 2, 7, 12, 15]", "layers is"),
+        Damage("[0, 3, 7, 12, 15]", "[0, 3, 7, 12, 14]", "the plan is for 14 layers"),
         Damage('"dp": 2, "tp": 2', '"dp": 4, "tp": 1', "parameters is"),
         Damage('"dp": 2, "tp": 2', '"tp": 2, "dp": 2', "replica is 1, not 0"),
         Damage('"pp": 4', '"pp": 2', "mesh Tensor of a DeviceMesh"),

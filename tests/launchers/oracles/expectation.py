@@ -98,8 +98,13 @@ def parameters_of(model: Model, layer: str, shards: int, padding: Padding) -> in
     if model.family == "gpt2":
         parts = {
             "embedding": table + model.positions * h,
-            "block": 2 * h + _map(h, 3 * h, shards) + 3 * h // shards + _map(h, h, shards) + h
-            + 2 * h + _map(h, 4 * h, shards) + 4 * h // shards + _map(4 * h, h, shards) + h,
+            "block": 2 * (2 * h)  # norms
+            + _affine(h, 3 * h, shards)
+            + _map(h, h, shards)
+            + h
+            + _affine(h, 4 * h, shards)
+            + _map(4 * h, h, shards)
+            + h,
             "norm": 2 * h,
             "head": table,
         }
@@ -107,8 +112,10 @@ def parameters_of(model: Model, layer: str, shards: int, padding: Padding) -> in
         keys_and_values = 2 * h * model.key_value_heads // model.heads
         parts = {
             "embedding": table,
-            "block": h + _map(h, h + keys_and_values, shards) + _map(h, h, shards)
-            + h + 3 * _map(h, model.feed_forward, shards),
+            "block": 2 * h  # norms
+            + _map(h, h + keys_and_values, shards)
+            + _map(h, h, shards)
+            + 3 * _map(h, model.feed_forward, shards),
             "norm": h,
             "head": table,
         }
@@ -117,6 +124,11 @@ def parameters_of(model: Model, layer: str, shards: int, padding: Padding) -> in
 
 def _map(inputs: int, outputs: int, shards: int) -> int:
     return inputs * outputs // shards
+
+
+def _affine(inputs: int, outputs: int, shards: int) -> int:
+    """A map that is cut along its outputs, with their biases."""
+    return (inputs + 1) * outputs // shards
 
 
 def ranks(case: Case, padding: Padding) -> list[dict[str, Any]]:

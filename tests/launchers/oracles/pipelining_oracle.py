@@ -51,12 +51,16 @@ def build(model: Model, rank: int) -> tuple[Any, Rank, dict[str, Any]]:
         layers=names(model, bare, exported.PLAN["bounds"][stage.stage_index]),
         parameters=sum(parameter.numel() for parameter in stage.submod.parameters()),
     )
-    return schedule, described, {
-        "schedule": SCHEDULES.get(type(schedule), type(schedule).__name__),
-        "micro_batch": exported.PLAN["micro_batch_size"],
-        "micro_batches": schedule._n_microbatches,
-        "recompute": {(True,): "layer", (False,): "none"}.get(tuple(wrapped), "some layers"),
-    }
+    return (
+        schedule,
+        described,
+        {
+            "schedule": SCHEDULES.get(type(schedule), type(schedule).__name__),
+            "micro_batch": exported.PLAN["micro_batch_size"],
+            "micro_batches": schedule._n_microbatches,
+            "recompute": {(True,): "layer", (False,): "none"}.get(tuple(wrapped), "some layers"),
+        },
+    )
 
 
 def names(model: Model, own: list[torch.nn.Module], first: int) -> list[str]:

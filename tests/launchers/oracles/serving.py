@@ -262,9 +262,8 @@ open({record!r}, "w").write(json.dumps([["torchrun", *sys.argv[1:]], dict(os.env
 
 def _started_by(script: str) -> tuple[list[str], dict[str, str]]:
     with tempfile.TemporaryDirectory(prefix="recorder-") as directory:
-        record = os.path.join(directory, "record")
-        recorder = pathlib.Path(directory, "torchrun")
-        recorder.write_text(RECORDER.format(python=sys.executable, record=record))
+        record, recorder = pathlib.Path(directory, "record"), pathlib.Path(directory, "torchrun")
+        recorder.write_text(RECORDER.format(python=sys.executable, record=str(record)))
         recorder.chmod(0o755)
         environment = {
             "HOME": directory,
@@ -275,5 +274,5 @@ def _started_by(script: str) -> tuple[list[str], dict[str, str]]:
         ended = subprocess.run(["bash", script], env=environment, capture_output=True, text=True, timeout=60)
         if ended.returncode != 0:
             raise Refused(f"{script}: {ended.stderr.strip()}")
-        started, seen = json.loads(pathlib.Path(record).read_text())
+        started, seen = json.loads(record.read_text())
         return started, seen

@@ -1,7 +1,6 @@
 """torchgpipe 0.0.7: its own split of the user's model, which then trains; one process drives every device."""
 
 import importlib
-from typing import Any
 
 import torch
 from torchgpipe import GPipe

@@ -15,7 +15,7 @@ torch._utils._get_available_device_type = lambda: "cpu"
 
 import torchtitan  # noqa: E402
 import torchtitan.distributed.utils as distributed_utils  # noqa: E402
-import torchtitan.models.llama3  # noqa: E402, F401: exports and the trainer import it; once is enough
+import torchtitan.models.llama3  # noqa: E402, F401  exports and the trainer import it; once is enough
 from torchtitan.config import ConfigManager  # noqa: E402
 from torchtitan.distributed import ParallelDims  # noqa: E402
 

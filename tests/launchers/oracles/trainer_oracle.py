@@ -16,9 +16,7 @@ CPU_FLAGS = ["--use_cpu"]
 def answer(request: Request) -> serving.Answer:
     launch = serving.torchrun(request)
     model = Model(**request.model)
-    return serving.each_rank(
-        lambda rank: build(launch.arguments, model, rank), request.world, launch.local_world
-    )
+    return serving.each_rank(lambda rank: build(launch.arguments, model, rank), request.world, launch.local_world)
 
 
 def build(arguments: list[str], model: Model, rank: int) -> tuple[Rank, dict[str, Any]]:

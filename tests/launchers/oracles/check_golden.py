@@ -7,6 +7,7 @@ refused, or give another answer: an oracle that accepts them proves nothing.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -40,7 +41,7 @@ class Oracle:
             "TORCH_EXTENSIONS_DIR": str(store / "extensions"),
             "OMP_NUM_THREADS": "1",
         }
-        self._log = open(os.environ.get("ORACLE_LOG", os.devnull), "ab")
+        self._log = pathlib.Path(os.environ.get("ORACLE_LOG", os.devnull)).open("ab")  # as long as the process
         self._process = subprocess.Popen(
             ["bash", "-c", start, str(store / "bin" / "python"), str(HERE / launcher.oracle), *launcher.arguments],
             stdin=subprocess.PIPE,
@@ -54,8 +55,9 @@ class Oracle:
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request).encode() + b"\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
         answer = self._answers.readline()
         if not answer:
             return {"broken": f"the oracle ended with {self._process.wait()}"}
@@ -63,7 +65,8 @@ class Oracle:
 
     def close(self) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._process.wait()
         self._answers.close()
         self._log.close()
@@ -96,9 +99,10 @@ def expected(launcher: Launcher, case: expectation.Case) -> dict[str, Any]:
         "schedule": case.schedule if len(case.stages) > 1 else "none",
         "micro_batch": case.micro_batch,
         "micro_batches": case.micro_batches,
-        "global_batch": case.micro_batch * case.micro_batches * case.data,
+        "global_batch": case.global_batch,
         "recompute": case.recompute,
         "precision": case.precision,
+        "zero_stage": 0,
         "tied": case.model.tied,
         "dropout": [case.model.dropout, case.model.dropout],
     }
@@ -144,11 +148,13 @@ def check(name: str, launcher: Launcher, store: pathlib.Path) -> list[str]:
         # Behind a "+" is the variant: several ways of the launcher to say the same plan.
         case = expectation.load(directory.partition("+")[0])
         wanted = expected(launcher, case)
-        request = export(name, directory) | {"world": case.world}
-        for mode in launcher.modes:
-            found = difference(oracle.ask(request | mode), wanted)
+        described = {"world": case.world, "samples": case.global_batch, "model": dataclasses.asdict(case.model)}
+        request = export(name, directory) | described
+        modes = ["build", "train"] if directory in launcher.trains else ["build"]
+        for mode in modes:
+            found = difference(oracle.ask(request | {"mode": mode}), wanted)
             if found is not None:
-                failures.append(f"{name}/{directory} {mode or ''}: {found}")
+                failures.append(f"{name}/{directory} ({mode}): {found}")
         for damage in DAMAGES.get(f"{name}/{directory}", []):
             found = judge(oracle.ask(damaged(request, damage)), wanted, damage)
             if found is not None:
@@ -177,9 +183,7 @@ def main() -> None:
     if not (store / "complete").exists():
         raise SystemExit(f"the launchers are not installed: run {INSTALL}")
     print(f"{'launcher':28} {'version':8} {'strength':8} {'cases':>5} {'damaged':>8} {'seconds':>8}")
-    failures = [
-        failure for name in asked or LAUNCHERS for failure in check(name, LAUNCHERS[name], store)
-    ]
+    failures = [failure for name in asked or LAUNCHERS for failure in check(name, LAUNCHERS[name], store)]
     for failure in failures:
         print(f"FAILED {failure}")
     sys.exit(1 if failures else 0)

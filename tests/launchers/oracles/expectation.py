@@ -34,12 +34,14 @@ class Case:
     model: Model
     stages: list[int]
     """Blocks of each stage."""
-    tensor: int
-    data: int
+    tensor: list[int]
+    """Tensor degree of each stage."""
+    data: list[int]
+    """Data degree of each stage."""
     nodes: int
     devices_per_node: int
     micro_batch: int
-    """Samples of a pass of one replica."""
+    """Samples of a pass of one replica of the first stage."""
     micro_batches: int
     schedule: str
     precision: str
@@ -47,7 +49,11 @@ class Case:
 
     @property
     def world(self) -> int:
-        return len(self.stages) * self.tensor * self.data
+        return sum(tensor * data for tensor, data in zip(self.tensor, self.data, strict=True))
+
+    @property
+    def global_batch(self) -> int:
+        return self.micro_batch * self.micro_batches * self.data[0]
 
 
 def load(name: str) -> Case:
@@ -55,7 +61,12 @@ def load(name: str) -> Case:
 
 
 def of(described: dict[str, Any]) -> Case:
-    return Case(**described | {"model": Model(**described["model"])})
+    """The case that JSON describes: degrees are lists, or one number that holds for every stage."""
+    described = described | {"model": Model(**described["model"])}
+    for degree in ("tensor", "data"):
+        if isinstance(described[degree], int):
+            described[degree] = [described[degree]] * len(described["stages"])
+    return Case(**described)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,8 +102,13 @@ def parameters_of(model: Model, layer: str, shards: int, padding: Padding) -> in
     if model.family == "gpt2":
         parts = {
             "embedding": table + model.positions * h,
-            "block": 2 * h + _map(h, 3 * h, shards) + 3 * h // shards + _map(h, h, shards) + h
-            + 2 * h + _map(h, 4 * h, shards) + 4 * h // shards + _map(4 * h, h, shards) + h,
+            "block": 2 * (2 * h)  # norms
+            + _affine(h, 3 * h, shards)
+            + _map(h, h, shards)
+            + h
+            + _affine(h, 4 * h, shards)
+            + _map(4 * h, h, shards)
+            + h,
             "norm": 2 * h,
             "head": table,
         }
@@ -100,8 +116,10 @@ def parameters_of(model: Model, layer: str, shards: int, padding: Padding) -> in
         keys_and_values = 2 * h * model.key_value_heads // model.heads
         parts = {
             "embedding": table,
-            "block": h + _map(h, h + keys_and_values, shards) + _map(h, h, shards)
-            + h + 3 * _map(h, model.feed_forward, shards),
+            "block": 2 * h  # norms
+            + _map(h, h + keys_and_values, shards)
+            + _map(h, h, shards)
+            + 3 * _map(h, model.feed_forward, shards),
             "norm": h,
             "head": table,
         }
@@ -112,29 +130,25 @@ def _map(inputs: int, outputs: int, shards: int) -> int:
     return inputs * outputs // shards
 
 
-def rank_of(case: Case, stage: int, replica: int, shard: int) -> int:
-    return (stage * case.data + replica) * case.tensor + shard
+def _affine(inputs: int, outputs: int, shards: int) -> int:
+    """A map that is cut along its outputs, with their biases."""
+    return (inputs + 1) * outputs // shards
 
 
 def ranks(case: Case, padding: Padding) -> list[dict[str, Any]]:
-    """Every rank in order: its place in the grid, its layers and its parameters."""
-    expected = []
-    for stage in range(len(case.stages)):
+    """Every rank in order, with its place in the grid, its layers and its parameters.
+
+    Ranks count along the shards first, then the replicas, then the stages.
+    """
+    expected: list[dict[str, Any]] = []
+    for stage, (tensor, data) in enumerate(zip(case.tensor, case.data, strict=True)):
         layers = layers_of(case, stage)
-        parameters = sum(parameters_of(case.model, layer, case.tensor, padding) for layer in layers)
+        parameters = sum(parameters_of(case.model, layer, tensor, padding) for layer in layers)
         # A head that shares the embedding's table has none of its own where the table is.
         if case.model.tied and "embedding" in layers and "head" in layers:
-            parameters -= parameters_of(case.model, "head", case.tensor, padding)
-        for replica in range(case.data):
-            for shard in range(case.tensor):
-                expected.append(
-                    {
-                        "rank": rank_of(case, stage, replica, shard),
-                        "stage": stage,
-                        "replica": replica,
-                        "shard": shard,
-                        "layers": layers,
-                        "parameters": parameters,
-                    }
-                )
+            parameters -= parameters_of(case.model, "head", tensor, padding)
+        for replica in range(data):
+            for shard in range(tensor):
+                place = {"rank": len(expected), "stage": stage, "replica": replica, "shard": shard}
+                expected.append({**place, "layers": layers, "parameters": parameters})
     return expected

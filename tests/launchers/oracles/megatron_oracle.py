@@ -20,6 +20,7 @@ from megatron.training.argument_utils import gpt_config_from_args, hybrid_config
 from megatron.training.models.gpt import GPTModelBuilder
 from megatron.training.models.hybrid import HybridModelBuilder
 
+import megatron_layers
 import serving
 from serving import Rank, Refused, Request
 
@@ -41,15 +42,14 @@ arguments.get_device_arch_version = lambda: 9
 torch.Tensor.cuda = lambda tensor, *_, **__: tensor
 
 
-def answer(request: Request) -> tuple[list[Rank], dict[str, Any]]:
+def answer(request: Request) -> serving.Answer:
     launch = serving.torchrun(request)
     if launch.script not in SCRIPTS:
         raise Refused(f"Megatron-LM has no {launch.script}; it has {', '.join(SCRIPTS)}")
     args = resolve([launch.script, *launch.arguments], request.world)
     if (args.hybrid_layer_pattern is not None) != (SCRIPTS[launch.script] == "hybrid"):
         raise Refused(f"{launch.script} does not train the model that --hybrid-layer-pattern says or lacks")
-    ranks = [build(args, rank, request.world, launch.local_world) for rank in range(request.world)]
-    return ranks, facts(args)
+    return serving.each_rank(lambda rank: build(args, rank), request.world, launch.local_world)
 
 
 def resolve(argv: list[str], world: int) -> Namespace:
@@ -61,30 +61,27 @@ def resolve(argv: list[str], world: int) -> Namespace:
     return args
 
 
-def build(args: Namespace, rank: int, world: int, local_world: int) -> Rank:
+def build(args: Namespace, rank: int) -> tuple[Rank, dict[str, Any]]:
     """Builds what this rank trains, without memory for it."""
-    with serving.as_rank(rank, world, local_world):
-        parallel_state.initialize_model_parallel(
-            tensor_model_parallel_size=args.tensor_model_parallel_size,
-            pipeline_model_parallel_size=args.pipeline_model_parallel_size,
-            context_parallel_size=args.context_parallel_size,
-            order="tp-cp-ep-pp-dp" if args.use_tp_pp_dp_mapping else "tp-cp-ep-dp-pp",
-            create_gloo_process_groups=False,
-        )
-        try:
-            tensor_parallel.random.initialize_rng_tracker(force_reset=True)
-            with torch.device("meta"):
-                model = builder(args).build_model(ProcessGroupCollection.use_mpu_process_groups())
-            return Rank(
-                rank=rank,
-                stage=parallel_state.get_pipeline_model_parallel_rank(),
-                replica=parallel_state.get_data_parallel_rank(),
-                shard=parallel_state.get_tensor_model_parallel_rank(),
-                layers=layers(model, hybrid=args.hybrid_layer_pattern is not None),
-                parameters=sum(parameter.numel() for parameter in model.parameters()),
-            )
-        finally:
-            parallel_state.destroy_model_parallel()
+    parallel_state.initialize_model_parallel(
+        tensor_model_parallel_size=args.tensor_model_parallel_size,
+        pipeline_model_parallel_size=args.pipeline_model_parallel_size,
+        context_parallel_size=args.context_parallel_size,
+        order="tp-cp-ep-pp-dp" if args.use_tp_pp_dp_mapping else "tp-cp-ep-dp-pp",
+        create_gloo_process_groups=False,
+    )
+    tensor_parallel.random.initialize_rng_tracker(force_reset=True)
+    with torch.device("meta"):
+        model = builder(args).build_model(ProcessGroupCollection.use_mpu_process_groups())
+    built = Rank(
+        rank=rank,
+        stage=parallel_state.get_pipeline_model_parallel_rank(),
+        replica=parallel_state.get_data_parallel_rank(),
+        shard=parallel_state.get_tensor_model_parallel_rank(),
+        layers=(megatron_layers.gpt if args.hybrid_layer_pattern is None else megatron_layers.hybrid)(model),
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+    )
+    return built, facts(args)
 
 
 def builder(args: Namespace) -> GPTModelBuilder | HybridModelBuilder:
@@ -118,42 +115,19 @@ def local_hybrid_stack(normalization: str) -> ModuleSpec:
     )
 
 
-def layers(model: torch.nn.Module, hybrid: bool) -> list[str]:
-    """The names of what was built, in order."""
-    decoder = model.decoder
-    numbers = [layer.layer_number - 1 for layer in decoder.layers]
-    if hybrid:
-        # Attention and perceptron of a block are layers of their own.
-        halves = [(number // 2, "perceptron" if number % 2 else "attention") for number in numbers]
-        whole = {block for block, _ in halves if {(block, "attention"), (block, "perceptron")} <= set(halves)}
-        blocks = [f"block{block}" if block in whole else f"block{block}.{half}" for block, half in halves]
-        blocks = list(dict.fromkeys(blocks))
-        norm = getattr(decoder, "final_norm", None)
-    else:
-        blocks = [f"block{number}" for number in numbers]
-        norm = decoder.final_layernorm
-    first = ["embedding"] if getattr(model, "embedding", None) is not None else []
-    last = (["norm"] if norm is not None else []) + (["head"] if hasattr(model, "output_layer") else [])
-    return first + blocks + last
-
-
 def facts(args: Namespace) -> dict[str, Any]:
     num_microbatches_calculator.init_num_microbatches_calculator(
         0, args.rampup_batch_size, args.global_batch_size, args.micro_batch_size, args.data_parallel_size
     )
-    micro_batches = num_microbatches_calculator.get_num_microbatches()
-    num_microbatches_calculator.destroy_num_microbatches_calculator()
     stages = args.pipeline_model_parallel_size
     chosen = get_forward_backward_func(pp_size=stages, vp_size=args.virtual_pipeline_model_parallel_size).__name__
-    schedules = {"forward_backward_pipelining_without_interleaving": "1F1B", "forward_backward_no_pipelining": "none"}
     recompute = (args.recompute_granularity, args.recompute_method, args.recompute_num_layers)
-    policies = {(None, None, None): "none", ("full", "uniform", 1): "layer"}
     return {
-        "schedule": schedules.get(chosen, chosen),
+        "schedule": megatron_layers.SCHEDULES.get(chosen, chosen),
         "micro_batch": args.micro_batch_size,
-        "micro_batches": micro_batches,
+        "micro_batches": num_microbatches_calculator.get_num_microbatches(),
         "global_batch": args.global_batch_size,
-        "recompute": policies.get(recompute, str(recompute)),
+        "recompute": megatron_layers.RECOMPUTE.get(recompute, str(recompute)),
         "precision": {torch.bfloat16: "bf16", torch.float32: "fp32"}.get(args.params_dtype, str(args.params_dtype)),
         "tied": not args.untie_embeddings_and_output_weights,
         "dropout": [args.attention_dropout, args.hidden_dropout],

@@ -1,58 +1,63 @@
 """torchtitan 0.2 (TOML) and 0.3 (Python): its parser, and its own cut, shards and schedule in every rank."""
 
-import dataclasses
 import math
 import os
 from typing import Any
 
 import torch
-import torchtitan
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
 from torch.distributed.pipelining import schedules
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-from torchtitan.tools import utils
 
-# It takes a machine without a GPU for one with CUDA. Its meshes must be of devices that are here.
-utils.device_type, utils.device_module = "cpu", torch.cpu
+# torchtitan takes a machine without accelerators for one with CUDA. Its meshes must be of devices that are here.
+torch._utils._get_available_device_type = lambda: "cpu"
 
+import torchtitan  # noqa: E402
+import torchtitan.distributed.utils as distributed_utils  # noqa: E402
+import torchtitan.models.llama3  # noqa: E402, F401  exports and the trainer import it; once is enough
 from torchtitan.config import ConfigManager  # noqa: E402
 from torchtitan.distributed import ParallelDims  # noqa: E402
 
-import serving
-from serving import Rank, Refused, Request
+import serving  # noqa: E402
+from serving import Rank, Refused, Request  # noqa: E402
 
 TOML = torchtitan.__version__.startswith("0.2.")
+if not TOML:
+    import torchtitan.trainer  # noqa: F401
 
 NAMES = {"tok_embeddings": "embedding", "norm": "norm", "output": "head", "lm_head": "head"}
 
 
-@dataclasses.dataclass(frozen=True)
-class Built:
-    """A rank with what it would run."""
-
-    rank: Rank
-    schedule: Any
-    recomputes: bool
-
-
-def answer(request: Request) -> tuple[list[Rank], dict[str, Any]]:
+def answer(request: Request) -> serving.Answer:
     launch = serving.torchrun(request)
     if launch.script != "torchtitan.train":
         raise Refused(f"torchtitan is started as torchtitan.train, not {launch.script}")
     os.environ.update(WORLD_SIZE=str(request.world), RANK="0", LOCAL_RANK="0")
-    if TOML:
-        from torchtitan.protocols import train_spec
-
-        train_spec._extra_train_specs.clear()  # what an earlier export registered
     config = ConfigManager().parse_args(launch.arguments)
-    built = [build(config, rank, request.world, launch.local_world) for rank in range(request.world)]
-    return [one.rank for one in built], facts(config, built[0])
+    return serving.each_rank(lambda rank: build(config, rank, request.world), request.world, launch.local_world)
 
 
-def build(config: Any, rank: int, world: int, local_world: int) -> Built:
-    with serving.as_rank(rank, world, local_world), torch.device("meta"):
-        parallel = config.parallelism
+def build(config: Any, rank: int, world: int) -> tuple[Rank, dict[str, Any]]:
+    dims = grid(config.parallelism, world)
+    schedule, parts = pipeline(config, dims)
+    layers, recomputes = [], []
+    for part in parts:
+        layers += layers_of(part)
+        recomputes += [isinstance(module, CheckpointWrapper) for module in part.layers.values()]
+    built = Rank(
+        rank=rank,
+        stage=place(dims, "pp"),
+        replica=place(dims, "dp_replicate") * dims.dp_shard + place(dims, "fsdp" if TOML else "dp_shard"),
+        shard=place(dims, "tp"),
+        layers=layers,
+        parameters=sum(shard_size(parameter) for part in parts for parameter in part.parameters()),
+    )
+    return built, facts(config, schedule, recomputes)
+
+
+def grid(parallel: Any, world: int) -> ParallelDims:
+    if TOML:
         dims = ParallelDims(
             dp_replicate=parallel.data_parallel_replicate_degree,
             dp_shard=parallel.data_parallel_shard_degree,
@@ -60,51 +65,36 @@ def build(config: Any, rank: int, world: int, local_world: int) -> Built:
             tp=parallel.tensor_parallel_degree,
             pp=parallel.pipeline_parallel_degree,
             ep=parallel.expert_parallel_degree,
+            etp=parallel.expert_tensor_parallel_degree,
             world_size=world,
-            **({"etp": parallel.expert_tensor_parallel_degree} if TOML else {}),
         )
-        dims.build_mesh()
-        schedule, parts = pipeline(config, dims)
-        layers, recomputes = [], []
-        for part in parts:
-            layers += layers_of(part)
-            recomputes += [isinstance(module, CheckpointWrapper) for module in part.layers.values()]
-        return Built(
-            Rank(
-                rank=rank,
-                stage=place(dims, "pp"),
-                replica=place(dims, "dp_replicate") * dims.dp_shard + place(dims, "fsdp"),
-                shard=place(dims, "tp"),
-                layers=layers,
-                parameters=sum(shard_size(parameter) for part in parts for parameter in part.parameters()),
-            ),
-            schedule,
-            bool(recomputes) and all(recomputes),
-        )
+    else:
+        dims = ParallelDims.from_config(parallel, world)
+        distributed_utils.set_spmd_backend(parallel.spmd_backend)
+    dims.build_mesh()
+    return dims
 
 
 def pipeline(config: Any, dims: ParallelDims) -> tuple[Any, list[torch.nn.Module]]:
-    """torchtitan's own pipeline function, with what its trainer gives it."""
+    """What torchtitan's trainer makes of the model: its parts of this rank, and the schedule that runs them."""
     if TOML:
         from torchtitan.protocols.train_spec import get_train_spec
 
         spec = get_train_spec(config.model.name)
         arguments = spec.model_args[config.model.flavor]
         arguments.update_from_config(config)
+        with torch.device("meta"):
+            model = spec.model_cls(arguments)
         schedule, parts, _, _ = spec.pipelining_fn(
-            spec.model_cls(arguments),
-            dims,
-            config,
-            torch.device("meta"),
-            arguments,
-            spec.parallelize_fn,
-            loss_fn=None,
+            model, dims, config, torch.device("meta"), arguments, spec.parallelize_fn, loss_fn=None
         )
         return schedule, parts
     spec = config.model_spec
     spec.model.update_from_config(config=config)
+    with torch.device("meta"):
+        model = spec.model.build()
     schedule, parts, _, _ = spec.pipelining_fn(
-        spec.model.build(),
+        model,
         parallel_dims=dims,
         training=config.training,
         parallelism=config.parallelism,
@@ -143,10 +133,10 @@ def shard_size(parameter: torch.Tensor) -> int:
     return math.prod(shape)
 
 
-def facts(config: Any, built: Built) -> dict[str, Any]:
+def facts(config: Any, schedule: Any, recomputes: list[bool]) -> dict[str, Any]:
     parallel, training = config.parallelism, config.training
     names = {schedules.Schedule1F1B: "1F1B", schedules.ScheduleGPipe: "GPipe"}
-    chosen = type(built.schedule)
+    chosen = type(schedule)
     replicas = parallel.data_parallel_replicate_degree * parallel.data_parallel_shard_degree
     steps = training.global_batch_size // (training.local_batch_size * replicas)
     # 0.2 mixes precisions only where it shards parameters (`maybe_enable_amp` says so in its log).
@@ -154,9 +144,9 @@ def facts(config: Any, built: Built) -> dict[str, Any]:
     return {
         "schedule": names.get(chosen, chosen.__name__),
         "micro_batch": parallel.pipeline_parallel_microbatch_size,
-        "micro_batches": built.schedule._n_microbatches * steps,
+        "micro_batches": schedule._n_microbatches * steps,
         "global_batch": training.global_batch_size,
-        "recompute": "layer" if built.recomputes else "none",
+        "recompute": {(True,): "layer", (False,): "none"}.get(tuple(set(recomputes)), "some layers"),
         "precision": {"bfloat16": "bf16", "float32": "fp32"}[computes],
     }
 

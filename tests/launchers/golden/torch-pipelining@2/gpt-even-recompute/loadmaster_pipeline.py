@@ -1,0 +1,50 @@
+"""Written by Loadmaster for plans/golden; do not edit: export again.
+
+Blocks of the stages: 6, 6. In train.py, which every node starts with
+
+    torchrun --standalone --nproc-per-node=8 train.py
+
+give it one function for each layer of the plan (12 blocks between embedding, norm and head) that makes the layer:
+
+    mesh = loadmaster_pipeline.mesh("cuda")
+    schedule = loadmaster_pipeline.schedule(layers, mesh, device, loss_fn)
+    schedule.step(tokens)  # on the first stage; step(target=labels, losses=losses) on the last, step() between
+
+The head shares the embedding's table, which is on the first and the last stage: add up the gradients of both behind
+every step, torch does not.
+"""
+
+import json
+import pathlib
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
+
+PLAN = json.loads(pathlib.Path(__file__).with_name("plan.json").read_text())
+
+
+def mesh(device_type: str) -> DeviceMesh:
+    """The grid of ranks, the last axis varying fastest."""
+    return init_device_mesh(device_type, tuple(PLAN["mesh"].values()), mesh_dim_names=tuple(PLAN["mesh"]))
+
+
+def schedule(
+    layers: Sequence[Callable[[], nn.Module]],
+    mesh: DeviceMesh,
+    device: torch.device,
+    loss_fn: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> PipelineScheduleSingle:
+    """What runs the stage of this rank, of which nothing but its own layers is made."""
+    bounds, stage = PLAN["bounds"], mesh["pp"].get_local_rank()
+    if len(layers) != bounds[-1]:
+        raise ValueError(f"the plan is for {bounds[-1]} layers, and the model has {len(layers)}")
+    own = [make() for make in layers[bounds[stage] : bounds[stage + 1]]]
+    if PLAN["recompute"] == "layer":
+        own = [checkpoint_wrapper(layer) for layer in own]
+    part = PipelineStage(nn.Sequential(*own), stage, len(bounds) - 1, device, group=mesh["pp"].get_group())
+    return get_schedule_class(PLAN["schedule"])(part, n_microbatches=PLAN["micro_batches"], loss_fn=loss_fn)

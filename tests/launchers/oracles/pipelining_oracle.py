@@ -1,0 +1,98 @@
+"""torch.distributed.pipelining: its stages and schedules on every rank; the smallest cases train on CPUs."""
+
+import functools
+import importlib
+from typing import Any
+
+import torch
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
+from torch.distributed.pipelining import schedules
+
+import expectation
+import models
+import serving
+from expectation import Model
+from serving import Rank, Refused, Request
+
+ITERATIONS = 3
+SCHEDULES = {schedules.Schedule1F1B: "1F1B", schedules.ScheduleGPipe: "GPipe"}
+
+
+def answer(request: Request) -> serving.Answer:
+    launch = serving.torchrun(request)
+    model = Model(**request.model)
+    if request.mode == "build":
+        return serving.each_rank(lambda rank: build(model, rank)[1:], request.world, launch.local_world)
+    trained = serving.real_ranks(lambda rank: train(model, rank), request.world)
+    facts = trained[0][1]
+    uncut = models.train(model, facts["micro_batch"] * facts["micro_batches"], ITERATIONS)
+    losses = trained[-1][2]
+    # Sums over micro-batches round in another order than over the batch.
+    if not torch.allclose(torch.tensor(losses), torch.tensor(uncut), rtol=1e-4):
+        raise Refused(f"the last stage has losses {losses}, and the uncut model {uncut}")
+    return [rank for rank, _, _ in trained], facts
+
+
+def build(model: Model, rank: int) -> tuple[Any, Rank, dict[str, Any]]:
+    """The schedule of a rank, and what is in it."""
+    exported = importlib.import_module("loadmaster_pipeline")
+    mesh = exported.mesh("cpu")
+    shards = mesh["tp"].size()
+    layers = [functools.partial(kind, model, shards) for kind in models.classes(model)]
+    schedule = exported.schedule(layers, mesh, torch.device("cpu"), models.loss)
+    stage, own = schedule._stage, list(schedule._stage.submod)
+    wrapped = {isinstance(layer, CheckpointWrapper) for layer in own}
+    bare = [layer._checkpoint_wrapped_module if isinstance(layer, CheckpointWrapper) else layer for layer in own]
+    described = Rank(
+        rank=rank,
+        stage=stage.stage_index,
+        replica=mesh["dp"].get_local_rank(),
+        shard=mesh["tp"].get_local_rank(),
+        layers=names(model, bare, exported.PLAN["bounds"][stage.stage_index]),
+        parameters=sum(parameter.numel() for parameter in stage.submod.parameters()),
+    )
+    return (
+        schedule,
+        described,
+        {
+            "schedule": SCHEDULES.get(type(schedule), type(schedule).__name__),
+            "micro_batch": exported.PLAN["micro_batch_size"],
+            "micro_batches": schedule._n_microbatches,
+            "recompute": {(True,): "layer", (False,): "none"}.get(tuple(wrapped), "some layers"),
+        },
+    )
+
+
+def names(model: Model, own: list[torch.nn.Module], first: int) -> list[str]:
+    """The names of a stage's layers, which must be of the classes that the model has there."""
+    own_classes = [type(layer) for layer in own]
+    if models.classes(model)[first : first + len(own)] != own_classes:
+        raise Refused(f"the layers from {first} on are {own_classes}")
+    return expectation.layer_names(model)[first : first + len(own)]
+
+
+def train(model: Model, rank: int) -> tuple[Rank, dict[str, Any], list[float]]:
+    """The losses of some iterations from the parameters of the uncut model."""
+    schedule, described, facts = build(model, rank)
+    net, whole = schedule._stage.submod, models.whole(model)
+    for name, layer in zip(described.layers, net, strict=True):
+        layer.load_state_dict(whole[expectation.layer_names(model).index(name)].state_dict())
+    optimizer = torch.optim.SGD(net.parameters(), lr=models.STEP)
+    losses = []
+    for iteration in range(ITERATIONS):
+        tokens, labels = models.batch(model, facts["micro_batch"] * facts["micro_batches"], iteration)
+        parts: list[torch.Tensor] = []
+        optimizer.zero_grad()
+        if schedule._stage.is_first:
+            schedule.step(tokens)
+        elif schedule._stage.is_last:
+            schedule.step(target=labels, losses=parts)
+            losses.append(torch.stack(parts).mean().item())
+        else:
+            schedule.step()
+        optimizer.step()
+    return described, facts, losses
+
+
+if __name__ == "__main__":
+    serving.serve(answer)

@@ -74,12 +74,15 @@ step() {
     touch "$store/steps/$name.done"
     say "$name took $((SECONDS - began)) s"
 }
-pip() {
+pip_install() {
     local name=$1
     shift
     step "$name" "$store/bin/python" -m pip install --no-cache-dir --disable-pip-version-check --progress-bar off \
-        --no-input --retries 5 --timeout 60 --constraint "$pins" "$@"
+        --no-input --retries 5 --timeout 60 "$@"
 }
+pip() { pip_install "$@" --constraint "$pins"; }
+# Into a folder of its own, for it needs other versions of what is installed already.
+pip_aside() { pip_install "$1" --no-deps --target "$store/$1" "${@:2}"; }
 
 find_python
 mkdir -p "$cache"
@@ -104,10 +107,8 @@ pip deepspeed-colossalai-galvatron --no-deps --no-build-isolation \
     deepspeed==0.19.8 colossalai==0.5.0 hetu-galvatron==2.4.0
 pip what-they-import scipy h5py sentencepiece six attrs yacs hjson ninja msgpack psutil py-cpuinfo pydantic tqdm \
     einops transformers==5.23.0 omegaconf
-# Two launchers in folders of their own, for they need other versions of what is installed above.
-pip torchtitan-0.2 --no-deps --target "$store/torchtitan-0.2" torchtitan==0.2.2
-step colossalai-imports "$store/bin/python" -m pip install --no-cache-dir --disable-pip-version-check \
-    --progress-bar off --no-input --retries 5 --timeout 60 --no-deps --target "$store/colossalai-imports" \
+pip_aside torchtitan-0.2 torchtitan==0.2.2
+pip_aside colossalai-imports \
     transformers==4.51.3 tokenizers==0.21.4 huggingface_hub==0.36.0 peft==0.13.2 galore_torch==1.0 \
     bitsandbytes==0.48.2 rich==14.2.0 click==8.3.1 fabric==3.2.2 contexttimer==0.3.3 markdown-it-py==4.0.0 \
     mdurl==0.1.2 pygments==2.19.2 invoke==2.2.1 paramiko==4.0.0 decorator==5.2.1

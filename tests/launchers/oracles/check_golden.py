@@ -156,7 +156,7 @@ def check(name: str, launcher: Launcher, store: pathlib.Path) -> list[str]:
             if found is not None:
                 failures.append(f"{name}/{directory} ({mode}): {found}")
         for damage in DAMAGES.get(f"{name}/{directory}", []):
-            found = judge(oracle.ask(damaged(request, damage)), wanted, damage)
+            found = judge(oracle.ask(damaged(request, damage) | {"mode": damage.mode}), wanted, damage)
             if found is not None:
                 failures.append(f"{name}/{directory} with '{damage.new}' for '{damage.old}': {found}")
     oracle.close()

@@ -11,6 +11,8 @@ class Damage:
     new: str
     says: str
     """Part of the launcher's refusal, or of the first difference from what its case says."""
+    mode: str = "build"
+    """Whether it shows when ranks are built, or only when they train."""
 
 
 DAMAGES: dict[str, list[Damage]] = {
@@ -82,6 +84,9 @@ DAMAGES: dict[str, list[Damage]] = {
         Damage("--deepspeed_config", "--deepspeed_configuration", "unrecognized arguments"),
         Damage("--num_gpus=8", "--num_gpus=4", "8 ranks"),
     ],
+    "deepspeed@0.19/gpt-chain": [
+        Damage('"zero_optimization"', '"gradient_clipping": 0.1, "zero_optimization"', "uncut model", mode="train"),
+    ],
     "deepspeed@0.19/gpt-even-recompute": [
         Damage("activation_checkpoint_interval", "activation_checkpointing_interval", "recompute is none"),
     ],
@@ -93,6 +98,9 @@ DAMAGES: dict[str, list[Damage]] = {
         Damage('"pp": 4', '"pp": 2', "mesh Tensor of a DeviceMesh"),
         Damage('"schedule": "1F1B"', '"schedule": "1B1F"', "Unknown schedule"),
         Damage('"micro_batches": 8', '"micro_batches": 4', "micro_batches is 4"),
+    ],
+    "torch-pipelining@2/gpt-chain-untied": [
+        Damage("loss_fn=loss_fn)", "loss_fn=loss_fn, scale_grads=False)", "and the uncut model", mode="train"),
     ],
     "torch-pipelining@2/gpt-even-recompute": [
         Damage('"recompute": "layer"', '"recompute": "full"', "recompute is none"),

@@ -9,11 +9,14 @@ from torch.nn import functional
 
 from expectation import Model
 
+INIT = 0.4
+"""Deviation of the initial tables: large enough that a gradient that is lost shows in the losses at once."""
+
 
 class Embedding(nn.Module):
     def __init__(self, model: Model, shards: int = 1) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(model.vocabulary // shards, model.hidden) * 0.02)
+        self.weight = nn.Parameter(torch.randn(model.vocabulary // shards, model.hidden) * INIT)
         self.positions = nn.Embedding(model.positions, model.hidden) if model.positions else None
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -72,7 +75,7 @@ class Norm(nn.Module):
 class Head(nn.Module):
     def __init__(self, model: Model, shards: int = 1) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(model.vocabulary // shards, model.hidden) * 0.02)
+        self.weight = nn.Parameter(torch.randn(model.vocabulary // shards, model.hidden) * INIT)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return functional.linear(x, self.weight)
@@ -104,16 +107,24 @@ def batch(model: Model, samples: int, iteration: int) -> tuple[torch.Tensor, tor
     return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
 
-STEP = 0.1
+STEP = 1.0
 """Step size of gradient descent."""
 
+ITERATIONS = 3
+"""How long models train."""
 
-def train(model: Model, samples: int, iterations: int) -> list[float]:
+
+def agree(losses: list[float], uncut: list[float]) -> bool:
+    """Whether losses are those of the uncut model, but for sums over micro-batches that round in another order."""
+    return torch.allclose(torch.tensor(losses), torch.tensor(uncut), rtol=1e-5)
+
+
+def train(model: Model, samples: int) -> list[float]:
     """The losses of the uncut model in one process, a whole batch at a time."""
     net = whole(model)
     optimizer = torch.optim.SGD(net.parameters(), lr=STEP)
     losses = []
-    for iteration in range(iterations):
+    for iteration in range(ITERATIONS):
         tokens, labels = batch(model, samples, iteration)
         value = loss(net(tokens), labels)
         optimizer.zero_grad()
